@@ -1,0 +1,6 @@
+//! Syncline: a self-hosted runtime for product integrations.
+//!
+//! Data flows one way: `cli` and `api` ask the `engine`, which runs functions in the `runtime` and keeps
+//! everything in the `store`. ARCHITECTURE.md draws it.
+
+pub mod ids;

@@ -3,4 +3,6 @@
 //! Data flows one way: `cli` and `api` ask the `engine`, which runs functions in the `runtime` and keeps
 //! everything in the `store`. ARCHITECTURE.md draws it.
 
+pub mod crypto;
 pub mod ids;
+pub mod store;

@@ -1,0 +1,98 @@
+//! Postgres: all state of the service. SQL is only here.
+//!
+//! A module holds the functions of one table or of a few that change together. They take a connection, so
+//! that the caller owns the transaction and steps combine.
+//!
+//! The tables of syncs' output (`sync_states`, `streams`, `records`, `seen_positions`) refer to no others, and
+//! nothing joins across: they may live in a database of their own.
+
+pub mod connections;
+pub mod deployments;
+pub mod environments;
+pub mod hosts;
+pub mod integrations;
+pub mod keys;
+pub mod records;
+pub mod runs;
+pub mod schedules;
+pub mod streams;
+pub mod sync_states;
+pub mod variables;
+
+use std::time::Duration;
+
+use sqlx::migrate::MigrateError;
+use sqlx::pool::PoolConnection;
+use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
+use sqlx::{PgPool, Postgres, Transaction};
+
+/// How the planner is held to the plans that our statements are written for, whatever the statistics say:
+/// a new or partitioned table has none, and a plan chosen for ten rows is wrong for ten million.
+const PLANNER: [(&str, &str); 7] = [
+    ("plan_cache_mode", "force_generic_plan"),
+    ("enable_seqscan", "off"),
+    ("enable_hashjoin", "off"),
+    ("enable_mergejoin", "off"),
+    ("enable_bitmapscan", "off"),
+    ("enable_sort", "off"),
+    ("jit", "off"),
+];
+
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    #[error("the database at DATABASE_URL could not be reached")]
+    Unreachable(#[source] sqlx::Error),
+    #[error("the database's tables could not be brought up to date")]
+    Migration(#[source] MigrateError),
+}
+
+/// The pools through which everything is read and written.
+#[derive(Clone)]
+pub struct Store {
+    control: PgPool,
+    records: PgPool,
+}
+
+impl Store {
+    /// Connects, and brings the tables up to date. Several hosts may do so at once.
+    pub async fn open(options: PgConnectOptions, max_connections: u32) -> Result<Self, OpenError> {
+        let options = options.application_name("syncline").options(PLANNER);
+        let pool = PgPoolOptions::new()
+            .max_connections(max_connections)
+            .acquire_timeout(Duration::from_secs(30))
+            .test_before_acquire(false)
+            .connect_with(options)
+            .await
+            .map_err(OpenError::Unreachable)?;
+        sqlx::migrate!().run(&pool).await.map_err(OpenError::Migration)?;
+        Ok(Self { control: pool.clone(), records: pool })
+    }
+
+    /// Everything but syncs' output.
+    pub fn control(&self) -> &PgPool {
+        &self.control
+    }
+
+    /// A connection to everything but syncs' output.
+    pub async fn connect(&self) -> sqlx::Result<PoolConnection<Postgres>> {
+        self.control.acquire().await
+    }
+
+    pub async fn begin(&self) -> sqlx::Result<Transaction<'static, Postgres>> {
+        self.control.begin().await
+    }
+
+    /// A connection to syncs' output.
+    pub async fn connect_records(&self) -> sqlx::Result<PoolConnection<Postgres>> {
+        self.records.acquire().await
+    }
+
+    pub async fn begin_records(&self) -> sqlx::Result<Transaction<'static, Postgres>> {
+        self.records.begin().await
+    }
+
+    pub async fn close(&self) {
+        self.records.close().await;
+        self.control.close().await;
+    }
+}

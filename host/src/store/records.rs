@@ -1,0 +1,23 @@
+//! Records: what syncs save, as the text in which it came.
+//!
+//! Within a stream each record has a position, which grows with every change. Positions are given out while
+//! the stream is locked, so they become visible in order.
+
+mod read;
+mod seen;
+mod write;
+
+pub use read::{ActionSet, Content, Filter, StoredRecord, find_payloads, has_payload_up_to, page, page_by_ids, position_at, prune};
+pub use seen::{Unseen, begin_generation, delete_unseen, end_generation, mark_seen};
+pub use write::{IncomingRecord, Saved, delete, delete_all, save};
+
+use sqlx::Type;
+
+/// What happened to a record last.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Type)]
+#[repr(i16)]
+pub enum LastAction {
+    Added = 0,
+    Updated = 1,
+    Deleted = 2,
+}

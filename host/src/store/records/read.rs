@@ -1,0 +1,261 @@
+//! Reading a stream in the order of positions, and emptying payloads.
+
+use chrono::{DateTime, Utc};
+use sqlx::PgConnection;
+
+use super::LastAction;
+use crate::store::streams::StreamKey;
+
+/// A record as it is kept.
+#[derive(Debug, Clone)]
+pub struct StoredRecord {
+    pub position: i64,
+    pub last_action: LastAction,
+    pub first_seen_at: DateTime<Utc>,
+    pub last_modified_at: DateTime<Utc>,
+    pub deleted_at: Option<DateTime<Utc>>,
+    pub pruned_at: Option<DateTime<Utc>>,
+    pub content: Content,
+}
+
+/// A JSON object with the id in it or, once it was pruned, the id alone.
+#[derive(Debug, Clone)]
+pub enum Content {
+    Payload(String),
+    Pruned { external_id: String },
+}
+
+/// Any of these last actions; none of them named means all.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ActionSet {
+    pub added: bool,
+    pub updated: bool,
+    pub deleted: bool,
+}
+
+impl ActionSet {
+    fn is_everything(self) -> bool {
+        self.added == self.updated && self.updated == self.deleted
+    }
+
+    fn to_numbers(self) -> Vec<i16> {
+        [(self.added, LastAction::Added), (self.updated, LastAction::Updated), (self.deleted, LastAction::Deleted)]
+            .into_iter()
+            .filter(|(wanted, _)| *wanted)
+            .map(|(_, action)| action as i16)
+            .collect()
+    }
+}
+
+/// What of a stream is wanted.
+#[derive(Debug, Clone, Default)]
+pub struct Filter {
+    /// Only what stands behind this position.
+    pub after: i64,
+    /// Only what was modified then or later.
+    pub modified_since: Option<DateTime<Utc>>,
+    pub actions: ActionSet,
+}
+
+macro_rules! stored_records {
+    ($rows:expr) => {
+        $rows
+            .into_iter()
+            .map(|row| StoredRecord {
+                position: row.position,
+                last_action: row.last_action,
+                first_seen_at: row.first_seen_at,
+                last_modified_at: row.last_modified_at,
+                deleted_at: row.deleted_at,
+                pruned_at: row.pruned_at,
+                content: match row.payload {
+                    Some(payload) => Content::Payload(payload),
+                    None => Content::Pruned { external_id: row.pruned_id.unwrap_or_default() },
+                },
+            })
+            .collect()
+    };
+}
+
+/// The next `limit` records in the order of positions.
+pub async fn page(
+    conn: &mut PgConnection,
+    key: StreamKey,
+    filter: &Filter,
+    limit: i64,
+) -> sqlx::Result<Vec<StoredRecord>> {
+    let mut after = filter.after;
+    if let Some(since) = filter.modified_since {
+        after = after.max(position_at(conn, key, since).await?);
+    }
+    if filter.actions.is_everything() {
+        let rows = sqlx::query!(
+            r#"
+            SELECT position, last_action AS "last_action: LastAction", first_seen_at, last_modified_at, deleted_at,
+                   pruned_at, payload, CASE WHEN payload IS NULL THEN external_id END AS pruned_id
+            FROM records
+            WHERE connection_pk = $1 AND stream_no = $2 AND position > $3
+            ORDER BY position LIMIT $4
+            "#,
+            key.connection.0,
+            key.number,
+            after,
+            limit,
+        )
+        .fetch_all(conn)
+        .await?;
+        return Ok(stored_records!(rows));
+    }
+    let rows = sqlx::query!(
+        r#"
+        SELECT position, last_action AS "last_action: LastAction", first_seen_at, last_modified_at, deleted_at,
+               pruned_at, payload, CASE WHEN payload IS NULL THEN external_id END AS pruned_id
+        FROM records
+        WHERE connection_pk = $1 AND stream_no = $2 AND position > $3 AND last_action = ANY($5)
+        ORDER BY position LIMIT $4
+        "#,
+        key.connection.0,
+        key.number,
+        after,
+        limit,
+        &filter.actions.to_numbers(),
+    )
+    .fetch_all(conn)
+    .await?;
+    Ok(stored_records!(rows))
+}
+
+/// Of these records, the next `limit` in the order of positions.
+pub async fn page_by_ids(
+    conn: &mut PgConnection,
+    key: StreamKey,
+    filter: &Filter,
+    ids: &[String],
+    limit: i64,
+) -> sqlx::Result<Vec<StoredRecord>> {
+    let actions = (!filter.actions.is_everything()).then(|| filter.actions.to_numbers());
+    let rows = sqlx::query!(
+        r#"
+        SELECT position AS "position!", last_action AS "last_action!: LastAction",
+               first_seen_at AS "first_seen_at!", last_modified_at AS "last_modified_at!", deleted_at,
+               pruned_at, payload, CASE WHEN payload IS NULL THEN external_id END AS pruned_id
+        FROM (
+            -- Found by id first: in the order of positions the whole stream would be read.
+            SELECT * FROM records
+            WHERE connection_pk = $1 AND stream_no = $2 AND external_id = ANY($3)
+            OFFSET 0
+        ) AS named
+        WHERE position > $4
+          AND ($5::timestamptz IS NULL OR last_modified_at >= $5)
+          AND ($6::smallint[] IS NULL OR last_action = ANY($6))
+        ORDER BY position LIMIT $7
+        "#,
+        key.connection.0,
+        key.number,
+        ids,
+        filter.after,
+        filter.modified_since,
+        actions.as_deref(),
+        limit,
+    )
+    .fetch_all(conn)
+    .await?;
+    Ok(stored_records!(rows))
+}
+
+/// The last position before everything that was modified at `since` or later.
+///
+/// Times grow with positions, so this is a search by halves over the index that is there, not a third index.
+pub async fn position_at(conn: &mut PgConnection, key: StreamKey, since: DateTime<Utc>) -> sqlx::Result<i64> {
+    let last = sqlx::query_scalar!(
+        "SELECT last_position FROM streams WHERE connection_pk = $1 AND stream_no = $2",
+        key.connection.0,
+        key.number,
+    )
+    .fetch_optional(&mut *conn)
+    .await?
+    .unwrap_or(0);
+    let (mut before, mut from) = (0, last + 1);
+    while from - before > 1 {
+        let middle = before + (from - before) / 2;
+        let found = sqlx::query!(
+            r#"
+            SELECT position, last_modified_at FROM records
+            WHERE connection_pk = $1 AND stream_no = $2 AND position >= $3
+            ORDER BY position LIMIT 1
+            "#,
+            key.connection.0,
+            key.number,
+            middle,
+        )
+        .fetch_optional(&mut *conn)
+        .await?;
+        match found {
+            Some(record) if record.last_modified_at < since => before = record.position,
+            _ => from = middle,
+        }
+    }
+    Ok(before)
+}
+
+/// The kept payloads of live records, by id.
+pub async fn find_payloads(
+    conn: &mut PgConnection,
+    key: StreamKey,
+    ids: &[&str],
+) -> sqlx::Result<Vec<(String, String)>> {
+    let rows = sqlx::query!(
+        r#"
+        SELECT external_id, payload AS "payload!" FROM records
+        WHERE connection_pk = $1 AND stream_no = $2 AND external_id = ANY($3)
+          AND deleted_at IS NULL AND payload IS NOT NULL
+        "#,
+        key.connection.0,
+        key.number,
+        ids as &[&str],
+    )
+    .fetch_all(conn)
+    .await?;
+    Ok(rows.into_iter().map(|row| (row.external_id, row.payload)).collect())
+}
+
+/// Empties up to `limit` payloads, oldest first, up to and including a position. Positions and times stay.
+pub async fn prune(conn: &mut PgConnection, key: StreamKey, until: i64, limit: i64) -> sqlx::Result<u64> {
+    let pruned = sqlx::query!(
+        r#"
+        UPDATE records r
+        SET payload = NULL, pruned_at = now()
+        FROM (
+            SELECT position FROM records
+            WHERE connection_pk = $1 AND stream_no = $2 AND position <= $3 AND payload IS NOT NULL
+            ORDER BY position LIMIT $4
+            FOR NO KEY UPDATE
+        ) AS oldest
+        WHERE r.connection_pk = $1 AND r.stream_no = $2 AND r.position = oldest.position
+        "#,
+        key.connection.0,
+        key.number,
+        until,
+        limit,
+    )
+    .execute(conn)
+    .await?;
+    Ok(pruned.rows_affected())
+}
+
+/// Whether a payload is left at or before a position.
+pub async fn has_payload_up_to(conn: &mut PgConnection, key: StreamKey, until: i64) -> sqlx::Result<bool> {
+    let found = sqlx::query_scalar!(
+        r#"
+        SELECT true AS "found!" FROM records
+        WHERE connection_pk = $1 AND stream_no = $2 AND position <= $3 AND payload IS NOT NULL
+        ORDER BY position LIMIT 1
+        "#,
+        key.connection.0,
+        key.number,
+        until,
+    )
+    .fetch_optional(conn)
+    .await?;
+    Ok(found.is_some())
+}

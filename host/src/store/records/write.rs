@@ -1,0 +1,263 @@
+//! Saving and deleting, in a stream that the caller has locked.
+//!
+//! The lock is what makes this fast: nobody else can add the same record in between, so a batch first looks up
+//! what is there and then copies new and changed rows in with one `COPY`, without conflict handling.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+
+use chrono::{DateTime, Utc};
+use roaring::RoaringTreemap;
+use sqlx::PgConnection;
+use uuid::Uuid;
+
+use super::LastAction;
+use crate::store::streams::{LockedStream, StreamKey};
+
+/// A record to save. Its payload has the id in it and no metadata key.
+#[derive(Debug, Clone)]
+pub struct IncomingRecord<'a> {
+    pub external_id: Cow<'a, str>,
+    pub payload_hash: [u8; 16],
+    pub payload: Cow<'a, str>,
+}
+
+/// What a save did.
+#[derive(Debug, Default)]
+pub struct Saved {
+    pub added: u64,
+    pub updated: u64,
+    pub unchanged: u64,
+    /// Positions of the unchanged records, for deletion tracking.
+    pub unchanged_positions: RoaringTreemap,
+}
+
+/// Adds what is new and replaces what differs. No id may stand in `batch` twice.
+///
+/// A pruned record whose payload is the same stays pruned, unless `restore_pruned`.
+pub async fn save(
+    conn: &mut PgConnection,
+    stream: &mut LockedStream,
+    batch: &[IncomingRecord<'_>],
+    restore_pruned: bool,
+) -> sqlx::Result<Saved> {
+    let mut saved = Saved::default();
+    let existing = if stream.total_count == 0 {
+        HashMap::new()
+    } else {
+        let ids: Vec<&str> = batch.iter().map(|record| record.external_id.as_ref()).collect();
+        find_existing(conn, stream.key, &ids).await?
+    };
+
+    let mut rows = CopyRows::with_capacity(batch);
+    let mut replaced = Vec::new();
+    for record in batch {
+        let (action, first_seen_at) = match existing.get(record.external_id.as_ref()) {
+            None => {
+                stream.live_count += 1;
+                stream.total_count += 1;
+                (LastAction::Added, stream.now)
+            }
+            Some(old) if old.is_deleted => {
+                stream.live_count += 1;
+                replaced.push(old.position);
+                (LastAction::Added, old.first_seen_at)
+            }
+            Some(old)
+                if old.payload_hash.as_bytes() == &record.payload_hash && !(old.is_pruned && restore_pruned) =>
+            {
+                saved.unchanged += 1;
+                saved.unchanged_positions.insert(old.position.cast_unsigned());
+                continue;
+            }
+            Some(old) => {
+                replaced.push(old.position);
+                (LastAction::Updated, old.first_seen_at)
+            }
+        };
+        match action {
+            LastAction::Added => saved.added += 1,
+            _ => saved.updated += 1,
+        }
+        stream.last_position += 1;
+        rows.push(stream, action, first_seen_at, record);
+    }
+
+    if !replaced.is_empty() {
+        remove_positions(conn, stream.key, &replaced).await?;
+    }
+    if !rows.is_empty() {
+        let copied = rows.copy(conn).await?;
+        debug_assert_eq!(copied, saved.added + saved.updated);
+    }
+    Ok(saved)
+}
+
+/// Marks these records as deleted, keeping their last payload. Gives the number of those that were live.
+pub async fn delete(conn: &mut PgConnection, stream: &mut LockedStream, ids: &[&str]) -> sqlx::Result<u64> {
+    let mut live: Vec<i64> =
+        find_existing(conn, stream.key, ids).await?.into_values().filter(|old| !old.is_deleted).map(|old| old.position).collect();
+    live.sort_unstable();
+    delete_positions(conn, stream, &live).await
+}
+
+/// Marks the live records at these positions as deleted and moves them to the stream's end.
+pub(super) async fn delete_positions(
+    conn: &mut PgConnection,
+    stream: &mut LockedStream,
+    positions: &[i64],
+) -> sqlx::Result<u64> {
+    if positions.is_empty() {
+        return Ok(0);
+    }
+    let moved_to: Vec<i64> = (stream.last_position + 1..).take(positions.len()).collect();
+    let deleted = sqlx::query!(
+        r#"
+        UPDATE records r
+        SET position = moved.new_position, last_action = $6, deleted_at = $5, last_modified_at = $5
+        FROM unnest($3::bigint[], $4::bigint[]) AS moved (old_position, new_position)
+        WHERE r.connection_pk = $1 AND r.stream_no = $2 AND r.position = moved.old_position
+        "#,
+        stream.key.connection.0,
+        stream.key.number,
+        positions,
+        &moved_to,
+        stream.now,
+        LastAction::Deleted as i16,
+    )
+    .execute(conn)
+    .await?
+    .rows_affected();
+    stream.last_position += positions.len() as i64;
+    stream.live_count -= deleted as i64;
+    Ok(deleted)
+}
+
+/// Removes every record of the stream, tombstones too. Its positions go on where they were.
+pub async fn delete_all(conn: &mut PgConnection, stream: &mut LockedStream) -> sqlx::Result<()> {
+    sqlx::query!(
+        "DELETE FROM records WHERE connection_pk = $1 AND stream_no = $2",
+        stream.key.connection.0,
+        stream.key.number,
+    )
+    .execute(conn)
+    .await?;
+    stream.live_count = 0;
+    stream.total_count = 0;
+    stream.generation = None;
+    Ok(())
+}
+
+struct Existing {
+    position: i64,
+    payload_hash: Uuid,
+    first_seen_at: DateTime<Utc>,
+    is_deleted: bool,
+    is_pruned: bool,
+}
+
+async fn find_existing(
+    conn: &mut PgConnection,
+    key: StreamKey,
+    ids: &[&str],
+) -> sqlx::Result<HashMap<String, Existing>> {
+    let rows = sqlx::query!(
+        r#"
+        SELECT external_id, position, payload_hash, first_seen_at,
+               deleted_at IS NOT NULL AS "is_deleted!", pruned_at IS NOT NULL AS "is_pruned!"
+        FROM records
+        WHERE connection_pk = $1 AND stream_no = $2 AND external_id = ANY($3)
+        "#,
+        key.connection.0,
+        key.number,
+        ids as &[&str],
+    )
+    .fetch_all(conn)
+    .await?;
+    let existing = rows.into_iter().map(|row| {
+        let old = Existing {
+            position: row.position,
+            payload_hash: row.payload_hash,
+            first_seen_at: row.first_seen_at,
+            is_deleted: row.is_deleted,
+            is_pruned: row.is_pruned,
+        };
+        (row.external_id, old)
+    });
+    Ok(existing.collect())
+}
+
+async fn remove_positions(conn: &mut PgConnection, key: StreamKey, positions: &[i64]) -> sqlx::Result<()> {
+    sqlx::query!(
+        "DELETE FROM records WHERE connection_pk = $1 AND stream_no = $2 AND position = ANY($3)",
+        key.connection.0,
+        key.number,
+        positions,
+    )
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+/// Rows in the binary form that `COPY` reads.
+/// <https://www.postgresql.org/docs/current/sql-copy.html>, "Binary Format".
+struct CopyRows(Vec<u8>);
+
+impl CopyRows {
+    const STATEMENT: &'static str = "COPY records (connection_pk, stream_no, last_action, position, first_seen_at, \
+         last_modified_at, payload_hash, external_id, payload) FROM STDIN (FORMAT binary)";
+    const COLUMNS: i16 = 9;
+    const SIGNATURE: &'static [u8] = b"PGCOPY\n\xff\r\n\0\0\0\0\0\0\0\0\0";
+    const END: [u8; 2] = (-1_i16).to_be_bytes();
+    /// What a row takes besides its texts.
+    const FIXED_BYTES: usize = 2 + 9 * 4 + 8 + 4 + 2 + 8 + 8 + 8 + 16;
+
+    fn with_capacity(batch: &[IncomingRecord<'_>]) -> Self {
+        let texts: usize = batch.iter().map(|record| record.external_id.len() + record.payload.len()).sum();
+        let mut bytes = Vec::with_capacity(Self::SIGNATURE.len() + texts + batch.len() * Self::FIXED_BYTES + 2);
+        bytes.extend_from_slice(Self::SIGNATURE);
+        Self(bytes)
+    }
+
+    fn is_empty(&self) -> bool {
+        self.0.len() == Self::SIGNATURE.len()
+    }
+
+    fn push(
+        &mut self,
+        stream: &LockedStream,
+        action: LastAction,
+        first_seen_at: DateTime<Utc>,
+        record: &IncomingRecord<'_>,
+    ) {
+        self.0.extend_from_slice(&Self::COLUMNS.to_be_bytes());
+        self.field(&stream.key.connection.0.to_be_bytes());
+        self.field(&stream.key.number.to_be_bytes());
+        self.field(&(action as i16).to_be_bytes());
+        self.field(&stream.last_position.to_be_bytes());
+        self.field(&postgres_microseconds(first_seen_at).to_be_bytes());
+        self.field(&postgres_microseconds(stream.now).to_be_bytes());
+        self.field(&record.payload_hash);
+        self.field(record.external_id.as_bytes());
+        self.field(record.payload.as_bytes());
+    }
+
+    fn field(&mut self, bytes: &[u8]) {
+        let length = i32::try_from(bytes.len()).expect("a batch is limited to far less than 2 GB");
+        self.0.extend_from_slice(&length.to_be_bytes());
+        self.0.extend_from_slice(bytes);
+    }
+
+    async fn copy(mut self, conn: &mut PgConnection) -> sqlx::Result<u64> {
+        self.0.extend_from_slice(&Self::END);
+        let mut copy = conn.copy_in_raw(Self::STATEMENT).await?;
+        copy.send(self.0.as_slice()).await?;
+        copy.finish().await
+    }
+}
+
+/// Postgres counts time in microseconds since 2000-01-01T00:00:00Z.
+fn postgres_microseconds(time: DateTime<Utc>) -> i64 {
+    const UNIX_SECONDS_AT_2000: i64 = 946_684_800;
+    time.timestamp_micros() - UNIX_SECONDS_AT_2000 * 1_000_000
+}

@@ -1,0 +1,218 @@
+//! Streams: all records of one model, connection and variant.
+//!
+//! A writer locks the stream's row until it commits. That makes positions visible in order, which is what lets
+//! a reader follow a cursor without ever missing a record.
+
+use chrono::{DateTime, Utc};
+use sqlx::PgConnection;
+
+use crate::ids::{ConnectionPk, ModelName, Variant};
+
+/// The row of a stream, and what it is keyed by in the tables of records.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct StreamKey {
+    pub connection: ConnectionPk,
+    pub number: i32,
+}
+
+/// A stream that this transaction may write to.
+#[derive(Debug)]
+pub struct LockedStream {
+    pub key: StreamKey,
+    pub model: ModelName,
+    pub variant: Variant,
+    pub last_position: i64,
+    /// The time of everything that this transaction writes: the database's clock after the lock was taken, and
+    /// never before what was written earlier.
+    pub now: DateTime<Utc>,
+    pub live_count: i64,
+    pub total_count: i64,
+    pub generation: Option<Generation>,
+}
+
+/// A full sync whose saves are watched, so that what it does not save can be deleted at its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Generation {
+    /// The fence of the attempt that began it.
+    pub number: i64,
+    /// Records that stand behind this position were added or changed since it began.
+    pub start_position: i64,
+}
+
+/// What a reader needs to know of a stream.
+#[derive(Debug, Clone, Copy)]
+pub struct StreamHead {
+    pub key: StreamKey,
+    pub last_position: i64,
+}
+
+/// Finds the stream; `None` until something was saved to it.
+pub async fn find(
+    conn: &mut PgConnection,
+    connection: ConnectionPk,
+    model: &ModelName,
+    variant: &Variant,
+) -> sqlx::Result<Option<StreamHead>> {
+    let row = sqlx::query!(
+        "SELECT stream_no, last_position FROM streams WHERE connection_pk = $1 AND model = $2 AND variant = $3",
+        connection.0,
+        model.as_str(),
+        variant.as_str(),
+    )
+    .fetch_optional(conn)
+    .await?;
+    Ok(row.map(|row| StreamHead {
+        key: StreamKey { connection, number: row.stream_no },
+        last_position: row.last_position,
+    }))
+}
+
+/// Locks the streams of these models in the order of their numbers, so that two writers never wait for each
+/// other in a circle, and makes those that do not exist. The lock leaves foreign keys alone.
+pub async fn lock(
+    conn: &mut PgConnection,
+    connection: ConnectionPk,
+    wanted: &[(ModelName, Variant)],
+) -> sqlx::Result<Vec<LockedStream>> {
+    let models: Vec<String> = wanted.iter().map(|(model, _)| model.to_string()).collect();
+    let variants: Vec<String> = wanted.iter().map(|(_, variant)| variant.to_string()).collect();
+    let locked = lock_existing(conn, connection, &models, &variants).await?;
+    if locked.len() == wanted.len() {
+        return Ok(locked);
+    }
+    create_missing(conn, connection, &models, &variants).await?;
+    lock_existing(conn, connection, &models, &variants).await
+}
+
+async fn lock_existing(
+    conn: &mut PgConnection,
+    connection: ConnectionPk,
+    models: &[String],
+    variants: &[String],
+) -> sqlx::Result<Vec<LockedStream>> {
+    // The clock is read outside of the locking query: inside, it would be read before the wait for the lock.
+    let rows = sqlx::query!(
+        r#"
+        WITH locked AS MATERIALIZED (
+            SELECT s.*
+            FROM streams s
+            JOIN unnest($2::text[], $3::text[]) AS wanted (model, variant)
+              ON s.model = wanted.model AND s.variant = wanted.variant
+            WHERE s.connection_pk = $1
+            ORDER BY s.stream_no
+            FOR NO KEY UPDATE OF s
+        )
+        SELECT stream_no AS "stream_no!", model AS "model!", variant AS "variant!",
+               last_position AS "last_position!", live_count AS "live_count!", total_count AS "total_count!",
+               generation, generation_start, greatest(last_modified_at, clock_timestamp()) AS "now!"
+        FROM locked
+        "#,
+        connection.0,
+        models,
+        variants,
+    )
+    .fetch_all(conn)
+    .await?;
+    let streams = rows.into_iter().map(|row| LockedStream {
+        key: StreamKey { connection, number: row.stream_no },
+        model: ModelName::from_stored(row.model),
+        variant: Variant::from_stored(row.variant),
+        last_position: row.last_position,
+        now: row.now,
+        live_count: row.live_count,
+        total_count: row.total_count,
+        generation: row
+            .generation
+            .zip(row.generation_start)
+            .map(|(number, start_position)| Generation { number, start_position }),
+    });
+    Ok(streams.collect())
+}
+
+async fn create_missing(
+    conn: &mut PgConnection,
+    connection: ConnectionPk,
+    models: &[String],
+    variants: &[String],
+) -> sqlx::Result<()> {
+    // Two writers may number their streams alike; the one that comes second looks again.
+    for (model, variant) in models.iter().zip(variants) {
+        loop {
+            let made = sqlx::query!(
+                r#"
+                INSERT INTO streams (connection_pk, stream_no, model, variant)
+                SELECT $1, coalesce(max(stream_no), 0) + 1, $2, $3 FROM streams WHERE connection_pk = $1
+                ON CONFLICT DO NOTHING
+                "#,
+                connection.0,
+                model,
+                variant,
+            )
+            .execute(&mut *conn)
+            .await?;
+            let exists = sqlx::query_scalar!(
+                r#"SELECT true AS "exists!" FROM streams WHERE connection_pk = $1 AND model = $2 AND variant = $3"#,
+                connection.0,
+                model,
+                variant,
+            )
+            .fetch_optional(&mut *conn)
+            .await?;
+            if made.rows_affected() > 0 || exists.is_some() {
+                break;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Stores where the stream stands after this transaction's writes.
+pub async fn store_head(conn: &mut PgConnection, stream: &LockedStream) -> sqlx::Result<()> {
+    sqlx::query!(
+        r#"
+        UPDATE streams
+        SET last_position = $3, last_modified_at = $4, live_count = $5, total_count = $6,
+            generation = $7, generation_start = $8
+        WHERE connection_pk = $1 AND stream_no = $2
+        "#,
+        stream.key.connection.0,
+        stream.key.number,
+        stream.last_position,
+        stream.now,
+        stream.live_count,
+        stream.total_count,
+        stream.generation.map(|generation| generation.number),
+        stream.generation.map(|generation| generation.start_position),
+    )
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+/// How many records are live, by model, in the streams of one connection and variant.
+pub async fn live_counts(
+    conn: &mut PgConnection,
+    connection: ConnectionPk,
+    variant: &Variant,
+) -> sqlx::Result<Vec<(ModelName, i64)>> {
+    let rows = sqlx::query!(
+        "SELECT model, live_count FROM streams WHERE connection_pk = $1 AND variant = $2 ORDER BY model",
+        connection.0,
+        variant.as_str(),
+    )
+    .fetch_all(conn)
+    .await?;
+    Ok(rows.into_iter().map(|row| (ModelName::from_stored(row.model), row.live_count)).collect())
+}
+
+/// Whether any connection of the environment's list has a stream of this model.
+pub async fn has_model(conn: &mut PgConnection, connection: ConnectionPk, model: &ModelName) -> sqlx::Result<bool> {
+    let found = sqlx::query_scalar!(
+        r#"SELECT true AS "found!" FROM streams WHERE connection_pk = $1 AND model = $2 LIMIT 1"#,
+        connection.0,
+        model.as_str(),
+    )
+    .fetch_optional(conn)
+    .await?;
+    Ok(found.is_some())
+}

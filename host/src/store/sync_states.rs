@@ -1,0 +1,113 @@
+//! Where a sync stands: its checkpoint, and the fence of the attempt that may write.
+//!
+//! Each attempt raises the fence when it begins and shows it with every write. An attempt whose host was
+//! paused and comes back after its successor began finds a higher fence and can write nothing.
+
+use serde_json::Value;
+use sqlx::PgConnection;
+
+use crate::ids::{ConnectionPk, FunctionName, Variant};
+
+/// One attempt at a sync, as its writes identify themselves.
+#[derive(Debug, Clone)]
+pub struct Attempt {
+    pub connection: ConnectionPk,
+    pub sync: FunctionName,
+    pub variant: Variant,
+    pub fence: i64,
+}
+
+/// Raises the fence and gives the checkpoint to continue from. `None`: a later attempt has begun already.
+pub async fn begin(conn: &mut PgConnection, attempt: &Attempt) -> sqlx::Result<Option<Option<String>>> {
+    sqlx::query_scalar!(
+        r#"
+        INSERT INTO sync_states (connection_pk, sync_name, variant, fence)
+        VALUES ($1, $2, $3, $4)
+        ON CONFLICT (connection_pk, sync_name, variant) DO UPDATE
+        SET fence = excluded.fence, counts = '{}'
+        WHERE sync_states.fence < excluded.fence
+        RETURNING checkpoint
+        "#,
+        attempt.connection.0,
+        attempt.sync.as_str(),
+        attempt.variant.as_str(),
+        attempt.fence,
+    )
+    .fetch_optional(conn)
+    .await
+}
+
+/// Locks the state until the transaction ends, if the attempt may still write.
+pub async fn lock(conn: &mut PgConnection, attempt: &Attempt) -> sqlx::Result<bool> {
+    let row = sqlx::query_scalar!(
+        r#"
+        SELECT true AS "held!" FROM sync_states
+        WHERE connection_pk = $1 AND sync_name = $2 AND variant = $3 AND fence = $4
+        FOR NO KEY UPDATE
+        "#,
+        attempt.connection.0,
+        attempt.sync.as_str(),
+        attempt.variant.as_str(),
+        attempt.fence,
+    )
+    .fetch_optional(conn)
+    .await?;
+    Ok(row.is_some())
+}
+
+/// What a commit does to the checkpoint.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CheckpointChange {
+    Keep,
+    Clear,
+    Set(String),
+}
+
+/// Stores checkpoint and counts of an attempt that holds the lock.
+pub async fn store(
+    conn: &mut PgConnection,
+    attempt: &Attempt,
+    checkpoint: &CheckpointChange,
+    counts: &Value,
+) -> sqlx::Result<()> {
+    let (keep, text) = match checkpoint {
+        CheckpointChange::Keep => (true, None),
+        CheckpointChange::Clear => (false, None),
+        CheckpointChange::Set(text) => (false, Some(text.as_str())),
+    };
+    sqlx::query!(
+        r#"
+        UPDATE sync_states
+        SET checkpoint = CASE WHEN $5 THEN checkpoint ELSE $6 END, counts = $7
+        WHERE connection_pk = $1 AND sync_name = $2 AND variant = $3 AND fence = $4
+        "#,
+        attempt.connection.0,
+        attempt.sync.as_str(),
+        attempt.variant.as_str(),
+        attempt.fence,
+        keep,
+        text,
+        counts,
+    )
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+/// The checkpoint of a sync, as `GET /sync/status` shows it.
+pub async fn checkpoint(
+    conn: &mut PgConnection,
+    connection: ConnectionPk,
+    sync: &FunctionName,
+    variant: &Variant,
+) -> sqlx::Result<Option<String>> {
+    let row = sqlx::query_scalar!(
+        "SELECT checkpoint FROM sync_states WHERE connection_pk = $1 AND sync_name = $2 AND variant = $3",
+        connection.0,
+        sync.as_str(),
+        variant.as_str(),
+    )
+    .fetch_optional(conn)
+    .await?;
+    Ok(row.flatten())
+}

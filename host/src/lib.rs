@@ -5,4 +5,5 @@
 
 pub mod crypto;
 pub mod ids;
+pub mod runtime;
 pub mod store;

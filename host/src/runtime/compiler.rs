@@ -1,0 +1,193 @@
+//! Compiles components, once each, and keeps the machine code.
+//!
+//! Compiling hostile code can take any amount of time and memory, so it happens in a child process with limits.
+//! Loading machine code is trusting it, so what is kept on disk carries a MAC under the host's own key.
+
+use std::collections::hash_map::DefaultHasher;
+use std::hash::{Hash, Hasher};
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use rustix::process::{Resource, Rlimit, setrlimit};
+use tokio::io::AsyncWriteExt;
+use tokio::process::Command;
+use tokio::sync::Mutex;
+use wasmtime::Engine;
+use wasmtime::component::Component;
+
+use super::ComponentDigest;
+
+/// What the compiling process may use.
+const COMPILE_MEMORY_BYTES: u64 = 4 << 30;
+const COMPILE_CPU: Duration = Duration::from_secs(120);
+const COMPILE_WALL: Duration = Duration::from_secs(240);
+
+const MAC_BYTES: usize = blake3::OUT_LEN;
+
+#[derive(Debug, thiserror::Error)]
+pub enum CompileError {
+    #[error("the component could not be compiled: {0}")]
+    Refused(String),
+    #[error("compiling the component took more than {} s or {} GB", COMPILE_CPU.as_secs(), COMPILE_MEMORY_BYTES >> 30)]
+    OverLimit,
+    #[error("the compiler could not be started")]
+    Start(#[source] std::io::Error),
+    #[error("compiled code could not be kept in `{}`", path.display())]
+    Cache { path: PathBuf, source: std::io::Error },
+    #[error("compiled code could not be loaded")]
+    Load(#[source] wasmtime::Error),
+}
+
+/// Machine code on disk, by the component it came from and the engine it is for.
+pub struct CompiledCache {
+    folder: PathBuf,
+    mac_key: [u8; 32],
+    /// The program that is started as `compile-component`; see [`run_compiler`].
+    compiler: PathBuf,
+    /// One at a time: a compilation uses every processor.
+    turn: Mutex<()>,
+}
+
+impl CompiledCache {
+    pub fn new(folder: PathBuf, mac_key: [u8; 32], compiler: PathBuf) -> Self {
+        Self { folder, mac_key, compiler, turn: Mutex::new(()) }
+    }
+
+    /// The compiled form of `wasm`, from disk or made now.
+    pub(super) async fn get(
+        &self,
+        engine: &Engine,
+        digest: &ComponentDigest,
+        wasm: &[u8],
+    ) -> Result<Component, CompileError> {
+        if let Some(component) = self.load(engine, digest) {
+            return Ok(component);
+        }
+        let _turn = self.turn.lock().await;
+        if let Some(component) = self.load(engine, digest) {
+            return Ok(component);
+        }
+        let started = std::time::Instant::now();
+        let code = self.compile(wasm).await?;
+        let path = self.code_path(engine, digest);
+        self.store(&path, &code).map_err(|source| CompileError::Cache { path: path.clone(), source })?;
+        tracing::info!(
+            component.digest = %digest,
+            compile.ms = started.elapsed().as_millis() as u64,
+            "compiled component {digest}",
+        );
+        load_file(engine, &path).map_err(CompileError::Load)
+    }
+
+    /// Loads what is kept, if it is what this host has written.
+    fn load(&self, engine: &Engine, digest: &ComponentDigest) -> Option<Component> {
+        let path = self.code_path(engine, digest);
+        let code = std::fs::read(&path).ok()?;
+        let kept_mac: [u8; MAC_BYTES] = std::fs::read(mac_path(&path)).ok()?.try_into().ok()?;
+        if self.mac(&path, &code) != blake3::Hash::from_bytes(kept_mac) {
+            tracing::warn!(path = %path.display(), "compiled code was changed by someone else and is made anew");
+            return None;
+        }
+        load_file(engine, &path)
+            .inspect_err(|error| tracing::warn!(path = %path.display(), %error, "compiled code does not load"))
+            .ok()
+    }
+
+    fn store(&self, path: &Path, code: &[u8]) -> std::io::Result<()> {
+        std::fs::create_dir_all(&self.folder)?;
+        for (target, bytes) in [(mac_path(path), self.mac(path, code).as_bytes().as_slice()), (path.to_owned(), code)] {
+            let mut file = tempfile::NamedTempFile::new_in(&self.folder)?;
+            file.write_all(bytes)?;
+            file.persist(target)?;
+        }
+        Ok(())
+    }
+
+    /// Covers the name too, so that code of one component cannot stand in for another's.
+    fn mac(&self, path: &Path, code: &[u8]) -> blake3::Hash {
+        let name = path.file_name().unwrap_or_default().as_encoded_bytes();
+        blake3::Hasher::new_keyed(&self.mac_key).update(name).update(b"\0").update(code).finalize()
+    }
+
+    fn code_path(&self, engine: &Engine, digest: &ComponentDigest) -> PathBuf {
+        let mut hasher = DefaultHasher::new();
+        engine.precompile_compatibility_hash().hash(&mut hasher);
+        self.folder.join(format!("{digest}-{:016x}.code", hasher.finish()))
+    }
+
+    async fn compile(&self, wasm: &[u8]) -> Result<Vec<u8>, CompileError> {
+        let mut child = Command::new(&self.compiler)
+            .arg("compile-component")
+            .env_clear()
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .map_err(CompileError::Start)?;
+        let mut stdin = child.stdin.take().expect("it was asked for");
+        let work = async {
+            let feed = async {
+                // A child that dies early says why by its status.
+                let _closed_early = stdin.write_all(wasm).await;
+                drop(stdin);
+            };
+            tokio::join!(feed, child.wait_with_output()).1
+        };
+        let output = tokio::time::timeout(COMPILE_WALL, work).await.map_err(|_| CompileError::OverLimit)?;
+        let output = output.map_err(CompileError::Start)?;
+        match output.status.code() {
+            Some(0) => Ok(output.stdout),
+            Some(REFUSED) => {
+                Err(CompileError::Refused(String::from_utf8_lossy(&output.stderr).trim().to_owned()))
+            }
+            _ => Err(CompileError::OverLimit),
+        }
+    }
+}
+
+/// The exit status that tells a refusal from running out of something.
+const REFUSED: i32 = 3;
+
+/// The compiling process: reads a component from standard input, writes its machine code to standard output. It
+/// limits itself before it reads a byte. Gives the exit status.
+pub fn run_compiler() -> i32 {
+    let limit = |amount| Rlimit { current: Some(amount), maximum: Some(amount) };
+    for (resource, amount) in [
+        (Resource::As, COMPILE_MEMORY_BYTES),
+        (Resource::Cpu, COMPILE_CPU.as_secs()),
+        (Resource::Core, 0),
+        (Resource::Fsize, 0),
+    ] {
+        if let Err(error) = setrlimit(resource, limit(amount)) {
+            eprintln!("the compiler could not limit itself: {error}");
+            return 1;
+        }
+    }
+    let mut wasm = Vec::new();
+    if let Err(error) = std::io::stdin().read_to_end(&mut wasm) {
+        eprintln!("the component could not be read: {error}");
+        return 1;
+    }
+    let compiled = super::engine(None).and_then(|engine| engine.precompile_component(&wasm));
+    match compiled {
+        Ok(code) => i32::from(std::io::stdout().write_all(&code).is_err()),
+        Err(error) => {
+            eprintln!("{error:#}");
+            REFUSED
+        }
+    }
+}
+
+fn mac_path(path: &Path) -> PathBuf {
+    path.with_extension("mac")
+}
+
+#[expect(unsafe_code, reason = "machine code is loaded from a file whose MAC was just checked")]
+fn load_file(engine: &Engine, path: &Path) -> wasmtime::Result<Component> {
+    // SAFETY: the file was written by this host from the compiler's output: `load` has checked its MAC under a
+    // key that only the host knows, or `get` has just written it. It is never changed in place.
+    unsafe { Component::deserialize_file(engine, path) }
+}

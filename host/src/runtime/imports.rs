@@ -1,0 +1,198 @@
+//! The imports of the world: each converts, asks the invocation's capabilities, and converts back.
+
+use chrono::Utc;
+use wasmtime::component::ResourceTable;
+use wasmtime_wasi::{WasiCtx, WasiCtxBuilder, WasiCtxView, WasiView};
+
+use super::bindings::syncline::integration::{
+    checkpoint, connection, environment, log, provider, records, run, types,
+};
+use super::limits::MemoryLimiter;
+use super::stdio::LogStream;
+use super::{Capabilities, Interrupt, Limits, LogLevel, RunLog};
+
+/// Everything that belongs to one invocation.
+pub(super) struct GuestState {
+    wasi: WasiCtx,
+    table: ResourceTable,
+    capabilities: Box<dyn Capabilities>,
+    log: RunLog,
+    pub(super) memory: MemoryLimiter,
+    pub(super) panic: Option<Panic>,
+    requests_left: u64,
+    requests: u64,
+}
+
+/// What a guest said before it trapped.
+#[derive(Debug, Clone)]
+pub(super) struct Panic {
+    pub(super) message: String,
+    pub(super) location: Option<String>,
+}
+
+impl GuestState {
+    pub(super) fn new(
+        capabilities: Box<dyn Capabilities>,
+        limits: &Limits,
+        log: RunLog,
+        variables: &[(String, String)],
+    ) -> Self {
+        // Clocks and random numbers are WASI's defaults. No folder is opened, sockets and name lookup are off.
+        let wasi = WasiCtxBuilder::new()
+            .stdout(LogStream::new(LogLevel::Info, log.clone()))
+            .stderr(LogStream::new(LogLevel::Warn, log.clone()))
+            .envs(variables)
+            .allow_tcp(false)
+            .allow_udp(false)
+            .allow_ip_name_lookup(false)
+            .build();
+        Self {
+            wasi,
+            table: ResourceTable::new(),
+            capabilities,
+            log,
+            memory: MemoryLimiter::new(limits),
+            panic: None,
+            requests_left: limits.requests,
+            requests: 0,
+        }
+    }
+
+    /// Requests that the guest has sent.
+    pub(super) fn requests(&self) -> u64 {
+        self.requests
+    }
+
+    fn charge_requests(&mut self, count: usize) -> Result<(), Interrupt> {
+        let count = count as u64;
+        if count > self.requests_left {
+            return Err(Interrupt::Limit(super::Limit::Requests(self.requests + self.requests_left)));
+        }
+        self.requests_left -= count;
+        self.requests += count;
+        Ok(())
+    }
+}
+
+impl WasiView for GuestState {
+    fn ctx(&mut self) -> WasiCtxView<'_> {
+        WasiCtxView { ctx: &mut self.wasi, table: &mut self.table }
+    }
+}
+
+impl types::Host for GuestState {}
+
+impl provider::Host for GuestState {
+    async fn send(
+        &mut self,
+        request: provider::Request,
+    ) -> wasmtime::Result<Result<provider::Response, types::Failure>> {
+        self.charge_requests(1)?;
+        Ok(self.capabilities.send(request).await?)
+    }
+
+    async fn send_all(
+        &mut self,
+        requests: Vec<provider::Request>,
+    ) -> wasmtime::Result<Vec<Result<provider::Response, types::Failure>>> {
+        self.charge_requests(requests.len())?;
+        Ok(self.capabilities.send_all(requests).await?)
+    }
+}
+
+impl records::Host for GuestState {
+    async fn commit(
+        &mut self,
+        changes: Vec<records::Change>,
+        checkpoint: Option<String>,
+    ) -> wasmtime::Result<Result<records::Counts, types::Failure>> {
+        Ok(self.capabilities.commit(changes, checkpoint).await?)
+    }
+
+    async fn get(
+        &mut self,
+        model: String,
+        ids: Vec<String>,
+    ) -> wasmtime::Result<Result<Vec<Option<String>>, types::Failure>> {
+        Ok(self.capabilities.find_records(model, ids).await?)
+    }
+}
+
+impl checkpoint::Host for GuestState {
+    async fn get(&mut self) -> wasmtime::Result<Option<String>> {
+        Ok(self.capabilities.checkpoint().await?)
+    }
+}
+
+impl connection::Host for GuestState {
+    async fn get(&mut self) -> wasmtime::Result<connection::Info> {
+        let info = self.capabilities.connection();
+        Ok(connection::Info {
+            connection_id: info.connection_id,
+            integration: info.integration,
+            provider: info.provider,
+            environment: info.environment,
+            config: info.config,
+            tags: info.tags,
+        })
+    }
+
+    async fn metadata(&mut self) -> wasmtime::Result<String> {
+        Ok(self.capabilities.metadata().await?)
+    }
+
+    async fn set_metadata(&mut self, metadata: String) -> wasmtime::Result<Result<(), types::Failure>> {
+        Ok(self.capabilities.set_metadata(metadata, false).await?)
+    }
+
+    async fn update_metadata(&mut self, changes: String) -> wasmtime::Result<Result<(), types::Failure>> {
+        Ok(self.capabilities.set_metadata(changes, true).await?)
+    }
+
+    async fn credentials(&mut self) -> wasmtime::Result<Result<String, types::Failure>> {
+        Ok(self.capabilities.credentials().await?)
+    }
+}
+
+impl environment::Host for GuestState {
+    async fn variables(&mut self) -> wasmtime::Result<Vec<(String, String)>> {
+        Ok(self.capabilities.variables().await?)
+    }
+}
+
+impl log::Host for GuestState {
+    async fn write(&mut self, level: log::Level, message: String, fields: Option<String>) -> wasmtime::Result<()> {
+        let level = match level {
+            log::Level::Debug => LogLevel::Debug,
+            log::Level::Info => LogLevel::Info,
+            log::Level::Warn => LogLevel::Warn,
+            log::Level::Error => LogLevel::Error,
+        };
+        Ok(self.log.write(level, &message, fields).map_err(Interrupt::Limit)?)
+    }
+
+    async fn panicked(&mut self, message: String, location: Option<String>) -> wasmtime::Result<()> {
+        self.panic = Some(Panic { message, location });
+        Ok(())
+    }
+}
+
+impl run::Host for GuestState {
+    async fn get(&mut self) -> wasmtime::Result<run::Info> {
+        let info = self.capabilities.run();
+        Ok(run::Info { id: info.id, variant: info.variant, attempt: info.attempt })
+    }
+
+    async fn progress(&mut self, done: u64, total: Option<u64>) -> wasmtime::Result<()> {
+        self.capabilities.progress(done, total);
+        Ok(())
+    }
+
+    async fn cancelled(&mut self) -> wasmtime::Result<bool> {
+        Ok(self.capabilities.cancelled())
+    }
+
+    async fn now(&mut self) -> wasmtime::Result<u64> {
+        Ok(Utc::now().timestamp_millis().max(0).cast_unsigned())
+    }
+}

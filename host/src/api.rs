@@ -1,0 +1,215 @@
+//! The REST API: one file per resource, in the order of the routes below.
+//!
+//! A handler checks the key, then the request, asks the engine or the store, and answers. Errors are
+//! [`error::ApiError`]s throughout.
+
+mod actions;
+mod connections;
+mod cursor;
+mod deployments;
+mod environment_variables;
+mod error;
+mod extract;
+mod health;
+mod integrations;
+mod one_or_many;
+mod records;
+mod syncs;
+
+use std::any::Any;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{MatchedPath, Request};
+use axum::http::{HeaderName, Method, Response, header};
+use axum::response::IntoResponse;
+use axum::routing::get;
+use tower_http::ServiceBuilderExt;
+use tower_http::catch_panic::CatchPanicLayer;
+use tower_http::cors::{AllowOrigin, CorsLayer};
+use tower_http::request_id::{MakeRequestUuid, RequestId};
+use tower_http::trace::TraceLayer;
+use tracing::Span;
+use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityRequirement, SecurityScheme};
+use utoipa::openapi::{InfoBuilder, LicenseBuilder, OpenApi, OpenApiBuilder};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use self::error::ApiError;
+use self::extract::ConnectionHeaders;
+use crate::auth::{Authenticator, Client};
+use crate::engine::{ConnectionRoute, Engine};
+use crate::ids::{ConnectionId, IntegrationKey};
+
+/// What every handler can reach.
+#[derive(Clone)]
+pub struct App {
+    pub engine: Arc<Engine>,
+    pub authenticator: Arc<Authenticator>,
+    /// Where clients reach this service, without a slash at the end.
+    pub public_url: Arc<str>,
+    /// The member of a record that holds its metadata.
+    pub record_metadata_key: Arc<str>,
+}
+
+/// Every route, with everything around it.
+pub fn router(app: App) -> Router {
+    let (routes, openapi) = routes().split_for_parts();
+    let document: Arc<str> = document(openapi).to_json().expect("the document is plain data").into();
+    let json = [(header::CONTENT_TYPE, "application/json")];
+    let middleware = tower::ServiceBuilder::new()
+        .set_x_request_id(MakeRequestUuid)
+        .layer(
+            TraceLayer::new_for_http().make_span_with(request_span).on_request(()).on_response(
+                |response: &Response<_>, latency: Duration, span: &Span| {
+                    span.record("http.status", response.status().as_u16());
+                    tracing::debug!(latency.us = latency.as_micros() as u64, "answered");
+                },
+            ),
+        )
+        .propagate_x_request_id()
+        .layer(cors())
+        .layer(CatchPanicLayer::custom(answer_panic));
+    routes
+        .route("/records/", get(records::list_records))
+        .route("/openapi.json", get(move || async move { (json, document.to_string()) }))
+        .fallback(unknown_route)
+        .method_not_allowed_fallback(method_not_allowed)
+        .with_state(app)
+        .layer(middleware)
+}
+
+/// The description of the API, as `/openapi.json` gives it.
+pub fn openapi() -> OpenApi {
+    document(routes().split_for_parts().1)
+}
+
+fn routes() -> OpenApiRouter<App> {
+    OpenApiRouter::new()
+        .routes(routes!(records::list_records))
+        .routes(routes!(records::prune_records))
+        .routes(routes!(syncs::trigger_syncs))
+        .routes(routes!(syncs::start_syncs))
+        .routes(routes!(syncs::pause_syncs))
+        .routes(routes!(syncs::sync_status))
+        .routes(routes!(environment_variables::list_variables))
+        .routes(routes!(environment_variables::put_variable, environment_variables::delete_variable))
+        .routes(routes!(integrations::list_integrations, integrations::create_integration))
+        .routes(routes!(connections::list_connections, connections::import_connection))
+        .routes(routes!(connections::get_connection))
+        .routes(routes!(actions::trigger_action))
+        .routes(routes!(deployments::create_deployment))
+        .routes(routes!(health::health))
+        .routes(routes!(health::ready))
+}
+
+fn document(routes: OpenApi) -> OpenApi {
+    let info = InfoBuilder::new()
+        .title("Syncline")
+        .version(env!("CARGO_PKG_VERSION"))
+        .description(Some("Integrations, connections, synced records and actions."))
+        .license(Some(LicenseBuilder::new().name("Apache-2.0").identifier(Some("Apache-2.0")).build()));
+    let mut openapi = OpenApiBuilder::from(routes)
+        .info(info.build())
+        .security(Some([SecurityRequirement::new::<_, [&str; 0], &str>("secret_key", [])]))
+        .build();
+    let bearer = HttpBuilder::new().scheme(HttpAuthScheme::Bearer).description(Some("A secret key of the environment"));
+    openapi
+        .components
+        .get_or_insert_default()
+        .add_security_scheme("secret_key", SecurityScheme::Http(bearer.build()));
+    openapi
+}
+
+/// Browsers may call the API from anywhere: a key is what protects it, not the origin.
+fn cors() -> CorsLayer {
+    const ALLOWED: [&str; 11] = [
+        "authorization",
+        "content-type",
+        "accept",
+        "origin",
+        "x-requested-with",
+        "nango-activity-log-id",
+        "nango-is-dry-run",
+        "nango-is-sync",
+        "provider-config-key",
+        "connection-id",
+        "sentry-trace",
+    ];
+    CorsLayer::new()
+        .allow_origin(AllowOrigin::any())
+        .allow_methods([Method::GET, Method::POST, Method::PUT, Method::PATCH, Method::DELETE])
+        .allow_headers(ALLOWED.map(HeaderName::from_static))
+        .expose_headers([header::AUTHORIZATION, header::ETAG, header::CONTENT_TYPE, header::CONTENT_LENGTH])
+        .max_age(Duration::from_secs(600))
+}
+
+fn request_span(request: &Request<Body>) -> Span {
+    let id = request.extensions().get::<RequestId>().and_then(|id| id.header_value().to_str().ok());
+    let route = request.extensions().get::<MatchedPath>().map(MatchedPath::as_str);
+    tracing::debug_span!(
+        "request",
+        request.id = id,
+        http.method = %request.method(),
+        http.route = route,
+        http.status = tracing::field::Empty,
+    )
+}
+
+fn answer_panic(panic: Box<dyn Any + Send>) -> Response<Body> {
+    let text = panic.downcast_ref::<String>().map(String::as_str).or(panic.downcast_ref::<&str>().copied());
+    ApiError::internal(anyhow::anyhow!("a handler panicked: {}", text.unwrap_or("no message"))).into_response()
+}
+
+async fn unknown_route(request: Request) -> ApiError {
+    ApiError::UnknownRoute { method: request.method().to_string(), path: request.uri().path().to_owned() }
+}
+
+async fn method_not_allowed(request: Request) -> ApiError {
+    let path = request.uri().path().to_owned();
+    let allowed = openapi()
+        .paths
+        .get_path_item(&path)
+        .map(|item| {
+            let methods = [
+                ("GET", item.get.is_some()),
+                ("POST", item.post.is_some()),
+                ("PUT", item.put.is_some()),
+                ("PATCH", item.patch.is_some()),
+                ("DELETE", item.delete.is_some()),
+            ];
+            methods.iter().filter(|(_, is_there)| *is_there).map(|(name, _)| *name).collect::<Vec<_>>().join(", ")
+        })
+        .unwrap_or_else(|| "another method".to_owned());
+    ApiError::MethodNotAllowed { method: request.method().to_string(), path, allowed }
+}
+
+impl App {
+    /// The connection that the headers name.
+    async fn find_connection(
+        &self,
+        client: &Client,
+        target: &ConnectionHeaders,
+    ) -> Result<Arc<ConnectionRoute>, ApiError> {
+        self.find_connection_by_name(client, &target.integration, &target.connection).await
+    }
+
+    async fn find_connection_by_name(
+        &self,
+        client: &Client,
+        integration: &IntegrationKey,
+        connection: &ConnectionId,
+    ) -> Result<Arc<ConnectionRoute>, ApiError> {
+        if let Some(found) = self.engine.connections.find(client.environment.pk, integration, connection).await? {
+            return Ok(found);
+        }
+        let mut conn = self.engine.store.connect().await?;
+        let known = crate::store::integrations::find(&mut conn, client.environment.pk, integration).await?;
+        Err(match known {
+            None => ApiError::UnknownIntegration(integration.clone()),
+            Some(_) => ApiError::UnknownConnection { integration: integration.clone(), connection: connection.clone() },
+        })
+    }
+}

@@ -1,0 +1,395 @@
+//! `/connections`: end users' links to providers.
+
+use std::collections::BTreeMap;
+
+use axum::Json;
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use utoipa::ToSchema;
+use uuid::Uuid;
+
+use super::App;
+use super::error::{ApiError, ErrorBody, FieldError};
+use super::extract::{ApiJson, ApiQuery, EnvironmentAuth, NoQuery, parse_flag};
+use crate::auth::Scope;
+use crate::engine::{CredentialsError, ImportedConnection, StoredCredentials};
+use crate::ids::{ConnectionId, IntegrationKey, InvalidName};
+use crate::store::connections::{self, Connection, ConnectionFilter};
+use crate::store::integrations;
+
+const DEFAULT_LIMIT: i64 = 10_000;
+const MAX_LIMIT: i64 = 2_000;
+const MAX_TAGS: usize = 10;
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub(super) struct ConnectionsQuery {
+    connection_id: Option<String>,
+    search: Option<String>,
+    end_user_id: Option<String>,
+    end_user_organization_id: Option<String>,
+    integration_id: Option<String>,
+    #[serde(default)]
+    tags: BTreeMap<String, String>,
+    limit: Option<String>,
+    page: Option<String>,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct ConnectionsResponse {
+    connections: Vec<ConnectionListing>,
+}
+
+/// A connection as a list shows it, without its credentials.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct ConnectionListing {
+    id: i64,
+    connection_id: String,
+    provider_config_key: String,
+    provider: String,
+    #[schema(value_type = Vec<Object>)]
+    errors: Vec<Value>,
+    #[schema(value_type = Option<Object>)]
+    end_user: Option<Value>,
+    #[schema(value_type = Object)]
+    tags: Value,
+    #[schema(value_type = Option<Object>)]
+    metadata: Option<Value>,
+    created: String,
+}
+
+/// A connection with everything.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct ConnectionBody {
+    id: i64,
+    connection_id: String,
+    provider_config_key: String,
+    provider: String,
+    #[schema(value_type = Vec<Object>)]
+    errors: Vec<Value>,
+    #[schema(value_type = Option<Object>)]
+    end_user: Option<Value>,
+    #[schema(value_type = Object)]
+    tags: Value,
+    #[schema(value_type = Option<Object>)]
+    metadata: Option<Value>,
+    #[schema(value_type = Object)]
+    connection_config: Value,
+    webhook_url_override: Option<String>,
+    created_at: String,
+    updated_at: String,
+    last_fetched_at: Option<String>,
+    /// Empty without the scope `environment:connections:read_credentials`.
+    #[schema(value_type = Object)]
+    credentials: Value,
+}
+
+/// `GET /connections`: a page of the environment's connections, newest first.
+#[utoipa::path(
+    get, path = "/connections", tag = "Connections",
+    params(
+        ("connectionId" = Option<String>, Query, description = "Exactly this id"),
+        ("search" = Option<String>, Query, description = "Part of the id, or of the end user's name or e-mail"),
+        ("endUserId" = Option<String>, Query),
+        ("endUserOrganizationId" = Option<String>, Query),
+        ("integrationId" = Option<String>, Query, description = "Unique keys of integrations, separated by commas"),
+        ("tags" = Option<Object>, Query, style = DeepObject, explode, description = "All of these tags"),
+        ("limit" = Option<i64>, Query, description = "Default 10,000, else at most 2,000"),
+        ("page" = Option<i64>, Query, description = "From 0"),
+    ),
+    responses((status = 200, body = ConnectionsResponse), (status = "4XX", body = ErrorBody)),
+)]
+pub(super) async fn list_connections(
+    State(app): State<App>,
+    client: EnvironmentAuth,
+    ApiQuery(query): ApiQuery<ConnectionsQuery>,
+) -> Result<Json<ConnectionsResponse>, ApiError> {
+    client.require(Scope::ConnectionsList)?;
+    let limit = match query.limit {
+        None => DEFAULT_LIMIT,
+        Some(text) => parse_number("limit", &text, 1, MAX_LIMIT)?,
+    };
+    let page = query.page.map_or(Ok(0), |text| parse_number("page", &text, 0, i64::from(i32::MAX)))?;
+    let tags: Map<String, Value> =
+        query.tags.into_iter().map(|(key, value)| (key.to_lowercase(), Value::String(value))).collect();
+    let filter = ConnectionFilter {
+        connection_id: query.connection_id,
+        search: query.search,
+        end_user_id: query.end_user_id,
+        organization_id: query.end_user_organization_id,
+        integrations: query.integration_id.map(|list| list.split(',').map(|key| key.trim().to_owned()).collect()),
+        tags: (!tags.is_empty()).then(|| Value::Object(tags)),
+    };
+    let mut conn = app.engine.store.connect().await?;
+    let found = connections::list(&mut conn, client.environment.pk, &filter, limit, page * limit).await?;
+    Ok(Json(ConnectionsResponse { connections: found.into_iter().map(ConnectionListing::from).collect() }))
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ConnectionQuery {
+    provider_config_key: String,
+    force_refresh: Option<String>,
+    refresh_token: Option<String>,
+    refresh_github_app_jwt_token: Option<String>,
+}
+
+/// `GET /connections/{connection_id}`: one, with its live credentials.
+#[utoipa::path(
+    get, path = "/connections/{connection_id}", tag = "Connections",
+    params(
+        ("connection_id" = String, Path),
+        ("provider_config_key" = String, Query, description = "The integration's unique key"),
+        ("force_refresh" = Option<bool>, Query, description = "Fetch new credentials even if these are valid"),
+        ("refresh_token" = Option<bool>, Query, description = "Show the refresh token"),
+        ("refresh_github_app_jwt_token" = Option<bool>, Query, description = "Make a new JWT of an app"),
+    ),
+    responses((status = 200, body = ConnectionBody), (status = "4XX", body = ErrorBody)),
+)]
+pub(super) async fn get_connection(
+    State(app): State<App>,
+    client: EnvironmentAuth,
+    Path(id): Path<String>,
+    ApiQuery(query): ApiQuery<ConnectionQuery>,
+) -> Result<Json<ConnectionBody>, ApiError> {
+    client.require(Scope::ConnectionsRead)?;
+    let mut wants_secrets = false;
+    for (name, flag) in [
+        ("force_refresh", &query.force_refresh),
+        ("refresh_token", &query.refresh_token),
+        ("refresh_github_app_jwt_token", &query.refresh_github_app_jwt_token),
+    ] {
+        let Some(text) = flag else { continue };
+        let flag = parse_flag(text)
+            .ok_or_else(|| ApiError::query("invalid_value", &[name], "must be `true` or `false`"))?;
+        wants_secrets |= flag;
+    }
+    if wants_secrets {
+        client.require(Scope::ConnectionsReadCredentials)?;
+    }
+    let key = parse_name::<IntegrationKey>("provider_config_key", &query.provider_config_key, ApiError::query)?;
+    let id = id.parse::<ConnectionId>().map_err(|problem| ApiError::Path {
+        errors: vec![FieldError::new("invalid_format", &["connection_id"], problem.to_string())],
+    })?;
+    let route = app.find_connection_by_name(&client, &key, &id).await?;
+    let mut conn = app.engine.store.connect().await?;
+    connections::note_fetched(&mut conn, route.pk).await?;
+    let connection = connections::get(&mut conn, route.pk).await?;
+    drop(conn);
+    let connection = connection.ok_or(ApiError::UnknownConnection { integration: key, connection: id })?;
+    app.connection_body(&client, connection).map(Json)
+}
+
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ImportRequest {
+    /// Generated if left out.
+    connection_id: Option<String>,
+    provider_config_key: String,
+    /// `{"type": "API_KEY", "apiKey": …}`, `{"type": "BASIC", "username": …, "password": …}` or
+    /// `{"type": "NONE"}`, as the provider's auth mode asks for.
+    #[schema(value_type = Object)]
+    credentials: Map<String, Value>,
+    #[serde(default)]
+    #[schema(value_type = Object)]
+    metadata: Map<String, Value>,
+    #[serde(default)]
+    #[schema(value_type = Object)]
+    connection_config: Map<String, Value>,
+    webhook_url_override: Option<String>,
+    end_user: Option<EndUser>,
+    #[serde(default)]
+    tags: BTreeMap<String, String>,
+}
+
+/// Whose account it is.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct EndUser {
+    id: String,
+    email: Option<String>,
+    display_name: Option<String>,
+    tags: Option<BTreeMap<String, String>>,
+}
+
+/// `POST /connections`: takes over credentials that are there already, without calling the provider.
+#[utoipa::path(
+    post, path = "/connections", tag = "Connections", request_body = ImportRequest,
+    responses((status = 201, body = ConnectionBody), (status = "4XX", body = ErrorBody)),
+)]
+pub(super) async fn import_connection(
+    State(app): State<App>,
+    client: EnvironmentAuth,
+    _: NoQuery,
+    ApiJson(request): ApiJson<ImportRequest>,
+) -> Result<(StatusCode, Json<ConnectionBody>), ApiError> {
+    client.require(Scope::ConnectionsCreate)?;
+    let key = parse_name::<IntegrationKey>("provider_config_key", &request.provider_config_key, ApiError::body)?;
+    let id = match &request.connection_id {
+        Some(id) => parse_name::<ConnectionId>("connection_id", id, ApiError::body)?,
+        None => parse_name::<ConnectionId>("connection_id", &Uuid::new_v4().to_string(), ApiError::body)?,
+    };
+    if let Some(url) = request.webhook_url_override.as_deref().filter(|url| !url.is_empty()) {
+        check_webhook_url(url)?;
+    }
+    let tags = connection_tags(request.end_user.as_ref(), request.tags)?;
+    let mut conn = app.engine.store.connect().await?;
+    let found = integrations::find(&mut conn, client.environment.pk, &key).await?;
+    drop(conn);
+    let integration = found.ok_or(ApiError::UnknownIntegration(key))?;
+    let provider = app
+        .engine
+        .catalogue
+        .find(&integration.provider)
+        .ok_or_else(|| ApiError::UnknownProvider(integration.provider.to_string()))?;
+    let credentials = StoredCredentials::parse(provider.auth_mode, request.credentials).map_err(credentials_error)?;
+    provider.check_config(&request.connection_config).map_err(|problem| {
+        ApiError::body("invalid_value", &["connection_config", &problem.field], problem.problem.clone())
+    })?;
+    let imported = ImportedConnection {
+        connection_id: id,
+        credentials,
+        connection_config: Value::Object(request.connection_config),
+        metadata: Value::Object(request.metadata),
+        tags,
+        end_user: request.end_user.map(|user| user_body(&user)),
+        webhook_url_override: request.webhook_url_override.filter(|url| !url.is_empty()),
+    };
+    let connection =
+        app.engine.import_connection(&client.environment, &integration, imported).await.map_err(ApiError::internal)?;
+    Ok((StatusCode::CREATED, Json(app.connection_body(&client, connection)?)))
+}
+
+impl App {
+    fn connection_body(
+        &self,
+        client: &crate::auth::Client,
+        connection: Connection,
+    ) -> Result<ConnectionBody, ApiError> {
+        let credentials = if client.allows(Scope::ConnectionsReadCredentials) {
+            let opened = self.engine.open_credentials(&client.environment, &connection).map_err(ApiError::internal)?;
+            opened.to_json()
+        } else {
+            Value::Object(Map::new())
+        };
+        Ok(ConnectionBody {
+            id: connection.pk.0,
+            connection_id: connection.connection_id.to_string(),
+            provider_config_key: connection.integration_key.to_string(),
+            provider: connection.provider.to_string(),
+            errors: Vec::new(),
+            end_user: connection.end_user,
+            tags: connection.tags,
+            metadata: connection.metadata,
+            connection_config: connection.connection_config,
+            webhook_url_override: connection.webhook_url_override,
+            created_at: offset_time(connection.created_at),
+            updated_at: offset_time(connection.updated_at),
+            last_fetched_at: connection.last_fetched_at.map(offset_time),
+            credentials,
+        })
+    }
+}
+
+impl From<Connection> for ConnectionListing {
+    fn from(connection: Connection) -> Self {
+        Self {
+            id: connection.pk.0,
+            connection_id: connection.connection_id.to_string(),
+            provider_config_key: connection.integration_key.to_string(),
+            provider: connection.provider.to_string(),
+            errors: Vec::new(),
+            end_user: connection.end_user,
+            tags: connection.tags,
+            metadata: connection.metadata,
+            created: offset_time(connection.created_at),
+        }
+    }
+}
+
+/// Clients of these routes know times with an offset instead of a `Z`.
+fn offset_time(time: DateTime<Utc>) -> String {
+    time.format("%Y-%m-%dT%H:%M:%S%.3f+00:00").to_string()
+}
+
+fn parse_name<T: std::str::FromStr<Err = InvalidName>>(
+    field: &'static str,
+    text: &str,
+    refuse: fn(&'static str, &[&str], String) -> ApiError,
+) -> Result<T, ApiError> {
+    text.parse().map_err(|problem: InvalidName| refuse("invalid_format", &[field], problem.to_string()))
+}
+
+fn parse_number(name: &'static str, text: &str, least: i64, most: i64) -> Result<i64, ApiError> {
+    match text.parse::<i64>() {
+        Ok(number) if (least..=most).contains(&number) => Ok(number),
+        _ => {
+            let message = format!("is `{text}`; it must be a whole number from {least} to {most}");
+            Err(ApiError::query("invalid_value", &[name], message))
+        }
+    }
+}
+
+fn check_webhook_url(text: &str) -> Result<(), ApiError> {
+    let valid = url::Url::parse(text).is_ok_and(|url| matches!(url.scheme(), "http" | "https") && url.has_host());
+    if valid {
+        return Ok(());
+    }
+    Err(ApiError::body("invalid_format", &["webhook_url_override"], "must be an http or https URL"))
+}
+
+fn credentials_error(error: CredentialsError) -> ApiError {
+    let path: Vec<&str> = std::iter::once("credentials").chain(error.field()).collect();
+    ApiError::body("invalid_value", &path, error.to_string())
+}
+
+/// The end user's own fields as tags, under those that the request names.
+fn connection_tags(end_user: Option<&EndUser>, tags: BTreeMap<String, String>) -> Result<Value, ApiError> {
+    let mut all = Map::new();
+    if let Some(user) = end_user {
+        if user.id.is_empty() || user.id.len() > 255 {
+            return Err(ApiError::body("too_big", &["end_user", "id"], "must be 1 to 255 characters long"));
+        }
+        all.insert("end_user_id".to_owned(), user.id.clone().into());
+        for (key, value) in [("end_user_email", &user.email), ("end_user_display_name", &user.display_name)] {
+            if let Some(value) = value {
+                all.insert(key.to_owned(), value.clone().into());
+            }
+        }
+    }
+    if tags.len() > MAX_TAGS {
+        return Err(ApiError::body("too_big", &["tags"], format!("at most {MAX_TAGS} tags can be set")));
+    }
+    let mut seen = std::collections::BTreeSet::new();
+    for (key, value) in tags {
+        let lower = key.to_lowercase();
+        let valid_key = key.len() <= 64
+            && key.starts_with(|c: char| c.is_ascii_alphabetic())
+            && key.bytes().all(|b| b.is_ascii_alphanumeric() || b"_-./".contains(&b));
+        if !valid_key {
+            let message = "a tag's key must begin with a letter, be letters, digits and `_-./`, and at most 64 long";
+            return Err(ApiError::body("invalid_key", &["tags", &key], message));
+        }
+        if value.is_empty() || value.chars().count() > 255 {
+            return Err(ApiError::body("too_big", &["tags", &key], "a tag's value must be 1 to 255 characters long"));
+        }
+        if !seen.insert(lower.clone()) {
+            return Err(ApiError::body("invalid_key", &["tags", &key], "stands there twice: keys are kept in lower case"));
+        }
+        all.insert(lower, value.into());
+    }
+    Ok(Value::Object(all))
+}
+
+fn user_body(user: &EndUser) -> Value {
+    serde_json::json!({
+        "id": user.id,
+        "display_name": user.display_name,
+        "email": user.email,
+        "tags": user.tags,
+        "organization": null,
+    })
+}

@@ -1,0 +1,218 @@
+//! What a client is told when a request cannot be served: one status, one stable code, one sentence.
+//!
+//! `docs/errors.md` lists the codes for clients.
+
+use axum::Json;
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use serde::Serialize;
+use serde_json::Value;
+use utoipa::ToSchema;
+
+use crate::auth::AuthError;
+use crate::engine::{ActionError, DeployError, EnvironmentError};
+use crate::ids::{ConnectionId, IntegrationKey};
+
+/// The body of every error.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct ErrorBody {
+    error: ErrorDetail,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+struct ErrorDetail {
+    /// Stable: programs may rely on it.
+    code: &'static str,
+    /// For people: what was wrong and what would be right.
+    message: String,
+    /// Each mistake of a body, a query or the headers.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    errors: Vec<FieldError>,
+    /// What else belongs to this code.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    payload: Option<Value>,
+    /// What the provider answered.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    upstream: Option<Value>,
+}
+
+/// A mistake at one place of what was sent.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+pub struct FieldError {
+    pub code: &'static str,
+    pub message: String,
+    /// Where: keys, and indexes as text.
+    pub path: Vec<String>,
+}
+
+impl FieldError {
+    pub fn new(code: &'static str, path: &[&str], message: impl Into<String>) -> Self {
+        Self { code, message: message.into(), path: path.iter().map(|part| (*part).to_owned()).collect() }
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum ApiError {
+    #[error("there is no Authorization header; it must be `Authorization: Bearer <secret key>`")]
+    MissingAuthorization,
+    #[error("the Authorization header must be `Bearer <secret key>`")]
+    MalformedAuthorization,
+    #[error(transparent)]
+    Auth(#[from] AuthError),
+    #[error("{}", first(errors, "the query is not valid"))]
+    Query { errors: Vec<FieldError> },
+    #[error("{}", first(errors, "the headers are not valid"))]
+    Headers { errors: Vec<FieldError> },
+    #[error("{}", first(errors, "the body is not valid"))]
+    Body { errors: Vec<FieldError> },
+    #[error("{}", first(errors, "the path is not valid"))]
+    Path { errors: Vec<FieldError> },
+    #[error("the body is not JSON: {problem}")]
+    Json { problem: String },
+    #[error("the body is `{given}`; it must be `{expected}`")]
+    ContentType { given: String, expected: &'static str },
+    #[error("the body is longer than {limit_bytes} bytes")]
+    TooLarge { limit_bytes: usize },
+    #[error("the body did not arrive whole")]
+    BodyCut,
+    #[error("there is no integration `{0}` in this environment")]
+    UnknownIntegration(IntegrationKey),
+    #[error("there is no provider `{0}`; GET /providers lists those that there are")]
+    UnknownProvider(String),
+    #[error("integration `{integration}` has no connection `{connection}`")]
+    UnknownConnection { integration: IntegrationKey, connection: ConnectionId },
+    #[error("no sync `{sync}` is deployed for integration `{integration}`")]
+    UnknownSync { sync: String, integration: IntegrationKey },
+    #[error("integration `{0}` has no syncs here")]
+    NoSyncs(IntegrationKey),
+    #[error("no sync of integration `{integration}` has a model `{model}`, and nothing is kept under that name")]
+    UnknownModel { model: String, integration: IntegrationKey },
+    #[error("integration `{0}` exists already; choose another unique_key")]
+    DuplicateIntegration(IntegrationKey),
+    #[error("the cursor {problem}; leave it out to begin anew")]
+    Cursor { problem: &'static str },
+    #[error(transparent)]
+    Action(#[from] ActionError),
+    #[error(transparent)]
+    Deploy(#[from] DeployError),
+    #[error("there is nothing at {method} {path}")]
+    UnknownRoute { method: String, path: String },
+    #[error("{path} takes {allowed}, not {method}")]
+    MethodNotAllowed { method: String, path: String, allowed: String },
+    #[error("{0}")]
+    NotOffered(&'static str),
+    #[error("something went wrong on our side; the request's id is in the header X-Request-Id")]
+    Internal(#[source] anyhow::Error),
+}
+
+impl ApiError {
+    pub fn internal(error: impl Into<anyhow::Error>) -> Self {
+        Self::Internal(error.into())
+    }
+
+    pub fn body(code: &'static str, path: &[&str], message: impl Into<String>) -> Self {
+        Self::Body { errors: vec![FieldError::new(code, path, message)] }
+    }
+
+    pub fn query(code: &'static str, path: &[&str], message: impl Into<String>) -> Self {
+        Self::Query { errors: vec![FieldError::new(code, path, message)] }
+    }
+
+    pub fn headers(code: &'static str, path: &[&str], message: impl Into<String>) -> Self {
+        Self::Headers { errors: vec![FieldError::new(code, path, message)] }
+    }
+
+    /// The status and the stable code. Codes are public: never rename one.
+    fn status_and_code(&self) -> (StatusCode, &'static str) {
+        match self {
+            Self::MissingAuthorization => (StatusCode::UNAUTHORIZED, "missing_auth_header"),
+            Self::MalformedAuthorization => (StatusCode::UNAUTHORIZED, "malformed_auth_header"),
+            Self::Auth(AuthError::Malformed(_)) => (StatusCode::UNAUTHORIZED, "invalid_secret_key_format"),
+            Self::Auth(AuthError::Unknown) => (StatusCode::UNAUTHORIZED, "unknown_account"),
+            Self::Auth(AuthError::MissingScope(_)) => (StatusCode::FORBIDDEN, "forbidden"),
+            Self::Query { .. } => (StatusCode::BAD_REQUEST, "invalid_query_params"),
+            Self::Headers { .. } => (StatusCode::BAD_REQUEST, "invalid_headers"),
+            Self::Body { .. } => (StatusCode::BAD_REQUEST, "invalid_body"),
+            Self::Path { .. } => (StatusCode::BAD_REQUEST, "invalid_uri_params"),
+            Self::Json { .. } => (StatusCode::BAD_REQUEST, "invalid_json"),
+            Self::ContentType { .. } => (StatusCode::UNSUPPORTED_MEDIA_TYPE, "invalid_content_type"),
+            Self::TooLarge { .. } => (StatusCode::PAYLOAD_TOO_LARGE, "payload_too_large"),
+            Self::BodyCut => (StatusCode::BAD_REQUEST, "invalid_body"),
+            Self::UnknownIntegration(_) => (StatusCode::NOT_FOUND, "unknown_integration"),
+            Self::UnknownProvider(_) => (StatusCode::NOT_FOUND, "unknown_provider"),
+            Self::UnknownConnection { .. } => (StatusCode::NOT_FOUND, "unknown_connection"),
+            Self::UnknownSync { .. } => (StatusCode::NOT_FOUND, "unknown_sync"),
+            Self::NoSyncs(_) => (StatusCode::BAD_REQUEST, "no_syncs_found"),
+            Self::UnknownModel { .. } => (StatusCode::NOT_FOUND, "unknown_model"),
+            Self::DuplicateIntegration(_) => (StatusCode::CONFLICT, "duplicate_integration"),
+            Self::Cursor { .. } => (StatusCode::BAD_REQUEST, "invalid_cursor"),
+            Self::Action(error) => error.status_and_code(),
+            Self::Deploy(error) => error.status_and_code(),
+            Self::UnknownRoute { .. } => (StatusCode::NOT_FOUND, "not_found"),
+            Self::MethodNotAllowed { .. } => (StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed"),
+            Self::NotOffered(_) => (StatusCode::NOT_IMPLEMENTED, "not_implemented"),
+            Self::Auth(AuthError::Store(_) | AuthError::Environment(_)) | Self::Internal(_) => {
+                (StatusCode::INTERNAL_SERVER_ERROR, "internal_server_error")
+            }
+        }
+    }
+
+    fn field_errors(&self) -> Vec<FieldError> {
+        match self {
+            Self::Query { errors } | Self::Headers { errors } | Self::Body { errors } | Self::Path { errors } => {
+                errors.clone()
+            }
+            Self::Action(error) => error.problems().iter().map(|problem| {
+                let path: Vec<&str> = problem.path.split('/').skip(1).collect();
+                FieldError::new("invalid_type", &path, problem.problem.clone())
+            }).collect(),
+            _ => Vec::new(),
+        }
+    }
+}
+
+impl From<sqlx::Error> for ApiError {
+    fn from(error: sqlx::Error) -> Self {
+        Self::Internal(error.into())
+    }
+}
+
+impl From<EnvironmentError> for ApiError {
+    fn from(error: EnvironmentError) -> Self {
+        Self::Internal(error.into())
+    }
+}
+
+impl IntoResponse for ApiError {
+    fn into_response(self) -> Response {
+        let (status, code) = self.status_and_code();
+        let mut message = self.to_string();
+        if status == StatusCode::INTERNAL_SERVER_ERROR {
+            tracing::error!(error = &self as &dyn std::error::Error, "a request could not be served");
+            message = Self::Internal(anyhow::anyhow!("")).to_string();
+        }
+        let (payload, upstream) = match &self {
+            Self::Action(error) => (error.payload(), error.upstream()),
+            Self::Deploy(error) => (error.payload(), None),
+            _ => (None, None),
+        };
+        let detail = ErrorDetail { code, message, errors: self.field_errors(), payload, upstream };
+        let mut response = (status, Json(ErrorBody { error: detail })).into_response();
+        if let Self::MethodNotAllowed { allowed, .. } = &self
+            && let Ok(allowed) = HeaderValue::from_str(allowed)
+        {
+            response.headers_mut().insert(header::ALLOW, allowed);
+        }
+        response
+    }
+}
+
+fn first(errors: &[FieldError], otherwise: &str) -> String {
+    match errors {
+        [] => otherwise.to_owned(),
+        [error] if error.path.is_empty() => error.message.clone(),
+        [error, ..] if error.path.is_empty() => format!("{} (and {} more)", error.message, errors.len() - 1),
+        [error] => format!("`{}`: {}", error.path.join("."), error.message),
+        [error, ..] => format!("`{}`: {} (and {} more)", error.path.join("."), error.message, errors.len() - 1),
+    }
+}

@@ -1,0 +1,264 @@
+//! What handlers take out of a request: who asks, for which connection, with which body and query. Each part is
+//! checked here, so that a handler starts from what is valid.
+
+use std::ops::Deref;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use axum::body::Bytes;
+use axum::extract::{FromRequest, FromRequestParts, Request};
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, header};
+use serde::de::DeserializeOwned;
+
+use super::App;
+use super::error::{ApiError, FieldError};
+use crate::auth::Client;
+use crate::ids::{ConnectionId, IntegrationKey, InvalidName};
+
+/// Longest JSON body, in bytes.
+pub const MAX_BODY_BYTES: usize = 75 << 20;
+
+/// The holder of the request's secret key.
+pub struct EnvironmentAuth(pub Arc<Client>);
+
+impl Deref for EnvironmentAuth {
+    type Target = Client;
+
+    fn deref(&self) -> &Client {
+        &self.0
+    }
+}
+
+impl FromRequestParts<App> for EnvironmentAuth {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, ApiError> {
+        let header = parts.headers.get(header::AUTHORIZATION).ok_or(ApiError::MissingAuthorization)?;
+        let text = header.to_str().map_err(|_| ApiError::MalformedAuthorization)?;
+        // A bare key without its scheme works too: existing clients send it.
+        let key = text.rsplit("Bearer ").next().unwrap_or_default().trim();
+        if key.is_empty() || key == "Bearer" {
+            return Err(ApiError::MalformedAuthorization);
+        }
+        Ok(Self(app.authenticator.authenticate(key).await?))
+    }
+}
+
+/// The headers `Connection-Id` and `Provider-Config-Key`.
+#[derive(Debug, Clone)]
+pub struct ConnectionHeaders {
+    pub connection: ConnectionId,
+    pub integration: IntegrationKey,
+}
+
+impl<S: Sync> FromRequestParts<S> for ConnectionHeaders {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ApiError> {
+        let connection = required_header::<ConnectionId>(&parts.headers, "connection-id");
+        let integration = required_header::<IntegrationKey>(&parts.headers, "provider-config-key");
+        match (connection, integration) {
+            (Ok(connection), Ok(integration)) => Ok(Self { connection, integration }),
+            (connection, integration) => {
+                Err(ApiError::Headers { errors: connection.err().into_iter().chain(integration.err()).collect() })
+            }
+        }
+    }
+}
+
+fn required_header<T: FromStr<Err = InvalidName>>(headers: &HeaderMap, name: &str) -> Result<T, FieldError> {
+    let value = headers
+        .get(name)
+        .ok_or_else(|| FieldError::new("invalid_type", &[name], "the header is required"))?
+        .to_str()
+        .map_err(|_| FieldError::new("invalid_format", &[name], "the header must be printable ASCII"))?;
+    value.parse().map_err(|problem: InvalidName| FieldError::new("invalid_format", &[name], problem.to_string()))
+}
+
+/// A boolean header in any of the usual spellings; `false` if it is absent.
+pub fn flag_header(headers: &HeaderMap, name: &'static str) -> Result<bool, ApiError> {
+    let Some(value) = headers.get(name) else { return Ok(false) };
+    value.to_str().ok().and_then(parse_flag).ok_or_else(|| {
+        ApiError::headers("invalid_value", &[name], "the header must be `true` or `false`")
+    })
+}
+
+/// `true` and `false` in the spellings that clients use.
+pub fn parse_flag(text: &str) -> Option<bool> {
+    match text.to_ascii_lowercase().as_str() {
+        "true" | "1" | "yes" | "on" | "y" | "enabled" => Some(true),
+        "false" | "0" | "no" | "off" | "n" | "disabled" => Some(false),
+        _ => None,
+    }
+}
+
+/// A query string. Repeated (`ids=a&ids=b`) and bracketed (`tags[k]=v`, `include[]=x`) parameters parse; an unknown
+/// one is refused if `T` refuses it.
+pub struct ApiQuery<T>(pub T);
+
+impl<T: DeserializeOwned, S: Sync> FromRequestParts<S> for ApiQuery<T> {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ApiError> {
+        parse_query(parts.uri.query().unwrap_or_default()).map(Self)
+    }
+}
+
+/// For routes that take no query at all.
+pub struct NoQuery;
+
+impl<S: Sync> FromRequestParts<S> for NoQuery {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ApiError> {
+        match parts.uri.query() {
+            None | Some("") => Ok(Self),
+            Some(_) => Err(ApiError::query("unrecognized_keys", &[], "this route takes no query parameters")),
+        }
+    }
+}
+
+fn parse_query<T: DeserializeOwned>(query: &str) -> Result<T, ApiError> {
+    let config = serde_qs::Config::new().use_form_encoding(true);
+    let deserializer = serde_qs::Deserializer::with_config(&config, query.as_bytes())
+        .map_err(|error| ApiError::query("custom", &[], error.to_string()))?;
+    serde_path_to_error::deserialize(deserializer).map_err(|error| ApiError::Query { errors: vec![field_error(error)] })
+}
+
+/// A JSON body, read after everything else of the request was found good.
+pub struct ApiJson<T>(pub T);
+
+impl<T: DeserializeOwned> FromRequest<App> for ApiJson<T> {
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, _: &App) -> Result<Self, ApiError> {
+        check_content_type(request.headers(), "application/json")?;
+        let bytes = read_body(request, MAX_BODY_BYTES).await?;
+        parse_json(&bytes).map(Self)
+    }
+}
+
+/// Reads a whole body of at most `limit_bytes`.
+pub async fn read_body(request: Request, limit_bytes: usize) -> Result<Bytes, ApiError> {
+    let announced = request.headers().get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
+    if announced.is_some_and(|length: usize| length > limit_bytes) {
+        return Err(ApiError::TooLarge { limit_bytes });
+    }
+    match axum::body::to_bytes(request.into_body(), limit_bytes).await {
+        Ok(bytes) => Ok(bytes),
+        Err(error) if is_length_limit(&error) => Err(ApiError::TooLarge { limit_bytes }),
+        Err(_) => Err(ApiError::BodyCut),
+    }
+}
+
+fn is_length_limit(error: &axum::Error) -> bool {
+    let source = std::error::Error::source(error);
+    source.is_some_and(|source| source.to_string().contains("length limit exceeded"))
+}
+
+/// Refuses a body of another type; none named is taken for the right one.
+pub fn check_content_type(headers: &HeaderMap, expected: &'static str) -> Result<(), ApiError> {
+    let Some(given) = headers.get(header::CONTENT_TYPE) else { return Ok(()) };
+    let given = String::from_utf8_lossy(given.as_bytes());
+    let essence = given.split(';').next().unwrap_or_default().trim();
+    if essence.eq_ignore_ascii_case(expected) {
+        return Ok(());
+    }
+    Err(ApiError::ContentType { given: essence.chars().take(100).collect(), expected })
+}
+
+fn parse_json<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
+    let mut deserializer = serde_json::Deserializer::from_slice(bytes);
+    let malformed = |error: &serde_json::Error| ApiError::Json { problem: error.to_string() };
+    match serde_path_to_error::deserialize(&mut deserializer) {
+        Ok(body) => deserializer.end().map(|()| body).map_err(|error| malformed(&error)),
+        Err(error) if error.inner().is_data() => Err(ApiError::Body { errors: vec![field_error(error)] }),
+        Err(error) => Err(malformed(error.inner())),
+    }
+}
+
+/// Turns a refusal of serde into the form that clients read.
+fn field_error<E: std::error::Error>(error: serde_path_to_error::Error<E>) -> FieldError {
+    use serde_path_to_error::Segment;
+    let path = error
+        .path()
+        .iter()
+        .filter_map(|segment| match segment {
+            Segment::Seq { index } => Some(index.to_string()),
+            Segment::Map { key } => Some(key.clone()),
+            Segment::Enum { variant } => Some(variant.clone()),
+            Segment::Unknown => None,
+        })
+        .collect();
+    let message = error.inner().to_string();
+    // The place in the text says less than the path.
+    let message = message.split(" at line ").next().unwrap_or_default().to_owned();
+    let code = if message.starts_with("unknown field") {
+        "unrecognized_keys"
+    } else if message.starts_with("missing field") || message.starts_with("invalid type") {
+        "invalid_type"
+    } else if message.starts_with("unknown variant") || message.starts_with("invalid value") {
+        "invalid_value"
+    } else {
+        "custom"
+    };
+    FieldError { code, message, path }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde::Deserialize;
+
+    use super::super::one_or_many::OneOrMany;
+    use super::*;
+
+    #[derive(Debug, PartialEq, Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Query {
+        model: String,
+        #[serde(default)]
+        ids: OneOrMany,
+    }
+
+    fn query(text: &str) -> Result<Query, ApiError> {
+        parse_query(text)
+    }
+
+    #[test]
+    fn repeated_and_bracketed_parameters_parse() {
+        for text in ["model=A&ids=x&ids=y", "model=A&ids[]=x&ids[]=y", "ids[0]=x&model=A&ids[1]=y"] {
+            assert_eq!(query(text).unwrap().ids.into_vec(), ["x", "y"], "{text}");
+        }
+        assert_eq!(query("model=A&ids=a%2Cb+c").unwrap().ids.into_vec(), ["a,b c"]);
+        assert!(query("model=A").unwrap().ids.into_vec().is_empty());
+    }
+
+    #[test]
+    fn an_unknown_parameter_is_named() {
+        let Err(ApiError::Query { errors }) = query("model=A&modle=B") else { panic!("accepted") };
+        assert_eq!(errors[0].code, "unrecognized_keys");
+        assert!(errors[0].message.contains("`modle`"), "{}", errors[0].message);
+    }
+
+    #[test]
+    fn a_refused_body_says_where() {
+        #[derive(Debug, Deserialize)]
+        struct Body {
+            #[expect(dead_code, reason = "only read by serde")]
+            opts: Opts,
+        }
+        #[derive(Debug, Deserialize)]
+        struct Opts {
+            #[expect(dead_code, reason = "only read by serde")]
+            reset: bool,
+        }
+        let Err(ApiError::Body { errors }) = parse_json::<Body>(br#"{"opts":{"reset":"yes"}}"#) else {
+            panic!("accepted")
+        };
+        assert_eq!(errors[0].path, ["opts", "reset"]);
+        assert_eq!(errors[0].code, "invalid_type");
+        assert!(matches!(parse_json::<Body>(b"{\"opts\":"), Err(ApiError::Json { .. })));
+        assert!(matches!(parse_json::<Body>(br#"{"opts":{"reset":true}} x"#), Err(ApiError::Json { .. })));
+    }
+}

@@ -1,0 +1,409 @@
+//! `/records`: what syncs have saved, for readers that follow a cursor.
+
+use axum::Json;
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::{HeaderValue, header};
+use axum::response::{IntoResponse, Response};
+use chrono::{DateTime, SecondsFormat, Utc};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::error::{ApiError, ErrorBody};
+use super::extract::{ApiJson, ApiQuery, ConnectionHeaders, EnvironmentAuth, NoQuery};
+use super::one_or_many::OneOrMany;
+use super::{App, cursor};
+use crate::auth::Scope;
+use crate::engine::ConnectionRoute;
+use crate::ids::{ModelName, Variant};
+use crate::model::records::splice_metadata;
+use crate::store::records::{ActionSet, Content, Filter, LastAction, StoredRecord};
+use crate::store::streams::StreamKey;
+use crate::store::{records, streams};
+
+const DEFAULT_LIMIT: i64 = 100;
+/// A larger limit is served as this one: the cursor keeps paging correct.
+const MAX_LIMIT: i64 = 500;
+const MAX_IDS: usize = 100;
+const MAX_CURSOR_BYTES: usize = 1000;
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RecordsQuery {
+    model: String,
+    variant: Option<String>,
+    modified_after: Option<String>,
+    /// The older name of `modified_after`.
+    delta: Option<String>,
+    limit: Option<String>,
+    filter: Option<String>,
+    cursor: Option<String>,
+    #[serde(default)]
+    ids: OneOrMany,
+}
+
+/// A page of records, in the order of their modification.
+#[derive(Serialize, ToSchema)]
+#[expect(dead_code, reason = "the page is written as bytes; this is its description")]
+pub(super) struct RecordsPage {
+    /// Each has the fields of its model, and the metadata.
+    records: Vec<RecordBody>,
+    /// Where the next page begins; null if there is none.
+    next_cursor: Option<String>,
+}
+
+#[derive(Serialize, ToSchema)]
+#[expect(dead_code, reason = "the page is written as bytes; this is its description")]
+struct RecordBody {
+    id: String,
+    #[serde(rename = "_service_metadata")]
+    metadata: RecordMetadata,
+}
+
+#[derive(Serialize, ToSchema)]
+#[expect(dead_code, reason = "the page is written as bytes; this is its description")]
+struct RecordMetadata {
+    first_seen_at: DateTime<Utc>,
+    last_modified_at: DateTime<Utc>,
+    /// `ADDED`, `UPDATED` or `DELETED`.
+    last_action: String,
+    deleted_at: Option<DateTime<Utc>>,
+    pruned_at: Option<DateTime<Utc>>,
+    cursor: String,
+}
+
+/// `GET /records`: the records of one model, after a cursor.
+#[utoipa::path(
+    get, path = "/records", tag = "Records",
+    params(
+        ("Connection-Id" = String, Header, description = "The connection"),
+        ("Provider-Config-Key" = String, Header, description = "The integration's unique key"),
+        ("model" = String, Query, description = "Name of the model"),
+        ("variant" = Option<String>, Query, description = "Sync variant; left out for the base variant"),
+        ("modified_after" = Option<String>, Query, description = "Only records modified at this time (RFC 3339) or later"),
+        ("limit" = Option<i64>, Query, description = "Default 100, maximum 500"),
+        ("filter" = Option<String>, Query, description = "Any of added, updated, deleted, separated by commas"),
+        ("cursor" = Option<String>, Query, description = "The next_cursor of the page before, or a record's own cursor"),
+        ("ids" = Option<Vec<String>>, Query, description = "Only these records; repeatable, at most 100"),
+    ),
+    responses((status = 200, body = RecordsPage), (status = "4XX", body = ErrorBody)),
+)]
+pub(super) async fn list_records(
+    State(app): State<App>,
+    client: EnvironmentAuth,
+    ApiQuery(query): ApiQuery<RecordsQuery>,
+    target: ConnectionHeaders,
+) -> Result<Response, ApiError> {
+    client.require(Scope::RecordsRead)?;
+    let wanted = WantedRecords::check(query)?;
+    let connection = app.find_connection(&client, &target).await?;
+    let Some(stream) = app.find_stream(&connection, &wanted.model, &wanted.variant).await? else {
+        return Ok(PageWriter::new(&app.record_metadata_key).finish(None));
+    };
+    let after = wanted.cursor.as_deref().map(|text| decode_cursor(text, stream)).transpose()?.unwrap_or(0);
+    let filter = Filter { after, modified_since: wanted.modified_since, actions: wanted.actions };
+
+    let mut conn = app.engine.store.connect_records().await?;
+    // One more than is wanted tells whether there is a next page.
+    let mut page = if wanted.ids.is_empty() {
+        records::page(&mut conn, stream, &filter, wanted.limit + 1).await?
+    } else {
+        records::page_by_ids(&mut conn, stream, &filter, &wanted.ids, wanted.limit + 1).await?
+    };
+    drop(conn);
+    let has_more = page.len() as i64 > wanted.limit;
+    page.truncate(wanted.limit as usize);
+
+    let mut writer = PageWriter::new(&app.record_metadata_key);
+    for record in &page {
+        writer.push(stream, record);
+    }
+    let next = page.last().filter(|_| has_more).map(|last| (stream, last.position));
+    Ok(writer.finish(next))
+}
+
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct PruneRequest {
+    model: String,
+    variant: Option<String>,
+    /// A record's cursor: everything up to and including it is pruned.
+    until_cursor: String,
+    /// How many records at most; left out, all of them.
+    limit: Option<i64>,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct PruneResponse {
+    count: u64,
+    /// Whether to call again with the same cursor.
+    has_more: bool,
+}
+
+/// `PATCH /records/prune`: empties payloads up to a cursor, keeps their metadata.
+#[utoipa::path(
+    patch, path = "/records/prune", tag = "Records", request_body = PruneRequest,
+    params(
+        ("Connection-Id" = String, Header, description = "The connection"),
+        ("Provider-Config-Key" = String, Header, description = "The integration's unique key"),
+    ),
+    responses((status = 200, body = PruneResponse), (status = "4XX", body = ErrorBody)),
+)]
+pub(super) async fn prune_records(
+    State(app): State<App>,
+    client: EnvironmentAuth,
+    _: NoQuery,
+    target: ConnectionHeaders,
+    ApiJson(request): ApiJson<PruneRequest>,
+) -> Result<Json<PruneResponse>, ApiError> {
+    /// So many at a time, so that no transaction grows with what there is to prune.
+    const STEP: i64 = 1000;
+
+    client.require(Scope::RecordsWrite)?;
+    let (model, variant) = check_names(&request.model, request.variant.as_deref(), ApiError::body)?;
+    if request.limit.is_some_and(|limit| limit < 1) {
+        return Err(ApiError::body("too_small", &["limit"], "must be 1 or more"));
+    }
+    let connection = app.find_connection(&client, &target).await?;
+    let Some(stream) = app.find_stream(&connection, &model, &variant).await? else {
+        return Err(ApiError::Cursor { problem: "belongs to a model of which nothing is kept" });
+    };
+    let until = decode_cursor(&request.until_cursor, stream)?;
+
+    let mut conn = app.engine.store.connect_records().await?;
+    let mut left = request.limit.unwrap_or(i64::MAX);
+    let mut count = 0;
+    while left > 0 {
+        let step = left.min(STEP);
+        let pruned = records::prune(&mut conn, stream, until, step).await?;
+        count += pruned;
+        left -= pruned.cast_signed();
+        if pruned.cast_signed() < step {
+            return Ok(Json(PruneResponse { count, has_more: false }));
+        }
+    }
+    let has_more = records::has_payload_up_to(&mut conn, stream, until).await?;
+    Ok(Json(PruneResponse { count, has_more }))
+}
+
+/// A query whose parameters were found good.
+struct WantedRecords {
+    model: ModelName,
+    variant: Variant,
+    modified_since: Option<DateTime<Utc>>,
+    limit: i64,
+    actions: ActionSet,
+    cursor: Option<String>,
+    ids: Vec<String>,
+}
+
+impl WantedRecords {
+    fn check(query: RecordsQuery) -> Result<Self, ApiError> {
+        let (model, variant) = check_names(&query.model, query.variant.as_deref(), ApiError::query)?;
+        let since = query.delta.map(|text| ("delta", text)).or(query.modified_after.map(|text| ("modified_after", text)));
+        let modified_since = since.map(|(name, text)| parse_time(name, &text)).transpose()?;
+        let limit = query.limit.as_deref().map(parse_limit).transpose()?.unwrap_or(DEFAULT_LIMIT);
+        let actions = query.filter.as_deref().map(parse_filter).transpose()?.unwrap_or_default();
+        if query.cursor.as_ref().is_some_and(|cursor| cursor.is_empty() || cursor.len() > MAX_CURSOR_BYTES) {
+            return Err(ApiError::Cursor { problem: "is empty or too long" });
+        }
+        let ids = query.ids.into_vec();
+        if ids.len() > MAX_IDS {
+            return Err(ApiError::query("too_big", &["ids"], format!("at most {MAX_IDS} ids can be asked for at once")));
+        }
+        Ok(Self { model, variant, modified_since, limit: limit.min(MAX_LIMIT), actions, cursor: query.cursor, ids })
+    }
+}
+
+type Refuse = fn(&'static str, &[&str], String) -> ApiError;
+
+fn check_names(model: &str, variant: Option<&str>, refuse: Refuse) -> Result<(ModelName, Variant), ApiError> {
+    let model = model
+        .parse()
+        .map_err(|problem: crate::ids::InvalidName| refuse("invalid_format", &["model"], problem.to_string()))?;
+    let variant = match variant {
+        None => Variant::base(),
+        Some(variant) => variant
+            .parse()
+            .map_err(|problem: crate::ids::InvalidName| refuse("invalid_format", &["variant"], problem.to_string()))?,
+    };
+    Ok((model, variant))
+}
+
+fn parse_time(name: &str, text: &str) -> Result<DateTime<Utc>, ApiError> {
+    // A `+` that a client did not escape arrives as a space.
+    let text = text.replace(' ', "+");
+    DateTime::parse_from_rfc3339(&text).map(|time| time.to_utc()).map_err(|_| {
+        let message = format!("is `{text}`; it must be a time such as 2026-03-01T09:00:00Z");
+        ApiError::query("invalid_format", &[name], message)
+    })
+}
+
+fn parse_limit(text: &str) -> Result<i64, ApiError> {
+    match text.parse::<u64>() {
+        Ok(limit) if limit >= 1 => Ok(i64::try_from(limit).unwrap_or(i64::MAX)),
+        Ok(_) => Err(ApiError::query("too_small", &["limit"], "must be 1 or more")),
+        Err(_) => {
+            Err(ApiError::query("invalid_type", &["limit"], format!("is `{text}`; it must be a whole number from 1 to 500")))
+        }
+    }
+}
+
+fn parse_filter(text: &str) -> Result<ActionSet, ApiError> {
+    let mut actions = ActionSet::default();
+    for word in text.split(',').map(str::trim) {
+        match word.to_ascii_lowercase().as_str() {
+            "added" => actions.added = true,
+            "updated" => actions.updated = true,
+            "deleted" => actions.deleted = true,
+            _ => {
+                let message = format!("has `{word}`; it must be any of added, updated and deleted, separated by commas");
+                return Err(ApiError::query("invalid_value", &["filter"], message));
+            }
+        }
+    }
+    Ok(actions)
+}
+
+fn decode_cursor(text: &str, stream: StreamKey) -> Result<i64, ApiError> {
+    cursor::decode(text, stream).map_err(|invalid| ApiError::Cursor { problem: invalid.problem() })
+}
+
+impl App {
+    /// The stream of a model; `None` if nothing was saved to it yet. A model that nobody knows is an error.
+    async fn find_stream(
+        &self,
+        connection: &ConnectionRoute,
+        model: &ModelName,
+        variant: &Variant,
+    ) -> Result<Option<StreamKey>, ApiError> {
+        if let Some(stream) = self.engine.streams.find(connection.pk, model, variant).await? {
+            return Ok(Some(stream));
+        }
+        if self.engine.functions.declares_model(connection.integration, model) {
+            return Ok(None);
+        }
+        let mut conn = self.engine.store.connect_records().await?;
+        if streams::has_model(&mut conn, connection.pk, model).await? {
+            return Ok(None);
+        }
+        let integration = connection.integration_key.clone();
+        Err(ApiError::UnknownModel { model: model.to_string(), integration })
+    }
+}
+
+/// Writes a page as bytes: payloads are passed on as they were stored, and never parsed.
+struct PageWriter<'a> {
+    metadata_key: &'a str,
+    body: Vec<u8>,
+    metadata: String,
+    times: TimeText,
+}
+
+impl<'a> PageWriter<'a> {
+    fn new(metadata_key: &'a str) -> Self {
+        let mut body = Vec::with_capacity(16 << 10);
+        body.extend_from_slice(b"{\"records\":[");
+        Self { metadata_key, body, metadata: String::with_capacity(256), times: TimeText::default() }
+    }
+
+    fn push(&mut self, stream: StreamKey, record: &StoredRecord) {
+        if !self.body.ends_with(b"[") {
+            self.body.push(b',');
+        }
+        let metadata = &mut self.metadata;
+        metadata.clear();
+        metadata.push_str("{\"first_seen_at\":");
+        self.times.write(Some(record.first_seen_at), metadata);
+        metadata.push_str(",\"last_modified_at\":");
+        self.times.write(Some(record.last_modified_at), metadata);
+        metadata.push_str(match record.last_action {
+            LastAction::Added => ",\"last_action\":\"ADDED\",\"deleted_at\":",
+            LastAction::Updated => ",\"last_action\":\"UPDATED\",\"deleted_at\":",
+            LastAction::Deleted => ",\"last_action\":\"DELETED\",\"deleted_at\":",
+        });
+        self.times.write(record.deleted_at, metadata);
+        metadata.push_str(",\"pruned_at\":");
+        self.times.write(record.pruned_at, metadata);
+        metadata.push_str(",\"cursor\":\"");
+        let mut bytes = std::mem::take(metadata).into_bytes();
+        cursor::encode(stream, record.position, &mut bytes);
+        bytes.extend_from_slice(b"\"}");
+        *metadata = String::from_utf8(bytes).expect("a cursor is ASCII");
+        match &record.content {
+            Content::Payload(payload) => splice_metadata(payload, self.metadata_key, metadata, &mut self.body),
+            Content::Pruned { external_id } => {
+                let id = serde_json::json!({ "id": external_id }).to_string();
+                splice_metadata(&id, self.metadata_key, metadata, &mut self.body);
+            }
+        }
+    }
+
+    fn finish(mut self, next: Option<(StreamKey, i64)>) -> Response {
+        self.body.extend_from_slice(b"],\"next_cursor\":");
+        match next {
+            None => self.body.extend_from_slice(b"null"),
+            Some((stream, position)) => {
+                self.body.push(b'"');
+                cursor::encode(stream, position, &mut self.body);
+                self.body.push(b'"');
+            }
+        }
+        self.body.push(b'}');
+        const JSON: HeaderValue = HeaderValue::from_static("application/json");
+        ([(header::CONTENT_TYPE, JSON)], Body::from(self.body)).into_response()
+    }
+}
+
+/// Writes times, remembering the last text: the records of a batch share theirs.
+#[derive(Default)]
+struct TimeText {
+    last: Option<(DateTime<Utc>, String)>,
+}
+
+impl TimeText {
+    fn write(&mut self, time: Option<DateTime<Utc>>, out: &mut String) {
+        let Some(time) = time else {
+            out.push_str("null");
+            return;
+        };
+        let text = match &self.last {
+            Some((last, text)) if *last == time => text,
+            _ => {
+                let text = format!("\"{}\"", time.to_rfc3339_opts(SecondsFormat::Millis, true));
+                &self.last.insert((time, text)).1
+            }
+        };
+        out.push_str(text);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_filter_is_the_union_of_its_words() {
+        let set = parse_filter("added,DELETED, added").unwrap();
+        assert_eq!(set, ActionSet { added: true, updated: false, deleted: true });
+        assert!(parse_filter("changed").is_err());
+        assert!(parse_filter("").is_err());
+    }
+
+    #[test]
+    fn a_limit_is_a_whole_number_from_one() {
+        assert_eq!(parse_limit("1").unwrap(), 1);
+        assert_eq!(parse_limit("99999999999999999999").ok(), None);
+        for bad in ["0", "-1", "ten", "1.5", ""] {
+            assert!(parse_limit(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_time_may_have_any_offset() {
+        let utc = parse_time("modified_after", "2026-03-01T09:00:00Z").unwrap();
+        assert_eq!(parse_time("modified_after", "2026-03-01T10:00:00+01:00").unwrap(), utc);
+        assert_eq!(parse_time("modified_after", "2026-03-01T10:00:00 01:00").unwrap(), utc);
+        assert!(parse_time("modified_after", "yesterday").is_err());
+    }
+}

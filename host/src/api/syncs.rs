@@ -1,0 +1,336 @@
+//! `/sync/…`: triggers, pauses and shows schedules.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode};
+use chrono::{DateTime, SecondsFormat, Utc};
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use utoipa::ToSchema;
+use uuid::Uuid;
+
+use super::App;
+use super::error::{ApiError, ErrorBody};
+use super::extract::{ApiJson, ApiQuery, EnvironmentAuth, NoQuery};
+use crate::auth::{Client, Scope};
+use crate::ids::{ConnectionId, FunctionName, IntegrationKey, InvalidName, Variant};
+use crate::store::integrations::Integration;
+use crate::store::schedules::{ScheduleStatus, Target, TriggerOptions};
+use crate::store::{integrations, schedules, streams, sync_states};
+
+const MAX_SYNCS: usize = 256;
+
+/// `name`, `name::variant`, or both apart.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(untagged)]
+pub(super) enum SyncReference {
+    Name(String),
+    Variant { name: String, variant: String },
+}
+
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct TriggerRequest {
+    /// May come in the header `Provider-Config-Key` instead.
+    provider_config_key: Option<String>,
+    /// Left out: every connection of the integration. May come in the header `Connection-Id` instead.
+    connection_id: Option<String>,
+    /// Empty: every sync.
+    syncs: Vec<SyncReference>,
+    opts: Option<TriggerOpts>,
+    /// The older form of `opts`.
+    sync_mode: Option<SyncMode>,
+    /// The oldest form of `opts`.
+    full_resync: Option<bool>,
+}
+
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct TriggerOpts {
+    /// Clear the checkpoint and fetch everything again.
+    #[serde(default)]
+    reset: bool,
+    /// With `reset`: clear the records too.
+    #[serde(default, rename = "emptyCache")]
+    empty_cache: bool,
+}
+
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum SyncMode {
+    Incremental,
+    FullRefresh,
+    FullRefreshAndClearCache,
+}
+
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct SyncControlRequest {
+    provider_config_key: String,
+    /// Left out: every connection of the integration.
+    connection_id: Option<String>,
+    /// Empty: every sync.
+    syncs: Vec<SyncReference>,
+}
+
+/// `POST /sync/trigger`: one run at once.
+#[utoipa::path(
+    post, path = "/sync/trigger", tag = "Syncs", request_body = TriggerRequest,
+    responses((status = 200, description = "Nothing"), (status = "4XX", body = ErrorBody)),
+)]
+pub(super) async fn trigger_syncs(
+    State(app): State<App>,
+    client: EnvironmentAuth,
+    headers: HeaderMap,
+    _: NoQuery,
+    ApiJson(request): ApiJson<TriggerRequest>,
+) -> Result<StatusCode, ApiError> {
+    client.require(Scope::SyncsExecute)?;
+    let header = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
+    let integration = request.provider_config_key.or_else(|| header("provider-config-key")).ok_or_else(|| {
+        ApiError::body("invalid_type", &["provider_config_key"], "is required")
+    })?;
+    let connection = request.connection_id.or_else(|| header("connection-id"));
+    let options = match (request.opts, request.sync_mode, request.full_resync) {
+        (Some(opts), None, None) => TriggerOptions { reset: opts.reset, empty_cache: opts.empty_cache },
+        (Some(_), _, _) => {
+            let message = "`opts` cannot stand beside `sync_mode` or `full_resync`, which are older forms of it";
+            return Err(ApiError::body("custom", &["opts"], message));
+        }
+        (None, Some(SyncMode::Incremental), _) => TriggerOptions::default(),
+        (None, Some(SyncMode::FullRefresh), _) => TriggerOptions { reset: true, empty_cache: false },
+        (None, Some(SyncMode::FullRefreshAndClearCache), _) => TriggerOptions { reset: true, empty_cache: true },
+        (None, None, full_resync) => TriggerOptions { reset: full_resync == Some(true), empty_cache: false },
+    };
+    let target = app.find_schedules(&client, &integration, connection.as_deref(), &request.syncs).await?;
+    let mut tx = app.engine.store.begin().await?;
+    let count = schedules::trigger(&mut tx, &target.target, options).await?;
+    target.require_any(count)?;
+    tx.commit().await?;
+    Ok(StatusCode::OK)
+}
+
+/// `POST /sync/start`: starts what is paused, with a run at once.
+#[utoipa::path(
+    post, path = "/sync/start", tag = "Syncs", request_body = SyncControlRequest,
+    responses((status = 200, description = "Nothing"), (status = "4XX", body = ErrorBody)),
+)]
+pub(super) async fn start_syncs(
+    State(app): State<App>,
+    client: EnvironmentAuth,
+    _: NoQuery,
+    ApiJson(request): ApiJson<SyncControlRequest>,
+) -> Result<StatusCode, ApiError> {
+    client.require(Scope::SyncsExecute)?;
+    let connection = request.connection_id.as_deref();
+    let target = app.find_schedules(&client, &request.provider_config_key, connection, &request.syncs).await?;
+    let mut tx = app.engine.store.begin().await?;
+    let count = schedules::start(&mut tx, &target.target).await?;
+    target.require_any(count)?;
+    tx.commit().await?;
+    Ok(StatusCode::OK)
+}
+
+/// `POST /sync/pause`: pauses; a run in progress completes.
+#[utoipa::path(
+    post, path = "/sync/pause", tag = "Syncs", request_body = SyncControlRequest,
+    responses((status = 200, description = "Nothing"), (status = "4XX", body = ErrorBody)),
+)]
+pub(super) async fn pause_syncs(
+    State(app): State<App>,
+    client: EnvironmentAuth,
+    _: NoQuery,
+    ApiJson(request): ApiJson<SyncControlRequest>,
+) -> Result<StatusCode, ApiError> {
+    client.require(Scope::SyncsExecute)?;
+    let connection = request.connection_id.as_deref();
+    let target = app.find_schedules(&client, &request.provider_config_key, connection, &request.syncs).await?;
+    let mut conn = app.engine.store.connect().await?;
+    let count = schedules::pause(&mut conn, &target.target).await?;
+    target.require_any(count)?;
+    Ok(StatusCode::OK)
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct StatusQuery {
+    provider_config_key: String,
+    syncs: String,
+    connection_id: Option<String>,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct StatusResponse {
+    syncs: Vec<SyncStatus>,
+}
+
+/// Where one sync of one connection stands.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct SyncStatus {
+    id: Uuid,
+    connection_id: String,
+    name: String,
+    variant: String,
+    /// `INITIAL` until a run has succeeded.
+    r#type: &'static str,
+    /// `RUNNING`, `PAUSED`, `SUCCESS`, `ERROR` or `STOPPED`.
+    status: &'static str,
+    frequency: Option<String>,
+    #[serde(rename = "finishedAt", skip_serializing_if = "Option::is_none")]
+    finished_at: Option<String>,
+    #[serde(rename = "nextScheduledSyncAt")]
+    next_scheduled_sync_at: Option<String>,
+    #[serde(rename = "latestResult", skip_serializing_if = "Option::is_none")]
+    latest_result: Option<serde_json::Value>,
+    #[serde(rename = "latestExecutionStatus", skip_serializing_if = "Option::is_none")]
+    latest_execution_status: Option<&'static str>,
+    #[serde(rename = "recordCount")]
+    record_count: BTreeMap<String, i64>,
+    #[schema(value_type = Option<Object>)]
+    checkpoint: Option<Box<RawValue>>,
+}
+
+/// `GET /sync/status`: where syncs stand.
+#[utoipa::path(
+    get, path = "/sync/status", tag = "Syncs",
+    params(
+        ("provider_config_key" = String, Query, description = "The integration's unique key"),
+        ("syncs" = String, Query, description = "Names separated by commas, `name::variant` for a variant, or *"),
+        ("connection_id" = Option<String>, Query, description = "Left out: every connection of the integration"),
+    ),
+    responses((status = 200, body = StatusResponse), (status = "4XX", body = ErrorBody)),
+)]
+pub(super) async fn sync_status(
+    State(app): State<App>,
+    client: EnvironmentAuth,
+    ApiQuery(query): ApiQuery<StatusQuery>,
+) -> Result<Json<StatusResponse>, ApiError> {
+    client.require(Scope::SyncsRead)?;
+    let wanted = match query.syncs.trim() {
+        "*" => Vec::new(),
+        "" => return Err(ApiError::query("too_small", &["syncs"], "must be names separated by commas, or *")),
+        list => list.split(',').map(|name| SyncReference::Name(name.trim().to_owned())).collect(),
+    };
+    let connection = query.connection_id.as_deref();
+    let target = app.find_schedules(&client, &query.provider_config_key, connection, &wanted).await?;
+    let mut conn = app.engine.store.connect().await?;
+    let statuses = schedules::list_status(&mut conn, &target.target).await?;
+    drop(conn);
+    let mut syncs = Vec::with_capacity(statuses.len());
+    for status in statuses {
+        syncs.push(app.describe(&target.integration, status).await?);
+    }
+    Ok(Json(StatusResponse { syncs }))
+}
+
+/// The schedules that a request names.
+struct FoundSchedules {
+    target: Target,
+    integration: Integration,
+}
+
+impl FoundSchedules {
+    fn require_any(&self, count: u64) -> Result<(), ApiError> {
+        if count == 0 && self.target.connection.is_some() {
+            return Err(ApiError::NoSyncs(self.integration.unique_key.clone()));
+        }
+        Ok(())
+    }
+}
+
+impl App {
+    async fn find_schedules(
+        &self,
+        client: &Client,
+        integration: &str,
+        connection: Option<&str>,
+        syncs: &[SyncReference],
+    ) -> Result<FoundSchedules, ApiError> {
+        fn refuse<'a>(path: &'a [&'a str]) -> impl FnOnce(InvalidName) -> ApiError + 'a {
+            move |problem| ApiError::body("invalid_format", path, problem.to_string())
+        }
+        let key: IntegrationKey = integration.parse().map_err(refuse(&["provider_config_key"]))?;
+        let connection: Option<ConnectionId> =
+            connection.map(str::parse).transpose().map_err(refuse(&["connection_id"]))?;
+        if syncs.len() > MAX_SYNCS {
+            return Err(ApiError::body("too_big", &["syncs"], format!("at most {MAX_SYNCS} syncs can be named")));
+        }
+        let named = syncs.iter().map(SyncReference::parse).collect::<Result<BTreeSet<_>, _>>().map_err(refuse(&["syncs"]))?;
+
+        let mut conn = self.engine.store.connect().await?;
+        let found = integrations::find(&mut conn, client.environment.pk, &key).await?;
+        let integration = found.ok_or_else(|| ApiError::UnknownIntegration(key.clone()))?;
+        drop(conn);
+        let connection = match connection {
+            None => None,
+            Some(id) => Some(self.find_connection_by_name(client, &key, &id).await?.pk),
+        };
+        for (sync, _) in &named {
+            if self.engine.functions.find_sync(integration.pk, sync).is_none() {
+                return Err(ApiError::UnknownSync { sync: sync.to_string(), integration: key });
+            }
+        }
+        let syncs = (!named.is_empty()).then(|| named.into_iter().collect());
+        Ok(FoundSchedules { target: Target { integration: integration.pk, connection, syncs }, integration })
+    }
+
+    async fn describe(&self, integration: &Integration, status: ScheduleStatus) -> Result<SyncStatus, ApiError> {
+        let spec = self.engine.functions.find_sync(integration.pk, &status.sync);
+        let frequency =
+            status.frequency_override.clone().or_else(|| spec.as_ref().map(|spec| spec.frequency_text()));
+        let mut conn = self.engine.store.connect_records().await?;
+        let live = streams::live_counts(&mut conn, status.connection, &status.variant).await?;
+        let checkpoint = sync_states::checkpoint(&mut conn, status.connection, &status.sync, &status.variant).await?;
+        let declared = spec.as_ref().map(|spec| spec.models()).unwrap_or_default();
+        let record_count = declared.iter().map(|model| {
+            let count = live.iter().find(|(name, _)| name == model).map_or(0, |(_, count)| *count);
+            (model.to_string(), count)
+        });
+        let latest = status.latest.as_ref();
+        Ok(SyncStatus {
+            id: status.id,
+            connection_id: status.connection_id.to_string(),
+            name: status.sync.to_string(),
+            variant: status.variant.to_string(),
+            r#type: if status.has_succeeded { "INCREMENTAL" } else { "INITIAL" },
+            status: status_word(&status, spec.is_some()),
+            frequency,
+            finished_at: latest.filter(|_| !status.is_running).and_then(|run| run.finished_at).map(iso),
+            next_scheduled_sync_at: status.next_run_at.filter(|_| !status.is_paused).map(iso),
+            latest_result: latest.and_then(|run| run.counts.clone()),
+            latest_execution_status: if status.is_running {
+                Some("RUNNING")
+            } else {
+                latest.map(|run| if run.state == "success" { "SUCCESS" } else { "STOPPED" })
+            },
+            record_count: record_count.collect(),
+            checkpoint: checkpoint.and_then(|text| RawValue::from_string(text).ok()),
+        })
+    }
+}
+
+fn status_word(status: &ScheduleStatus, is_deployed: bool) -> &'static str {
+    match &status.latest {
+        _ if status.is_running => "RUNNING",
+        _ if status.is_paused => "PAUSED",
+        _ if !is_deployed => "STOPPED",
+        Some(run) if run.state != "success" => "ERROR",
+        _ => "SUCCESS",
+    }
+}
+
+fn iso(time: DateTime<Utc>) -> String {
+    time.to_rfc3339_opts(SecondsFormat::Millis, true)
+}
+
+impl SyncReference {
+    fn parse(&self) -> Result<(FunctionName, Variant), InvalidName> {
+        let (name, variant) = match self {
+            Self::Name(text) => text.split_once("::").unwrap_or((text, Variant::BASE)),
+            Self::Variant { name, variant } => (name.as_str(), variant.as_str()),
+        };
+        Ok((name.parse()?, variant.parse()?))
+    }
+}

@@ -1,0 +1,138 @@
+//! Tells from a secret key which environment it opens.
+//!
+//! Keys are remembered only while this host hears of revocations, so that a revoked key ends at once.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
+use std::time::Duration;
+
+use tokio::sync::broadcast::error::RecvError;
+
+use super::{ApiKey, InvalidSecretKey, Scope, Scopes};
+use crate::engine::{Environment, EnvironmentError, Environments, Notice, Notices};
+use crate::ids::KeyPk;
+use crate::store::{Store, keys};
+
+const NOTE_USE_EVERY: Duration = Duration::from_secs(10);
+
+#[derive(Debug, thiserror::Error)]
+pub enum AuthError {
+    #[error(transparent)]
+    Malformed(#[from] InvalidSecretKey),
+    #[error("the secret key is not valid: it is unknown or was revoked")]
+    Unknown,
+    #[error("the key lacks the scope `{}`", .0.as_str())]
+    MissingScope(Scope),
+    #[error("keys could not be read")]
+    Store(#[from] sqlx::Error),
+    #[error("the key's environment could not be opened")]
+    Environment(#[from] EnvironmentError),
+}
+
+/// Whoever holds a valid key.
+#[derive(Debug, Clone)]
+pub struct Client {
+    pub environment: Arc<Environment>,
+    key: KeyPk,
+    scopes: Scopes,
+}
+
+impl Client {
+    pub fn allows(&self, scope: Scope) -> bool {
+        self.scopes.allow(scope)
+    }
+
+    pub fn require(&self, scope: Scope) -> Result<(), AuthError> {
+        if self.allows(scope) { Ok(()) } else { Err(AuthError::MissingScope(scope)) }
+    }
+}
+
+pub struct Authenticator {
+    store: Store,
+    environments: Arc<Environments>,
+    notices: Arc<Notices>,
+    known: RwLock<Known>,
+    used: Mutex<HashSet<i64>>,
+}
+
+/// Keys that were looked up since keys were last forgotten.
+#[derive(Default)]
+struct Known {
+    clients: HashMap<[u8; 32], Arc<Client>>,
+    times_forgotten: u64,
+}
+
+impl Authenticator {
+    pub fn new(store: Store, environments: Arc<Environments>, notices: Arc<Notices>) -> Arc<Self> {
+        let this = Arc::new(Self { store, environments, notices, known: RwLock::default(), used: Mutex::default() });
+        tokio::spawn(forget_on_notice(Arc::clone(&this)));
+        tokio::spawn(note_use(Arc::clone(&this)));
+        this
+    }
+
+    pub async fn authenticate(&self, key: &str) -> Result<Arc<Client>, AuthError> {
+        let hash = ApiKey::parse(key)?.hash();
+        let remembered = if self.notices.is_hearing() { self.find_known(&hash) } else { None };
+        let client = match remembered {
+            Some(client) => client,
+            None => self.look_up(hash).await?,
+        };
+        self.used.lock().unwrap_or_else(PoisonError::into_inner).insert(client.key.0);
+        Ok(client)
+    }
+
+    async fn look_up(&self, hash: [u8; 32]) -> Result<Arc<Client>, AuthError> {
+        let times_forgotten = self.known().times_forgotten;
+        let mut conn = self.store.connect().await?;
+        let stored = keys::find_by_hash(&mut conn, &hash).await?.ok_or(AuthError::Unknown)?;
+        drop(conn);
+        let environment = self.environments.get(stored.environment).await?;
+        let client = Arc::new(Client { environment, key: stored.pk, scopes: Scopes::new(stored.scopes) });
+        // A key that was revoked while it was being looked up must not be remembered as valid.
+        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
+        if known.times_forgotten == times_forgotten {
+            known.clients.insert(hash, Arc::clone(&client));
+        }
+        Ok(client)
+    }
+
+    fn find_known(&self, hash: &[u8; 32]) -> Option<Arc<Client>> {
+        self.known().clients.get(hash).cloned()
+    }
+
+    fn known(&self) -> RwLockReadGuard<'_, Known> {
+        self.known.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn forget(&self) {
+        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
+        known.clients.clear();
+        known.times_forgotten += 1;
+    }
+}
+
+async fn forget_on_notice(authenticator: Arc<Authenticator>) {
+    let mut notices = authenticator.notices.subscribe();
+    loop {
+        match notices.recv().await {
+            Ok(Notice::Keys | Notice::Missed) | Err(RecvError::Lagged(_)) => authenticator.forget(),
+            Ok(_) => {}
+            Err(RecvError::Closed) => return,
+        }
+    }
+}
+
+async fn note_use(authenticator: Arc<Authenticator>) {
+    loop {
+        tokio::time::sleep(NOTE_USE_EVERY).await;
+        let used: Vec<i64> =
+            std::mem::take(&mut *authenticator.used.lock().unwrap_or_else(PoisonError::into_inner)).into_iter().collect();
+        if used.is_empty() {
+            continue;
+        }
+        let noted = async { keys::note_used(&mut *authenticator.store.connect().await?, &used).await };
+        if let Err(error) = noted.await {
+            tracing::warn!(error = &error as &dyn std::error::Error, "the last use of keys was not noted");
+        }
+    }
+}

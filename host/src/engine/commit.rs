@@ -1,0 +1,397 @@
+//! Writes what a function saves: a batch and its checkpoint in one transaction, all of it or nothing.
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+use sqlx::PgConnection;
+
+use crate::ids::{ConnectionPk, ModelName, Variant};
+use crate::model::records::{RecordOptions, RecordText, RefusedRecord};
+use crate::model::{self, HashKey, Invalid, Shape};
+use crate::runtime::{Batch, Change, Counts, Deletion, Failure, Interrupt, Limit, Limits, Outcome};
+use crate::store::records::{self, IncomingRecord};
+use crate::store::streams::LockedStream;
+use crate::store::sync_states::{Attempt, CheckpointChange};
+use crate::store::{Store, streams, sync_states};
+
+/// Longest checkpoint, in bytes.
+const MAX_CHECKPOINT_BYTES: usize = 64 << 10;
+/// Of the records that were refused, how many a failure names.
+const MAX_NAMED_RECORDS: usize = 20;
+/// Text that is longer is read on a thread where it holds nobody up.
+const LONG_TEXT_BYTES: usize = 1 << 20;
+
+/// What a run has done to the records of one model.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ModelCounts {
+    pub added: u64,
+    pub updated: u64,
+    pub deleted: u64,
+}
+
+/// Counts by model, as `latestResult` shows them.
+pub type RunCounts = BTreeMap<ModelName, ModelCounts>;
+
+/// The right of one invocation to write records of one connection.
+pub struct RecordWriter {
+    store: Store,
+    connection: ConnectionPk,
+    models: Arc<BTreeMap<ModelName, Shape>>,
+    metadata_key: Arc<str>,
+    /// Only a sync has one, and with it a checkpoint.
+    attempt: Option<Attempt>,
+    /// A run after a reset brings pruned payloads back.
+    restores_pruned: bool,
+    batch_bytes: usize,
+    records_left: u64,
+    records_limit: u64,
+    counts: RunCounts,
+}
+
+/// A change, checked as far as it can be without the database.
+enum CheckedChange<'t> {
+    Save(Vec<RecordText<'t>>),
+    Update(Vec<RecordText<'t>>),
+    Delete(&'t [String]),
+}
+
+type StreamName = (ModelName, Variant);
+
+impl RecordWriter {
+    pub fn new(
+        store: Store,
+        connection: ConnectionPk,
+        models: Arc<BTreeMap<ModelName, Shape>>,
+        metadata_key: Arc<str>,
+        limits: &Limits,
+    ) -> Self {
+        Self {
+            store,
+            connection,
+            models,
+            metadata_key,
+            attempt: None,
+            restores_pruned: false,
+            batch_bytes: limits.batch_bytes,
+            records_left: limits.records,
+            records_limit: limits.records,
+            counts: RunCounts::new(),
+        }
+    }
+
+    /// For a sync: everything is written under its fence, and with its checkpoint.
+    pub fn for_attempt(self, attempt: Attempt, restores_pruned: bool) -> Self {
+        Self { attempt: Some(attempt), restores_pruned, ..self }
+    }
+
+    pub async fn commit(&mut self, changes: Vec<Change>, checkpoint: Option<String>) -> Outcome<Counts> {
+        let bytes: usize = changes.iter().map(change_bytes).sum();
+        if bytes > self.batch_bytes {
+            let message = format!(
+                "the changes are {bytes} bytes long and one commit takes {}; commit them in smaller batches",
+                self.batch_bytes
+            );
+            return Ok(Err(failure("batch-too-large", message, None)));
+        }
+        let checkpoint = match self.check_checkpoint(checkpoint) {
+            Ok(checkpoint) => checkpoint,
+            Err(refusal) => return Ok(Err(refusal)),
+        };
+        let checked = if bytes > LONG_TEXT_BYTES {
+            tokio::task::block_in_place(|| self.check_changes(&changes))
+        } else {
+            self.check_changes(&changes)
+        };
+        let checked = match checked {
+            Ok(checked) => checked,
+            Err(refusal) => return Ok(Err(refusal)),
+        };
+        let saved: usize = checked.iter().map(|(_, change)| change.len()).sum();
+        if saved as u64 > self.records_left {
+            return Err(Interrupt::Limit(Limit::Records(self.records_limit)));
+        }
+        let written = self.write(checked, &checkpoint).await?;
+        if written.is_ok() {
+            self.records_left -= saved as u64;
+        }
+        Ok(written)
+    }
+
+    /// The kept payloads of live records, in the order of `ids`.
+    pub async fn find(&self, model: &str, ids: &[String]) -> Outcome<Vec<Option<String>>> {
+        let model = match self.known_model(model) {
+            Ok((model, _)) => model,
+            Err(refusal) => return Ok(Err(refusal)),
+        };
+        let found = self.find_payloads(&model, ids).await.map_err(host_failure)?;
+        Ok(Ok(ids.iter().map(|id| found.get(id).cloned()).collect()))
+    }
+
+    async fn find_payloads(&self, model: &ModelName, ids: &[String]) -> sqlx::Result<HashMap<String, String>> {
+        let mut conn = self.store.connect_records().await?;
+        let variant = self.own_variant();
+        let Some(head) = streams::find(&mut conn, self.connection, model, &variant).await? else {
+            return Ok(HashMap::new());
+        };
+        let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
+        Ok(records::find_payloads(&mut conn, head.key, &ids).await?.into_iter().collect())
+    }
+
+    fn own_variant(&self) -> Variant {
+        self.attempt.as_ref().map_or_else(Variant::base, |attempt| attempt.variant.clone())
+    }
+
+    fn known_model(&self, name: &str) -> Result<(ModelName, &Shape), Failure> {
+        self.models.get_key_value(name).map(|(name, shape)| (name.clone(), shape)).ok_or_else(|| {
+            let known: Vec<_> = self.models.keys().map(|name| format!("`{name}`")).collect();
+            let message = match known.as_slice() {
+                [] => format!("the function saves `{name}`, but it declares no models"),
+                _ => format!("the function saves `{name}`, but it declares only {}", known.join(", ")),
+            };
+            failure("unknown-model", message, None)
+        })
+    }
+
+    fn check_checkpoint(&self, checkpoint: Option<String>) -> Result<CheckpointChange, Failure> {
+        let Some(text) = checkpoint else { return Ok(CheckpointChange::Keep) };
+        let refuse = |message: String| Err(failure("invalid-checkpoint", message, None));
+        if self.attempt.is_none() {
+            return refuse("only a sync has a checkpoint".to_owned());
+        }
+        if text.len() > MAX_CHECKPOINT_BYTES {
+            return refuse(format!("it is {} bytes long and may be {MAX_CHECKPOINT_BYTES}", text.len()));
+        }
+        match serde_json::from_str::<&RawValue>(&text) {
+            Ok(json) if json.get() == "null" => Ok(CheckpointChange::Clear),
+            Ok(json) if json.get().starts_with('{') => Ok(CheckpointChange::Set(text)),
+            _ => refuse("it must be a JSON object, or null to clear it".to_owned()),
+        }
+    }
+
+    fn check_changes<'t>(
+        &self,
+        changes: &'t [Change],
+    ) -> Result<Vec<(StreamName, CheckedChange<'t>)>, Failure> {
+        changes
+            .iter()
+            .map(|change| {
+                let (model, variant) = match change {
+                    Change::Save(Batch { model, variant, .. })
+                    | Change::Update(Batch { model, variant, .. })
+                    | Change::Delete(Deletion { model, variant, .. }) => (model, variant),
+                };
+                let variant = self.check_variant(variant.as_deref())?;
+                let (model, shape) = self.known_model(model)?;
+                let checked = match change {
+                    Change::Save(batch) => CheckedChange::Save(self.check_batch(batch, shape)?),
+                    // A change need not be a whole record: it is checked after the merge.
+                    Change::Update(batch) => CheckedChange::Update(self.check_batch(batch, &Shape::any())?),
+                    Change::Delete(deletion) => CheckedChange::Delete(&deletion.ids),
+                };
+                Ok(((model, variant), checked))
+            })
+            .collect()
+    }
+
+    fn check_variant(&self, named: Option<&str>) -> Result<Variant, Failure> {
+        let Some(named) = named else { return Ok(self.own_variant()) };
+        let variant: Variant =
+            named.parse().map_err(|problem| failure("not-allowed", format!("{problem}"), None))?;
+        if self.attempt.as_ref().is_some_and(|attempt| attempt.variant != variant) {
+            let message = format!("a sync of the variant `{}` cannot write to `{variant}`", self.own_variant());
+            return Err(failure("not-allowed", message, None));
+        }
+        Ok(variant)
+    }
+
+    fn check_batch<'t>(&self, batch: &'t Batch, shape: &Shape) -> Result<Vec<RecordText<'t>>, Failure> {
+        let read = model::records::split(&batch.items, shape, self.record_options())
+            .map_err(|error| failure("invalid-records", error.to_string(), None))?;
+        if !read.refused.is_empty() {
+            return Err(refused_records(&batch.model, &read.refused));
+        }
+        let mut records = read.records;
+        let superseded = model::records::dedupe(&mut records);
+        if superseded > 0 {
+            tracing::debug!(superseded, "a batch had ids more than once; the last of each counts");
+        }
+        Ok(records)
+    }
+
+    fn record_options(&self) -> RecordOptions<'_> {
+        RecordOptions { metadata_key: &self.metadata_key, hash_key: &HashKey::None }
+    }
+
+    async fn write(
+        &mut self,
+        changes: Vec<(StreamName, CheckedChange<'_>)>,
+        checkpoint: &CheckpointChange,
+    ) -> Outcome<Counts> {
+        let mut tx = self.store.begin_records().await.map_err(host_failure)?;
+        if let Some(attempt) = &self.attempt
+            && !sync_states::lock(&mut tx, attempt).await.map_err(host_failure)?
+        {
+            return Err(Interrupt::Superseded);
+        }
+        let mut names: Vec<StreamName> = changes.iter().map(|(name, _)| name.clone()).collect();
+        names.sort();
+        names.dedup();
+        let mut locked = streams::lock(&mut tx, self.connection, &names).await.map_err(host_failure)?;
+        let mut total = Counts { added: 0, updated: 0, deleted: 0, unchanged: 0 };
+        let mut counts = self.counts.clone();
+        for ((model, variant), change) in changes {
+            let stream = locked
+                .iter_mut()
+                .find(|stream| stream.model == model && stream.variant == variant)
+                .expect("every named stream was locked");
+            let (done, unchanged) = match self.write_change(&mut tx, stream, change).await? {
+                Ok(done) => done,
+                Err(refusal) => return Ok(Err(refusal)),
+            };
+            total.unchanged += unchanged;
+            total.added += done.added;
+            total.updated += done.updated;
+            total.deleted += done.deleted;
+            counts.entry(model).or_default().add(done);
+        }
+        for stream in &locked {
+            streams::store_head(&mut tx, stream).await.map_err(host_failure)?;
+        }
+        if let Some(attempt) = &self.attempt {
+            sync_states::store(&mut tx, attempt, checkpoint, &json!(counts)).await.map_err(host_failure)?;
+        }
+        tx.commit().await.map_err(host_failure)?;
+        self.counts = counts;
+        Ok(Ok(total))
+    }
+
+    /// Gives what changed, and how many records were saved as they already are.
+    async fn write_change(
+        &self,
+        conn: &mut PgConnection,
+        stream: &mut LockedStream,
+        change: CheckedChange<'_>,
+    ) -> Outcome<(ModelCounts, u64)> {
+        let batch = match change {
+            CheckedChange::Save(records) => records.into_iter().map(incoming).collect(),
+            CheckedChange::Update(changes) => {
+                match self.merge_into_kept(conn, stream, changes).await.map_err(host_failure)? {
+                    Ok(merged) => merged,
+                    Err(refusal) => return Ok(Err(refusal)),
+                }
+            }
+            CheckedChange::Delete(ids) => {
+                let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
+                let deleted = records::delete(conn, stream, &ids).await.map_err(host_failure)?;
+                return Ok(Ok((ModelCounts { deleted, ..ModelCounts::default() }, 0)));
+            }
+        };
+        let saved = records::save(conn, stream, &batch, self.restores_pruned).await.map_err(host_failure)?;
+        records::mark_seen(conn, stream, &saved.unchanged_positions).await.map_err(host_failure)?;
+        let counts = ModelCounts { added: saved.added, updated: saved.updated, deleted: 0 };
+        Ok(Ok((counts, saved.unchanged)))
+    }
+
+    async fn merge_into_kept(
+        &self,
+        conn: &mut PgConnection,
+        stream: &LockedStream,
+        changes: Vec<RecordText<'_>>,
+    ) -> sqlx::Result<Result<Vec<IncomingRecord<'static>>, Failure>> {
+        let ids: Vec<&str> = changes.iter().map(|change| change.id.as_ref()).collect();
+        let kept: HashMap<String, String> =
+            records::find_payloads(conn, stream.key, &ids).await?.into_iter().collect();
+        let shape = &self.models[stream.model.as_str()];
+        let mut merged = Vec::with_capacity(kept.len());
+        for (index, change) in changes.iter().enumerate() {
+            let Some(payload) = kept.get(change.id.as_ref()) else { continue };
+            let text = model::merge(payload, &change.payload).map_err(|error| sqlx::Error::Decode(error.into()))?;
+            match model::records::single(&text, shape, self.record_options()) {
+                Ok(record) => merged.push(incoming(record).into_owned()),
+                Err(invalid) => {
+                    let problem = RefusedMerge { index, id: &change.id, invalid: &invalid };
+                    return Ok(Err(problem.into_failure(&stream.model)));
+                }
+            }
+        }
+        Ok(Ok(merged))
+    }
+}
+
+impl ModelCounts {
+    pub fn add(&mut self, other: Self) {
+        self.added += other.added;
+        self.updated += other.updated;
+        self.deleted += other.deleted;
+    }
+}
+
+impl CheckedChange<'_> {
+    fn len(&self) -> usize {
+        match self {
+            Self::Save(records) | Self::Update(records) => records.len(),
+            Self::Delete(ids) => ids.len(),
+        }
+    }
+}
+
+fn change_bytes(change: &Change) -> usize {
+    match change {
+        Change::Save(batch) | Change::Update(batch) => batch.items.len(),
+        Change::Delete(deletion) => deletion.ids.iter().map(String::len).sum(),
+    }
+}
+
+fn incoming(record: RecordText<'_>) -> IncomingRecord<'_> {
+    IncomingRecord { external_id: record.id, payload_hash: record.hash.0, payload: record.payload }
+}
+
+impl IncomingRecord<'_> {
+    fn into_owned(self) -> IncomingRecord<'static> {
+        IncomingRecord {
+            external_id: Cow::Owned(self.external_id.into_owned()),
+            payload: Cow::Owned(self.payload.into_owned()),
+            payload_hash: self.payload_hash,
+        }
+    }
+}
+
+struct RefusedMerge<'a> {
+    index: usize,
+    id: &'a str,
+    invalid: &'a Invalid,
+}
+
+impl RefusedMerge<'_> {
+    fn into_failure(self, model: &ModelName) -> Failure {
+        let Self { index, id, invalid } = self;
+        let message = format!("record {index} (`{id}`) would not be a `{model}` after the update: {invalid}");
+        failure("invalid-records", message, Some(json!([{ "index": index, "id": id }])))
+    }
+}
+
+/// Names the culprits, with the first one in the message.
+fn refused_records(model: &str, refused: &[RefusedRecord<'_>]) -> Failure {
+    let named = &refused[..refused.len().min(MAX_NAMED_RECORDS)];
+    let first = &named[0];
+    let who = first.id.as_deref().map(|id| format!(" (`{id}`)")).unwrap_or_default();
+    let what = first.problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
+    let others = match refused.len() - 1 {
+        0 => String::new(),
+        more => format!("; {more} more of the batch cannot be kept either"),
+    };
+    let message = format!("record {}{who} is no `{model}`: {what}{others}; nothing of the batch was saved", first.index);
+    failure("invalid-records", message, serde_json::to_value(named).ok())
+}
+
+fn failure(code: &str, message: String, details: Option<Value>) -> Failure {
+    Failure { code: code.to_owned(), message, details: details.map(|details| details.to_string()) }
+}
+
+fn host_failure(error: sqlx::Error) -> Interrupt {
+    Interrupt::Host(anyhow::Error::new(error).context("records could not be written"))
+}

@@ -1,0 +1,119 @@
+//! Hears from the database what other hosts, and this one, have changed.
+//!
+//! A notification is only ever a reason to look earlier: everything that waits for one also looks by itself.
+
+use std::sync::Mutex;
+use std::sync::PoisonError;
+use std::time::{Duration, Instant};
+
+use sqlx::PgPool;
+use sqlx::postgres::PgListener;
+use tokio::sync::broadcast;
+use uuid::Uuid;
+
+use crate::ids::ConnectionPk;
+
+/// The one channel of `NOTIFY` that hosts use.
+const CHANNEL: &str = "syncline";
+/// How often a host notifies itself, to know that it hears.
+const PING_EVERY: Duration = Duration::from_secs(4);
+/// Silence for longer than this means that notifications may be lost.
+const DEAF_AFTER: Duration = Duration::from_secs(10);
+const RECONNECT_EVERY: Duration = Duration::from_secs(1);
+
+/// What changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Notice {
+    /// A schedule is due.
+    Due,
+    /// A key was revoked.
+    Keys,
+    /// A deployment was staged or activated.
+    Deployments,
+    /// A connection was changed or deleted.
+    Connection(ConnectionPk),
+    /// Notices may have been missed: whatever is remembered must be read anew.
+    Missed,
+}
+
+/// The host's ear.
+pub struct Notices {
+    sender: broadcast::Sender<Notice>,
+    heard_at: Mutex<Option<Instant>>,
+}
+
+impl Notices {
+    pub fn new() -> Self {
+        Self { sender: broadcast::channel(1024).0, heard_at: Mutex::new(None) }
+    }
+
+    pub fn subscribe(&self) -> broadcast::Receiver<Notice> {
+        self.sender.subscribe()
+    }
+
+    /// Tells this host's own parts at once, without the way through the database.
+    pub fn tell(&self, notice: Notice) {
+        // Nobody listening is fine: then nobody remembers anything either.
+        let _listeners = self.sender.send(notice);
+    }
+
+    /// Whether a change that another host commits now would be heard. What is remembered may be used only then.
+    pub fn is_hearing(&self) -> bool {
+        let heard_at = *self.heard_at.lock().unwrap_or_else(PoisonError::into_inner);
+        heard_at.is_some_and(|at| at.elapsed() < DEAF_AFTER)
+    }
+
+    /// Listens until the process ends.
+    pub async fn listen(&self, pool: PgPool, host: Uuid) {
+        loop {
+            if let Err(error) = self.listen_once(&pool, host).await {
+                tracing::warn!(error = &error as &dyn std::error::Error, "notifications from the database are lost");
+            }
+            self.set_heard(None);
+            self.tell(Notice::Missed);
+            tokio::time::sleep(RECONNECT_EVERY).await;
+        }
+    }
+
+    async fn listen_once(&self, pool: &PgPool, host: Uuid) -> sqlx::Result<()> {
+        let mut listener = PgListener::connect_with(pool).await?;
+        listener.listen(CHANNEL).await?;
+        self.set_heard(Some(Instant::now()));
+        self.tell(Notice::Missed);
+        let ping = format!("ping:{host}");
+        let mut pings = tokio::time::interval(PING_EVERY);
+        loop {
+            tokio::select! {
+                _ = pings.tick() => {
+                    sqlx::query!("SELECT pg_notify('syncline', $1)", ping).fetch_one(pool).await?;
+                    if !self.is_hearing() {
+                        return Err(sqlx::Error::PoolTimedOut);
+                    }
+                }
+                received = listener.try_recv() => {
+                    let Some(notification) = received? else { return Ok(()) };
+                    self.set_heard(Some(Instant::now()));
+                    if let Some(notice) = parse(notification.payload()) {
+                        self.tell(notice);
+                    }
+                }
+            }
+        }
+    }
+
+    fn set_heard(&self, at: Option<Instant>) {
+        *self.heard_at.lock().unwrap_or_else(PoisonError::into_inner) = at;
+    }
+}
+
+fn parse(payload: &str) -> Option<Notice> {
+    match payload {
+        "due" => Some(Notice::Due),
+        "keys" => Some(Notice::Keys),
+        "deployments" => Some(Notice::Deployments),
+        _ => {
+            let pk = payload.strip_prefix("connection:")?.parse().ok()?;
+            Some(Notice::Connection(ConnectionPk(pk)))
+        }
+    }
+}

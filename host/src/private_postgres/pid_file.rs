@@ -14,7 +14,7 @@ use super::{PrivatePostgresError, io_error, postmaster};
 
 /// How long a shutdown may take before the next, harsher signal.
 pub const SHUTDOWN_STEPS: [(Signal, Duration); 2] =
-    [(Signal::INT, Duration::from_secs(60)), (Signal::QUIT, Duration::from_secs(20))];
+    [(Signal::INT, Duration::from_mins(1)), (Signal::QUIT, Duration::from_secs(20))];
 
 /// What a running server says about itself.
 #[derive(Debug, PartialEq, Eq)]

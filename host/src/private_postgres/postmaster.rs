@@ -25,10 +25,11 @@ pub const PORT: u16 = 5432;
 const LONGEST_SOCKET_PATH: usize = 103;
 
 /// How long the server may say nothing at all. While it recovers from a crash, it says so.
-const SILENCE_LIMIT: Duration = Duration::from_secs(60);
+const SILENCE_LIMIT: Duration = Duration::from_mins(1);
 
-/// How long the processes of a killed server may hold on to its shared memory.
-const LEFTOVERS_LIMIT: Duration = Duration::from_secs(5);
+/// How long the processes of a killed server may hold on to its shared memory: each ends with the
+/// statement that it is working on.
+const LEFTOVERS_LIMIT: Duration = Duration::from_secs(30);
 
 /// Safe for the data, modest with memory. What is not here is as Postgres has it, such as `fsync`.
 const SETTINGS: [&str; 13] = [

@@ -13,6 +13,9 @@ use super::*;
 /// Tells [`owner_of_a_postgres`] which data directory to use.
 const OWNED_DATA_DIR: &str = "SYNCLINE_TEST_OWNED_DATA_DIR";
 
+const BUSY_FOR_TWO_SECONDS: &str =
+    "DO $$ BEGIN WHILE clock_timestamp() < now() + interval '2 s' LOOP END LOOP; END $$";
+
 /// A data directory that the server's user can reach, removed at the end.
 fn data_dir() -> tempfile::TempDir {
     use std::os::unix::fs::PermissionsExt;
@@ -96,6 +99,10 @@ async fn a_killed_server_is_started_again_at_once_with_what_was_committed() {
     let dir = data_dir();
     let mut postgres = PrivatePostgres::start(dir.path()).await.unwrap();
     write_note(&postgres, "committed").await;
+    // Busy with a statement, its process outlives the server and keeps the shared memory.
+    let mut busy = PgConnection::connect_with(postgres.connect_options()).await.unwrap();
+    let busy = tokio::spawn(async move { sqlx::raw_sql(BUSY_FOR_TWO_SECONDS).execute(&mut busy).await });
+    tokio::time::sleep(Duration::from_millis(300)).await;
     kill_process(live_pid(dir.path()).unwrap(), Signal::KILL).unwrap();
     postgres.ended().await;
     drop(postgres);
@@ -103,6 +110,7 @@ async fn a_killed_server_is_started_again_at_once_with_what_was_committed() {
     let postgres = PrivatePostgres::start(dir.path()).await.unwrap();
     assert_eq!(notes(postgres.connect_options()).await, "committed");
     postgres.stop().await.unwrap();
+    busy.await.unwrap().ok();
 }
 
 #[tokio::test]
@@ -139,13 +147,13 @@ async fn a_reused_process_id_is_not_taken_for_a_running_server() {
 #[tokio::test]
 async fn a_server_that_lost_its_host_is_replaced() {
     let dir = data_dir();
-    let PrivatePostgres { connect_options, postmaster, _lock } =
+    let PrivatePostgres { connect_options, postmaster, _lock: lock } =
         PrivatePostgres::start(dir.path()).await.unwrap();
     execute(&connect_options, "CREATE TABLE notes AS SELECT 'kept' AS note").await;
     let orphan = live_pid(dir.path()).unwrap();
     // What is left where the kernel does not end the server: the process, and nobody who holds the lock.
     mem::forget(postmaster);
-    drop(_lock);
+    drop(lock);
 
     let postgres = PrivatePostgres::start(dir.path()).await.unwrap();
     assert_ne!(live_pid(dir.path()), Some(orphan));

@@ -1,0 +1,34 @@
+# shellcheck shell=bash
+# Sourced by the other scripts.
+
+# say MESSAGE…: one line about what is going on, apart from what commands print.
+say() {
+    printf '==> %s\n' "$*" >&2
+}
+
+# die MESSAGE…: says what is wrong and what would help, and ends the script.
+die() {
+    printf 'error: %s\n' "$*" >&2
+    exit 1
+}
+
+# have COMMAND: whether it is installed.
+have() {
+    command -v "$1" >/dev/null 2>&1
+}
+
+# postgres_bin: prints a directory that has all the Postgres programs; fails if there is none.
+postgres_bin() {
+    local directory
+    for directory in \
+        "$(dirname "$(command -v postgres || echo /nonexistent/postgres)")" \
+        "$(pg_config --bindir 2>/dev/null)" \
+        $(printf '%s\n' /usr/lib/postgresql/*/bin /usr/pgsql-*/bin /opt/homebrew/opt/postgresql@*/bin \
+            /usr/local/opt/postgresql@*/bin | sort -rV); do
+        if [[ -x $directory/postgres && -x $directory/initdb && -x $directory/psql ]]; then
+            printf '%s\n' "$directory"
+            return
+        fi
+    done
+    return 1
+}

@@ -5,5 +5,7 @@
 
 pub mod crypto;
 pub mod ids;
+pub mod providers;
 pub mod runtime;
+pub mod secret;
 pub mod store;

@@ -4,6 +4,7 @@
 //! everything in the `store`. ARCHITECTURE.md draws it.
 
 pub mod crypto;
+pub mod egress;
 pub mod ids;
 pub mod providers;
 pub mod runtime;

@@ -4,7 +4,10 @@
 //! everything in the `store`. ARCHITECTURE.md draws it.
 
 pub mod crypto;
+pub mod egress;
 pub mod ids;
 pub mod private_postgres;
+pub mod providers;
 pub mod runtime;
+pub mod secret;
 pub mod store;

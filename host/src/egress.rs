@@ -1,0 +1,224 @@
+//! The one gate: every request that leaves the host for a guest or a client passes here.
+//!
+//! It finds out where a request goes ([`boundary`]), puts the connection's credentials in for the provider
+//! and nobody else ([`credentials`]), keeps it away from private addresses ([`resolver`], [`client`]),
+//! follows redirects under the same rules ([`attempt`]) and tries again where that helps ([`retry`]).
+
+mod address;
+mod attempt;
+mod boundary;
+mod client;
+mod credentials;
+mod error;
+mod headers;
+mod host_pattern;
+mod mask;
+mod redirect;
+mod resolver;
+mod retry;
+mod settings;
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use bytes::Bytes;
+use http::{HeaderMap, Method, StatusCode};
+use serde_json::{Map, Value};
+use url::Url;
+
+use attempt::{Answer, Call};
+use boundary::{Boundary, Side};
+use client::Clients;
+use retry::Retries;
+
+pub use address::is_public;
+pub use client::GateError;
+pub use credentials::{CredentialSource, Credentials, CredentialsUnavailable};
+pub use error::EgressError;
+pub use host_pattern::{HostPattern, InvalidHostPattern};
+pub use mask::mask_url;
+pub use resolver::{Lookup, SystemLookup};
+pub use settings::{GateSettings, HostPort, InvalidHostPort};
+
+use crate::providers::Provider;
+
+/// Sends requests under the rules above. One a host: it keeps the connections that are reused.
+pub struct Gate {
+    clients: Clients,
+    settings: GateSettings,
+}
+
+/// Whose requests they are: where the provider is for this connection, and what proves it.
+#[derive(Clone)]
+pub struct Route {
+    pub provider: Arc<Provider>,
+    /// The integration's `base_url`, in place of the provider's own address.
+    pub base_url: Option<Url>,
+    pub connection_config: Map<String, Value>,
+    /// Further hosts. Requests to them carry no credentials.
+    pub allow_hosts: Vec<HostPattern>,
+    pub credentials: Arc<dyn CredentialSource>,
+    /// The function's own limit of an answer; the gate's stands above it.
+    pub max_response_bytes: Option<usize>,
+}
+
+/// A request as a guest states it. Nothing in it has been checked.
+#[derive(Clone, Default)]
+pub struct Request {
+    pub method: String,
+    /// A path behind the provider's base URL, or a whole URL.
+    pub url: String,
+    /// Appended to the URL's own, in this order.
+    pub query: Vec<(String, String)>,
+    pub headers: Vec<(String, String)>,
+    pub body: Option<Bytes>,
+    /// How often to try again; by default the host's number for methods that are safe to repeat, else 0.
+    pub retries: Option<u8>,
+    /// Time for one attempt.
+    pub timeout: Option<Duration>,
+}
+
+/// What the provider answered, whatever its status.
+#[derive(Debug, Clone)]
+pub struct Response {
+    pub status: StatusCode,
+    pub headers: HeaderMap,
+    /// Decompressed.
+    pub body: Bytes,
+}
+
+/// Sees every exchange, to log and to count it: each retry and each redirect is one.
+pub trait Observer: Send + Sync {
+    fn exchanged(&self, exchange: &Exchange<'_>);
+}
+
+/// One request on the wire and what came of it. Holds no secret.
+#[derive(Debug)]
+pub struct Exchange<'a> {
+    /// From 1.
+    pub attempt: u32,
+    pub method: &'a Method,
+    /// Masked.
+    pub url: &'a str,
+    pub outcome: Result<StatusCode, &'a EgressError>,
+    pub elapsed: Duration,
+    pub sent_bytes: usize,
+    /// Decompressed.
+    pub received_bytes: usize,
+}
+
+impl Gate {
+    pub fn new(settings: GateSettings) -> Result<Self, GateError> {
+        Self::with_lookup(settings, Arc::new(SystemLookup))
+    }
+
+    /// With name resolution of one's own. Its answers are filtered like any other.
+    pub fn with_lookup(settings: GateSettings, lookup: Arc<dyn Lookup>) -> Result<Self, GateError> {
+        Ok(Self { clients: Clients::new(&settings, &lookup)?, settings })
+    }
+
+    /// Sends one request and reads the whole answer. An error status is an answer.
+    pub async fn send(
+        &self,
+        route: &Route,
+        request: Request,
+        observer: &dyn Observer,
+    ) -> Result<Response, EgressError> {
+        let asked_retries = request.retries;
+        let call = self.check(route, request, observer)?;
+        let hints = &route.provider.proxy.retry;
+        let mut retries = Retries::new(&self.settings, &call.method, asked_retries);
+        let mut may_refresh = true;
+        let mut credentials = call.current_credentials().await?;
+        let mut number = 1;
+        loop {
+            let outcome = call.attempt(number, credentials.as_ref()).await;
+            number += 1;
+            if let (Ok(answer), Some(rejected)) = (&outcome, &credentials)
+                && answer.had_credentials
+                && answer.response.status == StatusCode::UNAUTHORIZED
+                && std::mem::take(&mut may_refresh)
+                && let Some(fresh) = route.credentials.refresh_after_rejection(rejected).await?
+            {
+                // The provider did nothing with the request, so sending it again repeats nothing.
+                credentials = Some(fresh);
+                continue;
+            }
+            let told = match &outcome {
+                Ok(Answer { response: Response { status, headers, .. }, .. })
+                    if retry::is_retryable(*status, headers, hints) =>
+                {
+                    retry::told_wait(headers, hints, SystemTime::now())
+                }
+                Err(error) if error.is_retryable() => None,
+                _ => return outcome.map(|answer| answer.response),
+            };
+            let Some(wait) = retries.next_wait(told, rand::random()) else {
+                return outcome.map(|answer| answer.response);
+            };
+            tokio::time::sleep(wait).await;
+            credentials = call.current_credentials().await?;
+        }
+    }
+
+    fn check<'a>(
+        &'a self,
+        route: &'a Route,
+        request: Request,
+        observer: &'a dyn Observer,
+    ) -> Result<Call<'a>, EgressError> {
+        let base = match &route.base_url {
+            Some(base_url) => Some(base_url.clone()),
+            None => route
+                .provider
+                .base_url(&route.connection_config)
+                .map_err(|unusable| EgressError::invalid(unusable.to_string()))?,
+        };
+        let boundary = Boundary { base, allow_hosts: &route.allow_hosts };
+        let (url, side) = boundary.resolve(&request.url, &request.query)?;
+        let settings = &self.settings;
+        Ok(Call {
+            clients: &self.clients,
+            route,
+            observer,
+            boundary,
+            url,
+            side,
+            method: parse_method(&request.method)?,
+            headers: headers::parse(&request.headers)?,
+            body: request.body,
+            timeout: request.timeout.unwrap_or(settings.request_timeout).min(settings.max_request_timeout),
+            connect_timeout: settings.connect_timeout,
+            max_response_bytes: route
+                .max_response_bytes
+                .map_or(settings.max_response_bytes, |own| own.min(settings.max_response_bytes)),
+        })
+    }
+}
+
+impl Call<'_> {
+    async fn current_credentials(&self) -> Result<Option<Arc<Credentials>>, CredentialsUnavailable> {
+        match self.side {
+            Side::Provider => self.route.credentials.current().await.map(Some),
+            Side::AllowedHost => Ok(None),
+        }
+    }
+}
+
+/// For requests that nobody watches.
+impl Observer for () {
+    fn exchanged(&self, _exchange: &Exchange<'_>) {}
+}
+
+fn parse_method(text: &str) -> Result<Method, EgressError> {
+    let method = Method::from_bytes(text.as_bytes())
+        .map_err(|_| EgressError::invalid(format!("`{}` is not an HTTP method", text.escape_debug())))?;
+    // CONNECT would open a tunnel past the gate, and TRACE sends the credentials back to the guest.
+    if ["CONNECT", "TRACE"].iter().any(|refused| method.as_str().eq_ignore_ascii_case(refused)) {
+        return Err(EgressError::invalid(format!("the method {method} is not for guests")));
+    }
+    Ok(method)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,167 @@
+//! Which IP addresses are public. A guest may reach no other, since behind the others are the host's own
+//! network, its neighbours and its cloud's metadata service.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// Whether an address belongs to a machine on the public internet.
+pub fn is_public(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(address) => !NOT_PUBLIC_V4.iter().any(|block| contains_v4(*block, address)),
+        // All public IPv6 addresses are in one block. That leaves out, without naming them, `::`, `::1`,
+        // IPv4-mapped and -compatible addresses, NAT64, unique local, link-local and multicast ones.
+        IpAddr::V6(address) => {
+            contains_v6(GLOBAL_UNICAST_V6, address)
+                && !NOT_PUBLIC_V6.iter().any(|block| contains_v6(*block, address))
+        }
+    }
+}
+
+type BlockV4 = (Ipv4Addr, u32);
+type BlockV6 = (Ipv6Addr, u32);
+
+/// From the IANA registry of special-purpose addresses, with multicast and the former class E.
+const NOT_PUBLIC_V4: [BlockV4; 15] = [
+    (Ipv4Addr::new(0, 0, 0, 0), 8),       // this network; 0.0.0.0 reaches loopback
+    (Ipv4Addr::new(10, 0, 0, 0), 8),      // private
+    (Ipv4Addr::new(100, 64, 0, 0), 10),   // carrier-grade NAT
+    (Ipv4Addr::new(127, 0, 0, 0), 8),     // loopback
+    (Ipv4Addr::new(169, 254, 0, 0), 16),  // link-local, and the metadata services of clouds
+    (Ipv4Addr::new(172, 16, 0, 0), 12),   // private
+    (Ipv4Addr::new(192, 0, 0, 0), 24),    // protocol assignments
+    (Ipv4Addr::new(192, 0, 2, 0), 24),    // documentation
+    (Ipv4Addr::new(192, 88, 99, 0), 24),  // relays of 6to4
+    (Ipv4Addr::new(192, 168, 0, 0), 16),  // private
+    (Ipv4Addr::new(198, 18, 0, 0), 15),   // benchmarks
+    (Ipv4Addr::new(198, 51, 100, 0), 24), // documentation
+    (Ipv4Addr::new(203, 0, 113, 0), 24),  // documentation
+    (Ipv4Addr::new(224, 0, 0, 0), 4),     // multicast
+    (Ipv4Addr::new(240, 0, 0, 0), 4),     // reserved, and broadcast
+];
+
+const GLOBAL_UNICAST_V6: BlockV6 = (Ipv6Addr::new(0x2000, 0, 0, 0, 0, 0, 0, 0), 3);
+
+/// What is not public inside [`GLOBAL_UNICAST_V6`].
+const NOT_PUBLIC_V6: [BlockV6; 4] = [
+    (Ipv6Addr::new(0x2001, 0, 0, 0, 0, 0, 0, 0), 23), // protocol assignments, with Teredo
+    (Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 0), 32), // documentation
+    (Ipv6Addr::new(0x2002, 0, 0, 0, 0, 0, 0, 0), 16), // 6to4, which wraps any IPv4 address
+    (Ipv6Addr::new(0x3fff, 0, 0, 0, 0, 0, 0, 0), 20), // documentation
+];
+
+fn contains_v4((start, prefix): BlockV4, address: Ipv4Addr) -> bool {
+    (start.to_bits() ^ address.to_bits()) >> (32 - prefix) == 0
+}
+
+fn contains_v6((start, prefix): BlockV6, address: Ipv6Addr) -> bool {
+    (start.to_bits() ^ address.to_bits()) >> (128 - prefix) == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn public(address: &str) -> bool {
+        is_public(address.parse().unwrap())
+    }
+
+    #[test]
+    fn addresses_of_the_internet_are_public() {
+        for address in [
+            "1.1.1.1",
+            "8.8.8.8",
+            "9.255.255.255",
+            "11.0.0.0",
+            "100.63.255.255",
+            "100.128.0.0",
+            "126.255.255.255",
+            "128.0.0.1",
+            "169.253.255.255",
+            "172.15.255.255",
+            "172.32.0.0",
+            "192.167.255.255",
+            "198.17.255.255",
+            "198.20.0.0",
+            "223.255.255.255",
+            "2606:4700::6810:84e5",
+            "2a00:1450::1",
+            "2001:200::1",
+            "2003::1",
+        ] {
+            assert!(public(address), "{address}");
+        }
+    }
+
+    #[test]
+    fn addresses_of_a_network_of_ones_own_are_not() {
+        for address in [
+            "0.0.0.0",
+            "0.1.2.3",
+            "10.0.0.1",
+            "100.64.0.1",
+            "100.127.255.255",
+            "127.0.0.1",
+            "127.255.255.254",
+            "169.254.169.254",
+            "172.16.0.1",
+            "172.31.255.255",
+            "192.0.0.8",
+            "192.0.2.1",
+            "192.88.99.1",
+            "192.168.1.1",
+            "198.19.0.1",
+            "198.51.100.7",
+            "203.0.113.9",
+            "224.0.0.1",
+            "239.1.1.1",
+            "240.0.0.1",
+            "255.255.255.255",
+        ] {
+            assert!(!public(address), "{address}");
+        }
+    }
+
+    #[test]
+    fn ipv6_addresses_that_are_local_or_wrap_an_ipv4_address_are_not() {
+        for address in [
+            "::",
+            "::1",
+            "::ffff:127.0.0.1",
+            "::ffff:8.8.8.8",
+            "::127.0.0.1",
+            "::ffff:0:7f00:1",
+            "64:ff9b::7f00:1",
+            "64:ff9b:1::a00:1",
+            "100::1",
+            "2001::1",
+            "2001:0:4136:e378:8000:63bf:3fff:fdd2",
+            "2001:10::1",
+            "2001:db8::1",
+            "2002:7f00:1::",
+            "2002:a00:1::1",
+            "3fff::1",
+            "5f00::1",
+            "fc00::1",
+            "fd00:ec2::254",
+            "fe80::1",
+            "fec0::1",
+            "ff02::1",
+        ] {
+            assert!(!public(address), "{address}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_the_standard_library_calls_local_is_not_public(bits: u32) {
+            let address = Ipv4Addr::from_bits(bits);
+            if address.is_private() || address.is_loopback() || address.is_link_local() || address.is_multicast()
+                || address.is_broadcast() || address.is_documentation() || address.is_unspecified()
+            {
+                prop_assert!(!is_public(address.into()));
+            }
+            prop_assert!(!is_public(address.to_ipv6_mapped().into()));
+            prop_assert!(!is_public(address.to_ipv6_compatible().into()));
+        }
+    }
+}

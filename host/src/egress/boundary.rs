@@ -1,0 +1,283 @@
+//! Where a request may go: the provider, whose requests carry the credentials, and the integration's
+//! `allow_hosts`, whose requests do not. Turns what a caller wrote into a URL on one of them, or refuses.
+
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
+use url::{Url, form_urlencoded};
+
+use super::error::EgressError;
+use super::host_pattern::HostPattern;
+
+/// Everything but the unreserved characters of RFC 3986.
+const QUERY_PART: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+
+pub(super) struct Boundary<'a> {
+    /// The provider's address for this connection; none for a provider that has no fixed one.
+    pub base: Option<Url>,
+    pub allow_hosts: &'a [HostPattern],
+}
+
+/// On which side of the boundary a URL is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Side {
+    Provider,
+    AllowedHost,
+}
+
+impl Boundary<'_> {
+    /// The URL that a caller means by a path or a whole URL, with further parameters.
+    pub fn resolve(&self, given: &str, query: &[(String, String)]) -> Result<(Url, Side), EgressError> {
+        if given.chars().any(char::is_control) {
+            return Err(EgressError::invalid("the URL must have no line break or control character"));
+        }
+        let mut url = if has_scheme(given) { absolute(given)? } else { self.relative(given)? };
+        url.set_fragment(None);
+        add_query(&mut url, query.iter().map(|(name, value)| (name.as_str(), value.as_str())));
+        let side = self.side(&url)?;
+        Ok((url, side))
+    }
+
+    /// Refuses a URL that is neither the provider's nor allowed.
+    pub fn side(&self, url: &Url) -> Result<Side, EgressError> {
+        if self.base.as_ref().is_some_and(|base| base.origin() == url.origin()) {
+            return Ok(Side::Provider);
+        }
+        if self.allow_hosts.iter().any(|pattern| pattern.matches(url)) {
+            return Ok(Side::AllowedHost);
+        }
+        Err(EgressError::HostNotAllowed { host: host_of(url) })
+    }
+
+    /// Puts a path behind the base URL's own. It cannot climb out of that, written plainly or encoded.
+    fn relative(&self, given: &str) -> Result<Url, EgressError> {
+        let base = self.base.as_ref().ok_or_else(|| {
+            EgressError::invalid(
+                "this provider has no base URL: set `base_url` of the integration, or send a whole URL",
+            )
+        })?;
+        let given = given.split_once('#').map_or(given, |(before, _)| before);
+        let (path, query) = match given.split_once('?') {
+            Some((path, query)) => (path, Some(query)),
+            None => (given, None),
+        };
+        let base_path = base.path().trim_end_matches('/');
+        let slash = if path.is_empty() || path.starts_with(['/', '\\']) { "" } else { "/" };
+        let mut url = base.clone();
+        url.set_path(&format!("{base_path}{slash}{path}"));
+        url.set_query(query);
+        let stays =
+            url.path().strip_prefix(base_path).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+        if !stays || climbs_when_decoded(url.path()) {
+            return Err(EgressError::invalid(
+                "the path must not climb out of the provider's base URL with `..`",
+            ));
+        }
+        Ok(url)
+    }
+}
+
+/// Appends parameters, percent-encoded, to what the URL has.
+pub(super) fn add_query<'a>(url: &mut Url, pairs: impl Iterator<Item = (&'a str, &'a str)>) {
+    let mut query = url.query().unwrap_or_default().to_owned();
+    for (name, value) in pairs {
+        if !query.is_empty() && !query.ends_with('&') {
+            query.push('&');
+        }
+        query.extend(utf8_percent_encode(name, QUERY_PART));
+        query.push('=');
+        query.extend(utf8_percent_encode(value, QUERY_PART));
+    }
+    url.set_query((!query.is_empty()).then_some(query.as_str()));
+}
+
+/// Takes out every parameter of one of these names and leaves the others as they are written.
+pub(super) fn remove_query(url: &mut Url, names: &[String]) {
+    let Some(query) = url.query() else { return };
+    let is_named = |pair: &&str| {
+        let name = form_urlencoded::parse(pair.as_bytes()).next().map(|(name, _)| name.into_owned());
+        name.is_some_and(|name| names.contains(&name))
+    };
+    let rest: Vec<&str> = query.split('&').filter(|pair| !is_named(pair)).collect();
+    let rest = rest.join("&");
+    url.set_query((!rest.is_empty()).then_some(rest.as_str()));
+}
+
+/// The host as error texts name it, with its port where that is not the usual one.
+pub(super) fn host_of(url: &Url) -> String {
+    let host = url.host_str().unwrap_or_default();
+    url.port().map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"))
+}
+
+fn absolute(given: &str) -> Result<Url, EgressError> {
+    let url =
+        Url::parse(given).map_err(|error| EgressError::invalid(format!("the URL is malformed: {error}")))?;
+    if !matches!(url.scheme(), "http" | "https") {
+        return Err(EgressError::invalid(format!(
+            "the URL's scheme is `{}`; it must be https",
+            url.scheme()
+        )));
+    }
+    if !url.username().is_empty() || url.password().is_some() {
+        return Err(EgressError::invalid("the URL must have no user and password"));
+    }
+    Ok(url)
+}
+
+/// Whether a text starts with `scheme://`, so that it is not a path.
+fn has_scheme(text: &str) -> bool {
+    text.split_once("://").is_some_and(|(scheme, _)| {
+        scheme.starts_with(|c: char| c.is_ascii_alphabetic())
+            && scheme.bytes().all(|b| b.is_ascii_alphanumeric() || b"+-.".contains(&b))
+    })
+}
+
+/// Whether a server that decodes before it splits, as some do, would see a `..`.
+fn climbs_when_decoded(path: &str) -> bool {
+    percent_decode_str(path)
+        .collect::<Vec<u8>>()
+        .split(|b| b"/\\".contains(b))
+        .any(|segment| segment == b"..")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn resolve_against(
+        base: &str,
+        given: &str,
+        query: &[(&str, &str)],
+    ) -> Result<(String, Side), EgressError> {
+        let allow_hosts = ["files.example.com".parse().unwrap(), "*.cdn.example.com".parse().unwrap()];
+        let boundary = Boundary { base: Some(Url::parse(base).unwrap()), allow_hosts: &allow_hosts };
+        let query: Vec<_> =
+            query.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        boundary.resolve(given, &query).map(|(url, side)| (url.to_string(), side))
+    }
+
+    #[test]
+    fn a_path_is_put_behind_the_base_url() {
+        for (base, given, expected) in [
+            ("https://api.x.com", "/v1/a", "https://api.x.com/v1/a"),
+            ("https://api.x.com", "v1/a", "https://api.x.com/v1/a"),
+            ("https://api.x.com", "", "https://api.x.com/"),
+            ("https://api.x.com/v0", "", "https://api.x.com/v0"),
+            ("https://api.x.com/v0", "/", "https://api.x.com/v0/"),
+            ("https://api.x.com/v0/", "/a/", "https://api.x.com/v0/a/"),
+            ("https://api.x.com/v0?z=1", "/a?b=c", "https://api.x.com/v0/a?b=c"),
+            ("https://api.x.com/v0", "?b=c", "https://api.x.com/v0?b=c"),
+            ("https://api.x.com/v0", "/a/../b", "https://api.x.com/v0/b"),
+            ("https://api.x.com", "/a b/%2Fc#frag", "https://api.x.com/a%20b/%2Fc"),
+            ("https://api.x.com", "//evil.com/a", "https://api.x.com//evil.com/a"),
+            ("https://api.x.com", "@evil.com", "https://api.x.com/@evil.com"),
+            ("https://api.x.com", ":8080/", "https://api.x.com/:8080/"),
+            ("https://api.x.com", "\\\\evil.com", "https://api.x.com//evil.com"),
+            ("https://api.x.com", "javascript:alert(1)", "https://api.x.com/javascript:alert(1)"),
+            ("https://api.x.com", "/go?to=https://y.com", "https://api.x.com/go?to=https://y.com"),
+            ("https://api.x.com:8443/v0", "/a", "https://api.x.com:8443/v0/a"),
+        ] {
+            let resolved = resolve_against(base, given, &[]);
+            assert_eq!(resolved, Ok((expected.to_owned(), Side::Provider)), "{base} + {given}");
+        }
+    }
+
+    #[test]
+    fn a_path_cannot_climb_out_of_the_base_url() {
+        for given in [
+            "..",
+            "/..",
+            "/../v1",
+            "/a/../../v1",
+            "/%2e%2e/v1",
+            "/.%2E/v1",
+            "\\..\\v1",
+            "/..%2fv1",
+            "/a%2f..%2f..%5cv1",
+            "/../v0x",
+        ] {
+            let refused = resolve_against("https://api.x.com/v0", given, &[]).unwrap_err();
+            assert_eq!(refused.code(), "invalid-request", "{given}");
+        }
+    }
+
+    #[test]
+    fn parameters_are_appended_in_order_and_encoded() {
+        let query = [("a", "1&b=2"), ("a", "ü "), ("page[size]", "+")];
+        let (url, _) = resolve_against("https://api.x.com", "/l?x=%20y", &query).unwrap();
+        assert_eq!(url, "https://api.x.com/l?x=%20y&a=1%26b%3D2&a=%C3%BC%20&page%5Bsize%5D=%2B");
+        let (url, _) =
+            resolve_against("https://api.x.com", "https://files.example.com/l", &[("a", "1")]).unwrap();
+        assert_eq!(url, "https://files.example.com/l?a=1");
+    }
+
+    #[test]
+    fn a_parameter_is_taken_out_however_it_is_spelled() {
+        let mut url = Url::parse("https://x.com/?a=%20&k%65y=1&key&b=2&key=3").unwrap();
+        remove_query(&mut url, &["key".to_owned()]);
+        assert_eq!(url.as_str(), "https://x.com/?a=%20&b=2");
+        remove_query(&mut url, &["a".to_owned(), "b".to_owned()]);
+        assert_eq!(url.as_str(), "https://x.com/");
+    }
+
+    #[test]
+    fn only_the_providers_own_origin_is_the_provider() {
+        let side = |given: &str| resolve_against("https://api.x.com/v0", given, &[]).map(|(_, side)| side);
+        assert_eq!(side("https://api.x.com/elsewhere"), Ok(Side::Provider));
+        assert_eq!(side("HTTPS://API.X.COM:443/v0"), Ok(Side::Provider));
+        assert_eq!(side("https://files.example.com/a"), Ok(Side::AllowedHost));
+        assert_eq!(side("https://a.cdn.example.com/a"), Ok(Side::AllowedHost));
+        for given in [
+            "http://api.x.com/v0",
+            "https://api.x.com:8443/",
+            "https://api.x.com./",
+            "https://api.x.com.evil.com/",
+            "https://evil.com/api.x.com",
+            "https://127.0.0.1/",
+        ] {
+            assert_eq!(side(given).unwrap_err().code(), "host-not-allowed", "{given}");
+        }
+        for given in [
+            "ftp://api.x.com/",
+            "file:///etc/passwd",
+            "https://",
+            "https://u:p@api.x.com/",
+            "https://u@api.x.com/",
+            "/a\nb",
+        ] {
+            assert_eq!(side(given).unwrap_err().code(), "invalid-request", "{given}");
+        }
+    }
+
+    #[test]
+    fn without_a_base_url_only_whole_urls_make_sense() {
+        let allow_hosts = ["files.example.com".parse().unwrap()];
+        let boundary = Boundary { base: None, allow_hosts: &allow_hosts };
+        assert!(boundary.resolve("https://files.example.com/", &[]).is_ok());
+        assert_eq!(boundary.resolve("/a", &[]).unwrap_err().code(), "invalid-request");
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_is_written_it_stays_inside_or_is_refused(
+            given in r"[a-zA-Z0-9./\\%:@?#&=+ \[\]é2eEfF5cC-]{0,40}",
+        ) {
+            if let Ok((url, side)) = resolve_against("https://api.x.com/v0", &given, &[]) {
+                prop_assert_eq!(side, Side::Provider);
+                let url = Url::parse(&url).unwrap();
+                prop_assert_eq!(url.host_str(), Some("api.x.com"));
+                let inside = url.path() == "/v0" || url.path().starts_with("/v0/");
+                prop_assert!(inside || has_scheme(&given), "{}", url);
+                prop_assert!(url.username().is_empty() && url.port().is_none());
+            }
+        }
+
+        #[test]
+        fn parameters_survive_the_way(pairs in proptest::collection::vec((".{1,8}", ".{0,8}"), 0..5)) {
+            let borrowed: Vec<(&str, &str)> = pairs.iter().map(|(n, v)| (n.as_str(), v.as_str())).collect();
+            let (url, _) = resolve_against("https://api.x.com", "/l", &borrowed).unwrap();
+            let read: Vec<(String, String)> =
+                Url::parse(&url).unwrap().query_pairs().map(|(n, v)| (n.into_owned(), v.into_owned())).collect();
+            prop_assert_eq!(read, pairs);
+        }
+    }
+}

@@ -1,0 +1,54 @@
+//! Why a request got no answer.
+
+use std::time::Duration;
+
+use super::credentials::CredentialsUnavailable;
+
+/// Why a request got no answer. The texts are shown to guests: they name hosts, never a whole URL, a header's
+/// value or a credential.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum EgressError {
+    #[error("{reason}")]
+    InvalidRequest { reason: String },
+    #[error("`{host}` is neither the provider's host nor in the integration's `allow_hosts`")]
+    HostNotAllowed { host: String },
+    #[error("`{host}` must be reached by https; plain http is only for hosts in SYNCLINE_EGRESS_ALLOW")]
+    PlainHttp { host: String },
+    #[error("`{host}` is a private or local address, which only SYNCLINE_EGRESS_ALLOW can open")]
+    AddressNotAllowed { host: String },
+    #[error("the provider redirected more than {limit} times")]
+    TooManyRedirects { limit: usize },
+    #[error("`{host}` did not answer within {} ms", after.as_millis())]
+    Timeout { host: String, after: Duration },
+    #[error("the exchange with `{host}` failed: {cause}")]
+    Network { host: String, cause: String },
+    #[error("the answer of `{host}` is longer than {limit_bytes} bytes")]
+    ResponseTooLarge { host: String, limit_bytes: usize },
+    #[error(transparent)]
+    CredentialsUnavailable(#[from] CredentialsUnavailable),
+}
+
+impl EgressError {
+    /// The code that a guest sees: one of those listed at `provider.send`.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::InvalidRequest { .. } => "invalid-request",
+            Self::HostNotAllowed { .. } | Self::PlainHttp { .. } => "host-not-allowed",
+            Self::AddressNotAllowed { .. } => "address-not-allowed",
+            Self::TooManyRedirects { .. } => "too-many-redirects",
+            Self::Timeout { .. } => "timeout",
+            Self::Network { .. } => "network-error",
+            Self::ResponseTooLarge { .. } => "response-too-large",
+            Self::CredentialsUnavailable(_) => "credentials-unavailable",
+        }
+    }
+
+    /// Whether the same request may succeed a little later.
+    pub fn is_retryable(&self) -> bool {
+        matches!(self, Self::Timeout { .. } | Self::Network { .. })
+    }
+
+    pub(super) fn invalid(reason: impl Into<String>) -> Self {
+        Self::InvalidRequest { reason: reason.into() }
+    }
+}

@@ -1,0 +1,124 @@
+//! What an operator can set about outgoing requests.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use url::{Host, Url};
+
+/// The gate's limits and exceptions. The defaults suit a host that serves many connections.
+#[derive(Debug, Clone)]
+pub struct GateSettings {
+    /// Hosts that may be reached at private addresses and without TLS, from `SYNCLINE_EGRESS_ALLOW`.
+    pub allow: Vec<HostPort>,
+    /// Longest answer, counted after decompression.
+    pub max_response_bytes: usize,
+    /// Time for one attempt, with its redirects and its body, unless the request says otherwise.
+    pub request_timeout: Duration,
+    /// The most that a request can ask for.
+    pub max_request_timeout: Duration,
+    pub connect_timeout: Duration,
+    /// How often a request is sent at most, whatever it asks for.
+    pub max_attempts: u32,
+    /// Retries of a method that is safe to repeat, unless the request says otherwise.
+    pub default_retries: u8,
+    /// The first wait before a retry; each one after it is twice as long.
+    pub first_backoff: Duration,
+    /// The longest wait before a retry. A provider that asks for more gets no retry: its answer is handed on.
+    pub max_wait: Duration,
+}
+
+impl Default for GateSettings {
+    fn default() -> Self {
+        Self {
+            allow: Vec::new(),
+            max_response_bytes: 64 * 1024 * 1024,
+            request_timeout: Duration::from_secs(30),
+            max_request_timeout: Duration::from_secs(300),
+            connect_timeout: Duration::from_secs(10),
+            max_attempts: 6,
+            default_retries: 2,
+            first_backoff: Duration::from_secs(1),
+            max_wait: Duration::from_secs(60),
+        }
+    }
+}
+
+/// One entry of the allow list: exactly this host at exactly this port.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HostPort {
+    host: Host,
+    port: u16,
+}
+
+/// Why a text is not an allow list. Says what would be.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{given}` must be a host and a port, such as `localhost:9000` or `[::1]:9000`")]
+pub struct InvalidHostPort {
+    given: String,
+}
+
+impl HostPort {
+    /// Reads `host:port,host:port`. Spaces around an entry and empty entries do not matter.
+    pub fn parse_list(text: &str) -> Result<Vec<Self>, InvalidHostPort> {
+        text.split(',').map(str::trim).filter(|entry| !entry.is_empty()).map(str::parse).collect()
+    }
+
+    pub(super) fn matches(&self, url: &Url) -> bool {
+        url.port_or_known_default() == Some(self.port)
+            && url.host().is_some_and(|host| host.to_owned() == self.host)
+    }
+}
+
+impl FromStr for HostPort {
+    type Err = InvalidHostPort;
+
+    fn from_str(text: &str) -> Result<Self, InvalidHostPort> {
+        let invalid = || InvalidHostPort { given: text.to_owned() };
+        let (host, port) = text.rsplit_once(':').ok_or_else(invalid)?;
+        let host = Host::parse(host).map_err(|_| invalid())?;
+        let port = port.parse().map_err(|_| invalid())?;
+        Ok(Self { host, port })
+    }
+}
+
+impl fmt::Display for HostPort {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.host, self.port)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_is_read_and_spelled_the_way_urls_are() {
+        let list = HostPort::parse_list("LocalHost:9000, 0x7f.1:80,,[0:0::1]:443,").unwrap();
+        let spelled: Vec<String> = list.iter().map(ToString::to_string).collect();
+        assert_eq!(spelled, ["localhost:9000", "127.0.0.1:80", "[::1]:443"]);
+        assert_eq!(HostPort::parse_list(""), Ok(vec![]));
+    }
+
+    #[test]
+    fn an_entry_without_host_or_port_is_refused() {
+        for entry in
+            ["localhost", "localhost:", ":80", "localhost:http", "::1:80", "http://localhost:80", "a b:1"]
+        {
+            let error = HostPort::parse_list(entry).unwrap_err().to_string();
+            assert!(error.starts_with(&format!("`{entry}` must be a host and a port")), "{error}");
+        }
+    }
+
+    #[test]
+    fn host_and_port_must_both_be_the_same() {
+        let entry: HostPort = "localhost:80".parse().unwrap();
+        let matches = |url: &str| entry.matches(&Url::parse(url).unwrap());
+        assert!(matches("http://localhost/"));
+        assert!(matches("https://LOCALHOST:80/x"));
+        assert!(!matches("https://localhost/"));
+        assert!(!matches("http://localhost:81/"));
+        assert!(!matches("http://127.0.0.1/"));
+        assert!(!matches("http://localhost./"));
+    }
+}

@@ -1,0 +1,8 @@
+//! The gate as a whole, against servers on the loopback interface.
+
+mod addresses;
+mod answers;
+mod redirects;
+mod retries;
+mod secrets;
+mod stage;

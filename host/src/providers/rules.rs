@@ -1,0 +1,171 @@
+//! What must hold in an entry of the catalogue beyond its shape. Each rule keeps a mistake in a file from
+//! turning into a request that goes to the wrong host or leaves without its credentials.
+
+use url::Url;
+
+use super::Origin;
+use super::auth_mode::AuthMode;
+use super::provider::Provider;
+use super::proxy::Paginate;
+use super::question::Question;
+use super::template::Variable;
+use super::url_template::UrlTemplate;
+
+/// A rule that an entry breaks, and the key at which it does.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Broken {
+    pub key: String,
+    pub problem: String,
+}
+
+/// Checks every rule; the first that is broken is told.
+pub(super) fn check(provider: &Provider, file_stem: &str, origin: Origin) -> Result<(), Broken> {
+    let name = &provider.name;
+    require(name.as_str() == file_stem, "name", || {
+        format!("`{name}` must be the file's name, `{file_stem}`")
+    })?;
+    check_links(provider)?;
+    check_questions(provider)?;
+    check_urls(provider, origin)?;
+    check_credentials(provider)?;
+    check_hints(provider)
+}
+
+fn check_links(provider: &Provider) -> Result<(), Broken> {
+    for (key, link) in [("docs", &provider.docs), ("source.address", &provider.source.address)] {
+        let is_link = Url::parse(link).is_ok_and(|url| url.scheme() == "https");
+        require(is_link, key, || format!("`{link}` must be an https URL"))?;
+    }
+    Ok(())
+}
+
+fn check_questions(provider: &Provider) -> Result<(), Broken> {
+    let sections =
+        [("credentials", &provider.credentials), ("connection_config", &provider.connection_config)];
+    for (section, questions) in sections {
+        for (name, question) in questions {
+            let key = format!("{section}.{name}");
+            for (what, text) in [("example", &question.example), ("default_value", &question.default_value)] {
+                let fits = match (&question.pattern, text) {
+                    (Some(pattern), Some(text)) => pattern.matches(text),
+                    _ => true,
+                };
+                require(fits, &format!("{key}.{what}"), || {
+                    "does not match the question's own pattern".to_owned()
+                })?;
+            }
+        }
+    }
+    for (key, variable) in provider.proxy.variables() {
+        let known = match variable {
+            Variable::ConnectionConfig(name) => provider.connection_config.contains_key(name),
+            _ => true,
+        };
+        require(known, &key, || {
+            format!("`${{{variable}}}` needs a question of that name in `connection_config`")
+        })?;
+    }
+    Ok(())
+}
+
+fn check_urls(provider: &Provider, origin: Origin) -> Result<(), Broken> {
+    let free_host = provider.proxy.free_host;
+    require(!free_host || origin == Origin::Operator, "proxy.free_host", || {
+        "only a file of the operator's own folder may let an answer choose the host".to_owned()
+    })?;
+    let urls = [
+        ("proxy.base_url", &provider.proxy.base_url),
+        ("authorization_url", &provider.authorization_url),
+        ("token_url", &provider.token_url),
+    ];
+    for (key, url) in urls {
+        if let Some(url) = url {
+            check_url(provider, key, url, free_host)?;
+        }
+    }
+    let mode = provider.auth_mode;
+    let given = [
+        ("authorization_url", provider.authorization_url.is_some(), mode.has_authorization_url()),
+        ("token_url", provider.token_url.is_some(), mode.has_token_url()),
+    ];
+    for (key, is_given, makes_sense) in given {
+        require(!is_given || makes_sense, key, || format!("{mode} has no use for it"))?;
+        let is_needed =
+            mode == AuthMode::OAuth2 || (mode == AuthMode::OAuth2ClientCredentials && makes_sense);
+        require(is_given || !is_needed, key, || format!("{mode} cannot do without it"))?;
+    }
+    Ok(())
+}
+
+fn check_url(provider: &Provider, key: &str, url: &UrlTemplate, free_host: bool) -> Result<(), Broken> {
+    for name in url.answers() {
+        let question = provider.connection_config.get(name);
+        let is_answered = |question: &Question| !question.optional || question.default_value.is_some();
+        require(question.is_some_and(is_answered), key, || {
+            format!(
+                "`{name}` must be a question in `connection_config` that is not optional or has a default"
+            )
+        })?;
+    }
+    if free_host {
+        return Ok(());
+    }
+    for name in url.host_answers() {
+        let has_pattern =
+            provider.connection_config.get(name).is_some_and(|question| question.pattern.is_some());
+        require(has_pattern, key, || {
+            format!("`{name}` stands in a host name, so `connection_config.{name}` must have a pattern")
+        })?;
+    }
+    require(url.has_fixed_domain(), key, || {
+        "the host must end in a fixed domain such as `.example.com`, or credentials could be sent anywhere"
+            .to_owned()
+    })
+}
+
+fn check_credentials(provider: &Provider) -> Result<(), Broken> {
+    let mode = provider.auth_mode;
+    for (key, variable) in provider.proxy.variables() {
+        require(mode.provides(variable), &key, || format!("{mode} has no `${{{variable}}}`"))?;
+    }
+    let placed = mode != AuthMode::ApiKey || provider.proxy.places_credentials();
+    require(placed, "proxy", || {
+        "API_KEY needs a header or a query parameter with `${apiKey}`, or the key is never sent".to_owned()
+    })?;
+    let asked: &[&str] = match mode {
+        AuthMode::ApiKey => &["apiKey"],
+        AuthMode::Basic => &["username", "password"],
+        _ => &[],
+    };
+    for name in asked {
+        let key = format!("credentials.{name}");
+        require(provider.credentials.contains_key(*name), &key, || format!("{mode} must ask for it"))?;
+    }
+    Ok(())
+}
+
+fn check_hints(provider: &Provider) -> Result<(), Broken> {
+    if let Some(limit) = provider.proxy.rate_limit {
+        let makes_sense = limit.requests > 0 && limit.per_seconds > 0;
+        require(makes_sense, "proxy.rate_limit", || "both numbers must be at least 1".to_owned())?;
+    }
+    if let Some(Paginate::Link {
+        link_path_in_response_body: body,
+        link_rel_in_response_header: header,
+        ..
+    }) = &provider.proxy.paginate
+    {
+        require(body.is_some() != header.is_some(), "proxy.paginate", || {
+            "the link is either in the body or in the header: give one of the two".to_owned()
+        })?;
+    }
+    if let Some(verification) = &provider.proxy.verification {
+        let is_path = verification.endpoint.starts_with('/');
+        require(is_path, "proxy.verification.endpoint", || "must be a path that starts with `/`".to_owned())?;
+    }
+    Ok(())
+}
+
+fn require(holds: bool, key: &str, problem: impl FnOnce() -> String) -> Result<(), Broken> {
+    if holds { Ok(()) } else { Err(Broken { key: key.to_owned(), problem: problem() }) }
+}

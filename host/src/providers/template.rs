@@ -1,0 +1,193 @@
+//! Text with holes, such as `Bearer ${apiKey}`, which the gate fills in for one connection.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// A parsed template. It keeps the text it was read from, which is what clients are shown.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Template {
+    text: String,
+    parts: Vec<Part>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Part {
+    Literal(String),
+    Variable(Variable),
+}
+
+/// What may stand between `${` and `}`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Variable {
+    /// `connectionConfig.NAME`: an answer that was given when connecting.
+    ConnectionConfig(String),
+    /// `apiKey`.
+    ApiKey,
+    /// `accessToken`: the token of OAuth 2, or one that was obtained with other credentials.
+    AccessToken,
+    /// `username`.
+    Username,
+    /// `password`.
+    Password,
+}
+
+/// Why a text is not a template.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidTemplate {
+    #[error("`{text}` has a `${{` without its `}}`")]
+    Unclosed { text: String },
+    #[error(
+        "`${{{name}}}` is not a variable; use connectionConfig.NAME, apiKey, accessToken, username or password"
+    )]
+    UnknownVariable { name: String },
+}
+
+impl Template {
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+
+    /// Whether a credential is among its variables, so that the result must be kept secret.
+    pub fn has_credentials(&self) -> bool {
+        self.variables().any(Variable::is_credential)
+    }
+
+    pub fn variables(&self) -> impl Iterator<Item = &Variable> {
+        self.parts.iter().filter_map(|part| match part {
+            Part::Variable(variable) => Some(variable),
+            Part::Literal(_) => None,
+        })
+    }
+
+    /// Fills the holes. The first variable without a value ends it: half a header helps nobody.
+    pub fn render<'v, E>(
+        &self,
+        mut value: impl FnMut(&Variable) -> Result<Cow<'v, str>, E>,
+    ) -> Result<String, E> {
+        let mut rendered = String::new();
+        for part in &self.parts {
+            match part {
+                Part::Literal(literal) => rendered.push_str(literal),
+                Part::Variable(variable) => rendered.push_str(&value(variable)?),
+            }
+        }
+        Ok(rendered)
+    }
+
+    pub(super) fn parts(&self) -> &[Part] {
+        &self.parts
+    }
+}
+
+impl Variable {
+    pub fn is_credential(&self) -> bool {
+        !matches!(self, Self::ConnectionConfig(_))
+    }
+
+    fn parse(name: &str) -> Option<Self> {
+        match name {
+            "apiKey" => Some(Self::ApiKey),
+            "accessToken" => Some(Self::AccessToken),
+            "username" => Some(Self::Username),
+            "password" => Some(Self::Password),
+            _ => {
+                let name = name.strip_prefix("connectionConfig.")?;
+                let plain =
+                    !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"_-".contains(&b));
+                plain.then(|| Self::ConnectionConfig(name.to_owned()))
+            }
+        }
+    }
+}
+
+impl fmt::Display for Variable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::ConnectionConfig(name) => write!(f, "connectionConfig.{name}"),
+            Self::ApiKey => f.write_str("apiKey"),
+            Self::AccessToken => f.write_str("accessToken"),
+            Self::Username => f.write_str("username"),
+            Self::Password => f.write_str("password"),
+        }
+    }
+}
+
+impl TryFrom<String> for Template {
+    type Error = InvalidTemplate;
+
+    fn try_from(text: String) -> Result<Self, InvalidTemplate> {
+        let mut parts = Vec::new();
+        let mut rest = text.as_str();
+        while let Some((literal, after)) = rest.split_once("${") {
+            let Some((name, after)) = after.split_once('}') else {
+                return Err(InvalidTemplate::Unclosed { text });
+            };
+            if !literal.is_empty() {
+                parts.push(Part::Literal(literal.to_owned()));
+            }
+            let variable = Variable::parse(name)
+                .ok_or_else(|| InvalidTemplate::UnknownVariable { name: name.to_owned() })?;
+            parts.push(Part::Variable(variable));
+            rest = after;
+        }
+        if !rest.is_empty() {
+            parts.push(Part::Literal(rest.to_owned()));
+        }
+        Ok(Self { text, parts })
+    }
+}
+
+impl From<Template> for String {
+    fn from(template: Template) -> String {
+        template.text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn template(text: &str) -> Result<Template, InvalidTemplate> {
+        text.to_owned().try_into()
+    }
+
+    #[test]
+    fn variables_are_filled_in() {
+        let header = template("Bearer ${apiKey} for ${connectionConfig.shop}!").unwrap();
+        let rendered = header.render(|variable| match variable {
+            Variable::ApiKey => Ok("k-1".into()),
+            Variable::ConnectionConfig(name) if name == "shop" => Ok("acme".into()),
+            other => Err(other.to_string()),
+        });
+        assert_eq!(rendered.as_deref(), Ok("Bearer k-1 for acme!"));
+        assert!(header.has_credentials());
+    }
+
+    #[test]
+    fn a_template_with_a_mistake_is_refused() {
+        let unclosed = template("Bearer ${apiKey").unwrap_err();
+        assert_eq!(unclosed.to_string(), "`Bearer ${apiKey` has a `${` without its `}`");
+        for text in ["${}", "${apikey}", "${connectionConfig.}", "${connectionConfig.a b}", "${env.HOME}"] {
+            assert!(matches!(template(text), Err(InvalidTemplate::UnknownVariable { .. })), "{text}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn text_without_holes_renders_as_itself(text in "[^{]*") {
+            let rendered = template(&text).unwrap().render(|variable| Err(variable.to_string()));
+            prop_assert_eq!(rendered, Ok(text));
+        }
+
+        #[test]
+        fn any_text_is_parsed_or_refused_and_never_changed(text in ".*") {
+            if let Ok(parsed) = template(&text) {
+                prop_assert_eq!(String::from(parsed), text);
+            }
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! A value that must not be seen: it prints as `***` and its memory is wiped when it is dropped.
+
+use std::fmt;
+
+use serde::{Deserialize, Deserializer};
+use zeroize::Zeroize;
+
+/// Holds a secret. There is no `Display` and no `Serialize`, so that it cannot slip into a log line, an
+/// error text or an answer; whoever needs the value says so by calling [`Secret::expose`].
+#[derive(Clone)]
+pub struct Secret<T: Zeroize>(T);
+
+impl<T: Zeroize> Secret<T> {
+    pub fn new(value: T) -> Self {
+        Self(value)
+    }
+
+    /// The value itself. Do not let it outlive the call that needs it.
+    pub fn expose(&self) -> &T {
+        &self.0
+    }
+}
+
+impl<T: Zeroize> Drop for Secret<T> {
+    fn drop(&mut self) {
+        self.0.zeroize();
+    }
+}
+
+impl<T: Zeroize> fmt::Debug for Secret<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("***")
+    }
+}
+
+impl<T: Zeroize> From<T> for Secret<T> {
+    fn from(value: T) -> Self {
+        Self(value)
+    }
+}
+
+impl From<&str> for Secret<String> {
+    fn from(value: &str) -> Self {
+        Self(value.to_owned())
+    }
+}
+
+impl<'de, T: Zeroize + Deserialize<'de>> Deserialize<'de> for Secret<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        T::deserialize(deserializer).map(Self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_secret_prints_as_stars_even_deep_inside() {
+        #[derive(Debug)]
+        #[expect(dead_code, reason = "only printed")]
+        struct Login {
+            user: &'static str,
+            password: Option<Secret<String>>,
+        }
+        let login = Login { user: "ada", password: Some("hunter2".into()) };
+        assert_eq!(format!("{login:?}"), "Login { user: \"ada\", password: Some(***) }");
+        assert!(!format!("{login:#?}").contains("hunter2"));
+    }
+
+    #[test]
+    fn a_dropped_secret_is_wiped() {
+        struct Probe<'a>(&'a std::cell::Cell<bool>);
+        impl Zeroize for Probe<'_> {
+            fn zeroize(&mut self) {
+                self.0.set(true);
+            }
+        }
+        let wiped = std::cell::Cell::new(false);
+        drop(Secret::new(Probe(&wiped)));
+        assert!(wiped.get());
+    }
+
+    #[test]
+    fn a_secret_is_read_from_json_as_its_value() {
+        let secret: Secret<String> = serde_json::from_str("\"sk_1\"").unwrap();
+        assert_eq!(secret.expose(), "sk_1");
+    }
+}

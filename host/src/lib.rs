@@ -5,5 +5,6 @@
 
 pub mod crypto;
 pub mod ids;
+pub mod model;
 pub mod runtime;
 pub mod store;

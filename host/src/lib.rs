@@ -6,6 +6,7 @@
 pub mod crypto;
 pub mod egress;
 pub mod ids;
+pub mod model;
 pub mod private_postgres;
 pub mod providers;
 pub mod runtime;

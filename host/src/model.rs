@@ -1,0 +1,25 @@
+//! The shapes of records and inputs, and what is done to record text on its way to the store.
+//!
+//! Text stays text: a batch is cut, checked and hashed in one walk over its bytes, without building a tree,
+//! and each record is stored as it was sent. What a model allows is written in [`types`], compiled into a
+//! [`Shape`], and published as a JSON Schema.
+
+mod assembly;
+mod canonical;
+mod formats;
+mod json;
+pub mod json_schema;
+mod merge;
+mod problem;
+pub mod records;
+mod schema_file;
+mod shape;
+pub mod types;
+mod walk;
+
+pub use canonical::{ChangeHash, HashKey, canonical_hash};
+pub use json::Malformed;
+pub use merge::merge;
+pub use problem::Problem;
+pub use shape::{Invalid, Shape, ShapeError};
+pub use types::{Field, Model, Models, ObjectType, Type};

@@ -1,0 +1,365 @@
+//! The one form in which two texts of the same JSON value are the same bytes, and the hash over it.
+//!
+//! Keys sorted by their bytes, of a repeated key the last, no spaces, numbers as they were written, strings
+//! with as few escapes as possible. Numbers are not read: `1.0` and `1` differ, and so do two integers that
+//! a double could not tell apart.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use super::json::Malformed;
+use super::shape::Shape;
+use super::walk::Walk;
+
+/// 16 bytes of BLAKE3 over the canonical form. A record whose hash is the kept one has not changed.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct ChangeHash(pub [u8; 16]);
+
+/// What the hash is keyed with. Payloads that are stored encrypted need a key: a plain hash would let
+/// somebody with the database alone confirm a guess at the payload.
+#[derive(Clone, Copy, Default)]
+pub enum HashKey {
+    #[default]
+    None,
+    Secret([u8; 32]),
+}
+
+/// The hash of one JSON text, as [`super::records::split`] would give it.
+pub fn canonical_hash(text: &str, key: &HashKey) -> Result<ChangeHash, Malformed> {
+    let shape = Shape::any();
+    let mut walk = Walk::new(text, &shape);
+    let piece = walk.document()?;
+    Ok(key.hash(walk.assembly.bytes(piece)))
+}
+
+impl HashKey {
+    pub(super) fn hash(&self, canonical: &[u8]) -> ChangeHash {
+        let hash = match self {
+            Self::None => blake3::hash(canonical),
+            Self::Secret(key) => blake3::keyed_hash(key, canonical),
+        };
+        let mut short = [0; 16];
+        short.copy_from_slice(&hash.as_bytes()[..16]);
+        ChangeHash(short)
+    }
+}
+
+impl fmt::Debug for ChangeHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+/// A part of a string's content.
+enum Part<'t> {
+    Text(&'t str),
+    Char(char),
+    /// Half of a surrogate pair, which stands for no character.
+    Half(u16),
+}
+
+/// Appends a string in canonical form. `content` is what stands between the quotes of a well-formed one.
+/// False if it holds half of a surrogate pair: it is kept as an escape, but it is not text.
+pub(super) fn rewrite_string(content: &str, out: &mut Vec<u8>) -> bool {
+    let mut is_text = true;
+    out.push(b'"');
+    for_each_part(content, |part| match part {
+        Part::Text(text) => out.extend_from_slice(text.as_bytes()),
+        Part::Char(char) => push_char(char, out),
+        Part::Half(half) => {
+            is_text = false;
+            out.extend_from_slice(format!("\\u{half:04x}").as_bytes());
+        }
+    });
+    out.push(b'"');
+    is_text
+}
+
+/// A text as the content of a JSON string in canonical form.
+pub(super) fn escape(text: &str) -> Vec<u8> {
+    let mut content = Vec::with_capacity(text.len());
+    text.chars().for_each(|char| push_char(char, &mut content));
+    content
+}
+
+/// What a string says. `content` is what stands between its quotes.
+pub(super) fn unescape(content: &str) -> Cow<'_, str> {
+    if !content.contains('\\') {
+        return Cow::Borrowed(content);
+    }
+    let mut text = String::with_capacity(content.len());
+    for_each_part(content, |part| match part {
+        Part::Text(part) => text.push_str(part),
+        Part::Char(char) => text.push(char),
+        Part::Half(_) => text.push(char::REPLACEMENT_CHARACTER),
+    });
+    Cow::Owned(text)
+}
+
+/// Whether `\u` with these four digits is the canonical escape of its character: only the control characters
+/// without a short escape are written so.
+pub(super) fn is_canonical_hex(digits: &[u8]) -> bool {
+    match digits {
+        [b'0', b'0', b'0', last] => matches!(last, b'0'..=b'7' | b'b' | b'e' | b'f'),
+        [b'0', b'0', b'1', last] => matches!(last, b'0'..=b'9' | b'a'..=b'f'),
+        _ => false,
+    }
+}
+
+fn push_char(char: char, out: &mut Vec<u8>) {
+    let short = match char {
+        '"' => b'"',
+        '\\' => b'\\',
+        '\u{8}' => b'b',
+        '\u{c}' => b'f',
+        '\n' => b'n',
+        '\r' => b'r',
+        '\t' => b't',
+        '\0'..='\u{1f}' => return out.extend_from_slice(format!("\\u{:04x}", char as u32).as_bytes()),
+        _ => return out.extend_from_slice(char.encode_utf8(&mut [0; 4]).as_bytes()),
+    };
+    out.extend_from_slice(&[b'\\', short]);
+}
+
+fn for_each_part<'t>(content: &'t str, mut each: impl FnMut(Part<'t>)) {
+    let mut rest = content;
+    while let Some(backslash) = rest.find('\\') {
+        if backslash > 0 {
+            each(Part::Text(&rest[..backslash]));
+        }
+        let (part, length) = first_escape(&rest[backslash..]);
+        each(part);
+        rest = &rest[backslash + length..];
+    }
+    if !rest.is_empty() {
+        each(Part::Text(rest));
+    }
+}
+
+/// Reads the escape, or the pair of surrogate escapes, at the start of `text`, and tells its length.
+fn first_escape(text: &str) -> (Part<'static>, usize) {
+    let char = match text.as_bytes()[1] {
+        b'u' => {
+            let first = hex(text, 0);
+            let second = if text[6..].starts_with("\\u") { hex(text, 6) } else { 0 };
+            let mut decoded = char::decode_utf16([first, second]);
+            return match decoded.next() {
+                Some(Ok(char)) => (Part::Char(char), 6 * char.len_utf16()),
+                _ => (Part::Half(first), 6),
+            };
+        }
+        b'b' => '\u{8}',
+        b'f' => '\u{c}',
+        b'n' => '\n',
+        b'r' => '\r',
+        b't' => '\t',
+        other => other as char,
+    };
+    (Part::Char(char), 2)
+}
+
+/// The value of the four digits of the `\u` escape at `at`.
+fn hex(text: &str, at: usize) -> u16 {
+    u16::from_str_radix(&text[at + 2..at + 6], 16).expect("the scanner has checked the digits")
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde::de::IgnoredAny;
+    use serde_json::Value;
+
+    use super::*;
+
+    fn canonical(text: &str) -> Result<String, Malformed> {
+        let shape = Shape::any();
+        let mut walk = Walk::new(text, &shape);
+        let form = walk.document()?;
+        Ok(String::from_utf8(walk.assembly.bytes(form).to_vec()).expect("text in, text out"))
+    }
+
+    #[test]
+    fn writings_of_one_value_have_one_form() {
+        let form = r#"{"":[1.0,1e3,-0],"A":"é\n\u001f/","b":{"x":null,"y":[]}}"#;
+        for text in [
+            form,
+            r#" { "b" : { "y" : [ ] , "x" : null } , "" : [ 1.0 , 1e3,-0 ], "A":"é\n\u001f/" } "#,
+            r#"{"\u0062":{"x":1,"y":[],"x":null},"\u0041":"\u00E9\u000a\u001F\/","":[1.0,1e3,-0]}"#,
+        ] {
+            assert_eq!(canonical(text).as_deref(), Ok(form));
+        }
+    }
+
+    #[test]
+    fn numbers_differ_if_they_are_written_differently() {
+        let hash = |text| canonical_hash(text, &HashKey::None).unwrap();
+        assert_ne!(hash("1.0"), hash("1"));
+        assert_ne!(hash("9007199254740993"), hash("9007199254740992"));
+    }
+
+    #[test]
+    fn a_key_changes_the_hash() {
+        let hash = |key| canonical_hash(r#"{"a":1}"#, &key).unwrap();
+        assert_eq!(format!("{:?}", hash(HashKey::None)), "d59b6562d7c9b121bc9760873d787890");
+        assert_ne!(hash(HashKey::None), hash(HashKey::Secret([0; 32])));
+        assert_ne!(hash(HashKey::Secret([1; 32])), hash(HashKey::Secret([0; 32])));
+    }
+
+    #[test]
+    fn depth_ends_where_it_does_for_readers() {
+        for depth in [126, 127, 128, 100_000] {
+            let text = format!("{}{}", "[".repeat(depth), "]".repeat(depth));
+            assert_eq!(canonical(&text).is_ok(), serde_json::from_str::<Value>(&text).is_ok(), "{depth}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_json_is_told_with_its_place() {
+        let refusal = |text| canonical(text).unwrap_err().to_string();
+        assert_eq!(refusal(""), "not JSON: expected a value at byte 0");
+        assert_eq!(refusal(r#"{"a":1"#), "not JSON: expected `,` or `}` at byte 6");
+        assert_eq!(refusal(r#"{"a":1,}"#), "not JSON: expected a key in double quotes at byte 7");
+        assert_eq!(refusal(r#"["a"#), "not JSON: expected the string's closing quote at byte 3");
+        assert_eq!(
+            refusal("[\"a\nb\"]"),
+            "not JSON: expected an escape instead of a raw control character at byte 3"
+        );
+        assert_eq!(refusal("01"), "not JSON: expected the end of the text at byte 1");
+        assert_eq!(refusal("[NaN]"), "not JSON: expected a value at byte 1");
+    }
+
+    /// A JSON value whose numbers are literals.
+    #[derive(Debug, Clone)]
+    enum Tree {
+        Plain(String),
+        String(String),
+        Array(Vec<Tree>),
+        Object(Vec<(String, Tree)>),
+    }
+
+    fn any_tree() -> impl Strategy<Value = Tree> {
+        let word = || prop_oneof!["[a-c]{0,2}", "[\\x00-\\x7fé🎉\"\\\\/]{0,12}"];
+        let leaf = prop_oneof![
+            "null|true|false|-?(0|[1-9][0-9]{0,20})(\\.[0-9]{1,3})?([eE][+-]?[0-9]{1,2})?"
+                .prop_map(Tree::Plain),
+            word().prop_map(Tree::String),
+        ];
+        leaf.prop_recursive(4, 40, 6, move |inner| {
+            prop_oneof![
+                proptest::collection::vec(inner.clone(), 0..6).prop_map(Tree::Array),
+                proptest::collection::vec((word(), inner), 0..6).prop_map(Tree::Object),
+            ]
+        })
+    }
+
+    impl Tree {
+        /// Writes it with spaces and escapes as the style happens to say.
+        fn write(&self, style: &mut impl FnMut() -> u8, out: &mut String) {
+            let space =
+                |style: &mut dyn FnMut() -> u8| ["", "", "", " ", "\n\t", "\r "][style() as usize % 6];
+            let (open, close, members): (_, _, Vec<(Option<&String>, &Tree)>) = match self {
+                Self::Plain(text) => return out.push_str(text),
+                Self::String(text) => return write_string(text, style, out),
+                Self::Array(elements) => ('[', ']', elements.iter().map(|element| (None, element)).collect()),
+                Self::Object(members) => {
+                    ('{', '}', members.iter().map(|(key, value)| (Some(key), value)).collect())
+                }
+            };
+            out.push(open);
+            out.push_str(space(style));
+            for (index, (key, value)) in members.into_iter().enumerate() {
+                if index > 0 {
+                    out.push(',');
+                    out.push_str(space(style));
+                }
+                if let Some(key) = key {
+                    write_string(key, style, out);
+                    out.push_str(space(style));
+                    out.push(':');
+                    out.push_str(space(style));
+                }
+                value.write(style, out);
+                out.push_str(space(style));
+            }
+            out.push(close);
+        }
+
+        fn canonical(&self) -> String {
+            match self {
+                Self::Plain(text) => text.clone(),
+                Self::String(text) => serde_json::to_string(text).unwrap(),
+                Self::Array(elements) => {
+                    format!("[{}]", elements.iter().map(Self::canonical).collect::<Vec<_>>().join(","))
+                }
+                Self::Object(members) => {
+                    let last_of_each: std::collections::BTreeMap<String, String> = members
+                        .iter()
+                        .map(|(key, value)| (serde_json::to_string(key).unwrap(), value.canonical()))
+                        .map(|(key, value)| (key[1..key.len() - 1].to_owned(), value))
+                        .collect();
+                    let members = last_of_each.iter().map(|(key, value)| format!("\"{key}\":{value}"));
+                    format!("{{{}}}", members.collect::<Vec<_>>().join(","))
+                }
+            }
+        }
+    }
+
+    fn write_string(text: &str, style: &mut impl FnMut() -> u8, out: &mut String) {
+        out.push('"');
+        for char in text.chars() {
+            let must_escape = char < ' ' || char == '"' || char == '\\';
+            match style() % 4 {
+                0 => char
+                    .encode_utf16(&mut [0; 2])
+                    .iter()
+                    .for_each(|unit| out.push_str(&format!("\\u{unit:04X}"))),
+                1 if char == '/' => out.push_str("\\/"),
+                _ if must_escape => {
+                    let quoted = serde_json::to_string(&char).unwrap();
+                    out.push_str(&quoted[1..quoted.len() - 1]);
+                }
+                _ => out.push(char),
+            }
+        }
+        out.push('"');
+    }
+
+    fn written(tree: &Tree, style: &[u8]) -> String {
+        let mut style = style.iter().cycle().copied();
+        let mut text = String::new();
+        tree.write(&mut || style.next().unwrap(), &mut text);
+        text
+    }
+
+    proptest! {
+        #[test]
+        fn every_writing_has_the_canonical_form(tree in any_tree(), style in proptest::collection::vec(any::<u8>(), 1..40)) {
+            prop_assert_eq!(canonical(&written(&tree, &style)), Ok(tree.canonical()));
+        }
+
+        #[test]
+        fn damaged_text_is_accepted_exactly_if_serde_json_does(
+            tree in any_tree(),
+            style in proptest::collection::vec(any::<u8>(), 1..40),
+            damage in proptest::collection::vec((any::<proptest::sample::Index>(), "[ -~\n\\x00é]?", any::<bool>()), 0..4),
+        ) {
+            let mut text = written(&tree, &style);
+            for (place, replacement, insert) in damage {
+                let places: Vec<usize> = text.char_indices().map(|(at, _)| at).collect();
+                if places.is_empty() {
+                    break;
+                }
+                let at = places[place.index(places.len())];
+                let end = if insert { at } else { at + text[at..].chars().next().unwrap().len_utf8() };
+                text.replace_range(at..end, &replacement);
+            }
+            let form = canonical(&text);
+            prop_assert_eq!(form.is_ok(), serde_json::from_str::<IgnoredAny>(&text).is_ok(), "{}", text);
+            // Halves of surrogate pairs and numbers beyond a double are JSON, but no values of serde_json.
+            if let (Ok(form), Ok(value)) = (form, serde_json::from_str::<Value>(&text)) {
+                prop_assert_eq!(serde_json::from_str::<Value>(&form).unwrap(), value);
+                prop_assert_eq!(canonical(&form).unwrap(), form);
+            }
+        }
+    }
+}

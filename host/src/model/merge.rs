@@ -1,0 +1,111 @@
+//! Merging a change into the kept payload of a record.
+
+use std::collections::HashMap;
+use std::fmt;
+
+use serde::Deserialize;
+use serde::de::{Deserializer, MapAccess, Visitor};
+use serde_json::value::RawValue;
+
+/// Merges two JSON texts: of objects key by key, at every depth; anything else is replaced by the change.
+/// Keys keep their order, new ones come last, and numbers stay as they are written.
+///
+/// Both texts are those of records that were accepted, or of parts of them.
+pub fn merge(kept: &str, change: &str) -> serde_json::Result<String> {
+    let mut merged = String::with_capacity(kept.len() + change.len());
+    merge_into(kept, change, &mut merged)?;
+    Ok(merged)
+}
+
+/// The members of an object, their values unread.
+struct Members<'t>(Vec<(String, &'t RawValue)>);
+
+fn merge_into(kept: &str, change: &str, merged: &mut String) -> serde_json::Result<()> {
+    let is_object = |text: &str| text.trim_ascii_start().starts_with('{');
+    if !(is_object(kept) && is_object(change)) {
+        merged.push_str(change.trim_ascii());
+        return Ok(());
+    }
+    let Members(kept) = serde_json::from_str(kept)?;
+    let Members(changed) = serde_json::from_str(change)?;
+    let mut changes: HashMap<&str, &RawValue> =
+        changed.iter().map(|(key, value)| (key.as_str(), *value)).collect();
+
+    merged.push('{');
+    for (key, value) in &kept {
+        push_key(key, merged)?;
+        match changes.remove(key.as_str()) {
+            Some(change) => merge_into(value.get(), change.get(), merged)?,
+            None => merged.push_str(value.get()),
+        }
+    }
+    for (key, _) in &changed {
+        // Of a repeated key the last value is in the map, and taken out the first time.
+        if let Some(value) = changes.remove(key.as_str()) {
+            push_key(key, merged)?;
+            merged.push_str(value.get());
+        }
+    }
+    merged.push('}');
+    Ok(())
+}
+
+fn push_key(key: &str, merged: &mut String) -> serde_json::Result<()> {
+    if !merged.ends_with('{') {
+        merged.push(',');
+    }
+    merged.push_str(&serde_json::to_string(key)?);
+    merged.push(':');
+    Ok(())
+}
+
+impl<'de> Deserialize<'de> for Members<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(MembersVisitor)
+    }
+}
+
+struct MembersVisitor;
+
+impl<'de> Visitor<'de> for MembersVisitor {
+    type Value = Members<'de>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        let mut members: Vec<(String, &RawValue)> = Vec::new();
+        while let Some(member) = map.next_entry()? {
+            members.push(member);
+        }
+        Ok(Members(members))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn objects_merge_key_by_key_and_all_else_is_replaced() {
+        let kept = r#"{"id":"1","address":{"city":"Bonn","zip":"53111"},"tags":["a","b"],"total":1.50}"#;
+        let change = r#"{"address":{"zip":null,"street":"Am Hof"},"tags":[],"big":12345678901234567890123}"#;
+        assert_eq!(
+            merge(kept, change).unwrap(),
+            r#"{"id":"1","address":{"city":"Bonn","zip":null,"street":"Am Hof"},"tags":[],"total":1.50,"big":12345678901234567890123}"#
+        );
+    }
+
+    #[test]
+    fn kinds_that_differ_are_replaced() {
+        assert_eq!(merge(r#"{"a":{"b":1}}"#, r#"{"a":[1]}"#).unwrap(), r#"{"a":[1]}"#);
+        assert_eq!(merge(r#"{"a":1}"#, r#"{ "a" : { "b" : 1 } }"#).unwrap(), r#"{"a":{ "b" : 1 }}"#);
+        assert_eq!(merge(r#"{}"#, r#"{}"#).unwrap(), r#"{}"#);
+    }
+
+    #[test]
+    fn keys_are_compared_by_what_they_say() {
+        assert_eq!(merge(r#"{"A\n":1}"#, r#"{"\u0041\u000a":2,"b":1,"b":3}"#).unwrap(), r#"{"A\n":2,"b":3}"#);
+    }
+}

@@ -1,0 +1,327 @@
+//! Reading records: pages, filters, cursors.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Value, json};
+
+use crate::support::{METADATA_KEY, Page, Stage, delete, eventually, masked, save, without_metadata};
+
+fn items(ids: &[&str]) -> Value {
+    ids.iter().map(|id| json!({ "id": id })).collect()
+}
+
+fn cursor_of(record: &Value) -> &str {
+    record[METADATA_KEY]["cursor"].as_str().expect("a record has a cursor")
+}
+
+fn ids_of(records: &[Value]) -> Vec<&str> {
+    records.iter().filter_map(|record| record["id"].as_str()).collect()
+}
+
+#[tokio::test]
+async fn a_record_has_its_fields_and_its_metadata() {
+    let stage = Stage::hostile().await;
+    stage.commit(json!([save(&json!([{ "id": "a", "name": "Ada", "count": 3 }]))])).await;
+    let page = stage.get_records(&[("model", "Item")]).await.expect(200);
+    assert_eq!(page.header("content-type"), Some("application/json"));
+    assert_eq!(
+        masked(page.json()),
+        json!({
+            "records": [{
+                "id": "a", "name": "Ada", "count": 3,
+                METADATA_KEY: {
+                    "first_seen_at": "…", "last_modified_at": "…", "last_action": "ADDED",
+                    "deleted_at": null, "pruned_at": null, "cursor": "…",
+                },
+            }],
+            "next_cursor": null,
+        })
+    );
+    let metadata = &page.json()["records"][0][METADATA_KEY];
+    assert_eq!(metadata["first_seen_at"], metadata["last_modified_at"]);
+    let time = metadata["first_seen_at"].as_str().unwrap();
+    assert_eq!(time.len(), "2026-03-01T09:00:00.000Z".len(), "{time} has milliseconds and is in UTC");
+    assert!(time.ends_with('Z') && chrono::DateTime::parse_from_rfc3339(time).is_ok(), "{time}");
+}
+
+#[tokio::test]
+async fn pages_follow_each_other_without_gap_or_overlap() {
+    let stage = Stage::numbers(25).await;
+    let mut ids = Vec::new();
+    let mut sizes = Vec::new();
+    let mut cursor = None;
+    loop {
+        let mut parameters = vec![("model", "Number"), ("limit", "10")];
+        parameters.extend(cursor.as_deref().map(|cursor| ("cursor", cursor)));
+        let page = stage.page(&parameters).await;
+        sizes.push(page.records.len());
+        ids.extend(page.ids().into_iter().map(str::to_owned));
+        let Some(next) = page.next_cursor else { break };
+        cursor = Some(next);
+    }
+    assert_eq!(sizes, [10, 10, 5]);
+    assert_eq!(ids, (0..25).map(|number| format!("number-{number}")).collect::<Vec<_>>());
+}
+
+#[tokio::test]
+async fn the_last_page_says_that_it_is_the_last_even_when_it_is_full() {
+    let stage = Stage::numbers(20).await;
+    let first = stage.page(&[("model", "Number"), ("limit", "10")]).await;
+    let cursor = first.next_cursor.unwrap();
+    let second = stage.page(&[("model", "Number"), ("limit", "10"), ("cursor", &cursor)]).await;
+    assert_eq!((second.records.len(), second.next_cursor), (10, None));
+}
+
+#[tokio::test]
+async fn a_page_has_100_records_unless_asked_and_500_at_most() {
+    let stage = Stage::numbers(510).await;
+    for (limit, size) in [(None, 100), (Some("1"), 1), (Some("500"), 500), (Some("501"), 500), (Some("10000"), 500)] {
+        let mut parameters = vec![("model", "Number")];
+        parameters.extend(limit.map(|limit| ("limit", limit)));
+        let page = stage.page(&parameters).await;
+        assert_eq!(page.records.len(), size, "limit {limit:?}");
+        assert!(page.next_cursor.is_some(), "limit {limit:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_limit_that_is_no_whole_number_from_1_is_refused() {
+    let stage = Stage::hostile().await;
+    for limit in ["0", "-1", "1.5", "ten", ""] {
+        let answer = stage.get_records(&[("model", "Item"), ("limit", limit)]).await;
+        assert_eq!(answer.refusal(), (400, "invalid_query_params".to_owned()), "limit `{limit}`");
+        assert_eq!(answer.json()["error"]["errors"][0]["path"], json!(["limit"]));
+    }
+}
+
+#[tokio::test]
+async fn records_come_in_the_order_of_their_last_change() {
+    let stage = Stage::hostile().await;
+    stage.commit(json!([save(&items(&["a", "b", "c"]))])).await;
+    stage.commit(json!([save(&json!([{ "id": "a", "name": "changed" }]))])).await;
+    let records = stage.all(&[("model", "Item")]).await;
+    assert_eq!(ids_of(&records), ["b", "c", "a"]);
+    let times: Vec<_> = records.iter().map(|record| record[METADATA_KEY]["last_modified_at"].as_str()).collect();
+    assert!(times.is_sorted(), "{times:?}");
+}
+
+#[tokio::test]
+async fn a_filter_gives_the_union_of_what_it_names() {
+    let stage = Stage::hostile().await;
+    stage.commit(json!([save(&items(&["added", "updated", "deleted"]))])).await;
+    stage.commit(json!([save(&json!([{ "id": "updated", "count": 1 }])), delete(&["deleted"])])).await;
+    let words = ["added", "updated", "deleted"];
+    for set in 1..8_usize {
+        let named: Vec<_> = (0..3).filter(|bit| set & (1 << bit) != 0).map(|bit| words[bit]).collect();
+        let page = stage.page(&[("model", "Item"), ("filter", &named.join(","))]).await;
+        assert_eq!(page.ids(), named, "filter {named:?}");
+        let by_id = stage
+            .page(&[("model", "Item"), ("filter", &named.join(",")), ("ids", "added"), ("ids", "deleted")])
+            .await;
+        let wanted: Vec<_> = named.iter().filter(|word| **word != "updated").copied().collect();
+        assert_eq!(by_id.ids(), wanted, "filter {named:?} among ids");
+    }
+    assert_eq!(stage.page(&[("model", "Item")]).await.ids(), words);
+    let spelled_otherwise = stage.page(&[("model", "Item"), ("filter", "DELETED, Added,added")]).await;
+    assert_eq!(spelled_otherwise.ids(), ["added", "deleted"]);
+}
+
+#[tokio::test]
+async fn a_filter_of_other_words_is_refused() {
+    let stage = Stage::hostile().await;
+    for filter in ["changed", "", "added,", "added;deleted"] {
+        let answer = stage.get_records(&[("model", "Item"), ("filter", filter)]).await;
+        assert_eq!(answer.refusal(), (400, "invalid_query_params".to_owned()), "filter `{filter}`");
+    }
+}
+
+#[tokio::test]
+async fn a_filtered_list_pages_through_all_that_match() {
+    let stage = Stage::hostile().await;
+    let ids: Vec<String> = (0..30).map(|number| format!("{number:02}")).collect();
+    let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
+    stage.commit(json!([save(&items(&ids)), delete(&ids[5..25])])).await;
+    let deleted = stage.all(&[("model", "Item"), ("filter", "deleted"), ("limit", "7")]).await;
+    assert_eq!(ids_of(&deleted), ids[5..25]);
+    assert!(deleted.iter().all(|record| record[METADATA_KEY]["last_action"] == "DELETED"));
+}
+
+#[tokio::test]
+async fn modified_after_includes_its_own_moment_in_any_offset() {
+    let stage = Stage::hostile().await;
+    for id in ["1", "2", "3"] {
+        stage.commit(json!([save(&items(&[id]))])).await;
+    }
+    let records = stage.all(&[("model", "Item")]).await;
+    let time = records[1][METADATA_KEY]["last_modified_at"].as_str().unwrap();
+    let moment = chrono::DateTime::parse_from_rfc3339(time).unwrap();
+    let in_offset = |hours: i32| {
+        let offset = chrono::FixedOffset::east_opt(hours * 3600).unwrap();
+        moment.with_timezone(&offset).to_rfc3339_opts(chrono::SecondsFormat::Millis, true)
+    };
+    for spelling in [time.to_owned(), in_offset(2), in_offset(-7), in_offset(2).replace('+', " ")] {
+        let page = stage.page(&[("model", "Item"), ("modified_after", &spelling)]).await;
+        assert_eq!(page.ids(), ["2", "3"], "modified_after {spelling}");
+        let by_id = stage.page(&[("model", "Item"), ("modified_after", &spelling), ("ids", "1"), ("ids", "3")]).await;
+        assert_eq!(by_id.ids(), ["3"], "modified_after {spelling} among ids");
+    }
+    let later = stage.page(&[("model", "Item"), ("modified_after", "2999-01-01T00:00:00Z")]).await;
+    assert_eq!((later.ids(), later.next_cursor.as_deref()), (vec![], None));
+    let earlier = stage.page(&[("model", "Item"), ("modified_after", "1970-01-01T00:00:00Z")]).await;
+    assert_eq!(earlier.ids(), ["1", "2", "3"]);
+    for nonsense in ["yesterday", "2026-03-01", "1772355600", ""] {
+        let answer = stage.get_records(&[("model", "Item"), ("modified_after", nonsense)]).await;
+        assert_eq!(answer.refusal(), (400, "invalid_query_params".to_owned()), "modified_after `{nonsense}`");
+    }
+}
+
+#[tokio::test]
+async fn ids_name_the_records_that_are_wanted() {
+    let stage = Stage::hostile().await;
+    stage.commit(json!([save(&items(&["a", "b,c", "d e", "f"]))])).await;
+    let get = async |query: &str| {
+        let answer = stage.request("GET", &format!("/records?model=Item&{query}")).send().await;
+        Page::read(&answer.expect(200)).ids().iter().map(|id| (*id).to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(get("ids=f&ids=a").await, ["a", "f"], "in the order of change, whatever the order asked for");
+    assert_eq!(get("ids=b%2Cc").await, ["b,c"]);
+    assert_eq!(get("ids[]=a&ids[]=d+e").await, ["a", "d e"]);
+    assert_eq!(get("ids=a&ids=nobody").await, ["a"]);
+    assert_eq!(get("ids=nobody").await, [""; 0]);
+
+    let many: Vec<_> = (0..101).map(|number| format!("ids={number}")).collect();
+    let answer = stage.request("GET", &format!("/records?model=Item&{}", many.join("&"))).send().await;
+    assert_eq!(answer.refusal(), (400, "invalid_query_params".to_owned()));
+    assert_eq!(get(&many[..100].join("&")).await, [""; 0]);
+}
+
+#[tokio::test]
+async fn a_records_own_cursor_is_one_to_continue_from() {
+    let stage = Stage::hostile().await;
+    stage.commit(json!([save(&items(&["a", "b", "c"]))])).await;
+    let records = stage.all(&[("model", "Item")]).await;
+    for (index, record) in records.iter().enumerate() {
+        let page = stage.page(&[("model", "Item"), ("cursor", cursor_of(record))]).await;
+        assert_eq!(page.records, records[index + 1..], "after {}", record["id"]);
+        assert_eq!(page.next_cursor, None);
+    }
+    let first = stage.page(&[("model", "Item"), ("limit", "1")]).await;
+    assert_eq!(first.next_cursor.as_deref(), Some(cursor_of(&first.records[0])));
+}
+
+#[tokio::test]
+async fn a_cursor_that_was_never_given_out_is_refused() {
+    let stage = Stage::hostile().await;
+    stage.commit(json!([save(&items(&["a", "b"]))])).await;
+    let page = stage.page(&[("model", "Item"), ("limit", "1")]).await;
+    let cursor = page.next_cursor.unwrap();
+    let changed = if cursor.starts_with('A') { cursor.replacen('A', "B", 1) } else { format!("A{}", &cursor[1..]) };
+    for broken in ["", "x", "not a cursor", &cursor[1..], &cursor[..cursor.len() - 1], &changed, &"x".repeat(2000)] {
+        let answer = stage.get_records(&[("model", "Item"), ("cursor", broken)]).await;
+        assert_eq!(answer.refusal(), (400, "invalid_cursor".to_owned()), "cursor `{broken}`");
+    }
+}
+
+#[tokio::test]
+async fn a_cursor_of_another_stream_is_refused() {
+    let stage = Stage::hostile().await;
+    let other = stage.host.connect_as("customer-2", "hostile", json!({ "steps": 2, "pause_ms": 0 })).await;
+    other.wait_until_idle().await;
+    stage.commit(json!([save(&items(&["a", "b"]))])).await;
+    other.commit(json!([save(&items(&["a", "b"]))])).await;
+    let cursor = other.page(&[("model", "Item"), ("limit", "1")]).await.next_cursor.unwrap();
+    let elsewhere = stage.get_records(&[("model", "Item"), ("cursor", &cursor)]).await;
+    assert_eq!(elsewhere.refusal(), (400, "invalid_cursor".to_owned()), "another connection's");
+    let other_model = other.get_records(&[("model", "Step"), ("cursor", &cursor)]).await;
+    assert_eq!(other_model.refusal(), (400, "invalid_cursor".to_owned()), "another model's");
+}
+
+#[tokio::test]
+async fn a_model_that_nobody_knows_is_not_found_and_one_without_records_is_empty() {
+    let stage = Stage::hostile().await;
+    let unknown = stage.get_records(&[("model", "Unicorn")]).await;
+    assert_eq!(unknown.refusal(), (404, "unknown_model".to_owned()));
+    let empty = stage.page(&[("model", "Item")]).await;
+    assert_eq!((empty.records, empty.next_cursor), (vec![], None));
+    for no_name in ["item", "I", "It em", ""] {
+        let answer = stage.get_records(&[("model", no_name)]).await;
+        assert_eq!(answer.refusal(), (400, "invalid_query_params".to_owned()), "model `{no_name}`");
+    }
+}
+
+#[tokio::test]
+async fn a_slash_behind_records_makes_no_difference() {
+    let stage = Stage::hostile().await;
+    stage.commit(json!([save(&items(&["a"]))])).await;
+    let without = stage.request("GET", "/records?model=Item").send().await.expect(200);
+    let with = stage.request("GET", "/records/?model=Item").send().await.expect(200);
+    assert_eq!(with.json(), without.json());
+}
+
+#[tokio::test]
+async fn a_deleted_record_is_a_tombstone_with_its_last_payload() {
+    let stage = Stage::hostile().await;
+    stage.commit(json!([save(&json!([{ "id": "a", "name": "Ada" }]))])).await;
+    let before = stage.all(&[("model", "Item")]).await.remove(0);
+    stage.commit(json!([delete(&["a", "never-there"])])).await;
+    let after = stage.all(&[("model", "Item")]).await.remove(0);
+    assert_eq!(without_metadata(after.clone()), json!({ "id": "a", "name": "Ada" }));
+    let (before, after) = (&before[METADATA_KEY], &after[METADATA_KEY]);
+    assert_eq!(after["last_action"], "DELETED");
+    assert_eq!(after["first_seen_at"], before["first_seen_at"]);
+    assert_eq!(after["deleted_at"], after["last_modified_at"]);
+    assert_ne!(after["cursor"], before["cursor"]);
+    assert_eq!(stage.status("commit-raw").await["recordCount"], json!({ "Item": 0 }));
+}
+
+#[tokio::test]
+async fn a_record_that_comes_back_is_added_and_keeps_when_it_was_first_seen() {
+    let stage = Stage::hostile().await;
+    let item = json!([{ "id": "a", "name": "Ada" }]);
+    stage.commit(json!([save(&item)])).await;
+    let before = stage.all(&[("model", "Item")]).await.remove(0);
+    stage.commit(json!([delete(&["a"])])).await;
+    let status = stage.commit(json!([save(&item)])).await;
+    assert_eq!(status["latestResult"], json!({ "Item": { "added": 1, "updated": 0, "deleted": 0 } }));
+    let after = stage.all(&[("model", "Item")]).await.remove(0);
+    assert_eq!(after[METADATA_KEY]["last_action"], "ADDED");
+    assert_eq!(after[METADATA_KEY]["deleted_at"], Value::Null);
+    assert_eq!(after[METADATA_KEY]["first_seen_at"], before[METADATA_KEY]["first_seen_at"]);
+}
+
+#[tokio::test]
+async fn a_reader_misses_nothing_while_others_write() {
+    const WRITERS: usize = 4;
+    const BATCHES: usize = 12;
+    let stage = Stage::hostile().await;
+    let writers = async {
+        let write = async |writer: usize| {
+            for batch in 0..BATCHES {
+                let items: Value =
+                    (0..5).map(|number| json!({ "id": format!("{writer}-{batch}-{number}") })).collect();
+                stage.save_raw("Item", &items.to_string()).await.expect(200);
+            }
+        };
+        futures_util::future::join_all((0..WRITERS).map(write)).await;
+    };
+    let reader = async {
+        let mut seen: Vec<String> = Vec::new();
+        let mut cursor: Option<String> = None;
+        eventually("the reader has seen every record", async || {
+            let mut parameters = vec![("model", "Item"), ("limit", "7")];
+            parameters.extend(cursor.as_deref().map(|cursor| ("cursor", cursor)));
+            let page = stage.page(&parameters).await;
+            seen.extend(page.ids().into_iter().map(str::to_owned));
+            if let Some(last) = page.records.last() {
+                cursor = Some(cursor_of(last).to_owned());
+            }
+            (seen.len() >= WRITERS * BATCHES * 5).then_some(())
+        })
+        .await;
+        seen
+    };
+    let ((), seen) = futures_util::future::join(writers, reader).await;
+    let distinct: BTreeSet<_> = seen.iter().collect();
+    assert_eq!(distinct.len(), seen.len(), "a record that is not changed is read once");
+    assert_eq!(stage.all(&[("model", "Item")]).await.len(), seen.len());
+}

@@ -1,0 +1,34 @@
+//! What the tests stand on: a database of their own, the built host, a real server of a third party, and a
+//! client that speaks the REST API and nothing else.
+
+mod answer;
+mod bundle;
+mod client;
+mod connection;
+mod database;
+mod host;
+mod mask;
+mod shop;
+mod stage;
+mod wait;
+
+pub use self::answer::Answer;
+pub use self::bundle::Bundle;
+pub use self::client::{Api, Request};
+pub use self::connection::{Connection, Page};
+pub use self::database::TestDatabase;
+pub use self::host::{ENCRYPTION_KEY, Host, HostOptions, SECRET_KEY};
+pub use self::mask::{masked, without_metadata};
+pub use self::shop::{SHOP_KEY, Shop};
+pub use self::stage::{Stage, delete, save};
+pub use self::wait::{eventually, eventually_within};
+
+use std::path::{Path, PathBuf};
+
+/// The member of a record that holds its metadata.
+pub const METADATA_KEY: &str = "_service_metadata";
+
+/// A path inside of the repository.
+pub fn repository(path: impl AsRef<Path>) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the host's folder has a parent").join(path)
+}

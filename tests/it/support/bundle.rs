@@ -1,0 +1,75 @@
+//! Bundles, as `syncline build` writes them, and what becomes of them in a test's hands.
+
+use super::{Shop, repository};
+
+#[derive(Clone)]
+pub struct Bundle {
+    integration: String,
+    content: syncline::config::bundle::Bundle,
+}
+
+impl Bundle {
+    /// An example that `make guests` has built.
+    pub fn example(name: &str) -> Self {
+        Self::built(&format!("examples/{name}"), name)
+    }
+
+    /// A guest of the tests that `make guests` has built.
+    pub fn guest(name: &str) -> Self {
+        Self::built(&format!("tests/guests/{name}"), name)
+    }
+
+    fn built(project: &str, integration: &str) -> Self {
+        let path = repository(project).join("build/bundle.tar");
+        let bytes = std::fs::read(&path)
+            .unwrap_or_else(|_| panic!("{} is not there; `make guests` builds it", path.display()));
+        let content = syncline::config::bundle::Bundle::read(&bytes)
+            .unwrap_or_else(|error| panic!("{}: {error}; `make guests` builds it anew", path.display()));
+        Self { integration: integration.to_owned(), content }
+    }
+
+    /// The integration that the bundle brings.
+    pub fn integration(&self) -> &str {
+        &self.integration
+    }
+
+    /// The same functions with another configuration: `from`, which stands in it once, becomes `to`.
+    #[track_caller]
+    pub fn replace(mut self, from: &str, to: &str) -> Self {
+        let config = &self.content.config;
+        assert_eq!(config.matches(from).count(), 1, "`{from}` in the bundle's configuration:\n{config}");
+        self.content.config = config.replace(from, to);
+        self
+    }
+
+    /// The same, with a limit for one of its actions, such as `cpu = "1s"`.
+    #[track_caller]
+    pub fn limit(self, action: &str, limit: &str) -> Self {
+        let table = format!("[integrations.{}.actions.{action}]", self.integration);
+        self.replace(&table, &format!("{table}\nlimits = {{ {limit} }}"))
+    }
+
+    /// The same, with the integration pointed at the shop instead of the real provider.
+    pub fn at(self, shop: &Shop) -> Self {
+        self.at_address(shop.base_url())
+    }
+
+    pub fn at_address(self, base_url: &str) -> Self {
+        let table = format!("[integrations.{}]", self.integration);
+        self.replace(&table, &format!("{table}\nbase_url = \"{base_url}\""))
+    }
+
+    /// The same configuration with other bytes in the place of its component.
+    pub fn with_component(mut self, component: &[u8]) -> Self {
+        self.content.components.values_mut().for_each(|kept| *kept = component.to_vec());
+        self
+    }
+
+    pub fn component(&self) -> &[u8] {
+        self.content.components.values().next().expect("a bundle has a component")
+    }
+
+    pub fn to_tar(&self) -> Vec<u8> {
+        self.content.write().expect("memory takes everything")
+    }
+}

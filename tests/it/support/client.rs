@@ -1,0 +1,132 @@
+//! A client of the REST API.
+
+use std::sync::Once;
+
+use serde_json::{Value, json};
+
+use super::{Answer, Bundle, Connection, SHOP_KEY, Shop};
+
+/// The API of one host, as the holder of one key sees it.
+#[derive(Clone)]
+pub struct Api {
+    http: reqwest::Client,
+    base_url: String,
+    key: Option<String>,
+}
+
+impl Api {
+    pub fn new(base_url: String, key: Option<&str>) -> Self {
+        Self { http: http_client(), base_url, key: key.map(str::to_owned) }
+    }
+
+    pub fn base_url(&self) -> &str {
+        &self.base_url
+    }
+
+    /// The same API with another key, or with none.
+    pub fn with_key(&self, key: Option<&str>) -> Self {
+        Self { key: key.map(str::to_owned), ..self.clone() }
+    }
+
+    pub fn request(&self, method: &str, path: &str) -> Request {
+        let method = method.parse().expect("a test names a real method");
+        let builder = self.http.request(method, format!("{}{path}", self.base_url));
+        Request(match &self.key {
+            Some(key) => builder.bearer_auth(key),
+            None => builder,
+        })
+    }
+
+    pub async fn get(&self, path: &str) -> Answer {
+        self.request("GET", path).send().await
+    }
+
+    pub async fn post(&self, path: &str, body: &Value) -> Answer {
+        self.request("POST", path).json(body).send().await
+    }
+
+    pub async fn put(&self, path: &str, body: &Value) -> Answer {
+        self.request("PUT", path).json(body).send().await
+    }
+
+    /// Deploys a bundle and gives the plan.
+    #[track_caller]
+    pub fn deploy(&self, bundle: &Bundle) -> impl Future<Output = Value> {
+        let answer = self.post_bundle(bundle.to_tar(), false);
+        async move { answer.await.expect(200).json() }
+    }
+
+    /// Posts bytes that may be no bundle.
+    pub fn post_bundle(&self, bytes: Vec<u8>, dry_run: bool) -> impl Future<Output = Answer> {
+        let path = if dry_run { "/deployments?dry_run=true" } else { "/deployments" };
+        let request = self.request("POST", path).header("Content-Type", "application/x-tar").bytes(bytes);
+        async move { request.send().await }
+    }
+
+    /// Connects without credentials, and waits until the first runs of its syncs are over.
+    pub async fn connect(&self, integration: &str, metadata: Value) -> Connection {
+        let connection = self.connect_as("customer-1", integration, metadata).await;
+        connection.wait_until_idle().await;
+        connection
+    }
+
+    /// Connects without credentials under an id of one's choice, and does not wait.
+    pub async fn connect_as(&self, id: &str, integration: &str, metadata: Value) -> Connection {
+        Connection::import(self, integration, id, json!({ "type": "NONE" }), metadata).await
+    }
+
+    /// Connects the stripe integration to the shop, and waits until the first runs of its syncs are over.
+    pub async fn connect_to(&self, _shop: &Shop) -> Connection {
+        let credentials = json!({ "type": "BASIC", "username": SHOP_KEY, "password": "" });
+        let connection = Connection::import(self, "stripe", "customer-1", credentials, json!({})).await;
+        connection.wait_until_idle().await;
+        connection
+    }
+}
+
+/// A request that is being put together.
+pub struct Request(reqwest::RequestBuilder);
+
+impl Request {
+    pub fn header(self, name: &str, value: &str) -> Self {
+        Self(self.0.header(name, value))
+    }
+
+    pub fn json(self, body: &Value) -> Self {
+        self.header("Content-Type", "application/json").bytes(body.to_string())
+    }
+
+    pub fn bytes(self, body: impl Into<reqwest::Body>) -> Self {
+        Self(self.0.body(body))
+    }
+
+    pub async fn send(self) -> Answer {
+        let (client, request) = self.0.build_split();
+        let request = request.expect("a test builds a valid request");
+        let name = format!("{} {}", request.method(), request.url());
+        let response = match client.execute(request).await {
+            Ok(response) => response,
+            Err(error) => panic!("{name} got no answer: {error:?}"),
+        };
+        let (status, headers) = (response.status(), response.headers().clone());
+        let body = match response.bytes().await {
+            Ok(body) => body,
+            Err(error) => panic!("{name} got half an answer: {error:?}"),
+        };
+        Answer { request: name, status, headers, body }
+    }
+}
+
+/// A query string.
+pub fn query(parameters: &[(&str, &str)]) -> String {
+    url::form_urlencoded::Serializer::new(String::new()).extend_pairs(parameters).finish()
+}
+
+/// A client for plain HTTP, which nonetheless wants to know who would do TLS.
+fn http_client() -> reqwest::Client {
+    static TLS: Once = Once::new();
+    TLS.call_once(|| {
+        let _was_set_already = rustls::crypto::ring::default_provider().install_default();
+    });
+    reqwest::Client::builder().no_proxy().build().expect("an HTTP client can be built")
+}

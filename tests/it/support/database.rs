@@ -1,0 +1,63 @@
+//! A database for one test.
+
+use sqlx::postgres::{PgConnectOptions, PgConnection};
+use sqlx::{AssertSqlSafe, ConnectOptions, Connection};
+
+/// Dropped with the value, whoever is still connected.
+pub struct TestDatabase {
+    server_url: String,
+    name: String,
+}
+
+impl TestDatabase {
+    pub async fn create() -> Self {
+        let server_url = std::env::var("SYNCLINE_TEST_DATABASE_URL")
+            .expect("SYNCLINE_TEST_DATABASE_URL is not set; run the tests with `make test`, or some of them with `scripts/test-postgres cargo nextest run -E 'test(records)'`");
+        let name = format!("syncline_it_{}", uuid::Uuid::new_v4().simple());
+        execute(&server_url, format!("CREATE DATABASE {name}")).await.expect("a database can be created");
+        Self { server_url, name }
+    }
+
+    pub fn url(&self) -> String {
+        let server = self.server_url.rsplit_once('/').map_or(&*self.server_url, |(server, _)| server);
+        format!("{server}/{}", self.name)
+    }
+
+    /// A number out of the database, for what the API does not show.
+    pub async fn number(&self, sql: &str) -> i64 {
+        let mut conn = self.connect().await;
+        sqlx::query_scalar(AssertSqlSafe(sql)).fetch_one(&mut conn).await.expect("the query gives a number")
+    }
+
+    pub async fn execute(&self, sql: &str) {
+        let mut conn = self.connect().await;
+        sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut conn).await.expect("the statement is executed");
+    }
+
+    async fn connect(&self) -> PgConnection {
+        PgConnection::connect(&self.url()).await.expect("the test's database answers")
+    }
+}
+
+impl Drop for TestDatabase {
+    fn drop(&mut self) {
+        let url = self.server_url.clone();
+        let statement = format!("DROP DATABASE IF EXISTS {} WITH (FORCE)", self.name);
+        // The test's own runtime may be on its way out.
+        let dropping = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            runtime.map(|runtime| runtime.block_on(execute(&url, statement)))
+        });
+        match dropping.join() {
+            Ok(Ok(Ok(()))) => {}
+            _ => eprintln!("the database {} was not dropped", self.name),
+        }
+    }
+}
+
+async fn execute(url: &str, sql: String) -> sqlx::Result<()> {
+    let options: PgConnectOptions = url.parse()?;
+    let mut conn = options.connect().await?;
+    sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut conn).await?;
+    conn.close().await
+}

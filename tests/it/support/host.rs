@@ -1,0 +1,173 @@
+//! The built host as a process.
+
+use std::fs::{self, File, Permissions};
+use std::net::TcpListener;
+use std::ops::Deref;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+
+use super::{Api, Shop, TestDatabase, eventually, repository};
+
+/// The key that owns the environment of every test.
+pub const SECRET_KEY: &str = "planted-secret-key-of-the-tests-41c7";
+/// 32 bytes, the same for all hosts of all tests: they share compiled components, which are sealed with it.
+pub const ENCRYPTION_KEY: &str = "test:cGxhbnRlZC1lbmNyeXB0aW9uLWtleS0wMTIzNDU2Nzg=";
+
+/// A running host. It is killed when it is dropped; its log is printed if the test has failed.
+pub struct Host {
+    api: Api,
+    child: Child,
+    folder: TempDir,
+}
+
+/// How a host is started.
+#[derive(Default)]
+pub struct HostOptions {
+    database_url: Option<String>,
+    data_dir: Option<PathBuf>,
+    variables: Vec<(String, String)>,
+}
+
+impl HostOptions {
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Without one, the host starts a Postgres of its own.
+    pub fn database(mut self, db: &TestDatabase) -> Self {
+        self.database_url = Some(db.url());
+        self
+    }
+
+    /// A data directory that outlives the host.
+    pub fn data_dir(mut self, path: &Path) -> Self {
+        self.data_dir = Some(path.to_owned());
+        self
+    }
+
+    pub fn variable(mut self, name: &str, value: &str) -> Self {
+        self.variables.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// Lets guests reach the shop.
+    pub fn allow(self, shop: &Shop) -> Self {
+        self.variable("SYNCLINE_EGRESS_ALLOW", &shop.address())
+    }
+
+    /// Starts the host and waits until it serves.
+    pub async fn spawn(self) -> Host {
+        let folder = TempDir::new().expect("a temporary folder can be made");
+        // A private Postgres that root starts runs as somebody else, who has to pass through.
+        fs::set_permissions(folder.path(), Permissions::from_mode(0o711)).expect("our folder is ours");
+        let log = File::create(folder.path().join("log")).expect("a log can be made");
+        let address = format!("127.0.0.1:{}", free_port());
+        let data_dir = self.data_dir.unwrap_or_else(|| folder.path().join("data"));
+        let child = Command::new(env!("CARGO_BIN_EXE_syncline"))
+            .arg("serve")
+            .current_dir(&folder)
+            .env_clear()
+            .envs(["PATH", "TMPDIR"].iter().filter_map(|name| Some((name, std::env::var_os(name)?))))
+            .env("SYNCLINE_LISTEN", &address)
+            .env("SYNCLINE_DATA_DIR", data_dir)
+            .env("SYNCLINE_COMPILED_DIR", compiled_dir())
+            .env("SYNCLINE_SECRET_KEY", SECRET_KEY)
+            .env("SYNCLINE_ENCRYPTION_KEY", ENCRYPTION_KEY)
+            .envs(self.database_url.map(|url| ("DATABASE_URL", url)))
+            .envs(self.variables)
+            .stdin(Stdio::null())
+            .stdout(log.try_clone().expect("a file can be had twice"))
+            .stderr(log)
+            .spawn()
+            .expect("the built host can be started");
+        let mut host = Host { api: Api::new(format!("http://{address}"), Some(SECRET_KEY)), child, folder };
+        host.wait_until_ready().await;
+        host
+    }
+}
+
+impl Host {
+    pub async fn spawn(db: &TestDatabase) -> Self {
+        HostOptions::new().database(db).spawn().await
+    }
+
+    /// All that the host has printed so far.
+    pub fn log(&self) -> String {
+        fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
+    }
+
+    pub fn process_id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Ends it without a chance to tidy up.
+    pub fn kill(&mut self) {
+        self.signal(Signal::KILL);
+        self.child.wait().expect("a killed process ends");
+    }
+
+    /// Asks it to end, and waits until it has.
+    pub async fn stop(&mut self) -> ExitStatus {
+        self.signal(Signal::TERM);
+        eventually("the host has stopped", async || self.child.try_wait().expect("it is our process")).await
+    }
+
+    /// Freezes it: it holds its connections and knows nothing of the time that passes.
+    pub fn freeze(&self) {
+        self.signal(Signal::STOP);
+    }
+
+    pub fn thaw(&self) {
+        self.signal(Signal::CONT);
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).expect("the host is there");
+    }
+
+    async fn wait_until_ready(&mut self) {
+        let api = self.api.with_key(None);
+        eventually("the host is ready", async || {
+            if let Some(status) = self.child.try_wait().expect("it is our process") {
+                panic!("the host ended ({status}) before it was ready");
+            }
+            let listens = std::net::TcpStream::connect(api.base_url().trim_start_matches("http://")).is_ok();
+            (listens && api.get("/ready").await.status == 200).then_some(())
+        })
+        .await;
+    }
+}
+
+impl Deref for Host {
+    type Target = Api;
+
+    fn deref(&self) -> &Api {
+        &self.api
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        let _ended_already = self.child.kill();
+        let _was_waited_for = self.child.wait();
+        if std::thread::panicking() {
+            eprintln!("--- what the host said ---\n{}--- end of what the host said ---", self.log());
+        }
+    }
+}
+
+/// A port that nobody listens on.
+pub fn free_port() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
+    listener.local_addr().expect("it is bound").port()
+}
+
+/// Where all tests keep compiled components, so that each is compiled once.
+fn compiled_dir() -> PathBuf {
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| repository("target"), PathBuf::from);
+    target.join("test-compiled")
+}

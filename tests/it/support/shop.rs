@@ -1,0 +1,94 @@
+//! The third party of the main tests: localstripe, a server that speaks Stripe's API.
+
+use std::fs::File;
+use std::net::TcpStream;
+use std::process::{Child, Command, Stdio};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use super::host::free_port;
+use super::{Answer, Api, eventually, repository};
+
+/// The key that connections to the shop have.
+pub const SHOP_KEY: &str = "sk_test_planted_shop_key_7d1f";
+
+pub struct Shop {
+    child: Child,
+    folder: TempDir,
+    port: u16,
+    api: Api,
+}
+
+impl Shop {
+    pub async fn start() -> Self {
+        let folder = TempDir::new().expect("a temporary folder can be made");
+        let log = File::create(folder.path().join("log")).expect("a log can be made");
+        let port = free_port();
+        let installed = repository(".tools/venv/bin/localstripe");
+        let program = if installed.exists() { installed } else { "localstripe".into() };
+        let child = Command::new(program)
+            .args(["--from-scratch", "--port", &port.to_string()])
+            .current_dir(&folder)
+            .stdin(Stdio::null())
+            .stdout(log.try_clone().expect("a file can be had twice"))
+            .stderr(log)
+            .spawn()
+            .expect("localstripe is not installed; `scripts/setup` installs it");
+        let api = Api::new(format!("http://127.0.0.1:{port}"), Some(SHOP_KEY));
+        let shop = Self { child, folder, port, api };
+        eventually("the shop listens", async || TcpStream::connect(shop.address()).ok()).await;
+        shop
+    }
+
+    /// As `SYNCLINE_EGRESS_ALLOW` wants it.
+    pub fn address(&self) -> String {
+        format!("127.0.0.1:{}", self.port)
+    }
+
+    pub fn base_url(&self) -> &str {
+        self.api.base_url()
+    }
+
+    /// The requests that it has answered, as its access log tells them.
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
+    }
+
+    pub async fn create_customer(&self, form: &[(&str, &str)]) -> Value {
+        self.post("/v1/customers", form).await
+    }
+
+    pub async fn create_customers(&self, count: usize) {
+        for number in 0..count {
+            self.create_customer(&[("name", &format!("Customer {number}"))]).await;
+        }
+    }
+
+    pub async fn post(&self, path: &str, form: &[(&str, &str)]) -> Value {
+        let request = self.api.request("POST", path).header("Content-Type", "application/x-www-form-urlencoded");
+        request.bytes(super::client::query(form)).send().await.expect(200).json()
+    }
+
+    pub async fn delete(&self, path: &str) {
+        self.api.request("DELETE", path).send().await.expect(200);
+    }
+
+    pub async fn get(&self, path: &str) -> Answer {
+        self.api.get(path).await
+    }
+
+    /// Everything that a list of the shop's API holds, by id.
+    pub async fn list(&self, path: &str) -> Vec<Value> {
+        let answer = self.get(&format!("{path}?limit=100")).await.expect(200).json();
+        assert_eq!(answer["has_more"], false, "the test lists more than a page");
+        answer["data"].as_array().expect("`data` is a list").clone()
+    }
+}
+
+impl Drop for Shop {
+    fn drop(&mut self) {
+        let _ended_already = self.child.kill();
+        let _was_waited_for = self.child.wait();
+    }
+}

@@ -1,0 +1,61 @@
+//! A host with one integration deployed and connected: where most tests begin.
+
+use std::ops::Deref;
+
+use serde_json::{Value, json};
+
+use super::{Bundle, Connection, Host, HostOptions, Shop, TestDatabase};
+
+/// Behaves as its connection; what is below it goes with it, the host before its database.
+pub struct Stage {
+    pub connection: Connection,
+    pub host: Host,
+    pub db: TestDatabase,
+}
+
+impl Stage {
+    /// With the guest whose records are made to a test's order, and nothing saved yet.
+    pub async fn hostile() -> Self {
+        Self::with(&Bundle::guest("hostile"), json!({ "steps": 0 })).await
+    }
+
+    /// With the smallest example, which has saved so many numbers.
+    pub async fn numbers(count: u64) -> Self {
+        Self::with(&Bundle::example("minimal"), json!({ "count": count, "batch": 10 })).await
+    }
+
+    async fn with(bundle: &Bundle, metadata: Value) -> Self {
+        let db = TestDatabase::create().await;
+        let host = Host::spawn(&db).await;
+        host.deploy(bundle).await;
+        let connection = host.connect(bundle.integration(), metadata).await;
+        Self { connection, host, db }
+    }
+
+    /// With the stripe example and a connection to the shop.
+    pub async fn stripe(shop: &Shop) -> Self {
+        let db = TestDatabase::create().await;
+        let host = HostOptions::new().database(&db).allow(shop).spawn().await;
+        host.deploy(&Bundle::example("stripe").at(shop)).await;
+        let connection = host.connect_to(shop).await;
+        Self { connection, host, db }
+    }
+}
+
+impl Deref for Stage {
+    type Target = Connection;
+
+    fn deref(&self) -> &Connection {
+        &self.connection
+    }
+}
+
+/// A change for [`Connection::commit`] that saves these records of the model `Item`.
+pub fn save(items: &Value) -> Value {
+    json!({ "save": { "model": "Item", "items": items.to_string() } })
+}
+
+/// A change that deletes these records of the model `Item`.
+pub fn delete(ids: &[&str]) -> Value {
+    json!({ "delete": { "model": "Item", "ids": ids } })
+}

@@ -1,14 +1,14 @@
 //! Requests to the provider. The host adds the connection's credentials; a function never sees them.
 //!
 //! ```
-//! # use syncline_sdk::{http, testing::Host, Result};
+//! # use syncline_sdk::{http, testing::Host};
 //! # use serde::Deserialize;
 //! # let host = Host::new();
 //! # host.answer("GET /v1/customers/cus_1?expand=tax", 200, &serde_json::json!({"email": "a@example.com"}));
 //! # #[derive(Deserialize)] struct Customer { email: String }
 //! let customer: Customer = http::get("/v1/customers/cus_1").query("expand", "tax").send_ok()?.json()?;
 //! # assert_eq!(customer.email, "a@example.com");
-//! # Result::Ok(())
+//! # Ok::<(), syncline_sdk::Error>(())
 //! ```
 
 use std::collections::BTreeMap;
@@ -20,6 +20,8 @@ use serde_json::json;
 
 use crate::bindings::syncline::integration::provider as wire;
 use crate::{Error, Result, host};
+
+mod form;
 
 /// How much of a body is kept in the details of a `provider-http-error`.
 const MAX_ERROR_BODY_BYTES: usize = 10_000;
@@ -122,9 +124,7 @@ impl Request {
 
     /// A form body. Nested fields are written as `address[city]=Berlin`, absent ones not at all.
     pub fn form(self, body: &impl Serialize) -> Self {
-        let written = serde_qs::Config::new().use_form_encoding(true).serialize_string(body);
-        let written = written.map(String::into_bytes).map_err(|error| error.to_string());
-        self.written_body(written, "application/x-www-form-urlencoded", "a form")
+        self.written_body(form::write(body), "application/x-www-form-urlencoded", "a form")
     }
 
     /// How often to try again after a network error, 429 or 5xx. By default the host tries again where the

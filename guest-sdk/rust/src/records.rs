@@ -5,18 +5,18 @@
 //!
 //! ```
 //! # let _host = syncline_sdk::testing::Host::new();
-//! use syncline_sdk::{Result, Writer};
+//! use syncline_sdk::Writer;
 //!
 //! #[derive(serde::Serialize)]
 //! struct Customer { id: &'static str }
 //!
 //! let mut customers = Writer::new("Customer");
 //! customers.save(&Customer { id: "cus_1" })?;
-//! customers.delete("cus_0");
+//! customers.delete("cus_0")?;
 //! customers.cursor("evt_9");
 //! let counts = customers.finish()?;
 //! assert_eq!(counts.added, 1);
-//! # Result::Ok(())
+//! # Ok::<(), syncline_sdk::Error>(())
 //! ```
 
 use std::mem;

@@ -59,7 +59,10 @@ pub enum BuildError {
         project.display()
     )]
     NoLibrary { project: PathBuf },
-    #[error("`{}` is no guest: it must call `syncline_sdk::export!` with its functions", module.display())]
+    #[error(
+        "`{}` cannot be made a component: a guest imports and exports what the SDK does and nothing else",
+        module.display()
+    )]
     NotAComponent {
         module: PathBuf,
         #[source]

@@ -5,6 +5,7 @@
 
 pub mod crypto;
 pub mod egress;
+pub mod guest_build;
 pub mod ids;
 pub mod model;
 pub mod private_postgres;

@@ -233,7 +233,7 @@ impl RecordWriter {
     ) -> Outcome<Counts> {
         let mut tx = self.store.begin_records().await.map_err(host_failure)?;
         if let Some(attempt) = &self.attempt
-            && !sync_states::lock(&mut tx, attempt).await.map_err(host_failure)?
+            && sync_states::lock(&mut tx, attempt).await.map_err(host_failure)?.is_none()
         {
             return Err(Interrupt::Superseded);
         }

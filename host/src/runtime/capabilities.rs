@@ -54,7 +54,7 @@ pub trait Capabilities: Send {
     async fn set_metadata(&mut self, metadata: String, merge: bool) -> Outcome<()>;
     async fn credentials(&mut self) -> Outcome<String>;
     async fn variables(&mut self) -> Result<Vec<(String, String)>, Interrupt>;
-    fn connection(&self) -> ConnectionInfo;
+    async fn connection(&mut self) -> Result<ConnectionInfo, Interrupt>;
     fn run(&self) -> RunInfo;
     fn progress(&mut self, done: u64, total: Option<u64>);
     fn cancelled(&self) -> bool;
@@ -116,16 +116,16 @@ impl Capabilities for NoCapabilities {
         Ok(Vec::new())
     }
 
-    fn connection(&self) -> ConnectionInfo {
+    async fn connection(&mut self) -> Result<ConnectionInfo, Interrupt> {
         let none = String::new;
-        ConnectionInfo {
+        Ok(ConnectionInfo {
             connection_id: none(),
             integration: none(),
             provider: none(),
             environment: none(),
             config: "{}".to_owned(),
             tags: "{}".to_owned(),
-        }
+        })
     }
 
     fn run(&self) -> RunInfo {

@@ -126,7 +126,7 @@ impl checkpoint::Host for GuestState {
 
 impl connection::Host for GuestState {
     async fn get(&mut self) -> wasmtime::Result<connection::Info> {
-        let info = self.capabilities.connection();
+        let info = self.capabilities.connection().await?;
         Ok(connection::Info {
             connection_id: info.connection_id,
             integration: info.integration,

@@ -45,17 +45,18 @@ pub struct LogEntry {
 #[derive(Debug, Clone)]
 pub struct RunLog(Arc<Mutex<Buffer>>);
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Buffer {
     entries: Vec<LogEntry>,
     next_line: i32,
     written_bytes: usize,
+    traced_bytes: usize,
     limit_bytes: usize,
 }
 
 impl RunLog {
     pub fn new(limit_bytes: usize) -> Self {
-        Self(Arc::new(Mutex::new(Buffer { entries: Vec::new(), next_line: 0, written_bytes: 0, limit_bytes })))
+        Self(Arc::new(Mutex::new(Buffer { limit_bytes, ..Buffer::default() })))
     }
 
     /// Adds a line. Fails once the log holds more than it may.
@@ -73,6 +74,17 @@ impl RunLog {
     /// Adds a line of the host's own, which the limit does not stop.
     pub fn note(&self, level: LogLevel, message: &str) {
         self.lock().push(level, message, None);
+    }
+
+    /// Adds a line about the guest's doings, such as a request that it sent, for as long as they fill no more than
+    /// half of what the guest may write itself.
+    pub fn trace(&self, message: &str) {
+        let mut buffer = self.lock();
+        let size = message.len() + LINE_OVERHEAD_BYTES;
+        if buffer.traced_bytes + size <= buffer.limit_bytes / 2 {
+            buffer.traced_bytes += size;
+            buffer.push(LogLevel::Debug, message, None);
+        }
     }
 
     /// Takes what was added since the last time.

@@ -198,7 +198,7 @@ pub async fn pause(conn: &mut PgConnection, target: &Target) -> sqlx::Result<u64
 }
 
 /// Lets every host look for due work at once instead of at its next turn.
-async fn notify_due(conn: &mut PgConnection) -> sqlx::Result<()> {
+pub async fn notify_due(conn: &mut PgConnection) -> sqlx::Result<()> {
     sqlx::query!("SELECT pg_notify('syncline', 'due')").fetch_one(conn).await?;
     Ok(())
 }

@@ -37,11 +37,11 @@ pub async fn begin(conn: &mut PgConnection, attempt: &Attempt) -> sqlx::Result<O
     .await
 }
 
-/// Locks the state until the transaction ends, if the attempt may still write.
-pub async fn lock(conn: &mut PgConnection, attempt: &Attempt) -> sqlx::Result<bool> {
-    let row = sqlx::query_scalar!(
+/// Locks the state until the transaction ends, if the attempt may still write. Gives what it has counted so far.
+pub async fn lock(conn: &mut PgConnection, attempt: &Attempt) -> sqlx::Result<Option<Value>> {
+    sqlx::query_scalar!(
         r#"
-        SELECT true AS "held!" FROM sync_states
+        SELECT counts FROM sync_states
         WHERE connection_pk = $1 AND sync_name = $2 AND variant = $3 AND fence = $4
         FOR NO KEY UPDATE
         "#,
@@ -51,8 +51,7 @@ pub async fn lock(conn: &mut PgConnection, attempt: &Attempt) -> sqlx::Result<bo
         attempt.fence,
     )
     .fetch_optional(conn)
-    .await?;
-    Ok(row.is_some())
+    .await
 }
 
 /// What a commit does to the checkpoint.

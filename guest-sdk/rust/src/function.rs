@@ -1,0 +1,93 @@
+//! What the attributes and [`export!`](crate::export) build on: a component's table of functions, and the
+//! way from JSON text to a typed function and back. Not part of the public interface.
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::json;
+
+use crate::bindings::syncline::integration::types::Failure;
+use crate::{Error, Result};
+
+/// One entry of a component's table, made by an attribute.
+pub struct Function {
+    pub kind: &'static str,
+    pub name: &'static str,
+    pub description: &'static str,
+    pub call: fn(Option<String>) -> Result<Option<String>>,
+}
+
+/// The answer to the world's `describe`.
+pub fn describe(functions: &[Function]) -> String {
+    let functions: Vec<_> = functions
+        .iter()
+        .map(|function| {
+            json!({ "kind": function.kind, "name": function.name, "description": function.description })
+        })
+        .collect();
+    json!({
+        "sdk": { "name": env!("CARGO_PKG_NAME"), "version": env!("CARGO_PKG_VERSION") },
+        "functions": functions,
+    })
+    .to_string()
+}
+
+/// The answer to the world's `invoke`.
+pub fn invoke(
+    functions: &[Function],
+    kind: &str,
+    name: &str,
+    input: Option<String>,
+) -> Result<Option<String>, Failure> {
+    let called = match functions.iter().find(|function| function.kind == kind && function.name == name) {
+        Some(function) => (function.call)(input),
+        None => Err(Error::new("unknown-function", format!("this component has no {kind} `{name}`"))),
+    };
+    called.map_err(Error::into_failure)
+}
+
+/// A panic ends a guest without a word; this tells the host why before it does.
+pub fn report_panics() {
+    static ONCE: std::sync::Once = std::sync::Once::new();
+    ONCE.call_once(|| {
+        std::panic::set_hook(Box::new(|panic| {
+            let payload = panic.payload();
+            let message = payload
+                .downcast_ref::<&str>()
+                .copied()
+                .or_else(|| payload.downcast_ref::<String>().map(String::as_str))
+                .unwrap_or("a panic without a message");
+            let location = panic.location().map(ToString::to_string);
+            crate::host::log::panicked(message, location.as_deref());
+        }));
+    });
+}
+
+/// Calls a function that neither takes nor gives anything.
+pub fn call_plain<E: Into<Error>>(function: impl Fn() -> Result<(), E>) -> Result<Option<String>> {
+    function().map(|()| None).map_err(Into::into)
+}
+
+/// Calls a function that gives something.
+pub fn call<T: Serialize, E: Into<Error>>(function: impl Fn() -> Result<T, E>) -> Result<Option<String>> {
+    output(function().map_err(Into::into)?)
+}
+
+/// Calls a function with an input, which counts as `null` where the caller sent none.
+pub fn call_with<I: DeserializeOwned, T: Serialize, E: Into<Error>>(
+    function: impl Fn(I) -> Result<T, E>,
+    input: Option<String>,
+) -> Result<Option<String>> {
+    let input = serde_json::from_str(input.as_deref().unwrap_or("null")).map_err(|error| match &input {
+        Some(_) => Error::invalid_input(format!("the input is not what the function takes: {error}")),
+        None => Error::invalid_input("the function takes an input and none was sent"),
+    })?;
+    output(function(input).map_err(Into::into)?)
+}
+
+/// What is written as `null`, such as `()`, is no output.
+fn output(value: impl Serialize) -> Result<Option<String>> {
+    let json = serde_json::to_string(&value).map_err(|error| {
+        Error::new("invalid-output", format!("the output cannot be written as JSON: {error}"))
+    })?;
+    Ok((json != "null").then_some(json))
+}

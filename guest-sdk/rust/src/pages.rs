@@ -1,0 +1,281 @@
+//! Lists that come in pages, whichever way the provider cuts them.
+
+use std::collections::HashSet;
+use std::collections::hash_map::DefaultHasher;
+use std::hash::{Hash, Hasher};
+use std::marker::PhantomData;
+use std::ops::Deref;
+
+use serde::de::DeserializeOwned;
+use serde_json::value::RawValue;
+
+use crate::http::{Request, Response};
+use crate::{Error, Result};
+
+mod link;
+mod pointer;
+
+/// How a list is cut into pages, and where in an answer its items are.
+///
+/// Places in an answer are JSON pointers: `/data` is the key `data`, `/meta/next` the key `next` inside of
+/// `meta`, and the empty text the whole answer.
+#[derive(Debug, Clone)]
+pub struct Paging {
+    step: Step,
+    items: String,
+    more: Option<String>,
+    start: Option<String>,
+}
+
+#[derive(Debug, Clone)]
+enum Step {
+    Link,
+    Cursor { at: String, parameter: String },
+    LastId { parameter: String, id: String },
+    Offset { parameter: String },
+    PageNumber { parameter: String },
+}
+
+impl Paging {
+    /// The answer's `Link` header names the next page with `rel="next"`.
+    pub fn link() -> Self {
+        Self::new(Step::Link)
+    }
+
+    /// The answer holds a cursor at the place `at`, to be sent as the query parameter `parameter`.
+    pub fn cursor(at: impl Into<String>, parameter: impl Into<String>) -> Self {
+        Self::new(Step::Cursor { at: at.into(), parameter: parameter.into() })
+    }
+
+    /// The next page follows the last item's id, to be sent as the query parameter `parameter`.
+    pub fn last_id(parameter: impl Into<String>) -> Self {
+        Self::new(Step::LastId { parameter: parameter.into(), id: "/id".to_owned() })
+    }
+
+    /// The query parameter `parameter` counts the items to pass over.
+    pub fn offset(parameter: impl Into<String>) -> Self {
+        Self::new(Step::Offset { parameter: parameter.into() })
+    }
+
+    /// The query parameter `parameter` counts the pages, from 1 unless [`start`](Self::start) says otherwise.
+    pub fn page_number(parameter: impl Into<String>) -> Self {
+        Self::new(Step::PageNumber { parameter: parameter.into() })
+    }
+
+    /// Where the array of items is. By default the answer itself is that array.
+    #[must_use]
+    pub fn items(mut self, at: impl Into<String>) -> Self {
+        self.items = at.into();
+        self
+    }
+
+    /// Where the answer says whether more follows. A `false` there saves asking for an empty last page.
+    #[must_use]
+    pub fn more(mut self, at: impl Into<String>) -> Self {
+        self.more = Some(at.into());
+        self
+    }
+
+    /// Where to begin: a [`Page::next`] that an earlier run kept in its checkpoint. `None` is the beginning.
+    #[must_use]
+    pub fn start(mut self, next: Option<String>) -> Self {
+        self.start = next;
+        self
+    }
+
+    fn new(step: Step) -> Self {
+        Self { step, items: String::new(), more: None, start: None }
+    }
+}
+
+impl Request {
+    /// Sends the request again and again, a page at a time. Each item is read as a `T`; a
+    /// `Box<serde_json::value::RawValue>` keeps it exactly as the provider wrote it.
+    pub fn pages<T: DeserializeOwned>(self, paging: Paging) -> Pages<T> {
+        Pages::new(self, paging)
+    }
+}
+
+/// One page of a list: a slice of its items, and where the next one begins.
+#[derive(Debug, Clone)]
+pub struct Page<T> {
+    items: Vec<T>,
+    /// What [`Paging::start`] takes to continue after this page. None on the last one.
+    pub next: Option<String>,
+}
+
+impl<T> Deref for Page<T> {
+    type Target = [T];
+
+    fn deref(&self) -> &[T] {
+        &self.items
+    }
+}
+
+impl<T> IntoIterator for Page<T> {
+    type Item = T;
+    type IntoIter = std::vec::IntoIter<T>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.items.into_iter()
+    }
+}
+
+/// The pages of a list, from [`Request::pages`].
+///
+/// It ends after a page that names no next one, and before an empty page. A provider that sends it in circles
+/// is an error with the code `pagination-loop`, never a loop; after an error it ends.
+#[derive(Debug)]
+pub struct Pages<T> {
+    request: Request,
+    paging: Paging,
+    /// The counter of `offset` and `page_number`.
+    position: u64,
+    followed: HashSet<String>,
+    previous_items: Option<u64>,
+    state: State,
+    item: PhantomData<fn() -> T>,
+}
+
+#[derive(Debug)]
+enum State {
+    More,
+    Failed(Error),
+    Ended,
+}
+
+impl<T: DeserializeOwned> Pages<T> {
+    fn new(request: Request, paging: Paging) -> Self {
+        let mut pages = Self {
+            request,
+            position: u64::from(matches!(paging.step, Step::PageNumber { .. })),
+            paging,
+            followed: HashSet::new(),
+            previous_items: None,
+            state: State::More,
+            item: PhantomData,
+        };
+        if let Some(start) = pages.paging.start.take() {
+            pages.state = pages.follow(start).map_or_else(State::Failed, |()| State::More);
+        }
+        pages
+    }
+
+    fn fetch(&mut self) -> Result<Page<T>> {
+        let response = self.request.clone().send_ok()?;
+        let body = response.text()?;
+        let raw_items = self.raw_items(&response, body)?;
+        self.refuse_same_page(&raw_items)?;
+        let items = raw_items
+            .iter()
+            .enumerate()
+            .map(|(index, raw)| {
+                serde_json::from_str(raw.get())
+                    .map_err(|error| response.unexpected(&format_args!("item {index} of the page: {error}")))
+            })
+            .collect::<Result<Vec<T>>>()?;
+        let next = if items.is_empty() || self.is_last(&response, body)? {
+            None
+        } else {
+            self.place_of_next(&response, body, &raw_items)?
+        };
+        Ok(Page { items, next })
+    }
+
+    fn raw_items<'a>(&self, response: &Response, body: &'a str) -> Result<Vec<&'a RawValue>> {
+        let place = &self.paging.items;
+        let array = pointer::find(body, place).map_err(|problem| response.unexpected(&problem))?;
+        array
+            .and_then(|array| serde_json::from_str(array.get()).ok())
+            .ok_or_else(|| response.unexpected(&format_args!("there is no array at `{place}`")))
+    }
+
+    fn is_last(&self, response: &Response, body: &str) -> Result<bool> {
+        let Some(place) = &self.paging.more else { return Ok(false) };
+        let more = pointer::find(body, place).map_err(|problem| response.unexpected(&problem))?;
+        Ok(more.is_some_and(|more| more.get() == "false"))
+    }
+
+    fn place_of_next(&self, response: &Response, body: &str, items: &[&RawValue]) -> Result<Option<String>> {
+        let text_at = |json: &str, place: &str| {
+            pointer::find_text(json, place).map_err(|problem| response.unexpected(&problem))
+        };
+        match &self.paging.step {
+            Step::Link => Ok(link::next(response.headers())),
+            Step::Cursor { at, .. } => text_at(body, at),
+            Step::LastId { id, .. } => match items.last() {
+                Some(last) => text_at(last.get(), id)?
+                    .map(Some)
+                    .ok_or_else(|| response.unexpected(&"the last item of the page has no `id`")),
+                None => Ok(None),
+            },
+            Step::Offset { .. } => Ok(Some((self.position + items.len() as u64).to_string())),
+            Step::PageNumber { .. } => Ok(Some((self.position + 1).to_string())),
+        }
+    }
+
+    /// Turns the request to the next page.
+    fn follow(&mut self, next: String) -> Result {
+        if !self.followed.insert(next.clone()) {
+            return Err(self.circle(&format!("points to `{next}` a second time")));
+        }
+        match &self.paging.step {
+            Step::Link => self.request.redirect(next),
+            Step::Cursor { parameter, .. } | Step::LastId { parameter, .. } => {
+                self.request.set_query(parameter, next);
+            }
+            Step::Offset { parameter } | Step::PageNumber { parameter } => {
+                self.position = next.parse().map_err(|_| {
+                    Error::new(
+                        "invalid-paging",
+                        format!("a list cannot start at `{next}`, which is no number"),
+                    )
+                })?;
+                self.request.set_query(parameter, next);
+            }
+        }
+        Ok(())
+    }
+
+    /// A counter never repeats, so a provider that overlooks it shows by giving the same page again.
+    fn refuse_same_page(&mut self, items: &[&RawValue]) -> Result {
+        if !matches!(self.paging.step, Step::Offset { .. } | Step::PageNumber { .. }) || items.is_empty() {
+            return Ok(());
+        }
+        let mut hasher = DefaultHasher::new();
+        items.iter().for_each(|item| item.get().hash(&mut hasher));
+        if self.previous_items.replace(hasher.finish()) == Some(hasher.finish()) {
+            return Err(self.circle("gave the same page twice"));
+        }
+        Ok(())
+    }
+
+    fn circle(&self, how: &str) -> Error {
+        let pages = self.followed.len();
+        let message =
+            format!("{} {how} after {pages} pages: the list would never end", self.request.target());
+        Error::new("pagination-loop", message)
+    }
+}
+
+impl<T: DeserializeOwned> Iterator for Pages<T> {
+    type Item = Result<Page<T>>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let page = match std::mem::replace(&mut self.state, State::Ended) {
+            State::More => self.fetch(),
+            State::Failed(error) => Err(error),
+            State::Ended => return None,
+        };
+        match &page {
+            Ok(page) if page.is_empty() => return None,
+            Ok(page) => {
+                if let Some(next) = page.next.clone() {
+                    self.state = self.follow(next).map_or_else(State::Failed, |()| State::More);
+                }
+            }
+            Err(_) => {}
+        }
+        Some(page)
+    }
+}

@@ -1,0 +1,67 @@
+//! What a request carries, and what an error status becomes.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use serde_json::{Value, json};
+use syncline_sdk::http;
+use syncline_sdk::testing::Host;
+
+#[derive(Serialize)]
+struct NewCustomer {
+    email: &'static str,
+    phone: Option<&'static str>,
+}
+
+#[test]
+fn a_form_is_sent_with_its_content_type() {
+    let host = Host::new();
+    host.answer("POST /v1/customers", 200, &json!({}));
+    http::post("/v1/customers")
+        .form(&NewCustomer { email: "a b@example.com", phone: None })
+        .send_ok()
+        .unwrap();
+    let request = &host.requests()[0];
+    assert_eq!(request.body, "email=a+b%40example.com");
+    let content_type = ("content-type".to_owned(), "application/x-www-form-urlencoded".to_owned());
+    assert_eq!(request.headers, [content_type]);
+}
+
+#[test]
+fn an_error_status_holds_what_the_provider_said_but_no_cookie() {
+    let host = Host::new();
+    let headers = [("X-Id", "1"), ("Set-Cookie", "session=secret"), ("X-Id", "2")];
+    host.answer_with("GET /x?a=1", 402, &headers, b"no money");
+    let response = http::get("/x").query("a", 1).send().unwrap();
+    assert_eq!((response.status(), response.header("X-ID")), (402, Some("1")));
+    let error = response.error_for_status().unwrap_err();
+    assert_eq!(error.code(), "provider-http-error");
+    assert_eq!(error.message(), "GET /x answered with status 402");
+    let details: Value = serde_json::from_str(error.details().unwrap()).unwrap();
+    assert_eq!(details, json!({ "status": 402, "headers": { "x-id": "1, 2" }, "body": "no money" }));
+}
+
+#[test]
+fn a_body_that_cannot_be_written_is_told_by_send_and_sent_to_nobody() {
+    let host = Host::new();
+    host.answer("GET /a", 200, &json!(1)).answer("GET /b", 200, &json!(2));
+    let broken = http::post("/broken").json(&BTreeMap::from([(vec![1], 2)]));
+    let answers = http::send_all([http::get("/a"), broken, http::get("/b")]);
+    let values: Vec<_> = answers
+        .into_iter()
+        .map(|answer| {
+            answer.and_then(|response| response.json::<u32>()).map_err(|error| error.code().to_owned())
+        })
+        .collect();
+    assert_eq!(values, [Ok(1), Err("invalid-request".to_owned()), Ok(2)]);
+    assert_eq!(host.requests().len(), 2);
+}
+
+#[test]
+fn a_body_of_another_shape_names_the_request() {
+    let host = Host::new();
+    host.answer("GET /x", 200, &json!({ "id": 1 }));
+    let error = http::get("/x").send().unwrap().json::<Vec<u32>>().unwrap_err();
+    assert_eq!(error.code(), "unexpected-response");
+    assert!(error.message().starts_with("GET /x gave an unexpected body: invalid type"), "{error}");
+}

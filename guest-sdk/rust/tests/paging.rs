@@ -1,0 +1,142 @@
+//! Every way of paging reads each item once and comes to an end, whatever the provider answers.
+
+use serde::Deserialize;
+use serde_json::json;
+use syncline_sdk::testing::Host;
+use syncline_sdk::{Error, Paging, Result, http};
+
+#[derive(Debug, Deserialize)]
+struct Item {
+    id: u32,
+}
+
+fn ids(paging: Paging) -> Result<Vec<u32>> {
+    let mut ids = Vec::new();
+    for page in http::get("/items").query("limit", 2).pages::<Item>(paging) {
+        ids.extend(page?.iter().map(|item| item.id));
+    }
+    Ok(ids)
+}
+
+fn items(ids: &[u32]) -> Vec<serde_json::Value> {
+    ids.iter().map(|id| json!({ "id": id })).collect()
+}
+
+fn is_loop(error: &Error) -> bool {
+    error.code() == "pagination-loop" && error.message().contains("GET /items")
+}
+
+#[test]
+fn links_are_followed_as_they_are() {
+    let host = Host::new();
+    let body = |ids| serde_json::to_vec(&items(ids)).unwrap();
+    let next = [("Link", r#"<https://api.example/items?token=a%3D>; rel="next""#)];
+    host.answer_with("GET /items?limit=2", 200, &next, &body(&[1, 2]));
+    host.answer_with("GET https://api.example/items?token=a%3D", 200, &[], &body(&[3]));
+    assert_eq!(ids(Paging::link()).unwrap(), [1, 2, 3]);
+}
+
+#[test]
+fn a_link_to_itself_is_an_error() {
+    let host = Host::new();
+    let next = [("Link", r#"</items?page=2>; rel="next""#)];
+    let body = serde_json::to_vec(&items(&[1])).unwrap();
+    host.answer_with("GET /items?limit=2", 200, &next, &body);
+    host.answer_with("GET /items?page=2", 200, &next, &body);
+    let error = ids(Paging::link()).unwrap_err();
+    assert_eq!(error.code(), "pagination-loop");
+    assert!(error.message().contains("`/items?page=2` a second time"), "{error}");
+}
+
+#[test]
+fn a_cursor_ends_with_null_nothing_or_an_empty_page() {
+    for end in [
+        json!({ "items": items(&[3]), "next": null }),
+        json!({ "items": items(&[3]) }),
+        json!({ "items": [], "next": 9 }),
+    ] {
+        let host = Host::new();
+        host.answer("GET /items?limit=2", 200, &json!({ "items": items(&[1, 2]), "next": 7 }));
+        host.answer("GET /items?limit=2&after=7", 200, &end);
+        let found = ids(Paging::cursor("/next", "after").items("/items")).unwrap();
+        assert_eq!(found.len(), 2 + end["items"].as_array().unwrap().len(), "{end}");
+    }
+}
+
+#[test]
+fn cursors_that_go_in_circles_are_an_error() {
+    let host = Host::new();
+    host.answer("GET /items?limit=2", 200, &json!({ "items": items(&[1]), "next": "a" }));
+    host.answer("GET /items?limit=2&after=a", 200, &json!({ "items": items(&[2]), "next": "b" }));
+    host.answer("GET /items?limit=2&after=b", 200, &json!({ "items": items(&[3]), "next": "a" }));
+    assert!(is_loop(&ids(Paging::cursor("/next", "after").items("/items")).unwrap_err()));
+    assert_eq!(host.requests().len(), 3);
+}
+
+#[test]
+fn a_last_id_whose_object_is_gone_does_not_loop() {
+    let host = Host::new();
+    host.answer("GET /items?limit=2", 200, &items(&[1, 2]));
+    // The provider no longer knows 2 and begins again at the top.
+    host.answer("GET /items?limit=2&after=2", 200, &items(&[1, 2]));
+    assert!(is_loop(&ids(Paging::last_id("after")).unwrap_err()));
+}
+
+#[test]
+fn more_false_saves_a_request() {
+    let host = Host::new();
+    host.answer("GET /items?limit=2", 200, &json!({ "data": items(&[1, 2]), "has_more": true }));
+    host.answer("GET /items?limit=2&after=2", 200, &json!({ "data": items(&[3]), "has_more": false }));
+    assert_eq!(ids(Paging::last_id("after").items("/data").more("/has_more")).unwrap(), [1, 2, 3]);
+    assert_eq!(host.requests().len(), 2);
+}
+
+#[test]
+fn offsets_count_items_and_page_numbers_count_pages() {
+    let host = Host::new();
+    host.answer("GET /items?limit=2", 200, &items(&[1, 2]));
+    host.answer("GET /items?limit=2&offset=2", 200, &items(&[3]));
+    host.answer("GET /items?limit=2&offset=3", 200, &items(&[]));
+    host.answer("GET /items?limit=2&page=2", 200, &items(&[3]));
+    host.answer("GET /items?limit=2&page=3", 200, &items(&[]));
+    assert_eq!(ids(Paging::offset("offset")).unwrap(), [1, 2, 3]);
+    assert_eq!(ids(Paging::page_number("page")).unwrap(), [1, 2, 3]);
+}
+
+#[test]
+fn a_provider_that_overlooks_the_offset_is_an_error() {
+    let host = Host::new();
+    host.answer("GET /items?limit=2", 200, &items(&[1, 2]));
+    host.answer("GET /items?limit=2&offset=2", 200, &items(&[1, 2]));
+    assert!(is_loop(&ids(Paging::offset("offset")).unwrap_err()));
+}
+
+#[test]
+fn a_page_tells_where_the_next_begins_and_a_list_starts_there() {
+    let host = Host::new();
+    for paging in [Paging::last_id("after"), Paging::offset("after"), Paging::page_number("after")] {
+        host.answer("GET /items?limit=2", 200, &items(&[1, 2]));
+        host.answer("GET /items?limit=2&after=2", 200, &items(&[3]));
+        host.answer("GET /items?limit=2&after=3", 200, &items(&[]));
+        let first =
+            http::get("/items").query("limit", 2).pages::<Item>(paging.clone()).next().unwrap().unwrap();
+        assert_eq!(first.next.as_deref(), Some("2"));
+        assert_eq!(ids(paging.start(first.next)).unwrap(), [3]);
+    }
+}
+
+#[test]
+fn an_error_ends_the_list_and_says_where() {
+    let host = Host::new();
+    host.answer("GET /items?limit=2", 200, &json!([{ "id": 1 }, { "id": "two" }]));
+    let mut pages = http::get("/items").query("limit", 2).pages::<Item>(Paging::link());
+    let error = pages.next().unwrap().unwrap_err();
+    assert_eq!(error.code(), "unexpected-response");
+    assert!(error.message().contains("item 1 of the page"), "{error}");
+    assert!(pages.next().is_none());
+
+    let error = ids(Paging::link().items("/data")).unwrap_err();
+    assert!(error.message().contains("no array at `/data`"), "{error}");
+    let error = ids(Paging::offset("offset").start(Some("x".to_owned()))).unwrap_err();
+    assert_eq!(error.code(), "invalid-paging");
+}

@@ -1,0 +1,193 @@
+//! What the service does: runs actions and syncs, deploys bundles, and keeps in memory what requests need often.
+
+mod actions;
+mod capabilities;
+mod commit;
+mod connections;
+mod deploy;
+mod environments;
+mod failure;
+mod functions;
+mod run_writer;
+mod scheduler;
+mod streams;
+mod sync_run;
+mod variables;
+mod wake;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use tokio::sync::broadcast::error::RecvError;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use uuid::Uuid;
+
+pub use self::connections::{ConnectionRoute, Connections, ImportedConnection, OpenCredentialsError};
+pub use self::deploy::{DeployError, Deployment, PlannedChange, check_components};
+pub use self::environments::{DEFAULT_ENVIRONMENT, Environment, EnvironmentError, Environments};
+pub use self::failure::{ActionError, FunctionError};
+pub use self::functions::{DeployedFunction, Functions};
+pub use self::streams::StreamNumbers;
+pub use self::variables::{Variables, VariablesError};
+pub use self::wake::{Notice, Notices};
+
+use self::run_writer::RunWriter;
+use crate::egress::Gate;
+use crate::providers::Catalogue;
+use crate::runtime::Runtime;
+use crate::store::{Store, hosts};
+
+const ANNOUNCE_EVERY: Duration = Duration::from_secs(5);
+/// However quiet it is, deployments are looked at again after this long.
+const RELOAD_EVERY: Duration = Duration::from_secs(30);
+
+/// What an operator can set.
+#[derive(Debug, Clone)]
+pub struct EngineSettings {
+    /// How long a run is held without a sign of life from its host.
+    pub lease: Duration,
+    /// How many syncs run on this host at once.
+    pub max_syncs: usize,
+    /// The member of a record that holds its metadata.
+    pub record_metadata_key: Arc<str>,
+}
+
+/// Everything that one host shares.
+pub struct Engine {
+    pub store: Store,
+    pub catalogue: Arc<Catalogue>,
+    pub environments: Arc<Environments>,
+    pub connections: Arc<Connections>,
+    pub functions: Functions,
+    pub streams: StreamNumbers,
+    pub variables: Variables,
+    pub notices: Arc<Notices>,
+    runtime: Arc<Runtime>,
+    gate: Gate,
+    run_writer: RunWriter,
+    settings: EngineSettings,
+    host_id: Uuid,
+    is_shutting_down: AtomicBool,
+}
+
+/// The work that goes on beside requests.
+pub struct Background {
+    scheduler: tokio::task::JoinHandle<()>,
+    shutdown: CancellationToken,
+    run_writer: TaskTracker,
+}
+
+impl Engine {
+    /// Brings the engine up and begins to work.
+    pub async fn start(
+        store: Store,
+        environments: Arc<Environments>,
+        notices: Arc<Notices>,
+        catalogue: Catalogue,
+        gate: Gate,
+        runtime: Arc<Runtime>,
+        settings: EngineSettings,
+        grace: Duration,
+    ) -> anyhow::Result<(Arc<Self>, Background)> {
+        let host_id = Uuid::new_v4();
+        hosts::announce(&mut *store.connect().await?, host_id, env!("CARGO_PKG_VERSION")).await?;
+        tokio::spawn({
+            let (notices, pool) = (Arc::clone(&notices), store.control().clone());
+            async move { notices.listen(pool, host_id).await }
+        });
+        let (run_writer, write_runs) = RunWriter::new(store.clone());
+        let tracker = TaskTracker::new();
+        tracker.spawn(write_runs);
+        tracker.close();
+        let engine = Arc::new(Self {
+            catalogue: Arc::new(catalogue),
+            environments,
+            connections: Connections::new(store.clone(), Arc::clone(&notices)),
+            functions: Functions::new(store.clone(), Arc::clone(&runtime)),
+            streams: StreamNumbers::new(store.clone()),
+            variables: Variables::new(store.clone()),
+            notices,
+            runtime,
+            gate,
+            run_writer,
+            settings,
+            host_id,
+            is_shutting_down: AtomicBool::new(false),
+            store,
+        });
+        engine.functions.reload().await?;
+        let shutdown = CancellationToken::new();
+        tokio::spawn(announce(Arc::clone(&engine), shutdown.clone()));
+        tokio::spawn(follow_deployments(Arc::clone(&engine), shutdown.clone()));
+        let scheduler = tokio::spawn(scheduler::run(Arc::clone(&engine), shutdown.clone(), grace));
+        Ok((engine, Background { scheduler, shutdown, run_writer: tracker }))
+    }
+
+    pub fn is_shutting_down(&self) -> bool {
+        self.is_shutting_down.load(Ordering::Relaxed)
+    }
+
+    /// Stops taking work; `GET /ready` says so.
+    pub fn begin_shutdown(&self) {
+        self.is_shutting_down.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Background {
+    /// Lets runs finish, gives back the rest, and writes what is still to be written.
+    pub async fn stop(self, engine: Arc<Engine>) {
+        self.shutdown.cancel();
+        if let Err(error) = self.scheduler.await {
+            tracing::error!(error = &error as &dyn std::error::Error, "the scheduler did not end well");
+        }
+        let left = async { hosts::leave(&mut *engine.store.connect().await?, engine.host_id).await };
+        if let Err(error) = left.await {
+            tracing::warn!(error = &error as &dyn std::error::Error, "the host could not say that it leaves");
+        }
+        let store = engine.store.clone();
+        // The last holder of the engine lets go of the writer, whose queue ends then.
+        drop(engine);
+        if tokio::time::timeout(Duration::from_secs(5), self.run_writer.wait()).await.is_err() {
+            tracing::warn!("some runs of actions may not have been written");
+        }
+        store.close().await;
+    }
+}
+
+async fn announce(engine: Arc<Engine>, shutdown: CancellationToken) {
+    let mut turns = tokio::time::interval(ANNOUNCE_EVERY);
+    while shutdown.run_until_cancelled(turns.tick()).await.is_some() {
+        let said = async {
+            hosts::announce(&mut *engine.store.connect().await?, engine.host_id, env!("CARGO_PKG_VERSION")).await
+        };
+        if let Err(error) = said.await {
+            tracing::warn!(error = &error as &dyn std::error::Error, "the host could not say that it is alive");
+        }
+    }
+}
+
+/// Compiles what other hosts have staged, and switches to what was activated.
+async fn follow_deployments(engine: Arc<Engine>, shutdown: CancellationToken) {
+    let mut notices = engine.notices.subscribe();
+    loop {
+        let noticed = async {
+            loop {
+                match notices.recv().await {
+                    Ok(Notice::Deployments | Notice::Missed) | Err(RecvError::Lagged(_)) => return,
+                    Ok(_) => {}
+                    Err(RecvError::Closed) => std::future::pending().await,
+                }
+            }
+        };
+        tokio::select! {
+            () = shutdown.cancelled() => return,
+            () = noticed => {}
+            () = tokio::time::sleep(RELOAD_EVERY) => {}
+        }
+        if let Err(error) = deploy::follow(&engine).await {
+            tracing::warn!(error = format!("{error:#}"), "deployments could not be followed");
+        }
+    }
+}

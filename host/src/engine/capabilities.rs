@@ -1,0 +1,262 @@
+//! What a function may do, for one connection: the imports of the world on our side.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures_util::StreamExt;
+use futures_util::stream;
+use serde_json::{Map, Value};
+
+use super::commit::RecordWriter;
+use super::connections::ConnectionCredentials;
+use super::functions::DeployedFunction;
+use super::{ConnectionRoute, Engine, Environment};
+use crate::egress::{self, Exchange, Observer};
+use crate::runtime::{
+    Capabilities, Change, ConnectionInfo, Counts, Failure, Interrupt, Outcome, Request, Response, RunInfo, RunLog,
+};
+use crate::store::connections::{self, Connection};
+
+const MAX_METADATA_BYTES: usize = 1 << 20;
+/// Of `send-all`, how many requests are under way at a time.
+const CONCURRENT_REQUESTS: usize = 8;
+
+/// What can be told to a run while it is on.
+#[derive(Debug, Default)]
+pub struct RunSignals {
+    cancelled: AtomicBool,
+}
+
+impl RunSignals {
+    /// Asks the function to come to its end.
+    pub fn cancel(&self) {
+        self.cancelled.store(true, Ordering::Relaxed);
+    }
+}
+
+pub(super) struct FunctionCapabilities {
+    pub(super) engine: Arc<Engine>,
+    pub(super) environment: Arc<Environment>,
+    pub(super) connection: Arc<ConnectionRoute>,
+    pub(super) function: Arc<DeployedFunction>,
+    pub(super) run: RunInfo,
+    pub(super) log: RunLog,
+    pub(super) signals: Arc<RunSignals>,
+    pub(super) writer: RecordWriter,
+    pub(super) checkpoint: Option<String>,
+    /// The connection's row, once it was needed.
+    pub(super) row: Option<Connection>,
+    /// Where requests go, once one was sent.
+    pub(super) route: Option<Arc<egress::Route>>,
+}
+
+impl FunctionCapabilities {
+    async fn row(&mut self) -> Result<&Connection, Interrupt> {
+        if self.row.is_none() {
+            let found =
+                async { connections::get(&mut *self.engine.store.connect().await?, self.connection.pk).await };
+            let row = found.await.map_err(host_failure)?;
+            let row = row.ok_or_else(|| Interrupt::Host(anyhow::anyhow!("the connection was deleted")))?;
+            self.row = Some(row);
+        }
+        Ok(self.row.as_ref().expect("it was just read"))
+    }
+
+    async fn route(&mut self) -> Outcome<Arc<egress::Route>> {
+        if let Some(route) = &self.route {
+            return Ok(Ok(Arc::clone(route)));
+        }
+        let Some(provider) = self.engine.catalogue.find(&self.connection.provider).cloned() else {
+            let message = format!("the provider `{}` is not in this host's catalogue", self.connection.provider);
+            return Ok(Err(failure("invalid-request", message)));
+        };
+        let connection_config = match &self.row().await?.connection_config {
+            Value::Object(config) => config.clone(),
+            _ => Map::new(),
+        };
+        let credentials = ConnectionCredentials::new(
+            Arc::clone(&self.engine),
+            Arc::clone(&self.environment),
+            self.connection.pk,
+        );
+        let route = Arc::new(egress::Route {
+            provider,
+            base_url: self.function.base_url.clone(),
+            connection_config,
+            allow_hosts: self.function.allow_hosts.clone(),
+            credentials: Arc::new(credentials),
+            max_response_bytes: Some(self.function.limits.response_bytes),
+        });
+        self.route = Some(Arc::clone(&route));
+        Ok(Ok(route))
+    }
+}
+
+#[async_trait]
+impl Capabilities for FunctionCapabilities {
+    async fn send(&mut self, request: Request) -> Outcome<Response> {
+        let route = match self.route().await? {
+            Ok(route) => route,
+            Err(refusal) => return Ok(Err(refusal)),
+        };
+        Ok(send(&self.engine.gate, &route, request, &self.log).await)
+    }
+
+    async fn send_all(&mut self, requests: Vec<Request>) -> Result<Vec<Result<Response, Failure>>, Interrupt> {
+        let route = match self.route().await? {
+            Ok(route) => route,
+            Err(refusal) => return Ok(requests.iter().map(|_| Err(refusal.clone())).collect()),
+        };
+        let gate = &self.engine.gate;
+        let log = &self.log;
+        let sent = requests.into_iter().map(|request| send(gate, &route, request, log));
+        Ok(stream::iter(sent).buffered(CONCURRENT_REQUESTS).collect().await)
+    }
+
+    async fn commit(&mut self, changes: Vec<Change>, checkpoint: Option<String>) -> Outcome<Counts> {
+        let set = checkpoint.clone();
+        let committed = self.writer.commit(changes, checkpoint).await?;
+        if committed.is_ok()
+            && let Some(text) = set
+        {
+            self.checkpoint = (text.trim() != "null").then_some(text);
+        }
+        Ok(committed)
+    }
+
+    async fn find_records(&mut self, model: String, ids: Vec<String>) -> Outcome<Vec<Option<String>>> {
+        self.writer.find(&model, &ids).await
+    }
+
+    async fn checkpoint(&mut self) -> Result<Option<String>, Interrupt> {
+        Ok(self.checkpoint.clone())
+    }
+
+    async fn metadata(&mut self) -> Result<String, Interrupt> {
+        let metadata = self.row().await?.metadata.clone();
+        Ok(metadata.unwrap_or_else(|| Value::Object(Map::new())).to_string())
+    }
+
+    async fn set_metadata(&mut self, metadata: String, merge: bool) -> Outcome<()> {
+        let parsed = match serde_json::from_str(&metadata) {
+            Ok(Value::Object(object)) if metadata.len() <= MAX_METADATA_BYTES => Value::Object(object),
+            _ => {
+                let message = format!("metadata must be a JSON object of at most {MAX_METADATA_BYTES} bytes");
+                return Ok(Err(failure("invalid-metadata", message)));
+            }
+        };
+        let stored = async {
+            let mut conn = self.engine.store.connect().await?;
+            connections::set_metadata(&mut conn, self.connection.pk, &parsed, merge).await
+        };
+        stored.await.map_err(host_failure)?;
+        self.row = None;
+        Ok(Ok(()))
+    }
+
+    async fn credentials(&mut self) -> Outcome<String> {
+        if !self.function.sees_credentials {
+            let message = format!(
+                "`{}` may not see credentials; set `credentials = true` for it in syncline.toml to let it",
+                self.function.name
+            );
+            return Ok(Err(failure("not-allowed", message)));
+        }
+        self.row = None;
+        let environment = Arc::clone(&self.environment);
+        let engine = Arc::clone(&self.engine);
+        let row = self.row().await?;
+        match engine.open_credentials(&environment, row) {
+            Ok(credentials) => Ok(Ok(credentials.to_json().to_string())),
+            Err(error) => Err(Interrupt::Host(error.into())),
+        }
+    }
+
+    async fn variables(&mut self) -> Result<Vec<(String, String)>, Interrupt> {
+        let variables = self.engine.variables.list(&self.environment).await;
+        let variables = variables.map_err(|error| Interrupt::Host(error.into()))?;
+        Ok(self.function.granted_variables(variables))
+    }
+
+    async fn connection(&mut self) -> Result<ConnectionInfo, Interrupt> {
+        let row = self.row().await?;
+        let (config, tags) = (row.connection_config.to_string(), row.tags.to_string());
+        Ok(ConnectionInfo {
+            connection_id: self.connection.connection_id.to_string(),
+            integration: self.connection.integration_key.to_string(),
+            provider: self.connection.provider.to_string(),
+            environment: self.environment.name.to_string(),
+            config,
+            tags,
+        })
+    }
+
+    fn run(&self) -> RunInfo {
+        self.run.clone()
+    }
+
+    fn progress(&mut self, done: u64, total: Option<u64>) {
+        let total = total.map(|total| format!(" of {total}")).unwrap_or_default();
+        self.log.trace(&format!("progress: {done}{total}"));
+    }
+
+    fn cancelled(&self) -> bool {
+        self.signals.cancelled.load(Ordering::Relaxed)
+    }
+}
+
+async fn send(
+    gate: &egress::Gate,
+    route: &egress::Route,
+    request: Request,
+    log: &RunLog,
+) -> Result<Response, Failure> {
+    let request = egress::Request {
+        method: request.method,
+        url: request.url,
+        query: request.query,
+        headers: request.headers,
+        body: request.body.map(Bytes::from),
+        retries: request.retries,
+        timeout: request.timeout_ms.map(|ms| Duration::from_millis(ms.into())),
+    };
+    match gate.send(route, request, &RequestLog(log)).await {
+        Ok(response) => {
+            let headers = response.headers.iter().map(|(name, value)| {
+                (name.as_str().to_owned(), String::from_utf8_lossy(value.as_bytes()).into_owned())
+            });
+            Ok(Response { status: response.status.as_u16(), headers: headers.collect(), body: response.body.into() })
+        }
+        Err(error) => Err(failure(error.code(), error.to_string())),
+    }
+}
+
+/// Notes each request in the run's log.
+struct RequestLog<'a>(&'a RunLog);
+
+impl Observer for RequestLog<'_> {
+    fn exchanged(&self, exchange: &Exchange<'_>) {
+        let outcome = match &exchange.outcome {
+            Ok(status) => status.as_u16().to_string(),
+            Err(error) => error.to_string(),
+        };
+        let Exchange { method, url, elapsed, attempt, .. } = exchange;
+        let again = if *attempt > 1 { format!(", attempt {attempt}") } else { String::new() };
+        self.0.trace(&format!("{method} {url}: {outcome} ({} ms{again})", elapsed.as_millis()));
+    }
+}
+
+/// Models that a function may write, by name.
+pub(super) type WritableModels = Arc<BTreeMap<crate::ids::ModelName, crate::model::Shape>>;
+
+fn failure(code: &str, message: impl Into<String>) -> Failure {
+    Failure { code: code.to_owned(), message: message.into(), details: None }
+}
+
+fn host_failure(error: sqlx::Error) -> Interrupt {
+    Interrupt::Host(error.into())
+}

@@ -1,0 +1,165 @@
+//! Why a run of a function failed, in words that the API, the run's row and the scheduler share.
+
+use http::StatusCode;
+use serde_json::{Value, json};
+
+use crate::ids::{FunctionName, IntegrationKey};
+use crate::model::Problem;
+use crate::runtime::{Failure, InvokeError, Limit};
+use crate::store::runs::RunError;
+
+/// The code by which a function says that the provider answered with an error that it did not handle.
+const PROVIDER_HTTP_ERROR: &str = "provider-http-error";
+/// Codes of `provider.send` after which the same run may succeed a little later.
+const PASSING: [&str; 4] = [PROVIDER_HTTP_ERROR, "timeout", "network-error", "credentials-unavailable"];
+
+#[derive(Debug, thiserror::Error)]
+pub enum FunctionError {
+    /// The function says so.
+    #[error("{message}")]
+    Failed { code: String, message: String, details: Option<Value> },
+    /// The provider answered with an error that the function did not handle.
+    #[error("{message}")]
+    Provider { message: String, upstream: Value },
+    #[error("the function crashed: {0}")]
+    Crashed(String),
+    #[error("{0}")]
+    Limit(Limit),
+    #[error("a later attempt has taken over")]
+    Superseded,
+    #[error("the host failed")]
+    Host(#[source] anyhow::Error),
+}
+
+impl From<InvokeError> for FunctionError {
+    fn from(error: InvokeError) -> Self {
+        match error {
+            InvokeError::Failed(Failure { code, message, details }) => {
+                let details = details.and_then(|json| serde_json::from_str(&json).ok());
+                match details {
+                    Some(upstream) if code == PROVIDER_HTTP_ERROR => Self::Provider { message, upstream },
+                    details => Self::Failed { code, message, details },
+                }
+            }
+            InvokeError::Crashed(message) => Self::Crashed(message),
+            InvokeError::Limit(limit) => Self::Limit(limit),
+            InvokeError::Superseded => Self::Superseded,
+            InvokeError::Host(error) => Self::Host(error),
+        }
+    }
+}
+
+impl FunctionError {
+    /// The stable code, as in `docs/errors.md`.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::Failed { .. } => "action_script_runtime_error",
+            Self::Provider { .. } => "script_http_error",
+            Self::Crashed(_) => "script_internal_error",
+            Self::Limit(Limit::Wall(_)) => "execution_timeout",
+            Self::Limit(_) => "limit_exceeded",
+            Self::Superseded => "script_aborted",
+            Self::Host(_) => "internal_server_error",
+        }
+    }
+
+    fn status(&self) -> StatusCode {
+        match self {
+            Self::Failed { .. } | Self::Crashed(_) => StatusCode::BAD_REQUEST,
+            Self::Provider { .. } => StatusCode::FAILED_DEPENDENCY,
+            Self::Limit(Limit::Wall(_)) => StatusCode::REQUEST_TIMEOUT,
+            Self::Limit(_) => StatusCode::BAD_REQUEST,
+            Self::Superseded => StatusCode::GONE,
+            Self::Host(_) => StatusCode::INTERNAL_SERVER_ERROR,
+        }
+    }
+
+    /// Whether a sync should be tried again before its next slot.
+    pub fn is_retryable(&self) -> bool {
+        match self {
+            Self::Failed { code, .. } => PASSING.contains(&code.as_str()),
+            Self::Provider { .. } | Self::Host(_) => true,
+            Self::Crashed(_) | Self::Limit(_) | Self::Superseded => false,
+        }
+    }
+
+    fn payload(&self) -> Option<Value> {
+        match self {
+            Self::Failed { details: Some(details), .. } => Some(details.clone()),
+            Self::Failed { code, message, details: None } => Some(json!({ "code": code, "message": message })),
+            Self::Provider { upstream, .. } => upstream.get("body").cloned(),
+            Self::Limit(limit) => Some(json!({ "limit": limit.name() })),
+            Self::Crashed(_) | Self::Superseded | Self::Host(_) => None,
+        }
+    }
+
+    /// For the run's row.
+    pub fn to_run_error(&self) -> RunError {
+        let details = match self {
+            Self::Provider { upstream, .. } => Some(upstream.clone()),
+            other => other.payload(),
+        };
+        RunError { code: self.code().to_owned(), message: self.to_string(), details }
+    }
+}
+
+/// Why an action gives no result.
+#[derive(Debug, thiserror::Error)]
+pub enum ActionError {
+    #[error("no action `{action}` is deployed for integration `{integration}`")]
+    Unknown { action: FunctionName, integration: IntegrationKey },
+    #[error("the input does not fit the action's input model: {}", listed(.0))]
+    Input(Vec<Problem>),
+    #[error("the function returned what does not fit the action's output model: {}", listed(.0))]
+    Output(Vec<Problem>),
+    #[error(transparent)]
+    Function(#[from] FunctionError),
+    #[error("the host failed")]
+    Host(#[source] anyhow::Error),
+}
+
+impl ActionError {
+    pub fn status_and_code(&self) -> (StatusCode, &'static str) {
+        match self {
+            Self::Unknown { .. } => (StatusCode::NOT_FOUND, "unknown_action"),
+            Self::Input(_) => (StatusCode::BAD_REQUEST, "invalid_action_input"),
+            Self::Output(_) => (StatusCode::BAD_REQUEST, "invalid_action_output"),
+            Self::Function(error) => (error.status(), error.code()),
+            Self::Host(_) => (StatusCode::INTERNAL_SERVER_ERROR, "internal_server_error"),
+        }
+    }
+
+    pub fn problems(&self) -> &[Problem] {
+        match self {
+            Self::Input(problems) | Self::Output(problems) => problems,
+            Self::Unknown { .. } | Self::Function(_) | Self::Host(_) => &[],
+        }
+    }
+
+    pub fn payload(&self) -> Option<Value> {
+        match self {
+            Self::Function(error) => error.payload(),
+            Self::Unknown { .. } | Self::Input(_) | Self::Output(_) | Self::Host(_) => None,
+        }
+    }
+
+    /// What the provider answered, if that is the cause.
+    pub fn upstream(&self) -> Option<Value> {
+        match self {
+            Self::Function(FunctionError::Provider { upstream, .. }) => Some(upstream.clone()),
+            _ => None,
+        }
+    }
+
+    /// For the run's row.
+    pub(super) fn to_run_error(&self) -> RunError {
+        match self {
+            Self::Function(error) => error.to_run_error(),
+            other => RunError { code: other.status_and_code().1.to_owned(), message: other.to_string(), details: None },
+        }
+    }
+}
+
+fn listed(problems: &[Problem]) -> String {
+    problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+}

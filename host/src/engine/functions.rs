@@ -1,0 +1,299 @@
+//! The functions that are deployed, ready to run: what a request finds without asking the database.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+
+use chrono_tz::Tz;
+use serde::{Deserialize, Serialize};
+use tokio::sync::Mutex;
+use url::Url;
+
+use super::capabilities::WritableModels;
+use crate::config::{
+    ActionSpec, Frequency, FunctionKind, IntegrationSpec, LifecycleSpec, LimitOverrides, SyncConfig, SyncSpec,
+    WebhookSpec,
+};
+use crate::egress::HostPattern;
+use crate::ids::{FunctionName, IntegrationKey, IntegrationPk, ModelName};
+use crate::model::{Models, Shape};
+use crate::runtime::{ComponentDigest, Limits, PreparedComponent, Runtime};
+use crate::store::deployments::{self, ActiveFunction};
+use crate::store::Store;
+
+/// No action runs for longer, whatever its limits say.
+const MAX_ACTION_WALL: Duration = Duration::from_secs(15 * 60);
+
+/// A function with what its integration says about it, as it is stored with its deployment.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(super) struct StoredFunction {
+    /// The key by which the sync configuration file knew the integration.
+    pub(super) integration_key: IntegrationKey,
+    pub(super) env: Option<Vec<String>>,
+    pub(super) allow_hosts: Vec<String>,
+    pub(super) base_url: Option<String>,
+    pub(super) spec: FunctionSpec,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "kebab-case")]
+pub(super) enum FunctionSpec {
+    Sync(SyncSpec),
+    Action(ActionSpec),
+    Webhook(WebhookSpec),
+    Lifecycle(LifecycleSpec),
+}
+
+/// A function that can be run.
+pub struct DeployedFunction {
+    pub name: FunctionName,
+    pub integration: IntegrationPk,
+    pub(super) component: Arc<PreparedComponent>,
+    pub(super) limits: Limits,
+    pub(super) models: WritableModels,
+    pub(super) env: Option<Vec<String>>,
+    pub(super) allow_hosts: Vec<HostPattern>,
+    pub(super) base_url: Option<Url>,
+    pub(super) sees_credentials: bool,
+    body: Body,
+}
+
+/// What only functions of one kind have.
+enum Body {
+    Sync(SyncSpec),
+    Action { input: Option<Shape>, output: Option<Shape> },
+    Other,
+}
+
+impl DeployedFunction {
+    /// How often the sync runs by default, as clients read it.
+    pub fn frequency_text(&self) -> String {
+        self.frequency().map(ToString::to_string).unwrap_or_default()
+    }
+
+    /// The models that it saves.
+    pub fn models(&self) -> Vec<ModelName> {
+        self.models.keys().cloned().collect()
+    }
+
+    pub(super) fn frequency(&self) -> Option<&Frequency> {
+        match &self.body {
+            Body::Sync(spec) => Some(&spec.frequency),
+            Body::Action { .. } | Body::Other => None,
+        }
+    }
+
+    /// The zone that a cron frequency is in.
+    pub(super) fn timezone(&self) -> Tz {
+        match &self.body {
+            Body::Sync(spec) => spec.timezone,
+            Body::Action { .. } | Body::Other => Tz::UTC,
+        }
+    }
+
+    pub(super) fn tracks_deletes(&self) -> bool {
+        matches!(&self.body, Body::Sync(spec) if spec.track_deletes)
+    }
+
+    pub(super) fn auto_starts(&self) -> bool {
+        matches!(&self.body, Body::Sync(spec) if spec.auto_start)
+    }
+
+    pub(super) fn input(&self) -> Option<&Shape> {
+        match &self.body {
+            Body::Action { input, .. } => input.as_ref(),
+            Body::Sync(_) | Body::Other => None,
+        }
+    }
+
+    pub(super) fn output(&self) -> Option<&Shape> {
+        match &self.body {
+            Body::Action { output, .. } => output.as_ref(),
+            Body::Sync(_) | Body::Other => None,
+        }
+    }
+
+    /// Of the environment's variables those that the integration's `env` lets through.
+    pub(super) fn granted_variables(&self, all: Vec<(String, String)>) -> Vec<(String, String)> {
+        match &self.env {
+            None => all,
+            Some(listed) => all.into_iter().filter(|(name, _)| listed.contains(name)).collect(),
+        }
+    }
+}
+
+type Key = (IntegrationPk, &'static str, FunctionName);
+
+/// Every deployed function of every environment.
+pub struct Functions {
+    store: Store,
+    runtime: Arc<Runtime>,
+    known: RwLock<Arc<HashMap<Key, Arc<DeployedFunction>>>>,
+    components: Mutex<HashMap<ComponentDigest, Arc<PreparedComponent>>>,
+}
+
+impl Functions {
+    pub(super) fn new(store: Store, runtime: Arc<Runtime>) -> Self {
+        Self { store, runtime, known: RwLock::default(), components: Mutex::default() }
+    }
+
+    pub fn find_sync(&self, integration: IntegrationPk, name: &FunctionName) -> Option<Arc<DeployedFunction>> {
+        self.find(integration, FunctionKind::Sync.as_str(), name)
+    }
+
+    pub(super) fn find(
+        &self,
+        integration: IntegrationPk,
+        kind: &'static str,
+        name: &FunctionName,
+    ) -> Option<Arc<DeployedFunction>> {
+        self.snapshot().get(&(integration, kind, name.clone())).cloned()
+    }
+
+    /// The syncs of one integration.
+    pub fn syncs_of(&self, integration: IntegrationPk) -> Vec<Arc<DeployedFunction>> {
+        let of_integration = |(key, _): &(&Key, _)| key.0 == integration && key.1 == FunctionKind::Sync.as_str();
+        self.snapshot().iter().filter(of_integration).map(|(_, function)| Arc::clone(function)).collect()
+    }
+
+    /// Whether any function of the integration saves this model.
+    pub fn declares_model(&self, integration: IntegrationPk, model: &ModelName) -> bool {
+        self.snapshot().values().any(|function| function.integration == integration && function.models.contains_key(model))
+    }
+
+    fn snapshot(&self) -> Arc<HashMap<Key, Arc<DeployedFunction>>> {
+        Arc::clone(&self.known.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Reads what is active and switches to it. Invocations that are on finish with the version they began with.
+    pub(super) async fn reload(&self) -> anyhow::Result<()> {
+        let mut conn = self.store.connect().await?;
+        let active = deployments::list_active(&mut conn).await?;
+        let functions = deployments::list_active_functions(&mut conn).await?;
+        drop(conn);
+        let mut models = HashMap::with_capacity(active.len());
+        for deployment in active {
+            let config: SyncConfig = serde_json::from_value(deployment.config)?;
+            models.insert(deployment.pk, config.models);
+        }
+        let mut known = HashMap::with_capacity(functions.len());
+        for function in functions {
+            let Some(models) = models.get(&function.deployment) else { continue };
+            let (kind, name) = (function.kind.clone(), function.name.clone());
+            match self.build(function, models).await {
+                Ok((key, deployed)) => {
+                    known.insert(key, Arc::new(deployed));
+                }
+                Err(error) => {
+                    tracing::error!(error = format!("{error:#}"), "the deployed {kind} `{name}` cannot be run");
+                }
+            }
+        }
+        let used: Vec<_> = known.values().map(|function| function.component.digest).collect();
+        self.components.lock().await.retain(|digest, _| used.contains(digest));
+        *self.known.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(known);
+        Ok(())
+    }
+
+    async fn build(&self, row: ActiveFunction, models: &Models) -> anyhow::Result<(Key, DeployedFunction)> {
+        let stored: StoredFunction = serde_json::from_value(row.spec)?;
+        let digest: [u8; 32] = row.component_digest.as_slice().try_into()?;
+        let component = self.component(ComponentDigest(digest)).await?;
+        let (kind, overrides, written, sees_credentials, body) = match stored.spec {
+            FunctionSpec::Sync(spec) => {
+                (FunctionKind::Sync, spec.limits, spec.models.clone(), spec.credentials, Body::Sync(spec))
+            }
+            FunctionSpec::Action(spec) => {
+                let compile = |ty: Option<_>| ty.map(|ty| Shape::compile(&ty, models)).transpose();
+                let body = Body::Action { input: compile(spec.input)?, output: compile(spec.output)? };
+                (FunctionKind::Action, spec.limits, spec.models, spec.credentials, body)
+            }
+            FunctionSpec::Webhook(spec) => {
+                (FunctionKind::Webhook, spec.limits, spec.models, spec.credentials, Body::Other)
+            }
+            FunctionSpec::Lifecycle(spec) => {
+                (FunctionKind::Lifecycle, spec.limits, spec.models, spec.credentials, Body::Other)
+            }
+        };
+        let written = written
+            .into_iter()
+            .map(|model| Shape::of_model(&model, models).map(|shape| (model, shape)))
+            .collect::<Result<BTreeMap<_, _>, _>>()?;
+        let function = DeployedFunction {
+            name: row.name.clone(),
+            integration: row.integration,
+            component,
+            limits: limits(kind, &overrides),
+            models: Arc::new(written),
+            env: stored.env,
+            allow_hosts: stored.allow_hosts.iter().map(|host| host.parse()).collect::<Result<_, _>>()?,
+            base_url: stored.base_url.as_deref().map(Url::parse).transpose()?,
+            sees_credentials,
+            body,
+        };
+        Ok(((row.integration, kind.as_str(), row.name), function))
+    }
+
+    /// The component of that digest, compiled at the latest now.
+    pub(super) async fn component(&self, digest: ComponentDigest) -> anyhow::Result<Arc<PreparedComponent>> {
+        let mut components = self.components.lock().await;
+        if let Some(component) = components.get(&digest) {
+            return Ok(Arc::clone(component));
+        }
+        let wasm = deployments::load_component(&mut *self.store.connect().await?, &digest.0).await?;
+        let wasm = wasm.ok_or_else(|| anyhow::anyhow!("component {digest} is not in the database"))?;
+        let component = Arc::new(self.runtime.prepare(&wasm).await?);
+        components.insert(digest, Arc::clone(&component));
+        Ok(component)
+    }
+}
+
+/// The limits of a kind of function, with what its author set.
+fn limits(kind: FunctionKind, overrides: &LimitOverrides) -> Limits {
+    let default = match kind {
+        FunctionKind::Sync => Limits::SYNC,
+        FunctionKind::Action | FunctionKind::Webhook | FunctionKind::Lifecycle => Limits::ACTION,
+    };
+    let bytes = |set: Option<u64>, default: usize| set.map_or(default, |bytes| usize::try_from(bytes).unwrap_or(usize::MAX));
+    let time = |set: Option<u64>, default: Duration| set.map_or(default, Duration::from_millis);
+    let wall = time(overrides.wall_ms, default.wall);
+    Limits {
+        cpu: time(overrides.cpu_ms, default.cpu),
+        wall: if kind == FunctionKind::Sync { wall } else { wall.min(MAX_ACTION_WALL) },
+        memory_bytes: bytes(overrides.memory_bytes, default.memory_bytes),
+        log_bytes: bytes(overrides.log_bytes, default.log_bytes),
+        output_bytes: bytes(overrides.output_bytes, default.output_bytes),
+        response_bytes: bytes(overrides.response_bytes, default.response_bytes),
+        batch_bytes: bytes(overrides.batch_bytes, default.batch_bytes),
+        requests: overrides.requests.unwrap_or(default.requests),
+        records: overrides.records.unwrap_or(default.records),
+    }
+}
+
+/// What is stored of each function of an integration.
+pub(super) fn stored_functions(
+    integration: &IntegrationSpec,
+) -> impl Iterator<Item = (FunctionKind, FunctionName, StoredFunction)> {
+    let store = |kind, name: &FunctionName, spec| {
+        let stored = StoredFunction {
+            integration_key: integration.key.clone(),
+            env: integration.env.clone(),
+            allow_hosts: integration.allow_hosts.clone(),
+            base_url: integration.base_url.clone(),
+            spec,
+        };
+        (kind, name.clone(), stored)
+    };
+    let syncs = integration.syncs.iter().map(move |spec| store(FunctionKind::Sync, &spec.name, FunctionSpec::Sync(spec.clone())));
+    let actions =
+        integration.actions.iter().map(move |spec| store(FunctionKind::Action, &spec.name, FunctionSpec::Action(spec.clone())));
+    let webhooks = integration
+        .webhooks
+        .iter()
+        .map(move |spec| store(FunctionKind::Webhook, &spec.name, FunctionSpec::Webhook(spec.clone())));
+    let lifecycle = integration
+        .lifecycle
+        .iter()
+        .map(move |spec| store(FunctionKind::Lifecycle, &spec.name, FunctionSpec::Lifecycle(spec.clone())));
+    syncs.chain(actions).chain(webhooks).chain(lifecycle)
+}

@@ -1,0 +1,70 @@
+//! Writes the runs of actions in groups, after their answers: at most a tenth of a second of them is at risk.
+
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+
+use crate::runtime::LogEntry;
+use crate::store::runs::{self, FinishedRun, LogLine};
+use crate::store::Store;
+
+const COLLECT_FOR: Duration = Duration::from_millis(100);
+const MAX_GROUP: usize = 1000;
+/// More waiting than this, and the answer of an action waits until there is room.
+const QUEUE: usize = 10_000;
+
+/// Takes runs that are over.
+#[derive(Clone)]
+pub struct RunWriter(mpsc::Sender<FinishedRun>);
+
+impl RunWriter {
+    /// The second part is the work, to be driven until the last writer is gone.
+    pub(super) fn new(store: Store) -> (Self, impl Future<Output = ()> + use<>) {
+        let (sender, receiver) = mpsc::channel(QUEUE);
+        (Self(sender), write_groups(store, receiver))
+    }
+
+    pub async fn write(&self, run: FinishedRun) {
+        if self.0.send(run).await.is_err() {
+            tracing::error!("a run was not written: the writer has ended");
+        }
+    }
+}
+
+async fn write_groups(store: Store, mut receiver: mpsc::Receiver<FinishedRun>) {
+    while let Some(first) = receiver.recv().await {
+        let mut group = vec![first];
+        let deadline = tokio::time::Instant::now() + COLLECT_FOR;
+        while group.len() < MAX_GROUP {
+            match tokio::time::timeout_at(deadline, receiver.recv()).await {
+                Ok(Some(run)) => group.push(run),
+                Ok(None) | Err(_) => break,
+            }
+        }
+        if let Err(error) = write_group(&store, &group).await {
+            tracing::error!(error = &error as &dyn std::error::Error, runs = group.len(), "runs were not written");
+        }
+    }
+}
+
+async fn write_group(store: &Store, group: &[FinishedRun]) -> sqlx::Result<()> {
+    let mut tx = store.begin().await?;
+    runs::insert_finished(&mut tx, group).await?;
+    for run in group.iter().filter(|run| !run.log.is_empty()) {
+        runs::append_log(&mut tx, run.id, &run.log).await?;
+    }
+    tx.commit().await
+}
+
+/// The form in which log lines are stored.
+pub(super) fn log_lines(entries: Vec<LogEntry>) -> Vec<LogLine> {
+    let line = |entry: LogEntry| LogLine {
+        line: entry.line,
+        at: entry.at,
+        level: entry.level.as_str(),
+        message: entry.message,
+        // Fields that are no JSON are kept as the text they are.
+        fields: entry.fields.map(|text| serde_json::from_str(&text).unwrap_or(serde_json::Value::String(text))),
+    };
+    entries.into_iter().map(line).collect()
+}

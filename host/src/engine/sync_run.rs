@@ -1,0 +1,340 @@
+//! One run of a sync, from the claim of its schedule to its release.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+use rand::Rng;
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+
+use super::actions::stored_usage;
+use super::capabilities::{FunctionCapabilities, RunSignals};
+use super::commit::{ModelCounts, RecordWriter, RunCounts};
+use super::failure::FunctionError;
+use super::functions::DeployedFunction;
+use super::run_writer::log_lines;
+use super::{ConnectionRoute, Engine};
+use crate::config::Frequency;
+use crate::runtime::{Call, LogLevel, RunInfo, RunLog, Usage};
+use crate::store::records::{self, Unseen};
+use crate::store::runs::{self, Outcome, RunError, RunState};
+use crate::store::schedules::{self, Claim, Next};
+use crate::store::sync_states::{self, Attempt, CheckpointChange};
+use crate::store::{connections, streams};
+
+/// After so many failures in a row a sync waits for its next slot.
+const MAX_RETRIES: i32 = 3;
+const FIRST_RETRY: Duration = Duration::from_secs(10);
+const FLUSH_LOG_EVERY: Duration = Duration::from_secs(2);
+/// A full sync that would delete more than this share of its records is held.
+const MASS_DELETION_SHARE: f64 = 0.5;
+/// Fewer live records than this are never held back.
+const MASS_DELETION_LEAST: u64 = 100;
+const WRITE_OUTCOME_TRIES: u32 = 5;
+
+/// How a run is told to stop.
+#[derive(Debug, Clone, Default)]
+pub(super) struct RunControl {
+    /// The function is asked to come to its end.
+    pub(super) signals: Arc<RunSignals>,
+    /// The run is given back at once; its schedule is due again.
+    pub(super) hand_back: CancellationToken,
+    /// The run lost its lease: it may not touch anything any more.
+    pub(super) lost: CancellationToken,
+}
+
+enum Ended {
+    Success { counts: RunCounts },
+    Failed { error: RunError, is_retryable: bool, counts: Option<Value> },
+    /// Nothing is left to do, as after the deletion of the connection.
+    Dropped,
+    HandedBack,
+    Lost,
+}
+
+/// Runs what was claimed and releases the schedule, whatever happens.
+pub(super) async fn run(engine: Arc<Engine>, claim: Claim, control: RunControl) {
+    let started_at = Utc::now();
+    let log = RunLog::new(crate::runtime::Limits::SYNC.log_bytes);
+    let mut usage = Usage::default();
+    let function = engine.functions.find_sync(claim.integration, &claim.sync);
+    let ended = match &function {
+        None => Ended::Dropped,
+        Some(function) => tokio::select! {
+            ended = execute(&engine, &claim, function, &control, &log, &mut usage) => ended,
+            () = control.hand_back.cancelled() => Ended::HandedBack,
+            () = control.lost.cancelled() => Ended::Lost,
+        },
+    };
+    flush_log(&engine, &claim, &log).await;
+    if matches!(ended, Ended::Lost) {
+        tracing::warn!(run.id = %claim.run_id, "sync `{}` lost its lease; another attempt takes over", claim.sync);
+        return;
+    }
+    let next = function.as_ref().map_or_else(no_next, |function| plan_next(&claim, function, &ended, started_at));
+    let outcome = outcome_of(&ended, usage);
+    write_outcome(&engine, &claim, &outcome, &next).await;
+}
+
+async fn execute(
+    engine: &Arc<Engine>,
+    claim: &Claim,
+    function: &Arc<DeployedFunction>,
+    control: &RunControl,
+    log: &RunLog,
+    usage: &mut Usage,
+) -> Ended {
+    match try_execute(engine, claim, function, control, log, usage).await {
+        Ok(ended) => ended,
+        Err(error) => {
+            tracing::error!(run.id = %claim.run_id, error = format!("{error:#}"), "sync `{}` failed", claim.sync);
+            log.note(LogLevel::Error, "something went wrong in the host; the sync will be tried again");
+            let error = FunctionError::Host(error);
+            Ended::Failed { error: error.to_run_error(), is_retryable: true, counts: None }
+        }
+    }
+}
+
+async fn try_execute(
+    engine: &Arc<Engine>,
+    claim: &Claim,
+    function: &Arc<DeployedFunction>,
+    control: &RunControl,
+    log: &RunLog,
+    usage: &mut Usage,
+) -> anyhow::Result<Ended> {
+    let connection = connections::get(&mut *engine.store.connect().await?, claim.connection).await?;
+    let Some(connection) = connection else { return Ok(Ended::Dropped) };
+    let attempt = Attempt {
+        connection: claim.connection,
+        sync: claim.sync.clone(),
+        variant: claim.variant.clone(),
+        fence: claim.fence,
+    };
+    let Some(checkpoint) = begin(engine, claim, function, &attempt).await? else { return Ok(Ended::Lost) };
+    if claim.resets {
+        schedules::note_reset_done(&mut *engine.store.connect().await?, claim).await?;
+    }
+    let environment = engine.environments.get(claim.environment).await?;
+    let variables = engine.process_variables(&environment, function).await?;
+    let writer = RecordWriter::new(
+        engine.store.clone(),
+        claim.connection,
+        Arc::clone(&function.models),
+        Arc::clone(&engine.settings.record_metadata_key),
+        &function.limits,
+    );
+    let capabilities = FunctionCapabilities {
+        engine: Arc::clone(engine),
+        environment,
+        connection: Arc::new(ConnectionRoute::from(&connection)),
+        function: Arc::clone(function),
+        run: RunInfo {
+            id: claim.run_id.to_string(),
+            variant: claim.variant.to_string(),
+            attempt: (claim.failures + 1).max(1).cast_unsigned(),
+        },
+        log: log.clone(),
+        signals: Arc::clone(&control.signals),
+        writer: writer.for_attempt(attempt.clone(), claim.resets),
+        checkpoint,
+        row: Some(connection),
+        route: None,
+    };
+    let call = Call { kind: "sync", name: claim.sync.as_str(), input: None, variables: &variables };
+    let invocation = engine.runtime.invoke(&function.component, call, Box::new(capabilities), &function.limits, log);
+    tokio::pin!(invocation);
+    let mut flush = tokio::time::interval(FLUSH_LOG_EVERY);
+    let finished = loop {
+        tokio::select! {
+            finished = &mut invocation => break finished,
+            _ = flush.tick() => flush_log(engine, claim, log).await,
+        }
+    };
+    *usage = finished.usage;
+    match finished.result.map_err(FunctionError::from) {
+        Ok(_) => complete(engine, function, &attempt, log).await,
+        Err(FunctionError::Superseded) => Ok(Ended::Lost),
+        Err(FunctionError::Host(error)) => Err(error),
+        Err(error) => {
+            log.note(LogLevel::Error, &error.to_string());
+            let counts = counts_so_far(engine, &attempt).await?;
+            Ok(Ended::Failed { is_retryable: error.is_retryable(), error: error.to_run_error(), counts })
+        }
+    }
+}
+
+/// Raises the fence, does a reset that was asked for, and begins to watch for deletions. Gives the checkpoint;
+/// `None` if a later attempt has begun.
+async fn begin(
+    engine: &Engine,
+    claim: &Claim,
+    function: &DeployedFunction,
+    attempt: &Attempt,
+) -> anyhow::Result<Option<Option<String>>> {
+    let mut tx = engine.store.begin_records().await?;
+    let Some(mut checkpoint) = sync_states::begin(&mut tx, attempt).await? else { return Ok(None) };
+    let watches_deletions = function.tracks_deletes();
+    if claim.resets && checkpoint.take().is_some() {
+        sync_states::store(&mut tx, attempt, &CheckpointChange::Clear, &json!({})).await?;
+    }
+    if watches_deletions || (claim.resets && claim.empties_cache) {
+        let names: Vec<_> = function.models.keys().map(|model| (model.clone(), claim.variant.clone())).collect();
+        for mut stream in streams::lock(&mut tx, claim.connection, &names).await? {
+            if claim.resets && claim.empties_cache {
+                records::delete_all(&mut tx, &mut stream).await?;
+            }
+            // A run that continues from a checkpoint belongs to the generation that set it.
+            if watches_deletions && checkpoint.is_none() {
+                records::begin_generation(&mut tx, &mut stream, claim.fence).await?;
+            }
+            streams::store_head(&mut tx, &stream).await?;
+        }
+    }
+    tx.commit().await?;
+    Ok(Some(checkpoint))
+}
+
+/// The function has returned. A full sync now deletes what it has not seen, and begins from the start next time.
+async fn complete(
+    engine: &Engine,
+    function: &DeployedFunction,
+    attempt: &Attempt,
+    log: &RunLog,
+) -> anyhow::Result<Ended> {
+    let mut tx = engine.store.begin_records().await?;
+    let Some(counts) = sync_states::lock(&mut tx, attempt).await? else { return Ok(Ended::Lost) };
+    let mut counts: RunCounts = serde_json::from_value(counts)?;
+    for model in function.models.keys() {
+        counts.entry(model.clone()).or_default();
+    }
+    if !function.tracks_deletes() {
+        return Ok(Ended::Success { counts });
+    }
+    let names: Vec<_> = function.models.keys().map(|model| (model.clone(), attempt.variant.clone())).collect();
+    for mut stream in streams::lock(&mut tx, attempt.connection, &names).await? {
+        match records::delete_unseen(&mut tx, &mut stream, may_delete).await? {
+            Unseen::Deleted(deleted) => {
+                counts.entry(stream.model.clone()).or_default().add(ModelCounts { deleted, ..ModelCounts::default() });
+            }
+            Unseen::Held { unseen, live } => {
+                let message = format!(
+                    "the sync did not see {unseen} of {live} records of `{}` again, which looks like a mistake; \
+                     nothing was deleted",
+                    stream.model
+                );
+                log.note(LogLevel::Error, &message);
+                let details = Some(json!({ "model": stream.model, "unseen": unseen, "live": live }));
+                let error = RunError { code: "mass_deletion_held".to_owned(), message, details };
+                let counts = Some(json!(counts));
+                return Ok(Ended::Failed { error, is_retryable: false, counts });
+            }
+        }
+        records::end_generation(&mut tx, &mut stream).await?;
+        streams::store_head(&mut tx, &stream).await?;
+    }
+    sync_states::store(&mut tx, attempt, &CheckpointChange::Clear, &json!(counts)).await?;
+    tx.commit().await?;
+    Ok(Ended::Success { counts })
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a share needs no more digits than a double has")]
+fn may_delete(unseen: u64, live: u64) -> bool {
+    live < MASS_DELETION_LEAST || unseen as f64 <= live as f64 * MASS_DELETION_SHARE
+}
+
+async fn counts_so_far(engine: &Engine, attempt: &Attempt) -> anyhow::Result<Option<Value>> {
+    let mut tx = engine.store.begin_records().await?;
+    Ok(sync_states::lock(&mut tx, attempt).await?)
+}
+
+fn outcome_of(ended: &Ended, usage: Usage) -> Outcome {
+    let (state, error, counts) = match ended {
+        Ended::Success { counts } => (RunState::Success, None, Some(json!(counts))),
+        Ended::Failed { error, counts, .. } => (RunState::Error, Some(error.clone()), counts.clone()),
+        Ended::Dropped => (RunState::Cancelled, Some(cancelled("the connection or the sync is gone")), None),
+        Ended::HandedBack | Ended::Lost => {
+            (RunState::Cancelled, Some(cancelled("the run was stopped; the sync continues from its checkpoint")), None)
+        }
+    };
+    Outcome { state, error, counts, usage: stored_usage(usage) }
+}
+
+fn cancelled(message: &str) -> RunError {
+    RunError { code: "script_cancelled".to_owned(), message: message.to_owned(), details: None }
+}
+
+fn no_next() -> Next {
+    Next { slot: None, retry_at: None, failed: false, handed_back: false }
+}
+
+fn plan_next(claim: &Claim, function: &DeployedFunction, ended: &Ended, started_at: DateTime<Utc>) -> Next {
+    let now = Utc::now();
+    let overridden = claim.frequency_override.as_deref().and_then(|text| text.parse::<Frequency>().ok());
+    let frequency = overridden.as_ref().or(function.frequency());
+    let slot = frequency.map(|frequency| next_slot(frequency, function.timezone(), started_at, now));
+    let failed = matches!(ended, Ended::Failed { .. });
+    let retries = matches!(ended, Ended::Failed { is_retryable: true, .. }) && claim.failures < MAX_RETRIES;
+    let retry_at = retries.then(|| now + retry_delay(claim.failures)).filter(|at| slot.is_none_or(|slot| *at < slot));
+    Next { slot, retry_at, failed, handed_back: matches!(ended, Ended::HandedBack) }
+}
+
+/// The first slot after `now`, counted from the start of the run. Missed slots are skipped, never run in a burst.
+fn next_slot(
+    frequency: &Frequency,
+    timezone: Option<chrono_tz::Tz>,
+    started_at: DateTime<Utc>,
+    now: DateTime<Utc>,
+) -> DateTime<Utc> {
+    let mut slot = frequency.next_after(started_at, timezone);
+    if slot <= now {
+        slot = frequency.next_after(now, timezone);
+    }
+    match frequency.period() {
+        // Connections that were made together should not run together for ever.
+        Some(period) => slot + rand::rng().random_range(Duration::ZERO..=(period / 20).min(Duration::from_secs(30))),
+        None => slot,
+    }
+}
+
+fn retry_delay(failures: i32) -> Duration {
+    let doubled = FIRST_RETRY * 2_u32.pow(failures.clamp(0, 10).cast_unsigned());
+    doubled.mul_f64(rand::rng().random_range(0.75..1.25))
+}
+
+/// Closes the run and releases the schedule. A database that is away for a moment is waited for; if it stays away,
+/// the lease runs out and another attempt follows.
+async fn write_outcome(engine: &Engine, claim: &Claim, outcome: &Outcome, next: &Next) {
+    for number in 1..=WRITE_OUTCOME_TRIES {
+        match try_write_outcome(engine, claim, outcome, next).await {
+            Ok(()) => return,
+            Err(error) => {
+                tracing::warn!(
+                    run.id = %claim.run_id,
+                    error = &error as &dyn std::error::Error,
+                    "the end of sync `{}` was not written (try {number} of {WRITE_OUTCOME_TRIES})", claim.sync,
+                );
+                tokio::time::sleep(Duration::from_millis(200) * 2_u32.pow(number)).await;
+            }
+        }
+    }
+}
+
+async fn try_write_outcome(engine: &Engine, claim: &Claim, outcome: &Outcome, next: &Next) -> sqlx::Result<()> {
+    let mut tx = engine.store.begin().await?;
+    runs::close(&mut tx, claim.run_id, engine.host_id, claim.fence, outcome).await?;
+    schedules::release(&mut tx, claim, engine.host_id, next).await?;
+    tx.commit().await
+}
+
+async fn flush_log(engine: &Engine, claim: &Claim, log: &RunLog) {
+    let lines = log_lines(log.drain());
+    if lines.is_empty() {
+        return;
+    }
+    let written = async { runs::append_log(&mut *engine.store.connect().await?, claim.run_id, &lines).await };
+    if let Err(error) = written.await {
+        tracing::warn!(run.id = %claim.run_id, error = &error as &dyn std::error::Error, "log lines were lost");
+    }
+}

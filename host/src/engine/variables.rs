@@ -1,0 +1,57 @@
+//! Environment variables, sealed with the environment's key.
+
+use super::Environment;
+use crate::crypto::{CryptoError, Place};
+use crate::store::{Store, variables};
+
+#[derive(Debug, thiserror::Error)]
+pub enum VariablesError {
+    #[error("environment variables could not be read or written")]
+    Store(#[from] sqlx::Error),
+    #[error("the environment variable `{name}` does not open")]
+    Sealed { name: String, source: CryptoError },
+}
+
+pub struct Variables {
+    store: Store,
+}
+
+impl Variables {
+    pub(super) fn new(store: Store) -> Self {
+        Self { store }
+    }
+
+    /// Names and values, by name.
+    pub async fn list(&self, environment: &Environment) -> Result<Vec<(String, String)>, VariablesError> {
+        let sealed = variables::list(&mut *self.store.connect().await?, environment.pk).await?;
+        sealed
+            .into_iter()
+            .map(|(name, sealed_value)| {
+                let opened = environment.data_key.open(place(&row(environment, &name)), &sealed_value);
+                match opened {
+                    Ok(value) => Ok((name, String::from_utf8_lossy(&value).into_owned())),
+                    Err(source) => Err(VariablesError::Sealed { name, source }),
+                }
+            })
+            .collect()
+    }
+
+    pub async fn set(&self, environment: &Environment, name: &str, value: &str) -> Result<(), VariablesError> {
+        let sealed = environment.data_key.seal(place(&row(environment, name)), value.as_bytes());
+        variables::set(&mut *self.store.connect().await?, environment.pk, name, &sealed).await?;
+        Ok(())
+    }
+
+    /// `false`: there was none of that name.
+    pub async fn delete(&self, environment: &Environment, name: &str) -> Result<bool, VariablesError> {
+        Ok(variables::delete(&mut *self.store.connect().await?, environment.pk, name).await?)
+    }
+}
+
+fn row(environment: &Environment, name: &str) -> String {
+    format!("{}/{name}", environment.id)
+}
+
+fn place(row: &str) -> Place<'_> {
+    Place { column: "environment_variables.sealed_value", row }
+}

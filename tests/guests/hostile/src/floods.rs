@@ -1,0 +1,64 @@
+//! Functions that use too much of something.
+
+use std::hint::black_box;
+use std::time::Duration;
+
+use syncline_sdk::{Result, action, http, log, run};
+
+/// Uses the processor for ever.
+#[action]
+pub fn spin() -> Result {
+    for turn in 0_u64.. {
+        black_box(turn);
+    }
+    Ok(())
+}
+
+/// Waits for so many milliseconds: idly where there is WASI, asking for the time again and again elsewhere.
+#[action]
+pub fn sleep(time_ms: u64) -> Result {
+    wait(time_ms);
+    Ok(())
+}
+
+pub fn wait(time_ms: u64) {
+    if cfg!(target_os = "wasi") {
+        std::thread::sleep(Duration::from_millis(time_ms));
+    } else {
+        let until = run::now_ms() + time_ms;
+        while run::now_ms() < until {}
+    }
+}
+
+/// Takes memory and uses it, until there is none.
+#[action]
+pub fn allocate() -> Result<usize> {
+    let mut taken = Vec::new();
+    loop {
+        taken.push(black_box(vec![1_u8; 1 << 20]));
+    }
+}
+
+/// Logs for ever.
+#[action]
+pub fn log_flood() -> Result {
+    let line = "x".repeat(1_000);
+    for number in 0_u64.. {
+        log::info!("{number} {line}");
+    }
+    Ok(())
+}
+
+/// Asks the provider for the same thing for ever.
+#[action]
+pub fn request_flood(url: String) -> Result {
+    loop {
+        http::get(&url).send()?;
+    }
+}
+
+/// Returns a text of so many bytes.
+#[action]
+pub fn big_output(bytes: usize) -> Result<String> {
+    Ok("x".repeat(bytes))
+}

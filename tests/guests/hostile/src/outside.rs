@@ -1,0 +1,89 @@
+//! Functions that try what a sandbox must decide about.
+
+use std::collections::BTreeMap;
+use std::net::TcpStream;
+
+use serde::{Deserialize, Serialize};
+use syncline_sdk::{Error, Result, action, env, http};
+
+#[derive(Deserialize)]
+pub struct Fetch {
+    #[serde(default = "get")]
+    method: String,
+    url: String,
+    #[serde(default)]
+    headers: Vec<(String, String)>,
+    body: Option<String>,
+    retries: Option<u8>,
+}
+
+fn get() -> String {
+    "GET".to_owned()
+}
+
+#[derive(Serialize)]
+pub struct Fetched {
+    status: u16,
+    headers: Vec<(String, String)>,
+    body: String,
+}
+
+/// Sends the request that it is given and returns the answer.
+#[action]
+pub fn fetch(fetch: Fetch) -> Result<Fetched> {
+    let mut request = http::Request::new(fetch.method, fetch.url);
+    for (name, value) in fetch.headers {
+        request = request.header(name, value);
+    }
+    if let Some(body) = fetch.body {
+        request = request.body(body);
+    }
+    if let Some(retries) = fetch.retries {
+        request = request.retries(retries);
+    }
+    let response = request.send()?;
+    Ok(Fetched {
+        status: response.status(),
+        headers: response.headers().map(|(name, value)| (name.to_owned(), value.to_owned())).collect(),
+        body: String::from_utf8_lossy(response.bytes()).into_owned(),
+    })
+}
+
+#[derive(Serialize)]
+pub struct Environment {
+    /// Of the process; none where there is no WASI.
+    process: Option<BTreeMap<String, String>>,
+    /// Of the environment in which the integration runs.
+    variables: BTreeMap<String, String>,
+}
+
+/// Returns every variable that it can see.
+#[action]
+pub fn read_env() -> Result<Environment> {
+    let process = cfg!(target_os = "wasi").then(|| std::env::vars().collect());
+    Ok(Environment { process, variables: env::vars().into_iter().collect() })
+}
+
+/// Returns what is in a file.
+#[action]
+pub fn read_file(path: String) -> Result<String> {
+    std::fs::read_to_string(path).map_err(refused)
+}
+
+/// Connects to an address such as `127.0.0.1:80`.
+#[action]
+pub fn open_socket(address: String) -> Result {
+    TcpStream::connect(address).map(drop).map_err(refused)
+}
+
+/// Prints a line on each of its standard outputs.
+#[action]
+pub fn print(line: String) -> Result {
+    println!("{line}");
+    eprintln!("{line}");
+    Ok(())
+}
+
+fn refused(error: std::io::Error) -> Error {
+    Error::new("refused", error.to_string())
+}

@@ -1,0 +1,166 @@
+//! Functions that hand over records exactly as a test wrote them, past every check of the SDK.
+
+use serde::{Deserialize, Serialize};
+use syncline_sdk::bindings::syncline::integration::records::{self as boundary, Batch, Change, Deletion};
+use syncline_sdk::records::Counts;
+use syncline_sdk::{Error, Result, Writer, action, checkpoint, connection, run, sync};
+
+use crate::floods::wait;
+
+#[derive(Deserialize)]
+struct RawCommit {
+    changes: Vec<RawChange>,
+    /// Text, so that it may be no JSON.
+    checkpoint: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum RawChange {
+    Save(RawBatch),
+    Update(RawBatch),
+    Delete(RawDeletion),
+}
+
+#[derive(Deserialize)]
+pub struct RawBatch {
+    model: String,
+    /// Text, so that it may be no JSON.
+    items: String,
+    variant: Option<String>,
+    checkpoint: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct RawDeletion {
+    model: String,
+    ids: Vec<String>,
+    variant: Option<String>,
+}
+
+#[derive(Serialize)]
+pub struct Saved {
+    added: u64,
+    updated: u64,
+    deleted: u64,
+    unchanged: u64,
+}
+
+/// Saves one batch and returns the counts.
+#[action]
+pub fn save_raw(batch: RawBatch) -> Result<Saved> {
+    let checkpoint = batch.checkpoint.clone();
+    let counts = commit(RawCommit { changes: vec![RawChange::Save(batch)], checkpoint })?;
+    Ok(Saved {
+        added: counts.added,
+        updated: counts.updated,
+        deleted: counts.deleted,
+        unchanged: counts.unchanged,
+    })
+}
+
+#[derive(Deserialize)]
+#[serde(default)]
+struct CommitRaw {
+    commits: Vec<RawCommit>,
+    end: End,
+}
+
+impl Default for CommitRaw {
+    fn default() -> Self {
+        Self { commits: Vec::new(), end: End::Return }
+    }
+}
+
+/// What a sync does after its last commit.
+#[derive(Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum End {
+    Return,
+    Fail,
+    Panic,
+    WaitUntilCancelled,
+}
+
+/// Makes the commits that the connection's metadata lists, then ends as it says.
+#[sync]
+pub fn commit_raw() -> Result {
+    let settings: CommitRaw = connection::metadata()?;
+    for raw in settings.commits {
+        commit(raw)?;
+    }
+    match settings.end {
+        End::Return => Ok(()),
+        End::Fail => Err(Error::new("failed-on-purpose", "the metadata asks for a failure")),
+        End::Panic => panic!("the metadata asks for a panic"),
+        End::WaitUntilCancelled => {
+            while !run::cancelled() {
+                wait(5);
+            }
+            Ok(())
+        }
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(default)]
+struct Steps {
+    steps: u64,
+    pause_ms: u64,
+}
+
+impl Default for Steps {
+    fn default() -> Self {
+        Self { steps: 100, pause_ms: 10 }
+    }
+}
+
+#[derive(Serialize)]
+struct Step {
+    id: String,
+    /// The run that saved it, by which a test sees that no step was made twice.
+    run: String,
+}
+
+/// Saves one record at a time, each with a checkpoint, and pauses in between: something to interrupt.
+#[sync]
+pub fn steps() -> Result {
+    let settings: Steps = connection::metadata()?;
+    let done: u64 = checkpoint::cursor()?.and_then(|cursor| cursor.parse().ok()).unwrap_or(0);
+    let mut steps = Writer::new("Step");
+    for step in done..settings.steps {
+        if run::cancelled() {
+            break;
+        }
+        steps.save(&Step { id: format!("step-{step}"), run: run::info().id })?;
+        steps.cursor(&(step + 1).to_string());
+        steps.flush()?;
+        run::progress(step + 1, Some(settings.steps));
+        wait(settings.pause_ms);
+    }
+    steps.finish()?;
+    Ok(())
+}
+
+fn commit(raw: RawCommit) -> Result<Counts> {
+    let batch = |raw: RawBatch| Batch { model: raw.model, items: raw.items, variant: raw.variant };
+    let changes: Vec<Change> = raw
+        .changes
+        .into_iter()
+        .map(|change| match change {
+            RawChange::Save(raw) => Change::Save(batch(raw)),
+            RawChange::Update(raw) => Change::Update(batch(raw)),
+            RawChange::Delete(raw) => {
+                Change::Delete(Deletion { model: raw.model, ids: raw.ids, variant: raw.variant })
+            }
+        })
+        .collect();
+    boundary::commit(&changes, raw.checkpoint.as_deref()).map_err(|failure| {
+        let details = failure.details.and_then(|json| serde_json::from_str::<serde_json::Value>(&json).ok());
+        let error = Error::new(failure.code, failure.message);
+        match &details {
+            Some(details) => error.with_details(details),
+            None => error,
+        }
+    })
+}

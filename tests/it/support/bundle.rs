@@ -49,6 +49,13 @@ impl Bundle {
         self.replace(&table, &format!("{table}\nlimits = {{ {limit} }}"))
     }
 
+    /// The same, with one of its syncs deleting what it has not seen again.
+    #[track_caller]
+    pub fn tracking_deletes(self, sync: &str) -> Self {
+        let table = format!("[integrations.{}.syncs.{sync}]", self.integration);
+        self.replace(&table, &format!("{table}\ntrack_deletes = true"))
+    }
+
     /// The same, with the integration pointed at the shop instead of the real provider.
     pub fn at(self, shop: &Shop) -> Self {
         self.at_address(shop.base_url())

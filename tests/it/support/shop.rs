@@ -78,11 +78,18 @@ impl Shop {
         self.api.get(path).await
     }
 
-    /// Everything that a list of the shop's API holds, by id.
+    /// Everything that a list of the shop's API holds.
     pub async fn list(&self, path: &str) -> Vec<Value> {
-        let answer = self.get(&format!("{path}?limit=100")).await.expect(200).json();
-        assert_eq!(answer["has_more"], false, "the test lists more than a page");
-        answer["data"].as_array().expect("`data` is a list").clone()
+        let mut listed: Vec<Value> = Vec::new();
+        loop {
+            let after = listed.last().and_then(|last| last["id"].as_str());
+            let after = after.map(|id| format!("&starting_after={id}")).unwrap_or_default();
+            let page = self.get(&format!("{path}?limit=50{after}")).await.expect(200).json();
+            listed.extend(page["data"].as_array().expect("`data` is a list").iter().cloned());
+            if page["has_more"] == false {
+                return listed;
+            }
+        }
     }
 }
 

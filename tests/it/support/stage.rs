@@ -16,15 +16,16 @@ pub struct Stage {
 impl Stage {
     /// With the guest whose records are made to a test's order, and nothing saved yet.
     pub async fn hostile() -> Self {
-        Self::with(&Bundle::guest("hostile"), json!({ "steps": 0 })).await
+        Self::of(&Bundle::guest("hostile"), json!({ "steps": 0 })).await
     }
 
     /// With the smallest example, which has saved so many numbers.
     pub async fn numbers(count: u64) -> Self {
-        Self::with(&Bundle::example("minimal"), json!({ "count": count, "batch": 10 })).await
+        Self::of(&Bundle::example("minimal"), json!({ "count": count, "batch": 10 })).await
     }
 
-    async fn with(bundle: &Bundle, metadata: Value) -> Self {
+    /// With that bundle, and a connection with that metadata to the integration that it brings.
+    pub async fn of(bundle: &Bundle, metadata: Value) -> Self {
         let db = TestDatabase::create().await;
         let host = Host::spawn(&db).await;
         host.deploy(bundle).await;

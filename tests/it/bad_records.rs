@@ -1,0 +1,183 @@
+//! Records that cannot be kept, and odd ones that can, handed over through the real boundary.
+
+use serde_json::{Value, json};
+
+use crate::support::{Bundle, METADATA_KEY, Stage, save, without_metadata};
+
+/// How the host told the guest that it keeps none of these; the guest hands it on to its caller.
+async fn refusal(stage: &Stage, model: &str, items: &str) -> String {
+    let answer = stage.save_raw(model, items).await;
+    assert_eq!(answer.refusal(), (400, "action_script_runtime_error".to_owned()), "{items:.200}");
+    answer.message()
+}
+
+async fn items(stage: &Stage) -> Vec<Value> {
+    stage.all(&[("model", "Item")]).await.into_iter().map(without_metadata).collect()
+}
+
+#[tokio::test]
+async fn records_that_cannot_be_kept_are_refused_with_the_reason() {
+    let stage = Stage::hostile().await;
+    let long = format!(r#"[{{"id":"{}"}}]"#, "x".repeat(300));
+    for (text, reason) in [
+        ("", "must be a JSON array of objects"),
+        ("{\"id\":\"a\"}", "must be a JSON array of objects"),
+        ("[{\"id\":\"a\"},{\"id\":}]", "record 1 is not JSON"),
+        ("[{\"id\":\"a\"}", "record 0 is not JSON"),
+        ("[{\"id\":\"a\",}]", "record 0 is not JSON"),
+        ("[{\"id\":\"a\"}] more", "is not JSON"),
+        ("[1]", "expected object, got"),
+        ("[{\"name\":\"nobody\"}]", "at /id: is missing"),
+        ("[{\"id\":\"\"}]", "at /id: is empty"),
+        ("[{\"id\":null}]", "at /id: expected string"),
+        ("[{\"id\":{}}]", "at /id: expected string"),
+        (&long, "at /id: has 300 bytes, expected at most 255"),
+        ("[{\"id\":\"a\\u0000b\"}]", "at /id: holds a NUL character"),
+        ("[{\"id\":\"a\",\"name\":7}]", "at /name: expected string, got "),
+        ("[{\"id\":\"a\",\"count\":\"7\"}]", "at /count: expected integer, got string"),
+        ("[{\"id\":\"a\",\"count\":1.5}]", "at /count: expected integer, got "),
+        ("[{\"id\":\"a\",\"at\":\"yesterday\"}]", "at /at: "),
+        ("[{\"id\":\"a\"},{\"id\":\"b\",\"name\":[]}]", "record 1 (`b`) is no `Item`: at /name: expected string, got array"),
+    ] {
+        let message = refusal(&stage, "Item", text).await;
+        assert!(message.contains(reason), "{text:.200}: {message}");
+    }
+    assert_eq!(items(&stage).await, [] as [Value; 0], "nothing was saved");
+}
+
+#[tokio::test]
+async fn a_model_that_the_function_does_not_declare_is_refused() {
+    let stage = Stage::hostile().await;
+    let message = refusal(&stage, "Unicorn", r#"[{"id":"a"}]"#).await;
+    assert!(message.contains("saves `Unicorn`, but it declares only `Item`"), "{message}");
+}
+
+#[tokio::test]
+async fn a_commit_of_more_than_50_mb_is_refused() {
+    let bundle = Bundle::guest("hostile").limit("save-raw", "memory = \"512MB\"");
+    let stage = Stage::of(&bundle, json!({ "steps": 0 })).await;
+    let items = format!(r#"[{{"id":"a","padding":"{}"}}]"#, "x".repeat(50 << 20));
+    let answer = stage.save_raw("Item", &items).await;
+    assert_eq!(answer.refusal(), (400, "action_script_runtime_error".to_owned()));
+    assert!(answer.message().contains("commit them in smaller batches"), "{}", answer.message());
+    stage.save_raw("Item", r#"[{"id":"a"}]"#).await.expect(200);
+}
+
+#[tokio::test]
+async fn a_commit_is_kept_whole_or_not_at_all() {
+    let stage = Stage::hostile().await;
+    stage.save_raw("Item", r#"[{"id":"kept"}]"#).await.expect(200);
+    let changes = json!([
+        { "save": { "model": "Item", "items": r#"[{"id":"good"}]"# } },
+        { "delete": { "model": "Item", "ids": ["kept"] } },
+        { "save": { "model": "Item", "items": r#"[{"id":"bad","count":"x"}]"# } },
+    ]);
+    let commit = json!({ "changes": changes, "checkpoint": r#"{"cursor":"beyond"}"# });
+    stage.set_metadata(json!({ "steps": 0, "commits": [commit] })).await;
+    let status = stage.run("commit-raw").await;
+    assert_eq!((&status["status"], &status["checkpoint"]), (&json!("ERROR"), &Value::Null));
+    assert_eq!(items(&stage).await, [json!({ "id": "kept" })]);
+    let page = stage.page(&[("model", "Item")]).await;
+    assert_eq!(page.records[0][METADATA_KEY]["last_action"], "ADDED");
+}
+
+#[tokio::test]
+async fn what_was_committed_before_a_failure_stays() {
+    let stage = Stage::hostile().await;
+    let commit = |id: &str| {
+        let changes = json!([save(&json!([{ "id": id }]))]);
+        json!({ "changes": changes, "checkpoint": json!({ "cursor": id }).to_string() })
+    };
+    for (end, ids) in [("fail", vec!["a", "b"]), ("panic", vec!["c", "d"])] {
+        let commits: Vec<_> = ids.iter().map(|id| commit(id)).collect();
+        stage.set_metadata(json!({ "steps": 0, "commits": commits, "end": end })).await;
+        let status = stage.run("commit-raw").await;
+        assert_eq!(status["status"], "ERROR");
+        assert_eq!(status["checkpoint"], json!({ "cursor": ids[1] }));
+        assert_eq!(status["latestResult"], json!({ "Item": { "added": 2, "updated": 0, "deleted": 0 } }));
+    }
+    assert_eq!(items(&stage).await.len(), 4);
+}
+
+#[tokio::test]
+async fn odd_text_and_long_numbers_are_kept_exactly_as_they_were_sent() {
+    let stage = Stage::hostile().await;
+    let odd = [
+        r#"{"id":"quotes \" and \\ and '","name":"it's \"quoted\""}"#,
+        r#"{"id":"🎩 \u00e9 é \t","name":"\ud83c\udfa9"}"#,
+        r#"{"id":"numbers","big":123456789012345678901234567890,"exact":1.10,"small":1e-400,"neg":-0.0}"#,
+        r#"{"id":"<script>'; DROP TABLE records; --","nested":{"":[[],{}],"null":null}}"#,
+    ];
+    stage.save_raw("Item", &format!("[{}]", odd.join(","))).await.expect(200);
+    let text = stage.get_records(&[("model", "Item")]).await.expect(200).text();
+    for record in odd {
+        let as_it_was = record.strip_suffix('}').unwrap();
+        assert!(text.contains(as_it_was), "{as_it_was} in {text}");
+    }
+}
+
+#[tokio::test]
+async fn an_id_may_be_a_number_and_is_text_from_then_on() {
+    let stage = Stage::hostile().await;
+    let answer = stage.save_raw("Item", r#"[{"id":12345678901234567890},{"id":"7"}]"#).await.expect(200);
+    assert_eq!(answer.json(), json!({ "added": 2, "updated": 0, "deleted": 0, "unchanged": 0 }));
+    assert_eq!(items(&stage).await, [json!({ "id": "12345678901234567890" }), json!({ "id": "7" })]);
+    let again = stage.save_raw("Item", r#"[{"id":"12345678901234567890"},{"id":7}]"#).await.expect(200);
+    assert_eq!(again.json(), json!({ "added": 0, "updated": 0, "deleted": 0, "unchanged": 2 }));
+}
+
+#[tokio::test]
+async fn of_two_records_with_one_id_the_last_counts() {
+    let stage = Stage::hostile().await;
+    let batch = r#"[{"id":"a","name":"first"},{"id":"b"},{"id":"a","name":"last"}]"#;
+    let answer = stage.save_raw("Item", batch).await.expect(200);
+    assert_eq!(answer.json()["added"], 2);
+    assert_eq!(items(&stage).await, [json!({ "id": "b" }), json!({ "id": "a", "name": "last" })]);
+}
+
+#[tokio::test]
+async fn another_order_of_keys_is_no_update() {
+    let stage = Stage::hostile().await;
+    stage.save_raw("Item", r#"[{"id":"a","name":"x","extra":{"p":1,"q":[1.0,2]}}]"#).await.expect(200);
+    let before = stage.all(&[("model", "Item")]).await;
+    for (same, text) in [
+        (true, r#"[{"extra":{"q":[1.0,2],"p":1},"name":"x","id":"a"}]"#),
+        (true, r#" [ { "id" : "a", "extra" : { "p" : 1 , "q" : [ 1.0 , 2 ] } , "name" : "\u0078" } ] "#),
+        (false, r#"[{"id":"a","name":"x","extra":{"p":1,"q":[2,1.0]}}]"#),
+    ] {
+        let counts = stage.save_raw("Item", text).await.expect(200).json();
+        assert_eq!(counts["unchanged"] == 1, same, "{text}: {counts}");
+        assert_eq!(stage.all(&[("model", "Item")]).await == before, same, "{text}");
+    }
+}
+
+#[tokio::test]
+async fn numbers_that_only_differ_beyond_a_double_are_an_update() {
+    let stage = Stage::hostile().await;
+    stage.save_raw("Item", r#"[{"id":"a","count":9007199254740993}]"#).await.expect(200);
+    let counts = stage.save_raw("Item", r#"[{"id":"a","count":9007199254740992}]"#).await.expect(200).json();
+    assert_eq!(counts["updated"], 1);
+}
+
+#[tokio::test]
+async fn a_record_cannot_bring_metadata_of_its_own() {
+    let stage = Stage::hostile().await;
+    let forged = r#"[{"id":"a","_service_metadata":{"last_action":"DELETED","cursor":"mine"}}]"#;
+    stage.save_raw("Item", forged).await.expect(200);
+    let text = stage.get_records(&[("model", "Item")]).await.expect(200).text();
+    assert_eq!(text.matches(METADATA_KEY).count(), 1, "{text}");
+    assert!(!text.contains("mine"), "{text}");
+    let unchanged = stage.save_raw("Item", r#"[{"id":"a"}]"#).await.expect(200).json();
+    assert_eq!(unchanged["unchanged"], 1);
+}
+
+#[tokio::test]
+async fn an_update_merges_into_what_is_kept() {
+    let stage = Stage::hostile().await;
+    stage.commit(json!([save(&json!([{ "id": "a", "name": "Ada", "extra": { "p": 1, "q": 2 } }]))])).await;
+    let changes = r#"[{"id":"a","count":3,"extra":{"q":[4]}},{"id":"never-there","count":1}]"#;
+    let status = stage.commit(json!([{ "update": { "model": "Item", "items": changes } }])).await;
+    assert_eq!(status["latestResult"], json!({ "Item": { "added": 0, "updated": 1, "deleted": 0 } }));
+    let merged = json!({ "id": "a", "name": "Ada", "count": 3, "extra": { "p": 1, "q": [4] } });
+    assert_eq!(items(&stage).await, [merged]);
+}

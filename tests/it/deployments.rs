@@ -1,0 +1,201 @@
+//! Deploying bundles: what is refused, what the plan says, and what a deployment leaves alone.
+
+use serde_json::{Value, json};
+
+use crate::support::{Bundle, Host, Stage, TestDatabase};
+
+/// Posts bytes to a host that nothing is deployed on, and gives the code and the message of the refusal. Nothing
+/// may have changed by it.
+async fn refused(host: &Host, bytes: Vec<u8>) -> (String, String) {
+    for dry_run in [true, false] {
+        let answer = host.post_bundle(bytes.clone(), dry_run).await;
+        let (status, code) = answer.refusal();
+        assert_eq!(status, 400, "{}", answer.text());
+        assert_eq!(host.get("/integrations").await.expect(200).json(), json!({ "data": [] }));
+        if !dry_run {
+            return (code, answer.message());
+        }
+    }
+    unreachable!("the loop ends with a return")
+}
+
+#[tokio::test]
+async fn bytes_that_are_no_bundle_are_refused_with_the_reason() {
+    let db = TestDatabase::create().await;
+    let host = Host::spawn(&db).await;
+    let whole = Bundle::guest("hostile").to_tar();
+    for (bytes, reason) in [
+        (vec![], "the bundle ends in the middle"),
+        (b"PK\x03\x04 this is a zip".to_vec(), "the bundle"),
+        (whole[..whole.len() / 2].to_vec(), "the bundle ends in the middle"),
+        (whole[..whole.len() - 1024].to_vec(), "the bundle ends in the middle"),
+        (whole[..700].to_vec(), "the bundle ends in the middle"),
+    ] {
+        let length = bytes.len();
+        let (code, message) = refused(&host, bytes).await;
+        assert_eq!(code, "invalid_bundle", "{length} bytes");
+        assert!(message.contains(reason), "{length} bytes: {message}");
+    }
+    host.deploy(&Bundle::guest("hostile")).await;
+}
+
+#[tokio::test]
+async fn a_component_that_was_changed_after_it_was_bundled_is_refused() {
+    let db = TestDatabase::create().await;
+    let host = Host::spawn(&db).await;
+    let mut bytes = Bundle::guest("hostile").to_tar();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    let (code, message) = refused(&host, bytes).await;
+    assert_eq!(code, "invalid_bundle");
+    assert!(message.contains("was changed after it was bundled"), "{message}");
+}
+
+#[tokio::test]
+async fn what_is_no_component_of_our_world_is_refused_with_the_reason() {
+    let db = TestDatabase::create().await;
+    let host = Host::spawn(&db).await;
+    let hostile = Bundle::guest("hostile");
+    let component = hostile.component();
+    let mut damaged = component.to_vec();
+    damaged[component.len() / 2..].fill(0xff);
+    for (bytes, reason) in [
+        (&b"#!/bin/sh\n"[..], "it is not WebAssembly"),
+        (b"", "it is not WebAssembly"),
+        (b"\0asm\x01\0\0\0", "it is a core WebAssembly module, not a component"),
+        (b"\0asm\x0d\0\x01\0", "it does not export `syncline:integration/functions`"),
+        (&component[..component.len() / 2], "the component could not be compiled"),
+        (&component[..9], "the component could not be compiled"),
+        (&damaged, "the component could not be compiled"),
+    ] {
+        let (code, message) = refused(&host, hostile.clone().with_component(bytes).to_tar()).await;
+        assert_eq!(code, "invalid_component", "{message}");
+        assert!(message.contains(reason), "{message}");
+    }
+    host.deploy(&hostile).await;
+}
+
+#[tokio::test]
+async fn a_configuration_that_does_not_fit_is_refused_with_the_reason() {
+    let db = TestDatabase::create().await;
+    let host = Host::spawn(&db).await;
+    let hostile = Bundle::guest("hostile");
+    for (bundle, reason) in [
+        (hostile.clone().replace("actions.spin]", "actions.spinn]"), "`spinn`"),
+        (hostile.clone().replace("syncs.steps]", "syncs.leaps]"), "`leaps`"),
+        (hostile.clone().replace("\"unauthenticated\"", "\"unauthentikated\""), "`unauthentikated`"),
+        (hostile.clone().replace("model = \"Step\"", "model = \"Stepp\""), "`Stepp`"),
+        (hostile.clone().replace("name = \"hostile\"", "nam = \"hostile\""), "`nam`"),
+        (hostile.clone().replace("name = \"hostile\"", "name = "), "syncline.toml"),
+    ] {
+        let (code, message) = refused(&host, bundle.to_tar()).await;
+        assert_eq!(code, "invalid_config", "{message}");
+        assert!(message.contains(reason), "{message}");
+    }
+    host.deploy(&hostile).await;
+}
+
+#[tokio::test]
+async fn a_plan_says_what_would_change_and_changes_nothing() {
+    let db = TestDatabase::create().await;
+    let host = Host::spawn(&db).await;
+    let hostile = Bundle::guest("hostile");
+    let plan = host.post_bundle(hostile.to_tar(), true).await.expect(200).json();
+    assert_eq!(host.get("/integrations").await.expect(200).json(), json!({ "data": [] }));
+    assert_eq!(plan["dry_run"], true, "{plan}");
+    for what in ["hostile", "commit-raw", "steps", "spin"] {
+        assert!(plan["changes"].to_string().contains(&format!("`{what}`")), "`{what}` in {plan}");
+    }
+    let done = host.deploy(&hostile).await;
+    assert_eq!(done["changes"], plan["changes"]);
+    assert_eq!(done["dry_run"], false);
+}
+
+#[tokio::test]
+async fn deploying_the_same_again_changes_nothing() {
+    let stage = Stage::hostile().await;
+    let first = stage.status("steps").await;
+    let again = stage.host.deploy(&Bundle::guest("hostile")).await;
+    assert_eq!(again["changes"], json!([]), "{again}");
+    assert_eq!(stage.status("steps").await, first);
+    assert_eq!(stage.db.number("SELECT count(*) FROM deployments").await, 1);
+}
+
+#[tokio::test]
+async fn a_sync_that_is_no_longer_deployed_has_no_schedule_and_its_records_stay() {
+    let stage = Stage::hostile().await;
+    stage.set_metadata(json!({ "steps": 3, "pause_ms": 0 })).await;
+    stage.run("steps").await;
+    let without = Bundle::guest("hostile").replace(
+        "[integrations.hostile.syncs.steps]\nruns = \"every 1 hour\"\nmodel = \"Step\"\n",
+        "",
+    );
+    stage.host.deploy(&without).await;
+    let names: Vec<Value> = stage.statuses("*").await.iter().map(|status| status["name"].clone()).collect();
+    assert_eq!(names, ["commit-raw"]);
+    assert_eq!(stage.control("trigger", "steps").await.refusal(), (404, "unknown_sync".to_owned()));
+    assert_eq!(stage.all(&[("model", "Step")]).await.len(), 3);
+}
+
+#[tokio::test]
+async fn a_sync_that_is_deployed_later_runs_for_connections_that_are_there() {
+    let without = Bundle::guest("hostile").replace(
+        "[integrations.hostile.syncs.steps]\nruns = \"every 1 hour\"\nmodel = \"Step\"\n",
+        "",
+    );
+    let stage = Stage::of(&without, json!({ "steps": 3, "pause_ms": 0 })).await;
+    stage.host.deploy(&Bundle::guest("hostile")).await;
+    stage.wait_for_finish_after("steps", None).await;
+    assert_eq!(stage.all(&[("model", "Step")]).await.len(), 3);
+}
+
+#[tokio::test]
+async fn a_deployment_leaves_checkpoints_and_paused_schedules_alone() {
+    let stage = Stage::hostile().await;
+    stage.set_metadata(json!({ "steps": 3, "pause_ms": 0 })).await;
+    stage.run("steps").await;
+    stage.control("pause", "steps").await.expect(200);
+    let changed = Bundle::guest("hostile").limit("spin", "cpu = \"1s\"");
+    let plan = stage.host.deploy(&changed).await;
+    assert!(plan["changes"].to_string().contains("`spin`"), "{plan}");
+    let status = stage.status("steps").await;
+    assert_eq!((&status["status"], &status["checkpoint"]), (&json!("PAUSED"), &json!({ "cursor": "3" })));
+}
+
+#[tokio::test]
+async fn another_default_frequency_moves_the_next_run() {
+    let stage = Stage::hostile().await;
+    let hostile = Bundle::guest("hostile");
+    let steps = "runs = \"every 1 hour\"\nmodel = \"Step\"";
+    stage.host.deploy(&hostile.replace(steps, "runs = \"every 2 minutes\"\nmodel = \"Step\"")).await;
+    let status = stage.status("steps").await;
+    assert_eq!(status["frequency"], "every 2 minutes");
+    let next = chrono::DateTime::parse_from_rfc3339(status["nextScheduledSyncAt"].as_str().unwrap()).unwrap();
+    let seconds = (next.to_utc() - chrono::Utc::now()).num_seconds();
+    assert!((60..=180).contains(&seconds), "the next run is in {seconds} s");
+}
+
+#[tokio::test]
+async fn two_bundles_stand_beside_each_other() {
+    let stage = Stage::hostile().await;
+    stage.host.deploy(&Bundle::example("minimal")).await;
+    let minimal = stage.host.connect_as("customer-2", "minimal", json!({ "count": 3 })).await;
+    minimal.wait_until_idle().await;
+    assert_eq!(minimal.all(&[("model", "Number")]).await.len(), 3);
+    stage.save_raw("Item", r#"[{"id":"a"}]"#).await.expect(200);
+    let answer = minimal.action("echo", &json!({ "x": [1, "y", null] })).await.expect(200);
+    assert_eq!(answer.json(), json!({ "x": [1, "y", null] }));
+}
+
+#[tokio::test]
+async fn a_second_host_serves_what_the_first_has_deployed() {
+    let stage = Stage::hostile().await;
+    let second = Host::spawn(&stage.db).await;
+    let there = stage.through(&second);
+    there.save_raw("Item", r#"[{"id":"a"}]"#).await.expect(200);
+    let changed = Bundle::guest("hostile").limit("spin", "cpu = \"200ms\"");
+    stage.host.deploy(&changed).await;
+    let answer = there.action("spin", &Value::Null).await;
+    assert_eq!(answer.refusal(), (400, "limit_exceeded".to_owned()), "the deployment is active on every live host");
+    assert!(answer.message().contains("200ms"), "{}", answer.message());
+}

@@ -1,0 +1,169 @@
+//! Functions that use too much, crash, or fail: they end alone, and say why.
+
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::support::{Bundle, Connection, HostOptions, Shop, Stage, TestDatabase};
+
+/// The neighbour answers: what one function does ends with that function.
+async fn assert_neighbour_answers(connection: &Connection) {
+    connection.save_raw("Item", r#"[{"id":"neighbour"}]"#).await.expect(200);
+}
+
+async fn limited(action: &str, limit: &str) -> Stage {
+    Stage::of(&Bundle::guest("hostile").limit(action, limit), json!({ "steps": 0 })).await
+}
+
+/// Runs an action that goes over a limit, and checks that it is told which.
+async fn assert_over_limit(connection: &Connection, action: &str, input: Value, limit: &str) {
+    let answer = connection.action(action, &input).await;
+    assert_eq!(answer.refusal(), (400, "limit_exceeded".to_owned()), "{action}: {}", answer.text());
+    assert_eq!(answer.json()["error"]["payload"], json!({ "limit": limit }), "{action}");
+    assert!(answer.message().contains(&format!("(limit `{limit}`)")), "{action}: {}", answer.message());
+    assert_neighbour_answers(connection).await;
+}
+
+#[tokio::test]
+async fn a_function_that_computes_for_ever_is_ended_while_others_are_served() {
+    let stage = limited("spin", "cpu = \"800ms\"").await;
+    let started = Instant::now();
+    let spinning = assert_over_limit(&stage, "spin", Value::Null, "cpu");
+    let neighbours = async {
+        for _ in 0..10 {
+            assert_neighbour_answers(&stage).await;
+        }
+        started.elapsed()
+    };
+    let ((), neighbours_took) = futures_util::future::join(spinning, neighbours).await;
+    assert!(neighbours_took < Duration::from_millis(800), "neighbours waited: {neighbours_took:?}");
+}
+
+#[tokio::test]
+async fn a_function_that_takes_all_memory_is_ended() {
+    let stage = limited("allocate", "memory = \"32MB\"").await;
+    assert_over_limit(&stage, "allocate", Value::Null, "memory").await;
+}
+
+#[tokio::test]
+async fn a_function_that_logs_for_ever_is_ended() {
+    let stage = limited("log-flood", "log = \"256KB\"").await;
+    assert_over_limit(&stage, "log-flood", Value::Null, "log").await;
+}
+
+#[tokio::test]
+async fn a_function_that_calls_itself_for_ever_is_ended() {
+    let stage = Stage::hostile().await;
+    assert_over_limit(&stage, "recurse", Value::Null, "stack").await;
+}
+
+#[tokio::test]
+async fn a_function_that_returns_too_much_is_refused() {
+    let stage = limited("big-output", "output = \"64KB\"").await;
+    assert_over_limit(&stage, "big-output", json!(64 << 10), "output").await;
+    let fits = stage.action("big-output", &json!((64 << 10) - 2)).await.expect(200);
+    assert_eq!(fits.body.len(), 64 << 10);
+}
+
+#[tokio::test]
+async fn a_function_that_sends_requests_for_ever_is_ended() {
+    let shop = Shop::start().await;
+    let db = TestDatabase::create().await;
+    let host = HostOptions::new().database(&db).allow(&shop).spawn().await;
+    host.deploy(&Bundle::guest("hostile").at(&shop).limit("request-flood", "requests = 5")).await;
+    let connection = host.connect("hostile", json!({ "steps": 0 })).await;
+    assert_over_limit(&connection, "request-flood", json!("/js.stripe.com/v3/"), "requests").await;
+    assert_eq!(shop.log().matches("GET /js.stripe.com/v3/").count(), 5);
+}
+
+#[tokio::test]
+async fn a_function_that_takes_too_long_is_a_timeout() {
+    let stage = limited("sleep", "wall = \"300ms\"").await;
+    let answer = stage.action("sleep", &json!(60_000)).await;
+    assert_eq!(answer.refusal(), (408, "execution_timeout".to_owned()));
+    assert!(answer.message().contains("(limit `wall`)"), "{}", answer.message());
+    assert_neighbour_answers(&stage).await;
+    stage.action("sleep", &json!(1)).await.expect(200);
+}
+
+#[tokio::test]
+async fn a_sync_over_its_limit_fails_and_keeps_what_it_committed() {
+    let table = "[integrations.hostile.syncs.steps]";
+    let limits = format!("{table}\nlimits = {{ records = 5 }}");
+    let bundle = Bundle::guest("hostile").replace(table, &limits);
+    let stage = Stage::of(&bundle, json!({ "steps": 8, "pause_ms": 0 })).await;
+    let status = stage.status("steps").await;
+    assert_eq!((&status["status"], &status["checkpoint"]), (&json!("ERROR"), &json!({ "cursor": "5" })));
+    assert_eq!(stage.all(&[("model", "Step")]).await.len(), 5);
+}
+
+#[tokio::test]
+async fn a_panic_carries_the_guests_own_message() {
+    let stage = Stage::hostile().await;
+    let answer = stage.action("panic", &json!("out of \"cheese\" 🧀")).await;
+    assert_eq!(answer.refusal(), (400, "script_internal_error".to_owned()));
+    assert!(answer.message().contains("out of \"cheese\" 🧀"), "{}", answer.message());
+    assert_neighbour_answers(&stage).await;
+}
+
+#[tokio::test]
+async fn a_trap_is_a_crash_of_the_function_alone() {
+    let stage = Stage::hostile().await;
+    for action in ["trap", "read-out-of-bounds"] {
+        let answer = stage.action(action, &Value::Null).await;
+        assert_eq!(answer.refusal(), (400, "script_internal_error".to_owned()), "{action}");
+        assert_neighbour_answers(&stage).await;
+    }
+}
+
+#[tokio::test]
+async fn a_failure_reaches_the_caller_with_message_and_details() {
+    let stage = Stage::hostile().await;
+    let failure = json!({ "code": "out-of-stock", "message": "no cheese today", "details": { "kinds": ["brie"] } });
+    let answer = stage.action("fail", &failure).await;
+    assert_eq!(
+        (answer.status.as_u16(), answer.json()),
+        (
+            400,
+            json!({ "error": {
+                "code": "action_script_runtime_error", "message": "no cheese today",
+                "payload": { "kinds": ["brie"] },
+            } })
+        )
+    );
+}
+
+#[tokio::test]
+async fn output_that_is_not_json_is_refused() {
+    let stage = Stage::hostile().await;
+    let half = stage.action("bad-json-output", &Value::Null).await;
+    assert_eq!(half.refusal(), (400, "invalid_action_output".to_owned()));
+    let bytes = stage.action("bad-utf8-output", &Value::Null).await;
+    assert_eq!(bytes.refusal(), (400, "script_internal_error".to_owned()));
+    assert_neighbour_answers(&stage).await;
+}
+
+#[tokio::test]
+async fn a_function_that_returns_nothing_answers_with_an_empty_body() {
+    let stage = Stage::hostile().await;
+    let answer = stage.action("print", &json!("a line")).await.expect(200);
+    assert_eq!(answer.text(), "");
+}
+
+#[tokio::test]
+async fn a_guest_reaches_neither_files_nor_sockets_nor_private_addresses() {
+    let shop = Shop::start().await;
+    let stage = Stage::of(&Bundle::guest("hostile").at(&shop), json!({ "steps": 0 })).await;
+    for (action, input) in [
+        ("read-file", json!("/etc/passwd")),
+        ("read-file", json!("/proc/self/environ")),
+        ("open-socket", json!(shop.address())),
+        ("fetch", json!({ "url": "/v1/customers" })),
+        ("fetch", json!({ "url": format!("{}/v1/customers", shop.base_url()) })),
+        ("fetch", json!({ "url": "http://169.254.169.254/latest/meta-data/" })),
+    ] {
+        let answer = stage.action(action, &input).await;
+        assert_eq!(answer.refusal(), (400, "action_script_runtime_error".to_owned()), "{action} {input}");
+    }
+    assert_eq!(shop.log().matches("HTTP/1.1").count(), 0, "{}", shop.log());
+}

@@ -1,0 +1,290 @@
+//! Requests that are wrong: each is refused with its own status and code, and the next one is served.
+
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use crate::support::{Api, Host, SECRET_KEY, Stage, TestDatabase};
+
+/// The paths of the refusal's field errors.
+fn paths(answer: &Value) -> Vec<String> {
+    let errors = answer["error"]["errors"].as_array().cloned().unwrap_or_default();
+    let path = |error: &Value| {
+        let path = error["path"].as_array().expect("a path is a list").iter();
+        path.map(|part| part.as_str().expect("of text")).collect::<Vec<_>>().join(".")
+    };
+    errors.iter().map(path).collect()
+}
+
+#[tokio::test]
+async fn a_body_that_is_not_json_is_told_from_one_that_is_wrong() {
+    let stage = Stage::hostile().await;
+    let put = async |body: &'static str| {
+        let request = stage.host.request("PUT", "/environment-variables/NAME").header("Content-Type", "application/json");
+        request.bytes(body).send().await
+    };
+    for body in ["", "{", "{\"value\": }", "{\"value\": \"x\"} trailing", "\u{feff}{}", "{\"value\": \"\\ud800\"}"] {
+        assert_eq!(put(body).await.refusal(), (400, "invalid_json".to_owned()), "{body}");
+    }
+    for (body, path) in [
+        ("{}", ""),
+        ("[]", ""),
+        ("null", ""),
+        ("{\"value\": 7}", "value"),
+        ("{\"value\": null}", "value"),
+        ("{\"value\": \"x\", \"other\": 1}", "other"),
+    ] {
+        let answer = put(body).await;
+        assert_eq!(answer.refusal(), (400, "invalid_body".to_owned()), "{body}");
+        assert_eq!(paths(&answer.json()), [path], "{body}");
+    }
+    put("{\"value\": \"x\"}").await.expect(204);
+}
+
+#[tokio::test]
+async fn json_nested_too_deeply_is_refused() {
+    let stage = Stage::hostile().await;
+    let deep = format!("{{\"action_name\": \"print\", \"input\": {}1{}}}", "[".repeat(200_000), "]".repeat(200_000));
+    let request = stage.request("POST", "/action/trigger").header("Content-Type", "application/json");
+    let answer = request.bytes(deep).send().await;
+    assert_eq!(answer.refusal(), (400, "invalid_json".to_owned()));
+    stage.host.get("/integrations").await.expect(200);
+}
+
+#[tokio::test]
+async fn wrong_bodies_name_the_field_that_is_wrong() {
+    let stage = Stage::hostile().await;
+    let connection = |changes: Value| {
+        let mut body = json!({ "provider_config_key": "hostile", "credentials": { "type": "NONE" } });
+        for (name, value) in changes.as_object().into_iter().flatten() {
+            body[name] = value.clone();
+        }
+        body
+    };
+    let trigger = |changes: Value| {
+        let mut body = json!({ "provider_config_key": "hostile", "connection_id": stage.id, "syncs": [] });
+        for (name, value) in changes.as_object().into_iter().flatten() {
+            body[name] = value.clone();
+        }
+        body
+    };
+    for (path, body, field) in [
+        ("/integrations", json!({ "provider": "unauthenticated" }), ""),
+        ("/integrations", json!({ "provider": "unauthenticated", "unique_key": "a/b" }), "unique_key"),
+        ("/integrations", json!({ "provider": "unauthenticated", "unique_key": 7 }), "unique_key"),
+        ("/integrations", json!({ "provider": "no provider", "unique_key": "a" }), "provider"),
+        ("/integrations", json!({ "provider": "unauthenticated", "unique_key": "a", "displayName": "A" }), "displayName"),
+        ("/integrations", json!({ "provider": "unauthenticated", "unique_key": "a", "display_name": "" }), "display_name"),
+        ("/connections", connection(json!({ "connection_id": "caf\u{e9}" })), "connection_id"),
+        ("/connections", connection(json!({ "connection_id": "" })), "connection_id"),
+        ("/connections", connection(json!({ "connection_id": "x".repeat(256) })), "connection_id"),
+        ("/connections", connection(json!({ "credentials": "secret" })), "credentials"),
+        ("/connections", connection(json!({ "credentials": {} })), "credentials.type"),
+        ("/connections", connection(json!({ "credentials": { "type": "API_KEY", "apiKey": "k" } })), "credentials.type"),
+        ("/connections", connection(json!({ "credentials": { "type": "NONE", "apiKey": "k" } })), "credentials.apiKey"),
+        ("/connections", connection(json!({ "metadata": [] })), "metadata"),
+        ("/connections", connection(json!({ "tags": { "1st": "x" } })), "tags.1st"),
+        ("/connections", connection(json!({ "tags": { "key": 7 } })), "tags.key"),
+        ("/connections", connection(json!({ "end_user": { "email": "a@example.com" } })), "end_user"),
+        ("/connections", connection(json!({ "webhook_url_override": "ftp://example.com" })), "webhook_url_override"),
+        ("/sync/trigger", json!({ "syncs": [], "connection_id": stage.id }), "provider_config_key"),
+        ("/sync/trigger", json!({ "provider_config_key": "hostile" }), ""),
+        ("/sync/trigger", trigger(json!({ "syncs": "steps" })), "syncs"),
+        ("/sync/trigger", trigger(json!({ "syncs": ["no name"] })), "syncs"),
+        ("/sync/trigger", trigger(json!({ "opts": { "reset": "yes" } })), "opts.reset"),
+        ("/sync/trigger", trigger(json!({ "opts": { "emptycache": true } })), "opts.emptycache"),
+        ("/sync/trigger", trigger(json!({ "opts": {}, "full_resync": true })), "opts"),
+        ("/sync/start", trigger(json!({ "opts": {} })), "opts"),
+        ("/sync/pause", json!({ "syncs": [] }), ""),
+    ] {
+        let answer = stage.host.post(path, &body).await;
+        assert_eq!(answer.refusal(), (400, "invalid_body".to_owned()), "{path} {body}");
+        assert_eq!(paths(&answer.json()), [field], "{path} {body}: {}", answer.text());
+    }
+}
+
+#[tokio::test]
+async fn wrong_queries_name_the_parameter_that_is_wrong() {
+    let stage = Stage::hostile().await;
+    for (path, parameter) in [
+        ("/records", ""),
+        ("/records?model=Item&modell=Item", "modell"),
+        ("/records?model=Item&variant=no%20name", "variant"),
+        ("/sync/status", ""),
+        ("/sync/status?provider_config_key=hostile", ""),
+        ("/sync/status?provider_config_key=hostile&syncs=", "syncs"),
+        ("/sync/status?provider_config_key=hostile&syncs=*&connection=x", "connection"),
+        ("/connections?limit=0", "limit"),
+        ("/connections?limit=ten", "limit"),
+        ("/connections?page=-1", "page"),
+        ("/connections?connection_id=x", "connection_id"),
+        ("/connections/customer-1", ""),
+        ("/connections/customer-1?provider_config_key=a/b", "provider_config_key"),
+        ("/connections/customer-1?provider_config_key=hostile&force_refresh=perhaps", "force_refresh"),
+        ("/integrations?provider=x", ""),
+        ("/environment-variables?name=x", ""),
+        ("/deployments?dry_run=perhaps", "dry_run"),
+    ] {
+        let method = if path.starts_with("/deployments") { "POST" } else { "GET" };
+        let answer = stage.request(method, path).send().await;
+        assert_eq!(answer.refusal(), (400, "invalid_query_params".to_owned()), "{path}");
+        assert_eq!(paths(&answer.json()), [parameter], "{path}: {}", answer.text());
+    }
+}
+
+#[tokio::test]
+async fn missing_and_wrong_headers_are_named() {
+    let stage = Stage::hostile().await;
+    let get = |headers: &[(&str, &str)]| {
+        let mut request = stage.host.request("GET", "/records?model=Item");
+        for (name, value) in headers {
+            request = request.header(name, value);
+        }
+        request.send()
+    };
+    for (headers, named) in [
+        (&[][..], &["connection-id", "provider-config-key"][..]),
+        (&[("Connection-Id", "customer-1")], &["provider-config-key"]),
+        (&[("Provider-Config-Key", "hostile")], &["connection-id"]),
+        (&[("Connection-Id", "customer-1"), ("Provider-Config-Key", "a/b")], &["provider-config-key"]),
+        (&[("Connection-Id", ""), ("Provider-Config-Key", "hostile")], &["connection-id"]),
+    ] {
+        let answer = get(headers).await;
+        assert_eq!(answer.refusal(), (400, "invalid_headers".to_owned()), "{headers:?}");
+        assert_eq!(paths(&answer.json()), named, "{headers:?}");
+    }
+    get(&[("Connection-Id", "customer-1"), ("Provider-Config-Key", "hostile")]).await.expect(200);
+}
+
+#[tokio::test]
+async fn what_is_not_there_is_not_found_under_its_own_code() {
+    let stage = Stage::hostile().await;
+    let records = |integration: &str, connection: &str| {
+        let request = stage.host.request("GET", "/records?model=Item");
+        request.header("Provider-Config-Key", integration).header("Connection-Id", connection).send()
+    };
+    let trigger = |integration: &str, connection: &str, sync: &str| {
+        let body = json!({ "provider_config_key": integration, "connection_id": connection, "syncs": [sync] });
+        let host = &stage.host;
+        async move { host.post("/sync/trigger", &body).await }
+    };
+    let unknown_provider = stage.host.post("/integrations", &json!({ "provider": "acme", "unique_key": "a" })).await;
+    let body = json!({ "provider_config_key": "acme", "credentials": { "type": "NONE" } });
+    for (answer, code) in [
+        (records("hostile", "nobody").await, "unknown_connection"),
+        (records("acme", "customer-1").await, "unknown_integration"),
+        (trigger("hostile", "nobody", "steps").await, "unknown_connection"),
+        (trigger("acme", "customer-1", "steps").await, "unknown_integration"),
+        (trigger("hostile", "customer-1", "leaps").await, "unknown_sync"),
+        (stage.action("dance", &Value::Null).await, "unknown_action"),
+        (stage.action("steps", &Value::Null).await, "unknown_action"),
+        (unknown_provider, "unknown_provider"),
+        (stage.host.post("/connections", &body).await, "unknown_integration"),
+        (stage.host.get("/connections/nobody?provider_config_key=hostile").await, "unknown_connection"),
+        (stage.host.get("/connections/customer-1?provider_config_key=acme").await, "unknown_integration"),
+    ] {
+        assert_eq!(answer.refusal(), (404, code.to_owned()), "{}", answer.request);
+    }
+    let again = json!({ "provider": "unauthenticated", "unique_key": "hostile" });
+    let duplicate = stage.host.post("/integrations", &again).await;
+    assert_eq!(duplicate.refusal(), (409, "duplicate_integration".to_owned()));
+}
+
+#[tokio::test]
+async fn an_unknown_route_is_a_json_404_and_an_unknown_method_a_405() {
+    let db = TestDatabase::create().await;
+    let host = Host::spawn(&db).await;
+    for (method, path) in [("GET", "/"), ("GET", "/nothing/here"), ("POST", "/records/purge"), ("GET", "/records//")] {
+        let answer = host.request(method, path).send().await;
+        assert_eq!(answer.refusal(), (404, "not_found".to_owned()), "{method} {path}");
+        assert_eq!(answer.header("content-type"), Some("application/json"));
+    }
+    for (method, path, allowed) in [
+        ("POST", "/records", "GET"),
+        ("GET", "/records/prune", "PATCH"),
+        ("DELETE", "/sync/trigger", "POST"),
+        ("GET", "/environment-variables/NAME", "PUT, DELETE"),
+        ("PATCH", "/integrations", "GET, POST"),
+    ] {
+        let answer = host.request(method, path).send().await;
+        assert_eq!(answer.refusal(), (405, "method_not_allowed".to_owned()), "{method} {path}");
+        assert_eq!(answer.header("allow"), Some(allowed), "{method} {path}");
+    }
+}
+
+#[tokio::test]
+async fn a_body_of_another_type_is_refused() {
+    let stage = Stage::hostile().await;
+    for content_type in ["text/plain", "application/x-www-form-urlencoded", "application/jsonl", "nonsense"] {
+        let request = stage.host.request("POST", "/sync/trigger").header("Content-Type", content_type);
+        let answer = request.bytes("{}").send().await;
+        assert_eq!(answer.refusal(), (415, "invalid_content_type".to_owned()), "{content_type}");
+    }
+    let deployment = stage.host.request("POST", "/deployments").header("Content-Type", "application/json");
+    assert_eq!(deployment.bytes("{}").send().await.refusal(), (415, "invalid_content_type".to_owned()));
+    for content_type in ["application/json; charset=utf-8", "Application/JSON"] {
+        let request = stage.host.request("PUT", "/environment-variables/NAME").header("Content-Type", content_type);
+        request.bytes("{\"value\": \"x\"}").send().await.expect(204);
+    }
+}
+
+#[tokio::test]
+async fn a_request_needs_a_valid_key() {
+    let stage = Stage::hostile().await;
+    let generated = format!("sk_syncline_{}", "A".repeat(51));
+    for (key, code) in [
+        (None, "missing_auth_header"),
+        (Some(""), "malformed_auth_header"),
+        (Some("short"), "invalid_secret_key_format"),
+        (Some(&*generated), "invalid_secret_key_format"),
+        (Some("a-key-that-nobody-has-made"), "unknown_account"),
+        (Some(&SECRET_KEY.to_uppercase()), "unknown_account"),
+    ] {
+        for path in ["/integrations", "/records?model=Item"] {
+            let answer = stage.through(&stage.host.with_key(key)).request("GET", path).send().await;
+            assert_eq!(answer.refusal(), (401, code.to_owned()), "{path} with key {key:?}");
+        }
+    }
+    // Who has no key learns nothing of what else is wrong with the request.
+    let stranger = stage.host.with_key(None);
+    let answer = stranger.request("POST", "/sync/trigger").header("Content-Type", "text/plain").bytes("x").send().await;
+    assert_eq!(answer.refusal(), (401, "missing_auth_header".to_owned()));
+    for open in ["/health", "/ready", "/openapi.json"] {
+        stranger.get(open).await.expect(200);
+    }
+}
+
+#[tokio::test]
+async fn a_key_works_with_and_without_its_scheme() {
+    let db = TestDatabase::create().await;
+    let host = Host::spawn(&db).await;
+    let nobody = host.with_key(None);
+    for header in [format!("Bearer {SECRET_KEY}"), SECRET_KEY.to_owned()] {
+        nobody.request("GET", "/integrations").header("Authorization", &header).send().await.expect(200);
+    }
+}
+
+/// Says that a body of this length follows, sends nothing of it, and gives the status line of the answer.
+async fn announce(api: &Api, head: &str, length: usize) -> String {
+    let address = api.base_url().trim_start_matches("http://");
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    let request = format!(
+        "{head} HTTP/1.1\r\nHost: {address}\r\nAuthorization: Bearer {SECRET_KEY}\r\nConnection-Id: customer-1\r\n\
+         Provider-Config-Key: hostile\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n"
+    );
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).await.unwrap();
+    let answer = String::from_utf8_lossy(&answer).into_owned();
+    answer.lines().next().unwrap_or_default().to_owned() + answer.lines().last().unwrap_or_default()
+}
+
+#[tokio::test]
+async fn a_body_that_is_too_long_is_refused_before_it_is_read() {
+    let stage = Stage::hostile().await;
+    for (head, length) in [("POST /action/trigger", 76 << 20), ("PATCH /records/prune", 76 << 20), ("POST /deployments", 257 << 20)] {
+        let answer = announce(&stage.host, head, length).await;
+        assert!(answer.starts_with("HTTP/1.1 413 "), "{head}: {answer}");
+        assert!(answer.contains("\"payload_too_large\""), "{head}: {answer}");
+    }
+}

@@ -1,0 +1,265 @@
+//! When syncs run: pause, start, trigger and reset, and what the status says meanwhile.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Value, json};
+
+use crate::support::{Connection, METADATA_KEY, Stage, eventually, save};
+
+/// How many runs of a sync have ended or are on.
+async fn runs_of(stage: &Stage, sync: &str) -> i64 {
+    stage.db.number(&format!("SELECT count(*) FROM runs WHERE function_name = '{sync}'")).await
+}
+
+/// Whether no schedule has anything to do now or shortly.
+async fn nothing_is_due(stage: &Stage) -> bool {
+    let busy = "SELECT count(*) FROM schedules WHERE run_id IS NOT NULL OR due_at < now() + interval '1 minute'";
+    stage.db.number(busy).await == 0
+}
+
+/// A sync that takes so many steps of 10 ms, one record each.
+async fn set_steps(connection: &Connection, steps: u64) {
+    connection.set_metadata(json!({ "steps": steps, "pause_ms": 10 })).await;
+}
+
+async fn steps(connection: &Connection) -> Vec<Value> {
+    connection.all(&[("model", "Step"), ("limit", "500")]).await
+}
+
+/// The runs that have saved these records.
+fn savers(records: &[Value]) -> BTreeSet<&str> {
+    records.iter().map(|record| record["run"].as_str().unwrap()).collect()
+}
+
+#[tokio::test]
+async fn a_new_connection_is_synced_at_once_and_then_at_its_frequency() {
+    let stage = Stage::hostile().await;
+    let status = stage.status("steps").await;
+    assert_eq!((&status["status"], &status["frequency"]), (&json!("SUCCESS"), &json!("every 1 hour")));
+    let next = chrono::DateTime::parse_from_rfc3339(status["nextScheduledSyncAt"].as_str().unwrap()).unwrap();
+    let minutes = (next.to_utc() - chrono::Utc::now()).num_minutes();
+    assert!((54..=66).contains(&minutes), "the next run is in {minutes} minutes");
+    assert_eq!(runs_of(&stage, "steps").await, 1);
+}
+
+#[tokio::test]
+async fn a_paused_sync_has_no_next_run() {
+    let stage = Stage::hostile().await;
+    for _ in 0..2 {
+        let answer = stage.control("pause", "steps").await.expect(200);
+        assert_eq!(answer.text(), "");
+        let status = stage.status("steps").await;
+        assert_eq!((&status["status"], &status["nextScheduledSyncAt"]), (&json!("PAUSED"), &Value::Null));
+    }
+    assert!(nothing_is_due(&stage).await);
+    assert_eq!(stage.status("commit-raw").await["status"], "SUCCESS", "only the named sync is paused");
+}
+
+#[tokio::test]
+async fn a_run_in_progress_completes_before_the_pause_takes_effect() {
+    let stage = Stage::hostile().await;
+    let before = stage.status("steps").await["finishedAt"].clone();
+    set_steps(&stage, 30).await;
+    stage.trigger("steps").await;
+    stage.wait_until_running("steps").await;
+    stage.control("pause", "steps").await.expect(200);
+    let status = stage.wait_for_finish_after("steps", before.as_str()).await;
+    assert_eq!((&status["status"], &status["latestExecutionStatus"]), (&json!("PAUSED"), &json!("SUCCESS")));
+    assert_eq!(steps(&stage).await.len(), 30);
+    assert!(nothing_is_due(&stage).await);
+}
+
+#[tokio::test]
+async fn starting_what_is_paused_runs_it_at_once() {
+    let stage = Stage::hostile().await;
+    stage.control("pause", "steps").await.expect(200);
+    let before = stage.status("steps").await["finishedAt"].clone();
+    set_steps(&stage, 2).await;
+    let answer = stage.control("start", "steps").await.expect(200);
+    assert_eq!(answer.text(), "");
+    let status = stage.wait_for_finish_after("steps", before.as_str()).await;
+    assert_eq!(status["status"], "SUCCESS");
+    assert!(status["nextScheduledSyncAt"].is_string(), "it goes on at its frequency: {status}");
+    assert_eq!(steps(&stage).await.len(), 2);
+}
+
+#[tokio::test]
+async fn starting_what_is_running_has_no_effect() {
+    let stage = Stage::hostile().await;
+    let before = stage.status("steps").await;
+    stage.control("start", "steps").await.expect(200);
+    assert!(nothing_is_due(&stage).await);
+    assert_eq!(stage.status("steps").await, before);
+}
+
+#[tokio::test]
+async fn triggering_what_is_paused_runs_it_once_and_leaves_it_paused() {
+    let stage = Stage::hostile().await;
+    stage.control("pause", "steps").await.expect(200);
+    set_steps(&stage, 2).await;
+    let status = stage.run("steps").await;
+    assert_eq!(status["status"], "PAUSED");
+    assert_eq!(steps(&stage).await.len(), 2);
+    assert!(nothing_is_due(&stage).await);
+}
+
+#[tokio::test]
+async fn triggers_during_a_run_give_exactly_one_more() {
+    let stage = Stage::hostile().await;
+    set_steps(&stage, 30).await;
+    stage.trigger("steps").await;
+    stage.wait_until_running("steps").await;
+    for _ in 0..5 {
+        let answer = stage.control("trigger", "steps").await.expect(200);
+        assert_eq!(answer.text(), "");
+    }
+    eventually("nothing is left to do", async || nothing_is_due(&stage).await.then_some(())).await;
+    assert_eq!(runs_of(&stage, "steps").await, 3, "the first of the connection, the triggered one, and one more");
+    assert_eq!(savers(&steps(&stage).await).len(), 1, "the follow-up continued from the checkpoint");
+}
+
+#[tokio::test]
+async fn a_trigger_continues_from_the_checkpoint_and_a_reset_begins_anew() {
+    let stage = Stage::hostile().await;
+    set_steps(&stage, 5).await;
+    let first = stage.run("steps").await;
+    assert_eq!(first["checkpoint"], json!({ "cursor": "5" }));
+    assert_eq!(first["latestResult"], json!({ "Step": { "added": 5, "updated": 0, "deleted": 0 } }));
+
+    set_steps(&stage, 7).await;
+    let continued = stage.run("steps").await;
+    assert_eq!(continued["latestResult"], json!({ "Step": { "added": 2, "updated": 0, "deleted": 0 } }));
+
+    let anew = stage.run_with("steps", json!({ "reset": true })).await;
+    assert_eq!(anew["latestResult"], json!({ "Step": { "added": 0, "updated": 7, "deleted": 0 } }));
+    assert_eq!(anew["checkpoint"], json!({ "cursor": "7" }));
+    assert_eq!(savers(&steps(&stage).await).len(), 1);
+}
+
+#[tokio::test]
+async fn emptying_the_cache_adds_everything_anew_behind_the_old_positions() {
+    let stage = Stage::hostile().await;
+    set_steps(&stage, 5).await;
+    stage.run("steps").await;
+    let before = steps(&stage).await;
+    let cursor = before[4][METADATA_KEY]["cursor"].as_str().unwrap();
+    set_steps(&stage, 3).await;
+    let status = stage.run_with("steps", json!({ "reset": true, "emptyCache": true })).await;
+    assert_eq!(status["latestResult"], json!({ "Step": { "added": 3, "updated": 0, "deleted": 0 } }));
+    assert_eq!(status["recordCount"], json!({ "Step": 3 }));
+    let after = steps(&stage).await;
+    assert_eq!(after.len(), 3, "records of before are gone without a trace");
+    assert_ne!(after[0][METADATA_KEY]["first_seen_at"], before[0][METADATA_KEY]["first_seen_at"]);
+    let page = stage.page(&[("model", "Step"), ("cursor", cursor)]).await;
+    assert_eq!(page.records, after, "a reader that had read everything reads the new ones");
+}
+
+#[tokio::test]
+async fn emptying_the_cache_without_a_reset_has_no_effect() {
+    let stage = Stage::hostile().await;
+    set_steps(&stage, 3).await;
+    stage.run("steps").await;
+    let before = steps(&stage).await;
+    stage.run_with("steps", json!({ "emptyCache": true })).await;
+    assert_eq!(steps(&stage).await, before);
+}
+
+#[tokio::test]
+async fn a_reset_during_a_run_ends_it_and_begins_anew() {
+    let stage = Stage::hostile().await;
+    set_steps(&stage, 2_000).await;
+    stage.trigger("steps").await;
+    eventually("some steps are made", async || (steps(&stage).await.len() >= 5).then_some(())).await;
+    set_steps(&stage, 5).await;
+    let body = json!({
+        "provider_config_key": "hostile", "connection_id": stage.id, "syncs": ["steps"],
+        "opts": { "reset": true, "emptyCache": true },
+    });
+    stage.host.post("/sync/trigger", &body).await.expect(200);
+    eventually("nothing is left to do", async || nothing_is_due(&stage).await.then_some(())).await;
+    let after = steps(&stage).await;
+    assert_eq!((after.len(), savers(&after).len()), (5, 1));
+    assert_eq!(stage.status("steps").await["checkpoint"], json!({ "cursor": "5" }));
+}
+
+#[tokio::test]
+async fn the_older_forms_of_a_reset_work_too() {
+    let stage = Stage::hostile().await;
+    set_steps(&stage, 2).await;
+    stage.run("steps").await;
+    for (form, added, updated) in [
+        (json!({ "sync_mode": "incremental" }), 0, 0),
+        (json!({ "sync_mode": "full_refresh" }), 0, 2),
+        (json!({ "sync_mode": "full_refresh_and_clear_cache" }), 2, 0),
+        (json!({ "full_resync": true }), 0, 2),
+        (json!({ "full_resync": false }), 0, 0),
+    ] {
+        let before = stage.status("steps").await["finishedAt"].clone();
+        let mut body = form.clone();
+        body["syncs"] = json!(["steps"]);
+        stage.request("POST", "/sync/trigger").json(&body).send().await.expect(200);
+        let status = stage.wait_for_finish_after("steps", before.as_str()).await;
+        let expected = json!({ "Step": { "added": added, "updated": updated, "deleted": 0 } });
+        assert_eq!(status["latestResult"], expected, "{form}");
+    }
+}
+
+#[tokio::test]
+async fn commands_reach_all_syncs_and_all_connections_unless_some_are_named() {
+    let stage = Stage::hostile().await;
+    let other = stage.host.connect_as("customer-2", "hostile", json!({ "steps": 0 })).await;
+    other.wait_until_idle().await;
+    let states = async || {
+        let mut states = Vec::new();
+        for connection in [&stage.connection, &other] {
+            for status in connection.statuses("*").await {
+                states.push(status["status"].as_str().unwrap().to_owned());
+            }
+        }
+        states
+    };
+    let pause = async |body: Value| stage.host.post("/sync/pause", &body).await.expect(200);
+    let start_all = json!({ "provider_config_key": "hostile", "syncs": [] });
+    for (body, expected) in [
+        (json!({ "provider_config_key": "hostile", "connection_id": stage.id, "syncs": ["steps"] }), [0, 1, 0, 0]),
+        (json!({ "provider_config_key": "hostile", "connection_id": stage.id, "syncs": ["steps::base"] }), [0, 1, 0, 0]),
+        (
+            json!({ "provider_config_key": "hostile", "connection_id": stage.id,
+                    "syncs": [{ "name": "steps", "variant": "base" }] }),
+            [0, 1, 0, 0],
+        ),
+        (json!({ "provider_config_key": "hostile", "connection_id": stage.id, "syncs": [] }), [1, 1, 0, 0]),
+        (json!({ "provider_config_key": "hostile", "syncs": ["commit-raw"] }), [1, 0, 1, 0]),
+        (json!({ "provider_config_key": "hostile", "syncs": [] }), [1, 1, 1, 1]),
+    ] {
+        pause(body.clone()).await;
+        let expected = expected.map(|is_paused| if is_paused == 1 { "PAUSED" } else { "SUCCESS" });
+        assert_eq!(states().await, expected, "{body}");
+        stage.host.post("/sync/start", &start_all).await.expect(200);
+        eventually("nothing is left to do", async || nothing_is_due(&stage).await.then_some(())).await;
+    }
+}
+
+#[tokio::test]
+async fn the_status_of_several_syncs_can_be_asked_for() {
+    let stage = Stage::hostile().await;
+    let names = async |syncs: &str| {
+        let statuses = stage.statuses(syncs).await;
+        statuses.iter().map(|status| status["name"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(names("*").await, ["commit-raw", "steps"]);
+    assert_eq!(names("steps,commit-raw").await, ["commit-raw", "steps"]);
+    assert_eq!(names("steps::base").await, ["steps"]);
+    let everywhere = stage.host.get("/sync/status?provider_config_key=hostile&syncs=*").await.expect(200).json();
+    assert_eq!(everywhere["syncs"].as_array().unwrap().len(), 2);
+}
+
+#[tokio::test]
+async fn a_failed_sync_says_so_until_it_succeeds() {
+    let stage = Stage::hostile().await;
+    stage.set_metadata(json!({ "steps": 0, "end": "fail" })).await;
+    let failed = stage.run("commit-raw").await;
+    assert_eq!((&failed["status"], &failed["latestExecutionStatus"]), (&json!("ERROR"), &json!("STOPPED")));
+    let mended = stage.commit(json!([save(&json!([{ "id": "a" }]))])).await;
+    assert_eq!((&mended["status"], &mended["latestExecutionStatus"]), (&json!("SUCCESS"), &json!("SUCCESS")));
+}

@@ -124,6 +124,10 @@ text_id!(
     |text| text.len() > 1 && text.as_bytes()[0].is_ascii_uppercase() && is_plain(text)
 );
 text_id!(
+    /// The name under which the deployments of one project replace each other.
+    BundleName, "bundle name", "be 1 to 255 of letters, digits, `_` and `-`", is_plain
+);
+text_id!(
     /// A named extra copy of a sync on one connection; `base` is the default.
     Variant, "variant", "be 1 to 255 of letters, digits, `_` and `-`", is_plain
 );

@@ -3,6 +3,7 @@
 //! Data flows one way: `cli` and `api` ask the `engine`, which runs functions in the `runtime` and keeps
 //! everything in the `store`. ARCHITECTURE.md draws it.
 
+pub mod config;
 pub mod crypto;
 pub mod egress;
 pub mod guest_build;

@@ -240,6 +240,14 @@ event = "connection-created"
     }
 
     #[test]
+    fn the_example_in_the_manual_has_no_mistakes() {
+        let manual = include_str!("../../docs/sync-configuration.md");
+        let example = manual.split("```toml\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
+        let file = parse("syncline.toml", example, &files).unwrap_or_else(|mistakes| panic!("{mistakes}"));
+        assert_eq!(file.config.integrations.len(), 1);
+    }
+
+    #[test]
     fn models_keep_their_order_and_check_records() {
         let config = shop().config;
         let name = "Customer".parse().unwrap();

@@ -133,7 +133,8 @@ impl<'t> Table<'t> {
         let value = self.value(key)?;
         let integer = value.get_ref().as_integer();
         let count = integer.and_then(|integer| u64::from_str_radix(integer.as_str(), integer.radix()).ok());
-        if !count.is_some_and(|count| count > 0) {
+        let count = count.filter(|count| *count > 0);
+        if count.is_none() {
             wrong_type(value, key, "a whole number above 0", found);
         }
         count

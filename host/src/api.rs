@@ -61,14 +61,12 @@ pub fn router(app: App) -> Router {
     let json = [(header::CONTENT_TYPE, "application/json")];
     let middleware = tower::ServiceBuilder::new()
         .set_x_request_id(MakeRequestUuid)
-        .layer(
-            TraceLayer::new_for_http().make_span_with(request_span).on_request(()).on_response(
-                |response: &Response<_>, latency: Duration, span: &Span| {
-                    span.record("http.status", response.status().as_u16());
-                    tracing::debug!(latency.us = latency.as_micros() as u64, "answered");
-                },
-            ),
-        )
+        .layer(TraceLayer::new_for_http().make_span_with(request_span).on_request(()).on_response(
+            |response: &Response<_>, latency: Duration, span: &Span| {
+                span.record("http.status", response.status().as_u16());
+                tracing::debug!(latency.us = latency.as_micros() as u64, "answered");
+            },
+        ))
         .propagate_x_request_id()
         .layer(cors())
         .layer(CatchPanicLayer::custom(answer_panic));
@@ -115,7 +113,9 @@ fn document(routes: OpenApi) -> OpenApi {
         .info(info.build())
         .security(Some([SecurityRequirement::new::<_, [&str; 0], &str>("secret_key", [])]))
         .build();
-    let bearer = HttpBuilder::new().scheme(HttpAuthScheme::Bearer).description(Some("A secret key of the environment"));
+    let bearer = HttpBuilder::new()
+        .scheme(HttpAuthScheme::Bearer)
+        .description(Some("A secret key of the environment"));
     openapi
         .components
         .get_or_insert_default()
@@ -160,7 +160,8 @@ fn request_span(request: &Request<Body>) -> Span {
 
 fn answer_panic(panic: Box<dyn Any + Send>) -> Response<Body> {
     let text = panic.downcast_ref::<String>().map(String::as_str).or(panic.downcast_ref::<&str>().copied());
-    ApiError::internal(anyhow::anyhow!("a handler panicked: {}", text.unwrap_or("no message"))).into_response()
+    ApiError::internal(anyhow::anyhow!("a handler panicked: {}", text.unwrap_or("no message")))
+        .into_response()
 }
 
 async fn unknown_route(request: Request) -> ApiError {
@@ -180,7 +181,12 @@ async fn method_not_allowed(request: Request) -> ApiError {
                 ("PATCH", item.patch.is_some()),
                 ("DELETE", item.delete.is_some()),
             ];
-            methods.iter().filter(|(_, is_there)| *is_there).map(|(name, _)| *name).collect::<Vec<_>>().join(", ")
+            methods
+                .iter()
+                .filter(|(_, is_there)| *is_there)
+                .map(|(name, _)| *name)
+                .collect::<Vec<_>>()
+                .join(", ")
         })
         .unwrap_or_else(|| "another method".to_owned());
     ApiError::MethodNotAllowed { method: request.method().to_string(), path, allowed }
@@ -202,14 +208,19 @@ impl App {
         integration: &IntegrationKey,
         connection: &ConnectionId,
     ) -> Result<Arc<ConnectionRoute>, ApiError> {
-        if let Some(found) = self.engine.connections.find(client.environment.pk, integration, connection).await? {
+        if let Some(found) =
+            self.engine.connections.find(client.environment.pk, integration, connection).await?
+        {
             return Ok(found);
         }
         let mut conn = self.engine.store.connect().await?;
         let known = crate::store::integrations::find(&mut conn, client.environment.pk, integration).await?;
         Err(match known {
             None => ApiError::UnknownIntegration(integration.clone()),
-            Some(_) => ApiError::UnknownConnection { integration: integration.clone(), connection: connection.clone() },
+            Some(_) => ApiError::UnknownConnection {
+                integration: integration.clone(),
+                connection: connection.clone(),
+            },
         })
     }
 }

@@ -19,9 +19,13 @@ const FORMAT: u8 = 1;
 
 #[derive(Debug, thiserror::Error)]
 pub enum CryptoError {
-    #[error("an encryption key must read `id:base64` with 32 bytes behind the base64, such as the output of `syncline keys encryption`; {problem}")]
+    #[error(
+        "an encryption key must read `id:base64` with 32 bytes behind the base64, such as the output of `syncline keys encryption`; {problem}"
+    )]
     MalformedMasterKey { problem: &'static str },
-    #[error("the encryption key `{id}` is needed to read this database and is not in SYNCLINE_ENCRYPTION_KEY")]
+    #[error(
+        "the encryption key `{id}` is needed to read this database and is not in SYNCLINE_ENCRYPTION_KEY"
+    )]
     MissingMasterKey { id: String },
     #[error("a stored secret does not open: it was changed, moved, or sealed with another key")]
     DoesNotOpen,
@@ -55,13 +59,17 @@ impl MasterKeys {
         let mut keys: Vec<MasterKey> = Vec::new();
         for part in text.split(',').map(str::trim) {
             let (id, encoded) = part.split_once(':').ok_or(malformed("there is no `:`"))?;
-            if id.is_empty() || id.len() > 64 || !id.bytes().all(|b| b.is_ascii_alphanumeric() || b"_-.".contains(&b)) {
+            if id.is_empty()
+                || id.len() > 64
+                || !id.bytes().all(|b| b.is_ascii_alphanumeric() || b"_-.".contains(&b))
+            {
                 return Err(malformed("the id must be 1 to 64 of letters, digits, `_`, `-` and `.`"));
             }
             if keys.iter().any(|key| key.id == id) {
                 return Err(malformed("an id stands there twice"));
             }
-            let decoded = Zeroizing::new(STANDARD.decode(encoded).map_err(|_| malformed("it is not base64"))?);
+            let decoded =
+                Zeroizing::new(STANDARD.decode(encoded).map_err(|_| malformed("it is not base64"))?);
             let bytes = decoded.as_slice().try_into().map_err(|_| malformed("it is not 32 bytes long"))?;
             keys.push(MasterKey { id: id.to_owned(), bytes: Zeroizing::new(bytes) });
         }
@@ -100,9 +108,10 @@ impl MasterKeys {
     pub fn unwrap_data_key(&self, environment: &str, wrapped: &[u8]) -> Result<DataKey, CryptoError> {
         let [FORMAT, id_bytes, rest @ ..] = wrapped else { return Err(CryptoError::DoesNotOpen) };
         let (id, sealed) = rest.split_at_checked(usize::from(*id_bytes)).ok_or(CryptoError::DoesNotOpen)?;
-        let key = self.0.iter().find(|key| key.id.as_bytes() == id).ok_or_else(|| {
-            CryptoError::MissingMasterKey { id: String::from_utf8_lossy(id).into_owned() }
-        })?;
+        let key =
+            self.0.iter().find(|key| key.id.as_bytes() == id).ok_or_else(|| {
+                CryptoError::MissingMasterKey { id: String::from_utf8_lossy(id).into_owned() }
+            })?;
         let bytes = Zeroizing::new(decrypt(&key.bytes, &Self::place(environment), sealed)?);
         let bytes = bytes.as_slice().try_into().map_err(|_| CryptoError::DoesNotOpen)?;
         Ok(DataKey(Zeroizing::new(bytes)))
@@ -182,7 +191,10 @@ mod tests {
     const PLACE: Place<'_> = Place { column: "connections.sealed_credentials", row: "1" };
 
     fn master(ids: &[&str]) -> String {
-        ids.iter().map(|id| format!("{id}:{}", STANDARD.encode([id.len() as u8; 32]))).collect::<Vec<_>>().join(",")
+        ids.iter()
+            .map(|id| format!("{id}:{}", STANDARD.encode([id.len() as u8; 32])))
+            .collect::<Vec<_>>()
+            .join(",")
     }
 
     #[test]

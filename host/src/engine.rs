@@ -50,6 +50,8 @@ pub struct EngineSettings {
     pub lease: Duration,
     /// How many syncs run on this host at once.
     pub max_syncs: usize,
+    /// How long runs may go on when the host stops.
+    pub grace: Duration,
     /// The member of a record that holds its metadata.
     pub record_metadata_key: Arc<str>,
 }
@@ -89,7 +91,6 @@ impl Engine {
         gate: Gate,
         runtime: Arc<Runtime>,
         settings: EngineSettings,
-        grace: Duration,
     ) -> anyhow::Result<(Arc<Self>, Background)> {
         let host_id = Uuid::new_v4();
         hosts::announce(&mut *store.connect().await?, host_id, env!("CARGO_PKG_VERSION")).await?;
@@ -121,7 +122,7 @@ impl Engine {
         let shutdown = CancellationToken::new();
         tokio::spawn(announce(Arc::clone(&engine), shutdown.clone()));
         tokio::spawn(follow_deployments(Arc::clone(&engine), shutdown.clone()));
-        let scheduler = tokio::spawn(scheduler::run(Arc::clone(&engine), shutdown.clone(), grace));
+        let scheduler = tokio::spawn(scheduler::run(Arc::clone(&engine), shutdown.clone()));
         Ok((engine, Background { scheduler, shutdown, run_writer: tracker }))
     }
 
@@ -160,10 +161,14 @@ async fn announce(engine: Arc<Engine>, shutdown: CancellationToken) {
     let mut turns = tokio::time::interval(ANNOUNCE_EVERY);
     while shutdown.run_until_cancelled(turns.tick()).await.is_some() {
         let said = async {
-            hosts::announce(&mut *engine.store.connect().await?, engine.host_id, env!("CARGO_PKG_VERSION")).await
+            hosts::announce(&mut *engine.store.connect().await?, engine.host_id, env!("CARGO_PKG_VERSION"))
+                .await
         };
         if let Err(error) = said.await {
-            tracing::warn!(error = &error as &dyn std::error::Error, "the host could not say that it is alive");
+            tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                "the host could not say that it is alive"
+            );
         }
     }
 }

@@ -34,6 +34,7 @@ macro_rules! text_id {
             }
 
             /// For text that was checked before it was stored.
+            #[allow(dead_code, reason = "not every kind of name is stored by itself")]
             pub(crate) fn from_stored(text: String) -> Self {
                 Self(text)
             }
@@ -122,6 +123,10 @@ text_id!(
     /// The name of a model, such as `Customer`.
     ModelName, "model", "start with A-Z, followed by letters, digits, `_` and `-`, and be 2 to 255 long",
     |text| text.len() > 1 && text.as_bytes()[0].is_ascii_uppercase() && is_plain(text)
+);
+text_id!(
+    /// The name under which the deployments of one project replace each other.
+    BundleName, "bundle name", "be 1 to 255 of letters, digits, `_` and `-`", is_plain
 );
 text_id!(
     /// A named extra copy of a sync on one connection; `base` is the default.

@@ -3,8 +3,13 @@
 //! Data flows one way: `cli` and `api` ask the `engine`, which runs functions in the `runtime` and keeps
 //! everything in the `store`. ARCHITECTURE.md draws it.
 
+pub mod api;
+pub mod auth;
+pub mod cli;
+pub mod config;
 pub mod crypto;
 pub mod egress;
+pub mod engine;
 pub mod guest_build;
 pub mod ids;
 pub mod model;

@@ -1,1 +1,7 @@
-fn main() {}
+//! The binary `syncline`: the host and its tools.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    syncline::cli::main()
+}

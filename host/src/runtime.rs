@@ -5,8 +5,8 @@
 
 mod bindings;
 mod capabilities;
-mod component;
 mod compiler;
+mod component;
 mod imports;
 mod invocation;
 mod limits;
@@ -27,7 +27,9 @@ pub use self::bindings::syncline::integration::records::{Batch, Change, Counts, 
 pub use self::bindings::syncline::integration::types::Failure;
 pub use self::capabilities::{Capabilities, ConnectionInfo, Interrupt, Outcome, RunInfo};
 pub use self::compiler::{CompileError, CompiledCache, run_compiler};
-pub use self::component::{ComponentDigest, Description, DescribedFunction, InvalidComponent, PreparedComponent};
+pub use self::component::{
+    ComponentDigest, DescribedFunction, Description, InvalidComponent, PreparedComponent,
+};
 pub use self::invocation::{Call, Finished, InvokeError, Usage};
 pub use self::limits::{Limit, Limits};
 pub use self::log::{LogEntry, LogLevel, RunLog};
@@ -69,7 +71,12 @@ impl Runtime {
         let engine = engine(Some(settings)).map_err(SetupError)?;
         let linker = linker(&engine).map_err(SetupError)?;
         tick_epochs(&engine);
-        Ok(Self { engine, linker, slots: Arc::new(Semaphore::new(settings.max_invocations as usize)), compiled })
+        Ok(Self {
+            engine,
+            linker,
+            slots: Arc::new(Semaphore::new(settings.max_invocations as usize)),
+            compiled,
+        })
     }
 }
 

@@ -48,12 +48,13 @@ pub(super) async fn trigger_action(
 ) -> Result<Response, ApiError> {
     client.require(Scope::ActionsExecute)?;
     if flag_header(&headers, "x-async")? {
-        return Err(ApiError::NotOffered("asynchronous actions are not offered; leave out the header X-Async"));
+        return Err(ApiError::NotOffered(
+            "asynchronous actions are not offered; leave out the header X-Async",
+        ));
     }
-    let name = request
-        .action_name
-        .parse()
-        .map_err(|problem: InvalidName| ApiError::body("invalid_format", &["action_name"], problem.to_string()))?;
+    let name = request.action_name.parse().map_err(|problem: InvalidName| {
+        ApiError::body("invalid_format", &["action_name"], problem.to_string())
+    })?;
     let connection = app.find_connection(&client, &target).await?;
     let input = request.input.map(|json| Box::<str>::from(json).into_string());
     let output = app.engine.run_action(&client.environment, &connection, &name, input).await?;

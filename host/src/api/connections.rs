@@ -120,7 +120,9 @@ pub(super) async fn list_connections(
         search: query.search,
         end_user_id: query.end_user_id,
         organization_id: query.end_user_organization_id,
-        integrations: query.integration_id.map(|list| list.split(',').map(|key| key.trim().to_owned()).collect()),
+        integrations: query
+            .integration_id
+            .map(|list| list.split(',').map(|key| key.trim().to_owned()).collect()),
         tags: (!tags.is_empty()).then(|| Value::Object(tags)),
     };
     let mut conn = app.engine.store.connect().await?;
@@ -170,7 +172,8 @@ pub(super) async fn get_connection(
     if wants_secrets {
         client.require(Scope::ConnectionsReadCredentials)?;
     }
-    let key = parse_name::<IntegrationKey>("provider_config_key", &query.provider_config_key, ApiError::query)?;
+    let key =
+        parse_name::<IntegrationKey>("provider_config_key", &query.provider_config_key, ApiError::query)?;
     let id = id.parse::<ConnectionId>().map_err(|problem| ApiError::Path {
         errors: vec![FieldError::new("invalid_format", &["connection_id"], problem.to_string())],
     })?;
@@ -227,7 +230,8 @@ pub(super) async fn import_connection(
     ApiJson(request): ApiJson<ImportRequest>,
 ) -> Result<(StatusCode, Json<ConnectionBody>), ApiError> {
     client.require(Scope::ConnectionsCreate)?;
-    let key = parse_name::<IntegrationKey>("provider_config_key", &request.provider_config_key, ApiError::body)?;
+    let key =
+        parse_name::<IntegrationKey>("provider_config_key", &request.provider_config_key, ApiError::body)?;
     let id = match &request.connection_id {
         Some(id) => parse_name::<ConnectionId>("connection_id", id, ApiError::body)?,
         None => parse_name::<ConnectionId>("connection_id", &Uuid::new_v4().to_string(), ApiError::body)?,
@@ -245,9 +249,11 @@ pub(super) async fn import_connection(
         .catalogue
         .find(&integration.provider)
         .ok_or_else(|| ApiError::UnknownProvider(integration.provider.to_string()))?;
-    let credentials = StoredCredentials::parse(provider.auth_mode, request.credentials).map_err(credentials_error)?;
+    let credentials =
+        StoredCredentials::parse(provider.auth_mode, request.credentials).map_err(credentials_error)?;
     provider.check_config(&request.connection_config).map_err(|problem| {
-        ApiError::body("invalid_value", &["connection_config", &problem.field], problem.problem.clone())
+        let path: Vec<&str> = std::iter::once("connection_config").chain(problem.name()).collect();
+        ApiError::body("invalid_value", &path, problem.to_string())
     })?;
     let imported = ImportedConnection {
         connection_id: id,
@@ -258,8 +264,11 @@ pub(super) async fn import_connection(
         end_user: request.end_user.map(|user| user_body(&user)),
         webhook_url_override: request.webhook_url_override.filter(|url| !url.is_empty()),
     };
-    let connection =
-        app.engine.import_connection(&client.environment, &integration, imported).await.map_err(ApiError::internal)?;
+    let connection = app
+        .engine
+        .import_connection(&client.environment, &integration, imported)
+        .await
+        .map_err(ApiError::internal)?;
     Ok((StatusCode::CREATED, Json(app.connection_body(&client, connection)?)))
 }
 
@@ -270,7 +279,8 @@ impl App {
         connection: Connection,
     ) -> Result<ConnectionBody, ApiError> {
         let credentials = if client.allows(Scope::ConnectionsReadCredentials) {
-            let opened = self.engine.open_credentials(&client.environment, &connection).map_err(ApiError::internal)?;
+            let opened =
+                self.engine.open_credentials(&client.environment, &connection).map_err(ApiError::internal)?;
             opened.to_json()
         } else {
             Value::Object(Map::new())
@@ -334,7 +344,8 @@ fn parse_number(name: &'static str, text: &str, least: i64, most: i64) -> Result
 }
 
 fn check_webhook_url(text: &str) -> Result<(), ApiError> {
-    let valid = url::Url::parse(text).is_ok_and(|url| matches!(url.scheme(), "http" | "https") && url.has_host());
+    let valid =
+        url::Url::parse(text).is_ok_and(|url| matches!(url.scheme(), "http" | "https") && url.has_host());
     if valid {
         return Ok(());
     }
@@ -370,14 +381,23 @@ fn connection_tags(end_user: Option<&EndUser>, tags: BTreeMap<String, String>) -
             && key.starts_with(|c: char| c.is_ascii_alphabetic())
             && key.bytes().all(|b| b.is_ascii_alphanumeric() || b"_-./".contains(&b));
         if !valid_key {
-            let message = "a tag's key must begin with a letter, be letters, digits and `_-./`, and at most 64 long";
+            let message =
+                "a tag's key must begin with a letter, be letters, digits and `_-./`, and at most 64 long";
             return Err(ApiError::body("invalid_key", &["tags", &key], message));
         }
         if value.is_empty() || value.chars().count() > 255 {
-            return Err(ApiError::body("too_big", &["tags", &key], "a tag's value must be 1 to 255 characters long"));
+            return Err(ApiError::body(
+                "too_big",
+                &["tags", &key],
+                "a tag's value must be 1 to 255 characters long",
+            ));
         }
         if !seen.insert(lower.clone()) {
-            return Err(ApiError::body("invalid_key", &["tags", &key], "stands there twice: keys are kept in lower case"));
+            return Err(ApiError::body(
+                "invalid_key",
+                &["tags", &key],
+                "stands there twice: keys are kept in lower case",
+            ));
         }
         all.insert(lower, value.into());
     }

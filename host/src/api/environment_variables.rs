@@ -56,7 +56,11 @@ pub(super) async fn put_variable(
     client.require(Scope::VariablesWrite)?;
     check_name(&name)?;
     if request.value.len() > MAX_VALUE_BYTES {
-        return Err(ApiError::body("too_big", &["value"], format!("must be at most {MAX_VALUE_BYTES} bytes long")));
+        return Err(ApiError::body(
+            "too_big",
+            &["value"],
+            format!("must be at most {MAX_VALUE_BYTES} bytes long"),
+        ));
     }
     if request.value.contains('\0') {
         return Err(ApiError::body("invalid_format", &["value"], "must not hold a NUL character"));
@@ -88,6 +92,7 @@ fn check_name(name: &str) -> Result<(), ApiError> {
     if starts_well && name.len() <= 255 && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_') {
         return Ok(());
     }
-    let message = "must be letters, digits and `_`, not begin with a digit, and be at most 255 long".to_owned();
+    let message =
+        "must be letters, digits and `_`, not begin with a digit, and be at most 255 long".to_owned();
     Err(ApiError::Path { errors: vec![super::error::FieldError::new("invalid_format", &["name"], message)] })
 }

@@ -85,7 +85,9 @@ pub enum ApiError {
     UnknownSync { sync: String, integration: IntegrationKey },
     #[error("integration `{0}` has no syncs here")]
     NoSyncs(IntegrationKey),
-    #[error("no sync of integration `{integration}` has a model `{model}`, and nothing is kept under that name")]
+    #[error(
+        "no sync of integration `{integration}` has a model `{model}`, and nothing is kept under that name"
+    )]
     UnknownModel { model: String, integration: IntegrationKey },
     #[error("integration `{0}` exists already; choose another unique_key")]
     DuplicateIntegration(IntegrationKey),
@@ -159,13 +161,18 @@ impl ApiError {
 
     fn field_errors(&self) -> Vec<FieldError> {
         match self {
-            Self::Query { errors } | Self::Headers { errors } | Self::Body { errors } | Self::Path { errors } => {
-                errors.clone()
-            }
-            Self::Action(error) => error.problems().iter().map(|problem| {
-                let path: Vec<&str> = problem.path.split('/').skip(1).collect();
-                FieldError::new("invalid_type", &path, problem.problem.clone())
-            }).collect(),
+            Self::Query { errors }
+            | Self::Headers { errors }
+            | Self::Body { errors }
+            | Self::Path { errors } => errors.clone(),
+            Self::Action(error) => error
+                .problems()
+                .iter()
+                .map(|problem| {
+                    let path: Vec<&str> = problem.path.split('/').skip(1).collect();
+                    FieldError::new("invalid_type", &path, problem.problem.clone())
+                })
+                .collect(),
             _ => Vec::new(),
         }
     }
@@ -213,6 +220,8 @@ fn first(errors: &[FieldError], otherwise: &str) -> String {
         [error] if error.path.is_empty() => error.message.clone(),
         [error, ..] if error.path.is_empty() => format!("{} (and {} more)", error.message, errors.len() - 1),
         [error] => format!("`{}`: {}", error.path.join("."), error.message),
-        [error, ..] => format!("`{}`: {} (and {} more)", error.path.join("."), error.message, errors.len() - 1),
+        [error, ..] => {
+            format!("`{}`: {} (and {} more)", error.path.join("."), error.message, errors.len() - 1)
+        }
     }
 }

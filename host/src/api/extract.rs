@@ -60,9 +60,9 @@ impl<S: Sync> FromRequestParts<S> for ConnectionHeaders {
         let integration = required_header::<IntegrationKey>(&parts.headers, "provider-config-key");
         match (connection, integration) {
             (Ok(connection), Ok(integration)) => Ok(Self { connection, integration }),
-            (connection, integration) => {
-                Err(ApiError::Headers { errors: connection.err().into_iter().chain(integration.err()).collect() })
-            }
+            (connection, integration) => Err(ApiError::Headers {
+                errors: connection.err().into_iter().chain(integration.err()).collect(),
+            }),
         }
     }
 }
@@ -73,15 +73,19 @@ fn required_header<T: FromStr<Err = InvalidName>>(headers: &HeaderMap, name: &st
         .ok_or_else(|| FieldError::new("invalid_type", &[name], "the header is required"))?
         .to_str()
         .map_err(|_| FieldError::new("invalid_format", &[name], "the header must be printable ASCII"))?;
-    value.parse().map_err(|problem: InvalidName| FieldError::new("invalid_format", &[name], problem.to_string()))
+    value
+        .parse()
+        .map_err(|problem: InvalidName| FieldError::new("invalid_format", &[name], problem.to_string()))
 }
 
 /// A boolean header in any of the usual spellings; `false` if it is absent.
 pub fn flag_header(headers: &HeaderMap, name: &'static str) -> Result<bool, ApiError> {
     let Some(value) = headers.get(name) else { return Ok(false) };
-    value.to_str().ok().and_then(parse_flag).ok_or_else(|| {
-        ApiError::headers("invalid_value", &[name], "the header must be `true` or `false`")
-    })
+    value
+        .to_str()
+        .ok()
+        .and_then(parse_flag)
+        .ok_or_else(|| ApiError::headers("invalid_value", &[name], "the header must be `true` or `false`"))
 }
 
 /// `true` and `false` in the spellings that clients use.
@@ -121,9 +125,10 @@ impl<S: Sync> FromRequestParts<S> for NoQuery {
 
 fn parse_query<T: DeserializeOwned>(query: &str) -> Result<T, ApiError> {
     let config = serde_qs::Config::new().use_form_encoding(true);
-    let deserializer = serde_qs::Deserializer::with_config(&config, query.as_bytes())
+    let deserializer = serde_qs::Deserializer::with_config(config, query.as_bytes())
         .map_err(|error| ApiError::query("custom", &[], error.to_string()))?;
-    serde_path_to_error::deserialize(deserializer).map_err(|error| ApiError::Query { errors: vec![field_error(error)] })
+    serde_path_to_error::deserialize(deserializer)
+        .map_err(|error| ApiError::Query { errors: vec![field_error(error)] })
 }
 
 /// A JSON body, read after everything else of the request was found good.
@@ -141,7 +146,8 @@ impl<T: DeserializeOwned> FromRequest<App> for ApiJson<T> {
 
 /// Reads a whole body of at most `limit_bytes`.
 pub async fn read_body(request: Request, limit_bytes: usize) -> Result<Bytes, ApiError> {
-    let announced = request.headers().get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
+    let announced =
+        request.headers().get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
     if announced.is_some_and(|length: usize| length > limit_bytes) {
         return Err(ApiError::TooLarge { limit_bytes });
     }

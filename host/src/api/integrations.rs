@@ -62,7 +62,9 @@ pub(super) async fn list_integrations(
     client.require(Scope::IntegrationsList)?;
     let mut conn = app.engine.store.connect().await?;
     let found = integrations::list(&mut conn, client.environment.pk).await?;
-    Ok(Json(IntegrationsResponse { data: found.into_iter().map(|integration| app.integration_body(integration)).collect() }))
+    Ok(Json(IntegrationsResponse {
+        data: found.into_iter().map(|integration| app.integration_body(integration)).collect(),
+    }))
 }
 
 /// `POST /integrations`: sets a provider up.
@@ -112,7 +114,8 @@ impl App {
     fn integration_body(&self, integration: Integration) -> IntegrationBody {
         let display_name = integration.display_name.unwrap_or_else(|| {
             let provider = self.engine.catalogue.find(&integration.provider);
-            provider.map_or_else(|| integration.provider.to_string(), |provider| provider.display_name.clone())
+            provider
+                .map_or_else(|| integration.provider.to_string(), |provider| provider.display_name.clone())
         });
         IntegrationBody {
             unique_key: integration.unique_key.to_string(),

@@ -44,7 +44,6 @@ pub(super) struct RecordsQuery {
 
 /// A page of records, in the order of their modification.
 #[derive(Serialize, ToSchema)]
-#[expect(dead_code, reason = "the page is written as bytes; this is its description")]
 pub(super) struct RecordsPage {
     /// Each has the fields of its model, and the metadata.
     records: Vec<RecordBody>,
@@ -53,7 +52,6 @@ pub(super) struct RecordsPage {
 }
 
 #[derive(Serialize, ToSchema)]
-#[expect(dead_code, reason = "the page is written as bytes; this is its description")]
 struct RecordBody {
     id: String,
     #[serde(rename = "_service_metadata")]
@@ -61,7 +59,6 @@ struct RecordBody {
 }
 
 #[derive(Serialize, ToSchema)]
-#[expect(dead_code, reason = "the page is written as bytes; this is its description")]
 struct RecordMetadata {
     first_seen_at: DateTime<Utc>,
     last_modified_at: DateTime<Utc>,
@@ -200,7 +197,10 @@ struct WantedRecords {
 impl WantedRecords {
     fn check(query: RecordsQuery) -> Result<Self, ApiError> {
         let (model, variant) = check_names(&query.model, query.variant.as_deref(), ApiError::query)?;
-        let since = query.delta.map(|text| ("delta", text)).or(query.modified_after.map(|text| ("modified_after", text)));
+        let since = query
+            .delta
+            .map(|text| ("delta", text))
+            .or(query.modified_after.map(|text| ("modified_after", text)));
         let modified_since = since.map(|(name, text)| parse_time(name, &text)).transpose()?;
         let limit = query.limit.as_deref().map(parse_limit).transpose()?.unwrap_or(DEFAULT_LIMIT);
         let actions = query.filter.as_deref().map(parse_filter).transpose()?.unwrap_or_default();
@@ -209,23 +209,35 @@ impl WantedRecords {
         }
         let ids = query.ids.into_vec();
         if ids.len() > MAX_IDS {
-            return Err(ApiError::query("too_big", &["ids"], format!("at most {MAX_IDS} ids can be asked for at once")));
+            return Err(ApiError::query(
+                "too_big",
+                &["ids"],
+                format!("at most {MAX_IDS} ids can be asked for at once"),
+            ));
         }
-        Ok(Self { model, variant, modified_since, limit: limit.min(MAX_LIMIT), actions, cursor: query.cursor, ids })
+        Ok(Self {
+            model,
+            variant,
+            modified_since,
+            limit: limit.min(MAX_LIMIT),
+            actions,
+            cursor: query.cursor,
+            ids,
+        })
     }
 }
 
 type Refuse = fn(&'static str, &[&str], String) -> ApiError;
 
 fn check_names(model: &str, variant: Option<&str>, refuse: Refuse) -> Result<(ModelName, Variant), ApiError> {
-    let model = model
-        .parse()
-        .map_err(|problem: crate::ids::InvalidName| refuse("invalid_format", &["model"], problem.to_string()))?;
+    let model = model.parse().map_err(|problem: crate::ids::InvalidName| {
+        refuse("invalid_format", &["model"], problem.to_string())
+    })?;
     let variant = match variant {
         None => Variant::base(),
-        Some(variant) => variant
-            .parse()
-            .map_err(|problem: crate::ids::InvalidName| refuse("invalid_format", &["variant"], problem.to_string()))?,
+        Some(variant) => variant.parse().map_err(|problem: crate::ids::InvalidName| {
+            refuse("invalid_format", &["variant"], problem.to_string())
+        })?,
     };
     Ok((model, variant))
 }
@@ -243,9 +255,11 @@ fn parse_limit(text: &str) -> Result<i64, ApiError> {
     match text.parse::<u64>() {
         Ok(limit) if limit >= 1 => Ok(i64::try_from(limit).unwrap_or(i64::MAX)),
         Ok(_) => Err(ApiError::query("too_small", &["limit"], "must be 1 or more")),
-        Err(_) => {
-            Err(ApiError::query("invalid_type", &["limit"], format!("is `{text}`; it must be a whole number from 1 to 500")))
-        }
+        Err(_) => Err(ApiError::query(
+            "invalid_type",
+            &["limit"],
+            format!("is `{text}`; it must be a whole number from 1 to 500"),
+        )),
     }
 }
 
@@ -257,7 +271,9 @@ fn parse_filter(text: &str) -> Result<ActionSet, ApiError> {
             "updated" => actions.updated = true,
             "deleted" => actions.deleted = true,
             _ => {
-                let message = format!("has `{word}`; it must be any of added, updated and deleted, separated by commas");
+                let message = format!(
+                    "has `{word}`; it must be any of added, updated and deleted, separated by commas"
+                );
                 return Err(ApiError::query("invalid_value", &["filter"], message));
             }
         }
@@ -331,7 +347,9 @@ impl<'a> PageWriter<'a> {
         bytes.extend_from_slice(b"\"}");
         *metadata = String::from_utf8(bytes).expect("a cursor is ASCII");
         match &record.content {
-            Content::Payload(payload) => splice_metadata(payload, self.metadata_key, metadata, &mut self.body),
+            Content::Payload(payload) => {
+                splice_metadata(payload, self.metadata_key, metadata, &mut self.body)
+            }
             Content::Pruned { external_id } => {
                 let id = serde_json::json!({ "id": external_id }).to_string();
                 splice_metadata(&id, self.metadata_key, metadata, &mut self.body);

@@ -89,19 +89,23 @@ pub(super) async fn trigger_syncs(
 ) -> Result<StatusCode, ApiError> {
     client.require(Scope::SyncsExecute)?;
     let header = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
-    let integration = request.provider_config_key.or_else(|| header("provider-config-key")).ok_or_else(|| {
-        ApiError::body("invalid_type", &["provider_config_key"], "is required")
-    })?;
+    let integration = request
+        .provider_config_key
+        .or_else(|| header("provider-config-key"))
+        .ok_or_else(|| ApiError::body("invalid_type", &["provider_config_key"], "is required"))?;
     let connection = request.connection_id.or_else(|| header("connection-id"));
     let options = match (request.opts, request.sync_mode, request.full_resync) {
         (Some(opts), None, None) => TriggerOptions { reset: opts.reset, empty_cache: opts.empty_cache },
         (Some(_), _, _) => {
-            let message = "`opts` cannot stand beside `sync_mode` or `full_resync`, which are older forms of it";
+            let message =
+                "`opts` cannot stand beside `sync_mode` or `full_resync`, which are older forms of it";
             return Err(ApiError::body("custom", &["opts"], message));
         }
         (None, Some(SyncMode::Incremental), _) => TriggerOptions::default(),
         (None, Some(SyncMode::FullRefresh), _) => TriggerOptions { reset: true, empty_cache: false },
-        (None, Some(SyncMode::FullRefreshAndClearCache), _) => TriggerOptions { reset: true, empty_cache: true },
+        (None, Some(SyncMode::FullRefreshAndClearCache), _) => {
+            TriggerOptions { reset: true, empty_cache: true }
+        }
         (None, None, full_resync) => TriggerOptions { reset: full_resync == Some(true), empty_cache: false },
     };
     let target = app.find_schedules(&client, &integration, connection.as_deref(), &request.syncs).await?;
@@ -125,7 +129,8 @@ pub(super) async fn start_syncs(
 ) -> Result<StatusCode, ApiError> {
     client.require(Scope::SyncsExecute)?;
     let connection = request.connection_id.as_deref();
-    let target = app.find_schedules(&client, &request.provider_config_key, connection, &request.syncs).await?;
+    let target =
+        app.find_schedules(&client, &request.provider_config_key, connection, &request.syncs).await?;
     let mut tx = app.engine.store.begin().await?;
     let count = schedules::start(&mut tx, &target.target).await?;
     target.require_any(count)?;
@@ -146,7 +151,8 @@ pub(super) async fn pause_syncs(
 ) -> Result<StatusCode, ApiError> {
     client.require(Scope::SyncsExecute)?;
     let connection = request.connection_id.as_deref();
-    let target = app.find_schedules(&client, &request.provider_config_key, connection, &request.syncs).await?;
+    let target =
+        app.find_schedules(&client, &request.provider_config_key, connection, &request.syncs).await?;
     let mut conn = app.engine.store.connect().await?;
     let count = schedules::pause(&mut conn, &target.target).await?;
     target.require_any(count)?;
@@ -210,7 +216,9 @@ pub(super) async fn sync_status(
     client.require(Scope::SyncsRead)?;
     let wanted = match query.syncs.trim() {
         "*" => Vec::new(),
-        "" => return Err(ApiError::query("too_small", &["syncs"], "must be names separated by commas, or *")),
+        "" => {
+            return Err(ApiError::query("too_small", &["syncs"], "must be names separated by commas, or *"));
+        }
         list => list.split(',').map(|name| SyncReference::Name(name.trim().to_owned())).collect(),
     };
     let connection = query.connection_id.as_deref();
@@ -255,9 +263,17 @@ impl App {
         let connection: Option<ConnectionId> =
             connection.map(str::parse).transpose().map_err(refuse(&["connection_id"]))?;
         if syncs.len() > MAX_SYNCS {
-            return Err(ApiError::body("too_big", &["syncs"], format!("at most {MAX_SYNCS} syncs can be named")));
+            return Err(ApiError::body(
+                "too_big",
+                &["syncs"],
+                format!("at most {MAX_SYNCS} syncs can be named"),
+            ));
         }
-        let named = syncs.iter().map(SyncReference::parse).collect::<Result<BTreeSet<_>, _>>().map_err(refuse(&["syncs"]))?;
+        let named = syncs
+            .iter()
+            .map(SyncReference::parse)
+            .collect::<Result<BTreeSet<_>, _>>()
+            .map_err(refuse(&["syncs"]))?;
 
         let mut conn = self.engine.store.connect().await?;
         let found = integrations::find(&mut conn, client.environment.pk, &key).await?;
@@ -276,13 +292,18 @@ impl App {
         Ok(FoundSchedules { target: Target { integration: integration.pk, connection, syncs }, integration })
     }
 
-    async fn describe(&self, integration: &Integration, status: ScheduleStatus) -> Result<SyncStatus, ApiError> {
+    async fn describe(
+        &self,
+        integration: &Integration,
+        status: ScheduleStatus,
+    ) -> Result<SyncStatus, ApiError> {
         let spec = self.engine.functions.find_sync(integration.pk, &status.sync);
         let frequency =
             status.frequency_override.clone().or_else(|| spec.as_ref().map(|spec| spec.frequency_text()));
         let mut conn = self.engine.store.connect_records().await?;
         let live = streams::live_counts(&mut conn, status.connection, &status.variant).await?;
-        let checkpoint = sync_states::checkpoint(&mut conn, status.connection, &status.sync, &status.variant).await?;
+        let checkpoint =
+            sync_states::checkpoint(&mut conn, status.connection, &status.sync, &status.variant).await?;
         let declared = spec.as_ref().map(|spec| spec.models()).unwrap_or_default();
         let record_count = declared.iter().map(|model| {
             let count = live.iter().find(|(name, _)| name == model).map_or(0, |(_, count)| *count);

@@ -64,7 +64,8 @@ struct Known {
 
 impl Authenticator {
     pub fn new(store: Store, environments: Arc<Environments>, notices: Arc<Notices>) -> Arc<Self> {
-        let this = Arc::new(Self { store, environments, notices, known: RwLock::default(), used: Mutex::default() });
+        let this =
+            Arc::new(Self { store, environments, notices, known: RwLock::default(), used: Mutex::default() });
         tokio::spawn(forget_on_notice(Arc::clone(&this)));
         tokio::spawn(note_use(Arc::clone(&this)));
         this
@@ -126,7 +127,9 @@ async fn note_use(authenticator: Arc<Authenticator>) {
     loop {
         tokio::time::sleep(NOTE_USE_EVERY).await;
         let used: Vec<i64> =
-            std::mem::take(&mut *authenticator.used.lock().unwrap_or_else(PoisonError::into_inner)).into_iter().collect();
+            std::mem::take(&mut *authenticator.used.lock().unwrap_or_else(PoisonError::into_inner))
+                .into_iter()
+                .collect();
         if used.is_empty() {
             continue;
         }

@@ -114,7 +114,9 @@ fn take(
     may_be_empty: bool,
 ) -> Result<Secret<String>, CredentialsError> {
     match fields.remove(name) {
-        Some(Value::String(text)) if text.is_empty() && !may_be_empty => Err(CredentialsError::Empty { name }),
+        Some(Value::String(text)) if text.is_empty() && !may_be_empty => {
+            Err(CredentialsError::Empty { name })
+        }
         Some(Value::String(text)) if text.len() <= MAX_SECRET_BYTES => Ok(Secret::new(text)),
         _ => Err(CredentialsError::Field { name }),
     }
@@ -146,7 +148,10 @@ mod tests {
         let field = |mode, value| parse(mode, value).unwrap_err().field().map(str::to_owned);
         assert_eq!(field(AuthMode::ApiKey, json!({ "type": "BASIC" })).as_deref(), Some("type"));
         assert_eq!(field(AuthMode::ApiKey, json!({ "type": "API_KEY" })).as_deref(), Some("apiKey"));
-        assert_eq!(field(AuthMode::ApiKey, json!({ "type": "API_KEY", "apiKey": "" })).as_deref(), Some("apiKey"));
+        assert_eq!(
+            field(AuthMode::ApiKey, json!({ "type": "API_KEY", "apiKey": "" })).as_deref(),
+            Some("apiKey")
+        );
         let extra = json!({ "type": "API_KEY", "apiKey": "k", "x": 1 });
         assert_eq!(field(AuthMode::ApiKey, extra).as_deref(), Some("x"));
     }

@@ -106,7 +106,9 @@ mod tests {
     #[test]
     fn read_only_reads_no_secrets() {
         let scopes = Scopes::new(ScopePreset::ReadOnly.scopes());
-        for denied in [Scope::ConnectionsReadCredentials, Scope::VariablesRead, Scope::ActionsExecute, Scope::Deploy] {
+        for denied in
+            [Scope::ConnectionsReadCredentials, Scope::VariablesRead, Scope::ActionsExecute, Scope::Deploy]
+        {
             assert!(!scopes.allow(denied), "{denied:?}");
         }
         assert!(scopes.allow(Scope::RecordsRead));

@@ -89,10 +89,16 @@ impl Engine {
             row: None,
             route: None,
         };
-        let call =
-            Call { kind: "action", name: function.name.as_str(), input: input.as_ref(), variables: &variables };
-        let finished =
-            self.runtime.invoke(&function.component, call, Box::new(capabilities), &function.limits, log).await;
+        let call = Call {
+            kind: "action",
+            name: function.name.as_str(),
+            input: input.as_ref(),
+            variables: &variables,
+        };
+        let finished = self
+            .runtime
+            .invoke(&function.component, call, Box::new(capabilities), &function.limits, log)
+            .await;
         let result = match finished.result {
             Err(error) => Err(ActionError::Function(FunctionError::from(error))),
             Ok(output) => match function.output() {

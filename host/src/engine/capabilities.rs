@@ -17,7 +17,8 @@ use super::functions::DeployedFunction;
 use super::{ConnectionRoute, Engine, Environment};
 use crate::egress::{self, Exchange, Observer};
 use crate::runtime::{
-    Capabilities, Change, ConnectionInfo, Counts, Failure, Interrupt, Outcome, Request, Response, RunInfo, RunLog,
+    Capabilities, Change, ConnectionInfo, Counts, Failure, Interrupt, Outcome, Request, Response, RunInfo,
+    RunLog,
 };
 use crate::store::connections::{self, Connection};
 
@@ -57,8 +58,9 @@ pub(super) struct FunctionCapabilities {
 impl FunctionCapabilities {
     async fn row(&mut self) -> Result<&Connection, Interrupt> {
         if self.row.is_none() {
-            let found =
-                async { connections::get(&mut *self.engine.store.connect().await?, self.connection.pk).await };
+            let found = async {
+                connections::get(&mut *self.engine.store.connect().await?, self.connection.pk).await
+            };
             let row = found.await.map_err(host_failure)?;
             let row = row.ok_or_else(|| Interrupt::Host(anyhow::anyhow!("the connection was deleted")))?;
             self.row = Some(row);
@@ -71,7 +73,8 @@ impl FunctionCapabilities {
             return Ok(Ok(Arc::clone(route)));
         }
         let Some(provider) = self.engine.catalogue.find(&self.connection.provider).cloned() else {
-            let message = format!("the provider `{}` is not in this host's catalogue", self.connection.provider);
+            let message =
+                format!("the provider `{}` is not in this host's catalogue", self.connection.provider);
             return Ok(Err(failure("invalid-request", message)));
         };
         let connection_config = match &self.row().await?.connection_config {
@@ -106,7 +109,10 @@ impl Capabilities for FunctionCapabilities {
         Ok(send(&self.engine.gate, &route, request, &self.log).await)
     }
 
-    async fn send_all(&mut self, requests: Vec<Request>) -> Result<Vec<Result<Response, Failure>>, Interrupt> {
+    async fn send_all(
+        &mut self,
+        requests: Vec<Request>,
+    ) -> Result<Vec<Result<Response, Failure>>, Interrupt> {
         let route = match self.route().await? {
             Ok(route) => route,
             Err(refusal) => return Ok(requests.iter().map(|_| Err(refusal.clone())).collect()),
@@ -229,7 +235,11 @@ async fn send(
             let headers = response.headers.iter().map(|(name, value)| {
                 (name.as_str().to_owned(), String::from_utf8_lossy(value.as_bytes()).into_owned())
             });
-            Ok(Response { status: response.status.as_u16(), headers: headers.collect(), body: response.body.into() })
+            Ok(Response {
+                status: response.status.as_u16(),
+                headers: headers.collect(),
+                body: response.body.into(),
+            })
         }
         Err(error) => Err(failure(error.code(), error.to_string())),
     }

@@ -131,7 +131,11 @@ impl RecordWriter {
         Ok(Ok(ids.iter().map(|id| found.get(id).cloned()).collect()))
     }
 
-    async fn find_payloads(&self, model: &ModelName, ids: &[String]) -> sqlx::Result<HashMap<String, String>> {
+    async fn find_payloads(
+        &self,
+        model: &ModelName,
+        ids: &[String],
+    ) -> sqlx::Result<HashMap<String, String>> {
         let mut conn = self.store.connect_records().await?;
         let variant = self.own_variant();
         let Some(head) = streams::find(&mut conn, self.connection, model, &variant).await? else {
@@ -202,7 +206,8 @@ impl RecordWriter {
         let variant: Variant =
             named.parse().map_err(|problem| failure("not-allowed", format!("{problem}"), None))?;
         if self.attempt.as_ref().is_some_and(|attempt| attempt.variant != variant) {
-            let message = format!("a sync of the variant `{}` cannot write to `{variant}`", self.own_variant());
+            let message =
+                format!("a sync of the variant `{}` cannot write to `{variant}`", self.own_variant());
             return Err(failure("not-allowed", message, None));
         }
         Ok(variant)
@@ -309,7 +314,8 @@ impl RecordWriter {
         let mut merged = Vec::with_capacity(kept.len());
         for (index, change) in changes.iter().enumerate() {
             let Some(payload) = kept.get(change.id.as_ref()) else { continue };
-            let text = model::merge(payload, &change.payload).map_err(|error| sqlx::Error::Decode(error.into()))?;
+            let text =
+                model::merge(payload, &change.payload).map_err(|error| sqlx::Error::Decode(error.into()))?;
             match model::records::single(&text, shape, self.record_options()) {
                 Ok(record) => merged.push(incoming(record).into_owned()),
                 Err(invalid) => {
@@ -384,7 +390,10 @@ fn refused_records(model: &str, refused: &[RefusedRecord<'_>]) -> Failure {
         0 => String::new(),
         more => format!("; {more} more of the batch cannot be kept either"),
     };
-    let message = format!("record {}{who} is no `{model}`: {what}{others}; nothing of the batch was saved", first.index);
+    let message = format!(
+        "record {}{who} is no `{model}`: {what}{others}; nothing of the batch was saved",
+        first.index
+    );
     failure("invalid-records", message, serde_json::to_value(named).ok())
 }
 

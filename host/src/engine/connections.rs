@@ -145,7 +145,8 @@ impl Engine {
         loop {
             let mut tx = self.store.begin().await?;
             let existing =
-                connections::find(&mut tx, environment.pk, &integration.unique_key, &imported.connection_id).await?;
+                connections::find(&mut tx, environment.pk, &integration.unique_key, &imported.connection_id)
+                    .await?;
             let id = existing.as_ref().map_or_else(Uuid::new_v4, |connection| connection.id);
             let sealed = environment.data_key.seal(place(&id.to_string()), &imported.credentials.to_bytes());
             let new = NewConnection {
@@ -191,7 +192,8 @@ impl Engine {
         environment: &Environment,
         connection: &Connection,
     ) -> Result<StoredCredentials, OpenCredentialsError> {
-        let opened = environment.data_key.open(place(&connection.id.to_string()), &connection.sealed_credentials)?;
+        let opened =
+            environment.data_key.open(place(&connection.id.to_string()), &connection.sealed_credentials)?;
         Ok(StoredCredentials::from_bytes(&opened)?)
     }
 }
@@ -218,7 +220,8 @@ impl ConnectionCredentials {
 
     async fn read(&self) -> Result<Arc<Credentials>, CredentialsUnavailable> {
         let unavailable = |reason: &str| CredentialsUnavailable { reason: reason.to_owned() };
-        let found = async { connections::get(&mut *self.engine.store.connect().await?, self.connection).await };
+        let found =
+            async { connections::get(&mut *self.engine.store.connect().await?, self.connection).await };
         let connection = found
             .await
             .map_err(|error| {

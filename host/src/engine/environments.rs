@@ -87,7 +87,8 @@ impl Environments {
     async fn reload(&self) -> Result<(), EnvironmentError> {
         let mut conn = self.store.connect().await?;
         let stored = environments::list(&mut conn).await?;
-        let known = stored.into_iter().map(|row| self.unwrap(row).map(|opened| (opened.pk, Arc::new(opened))));
+        let known =
+            stored.into_iter().map(|row| self.unwrap(row).map(|opened| (opened.pk, Arc::new(opened))));
         let known = known.collect::<Result<HashMap<_, _>, _>>()?;
         *self.known.write().unwrap_or_else(PoisonError::into_inner) = known;
         Ok(())

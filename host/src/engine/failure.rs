@@ -86,7 +86,9 @@ impl FunctionError {
     fn payload(&self) -> Option<Value> {
         match self {
             Self::Failed { details: Some(details), .. } => Some(details.clone()),
-            Self::Failed { code, message, details: None } => Some(json!({ "code": code, "message": message })),
+            Self::Failed { code, message, details: None } => {
+                Some(json!({ "code": code, "message": message }))
+            }
             Self::Provider { upstream, .. } => upstream.get("body").cloned(),
             Self::Limit(limit) => Some(json!({ "limit": limit.name() })),
             Self::Crashed(_) | Self::Superseded | Self::Host(_) => None,
@@ -155,7 +157,11 @@ impl ActionError {
     pub(super) fn to_run_error(&self) -> RunError {
         match self {
             Self::Function(error) => error.to_run_error(),
-            other => RunError { code: other.status_and_code().1.to_owned(), message: other.to_string(), details: None },
+            other => RunError {
+                code: other.status_and_code().1.to_owned(),
+                message: other.to_string(),
+                details: None,
+            },
         }
     }
 }

@@ -11,15 +11,15 @@ use url::Url;
 
 use super::capabilities::WritableModels;
 use crate::config::{
-    ActionSpec, Frequency, FunctionKind, IntegrationSpec, LifecycleSpec, LimitOverrides, SyncConfig, SyncSpec,
-    WebhookSpec,
+    ActionSpec, Frequency, FunctionKind, IntegrationSpec, LifecycleSpec, LimitOverrides, SyncConfig,
+    SyncSpec, WebhookSpec,
 };
 use crate::egress::HostPattern;
 use crate::ids::{FunctionName, IntegrationKey, IntegrationPk, ModelName};
 use crate::model::{Models, Shape};
 use crate::runtime::{ComponentDigest, Limits, PreparedComponent, Runtime};
-use crate::store::deployments::{self, ActiveFunction};
 use crate::store::Store;
+use crate::store::deployments::{self, ActiveFunction};
 
 /// No action runs for longer, whatever its limits say.
 const MAX_ACTION_WALL: Duration = Duration::from_secs(15 * 60);
@@ -137,7 +137,11 @@ impl Functions {
         Self { store, runtime, known: RwLock::default(), components: Mutex::default() }
     }
 
-    pub fn find_sync(&self, integration: IntegrationPk, name: &FunctionName) -> Option<Arc<DeployedFunction>> {
+    pub fn find_sync(
+        &self,
+        integration: IntegrationPk,
+        name: &FunctionName,
+    ) -> Option<Arc<DeployedFunction>> {
         self.find(integration, FunctionKind::Sync.as_str(), name)
     }
 
@@ -152,13 +156,16 @@ impl Functions {
 
     /// The syncs of one integration.
     pub fn syncs_of(&self, integration: IntegrationPk) -> Vec<Arc<DeployedFunction>> {
-        let of_integration = |(key, _): &(&Key, _)| key.0 == integration && key.1 == FunctionKind::Sync.as_str();
+        let of_integration =
+            |(key, _): &(&Key, _)| key.0 == integration && key.1 == FunctionKind::Sync.as_str();
         self.snapshot().iter().filter(of_integration).map(|(_, function)| Arc::clone(function)).collect()
     }
 
     /// Whether any function of the integration saves this model.
     pub fn declares_model(&self, integration: IntegrationPk, model: &ModelName) -> bool {
-        self.snapshot().values().any(|function| function.integration == integration && function.models.contains_key(model))
+        self.snapshot()
+            .values()
+            .any(|function| function.integration == integration && function.models.contains_key(model))
     }
 
     fn snapshot(&self) -> Arc<HashMap<Key, Arc<DeployedFunction>>> {
@@ -185,7 +192,10 @@ impl Functions {
                     known.insert(key, Arc::new(deployed));
                 }
                 Err(error) => {
-                    tracing::error!(error = format!("{error:#}"), "the deployed {kind} `{name}` cannot be run");
+                    tracing::error!(
+                        error = format!("{error:#}"),
+                        "the deployed {kind} `{name}` cannot be run"
+                    );
                 }
             }
         }
@@ -254,7 +264,9 @@ fn limits(kind: FunctionKind, overrides: &LimitOverrides) -> Limits {
         FunctionKind::Sync => Limits::SYNC,
         FunctionKind::Action | FunctionKind::Webhook | FunctionKind::Lifecycle => Limits::ACTION,
     };
-    let bytes = |set: Option<u64>, default: usize| set.map_or(default, |bytes| usize::try_from(bytes).unwrap_or(usize::MAX));
+    let bytes = |set: Option<u64>, default: usize| {
+        set.map_or(default, |bytes| usize::try_from(bytes).unwrap_or(usize::MAX))
+    };
     let time = |set: Option<u64>, default: Duration| set.map_or(default, Duration::from_millis);
     let wall = time(overrides.wall_ms, default.wall);
     Limits {
@@ -284,9 +296,14 @@ pub(super) fn stored_functions(
         };
         (kind, name.clone(), stored)
     };
-    let syncs = integration.syncs.iter().map(move |spec| store(FunctionKind::Sync, &spec.name, FunctionSpec::Sync(spec.clone())));
-    let actions =
-        integration.actions.iter().map(move |spec| store(FunctionKind::Action, &spec.name, FunctionSpec::Action(spec.clone())));
+    let syncs = integration
+        .syncs
+        .iter()
+        .map(move |spec| store(FunctionKind::Sync, &spec.name, FunctionSpec::Sync(spec.clone())));
+    let actions = integration
+        .actions
+        .iter()
+        .map(move |spec| store(FunctionKind::Action, &spec.name, FunctionSpec::Action(spec.clone())));
     let webhooks = integration
         .webhooks
         .iter()

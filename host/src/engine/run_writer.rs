@@ -5,8 +5,8 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 
 use crate::runtime::LogEntry;
-use crate::store::runs::{self, FinishedRun, LogLine};
 use crate::store::Store;
+use crate::store::runs::{self, FinishedRun, LogLine};
 
 const COLLECT_FOR: Duration = Duration::from_millis(100);
 const MAX_GROUP: usize = 1000;
@@ -42,7 +42,11 @@ async fn write_groups(store: Store, mut receiver: mpsc::Receiver<FinishedRun>) {
             }
         }
         if let Err(error) = write_group(&store, &group).await {
-            tracing::error!(error = &error as &dyn std::error::Error, runs = group.len(), "runs were not written");
+            tracing::error!(
+                error = &error as &dyn std::error::Error,
+                runs = group.len(),
+                "runs were not written"
+            );
         }
     }
 }
@@ -64,7 +68,9 @@ pub(super) fn log_lines(entries: Vec<LogEntry>) -> Vec<LogLine> {
         level: entry.level.as_str(),
         message: entry.message,
         // Fields that are no JSON are kept as the text they are.
-        fields: entry.fields.map(|text| serde_json::from_str(&text).unwrap_or(serde_json::Value::String(text))),
+        fields: entry
+            .fields
+            .map(|text| serde_json::from_str(&text).unwrap_or(serde_json::Value::String(text))),
     };
     entries.into_iter().map(line).collect()
 }

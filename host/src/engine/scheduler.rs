@@ -33,8 +33,8 @@ impl Running {
     }
 }
 
-/// Works until `shutdown`, then lets runs finish for `grace` and gives back the rest.
-pub(super) async fn run(engine: Arc<Engine>, shutdown: CancellationToken, grace: Duration) {
+/// Works until `shutdown`, then lets runs finish for a while and gives back the rest.
+pub(super) async fn run(engine: Arc<Engine>, shutdown: CancellationToken) {
     let running = Arc::new(Running::default());
     let slots = Arc::new(Semaphore::new(engine.settings.max_syncs));
     let mut runs = JoinSet::new();
@@ -74,7 +74,7 @@ pub(super) async fn run(engine: Arc<Engine>, shutdown: CancellationToken, grace:
             Some(ended) = runs.join_next() => report_panic(ended),
         }
     }
-    finish(&running, &mut runs, grace).await;
+    finish(&running, &mut runs, engine.settings.grace).await;
     leases.abort();
 }
 
@@ -117,7 +117,7 @@ async fn keep_leases(engine: Arc<Engine>, running: Arc<Running>) {
             let mut conn = engine.store.connect().await?;
             let renewed = schedules::renew_leases(&mut conn, engine.host_id, lease).await?;
             let lost = schedules::take_back_lost(&mut conn).await?;
-            sqlx::Result::Ok((renewed, lost))
+            Ok::<_, sqlx::Error>((renewed, lost))
         };
         match turn.await {
             Ok((renewed, lost)) => {

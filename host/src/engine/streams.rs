@@ -1,8 +1,8 @@
 //! Remembers the numbers of streams, which never change once they are given.
 
 use crate::ids::{ConnectionPk, ModelName, Variant};
-use crate::store::streams::{self, StreamKey};
 use crate::store::Store;
+use crate::store::streams::{self, StreamKey};
 
 const REMEMBERED: u64 = 100_000;
 

@@ -45,8 +45,14 @@ pub(super) struct RunControl {
 }
 
 enum Ended {
-    Success { counts: RunCounts },
-    Failed { error: RunError, is_retryable: bool, counts: Option<Value> },
+    Success {
+        counts: RunCounts,
+    },
+    Failed {
+        error: RunError,
+        is_retryable: bool,
+        counts: Option<Value>,
+    },
     /// Nothing is left to do, as after the deletion of the connection.
     Dropped,
     HandedBack,
@@ -72,7 +78,8 @@ pub(super) async fn run(engine: Arc<Engine>, claim: Claim, control: RunControl) 
         tracing::warn!(run.id = %claim.run_id, "sync `{}` lost its lease; another attempt takes over", claim.sync);
         return;
     }
-    let next = function.as_ref().map_or_else(no_next, |function| plan_next(&claim, function, &ended, started_at));
+    let next =
+        function.as_ref().map_or_else(no_next, |function| plan_next(&claim, function, &ended, started_at));
     let outcome = outcome_of(&ended, usage);
     write_outcome(&engine, &claim, &outcome, &next).await;
 }
@@ -143,7 +150,8 @@ async fn try_execute(
         route: None,
     };
     let call = Call { kind: "sync", name: claim.sync.as_str(), input: None, variables: &variables };
-    let invocation = engine.runtime.invoke(&function.component, call, Box::new(capabilities), &function.limits, log);
+    let invocation =
+        engine.runtime.invoke(&function.component, call, Box::new(capabilities), &function.limits, log);
     tokio::pin!(invocation);
     let mut flush = tokio::time::interval(FLUSH_LOG_EVERY);
     let finished = loop {
@@ -180,7 +188,8 @@ async fn begin(
         sync_states::store(&mut tx, attempt, &CheckpointChange::Clear, &json!({})).await?;
     }
     if watches_deletions || (claim.resets && claim.empties_cache) {
-        let names: Vec<_> = function.models.keys().map(|model| (model.clone(), claim.variant.clone())).collect();
+        let names: Vec<_> =
+            function.models.keys().map(|model| (model.clone(), claim.variant.clone())).collect();
         for mut stream in streams::lock(&mut tx, claim.connection, &names).await? {
             if claim.resets && claim.empties_cache {
                 records::delete_all(&mut tx, &mut stream).await?;
@@ -212,11 +221,15 @@ async fn complete(
     if !function.tracks_deletes() {
         return Ok(Ended::Success { counts });
     }
-    let names: Vec<_> = function.models.keys().map(|model| (model.clone(), attempt.variant.clone())).collect();
+    let names: Vec<_> =
+        function.models.keys().map(|model| (model.clone(), attempt.variant.clone())).collect();
     for mut stream in streams::lock(&mut tx, attempt.connection, &names).await? {
         match records::delete_unseen(&mut tx, &mut stream, may_delete).await? {
             Unseen::Deleted(deleted) => {
-                counts.entry(stream.model.clone()).or_default().add(ModelCounts { deleted, ..ModelCounts::default() });
+                counts
+                    .entry(stream.model.clone())
+                    .or_default()
+                    .add(ModelCounts { deleted, ..ModelCounts::default() });
             }
             Unseen::Held { unseen, live } => {
                 let message = format!(
@@ -254,9 +267,11 @@ fn outcome_of(ended: &Ended, usage: Usage) -> Outcome {
         Ended::Success { counts } => (RunState::Success, None, Some(json!(counts))),
         Ended::Failed { error, counts, .. } => (RunState::Error, Some(error.clone()), counts.clone()),
         Ended::Dropped => (RunState::Cancelled, Some(cancelled("the connection or the sync is gone")), None),
-        Ended::HandedBack | Ended::Lost => {
-            (RunState::Cancelled, Some(cancelled("the run was stopped; the sync continues from its checkpoint")), None)
-        }
+        Ended::HandedBack | Ended::Lost => (
+            RunState::Cancelled,
+            Some(cancelled("the run was stopped; the sync continues from its checkpoint")),
+            None,
+        ),
     };
     Outcome { state, error, counts, usage: stored_usage(usage) }
 }
@@ -276,14 +291,15 @@ fn plan_next(claim: &Claim, function: &DeployedFunction, ended: &Ended, started_
     let slot = frequency.map(|frequency| next_slot(frequency, function.timezone(), started_at, now));
     let failed = matches!(ended, Ended::Failed { .. });
     let retries = matches!(ended, Ended::Failed { is_retryable: true, .. }) && claim.failures < MAX_RETRIES;
-    let retry_at = retries.then(|| now + retry_delay(claim.failures)).filter(|at| slot.is_none_or(|slot| *at < slot));
+    let retry_at =
+        retries.then(|| now + retry_delay(claim.failures)).filter(|at| slot.is_none_or(|slot| *at < slot));
     Next { slot, retry_at, failed, handed_back: matches!(ended, Ended::HandedBack) }
 }
 
 /// The first slot after `now`, counted from the start of the run. Missed slots are skipped, never run in a burst.
 fn next_slot(
     frequency: &Frequency,
-    timezone: Option<chrono_tz::Tz>,
+    timezone: chrono_tz::Tz,
     started_at: DateTime<Utc>,
     now: DateTime<Utc>,
 ) -> DateTime<Utc> {
@@ -291,9 +307,11 @@ fn next_slot(
     if slot <= now {
         slot = frequency.next_after(now, timezone);
     }
-    match frequency.period() {
+    match frequency.interval() {
         // Connections that were made together should not run together for ever.
-        Some(period) => slot + rand::rng().random_range(Duration::ZERO..=(period / 20).min(Duration::from_secs(30))),
+        Some(interval) => {
+            slot + rand::rng().random_range(Duration::ZERO..=(interval / 20).min(Duration::from_secs(30)))
+        }
         None => slot,
     }
 }
@@ -321,7 +339,12 @@ async fn write_outcome(engine: &Engine, claim: &Claim, outcome: &Outcome, next: 
     }
 }
 
-async fn try_write_outcome(engine: &Engine, claim: &Claim, outcome: &Outcome, next: &Next) -> sqlx::Result<()> {
+async fn try_write_outcome(
+    engine: &Engine,
+    claim: &Claim,
+    outcome: &Outcome,
+    next: &Next,
+) -> sqlx::Result<()> {
     let mut tx = engine.store.begin().await?;
     runs::close(&mut tx, claim.run_id, engine.host_id, claim.fence, outcome).await?;
     schedules::release(&mut tx, claim, engine.host_id, next).await?;

@@ -36,7 +36,12 @@ impl Variables {
             .collect()
     }
 
-    pub async fn set(&self, environment: &Environment, name: &str, value: &str) -> Result<(), VariablesError> {
+    pub async fn set(
+        &self,
+        environment: &Environment,
+        name: &str,
+        value: &str,
+    ) -> Result<(), VariablesError> {
         let sealed = environment.data_key.seal(place(&row(environment, name)), value.as_bytes());
         variables::set(&mut *self.store.connect().await?, environment.pk, name, &sealed).await?;
         Ok(())

@@ -67,7 +67,10 @@ impl Notices {
     pub async fn listen(&self, pool: PgPool, host: Uuid) {
         loop {
             if let Err(error) = self.listen_once(&pool, host).await {
-                tracing::warn!(error = &error as &dyn std::error::Error, "notifications from the database are lost");
+                tracing::warn!(
+                    error = &error as &dyn std::error::Error,
+                    "notifications from the database are lost"
+                );
             }
             self.set_heard(None);
             self.tell(Notice::Missed);

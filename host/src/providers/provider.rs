@@ -83,6 +83,17 @@ impl Provider {
         self.proxy.base_url.as_ref().map(render).transpose()
     }
 
+    /// Checks that a connection with this configuration can be used: every question that needs an answer has one.
+    pub fn check_config(&self, config: &Map<String, Value>) -> Result<(), UnusableConfig> {
+        for (name, question) in &self.connection_config {
+            let answer = self.answer(config, name)?;
+            if answer.is_none() && !question.optional && !question.automated {
+                return Err(UnusableConfig::Missing { name: name.clone() });
+            }
+        }
+        self.base_url(config).map(drop)
+    }
+
     /// What was answered to a question of `connection_config`, else its default; checked again, since the
     /// configuration may have been imported or stored before the pattern was what it is now.
     pub fn answer<'a>(

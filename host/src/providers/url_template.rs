@@ -53,6 +53,19 @@ pub enum UnusableConfig {
     NotAUrl { template: String },
 }
 
+impl UnusableConfig {
+    /// The answer that is to blame.
+    pub fn name(&self) -> Option<&str> {
+        match self {
+            Self::Missing { name }
+            | Self::Pattern { name, .. }
+            | Self::NotAHostName { name }
+            | Self::NotAPathSegment { name } => Some(name),
+            Self::NotAUrl { .. } => None,
+        }
+    }
+}
+
 impl UrlTemplate {
     pub fn as_str(&self) -> &str {
         &self.text

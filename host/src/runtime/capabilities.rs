@@ -46,7 +46,8 @@ pub type Outcome<T> = Result<Result<T, Failure>, Interrupt>;
 #[async_trait]
 pub trait Capabilities: Send {
     async fn send(&mut self, request: Request) -> Outcome<Response>;
-    async fn send_all(&mut self, requests: Vec<Request>) -> Result<Vec<Result<Response, Failure>>, Interrupt>;
+    async fn send_all(&mut self, requests: Vec<Request>)
+    -> Result<Vec<Result<Response, Failure>>, Interrupt>;
     async fn commit(&mut self, changes: Vec<Change>, checkpoint: Option<String>) -> Outcome<Counts>;
     async fn find_records(&mut self, model: String, ids: Vec<String>) -> Outcome<Vec<Option<String>>>;
     async fn checkpoint(&mut self) -> Result<Option<String>, Interrupt>;
@@ -84,7 +85,10 @@ impl Capabilities for NoCapabilities {
         unavailable()
     }
 
-    async fn send_all(&mut self, requests: Vec<Request>) -> Result<Vec<Result<Response, Failure>>, Interrupt> {
+    async fn send_all(
+        &mut self,
+        requests: Vec<Request>,
+    ) -> Result<Vec<Result<Response, Failure>>, Interrupt> {
         requests.into_iter().map(|_| unavailable()).collect()
     }
 

@@ -91,13 +91,17 @@ impl CompiledCache {
             return None;
         }
         load_file(engine, &path)
-            .inspect_err(|error| tracing::warn!(path = %path.display(), %error, "compiled code does not load"))
+            .inspect_err(
+                |error| tracing::warn!(path = %path.display(), %error, "compiled code does not load"),
+            )
             .ok()
     }
 
     fn store(&self, path: &Path, code: &[u8]) -> std::io::Result<()> {
         std::fs::create_dir_all(&self.folder)?;
-        for (target, bytes) in [(mac_path(path), self.mac(path, code).as_bytes().as_slice()), (path.to_owned(), code)] {
+        for (target, bytes) in
+            [(mac_path(path), self.mac(path, code).as_bytes().as_slice()), (path.to_owned(), code)]
+        {
             let mut file = tempfile::NamedTempFile::new_in(&self.folder)?;
             file.write_all(bytes)?;
             file.persist(target)?;

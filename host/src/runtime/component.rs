@@ -40,7 +40,8 @@ pub enum InvalidComponent {
     CoreModule,
     #[error(
         "it does not export `syncline:integration/functions`, so it was not built for the world \
-         `syncline:integration/integration`; it exports {}", list(exports)
+         `syncline:integration/integration`; it exports {}",
+        list(exports)
     )]
     OtherWorld { exports: Vec<String> },
     #[error("it imports what this host does not offer: {0}")]
@@ -103,10 +104,17 @@ impl Runtime {
     pub async fn describe(&self, component: &PreparedComponent) -> Result<Description, InvalidComponent> {
         let log = RunLog::new(Limits::DESCRIBE.log_bytes);
         let finished = self
-            .run(component, Box::new(NoCapabilities), &Limits::DESCRIBE, &log, &[], async |guest: &mut Guest| {
-                let functions = guest.instance.syncline_integration_functions();
-                functions.call_describe(&mut guest.store).await.map(|json| Ok(Some(json)))
-            })
+            .run(
+                component,
+                Box::new(NoCapabilities),
+                &Limits::DESCRIBE,
+                &log,
+                &[],
+                async |guest: &mut Guest| {
+                    let functions = guest.instance.syncline_integration_functions();
+                    functions.call_describe(&mut guest.store).await.map(|json| Ok(Some(json)))
+                },
+            )
             .await;
         let json = finished.result.map_err(InvalidComponent::DescribeFailed)?.unwrap_or_default();
         serde_json::from_str(&json).map_err(InvalidComponent::BadDescription)

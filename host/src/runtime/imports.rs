@@ -161,7 +161,12 @@ impl environment::Host for GuestState {
 }
 
 impl log::Host for GuestState {
-    async fn write(&mut self, level: log::Level, message: String, fields: Option<String>) -> wasmtime::Result<()> {
+    async fn write(
+        &mut self,
+        level: log::Level,
+        message: String,
+        fields: Option<String>,
+    ) -> wasmtime::Result<()> {
         let level = match level {
             log::Level::Debug => LogLevel::Debug,
             log::Level::Info => LogLevel::Info,

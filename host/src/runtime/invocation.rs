@@ -103,7 +103,8 @@ impl Runtime {
         F: AsyncFnOnce(&mut Guest) -> wasmtime::Result<Result<Option<String>, Failure>>,
     {
         let _slot = self.slots.acquire().await.expect("the semaphore is never closed");
-        let mut store = Store::new(&self.engine, GuestState::new(capabilities, limits, log.clone(), variables));
+        let mut store =
+            Store::new(&self.engine, GuestState::new(capabilities, limits, log.clone(), variables));
         store.limiter(|state| &mut state.memory);
         store.set_epoch_deadline(1);
         store.epoch_deadline_callback(|_| Ok(UpdateDeadline::Yield(1)));
@@ -140,7 +141,12 @@ impl Runtime {
 }
 
 /// Says why a guest did not return.
-fn explain(error: wasmtime::Error, refused: Option<Limit>, panic: Option<Panic>, log: &RunLog) -> InvokeError {
+fn explain(
+    error: wasmtime::Error,
+    refused: Option<Limit>,
+    panic: Option<Panic>,
+    log: &RunLog,
+) -> InvokeError {
     let error = match error.downcast::<Interrupt>() {
         Ok(Interrupt::Limit(limit)) => return InvokeError::Limit(limit),
         Ok(Interrupt::Superseded) => return InvokeError::Superseded,

@@ -96,22 +96,32 @@ impl Limit {
 impl fmt::Display for Limit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Cpu(time) => write!(f, "the function used more than its {time:?} of processor time (limit `cpu`)"),
+            Self::Cpu(time) => {
+                write!(f, "the function used more than its {time:?} of processor time (limit `cpu`)")
+            }
             Self::Wall(time) => write!(f, "the function took longer than its {time:?} (limit `wall`)"),
             Self::Memory(bytes) => {
-                write!(f, "the function asked for more than its {} MB of memory (limit `memory`)", bytes >> 20)
+                write!(
+                    f,
+                    "the function asked for more than its {} MB of memory (limit `memory`)",
+                    bytes >> 20
+                )
             }
             Self::Table(elements) => {
                 write!(f, "the function grew a table beyond {elements} elements (limit `table`)")
             }
-            Self::Log(bytes) => write!(f, "the function logged more than its {} KB (limit `log`)", bytes >> 10),
+            Self::Log(bytes) => {
+                write!(f, "the function logged more than its {} KB (limit `log`)", bytes >> 10)
+            }
             Self::Output(bytes) => {
                 write!(f, "the function returned more than its {} KB (limit `output`)", bytes >> 10)
             }
             Self::Requests(count) => {
                 write!(f, "the function sent more than its {count} requests (limit `requests`)")
             }
-            Self::Records(count) => write!(f, "the function saved more than its {count} records (limit `records`)"),
+            Self::Records(count) => {
+                write!(f, "the function saved more than its {count} records (limit `records`)")
+            }
             Self::Stack => write!(f, "the function called itself too deeply (limit `stack`)"),
         }
     }
@@ -134,7 +144,12 @@ impl MemoryLimiter {
 }
 
 impl ResourceLimiter for MemoryLimiter {
-    fn memory_growing(&mut self, current: usize, desired: usize, _maximum: Option<usize>) -> wasmtime::Result<bool> {
+    fn memory_growing(
+        &mut self,
+        current: usize,
+        desired: usize,
+        _maximum: Option<usize>,
+    ) -> wasmtime::Result<bool> {
         let in_use = self.in_use_bytes + desired.saturating_sub(current);
         if in_use > self.memory_bytes {
             self.refused = Some(Limit::Memory(self.memory_bytes));
@@ -145,7 +160,12 @@ impl ResourceLimiter for MemoryLimiter {
         Ok(true)
     }
 
-    fn table_growing(&mut self, _current: usize, desired: usize, _maximum: Option<usize>) -> wasmtime::Result<bool> {
+    fn table_growing(
+        &mut self,
+        _current: usize,
+        desired: usize,
+        _maximum: Option<usize>,
+    ) -> wasmtime::Result<bool> {
         if desired > MAX_TABLE_ELEMENTS {
             self.refused = Some(Limit::Table(MAX_TABLE_ELEMENTS));
             return Ok(false);

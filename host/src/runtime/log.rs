@@ -62,7 +62,8 @@ impl RunLog {
     /// Adds a line. Fails once the log holds more than it may.
     pub fn write(&self, level: LogLevel, message: &str, fields: Option<String>) -> Result<(), Limit> {
         let mut buffer = self.lock();
-        let size = message.len().min(MAX_LINE_BYTES) + fields.as_ref().map_or(0, String::len) + LINE_OVERHEAD_BYTES;
+        let size =
+            message.len().min(MAX_LINE_BYTES) + fields.as_ref().map_or(0, String::len) + LINE_OVERHEAD_BYTES;
         if buffer.written_bytes + size > buffer.limit_bytes {
             return Err(Limit::Log(buffer.limit_bytes));
         }

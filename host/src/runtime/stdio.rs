@@ -79,7 +79,9 @@ impl StdoutStream for LogStream {
 
 impl AsyncWrite for LogStream {
     fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Poll<std::io::Result<usize>> {
-        Poll::Ready(self.take(bytes).map(|()| bytes.len()).map_err(|limit| std::io::Error::other(limit.to_string())))
+        Poll::Ready(
+            self.take(bytes).map(|()| bytes.len()).map_err(|limit| std::io::Error::other(limit.to_string())),
+        )
     }
 
     fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<std::io::Result<()>> {

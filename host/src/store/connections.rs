@@ -238,7 +238,9 @@ pub async fn list(
 
 /// Notes that a client fetched the connection.
 pub async fn note_fetched(conn: &mut PgConnection, connection: ConnectionPk) -> sqlx::Result<()> {
-    sqlx::query!("UPDATE connections SET last_fetched_at = now() WHERE pk = $1", connection.0).execute(conn).await?;
+    sqlx::query!("UPDATE connections SET last_fetched_at = now() WHERE pk = $1", connection.0)
+        .execute(conn)
+        .await?;
     Ok(())
 }
 

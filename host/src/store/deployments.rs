@@ -71,7 +71,9 @@ pub async fn load_component(conn: &mut PgConnection, digest: &[u8]) -> sqlx::Res
 
 /// Serialises deployments of an environment until the transaction ends.
 pub async fn lock(conn: &mut PgConnection, environment: EnvironmentPk) -> sqlx::Result<()> {
-    sqlx::query!("SELECT pk FROM environments WHERE pk = $1 FOR NO KEY UPDATE", environment.0).fetch_all(conn).await?;
+    sqlx::query!("SELECT pk FROM environments WHERE pk = $1 FOR NO KEY UPDATE", environment.0)
+        .fetch_all(conn)
+        .await?;
     Ok(())
 }
 
@@ -189,7 +191,10 @@ pub async fn list_active_functions(conn: &mut PgConnection) -> sqlx::Result<Vec<
 }
 
 /// Staged deployments for which this host has not said that it is ready.
-pub async fn list_unconfirmed(conn: &mut PgConnection, host: Uuid) -> sqlx::Result<Vec<(DeploymentPk, Vec<Vec<u8>>)>> {
+pub async fn list_unconfirmed(
+    conn: &mut PgConnection,
+    host: Uuid,
+) -> sqlx::Result<Vec<(DeploymentPk, Vec<Vec<u8>>)>> {
     let rows = sqlx::query!(
         r#"
         SELECT d.pk, array_agg(DISTINCT f.component_digest) AS "digests!: Vec<Vec<u8>>"

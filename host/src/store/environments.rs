@@ -15,7 +15,8 @@ pub struct StoredEnvironment {
 }
 
 pub async fn list(conn: &mut PgConnection) -> sqlx::Result<Vec<StoredEnvironment>> {
-    let rows = sqlx::query!("SELECT pk, id, name, data_key FROM environments ORDER BY pk").fetch_all(conn).await?;
+    let rows =
+        sqlx::query!("SELECT pk, id, name, data_key FROM environments ORDER BY pk").fetch_all(conn).await?;
     let environments = rows.into_iter().map(|row| StoredEnvironment {
         pk: EnvironmentPk(row.pk),
         id: row.id,

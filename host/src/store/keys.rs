@@ -94,7 +94,11 @@ pub async fn revoke_replaced(
 }
 
 /// Revokes a key by its name or its public id, and tells every host. `false`: there is none.
-pub async fn revoke(conn: &mut PgConnection, environment: EnvironmentPk, name_or_id: &str) -> sqlx::Result<bool> {
+pub async fn revoke(
+    conn: &mut PgConnection,
+    environment: EnvironmentPk,
+    name_or_id: &str,
+) -> sqlx::Result<bool> {
     let revoked = sqlx::query!(
         r#"
         WITH revoked AS (
@@ -128,9 +132,10 @@ pub async fn list(conn: &mut PgConnection) -> sqlx::Result<Vec<KeyListing>> {
 
 /// Whether the database has any valid key.
 pub async fn any_exists(conn: &mut PgConnection) -> sqlx::Result<bool> {
-    let found = sqlx::query_scalar!(r#"SELECT true AS "found!" FROM api_keys WHERE revoked_at IS NULL LIMIT 1"#)
-        .fetch_optional(conn)
-        .await?;
+    let found =
+        sqlx::query_scalar!(r#"SELECT true AS "found!" FROM api_keys WHERE revoked_at IS NULL LIMIT 1"#)
+            .fetch_optional(conn)
+            .await?;
     Ok(found.is_some())
 }
 

@@ -7,7 +7,10 @@ mod read;
 mod seen;
 mod write;
 
-pub use read::{ActionSet, Content, Filter, StoredRecord, find_payloads, has_payload_up_to, page, page_by_ids, position_at, prune};
+pub use read::{
+    ActionSet, Content, Filter, StoredRecord, find_payloads, has_payload_up_to, page, page_by_ids,
+    position_at, prune,
+};
 pub use seen::{Unseen, begin_generation, delete_unseen, end_generation, mark_seen};
 pub use write::{IncomingRecord, Saved, delete, delete_all, save};
 

@@ -11,7 +11,9 @@ use sqlx::PgConnection;
 use uuid::Uuid;
 
 use super::hosts::interval;
-use crate::ids::{ConnectionId, ConnectionPk, EnvironmentPk, FunctionName, IntegrationPk, SchedulePk, Variant};
+use crate::ids::{
+    ConnectionId, ConnectionPk, EnvironmentPk, FunctionName, IntegrationPk, SchedulePk, Variant,
+};
 
 /// Why a run takes place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, sqlx::Type, serde::Serialize)]
@@ -84,7 +86,11 @@ pub async fn create_missing(
 }
 
 /// Removes the schedules of a sync that is no longer deployed.
-pub async fn remove_sync(conn: &mut PgConnection, integration: IntegrationPk, sync: &FunctionName) -> sqlx::Result<u64> {
+pub async fn remove_sync(
+    conn: &mut PgConnection,
+    integration: IntegrationPk,
+    sync: &FunctionName,
+) -> sqlx::Result<u64> {
     let removed = sqlx::query!(
         "DELETE FROM schedules WHERE integration_pk = $1 AND sync_name = $2",
         integration.0,
@@ -93,6 +99,28 @@ pub async fn remove_sync(conn: &mut PgConnection, integration: IntegrationPk, sy
     .execute(conn)
     .await?;
     Ok(removed.rows_affected())
+}
+
+/// Moves the next regular slot of schedules that follow the default frequency and wait for it.
+pub async fn replan(
+    conn: &mut PgConnection,
+    integration: IntegrationPk,
+    sync: &FunctionName,
+    next: DateTime<Utc>,
+) -> sqlx::Result<()> {
+    sqlx::query!(
+        r#"
+        UPDATE schedules SET next_run_at = $3, due_at = $3
+        WHERE integration_pk = $1 AND sync_name = $2 AND frequency_override IS NULL AND state = 'running'
+          AND run_id IS NULL AND due_reason = 'schedule'
+        "#,
+        integration.0,
+        sync.as_str(),
+        next,
+    )
+    .execute(conn)
+    .await?;
+    Ok(())
 }
 
 /// Which schedules a request is about.
@@ -284,7 +312,11 @@ pub struct Renewed {
 }
 
 /// Renews the leases of the runs that `owner` still holds. A run that is not in the answer is no longer its.
-pub async fn renew_leases(conn: &mut PgConnection, owner: Uuid, lease: Duration) -> sqlx::Result<Vec<Renewed>> {
+pub async fn renew_leases(
+    conn: &mut PgConnection,
+    owner: Uuid,
+    lease: Duration,
+) -> sqlx::Result<Vec<Renewed>> {
     sqlx::query_as!(
         Renewed,
         r#"
@@ -450,7 +482,11 @@ pub async fn list_status(conn: &mut PgConnection, target: &Target) -> sqlx::Resu
         is_running: row.is_running,
         frequency_override: row.frequency_override,
         next_run_at: row.next_run_at,
-        latest: row.run_state.map(|state| LatestRun { state, finished_at: row.finished_at, counts: row.counts }),
+        latest: row.run_state.map(|state| LatestRun {
+            state,
+            finished_at: row.finished_at,
+            counts: row.counts,
+        }),
         has_succeeded: row.has_succeeded,
     });
     Ok(statuses.collect())

@@ -206,7 +206,11 @@ pub async fn live_counts(
 }
 
 /// Whether any connection of the environment's list has a stream of this model.
-pub async fn has_model(conn: &mut PgConnection, connection: ConnectionPk, model: &ModelName) -> sqlx::Result<bool> {
+pub async fn has_model(
+    conn: &mut PgConnection,
+    connection: ConnectionPk,
+    model: &ModelName,
+) -> sqlx::Result<bool> {
     let found = sqlx::query_scalar!(
         r#"SELECT true AS "found!" FROM streams WHERE connection_pk = $1 AND model = $2 LIMIT 1"#,
         connection.0,

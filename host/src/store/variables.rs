@@ -5,7 +5,10 @@ use sqlx::PgConnection;
 use crate::ids::EnvironmentPk;
 
 /// Names and sealed values, by name.
-pub async fn list(conn: &mut PgConnection, environment: EnvironmentPk) -> sqlx::Result<Vec<(String, Vec<u8>)>> {
+pub async fn list(
+    conn: &mut PgConnection,
+    environment: EnvironmentPk,
+) -> sqlx::Result<Vec<(String, Vec<u8>)>> {
     let rows = sqlx::query!(
         "SELECT name, sealed_value FROM environment_variables WHERE environment_pk = $1 ORDER BY name",
         environment.0,

@@ -39,11 +39,15 @@ impl ActionSet {
     }
 
     fn to_numbers(self) -> Vec<i16> {
-        [(self.added, LastAction::Added), (self.updated, LastAction::Updated), (self.deleted, LastAction::Deleted)]
-            .into_iter()
-            .filter(|(wanted, _)| *wanted)
-            .map(|(_, action)| action as i16)
-            .collect()
+        [
+            (self.added, LastAction::Added),
+            (self.updated, LastAction::Updated),
+            (self.deleted, LastAction::Deleted),
+        ]
+        .into_iter()
+        .filter(|(wanted, _)| *wanted)
+        .map(|(_, action)| action as i16)
+        .collect()
     }
 }
 

@@ -13,7 +13,11 @@ use crate::store::streams::{Generation, LockedStream, StreamKey};
 const PAGE: i64 = 10_000;
 
 /// Begins to watch what is saved, forgetting what an earlier full sync saw.
-pub async fn begin_generation(conn: &mut PgConnection, stream: &mut LockedStream, number: i64) -> sqlx::Result<()> {
+pub async fn begin_generation(
+    conn: &mut PgConnection,
+    stream: &mut LockedStream,
+    number: i64,
+) -> sqlx::Result<()> {
     forget_seen(conn, stream.key).await?;
     stream.generation = Some(Generation { number, start_position: stream.last_position });
     Ok(())
@@ -59,7 +63,10 @@ pub async fn mark_seen(
 pub enum Unseen {
     Deleted(u64),
     /// So many of the live records were not seen that it looks like a mistake: nothing was deleted.
-    Held { unseen: u64, live: u64 },
+    Held {
+        unseen: u64,
+        live: u64,
+    },
 }
 
 /// Deletes the live records that the generation has not seen, unless `may_delete` refuses their number.
@@ -82,7 +89,11 @@ pub async fn delete_unseen(
     Ok(Unseen::Deleted(deleted))
 }
 
-async fn load_seen(conn: &mut PgConnection, key: StreamKey, generation: Generation) -> sqlx::Result<RoaringTreemap> {
+async fn load_seen(
+    conn: &mut PgConnection,
+    key: StreamKey,
+    generation: Generation,
+) -> sqlx::Result<RoaringTreemap> {
     let parts = sqlx::query_scalar!(
         "SELECT positions FROM seen_positions WHERE connection_pk = $1 AND stream_no = $2 AND generation = $3",
         key.connection.0,
@@ -93,7 +104,8 @@ async fn load_seen(conn: &mut PgConnection, key: StreamKey, generation: Generati
     .await?;
     let mut seen = RoaringTreemap::new();
     for part in parts {
-        seen |= RoaringTreemap::deserialize_from(part.as_slice()).map_err(|error| sqlx::Error::Decode(error.into()))?;
+        seen |= RoaringTreemap::deserialize_from(part.as_slice())
+            .map_err(|error| sqlx::Error::Decode(error.into()))?;
     }
     Ok(seen)
 }

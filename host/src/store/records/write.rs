@@ -64,7 +64,8 @@ pub async fn save(
                 (LastAction::Added, old.first_seen_at)
             }
             Some(old)
-                if old.payload_hash.as_bytes() == &record.payload_hash && !(old.is_pruned && restore_pruned) =>
+                if old.payload_hash.as_bytes() == &record.payload_hash
+                    && !(old.is_pruned && restore_pruned) =>
             {
                 saved.unchanged += 1;
                 saved.unchanged_positions.insert(old.position.cast_unsigned());
@@ -95,8 +96,12 @@ pub async fn save(
 
 /// Marks these records as deleted, keeping their last payload. Gives the number of those that were live.
 pub async fn delete(conn: &mut PgConnection, stream: &mut LockedStream, ids: &[&str]) -> sqlx::Result<u64> {
-    let mut live: Vec<i64> =
-        find_existing(conn, stream.key, ids).await?.into_values().filter(|old| !old.is_deleted).map(|old| old.position).collect();
+    let mut live: Vec<i64> = find_existing(conn, stream.key, ids)
+        .await?
+        .into_values()
+        .filter(|old| !old.is_deleted)
+        .map(|old| old.position)
+        .collect();
     live.sort_unstable();
     delete_positions(conn, stream, &live).await
 }
@@ -214,7 +219,8 @@ impl CopyRows {
 
     fn with_capacity(batch: &[IncomingRecord<'_>]) -> Self {
         let texts: usize = batch.iter().map(|record| record.external_id.len() + record.payload.len()).sum();
-        let mut bytes = Vec::with_capacity(Self::SIGNATURE.len() + texts + batch.len() * Self::FIXED_BYTES + 2);
+        let mut bytes =
+            Vec::with_capacity(Self::SIGNATURE.len() + texts + batch.len() * Self::FIXED_BYTES + 2);
         bytes.extend_from_slice(Self::SIGNATURE);
         Self(bytes)
     }

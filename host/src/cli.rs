@@ -1,0 +1,93 @@
+//! The command line: one file per command.
+//!
+//! Exit codes: 0 done, 1 it failed, 2 the command line is wrong, 3 what was checked has mistakes.
+
+mod build;
+mod check;
+mod client;
+mod database;
+mod deploy;
+mod keys;
+mod project;
+mod serve;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Exit code of a command that found mistakes in what it was given.
+const MISTAKES: u8 = 3;
+
+/// Product integrations as WebAssembly: connects accounts, keeps copies of their data fresh, and acts on them.
+#[derive(Debug, Parser)]
+#[command(name = "syncline", version, propagate_version = true, arg_required_else_help = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run the host: the API and the scheduler
+    Serve(serve::ServeArgs),
+    /// Check syncline.toml, and that its components have the functions that it names
+    Check(check::CheckArgs),
+    /// Build the functions and write the bundle
+    Build(build::BuildArgs),
+    /// Show what a bundle would change on a host, and deploy it
+    Deploy(deploy::DeployArgs),
+    /// Make, list and revoke secret keys, and make encryption keys
+    Keys(keys::KeysArgs),
+    /// The compiling process, which the host starts for itself
+    #[command(hide = true)]
+    CompileComponent,
+}
+
+/// What a command ends with.
+enum Done {
+    Well,
+    /// What was checked has mistakes, which were shown.
+    WithMistakes,
+}
+
+pub fn main() -> ExitCode {
+    let command = Cli::parse().command;
+    if let Command::CompileComponent = command {
+        return exit_code(crate::runtime::run_compiler());
+    }
+    // Two libraries of TLS are linked in parts; this is the one that is used.
+    if rustls::crypto::ring::default_provider().install_default().is_err() {
+        unreachable!("nothing has chosen a TLS library before");
+    }
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            eprintln!("error: the host could not start its threads: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    let done = match command {
+        // Its private Postgres must be started from a thread that lives as long as the process.
+        Command::Serve(args) => runtime.block_on(serve::run(args)),
+        Command::Check(args) => runtime.block_on(check::run(args)),
+        Command::Build(args) => runtime.block_on(build::run(args)),
+        Command::Deploy(args) => runtime.block_on(deploy::run(args)),
+        Command::Keys(args) => runtime.block_on(keys::run(args)),
+        Command::CompileComponent => unreachable!("handled above"),
+    };
+    match done {
+        Ok(Done::Well) => ExitCode::SUCCESS,
+        Ok(Done::WithMistakes) => ExitCode::from(MISTAKES),
+        Err(error) => {
+            eprintln!("error: {error}");
+            for cause in error.chain().skip(1) {
+                eprintln!("  because: {cause}");
+            }
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn exit_code(status: i32) -> ExitCode {
+    ExitCode::from(u8::try_from(status).unwrap_or(1))
+}

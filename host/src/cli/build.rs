@@ -1,0 +1,31 @@
+//! `syncline build`: builds the functions and writes the bundle.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::Done;
+use super::project::{Opened, Project, folder, show};
+use crate::config::bundle::BundleDigest;
+
+#[derive(Debug, Args)]
+pub(super) struct BuildArgs {
+    /// Folder with the project's syncline.toml [default: this one]
+    project: Option<PathBuf>,
+}
+
+pub(super) async fn run(args: BuildArgs) -> anyhow::Result<Done> {
+    let project = match Project::open(&folder(args.project)?)? {
+        Opened::Project(project) => project,
+        Opened::Mistakes(diagnostics) => {
+            show(&diagnostics);
+            return Ok(Done::WithMistakes);
+        }
+    };
+    let (bundle, bytes) = project.write_bundle()?;
+    for (path, wasm) in &bundle.components {
+        println!("component {path}: {} KB", wasm.len() / 1024);
+    }
+    println!("bundle {}: {}", project.bundle_path().display(), BundleDigest::of(&bytes));
+    Ok(Done::Well)
+}

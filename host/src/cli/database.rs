@@ -1,0 +1,107 @@
+//! The database and the keys that commands share: from the environment, or private ones in the data directory.
+
+use std::io::Write;
+use std::net::SocketAddr;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+use clap::Args;
+use sqlx::postgres::PgConnectOptions;
+
+use crate::crypto::MasterKeys;
+use crate::private_postgres::{self, PrivatePostgres};
+
+/// Where state is.
+#[derive(Debug, Clone, Args)]
+pub(super) struct DatabaseArgs {
+    /// Postgres to use; without one the host starts a private one in its data directory
+    #[arg(long, env = "DATABASE_URL", hide_env_values = true, value_name = "URL")]
+    database_url: Option<String>,
+    /// Folder for everything that the host keeps beside Postgres [default: .syncline, as root /var/lib/syncline]
+    #[arg(long, env = "SYNCLINE_DATA_DIR", value_name = "FOLDER")]
+    data_dir: Option<PathBuf>,
+    /// 32-byte keys that seal credentials, as id:base64, several separated by commas, the first one active
+    #[arg(long, env = "SYNCLINE_ENCRYPTION_KEY", hide_env_values = true, value_name = "KEYS")]
+    encryption_key: Option<String>,
+}
+
+/// A database that can be connected to, for as long as this is held.
+pub(super) struct Database {
+    pub(super) options: PgConnectOptions,
+    pub(super) private: Option<PrivatePostgres>,
+}
+
+impl DatabaseArgs {
+    pub(super) fn data_dir(&self) -> PathBuf {
+        self.data_dir.clone().unwrap_or_else(|| {
+            if nix::unistd::geteuid().is_root() {
+                PathBuf::from("/var/lib/syncline")
+            } else {
+                PathBuf::from(".syncline")
+            }
+        })
+    }
+
+    /// The given database, or the private one, which is started unless a host runs it.
+    pub(super) async fn open(&self, may_share: bool) -> anyhow::Result<Database> {
+        if let Some(url) = &self.database_url {
+            let options = url
+                .parse()
+                .context("DATABASE_URL is not a Postgres URL such as postgres://user:password@host/name")?;
+            return Ok(Database { options, private: None });
+        }
+        let data_dir = self.data_dir();
+        if may_share && let Some(options) = private_postgres::find_running(&data_dir)? {
+            return Ok(Database { options, private: None });
+        }
+        let private = PrivatePostgres::start(&data_dir).await?;
+        Ok(Database { options: private.connect_options().clone(), private: Some(private) })
+    }
+
+    /// The encryption keys: the given ones or, for development on one's own machine, one kept in the data directory.
+    pub(super) fn master_keys(&self, listen: Option<SocketAddr>) -> anyhow::Result<MasterKeys> {
+        if let Some(text) = &self.encryption_key {
+            return Ok(MasterKeys::parse(text).context("SYNCLINE_ENCRYPTION_KEY cannot be used")?);
+        }
+        if let Some(listen) = listen.filter(|listen| !listen.ip().is_loopback()) {
+            bail!(
+                "SYNCLINE_ENCRYPTION_KEY is needed to listen on {listen}, beyond this machine; \
+                 `syncline keys encryption` makes one, and losing it loses every stored credential"
+            );
+        }
+        let path = self.data_dir().join("encryption.key");
+        let text = match std::fs::read_to_string(&path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                let key = MasterKeys::generate("dev");
+                write_private_file(&path, key.as_bytes())?;
+                key.to_string()
+            }
+            Err(error) => return Err(error).with_context(|| format!("{} cannot be read", path.display())),
+        };
+        MasterKeys::parse(text.trim()).with_context(|| format!("{} cannot be used", path.display()))
+    }
+}
+
+impl Database {
+    pub(super) async fn close(self) -> anyhow::Result<()> {
+        if let Some(private) = self.private {
+            private.stop().await?;
+        }
+        Ok(())
+    }
+}
+
+/// Writes a file that only its owner can read.
+fn write_private_file(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
+    let write = || {
+        if let Some(folder) = path.parent() {
+            std::fs::create_dir_all(folder)?;
+        }
+        let mut file = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+        file.write_all(bytes)?;
+        file.sync_all()
+    };
+    write().with_context(|| format!("{} cannot be written", path.display()))
+}

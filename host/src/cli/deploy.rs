@@ -1,0 +1,112 @@
+//! `syncline deploy`: shows what a bundle would change on a host, and deploys it.
+
+use std::io::{IsTerminal, Write};
+use std::path::PathBuf;
+
+use anyhow::{Context, bail};
+use clap::Args;
+use serde::Deserialize;
+
+use super::Done;
+use super::client::{Client, HostArgs};
+use super::project::{Opened, Project, folder, show};
+
+const BUNDLE_TYPE: &str = "application/x-tar";
+
+#[derive(Debug, Args)]
+pub(super) struct DeployArgs {
+    /// Folder with the project's syncline.toml [default: this one]
+    project: Option<PathBuf>,
+    /// Deploy this bundle instead of building one
+    #[arg(long, value_name = "FILE", conflicts_with = "project")]
+    bundle: Option<PathBuf>,
+    /// Only show what would change
+    #[arg(long)]
+    dry_run: bool,
+    /// Do not ask before deploying
+    #[arg(long, short)]
+    yes: bool,
+    #[command(flatten)]
+    host: HostArgs,
+}
+
+#[derive(Debug, Deserialize)]
+struct Deployment {
+    bundle: String,
+    version: Option<i32>,
+    changes: Vec<Change>,
+    warnings: Vec<String>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Change {
+    change: String,
+    kind: String,
+    integration: String,
+    name: Option<String>,
+}
+
+pub(super) async fn run(args: DeployArgs) -> anyhow::Result<Done> {
+    let client = args.host.client()?;
+    let bytes = match &args.bundle {
+        Some(path) => std::fs::read(path).with_context(|| format!("{} cannot be read", path.display()))?,
+        None => match Project::open(&folder(args.project.clone())?)? {
+            Opened::Project(project) => project.write_bundle()?.1,
+            Opened::Mistakes(diagnostics) => {
+                show(&diagnostics);
+                return Ok(Done::WithMistakes);
+            }
+        },
+    };
+    let plan = post(&client, "deployments?dry_run=true", &bytes).await?;
+    print_plan(&plan);
+    if args.dry_run {
+        return Ok(Done::Well);
+    }
+    if !args.yes && !confirmed()? {
+        println!("nothing was deployed");
+        return Ok(Done::Well);
+    }
+    let deployed = post(&client, "deployments", &bytes).await?;
+    println!("bundle `{}` version {} is active", deployed.bundle, deployed.version.unwrap_or_default());
+    Ok(Done::Well)
+}
+
+async fn post(client: &Client, path: &str, bytes: &[u8]) -> anyhow::Result<Deployment> {
+    client.post(path, BUNDLE_TYPE, bytes.to_vec()).await
+}
+
+fn print_plan(plan: &Deployment) {
+    match plan.version {
+        Some(version) => println!("bundle `{}`, of which version {version} is active:", plan.bundle),
+        None => println!("bundle `{}`, for the first time:", plan.bundle),
+    }
+    for Change { change, kind, integration, name } in &plan.changes {
+        let sign = match change.as_str() {
+            "add" => '+',
+            "remove" => '-',
+            _ => '~',
+        };
+        match name {
+            Some(name) => println!("  {sign} {kind} {integration}/{name}"),
+            None => println!("  {sign} {kind} {integration}"),
+        }
+    }
+    if plan.changes.is_empty() {
+        println!("  no function is added, removed or declared differently");
+    }
+    for warning in &plan.warnings {
+        println!("  ! {warning}");
+    }
+}
+
+fn confirmed() -> anyhow::Result<bool> {
+    if !std::io::stdin().is_terminal() {
+        bail!("nobody can be asked here; say --yes to deploy, or --dry-run to only look");
+    }
+    print!("deploy this? [y/N] ");
+    std::io::stdout().flush()?;
+    let mut answer = String::new();
+    std::io::stdin().read_line(&mut answer)?;
+    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
+}

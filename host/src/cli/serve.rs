@@ -1,0 +1,192 @@
+//! `syncline serve`: the host.
+
+use std::io::IsTerminal;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use clap::{Args, ValueEnum};
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+use tracing_subscriber::EnvFilter;
+
+use super::Done;
+use super::database::{Database, DatabaseArgs};
+use super::keys::{GeneratedKey, ensure_key};
+use crate::api::{self, App};
+use crate::auth::Authenticator;
+use crate::egress::{Gate, GateSettings, HostPort};
+use crate::engine::{Background, Engine, EngineSettings, Environments, Notices};
+use crate::providers::Catalogue;
+use crate::runtime::{CompiledCache, Runtime, RuntimeSettings};
+use crate::store::Store;
+
+#[derive(Debug, Args)]
+pub(super) struct ServeArgs {
+    #[command(flatten)]
+    database: DatabaseArgs,
+    /// Address to listen on
+    #[arg(long, env = "SYNCLINE_LISTEN", default_value = "127.0.0.1:3003", value_name = "ADDRESS:PORT")]
+    listen: SocketAddr,
+    /// Where clients reach this host [default: http://<listen>]
+    #[arg(long, env = "SYNCLINE_PUBLIC_URL", value_name = "URL")]
+    public_url: Option<String>,
+    /// Secret key of the environment `dev`; without one, a key is made and shown if there is none yet
+    #[arg(long, env = "SYNCLINE_SECRET_KEY", hide_env_values = true, value_name = "KEY")]
+    secret_key: Option<String>,
+    /// Private addresses that providers may have, such as localhost:8420, separated by commas
+    #[arg(long, env = "SYNCLINE_EGRESS_ALLOW", value_name = "HOST:PORT,…")]
+    egress_allow: Option<String>,
+    /// Folder of further provider files, which stand above the built-in ones
+    #[arg(long, env = "SYNCLINE_PROVIDERS_DIR", value_name = "FOLDER")]
+    providers_dir: Option<PathBuf>,
+    /// Folder of compiled components [default: compiled, in the data directory]
+    #[arg(long, env = "SYNCLINE_COMPILED_DIR", value_name = "FOLDER")]
+    compiled_dir: Option<PathBuf>,
+    /// The member of a record that holds its metadata
+    #[arg(
+        long,
+        env = "SYNCLINE_RECORD_METADATA_KEY",
+        default_value = "_service_metadata",
+        value_name = "NAME"
+    )]
+    record_metadata_key: String,
+    /// Syncs that run at once
+    #[arg(long, env = "SYNCLINE_MAX_SYNCS", default_value_t = 100, value_name = "NUMBER")]
+    max_syncs: u32,
+    /// Connections to Postgres
+    #[arg(long, env = "SYNCLINE_DATABASE_CONNECTIONS", default_value_t = 20, value_name = "NUMBER")]
+    database_connections: u32,
+    /// After how long without a sign of life another host takes a run over
+    #[arg(long, env = "SYNCLINE_LEASE_SECONDS", default_value_t = 30, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
+    lease_seconds: u64,
+    /// How long runs may go on after a request to stop
+    #[arg(long, env = "SYNCLINE_GRACE_SECONDS", default_value_t = 10, value_name = "SECONDS")]
+    grace_seconds: u64,
+    /// How log lines look
+    #[arg(long, env = "SYNCLINE_LOG_FORMAT", value_enum, default_value_t = LogFormat::Text)]
+    log_format: LogFormat,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum LogFormat {
+    Text,
+    Json,
+}
+
+pub(super) async fn run(args: ServeArgs) -> anyhow::Result<Done> {
+    let began = Instant::now();
+    start_logging(args.log_format);
+    let master_keys = args.database.master_keys(Some(args.listen))?;
+    // Taken first, so that a taken address is told before anything is started.
+    let listener = TcpListener::bind(args.listen)
+        .await
+        .with_context(|| format!("{} cannot be listened on; choose another with --listen", args.listen))?;
+    let address = listener.local_addr()?;
+    let database = args.database.open(false).await?;
+    let store = Store::open(database.options.clone(), args.database_connections).await?;
+    let derived_key = master_keys.derive("syncline 2026 compiled code");
+    let environments = Arc::new(Environments::open(store.clone(), master_keys).await?);
+    let generated = ensure_key(&store, &environments, args.secret_key.as_deref()).await?;
+
+    let (engine, background) =
+        start_engine(&args, store.clone(), Arc::clone(&environments), derived_key).await?;
+    let authenticator = Authenticator::new(store, environments, Arc::clone(&engine.notices));
+    let public_url = args.public_url.clone().unwrap_or_else(|| format!("http://{address}"));
+    let app = App {
+        engine: Arc::clone(&engine),
+        authenticator,
+        public_url: public_url.trim_end_matches('/').into(),
+        record_metadata_key: args.record_metadata_key.as_str().into(),
+    };
+    announce(&public_url, generated.as_ref(), began);
+    serve_until_stopped(listener, app, engine, background, database).await?;
+    Ok(Done::Well)
+}
+
+async fn start_engine(
+    args: &ServeArgs,
+    store: Store,
+    environments: Arc<Environments>,
+    compiled_key: [u8; 32],
+) -> anyhow::Result<(Arc<Engine>, Background)> {
+    let allow = args
+        .egress_allow
+        .as_deref()
+        .map(HostPort::parse_list)
+        .transpose()
+        .context("SYNCLINE_EGRESS_ALLOW")?;
+    let gate = Gate::new(GateSettings { allow: allow.unwrap_or_default(), ..GateSettings::default() })?;
+    let catalogue = Catalogue::load(args.providers_dir.as_deref())?;
+    let folder = args.compiled_dir.clone().unwrap_or_else(|| args.database.data_dir().join("compiled"));
+    let compiler = std::env::current_exe().context("the host does not know its own program file")?;
+    let runtime =
+        Runtime::new(&RuntimeSettings::default(), CompiledCache::new(folder, compiled_key, compiler))?;
+    let settings = EngineSettings {
+        lease: Duration::from_secs(args.lease_seconds),
+        max_syncs: args.max_syncs as usize,
+        grace: Duration::from_secs(args.grace_seconds),
+        record_metadata_key: args.record_metadata_key.as_str().into(),
+    };
+    Engine::start(store, environments, Arc::new(Notices::new()), catalogue, gate, Arc::new(runtime), settings)
+        .await
+}
+
+async fn serve_until_stopped(
+    listener: TcpListener,
+    app: App,
+    engine: Arc<Engine>,
+    background: Background,
+    mut database: Database,
+) -> anyhow::Result<()> {
+    let stop = CancellationToken::new();
+    let requests_done =
+        axum::serve(listener, api::router(app)).with_graceful_shutdown(stop.clone().cancelled_owned());
+    let requests_done = tokio::spawn(requests_done.into_future());
+    let database_ended = async {
+        match &mut database.private {
+            Some(private) => private.ended().await,
+            None => std::future::pending().await,
+        }
+    };
+    let why = tokio::select! {
+        signal = stop_signal() => signal?,
+        () = database_ended => "its Postgres ended",
+    };
+    tracing::info!("stopping: {why}");
+    engine.begin_shutdown();
+    stop.cancel();
+    background.stop(engine).await;
+    requests_done.await??;
+    database.close().await?;
+    tracing::info!("stopped");
+    Ok(())
+}
+
+async fn stop_signal() -> anyhow::Result<&'static str> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    tokio::select! {
+        _ = terminate.recv() => Ok("it was asked to terminate"),
+        _ = interrupt.recv() => Ok("it was interrupted"),
+    }
+}
+
+fn start_logging(format: LogFormat) {
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
+    let logs = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    match format {
+        LogFormat::Text => logs.with_ansi(std::io::stderr().is_terminal()).with_target(false).init(),
+        LogFormat::Json => logs.json().flatten_event(true).init(),
+    }
+}
+
+fn announce(public_url: &str, generated: Option<&GeneratedKey>, began: Instant) {
+    tracing::info!(start.ms = began.elapsed().as_millis() as u64, "Syncline is ready at {public_url}");
+    if let Some(generated) = generated {
+        println!("Secret key of environment `dev`, shown this once: {}", generated.expose());
+    }
+}

@@ -1,0 +1,446 @@
+//! The sync configuration file `syncline.toml`, and bundles of it with its components.
+//!
+//! [`parse`] looks at the whole file and reports every mistake with its place. What only others can judge (does
+//! the component have that sync, is there that provider) they add to the same list: [`ConfigFile`] knows
+//! where each key and value stands.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+pub mod bundle;
+mod diagnostics;
+mod frequency;
+mod integrations;
+mod limits;
+mod models;
+mod spec;
+mod table;
+
+pub use diagnostics::{Diagnostics, Mistake, Span, did_you_mean};
+pub use frequency::{Frequency, FrequencyError, MINIMUM_INTERVAL, Unit};
+pub use limits::LimitOverrides;
+pub use spec::{
+    ActionSpec, FunctionKind, IntegrationSpec, LifecycleEvent, LifecycleSpec, OnBadRecord, SyncConfig,
+    SyncSpec, WebhookSpec,
+};
+
+use diagnostics::SourceFile;
+use integrations::read_integrations;
+use models::{Uses, check_models, read_models};
+use table::{Places, Table, root};
+
+/// The name of the file in a project and in a bundle.
+pub const FILE_NAME: &str = "syncline.toml";
+
+/// A file without mistakes of its own.
+#[derive(Debug, Clone)]
+pub struct ConfigFile {
+    pub config: SyncConfig,
+    file: Arc<SourceFile>,
+    places: Places,
+}
+
+/// Reads a file. `name` is what mistakes call it; `schema_files` reads the JSON Schemas it names, by their
+/// path from the file's folder.
+pub fn parse(
+    name: &str,
+    text: &str,
+    schema_files: &dyn Fn(&str) -> io::Result<String>,
+) -> Result<ConfigFile, Diagnostics> {
+    let file = Arc::new(SourceFile { name: name.to_owned(), text: text.to_owned() });
+    let mut found = Diagnostics::new(Arc::clone(&file));
+    let tree = root(text, &mut found);
+    if !found.is_empty() {
+        return Err(found);
+    }
+    let mut table = Table::root(&tree);
+    let help = "add a first line such as `name = \"my-project\"`: deployments of one name replace each other";
+    let name = table.required(&mut found, "name", "the file", help);
+    let mut uses = Uses::default();
+    let models = table
+        .table(&mut found, "models")
+        .map(|table| read_models(table, &mut found, &mut uses, schema_files));
+    let models = models.unwrap_or_default();
+    let integrations = table.table(&mut found, "integrations");
+    let integrations =
+        integrations.map(|table| read_integrations(table, &mut found, &mut uses)).unwrap_or_default();
+    table.finish(&mut found);
+    check_models(&models, &uses, &mut found);
+    match (name, found.is_empty()) {
+        (Some(name), true) => {
+            let config = SyncConfig { name, integrations, models: models.into_models() };
+            Ok(ConfigFile { config, file, places: Places::of(&tree) })
+        }
+        _ => Err(found),
+    }
+}
+
+impl ConfigFile {
+    /// An empty list for further mistakes of this file.
+    pub fn diagnostics(&self) -> Diagnostics {
+        Diagnostics::new(Arc::clone(&self.file))
+    }
+
+    /// Where a key stands: `["integrations", "stripe", "syncs", "customers"]`. Where there is none, the key
+    /// that it would be under.
+    pub fn key(&self, path: &[&str]) -> Span {
+        self.places.find(path).key.clone()
+    }
+
+    /// Where the value of a key stands. Elements of lists have their index for a key.
+    pub fn value(&self, path: &[&str]) -> Span {
+        self.places.find(path).value.clone()
+    }
+
+    /// Adds a mistake for each sync that would run more often than the operator allows.
+    pub fn check_frequencies(&self, minimum: Duration, found: &mut Diagnostics) {
+        for integration in &self.config.integrations {
+            for sync in &integration.syncs {
+                if let Err(error) = sync.frequency.check_minimum(minimum) {
+                    let path =
+                        ["integrations", integration.key.as_str(), "syncs", sync.name.as_str(), "runs"];
+                    found.add(self.value(&path), error.to_string(), None);
+                }
+            }
+        }
+    }
+
+    pub fn text(&self) -> &str {
+        &self.file.text
+    }
+
+    /// The schema files that the models name, by path, as they were read.
+    pub fn schema_paths(&self) -> impl Iterator<Item = &str> {
+        self.config.models.values().filter_map(|model| match model {
+            crate::model::Model::Schema { file, .. } => Some(file.as_str()),
+            crate::model::Model::Object(_) => None,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use chrono_tz::Tz;
+    use serde_json::json;
+
+    use super::*;
+    use crate::model::{Model, Shape};
+
+    const SHOP: &str = r#"
+name = "shop"
+
+[models.Customer]
+id = "string"
+email = "string?"
+state = "enum(active, 'past due')"
+address = { street = "string", "zip?" = ["integer"], strict = true }
+orders = "Order[]"
+
+[models.Order]
+id = "integer"
+schema = "string"
+lines = [{ sku = "string", parent = "Order?" }]
+
+[models.Invoice]
+schema = "schemas/invoice.json"
+
+[integrations.stripe]
+provider = "stripe-api-key"
+component = "stripe"
+env = ["REGION"]
+allow_hosts = ["files.stripe.com"]
+base_url = "http://127.0.0.1:4010"
+
+[integrations.stripe.syncs.customers]
+description = "All customers"
+runs = "0 6 * * *"
+timezone = "Europe/Berlin"
+model = "Customer"
+track_deletes = true
+auto_start = false
+on_bad_record = "set-aside"
+limits = { cpu = "10s", wall = "2m", memory = "128MB", records = 1_000 }
+
+[integrations.stripe.syncs.invoices]
+runs = "every half hour"
+models = ["Invoice", "Order"]
+
+[integrations.stripe.actions.create-customer]
+input = { email = "string", "name?" = "string" }
+output = "Customer"
+credentials = true
+
+[integrations.stripe.webhooks.events]
+subscriptions = ["customer.updated"]
+models = ["Customer"]
+
+[integrations.stripe.lifecycle.greet]
+event = "connection-created"
+"#;
+
+    fn files(path: &str) -> io::Result<String> {
+        match path {
+            "schemas/invoice.json" => Ok(r#"{"type": "object"}"#.to_owned()),
+            "broken.json" => Ok("{".to_owned()),
+            "far.json" => Ok(r#"{"$ref": "https://example.com/x.json"}"#.to_owned()),
+            _ => Err(io::Error::from(io::ErrorKind::NotFound)),
+        }
+    }
+
+    fn shop() -> ConfigFile {
+        parse("syncline.toml", SHOP, &files).unwrap_or_else(|mistakes| panic!("{mistakes}"))
+    }
+
+    /// The mistakes of a text, after a first line with the name.
+    fn mistakes(text: &str) -> Vec<String> {
+        let text = format!("name = \"shop\"\n{text}");
+        let found = parse("syncline.toml", &text, &files).map(|_| ()).unwrap_err();
+        found.to_string().lines().map(|line| line.trim_start_matches("syncline.toml:").to_owned()).collect()
+    }
+
+    #[test]
+    fn a_whole_file_is_read() {
+        let config = shop().config;
+        assert_eq!(config.name.as_str(), "shop");
+        let [stripe] = &config.integrations[..] else { panic!("{config:?}") };
+        assert_eq!(
+            stripe.functions().map(|(kind, name)| format!("{kind} {name}")).collect::<Vec<_>>(),
+            [
+                "sync customers",
+                "sync invoices",
+                "action create-customer",
+                "webhook events",
+                "lifecycle greet",
+            ]
+        );
+        let customers = &stripe.syncs[0];
+        assert_eq!(customers.frequency.to_string(), "0 6 * * *");
+        assert_eq!(customers.timezone, Tz::Europe__Berlin);
+        assert!(customers.track_deletes && !customers.auto_start && !customers.credentials);
+        assert_eq!(customers.on_bad_record, OnBadRecord::SetAside);
+        let limits = LimitOverrides {
+            cpu_ms: Some(10_000),
+            wall_ms: Some(120_000),
+            memory_bytes: Some(128 << 20),
+            records: Some(1_000),
+            ..LimitOverrides::default()
+        };
+        assert_eq!(customers.limits, limits);
+        let invoices = &stripe.syncs[1];
+        assert_eq!(invoices.frequency.to_string(), "every 30 minutes");
+        assert!(invoices.auto_start && !invoices.track_deletes);
+        assert_eq!(
+            invoices.models.iter().map(|model| model.as_str()).collect::<Vec<_>>(),
+            ["Invoice", "Order"]
+        );
+        assert_eq!(stripe.webhooks[0].subscriptions, ["customer.updated"]);
+        assert_eq!(stripe.lifecycle[0].event, LifecycleEvent::ConnectionCreated);
+        assert!(stripe.actions[0].credentials);
+    }
+
+    #[test]
+    fn the_example_in_the_manual_has_no_mistakes() {
+        let manual = include_str!("../../docs/sync-configuration.md");
+        let example = manual.split("```toml\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
+        let file = parse("syncline.toml", example, &files).unwrap_or_else(|mistakes| panic!("{mistakes}"));
+        assert_eq!(file.config.integrations.len(), 1);
+    }
+
+    #[test]
+    fn models_keep_their_order_and_check_records() {
+        let config = shop().config;
+        let name = "Customer".parse().unwrap();
+        let Model::Object(customer) = &config.models[&name] else { panic!() };
+        let fields: Vec<String> =
+            customer.fields.iter().map(|field| format!("{}: {}", field.name, field.ty)).collect();
+        assert_eq!(
+            fields,
+            [
+                "id: string",
+                "email: string?",
+                "state: enum(active, past due)",
+                "address: object",
+                "orders: Order[]"
+            ]
+        );
+        let shape = Shape::of_model(&name, &config.models).unwrap();
+        let text = r#"{"id":"1","state":"past due","address":{"street":"x","zip":[1],"y":0},"orders":[{"id":1,"schema":"","lines":[{"sku":1}]}]}"#;
+        assert_eq!(
+            shape.check(text).unwrap_err().to_string(),
+            "at /address/y: is not declared, and the model is strict; at /orders/0/lines/0/sku: expected string, got integer"
+        );
+    }
+
+    #[test]
+    fn it_is_stored_as_json() {
+        let config = shop().config;
+        let json = serde_json::to_value(&config).unwrap();
+        assert_eq!(json["integrations"][0]["syncs"][0]["timezone"], json!("Europe/Berlin"));
+        assert_eq!(json["integrations"][0]["lifecycle"][0]["event"], json!("connection-created"));
+        assert_eq!(
+            json["models"]["Order"]["object"]["fields"][2]["type"],
+            json!({"array": {"object": {
+                "fields": [
+                    {"name": "sku", "type": "string"},
+                    {"name": "parent", "type": {"optional": {"model": "Order"}}},
+                ],
+                "strict": false,
+            }}})
+        );
+        assert_eq!(serde_json::from_value::<SyncConfig>(json).unwrap(), config);
+    }
+
+    #[test]
+    fn all_mistakes_are_told_at_once_with_what_would_be_right() {
+        let text = r#"
+[models.Customer]
+emial = "strng"
+order = "Ordr"
+[models.Order]
+id = "string"
+n = 5
+[integrations.stripe]
+provder = "stripe-api-key"
+component = "stripe"
+[integrations.stripe.syncs.customers]
+runs = "hourly"
+model = "Customer"
+track_deletes = "yes"
+timezone = "Europe/Berln"
+limits = { cpu = "10", requests = 0, memory = "8GB" }
+[integrations.stripe.syncs.again]
+runs = "every 5s"
+model = "Customer"
+[integrations.stripe.actions.create]
+input = ["string", "string"]
+limits = { wall = "1h" }
+[integrations.stripe.lifecycle.greet]
+event = "connected"
+"#;
+        assert_eq!(
+            mistakes(text),
+            [
+                r#"3:9: model `Customer` has no `id`, and sync `customers` saves it; declare `id = "string"` or `id = "integer"`: records are told apart by it"#,
+                "4:9: `strng` is not a type; did you mean `string`?",
+                "5:9: there is no model `Ordr`; did you mean `Order`?",
+                r#"8:5: `n` must be a type, got integer; write a type such as "string?" or "Customer[]", or { … } for an object"#,
+                r#"9:15: integration `stripe` has no `provider`; name a provider of the catalogue, such as `provider = "stripe-api-key"`"#,
+                "10:1: there is no key `provder` here; did you mean `provider`?",
+                "13:8: `hourly` is not a frequency; write `every 5 minutes`, `every half hour`, `every day`, or cron such as `0 6 * * *`",
+                "15:17: `track_deletes` must be true or false, got string",
+                "16:12: there is no time zone `Europe/Berln`; did you mean `Europe/Berlin`?",
+                r#"17:18: `cpu` must be a time such as "10s" or "2m", got `10`"#,
+                "17:35: `requests` must be a whole number above 0, got integer",
+                "17:47: `memory` must be at most 4GB, got `8GB`",
+                "20:9: sync `customers` saves model `Customer`; give this one a model of its own: the copies would overwrite each other",
+                r#"22:9: `input` is a list type with 2 elements, not one; write the type of the elements once, such as [{ sku = "string" }]"#,
+                "23:19: `wall` must be at most 15m, got `1h`",
+                "25:9: `event` cannot be `connected`; write `connection-created` or `connection-deleting` or `connection-validating`",
+            ]
+        );
+    }
+
+    #[test]
+    fn text_that_is_not_toml_is_told_with_its_place() {
+        assert_eq!(
+            mistakes("a = 1\na = 2\n[models\n"),
+            ["3:1: this is not TOML: duplicate key", "4:8: this is not TOML: unclosed table, expected `]`",]
+        );
+    }
+
+    #[test]
+    fn schemas_are_read_and_checked() {
+        let model = |line: &str| mistakes(&format!("[models.Invoice]\n{line}\n"));
+        assert_eq!(model("schema = \"none.json\""), ["3:10: `none.json` cannot be read: entity not found"]);
+        assert_eq!(
+            model("schema = \"broken.json\""),
+            ["3:10: `broken.json` is not JSON: EOF while parsing an object at line 1 column 1"]
+        );
+        assert_eq!(
+            model("schema = \"../x.json\""),
+            [
+                r#"3:10: `../x.json` leads out of the folder of this file; keep schemas beside it, such as "schemas/customer.json""#
+            ]
+        );
+        assert!(
+            model("schema = \"far.json\"")[0].starts_with("2:9: `far.json` is not a usable JSON Schema: ")
+        );
+        assert_eq!(
+            model("schema = \"schemas/invoice.json\"\nid = \"string\""),
+            [
+                "4:1: `id` stands beside a schema, which says everything about its model; move it into the schema, or declare all fields here"
+            ]
+        );
+    }
+
+    #[test]
+    fn a_model_without_values_is_a_mistake() {
+        let loops = "[models.Aa]\nb = \"Bb\"\n[models.Bb]\na = { inner = \"Aa\" }\n[models.Cc]\nc = \"Cc[]\"\nd = \"Cc?\"\n";
+        let help = "make a field on the way optional (`?`) or a list (`[]`)";
+        assert_eq!(
+            mistakes(loops),
+            [
+                format!("2:9: model `Aa` contains itself without an end; {help}"),
+                format!("4:9: model `Bb` contains itself without an end; {help}"),
+            ]
+        );
+    }
+
+    #[test]
+    fn others_add_mistakes_where_they_belong() {
+        let file = shop();
+        let mut found = file.diagnostics();
+        assert!(found.clone().into_result().is_ok());
+        found.add(file.value(&["integrations", "stripe", "allow_hosts", "0"]), "not a host", None);
+        let help = Some("it has `customer`".to_owned());
+        found.add(
+            file.key(&["integrations", "stripe", "syncs", "customers"]),
+            "the component has no sync `customers`",
+            help,
+        );
+        assert_eq!(
+            serde_json::to_value(&found).unwrap(),
+            json!([
+                {
+                    "file": "syncline.toml", "line": 23, "column": 16,
+                    "snippet": "allow_hosts = [\"files.stripe.com\"]",
+                    "message": "not a host",
+                },
+                {
+                    "file": "syncline.toml", "line": 26, "column": 28,
+                    "snippet": "[integrations.stripe.syncs.customers]",
+                    "message": "the component has no sync `customers`",
+                    "help": "it has `customer`",
+                },
+            ])
+        );
+        let rendered = found.render();
+        assert!(
+            rendered.contains("syncline.toml:26:28") && rendered.contains("it has `customer`"),
+            "{rendered}"
+        );
+        let gone = file.key(&["integrations", "stripe", "syncs", "gone", "runs"]);
+        assert_eq!(&file.text()[gone], "syncs");
+    }
+
+    #[test]
+    fn frequencies_keep_to_the_hosts_minimum() {
+        let file = shop();
+        let mut found = file.diagnostics();
+        file.check_frequencies(MINIMUM_INTERVAL, &mut found);
+        assert!(found.is_empty());
+        file.check_frequencies(Duration::from_secs(3_600), &mut found);
+        assert_eq!(
+            found.to_string(),
+            "syncline.toml:37:8: `every 30 minutes` is too often; at least 1 hour must lie between two runs"
+        );
+    }
+
+    #[test]
+    fn names_that_are_near_are_suggested() {
+        assert_eq!(did_you_mean("customers", ["customer", "orders"]), Some("customer"));
+        assert_eq!(did_you_mean("Custmer", ["Order", "Customer"]), Some("Customer"));
+        assert_eq!(did_you_mean("x", ["orders"]), None);
+    }
+}

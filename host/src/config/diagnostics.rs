@@ -1,0 +1,147 @@
+//! Mistakes in the sync configuration file: each with its place, what is wrong, and what would be right.
+
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+
+use miette::{GraphicalReportHandler, LabeledSpan, MietteDiagnostic, NamedSource, Report};
+use serde::ser::SerializeSeq;
+use serde::{Serialize, Serializer};
+
+/// Where something stands in the file, in bytes.
+pub type Span = Range<usize>;
+
+/// The mistakes of one file, in its order. Displays as a line for each; [`Diagnostics::render`] shows the
+/// places, and as JSON it is a list of `{file, line, column, snippet, message, help}`.
+#[derive(Debug, Clone)]
+pub struct Diagnostics {
+    file: Arc<SourceFile>,
+    mistakes: Vec<Mistake>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mistake {
+    pub span: Span,
+    /// What is wrong.
+    pub message: String,
+    /// What would be right.
+    pub help: Option<String>,
+}
+
+/// A file with the name that its user knows it by.
+#[derive(Debug)]
+pub(super) struct SourceFile {
+    pub(super) name: String,
+    pub(super) text: String,
+}
+
+impl Diagnostics {
+    pub(super) fn new(file: Arc<SourceFile>) -> Self {
+        Self { file, mistakes: Vec::new() }
+    }
+
+    /// Adds a mistake.
+    pub fn add(&mut self, span: Span, message: impl Into<String>, help: Option<String>) {
+        self.mistakes.push(Mistake { span, message: message.into(), help });
+        self.mistakes.sort_by_key(|mistake| mistake.span.start);
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.mistakes.is_empty()
+    }
+
+    pub fn mistakes(&self) -> &[Mistake] {
+        &self.mistakes
+    }
+
+    /// `Ok` if there are none.
+    pub fn into_result(self) -> Result<(), Self> {
+        if self.is_empty() { Ok(()) } else { Err(self) }
+    }
+
+    /// For a terminal: each mistake with the lines around it, in colour where the terminal has some.
+    pub fn render(&self) -> String {
+        let mut out = String::new();
+        for mistake in &self.mistakes {
+            let mut diagnostic = MietteDiagnostic::new(&mistake.message)
+                .with_label(LabeledSpan::new_primary_with_span(None, mistake.span.clone()));
+            diagnostic.help.clone_from(&mistake.help);
+            let source = NamedSource::new(&self.file.name, self.file.text.clone());
+            let report = Report::new(diagnostic).with_source_code(source);
+            if GraphicalReportHandler::new().render_report(&mut out, report.as_ref()).is_err() {
+                out.push_str(&self.line(mistake));
+            }
+            out.push('\n');
+        }
+        out
+    }
+
+    /// Line and column, both from 1, the column in characters.
+    pub fn position(&self, span: &Span) -> (usize, usize) {
+        let before = &self.file.text[..self.file.text.floor_char_boundary(span.start)];
+        let line_start = before.rfind('\n').map_or(0, |at| at + 1);
+        (before.matches('\n').count() + 1, before[line_start..].chars().count() + 1)
+    }
+
+    fn line(&self, mistake: &Mistake) -> String {
+        let (line, column) = self.position(&mistake.span);
+        let help = mistake.help.iter().map(|help| format!("; {help}")).collect::<String>();
+        format!("{}:{line}:{column}: {}{help}", self.file.name, mistake.message)
+    }
+}
+
+impl fmt::Display for Diagnostics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let lines: Vec<String> = self.mistakes.iter().map(|mistake| self.line(mistake)).collect();
+        f.write_str(&lines.join("\n"))
+    }
+}
+
+impl std::error::Error for Diagnostics {}
+
+impl Serialize for Diagnostics {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        #[derive(Serialize)]
+        struct MistakeJson<'a> {
+            file: &'a str,
+            line: usize,
+            column: usize,
+            snippet: &'a str,
+            message: &'a str,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            help: Option<&'a str>,
+        }
+        let mut list = serializer.serialize_seq(Some(self.mistakes.len()))?;
+        for mistake in &self.mistakes {
+            let (line, column) = self.position(&mistake.span);
+            list.serialize_element(&MistakeJson {
+                file: &self.file.name,
+                line,
+                column,
+                snippet: self.file.text.lines().nth(line - 1).unwrap_or(""),
+                message: &mistake.message,
+                help: mistake.help.as_deref(),
+            })?;
+        }
+        list.end()
+    }
+}
+
+/// The candidate that somebody most likely meant, if one is near.
+pub fn did_you_mean<'c>(given: &str, candidates: impl IntoIterator<Item = &'c str>) -> Option<&'c str> {
+    let given = given.to_lowercase();
+    let scored = candidates.into_iter().map(|candidate| {
+        let lower = candidate.to_lowercase();
+        (strsim::normalized_damerau_levenshtein(&given, &lower).max(plural(&given, &lower)), candidate)
+    });
+    scored
+        .filter(|(score, _)| *score >= 0.6)
+        .max_by(|a, b| a.0.total_cmp(&b.0))
+        .map(|(_, candidate)| candidate)
+}
+
+/// A word and its plural are near however short they are.
+fn plural(a: &str, b: &str) -> f64 {
+    let is_plural = |one: &str, many: &str| many.strip_prefix(one) == Some("s");
+    if is_plural(a, b) || is_plural(b, a) { 0.9 } else { 0.0 }
+}

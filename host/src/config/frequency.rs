@@ -1,0 +1,417 @@
+//! How often a sync runs, and when it runs next. Pure: no clock, no database.
+//!
+//! The grammar is one for the file and for the API:
+//!
+//! | Text | Means |
+//! |---|---|
+//! | `every 5 minutes`, `5m`, `every hour` | a number (or one) of `s`, `sec`, `second`, `m`, `min`, `minute`, `h`, `hr`, `hour`, `d`, `day`, also in the plural; `every` may be left out if there is a number |
+//! | `every half hour`, `every quarter hour`, `every half day`, `every week`, `every month` | 30 minutes, 15 minutes, 12 hours, 7 days, 30 days |
+//! | `0 6 * * MON-FRI`, `@daily` | cron: minute, hour, day of month, month, day of week |
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use chrono::{DateTime, NaiveDateTime, TimeDelta, TimeZone, Utc};
+use chrono_tz::Tz;
+use croner::Cron;
+use croner::parser::{CronParser, Seconds, Year};
+use serde::{Deserialize, Serialize};
+
+/// How often a sync runs. Displays as clients know it: `every 5 minutes`, or a cron text as it was given.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub enum Frequency {
+    Every { amount: u32, unit: Unit },
+    Cron(CronText),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unit {
+    Second,
+    Minute,
+    Hour,
+    Day,
+}
+
+/// A cron text of five fields that is due at some time.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CronText {
+    text: String,
+    cron: Box<Cron>,
+}
+
+/// Why a text is not a frequency, and what would be.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum FrequencyError {
+    #[error(
+        "`{given}` is not a frequency; write `every 5 minutes`, `every half hour`, `every day`, or cron such as `0 6 * * *`"
+    )]
+    Unknown { given: String },
+    #[error("`{given}` is not cron: {problem}")]
+    Cron { given: String, problem: String },
+    #[error("`{given}` is never due")]
+    NeverDue { given: String },
+    #[error("`{given}` is too often; at least {} must lie between two runs", in_words(*.minimum))]
+    TooOften { given: String, minimum: Duration },
+    #[error("`{given}` is too seldom; write at most 31 days, or cron")]
+    TooSeldom { given: String },
+}
+
+/// The least time between two runs, unless the operator says otherwise.
+pub const MINIMUM_INTERVAL: Duration = Duration::from_secs(30);
+
+const MAXIMUM_INTERVAL: Duration = Duration::from_secs(31 * 24 * 3_600);
+
+impl Frequency {
+    /// Reads a text and checks that it keeps to the minimum.
+    pub fn parse(text: &str, minimum: Duration) -> Result<Self, FrequencyError> {
+        let frequency: Self = text.parse()?;
+        frequency.check_minimum(minimum)?;
+        Ok(frequency)
+    }
+
+    /// Refuses a frequency of which two runs may lie closer together.
+    pub fn check_minimum(&self, minimum: Duration) -> Result<(), FrequencyError> {
+        if self.shortest_interval() < minimum {
+            return Err(FrequencyError::TooOften { given: self.to_string(), minimum });
+        }
+        Ok(())
+    }
+
+    /// The time from one run to the next; none for cron, whose runs are not evenly spaced.
+    pub fn interval(&self) -> Option<Duration> {
+        match self {
+            Self::Every { amount, unit } => Some(unit.duration() * *amount),
+            Self::Cron(_) => None,
+        }
+    }
+
+    /// When it is due after `now`. Only cron looks at the time zone. What is due in an hour that the clocks
+    /// skip is due once, right after it; a time of day that comes twice is due the first time. A cron of every
+    /// hour goes on through both.
+    pub fn next_after(&self, now: DateTime<Utc>, zone: Tz) -> DateTime<Utc> {
+        match self {
+            Self::Every { amount, unit } => now + unit.duration() * *amount,
+            Self::Cron(cron) => cron.next_after(now, zone),
+        }
+    }
+
+    fn shortest_interval(&self) -> Duration {
+        match self {
+            Self::Every { amount, unit } => unit.duration() * *amount,
+            Self::Cron(cron) => cron.shortest_interval(),
+        }
+    }
+}
+
+impl Unit {
+    fn duration(self) -> Duration {
+        Duration::from_secs(match self {
+            Self::Second => 1,
+            Self::Minute => 60,
+            Self::Hour => 3_600,
+            Self::Day => 24 * 3_600,
+        })
+    }
+
+    fn word(self) -> &'static str {
+        match self {
+            Self::Second => "second",
+            Self::Minute => "minute",
+            Self::Hour => "hour",
+            Self::Day => "day",
+        }
+    }
+
+    fn of_word(word: &str) -> Option<Self> {
+        Some(match word {
+            "s" | "sec" | "secs" | "second" | "seconds" => Self::Second,
+            "m" | "min" | "mins" | "minute" | "minutes" => Self::Minute,
+            "h" | "hr" | "hrs" | "hour" | "hours" => Self::Hour,
+            "d" | "day" | "days" => Self::Day,
+            _ => return None,
+        })
+    }
+}
+
+impl CronText {
+    fn parse(text: &str) -> Result<Self, FrequencyError> {
+        let given = || text.to_owned();
+        let parser = CronParser::builder().seconds(Seconds::Disallowed).year(Year::Disallowed).build();
+        let cron = parser
+            .parse(text)
+            .map_err(|error| FrequencyError::Cron { given: given(), problem: error.to_string() })?;
+        if cron.find_next_occurrence(&DateTime::UNIX_EPOCH, true).is_err() {
+            return Err(FrequencyError::NeverDue { given: given() });
+        }
+        Ok(Self { text: given(), cron: Box::new(cron) })
+    }
+
+    fn next_after(&self, now: DateTime<Utc>, zone: Tz) -> DateTime<Utc> {
+        // The search ends in the year 5000. Before that, what is due at all is due again.
+        let never = DateTime::<Utc>::MAX_UTC;
+        if (0..24).all(|hour| matches!(self.cron.pattern.hour_match(hour), Ok(true))) {
+            let due = self.cron.find_next_occurrence(&now.with_timezone(&zone), false);
+            return due.map_or(never, |due| due.to_utc());
+        }
+        // On a clock without gaps and repetitions, whose times are then found in the zone.
+        let mut on_the_clock = now.with_timezone(&zone).naive_local().and_utc();
+        while let Ok(next) = self.cron.find_next_occurrence(&on_the_clock, false) {
+            let due = first_instant(next.naive_utc(), zone);
+            if due > now {
+                return due;
+            }
+            on_the_clock = next;
+        }
+        never
+    }
+
+    /// Judged by its first runs, which is where a pattern shows all of its small steps.
+    fn shortest_interval(&self) -> Duration {
+        let runs: Vec<DateTime<Utc>> = self.cron.iter_after(DateTime::UNIX_EPOCH).take(200).collect();
+        let gaps = runs.windows(2).filter_map(|pair| (pair[1] - pair[0]).to_std().ok());
+        gaps.min().unwrap_or(Duration::MAX)
+    }
+}
+
+/// `30 seconds`, in the largest unit that it is a whole number of.
+fn in_words(duration: Duration) -> String {
+    let seconds = duration.as_secs();
+    let units = [Unit::Day, Unit::Hour, Unit::Minute];
+    let unit = units.into_iter().find(|unit| seconds.is_multiple_of(unit.duration().as_secs()));
+    let unit = unit.unwrap_or(Unit::Second);
+    amount_of(seconds / unit.duration().as_secs(), unit)
+}
+
+fn amount_of(amount: u64, unit: Unit) -> String {
+    format!("{amount} {}{}", unit.word(), if amount == 1 { "" } else { "s" })
+}
+
+/// When a clock in the zone first shows that time; if it skips it, when it has skipped it.
+fn first_instant(local: NaiveDateTime, zone: Tz) -> DateTime<Utc> {
+    let mut shown = local;
+    loop {
+        if let Some(instant) = zone.from_local_datetime(&shown).earliest() {
+            return instant.to_utc();
+        }
+        shown += TimeDelta::minutes(1);
+    }
+}
+
+impl fmt::Display for Frequency {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Every { amount, unit } => write!(f, "every {}", amount_of((*amount).into(), *unit)),
+            Self::Cron(cron) => f.write_str(&cron.text),
+        }
+    }
+}
+
+impl FromStr for Frequency {
+    type Err = FrequencyError;
+
+    fn from_str(text: &str) -> Result<Self, FrequencyError> {
+        let trimmed = text.trim();
+        if trimmed.starts_with('@') || trimmed.split_whitespace().count() == 5 {
+            return CronText::parse(trimmed).map(Self::Cron);
+        }
+        let unknown = || FrequencyError::Unknown { given: text.to_owned() };
+        let (has_every, rest) = match trimmed.strip_prefix("every ") {
+            Some(rest) => (true, rest.trim_start()),
+            None => (false, trimmed),
+        };
+        let number_end = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
+        let (number, word) = rest.split_at(number_end);
+        let (amount, unit) = match (number, word.trim_start()) {
+            ("", _) if !has_every => return Err(unknown()),
+            ("", "half hour") => (30, Unit::Minute),
+            ("", "quarter hour") => (15, Unit::Minute),
+            ("", "half day") => (12, Unit::Hour),
+            ("", "week") => (7, Unit::Day),
+            ("", "month") => (30, Unit::Day),
+            ("", word) => (1, Unit::of_word(word).ok_or_else(unknown)?),
+            (number, word) => {
+                let unit = Unit::of_word(word).ok_or_else(unknown)?;
+                let too_seldom = |_| FrequencyError::TooSeldom { given: text.to_owned() };
+                (number.parse().map_err(too_seldom)?, unit)
+            }
+        };
+        if unit.duration().checked_mul(amount).is_none_or(|interval| interval > MAXIMUM_INTERVAL) {
+            return Err(FrequencyError::TooSeldom { given: text.to_owned() });
+        }
+        if amount == 0 {
+            return Err(FrequencyError::TooOften { given: text.to_owned(), minimum: Duration::from_secs(1) });
+        }
+        Ok(Self::Every { amount, unit })
+    }
+}
+
+impl TryFrom<String> for Frequency {
+    type Error = FrequencyError;
+
+    fn try_from(text: String) -> Result<Self, FrequencyError> {
+        text.parse()
+    }
+}
+
+impl From<Frequency> for String {
+    fn from(frequency: Frequency) -> String {
+        frequency.to_string()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use chrono::{Datelike, Days, NaiveDate, Timelike};
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn read_back(text: &str) -> String {
+        Frequency::parse(text, MINIMUM_INTERVAL).unwrap().to_string()
+    }
+
+    fn refusal(text: &str) -> String {
+        Frequency::parse(text, MINIMUM_INTERVAL).unwrap_err().to_string()
+    }
+
+    /// The next `count` runs of a cron text after a time, as local times.
+    fn runs(cron: &str, zone: Tz, after: &str, count: usize) -> Vec<String> {
+        let frequency: Frequency = cron.parse().unwrap();
+        let mut now: DateTime<Utc> = after.parse().unwrap();
+        let mut next = || {
+            now = frequency.next_after(now, zone);
+            now.with_timezone(&zone).to_rfc3339()
+        };
+        (0..count).map(|_| next()).collect()
+    }
+
+    #[test]
+    fn a_frequency_reads_back_as_number_and_unit() {
+        for (text, expected) in [
+            ("every 5 minutes", "every 5 minutes"),
+            ("5m", "every 5 minutes"),
+            (" every 5min ", "every 5 minutes"),
+            ("90 secs", "every 90 seconds"),
+            ("every 1 hr", "every 1 hour"),
+            ("every half hour", "every 30 minutes"),
+            ("every quarter hour", "every 15 minutes"),
+            ("every half day", "every 12 hours"),
+            ("every day", "every 1 day"),
+            ("every d", "every 1 day"),
+            ("every week", "every 7 days"),
+            ("every month", "every 30 days"),
+            ("31d", "every 31 days"),
+            ("0 6 * * mon-fri", "0 6 * * mon-fri"),
+            ("@daily", "@daily"),
+        ] {
+            assert_eq!(read_back(text), expected);
+        }
+    }
+
+    #[test]
+    fn mistakes_are_told_with_what_would_be_right() {
+        assert_eq!(
+            refusal("hourly"),
+            "`hourly` is not a frequency; write `every 5 minutes`, `every half hour`, `every day`, or cron such as `0 6 * * *`"
+        );
+        assert!(refusal("day").contains("is not a frequency"));
+        assert!(refusal("every 1.5 hours").contains("is not a frequency"));
+        assert_eq!(
+            refusal("every 29s"),
+            "`every 29 seconds` is too often; at least 30 seconds must lie between two runs"
+        );
+        assert!(refusal("every 0 days").contains("is too often"));
+        assert!(refusal("every 32 days").contains("is too seldom"));
+        assert!(refusal("every 99999999999 days").contains("is too seldom"));
+        assert!(refusal("61 * * * *").starts_with("`61 * * * *` is not cron: "));
+        assert_eq!(refusal("0 0 30 2 *"), "`0 0 30 2 *` is never due");
+        let hour = Duration::from_secs(3_600);
+        assert!(Frequency::parse("0,59 3 * * *", hour).is_err());
+        assert!(Frequency::parse("0 3 * * *", hour).is_ok());
+    }
+
+    #[test]
+    fn it_is_stored_as_its_text() {
+        let frequency: Frequency = "every half hour".parse().unwrap();
+        let json = serde_json::to_string(&frequency).unwrap();
+        assert_eq!(json, "\"every 30 minutes\"");
+        assert_eq!(serde_json::from_str::<Frequency>(&json).unwrap(), frequency);
+    }
+
+    #[test]
+    fn what_is_due_in_a_skipped_hour_is_due_once_after_it() {
+        assert_eq!(
+            runs("30 2 * * *", Tz::Europe__Berlin, "2026-03-27T12:00:00Z", 3),
+            ["2026-03-28T02:30:00+01:00", "2026-03-29T03:00:00+02:00", "2026-03-30T02:30:00+02:00"]
+        );
+        assert_eq!(
+            runs("0,30 2 * * *", Tz::Europe__Berlin, "2026-03-28T12:00:00Z", 2),
+            ["2026-03-29T03:00:00+02:00", "2026-03-30T02:00:00+02:00"]
+        );
+    }
+
+    #[test]
+    fn a_time_that_comes_twice_is_due_once() {
+        assert_eq!(
+            runs("30 2 * * *", Tz::Europe__Berlin, "2026-10-24T12:00:00Z", 2),
+            ["2026-10-25T02:30:00+02:00", "2026-10-26T02:30:00+01:00"]
+        );
+        // Asked between the two, it is not due at the second.
+        assert_eq!(
+            runs("30 2,14 * * *", Tz::Europe__Berlin, "2026-10-25T01:00:00Z", 1),
+            ["2026-10-25T14:30:00+01:00"]
+        );
+    }
+
+    #[test]
+    fn a_cron_of_every_hour_goes_on_when_the_clocks_change() {
+        assert_eq!(
+            runs("0 * * * *", Tz::Europe__Berlin, "2026-10-24T23:30:00Z", 3),
+            ["2026-10-25T02:00:00+02:00", "2026-10-25T02:00:00+01:00", "2026-10-25T03:00:00+01:00"]
+        );
+        assert_eq!(
+            runs("0 * * * *", Tz::Europe__Berlin, "2026-03-28T23:30:00Z", 2),
+            ["2026-03-29T01:00:00+01:00", "2026-03-29T03:00:00+02:00"]
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn every_interval_reads_back_and_comes_after_now(
+            amount in 1_u32..=31, unit in "s|m|h|d|second|mins|hours|days", seconds in 0_i64..4_000_000_000,
+        ) {
+            let frequency: Frequency = format!("every {amount} {unit}").parse().unwrap();
+            prop_assert_eq!(&frequency.to_string().parse::<Frequency>().unwrap(), &frequency);
+            let now = Utc.timestamp_opt(seconds, 0).unwrap();
+            let passed = frequency.next_after(now, Tz::UTC) - now;
+            prop_assert_eq!(passed.to_std().ok(), frequency.interval());
+        }
+
+        #[test]
+        fn odd_texts_are_refused_not_feared(text in "(every )?[0-9 @*,/a-z-]{0,16}") {
+            let _ = Frequency::parse(&text, MINIMUM_INTERVAL);
+        }
+
+        #[test]
+        fn a_daily_cron_runs_once_on_every_local_day(
+            minute in 0_u32..60, hour in 0_u32..24, start in 0_u64..20_000,
+            zone in proptest::sample::select(vec![
+                Tz::UTC, Tz::Europe__Berlin, Tz::America__New_York, Tz::Australia__Lord_Howe, Tz::Africa__Casablanca,
+            ]),
+        ) {
+            let frequency: Frequency = format!("{minute} {hour} * * *").parse().unwrap();
+            let first = NaiveDate::from_ymd_opt(1995, 1, 1).unwrap() + Days::new(start);
+            let mut now = first.and_hms_opt(0, 0, 0).unwrap().and_utc();
+            now = frequency.next_after(now, zone);
+            for _ in 0..400 {
+                let next = frequency.next_after(now, zone);
+                let (day, next_day) = (now.with_timezone(&zone), next.with_timezone(&zone));
+                prop_assert_eq!(next_day.num_days_from_ce(), day.num_days_from_ce() + 1, "{} then {}", day, next_day);
+                prop_assert_eq!(next_day.second(), 0);
+                now = next;
+            }
+        }
+    }
+}

@@ -1,0 +1,232 @@
+//! `[models.NAME]`: fields and their types, and what must hold between models and those who use them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::path::{Component, Path};
+
+use toml::de::DeValue;
+
+use super::diagnostics::{Diagnostics, Span, did_you_mean};
+use super::table::{Table, Text, Value};
+use crate::ids::ModelName;
+use crate::model::{Field, Model, Models, ObjectType, Shape, ShapeError, Type};
+
+/// The models of a file with their places.
+#[derive(Default)]
+pub(super) struct ReadModels {
+    models: Models,
+    places: BTreeMap<ModelName, Span>,
+}
+
+/// Where models are named.
+#[derive(Default)]
+pub(super) struct Uses {
+    /// In types.
+    types: Vec<(ModelName, Span)>,
+    /// As what a function saves, with the function as it is called in a sentence.
+    saved: Vec<(ModelName, Span, String)>,
+}
+
+const TYPE_HELP: &str = "write a type such as \"string?\" or \"Customer[]\", or { … } for an object";
+
+pub(super) fn read_models(
+    table: Table<'_>,
+    found: &mut Diagnostics,
+    uses: &mut Uses,
+    schema_files: &dyn Fn(&str) -> io::Result<String>,
+) -> ReadModels {
+    let mut read = ReadModels::default();
+    for (key, value) in table.entries() {
+        let name = key.parse::<ModelName>(found);
+        let Some(table) = Table::of(value, &key, found) else { continue };
+        let model = match schema_file(&table) {
+            Some(path) => read_schema(&table, path, found, schema_files),
+            None => Some(Model::Object(read_object(&table, found, uses))),
+        };
+        if let (Some(name), Some(model)) = (name, model) {
+            read.places.insert(name.clone(), key.span);
+            read.models.insert(name, model);
+        }
+    }
+    read
+}
+
+/// Reads a type: a text, a list with the type of its elements, or an object.
+pub(super) fn read_type(
+    value: Value<'_>,
+    key: &str,
+    found: &mut Diagnostics,
+    uses: &mut Uses,
+) -> Option<Type> {
+    match value.get_ref() {
+        DeValue::String(text) => {
+            let ty: Type = Text { text, span: value.span() }.parse(found)?;
+            uses.types.extend(ty.models().into_iter().map(|name| (name.clone(), value.span())));
+            Some(ty)
+        }
+        DeValue::Array(elements) => match elements.iter().collect::<Vec<_>>()[..] {
+            [element] => read_type(element, key, found, uses).map(Type::array),
+            _ => {
+                let message = format!("`{key}` is a list type with {} elements, not one", elements.len());
+                let help = "write the type of the elements once, such as [{ sku = \"string\" }]";
+                found.add(value.span(), message, Some(help.to_owned()));
+                None
+            }
+        },
+        DeValue::Table(_) => {
+            let table = Table::of(value, &Text { text: key, span: value.span() }, found)?;
+            Some(Type::Object(read_object(&table, found, uses)))
+        }
+        other => {
+            let message = format!("`{key}` must be a type, got {}", other.type_str());
+            found.add(value.span(), message, Some(TYPE_HELP.to_owned()));
+            None
+        }
+    }
+}
+
+/// Checks that every model that is named exists, and that what is saved can be.
+pub(super) fn check_models(read: &ReadModels, uses: &Uses, found: &mut Diagnostics) {
+    let saved = uses.saved.iter().map(|(name, span, _)| (name, span));
+    for (name, span) in uses.types.iter().map(|(name, span)| (name, span)).chain(saved) {
+        if !read.models.contains_key(name) {
+            let near = did_you_mean(name.as_str(), read.models.keys().map(ModelName::as_str));
+            let help = match near {
+                Some(near) => format!("did you mean `{near}`?"),
+                None => format!("declare it as `[models.{name}]`"),
+            };
+            found.add(span.clone(), format!("there is no model `{name}`"), Some(help));
+        }
+    }
+    check_ids(read, uses, found);
+    check_ends(read, found);
+    for (name, span) in &read.places {
+        if let Err(error @ ShapeError::Schema { .. }) = Shape::of_model(name, &read.models) {
+            found.add(span.clone(), error.to_string(), None);
+        }
+    }
+}
+
+impl ReadModels {
+    pub(super) fn into_models(self) -> Models {
+        self.models
+    }
+}
+
+impl Uses {
+    /// Notes that a function saves a model.
+    pub(super) fn save(&mut self, model: &ModelName, span: Span, function: String) {
+        self.saved.push((model.clone(), span, function));
+    }
+}
+
+/// A record needs an id that its model declares.
+fn check_ids(read: &ReadModels, uses: &Uses, found: &mut Diagnostics) {
+    let mut checked = BTreeSet::new();
+    for (name, _, function) in &uses.saved {
+        let (Some(Model::Object(object)), true) = (read.models.get(name), checked.insert(name)) else {
+            continue;
+        };
+        let problem = match object.field("id").map(|field| &field.ty) {
+            Some(Type::String | Type::Integer) => continue,
+            Some(ty) => format!("the `id` of model `{name}` is `{ty}`, and {function} saves it"),
+            None => format!("model `{name}` has no `id`, and {function} saves it"),
+        };
+        let help = "declare `id = \"string\"` or `id = \"integer\"`: records are told apart by it";
+        found.add(read.places[name].clone(), problem, Some(help.to_owned()));
+    }
+}
+
+/// A model whose every value contains another one of it has no values.
+fn check_ends(read: &ReadModels, found: &mut Diagnostics) {
+    let mut ending: BTreeSet<&ModelName> = BTreeSet::new();
+    loop {
+        let before = ending.len();
+        for (name, model) in &read.models {
+            let ends = match model {
+                Model::Schema { .. } => true,
+                Model::Object(object) => {
+                    object.fields.iter().all(|field| ends(&field.ty, &ending, &read.models))
+                }
+            };
+            if ends {
+                ending.insert(name);
+            }
+        }
+        if ending.len() == before {
+            break;
+        }
+    }
+    for (name, span) in read.places.iter().filter(|(name, _)| !ending.contains(name)) {
+        let help = "make a field on the way optional (`?`) or a list (`[]`)";
+        let message = format!("model `{name}` contains itself without an end");
+        found.add(span.clone(), message, Some(help.to_owned()));
+    }
+}
+
+fn ends(ty: &Type, ending: &BTreeSet<&ModelName>, models: &Models) -> bool {
+    match ty {
+        // An unknown model is another mistake.
+        Type::Model(name) => ending.contains(name) || !models.contains_key(name),
+        Type::Object(object) => object.fields.iter().all(|field| ends(&field.ty, ending, models)),
+        _ => true,
+    }
+}
+
+fn read_object(table: &Table<'_>, found: &mut Diagnostics, uses: &mut Uses) -> ObjectType {
+    let mut object = ObjectType::default();
+    for (key, value) in table.entries() {
+        if let ("strict", DeValue::Boolean(strict)) = (key.text, value.get_ref()) {
+            object.strict = *strict;
+            continue;
+        }
+        let (name, is_optional) = key.text.strip_suffix('?').map_or((key.text, false), |name| (name, true));
+        let Some(ty) = read_type(value, name, found, uses) else { continue };
+        if object.field(name).is_some() {
+            found.add(key.span, format!("field `{name}` is declared twice"), None);
+            continue;
+        }
+        let ty = if is_optional { ty.optional() } else { ty };
+        object.fields.push(Field { name: name.to_owned(), ty });
+    }
+    object
+}
+
+/// The value of `schema`, if it is the path of a file and not the type of a field.
+fn schema_file<'t>(table: &Table<'t>) -> Option<Text<'t>> {
+    let entries = table.entries().into_iter();
+    entries.filter(|(key, _)| key.text == "schema").find_map(|(_, value)| match value.get_ref() {
+        DeValue::String(path) if path.ends_with(".json") => Some(Text { text: path, span: value.span() }),
+        _ => None,
+    })
+}
+
+fn read_schema(
+    table: &Table<'_>,
+    path: Text<'_>,
+    found: &mut Diagnostics,
+    schema_files: &dyn Fn(&str) -> io::Result<String>,
+) -> Option<Model> {
+    for (key, _) in table.entries().into_iter().filter(|(key, _)| key.text != "schema") {
+        let message = format!("`{}` stands beside a schema, which says everything about its model", key.text);
+        found.add(key.span, message, Some("move it into the schema, or declare all fields here".to_owned()));
+    }
+    if !Path::new(path.text).components().all(|step| matches!(step, Component::Normal(_))) {
+        let message = format!("`{}` leads out of the folder of this file", path.text);
+        found.add(
+            path.span,
+            message,
+            Some("keep schemas beside it, such as \"schemas/customer.json\"".to_owned()),
+        );
+        return None;
+    }
+    let problem = match schema_files(path.text) {
+        Ok(text) => match serde_json::from_str(&text) {
+            Ok(schema) => return Some(Model::Schema { file: path.text.to_owned(), schema }),
+            Err(error) => format!("`{}` is not JSON: {error}", path.text),
+        },
+        Err(error) => format!("`{}` cannot be read: {error}", path.text),
+    };
+    found.add(path.span, problem, None);
+    None
+}

@@ -1,0 +1,201 @@
+//! What a sync configuration file says. Functions are kept with their deployment as JSON of these types, so
+//! a field that is added later needs a default.
+
+use chrono_tz::Tz;
+use serde::{Deserialize, Serialize};
+
+use super::frequency::Frequency;
+use super::limits::LimitOverrides;
+use crate::ids::{BundleName, FunctionName, IntegrationKey, ModelName, ProviderSlug};
+use crate::model::{Models, Type};
+
+/// A whole file.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SyncConfig {
+    pub name: BundleName,
+    /// In the order of the file, as are the functions below.
+    pub integrations: Vec<IntegrationSpec>,
+    pub models: Models,
+}
+
+/// `[integrations.KEY]`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct IntegrationSpec {
+    pub key: IntegrationKey,
+    pub provider: ProviderSlug,
+    /// Path of the component's source folder or `.wasm`, from the file's folder.
+    pub component: String,
+    /// Environment variables that its functions see. None is all of the environment's through the import;
+    /// only listed ones are in WASI's environment.
+    pub env: Option<Vec<String>>,
+    /// Hosts beside the provider's own that its functions may call, without credentials.
+    pub allow_hosts: Vec<String>,
+    /// Where the provider is, if not where the catalogue says.
+    pub base_url: Option<String>,
+    pub syncs: Vec<SyncSpec>,
+    pub actions: Vec<ActionSpec>,
+    pub webhooks: Vec<WebhookSpec>,
+    pub lifecycle: Vec<LifecycleSpec>,
+}
+
+/// `[integrations.KEY.syncs.NAME]`: runs on a schedule and saves records.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SyncSpec {
+    pub name: FunctionName,
+    pub description: Option<String>,
+    pub frequency: Frequency,
+    /// The zone that a cron frequency is in.
+    pub timezone: Tz,
+    /// The models it saves. No other sync of the integration saves them.
+    pub models: Vec<ModelName>,
+    /// Whether records that a full run did not save are deleted after it.
+    pub track_deletes: bool,
+    /// Whether the schedule begins when a connection is made.
+    pub auto_start: bool,
+    pub on_bad_record: OnBadRecord,
+    /// Whether the function may read the connection's credentials.
+    pub credentials: bool,
+    pub limits: LimitOverrides,
+}
+
+/// `[integrations.KEY.actions.NAME]`: runs when a client asks for it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ActionSpec {
+    pub name: FunctionName,
+    pub description: Option<String>,
+    /// None is any value, unchecked.
+    pub input: Option<Type>,
+    /// Likewise.
+    pub output: Option<Type>,
+    /// The models it saves, if any.
+    pub models: Vec<ModelName>,
+    pub credentials: bool,
+    pub limits: LimitOverrides,
+}
+
+/// `[integrations.KEY.webhooks.NAME]`: runs when the provider reports an event.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct WebhookSpec {
+    pub name: FunctionName,
+    pub description: Option<String>,
+    /// The event types it handles; `*` is all.
+    pub subscriptions: Vec<String>,
+    pub models: Vec<ModelName>,
+    pub credentials: bool,
+    pub limits: LimitOverrides,
+}
+
+/// `[integrations.KEY.lifecycle.NAME]`: runs when something happens to a connection.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct LifecycleSpec {
+    pub name: FunctionName,
+    pub description: Option<String>,
+    pub event: LifecycleEvent,
+    pub models: Vec<ModelName>,
+    pub credentials: bool,
+    pub limits: LimitOverrides,
+}
+
+/// A kind of function, by the word that the component's `invoke` takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum FunctionKind {
+    Sync,
+    Action,
+    Webhook,
+    Lifecycle,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LifecycleEvent {
+    ConnectionCreated,
+    ConnectionDeleting,
+    ConnectionValidating,
+}
+
+/// What becomes of a batch with a record that does not fit its model.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum OnBadRecord {
+    /// Nothing of it is saved and the function is told why.
+    #[default]
+    Fail,
+    /// The others are saved, and the record is kept aside with its reason, to be looked at and replayed.
+    SetAside,
+}
+
+impl SyncConfig {
+    pub fn integration(&self, key: &IntegrationKey) -> Option<&IntegrationSpec> {
+        self.integrations.iter().find(|integration| integration.key == *key)
+    }
+}
+
+impl IntegrationSpec {
+    /// Kind and name of every function.
+    pub fn functions(&self) -> impl Iterator<Item = (FunctionKind, &FunctionName)> {
+        let syncs = self.syncs.iter().map(|sync| (FunctionKind::Sync, &sync.name));
+        let actions = self.actions.iter().map(|action| (FunctionKind::Action, &action.name));
+        let webhooks = self.webhooks.iter().map(|webhook| (FunctionKind::Webhook, &webhook.name));
+        let lifecycle = self.lifecycle.iter().map(|handler| (FunctionKind::Lifecycle, &handler.name));
+        syncs.chain(actions).chain(webhooks).chain(lifecycle)
+    }
+}
+
+impl FunctionKind {
+    pub const ALL: [Self; 4] = [Self::Sync, Self::Action, Self::Webhook, Self::Lifecycle];
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Sync => "sync",
+            Self::Action => "action",
+            Self::Webhook => "webhook",
+            Self::Lifecycle => "lifecycle",
+        }
+    }
+
+    /// The kind of that word.
+    pub fn of_word(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.as_str() == word)
+    }
+
+    /// The table of an integration that holds its functions of this kind.
+    pub fn table(self) -> &'static str {
+        match self {
+            Self::Sync => "syncs",
+            Self::Action => "actions",
+            Self::Webhook => "webhooks",
+            Self::Lifecycle => "lifecycle",
+        }
+    }
+}
+
+impl LifecycleEvent {
+    pub const ALL: [Self; 3] =
+        [Self::ConnectionCreated, Self::ConnectionDeleting, Self::ConnectionValidating];
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::ConnectionCreated => "connection-created",
+            Self::ConnectionDeleting => "connection-deleting",
+            Self::ConnectionValidating => "connection-validating",
+        }
+    }
+}
+
+impl OnBadRecord {
+    pub const ALL: [Self; 2] = [Self::Fail, Self::SetAside];
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Fail => "fail",
+            Self::SetAside => "set-aside",
+        }
+    }
+}
+
+impl std::fmt::Display for FunctionKind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.as_str())
+    }
+}

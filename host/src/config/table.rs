@@ -1,0 +1,249 @@
+//! Reading a TOML table key by key: what is of the wrong type, missing or unknown becomes a mistake, and
+//! reading goes on.
+
+use std::collections::BTreeMap;
+use std::fmt::Display;
+use std::str::FromStr;
+
+use toml::Spanned;
+use toml::de::{DeString, DeTable, DeValue};
+
+use super::diagnostics::{Diagnostics, Span, did_you_mean};
+
+/// A value with its place.
+pub(super) type Value<'t> = &'t Spanned<DeValue<'t>>;
+
+/// A table that is being read.
+pub(super) struct Table<'t> {
+    entries: &'t DeTable<'t>,
+    /// Where to point if something is missing: its key, or the whole of an inline one.
+    pub(super) span: Span,
+    /// The keys that were asked for, which are the known ones.
+    known: Vec<&'static str>,
+}
+
+/// A text with its place.
+#[derive(Debug, Clone)]
+pub(super) struct Text<'t> {
+    pub(super) text: &'t str,
+    pub(super) span: Span,
+}
+
+/// Where everything stands, by path.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Places(BTreeMap<Vec<String>, Place>);
+
+#[derive(Debug, Clone)]
+pub(super) struct Place {
+    pub(super) key: Span,
+    pub(super) value: Span,
+}
+
+/// The tree of a text, as far as it is TOML.
+pub(super) fn root<'t>(text: &'t str, found: &mut Diagnostics) -> DeTable<'t> {
+    let (tree, errors) = DeTable::parse_recoverable(text);
+    for error in errors {
+        found.add(error.span().unwrap_or(0..0), format!("this is not TOML: {}", error.message()), None);
+    }
+    tree.into_inner()
+}
+
+impl<'t> Table<'t> {
+    pub(super) fn root(entries: &'t DeTable<'t>) -> Self {
+        Self { entries, span: 0..0, known: Vec::new() }
+    }
+
+    /// The value as a table. `key` is what leads to it.
+    pub(super) fn of(value: Value<'t>, key: &Text<'_>, found: &mut Diagnostics) -> Option<Self> {
+        match value.get_ref() {
+            DeValue::Table(entries) => Some(Self { entries, span: key.span.clone(), known: Vec::new() }),
+            other => {
+                let message = format!("`{}` must be a table, got {}", key.text, other.type_str());
+                found.add(value.span(), message, None);
+                None
+            }
+        }
+    }
+
+    /// All entries in the order of the file.
+    pub(super) fn entries(&self) -> Vec<(Text<'t>, Value<'t>)> {
+        let mut entries: Vec<_> = self.entries.iter().map(|(key, value)| (Text::of(key), value)).collect();
+        entries.sort_by_key(|(key, _)| key.span.start);
+        entries
+    }
+
+    pub(super) fn value(&mut self, key: &'static str) -> Option<Value<'t>> {
+        self.known.push(key);
+        self.entries.get(key)
+    }
+
+    pub(super) fn table(&mut self, found: &mut Diagnostics, key: &'static str) -> Option<Self> {
+        self.known.push(key);
+        let (name, value) = self.entries.get_key_value(key)?;
+        Self::of(value, &Text::of(name), found)
+    }
+
+    /// The tables in a table, by name.
+    pub(super) fn tables(&mut self, found: &mut Diagnostics, key: &'static str) -> Vec<(Text<'t>, Self)> {
+        let Some(table) = self.table(found, key) else { return Vec::new() };
+        let entries = table.entries().into_iter();
+        entries.filter_map(|(name, value)| Self::of(value, &name, found).map(|table| (name, table))).collect()
+    }
+
+    pub(super) fn text(&mut self, found: &mut Diagnostics, key: &'static str) -> Option<Text<'t>> {
+        let value = self.value(key)?;
+        text(value, key, found)
+    }
+
+    /// A text that says something of type `T`.
+    pub(super) fn parsed<T>(&mut self, found: &mut Diagnostics, key: &'static str) -> Option<T>
+    where
+        T: FromStr<Err: Display>,
+    {
+        self.text(found, key).and_then(|text| text.parse(found))
+    }
+
+    /// Likewise, for a key that must be there. `owner` is what must have it.
+    pub(super) fn required<T>(
+        &mut self,
+        found: &mut Diagnostics,
+        key: &'static str,
+        owner: &str,
+        help: &str,
+    ) -> Option<T>
+    where
+        T: FromStr<Err: Display>,
+    {
+        if self.entries.get(key).is_none() {
+            found.add(self.span.clone(), format!("{owner} has no `{key}`"), Some(help.to_owned()));
+        }
+        self.parsed(found, key)
+    }
+
+    pub(super) fn flag(&mut self, found: &mut Diagnostics, key: &'static str, default: bool) -> bool {
+        let Some(value) = self.value(key) else { return default };
+        value.get_ref().as_bool().unwrap_or_else(|| {
+            wrong_type(value, key, "true or false", found);
+            default
+        })
+    }
+
+    /// A whole number above zero.
+    pub(super) fn count(&mut self, found: &mut Diagnostics, key: &'static str) -> Option<u64> {
+        let value = self.value(key)?;
+        let integer = value.get_ref().as_integer();
+        let count = integer.and_then(|integer| u64::from_str_radix(integer.as_str(), integer.radix()).ok());
+        let count = count.filter(|count| *count > 0);
+        if count.is_none() {
+            wrong_type(value, key, "a whole number above 0", found);
+        }
+        count
+    }
+
+    pub(super) fn texts(&mut self, found: &mut Diagnostics, key: &'static str) -> Option<Vec<Text<'t>>> {
+        let value = self.value(key)?;
+        match value.get_ref() {
+            DeValue::Array(elements) => {
+                Some(elements.iter().filter_map(|element| text(element, key, found)).collect())
+            }
+            _ => {
+                wrong_type(value, key, "a list of strings", found);
+                None
+            }
+        }
+    }
+
+    /// One of several words.
+    pub(super) fn word<T: Copy>(
+        &mut self,
+        found: &mut Diagnostics,
+        key: &'static str,
+        words: &[(&str, T)],
+    ) -> Option<T> {
+        let given = self.text(found, key)?;
+        let word = words.iter().find(|(word, _)| *word == given.text);
+        if word.is_none() {
+            let all: Vec<String> = words.iter().map(|(word, _)| format!("`{word}`")).collect();
+            let message = format!("`{key}` cannot be `{}`", given.text);
+            found.add(given.span, message, Some(format!("write {}", all.join(" or "))));
+        }
+        word.map(|(_, meaning)| *meaning)
+    }
+
+    /// Every key that nobody asked for is a mistake.
+    pub(super) fn finish(self, found: &mut Diagnostics) {
+        for (key, _) in self.entries() {
+            if !self.known.contains(&key.text) {
+                let help = match did_you_mean(key.text, self.known.iter().copied()) {
+                    Some(near) => format!("did you mean `{near}`?"),
+                    None => format!("it may have {}", self.known.join(", ")),
+                };
+                found.add(key.span, format!("there is no key `{}` here", key.text), Some(help));
+            }
+        }
+    }
+}
+
+impl<'t> Text<'t> {
+    pub(super) fn of(key: &'t Spanned<DeString<'t>>) -> Self {
+        Self { text: key.get_ref(), span: key.span() }
+    }
+
+    pub(super) fn parse<T>(&self, found: &mut Diagnostics) -> Option<T>
+    where
+        T: FromStr<Err: Display>,
+    {
+        self.text.parse().map_err(|error: T::Err| found.add(self.span.clone(), error.to_string(), None)).ok()
+    }
+}
+
+impl Places {
+    pub(super) fn of(tree: &DeTable<'_>) -> Self {
+        let mut places = Self::default();
+        places.add_table(&[], tree);
+        places
+    }
+
+    /// The place of the path, or of the longest part of it that is there.
+    pub(super) fn find(&self, path: &[&str]) -> Place {
+        let path: Vec<String> = path.iter().map(|step| (*step).to_owned()).collect();
+        let place = (1..=path.len()).rev().find_map(|length| self.0.get(&path[..length]));
+        place.cloned().unwrap_or(Place { key: 0..0, value: 0..0 })
+    }
+
+    fn add_table(&mut self, path: &[String], table: &DeTable<'_>) {
+        for (key, value) in table {
+            let path = [path, &[key.get_ref().to_string()]].concat();
+            self.add_value(&path, key.span(), value);
+        }
+    }
+
+    fn add_value(&mut self, path: &[String], key: Span, value: &Spanned<DeValue<'_>>) {
+        self.0.insert(path.to_vec(), Place { key, value: value.span() });
+        match value.get_ref() {
+            DeValue::Table(table) => self.add_table(path, table),
+            DeValue::Array(elements) => {
+                for (index, element) in elements.iter().enumerate() {
+                    let path = [path, &[index.to_string()]].concat();
+                    self.add_value(&path, element.span(), element);
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+fn text<'t>(value: Value<'t>, key: &str, found: &mut Diagnostics) -> Option<Text<'t>> {
+    match value.get_ref() {
+        DeValue::String(text) => Some(Text { text, span: value.span() }),
+        _ => {
+            wrong_type(value, key, "a string", found);
+            None
+        }
+    }
+}
+
+pub(super) fn wrong_type(value: Value<'_>, key: &str, expected: &str, found: &mut Diagnostics) {
+    let given = value.get_ref().type_str();
+    found.add(value.span(), format!("`{key}` must be {expected}, got {given}"), None);
+}

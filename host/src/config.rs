@@ -21,8 +21,8 @@ pub use diagnostics::{Diagnostics, Mistake, Span, did_you_mean};
 pub use frequency::{Frequency, FrequencyError, MINIMUM_INTERVAL, Unit};
 pub use limits::LimitOverrides;
 pub use spec::{
-    ActionSpec, FunctionKind, IntegrationSpec, LifecycleEvent, LifecycleSpec, OnBadRecord, SyncConfig,
-    SyncSpec, WebhookSpec,
+    ActionSpec, FunctionKind, IntegrationSpec, LifecycleEvent, LifecycleSpec, SyncConfig, SyncSpec,
+    WebhookSpec,
 };
 
 use diagnostics::SourceFile;
@@ -159,7 +159,6 @@ timezone = "Europe/Berlin"
 model = "Customer"
 track_deletes = true
 auto_start = false
-on_bad_record = "set-aside"
 limits = { cpu = "10s", wall = "2m", memory = "128MB", records = 1_000 }
 
 [integrations.stripe.syncs.invoices]
@@ -218,7 +217,6 @@ event = "connection-created"
         assert_eq!(customers.frequency.to_string(), "0 6 * * *");
         assert_eq!(customers.timezone, Tz::Europe__Berlin);
         assert!(customers.track_deletes && !customers.auto_start && !customers.credentials);
-        assert_eq!(customers.on_bad_record, OnBadRecord::SetAside);
         let limits = LimitOverrides {
             cpu_ms: Some(10_000),
             wall_ms: Some(120_000),

@@ -137,12 +137,16 @@ impl Engine {
 }
 
 impl Background {
-    /// Lets runs finish, gives back the rest, and writes what is still to be written.
-    pub async fn stop(self, engine: Arc<Engine>) {
+    /// Lets runs finish and gives back the rest.
+    pub async fn finish_runs(&mut self) {
         self.shutdown.cancel();
-        if let Err(error) = self.scheduler.await {
+        if let Err(error) = (&mut self.scheduler).await {
             tracing::error!(error = &error as &dyn std::error::Error, "the scheduler did not end well");
         }
+    }
+
+    /// Writes what is still to be written. Requests are over by now.
+    pub async fn close(self, engine: Arc<Engine>) {
         let left = async { hosts::leave(&mut *engine.store.connect().await?, engine.host_id).await };
         if let Err(error) = left.await {
             tracing::warn!(error = &error as &dyn std::error::Error, "the host could not say that it leaves");

@@ -32,12 +32,6 @@ macro_rules! text_id {
             pub fn as_str(&self) -> &str {
                 &self.0
             }
-
-            /// For text that was checked before it was stored.
-            #[allow(dead_code, reason = "not every kind of name is stored by itself")]
-            pub(crate) fn from_stored(text: String) -> Self {
-                Self(text)
-            }
         }
 
         impl FromStr for $name {
@@ -131,6 +125,21 @@ text_id!(
 text_id!(
     /// A named extra copy of a sync on one connection; `base` is the default.
     Variant, "variant", "be 1 to 255 of letters, digits, `_` and `-`", is_plain
+);
+
+macro_rules! read_from_database {
+    ($($name:ident),+) => {$(
+        impl $name {
+            /// For text that was checked before it was stored.
+            pub(crate) fn from_stored(text: String) -> Self {
+                Self(text)
+            }
+        }
+    )+};
+}
+
+read_from_database!(
+    EnvironmentName, IntegrationKey, ProviderSlug, ConnectionId, FunctionName, ModelName, Variant
 );
 
 impl Variant {

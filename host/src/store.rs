@@ -24,7 +24,7 @@ use std::time::Duration;
 use sqlx::migrate::MigrateError;
 use sqlx::pool::PoolConnection;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
-use sqlx::{PgPool, Postgres, Transaction};
+use sqlx::{Connection, PgPool, Postgres, Transaction};
 
 /// How the planner is held to the plans that our statements are written for, whatever the statistics say:
 /// a new or partitioned table has none, and a plan chosen for ten rows is wrong for ten million.
@@ -37,6 +37,10 @@ const PLANNER: [(&str, &str); 7] = [
     ("enable_sort", "off"),
     ("jit", "off"),
 ];
+
+/// Every statement of ours stays prepared on every connection.
+const STATEMENTS: usize = 256;
+const TRUSTED_IDLE_TIME: Duration = Duration::from_secs(1);
 
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
@@ -56,11 +60,21 @@ pub struct Store {
 impl Store {
     /// Connects, and brings the tables up to date. Several hosts may do so at once.
     pub async fn open(options: PgConnectOptions, max_connections: u32) -> Result<Self, OpenError> {
-        let options = options.application_name("syncline").options(PLANNER);
+        let options =
+            options.application_name("syncline").options(PLANNER).statement_cache_capacity(STATEMENTS);
         let pool = PgPoolOptions::new()
             .max_connections(max_connections)
             .acquire_timeout(Duration::from_secs(30))
+            // A connection that has lain idle is tried first: the server may have gone and come back.
             .test_before_acquire(false)
+            .before_acquire(|conn, meta| {
+                Box::pin(async move {
+                    if meta.idle_for < TRUSTED_IDLE_TIME {
+                        return Ok(true);
+                    }
+                    conn.ping().await.map(|()| true)
+                })
+            })
             .connect_with(options)
             .await
             .map_err(OpenError::Unreachable)?;

@@ -348,7 +348,7 @@ impl<'a> PageWriter<'a> {
         *metadata = String::from_utf8(bytes).expect("a cursor is ASCII");
         match &record.content {
             Content::Payload(payload) => {
-                splice_metadata(payload, self.metadata_key, metadata, &mut self.body)
+                splice_metadata(payload, self.metadata_key, metadata, &mut self.body);
             }
             Content::Pruned { external_id } => {
                 let id = serde_json::json!({ "id": external_id }).to_string();

@@ -103,7 +103,8 @@ pub(super) async fn run(args: ServeArgs) -> anyhow::Result<Done> {
         record_metadata_key: args.record_metadata_key.as_str().into(),
     };
     announce(&public_url, generated.as_ref(), began);
-    serve_until_stopped(listener, app, engine, background, database).await?;
+    serve_until_stopped(listener, app, engine, background, database, Duration::from_secs(args.grace_seconds))
+        .await?;
     Ok(Done::Well)
 }
 
@@ -131,7 +132,7 @@ async fn start_engine(
         grace: Duration::from_secs(args.grace_seconds),
         record_metadata_key: args.record_metadata_key.as_str().into(),
     };
-    Engine::start(store, environments, Arc::new(Notices::new()), catalogue, gate, Arc::new(runtime), settings)
+    Engine::start(store, environments, Arc::new(Notices::default()), catalogue, gate, Arc::new(runtime), settings)
         .await
 }
 
@@ -139,8 +140,9 @@ async fn serve_until_stopped(
     listener: TcpListener,
     app: App,
     engine: Arc<Engine>,
-    background: Background,
+    mut background: Background,
     mut database: Database,
+    grace: Duration,
 ) -> anyhow::Result<()> {
     let stop = CancellationToken::new();
     let requests_done =
@@ -159,8 +161,13 @@ async fn serve_until_stopped(
     tracing::info!("stopping: {why}");
     engine.begin_shutdown();
     stop.cancel();
-    background.stop(engine).await;
-    requests_done.await??;
+    let (requests_done, ()) =
+        tokio::join!(tokio::time::timeout(grace, requests_done), background.finish_runs());
+    match requests_done {
+        Ok(done) => done??,
+        Err(_) => tracing::warn!("some requests were not answered in time"),
+    }
+    background.close(engine).await;
     database.close().await?;
     tracing::info!("stopped");
     Ok(())

@@ -10,8 +10,7 @@ use super::frequency::Frequency;
 use super::limits::{LimitOverrides, bytes, milliseconds};
 use super::models::{Uses, read_type};
 use super::spec::{
-    ActionSpec, FunctionKind, IntegrationSpec, LifecycleEvent, LifecycleSpec, OnBadRecord, SyncSpec,
-    WebhookSpec,
+    ActionSpec, FunctionKind, IntegrationSpec, LifecycleEvent, LifecycleSpec, SyncSpec, WebhookSpec,
 };
 use super::table::{Table, Text};
 use crate::ids::{FunctionName, IntegrationKey, ModelName};
@@ -132,14 +131,11 @@ fn read_sync(
     let help = "say how often it runs, such as `runs = \"every 5 minutes\"`";
     let frequency = table.required::<Frequency>(found, "runs", &function.title, help);
     let timezone = table.text(found, "timezone").and_then(|name| timezone(&name, found));
-    let on_bad_record =
-        table.word(found, "on_bad_record", &OnBadRecord::ALL.map(|policy| (policy.as_str(), policy)));
     Some(SyncSpec {
         track_deletes: table.flag(found, "track_deletes", false),
         auto_start: table.flag(found, "auto_start", true),
         frequency: frequency?,
         timezone: timezone.unwrap_or(Tz::UTC),
-        on_bad_record: on_bad_record.unwrap_or_default(),
         name: function.name,
         description: function.description,
         models: names(function.models),

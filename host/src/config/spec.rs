@@ -52,7 +52,6 @@ pub struct SyncSpec {
     pub track_deletes: bool,
     /// Whether the schedule begins when a connection is made.
     pub auto_start: bool,
-    pub on_bad_record: OnBadRecord,
     /// Whether the function may read the connection's credentials.
     pub credentials: bool,
     pub limits: LimitOverrides,
@@ -114,17 +113,6 @@ pub enum LifecycleEvent {
     ConnectionValidating,
 }
 
-/// What becomes of a batch with a record that does not fit its model.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum OnBadRecord {
-    /// Nothing of it is saved and the function is told why.
-    #[default]
-    Fail,
-    /// The others are saved, and the record is kept aside with its reason, to be looked at and replayed.
-    SetAside,
-}
-
 impl SyncConfig {
     pub fn integration(&self, key: &IntegrationKey) -> Option<&IntegrationSpec> {
         self.integrations.iter().find(|integration| integration.key == *key)
@@ -179,17 +167,6 @@ impl LifecycleEvent {
             Self::ConnectionCreated => "connection-created",
             Self::ConnectionDeleting => "connection-deleting",
             Self::ConnectionValidating => "connection-validating",
-        }
-    }
-}
-
-impl OnBadRecord {
-    pub const ALL: [Self; 2] = [Self::Fail, Self::SetAside];
-
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Fail => "fail",
-            Self::SetAside => "set-aside",
         }
     }
 }

@@ -84,6 +84,7 @@ impl Engine {
                 Arc::clone(&function.models),
                 Arc::clone(&self.settings.record_metadata_key),
                 &function.limits,
+                log.clone(),
             ),
             checkpoint: None,
             row: None,

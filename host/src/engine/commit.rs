@@ -12,7 +12,9 @@ use sqlx::PgConnection;
 use crate::ids::{ConnectionPk, ModelName, Variant};
 use crate::model::records::{RecordOptions, RecordText, RefusedRecord};
 use crate::model::{self, HashKey, Invalid, Shape};
-use crate::runtime::{Batch, Change, Counts, Deletion, Failure, Interrupt, Limit, Limits, Outcome};
+use crate::runtime::{
+    Batch, Change, Counts, Deletion, Failure, Interrupt, Limit, Limits, LogLevel, Outcome, RunLog,
+};
 use crate::store::records::{self, IncomingRecord};
 use crate::store::streams::LockedStream;
 use crate::store::sync_states::{Attempt, CheckpointChange};
@@ -50,6 +52,7 @@ pub struct RecordWriter {
     records_left: u64,
     records_limit: u64,
     counts: RunCounts,
+    log: RunLog,
 }
 
 /// A change, checked as far as it can be without the database.
@@ -68,6 +71,7 @@ impl RecordWriter {
         models: Arc<BTreeMap<ModelName, Shape>>,
         metadata_key: Arc<str>,
         limits: &Limits,
+        log: RunLog,
     ) -> Self {
         Self {
             store,
@@ -80,6 +84,7 @@ impl RecordWriter {
             records_left: limits.records,
             records_limit: limits.records,
             counts: RunCounts::new(),
+            log,
         }
     }
 
@@ -222,7 +227,11 @@ impl RecordWriter {
         let mut records = read.records;
         let superseded = model::records::dedupe(&mut records);
         if superseded > 0 {
-            tracing::debug!(superseded, "a batch had ids more than once; the last of each counts");
+            let message = format!(
+                "a batch of `{}` had {superseded} records under ids that come again; the last of each counts",
+                batch.model
+            );
+            self.log.note(LogLevel::Warn, &message);
         }
         Ok(records)
     }

@@ -16,7 +16,7 @@ use uuid::Uuid;
 use super::functions::{FunctionSpec, StoredFunction, stored_functions};
 use super::{Engine, Environment, Notice};
 use crate::config::bundle::{Bundle, BundleDigest, BundleError};
-use crate::config::{ConfigFile, Diagnostics, FunctionKind, SyncConfig, did_you_mean};
+use crate::config::{ConfigFile, Diagnostics, FunctionKind, MINIMUM_INTERVAL, SyncConfig, did_you_mean};
 use crate::egress::HostPattern;
 use crate::ids::{DeploymentPk, FunctionName, IntegrationKey, IntegrationPk, ProviderSlug};
 use crate::model::{Model, Models};
@@ -145,7 +145,7 @@ impl Engine {
         let id = Uuid::new_v4();
         let staged = stage(&mut tx, environment, &bundle, &file.config, &state, id, &digest).await?;
         tx.commit().await?;
-        if let Err(error) = self.switch(environment, &file.config, &state, staged.0).await {
+        if let Err(error) = self.switch(environment, &file.config, staged.0).await {
             deployments::fail(&mut *self.store.connect().await?, staged.0).await?;
             return Err(error);
         }
@@ -157,7 +157,6 @@ impl Engine {
         self: &Arc<Self>,
         environment: &Environment,
         config: &SyncConfig,
-        before: &Present,
         deployment: DeploymentPk,
     ) -> Result<(), DeployError> {
         follow(self).await.map_err(DeployError::Host)?;
@@ -178,8 +177,11 @@ impl Engine {
         }
         let mut tx = self.store.begin().await?;
         deployments::lock(&mut tx, environment.pk).await?;
+        // Another deployment may have been switched on while the hosts compiled this one.
+        let before = Present::read(&mut tx, environment, config).await?;
+        before.plan(config)?;
         deployments::activate(&mut tx, deployment).await?;
-        update_schedules(&mut tx, environment, config, before).await?;
+        update_schedules(&mut tx, environment, config, &before).await?;
         tx.commit().await?;
         self.functions.reload().await.map_err(DeployError::Host)?;
         self.notices.tell(Notice::Due);
@@ -213,6 +215,7 @@ pub async fn check_components(
     runtime: &Runtime,
 ) -> Diagnostics {
     let mut found = file.diagnostics();
+    file.check_frequencies(MINIMUM_INTERVAL, &mut found);
     let mut described: BTreeMap<&str, Result<Vec<(String, String)>, InvalidComponent>> = BTreeMap::new();
     for integration in &file.config.integrations {
         let key = integration.key.as_str();

@@ -26,6 +26,8 @@ use crate::store::{connections, streams};
 /// After so many failures in a row a sync waits for its next slot.
 const MAX_RETRIES: i32 = 3;
 const FIRST_RETRY: Duration = Duration::from_secs(10);
+/// A sync that this host does not know may be one that it has yet to hear of.
+const UNKNOWN_FUNCTION_DELAY: Duration = Duration::from_secs(60);
 const FLUSH_LOG_EVERY: Duration = Duration::from_secs(2);
 /// A full sync that would delete more than this share of its records is held.
 const MASS_DELETION_SHARE: f64 = 0.5;
@@ -131,6 +133,7 @@ async fn try_execute(
         Arc::clone(&function.models),
         Arc::clone(&engine.settings.record_metadata_key),
         &function.limits,
+        log.clone(),
     );
     let capabilities = FunctionCapabilities {
         engine: Arc::clone(engine),
@@ -281,7 +284,12 @@ fn cancelled(message: &str) -> RunError {
 }
 
 fn no_next() -> Next {
-    Next { slot: None, retry_at: None, failed: false, handed_back: false }
+    Next {
+        slot: None,
+        retry_at: Some(Utc::now() + UNKNOWN_FUNCTION_DELAY),
+        failed: false,
+        handed_back: false,
+    }
 }
 
 fn plan_next(claim: &Claim, function: &DeployedFunction, ended: &Ended, started_at: DateTime<Utc>) -> Next {

@@ -42,10 +42,13 @@ pub struct Notices {
     heard_at: Mutex<Option<Instant>>,
 }
 
-impl Notices {
-    pub fn new() -> Self {
+impl Default for Notices {
+    fn default() -> Self {
         Self { sender: broadcast::channel(1024).0, heard_at: Mutex::new(None) }
     }
+}
+
+impl Notices {
 
     pub fn subscribe(&self) -> broadcast::Receiver<Notice> {
         self.sender.subscribe()
@@ -63,10 +66,12 @@ impl Notices {
         heard_at.is_some_and(|at| at.elapsed() < DEAF_AFTER)
     }
 
-    /// Listens until the process ends.
+    /// Listens until the pool is closed.
     pub async fn listen(&self, pool: PgPool, host: Uuid) {
-        loop {
-            if let Err(error) = self.listen_once(&pool, host).await {
+        while !pool.is_closed() {
+            if let Err(error) = self.listen_once(&pool, host).await
+                && !pool.is_closed()
+            {
                 tracing::warn!(
                     error = &error as &dyn std::error::Error,
                     "notifications from the database are lost"

@@ -21,7 +21,7 @@ pub use self::host::{ENCRYPTION_KEY, Host, HostOptions, SECRET_KEY};
 pub use self::mask::{masked, without_metadata};
 pub use self::shop::{SHOP_KEY, Shop};
 pub use self::stage::{Stage, delete, save};
-pub use self::wait::{eventually, eventually_within};
+pub use self::wait::eventually;
 
 use std::path::{Path, PathBuf};
 

@@ -38,6 +38,11 @@ impl Connection {
         }
     }
 
+    /// The connection of another id to the same integration.
+    pub fn renamed(&self, id: &str) -> Self {
+        Self { id: id.to_owned(), ..self.through(&self.api) }
+    }
+
     /// Replaces the metadata, which is what the tests' guests take their orders from.
     pub async fn set_metadata(&self, metadata: Value) {
         let body = json!({

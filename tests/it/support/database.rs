@@ -29,9 +29,10 @@ impl TestDatabase {
         sqlx::query_scalar(AssertSqlSafe(sql)).fetch_one(&mut conn).await.expect("the query gives a number")
     }
 
-    pub async fn execute(&self, sql: &str) {
+    /// As [`number`](Self::number), for a column of text.
+    pub async fn texts(&self, sql: &str) -> Vec<String> {
         let mut conn = self.connect().await;
-        sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut conn).await.expect("the statement is executed");
+        sqlx::query_scalar(AssertSqlSafe(sql)).fetch_all(&mut conn).await.expect("the query gives text")
     }
 
     async fn connect(&self) -> PgConnection {

@@ -1,7 +1,7 @@
 //! The built host as a process.
 
 use std::fs::{self, File, Permissions};
-use std::net::TcpListener;
+use std::net::{TcpListener, TcpStream};
 use std::ops::Deref;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -61,6 +61,18 @@ impl HostOptions {
 
     /// Starts the host and waits until it serves.
     pub async fn spawn(self) -> Host {
+        let mut host = self.start();
+        host.wait_until_ready().await;
+        host
+    }
+
+    /// Starts a host that will not serve; gives how it ended, and what it said.
+    pub async fn spawn_and_wait(self) -> (ExitStatus, String) {
+        let mut host = self.start();
+        (host.wait().await, host.log())
+    }
+
+    fn start(self) -> Host {
         let folder = TempDir::new().expect("a temporary folder can be made");
         // A private Postgres that root starts runs as somebody else, who has to pass through.
         fs::set_permissions(folder.path(), Permissions::from_mode(0o711)).expect("our folder is ours");
@@ -84,9 +96,7 @@ impl HostOptions {
             .stderr(log)
             .spawn()
             .expect("the built host can be started");
-        let mut host = Host { api: Api::new(format!("http://{address}"), Some(SECRET_KEY)), child, folder };
-        host.wait_until_ready().await;
-        host
+        Host { api: Api::new(format!("http://{address}"), Some(SECRET_KEY)), child, folder }
     }
 }
 
@@ -100,8 +110,26 @@ impl Host {
         fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
     }
 
-    pub fn process_id(&self) -> u32 {
-        self.child.id()
+    /// Where it listens.
+    pub fn address(&self) -> &str {
+        self.api.base_url().trim_start_matches("http://")
+    }
+
+    /// Runs another command of the same program on the host's database, and gives what it prints.
+    pub fn command(&self, db: &TestDatabase, arguments: &[&str]) -> String {
+        let output = Command::new(env!("CARGO_BIN_EXE_syncline"))
+            .args(arguments)
+            .env("DATABASE_URL", db.url())
+            .env("SYNCLINE_ENCRYPTION_KEY", ENCRYPTION_KEY)
+            .output()
+            .expect("the built host can be started");
+        assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).expect("what it prints is text")
+    }
+
+    /// A new key, with one of the presets.
+    pub fn create_key(&self, db: &TestDatabase, name: &str, scope: &str) -> String {
+        self.command(db, &["keys", "create", name, "--scope", scope]).trim().to_owned()
     }
 
     /// Ends it without a chance to tidy up.
@@ -112,7 +140,15 @@ impl Host {
 
     /// Asks it to end, and waits until it has.
     pub async fn stop(&mut self) -> ExitStatus {
+        self.ask_to_stop();
+        self.wait().await
+    }
+
+    pub fn ask_to_stop(&self) {
         self.signal(Signal::TERM);
+    }
+
+    pub async fn wait(&mut self) -> ExitStatus {
         eventually("the host has stopped", async || self.child.try_wait().expect("it is our process")).await
     }
 
@@ -135,7 +171,7 @@ impl Host {
             if let Some(status) = self.child.try_wait().expect("it is our process") {
                 panic!("the host ended ({status}) before it was ready");
             }
-            let listens = std::net::TcpStream::connect(api.base_url().trim_start_matches("http://")).is_ok();
+            let listens = TcpStream::connect(self.address()).is_ok();
             (listens && api.get("/ready").await.status == 200).then_some(())
         })
         .await;

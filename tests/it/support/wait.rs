@@ -7,17 +7,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(15);
 
 /// Looks again and again until there is something to see.
 #[track_caller]
-pub fn eventually<T>(what: &str, look: impl AsyncFnMut() -> Option<T>) -> impl Future<Output = T> {
-    eventually_within(DEADLINE, what, look)
-}
-
-/// As [`eventually`], for what takes its time.
-#[track_caller]
-pub fn eventually_within<T>(
-    deadline: Duration,
-    what: &str,
-    mut look: impl AsyncFnMut() -> Option<T>,
-) -> impl Future<Output = T> {
+pub fn eventually<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> impl Future<Output = T> {
     let caller = std::panic::Location::caller();
     async move {
         let started = Instant::now();
@@ -25,7 +15,7 @@ pub fn eventually_within<T>(
             if let Some(seen) = look().await {
                 return seen;
             }
-            assert!(started.elapsed() < deadline, "{caller}: after {deadline:?} still not true: {what}");
+            assert!(started.elapsed() < DEADLINE, "{caller}: after {DEADLINE:?} still not true: {what}");
             tokio::time::sleep(LOOK_EVERY).await;
         }
     }

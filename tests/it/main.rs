@@ -1,0 +1,19 @@
+//! The end-to-end tests: a real host, a real Postgres, real third-party servers; a file per subject.
+//!
+//! `make test` runs them all, `scripts/test-postgres cargo nextest run -E 'test(prune::)'` some of them.
+
+mod bad_records;
+mod crashes;
+mod deletions;
+mod deployments;
+mod limits;
+mod openapi;
+mod private_postgres;
+mod prune;
+mod records;
+mod requests;
+mod schedules;
+mod secrets;
+mod stripe;
+mod support;
+mod wit;

@@ -1,0 +1,90 @@
+//! `/openapi.json`: a valid document, which tells of what is there and of nothing else.
+
+use std::collections::BTreeSet;
+use std::process::Command;
+
+use serde_json::{Value, json};
+
+use crate::support::{Host, Stage, TestDatabase, repository};
+
+/// What this version offers, method and path.
+const ROUTES: [&str; 18] = [
+    "DELETE /environment-variables/{name}",
+    "GET /connections",
+    "GET /connections/{connection_id}",
+    "GET /environment-variables",
+    "GET /health",
+    "GET /integrations",
+    "GET /ready",
+    "GET /records",
+    "GET /sync/status",
+    "PATCH /records/prune",
+    "POST /action/trigger",
+    "POST /connections",
+    "POST /deployments",
+    "POST /integrations",
+    "POST /sync/pause",
+    "POST /sync/start",
+    "POST /sync/trigger",
+    "PUT /environment-variables/{name}",
+];
+
+fn operations(document: &Value) -> Vec<(String, String, &Value)> {
+    let paths = document["paths"].as_object().expect("`paths` is an object");
+    let operation = |(path, item): (&String, &Value)| {
+        let methods = item.as_object().expect("a path's item is an object").keys().cloned();
+        methods.map(|method| (method.to_uppercase(), path.clone())).collect::<Vec<_>>()
+    };
+    let named = paths.iter().flat_map(operation);
+    named.map(|(method, path)| (method.clone(), path.clone(), &paths[&path][method.to_lowercase()])).collect()
+}
+
+#[tokio::test]
+async fn the_document_is_valid() {
+    let db = TestDatabase::create().await;
+    let host = Host::spawn(&db).await;
+    let document = host.with_key(None).get("/openapi.json").await.expect(200);
+    assert_eq!(document.header("content-type"), Some("application/json"));
+    assert!(document.json()["openapi"].as_str().is_some_and(|version| version.starts_with("3.1.")));
+    let file = tempfile::NamedTempFile::with_suffix(".json").unwrap();
+    std::fs::write(file.path(), &document.body).unwrap();
+    let output = Command::new(repository(".tools/venv/bin/openapi-spec-validator"))
+        .arg(file.path())
+        .output()
+        .expect("openapi-spec-validator is not installed; `scripts/setup` installs it");
+    let said = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+}
+
+#[tokio::test]
+async fn the_document_lists_every_route_and_says_how_each_fails() {
+    let db = TestDatabase::create().await;
+    let host = Host::spawn(&db).await;
+    let document = host.get("/openapi.json").await.expect(200).json();
+    let operations = operations(&document);
+    let listed: BTreeSet<String> = operations.iter().map(|(method, path, _)| format!("{method} {path}")).collect();
+    let expected: BTreeSet<String> = ROUTES.iter().map(|route| (*route).to_owned()).collect();
+    assert_eq!(listed, expected);
+    let mut ids = BTreeSet::new();
+    for (method, path, operation) in &operations {
+        let id = operation["operationId"].as_str().unwrap_or_default();
+        assert!(!id.is_empty() && ids.insert(id), "{method} {path} has an id of its own, not `{id}`");
+        assert!(operation["summary"].is_string(), "{method} {path} says what it does");
+        let is_open = operation["security"] == json!([]) || operation["security"] == json!([{}]);
+        let fails = operation["responses"].as_object().is_some_and(|codes| codes.contains_key("4XX"));
+        assert!(is_open || fails, "{method} {path} says how it fails: {operation}");
+    }
+}
+
+#[tokio::test]
+async fn every_listed_route_is_there() {
+    let stage = Stage::hostile().await;
+    let document = stage.host.get("/openapi.json").await.expect(200).json();
+    for (method, path, _) in operations(&document) {
+        let filled = path.replace("{connection_id}", "nobody").replace("{name}", "NOBODY");
+        let answer = stage.host.request(&method, &filled).send().await;
+        assert!(![405, 500, 501].contains(&answer.status.as_u16()), "{method} {path}: {}", answer.text());
+        let is_unknown = answer.status == 404 && answer.refusal().1 == "not_found";
+        assert!(!is_unknown, "{method} {path}: {}", answer.text());
+    }
+}

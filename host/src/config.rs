@@ -229,7 +229,7 @@ event = "connection-created"
         assert_eq!(invoices.frequency.to_string(), "every 30 minutes");
         assert!(invoices.auto_start && !invoices.track_deletes);
         assert_eq!(
-            invoices.models.iter().map(|model| model.as_str()).collect::<Vec<_>>(),
+            invoices.models.iter().map(crate::ids::ModelName::as_str).collect::<Vec<_>>(),
             ["Invoice", "Order"]
         );
         assert_eq!(stripe.webhooks[0].subscriptions, ["customer.updated"]);

@@ -431,7 +431,7 @@ event = "connected"
         file.check_frequencies(Duration::from_secs(3_600), &mut found);
         assert_eq!(
             found.to_string(),
-            "syncline.toml:37:8: `every 30 minutes` is too often; at least 1 hour must lie between two runs"
+            "syncline.toml:36:8: `every 30 minutes` is too often; at least 1 hour must lie between two runs"
         );
     }
 

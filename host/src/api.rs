@@ -170,10 +170,9 @@ async fn unknown_route(request: Request) -> ApiError {
 
 async fn method_not_allowed(request: Request) -> ApiError {
     let path = request.uri().path().to_owned();
-    let allowed = openapi()
-        .paths
-        .get_path_item(&path)
-        .map(|item| {
+    let allowed = openapi().paths.get_path_item(&path).map_or_else(
+        || "another method".to_owned(),
+        |item| {
             let methods = [
                 ("GET", item.get.is_some()),
                 ("POST", item.post.is_some()),
@@ -187,8 +186,8 @@ async fn method_not_allowed(request: Request) -> ApiError {
                 .map(|(name, _)| *name)
                 .collect::<Vec<_>>()
                 .join(", ")
-        })
-        .unwrap_or_else(|| "another method".to_owned());
+        },
+    );
     ApiError::MethodNotAllowed { method: request.method().to_string(), path, allowed }
 }
 

@@ -229,7 +229,7 @@ event = "connection-created"
         assert_eq!(invoices.frequency.to_string(), "every 30 minutes");
         assert!(invoices.auto_start && !invoices.track_deletes);
         assert_eq!(
-            invoices.models.iter().map(|model| model.as_str()).collect::<Vec<_>>(),
+            invoices.models.iter().map(crate::ids::ModelName::as_str).collect::<Vec<_>>(),
             ["Invoice", "Order"]
         );
         assert_eq!(stripe.webhooks[0].subscriptions, ["customer.updated"]);
@@ -431,7 +431,7 @@ event = "connected"
         file.check_frequencies(Duration::from_secs(3_600), &mut found);
         assert_eq!(
             found.to_string(),
-            "syncline.toml:37:8: `every 30 minutes` is too often; at least 1 hour must lie between two runs"
+            "syncline.toml:36:8: `every 30 minutes` is too often; at least 1 hour must lie between two runs"
         );
     }
 

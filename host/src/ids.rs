@@ -139,7 +139,13 @@ macro_rules! read_from_database {
 }
 
 read_from_database!(
-    EnvironmentName, IntegrationKey, ProviderSlug, ConnectionId, FunctionName, ModelName, Variant
+    EnvironmentName,
+    IntegrationKey,
+    ProviderSlug,
+    ConnectionId,
+    FunctionName,
+    ModelName,
+    Variant
 );
 
 impl Variant {

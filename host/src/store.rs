@@ -26,9 +26,9 @@ use sqlx::pool::PoolConnection;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{Connection, PgPool, Postgres, Transaction};
 
-/// How the planner is held to the plans that our statements are written for, whatever the statistics say:
-/// a new or partitioned table has none, and a plan chosen for ten rows is wrong for ten million.
-const PLANNER: [(&str, &str); 7] = [
+/// How a session of ours behaves. The planner is held to the plans that our statements are written for, whatever
+/// the statistics say: a new or partitioned table has none, and a plan chosen for ten rows is wrong for ten million.
+const SESSION: [(&str, &str); 8] = [
     ("plan_cache_mode", "force_generic_plan"),
     ("enable_seqscan", "off"),
     ("enable_hashjoin", "off"),
@@ -36,6 +36,8 @@ const PLANNER: [(&str, &str); 7] = [
     ("enable_bitmapscan", "off"),
     ("enable_sort", "off"),
     ("jit", "off"),
+    // A host that is stopped in the middle of a transaction must not keep its successor from the lock.
+    ("idle_in_transaction_session_timeout", "10s"),
 ];
 
 /// Every statement of ours stays prepared on every connection.
@@ -61,7 +63,7 @@ impl Store {
     /// Connects, and brings the tables up to date. Several hosts may do so at once.
     pub async fn open(options: PgConnectOptions, max_connections: u32) -> Result<Self, OpenError> {
         let options =
-            options.application_name("syncline").options(PLANNER).statement_cache_capacity(STATEMENTS);
+            options.application_name("syncline").options(SESSION).statement_cache_capacity(STATEMENTS);
         let pool = PgPoolOptions::new()
             .max_connections(max_connections)
             .acquire_timeout(Duration::from_secs(30))

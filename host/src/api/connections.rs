@@ -123,7 +123,7 @@ pub(super) async fn list_connections(
         integrations: query
             .integration_id
             .map(|list| list.split(',').map(|key| key.trim().to_owned()).collect()),
-        tags: (!tags.is_empty()).then(|| Value::Object(tags)),
+        tags: (!tags.is_empty()).then_some(Value::Object(tags)),
     };
     let mut conn = app.engine.store.connect().await?;
     let found = connections::list(&mut conn, client.environment.pk, &filter, limit, page * limit).await?;

@@ -358,6 +358,7 @@ impl<'a> PageWriter<'a> {
     }
 
     fn finish(mut self, next: Option<(StreamKey, i64)>) -> Response {
+        const JSON: HeaderValue = HeaderValue::from_static("application/json");
         self.body.extend_from_slice(b"],\"next_cursor\":");
         match next {
             None => self.body.extend_from_slice(b"null"),
@@ -368,7 +369,6 @@ impl<'a> PageWriter<'a> {
             }
         }
         self.body.push(b'}');
-        const JSON: HeaderValue = HeaderValue::from_static("application/json");
         ([(header::CONTENT_TYPE, JSON)], Body::from(self.body)).into_response()
     }
 }

@@ -108,7 +108,9 @@ pub(super) async fn trigger_syncs(
         }
         (None, None, full_resync) => TriggerOptions { reset: full_resync == Some(true), empty_cache: false },
     };
-    let target = app.find_schedules(&client, &integration, connection.as_deref(), &request.syncs).await?;
+    let target = app
+        .find_schedules(&client, &integration, connection.as_deref(), &request.syncs, ApiError::body)
+        .await?;
     let mut tx = app.engine.store.begin().await?;
     let count = schedules::trigger(&mut tx, &target.target, options).await?;
     target.require_any(count)?;
@@ -129,8 +131,9 @@ pub(super) async fn start_syncs(
 ) -> Result<StatusCode, ApiError> {
     client.require(Scope::SyncsExecute)?;
     let connection = request.connection_id.as_deref();
-    let target =
-        app.find_schedules(&client, &request.provider_config_key, connection, &request.syncs).await?;
+    let target = app
+        .find_schedules(&client, &request.provider_config_key, connection, &request.syncs, ApiError::body)
+        .await?;
     let mut tx = app.engine.store.begin().await?;
     let count = schedules::start(&mut tx, &target.target).await?;
     target.require_any(count)?;
@@ -151,8 +154,9 @@ pub(super) async fn pause_syncs(
 ) -> Result<StatusCode, ApiError> {
     client.require(Scope::SyncsExecute)?;
     let connection = request.connection_id.as_deref();
-    let target =
-        app.find_schedules(&client, &request.provider_config_key, connection, &request.syncs).await?;
+    let target = app
+        .find_schedules(&client, &request.provider_config_key, connection, &request.syncs, ApiError::body)
+        .await?;
     let mut conn = app.engine.store.connect().await?;
     let count = schedules::pause(&mut conn, &target.target).await?;
     target.require_any(count)?;
@@ -222,7 +226,8 @@ pub(super) async fn sync_status(
         list => list.split(',').map(|name| SyncReference::Name(name.trim().to_owned())).collect(),
     };
     let connection = query.connection_id.as_deref();
-    let target = app.find_schedules(&client, &query.provider_config_key, connection, &wanted).await?;
+    let target =
+        app.find_schedules(&client, &query.provider_config_key, connection, &wanted, ApiError::query).await?;
     let mut conn = app.engine.store.connect().await?;
     let statuses = schedules::list_status(&mut conn, &target.target).await?;
     drop(conn);
@@ -232,6 +237,9 @@ pub(super) async fn sync_status(
     }
     Ok(Json(StatusResponse { syncs }))
 }
+
+/// Refuses a part of the request: of its body or of its query.
+type Refuse = fn(&'static str, &[&str], String) -> ApiError;
 
 /// The schedules that a request names.
 struct FoundSchedules {
@@ -255,13 +263,14 @@ impl App {
         integration: &str,
         connection: Option<&str>,
         syncs: &[SyncReference],
+        refuse: Refuse,
     ) -> Result<FoundSchedules, ApiError> {
-        fn refuse<'a>(path: &'a [&'a str]) -> impl FnOnce(InvalidName) -> ApiError + 'a {
-            move |problem| ApiError::body("invalid_format", path, problem.to_string())
-        }
-        let key: IntegrationKey = integration.parse().map_err(refuse(&["provider_config_key"]))?;
+        let refuse = |field: &'static str| {
+            move |problem: InvalidName| refuse("invalid_format", &[field], problem.to_string())
+        };
+        let key: IntegrationKey = integration.parse().map_err(refuse("provider_config_key"))?;
         let connection: Option<ConnectionId> =
-            connection.map(str::parse).transpose().map_err(refuse(&["connection_id"]))?;
+            connection.map(str::parse).transpose().map_err(refuse("connection_id"))?;
         if syncs.len() > MAX_SYNCS {
             return Err(ApiError::body(
                 "too_big",
@@ -273,7 +282,7 @@ impl App {
             .iter()
             .map(SyncReference::parse)
             .collect::<Result<BTreeSet<_>, _>>()
-            .map_err(refuse(&["syncs"]))?;
+            .map_err(refuse("syncs"))?;
 
         let mut conn = self.engine.store.connect().await?;
         let found = integrations::find(&mut conn, client.environment.pk, &key).await?;

@@ -62,7 +62,7 @@ impl DatabaseArgs {
     /// The encryption keys: the given ones or, for development on one's own machine, one kept in the data directory.
     pub(super) fn master_keys(&self, listen: Option<SocketAddr>) -> anyhow::Result<MasterKeys> {
         if let Some(text) = &self.encryption_key {
-            return Ok(MasterKeys::parse(text).context("SYNCLINE_ENCRYPTION_KEY cannot be used")?);
+            return MasterKeys::parse(text).context("SYNCLINE_ENCRYPTION_KEY cannot be used");
         }
         if let Some(listen) = listen.filter(|listen| !listen.ip().is_loopback()) {
             bail!(

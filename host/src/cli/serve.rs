@@ -132,8 +132,16 @@ async fn start_engine(
         grace: Duration::from_secs(args.grace_seconds),
         record_metadata_key: args.record_metadata_key.as_str().into(),
     };
-    Engine::start(store, environments, Arc::new(Notices::default()), catalogue, gate, Arc::new(runtime), settings)
-        .await
+    Engine::start(
+        store,
+        environments,
+        Arc::new(Notices::default()),
+        catalogue,
+        gate,
+        Arc::new(runtime),
+        settings,
+    )
+    .await
 }
 
 async fn serve_until_stopped(

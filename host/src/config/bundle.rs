@@ -374,7 +374,7 @@ mod tests {
             let mut bytes = bundle().write().unwrap();
             let at = at.index(bytes.len());
             bytes[at] = byte;
-            let _ = Bundle::read(&bytes);
+            drop(Bundle::read(&bytes));
         }
     }
 }

@@ -153,7 +153,7 @@ impl Call<'_> {
     fn failure(&self, host: &str, error: &reqwest::Error) -> EgressError {
         let host = host.to_owned();
         let causes = || std::iter::successors(error.source(), |cause| (*cause).source());
-        if causes().any(|cause| cause.is::<NoPublicAddress>()) {
+        if causes().any(<dyn Error>::is::<NoPublicAddress>) {
             return EgressError::AddressNotAllowed { host };
         }
         if error.is_timeout() {

@@ -116,7 +116,7 @@ mod tests {
         let left = |same_origin, keeps_body| {
             let mut headers = headers();
             keep_headers(&mut headers, same_origin, keeps_body);
-            headers.keys().map(|name| name.to_string()).collect::<Vec<_>>()
+            headers.keys().map(ToString::to_string).collect::<Vec<_>>()
         };
         assert_eq!(left(true, true), ["x-tenant", "content-type"]);
         assert_eq!(left(true, false), ["x-tenant"]);

@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use http::{HeaderMap, HeaderName, Method, StatusCode, header};
 
 use super::settings::GateSettings;
-use crate::providers::RetryHints;
+use crate::providers::{HeaderKey, RetryHints};
 
 /// Counts the retries of one request.
 pub(super) struct Retries {
@@ -51,7 +51,7 @@ pub(super) fn is_retryable(status: StatusCode, headers: &HeaderMap, hints: &Retr
 /// How long the provider asks us to stay away: the longest of what its headers say.
 pub(super) fn told_wait(headers: &HeaderMap, hints: &RetryHints, now: SystemTime) -> Option<Duration> {
     let text = |name: &HeaderName| headers.get(name).and_then(|value| value.to_str().ok()).map(str::trim);
-    let after = hints.after.iter().map(|key| key.name()).chain([&header::RETRY_AFTER]);
+    let after = hints.after.iter().map(HeaderKey::name).chain([&header::RETRY_AFTER]);
     let after = after.filter_map(|name| wait_after(text(name)?, now));
     let at = hints.at.iter().filter_map(|key| wait_until(text(key.name())?, now));
     after.chain(at).max()

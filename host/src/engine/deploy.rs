@@ -216,7 +216,7 @@ pub async fn check_components(
 ) -> Diagnostics {
     let mut found = file.diagnostics();
     file.check_frequencies(MINIMUM_INTERVAL, &mut found);
-    let mut described: BTreeMap<&str, Result<Vec<(String, String)>, InvalidComponent>> = BTreeMap::new();
+    let mut described: BTreeMap<&str, Result<Vec<KindAndName>, InvalidComponent>> = BTreeMap::new();
     for integration in &file.config.integrations {
         let key = integration.key.as_str();
         let at = |name: &'static str| file.value(&["integrations", key, name]);
@@ -276,7 +276,9 @@ pub async fn check_components(
     found
 }
 
-async fn describe(runtime: &Runtime, wasm: &[u8]) -> Result<Vec<(String, String)>, InvalidComponent> {
+type KindAndName = (String, String);
+
+async fn describe(runtime: &Runtime, wasm: &[u8]) -> Result<Vec<KindAndName>, InvalidComponent> {
     let component = runtime.prepare(wasm).await?;
     let description = runtime.describe(&component).await?;
     Ok(description.functions.into_iter().map(|function| (function.kind, function.name)).collect())

@@ -49,7 +49,6 @@ impl Default for Notices {
 }
 
 impl Notices {
-
     pub fn subscribe(&self) -> broadcast::Receiver<Notice> {
         self.sender.subscribe()
     }

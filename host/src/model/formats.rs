@@ -2,7 +2,7 @@
 
 /// `2026-03-01`, a day of the Gregorian calendar.
 pub(super) fn is_date(text: &str) -> bool {
-    split_date(text.as_bytes()).is_some_and(|rest| rest.is_empty())
+    split_date(text.as_bytes()).is_some_and(<[u8]>::is_empty)
 }
 
 /// `2026-03-01T09:00:00.25Z` or with an offset such as `+01:00` (RFC 3339).

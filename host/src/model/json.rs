@@ -201,8 +201,8 @@ fn stops(word: u64) -> u64 {
     const ONES: u64 = u64::from_ne_bytes([0x01; 8]);
     const HIGH: u64 = u64::from_ne_bytes([0x80; 8]);
     let is_zero = |word: u64| word.wrapping_sub(ONES) & !word;
-    let quote = is_zero(word ^ (ONES * b'"' as u64));
-    let backslash = is_zero(word ^ (ONES * b'\\' as u64));
+    let quote = is_zero(word ^ (ONES * u64::from(b'"')));
+    let backslash = is_zero(word ^ (ONES * u64::from(b'\\')));
     let control = word.wrapping_sub(ONES * 0x20) & !word;
     (quote | backslash | control) & HIGH
 }

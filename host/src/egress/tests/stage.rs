@@ -93,8 +93,8 @@ pub async fn raw_server(bytes: &'static [u8]) -> SocketAddr {
     tokio::spawn(async move {
         while let Ok((mut stream, _)) = listener.accept().await {
             let mut head = [0; 4096];
-            let _ = stream.read(&mut head).await;
-            let _ = stream.write_all(bytes).await;
+            drop(stream.read(&mut head).await);
+            drop(stream.write_all(bytes).await);
         }
     });
     address

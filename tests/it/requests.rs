@@ -44,10 +44,19 @@ async fn a_body_that_is_not_json_is_told_from_one_that_is_wrong() {
 #[tokio::test]
 async fn json_nested_too_deeply_is_refused() {
     let stage = Stage::hostile().await;
-    let deep = format!("{{\"action_name\": \"print\", \"input\": {}1{}}}", "[".repeat(200_000), "]".repeat(200_000));
-    let request = stage.request("POST", "/action/trigger").header("Content-Type", "application/json");
-    let answer = request.bytes(deep).send().await;
-    assert_eq!(answer.refusal(), (400, "invalid_json".to_owned()));
+    let deep = format!("{}1{}", "[".repeat(200_000), "]".repeat(200_000));
+    let post = async |path: &str, body: String| {
+        let request = stage.request("POST", path).header("Content-Type", "application/json");
+        request.bytes(body).send().await.refusal()
+    };
+    let metadata = format!(
+        "{{\"provider_config_key\": \"hostile\", \"credentials\": {{\"type\": \"NONE\"}}, \"metadata\": {{\"deep\": {deep}}}}}"
+    );
+    assert_eq!(post("/connections", metadata).await, (400, "invalid_json".to_owned()));
+    for action in ["print", "save-raw"] {
+        let input = format!("{{\"action_name\": \"{action}\", \"input\": {deep}}}");
+        assert_eq!(post("/action/trigger", input).await.0, 400, "{action}");
+    }
     stage.host.get("/integrations").await.expect(200);
 }
 

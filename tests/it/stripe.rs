@@ -161,7 +161,7 @@ async fn an_input_that_does_not_fit_the_model_is_refused_with_its_path() {
     let answer = stage.action("create-customer", &json!({ "address": { "city": 7 } })).await;
     assert_eq!(answer.refusal(), (400, "invalid_action_input".to_owned()));
     assert_eq!(answer.json()["error"]["errors"][0]["path"], json!(["address", "city"]));
-    assert!(answer.message().contains("expected string, got "), "{}", answer.message());
+    assert!(answer.message().contains("at /address/city: expected string or null, got integer"), "{}", answer.message());
     assert_eq!(shop.list("/v1/customers").await, [] as [Value; 0], "the function did not run");
 }
 

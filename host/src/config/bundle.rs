@@ -23,6 +23,8 @@ pub const MAX_BUNDLE_BYTES: usize = 256 << 20;
 /// Largest file in it that is not a component.
 const MAX_TEXT_BYTES: usize = 4 << 20;
 const MAX_ENTRIES: usize = 1_000;
+/// What a tar is made of.
+const BLOCK: usize = 512;
 const FORMAT: u32 = 1;
 const MANIFEST: &str = "bundle.json";
 const SCHEMAS: &str = "schemas/";
@@ -208,7 +210,6 @@ fn append(tar: &mut Builder<Vec<u8>>, name: &str, content: &[u8]) -> io::Result<
 
 /// The files of a tar, by name. It must be complete to its end mark.
 fn unpack(bytes: &[u8]) -> Result<BTreeMap<String, Vec<u8>>, BundleError> {
-    const BLOCK: usize = 512;
     if bytes.len() > MAX_BUNDLE_BYTES {
         return Err(BundleError::TooLarge { bytes: bytes.len() });
     }
@@ -247,10 +248,12 @@ fn unpack(bytes: &[u8]) -> Result<BTreeMap<String, Vec<u8>>, BundleError> {
     }
 }
 
-/// The first block decides: text in another format fails there, a cut bundle later.
+/// The first block decides: text in another format fails there, a cut bundle later. Not every cut is reported
+/// as an early end, but what is whole consists of whole blocks.
 fn not_tar(error: io::Error, bytes: &[u8]) -> BundleError {
     let is_tar = bytes.get(257..262) == Some(b"ustar");
-    if is_tar && error.kind() == io::ErrorKind::UnexpectedEof {
+    let is_cut = error.kind() == io::ErrorKind::UnexpectedEof || !bytes.len().is_multiple_of(BLOCK);
+    if is_tar && is_cut {
         BundleError::Truncated
     } else {
         BundleError::NotTar(error)

@@ -170,7 +170,8 @@ async fn unknown_route(request: Request) -> ApiError {
 
 async fn method_not_allowed(request: Request) -> ApiError {
     let path = request.uri().path().to_owned();
-    let allowed = openapi().paths.get_path_item(&path).map_or_else(
+    let route = request.extensions().get::<MatchedPath>().map_or(&*path, MatchedPath::as_str);
+    let allowed = openapi().paths.get_path_item(route).map_or_else(
         || "another method".to_owned(),
         |item| {
             let methods = [

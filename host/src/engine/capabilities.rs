@@ -30,12 +30,18 @@ const CONCURRENT_REQUESTS: usize = 8;
 #[derive(Debug, Default)]
 pub struct RunSignals {
     cancelled: AtomicBool,
+    noticed: AtomicBool,
 }
 
 impl RunSignals {
     /// Asks the function to come to its end.
     pub fn cancel(&self) {
         self.cancelled.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the function knows that it should come to its end: when it returns then, it may not be done.
+    pub(super) fn was_noticed(&self) -> bool {
+        self.noticed.load(Ordering::Relaxed)
     }
 }
 
@@ -211,7 +217,9 @@ impl Capabilities for FunctionCapabilities {
     }
 
     fn cancelled(&self) -> bool {
-        self.signals.cancelled.load(Ordering::Relaxed)
+        let cancelled = self.signals.cancelled.load(Ordering::Relaxed);
+        self.signals.noticed.fetch_or(cancelled, Ordering::Relaxed);
+        cancelled
     }
 }
 

@@ -165,6 +165,8 @@ async fn try_execute(
     };
     *usage = finished.usage;
     match finished.result.map_err(FunctionError::from) {
+        // Taken for a whole one, a run that was cut short would delete what it has not come to.
+        Ok(_) if control.signals.was_noticed() => Ok(Ended::HandedBack),
         Ok(_) => complete(engine, function, &attempt, log).await,
         Err(FunctionError::Superseded) => Ok(Ended::Lost),
         Err(FunctionError::Host(error)) => Err(error),

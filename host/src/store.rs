@@ -98,6 +98,11 @@ impl Store {
         self.control.begin().await
     }
 
+    /// For several queries that must see the same state of everything but syncs' output.
+    pub async fn begin_snapshot(&self) -> sqlx::Result<Transaction<'static, Postgres>> {
+        self.control.begin_with("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY").await
+    }
+
     /// A connection to syncs' output.
     pub async fn connect_records(&self) -> sqlx::Result<PoolConnection<Postgres>> {
         self.records.acquire().await

@@ -130,11 +130,12 @@ pub struct Functions {
     runtime: Arc<Runtime>,
     known: RwLock<Arc<HashMap<Key, Arc<DeployedFunction>>>>,
     components: Mutex<HashMap<ComponentDigest, Arc<PreparedComponent>>>,
+    reloading: Mutex<()>,
 }
 
 impl Functions {
     pub(super) fn new(store: Store, runtime: Arc<Runtime>) -> Self {
-        Self { store, runtime, known: RwLock::default(), components: Mutex::default() }
+        Self { store, runtime, known: RwLock::default(), components: Mutex::default(), reloading: Mutex::default() }
     }
 
     pub fn find_sync(
@@ -174,10 +175,12 @@ impl Functions {
 
     /// Reads what is active and switches to it. Invocations that are on finish with the version they began with.
     pub(super) async fn reload(&self) -> anyhow::Result<()> {
-        let mut conn = self.store.connect().await?;
-        let active = deployments::list_active(&mut conn).await?;
-        let functions = deployments::list_active_functions(&mut conn).await?;
-        drop(conn);
+        // One after the other: an older reading must not replace a newer one.
+        let _turn = self.reloading.lock().await;
+        let mut snapshot = self.store.begin_snapshot().await?;
+        let active = deployments::list_active(&mut snapshot).await?;
+        let functions = deployments::list_active_functions(&mut snapshot).await?;
+        snapshot.commit().await?;
         let mut models = HashMap::with_capacity(active.len());
         for deployment in active {
             let config: SyncConfig = serde_json::from_value(deployment.config)?;

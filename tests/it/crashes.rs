@@ -30,6 +30,14 @@ async fn wait_for_steps(connection: &Connection, count: usize) {
         .await;
 }
 
+async fn wait_for_success(connection: &Connection) -> Value {
+    eventually("the sync has succeeded", async || {
+        let status = connection.status("steps").await;
+        (status["status"] == "SUCCESS").then_some(status)
+    })
+    .await
+}
+
 async fn steps(connection: &Connection) -> Vec<Value> {
     connection.all(&[("model", "Step"), ("limit", "500")]).await
 }
@@ -58,8 +66,7 @@ async fn a_killed_hosts_sync_is_continued_from_its_checkpoint() {
     let connection = connection.through(&second);
     let made_before = steps(&connection).await.len();
     assert!((10..STEPS).contains(&made_before), "{made_before} steps: the host was not killed in the middle");
-    let status = connection.wait_for_finish_after("steps", None).await;
-    assert_eq!(status["status"], "SUCCESS");
+    let status = wait_for_success(&connection).await;
     assert_eq!(status["checkpoint"], json!({ "cursor": STEPS.to_string() }));
     assert_eq!(assert_each_step_once(&connection).await, 2);
 }
@@ -71,8 +78,7 @@ async fn another_live_host_takes_over_from_a_killed_one() {
     let second = spawn(&db, "1").await;
     host.kill();
     let connection = connection.through(&second);
-    let status = connection.wait_for_finish_after("steps", None).await;
-    assert_eq!(status["status"], "SUCCESS");
+    wait_for_success(&connection).await;
     assert_eq!(assert_each_step_once(&connection).await, 2);
 }
 
@@ -88,8 +94,7 @@ async fn a_host_that_was_frozen_beyond_its_lease_writes_nothing_any_more() {
     wait_for_steps(&connection, made_by_the_first + 10).await;
     // Both are in the middle of the same sync now.
     frozen.thaw();
-    let status = connection.wait_for_finish_after("steps", None).await;
-    assert_eq!(status["status"], "SUCCESS");
+    wait_for_success(&connection).await;
     // By its end it has tried whatever it was about to do.
     frozen.stop().await;
     assert_eq!(assert_each_step_once(&connection).await, 2);
@@ -141,11 +146,7 @@ async fn a_full_sync_that_was_interrupted_deletes_nothing_until_it_has_seen_all(
         connection = connection.through(&host);
         let counted = connection.status("steps").await["recordCount"].clone();
         assert_eq!(counted, json!({ "Step": 60 }), "stopped: {stop}");
-        let status = eventually("the sync has succeeded again", async || {
-            let status = connection.status("steps").await;
-            (status["status"] == "SUCCESS").then_some(status)
-        })
-        .await;
+        let status = wait_for_success(&connection).await;
         assert_eq!(status["recordCount"], json!({ "Step": 60 }), "stopped: {stop}");
     }
 }

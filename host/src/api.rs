@@ -33,7 +33,7 @@ use tower_http::request_id::{MakeRequestUuid, RequestId};
 use tower_http::trace::TraceLayer;
 use tracing::Span;
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityRequirement, SecurityScheme};
-use utoipa::openapi::{InfoBuilder, LicenseBuilder, OpenApi, OpenApiBuilder};
+use utoipa::openapi::{InfoBuilder, LicenseBuilder, OpenApi, OpenApiBuilder, RefOr};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
@@ -120,7 +120,28 @@ fn document(routes: OpenApi) -> OpenApi {
         .components
         .get_or_insert_default()
         .add_security_scheme("secret_key", SecurityScheme::Http(bearer.build()));
+    describe_responses(&mut openapi);
     openapi
+}
+
+/// A valid document has words for every response; most have nothing to say beyond their status.
+fn describe_responses(openapi: &mut OpenApi) {
+    for item in openapi.paths.paths.values_mut() {
+        let operations = [&mut item.get, &mut item.put, &mut item.post, &mut item.delete, &mut item.patch];
+        let responses = operations.into_iter().flatten().flat_map(|operation| &mut operation.responses.responses);
+        for (status, response) in responses {
+            if let RefOr::T(response) = response
+                && response.description.is_empty()
+            {
+                let words = match status.as_bytes() {
+                    [b'2', ..] => "Done",
+                    [b'4', ..] => "Refused: the code says why",
+                    _ => "It does not work at the moment",
+                };
+                words.clone_into(&mut response.description);
+            }
+        }
+    }
 }
 
 /// Browsers may call the API from anywhere: a key is what protects it, not the origin.

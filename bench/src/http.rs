@@ -34,7 +34,8 @@ async fn exchange(
     let stream = TcpStream::connect(authority.as_str()).await?;
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
     tokio::spawn(connection);
-    let mut request = Request::builder().method(method).uri(target.as_str()).header("host", authority.as_str());
+    let mut request =
+        Request::builder().method(method).uri(target.as_str()).header("host", authority.as_str());
     for (name, value) in headers {
         request = request.header(*name, *value);
     }

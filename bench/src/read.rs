@@ -56,24 +56,21 @@ pub async fn measure(bench: &Bench) -> Result<Report> {
         describe(report.row(format!("GET /records, {connections} connections")), &hosts);
         describe(report.row(format!("its statement in pgbench, {connections} connections")), &sql);
         describe(report.row(format!("the same bytes from memory, {connections} connections")), &bares);
-        let per_second = |loads: &[Load]| -> Vec<f64> { loads.iter().map(|load| load.per_second).collect() };
+        let [hosts, sql, bares] = [hosts, sql, bares].map(|loads| per_second(&loads));
         let target = if connections == 16 { Target::AtLeast(0.5) } else { Target::None };
-        let hosts = per_second(&hosts);
-        report.ratio(
-            format!("requests/s, of the bytes from memory, {connections} connections"),
-            &hosts,
-            &per_second(&bares),
-            target,
-        );
-        report.ratio(
-            format!("requests/s, of pgbench, {connections} connections"),
-            &hosts,
-            &per_second(&sql),
-            Target::None,
-        );
+        let mut ratio = |what, of, to, target| {
+            report.ratio(format!("requests/s of {what}, {connections} connections"), of, to, target);
+        };
+        ratio("the host, of the bytes from memory", &hosts, &bares, target);
+        ratio("pgbench, of the bytes from memory", &sql, &bares, Target::None);
+        ratio("the host, of pgbench", &hosts, &sql, Target::None);
     }
     stage.strike(bench).await?;
     Ok(report)
+}
+
+fn per_second(loads: &[Load]) -> Vec<f64> {
+    loads.iter().map(|load| load.per_second).collect()
 }
 
 /// The requests that read every page once.

@@ -37,7 +37,7 @@ impl Host {
         let started = Instant::now();
         let process = Command::new(&bench.syncline)
             .arg("serve")
-            .current_dir(&bench.results)
+            .env_clear() // Nobody else's settings.
             .env("DATABASE_URL", &database.url)
             .env("SYNCLINE_SECRET_KEY", SECRET_KEY)
             .env("SYNCLINE_LISTEN", &listen)

@@ -52,9 +52,9 @@ struct Measure {
     /// The host's binary.
     #[arg(long)]
     syncline: PathBuf,
-    /// The project that is deployed: the minimal example, built.
+    /// The bundle of the minimal example.
     #[arg(long)]
-    project: PathBuf,
+    bundle: PathBuf,
     /// Where results and logs go.
     #[arg(long)]
     results: PathBuf,
@@ -75,7 +75,7 @@ enum Benchmark {
 struct Bench {
     server: Server,
     syncline: PathBuf,
-    project: PathBuf,
+    bundle: PathBuf,
     results: PathBuf,
     scale: Scale,
 }
@@ -108,7 +108,7 @@ impl Measure {
         let bench = Bench {
             server: Server::new(&self.database_url)?,
             syncline: self.syncline.canonicalize().context("the host's binary is missing")?,
-            project: self.project.canonicalize().context("the project is missing")?,
+            bundle: self.bundle.canonicalize().context("the bundle is missing")?,
             results: self.results.canonicalize()?,
             scale: if self.quick { Scale::QUICK } else { Scale::FULL },
         };

@@ -151,9 +151,8 @@ pub fn client_headers() -> [(&'static str, String); 3] {
 
 async fn deploy(bench: &Bench, host: &Host) -> Result<()> {
     let deploy = Command::new(&bench.syncline)
-        .arg("deploy")
-        .arg(&bench.project)
-        .arg("--yes")
+        .args(["deploy", "--yes", "--bundle"])
+        .arg(&bench.bundle)
         .env("SYNCLINE_URL", &host.url)
         .env("SYNCLINE_SECRET_KEY", SECRET_KEY)
         .output()

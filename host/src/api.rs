@@ -128,7 +128,8 @@ fn document(routes: OpenApi) -> OpenApi {
 fn describe_responses(openapi: &mut OpenApi) {
     for item in openapi.paths.paths.values_mut() {
         let operations = [&mut item.get, &mut item.put, &mut item.post, &mut item.delete, &mut item.patch];
-        let responses = operations.into_iter().flatten().flat_map(|operation| &mut operation.responses.responses);
+        let responses =
+            operations.into_iter().flatten().flat_map(|operation| &mut operation.responses.responses);
         for (status, response) in responses {
             if let RefOr::T(response) = response
                 && response.description.is_empty()

@@ -26,8 +26,10 @@ async fn host_in_the_middle(db: &TestDatabase, bundle: &Bundle, lease_seconds: &
 }
 
 async fn wait_for_steps(connection: &Connection, count: usize) {
-    eventually(&format!("{count} steps are made"), async || (steps(connection).await.len() >= count).then_some(()))
-        .await;
+    eventually(&format!("{count} steps are made"), async || {
+        (steps(connection).await.len() >= count).then_some(())
+    })
+    .await;
 }
 
 async fn wait_for_success(connection: &Connection) -> Value {
@@ -49,7 +51,10 @@ async fn assert_each_step_once(connection: &Connection) -> usize {
     let ids: Vec<String> = records.iter().map(|record| record["id"].as_str().unwrap().to_owned()).collect();
     assert_eq!(ids, (0..STEPS).map(|step| format!("step-{step}")).collect::<Vec<_>>());
     for record in &records {
-        assert_eq!(record[METADATA_KEY]["last_action"], "ADDED", "a step that was made twice was updated: {record}");
+        assert_eq!(
+            record[METADATA_KEY]["last_action"], "ADDED",
+            "a step that was made twice was updated: {record}"
+        );
     }
     let mut runs: Vec<&Value> = records.iter().map(|record| &record["run"]).collect();
     runs.dedup();
@@ -98,7 +103,10 @@ async fn a_host_that_was_frozen_beyond_its_lease_writes_nothing_any_more() {
     // By its end it has tried whatever it was about to do.
     frozen.stop().await;
     assert_eq!(assert_each_step_once(&connection).await, 2);
-    assert_eq!(db.number("SELECT count(*) FROM runs WHERE function_name = 'steps' AND state = 'lost'").await, 1);
+    assert_eq!(
+        db.number("SELECT count(*) FROM runs WHERE function_name = 'steps' AND state = 'lost'").await,
+        1
+    );
     assert_eq!(db.number("SELECT count(*) FROM runs WHERE function_name = 'steps'").await, 2);
 }
 
@@ -112,7 +120,10 @@ async fn a_host_that_is_stopped_hands_its_sync_to_the_next() {
     let second = spawn(&db, "3600").await;
     let connection = connection.through(&second);
     let made_before = steps(&connection).await.len();
-    assert!((10..STEPS).contains(&made_before), "{made_before} steps: the host was not stopped in the middle");
+    assert!(
+        (10..STEPS).contains(&made_before),
+        "{made_before} steps: the host was not stopped in the middle"
+    );
     eventually("every step is made", async || (steps(&connection).await.len() == STEPS).then_some(())).await;
     assert_eq!(assert_each_step_once(&connection).await, 2);
 }
@@ -212,5 +223,8 @@ async fn a_host_that_is_stopped_answers_what_it_has_begun() {
     assert_eq!(caller.await.unwrap().expect(200).json()["body"], "ok");
     let status = host.wait().await;
     assert!(status.success(), "{status}");
-    assert_eq!(db.number("SELECT count(*) FROM runs WHERE function_name = 'fetch' AND state = 'success'").await, 1);
+    assert_eq!(
+        db.number("SELECT count(*) FROM runs WHERE function_name = 'fetch' AND state = 'success'").await,
+        1
+    );
 }

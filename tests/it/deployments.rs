@@ -104,13 +104,19 @@ async fn a_plan_says_what_would_change_and_changes_nothing() {
     assert_eq!(host.get("/integrations").await.expect(200).json(), json!({ "data": [] }));
     assert_eq!((&plan["id"], &plan["version"]), (&Value::Null, &Value::Null));
     let changes = plan["changes"].as_array().unwrap();
-    assert_eq!(changes[0], json!({ "change": "add", "kind": "integration", "integration": "hostile", "name": null }));
+    assert_eq!(
+        changes[0],
+        json!({ "change": "add", "kind": "integration", "integration": "hostile", "name": null })
+    );
     for (kind, name) in [("sync", "commit-raw"), ("sync", "steps"), ("action", "spin")] {
         let change = json!({ "change": "add", "kind": kind, "integration": "hostile", "name": name });
         assert!(changes.contains(&change), "{change} in {plan}");
     }
     let done = host.deploy(&hostile).await;
-    assert_eq!((&done["changes"], &done["digest"], &done["version"]), (&plan["changes"], &plan["digest"], &json!(1)));
+    assert_eq!(
+        (&done["changes"], &done["digest"], &done["version"]),
+        (&plan["changes"], &plan["digest"], &json!(1))
+    );
     assert!(done["id"].is_string(), "{done}");
 }
 
@@ -138,10 +144,8 @@ async fn a_sync_that_is_no_longer_deployed_has_no_schedule_and_its_records_stay(
     let stage = Stage::hostile().await;
     stage.set_metadata(json!({ "steps": 3, "pause_ms": 0 })).await;
     stage.run("steps").await;
-    let without = Bundle::guest("hostile").replace(
-        "[integrations.hostile.syncs.steps]\nruns = \"every 1 hour\"\nmodel = \"Step\"\n",
-        "",
-    );
+    let without = Bundle::guest("hostile")
+        .replace("[integrations.hostile.syncs.steps]\nruns = \"every 1 hour\"\nmodel = \"Step\"\n", "");
     stage.host.deploy(&without).await;
     let names: Vec<Value> = stage.statuses("*").await.iter().map(|status| status["name"].clone()).collect();
     assert_eq!(names, ["commit-raw"]);
@@ -151,10 +155,8 @@ async fn a_sync_that_is_no_longer_deployed_has_no_schedule_and_its_records_stay(
 
 #[tokio::test]
 async fn a_sync_that_is_deployed_later_runs_for_connections_that_are_there() {
-    let without = Bundle::guest("hostile").replace(
-        "[integrations.hostile.syncs.steps]\nruns = \"every 1 hour\"\nmodel = \"Step\"\n",
-        "",
-    );
+    let without = Bundle::guest("hostile")
+        .replace("[integrations.hostile.syncs.steps]\nruns = \"every 1 hour\"\nmodel = \"Step\"\n", "");
     let stage = Stage::of(&without, json!({ "steps": 3, "pause_ms": 0 })).await;
     stage.host.deploy(&Bundle::guest("hostile")).await;
     stage.wait_for_finish_after("steps", None).await;

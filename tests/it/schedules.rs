@@ -13,7 +13,8 @@ async fn runs_of(stage: &Stage, sync: &str) -> i64 {
 
 /// Whether no schedule has anything to do now or shortly.
 async fn nothing_is_due(stage: &Stage) -> bool {
-    let busy = "SELECT count(*) FROM schedules WHERE run_id IS NOT NULL OR due_at < now() + interval '1 minute'";
+    let busy =
+        "SELECT count(*) FROM schedules WHERE run_id IS NOT NULL OR due_at < now() + interval '1 minute'";
     stage.db.number(busy).await == 0
 }
 
@@ -114,7 +115,11 @@ async fn triggers_during_a_run_give_exactly_one_more() {
         assert_eq!(answer.text(), "");
     }
     eventually("nothing is left to do", async || nothing_is_due(&stage).await.then_some(())).await;
-    assert_eq!(runs_of(&stage, "steps").await, 3, "the first of the connection, the triggered one, and one more");
+    assert_eq!(
+        runs_of(&stage, "steps").await,
+        3,
+        "the first of the connection, the triggered one, and one more"
+    );
     assert_eq!(savers(&steps(&stage).await).len(), 1, "the follow-up continued from the checkpoint");
 }
 
@@ -221,8 +226,14 @@ async fn commands_reach_all_syncs_and_all_connections_unless_some_are_named() {
     let pause = async |body: Value| stage.host.post("/sync/pause", &body).await.expect(200);
     let start_all = json!({ "provider_config_key": "hostile", "syncs": [] });
     for (body, expected) in [
-        (json!({ "provider_config_key": "hostile", "connection_id": stage.id, "syncs": ["steps"] }), [0, 1, 0, 0]),
-        (json!({ "provider_config_key": "hostile", "connection_id": stage.id, "syncs": ["steps::base"] }), [0, 1, 0, 0]),
+        (
+            json!({ "provider_config_key": "hostile", "connection_id": stage.id, "syncs": ["steps"] }),
+            [0, 1, 0, 0],
+        ),
+        (
+            json!({ "provider_config_key": "hostile", "connection_id": stage.id, "syncs": ["steps::base"] }),
+            [0, 1, 0, 0],
+        ),
         (
             json!({ "provider_config_key": "hostile", "connection_id": stage.id,
                     "syncs": [{ "name": "steps", "variant": "base" }] }),
@@ -250,7 +261,8 @@ async fn the_status_of_several_syncs_can_be_asked_for() {
     assert_eq!(names("*").await, ["commit-raw", "steps"]);
     assert_eq!(names("steps,commit-raw").await, ["commit-raw", "steps"]);
     assert_eq!(names("steps::base").await, ["steps"]);
-    let everywhere = stage.host.get("/sync/status?provider_config_key=hostile&syncs=*").await.expect(200).json();
+    let everywhere =
+        stage.host.get("/sync/status?provider_config_key=hostile&syncs=*").await.expect(200).json();
     assert_eq!(everywhere["syncs"].as_array().unwrap().len(), 2);
 }
 

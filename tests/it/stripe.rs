@@ -10,7 +10,8 @@ use crate::support::{METADATA_KEY, Shop, Stage, masked, without_metadata};
 /// The fields of the model `Customer`, out of what the shop says.
 fn customer(of_shop: &Value) -> Value {
     let fields = ["id", "created", "email", "name", "phone", "description", "metadata"];
-    let mut customer: Value = fields.iter().map(|field| ((*field).to_owned(), of_shop[field].clone())).collect();
+    let mut customer: Value =
+        fields.iter().map(|field| ((*field).to_owned(), of_shop[field].clone())).collect();
     let address = &of_shop["address"];
     let parts = ["line1", "line2", "postal_code", "city", "state", "country"];
     customer["address"] = match address {
@@ -22,8 +23,17 @@ fn customer(of_shop: &Value) -> Value {
 
 fn invoice(of_shop: &Value) -> Value {
     let fields = [
-        "id", "created", "customer", "customer_email", "description", "status", "currency", "subtotal", "total",
-        "amount_due", "amount_paid",
+        "id",
+        "created",
+        "customer",
+        "customer_email",
+        "description",
+        "status",
+        "currency",
+        "subtotal",
+        "total",
+        "amount_due",
+        "amount_paid",
     ];
     fields.iter().map(|field| ((*field).to_owned(), of_shop[field].clone())).collect()
 }
@@ -54,7 +64,8 @@ async fn subscribe(shop: &Shop, name: &str) {
 }
 
 async fn create_plan(shop: &Shop) {
-    let plan = [("id", "pro"), ("name", "Pro"), ("amount", "500"), ("currency", "eur"), ("interval", "month")];
+    let plan =
+        [("id", "pro"), ("name", "Pro"), ("amount", "500"), ("currency", "eur"), ("interval", "month")];
     shop.post("/v1/plans", &plan).await;
 }
 
@@ -113,7 +124,10 @@ async fn what_changes_at_the_shop_changes_in_the_records() {
     let last_action = |id: &str| after[id][METADATA_KEY]["last_action"].as_str().unwrap();
     assert_eq!([&added, &changed, &removed].map(|id| last_action(id)), ["ADDED", "UPDATED", "DELETED"]);
     assert_eq!(after[&changed]["email"], "new@example.com");
-    assert_eq!(after[&changed][METADATA_KEY]["first_seen_at"], before[&changed][METADATA_KEY]["first_seen_at"]);
+    assert_eq!(
+        after[&changed][METADATA_KEY]["first_seen_at"],
+        before[&changed][METADATA_KEY]["first_seen_at"]
+    );
     assert_eq!(after[&removed]["name"], "removed", "a tombstone keeps the last payload");
 
     let again = stage.run("customers").await;
@@ -161,7 +175,11 @@ async fn an_input_that_does_not_fit_the_model_is_refused_with_its_path() {
     let answer = stage.action("create-customer", &json!({ "address": { "city": 7 } })).await;
     assert_eq!(answer.refusal(), (400, "invalid_action_input".to_owned()));
     assert_eq!(answer.json()["error"]["errors"][0]["path"], json!(["address", "city"]));
-    assert!(answer.message().contains("at /address/city: expected string or null, got integer"), "{}", answer.message());
+    assert!(
+        answer.message().contains("at /address/city: expected string or null, got integer"),
+        "{}",
+        answer.message()
+    );
     assert_eq!(shop.list("/v1/customers").await, [] as [Value; 0], "the function did not run");
 }
 
@@ -201,5 +219,8 @@ async fn the_status_of_a_sync_has_everything_that_clients_read() {
     );
     let time = |name: &str| chrono::DateTime::parse_from_rfc3339(status[name].as_str().unwrap()).unwrap();
     let seconds = (time("nextScheduledSyncAt") - time("finishedAt")).num_seconds();
-    assert!((270..=345).contains(&seconds), "the next run is {seconds} s after the last: 5 minutes and some jitter");
+    assert!(
+        (270..=345).contains(&seconds),
+        "the next run is {seconds} s after the last: 5 minutes and some jitter"
+    );
 }

@@ -140,19 +140,20 @@ pub async fn page_by_ids(
     let actions = (!filter.actions.is_everything()).then(|| filter.actions.to_numbers());
     let rows = sqlx::query!(
         r#"
-        SELECT position AS "position!", last_action AS "last_action!: LastAction",
-               first_seen_at AS "first_seen_at!", last_modified_at AS "last_modified_at!", deleted_at,
-               pruned_at, payload, CASE WHEN payload IS NULL THEN external_id END AS pruned_id
-        FROM (SELECT DISTINCT id FROM unnest($3::text[]) AS given (id)) AS wanted
+        SELECT named.position AS "position!", named.last_action AS "last_action!: LastAction",
+               named.first_seen_at AS "first_seen_at!", named.last_modified_at AS "last_modified_at!",
+               named.deleted_at, named.pruned_at, named.payload,
+               CASE WHEN named.payload IS NULL THEN named.external_id END AS pruned_id
+        FROM (SELECT DISTINCT id FROM unnest($3::text[]) AS asked (id)) AS wanted
         CROSS JOIN LATERAL (
             SELECT * FROM records
             WHERE connection_pk = $1 AND stream_no = $2 AND external_id >= wanted.id AND external_id <= wanted.id
             ORDER BY external_id LIMIT 1
         ) AS named
-        WHERE position > $4
-          AND ($5::timestamptz IS NULL OR last_modified_at >= $5)
-          AND ($6::smallint[] IS NULL OR last_action = ANY($6))
-        ORDER BY position LIMIT $7
+        WHERE named.position > $4
+          AND ($5::timestamptz IS NULL OR named.last_modified_at >= $5)
+          AND ($6::smallint[] IS NULL OR named.last_action = ANY($6))
+        ORDER BY named.position LIMIT $7
         "#,
         key.connection.0,
         key.number,

@@ -15,6 +15,7 @@ mod integrations;
 mod one_or_many;
 mod records;
 mod syncs;
+mod unread_body;
 
 use std::any::Any;
 use std::sync::Arc;
@@ -69,6 +70,7 @@ pub fn router(app: App) -> Router {
         ))
         .propagate_x_request_id()
         .layer(cors())
+        .layer(axum::middleware::from_fn(unread_body::throw_away))
         .layer(CatchPanicLayer::custom(answer_panic));
     routes
         .route("/records/", get(records::list_records))
@@ -128,7 +130,8 @@ fn document(routes: OpenApi) -> OpenApi {
 fn describe_responses(openapi: &mut OpenApi) {
     for item in openapi.paths.paths.values_mut() {
         let operations = [&mut item.get, &mut item.put, &mut item.post, &mut item.delete, &mut item.patch];
-        let responses = operations.into_iter().flatten().flat_map(|operation| &mut operation.responses.responses);
+        let responses =
+            operations.into_iter().flatten().flat_map(|operation| &mut operation.responses.responses);
         for (status, response) in responses {
             if let RefOr::T(response) = response
                 && response.description.is_empty()

@@ -253,11 +253,7 @@ fn unpack(bytes: &[u8]) -> Result<BTreeMap<String, Vec<u8>>, BundleError> {
 fn not_tar(error: io::Error, bytes: &[u8]) -> BundleError {
     let is_tar = bytes.get(257..262) == Some(b"ustar");
     let is_cut = error.kind() == io::ErrorKind::UnexpectedEof || !bytes.len().is_multiple_of(BLOCK);
-    if is_tar && is_cut {
-        BundleError::Truncated
-    } else {
-        BundleError::NotTar(error)
-    }
+    if is_tar && is_cut { BundleError::Truncated } else { BundleError::NotTar(error) }
 }
 
 fn take(files: &mut BTreeMap<String, Vec<u8>>, name: &str) -> Result<Vec<u8>, BundleError> {

@@ -135,7 +135,13 @@ pub struct Functions {
 
 impl Functions {
     pub(super) fn new(store: Store, runtime: Arc<Runtime>) -> Self {
-        Self { store, runtime, known: RwLock::default(), components: Mutex::default(), reloading: Mutex::default() }
+        Self {
+            store,
+            runtime,
+            known: RwLock::default(),
+            components: Mutex::default(),
+            reloading: Mutex::default(),
+        }
     }
 
     pub fn find_sync(

@@ -37,7 +37,10 @@ async fn records_that_cannot_be_kept_are_refused_with_the_reason() {
         ("[{\"id\":\"a\",\"count\":\"7\"}]", "at /count: expected integer or null, got string"),
         ("[{\"id\":\"a\",\"count\":1.5}]", "at /count: expected integer or null, got number"),
         ("[{\"id\":\"a\",\"at\":\"yesterday\"}]", "at /at: "),
-        ("[{\"id\":\"a\"},{\"id\":\"b\",\"name\":[]}]", "record 1 (`b`) is no `Item`: at /name: expected string or null, got array"),
+        (
+            "[{\"id\":\"a\"},{\"id\":\"b\",\"name\":[]}]",
+            "record 1 (`b`) is no `Item`: at /name: expected string or null, got array",
+        ),
     ] {
         let message = refusal(&stage, "Item", text).await;
         assert!(message.contains(reason), "{text:.200}: {message}");

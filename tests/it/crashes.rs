@@ -6,7 +6,9 @@ use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
 
-use crate::support::{Bundle, Connection, Host, HostOptions, METADATA_KEY, TestDatabase, eventually};
+use crate::support::{
+    Bundle, Connection, Host, HostOptions, METADATA_KEY, TestDatabase, eventually, ids_of, text,
+};
 
 const STEPS: usize = 120;
 const ORDERS: &str = r#"{ "steps": 120, "pause_ms": 10 }"#;
@@ -26,8 +28,10 @@ async fn host_in_the_middle(db: &TestDatabase, bundle: &Bundle, lease_seconds: &
 }
 
 async fn wait_for_steps(connection: &Connection, count: usize) {
-    eventually(&format!("{count} steps are made"), async || (steps(connection).await.len() >= count).then_some(()))
-        .await;
+    eventually(&format!("{count} steps are made"), async || {
+        (steps(connection).await.len() >= count).then_some(())
+    })
+    .await;
 }
 
 async fn wait_for_success(connection: &Connection) -> Value {
@@ -46,14 +50,16 @@ async fn steps(connection: &Connection) -> Vec<Value> {
 /// number of runs.
 async fn assert_each_step_once(connection: &Connection) -> usize {
     let records = steps(connection).await;
-    let ids: Vec<String> = records.iter().map(|record| record["id"].as_str().unwrap().to_owned()).collect();
-    assert_eq!(ids, (0..STEPS).map(|step| format!("step-{step}")).collect::<Vec<_>>());
+    assert_eq!(ids_of(&records), (0..STEPS).map(|step| format!("step-{step}")).collect::<Vec<_>>());
     for record in &records {
-        assert_eq!(record[METADATA_KEY]["last_action"], "ADDED", "a step that was made twice was updated: {record}");
+        assert_eq!(
+            record[METADATA_KEY]["last_action"], "ADDED",
+            "a step that was made twice was updated: {record}"
+        );
     }
-    let mut runs: Vec<&Value> = records.iter().map(|record| &record["run"]).collect();
+    let mut runs: Vec<&str> = records.iter().map(|record| text(&record["run"])).collect();
     runs.dedup();
-    assert_eq!(runs.iter().map(|run| run.to_string()).collect::<BTreeSet<_>>().len(), runs.len());
+    assert_eq!(runs.iter().collect::<BTreeSet<_>>().len(), runs.len(), "no run goes on after its successor");
     runs.len()
 }
 
@@ -98,7 +104,10 @@ async fn a_host_that_was_frozen_beyond_its_lease_writes_nothing_any_more() {
     // By its end it has tried whatever it was about to do.
     frozen.stop().await;
     assert_eq!(assert_each_step_once(&connection).await, 2);
-    assert_eq!(db.number("SELECT count(*) FROM runs WHERE function_name = 'steps' AND state = 'lost'").await, 1);
+    assert_eq!(
+        db.number("SELECT count(*) FROM runs WHERE function_name = 'steps' AND state = 'lost'").await,
+        1
+    );
     assert_eq!(db.number("SELECT count(*) FROM runs WHERE function_name = 'steps'").await, 2);
 }
 
@@ -112,7 +121,10 @@ async fn a_host_that_is_stopped_hands_its_sync_to_the_next() {
     let second = spawn(&db, "3600").await;
     let connection = connection.through(&second);
     let made_before = steps(&connection).await.len();
-    assert!((10..STEPS).contains(&made_before), "{made_before} steps: the host was not stopped in the middle");
+    assert!(
+        (10..STEPS).contains(&made_before),
+        "{made_before} steps: the host was not stopped in the middle"
+    );
     eventually("every step is made", async || (steps(&connection).await.len() == STEPS).then_some(())).await;
     assert_eq!(assert_each_step_once(&connection).await, 2);
 }
@@ -152,8 +164,8 @@ async fn a_full_sync_that_was_interrupted_deletes_nothing_until_it_has_seen_all(
 }
 
 async fn run_of_each_step(connection: &Connection) -> BTreeMap<String, String> {
-    let text = |value: &Value| value.as_str().unwrap().to_owned();
-    steps(connection).await.iter().map(|record| (text(&record["id"]), text(&record["run"]))).collect()
+    let step_and_run = |record: &Value| (text(&record["id"]).to_owned(), text(&record["run"]).to_owned());
+    steps(connection).await.iter().map(step_and_run).collect()
 }
 
 #[tokio::test]
@@ -212,5 +224,8 @@ async fn a_host_that_is_stopped_answers_what_it_has_begun() {
     assert_eq!(caller.await.unwrap().expect(200).json()["body"], "ok");
     let status = host.wait().await;
     assert!(status.success(), "{status}");
-    assert_eq!(db.number("SELECT count(*) FROM runs WHERE function_name = 'fetch' AND state = 'success'").await, 1);
+    assert_eq!(
+        db.number("SELECT count(*) FROM runs WHERE function_name = 'fetch' AND state = 'success'").await,
+        1
+    );
 }

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::support::{Bundle, Host, Stage, TestDatabase, eventually};
+use crate::support::{Bundle, Host, Stage, TestDatabase, eventually, text};
 
 /// Posts bytes to a host that nothing is deployed on, and gives the code and the message of the refusal. Nothing
 /// may have changed by it.
@@ -104,13 +104,19 @@ async fn a_plan_says_what_would_change_and_changes_nothing() {
     assert_eq!(host.get("/integrations").await.expect(200).json(), json!({ "data": [] }));
     assert_eq!((&plan["id"], &plan["version"]), (&Value::Null, &Value::Null));
     let changes = plan["changes"].as_array().unwrap();
-    assert_eq!(changes[0], json!({ "change": "add", "kind": "integration", "integration": "hostile", "name": null }));
+    assert_eq!(
+        changes[0],
+        json!({ "change": "add", "kind": "integration", "integration": "hostile", "name": null })
+    );
     for (kind, name) in [("sync", "commit-raw"), ("sync", "steps"), ("action", "spin")] {
         let change = json!({ "change": "add", "kind": kind, "integration": "hostile", "name": name });
         assert!(changes.contains(&change), "{change} in {plan}");
     }
     let done = host.deploy(&hostile).await;
-    assert_eq!((&done["changes"], &done["digest"], &done["version"]), (&plan["changes"], &plan["digest"], &json!(1)));
+    assert_eq!(
+        (&done["changes"], &done["digest"], &done["version"]),
+        (&plan["changes"], &plan["digest"], &json!(1))
+    );
     assert!(done["id"].is_string(), "{done}");
 }
 
@@ -119,7 +125,7 @@ async fn a_field_of_another_type_is_told_in_the_plan() {
     let stage = Stage::hostile().await;
     let changed = Bundle::guest("hostile").replace("count = \"integer?\"", "count = \"string?\"");
     let plan = stage.host.post_bundle(changed.to_tar(), true).await.expect(200).json();
-    let warning = plan["warnings"][0].as_str().unwrap_or_default();
+    let warning = text(&plan["warnings"][0]);
     assert!(warning.starts_with("`count` of model `Item` was `integer?` and becomes `string?`"), "{plan}");
 }
 
@@ -138,10 +144,8 @@ async fn a_sync_that_is_no_longer_deployed_has_no_schedule_and_its_records_stay(
     let stage = Stage::hostile().await;
     stage.set_metadata(json!({ "steps": 3, "pause_ms": 0 })).await;
     stage.run("steps").await;
-    let without = Bundle::guest("hostile").replace(
-        "[integrations.hostile.syncs.steps]\nruns = \"every 1 hour\"\nmodel = \"Step\"\n",
-        "",
-    );
+    let without = Bundle::guest("hostile")
+        .replace("[integrations.hostile.syncs.steps]\nruns = \"every 1 hour\"\nmodel = \"Step\"\n", "");
     stage.host.deploy(&without).await;
     let names: Vec<Value> = stage.statuses("*").await.iter().map(|status| status["name"].clone()).collect();
     assert_eq!(names, ["commit-raw"]);
@@ -151,10 +155,8 @@ async fn a_sync_that_is_no_longer_deployed_has_no_schedule_and_its_records_stay(
 
 #[tokio::test]
 async fn a_sync_that_is_deployed_later_runs_for_connections_that_are_there() {
-    let without = Bundle::guest("hostile").replace(
-        "[integrations.hostile.syncs.steps]\nruns = \"every 1 hour\"\nmodel = \"Step\"\n",
-        "",
-    );
+    let without = Bundle::guest("hostile")
+        .replace("[integrations.hostile.syncs.steps]\nruns = \"every 1 hour\"\nmodel = \"Step\"\n", "");
     let stage = Stage::of(&without, json!({ "steps": 3, "pause_ms": 0 })).await;
     stage.host.deploy(&Bundle::guest("hostile")).await;
     stage.wait_for_finish_after("steps", None).await;
@@ -183,7 +185,7 @@ async fn another_default_frequency_moves_the_next_run() {
     stage.host.deploy(&hostile.replace(steps, "runs = \"every 2 minutes\"\nmodel = \"Step\"")).await;
     let status = stage.status("steps").await;
     assert_eq!(status["frequency"], "every 2 minutes");
-    let next = chrono::DateTime::parse_from_rfc3339(status["nextScheduledSyncAt"].as_str().unwrap()).unwrap();
+    let next = chrono::DateTime::parse_from_rfc3339(text(&status["nextScheduledSyncAt"])).unwrap();
     let seconds = (next.to_utc() - chrono::Utc::now()).num_seconds();
     assert!((60..=180).contains(&seconds), "the next run is in {seconds} s");
 }

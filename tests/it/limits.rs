@@ -119,7 +119,8 @@ async fn a_trap_is_a_crash_of_the_function_alone() {
 #[tokio::test]
 async fn a_failure_reaches_the_caller_with_message_and_details() {
     let stage = Stage::hostile().await;
-    let failure = json!({ "code": "out-of-stock", "message": "no cheese today", "details": { "kinds": ["brie"] } });
+    let failure =
+        json!({ "code": "out-of-stock", "message": "no cheese today", "details": { "kinds": ["brie"] } });
     let answer = stage.action("fail", &failure).await;
     assert_eq!(
         (answer.status.as_u16(), answer.json()),

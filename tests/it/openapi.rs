@@ -62,7 +62,8 @@ async fn the_document_lists_every_route_and_says_how_each_fails() {
     let host = Host::spawn(&db).await;
     let document = host.get("/openapi.json").await.expect(200).json();
     let operations = operations(&document);
-    let listed: BTreeSet<String> = operations.iter().map(|(method, path, _)| format!("{method} {path}")).collect();
+    let listed: BTreeSet<String> =
+        operations.iter().map(|(method, path, _)| format!("{method} {path}")).collect();
     let expected: BTreeSet<String> = ROUTES.iter().map(|route| (*route).to_owned()).collect();
     assert_eq!(listed, expected);
     let mut ids = BTreeSet::new();

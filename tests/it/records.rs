@@ -4,18 +4,12 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use crate::support::{METADATA_KEY, Page, Stage, delete, eventually, masked, save, without_metadata};
+use crate::support::{
+    METADATA_KEY, Page, Stage, cursor_of, delete, eventually, ids_of, masked, save, text, without_metadata,
+};
 
 fn items(ids: &[&str]) -> Value {
     ids.iter().map(|id| json!({ "id": id })).collect()
-}
-
-fn cursor_of(record: &Value) -> &str {
-    record[METADATA_KEY]["cursor"].as_str().expect("a record has a cursor")
-}
-
-fn ids_of(records: &[Value]) -> Vec<&str> {
-    records.iter().filter_map(|record| record["id"].as_str()).collect()
 }
 
 #[tokio::test]
@@ -39,7 +33,7 @@ async fn a_record_has_its_fields_and_its_metadata() {
     );
     let metadata = &page.json()["records"][0][METADATA_KEY];
     assert_eq!(metadata["first_seen_at"], metadata["last_modified_at"]);
-    let time = metadata["first_seen_at"].as_str().unwrap();
+    let time = text(&metadata["first_seen_at"]);
     assert_eq!(time.len(), "2026-03-01T09:00:00.000Z".len(), "{time} has milliseconds and is in UTC");
     assert!(time.ends_with('Z') && chrono::DateTime::parse_from_rfc3339(time).is_ok(), "{time}");
 }
@@ -75,7 +69,9 @@ async fn the_last_page_says_that_it_is_the_last_even_when_it_is_full() {
 #[tokio::test]
 async fn a_page_has_100_records_unless_asked_and_500_at_most() {
     let stage = Stage::numbers(510).await;
-    for (limit, size) in [(None, 100), (Some("1"), 1), (Some("500"), 500), (Some("501"), 500), (Some("10000"), 500)] {
+    for (limit, size) in
+        [(None, 100), (Some("1"), 1), (Some("500"), 500), (Some("501"), 500), (Some("10000"), 500)]
+    {
         let mut parameters = vec![("model", "Number")];
         parameters.extend(limit.map(|limit| ("limit", limit)));
         let page = stage.page(&parameters).await;
@@ -101,7 +97,8 @@ async fn records_come_in_the_order_of_their_last_change() {
     stage.commit(json!([save(&json!([{ "id": "a", "name": "changed" }]))])).await;
     let records = stage.all(&[("model", "Item")]).await;
     assert_eq!(ids_of(&records), ["b", "c", "a"]);
-    let times: Vec<_> = records.iter().map(|record| record[METADATA_KEY]["last_modified_at"].as_str()).collect();
+    let times: Vec<_> =
+        records.iter().map(|record| record[METADATA_KEY]["last_modified_at"].as_str()).collect();
     assert!(times.is_sorted(), "{times:?}");
 }
 
@@ -153,7 +150,7 @@ async fn modified_after_includes_its_own_moment_in_any_offset() {
         stage.commit(json!([save(&items(&[id]))])).await;
     }
     let records = stage.all(&[("model", "Item")]).await;
-    let time = records[1][METADATA_KEY]["last_modified_at"].as_str().unwrap();
+    let time = text(&records[1][METADATA_KEY]["last_modified_at"]);
     let moment = chrono::DateTime::parse_from_rfc3339(time).unwrap();
     let in_offset = |hours: i32| {
         let offset = chrono::FixedOffset::east_opt(hours * 3600).unwrap();
@@ -162,7 +159,8 @@ async fn modified_after_includes_its_own_moment_in_any_offset() {
     for spelling in [time.to_owned(), in_offset(2), in_offset(-7), in_offset(2).replace('+', " ")] {
         let page = stage.page(&[("model", "Item"), ("modified_after", &spelling)]).await;
         assert_eq!(page.ids(), ["2", "3"], "modified_after {spelling}");
-        let by_id = stage.page(&[("model", "Item"), ("modified_after", &spelling), ("ids", "1"), ("ids", "3")]).await;
+        let by_id =
+            stage.page(&[("model", "Item"), ("modified_after", &spelling), ("ids", "1"), ("ids", "3")]).await;
         assert_eq!(by_id.ids(), ["3"], "modified_after {spelling} among ids");
     }
     let later = stage.page(&[("model", "Item"), ("modified_after", "2999-01-01T00:00:00Z")]).await;
@@ -215,8 +213,11 @@ async fn a_cursor_that_was_never_given_out_is_refused() {
     stage.commit(json!([save(&items(&["a", "b"]))])).await;
     let page = stage.page(&[("model", "Item"), ("limit", "1")]).await;
     let cursor = page.next_cursor.unwrap();
-    let changed = if cursor.starts_with('A') { cursor.replacen('A', "B", 1) } else { format!("A{}", &cursor[1..]) };
-    for broken in ["", "x", "not a cursor", &cursor[1..], &cursor[..cursor.len() - 1], &changed, &"x".repeat(2000)] {
+    let changed =
+        if cursor.starts_with('A') { cursor.replacen('A', "B", 1) } else { format!("A{}", &cursor[1..]) };
+    for broken in
+        ["", "x", "not a cursor", &cursor[1..], &cursor[..cursor.len() - 1], &changed, &"x".repeat(2000)]
+    {
         let answer = stage.get_records(&[("model", "Item"), ("cursor", broken)]).await;
         assert_eq!(answer.refusal(), (400, "invalid_cursor".to_owned()), "cursor `{broken}`");
     }

@@ -20,10 +20,15 @@ fn paths(answer: &Value) -> Vec<String> {
 async fn a_body_that_is_not_json_is_told_from_one_that_is_wrong() {
     let stage = Stage::hostile().await;
     let put = async |body: &'static str| {
-        let request = stage.host.request("PUT", "/environment-variables/NAME").header("Content-Type", "application/json");
+        let request = stage
+            .host
+            .request("PUT", "/environment-variables/NAME")
+            .header("Content-Type", "application/json");
         request.bytes(body).send().await
     };
-    for body in ["", "{", "{\"value\": }", "{\"value\": \"x\"} trailing", "\u{feff}{}", "{\"value\": \"\\ud800\"}"] {
+    for body in
+        ["", "{", "{\"value\": }", "{\"value\": \"x\"} trailing", "\u{feff}{}", "{\"value\": \"\\ud800\"}"]
+    {
         assert_eq!(put(body).await.refusal(), (400, "invalid_json".to_owned()), "{body}");
     }
     for (body, path) in [
@@ -82,20 +87,40 @@ async fn wrong_bodies_name_the_field_that_is_wrong() {
         ("/integrations", json!({ "provider": "unauthenticated", "unique_key": "a/b" }), "unique_key"),
         ("/integrations", json!({ "provider": "unauthenticated", "unique_key": 7 }), "unique_key"),
         ("/integrations", json!({ "provider": "no provider", "unique_key": "a" }), "provider"),
-        ("/integrations", json!({ "provider": "unauthenticated", "unique_key": "a", "displayName": "A" }), "displayName"),
-        ("/integrations", json!({ "provider": "unauthenticated", "unique_key": "a", "display_name": "" }), "display_name"),
+        (
+            "/integrations",
+            json!({ "provider": "unauthenticated", "unique_key": "a", "displayName": "A" }),
+            "displayName",
+        ),
+        (
+            "/integrations",
+            json!({ "provider": "unauthenticated", "unique_key": "a", "display_name": "" }),
+            "display_name",
+        ),
         ("/connections", connection(json!({ "connection_id": "caf\u{e9}" })), "connection_id"),
         ("/connections", connection(json!({ "connection_id": "" })), "connection_id"),
         ("/connections", connection(json!({ "connection_id": "x".repeat(256) })), "connection_id"),
         ("/connections", connection(json!({ "credentials": "secret" })), "credentials"),
         ("/connections", connection(json!({ "credentials": {} })), "credentials.type"),
-        ("/connections", connection(json!({ "credentials": { "type": "API_KEY", "apiKey": "k" } })), "credentials.type"),
-        ("/connections", connection(json!({ "credentials": { "type": "NONE", "apiKey": "k" } })), "credentials.apiKey"),
+        (
+            "/connections",
+            connection(json!({ "credentials": { "type": "API_KEY", "apiKey": "k" } })),
+            "credentials.type",
+        ),
+        (
+            "/connections",
+            connection(json!({ "credentials": { "type": "NONE", "apiKey": "k" } })),
+            "credentials.apiKey",
+        ),
         ("/connections", connection(json!({ "metadata": [] })), "metadata"),
         ("/connections", connection(json!({ "tags": { "1st": "x" } })), "tags.1st"),
         ("/connections", connection(json!({ "tags": { "key": 7 } })), "tags.key"),
         ("/connections", connection(json!({ "end_user": { "email": "a@example.com" } })), "end_user"),
-        ("/connections", connection(json!({ "webhook_url_override": "ftp://example.com" })), "webhook_url_override"),
+        (
+            "/connections",
+            connection(json!({ "webhook_url_override": "ftp://example.com" })),
+            "webhook_url_override",
+        ),
         ("/sync/trigger", json!({ "syncs": [], "connection_id": stage.id }), "provider_config_key"),
         ("/sync/trigger", json!({ "provider_config_key": "hostile" }), ""),
         ("/sync/trigger", trigger(json!({ "syncs": "steps" })), "syncs"),
@@ -173,11 +198,13 @@ async fn what_is_not_there_is_not_found_under_its_own_code() {
         request.header("Provider-Config-Key", integration).header("Connection-Id", connection).send()
     };
     let trigger = |integration: &str, connection: &str, sync: &str| {
-        let body = json!({ "provider_config_key": integration, "connection_id": connection, "syncs": [sync] });
+        let body =
+            json!({ "provider_config_key": integration, "connection_id": connection, "syncs": [sync] });
         let host = &stage.host;
         async move { host.post("/sync/trigger", &body).await }
     };
-    let unknown_provider = stage.host.post("/integrations", &json!({ "provider": "acme", "unique_key": "a" })).await;
+    let unknown_provider =
+        stage.host.post("/integrations", &json!({ "provider": "acme", "unique_key": "a" })).await;
     let body = json!({ "provider_config_key": "acme", "credentials": { "type": "NONE" } });
     for (answer, code) in [
         (records("hostile", "nobody").await, "unknown_connection"),
@@ -203,7 +230,9 @@ async fn what_is_not_there_is_not_found_under_its_own_code() {
 async fn an_unknown_route_is_a_json_404_and_an_unknown_method_a_405() {
     let db = TestDatabase::create().await;
     let host = Host::spawn(&db).await;
-    for (method, path) in [("GET", "/"), ("GET", "/nothing/here"), ("POST", "/records/purge"), ("GET", "/records//")] {
+    for (method, path) in
+        [("GET", "/"), ("GET", "/nothing/here"), ("POST", "/records/purge"), ("GET", "/records//")]
+    {
         let answer = host.request(method, path).send().await;
         assert_eq!(answer.refusal(), (404, "not_found".to_owned()), "{method} {path}");
         assert_eq!(answer.header("content-type"), Some("application/json"));
@@ -232,7 +261,8 @@ async fn a_body_of_another_type_is_refused() {
     let deployment = stage.host.request("POST", "/deployments").header("Content-Type", "application/json");
     assert_eq!(deployment.bytes("{}").send().await.refusal(), (415, "invalid_content_type".to_owned()));
     for content_type in ["application/json; charset=utf-8", "Application/JSON"] {
-        let request = stage.host.request("PUT", "/environment-variables/NAME").header("Content-Type", content_type);
+        let request =
+            stage.host.request("PUT", "/environment-variables/NAME").header("Content-Type", content_type);
         request.bytes("{\"value\": \"x\"}").send().await.expect(204);
     }
 }
@@ -256,7 +286,12 @@ async fn a_request_needs_a_valid_key() {
     }
     // Who has no key learns nothing of what else is wrong with the request.
     let stranger = stage.host.with_key(None);
-    let answer = stranger.request("POST", "/sync/trigger").header("Content-Type", "text/plain").bytes("x").send().await;
+    let answer = stranger
+        .request("POST", "/sync/trigger")
+        .header("Content-Type", "text/plain")
+        .bytes("x")
+        .send()
+        .await;
     assert_eq!(answer.refusal(), (401, "missing_auth_header".to_owned()));
     for open in ["/health", "/ready", "/openapi.json"] {
         stranger.get(open).await.expect(200);
@@ -276,14 +311,14 @@ async fn a_key_works_with_and_without_its_scheme() {
 /// Says that a body of this length follows, sends nothing of it, and gives the status line of the answer.
 async fn announce(api: &Api, head: &str, length: usize) -> String {
     let address = api.base_url().trim_start_matches("http://");
-    let mut stream = TcpStream::connect(address).await.unwrap();
+    let mut stream = TcpStream::connect(address).await.expect("the host listens");
     let request = format!(
         "{head} HTTP/1.1\r\nHost: {address}\r\nAuthorization: Bearer {SECRET_KEY}\r\nConnection-Id: customer-1\r\n\
          Provider-Config-Key: hostile\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n"
     );
-    stream.write_all(request.as_bytes()).await.unwrap();
+    stream.write_all(request.as_bytes()).await.expect("the host reads");
     let mut answer = Vec::new();
-    stream.read_to_end(&mut answer).await.unwrap();
+    stream.read_to_end(&mut answer).await.expect("the host answers");
     let answer = String::from_utf8_lossy(&answer).into_owned();
     answer.lines().next().unwrap_or_default().to_owned() + answer.lines().last().unwrap_or_default()
 }
@@ -291,9 +326,36 @@ async fn announce(api: &Api, head: &str, length: usize) -> String {
 #[tokio::test]
 async fn a_body_that_is_too_long_is_refused_before_it_is_read() {
     let stage = Stage::hostile().await;
-    for (head, length) in [("POST /action/trigger", 76 << 20), ("PATCH /records/prune", 76 << 20), ("POST /deployments", 257 << 20)] {
+    for (head, length) in [
+        ("POST /action/trigger", 76 << 20),
+        ("PATCH /records/prune", 76 << 20),
+        ("POST /deployments", 257 << 20),
+    ] {
         let answer = announce(&stage.host, head, length).await;
         assert!(answer.starts_with("HTTP/1.1 413 "), "{head}: {answer}");
         assert!(answer.contains("\"payload_too_large\""), "{head}: {answer}");
     }
+}
+
+#[tokio::test]
+async fn a_refusal_reaches_a_client_that_is_still_sending() {
+    let db = TestDatabase::create().await;
+    let host = Host::spawn(&db).await;
+    let stranger = host.with_key(None);
+    for _ in 0..10 {
+        let answer = stranger.post_bundle(vec![0; 8 << 20], false).await;
+        assert_eq!(answer.refusal(), (401, "missing_auth_header".to_owned()));
+    }
+}
+
+#[tokio::test]
+async fn asynchronous_actions_are_not_offered_yet() {
+    let stage = Stage::hostile().await;
+    let trigger = |value: &str| {
+        let body = json!({ "action_name": "print", "input": "a line" });
+        stage.request("POST", "/action/trigger").header("X-Async", value).json(&body).send()
+    };
+    assert_eq!(trigger("true").await.refusal(), (501, "not_implemented".to_owned()));
+    assert_eq!(trigger("perhaps").await.refusal(), (400, "invalid_headers".to_owned()));
+    trigger("false").await.expect(200);
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use crate::support::{Connection, METADATA_KEY, Stage, eventually, save};
+use crate::support::{Connection, METADATA_KEY, Stage, cursor_of, eventually, save, text};
 
 /// How many runs of a sync have ended or are on.
 async fn runs_of(stage: &Stage, sync: &str) -> i64 {
@@ -13,7 +13,8 @@ async fn runs_of(stage: &Stage, sync: &str) -> i64 {
 
 /// Whether no schedule has anything to do now or shortly.
 async fn nothing_is_due(stage: &Stage) -> bool {
-    let busy = "SELECT count(*) FROM schedules WHERE run_id IS NOT NULL OR due_at < now() + interval '1 minute'";
+    let busy =
+        "SELECT count(*) FROM schedules WHERE run_id IS NOT NULL OR due_at < now() + interval '1 minute'";
     stage.db.number(busy).await == 0
 }
 
@@ -28,7 +29,7 @@ async fn steps(connection: &Connection) -> Vec<Value> {
 
 /// The runs that have saved these records.
 fn savers(records: &[Value]) -> BTreeSet<&str> {
-    records.iter().map(|record| record["run"].as_str().unwrap()).collect()
+    records.iter().map(|record| text(&record["run"])).collect()
 }
 
 #[tokio::test]
@@ -36,7 +37,7 @@ async fn a_new_connection_is_synced_at_once_and_then_at_its_frequency() {
     let stage = Stage::hostile().await;
     let status = stage.status("steps").await;
     assert_eq!((&status["status"], &status["frequency"]), (&json!("SUCCESS"), &json!("every 1 hour")));
-    let next = chrono::DateTime::parse_from_rfc3339(status["nextScheduledSyncAt"].as_str().unwrap()).unwrap();
+    let next = chrono::DateTime::parse_from_rfc3339(text(&status["nextScheduledSyncAt"])).unwrap();
     let minutes = (next.to_utc() - chrono::Utc::now()).num_minutes();
     assert!((54..=66).contains(&minutes), "the next run is in {minutes} minutes");
     assert_eq!(runs_of(&stage, "steps").await, 1);
@@ -114,7 +115,11 @@ async fn triggers_during_a_run_give_exactly_one_more() {
         assert_eq!(answer.text(), "");
     }
     eventually("nothing is left to do", async || nothing_is_due(&stage).await.then_some(())).await;
-    assert_eq!(runs_of(&stage, "steps").await, 3, "the first of the connection, the triggered one, and one more");
+    assert_eq!(
+        runs_of(&stage, "steps").await,
+        3,
+        "the first of the connection, the triggered one, and one more"
+    );
     assert_eq!(savers(&steps(&stage).await).len(), 1, "the follow-up continued from the checkpoint");
 }
 
@@ -142,7 +147,7 @@ async fn emptying_the_cache_adds_everything_anew_behind_the_old_positions() {
     set_steps(&stage, 5).await;
     stage.run("steps").await;
     let before = steps(&stage).await;
-    let cursor = before[4][METADATA_KEY]["cursor"].as_str().unwrap();
+    let cursor = cursor_of(&before[4]);
     set_steps(&stage, 3).await;
     let status = stage.run_with("steps", json!({ "reset": true, "emptyCache": true })).await;
     assert_eq!(status["latestResult"], json!({ "Step": { "added": 3, "updated": 0, "deleted": 0 } }));
@@ -213,7 +218,7 @@ async fn commands_reach_all_syncs_and_all_connections_unless_some_are_named() {
         let mut states = Vec::new();
         for connection in [&stage.connection, &other] {
             for status in connection.statuses("*").await {
-                states.push(status["status"].as_str().unwrap().to_owned());
+                states.push(text(&status["status"]).to_owned());
             }
         }
         states
@@ -221,8 +226,14 @@ async fn commands_reach_all_syncs_and_all_connections_unless_some_are_named() {
     let pause = async |body: Value| stage.host.post("/sync/pause", &body).await.expect(200);
     let start_all = json!({ "provider_config_key": "hostile", "syncs": [] });
     for (body, expected) in [
-        (json!({ "provider_config_key": "hostile", "connection_id": stage.id, "syncs": ["steps"] }), [0, 1, 0, 0]),
-        (json!({ "provider_config_key": "hostile", "connection_id": stage.id, "syncs": ["steps::base"] }), [0, 1, 0, 0]),
+        (
+            json!({ "provider_config_key": "hostile", "connection_id": stage.id, "syncs": ["steps"] }),
+            [0, 1, 0, 0],
+        ),
+        (
+            json!({ "provider_config_key": "hostile", "connection_id": stage.id, "syncs": ["steps::base"] }),
+            [0, 1, 0, 0],
+        ),
         (
             json!({ "provider_config_key": "hostile", "connection_id": stage.id,
                     "syncs": [{ "name": "steps", "variant": "base" }] }),
@@ -245,12 +256,13 @@ async fn the_status_of_several_syncs_can_be_asked_for() {
     let stage = Stage::hostile().await;
     let names = async |syncs: &str| {
         let statuses = stage.statuses(syncs).await;
-        statuses.iter().map(|status| status["name"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+        statuses.iter().map(|status| text(&status["name"]).to_owned()).collect::<Vec<_>>()
     };
     assert_eq!(names("*").await, ["commit-raw", "steps"]);
     assert_eq!(names("steps,commit-raw").await, ["commit-raw", "steps"]);
     assert_eq!(names("steps::base").await, ["steps"]);
-    let everywhere = stage.host.get("/sync/status?provider_config_key=hostile&syncs=*").await.expect(200).json();
+    let everywhere =
+        stage.host.get("/sync/status?provider_config_key=hostile&syncs=*").await.expect(200).json();
     assert_eq!(everywhere["syncs"].as_array().unwrap().len(), 2);
 }
 

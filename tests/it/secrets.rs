@@ -30,16 +30,19 @@ async fn host_that_has_met_secrets(shop: &Shop, db: &TestDatabase) -> Host {
 
     // The shop refuses this key, so the failure passes through every place that tells of failures.
     let wrong = |key: &str| json!({ "type": "BASIC", "username": key, "password": key });
-    let import = |credentials: Value| {
-        json!({ "connection_id": "customer-2", "provider_config_key": "stripe", "credentials": credentials })
-    };
+    let import = |credentials: Value| json!({ "connection_id": "customer-2", "provider_config_key": "stripe", "credentials": credentials });
     host.post("/connections", &import(wrong(MISTAKEN))).await.expect(201);
     let mistaken = connection.renamed("customer-2");
     mistaken.wait_until_idle().await;
     mistaken.action("create-customer", &json!({ "name": "Grace" })).await.expect(424);
 
     let broken = format!("{{\"credentials\": \"{MISTAKEN}\", ");
-    host.request("POST", "/connections").header("Content-Type", "application/json").bytes(broken).send().await.expect(400);
+    host.request("POST", "/connections")
+        .header("Content-Type", "application/json")
+        .bytes(broken)
+        .send()
+        .await
+        .expect(400);
     host.post("/connections", &import(json!({ "type": "API_KEY", "apiKey": MISTAKEN }))).await.expect(400);
     host.post("/connections", &import(json!(MISTAKEN))).await.expect(400);
     host.put("/environment-variables/1", &json!({ "value": VARIABLE })).await.expect(400);
@@ -168,8 +171,10 @@ async fn variables_are_set_listed_and_removed() {
     let db = TestDatabase::create().await;
     let host = Host::spawn(&db).await;
     assert_eq!(host.get("/environment-variables").await.expect(200).json(), json!([]));
-    for (name, value) in [("ZULU", "1"), ("ALPHA", "old"), ("ALPHA", "a \"quoted\" 🎩\nline"), ("_EMPTY", "")] {
-        let answer = host.put(&format!("/environment-variables/{name}"), &json!({ "value": value })).await.expect(204);
+    for (name, value) in [("ZULU", "1"), ("ALPHA", "old"), ("ALPHA", "a \"quoted\" 🎩\nline"), ("_EMPTY", "")]
+    {
+        let answer =
+            host.put(&format!("/environment-variables/{name}"), &json!({ "value": value })).await.expect(204);
         assert_eq!(answer.text(), "");
     }
     let listed = host.get("/environment-variables").await.expect(200).json();

@@ -10,16 +10,22 @@ use crate::support::repository;
 
 /// The versions in `wit/published.toml`, each with the digest of its meaning.
 fn published() -> BTreeMap<String, String> {
-    let text = std::fs::read_to_string(repository("wit/published.toml")).expect("wit/published.toml is there");
+    let text =
+        std::fs::read_to_string(repository("wit/published.toml")).expect("wit/published.toml is there");
     toml::from_str(&text).expect("wit/published.toml lists versions and digests")
 }
 
 /// SHA-256 of the package as one text without comments, so that the manual may improve and nothing else.
 fn digest(version: &str) -> String {
     let mut resolve = Resolve::default();
-    let (package, _) = resolve.push_dir(repository("wit").join(version)).unwrap_or_else(|error| panic!("{error:?}"));
+    let (package, _) =
+        resolve.push_dir(repository("wit").join(version)).unwrap_or_else(|error| panic!("{error:?}"));
     let name = &resolve.packages[package].name;
-    assert_eq!(name.to_string(), format!("syncline:integration@{version}"), "the folder is named for the version");
+    assert_eq!(
+        name.to_string(),
+        format!("syncline:integration@{version}"),
+        "the folder is named for the version"
+    );
     let mut printer = WitPrinter::default();
     printer.emit_docs(false).print(&resolve, package, &[]).expect("what was parsed can be printed");
     let text = printer.output.to_string();
@@ -30,7 +36,8 @@ fn digest(version: &str) -> String {
 fn a_published_version_means_what_it_meant() {
     for (version, published) in published() {
         assert_eq!(
-            digest(&version), published,
+            digest(&version),
+            published,
             "wit/{version} has changed in meaning: undo that, and add a new version beside it"
         );
     }
@@ -38,11 +45,17 @@ fn a_published_version_means_what_it_meant() {
 
 #[test]
 fn every_version_is_listed() {
-    let folders = std::fs::read_dir(repository("wit")).expect("wit/ is there").map(|entry| entry.expect("it can be read"));
+    let folders = std::fs::read_dir(repository("wit"))
+        .expect("wit/ is there")
+        .map(|entry| entry.expect("it can be read"));
     let mut versions: Vec<String> = folders
         .filter(|entry| entry.path().is_dir())
         .map(|entry| entry.file_name().into_string().expect("versions are text"))
         .collect();
     versions.sort();
-    assert_eq!(published().into_keys().collect::<Vec<_>>(), versions, "wit/published.toml and the folders in wit/");
+    assert_eq!(
+        published().into_keys().collect::<Vec<_>>(),
+        versions,
+        "wit/published.toml and the folders in wit/"
+    );
 }

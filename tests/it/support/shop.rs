@@ -66,7 +66,8 @@ impl Shop {
     }
 
     pub async fn post(&self, path: &str, form: &[(&str, &str)]) -> Value {
-        let request = self.api.request("POST", path).header("Content-Type", "application/x-www-form-urlencoded");
+        let request =
+            self.api.request("POST", path).header("Content-Type", "application/x-www-form-urlencoded");
         request.bytes(super::client::query(form)).send().await.expect(200).json()
     }
 

@@ -17,6 +17,20 @@ have() {
     command -v "$1" >/dev/null 2>&1
 }
 
+# need_packages WHAT PACKAGE…: as root installs Debian packages, else says that WHAT is missing and how to get it.
+apt_is_fresh=
+need_packages() {
+    local what=$1
+    shift
+    if [[ $(id -u) -ne 0 ]] || ! have apt-get; then
+        die "$what is missing; on Debian \`apt-get install $*\`, elsewhere the like of it"
+    fi
+    say "installing $what"
+    [[ -n $apt_is_fresh ]] || apt-get update -qq
+    apt_is_fresh=yes
+    DEBIAN_FRONTEND=noninteractive apt-get install -qq --yes --no-install-recommends "$@" >/dev/null
+}
+
 # postgres_bin: prints a directory that has all the Postgres programs; fails if there is none.
 postgres_bin() {
     local directory

@@ -15,6 +15,7 @@ mod integrations;
 mod one_or_many;
 mod records;
 mod syncs;
+mod time;
 mod unread_body;
 
 use std::any::Any;
@@ -97,6 +98,7 @@ fn routes() -> OpenApiRouter<App> {
         .routes(routes!(environment_variables::list_variables))
         .routes(routes!(environment_variables::put_variable, environment_variables::delete_variable))
         .routes(routes!(integrations::list_integrations, integrations::create_integration))
+        .routes(routes!(integrations::get_integration))
         .routes(routes!(connections::list_connections, connections::import_connection))
         .routes(routes!(connections::get_connection))
         .routes(routes!(actions::trigger_action))

@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
-use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
@@ -14,6 +13,7 @@ use uuid::Uuid;
 use super::App;
 use super::error::{ApiError, ErrorBody, FieldError};
 use super::extract::{ApiJson, ApiQuery, EnvironmentAuth, NoQuery, parse_flag};
+use super::time::iso_with_offset;
 use crate::auth::{CredentialsError, Scope, StoredCredentials};
 use crate::engine::ImportedConnection;
 use crate::ids::{ConnectionId, IntegrationKey, InvalidName};
@@ -296,9 +296,9 @@ impl App {
             metadata: connection.metadata,
             connection_config: connection.connection_config,
             webhook_url_override: connection.webhook_url_override,
-            created_at: offset_time(connection.created_at),
-            updated_at: offset_time(connection.updated_at),
-            last_fetched_at: connection.last_fetched_at.map(offset_time),
+            created_at: iso_with_offset(connection.created_at),
+            updated_at: iso_with_offset(connection.updated_at),
+            last_fetched_at: connection.last_fetched_at.map(iso_with_offset),
             credentials,
         })
     }
@@ -315,14 +315,9 @@ impl From<Connection> for ConnectionListing {
             end_user: connection.end_user,
             tags: connection.tags,
             metadata: connection.metadata,
-            created: offset_time(connection.created_at),
+            created: iso_with_offset(connection.created_at),
         }
     }
-}
-
-/// Clients of these routes know times with an offset instead of a `Z`.
-fn offset_time(time: DateTime<Utc>) -> String {
-    time.format("%Y-%m-%dT%H:%M:%S%.3f+00:00").to_string()
 }
 
 fn parse_name<T: std::str::FromStr<Err = InvalidName>>(

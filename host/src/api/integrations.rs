@@ -1,15 +1,17 @@
 //! `/integrations`: providers set up in the environment.
 
 use axum::Json;
-use axum::extract::State;
-use chrono::{DateTime, SecondsFormat, Utc};
+use axum::extract::{Path, State};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use utoipa::ToSchema;
 use uuid::Uuid;
 
 use super::App;
-use super::error::{ApiError, ErrorBody};
-use super::extract::{ApiJson, EnvironmentAuth, NoQuery};
+use super::error::{ApiError, ErrorBody, FieldError};
+use super::extract::{ApiJson, ApiQuery, EnvironmentAuth, NoQuery};
+use super::one_or_many::OneOrMany;
+use super::time::iso;
 use crate::auth::Scope;
 use crate::ids::{IntegrationKey, InvalidName, ProviderSlug};
 use crate::store::integrations::{self, Integration, NewIntegration};
@@ -24,6 +26,15 @@ pub(super) struct IntegrationBody {
     forward_webhooks: bool,
     created_at: String,
     updated_at: String,
+    /// Where the provider sends its webhooks; null if the service takes none of it. With `include=webhook`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    webhook_url: Option<Value>,
+    /// The app's own, null for a provider whose connections need no app. With `include=credentials`, for keys
+    /// that may read them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Object>)]
+    credentials: Option<Value>,
 }
 
 #[derive(Debug, Serialize, ToSchema)]
@@ -46,7 +57,7 @@ pub(super) struct CreateIntegrationRequest {
     forward_webhooks: Option<bool>,
     /// Only for providers whose connections need an app of yours.
     #[schema(value_type = Option<Object>)]
-    credentials: Option<serde_json::Value>,
+    credentials: Option<Value>,
 }
 
 /// `GET /integrations`: all of the environment.
@@ -110,6 +121,53 @@ pub(super) async fn create_integration(
     Ok(Json(IntegrationResponse { data: app.integration_body(integration) }))
 }
 
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct IntegrationQuery {
+    #[serde(default)]
+    include: OneOrMany,
+}
+
+/// `GET /integrations/{unique_key}`: one.
+#[utoipa::path(
+    get, path = "/integrations/{unique_key}", tag = "Integrations",
+    params(
+        ("unique_key" = String, Path),
+        ("include" = Option<Vec<String>>, Query, description = "`webhook` and `credentials`; repeatable, also as include[]"),
+    ),
+    responses((status = 200, description = "The integration", body = IntegrationResponse), (status = "4XX", description = "A refusal", body = ErrorBody)),
+)]
+pub(super) async fn get_integration(
+    State(app): State<App>,
+    client: EnvironmentAuth,
+    Path(key): Path<String>,
+    ApiQuery(query): ApiQuery<IntegrationQuery>,
+) -> Result<Json<IntegrationResponse>, ApiError> {
+    client.require(Scope::IntegrationsRead)?;
+    let (mut with_webhook, mut with_credentials) = (false, false);
+    for part in query.include.into_vec() {
+        match part.as_str() {
+            "webhook" => with_webhook = true,
+            "credentials" => with_credentials = true,
+            other => {
+                let message = format!("has `{other}`; it must be `webhook` or `credentials`");
+                return Err(ApiError::query("invalid_value", &["include"], message));
+            }
+        }
+    }
+    let key: IntegrationKey = key.parse().map_err(|problem: InvalidName| ApiError::Path {
+        errors: vec![FieldError::new("invalid_format", &["unique_key"], problem.to_string())],
+    })?;
+    let mut conn = app.engine.store.connect().await?;
+    let found = integrations::find(&mut conn, client.environment.pk, &key).await?;
+    let mut body = app.integration_body(found.ok_or(ApiError::UnknownIntegration(key))?);
+    // No provider's webhooks are taken yet, and no provider's connections need an app.
+    body.webhook_url = with_webhook.then_some(Value::Null);
+    body.credentials =
+        (with_credentials && client.allows(Scope::IntegrationsReadCredentials)).then_some(Value::Null);
+    Ok(Json(IntegrationResponse { data: body }))
+}
+
 impl App {
     fn integration_body(&self, integration: Integration) -> IntegrationBody {
         let display_name = integration.display_name.unwrap_or_else(|| {
@@ -125,10 +183,8 @@ impl App {
             forward_webhooks: integration.forward_webhooks,
             created_at: iso(integration.created_at),
             updated_at: iso(integration.updated_at),
+            webhook_url: None,
+            credentials: None,
         }
     }
-}
-
-fn iso(time: DateTime<Utc>) -> String {
-    time.to_rfc3339_opts(SecondsFormat::Millis, true)
 }

@@ -5,13 +5,14 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderValue, header};
 use axum::response::{IntoResponse, Response};
-use chrono::{DateTime, SecondsFormat, Utc};
+use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::error::{ApiError, ErrorBody};
 use super::extract::{ApiJson, ApiQuery, ConnectionHeaders, EnvironmentAuth, NoQuery};
 use super::one_or_many::OneOrMany;
+use super::time::iso;
 use super::{App, cursor};
 use crate::auth::Scope;
 use crate::engine::ConnectionRoute;
@@ -388,7 +389,7 @@ impl TimeText {
         let text = match &self.last {
             Some((last, text)) if *last == time => text,
             _ => {
-                let text = format!("\"{}\"", time.to_rfc3339_opts(SecondsFormat::Millis, true));
+                let text = format!("\"{}\"", iso(time));
                 &self.last.insert((time, text)).1
             }
         };

@@ -5,7 +5,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use axum::Json;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
-use chrono::{DateTime, SecondsFormat, Utc};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
@@ -14,6 +13,7 @@ use uuid::Uuid;
 use super::App;
 use super::error::{ApiError, ErrorBody};
 use super::extract::{ApiJson, ApiQuery, EnvironmentAuth, NoQuery};
+use super::time::iso;
 use crate::auth::{Client, Scope};
 use crate::ids::{ConnectionId, FunctionName, IntegrationKey, InvalidName, Variant};
 use crate::store::integrations::Integration;
@@ -349,10 +349,6 @@ fn status_word(status: &ScheduleStatus, is_deployed: bool) -> &'static str {
         Some(run) if run.state != "success" => "ERROR",
         _ => "SUCCESS",
     }
-}
-
-fn iso(time: DateTime<Utc>) -> String {
-    time.to_rfc3339_opts(SecondsFormat::Millis, true)
 }
 
 impl SyncReference {

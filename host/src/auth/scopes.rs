@@ -5,6 +5,8 @@
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scope {
     IntegrationsList,
+    IntegrationsRead,
+    IntegrationsReadCredentials,
     IntegrationsCreate,
     ConnectionsList,
     ConnectionsRead,
@@ -24,6 +26,8 @@ impl Scope {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::IntegrationsList => "environment:integrations:list",
+            Self::IntegrationsRead => "environment:integrations:read",
+            Self::IntegrationsReadCredentials => "environment:integrations:read_credentials",
             Self::IntegrationsCreate => "environment:integrations:create",
             Self::ConnectionsList => "environment:connections:list",
             Self::ConnectionsRead => "environment:connections:read",

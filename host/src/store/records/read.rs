@@ -140,19 +140,20 @@ pub async fn page_by_ids(
     let actions = (!filter.actions.is_everything()).then(|| filter.actions.to_numbers());
     let rows = sqlx::query!(
         r#"
-        SELECT position AS "position!", last_action AS "last_action!: LastAction",
-               first_seen_at AS "first_seen_at!", last_modified_at AS "last_modified_at!", deleted_at,
-               pruned_at, payload, CASE WHEN payload IS NULL THEN external_id END AS pruned_id
-        FROM (
-            -- Found by id first: in the order of positions the whole stream would be read.
+        SELECT named.position AS "position!", named.last_action AS "last_action!: LastAction",
+               named.first_seen_at AS "first_seen_at!", named.last_modified_at AS "last_modified_at!",
+               named.deleted_at, named.pruned_at, named.payload,
+               CASE WHEN named.payload IS NULL THEN named.external_id END AS pruned_id
+        FROM (SELECT DISTINCT id FROM unnest($3::text[]) AS asked (id)) AS wanted
+        CROSS JOIN LATERAL (
             SELECT * FROM records
-            WHERE connection_pk = $1 AND stream_no = $2 AND external_id = ANY($3)
-            OFFSET 0
+            WHERE connection_pk = $1 AND stream_no = $2 AND external_id >= wanted.id AND external_id <= wanted.id
+            ORDER BY external_id LIMIT 1
         ) AS named
-        WHERE position > $4
-          AND ($5::timestamptz IS NULL OR last_modified_at >= $5)
-          AND ($6::smallint[] IS NULL OR last_action = ANY($6))
-        ORDER BY position LIMIT $7
+        WHERE named.position > $4
+          AND ($5::timestamptz IS NULL OR named.last_modified_at >= $5)
+          AND ($6::smallint[] IS NULL OR named.last_action = ANY($6))
+        ORDER BY named.position LIMIT $7
         "#,
         key.connection.0,
         key.number,
@@ -210,9 +211,15 @@ pub async fn find_payloads(
 ) -> sqlx::Result<Vec<(String, String)>> {
     let rows = sqlx::query!(
         r#"
-        SELECT external_id, payload AS "payload!" FROM records
-        WHERE connection_pk = $1 AND stream_no = $2 AND external_id = ANY($3)
-          AND deleted_at IS NULL AND payload IS NOT NULL
+        SELECT r.external_id, r.payload AS "payload!"
+        FROM unnest($3::text[]) AS wanted (id)
+        CROSS JOIN LATERAL (
+            SELECT external_id, payload, deleted_at
+            FROM records
+            WHERE connection_pk = $1 AND stream_no = $2 AND external_id >= wanted.id AND external_id <= wanted.id
+            ORDER BY external_id LIMIT 1
+        ) AS r
+        WHERE r.deleted_at IS NULL AND r.payload IS NOT NULL
         "#,
         key.connection.0,
         key.number,
@@ -227,15 +234,17 @@ pub async fn find_payloads(
 pub async fn prune(conn: &mut PgConnection, key: StreamKey, until: i64, limit: i64) -> sqlx::Result<u64> {
     let pruned = sqlx::query!(
         r#"
-        UPDATE records r
-        SET payload = NULL, pruned_at = now()
+        INSERT INTO records AS r (connection_pk, stream_no, last_action, position, first_seen_at,
+                                  last_modified_at, payload_hash, external_id)
+        SELECT connection_pk, stream_no, last_action, position, first_seen_at, last_modified_at, payload_hash,
+               external_id
         FROM (
-            SELECT position FROM records
+            SELECT * FROM records
             WHERE connection_pk = $1 AND stream_no = $2 AND position <= $3 AND payload IS NOT NULL
             ORDER BY position LIMIT $4
             FOR NO KEY UPDATE
         ) AS oldest
-        WHERE r.connection_pk = $1 AND r.stream_no = $2 AND r.position = oldest.position
+        ON CONFLICT (connection_pk, stream_no, external_id) DO UPDATE SET payload = NULL, pruned_at = now()
         "#,
         key.connection.0,
         key.number,

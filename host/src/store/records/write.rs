@@ -1,7 +1,11 @@
 //! Saving and deleting, in a stream that the caller has locked.
 //!
 //! The lock is what makes this fast: nobody else can add the same record in between, so a batch first looks up
-//! what is there and then copies new and changed rows in with one `COPY`, without conflict handling.
+//! what is there, and then what is new goes in with one `COPY`, without conflict handling.
+//!
+//! A partition that is new has no statistics, and then both indexes look equally good for any search: a plan may
+//! read the whole stream and filter. So single rows are found by a range of one value in the order of the index
+//! that is meant, which the other one does not have, and rows are changed through the index of a conflict.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -49,19 +53,18 @@ pub async fn save(
         find_existing(conn, stream.key, &ids).await?
     };
 
-    let mut rows = CopyRows::with_capacity(batch);
-    let mut replaced = Vec::new();
+    let mut added = CopyRows::with_capacity(batch);
+    let mut replaced = Replacements::default();
     for record in batch {
-        let (action, first_seen_at) = match existing.get(record.external_id.as_ref()) {
+        let (action, is_new) = match existing.get(record.external_id.as_ref()) {
             None => {
                 stream.live_count += 1;
                 stream.total_count += 1;
-                (LastAction::Added, stream.now)
+                (LastAction::Added, true)
             }
             Some(old) if old.is_deleted => {
                 stream.live_count += 1;
-                replaced.push(old.position);
-                (LastAction::Added, old.first_seen_at)
+                (LastAction::Added, false)
             }
             Some(old)
                 if old.payload_hash.as_bytes() == &record.payload_hash
@@ -71,25 +74,23 @@ pub async fn save(
                 saved.unchanged_positions.insert(old.position.cast_unsigned());
                 continue;
             }
-            Some(old) => {
-                replaced.push(old.position);
-                (LastAction::Updated, old.first_seen_at)
-            }
+            Some(_) => (LastAction::Updated, false),
         };
         match action {
             LastAction::Added => saved.added += 1,
             _ => saved.updated += 1,
         }
         stream.last_position += 1;
-        rows.push(stream, action, first_seen_at, record);
+        if is_new {
+            added.push(stream, action, record);
+        } else {
+            replaced.push(stream.last_position, action, record);
+        }
     }
 
-    if !replaced.is_empty() {
-        remove_positions(conn, stream.key, &replaced).await?;
-    }
-    if !rows.is_empty() {
-        let copied = rows.copy(conn).await?;
-        debug_assert_eq!(copied, saved.added + saved.updated);
+    replaced.write(conn, stream).await?;
+    if !added.is_empty() {
+        added.copy(conn).await?;
     }
     Ok(saved)
 }
@@ -118,10 +119,20 @@ pub(super) async fn delete_positions(
     let moved_to: Vec<i64> = (stream.last_position + 1..).take(positions.len()).collect();
     let deleted = sqlx::query!(
         r#"
-        UPDATE records r
-        SET position = moved.new_position, last_action = $6, deleted_at = $5, last_modified_at = $5
+        INSERT INTO records (connection_pk, stream_no, last_action, position, first_seen_at, last_modified_at,
+                             deleted_at, payload_hash, external_id)
+        SELECT $1, $2, $6, moved.new_position, r.first_seen_at, $5, $5, r.payload_hash, r.external_id
         FROM unnest($3::bigint[], $4::bigint[]) AS moved (old_position, new_position)
-        WHERE r.connection_pk = $1 AND r.stream_no = $2 AND r.position = moved.old_position
+        CROSS JOIN LATERAL (
+            SELECT first_seen_at, payload_hash, external_id
+            FROM records
+            WHERE connection_pk = $1 AND stream_no = $2
+              AND position >= moved.old_position AND position <= moved.old_position
+            ORDER BY position LIMIT 1
+        ) AS r
+        ON CONFLICT (connection_pk, stream_no, external_id) DO UPDATE
+        SET position = excluded.position, last_action = excluded.last_action,
+            deleted_at = excluded.deleted_at, last_modified_at = excluded.last_modified_at
         "#,
         stream.key.connection.0,
         stream.key.number,
@@ -156,7 +167,6 @@ pub async fn delete_all(conn: &mut PgConnection, stream: &mut LockedStream) -> s
 struct Existing {
     position: i64,
     payload_hash: Uuid,
-    first_seen_at: DateTime<Utc>,
     is_deleted: bool,
     is_pruned: bool,
 }
@@ -168,10 +178,15 @@ async fn find_existing(
 ) -> sqlx::Result<HashMap<String, Existing>> {
     let rows = sqlx::query!(
         r#"
-        SELECT external_id, position, payload_hash, first_seen_at,
-               deleted_at IS NOT NULL AS "is_deleted!", pruned_at IS NOT NULL AS "is_pruned!"
-        FROM records
-        WHERE connection_pk = $1 AND stream_no = $2 AND external_id = ANY($3)
+        SELECT r.external_id, r.position, r.payload_hash,
+               r.deleted_at IS NOT NULL AS "is_deleted!", r.pruned_at IS NOT NULL AS "is_pruned!"
+        FROM unnest($3::text[]) AS wanted (id)
+        CROSS JOIN LATERAL (
+            SELECT external_id, position, payload_hash, deleted_at, pruned_at
+            FROM records
+            WHERE connection_pk = $1 AND stream_no = $2 AND external_id >= wanted.id AND external_id <= wanted.id
+            ORDER BY external_id LIMIT 1
+        ) AS r
         "#,
         key.connection.0,
         key.number,
@@ -183,7 +198,6 @@ async fn find_existing(
         let old = Existing {
             position: row.position,
             payload_hash: row.payload_hash,
-            first_seen_at: row.first_seen_at,
             is_deleted: row.is_deleted,
             is_pruned: row.is_pruned,
         };
@@ -192,16 +206,54 @@ async fn find_existing(
     Ok(existing.collect())
 }
 
-async fn remove_positions(conn: &mut PgConnection, key: StreamKey, positions: &[i64]) -> sqlx::Result<()> {
-    sqlx::query!(
-        "DELETE FROM records WHERE connection_pk = $1 AND stream_no = $2 AND position = ANY($3)",
-        key.connection.0,
-        key.number,
-        positions,
-    )
-    .execute(conn)
-    .await?;
-    Ok(())
+/// Records that take the place of what is kept under their ids, a list for each column.
+#[derive(Default)]
+struct Replacements<'r> {
+    positions: Vec<i64>,
+    actions: Vec<i16>,
+    hashes: Vec<Uuid>,
+    external_ids: Vec<&'r str>,
+    payloads: Vec<&'r str>,
+}
+
+impl<'r> Replacements<'r> {
+    fn push(&mut self, position: i64, action: LastAction, record: &'r IncomingRecord<'_>) {
+        self.positions.push(position);
+        self.actions.push(action as i16);
+        self.hashes.push(Uuid::from_bytes(record.payload_hash));
+        self.external_ids.push(&record.external_id);
+        self.payloads.push(&record.payload);
+    }
+
+    async fn write(self, conn: &mut PgConnection, stream: &LockedStream) -> sqlx::Result<()> {
+        if self.positions.is_empty() {
+            return Ok(());
+        }
+        sqlx::query!(
+            r#"
+            INSERT INTO records (connection_pk, stream_no, last_action, position, first_seen_at, last_modified_at,
+                                 payload_hash, external_id, payload)
+            SELECT $1, $2, last_action, position, $3, $3, payload_hash, external_id, payload
+            FROM unnest($4::smallint[], $5::bigint[], $6::uuid[], $7::text[], $8::text[])
+                AS replacement (last_action, position, payload_hash, external_id, payload)
+            ON CONFLICT (connection_pk, stream_no, external_id) DO UPDATE
+            SET last_action = excluded.last_action, position = excluded.position,
+                last_modified_at = excluded.last_modified_at, deleted_at = NULL, pruned_at = NULL,
+                payload_hash = excluded.payload_hash, payload = excluded.payload
+            "#,
+            stream.key.connection.0,
+            stream.key.number,
+            stream.now,
+            &self.actions,
+            &self.positions,
+            &self.hashes,
+            &self.external_ids as &[&str],
+            &self.payloads as &[&str],
+        )
+        .execute(conn)
+        .await?;
+        Ok(())
+    }
 }
 
 /// Rows in the binary form that `COPY` reads.
@@ -229,20 +281,15 @@ impl CopyRows {
         self.0.len() == Self::SIGNATURE.len()
     }
 
-    fn push(
-        &mut self,
-        stream: &LockedStream,
-        action: LastAction,
-        first_seen_at: DateTime<Utc>,
-        record: &IncomingRecord<'_>,
-    ) {
+    fn push(&mut self, stream: &LockedStream, action: LastAction, record: &IncomingRecord<'_>) {
         self.0.extend_from_slice(&Self::COLUMNS.to_be_bytes());
         self.field(&stream.key.connection.0.to_be_bytes());
         self.field(&stream.key.number.to_be_bytes());
         self.field(&(action as i16).to_be_bytes());
         self.field(&stream.last_position.to_be_bytes());
-        self.field(&postgres_microseconds(first_seen_at).to_be_bytes());
-        self.field(&postgres_microseconds(stream.now).to_be_bytes());
+        let now = postgres_microseconds(stream.now).to_be_bytes();
+        self.field(&now); // first seen
+        self.field(&now); // last modified
         self.field(&record.payload_hash);
         self.field(record.external_id.as_bytes());
         self.field(record.payload.as_bytes());

@@ -1,0 +1,159 @@
+//! How fast records get from a guest to Postgres, beside `COPY` of the same rows into the same tables.
+//!
+//! Nothing is analysed: the first sync of a connection finds no statistics, and must be fast then.
+
+use std::time::Instant;
+
+use anyhow::{Result, ensure};
+use futures_util::TryStreamExt;
+use sqlx::{AssertSqlSafe, PgConnection, Row};
+
+use crate::Bench;
+use crate::database::BESIDE;
+use crate::report::{Report, Target};
+use crate::stage::{BATCH_RECORDS, Counts, RECORD_BYTES, Run, Stage};
+
+/// How much of the rows is handed to the connection at a time.
+const COPY_CHUNK_BYTES: usize = 256 << 10;
+
+pub async fn measure(bench: &Bench) -> Result<Report> {
+    let records = bench.scale.records;
+    let mut rounds = Vec::new();
+    for _ in 0..bench.scale.rounds {
+        rounds.push(Round::measure(bench, records).await?);
+    }
+    let rate = |seconds: fn(&Round) -> f64| -> Vec<f64> {
+        rounds.iter().map(|round| records as f64 / seconds(round)).collect()
+    };
+
+    let mut report = Report::new(
+        "ingest",
+        format!("{records} records of {RECORD_BYTES} bytes, committed {BATCH_RECORDS} at a time, new tables"),
+    );
+    let copy = rate(|round| round.copy_text.min(round.copy_binary));
+    report.row("COPY, all rows at once, text").metric("records/s", rate(|round| round.copy_text));
+    report.row("COPY, all rows at once, binary").metric("records/s", rate(|round| round.copy_binary));
+    report
+        .row("COPY, a transaction for each batch, binary")
+        .metric("records/s", rate(|round| round.copy_batches));
+    let new = rate(|round| round.new.seconds);
+    let unchanged = rate(|round| round.unchanged.seconds);
+    let changed = rate(|round| round.changed.seconds);
+    for (what, own, from_trigger) in [
+        ("sync, records are new", &new, rate(|round| round.new.seconds_from_trigger)),
+        ("sync, records are unchanged", &unchanged, rate(|round| round.unchanged.seconds_from_trigger)),
+        ("sync, every record has changed", &changed, rate(|round| round.changed.seconds_from_trigger)),
+    ] {
+        report.row(what).metric("records/s", own.clone()).metric("records/s from the trigger", from_trigger);
+    }
+    report.ratio("new, of the faster COPY of all rows", &new, &copy, Target::AtLeast(0.3));
+    let batches = rate(|round| round.copy_batches);
+    report.ratio("new, of COPY in the same batches", &new, &batches, Target::None);
+    report.ratio("unchanged, of new", &unchanged, &new, Target::AtLeast(2.0));
+    report.ratio("changed, of new", &changed, &new, Target::AtLeast(0.8));
+    let (vacuums, analyses) =
+        rounds.iter().fold((0, 0), |sum, round| (sum.0 + round.autovacuums.0, sum.1 + round.autovacuums.1));
+    report.note(format!(
+        "in these {} rounds Postgres vacuumed tables of records {vacuums} times and analysed them {analyses} times \
+         by itself",
+        rounds.len()
+    ));
+    Ok(report)
+}
+
+/// Seconds, but for the runs.
+struct Round {
+    copy_text: f64,
+    copy_binary: f64,
+    copy_batches: f64,
+    new: Run,
+    unchanged: Run,
+    changed: Run,
+    autovacuums: (i64, i64),
+}
+
+impl Round {
+    async fn measure(bench: &Bench, records: u64) -> Result<Self> {
+        let mut stage = Stage::set(bench, "ingest").await?;
+        let new = stage.sync(records, "a").await?;
+        expect(&new, Counts { added: records, ..Counts::default() })?;
+
+        stage.database.migrate_beside().await?;
+        let mut beside = Beside { stage: &stage, conn: stage.database.connect().await? };
+        let whole = beside.export("text", 0, records).await?;
+        let copy_text = beside.copy("text", &[whole]).await?;
+        let whole = beside.export("binary", 0, records).await?;
+        let copy_binary = beside.copy("binary", &[whole]).await?;
+        let mut batches = Vec::new();
+        for first in (0..records).step_by(BATCH_RECORDS as usize) {
+            batches.push(beside.export("binary", first, BATCH_RECORDS).await?);
+        }
+        let copy_batches = beside.copy("binary", &batches).await?;
+        drop(beside);
+
+        let unchanged = stage.sync(records, "a").await?;
+        expect(&unchanged, Counts::default())?;
+        let changed = stage.sync(records, "b").await?;
+        expect(&changed, Counts { updated: records, ..Counts::default() })?;
+        let autovacuums = stage.database.autovacuums().await?;
+        stage.strike(bench).await?;
+        Ok(Self { copy_text, copy_binary, copy_batches, new, unchanged, changed, autovacuums })
+    }
+}
+
+/// A fast run that did something else than it should is no result.
+fn expect(run: &Run, counts: Counts) -> Result<()> {
+    ensure!(run.counts == counts, "the run reports {:?} and should report {counts:?}", run.counts);
+    Ok(())
+}
+
+/// What the host is compared with, on a connection of its own.
+struct Beside<'s> {
+    stage: &'s Stage,
+    conn: PgConnection,
+}
+
+impl Beside<'_> {
+    /// Some of the rows that the host wrote, as `COPY` takes them.
+    async fn export(&mut self, format: &str, first: u64, count: u64) -> Result<Vec<u8>> {
+        let statement = format!(
+            "COPY (SELECT * FROM public.records
+                   WHERE connection_pk = {} AND position > {first} AND position <= {}
+                   ORDER BY position)
+             TO STDOUT (FORMAT {format})",
+            self.stage.connection_pk,
+            first + count
+        );
+        let mut rows = Vec::new();
+        let mut chunks = self.conn.copy_out_raw(&statement).await?;
+        while let Some(chunk) = chunks.try_next().await? {
+            rows.extend_from_slice(&chunk);
+        }
+        Ok(rows)
+    }
+
+    /// Copies each part in a transaction of its own into the emptied table beside the host's. Gives the seconds.
+    async fn copy(&mut self, format: &str, parts: &[Vec<u8>]) -> Result<f64> {
+        let table = format!("{BESIDE}.records");
+        sqlx::raw_sql(AssertSqlSafe(format!("TRUNCATE {table}"))).execute(&mut self.conn).await?;
+        self.stage.database.settle().await?;
+        let statement = format!("COPY {table} FROM STDIN (FORMAT {format})");
+        let begun = Instant::now();
+        let mut copied = 0;
+        for part in parts {
+            let mut copy = self.conn.copy_in_raw(&statement).await?;
+            for chunk in part.chunks(COPY_CHUNK_BYTES) {
+                copy.send(chunk).await?;
+            }
+            copied += copy.finish().await?;
+        }
+        let seconds = begun.elapsed().as_secs_f64();
+        let rows = sqlx::query("SELECT count(*) FROM public.records WHERE connection_pk = $1")
+            .bind(self.stage.connection_pk)
+            .fetch_one(&mut self.conn)
+            .await?
+            .get::<i64, _>(0);
+        ensure!(rows.cast_unsigned() == copied, "the host has {rows} rows and COPY wrote {copied}");
+        Ok(seconds)
+    }
+}

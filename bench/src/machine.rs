@@ -1,0 +1,67 @@
+//! What the numbers were measured on.
+
+use std::fmt;
+use std::process::Command;
+
+use chrono::{SecondsFormat, Utc};
+use serde::Serialize;
+
+#[derive(Serialize)]
+pub struct Machine {
+    cores: usize,
+    cpu: String,
+    memory_gb: u64,
+    kernel: String,
+    build: &'static str,
+    commit: String,
+    date: String,
+}
+
+impl Machine {
+    pub fn look() -> Self {
+        let meminfo = read("/proc/meminfo");
+        let memory_kb: u64 = field(&meminfo, "MemTotal")
+            .and_then(|text| text.strip_suffix(" kB")?.parse().ok())
+            .unwrap_or_default();
+        Self {
+            cores: std::thread::available_parallelism().map_or(0, usize::from),
+            cpu: field(&read("/proc/cpuinfo"), "model name").unwrap_or("unknown processor").to_owned(),
+            memory_gb: memory_kb.div_ceil(1 << 20),
+            kernel: read("/proc/sys/kernel/osrelease").trim().to_owned(),
+            build: if cfg!(debug_assertions) { "dev" } else { "release" },
+            commit: commit(),
+            date: Utc::now().to_rfc3339_opts(SecondsFormat::Secs, true),
+        }
+    }
+}
+
+impl fmt::Display for Machine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { cores, cpu, memory_gb, kernel, build, commit, date } = self;
+        write!(
+            f,
+            "{date}, commit {commit}, {build} build; {cores} cores of {cpu}, {memory_gb} GB, Linux {kernel}"
+        )
+    }
+}
+
+/// With a mark if there are changes that it does not have.
+fn commit() -> String {
+    let described = Command::new("git").args(["describe", "--always", "--dirty", "--exclude", "*"]).output();
+    match described {
+        Ok(output) if output.status.success() => String::from_utf8_lossy(&output.stdout).trim().to_owned(),
+        _ => "unknown".to_owned(),
+    }
+}
+
+fn read(path: &str) -> String {
+    std::fs::read_to_string(path).unwrap_or_default()
+}
+
+/// The value of a line `name : value`, as files in /proc have them.
+pub fn field<'t>(text: &'t str, name: &str) -> Option<&'t str> {
+    text.lines()
+        .filter_map(|line| line.split_once(':'))
+        .find(|(key, _)| key.trim() == name)
+        .map(|(_, value)| value.trim())
+}

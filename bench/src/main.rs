@@ -1,0 +1,139 @@
+//! Measures a host beside what it is built on, in the same minutes on the same machine: `COPY` into the same
+//! table, the same SQL by itself, an HTTP server that does nothing. What counts is the ratio, which says more on
+//! another machine than the numbers do.
+
+mod action;
+mod bare;
+mod database;
+mod footprint;
+mod host;
+mod http;
+mod ingest;
+mod load;
+mod machine;
+mod read;
+mod report;
+mod stage;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use self::database::Server;
+use self::machine::Machine;
+use self::report::Report;
+
+/// One benchmark that takes longer hangs, and says so.
+const LONGEST: Duration = Duration::from_secs(240);
+
+#[derive(Parser)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Measures, prints tables and writes a JSON file for each benchmark.
+    Measure(Measure),
+    /// Serves bytes that are ready: what HTTP costs by itself.
+    Bare(bare::Bare),
+}
+
+#[derive(Args)]
+struct Measure {
+    /// What to measure; everything if nothing is named.
+    benchmarks: Vec<Benchmark>,
+    /// A quarter of the records and shorter load: a first look.
+    #[arg(long)]
+    quick: bool,
+    /// The host's binary.
+    #[arg(long)]
+    syncline: PathBuf,
+    /// The bundle of the minimal example.
+    #[arg(long)]
+    bundle: PathBuf,
+    /// Where results and logs go.
+    #[arg(long)]
+    results: PathBuf,
+    /// URL of a superuser of a Postgres that nobody else uses.
+    #[arg(long, env = "SYNCLINE_TEST_DATABASE_URL")]
+    database_url: String,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Benchmark {
+    Ingest,
+    Read,
+    Action,
+    Footprint,
+}
+
+/// What every benchmark needs.
+struct Bench {
+    server: Server,
+    syncline: PathBuf,
+    bundle: PathBuf,
+    results: PathBuf,
+    scale: Scale,
+}
+
+/// How much is measured. Each measurement is taken in rounds, in turn with those it is compared with, so that
+/// what disturbs the machine for a while disturbs all of them.
+struct Scale {
+    rounds: usize,
+    records: u64,
+    load: Duration,
+}
+
+impl Scale {
+    const FULL: Self = Self { rounds: 3, records: 200_000, load: Duration::from_secs(4) };
+    const QUICK: Self = Self { rounds: 3, records: 50_000, load: Duration::from_secs(2) };
+}
+
+#[tokio::main]
+async fn main() -> Result<()> {
+    match Cli::parse().command {
+        Command::Measure(measure) => measure.run().await,
+        Command::Bare(bare) => bare.serve().await,
+    }
+}
+
+impl Measure {
+    async fn run(self) -> Result<()> {
+        std::fs::create_dir_all(&self.results)?;
+        let machine = Machine::look();
+        let bench = Bench {
+            server: Server::new(&self.database_url)?,
+            syncline: self.syncline.canonicalize().context("the host's binary is missing")?,
+            bundle: self.bundle.canonicalize().context("the bundle is missing")?,
+            results: self.results.canonicalize()?,
+            scale: if self.quick { Scale::QUICK } else { Scale::FULL },
+        };
+        let postgres = bench.server.facts().await?;
+        println!("{machine}; {postgres}");
+        let benchmarks =
+            if self.benchmarks.is_empty() { Benchmark::value_variants() } else { self.benchmarks.as_slice() };
+        for benchmark in benchmarks {
+            let report = tokio::time::timeout(LONGEST, benchmark.run(&bench))
+                .await
+                .with_context(|| format!("the benchmark did not end within {} s", LONGEST.as_secs()))??;
+            print!("\n{report}");
+            report.write(&bench.results, &machine, &postgres)?;
+        }
+        Ok(())
+    }
+}
+
+impl Benchmark {
+    async fn run(self, bench: &Bench) -> Result<Report> {
+        match self {
+            Self::Ingest => ingest::measure(bench).await,
+            Self::Read => read::measure(bench).await,
+            Self::Action => action::measure(bench).await,
+            Self::Footprint => footprint::measure(bench).await,
+        }
+    }
+}

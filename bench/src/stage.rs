@@ -1,0 +1,174 @@
+//! A host with the minimal example deployed, on a database of its own, and one connection to it.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use hyper::Method;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use sqlx::{PgConnection, Row};
+use tokio::process::Command;
+
+use crate::Bench;
+use crate::database::Database;
+use crate::host::{Host, SECRET_KEY};
+use crate::http;
+
+pub const BATCH_RECORDS: u64 = 1_000;
+pub const RECORD_BYTES: u64 = 400;
+
+const INTEGRATION: &str = "minimal";
+const SYNC: &str = "numbers";
+const CONNECTION: &str = "bench";
+const LONGEST_RUN: Duration = Duration::from_secs(120);
+
+pub struct Stage {
+    pub host: Host,
+    pub database: Database,
+    /// As the tables of records have it.
+    pub connection_pk: i64,
+    database_name: String,
+    observer: PgConnection,
+}
+
+/// A sync run that went well.
+pub struct Run {
+    /// By its own times in the table of runs.
+    pub seconds: f64,
+    /// From before the trigger until the run was seen to have ended.
+    pub seconds_from_trigger: f64,
+    pub counts: Counts,
+}
+
+/// What it did to the records.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Deserialize)]
+pub struct Counts {
+    pub added: u64,
+    pub updated: u64,
+    pub deleted: u64,
+}
+
+struct EndedRun {
+    id: String,
+    seconds: f64,
+    counts: Counts,
+}
+
+impl Stage {
+    /// Sets it up from nothing. `name` tells its database from those of other stages.
+    pub async fn set(bench: &Bench, name: &str) -> Result<Self> {
+        let database_name = format!("bench_{name}");
+        let database = bench.server.create_database(&database_name).await?;
+        let host = Host::start(bench, &database).await?;
+        deploy(bench, &host).await?;
+        let connection_pk = import_connection(&host, 0, "").await?;
+        let observer = database.connect().await?;
+        let mut stage = Self { host, database, connection_pk, database_name, observer };
+        // A new connection is synced at once, with the nothing that its metadata asks for.
+        stage.wait_for_run_after(None).await?;
+        Ok(stage)
+    }
+
+    /// Triggers a run that saves records number 0 to `count`. Another salt changes each of them.
+    pub async fn sync(&mut self, count: u64, salt: &str) -> Result<Run> {
+        import_connection(&self.host, count, salt).await?;
+        let last = self.last_ended_run().await?.map(|run| run.id);
+        self.database.settle().await?;
+        let triggered = Instant::now();
+        let wish =
+            json!({ "provider_config_key": INTEGRATION, "connection_id": CONNECTION, "syncs": [SYNC] });
+        self.host.post("/sync/trigger", &wish).await?;
+        let run = self.wait_for_run_after(last).await?;
+        let seconds_from_trigger = triggered.elapsed().as_secs_f64();
+        Ok(Run { seconds: run.seconds, seconds_from_trigger, counts: run.counts })
+    }
+
+    /// Sends a request as a client of the connection does.
+    pub async fn get(&self, path: &str) -> Result<bytes::Bytes> {
+        let headers = client_headers();
+        let headers: Vec<_> = headers.iter().map(|(name, value)| (*name, value.as_str())).collect();
+        http::send(Method::GET, &format!("{}{path}", self.host.url), &headers, "").await
+    }
+
+    /// Starts the host again, on the same database.
+    pub async fn restart_host(&mut self, bench: &Bench) -> Result<()> {
+        self.host.stop().await?;
+        self.host = Host::start(bench, &self.database).await?;
+        Ok(())
+    }
+
+    /// Stops the host and drops the database.
+    pub async fn strike(mut self, bench: &Bench) -> Result<()> {
+        self.host.stop().await?;
+        drop(self.observer);
+        bench.server.drop_database(&self.database_name).await
+    }
+
+    async fn wait_for_run_after(&mut self, last: Option<String>) -> Result<EndedRun> {
+        let begun = Instant::now();
+        while begun.elapsed() < LONGEST_RUN {
+            match self.last_ended_run().await? {
+                Some(run) if Some(&run.id) != last.as_ref() => return Ok(run),
+                _ => tokio::time::sleep(Duration::from_millis(10)).await,
+            }
+        }
+        bail!("no run of the sync ended within {LONGEST_RUN:?}")
+    }
+
+    async fn last_ended_run(&mut self) -> Result<Option<EndedRun>> {
+        let run = sqlx::query(
+            "SELECT id::text, extract(epoch FROM finished_at - started_at)::float8, counts::text,
+                    CASE WHEN state <> 'success' THEN concat_ws(': ', state, error_code, error_message) END
+             FROM runs WHERE connection_pk = $1 AND kind = 'sync' AND finished_at IS NOT NULL
+             ORDER BY started_at DESC LIMIT 1",
+        )
+        .bind(self.connection_pk)
+        .fetch_optional(&mut self.observer)
+        .await?;
+        let Some(run) = run else { return Ok(None) };
+        if let Some(problem) = run.get::<Option<String>, _>(3) {
+            bail!("the run of the sync did not go well: {problem}");
+        }
+        let counts = match run.get::<Option<String>, _>(2) {
+            None => Counts::default(),
+            Some(text) => {
+                let by_model: Value = serde_json::from_str(&text)?;
+                by_model.get("Number").map(Counts::deserialize).transpose()?.unwrap_or_default()
+            }
+        };
+        Ok(Some(EndedRun { id: run.get(0), seconds: run.get(1), counts }))
+    }
+}
+
+/// What a client of the connection sends with each request.
+pub fn client_headers() -> [(&'static str, String); 3] {
+    [
+        ("Authorization", format!("Bearer {SECRET_KEY}")),
+        ("Connection-Id", CONNECTION.to_owned()),
+        ("Provider-Config-Key", INTEGRATION.to_owned()),
+    ]
+}
+
+async fn deploy(bench: &Bench, host: &Host) -> Result<()> {
+    let deploy = Command::new(&bench.syncline)
+        .args(["deploy", "--yes", "--bundle"])
+        .arg(&bench.bundle)
+        .env("SYNCLINE_URL", &host.url)
+        .env("SYNCLINE_SECRET_KEY", SECRET_KEY)
+        .output()
+        .await?;
+    ensure!(deploy.status.success(), "deploying failed: {}", String::from_utf8_lossy(&deploy.stderr));
+    Ok(())
+}
+
+/// Makes the connection or, if it is there, replaces its metadata. Gives its row number.
+async fn import_connection(host: &Host, count: u64, salt: &str) -> Result<i64> {
+    let connection = json!({
+        "provider_config_key": INTEGRATION,
+        "connection_id": CONNECTION,
+        "credentials": { "type": "NONE" },
+        "metadata": { "count": count, "batch": BATCH_RECORDS, "size_bytes": RECORD_BYTES, "salt": salt },
+    });
+    let imported: Value = serde_json::from_slice(&host.post("/connections", &connection).await?)?;
+    imported["id"].as_i64().context("the imported connection has no id")
+}

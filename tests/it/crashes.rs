@@ -112,6 +112,21 @@ async fn a_host_that_was_frozen_beyond_its_lease_writes_nothing_any_more() {
 }
 
 #[tokio::test]
+async fn of_two_hosts_that_both_believe_to_hold_a_run_only_the_later_writes() {
+    let db = TestDatabase::create().await;
+    // It looks after its lease so rarely that only the fence can stop it.
+    let (first, connection) = host_in_the_middle(&db, &Bundle::guest("hostile"), "3600").await;
+    db.execute(
+        "UPDATE schedules SET lease_expires_at = now() - interval '1 second' WHERE run_id IS NOT NULL",
+    )
+    .await;
+    let second = spawn(&db, "1").await;
+    wait_for_success(&connection.through(&second)).await;
+    assert_eq!(assert_each_step_once(&connection.through(&first)).await, 2);
+    assert!(first.log().contains("lost its lease"), "{}", first.log());
+}
+
+#[tokio::test]
 async fn a_host_that_is_stopped_hands_its_sync_to_the_next() {
     let db = TestDatabase::create().await;
     // A lease that no test waits for: the second host starts at once only because the first has let go.

@@ -16,6 +16,7 @@ mod one_or_many;
 mod records;
 mod syncs;
 mod time;
+mod unread_body;
 
 use std::any::Any;
 use std::sync::Arc;
@@ -70,6 +71,7 @@ pub fn router(app: App) -> Router {
         ))
         .propagate_x_request_id()
         .layer(cors())
+        .layer(axum::middleware::from_fn(unread_body::throw_away))
         .layer(CatchPanicLayer::custom(answer_panic));
     routes
         .route("/records/", get(records::list_records))

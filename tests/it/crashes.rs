@@ -6,7 +6,9 @@ use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
 
-use crate::support::{Bundle, Connection, Host, HostOptions, METADATA_KEY, TestDatabase, eventually};
+use crate::support::{
+    Bundle, Connection, Host, HostOptions, METADATA_KEY, TestDatabase, eventually, ids_of, text,
+};
 
 const STEPS: usize = 120;
 const ORDERS: &str = r#"{ "steps": 120, "pause_ms": 10 }"#;
@@ -48,17 +50,16 @@ async fn steps(connection: &Connection) -> Vec<Value> {
 /// number of runs.
 async fn assert_each_step_once(connection: &Connection) -> usize {
     let records = steps(connection).await;
-    let ids: Vec<String> = records.iter().map(|record| record["id"].as_str().unwrap().to_owned()).collect();
-    assert_eq!(ids, (0..STEPS).map(|step| format!("step-{step}")).collect::<Vec<_>>());
+    assert_eq!(ids_of(&records), (0..STEPS).map(|step| format!("step-{step}")).collect::<Vec<_>>());
     for record in &records {
         assert_eq!(
             record[METADATA_KEY]["last_action"], "ADDED",
             "a step that was made twice was updated: {record}"
         );
     }
-    let mut runs: Vec<&Value> = records.iter().map(|record| &record["run"]).collect();
+    let mut runs: Vec<&str> = records.iter().map(|record| text(&record["run"])).collect();
     runs.dedup();
-    assert_eq!(runs.iter().map(|run| run.to_string()).collect::<BTreeSet<_>>().len(), runs.len());
+    assert_eq!(runs.iter().collect::<BTreeSet<_>>().len(), runs.len(), "no run goes on after its successor");
     runs.len()
 }
 
@@ -108,6 +109,21 @@ async fn a_host_that_was_frozen_beyond_its_lease_writes_nothing_any_more() {
         1
     );
     assert_eq!(db.number("SELECT count(*) FROM runs WHERE function_name = 'steps'").await, 2);
+}
+
+#[tokio::test]
+async fn of_two_hosts_that_both_believe_to_hold_a_run_only_the_later_writes() {
+    let db = TestDatabase::create().await;
+    // It looks after its lease so rarely that only the fence can stop it.
+    let (first, connection) = host_in_the_middle(&db, &Bundle::guest("hostile"), "3600").await;
+    db.execute(
+        "UPDATE schedules SET lease_expires_at = now() - interval '1 second' WHERE run_id IS NOT NULL",
+    )
+    .await;
+    let second = spawn(&db, "1").await;
+    wait_for_success(&connection.through(&second)).await;
+    assert_eq!(assert_each_step_once(&connection.through(&first)).await, 2);
+    assert!(first.log().contains("lost its lease"), "{}", first.log());
 }
 
 #[tokio::test]
@@ -163,8 +179,8 @@ async fn a_full_sync_that_was_interrupted_deletes_nothing_until_it_has_seen_all(
 }
 
 async fn run_of_each_step(connection: &Connection) -> BTreeMap<String, String> {
-    let text = |value: &Value| value.as_str().unwrap().to_owned();
-    steps(connection).await.iter().map(|record| (text(&record["id"]), text(&record["run"]))).collect()
+    let step_and_run = |record: &Value| (text(&record["id"]).to_owned(), text(&record["run"]).to_owned());
+    steps(connection).await.iter().map(step_and_run).collect()
 }
 
 #[tokio::test]

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::support::{Bundle, Connection, METADATA_KEY, Stage};
+use crate::support::{Bundle, Connection, METADATA_KEY, Stage, text};
 
 /// The smallest example, watching for deletions, with so many numbers saved.
 async fn watched_numbers(count: u64) -> Stage {
@@ -15,8 +15,7 @@ fn counts(added: u64, updated: u64, deleted: u64) -> Value {
 
 async fn deleted(connection: &Connection) -> Vec<String> {
     let records = connection.all(&[("model", "Number"), ("filter", "deleted"), ("limit", "500")]).await;
-    let mut ids: Vec<String> =
-        records.iter().map(|record| record["id"].as_str().unwrap().to_owned()).collect();
+    let mut ids: Vec<String> = records.iter().map(|record| text(&record["id"]).to_owned()).collect();
     ids.sort();
     ids
 }
@@ -76,11 +75,7 @@ async fn a_run_that_fails_deletes_nothing() {
         assert_eq!(connection.run("commit-raw").await["status"], "ERROR", "{end}");
         let records = connection.all(&[("model", "Item")]).await;
         let live = records.iter().filter(|record| record[METADATA_KEY]["deleted_at"].is_null());
-        assert_eq!(
-            live.map(|record| record["id"].as_str().unwrap()).collect::<Vec<_>>(),
-            ["a", "b", "c"],
-            "{end}"
-        );
+        assert_eq!(live.map(|record| text(&record["id"])).collect::<Vec<_>>(), ["a", "b", "c"], "{end}");
     }
     connection.set_metadata(orders(r#"[{"id":"b"},{"id":"c"}]"#, "return")).await;
     let status = connection.run("commit-raw").await;

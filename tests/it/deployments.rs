@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::support::{Bundle, Host, Stage, TestDatabase, eventually};
+use crate::support::{Bundle, Host, Stage, TestDatabase, eventually, text};
 
 /// Posts bytes to a host that nothing is deployed on, and gives the code and the message of the refusal. Nothing
 /// may have changed by it.
@@ -125,7 +125,7 @@ async fn a_field_of_another_type_is_told_in_the_plan() {
     let stage = Stage::hostile().await;
     let changed = Bundle::guest("hostile").replace("count = \"integer?\"", "count = \"string?\"");
     let plan = stage.host.post_bundle(changed.to_tar(), true).await.expect(200).json();
-    let warning = plan["warnings"][0].as_str().unwrap_or_default();
+    let warning = text(&plan["warnings"][0]);
     assert!(warning.starts_with("`count` of model `Item` was `integer?` and becomes `string?`"), "{plan}");
 }
 
@@ -185,7 +185,7 @@ async fn another_default_frequency_moves_the_next_run() {
     stage.host.deploy(&hostile.replace(steps, "runs = \"every 2 minutes\"\nmodel = \"Step\"")).await;
     let status = stage.status("steps").await;
     assert_eq!(status["frequency"], "every 2 minutes");
-    let next = chrono::DateTime::parse_from_rfc3339(status["nextScheduledSyncAt"].as_str().unwrap()).unwrap();
+    let next = chrono::DateTime::parse_from_rfc3339(text(&status["nextScheduledSyncAt"])).unwrap();
     let seconds = (next.to_utc() - chrono::Utc::now()).num_seconds();
     assert!((60..=180).contains(&seconds), "the next run is in {seconds} s");
 }

@@ -6,6 +6,7 @@ mod bad_records;
 mod crashes;
 mod deletions;
 mod deployments;
+mod integrations;
 mod limits;
 mod openapi;
 mod private_postgres;

@@ -4,18 +4,12 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use crate::support::{METADATA_KEY, Page, Stage, delete, eventually, masked, save, without_metadata};
+use crate::support::{
+    METADATA_KEY, Page, Stage, cursor_of, delete, eventually, ids_of, masked, save, text, without_metadata,
+};
 
 fn items(ids: &[&str]) -> Value {
     ids.iter().map(|id| json!({ "id": id })).collect()
-}
-
-fn cursor_of(record: &Value) -> &str {
-    record[METADATA_KEY]["cursor"].as_str().expect("a record has a cursor")
-}
-
-fn ids_of(records: &[Value]) -> Vec<&str> {
-    records.iter().filter_map(|record| record["id"].as_str()).collect()
 }
 
 #[tokio::test]
@@ -39,7 +33,7 @@ async fn a_record_has_its_fields_and_its_metadata() {
     );
     let metadata = &page.json()["records"][0][METADATA_KEY];
     assert_eq!(metadata["first_seen_at"], metadata["last_modified_at"]);
-    let time = metadata["first_seen_at"].as_str().unwrap();
+    let time = text(&metadata["first_seen_at"]);
     assert_eq!(time.len(), "2026-03-01T09:00:00.000Z".len(), "{time} has milliseconds and is in UTC");
     assert!(time.ends_with('Z') && chrono::DateTime::parse_from_rfc3339(time).is_ok(), "{time}");
 }
@@ -156,7 +150,7 @@ async fn modified_after_includes_its_own_moment_in_any_offset() {
         stage.commit(json!([save(&items(&[id]))])).await;
     }
     let records = stage.all(&[("model", "Item")]).await;
-    let time = records[1][METADATA_KEY]["last_modified_at"].as_str().unwrap();
+    let time = text(&records[1][METADATA_KEY]["last_modified_at"]);
     let moment = chrono::DateTime::parse_from_rfc3339(time).unwrap();
     let in_offset = |hours: i32| {
         let offset = chrono::FixedOffset::east_opt(hours * 3600).unwrap();

@@ -311,14 +311,14 @@ async fn a_key_works_with_and_without_its_scheme() {
 /// Says that a body of this length follows, sends nothing of it, and gives the status line of the answer.
 async fn announce(api: &Api, head: &str, length: usize) -> String {
     let address = api.base_url().trim_start_matches("http://");
-    let mut stream = TcpStream::connect(address).await.unwrap();
+    let mut stream = TcpStream::connect(address).await.expect("the host listens");
     let request = format!(
         "{head} HTTP/1.1\r\nHost: {address}\r\nAuthorization: Bearer {SECRET_KEY}\r\nConnection-Id: customer-1\r\n\
          Provider-Config-Key: hostile\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n"
     );
-    stream.write_all(request.as_bytes()).await.unwrap();
+    stream.write_all(request.as_bytes()).await.expect("the host reads");
     let mut answer = Vec::new();
-    stream.read_to_end(&mut answer).await.unwrap();
+    stream.read_to_end(&mut answer).await.expect("the host answers");
     let answer = String::from_utf8_lossy(&answer).into_owned();
     answer.lines().next().unwrap_or_default().to_owned() + answer.lines().last().unwrap_or_default()
 }
@@ -335,4 +335,27 @@ async fn a_body_that_is_too_long_is_refused_before_it_is_read() {
         assert!(answer.starts_with("HTTP/1.1 413 "), "{head}: {answer}");
         assert!(answer.contains("\"payload_too_large\""), "{head}: {answer}");
     }
+}
+
+#[tokio::test]
+async fn a_refusal_reaches_a_client_that_is_still_sending() {
+    let db = TestDatabase::create().await;
+    let host = Host::spawn(&db).await;
+    let stranger = host.with_key(None);
+    for _ in 0..10 {
+        let answer = stranger.post_bundle(vec![0; 8 << 20], false).await;
+        assert_eq!(answer.refusal(), (401, "missing_auth_header".to_owned()));
+    }
+}
+
+#[tokio::test]
+async fn asynchronous_actions_are_not_offered_yet() {
+    let stage = Stage::hostile().await;
+    let trigger = |value: &str| {
+        let body = json!({ "action_name": "print", "input": "a line" });
+        stage.request("POST", "/action/trigger").header("X-Async", value).json(&body).send()
+    };
+    assert_eq!(trigger("true").await.refusal(), (501, "not_implemented".to_owned()));
+    assert_eq!(trigger("perhaps").await.refusal(), (400, "invalid_headers".to_owned()));
+    trigger("false").await.expect(200);
 }

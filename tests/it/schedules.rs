@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use crate::support::{Connection, METADATA_KEY, Stage, eventually, save};
+use crate::support::{Connection, METADATA_KEY, Stage, cursor_of, eventually, save, text};
 
 /// How many runs of a sync have ended or are on.
 async fn runs_of(stage: &Stage, sync: &str) -> i64 {
@@ -29,7 +29,7 @@ async fn steps(connection: &Connection) -> Vec<Value> {
 
 /// The runs that have saved these records.
 fn savers(records: &[Value]) -> BTreeSet<&str> {
-    records.iter().map(|record| record["run"].as_str().unwrap()).collect()
+    records.iter().map(|record| text(&record["run"])).collect()
 }
 
 #[tokio::test]
@@ -37,7 +37,7 @@ async fn a_new_connection_is_synced_at_once_and_then_at_its_frequency() {
     let stage = Stage::hostile().await;
     let status = stage.status("steps").await;
     assert_eq!((&status["status"], &status["frequency"]), (&json!("SUCCESS"), &json!("every 1 hour")));
-    let next = chrono::DateTime::parse_from_rfc3339(status["nextScheduledSyncAt"].as_str().unwrap()).unwrap();
+    let next = chrono::DateTime::parse_from_rfc3339(text(&status["nextScheduledSyncAt"])).unwrap();
     let minutes = (next.to_utc() - chrono::Utc::now()).num_minutes();
     assert!((54..=66).contains(&minutes), "the next run is in {minutes} minutes");
     assert_eq!(runs_of(&stage, "steps").await, 1);
@@ -147,7 +147,7 @@ async fn emptying_the_cache_adds_everything_anew_behind_the_old_positions() {
     set_steps(&stage, 5).await;
     stage.run("steps").await;
     let before = steps(&stage).await;
-    let cursor = before[4][METADATA_KEY]["cursor"].as_str().unwrap();
+    let cursor = cursor_of(&before[4]);
     set_steps(&stage, 3).await;
     let status = stage.run_with("steps", json!({ "reset": true, "emptyCache": true })).await;
     assert_eq!(status["latestResult"], json!({ "Step": { "added": 3, "updated": 0, "deleted": 0 } }));
@@ -218,7 +218,7 @@ async fn commands_reach_all_syncs_and_all_connections_unless_some_are_named() {
         let mut states = Vec::new();
         for connection in [&stage.connection, &other] {
             for status in connection.statuses("*").await {
-                states.push(status["status"].as_str().unwrap().to_owned());
+                states.push(text(&status["status"]).to_owned());
             }
         }
         states
@@ -256,7 +256,7 @@ async fn the_status_of_several_syncs_can_be_asked_for() {
     let stage = Stage::hostile().await;
     let names = async |syncs: &str| {
         let statuses = stage.statuses(syncs).await;
-        statuses.iter().map(|status| status["name"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+        statuses.iter().map(|status| text(&status["name"]).to_owned()).collect::<Vec<_>>()
     };
     assert_eq!(names("*").await, ["commit-raw", "steps"]);
     assert_eq!(names("steps,commit-raw").await, ["commit-raw", "steps"]);

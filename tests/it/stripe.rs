@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use crate::support::{METADATA_KEY, Shop, Stage, masked, without_metadata};
+use crate::support::{METADATA_KEY, Shop, Stage, masked, text, without_metadata};
 
 /// The fields of the model `Customer`, out of what the shop says.
 fn customer(of_shop: &Value) -> Value {
@@ -39,7 +39,7 @@ fn invoice(of_shop: &Value) -> Value {
 }
 
 fn by_id(objects: impl IntoIterator<Item = Value>) -> BTreeMap<String, Value> {
-    objects.into_iter().map(|object| (object["id"].as_str().unwrap().to_owned(), object)).collect()
+    objects.into_iter().map(|object| (text(&object["id"]).to_owned(), object)).collect()
 }
 
 /// The payloads of live records, by id.
@@ -51,7 +51,7 @@ async fn live(stage: &Stage, model: &str) -> BTreeMap<String, Value> {
 /// A customer who pays monthly, and so has an invoice.
 async fn subscribe(shop: &Shop, name: &str) {
     let customer = shop.create_customer(&[("name", name)]).await;
-    let id = customer["id"].as_str().unwrap();
+    let id = text(&customer["id"]);
     let card = [
         ("source[object]", "card"),
         ("source[number]", "4242424242424242"),
@@ -109,7 +109,7 @@ async fn what_changes_at_the_shop_changes_in_the_records() {
     let stage = Stage::stripe(&shop).await;
     let before = by_id(stage.all(&[("model", "Customer")]).await);
 
-    let id_of = |customer: &Value| customer["id"].as_str().unwrap().to_owned();
+    let id_of = |customer: &Value| text(&customer["id"]).to_owned();
     let (kept, changed, removed) = (id_of(&kept), id_of(&changed), id_of(&removed));
     shop.post(&format!("/v1/customers/{changed}"), &[("email", "new@example.com")]).await;
     shop.delete(&format!("/v1/customers/{removed}")).await;
@@ -121,7 +121,7 @@ async fn what_changes_at_the_shop_changes_in_the_records() {
     assert_eq!(live(&stage, "Customer").await, by_id(shop.list("/v1/customers").await.iter().map(customer)));
     let after = by_id(stage.all(&[("model", "Customer")]).await);
     assert_eq!(after[&kept], before[&kept], "what is the same at the shop is not touched");
-    let last_action = |id: &str| after[id][METADATA_KEY]["last_action"].as_str().unwrap();
+    let last_action = |id: &str| text(&after[id][METADATA_KEY]["last_action"]);
     assert_eq!([&added, &changed, &removed].map(|id| last_action(id)), ["ADDED", "UPDATED", "DELETED"]);
     assert_eq!(after[&changed]["email"], "new@example.com");
     assert_eq!(
@@ -217,7 +217,7 @@ async fn the_status_of_a_sync_has_everything_that_clients_read() {
             "checkpoint": null,
         })
     );
-    let time = |name: &str| chrono::DateTime::parse_from_rfc3339(status[name].as_str().unwrap()).unwrap();
+    let time = |name: &str| chrono::DateTime::parse_from_rfc3339(text(&status[name])).unwrap();
     let seconds = (time("nextScheduledSyncAt") - time("finishedAt")).num_seconds();
     assert!(
         (270..=345).contains(&seconds),

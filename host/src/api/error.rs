@@ -225,3 +225,33 @@ fn first(errors: &[FieldError], otherwise: &str) -> String {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use regex::Regex;
+
+    fn captured(text: &str, pattern: &str) -> BTreeSet<String> {
+        let pattern = Regex::new(pattern).unwrap();
+        pattern.captures_iter(text).map(|found| found[1].to_owned()).collect()
+    }
+
+    /// A code that is not explained helps nobody, and one that is explained and gone misleads.
+    #[test]
+    fn the_manual_lists_every_code_and_no_other() {
+        let beside_status = r#"StatusCode::[A-Z_]+,\s*"([a-z_]+)""#;
+        let source = [
+            (include_str!("error.rs"), beside_status),
+            (include_str!("../engine/deploy.rs"), beside_status),
+            (include_str!("../engine/failure.rs"), beside_status),
+            (include_str!("../engine/failure.rs"), r#"=> "([a-z_]+)""#),
+            (include_str!("../engine/sync_run.rs"), r#"\bcode: "([a-z_]+)""#),
+            (include_str!("../store/schedules.rs"), r"error_code = '([a-z_]+)'"),
+        ];
+        let known: BTreeSet<String> =
+            source.iter().flat_map(|(text, pattern)| captured(text, pattern)).collect();
+        let listed = captured(include_str!("../../../docs/errors.md"), r"(?m)^\| `([a-z_]+)` \| [0-9`]");
+        assert_eq!(known, listed, "left is in the source, right in docs/errors.md");
+    }
+}

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::client::query;
-use super::{Answer, Api, Request, eventually};
+use super::{Answer, Api, Request, eventually, ids_of};
 
 pub struct Connection {
     api: Api,
@@ -182,7 +182,7 @@ impl Page {
     }
 
     pub fn ids(&self) -> Vec<&str> {
-        self.records.iter().map(|record| record["id"].as_str().expect("a record's id is text")).collect()
+        ids_of(&self.records)
     }
 }
 

@@ -35,6 +35,11 @@ impl TestDatabase {
         sqlx::query_scalar(AssertSqlSafe(sql)).fetch_all(&mut conn).await.expect("the query gives text")
     }
 
+    /// Changes what no client could, to force what otherwise happens rarely.
+    pub async fn execute(&self, sql: &str) {
+        execute(&self.url(), sql.to_owned()).await.expect("the statement is executed");
+    }
+
     async fn connect(&self) -> PgConnection {
         PgConnection::connect(&self.url()).await.expect("the test's database answers")
     }

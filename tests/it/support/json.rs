@@ -1,4 +1,4 @@
-//! Takes out of an answer what differs from run to run, so that the rest can be compared as a whole.
+//! Looking into answers, and comparing them without what differs from run to run.
 
 use serde_json::{Value, json};
 
@@ -59,4 +59,26 @@ pub fn without_metadata(mut record: Value) -> Value {
         members.remove(METADATA_KEY);
     }
     record
+}
+
+/// What is text there.
+#[track_caller]
+pub fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_else(|| panic!("this is no text: {value}"))
+}
+
+/// The ids of records, in their order.
+#[track_caller]
+pub fn ids_of(records: &[Value]) -> Vec<&str> {
+    let mut ids = Vec::with_capacity(records.len());
+    for record in records {
+        ids.push(text(&record["id"]));
+    }
+    ids
+}
+
+/// Where a reader continues after this record.
+#[track_caller]
+pub fn cursor_of(record: &Value) -> &str {
+    text(&record[METADATA_KEY]["cursor"])
 }

@@ -103,8 +103,8 @@ fn cargo_build(project_dir: &Path, toolchain: Toolchain) -> Result<PathBuf, Buil
         .stderr(Stdio::inherit());
     // Cargo runs in the project's folder, where a relative path would mean another place.
     if let Some(given) = std::env::var_os("CARGO_TARGET_DIR").filter(|given| !given.is_empty()) {
-        let target_dir = std::path::absolute(&given)
-            .map_err(|source| BuildError::File { path: given.into(), source })?;
+        let target_dir =
+            std::path::absolute(&given).map_err(|source| BuildError::File { path: given.into(), source })?;
         command.env("CARGO_TARGET_DIR", target_dir);
     }
     if let Some(StdSource { rustc, linker }) = toolchain.std_source {

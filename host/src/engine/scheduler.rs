@@ -70,7 +70,7 @@ pub(super) async fn run(engine: Arc<Engine>, shutdown: CancellationToken) {
         tokio::select! {
             () = shutdown.cancelled() => {}
             () = tokio::time::sleep(wait) => {}
-            () = due_notice(&mut notices) => {}
+            () = noticed(Notice::Due, &mut notices) => {}
             Some(ended) = runs.join_next() => report_panic(ended),
         }
     }
@@ -95,10 +95,12 @@ async fn time_to_next(engine: &Engine) -> Duration {
     }
 }
 
-async fn due_notice(notices: &mut tokio::sync::broadcast::Receiver<Notice>) {
+/// Waits for a notice of this kind, or for one that may have been missed.
+async fn noticed(wanted: Notice, notices: &mut tokio::sync::broadcast::Receiver<Notice>) {
     loop {
         match notices.recv().await {
-            Ok(Notice::Due | Notice::Missed) | Err(RecvError::Lagged(_)) => return,
+            Ok(notice) if notice == wanted || notice == Notice::Missed => return,
+            Err(RecvError::Lagged(_)) => return,
             Ok(_) => {}
             Err(RecvError::Closed) => std::future::pending().await,
         }
@@ -110,8 +112,12 @@ async fn keep_leases(engine: Arc<Engine>, running: Arc<Running>) {
     let lease = engine.settings.lease;
     let mut turns = tokio::time::interval(lease / 3);
     turns.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut notices = engine.notices.subscribe();
     loop {
-        turns.tick().await;
+        tokio::select! {
+            _ = turns.tick() => {}
+            () = noticed(Notice::Cancel, &mut notices) => {}
+        }
         let held: Vec<Uuid> = running.lock().keys().copied().collect();
         let turn = async {
             let mut conn = engine.store.connect().await?;

@@ -26,6 +26,8 @@ const RECONNECT_EVERY: Duration = Duration::from_secs(1);
 pub enum Notice {
     /// A schedule is due.
     Due,
+    /// A run should come to its end.
+    Cancel,
     /// A key was revoked.
     Keys,
     /// A deployment was staged or activated.
@@ -116,6 +118,7 @@ impl Notices {
 fn parse(payload: &str) -> Option<Notice> {
     match payload {
         "due" => Some(Notice::Due),
+        "cancel" => Some(Notice::Cancel),
         "keys" => Some(Notice::Keys),
         "deployments" => Some(Notice::Deployments),
         _ => {

@@ -174,6 +174,9 @@ pub async fn trigger(conn: &mut PgConnection, target: &Target, options: TriggerO
     .execute(&mut *conn)
     .await?
     .rows_affected();
+    if options.reset {
+        sqlx::query!("SELECT pg_notify('syncline', $1)", "cancel").fetch_one(&mut *conn).await?;
+    }
     notify_due(conn).await?;
     Ok(changed)
 }

@@ -11,7 +11,7 @@ use super::host::free_port;
 use super::{Answer, Api, eventually, repository};
 
 /// The key that connections to the shop have.
-pub const SHOP_KEY: &str = "sk_test_planted_shop_key_7d1f";
+pub const SHOP_KEY: &str = "sk_planted_shop_key_7d1f";
 
 pub struct Shop {
     child: Child,

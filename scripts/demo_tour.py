@@ -120,6 +120,7 @@ def trigger():
 
 def read_changes(cursor):
     """What has changed is behind the cursor, and nothing else."""
+    print(f"{DIM}$ export CURSOR={cursor}{PLAIN}")
     os.environ["CURSOR"] = cursor
     expect("records behind the cursor", len(all_records(cursor=cursor)), 10)
     for filter, action, count in [("added", "ADDED", 2), ("updated", "UPDATED", 5), ("deleted", "DELETED", 3)]:

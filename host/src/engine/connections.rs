@@ -10,7 +10,9 @@ use tokio::sync::Mutex;
 use tokio::sync::broadcast::error::RecvError;
 use uuid::Uuid;
 
-use super::{Engine, Environment, Notice, Notices};
+use super::Engine;
+use crate::auth::Environment;
+use crate::store::notices::{Notice, Notices};
 use crate::auth::{CredentialsError, StoredCredentials};
 use crate::crypto::{CryptoError, Place};
 use crate::egress::{CredentialSource, Credentials, CredentialsUnavailable};

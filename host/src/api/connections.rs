@@ -237,7 +237,9 @@ pub(super) async fn import_connection(
         Some(id) => parse_name::<ConnectionId>("connection_id", id, ApiError::body)?,
         None => parse_name::<ConnectionId>("connection_id", &Uuid::new_v4().to_string(), ApiError::body)?,
     };
-    for (field, members) in [("metadata", &request.metadata), ("connection_config", &request.connection_config)] {
+    for (field, members) in
+        [("metadata", &request.metadata), ("connection_config", &request.connection_config)]
+    {
         if members.iter().any(|(key, value)| key.contains('\0') || has_nul(value)) {
             return Err(ApiError::body("invalid_format", &[field], "must not hold a NUL character"));
         }

@@ -157,10 +157,13 @@ impl Capabilities for FunctionCapabilities {
 
     async fn set_metadata(&mut self, metadata: String, merge: bool) -> Outcome<()> {
         let parsed = match serde_json::from_str(&metadata) {
-            Ok(object @ Value::Object(_)) if metadata.len() <= MAX_METADATA_BYTES && !has_nul(&object) => object,
+            Ok(object @ Value::Object(_)) if metadata.len() <= MAX_METADATA_BYTES && !has_nul(&object) => {
+                object
+            }
             _ => {
-                let message =
-                    format!("metadata must be a JSON object of at most {MAX_METADATA_BYTES} bytes, without NUL");
+                let message = format!(
+                    "metadata must be a JSON object of at most {MAX_METADATA_BYTES} bytes, without NUL"
+                );
                 return Ok(Err(failure("invalid-metadata", message)));
             }
         };

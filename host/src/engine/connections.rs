@@ -12,13 +12,13 @@ use uuid::Uuid;
 
 use super::Engine;
 use crate::auth::Environment;
-use crate::store::notices::{Notice, Notices};
 use crate::auth::{CredentialsError, StoredCredentials};
 use crate::crypto::{CryptoError, Place};
 use crate::egress::{CredentialSource, Credentials, CredentialsUnavailable};
 use crate::ids::{ConnectionId, ConnectionPk, EnvironmentPk, IntegrationKey, IntegrationPk, ProviderSlug};
 use crate::store::connections::{self, Connection, NewConnection};
 use crate::store::integrations::Integration;
+use crate::store::notices::{Notice, Notices};
 use crate::store::{Store, schedules};
 
 const REMEMBERED: u64 = 100_000;

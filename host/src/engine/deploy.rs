@@ -12,10 +12,9 @@ use tokio::time::Instant;
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-use super::functions::{FunctionSpec, StoredFunction, stored_functions};
 use super::Engine;
+use super::functions::{FunctionSpec, StoredFunction, stored_functions};
 use crate::auth::Environment;
-use crate::store::notices::{Notice};
 use crate::config::bundle::{Bundle, BundleDigest, BundleError};
 use crate::config::{ConfigFile, Diagnostics, FunctionKind, MINIMUM_INTERVAL, SyncConfig, did_you_mean};
 use crate::egress::HostPattern;
@@ -25,6 +24,7 @@ use crate::providers::Catalogue;
 use crate::runtime::{ComponentDigest, InvalidComponent, Runtime};
 use crate::store::deployments::{self, ActiveFunction, LiveDeployment, NewDeployment, NewFunction};
 use crate::store::integrations::{self, Integration, NewIntegration};
+use crate::store::notices::Notice;
 use crate::store::schedules;
 
 /// A host that has not been heard of for so long is not waited for.

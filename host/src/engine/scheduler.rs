@@ -10,9 +10,9 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use super::sync_run::{self, RunControl};
 use super::Engine;
-use crate::store::notices::{Notice};
+use super::sync_run::{self, RunControl};
+use crate::store::notices::Notice;
 use crate::store::schedules::{self, Claim};
 
 /// How many schedules are claimed by one statement.

@@ -335,6 +335,7 @@ pub async fn renew_leases(
         "#,
         owner,
         interval(lease),
+        runs,
     )
     .fetch_all(conn)
     .await

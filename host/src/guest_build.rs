@@ -77,7 +77,7 @@ pub enum BuildError {
 }
 
 /// Builds the crate in `project_dir` for release and gives the path of its component. Cargo's messages go to
-/// standard error. `CARGO_TARGET_DIR`, `CARGO` and `RUSTC` mean what they mean to cargo.
+/// standard error. `CARGO_TARGET_DIR`, `CARGO` and `RUSTC` mean what they mean to cargo, seen from here.
 ///
 /// A path of a `.wasm` file is given back, as a component.
 pub fn build_rust(project_dir: &Path, options: &BuildOptions) -> Result<PathBuf, BuildError> {
@@ -101,6 +101,12 @@ fn cargo_build(project_dir: &Path, toolchain: Toolchain) -> Result<PathBuf, Buil
         .args(["--target", toolchain.target.name()])
         .stdin(Stdio::null())
         .stderr(Stdio::inherit());
+    // Cargo runs in the project's folder, where a relative path would mean another place.
+    if let Some(given) = std::env::var_os("CARGO_TARGET_DIR").filter(|given| !given.is_empty()) {
+        let target_dir =
+            std::path::absolute(&given).map_err(|source| BuildError::File { path: given.into(), source })?;
+        command.env("CARGO_TARGET_DIR", target_dir);
+    }
     if let Some(StdSource { rustc, linker }) = toolchain.std_source {
         command
             .arg("-Zbuild-std=std,panic_abort")

@@ -111,6 +111,11 @@ impl PrivatePostgres {
     }
 }
 
+/// Whether there is a private Postgres in this data directory, running or not.
+pub fn exists(data_dir: &Path) -> bool {
+    cluster::directory(data_dir).exists()
+}
+
 /// How to connect to the private Postgres that a host of this data directory is running, if one is.
 pub fn find_running(data_dir: &Path) -> Result<Option<PgConnectOptions>, PrivatePostgresError> {
     let directory = match data_dir.canonicalize() {

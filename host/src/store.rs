@@ -25,7 +25,7 @@ use std::time::Duration;
 use sqlx::migrate::MigrateError;
 use sqlx::pool::PoolConnection;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
-use sqlx::{Connection, PgPool, Postgres, Transaction};
+use sqlx::{ConnectOptions, Connection, PgPool, Postgres, Transaction};
 
 /// How a session of ours behaves. The planner is held to the plans that our statements are written for, whatever
 /// the statistics say: a new or partitioned table has none, and a plan chosen for ten rows is wrong for ten million.
@@ -65,6 +65,8 @@ impl Store {
     pub async fn open(options: PgConnectOptions, max_connections: u32) -> Result<Self, OpenError> {
         let options =
             options.application_name("syncline").options(SESSION).statement_cache_capacity(STATEMENTS);
+        // A slow migration is nothing to warn of, and its text is long.
+        let for_migrations = options.clone().disable_statement_logging();
         let pool = PgPoolOptions::new()
             .max_connections(max_connections)
             .acquire_timeout(Duration::from_secs(30))
@@ -81,7 +83,9 @@ impl Store {
             .connect_with(options)
             .await
             .map_err(OpenError::Unreachable)?;
-        sqlx::migrate!().run(&pool).await.map_err(OpenError::Migration)?;
+        let mut conn = for_migrations.connect().await.map_err(OpenError::Unreachable)?;
+        sqlx::migrate!().run(&mut conn).await.map_err(OpenError::Migration)?;
+        conn.close().await.map_err(OpenError::Unreachable)?;
         Ok(Self { control: pool.clone(), records: pool })
     }
 

@@ -74,3 +74,8 @@ pub use records::Writer;
 pub use serde_json;
 pub use syncline_sdk_macros::{action, lifecycle, sync, webhook};
 pub use webhook::Webhook;
+
+/// Tries what the project's README shows.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct ReadMe;

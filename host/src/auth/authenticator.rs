@@ -133,6 +133,9 @@ async fn note_use(authenticator: Arc<Authenticator>) {
         if used.is_empty() {
             continue;
         }
+        if authenticator.store.control().is_closed() {
+            return;
+        }
         let noted = async { keys::note_used(&mut *authenticator.store.connect().await?, &used).await };
         if let Err(error) = noted.await {
             tracing::warn!(error = &error as &dyn std::error::Error, "the last use of keys was not noted");

@@ -59,7 +59,7 @@ pub(super) async fn run(args: CheckArgs) -> anyhow::Result<Done> {
     } else {
         let functions: usize =
             project.file.config.integrations.iter().map(|integration| integration.functions().count()).sum();
-        println!("no mistakes: {functions} functions, {} models", project.file.config.models.len());
+        println!("no mistakes (functions: {functions}, models: {})", project.file.config.models.len());
     }
     Ok(Done::Well)
 }

@@ -43,7 +43,8 @@ impl DatabaseArgs {
         })
     }
 
-    /// The given database, or the private one, which is started unless a host runs it.
+    /// The given database, or the private one. What may share it with a host looks for one that is there, and
+    /// starts it unless a host runs it; a host makes it.
     pub(super) async fn open(&self, may_share: bool) -> anyhow::Result<Database> {
         if let Some(url) = &self.database_url {
             let options = url
@@ -52,8 +53,17 @@ impl DatabaseArgs {
             return Ok(Database { options, private: None });
         }
         let data_dir = self.data_dir();
-        if may_share && let Some(options) = private_postgres::find_running(&data_dir)? {
-            return Ok(Database { options, private: None });
+        if may_share {
+            if let Some(options) = private_postgres::find_running(&data_dir)? {
+                return Ok(Database { options, private: None });
+            }
+            if !private_postgres::exists(&data_dir) {
+                bail!(
+                    "no host has been started with the data directory `{}`; name another with --data-dir, or \
+                     the host's database with --database-url",
+                    data_dir.display()
+                );
+            }
         }
         let private = PrivatePostgres::start(&data_dir).await?;
         Ok(Database { options: private.connect_options().clone(), private: Some(private) })

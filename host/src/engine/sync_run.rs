@@ -83,6 +83,7 @@ pub(super) async fn run(engine: Arc<Engine>, claim: Claim, control: RunControl) 
     }
     let next =
         function.as_ref().map_or_else(no_next, |function| plan_next(&claim, function, &ended, started_at));
+    report(&claim, &ended);
     let outcome = outcome_of(&ended, usage);
     write_outcome(&engine, &claim, &outcome, &next).await;
 }
@@ -98,7 +99,7 @@ async fn execute(
     match try_execute(engine, claim, function, control, log, usage).await {
         Ok(ended) => ended,
         Err(error) => {
-            tracing::error!(run.id = %claim.run_id, error = format!("{error:#}"), "sync `{}` failed", claim.sync);
+            tracing::error!(run.id = %claim.run_id, error = format!("{error:#}"), "the host failed during a run");
             log.note(LogLevel::Error, "something went wrong in the host; the sync will be tried again");
             let error = FunctionError::Host(error);
             Ended::Failed { error: error.to_run_error(), is_retryable: true, counts: None }
@@ -281,6 +282,30 @@ fn may_delete(unseen: u64, live: u64) -> bool {
 async fn counts_so_far(engine: &Engine, attempt: &Attempt) -> anyhow::Result<Option<Value>> {
     let mut tx = engine.store.begin_records().await?;
     Ok(sync_states::lock(&mut tx, attempt).await?)
+}
+
+/// Tells the operator. A run that a later attempt or the next start continues is not worth a line.
+fn report(claim: &Claim, ended: &Ended) {
+    let sync = &claim.sync;
+    match ended {
+        Ended::Success { counts } => {
+            let sum = |of: fn(&ModelCounts) -> u64| counts.values().map(of).sum::<u64>();
+            let (added, updated, deleted) = (sum(|c| c.added), sum(|c| c.updated), sum(|c| c.deleted));
+            tracing::info!(
+                run.id = %claim.run_id,
+                connection.id = claim.connection.0,
+                "sync `{sync}`: {added} added, {updated} updated, {deleted} deleted",
+            );
+        }
+        Ended::Failed { error, .. } => tracing::warn!(
+            run.id = %claim.run_id,
+            connection.id = claim.connection.0,
+            error.code,
+            "sync `{sync}` failed: {}",
+            error.message,
+        ),
+        Ended::Dropped | Ended::HandedBack | Ended::Lost => {}
+    }
 }
 
 fn outcome_of(ended: &Ended, usage: Usage) -> Outcome {

@@ -76,7 +76,7 @@ impl CompiledCache {
         tracing::info!(
             component.digest = %digest,
             compile.ms = started.elapsed().as_millis() as u64,
-            "compiled component {digest}",
+            "compiled a component",
         );
         load_file(engine, &path).map_err(CompileError::Load)
     }

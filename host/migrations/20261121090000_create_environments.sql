@@ -1,6 +1,6 @@
 -- An environment is the wall between tenants of one host: keys, integrations, connections and variables
--- belong to exactly one. Its data key is wrapped by the operator's master key, so that rotating the master
--- key rewrites one row an environment.
+-- belong to exactly one. Its data key is wrapped by the operator's master key, so that replacing the
+-- master key concerns one row an environment.
 CREATE TABLE environments (
     pk          bigint      GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     id          uuid        NOT NULL UNIQUE DEFAULT gen_random_uuid(),

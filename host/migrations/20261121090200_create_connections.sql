@@ -7,7 +7,6 @@ CREATE TABLE connections (
     integration_pk      bigint      NOT NULL REFERENCES integrations ON DELETE CASCADE,
     connection_id       text        NOT NULL,
     sealed_credentials  bytea       NOT NULL,
-    credentials_expire_at timestamptz,
     connection_config   jsonb       NOT NULL DEFAULT '{}',
     metadata            jsonb,
     tags                jsonb       NOT NULL DEFAULT '{}',

@@ -1,3 +1,6 @@
+-- Fences grow over all schedules: one that is made again under an old name stands above its past.
+CREATE SEQUENCE run_fences;
+
 -- When a sync of a connection and variant is due. `due_at` is what the scheduler looks at: the next regular
 -- slot, a retry, or at once after a trigger; null while nothing is to come. `run_id` is set while a run is on,
 -- under a lease that its owner renews; `fence` grows with each claim and is checked by every write of the run.

@@ -10,6 +10,7 @@ CREATE TABLE sync_states (
     variant         text        NOT NULL,
     fence           bigint      NOT NULL,
     checkpoint      text,
+    restores_pruned boolean     NOT NULL DEFAULT false,
     counts          jsonb       NOT NULL DEFAULT '{}',
     PRIMARY KEY (connection_pk, sync_name, variant)
 );

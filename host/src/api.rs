@@ -197,6 +197,7 @@ async fn unknown_route(request: Request) -> ApiError {
 async fn method_not_allowed(request: Request) -> ApiError {
     let path = request.uri().path().to_owned();
     let route = request.extensions().get::<MatchedPath>().map_or(&*path, MatchedPath::as_str);
+    let route = route.trim_end_matches('/');
     let allowed = openapi().paths.get_path_item(route).map_or_else(
         || "another method".to_owned(),
         |item| {

@@ -1,11 +1,13 @@
-//! Who may do what: secret keys of environments with their scopes, and the credentials of connections.
+//! Who may do what: environments, their secret keys with scopes, and the credentials of connections.
 
 mod api_keys;
 mod authenticator;
 mod credentials;
+mod environments;
 mod scopes;
 
 pub use api_keys::{ApiKey, InvalidSecretKey};
 pub use authenticator::{AuthError, Authenticator, Client};
 pub use credentials::{CredentialsError, StoredCredentials};
+pub use environments::{DEFAULT_ENVIRONMENT, Environment, EnvironmentError, Environments};
 pub use scopes::{Scope, ScopePreset, Scopes};

@@ -1,7 +1,8 @@
 //! Secrets at rest: AES-256-GCM with a data key for each environment, wrapped by the operator's master key.
 //!
 //! Every sealed value is bound to the place it is stored in, so that a ciphertext copied to another row or
-//! column does not open. Rotating the master key rewraps one data key an environment.
+//! column does not open. A master key wraps
+//! nothing but data keys, so replacing it concerns one row an environment.
 
 use std::fmt;
 

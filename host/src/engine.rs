@@ -5,7 +5,6 @@ mod capabilities;
 mod commit;
 mod connections;
 mod deploy;
-mod environments;
 mod failure;
 mod functions;
 mod run_writer;
@@ -13,7 +12,6 @@ mod scheduler;
 mod streams;
 mod sync_run;
 mod variables;
-mod wake;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -26,17 +24,17 @@ use uuid::Uuid;
 
 pub use self::connections::{ConnectionRoute, Connections, ImportedConnection, OpenCredentialsError};
 pub use self::deploy::{DeployError, Deployment, PlannedChange, check_components};
-pub use self::environments::{DEFAULT_ENVIRONMENT, Environment, EnvironmentError, Environments};
 pub use self::failure::{ActionError, FunctionError};
 pub use self::functions::{DeployedFunction, Functions};
 pub use self::streams::StreamNumbers;
 pub use self::variables::{Variables, VariablesError};
-pub use self::wake::{Notice, Notices};
 
 use self::run_writer::RunWriter;
+use crate::auth::Environments;
 use crate::egress::Gate;
 use crate::providers::Catalogue;
 use crate::runtime::Runtime;
+use crate::store::notices::{Notice, Notices};
 use crate::store::{Store, hosts};
 
 const ANNOUNCE_EVERY: Duration = Duration::from_secs(5);

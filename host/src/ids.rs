@@ -155,10 +155,6 @@ impl Variant {
     pub fn base() -> Self {
         Self(Self::BASE.to_owned())
     }
-
-    pub fn is_base(&self) -> bool {
-        self.0 == Self::BASE
-    }
 }
 
 row_number!(EnvironmentPk);

@@ -13,6 +13,7 @@ pub mod engine;
 pub mod guest_build;
 pub mod ids;
 pub mod model;
+pub mod nul;
 pub mod private_postgres;
 pub mod providers;
 pub mod runtime;

@@ -44,13 +44,11 @@ const EPOCH_TICK: Duration = Duration::from_millis(5);
 pub struct RuntimeSettings {
     /// How many invocations may be alive at once, also while they wait for a provider. More wait for a slot.
     pub max_invocations: u32,
-    /// No invocation gets more memory than this, whatever its limits say.
-    pub max_memory_bytes: usize,
 }
 
 impl Default for RuntimeSettings {
     fn default() -> Self {
-        Self { max_invocations: 2_000, max_memory_bytes: 512 << 20 }
+        Self { max_invocations: 2_000 }
     }
 }
 
@@ -112,7 +110,7 @@ fn engine(settings: Option<&RuntimeSettings>) -> wasmtime::Result<Engine> {
             .max_component_instance_size(1 << 20)
             .max_core_instance_size(1 << 20)
             .table_elements(limits::MAX_TABLE_ELEMENTS)
-            .max_memory_size(settings.max_memory_bytes)
+            .max_memory_size(Limits::MAX_MEMORY_BYTES)
             // What stays mapped in a free slot is cheap to hand out again, and is paid for by every slot that
             // was ever used.
             .linear_memory_keep_resident(256 << 10)

@@ -12,6 +12,7 @@ pub mod environments;
 pub mod hosts;
 pub mod integrations;
 pub mod keys;
+pub mod notices;
 pub mod records;
 pub mod runs;
 pub mod schedules;

@@ -5,7 +5,8 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
 use crate::support::{
-    Bundle, ENCRYPTION_KEY, Host, HostOptions, SECRET_KEY, SHOP_KEY, Shop, Stage, TestDatabase, masked,
+    Bundle, ENCRYPTION_KEY, Host, HostOptions, SECRET_KEY, SHOP_KEY, Shop, Stage, TestDatabase, eventually,
+    masked,
 };
 
 const VARIABLE: &str = "planted-variable-value-93be";
@@ -159,7 +160,7 @@ async fn a_revoked_key_ends_at_once_on_every_host() {
     stage.host.command(&stage.db, &["keys", "revoke", "short-lived"]);
     for holder in &holders {
         // The notification is under way while the command ends.
-        crate::support::eventually("the key is refused", async || {
+        eventually("the key is refused", async || {
             (holder.get("/integrations").await.status == 401).then_some(())
         })
         .await;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use axum::Json;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -12,11 +12,12 @@ use uuid::Uuid;
 
 use super::App;
 use super::error::{ApiError, ErrorBody, FieldError};
-use super::extract::{ApiJson, ApiQuery, EnvironmentAuth, NoQuery, parse_flag};
+use super::extract::{ApiJson, ApiPath, ApiQuery, EnvironmentAuth, NoQuery, parse_flag};
 use super::time::iso_with_offset;
 use crate::auth::{CredentialsError, Scope, StoredCredentials};
 use crate::engine::ImportedConnection;
 use crate::ids::{ConnectionId, IntegrationKey, InvalidName};
+use crate::nul::has_nul;
 use crate::store::connections::{self, Connection, ConnectionFilter};
 use crate::store::integrations;
 
@@ -154,7 +155,7 @@ pub(super) struct ConnectionQuery {
 pub(super) async fn get_connection(
     State(app): State<App>,
     client: EnvironmentAuth,
-    Path(id): Path<String>,
+    ApiPath(id): ApiPath,
     ApiQuery(query): ApiQuery<ConnectionQuery>,
 ) -> Result<Json<ConnectionBody>, ApiError> {
     client.require(Scope::ConnectionsRead)?;
@@ -236,6 +237,13 @@ pub(super) async fn import_connection(
         Some(id) => parse_name::<ConnectionId>("connection_id", id, ApiError::body)?,
         None => parse_name::<ConnectionId>("connection_id", &Uuid::new_v4().to_string(), ApiError::body)?,
     };
+    for (field, members) in
+        [("metadata", &request.metadata), ("connection_config", &request.connection_config)]
+    {
+        if members.iter().any(|(key, value)| key.contains('\0') || has_nul(value)) {
+            return Err(ApiError::body("invalid_format", &[field], "must not hold a NUL character"));
+        }
+    }
     if let Some(url) = request.webhook_url_override.as_deref().filter(|url| !url.is_empty()) {
         check_webhook_url(url)?;
     }
@@ -359,6 +367,11 @@ fn connection_tags(end_user: Option<&EndUser>, tags: BTreeMap<String, String>) -
         if user.id.is_empty() || user.id.len() > 255 {
             return Err(ApiError::body("too_big", &["end_user", "id"], "must be 1 to 255 characters long"));
         }
+        let texts = [Some(&user.id), user.email.as_ref(), user.display_name.as_ref()];
+        let own_tags = user.tags.iter().flatten().flat_map(|(key, value)| [key, value]);
+        if texts.into_iter().flatten().chain(own_tags).any(|text| text.contains('\0')) {
+            return Err(ApiError::body("invalid_format", &["end_user"], "must not hold a NUL character"));
+        }
         all.insert("end_user_id".to_owned(), user.id.clone().into());
         for (key, value) in [("end_user_email", &user.email), ("end_user_display_name", &user.display_name)] {
             if let Some(value) = value {
@@ -380,11 +393,11 @@ fn connection_tags(end_user: Option<&EndUser>, tags: BTreeMap<String, String>) -
                 "a tag's key must begin with a letter, be letters, digits and `_-./`, and at most 64 long";
             return Err(ApiError::body("invalid_key", &["tags", &key], message));
         }
-        if value.is_empty() || value.chars().count() > 255 {
+        if value.is_empty() || value.chars().count() > 255 || value.contains('\0') {
             return Err(ApiError::body(
                 "too_big",
                 &["tags", &key],
-                "a tag's value must be 1 to 255 characters long",
+                "a tag's value must be 1 to 255 characters long, without NUL",
             ));
         }
         if !seen.insert(lower.clone()) {

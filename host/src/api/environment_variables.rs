@@ -1,14 +1,14 @@
 //! `/environment-variables`: settings that functions read.
 
 use axum::Json;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::App;
 use super::error::{ApiError, ErrorBody};
-use super::extract::{ApiJson, EnvironmentAuth, NoQuery};
+use super::extract::{ApiJson, ApiPath, EnvironmentAuth, NoQuery};
 use crate::auth::Scope;
 
 const MAX_VALUE_BYTES: usize = 64 << 10;
@@ -49,7 +49,7 @@ pub(super) async fn list_variables(
 pub(super) async fn put_variable(
     State(app): State<App>,
     client: EnvironmentAuth,
-    Path(name): Path<String>,
+    ApiPath(name): ApiPath,
     _: NoQuery,
     ApiJson(request): ApiJson<PutVariableRequest>,
 ) -> Result<StatusCode, ApiError> {
@@ -77,7 +77,7 @@ pub(super) async fn put_variable(
 pub(super) async fn delete_variable(
     State(app): State<App>,
     client: EnvironmentAuth,
-    Path(name): Path<String>,
+    ApiPath(name): ApiPath,
     _: NoQuery,
 ) -> Result<StatusCode, ApiError> {
     client.require(Scope::VariablesWrite)?;

@@ -9,8 +9,8 @@ use serde::Serialize;
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use crate::auth::AuthError;
-use crate::engine::{ActionError, DeployError, EnvironmentError};
+use crate::auth::{AuthError, EnvironmentError};
+use crate::engine::{ActionError, DeployError};
 use crate::ids::{ConnectionId, IntegrationKey};
 
 /// The body of every error.
@@ -77,7 +77,7 @@ pub enum ApiError {
     BodyCut,
     #[error("there is no integration `{0}` in this environment")]
     UnknownIntegration(IntegrationKey),
-    #[error("there is no provider `{0}`; GET /providers lists those that there are")]
+    #[error("there is no provider `{0}`")]
     UnknownProvider(String),
     #[error("integration `{integration}` has no connection `{connection}`")]
     UnknownConnection { integration: IntegrationKey, connection: ConnectionId },

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use axum::body::Bytes;
-use axum::extract::{FromRequest, FromRequestParts, Request};
+use axum::extract::{FromRequest, FromRequestParts, Path, Request};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, header};
 use serde::de::DeserializeOwned;
@@ -97,6 +97,23 @@ pub fn parse_flag(text: &str) -> Option<bool> {
     }
 }
 
+/// A part of the path.
+pub struct ApiPath(pub String);
+
+impl<S: Send + Sync> FromRequestParts<S> for ApiPath {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
+        match Path::<String>::from_request_parts(parts, state).await {
+            Ok(Path(part)) => Ok(Self(part)),
+            Err(rejection) => {
+                let error = FieldError::new("invalid_format", &[], rejection.body_text());
+                Err(ApiError::Path { errors: vec![error] })
+            }
+        }
+    }
+}
+
 /// A query string. Repeated (`ids=a&ids=b`) and bracketed (`tags[k]=v`, `include[]=x`) parameters parse; an unknown
 /// one is refused if `T` refuses it.
 pub struct ApiQuery<T>(pub T);
@@ -124,6 +141,9 @@ impl<S: Sync> FromRequestParts<S> for NoQuery {
 }
 
 fn parse_query<T: DeserializeOwned>(query: &str) -> Result<T, ApiError> {
+    if query.contains("%00") {
+        return Err(ApiError::query("invalid_format", &[], "the query has a NUL character in it"));
+    }
     let config = serde_qs::Config::new().use_form_encoding(true);
     let deserializer = serde_qs::Deserializer::with_config(config, query.as_bytes())
         .map_err(|error| ApiError::query("custom", &[], error.to_string()))?;

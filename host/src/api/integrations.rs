@@ -1,7 +1,7 @@
 //! `/integrations`: providers set up in the environment.
 
 use axum::Json;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
@@ -9,7 +9,7 @@ use uuid::Uuid;
 
 use super::App;
 use super::error::{ApiError, ErrorBody, FieldError};
-use super::extract::{ApiJson, ApiQuery, EnvironmentAuth, NoQuery};
+use super::extract::{ApiJson, ApiPath, ApiQuery, EnvironmentAuth, NoQuery};
 use super::one_or_many::OneOrMany;
 use super::time::iso;
 use crate::auth::Scope;
@@ -140,7 +140,7 @@ pub(super) struct IntegrationQuery {
 pub(super) async fn get_integration(
     State(app): State<App>,
     client: EnvironmentAuth,
-    Path(key): Path<String>,
+    ApiPath(key): ApiPath,
     ApiQuery(query): ApiQuery<IntegrationQuery>,
 ) -> Result<Json<IntegrationResponse>, ApiError> {
     client.require(Scope::IntegrationsRead)?;

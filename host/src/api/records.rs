@@ -7,6 +7,7 @@ use axum::http::{HeaderValue, header};
 use axum::response::{IntoResponse, Response};
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
+use sqlx::Connection;
 use utoipa::ToSchema;
 
 use super::error::{ApiError, ErrorBody};
@@ -173,7 +174,11 @@ pub(super) async fn prune_records(
     let mut count = 0;
     while left > 0 {
         let step = left.min(STEP);
-        let pruned = records::prune(&mut conn, stream, until, step).await?;
+        let mut tx = conn.begin().await?;
+        // Writers lock the stream before its records too, so nobody waits in a circle.
+        streams::lock_one(&mut tx, stream).await?;
+        let pruned = records::prune(&mut tx, stream, until, step).await?;
+        tx.commit().await?;
         count += pruned;
         left -= pruned.cast_signed();
         if pruned.cast_signed() < step {

@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use tokio::sync::broadcast::error::RecvError;
 
-use super::{ApiKey, InvalidSecretKey, Scope, Scopes};
-use crate::engine::{Environment, EnvironmentError, Environments, Notice, Notices};
+use super::{ApiKey, Environment, EnvironmentError, Environments, InvalidSecretKey, Scope, Scopes};
 use crate::ids::KeyPk;
+use crate::store::notices::{Notice, Notices};
 use crate::store::{Store, keys};
 
 const NOTE_USE_EVERY: Duration = Duration::from_secs(10);

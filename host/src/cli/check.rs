@@ -46,7 +46,7 @@ pub(super) async fn run(args: CheckArgs) -> anyhow::Result<Done> {
         let compiled = tempfile::tempdir().context("there is no place for temporary files")?;
         let compiler = std::env::current_exe().context("the program does not know its own file")?;
         let cache = CompiledCache::new(compiled.path().to_owned(), random_bytes(), compiler);
-        let settings = RuntimeSettings { max_invocations: 4, ..RuntimeSettings::default() };
+        let settings = RuntimeSettings { max_invocations: 4 };
         let runtime = Arc::new(Runtime::new(&settings, cache)?);
         let catalogue = Catalogue::load(args.providers_dir.as_deref())?;
         let found = check_components(&project.file, &bundle.components, &catalogue, &runtime).await;

@@ -5,9 +5,8 @@ use clap::{Args, Subcommand};
 
 use super::Done;
 use super::database::DatabaseArgs;
-use crate::auth::{ApiKey, ScopePreset};
+use crate::auth::{ApiKey, DEFAULT_ENVIRONMENT, Environments, ScopePreset};
 use crate::crypto::MasterKeys;
-use crate::engine::{DEFAULT_ENVIRONMENT, Environments};
 use crate::store::Store;
 use crate::store::keys::{self, NewKey};
 

@@ -17,12 +17,13 @@ use super::Done;
 use super::database::{Database, DatabaseArgs};
 use super::keys::{GeneratedKey, ensure_key};
 use crate::api::{self, App};
-use crate::auth::Authenticator;
+use crate::auth::{Authenticator, Environments};
 use crate::egress::{Gate, GateSettings, HostPort};
-use crate::engine::{Background, Engine, EngineSettings, Environments, Notices};
+use crate::engine::{Background, Engine, EngineSettings};
 use crate::providers::Catalogue;
 use crate::runtime::{CompiledCache, Runtime, RuntimeSettings};
 use crate::store::Store;
+use crate::store::notices::Notices;
 
 #[derive(Debug, Args)]
 pub(super) struct ServeArgs {

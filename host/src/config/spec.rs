@@ -113,12 +113,6 @@ pub enum LifecycleEvent {
     ConnectionValidating,
 }
 
-impl SyncConfig {
-    pub fn integration(&self, key: &IntegrationKey) -> Option<&IntegrationSpec> {
-        self.integrations.iter().find(|integration| integration.key == *key)
-    }
-}
-
 impl IntegrationSpec {
     /// Kind and name of every function.
     pub fn functions(&self) -> impl Iterator<Item = (FunctionKind, &FunctionName)> {
@@ -140,11 +134,6 @@ impl FunctionKind {
             Self::Webhook => "webhook",
             Self::Lifecycle => "lifecycle",
         }
-    }
-
-    /// The kind of that word.
-    pub fn of_word(word: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|kind| kind.as_str() == word)
     }
 
     /// The table of an integration that holds its functions of this kind.

@@ -14,8 +14,10 @@ use serde_json::{Map, Value};
 use super::commit::RecordWriter;
 use super::connections::ConnectionCredentials;
 use super::functions::DeployedFunction;
-use super::{ConnectionRoute, Engine, Environment};
+use super::{ConnectionRoute, Engine};
+use crate::auth::Environment;
 use crate::egress::{self, Exchange, Observer};
+use crate::nul::has_nul;
 use crate::runtime::{
     Capabilities, Change, ConnectionInfo, Counts, Failure, Interrupt, Outcome, Request, Response, RunInfo,
     RunLog,
@@ -34,9 +36,9 @@ pub struct RunSignals {
 }
 
 impl RunSignals {
-    /// Asks the function to come to its end.
-    pub fn cancel(&self) {
-        self.cancelled.store(true, Ordering::Relaxed);
+    /// Asks the function to come to its end. `false`: it was asked before.
+    pub fn cancel(&self) -> bool {
+        !self.cancelled.swap(true, Ordering::Relaxed)
     }
 
     /// Whether the function knows that it should come to its end: when it returns then, it may not be done.
@@ -155,9 +157,13 @@ impl Capabilities for FunctionCapabilities {
 
     async fn set_metadata(&mut self, metadata: String, merge: bool) -> Outcome<()> {
         let parsed = match serde_json::from_str(&metadata) {
-            Ok(Value::Object(object)) if metadata.len() <= MAX_METADATA_BYTES => Value::Object(object),
+            Ok(object @ Value::Object(_)) if metadata.len() <= MAX_METADATA_BYTES && !has_nul(&object) => {
+                object
+            }
             _ => {
-                let message = format!("metadata must be a JSON object of at most {MAX_METADATA_BYTES} bytes");
+                let message = format!(
+                    "metadata must be a JSON object of at most {MAX_METADATA_BYTES} bytes, without NUL"
+                );
                 return Ok(Err(failure("invalid-metadata", message)));
             }
         };

@@ -143,11 +143,11 @@ impl RecordWriter {
     ) -> sqlx::Result<HashMap<String, String>> {
         let mut conn = self.store.connect_records().await?;
         let variant = self.own_variant();
-        let Some(head) = streams::find(&mut conn, self.connection, model, &variant).await? else {
+        let Some(key) = streams::find(&mut conn, self.connection, model, &variant).await? else {
             return Ok(HashMap::new());
         };
-        let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
-        Ok(records::find_payloads(&mut conn, head.key, &ids).await?.into_iter().collect())
+        let ids = keepable(ids);
+        Ok(records::find_payloads(&mut conn, key, &ids).await?.into_iter().collect())
     }
 
     fn own_variant(&self) -> Variant {
@@ -299,7 +299,7 @@ impl RecordWriter {
                 }
             }
             CheckedChange::Delete(ids) => {
-                let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
+                let ids = keepable(ids);
                 let deleted = records::delete(conn, stream, &ids).await.map_err(host_failure)?;
                 return Ok(Ok((ModelCounts { deleted, ..ModelCounts::default() }, 0)));
             }
@@ -387,6 +387,11 @@ impl RefusedMerge<'_> {
         let message = format!("record {index} (`{id}`) would not be a `{model}` after the update: {invalid}");
         failure("invalid-records", message, Some(json!([{ "index": index, "id": id }])))
     }
+}
+
+/// Of these ids those that a record can have: one with a NUL is never kept.
+fn keepable(ids: &[String]) -> Vec<&str> {
+    ids.iter().map(String::as_str).filter(|id| !id.contains('\0')).collect()
 }
 
 /// Names the culprits, with the first one in the message.

@@ -10,13 +10,15 @@ use tokio::sync::Mutex;
 use tokio::sync::broadcast::error::RecvError;
 use uuid::Uuid;
 
-use super::{Engine, Environment, Notice, Notices};
+use super::Engine;
+use crate::auth::Environment;
 use crate::auth::{CredentialsError, StoredCredentials};
 use crate::crypto::{CryptoError, Place};
 use crate::egress::{CredentialSource, Credentials, CredentialsUnavailable};
 use crate::ids::{ConnectionId, ConnectionPk, EnvironmentPk, IntegrationKey, IntegrationPk, ProviderSlug};
 use crate::store::connections::{self, Connection, NewConnection};
 use crate::store::integrations::Integration;
+use crate::store::notices::{Notice, Notices};
 use crate::store::{Store, schedules};
 
 const REMEMBERED: u64 = 100_000;

@@ -9,12 +9,12 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use sqlx::PgConnection;
 use tokio::time::Instant;
-use url::Url;
 use utoipa::ToSchema;
 use uuid::Uuid;
 
+use super::Engine;
 use super::functions::{FunctionSpec, StoredFunction, stored_functions};
-use super::{Engine, Environment, Notice};
+use crate::auth::Environment;
 use crate::config::bundle::{Bundle, BundleDigest, BundleError};
 use crate::config::{ConfigFile, Diagnostics, FunctionKind, MINIMUM_INTERVAL, SyncConfig, did_you_mean};
 use crate::egress::HostPattern;
@@ -24,11 +24,13 @@ use crate::providers::Catalogue;
 use crate::runtime::{ComponentDigest, InvalidComponent, Runtime};
 use crate::store::deployments::{self, ActiveFunction, LiveDeployment, NewDeployment, NewFunction};
 use crate::store::integrations::{self, Integration, NewIntegration};
+use crate::store::notices::Notice;
 use crate::store::schedules;
 
 /// A host that has not been heard of for so long is not waited for.
 const ALIVE_WITHIN: Duration = Duration::from_secs(15);
-const WAIT_FOR_HOSTS: Duration = Duration::from_secs(120);
+/// Longer than compiling a component may take.
+const WAIT_FOR_HOSTS: Duration = Duration::from_secs(300);
 const LOOK_AT_HOSTS_EVERY: Duration = Duration::from_millis(50);
 
 /// What a deployment did or, for a plan, would do.
@@ -225,13 +227,6 @@ pub async fn check_components(
             let help = did_you_mean(integration.provider.as_str(), known)
                 .map(|near| format!("did you mean `{near}`?"));
             found.add(at("provider"), format!("there is no provider `{}`", integration.provider), help);
-        }
-        if let Some(base_url) = &integration.base_url
-            && !Url::parse(base_url)
-                .is_ok_and(|url| matches!(url.scheme(), "http" | "https") && url.has_host())
-        {
-            let help = Some("write it as `https://api.example.com`".to_owned());
-            found.add(at("base_url"), format!("`{base_url}` is not an http or https URL"), help);
         }
         for (index, host) in integration.allow_hosts.iter().enumerate() {
             if let Err(problem) = host.parse::<HostPattern>() {

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 
 use crate::ids::{FunctionName, IntegrationKey};
 use crate::model::Problem;
+use crate::nul::{json_without_nul, without_nul};
 use crate::runtime::{Failure, InvokeError, Limit};
 use crate::store::runs::RunError;
 
@@ -101,7 +102,11 @@ impl FunctionError {
             Self::Provider { upstream, .. } => Some(upstream.clone()),
             other => other.payload(),
         };
-        RunError { code: self.code().to_owned(), message: self.to_string(), details }
+        RunError {
+            code: self.code().to_owned(),
+            message: without_nul(&self.to_string()),
+            details: details.map(json_without_nul),
+        }
     }
 }
 
@@ -159,7 +164,7 @@ impl ActionError {
             Self::Function(error) => error.to_run_error(),
             other => RunError {
                 code: other.status_and_code().1.to_owned(),
-                message: other.to_string(),
+                message: without_nul(&other.to_string()),
                 details: None,
             },
         }

@@ -281,7 +281,7 @@ fn limits(kind: FunctionKind, overrides: &LimitOverrides) -> Limits {
     Limits {
         cpu: time(overrides.cpu_ms, default.cpu),
         wall: if kind == FunctionKind::Sync { wall } else { wall.min(MAX_ACTION_WALL) },
-        memory_bytes: bytes(overrides.memory_bytes, default.memory_bytes),
+        memory_bytes: bytes(overrides.memory_bytes, default.memory_bytes).min(Limits::MAX_MEMORY_BYTES),
         log_bytes: bytes(overrides.log_bytes, default.log_bytes),
         output_bytes: bytes(overrides.output_bytes, default.output_bytes),
         response_bytes: bytes(overrides.response_bytes, default.response_bytes),

@@ -4,15 +4,15 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use chrono::Utc;
 use tokio::sync::Semaphore;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
+use super::Engine;
 use super::sync_run::{self, RunControl};
-use super::{Engine, Notice};
+use crate::store::notices::Notice;
 use crate::store::schedules::{self, Claim};
 
 /// How many schedules are claimed by one statement.
@@ -30,6 +30,26 @@ struct Running(Mutex<HashMap<Uuid, RunControl>>);
 impl Running {
     fn lock(&self) -> MutexGuard<'_, HashMap<Uuid, RunControl>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A run that this host keeps the lease of, until this is dropped: also when the run panics, so that its lease runs
+/// out and another attempt follows.
+struct Held {
+    running: Arc<Running>,
+    run_id: Uuid,
+}
+
+impl Held {
+    fn new(running: &Arc<Running>, run_id: Uuid, control: RunControl) -> Self {
+        running.lock().insert(run_id, control);
+        Self { running: Arc::clone(running), run_id }
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.running.lock().remove(&self.run_id);
     }
 }
 
@@ -54,12 +74,11 @@ pub(super) async fn run(engine: Arc<Engine>, shutdown: CancellationToken) {
         for claim in claims {
             let permit = Arc::clone(&slots).acquire_owned().await.expect("the semaphore is never closed");
             let control = RunControl::default();
-            running.lock().insert(claim.run_id, control.clone());
-            let (engine, running) = (Arc::clone(&engine), Arc::clone(&running));
+            let held = Held::new(&running, claim.run_id, control.clone());
+            let engine = Arc::clone(&engine);
             runs.spawn(async move {
-                let run_id = claim.run_id;
                 sync_run::run(engine, claim, control).await;
-                running.lock().remove(&run_id);
+                drop(held);
                 drop(permit);
             });
         }
@@ -87,9 +106,9 @@ async fn claim(engine: &Engine, wanted: usize) -> sqlx::Result<Vec<Claim>> {
 }
 
 async fn time_to_next(engine: &Engine) -> Duration {
-    let next = async { schedules::next_due_at(&mut *engine.store.connect().await?).await };
+    let next = async { schedules::time_to_next(&mut *engine.store.connect().await?).await };
     match next.await {
-        Ok(Some(due_at)) => (due_at - Utc::now()).to_std().unwrap_or_default().min(LOOK_EVERY),
+        Ok(Some(time)) => time.min(LOOK_EVERY),
         Ok(None) => LOOK_EVERY,
         Err(_) => AFTER_ERROR,
     }
@@ -121,7 +140,7 @@ async fn keep_leases(engine: Arc<Engine>, running: Arc<Running>) {
         let held: Vec<Uuid> = running.lock().keys().copied().collect();
         let turn = async {
             let mut conn = engine.store.connect().await?;
-            let renewed = schedules::renew_leases(&mut conn, engine.host_id, lease).await?;
+            let renewed = schedules::renew_leases(&mut conn, engine.host_id, lease, &held).await?;
             let lost = schedules::take_back_lost(&mut conn).await?;
             Ok::<_, sqlx::Error>((renewed, lost))
         };
@@ -151,7 +170,9 @@ async fn keep_leases(engine: Arc<Engine>, running: Arc<Running>) {
 
 /// Asks the function to end, and ends it if it does not.
 fn cancel(control: &RunControl) {
-    control.signals.cancel();
+    if !control.signals.cancel() {
+        return;
+    }
     let hand_back = control.hand_back.clone();
     tokio::spawn(async move {
         tokio::time::sleep(CANCEL_GRACE).await;

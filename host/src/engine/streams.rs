@@ -28,10 +28,10 @@ impl StreamNumbers {
             return Ok(Some(key));
         }
         let mut conn = self.store.connect_records().await?;
-        let head = streams::find(&mut conn, connection, model, variant).await?;
-        if let Some(head) = head {
-            self.known.insert(name, head.key);
+        let found = streams::find(&mut conn, connection, model, variant).await?;
+        if let Some(key) = found {
+            self.known.insert(name, key);
         }
-        Ok(head.map(|head| head.key))
+        Ok(found)
     }
 }

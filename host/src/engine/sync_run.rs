@@ -16,11 +16,11 @@ use super::functions::DeployedFunction;
 use super::run_writer::log_lines;
 use super::{ConnectionRoute, Engine};
 use crate::config::Frequency;
-use crate::runtime::{Call, LogLevel, RunInfo, RunLog, Usage};
+use crate::runtime::{Call, Limits, LogLevel, RunInfo, RunLog, Usage};
 use crate::store::records::{self, Unseen};
 use crate::store::runs::{self, Outcome, RunError, RunState};
 use crate::store::schedules::{self, Claim, Next};
-use crate::store::sync_states::{self, Attempt, CheckpointChange};
+use crate::store::sync_states::{self, Attempt, Begun, CheckpointChange};
 use crate::store::{connections, streams};
 
 /// After so many failures in a row a sync waits for its next slot.
@@ -64,9 +64,10 @@ enum Ended {
 /// Runs what was claimed and releases the schedule, whatever happens.
 pub(super) async fn run(engine: Arc<Engine>, claim: Claim, control: RunControl) {
     let started_at = Utc::now();
-    let log = RunLog::new(crate::runtime::Limits::SYNC.log_bytes);
-    let mut usage = Usage::default();
     let function = engine.functions.find_sync(claim.integration, &claim.sync);
+    let limits = function.as_ref().map_or(&Limits::SYNC, |function| &function.limits);
+    let log = RunLog::new(limits.log_bytes);
+    let mut usage = Usage::default();
     let ended = match &function {
         None => Ended::Dropped,
         Some(function) => tokio::select! {
@@ -122,7 +123,7 @@ async fn try_execute(
         variant: claim.variant.clone(),
         fence: claim.fence,
     };
-    let Some(checkpoint) = begin(engine, claim, function, &attempt).await? else { return Ok(Ended::Lost) };
+    let Some(begun) = begin(engine, claim, function, &attempt).await? else { return Ok(Ended::Lost) };
     if claim.resets {
         schedules::note_reset_done(&mut *engine.store.connect().await?, claim).await?;
     }
@@ -148,8 +149,8 @@ async fn try_execute(
         },
         log: log.clone(),
         signals: Arc::clone(&control.signals),
-        writer: writer.for_attempt(attempt.clone(), claim.resets),
-        checkpoint,
+        writer: writer.for_attempt(attempt.clone(), begun.restores_pruned),
+        checkpoint: begun.checkpoint,
         row: Some(connection),
         route: None,
     };
@@ -179,18 +180,18 @@ async fn try_execute(
     }
 }
 
-/// Raises the fence, does a reset that was asked for, and begins to watch for deletions. Gives the checkpoint;
-/// `None` if a later attempt has begun.
+/// Raises the fence, does a reset that was asked for, and begins to watch for deletions. `None` if a later attempt has
+/// begun.
 async fn begin(
     engine: &Engine,
     claim: &Claim,
     function: &DeployedFunction,
     attempt: &Attempt,
-) -> anyhow::Result<Option<Option<String>>> {
+) -> anyhow::Result<Option<Begun>> {
     let mut tx = engine.store.begin_records().await?;
-    let Some(mut checkpoint) = sync_states::begin(&mut tx, attempt).await? else { return Ok(None) };
+    let Some(mut begun) = sync_states::begin(&mut tx, attempt, claim.resets).await? else { return Ok(None) };
     let watches_deletions = function.tracks_deletes();
-    if claim.resets && checkpoint.take().is_some() {
+    if claim.resets && begun.checkpoint.take().is_some() {
         sync_states::store(&mut tx, attempt, &CheckpointChange::Clear, &json!({})).await?;
     }
     if watches_deletions || (claim.resets && claim.empties_cache) {
@@ -201,14 +202,14 @@ async fn begin(
                 records::delete_all(&mut tx, &mut stream).await?;
             }
             // A run that continues from a checkpoint belongs to the generation that set it.
-            if watches_deletions && checkpoint.is_none() {
+            if watches_deletions && begun.checkpoint.is_none() {
                 records::begin_generation(&mut tx, &mut stream, claim.fence).await?;
             }
             streams::store_head(&mut tx, &stream).await?;
         }
     }
     tx.commit().await?;
-    Ok(Some(checkpoint))
+    Ok(Some(begun))
 }
 
 /// The function has returned. A full sync now deletes what it has not seen, and begins from the start next time.
@@ -224,7 +225,9 @@ async fn complete(
     for model in function.models.keys() {
         counts.entry(model.clone()).or_default();
     }
+    sync_states::note_restored(&mut tx, attempt).await?;
     if !function.tracks_deletes() {
+        tx.commit().await?;
         return Ok(Ended::Success { counts });
     }
     let names: Vec<_> =
@@ -246,7 +249,8 @@ async fn complete(
                 log.note(LogLevel::Error, &message);
                 let details = Some(json!({ "model": stream.model, "unseen": unseen, "live": live }));
                 let error = RunError { code: "mass_deletion_held".to_owned(), message, details };
-                let counts = Some(json!(counts));
+                tx.rollback().await?;
+                let counts = hold(engine, attempt).await?;
                 return Ok(Ended::Failed { error, is_retryable: false, counts });
             }
         }
@@ -256,6 +260,18 @@ async fn complete(
     sync_states::store(&mut tx, attempt, &CheckpointChange::Clear, &json!(counts)).await?;
     tx.commit().await?;
     Ok(Ended::Success { counts })
+}
+
+/// Lets the next run look at everything again: if it sees what this one did not, nothing was lost. Gives what was
+/// counted.
+async fn hold(engine: &Engine, attempt: &Attempt) -> anyhow::Result<Option<Value>> {
+    let mut tx = engine.store.begin_records().await?;
+    let counts = sync_states::lock(&mut tx, attempt).await?;
+    if let Some(counts) = &counts {
+        sync_states::store(&mut tx, attempt, &CheckpointChange::Clear, counts).await?;
+    }
+    tx.commit().await?;
+    Ok(counts)
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a share needs no more digits than a double has")]

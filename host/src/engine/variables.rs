@@ -1,6 +1,6 @@
 //! Environment variables, sealed with the environment's key.
 
-use super::Environment;
+use crate::auth::Environment;
 use crate::crypto::{CryptoError, Place};
 use crate::store::{Store, variables};
 

@@ -144,7 +144,8 @@ impl CompiledCache {
         let output = output.map_err(CompileError::Start)?;
         match output.status.code() {
             Some(0) => Ok(output.stdout),
-            Some(REFUSED) => {
+            // 1 is a problem of the process's own, which it has named.
+            Some(REFUSED | 1) => {
                 Err(CompileError::Refused(String::from_utf8_lossy(&output.stderr).trim().to_owned()))
             }
             _ => Err(CompileError::OverLimit),

@@ -29,6 +29,9 @@ pub struct Limits {
 }
 
 impl Limits {
+    /// No invocation gets more memory than this, whatever its limits say.
+    pub const MAX_MEMORY_BYTES: usize = 512 << 20;
+
     /// For an action: somebody waits for it.
     pub const ACTION: Self = Self {
         cpu: Duration::from_secs(30),

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use chrono::{DateTime, Utc};
 
 use super::Limit;
+use crate::nul::without_nul;
 
 /// Longer lines are cut.
 const MAX_LINE_BYTES: usize = 10_000;
@@ -101,8 +102,7 @@ impl RunLog {
 impl Buffer {
     fn push(&mut self, level: LogLevel, message: &str, fields: Option<String>) {
         let end = message.floor_char_boundary(MAX_LINE_BYTES);
-        // Postgres keeps no NUL in text.
-        let message = message[..end].replace('\0', "\u{fffd}");
+        let message = without_nul(&message[..end]);
         self.entries.push(LogEntry { line: self.next_line, at: Utc::now(), level, message, fields });
         self.next_line = self.next_line.saturating_add(1);
     }

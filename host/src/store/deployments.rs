@@ -199,7 +199,8 @@ pub async fn list_unconfirmed(
         r#"
         SELECT d.pk, array_agg(DISTINCT f.component_digest) AS "digests!: Vec<Vec<u8>>"
         FROM deployments d JOIN functions f ON f.deployment_pk = d.pk
-        WHERE d.state = 'staged'
+        -- One whose host died before it was switched on stays staged, and is nobody's work any more.
+        WHERE d.state = 'staged' AND d.created_at > now() - interval '15 minutes'
           AND NOT EXISTS (SELECT FROM deployment_hosts h WHERE h.deployment_pk = d.pk AND h.host_id = $1)
         GROUP BY d.pk
         "#,

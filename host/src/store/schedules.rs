@@ -252,7 +252,7 @@ pub async fn claim_due(
             FOR UPDATE SKIP LOCKED
         ), claimed AS (
             UPDATE schedules s
-            SET run_id = due.new_run_id, run_owner = $1, lease_expires_at = now() + $2, fence = s.fence + 1,
+            SET run_id = due.new_run_id, run_owner = $1, lease_expires_at = now() + $2, fence = nextval('run_fences'),
                 due_at = NULL, due_reason = 'schedule', reset_wanted = false, empty_cache_wanted = false,
                 run_resets = due.reset_wanted, run_empties_cache = due.empty_cache_wanted, cancel_wanted = false
             FROM due
@@ -297,14 +297,18 @@ pub async fn claim_due(
     Ok(claims.collect())
 }
 
-/// When the next schedule becomes due, if any will.
-pub async fn next_due_at(conn: &mut PgConnection) -> sqlx::Result<Option<DateTime<Utc>>> {
-    let row = sqlx::query_scalar!(
-        "SELECT due_at FROM schedules WHERE run_id IS NULL AND due_at IS NOT NULL ORDER BY due_at LIMIT 1"
+/// How long it is until the next schedule becomes due, by the database's clock; none if none will.
+pub async fn time_to_next(conn: &mut PgConnection) -> sqlx::Result<Option<Duration>> {
+    let seconds = sqlx::query_scalar!(
+        r#"
+        SELECT extract(epoch FROM due_at - clock_timestamp())::double precision AS "seconds!" FROM schedules
+        WHERE run_id IS NULL AND due_at IS NOT NULL
+        ORDER BY due_at LIMIT 1
+        "#
     )
     .fetch_optional(conn)
     .await?;
-    Ok(row.flatten())
+    Ok(seconds.map(|seconds| Duration::try_from_secs_f64(seconds).unwrap_or_default()))
 }
 
 /// A run whose lease was renewed.
@@ -314,21 +318,24 @@ pub struct Renewed {
     pub cancel_wanted: bool,
 }
 
-/// Renews the leases of the runs that `owner` still holds. A run that is not in the answer is no longer its.
+/// Renews the leases of these runs, as far as `owner` still holds them. A run that is not in the answer is no longer
+/// its.
 pub async fn renew_leases(
     conn: &mut PgConnection,
     owner: Uuid,
     lease: Duration,
+    runs: &[Uuid],
 ) -> sqlx::Result<Vec<Renewed>> {
     sqlx::query_as!(
         Renewed,
         r#"
         UPDATE schedules SET lease_expires_at = now() + $2
-        WHERE run_owner = $1 AND run_id IS NOT NULL AND lease_expires_at > now()
+        WHERE run_owner = $1 AND run_id = ANY($3) AND lease_expires_at > now()
         RETURNING run_id AS "run_id!", cancel_wanted
         "#,
         owner,
         interval(lease),
+        runs,
     )
     .fetch_all(conn)
     .await
@@ -412,7 +419,10 @@ pub async fn take_back_lost(conn: &mut PgConnection) -> sqlx::Result<u64> {
             reset_wanted = s.reset_wanted OR s.run_resets,
             empty_cache_wanted = s.empty_cache_wanted OR s.run_empties_cache,
             run_resets = false, run_empties_cache = false,
-            due_at = coalesce(s.due_at, now()),
+            failures = s.failures + 1,
+            -- A sync that takes its host down with it must not take one after another without a pause.
+            due_at = coalesce(s.due_at, now() + CASE WHEN s.failures = 0 THEN interval '0'
+                ELSE least(interval '10 seconds' * power(2, least(s.failures, 10)), interval '10 minutes') END),
             due_reason = CASE WHEN s.due_at IS NULL THEN 'retry' ELSE s.due_reason END
         FROM lost
         WHERE s.pk = lost.pk
@@ -439,7 +449,7 @@ pub struct ScheduleStatus {
     pub has_succeeded: bool,
 }
 
-/// The latest run that has ended.
+/// The latest run that came to its end, well or not. One that was stopped or lost is followed by another.
 #[derive(Debug, Clone)]
 pub struct LatestRun {
     pub state: String,
@@ -460,7 +470,7 @@ pub async fn list_status(conn: &mut PgConnection, target: &Target) -> sqlx::Resu
         JOIN connections c ON c.pk = s.connection_pk
         LEFT JOIN LATERAL (
             SELECT state, finished_at, counts FROM runs
-            WHERE schedule_pk = s.pk AND state <> 'running'
+            WHERE schedule_pk = s.pk AND state IN ('success', 'error')
             ORDER BY started_at DESC LIMIT 1
         ) AS latest ON true
         WHERE s.integration_pk = $1 AND ($2::bigint IS NULL OR s.connection_pk = $2)

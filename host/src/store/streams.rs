@@ -39,32 +39,22 @@ pub struct Generation {
     pub start_position: i64,
 }
 
-/// What a reader needs to know of a stream.
-#[derive(Debug, Clone, Copy)]
-pub struct StreamHead {
-    pub key: StreamKey,
-    pub last_position: i64,
-}
-
 /// Finds the stream; `None` until something was saved to it.
 pub async fn find(
     conn: &mut PgConnection,
     connection: ConnectionPk,
     model: &ModelName,
     variant: &Variant,
-) -> sqlx::Result<Option<StreamHead>> {
-    let row = sqlx::query!(
-        "SELECT stream_no, last_position FROM streams WHERE connection_pk = $1 AND model = $2 AND variant = $3",
+) -> sqlx::Result<Option<StreamKey>> {
+    let number = sqlx::query_scalar!(
+        "SELECT stream_no FROM streams WHERE connection_pk = $1 AND model = $2 AND variant = $3",
         connection.0,
         model.as_str(),
         variant.as_str(),
     )
     .fetch_optional(conn)
     .await?;
-    Ok(row.map(|row| StreamHead {
-        key: StreamKey { connection, number: row.stream_no },
-        last_position: row.last_position,
-    }))
+    Ok(number.map(|number| StreamKey { connection, number }))
 }
 
 /// Locks the streams of these models in the order of their numbers, so that two writers never wait for each
@@ -166,6 +156,18 @@ async fn create_missing(
     Ok(())
 }
 
+/// Locks one stream, so that its records stay as they are until the transaction ends.
+pub async fn lock_one(conn: &mut PgConnection, key: StreamKey) -> sqlx::Result<()> {
+    sqlx::query!(
+        "SELECT stream_no FROM streams WHERE connection_pk = $1 AND stream_no = $2 FOR NO KEY UPDATE",
+        key.connection.0,
+        key.number,
+    )
+    .fetch_optional(conn)
+    .await?;
+    Ok(())
+}
+
 /// Stores where the stream stands after this transaction's writes.
 pub async fn store_head(conn: &mut PgConnection, stream: &LockedStream) -> sqlx::Result<()> {
     sqlx::query!(
@@ -205,7 +207,7 @@ pub async fn live_counts(
     Ok(rows.into_iter().map(|row| (ModelName::from_stored(row.model), row.live_count)).collect())
 }
 
-/// Whether any connection of the environment's list has a stream of this model.
+/// Whether the connection has a stream of this model, of any variant.
 pub async fn has_model(
     conn: &mut PgConnection,
     connection: ConnectionPk,

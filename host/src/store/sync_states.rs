@@ -17,24 +17,52 @@ pub struct Attempt {
     pub fence: i64,
 }
 
-/// Raises the fence and gives the checkpoint to continue from. `None`: a later attempt has begun already.
-pub async fn begin(conn: &mut PgConnection, attempt: &Attempt) -> sqlx::Result<Option<Option<String>>> {
-    sqlx::query_scalar!(
+/// What an attempt continues from.
+#[derive(Debug)]
+pub struct Begun {
+    pub checkpoint: Option<String>,
+    /// Since a reset no run has come to its end: pruned payloads are brought back.
+    pub restores_pruned: bool,
+}
+
+/// Raises the fence and gives what to continue from. `None`: a later attempt has begun already.
+pub async fn begin(conn: &mut PgConnection, attempt: &Attempt, resets: bool) -> sqlx::Result<Option<Begun>> {
+    sqlx::query_as!(
+        Begun,
         r#"
-        INSERT INTO sync_states (connection_pk, sync_name, variant, fence)
-        VALUES ($1, $2, $3, $4)
+        INSERT INTO sync_states (connection_pk, sync_name, variant, fence, restores_pruned)
+        VALUES ($1, $2, $3, $4, $5)
         ON CONFLICT (connection_pk, sync_name, variant) DO UPDATE
-        SET fence = excluded.fence, counts = '{}'
+        SET fence = excluded.fence, counts = '{}',
+            restores_pruned = sync_states.restores_pruned OR excluded.restores_pruned
         WHERE sync_states.fence < excluded.fence
-        RETURNING checkpoint
+        RETURNING checkpoint, restores_pruned
+        "#,
+        attempt.connection.0,
+        attempt.sync.as_str(),
+        attempt.variant.as_str(),
+        attempt.fence,
+        resets,
+    )
+    .fetch_optional(conn)
+    .await
+}
+
+/// Notes that a run came to its end: payloads that are pruned from now on stay so.
+pub async fn note_restored(conn: &mut PgConnection, attempt: &Attempt) -> sqlx::Result<()> {
+    sqlx::query!(
+        r#"
+        UPDATE sync_states SET restores_pruned = false
+        WHERE connection_pk = $1 AND sync_name = $2 AND variant = $3 AND fence = $4 AND restores_pruned
         "#,
         attempt.connection.0,
         attempt.sync.as_str(),
         attempt.variant.as_str(),
         attempt.fence,
     )
-    .fetch_optional(conn)
-    .await
+    .execute(conn)
+    .await?;
+    Ok(())
 }
 
 /// Locks the state until the transaction ends, if the attempt may still write. Gives what it has counted so far.

@@ -58,8 +58,8 @@ pub(super) struct ServeArgs {
     /// Syncs that run at once
     #[arg(long, env = "SYNCLINE_MAX_SYNCS", default_value_t = 100, value_name = "NUMBER")]
     max_syncs: u32,
-    /// Connections to Postgres
-    #[arg(long, env = "SYNCLINE_DATABASE_CONNECTIONS", default_value_t = 20, value_name = "NUMBER")]
+    /// Connections to Postgres, one of which listens for notifications
+    #[arg(long, env = "SYNCLINE_DATABASE_CONNECTIONS", default_value_t = 20, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(3..))]
     database_connections: u32,
     /// After how long without a sign of life another host takes a run over
     #[arg(long, env = "SYNCLINE_LEASE_SECONDS", default_value_t = 30, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]

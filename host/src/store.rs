@@ -20,12 +20,12 @@ pub mod streams;
 pub mod sync_states;
 pub mod variables;
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use sqlx::migrate::MigrateError;
 use sqlx::pool::PoolConnection;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
-use sqlx::{ConnectOptions, Connection, PgPool, Postgres, Transaction};
+use sqlx::{ConnectOptions, Connection, PgConnection, PgPool, Postgres, Transaction};
 
 /// How a session of ours behaves. The planner is held to the plans that our statements are written for, whatever
 /// the statistics say: a new or partitioned table has none, and a plan chosen for ten rows is wrong for ten million.
@@ -43,6 +43,8 @@ const SESSION: [(&str, &str); 8] = [
 
 /// Every statement of ours stays prepared on every connection.
 const STATEMENTS: usize = 256;
+/// How long a database may take to listen.
+const CONNECT_PATIENCE: Duration = Duration::from_secs(30);
 const TRUSTED_IDLE_TIME: Duration = Duration::from_secs(1);
 
 #[derive(Debug, thiserror::Error)]
@@ -66,7 +68,11 @@ impl Store {
         let options =
             options.application_name("syncline").options(SESSION).statement_cache_capacity(STATEMENTS);
         // A slow migration is nothing to warn of, and its text is long.
-        let for_migrations = options.clone().disable_statement_logging();
+        let mut conn = connect_patiently(&options.clone().disable_statement_logging())
+            .await
+            .map_err(OpenError::Unreachable)?;
+        sqlx::migrate!().run(&mut conn).await.map_err(OpenError::Migration)?;
+        conn.close().await.map_err(OpenError::Unreachable)?;
         let pool = PgPoolOptions::new()
             .max_connections(max_connections)
             .acquire_timeout(Duration::from_secs(30))
@@ -83,9 +89,6 @@ impl Store {
             .connect_with(options)
             .await
             .map_err(OpenError::Unreachable)?;
-        let mut conn = for_migrations.connect().await.map_err(OpenError::Unreachable)?;
-        sqlx::migrate!().run(&mut conn).await.map_err(OpenError::Migration)?;
-        conn.close().await.map_err(OpenError::Unreachable)?;
         Ok(Self { control: pool.clone(), records: pool })
     }
 
@@ -120,5 +123,23 @@ impl Store {
     pub async fn close(&self) {
         self.records.close().await;
         self.control.close().await;
+    }
+}
+
+/// Waits for a server that does not listen yet: it may be starting beside us. Pools wait too, but do not tell why.
+async fn connect_patiently(options: &PgConnectOptions) -> sqlx::Result<PgConnection> {
+    let deadline = Instant::now() + CONNECT_PATIENCE;
+    let mut is_told = false;
+    loop {
+        match options.connect().await {
+            Err(sqlx::Error::Io(error)) if Instant::now() < deadline => {
+                if !is_told {
+                    tracing::warn!(error = &error as &dyn std::error::Error, "waiting for the database");
+                    is_told = true;
+                }
+                tokio::time::sleep(Duration::from_millis(500)).await;
+            }
+            result => return result,
+        }
     }
 }

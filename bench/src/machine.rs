@@ -44,10 +44,11 @@ impl Machine {
 
 impl fmt::Display for Machine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { cores, cpu, memory_gb, kernel, build, commit, date } = self;
+        let Self { cores, cpu, memory_gb, kernel, build, commit, date, load_before } = self;
         write!(
             f,
-            "{date}, commit {commit}, {build} build; {cores} cores of {cpu}, {memory_gb} GB, Linux {kernel}"
+            "{date}, commit {commit}, {build} build; {cores} cores of {cpu}, {memory_gb} GB, Linux {kernel}, load \
+             {load_before} before"
         )
     }
 }

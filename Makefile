@@ -41,7 +41,7 @@ test-examples: ## the examples' own unit tests
 
 .PHONY: test-workspace
 test-workspace: guests ## the host's and the SDK's tests
-	cargo test --quiet --workspace --doc
+	cargo test --quiet --package syncline-sdk --doc
 	scripts/test-postgres $(RUN_TESTS) --workspace
 
 .PHONY: lint

@@ -127,6 +127,14 @@ impl Statements {
     }
 }
 
+/// So many connections, in words.
+pub fn over(connections: u32) -> String {
+    match connections {
+        1 => "1 connection".to_owned(),
+        several => format!("{several} connections"),
+    }
+}
+
 /// Adds the usual three numbers of some loads.
 pub fn describe(row: &mut Row, loads: &[Load]) {
     let column = |value: fn(&Load) -> f64| loads.iter().map(value).collect();

@@ -15,6 +15,8 @@ pub struct Machine {
     build: &'static str,
     commit: String,
     date: String,
+    /// How many processes wanted a core in the minute before. Above a half, something else was at work.
+    load_before: f64,
 }
 
 impl Machine {
@@ -31,16 +33,22 @@ impl Machine {
             build: if cfg!(debug_assertions) { "dev" } else { "release" },
             commit: commit(),
             date: Utc::now().to_rfc3339_opts(SecondsFormat::Secs, true),
+            load_before: read("/proc/loadavg")
+                .split(' ')
+                .next()
+                .and_then(|load| load.parse().ok())
+                .unwrap_or(f64::NAN),
         }
     }
 }
 
 impl fmt::Display for Machine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { cores, cpu, memory_gb, kernel, build, commit, date } = self;
+        let Self { cores, cpu, memory_gb, kernel, build, commit, date, load_before } = self;
         write!(
             f,
-            "{date}, commit {commit}, {build} build; {cores} cores of {cpu}, {memory_gb} GB, Linux {kernel}"
+            "{date}, commit {commit}, {build} build; {cores} cores of {cpu}, {memory_gb} GB, Linux {kernel}, load \
+             {load_before} before"
         )
     }
 }

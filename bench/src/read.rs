@@ -6,7 +6,7 @@ use sqlx::Row;
 
 use crate::Bench;
 use crate::bare::BareServer;
-use crate::load::{Load, Requests, Statements, describe};
+use crate::load::{Load, Requests, Statements, describe, over};
 use crate::report::{Report, Target};
 use crate::stage::Stage;
 
@@ -47,19 +47,20 @@ pub async fn measure(bench: &Bench) -> Result<Report> {
     );
     let mut report = Report::new("read", about);
     for connections in [1, 16, 64] {
+        let over = over(connections);
         let (mut hosts, mut sql, mut bares) = (Vec::new(), Vec::new(), Vec::new());
         for _ in 0..bench.scale.rounds {
             hosts.push(host.load(bench, connections).await?);
             sql.push(statements.load(bench, connections).await?);
             bares.push(bare.load(bench, connections).await?);
         }
-        describe(report.row(format!("GET /records, {connections} connections")), &hosts);
-        describe(report.row(format!("its statement in pgbench, {connections} connections")), &sql);
-        describe(report.row(format!("the same bytes from memory, {connections} connections")), &bares);
+        describe(report.row(format!("GET /records, {over}")), &hosts);
+        describe(report.row(format!("its statement in pgbench, {over}")), &sql);
+        describe(report.row(format!("the same bytes from memory, {over}")), &bares);
         let [hosts, sql, bares] = [hosts, sql, bares].map(|loads| per_second(&loads));
         let target = if connections == 16 { Target::AtLeast(0.5) } else { Target::None };
         let mut ratio = |what, of, to, target| {
-            report.ratio(format!("requests/s of {what}, {connections} connections"), of, to, target);
+            report.ratio(format!("requests/s of {what}, {over}"), of, to, target);
         };
         ratio("the host, of the bytes from memory", &hosts, &bares, target);
         ratio("pgbench, of the bytes from memory", &sql, &bares, Target::None);

@@ -2,10 +2,12 @@
 //!
 //! A bundle is an uncompressed tar whose bytes follow from its contents alone:
 //!
-//!     bundle.json               {"format": 1, "components": {"<component in the file>": "<sha256>"}}
-//!     syncline.toml
-//!     schemas/<path>            what the models name as `schema`
-//!     components/<sha256>.wasm
+//! ```text
+//! bundle.json               {"format": 1, "components": {"<component in the file>": "<sha256>"}}
+//! syncline.toml
+//! schemas/<path>            what the models name as `schema`
+//! components/<sha256>.wasm
+//! ```
 
 use std::collections::BTreeMap;
 use std::fmt;

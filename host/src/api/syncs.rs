@@ -347,6 +347,7 @@ fn status_word(status: &ScheduleStatus, is_deployed: bool) -> &'static str {
         _ if status.is_paused => "PAUSED",
         _ if !is_deployed => "STOPPED",
         Some(run) if run.state != "success" => "ERROR",
+        _ if status.is_interrupted => "ERROR",
         _ => "SUCCESS",
     }
 }

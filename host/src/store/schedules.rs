@@ -442,7 +442,10 @@ pub struct ScheduleStatus {
     pub sync: FunctionName,
     pub variant: Variant,
     pub is_paused: bool,
+    /// Also while an attempt that was interrupted is about to be followed by the next.
     pub is_running: bool,
+    /// The latest attempt was lost with its host, or stopped.
+    pub is_interrupted: bool,
     pub frequency_override: Option<String>,
     pub next_run_at: Option<DateTime<Utc>>,
     pub latest: Option<LatestRun>,
@@ -462,12 +465,17 @@ pub async fn list_status(conn: &mut PgConnection, target: &Target) -> sqlx::Resu
     let rows = sqlx::query!(
         r#"
         SELECT s.id, s.connection_pk, c.connection_id, s.sync_name, s.variant, s.state = 'paused' AS "is_paused!",
-               s.run_id IS NOT NULL AS "is_running!", s.frequency_override,
+               s.run_id IS NOT NULL OR (coalesce(newest.state IN ('lost', 'cancelled'), false)
+                   AND coalesce(s.due_at <= now(), false)) AS "is_running!",
+               coalesce(newest.state IN ('lost', 'cancelled'), false) AS "is_interrupted!", s.frequency_override,
                coalesce(s.next_run_at, CASE WHEN s.state = 'running' THEN s.due_at END) AS next_run_at,
                latest.state AS "run_state?", latest.finished_at AS "finished_at?", latest.counts AS "counts?",
                EXISTS (SELECT FROM runs WHERE schedule_pk = s.pk AND state = 'success') AS "has_succeeded!"
         FROM schedules s
         JOIN connections c ON c.pk = s.connection_pk
+        LEFT JOIN LATERAL (
+            SELECT state FROM runs WHERE schedule_pk = s.pk ORDER BY started_at DESC LIMIT 1
+        ) AS newest ON true
         LEFT JOIN LATERAL (
             SELECT state, finished_at, counts FROM runs
             WHERE schedule_pk = s.pk AND state IN ('success', 'error')
@@ -493,6 +501,7 @@ pub async fn list_status(conn: &mut PgConnection, target: &Target) -> sqlx::Resu
         variant: Variant::from_stored(row.variant),
         is_paused: row.is_paused,
         is_running: row.is_running,
+        is_interrupted: row.is_interrupted,
         frequency_override: row.frequency_override,
         next_run_at: row.next_run_at,
         latest: row.run_state.map(|state| LatestRun {

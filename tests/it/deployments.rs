@@ -217,3 +217,16 @@ async fn a_second_host_serves_what_the_first_has_deployed() {
     })
     .await;
 }
+
+#[tokio::test]
+async fn a_sync_that_was_removed_and_comes_back_runs_again() {
+    let hostile = Bundle::guest("hostile");
+    let steps = "[integrations.hostile.syncs.steps]\nruns = \"every 1 hour\"\nmodel = \"Step\"\n";
+    let stage = Stage::of(&hostile, json!({ "steps": 3, "pause_ms": 0 })).await;
+    for _ in 0..3 {
+        assert_eq!(stage.run("steps").await["status"], "SUCCESS");
+    }
+    stage.host.deploy(&hostile.clone().replace(steps, "")).await;
+    stage.host.deploy(&hostile).await;
+    assert_eq!(stage.wait_for_finish_after("steps", None).await["status"], "SUCCESS");
+}

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use crate::support::{Api, Host, SECRET_KEY, Stage, TestDatabase};
+use crate::support::{Api, Host, SECRET_KEY, Stage, TestDatabase, eventually};
 
 /// The paths of the refusal's field errors.
 fn paths(answer: &Value) -> Vec<String> {
@@ -362,4 +362,27 @@ async fn asynchronous_actions_are_not_offered_yet() {
     assert_eq!(trigger("true").await.refusal(), (501, "not_implemented".to_owned()));
     assert_eq!(trigger("perhaps").await.refusal(), (400, "invalid_headers".to_owned()));
     trigger("false").await.expect(200);
+}
+
+#[tokio::test]
+async fn a_nul_that_cannot_be_kept_is_refused_or_replaced_and_takes_nothing_along() {
+    let stage = Stage::hostile().await;
+    let fail = json!({ "code": "odd", "message": "before\u{0}after", "details": { "a\u{0}": "b\u{0}" } });
+    stage.action("fail", &fail).await.expect(400);
+    stage.action("fail", &json!({ "code": "plain", "message": "neighbour" })).await.expect(400);
+    let written = eventually("both runs to be written", async || {
+        let runs =
+            stage.db.texts("SELECT error_message FROM runs WHERE kind = 'action' ORDER BY started_at").await;
+        (runs.len() == 2).then_some(runs)
+    });
+    assert_eq!(written.await, ["before\u{fffd}after", "neighbour"]);
+
+    let import = json!({
+        "provider_config_key": "hostile", "credentials": { "type": "NONE" }, "metadata": { "a": "\u{0}" },
+    });
+    assert_eq!(stage.host.post("/connections", &import).await.refusal(), (400, "invalid_body".to_owned()));
+    let search = stage.host.get("/connections?search=%00").await;
+    assert_eq!(search.refusal(), (400, "invalid_query_params".to_owned()));
+    let path = stage.host.get("/connections/%FF?provider_config_key=hostile").await;
+    assert_eq!(path.refusal(), (400, "invalid_uri_params".to_owned()));
 }

@@ -46,3 +46,8 @@ postgres_bin() {
     done
     return 1
 }
+
+# browser_program: prints the program of a Chromium; fails if there is none.
+browser_program() {
+    command -v chromium || command -v chromium-browser || command -v google-chrome
+}

@@ -8,6 +8,9 @@ mod scopes;
 
 pub use api_keys::{ApiKey, InvalidSecretKey};
 pub use authenticator::{AuthError, Authenticator, Client};
-pub use credentials::{CredentialsError, StoredCredentials};
+pub use credentials::{
+    ClientCredentialsToken, ClientOverride, CredentialsError, ExchangedToken, InstallationToken, OAuth2Token,
+    StoredCredentials,
+};
 pub use environments::{DEFAULT_ENVIRONMENT, Environment, EnvironmentError, Environments};
 pub use scopes::{Scope, ScopePreset, Scopes};

@@ -9,6 +9,7 @@ mod database;
 mod deploy;
 mod keys;
 mod project;
+mod providers;
 mod serve;
 
 use std::process::ExitCode;
@@ -38,6 +39,8 @@ enum Command {
     Deploy(deploy::DeployArgs),
     /// Make, list and revoke secret keys, and make encryption keys
     Keys(keys::KeysArgs),
+    /// List the providers that connections can be made to, and check files of your own
+    Providers(providers::ProvidersArgs),
     /// The compiling process, which the host starts for itself
     #[command(hide = true)]
     CompileComponent,
@@ -73,6 +76,7 @@ pub fn main() -> ExitCode {
         Command::Build(args) => runtime.block_on(build::run(args)),
         Command::Deploy(args) => runtime.block_on(deploy::run(args)),
         Command::Keys(args) => runtime.block_on(keys::run(args)),
+        Command::Providers(args) => providers::run(&args),
         Command::CompileComponent => unreachable!("handled above"),
     };
     match done {

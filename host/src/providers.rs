@@ -14,7 +14,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 pub use auth_mode::AuthMode;
-pub use provider::{Provider, Source, TokenRequestAuth};
+pub use provider::{
+    BodyFormat, JwtAlgorithm, JwtRecipe, KeyEncoding, Provider, SignatureMethod, SignatureScheme, Source,
+    TokenRequest, TokenRequestAuth, TokenResponsePaths,
+};
 pub use proxy::{
     BasicTemplates, HeaderKey, Paginate, Proxy, RateLimit, RetryHints, Verification, VerificationMethod,
 };
@@ -24,25 +27,12 @@ pub use url_template::{InvalidUrlTemplate, UnusableConfig, UrlTemplate};
 
 use crate::ids::ProviderSlug;
 
-macro_rules! shipped {
-    ($($slug:literal),* $(,)?) => {
-        /// The files of `host/providers`, by slug.
-        const SHIPPED: &[(&str, &str)] =
-            &[$(($slug, include_str!(concat!("../providers/", $slug, ".toml")))),*];
-    };
-}
-
-shipped![
-    "airtable-pat",
-    "freshdesk",
-    "github-pat",
-    "jira-basic",
-    "sendgrid",
-    "shopify-api-key",
-    "stripe-api-key",
-    "unauthenticated",
-    "zendesk-api-key",
-];
+/// The files of `host/providers`. A debug build reads them where they are, so that trying a change needs no
+/// compiling.
+#[derive(rust_embed::Embed)]
+#[folder = "providers"]
+#[include = "*.toml"]
+struct Shipped;
 
 /// Every provider that the host knows.
 #[derive(Debug)]
@@ -75,8 +65,10 @@ impl Catalogue {
     /// A slug that we ship too is replaced as a whole.
     pub fn load(operator_folder: Option<&Path>) -> Result<Self, CatalogueError> {
         let mut catalogue = Self { providers: BTreeMap::new() };
-        for (slug, text) in SHIPPED {
-            catalogue.add(&format!("{slug}.toml"), slug, text, Origin::Shipped)?;
+        for file in Shipped::iter() {
+            let text = Shipped::get(&file).map(|shipped| shipped.data).unwrap_or_default();
+            let slug = file.trim_end_matches(".toml");
+            catalogue.add(&file, slug, &String::from_utf8_lossy(&text), Origin::Shipped)?;
         }
         if let Some(folder) = operator_folder {
             catalogue.add_folder(folder)?;

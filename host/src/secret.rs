@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use serde::{Deserialize, Deserializer};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use zeroize::Zeroize;
 
 /// Holds a secret. There is no `Display` and no `Serialize`, so that it cannot slip into a log line, an
@@ -49,6 +49,22 @@ impl<'de, T: Zeroize + Deserialize<'de>> Deserialize<'de> for Secret<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         T::deserialize(deserializer).map(Self)
     }
+}
+
+/// Writes the value itself, for `#[serde(serialize_with)]` on what is sealed right after.
+pub fn serialize_exposed<T: Zeroize + Serialize, S: Serializer>(
+    secret: &Secret<T>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    secret.expose().serialize(serializer)
+}
+
+/// [`serialize_exposed`] for a secret that may be absent.
+pub fn serialize_exposed_option<T: Zeroize + Serialize, S: Serializer>(
+    secret: &Option<Secret<T>>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    secret.as_ref().map(Secret::expose).serialize(serializer)
 }
 
 #[cfg(test)]

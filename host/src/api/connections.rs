@@ -258,7 +258,7 @@ pub(super) async fn import_connection(
         .find(&integration.provider)
         .ok_or_else(|| ApiError::UnknownProvider(integration.provider.to_string()))?;
     let credentials =
-        StoredCredentials::parse(provider.auth_mode, request.credentials).map_err(credentials_error)?;
+        StoredCredentials::import(provider.auth_mode, request.credentials).map_err(credentials_error)?;
     provider.check_config(&request.connection_config).map_err(|problem| {
         let path: Vec<&str> = std::iter::once("connection_config").chain(problem.name()).collect();
         ApiError::body("invalid_value", &path, problem.to_string())
@@ -289,7 +289,7 @@ impl App {
         let credentials = if client.allows(Scope::ConnectionsReadCredentials) {
             let opened =
                 self.engine.open_credentials(&client.environment, &connection).map_err(ApiError::internal)?;
-            opened.to_json()
+            opened.to_wire(false)
         } else {
             Value::Object(Map::new())
         };

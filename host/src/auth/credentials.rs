@@ -1,99 +1,224 @@
-//! Credentials of connections, in the shapes that clients send and read.
+//! What connections prove themselves with: as it is stored, as clients read it, and what is due to be renewed.
 
+mod import;
+
+use std::collections::BTreeMap;
+
+use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use zeroize::Zeroizing;
 
+pub use self::import::CredentialsError;
+
 use crate::egress::Credentials;
 use crate::providers::AuthMode;
-use crate::secret::Secret;
+use crate::secret::{Secret, serialize_exposed, serialize_exposed_option};
 
-const MAX_SECRET_BYTES: usize = 1024;
-
-/// What a connection proves itself with, as it is stored.
-#[derive(Debug, Clone)]
+/// The credentials of one connection. The tag is the auth mode by its wire name. As serde writes it, it is the
+/// sealed form, with every secret in it; [`to_wire`](Self::to_wire) is what clients read.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(tag = "type")]
 pub enum StoredCredentials {
-    ApiKey { api_key: Secret<String> },
-    Basic { username: Secret<String>, password: Secret<String> },
+    #[serde(rename = "API_KEY")]
+    ApiKey {
+        #[serde(rename = "apiKey", serialize_with = "serialize_exposed")]
+        api_key: Secret<String>,
+    },
+    #[serde(rename = "BASIC")]
+    Basic {
+        #[serde(serialize_with = "serialize_exposed")]
+        username: Secret<String>,
+        #[serde(serialize_with = "serialize_exposed")]
+        password: Secret<String>,
+    },
+    #[serde(rename = "NONE")]
     None,
+    #[serde(rename = "OAUTH2")]
+    OAuth2(OAuth2Token),
+    #[serde(rename = "OAUTH2_CC")]
+    ClientCredentials(ClientCredentialsToken),
+    #[serde(rename = "OAUTH1")]
+    OAuth1 {
+        #[serde(serialize_with = "serialize_exposed")]
+        oauth_token: Secret<String>,
+        #[serde(serialize_with = "serialize_exposed")]
+        oauth_token_secret: Secret<String>,
+        #[serde(serialize_with = "serialize_exposed")]
+        raw: Secret<String>,
+    },
+    #[serde(rename = "TBA")]
+    TokenBased {
+        #[serde(serialize_with = "serialize_exposed")]
+        token_id: Secret<String>,
+        #[serde(serialize_with = "serialize_exposed")]
+        token_secret: Secret<String>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        config_override: Option<ClientOverride>,
+    },
+    #[serde(rename = "APP")]
+    App(InstallationToken),
+    /// An installation, with the user who consented to it.
+    #[serde(rename = "CUSTOM")]
+    Custom {
+        app: InstallationToken,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        user: Option<OAuth2Token>,
+    },
+    #[serde(rename = "JWT")]
+    Jwt(ExchangedToken),
+    #[serde(rename = "TWO_STEP")]
+    TwoStep(ExchangedToken),
+    #[serde(rename = "BILL")]
+    Bill(ExchangedToken),
+    #[serde(rename = "SIGNATURE")]
+    Signature(ExchangedToken),
 }
 
-#[derive(Debug, thiserror::Error)]
-pub enum CredentialsError {
-    #[error("the provider's auth mode is {expected}, so `type` must be `{expected}`")]
-    OtherMode { expected: AuthMode },
-    #[error("connections of auth mode {0} cannot be imported here")]
-    UnsupportedMode(AuthMode),
-    #[error("must be text of at most {MAX_SECRET_BYTES} bytes")]
-    Field { name: &'static str },
-    #[error("must not be empty")]
-    Empty { name: &'static str },
-    #[error("`{name}` is not a credential of auth mode {mode}")]
-    UnknownField { name: String, mode: AuthMode },
-    #[error("stored credentials are not of a form that this version knows")]
-    Unreadable,
+/// What an authorization code or a refresh token was exchanged for.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct OAuth2Token {
+    #[serde(serialize_with = "serialize_exposed")]
+    pub access_token: Secret<String>,
+    #[serde(default, serialize_with = "serialize_exposed_option")]
+    pub refresh_token: Option<Secret<String>>,
+    pub expires_at: Option<DateTime<Utc>>,
+    /// The connection's own app, in place of the integration's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub config_override: Option<ClientOverride>,
+    /// The token response as JSON text.
+    #[serde(serialize_with = "serialize_exposed")]
+    pub raw: Secret<String>,
 }
 
-impl CredentialsError {
-    /// The field that is to blame.
-    pub fn field(&self) -> Option<&str> {
-        match self {
-            Self::OtherMode { .. } | Self::UnsupportedMode(_) => Some("type"),
-            Self::Field { name } | Self::Empty { name } => Some(name),
-            Self::UnknownField { name, .. } => Some(name),
-            Self::Unreadable => None,
-        }
-    }
+/// What an end user's own client was given a token for.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct ClientCredentialsToken {
+    #[serde(serialize_with = "serialize_exposed")]
+    pub token: Secret<String>,
+    pub expires_at: Option<DateTime<Utc>>,
+    pub client_id: String,
+    #[serde(default, serialize_with = "serialize_exposed_option")]
+    pub client_secret: Option<Secret<String>>,
+    #[serde(default, serialize_with = "serialize_exposed_option")]
+    pub client_certificate: Option<Secret<String>>,
+    #[serde(default, serialize_with = "serialize_exposed_option")]
+    pub client_private_key: Option<Secret<String>>,
+    #[serde(serialize_with = "serialize_exposed")]
+    pub raw: Secret<String>,
+}
+
+/// The token of an app's installation. Made anew from the app's private key whenever it ends, so there may be
+/// none yet.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct InstallationToken {
+    pub app_id: Option<String>,
+    pub installation_id: String,
+    #[serde(default, serialize_with = "serialize_exposed_option")]
+    pub access_token: Option<Secret<String>>,
+    pub expires_at: Option<DateTime<Utc>>,
+    /// The app's own signed token, if a client asked for it.
+    #[serde(default, serialize_with = "serialize_exposed_option")]
+    pub jwt_token: Option<Secret<String>>,
+    #[serde(serialize_with = "serialize_exposed")]
+    pub raw: Secret<String>,
+}
+
+/// What an end user typed in, and the token that it was exchanged for or that was signed with it.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct ExchangedToken {
+    /// By the names of the catalogue's questions.
+    #[serde(serialize_with = "serialize_fields")]
+    pub fields: BTreeMap<String, Secret<String>>,
+    #[serde(default, serialize_with = "serialize_exposed_option")]
+    pub token: Option<Secret<String>>,
+    #[serde(default, serialize_with = "serialize_exposed_option")]
+    pub refresh_token: Option<Secret<String>>,
+    pub expires_at: Option<DateTime<Utc>>,
+    #[serde(serialize_with = "serialize_exposed")]
+    pub raw: Secret<String>,
+}
+
+/// An app that a connection brings itself.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct ClientOverride {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub client_id: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none", serialize_with = "serialize_exposed_option")]
+    pub client_secret: Option<Secret<String>>,
 }
 
 impl StoredCredentials {
-    /// Takes what a client sent for a provider of this mode.
-    pub fn parse(mode: AuthMode, mut fields: Map<String, Value>) -> Result<Self, CredentialsError> {
-        match fields.remove("type") {
-            Some(Value::String(given)) if given == mode.as_str() => {}
-            _ => return Err(CredentialsError::OtherMode { expected: mode }),
-        }
-        let parsed = match mode {
-            AuthMode::ApiKey => Self::ApiKey { api_key: take(&mut fields, "apiKey", false)? },
-            AuthMode::Basic => Self::Basic {
-                username: take(&mut fields, "username", true)?,
-                password: take(&mut fields, "password", true)?,
-            },
-            AuthMode::None => Self::None,
-            other => return Err(CredentialsError::UnsupportedMode(other)),
-        };
-        match fields.into_iter().next() {
-            Some((name, _)) => Err(CredentialsError::UnknownField { name, mode }),
-            None => Ok(parsed),
-        }
-    }
-
-    /// The form that clients read, which is also what is sealed.
-    pub fn to_json(&self) -> Value {
+    pub fn mode(&self) -> AuthMode {
         match self {
-            Self::ApiKey { api_key } => json!({ "type": "API_KEY", "apiKey": api_key.expose() }),
-            Self::Basic { username, password } => {
-                json!({ "type": "BASIC", "username": username.expose(), "password": password.expose() })
-            }
-            Self::None => json!({ "type": "NONE" }),
+            Self::ApiKey { .. } => AuthMode::ApiKey,
+            Self::Basic { .. } => AuthMode::Basic,
+            Self::None => AuthMode::None,
+            Self::OAuth2(_) => AuthMode::OAuth2,
+            Self::ClientCredentials(_) => AuthMode::OAuth2ClientCredentials,
+            Self::OAuth1 { .. } => AuthMode::OAuth1,
+            Self::TokenBased { .. } => AuthMode::TokenBased,
+            Self::App(_) => AuthMode::App,
+            Self::Custom { .. } => AuthMode::Custom,
+            Self::Jwt(_) => AuthMode::Jwt,
+            Self::TwoStep(_) => AuthMode::TwoStep,
+            Self::Bill(_) => AuthMode::Bill,
+            Self::Signature(_) => AuthMode::Signature,
         }
     }
 
+    /// When they stop working; `None` if never, or if nobody knows.
+    pub fn expires_at(&self) -> Option<DateTime<Utc>> {
+        match self {
+            Self::OAuth2(token) => token.expires_at,
+            Self::ClientCredentials(token) => token.expires_at,
+            Self::App(token) | Self::Custom { app: token, .. } => token.expires_at,
+            Self::Jwt(token) | Self::TwoStep(token) | Self::Bill(token) | Self::Signature(token) => {
+                token.expires_at
+            }
+            Self::ApiKey { .. }
+            | Self::Basic { .. }
+            | Self::None
+            | Self::OAuth1 { .. }
+            | Self::TokenBased { .. } => None,
+        }
+    }
+
+    /// The form that clients read. Refresh tokens are only in it if they were asked for.
+    pub fn to_wire(&self, with_refresh_token: bool) -> Value {
+        let mut wire = match self {
+            Self::ApiKey { .. } | Self::Basic { .. } | Self::None | Self::TokenBased { .. } => {
+                self.sealed_json()
+            }
+            Self::OAuth1 { raw, .. } => with_raw(self.sealed_json(), raw),
+            Self::OAuth2(token) => with_raw(self.sealed_json(), &token.raw),
+            Self::ClientCredentials(token) => with_raw(self.sealed_json(), &token.raw),
+            Self::App(token) => installation_json("APP", token),
+            Self::Custom { app, user } => json!({
+                "type": "CUSTOM",
+                "app": installation_json("APP", app),
+                "user": user.as_ref().map(|user| Self::OAuth2(user.clone()).to_wire(with_refresh_token)),
+                "raw": parse_raw(&app.raw),
+            }),
+            Self::Jwt(token) | Self::TwoStep(token) | Self::Bill(token) | Self::Signature(token) => {
+                exchanged_json(self.mode(), token)
+            }
+        };
+        remove_nulls(&mut wire);
+        if !with_refresh_token {
+            remove_refresh_tokens(&mut wire);
+        }
+        wire
+    }
+
+    /// What is sealed.
     pub fn to_bytes(&self) -> Zeroizing<Vec<u8>> {
-        Zeroizing::new(self.to_json().to_string().into_bytes())
+        Zeroizing::new(self.sealed_json().to_string().into_bytes())
     }
 
     /// Reads what [`to_bytes`](Self::to_bytes) gave.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, CredentialsError> {
-        let Ok(Value::Object(fields)) = serde_json::from_slice(bytes) else {
-            return Err(CredentialsError::Unreadable);
-        };
-        let mode = match fields.get("type").and_then(Value::as_str) {
-            Some("API_KEY") => AuthMode::ApiKey,
-            Some("BASIC") => AuthMode::Basic,
-            Some("NONE") => AuthMode::None,
-            _ => return Err(CredentialsError::Unreadable),
-        };
-        Self::parse(mode, fields)
+        serde_json::from_slice(bytes).map_err(|_| CredentialsError::Unreadable)
     }
 
     /// What the gate puts into requests.
@@ -103,56 +228,136 @@ impl StoredCredentials {
             Self::Basic { username, password } => {
                 Credentials::Basic { username: username.clone(), password: password.clone() }
             }
-            Self::None => Credentials::None,
+            Self::OAuth2(token) => Credentials::OAuth2 { access_token: token.access_token.clone() },
+            Self::ClientCredentials(token) => Credentials::Token { token: token.token.clone() },
+            Self::App(token) | Self::Custom { app: token, .. } => match &token.access_token {
+                Some(token) => Credentials::OAuth2 { access_token: token.clone() },
+                None => Credentials::None,
+            },
+            Self::Jwt(token) | Self::TwoStep(token) | Self::Bill(token) | Self::Signature(token) => {
+                match &token.token {
+                    Some(token) => Credentials::Token { token: token.clone() },
+                    None => Credentials::None,
+                }
+            }
+            Self::None | Self::OAuth1 { .. } | Self::TokenBased { .. } => Credentials::None,
         }
+    }
+
+    fn sealed_json(&self) -> Value {
+        serde_json::to_value(self).expect("credentials are plain data with text keys")
     }
 }
 
-fn take(
-    fields: &mut Map<String, Value>,
-    name: &'static str,
-    may_be_empty: bool,
-) -> Result<Secret<String>, CredentialsError> {
-    match fields.remove(name) {
-        Some(Value::String(text)) if text.is_empty() && !may_be_empty => {
-            Err(CredentialsError::Empty { name })
-        }
-        Some(Value::String(text)) if text.len() <= MAX_SECRET_BYTES => Ok(Secret::new(text)),
-        _ => Err(CredentialsError::Field { name }),
+fn installation_json(kind: &str, token: &InstallationToken) -> Value {
+    json!({
+        "type": kind,
+        "access_token": token.access_token.as_ref().map(Secret::expose),
+        "expires_at": token.expires_at,
+        "jwtToken": token.jwt_token.as_ref().map(Secret::expose),
+        "raw": parse_raw(&token.raw),
+    })
+}
+
+fn exchanged_json(mode: AuthMode, token: &ExchangedToken) -> Value {
+    let mut wire: Map<String, Value> =
+        token.fields.iter().map(|(name, value)| (name.clone(), value.expose().as_str().into())).collect();
+    wire.insert("type".to_owned(), mode.as_str().into());
+    wire.insert("token".to_owned(), json!(token.token.as_ref().map(Secret::expose)));
+    wire.insert("refresh_token".to_owned(), json!(token.refresh_token.as_ref().map(Secret::expose)));
+    wire.insert("expires_at".to_owned(), json!(token.expires_at));
+    wire.insert("raw".to_owned(), parse_raw(&token.raw));
+    Value::Object(wire)
+}
+
+fn with_raw(mut wire: Value, raw: &Secret<String>) -> Value {
+    wire["raw"] = parse_raw(raw);
+    wire
+}
+
+/// A response that was no JSON is shown as the text it was.
+fn parse_raw(raw: &Secret<String>) -> Value {
+    serde_json::from_str(raw.expose()).unwrap_or_else(|_| Value::String(raw.expose().clone()))
+}
+
+/// Absent on the wire is absent, not null; what the provider wrote in `raw` stays as it is.
+fn remove_nulls(wire: &mut Value) {
+    if let Value::Object(members) = wire {
+        members.retain(|_, value| !value.is_null());
     }
+}
+
+/// Every spelling of it, however deep: providers repeat it in their responses.
+fn remove_refresh_tokens(value: &mut Value) {
+    match value {
+        Value::Object(members) => {
+            members.retain(|name, _| {
+                let plain: String = name.chars().filter(char::is_ascii_alphanumeric).collect();
+                !plain.eq_ignore_ascii_case("refreshtoken")
+            });
+            members.values_mut().for_each(remove_refresh_tokens);
+        }
+        Value::Array(items) => items.iter_mut().for_each(remove_refresh_tokens),
+        _ => {}
+    }
+}
+
+fn serialize_fields<S: serde::Serializer>(
+    fields: &BTreeMap<String, Secret<String>>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    serializer.collect_map(fields.iter().map(|(name, value)| (name, value.expose())))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn parse(mode: AuthMode, value: Value) -> Result<StoredCredentials, CredentialsError> {
-        let Value::Object(fields) = value else { panic!("not an object") };
-        StoredCredentials::parse(mode, fields)
+    fn stored(value: Value) -> StoredCredentials {
+        StoredCredentials::from_bytes(value.to_string().as_bytes()).unwrap()
     }
 
     #[test]
     fn what_is_stored_is_read_back() {
-        for (mode, value) in [
-            (AuthMode::ApiKey, json!({ "type": "API_KEY", "apiKey": "k" })),
-            (AuthMode::Basic, json!({ "type": "BASIC", "username": "u", "password": "" })),
-            (AuthMode::None, json!({ "type": "NONE" })),
+        for value in [
+            json!({ "type": "API_KEY", "apiKey": "k" }),
+            json!({ "type": "BASIC", "username": "u", "password": "" }),
+            json!({ "type": "NONE" }),
+            json!({ "type": "OAUTH1", "oauth_token": "t", "oauth_token_secret": "s", "raw": "{}" }),
+            json!({ "type": "TBA", "token_id": "t", "token_secret": "s" }),
         ] {
-            let stored = parse(mode, value.clone()).unwrap().to_bytes();
-            assert_eq!(StoredCredentials::from_bytes(&stored).unwrap().to_json(), value);
+            let bytes = stored(value.clone()).to_bytes();
+            assert_eq!(serde_json::from_slice::<Value>(&bytes).unwrap(), value);
         }
     }
 
     #[test]
-    fn a_refusal_names_the_field() {
-        let field = |mode, value| parse(mode, value).unwrap_err().field().map(str::to_owned);
-        assert_eq!(field(AuthMode::ApiKey, json!({ "type": "BASIC" })).as_deref(), Some("type"));
-        assert_eq!(field(AuthMode::ApiKey, json!({ "type": "API_KEY" })).as_deref(), Some("apiKey"));
+    fn refresh_tokens_are_shown_only_when_asked_for() {
+        let raw = json!({ "access_token": "a", "Refresh-Token": "r", "deep": [{ "refreshToken": "r" }] });
+        let credentials = stored(json!({
+            "type": "OAUTH2", "access_token": "a", "refresh_token": "r", "expires_at": null,
+            "raw": raw.to_string(),
+        }));
         assert_eq!(
-            field(AuthMode::ApiKey, json!({ "type": "API_KEY", "apiKey": "" })).as_deref(),
-            Some("apiKey")
+            credentials.to_wire(false),
+            json!({ "type": "OAUTH2", "access_token": "a", "raw": { "access_token": "a", "deep": [{}] } })
         );
-        let extra = json!({ "type": "API_KEY", "apiKey": "k", "x": 1 });
-        assert_eq!(field(AuthMode::ApiKey, extra).as_deref(), Some("x"));
+        let full = credentials.to_wire(true);
+        assert_eq!((&full["refresh_token"], &full["raw"]), (&json!("r"), &raw));
+    }
+
+    #[test]
+    fn the_fields_of_an_exchanged_token_stand_beside_it() {
+        let credentials = stored(json!({
+            "type": "TWO_STEP", "fields": { "tenant": "acme" }, "token": "t", "expires_at": null, "raw": "no json",
+        }));
+        let wire = json!({ "type": "TWO_STEP", "tenant": "acme", "token": "t", "raw": "no json" });
+        assert_eq!(credentials.to_wire(false), wire);
+    }
+
+    #[test]
+    fn nothing_of_it_is_printed() {
+        let credentials = stored(json!({ "type": "BASIC", "username": "planted", "password": "planted" }));
+        assert!(!format!("{credentials:?}").contains("planted"));
     }
 }

@@ -189,7 +189,7 @@ impl Capabilities for FunctionCapabilities {
         let engine = Arc::clone(&self.engine);
         let row = self.row().await?;
         match engine.open_credentials(&environment, row) {
-            Ok(credentials) => Ok(Ok(credentials.to_json().to_string())),
+            Ok(credentials) => Ok(Ok(credentials.to_wire(false).to_string())),
             Err(error) => Err(Interrupt::Host(error.into())),
         }
     }

@@ -80,6 +80,15 @@ impl AuthMode {
             Variable::ConnectionConfig(_) => true,
             Variable::ApiKey => self == Self::ApiKey,
             Variable::Username | Variable::Password => matches!(self, Self::Basic | Self::InstallPlugin),
+            Variable::Credential(_) => {
+                matches!(self, Self::Jwt | Self::TwoStep | Self::Bill | Self::Signature | Self::AwsSigV4)
+            }
+            Variable::ClientId => matches!(
+                self,
+                Self::OAuth2 | Self::OAuth2ClientCredentials | Self::OAuth1 | Self::TokenBased | Self::Custom
+            ),
+            // Only for the requests that fetch a token.
+            Variable::ClientSecret | Variable::RefreshToken | Variable::Jwt => false,
             Variable::AccessToken => !matches!(
                 self,
                 Self::ApiKey

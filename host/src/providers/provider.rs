@@ -10,8 +10,9 @@ use serde_json::{Map, Value};
 use url::Url;
 
 use super::auth_mode::AuthMode;
-use super::proxy::Proxy;
+use super::proxy::{HeaderKey, Proxy};
 use super::question::Question;
+use super::template::Template;
 use super::url_template::{UnusableConfig, UrlTemplate};
 use crate::ids::ProviderSlug;
 
@@ -29,6 +30,9 @@ pub struct Provider {
     pub docs: String,
     #[serde(skip_serializing)]
     pub source: Source,
+    /// The background of the provider's monogram, as `#rrggbb`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub color: Option<String>,
     /// What the end user is asked for to prove who they are.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub credentials: BTreeMap<String, Question>,
@@ -36,16 +40,35 @@ pub struct Provider {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub connection_config: BTreeMap<String, Question>,
 
+    /// OAuth 1: where the temporary credentials come from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request_url: Option<UrlTemplate>,
+    /// OAuth 1 and TBA; HMAC-SHA1 unless given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub signature_method: Option<SignatureMethod>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub authorization_url: Option<UrlTemplate>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub authorization_params: BTreeMap<String, String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token_url: Option<UrlTemplate>,
+    /// Sent with every token request, also those that refresh.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub token_params: BTreeMap<String, String>,
+    /// Where tokens are refreshed, if not at `token_url`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refresh_url: Option<UrlTemplate>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub refresh_params: BTreeMap<String, String>,
+    /// In the body unless given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token_request_auth_method: Option<TokenRequestAuth>,
+    /// A form unless given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub token_request_format: Option<BodyFormat>,
+    /// What this provider calls `client_id`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub client_id_param: Option<String>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub default_scopes: Vec<String>,
     /// A space unless given.
@@ -54,6 +77,28 @@ pub struct Provider {
     /// PKCE is used unless the provider cannot do it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub disable_pkce: bool,
+    /// Where a token response keeps what it keeps elsewhere than OAuth 2 says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub token_response: Option<TokenResponsePaths>,
+    /// Tokens are refreshed when they have this many seconds left; 900 unless given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub token_expiration_buffer: Option<u32>,
+    /// How many seconds a token lives whose response does not say so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub token_lifetime: Option<u32>,
+
+    /// How credentials are exchanged for a token: TWO_STEP and BILL, and JWT where the signed token is exchanged.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub token_request: Option<TokenRequest>,
+    /// How such a token is renewed, where that needs less than the exchange.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refresh_request: Option<TokenRequest>,
+    /// JWT: what is signed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub jwt: Option<JwtRecipe>,
+    /// SIGNATURE: how a request is signed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub signature: Option<SignatureScheme>,
 
     #[serde(default)]
     pub proxy: Proxy,
@@ -67,13 +112,114 @@ pub struct Source {
     pub checked_at: NaiveDate,
 }
 
-/// Where the client's id and secret go in a token request.
+/// Where the client's id and secret go in a token request; without it, into the body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TokenRequestAuth {
+    /// Into the `Authorization` header.
     Basic,
+    /// Nowhere but where `token_request` puts them.
     Custom,
+    /// The client signs an assertion with its private key.
     PrivateKeyJwt,
+}
+
+/// How the fields of a request are written.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum BodyFormat {
+    #[default]
+    Form,
+    Json,
+    /// Into the URL; the body stays empty.
+    Query,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum SignatureMethod {
+    #[default]
+    #[serde(rename = "HMAC-SHA1")]
+    HmacSha1,
+    #[serde(rename = "HMAC-SHA256")]
+    HmacSha256,
+    #[serde(rename = "PLAINTEXT")]
+    Plaintext,
+}
+
+/// Dotted paths into a token response. What is not given stands where RFC 6749 puts it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TokenResponsePaths {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub access_token: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refresh_token: Option<String>,
+    /// Seconds from now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires_in: Option<String>,
+    /// A date, or seconds or milliseconds since 1970.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires_at: Option<String>,
+}
+
+/// A request that exchanges credentials for a token.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TokenRequest {
+    /// In place of `token_url`, for a renewal at another address.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub url: Option<UrlTemplate>,
+    #[serde(default)]
+    pub format: BodyFormat,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub headers: BTreeMap<HeaderKey, Template>,
+    /// A dot in a name makes an object of what is before it, in JSON.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub body: BTreeMap<String, Template>,
+}
+
+/// What a JWT holds and how it is signed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct JwtRecipe {
+    pub algorithm: JwtAlgorithm,
+    /// The secret, or the private key in PEM.
+    pub key: Template,
+    #[serde(default)]
+    pub key_encoding: KeyEncoding,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub header: BTreeMap<String, Template>,
+    /// Beside `iat` and `exp`, which are always there.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub claims: BTreeMap<String, Template>,
+    /// Seconds.
+    pub expires_in: u32,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum JwtAlgorithm {
+    #[serde(rename = "HS256")]
+    Hs256,
+    #[serde(rename = "RS256")]
+    Rs256,
+    #[serde(rename = "ES256")]
+    Es256,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum KeyEncoding {
+    #[default]
+    Text,
+    Hex,
+    Base64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum SignatureScheme {
+    /// The `UsernameToken` of WS-Security in a header, new for each request.
+    #[serde(rename = "WSSE")]
+    Wsse,
 }
 
 impl Provider {

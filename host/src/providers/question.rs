@@ -34,6 +34,17 @@ pub struct Question {
     /// Filled in by the flow, never asked for.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub automated: bool,
+    /// With `automated`: the dotted path in the token response, or the parameter of the redirect, whose value it is.
+    #[serde(default, skip_serializing)]
+    pub from_token_response: Option<String>,
+    #[serde(default, skip_serializing)]
+    pub from_redirect: Option<String>,
+    /// Which part of that value is taken: the first group.
+    #[serde(default, skip_serializing)]
+    pub extract: Option<Pattern>,
+    /// The only answers there are.
+    #[serde(default, rename = "enum", skip_serializing_if = "Vec::is_empty")]
+    pub choices: Vec<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub order: Option<u32>,
 }
@@ -69,6 +80,16 @@ impl Pattern {
 
     pub fn matches(&self, answer: &str) -> bool {
         self.whole.is_match(answer)
+    }
+
+    /// What the first group takes of the answer.
+    pub fn extract<'a>(&self, answer: &'a str) -> Option<&'a str> {
+        Some(self.whole.captures(answer)?.get(1)?.as_str())
+    }
+
+    /// How many groups it has.
+    pub fn groups(&self) -> usize {
+        self.whole.captures_len() - 1
     }
 }
 

@@ -54,18 +54,47 @@ fn check_questions(provider: &Provider) -> Result<(), Broken> {
                     "does not match the question's own pattern".to_owned()
                 })?;
             }
+            let has_source = question.from_token_response.is_some() || question.from_redirect.is_some();
+            require(!has_source || question.automated, &key, || {
+                "what the flow fills in is not asked for: set `automated = true`".to_owned()
+            })?;
+            require(question.extract.is_none() || has_source, &format!("{key}.extract"), || {
+                "takes a part of `from_token_response` or `from_redirect`, and neither is given".to_owned()
+            })?;
+            let takes_one = question.extract.as_ref().is_none_or(|extract| extract.groups() == 1);
+            require(takes_one, &format!("{key}.extract"), || "must have exactly one group".to_owned())?;
         }
     }
-    for (key, variable) in provider.proxy.variables() {
-        let known = match variable {
-            Variable::ConnectionConfig(name) => provider.connection_config.contains_key(name),
-            _ => true,
+    for (key, variable) in provider.proxy.variables().chain(exchange_variables(provider)) {
+        let (section, known) = match variable {
+            Variable::ConnectionConfig(name) => {
+                ("connection_config", provider.connection_config.contains_key(name))
+            }
+            Variable::Credential(name) => ("credentials", provider.credentials.contains_key(name)),
+            _ => continue,
         };
-        require(known, &key, || {
-            format!("`${{{variable}}}` needs a question of that name in `connection_config`")
-        })?;
+        require(known, &key, || format!("`${{{variable}}}` needs a question of that name in `{section}`"))?;
     }
     Ok(())
+}
+
+/// Every variable of the requests that fetch a token and of what is signed, with its key.
+fn exchange_variables(provider: &Provider) -> impl Iterator<Item = (String, &Variable)> {
+    let requests =
+        [("token_request", &provider.token_request), ("refresh_request", &provider.refresh_request)];
+    let of_requests = requests.into_iter().filter_map(|(key, request)| Some((key, request.as_ref()?)));
+    let of_requests = of_requests.flat_map(|(key, request)| {
+        let headers = request.headers.values().map(move |template| (format!("{key}.headers"), template));
+        headers.chain(request.body.iter().map(move |(name, value)| (format!("{key}.body.{name}"), value)))
+    });
+    let of_jwt = provider.jwt.iter().flat_map(|jwt| {
+        let header = jwt.header.iter().map(|(name, value)| (format!("jwt.header.{name}"), value));
+        let claims = jwt.claims.iter().map(|(name, value)| (format!("jwt.claims.{name}"), value));
+        header.chain(claims).chain([("jwt.key".to_owned(), &jwt.key)])
+    });
+    of_requests
+        .chain(of_jwt)
+        .flat_map(|(key, template)| template.variables().map(move |variable| (key.clone(), variable)))
 }
 
 fn check_urls(provider: &Provider, origin: Origin) -> Result<(), Broken> {
@@ -75,23 +104,52 @@ fn check_urls(provider: &Provider, origin: Origin) -> Result<(), Broken> {
     })?;
     let urls = [
         ("proxy.base_url", &provider.proxy.base_url),
+        ("request_url", &provider.request_url),
         ("authorization_url", &provider.authorization_url),
         ("token_url", &provider.token_url),
+        ("refresh_url", &provider.refresh_url),
     ];
+    let of_requests = [
+        ("token_request.url", provider.token_request.as_ref().and_then(|request| request.url.as_ref())),
+        ("refresh_request.url", provider.refresh_request.as_ref().and_then(|request| request.url.as_ref())),
+    ];
+    for (key, url) in of_requests {
+        if let Some(url) = url {
+            check_url(provider, key, url, free_host)?;
+        }
+    }
     for (key, url) in urls {
         if let Some(url) = url {
             check_url(provider, key, url, free_host)?;
         }
     }
     let mode = provider.auth_mode;
+    let is_oauth1 = mode == AuthMode::OAuth1;
+    let fetches_token = matches!(
+        mode,
+        AuthMode::OAuth1
+            | AuthMode::OAuth2
+            | AuthMode::OAuth2ClientCredentials
+            | AuthMode::App
+            | AuthMode::Custom
+            | AuthMode::TwoStep
+            | AuthMode::Bill
+    );
+    let exchanges = matches!(mode, AuthMode::TwoStep | AuthMode::Bill);
+    let may_exchange = exchanges || mode == AuthMode::Jwt;
+    let redirects = matches!(mode, AuthMode::OAuth1 | AuthMode::OAuth2 | AuthMode::Custom);
+    // Whether it is there, whether it may be, and whether it must be.
     let given = [
-        ("authorization_url", provider.authorization_url.is_some(), mode.has_authorization_url()),
-        ("token_url", provider.token_url.is_some(), mode.has_token_url()),
+        ("request_url", provider.request_url.is_some(), is_oauth1, is_oauth1),
+        ("authorization_url", provider.authorization_url.is_some(), mode.has_authorization_url(), redirects),
+        ("token_url", provider.token_url.is_some(), mode.has_token_url(), fetches_token),
+        ("token_request", provider.token_request.is_some(), may_exchange, exchanges),
+        ("refresh_request", provider.refresh_request.is_some(), may_exchange, false),
+        ("jwt", provider.jwt.is_some(), mode == AuthMode::Jwt, mode == AuthMode::Jwt),
+        ("signature", provider.signature.is_some(), mode == AuthMode::Signature, mode == AuthMode::Signature),
     ];
-    for (key, is_given, makes_sense) in given {
+    for (key, is_given, makes_sense, is_needed) in given {
         require(!is_given || makes_sense, key, || format!("{mode} has no use for it"))?;
-        let is_needed =
-            mode == AuthMode::OAuth2 || (mode == AuthMode::OAuth2ClientCredentials && makes_sense);
         require(is_given || !is_needed, key, || format!("{mode} cannot do without it"))?;
     }
     Ok(())
@@ -134,9 +192,15 @@ fn check_credentials(provider: &Provider) -> Result<(), Broken> {
     })?;
     let asked: &[&str] = match mode {
         AuthMode::ApiKey => &["apiKey"],
-        AuthMode::Basic => &["username", "password"],
+        AuthMode::Basic | AuthMode::Signature => &["username", "password"],
+        AuthMode::TokenBased => &["token_id", "token_secret"],
+        AuthMode::OAuth2ClientCredentials => &["client_id", "client_secret"],
         _ => &[],
     };
+    let asks_freely = matches!(mode, AuthMode::Jwt | AuthMode::TwoStep | AuthMode::Bill);
+    require(!asks_freely || !provider.credentials.is_empty(), "credentials", || {
+        format!("{mode} must ask for what the token is made of")
+    })?;
     for name in asked {
         let key = format!("credentials.{name}");
         require(provider.credentials.contains_key(*name), &key, || format!("{mode} must ask for it"))?;
@@ -145,6 +209,11 @@ fn check_credentials(provider: &Provider) -> Result<(), Broken> {
 }
 
 fn check_hints(provider: &Provider) -> Result<(), Broken> {
+    if let Some(color) = &provider.color {
+        let digits = color.strip_prefix('#').filter(|digits| digits.len() == 6);
+        let is_color = digits.is_some_and(|digits| digits.bytes().all(|b| b.is_ascii_hexdigit()));
+        require(is_color, "color", || format!("`{color}` must read `#rrggbb`"))?;
+    }
     if let Some(limit) = provider.proxy.rate_limit {
         let makes_sense = limit.requests > 0 && limit.per_seconds > 0;
         require(makes_sense, "proxy.rate_limit", || "both numbers must be at least 1".to_owned())?;

@@ -32,6 +32,16 @@ pub enum Variable {
     Username,
     /// `password`.
     Password,
+    /// `credentials.NAME`: one of the credentials that the end user gave.
+    Credential(String),
+    /// `clientId`: the app's, or the connection's own.
+    ClientId,
+    /// `clientSecret`, likewise.
+    ClientSecret,
+    /// `refreshToken`, in requests that renew a token.
+    RefreshToken,
+    /// `jwt`: what was signed, in the request that exchanges it.
+    Jwt,
 }
 
 /// Why a text is not a template.
@@ -40,7 +50,8 @@ pub enum InvalidTemplate {
     #[error("`{text}` has a `${{` without its `}}`")]
     Unclosed { text: String },
     #[error(
-        "`${{{name}}}` is not a variable; use connectionConfig.NAME, apiKey, accessToken, username or password"
+        "`${{{name}}}` is not a variable; use connectionConfig.NAME, credentials.NAME, apiKey, accessToken, \
+         username, password, clientId, clientSecret, refreshToken or jwt"
     )]
     UnknownVariable { name: String },
 }
@@ -93,11 +104,19 @@ impl Variable {
             "accessToken" => Some(Self::AccessToken),
             "username" => Some(Self::Username),
             "password" => Some(Self::Password),
+            "clientId" => Some(Self::ClientId),
+            "clientSecret" => Some(Self::ClientSecret),
+            "refreshToken" => Some(Self::RefreshToken),
+            "jwt" => Some(Self::Jwt),
             _ => {
-                let name = name.strip_prefix("connectionConfig.")?;
-                let plain =
+                let (section, name) = name.split_once('.')?;
+                let is_plain =
                     !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"_-".contains(&b));
-                plain.then(|| Self::ConnectionConfig(name.to_owned()))
+                match section {
+                    "connectionConfig" if is_plain => Some(Self::ConnectionConfig(name.to_owned())),
+                    "credentials" if is_plain => Some(Self::Credential(name.to_owned())),
+                    _ => None,
+                }
             }
         }
     }
@@ -111,6 +130,11 @@ impl fmt::Display for Variable {
             Self::AccessToken => f.write_str("accessToken"),
             Self::Username => f.write_str("username"),
             Self::Password => f.write_str("password"),
+            Self::Credential(name) => write!(f, "credentials.{name}"),
+            Self::ClientId => f.write_str("clientId"),
+            Self::ClientSecret => f.write_str("clientSecret"),
+            Self::RefreshToken => f.write_str("refreshToken"),
+            Self::Jwt => f.write_str("jwt"),
         }
     }
 }

@@ -4,6 +4,7 @@ mod api_keys;
 mod authenticator;
 mod credentials;
 mod environments;
+pub mod flows;
 mod scopes;
 
 pub use api_keys::{ApiKey, InvalidSecretKey};

@@ -161,6 +161,27 @@ impl Gate {
         }
     }
 
+    /// Sends one request of the host's own, such as for a token, under the rules of addresses: no connection's
+    /// credentials, no redirects, no retries. `most_bytes` bounds the answer.
+    pub async fn send_own(
+        &self,
+        request: http::Request<Bytes>,
+        timeout: Duration,
+        most_bytes: usize,
+    ) -> Result<Response, EgressError> {
+        let (parts, body) = request.into_parts();
+        let url = Url::parse(&parts.uri.to_string())
+            .map_err(|_| EgressError::invalid("the request has no whole URL"))?;
+        let host = boundary::host_of(&url);
+        let client = self.clients.for_url(&url)?;
+        let request = client.request(parts.method, url).headers(parts.headers).body(body);
+        let exchange = attempt::transfer(&host, request, self.settings.connect_timeout, most_bytes);
+        match tokio::time::timeout(timeout, exchange).await {
+            Ok(answer) => answer,
+            Err(_) => Err(EgressError::Timeout { host, after: timeout }),
+        }
+    }
+
     fn check<'a>(
         &'a self,
         route: &'a Route,

@@ -114,7 +114,8 @@ impl Call<'_> {
         }
         let started = Instant::now();
         let host = host_of(&hop.url);
-        let outcome = match timeout_at(deadline, self.transfer(&host, request)).await {
+        let exchange = transfer(&host, request, self.connect_timeout, self.max_response_bytes);
+        let outcome = match timeout_at(deadline, exchange).await {
             Ok(outcome) => outcome,
             Err(_) => Err(EgressError::Timeout { host, after: self.timeout }),
         };
@@ -129,37 +130,41 @@ impl Call<'_> {
         });
         outcome
     }
+}
 
-    /// Sends and reads the whole answer. The body is counted as it is decompressed, so that a small message
-    /// that unfolds into a huge one is dropped as soon as it passes the limit.
-    async fn transfer(&self, host: &str, request: reqwest::RequestBuilder) -> Result<Response, EgressError> {
-        let failed = |error: reqwest::Error| self.failure(host, &error);
-        let limit_bytes = self.max_response_bytes;
-        let too_large = || EgressError::ResponseTooLarge { host: host.to_owned(), limit_bytes };
-        let mut answer = request.send().await.map_err(failed)?;
-        let status = answer.status();
-        let headers = std::mem::take(answer.headers_mut());
-        let mut body = Vec::new();
-        while let Some(chunk) = answer.chunk().await.map_err(failed)? {
-            if chunk.len() > limit_bytes - body.len() {
-                return Err(too_large());
-            }
-            body.extend_from_slice(&chunk);
+/// Sends and reads the whole answer. The body is counted as it is decompressed, so that a small message
+/// that unfolds into a huge one is dropped as soon as it passes the limit.
+pub(super) async fn transfer(
+    host: &str,
+    request: reqwest::RequestBuilder,
+    connect_timeout: Duration,
+    limit_bytes: usize,
+) -> Result<Response, EgressError> {
+    let failed = |error: reqwest::Error| failure(host, &error, connect_timeout);
+    let too_large = || EgressError::ResponseTooLarge { host: host.to_owned(), limit_bytes };
+    let mut answer = request.send().await.map_err(failed)?;
+    let status = answer.status();
+    let headers = std::mem::take(answer.headers_mut());
+    let mut body = Vec::new();
+    while let Some(chunk) = answer.chunk().await.map_err(failed)? {
+        if chunk.len() > limit_bytes - body.len() {
+            return Err(too_large());
         }
-        Ok(Response { status, headers, body: body.into() })
+        body.extend_from_slice(&chunk);
     }
+    Ok(Response { status, headers, body: body.into() })
+}
 
-    /// Only the innermost cause is told: the client's own errors name the whole URL.
-    fn failure(&self, host: &str, error: &reqwest::Error) -> EgressError {
-        let host = host.to_owned();
-        let causes = || std::iter::successors(error.source(), |cause| (*cause).source());
-        if causes().any(<dyn Error>::is::<NoPublicAddress>) {
-            return EgressError::AddressNotAllowed { host };
-        }
-        if error.is_timeout() {
-            return EgressError::Timeout { host, after: self.connect_timeout };
-        }
-        let cause = causes().last().map_or_else(|| "no details".to_owned(), ToString::to_string);
-        EgressError::Network { host, cause }
+/// Only the innermost cause is told: the client's own errors name the whole URL.
+fn failure(host: &str, error: &reqwest::Error, connect_timeout: Duration) -> EgressError {
+    let host = host.to_owned();
+    let causes = || std::iter::successors(error.source(), |cause| (*cause).source());
+    if causes().any(<dyn Error>::is::<NoPublicAddress>) {
+        return EgressError::AddressNotAllowed { host };
     }
+    if error.is_timeout() {
+        return EgressError::Timeout { host, after: connect_timeout };
+    }
+    let cause = causes().last().map_or_else(|| "no details".to_owned(), ToString::to_string);
+    EgressError::Network { host, cause }
 }

@@ -118,10 +118,8 @@ pub struct Source {
 pub enum TokenRequestAuth {
     /// Into the `Authorization` header.
     Basic,
-    /// Nowhere but where `token_request` puts them.
+    /// Nowhere.
     Custom,
-    /// The client signs an assertion with its private key.
-    PrivateKeyJwt,
 }
 
 /// How the fields of a request are written.
@@ -225,8 +223,16 @@ pub enum SignatureScheme {
 impl Provider {
     /// The address of the API for a connection with this configuration. `None` if the catalogue has none.
     pub fn base_url(&self, config: &Map<String, Value>) -> Result<Option<Url>, UnusableConfig> {
-        let render = |template: &UrlTemplate| template.render(|name| self.required_answer(config, name));
-        self.proxy.base_url.as_ref().map(render).transpose()
+        self.proxy.base_url.as_ref().map(|template| self.render_url(template, config)).transpose()
+    }
+
+    /// One of the entry's addresses, for a connection with this configuration.
+    pub fn render_url(
+        &self,
+        template: &UrlTemplate,
+        config: &Map<String, Value>,
+    ) -> Result<Url, UnusableConfig> {
+        template.render(|name| self.required_answer(config, name))
     }
 
     /// Checks that a connection with this configuration can be used: every question that needs an answer has one.

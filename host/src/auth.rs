@@ -1,6 +1,8 @@
-//! Who may do what: environments, their secret keys with scopes, and the credentials of connections.
+//! Who may do what: environments, their secret keys with scopes, and the credentials
+//! of integrations' apps and of connections.
 
 mod api_keys;
+mod app_credentials;
 mod authenticator;
 mod credentials;
 mod environments;
@@ -8,6 +10,7 @@ pub mod flows;
 mod scopes;
 
 pub use api_keys::{ApiKey, InvalidSecretKey};
+pub use app_credentials::{AppCredentials, AppCredentialsError, InstallableApp, OAuthApp};
 pub use authenticator::{AuthError, Authenticator, Client};
 pub use credentials::{
     ClientCredentialsToken, ClientOverride, CredentialsError, ExchangedToken, InstallationToken, OAuth2Token,

@@ -7,6 +7,7 @@ mod authenticator;
 mod credentials;
 mod environments;
 pub mod flows;
+mod jwt;
 mod scopes;
 
 pub use api_keys::{ApiKey, InvalidSecretKey};
@@ -17,4 +18,5 @@ pub use credentials::{
     StoredCredentials,
 };
 pub use environments::{DEFAULT_ENVIRONMENT, Environment, EnvironmentError, Environments};
+pub use jwt::{JwtError, sign as sign_jwt};
 pub use scopes::{Scope, ScopePreset, Scopes};

@@ -12,6 +12,7 @@ mod scheduler;
 mod streams;
 mod sync_run;
 mod variables;
+pub mod webhooks;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

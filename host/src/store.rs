@@ -19,6 +19,7 @@ pub mod schedules;
 pub mod streams;
 pub mod sync_states;
 pub mod variables;
+pub mod webhooks;
 
 use std::time::{Duration, Instant};
 

@@ -11,6 +11,7 @@ use tokio::sync::broadcast::error::RecvError;
 use uuid::Uuid;
 
 use super::Engine;
+use super::webhooks::{self, AuthEvent, AuthOperation};
 use crate::auth::Environment;
 use crate::auth::{CredentialsError, StoredCredentials};
 use crate::crypto::{CryptoError, Place};
@@ -144,6 +145,7 @@ impl Engine {
         integration: &Integration,
         imported: ImportedConnection,
     ) -> sqlx::Result<Connection> {
+        let auth_mode = self.catalogue.find(&integration.provider).map(|provider| provider.auth_mode);
         loop {
             let mut tx = self.store.begin().await?;
             let existing =
@@ -163,6 +165,8 @@ impl Engine {
                 end_user: imported.end_user.as_ref(),
                 webhook_url_override: imported.webhook_url_override.as_deref(),
             };
+            let operation =
+                if existing.is_some() { AuthOperation::Override } else { AuthOperation::Creation };
             let pk = match existing {
                 Some(connection) => {
                     connections::replace(&mut tx, connection.pk, &new).await?;
@@ -179,13 +183,12 @@ impl Engine {
                 schedules::create_missing(&mut tx, integration.pk, Some(pk), &sync.name, auto_start).await?;
             }
             schedules::notify_due(&mut tx).await?;
-            let connection = connections::get(&mut tx, pk).await?;
+            let connection = connections::get(&mut tx, pk).await?.ok_or(sqlx::Error::RowNotFound)?;
+            let event = AuthEvent::of(&connection, auth_mode, operation);
+            webhooks::note_auth(&mut tx, environment, &event).await?;
             tx.commit().await?;
             self.notices.tell(Notice::Due);
-            match connection {
-                Some(connection) => return Ok(connection),
-                None => return Err(sqlx::Error::RowNotFound),
-            }
+            return Ok(connection);
         }
     }
 

@@ -30,6 +30,8 @@ pub enum Notice {
     Cancel,
     /// A key was revoked.
     Keys,
+    /// A webhook is to be sent.
+    Webhooks,
     /// A deployment was staged or activated.
     Deployments,
     /// A connection was changed or deleted.
@@ -120,6 +122,7 @@ fn parse(payload: &str) -> Option<Notice> {
         "due" => Some(Notice::Due),
         "cancel" => Some(Notice::Cancel),
         "keys" => Some(Notice::Keys),
+        "webhooks" => Some(Notice::Webhooks),
         "deployments" => Some(Notice::Deployments),
         _ => {
             let pk = payload.strip_prefix("connection:")?.parse().ok()?;

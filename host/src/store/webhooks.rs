@@ -1,0 +1,114 @@
+//! The outbox of webhooks: messages to clients, written in the transaction that they report.
+
+use sqlx::PgConnection;
+use uuid::Uuid;
+
+use crate::ids::{ConnectionPk, EnvironmentPk};
+
+/// Where an environment's webhooks go, and which of them it wants.
+#[derive(Debug, Clone)]
+pub struct WebhookSettings {
+    pub primary: Option<String>,
+    pub secondary: Option<String>,
+    pub on_auth_creation: bool,
+    pub on_auth_refresh_error: bool,
+}
+
+/// Which setting a URL is from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Target {
+    Primary,
+    Secondary,
+    Override,
+}
+
+impl Target {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Primary => "primary",
+            Self::Secondary => "secondary",
+            Self::Override => "override",
+        }
+    }
+}
+
+/// A message to tell, whose body is exactly what is signed and sent.
+#[derive(Debug)]
+pub struct Message<'a> {
+    pub environment: EnvironmentPk,
+    pub connection: Option<ConnectionPk>,
+    pub kind: &'static str,
+    pub body: &'a str,
+}
+
+impl WebhookSettings {
+    /// The URLs of a message about a connection with this URL of its own, each once.
+    pub fn targets<'a>(&'a self, own: Option<&'a str>) -> Vec<(Target, &'a str)> {
+        if let Some(url) = own.filter(|url| !url.is_empty()) {
+            return vec![(Target::Override, url)];
+        }
+        let set = [(Target::Primary, &self.primary), (Target::Secondary, &self.secondary)];
+        let mut targets: Vec<(Target, &str)> = Vec::with_capacity(set.len());
+        for (target, url) in set {
+            if let Some(url) = url.as_deref()
+                && !url.is_empty()
+                && !targets.iter().any(|(_, known)| *known == url)
+            {
+                targets.push((target, url));
+            }
+        }
+        targets
+    }
+}
+
+pub async fn find_settings(
+    conn: &mut PgConnection,
+    environment: EnvironmentPk,
+) -> sqlx::Result<Option<WebhookSettings>> {
+    sqlx::query_as!(
+        WebhookSettings,
+        r#"
+        SELECT webhook_url AS "primary", webhook_url_secondary AS "secondary", on_auth_creation,
+               on_auth_refresh_error
+        FROM environments WHERE pk = $1
+        "#,
+        environment.0,
+    )
+    .fetch_optional(conn)
+    .await
+}
+
+/// Writes one delivery for each target, but for URLs that have said that they are gone. Gives how many.
+pub async fn enqueue(
+    conn: &mut PgConnection,
+    message: &Message<'_>,
+    targets: &[(Target, &str)],
+) -> sqlx::Result<u64> {
+    let names: Vec<String> = targets.iter().map(|(target, _)| target.as_str().to_owned()).collect();
+    let urls: Vec<String> = targets.iter().map(|(_, url)| (*url).to_owned()).collect();
+    let written = sqlx::query!(
+        r#"
+        INSERT INTO webhook_deliveries
+            (message_id, id, environment_pk, connection_pk, type, target, url, body, state, next_attempt_at)
+        SELECT $1, gen_random_uuid(), $2, $3, $4, t.target, t.url, $7, 'pending', now()
+        FROM unnest($5::text[], $6::text[]) AS t (target, url)
+        WHERE NOT EXISTS (SELECT FROM webhook_endpoints_gone g WHERE g.environment_pk = $2 AND g.url = t.url)
+        "#,
+        Uuid::now_v7(),
+        message.environment.0,
+        message.connection.map(|connection| connection.0),
+        message.kind,
+        &names,
+        &urls,
+        message.body,
+    )
+    .execute(conn)
+    .await?;
+    Ok(written.rows_affected())
+}
+
+/// Lets every host look for what is to be sent at once instead of at its next turn.
+pub async fn notify(conn: &mut PgConnection) -> sqlx::Result<()> {
+    sqlx::query!("SELECT pg_notify('syncline', 'webhooks')").fetch_one(conn).await?;
+    Ok(())
+}

@@ -8,7 +8,9 @@ mod credentials;
 mod environments;
 pub mod flows;
 mod jwt;
+mod remembered;
 mod scopes;
+mod signing_keys;
 
 pub use api_keys::{ApiKey, InvalidSecretKey};
 pub use app_credentials::{AppCredentials, AppCredentialsError, InstallableApp, OAuthApp};
@@ -20,3 +22,6 @@ pub use credentials::{
 pub use environments::{DEFAULT_ENVIRONMENT, Environment, EnvironmentError, Environments};
 pub use jwt::{JwtError, sign as sign_jwt};
 pub use scopes::{Scope, ScopePreset, Scopes};
+pub use signing_keys::{FormerKeys, SIGNING_KEY_OVERLAP, SigningKey};
+
+pub use crate::environment_settings::{EnvironmentSettings, SettingsChange};

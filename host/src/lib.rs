@@ -10,6 +10,7 @@ pub mod config;
 pub mod crypto;
 pub mod egress;
 pub mod engine;
+pub mod environment_settings;
 pub mod guest_build;
 pub mod ids;
 pub mod model;

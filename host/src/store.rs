@@ -16,6 +16,7 @@ pub mod notices;
 pub mod records;
 pub mod runs;
 pub mod schedules;
+pub mod signing_keys;
 pub mod streams;
 pub mod sync_states;
 pub mod variables;

@@ -3,11 +3,16 @@
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
 
+use tokio::sync::broadcast::error::RecvError;
 use uuid::Uuid;
 
+use super::SigningKey;
+use super::remembered::Remembered;
 use crate::crypto::{CryptoError, DataKey, MasterKeys};
+use crate::environment_settings::{EnvironmentSettings, SettingsChange};
 use crate::ids::{EnvironmentName, EnvironmentPk};
 use crate::store::environments::StoredEnvironment;
+use crate::store::notices::{Notice, Notices};
 use crate::store::{Store, environments};
 
 /// The environment that the first start makes.
@@ -24,6 +29,8 @@ pub enum EnvironmentError {
     DataKey { environment: EnvironmentName, source: CryptoError },
     #[error("environment {0} does not exist")]
     Unknown(EnvironmentPk),
+    #[error("a webhook signing key of environment `{environment}` cannot be opened: {source}")]
+    SigningKey { environment: EnvironmentName, source: CryptoError },
     #[error("environments could not be read")]
     Store(#[from] sqlx::Error),
 }
@@ -39,15 +46,21 @@ pub struct Environment {
 
 /// All environments that this host has met.
 pub struct Environments {
-    store: Store,
+    pub(super) store: Store,
     master_keys: MasterKeys,
     known: RwLock<HashMap<EnvironmentPk, Arc<Environment>>>,
+    settings: Remembered<EnvironmentPk, Arc<EnvironmentSettings>>,
+    pub(super) signing_keys: Remembered<EnvironmentPk, Arc<[SigningKey]>>,
 }
 
 impl Environments {
     /// Checks the master keys against the database, makes the default environment if there is none, and opens
     /// every data key.
-    pub async fn open(store: Store, master_keys: MasterKeys) -> Result<Self, EnvironmentError> {
+    pub async fn open(
+        store: Store,
+        master_keys: MasterKeys,
+        notices: Arc<Notices>,
+    ) -> Result<Arc<Self>, EnvironmentError> {
         let mut conn = store.connect().await?;
         for (id, fingerprint) in master_keys.fingerprints() {
             let fact = format!("encryption key {id}");
@@ -60,8 +73,15 @@ impl Environments {
         let name = EnvironmentName::from_stored(DEFAULT_ENVIRONMENT.to_owned());
         environments::create_if_missing(&mut conn, id, &name, &wrapped).await?;
         drop(conn);
-        let environments = Self { store, master_keys, known: RwLock::default() };
+        let environments = Arc::new(Self {
+            store,
+            master_keys,
+            known: RwLock::default(),
+            settings: Remembered::new(Arc::clone(&notices)),
+            signing_keys: Remembered::new(Arc::clone(&notices)),
+        });
         environments.reload().await?;
+        tokio::spawn(forget_on_notice(Arc::clone(&environments), notices));
         Ok(environments)
     }
 
@@ -78,6 +98,28 @@ impl Environments {
     pub fn find_by_name(&self, name: &str) -> Option<Arc<Environment>> {
         let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
         known.values().find(|environment| environment.name.as_str() == name).cloned()
+    }
+
+    /// What the environment of that row sets.
+    pub async fn settings(&self, pk: EnvironmentPk) -> Result<Arc<EnvironmentSettings>, EnvironmentError> {
+        let read = async {
+            let found = environments::settings(&mut *self.store.connect().await?, pk).await?;
+            found.map(Arc::new).ok_or(EnvironmentError::Unknown(pk))
+        };
+        self.settings.get(pk, read).await
+    }
+
+    /// Sets some of it, for every host at once.
+    pub async fn change_settings(
+        &self,
+        pk: EnvironmentPk,
+        change: &SettingsChange,
+    ) -> Result<(), EnvironmentError> {
+        let mut tx = self.store.begin().await?;
+        environments::change_settings(&mut tx, pk, change).await?;
+        tx.commit().await?;
+        self.settings.forget();
+        Ok(())
     }
 
     fn find_known(&self, pk: EnvironmentPk) -> Option<Arc<Environment>> {
@@ -100,5 +142,19 @@ impl Environments {
             .unwrap_data_key(&row.id.to_string(), &row.wrapped_data_key)
             .map_err(|source| EnvironmentError::DataKey { environment: row.name.clone(), source })?;
         Ok(Environment { pk: row.pk, id: row.id, name: row.name, data_key })
+    }
+}
+
+async fn forget_on_notice(environments: Arc<Environments>, notices: Arc<Notices>) {
+    let mut notices = notices.subscribe();
+    loop {
+        match notices.recv().await {
+            Ok(Notice::Environments | Notice::Missed) | Err(RecvError::Lagged(_)) => {
+                environments.settings.forget();
+                environments.signing_keys.forget();
+            }
+            Ok(_) => {}
+            Err(RecvError::Closed) => return,
+        }
     }
 }

@@ -1,48 +1,66 @@
 //! What a key may do. The names are those that existing clients' keys carry.
 
-/// One right. A key has it by its own name, by the name of its group (`environment:records:*`), or by
-/// `environment:*`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Scope {
-    IntegrationsList,
-    IntegrationsRead,
-    IntegrationsReadCredentials,
-    IntegrationsCreate,
-    ConnectionsList,
-    ConnectionsRead,
-    ConnectionsReadCredentials,
-    ConnectionsCreate,
-    SyncsRead,
-    SyncsExecute,
-    RecordsRead,
-    RecordsWrite,
-    ActionsExecute,
-    VariablesRead,
-    VariablesWrite,
-    Deploy,
+use crate::config::did_you_mean;
+
+macro_rules! scopes {
+    ($($name:ident => $text:literal,)+) => {
+        /// One right. A key has it by its own name, by the name of its group (`environment:records:*`), or by
+        /// `environment:*`. What concerns other environments is under `account:`.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub enum Scope {
+            $($name,)+
+        }
+
+        impl Scope {
+            pub const ALL: &[Self] = &[$(Self::$name),+];
+
+            pub fn as_str(self) -> &'static str {
+                match self {
+                    $(Self::$name => $text,)+
+                }
+            }
+        }
+    };
 }
 
-impl Scope {
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::IntegrationsList => "environment:integrations:list",
-            Self::IntegrationsRead => "environment:integrations:read",
-            Self::IntegrationsReadCredentials => "environment:integrations:read_credentials",
-            Self::IntegrationsCreate => "environment:integrations:create",
-            Self::ConnectionsList => "environment:connections:list",
-            Self::ConnectionsRead => "environment:connections:read",
-            Self::ConnectionsReadCredentials => "environment:connections:read_credentials",
-            Self::ConnectionsCreate => "environment:connections:create",
-            Self::SyncsRead => "environment:syncs:read",
-            Self::SyncsExecute => "environment:syncs:execute",
-            Self::RecordsRead => "environment:records:read",
-            Self::RecordsWrite => "environment:records:write",
-            Self::ActionsExecute => "environment:actions:execute",
-            Self::VariablesRead => "environment:variables:read",
-            Self::VariablesWrite => "environment:variables:write",
-            Self::Deploy => "environment:deploy",
-        }
-    }
+scopes! {
+    IntegrationsList => "environment:integrations:list",
+    IntegrationsListFunctions => "environment:integrations:list_functions",
+    IntegrationsRead => "environment:integrations:read",
+    IntegrationsReadCredentials => "environment:integrations:read_credentials",
+    IntegrationsCreate => "environment:integrations:create",
+    IntegrationsUpdate => "environment:integrations:update",
+    IntegrationsDelete => "environment:integrations:delete",
+    ConnectionsList => "environment:connections:list",
+    ConnectionsRead => "environment:connections:read",
+    ConnectionsReadCredentials => "environment:connections:read_credentials",
+    ConnectionsCreate => "environment:connections:create",
+    ConnectionsUpdate => "environment:connections:update",
+    ConnectionsDelete => "environment:connections:delete",
+    ConnectSessionsWrite => "environment:connect_sessions:write",
+    SyncsRead => "environment:syncs:read",
+    SyncsExecute => "environment:syncs:execute",
+    SyncsUpdate => "environment:syncs:update",
+    VariantsCreate => "environment:syncs:variant:create",
+    VariantsDelete => "environment:syncs:variant:delete",
+    FunctionsList => "environment:functions:list",
+    FunctionsRead => "environment:functions:read",
+    RecordsRead => "environment:records:read",
+    RecordsWrite => "environment:records:write",
+    LogsRead => "environment:logs:read",
+    ActionsExecute => "environment:actions:execute",
+    Proxy => "environment:proxy",
+    VariablesRead => "environment:variables:read",
+    VariablesWrite => "environment:variables:write",
+    SettingsRead => "environment:settings:read",
+    SettingsUpdate => "environment:settings:update",
+    WebhookSigningKeyRead => "environment:webhook_signing_key:read",
+    WebhookSigningKeyRotate => "environment:webhook_signing_key:rotate",
+    Deploy => "environment:deploy",
+    EnvironmentsCreate => "account:environments:create",
+    EnvironmentsDelete => "account:environments:delete",
+    ApiKeysCreate => "account:environments:api_keys:create",
+    ApiKeysDelete => "account:environments:api_keys:delete",
 }
 
 /// The rights of one key.
@@ -52,15 +70,46 @@ pub struct Scopes(Vec<String>);
 /// The sets of rights that a key is usually made with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum ScopePreset {
-    /// Everything.
+    /// Everything in its environment.
     Full,
-    /// Reading everything but credentials and variables.
+    /// Reading everything in its environment but credentials, variables and settings.
     ReadOnly,
+    /// Everything, and making and deleting environments and their keys.
+    Account,
+}
+
+/// A name that gives no right.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("there is no scope `{given}`{}", near.map(|near| format!("; did you mean `{near}`?")).unwrap_or_default())]
+pub struct UnknownScope {
+    given: String,
+    near: Option<&'static str>,
 }
 
 impl Scopes {
     pub fn new(names: Vec<String>) -> Self {
         Self(names)
+    }
+
+    /// Takes names of scopes and of groups of them, such as `environment:records:*`.
+    pub fn parse(names: &[String]) -> Result<Self, UnknownScope> {
+        for name in names {
+            let is_known = match name.strip_suffix('*') {
+                Some(group) => {
+                    group.ends_with(':') && Scope::ALL.iter().any(|scope| scope.as_str().starts_with(group))
+                }
+                None => Scope::ALL.iter().any(|scope| scope.as_str() == name),
+            };
+            if !is_known {
+                let near = did_you_mean(name, Scope::ALL.iter().map(|scope| scope.as_str()));
+                return Err(UnknownScope { given: name.clone(), near });
+            }
+        }
+        Ok(Self(names.to_vec()))
+    }
+
+    pub fn names(&self) -> &[String] {
+        &self.0
     }
 
     pub fn allow(&self, scope: Scope) -> bool {
@@ -75,6 +124,7 @@ impl ScopePreset {
     pub fn scopes(self) -> Vec<String> {
         let names: &[&str] = match self {
             Self::Full => &["environment:*"],
+            Self::Account => &["account:*", "environment:*"],
             Self::ReadOnly => &[
                 "environment:integrations:list",
                 "environment:integrations:read",
@@ -104,15 +154,35 @@ mod tests {
         assert!(held(&["environment:*"]).allow(Scope::Deploy));
         assert!(!held(&["environment:records:read"]).allow(Scope::RecordsWrite));
         assert!(!held(&["environment:connections:read"]).allow(Scope::ConnectionsReadCredentials));
+        assert!(!held(&["environment:*"]).allow(Scope::EnvironmentsCreate));
+        assert!(held(&["account:*"]).allow(Scope::ApiKeysDelete));
         assert!(!held(&[]).allow(Scope::RecordsRead));
+    }
+
+    #[test]
+    fn a_scope_that_gives_nothing_is_refused() {
+        let parse = |name: &str| Scopes::parse(&[name.to_owned()]);
+        for good in ["environment:deploy", "environment:syncs:variant:*", "environment:*", "account:*"] {
+            assert!(parse(good).is_ok(), "{good}");
+        }
+        for bad in ["", "*", "environment", "environment:rec*", "environment:nothing:*", "records:read"] {
+            assert!(parse(bad).is_err(), "{bad}");
+        }
+        assert_eq!(
+            parse("environment:record:read").unwrap_err().to_string(),
+            "there is no scope `environment:record:read`; did you mean `environment:records:read`?"
+        );
     }
 
     #[test]
     fn read_only_reads_no_secrets() {
         let scopes = Scopes::new(ScopePreset::ReadOnly.scopes());
-        for denied in
-            [Scope::ConnectionsReadCredentials, Scope::VariablesRead, Scope::ActionsExecute, Scope::Deploy]
-        {
+        for denied in [
+            Scope::ConnectionsReadCredentials,
+            Scope::VariablesRead,
+            Scope::SettingsRead,
+            Scope::ActionsExecute,
+        ] {
             assert!(!scopes.allow(denied), "{denied:?}");
         }
         assert!(scopes.allow(Scope::RecordsRead));

@@ -1,5 +1,7 @@
 //! `syncline keys`: secret keys of environments, and encryption keys.
 
+use std::sync::Arc;
+
 use anyhow::{Context, bail};
 use clap::{Args, Subcommand};
 
@@ -112,7 +114,7 @@ async fn create(
 ) -> anyhow::Result<()> {
     let database = args.open(true).await?;
     let store = Store::open(database.options.clone(), 2).await?;
-    let environments = Environments::open(store.clone(), args.master_keys(None)?).await?;
+    let environments = Environments::open(store.clone(), args.master_keys(None)?, Arc::default()).await?;
     let environment = environments
         .find_by_name(environment)
         .with_context(|| format!("there is no environment `{environment}`"))?;
@@ -138,7 +140,7 @@ async fn create(
 async fn revoke(args: &DatabaseArgs, key: &str, environment: &str) -> anyhow::Result<()> {
     let database = args.open(true).await?;
     let store = Store::open(database.options.clone(), 2).await?;
-    let environments = Environments::open(store.clone(), args.master_keys(None)?).await?;
+    let environments = Environments::open(store.clone(), args.master_keys(None)?, Arc::default()).await?;
     let environment = environments
         .find_by_name(environment)
         .with_context(|| format!("there is no environment `{environment}`"))?;

@@ -90,11 +90,12 @@ pub(super) async fn run(args: ServeArgs) -> anyhow::Result<Done> {
     let database = args.database.open(false).await?;
     let store = Store::open(database.options.clone(), args.database_connections).await?;
     let derived_key = master_keys.derive("syncline 2026 compiled code");
-    let environments = Arc::new(Environments::open(store.clone(), master_keys).await?);
+    let notices = Arc::new(Notices::default());
+    let environments = Environments::open(store.clone(), master_keys, Arc::clone(&notices)).await?;
     let generated = ensure_key(&store, &environments, args.secret_key.as_deref()).await?;
 
     let (engine, background) =
-        start_engine(&args, store.clone(), Arc::clone(&environments), derived_key).await?;
+        start_engine(&args, store.clone(), Arc::clone(&environments), notices, derived_key).await?;
     let authenticator = Authenticator::new(store, environments, Arc::clone(&engine.notices));
     let public_url = args.public_url.clone().unwrap_or_else(|| format!("http://{address}"));
     let app = App {
@@ -113,6 +114,7 @@ async fn start_engine(
     args: &ServeArgs,
     store: Store,
     environments: Arc<Environments>,
+    notices: Arc<Notices>,
     compiled_key: [u8; 32],
 ) -> anyhow::Result<(Arc<Engine>, Background)> {
     let allow = args
@@ -133,16 +135,7 @@ async fn start_engine(
         grace: Duration::from_secs(args.grace_seconds),
         record_metadata_key: args.record_metadata_key.as_str().into(),
     };
-    Engine::start(
-        store,
-        environments,
-        Arc::new(Notices::default()),
-        catalogue,
-        gate,
-        Arc::new(runtime),
-        settings,
-    )
-    .await
+    Engine::start(store, environments, notices, catalogue, gate, Arc::new(runtime), settings).await
 }
 
 async fn serve_until_stopped(

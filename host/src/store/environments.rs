@@ -3,6 +3,7 @@
 use sqlx::PgConnection;
 use uuid::Uuid;
 
+use crate::environment_settings::{EnvironmentSettings, HttpUrl, SettingsChange, UiColor, UiTitle};
 use crate::ids::{EnvironmentName, EnvironmentPk};
 
 /// A row of `environments`; the data key is still wrapped.
@@ -38,6 +39,103 @@ pub async fn create_if_missing(
         id,
         name.as_str(),
         wrapped_data_key,
+    )
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+/// Serialises what changes an environment as a whole, until the transaction ends. `false`: there is none.
+pub async fn lock(conn: &mut PgConnection, environment: EnvironmentPk) -> sqlx::Result<bool> {
+    let locked = sqlx::query!("SELECT pk FROM environments WHERE pk = $1 FOR NO KEY UPDATE", environment.0)
+        .fetch_optional(conn)
+        .await?;
+    Ok(locked.is_some())
+}
+
+pub async fn settings(
+    conn: &mut PgConnection,
+    environment: EnvironmentPk,
+) -> sqlx::Result<Option<EnvironmentSettings>> {
+    let row = sqlx::query!(
+        r#"
+        SELECT webhook_url, webhook_url_secondary, callback_url, on_auth_creation, on_auth_refresh_error,
+               on_sync_completion_always, on_sync_error, on_async_action_completion, connect_ui_title,
+               connect_ui_primary_color
+        FROM environments WHERE pk = $1
+        "#,
+        environment.0,
+    )
+    .fetch_optional(conn)
+    .await?;
+    Ok(row.map(|row| EnvironmentSettings {
+        webhook_url: row.webhook_url.map(HttpUrl::from_stored),
+        webhook_url_secondary: row.webhook_url_secondary.map(HttpUrl::from_stored),
+        callback_url: row.callback_url.map(HttpUrl::from_stored),
+        on_auth_creation: row.on_auth_creation,
+        on_auth_refresh_error: row.on_auth_refresh_error,
+        on_sync_completion_always: row.on_sync_completion_always,
+        on_sync_error: row.on_sync_error,
+        on_async_action_completion: row.on_async_action_completion,
+        connect_ui_title: row.connect_ui_title.map(UiTitle::from_stored),
+        connect_ui_primary_color: row.connect_ui_primary_color.map(UiColor::from_stored),
+    }))
+}
+
+/// Changes settings, and tells every host.
+pub async fn change_settings(
+    conn: &mut PgConnection,
+    environment: EnvironmentPk,
+    change: &SettingsChange,
+) -> sqlx::Result<()> {
+    sqlx::query!(
+        r#"
+        WITH changed AS (
+            UPDATE environments SET
+                webhook_url = CASE WHEN $2 THEN $3 ELSE webhook_url END,
+                webhook_url_secondary = CASE WHEN $4 THEN $5 ELSE webhook_url_secondary END,
+                callback_url = CASE WHEN $6 THEN $7 ELSE callback_url END,
+                connect_ui_title = CASE WHEN $8 THEN $9 ELSE connect_ui_title END,
+                connect_ui_primary_color = CASE WHEN $10 THEN $11 ELSE connect_ui_primary_color END,
+                on_auth_creation = coalesce($12, on_auth_creation),
+                on_auth_refresh_error = coalesce($13, on_auth_refresh_error),
+                on_sync_completion_always = coalesce($14, on_sync_completion_always),
+                on_sync_error = coalesce($15, on_sync_error),
+                on_async_action_completion = coalesce($16, on_async_action_completion),
+                updated_at = now()
+            WHERE pk = $1
+            RETURNING pk
+        )
+        SELECT pg_notify('syncline', 'environments') FROM changed
+        "#,
+        environment.0,
+        change.webhook_url.is_some(),
+        change.webhook_url.as_ref().and_then(|url| Some(url.as_ref()?.as_str())),
+        change.webhook_url_secondary.is_some(),
+        change.webhook_url_secondary.as_ref().and_then(|url| Some(url.as_ref()?.as_str())),
+        change.callback_url.is_some(),
+        change.callback_url.as_ref().and_then(|url| Some(url.as_ref()?.as_str())),
+        change.connect_ui_title.is_some(),
+        change.connect_ui_title.as_ref().and_then(|title| Some(title.as_ref()?.as_str())),
+        change.connect_ui_primary_color.is_some(),
+        change.connect_ui_primary_color.as_ref().and_then(|color| Some(color.as_ref()?.as_str())),
+        change.on_auth_creation,
+        change.on_auth_refresh_error,
+        change.on_sync_completion_always,
+        change.on_sync_error,
+        change.on_async_action_completion,
+    )
+    .fetch_all(&mut *conn)
+    .await?;
+    // A URL that had gone is tried again when somebody sets it.
+    let set: Vec<String> = [&change.webhook_url, &change.webhook_url_secondary]
+        .into_iter()
+        .filter_map(|url| Some(url.as_ref()?.as_ref()?.as_str().to_owned()))
+        .collect();
+    sqlx::query!(
+        "DELETE FROM webhook_endpoints_gone WHERE environment_pk = $1 AND url = ANY($2)",
+        environment.0,
+        &set,
     )
     .execute(conn)
     .await?;

@@ -34,6 +34,8 @@ pub enum Notice {
     Webhooks,
     /// A deployment was staged or activated.
     Deployments,
+    /// An environment was made, changed or deleted, or has other keys.
+    Environments,
     /// A connection was changed or deleted.
     Connection(ConnectionPk),
     /// Notices may have been missed: whatever is remembered must be read anew.
@@ -124,6 +126,7 @@ fn parse(payload: &str) -> Option<Notice> {
         "keys" => Some(Notice::Keys),
         "webhooks" => Some(Notice::Webhooks),
         "deployments" => Some(Notice::Deployments),
+        "environments" => Some(Notice::Environments),
         _ => {
             let pk = payload.strip_prefix("connection:")?.parse().ok()?;
             Some(Notice::Connection(ConnectionPk(pk)))

@@ -13,10 +13,12 @@ mod error;
 mod headers;
 mod host_pattern;
 mod mask;
+mod oauth1;
 mod redirect;
 mod resolver;
 mod retry;
 mod settings;
+mod wsse;
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -37,6 +39,7 @@ pub use credentials::{CredentialSource, Credentials, CredentialsUnavailable};
 pub use error::EgressError;
 pub use host_pattern::{HostPattern, InvalidHostPattern};
 pub use mask::mask_url;
+pub use oauth1::OAuth1Keys;
 pub use resolver::{Lookup, SystemLookup};
 pub use settings::{GateSettings, HostPort, InvalidHostPort};
 

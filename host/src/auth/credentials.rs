@@ -1,6 +1,7 @@
 //! What connections prove themselves with: as it is stored, as clients read it, and what is due to be renewed.
 
 mod import;
+mod requests;
 
 use std::collections::BTreeMap;
 
@@ -11,7 +12,6 @@ use zeroize::Zeroizing;
 
 pub use self::import::CredentialsError;
 
-use crate::egress::Credentials;
 use crate::providers::AuthMode;
 use crate::secret::{Secret, serialize_exposed, serialize_exposed_option};
 
@@ -219,29 +219,6 @@ impl StoredCredentials {
     /// Reads what [`to_bytes`](Self::to_bytes) gave.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, CredentialsError> {
         serde_json::from_slice(bytes).map_err(|_| CredentialsError::Unreadable)
-    }
-
-    /// What the gate puts into requests.
-    pub fn for_requests(&self) -> Credentials {
-        match self {
-            Self::ApiKey { api_key } => Credentials::ApiKey { api_key: api_key.clone() },
-            Self::Basic { username, password } => {
-                Credentials::Basic { username: username.clone(), password: password.clone() }
-            }
-            Self::OAuth2(token) => Credentials::OAuth2 { access_token: token.access_token.clone() },
-            Self::ClientCredentials(token) => Credentials::Token { token: token.token.clone() },
-            Self::App(token) | Self::Custom { app: token, .. } => match &token.access_token {
-                Some(token) => Credentials::OAuth2 { access_token: token.clone() },
-                None => Credentials::None,
-            },
-            Self::Jwt(token) | Self::TwoStep(token) | Self::Bill(token) | Self::Signature(token) => {
-                match &token.token {
-                    Some(token) => Credentials::Token { token: token.clone() },
-                    None => Credentials::None,
-                }
-            }
-            Self::None | Self::OAuth1 { .. } | Self::TokenBased { .. } => Credentials::None,
-        }
     }
 
     fn sealed_json(&self) -> Value {

@@ -47,7 +47,7 @@ struct Hop<'a> {
     method: Method,
     headers: HeaderMap,
     body: Option<Bytes>,
-    injection: Option<&'a Injection>,
+    credentials: Option<&'a Credentials>,
 }
 
 impl Call<'_> {
@@ -57,22 +57,18 @@ impl Call<'_> {
         number: u32,
         credentials: Option<&Arc<Credentials>>,
     ) -> Result<Answer, EgressError> {
-        let inject = |credentials: &Arc<Credentials>| {
-            Injection::new(&self.route.provider, &self.route.connection_config, credentials)
-        };
-        let injection = credentials.map(inject).transpose()?;
         let deadline = Instant::now() + self.timeout;
         let mut hop = Hop {
             url: self.url.clone(),
             method: self.method.clone(),
             headers: self.headers.clone(),
             body: self.body.clone(),
-            injection: injection.as_ref(),
+            credentials: credentials.map(Arc::as_ref),
         };
         for _ in 0..=MAX_REDIRECTS {
             let response = self.exchange(number, &hop, deadline).await?;
             let Some(next) = redirect(&hop.url, &hop.method, response.status, &response.headers) else {
-                return Ok(Answer { response, had_credentials: hop.injection.is_some() });
+                return Ok(Answer { response, had_credentials: hop.credentials.is_some() });
             };
             self.boundary.side(&next.url)?;
             let same_origin = next.url.origin() == hop.url.origin();
@@ -80,7 +76,7 @@ impl Call<'_> {
             if !same_origin {
                 // For the rest of the chain: a third party could otherwise send it back to the provider, to
                 // an address of its own choosing, with our credentials.
-                hop.injection = None;
+                hop.credentials = None;
             }
             if !next.keeps_body {
                 hop.body = None;
@@ -100,10 +96,14 @@ impl Call<'_> {
         let client = self.clients.for_url(&hop.url)?;
         let mut url = hop.url.clone();
         let mut secret_names = Vec::new();
-        let headers = match hop.injection {
-            Some(injection) => {
+        let headers = match hop.credentials {
+            Some(credentials) => {
+                let route = self.route;
+                let injection = Injection::new(&route.provider, &route.connection_config, credentials)?;
                 secret_names = injection.add_query(&mut url);
-                headers::merge(&hop.headers, injection)?
+                let mut headers = headers::merge(&hop.headers, &injection)?;
+                injection.sign(&hop.method, &url, hop.body.as_ref(), &mut headers)?;
+                headers
             }
             None => hop.headers.clone(),
         };

@@ -1,19 +1,23 @@
 //! What a connection proves itself with, and how that gets into a request.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use async_trait::async_trait;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
 use http::header::AUTHORIZATION;
-use http::{HeaderMap, HeaderName, HeaderValue};
+use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use serde_json::{Map, Value};
 use url::Url;
 
 use super::boundary;
 use super::error::EgressError;
-use crate::providers::{Provider, Template, Variable};
+use super::oauth1::{self, OAuth1Keys};
+use super::wsse;
+use crate::providers::{Provider, SignatureMethod, Template, Variable};
 use crate::secret::Secret;
 
 /// The live credentials of a connection, as far as requests need them.
@@ -31,10 +35,20 @@ pub enum Credentials {
     /// The access token of OAuth 2, or of an app's installation.
     OAuth2 {
         access_token: Secret<String>,
+        /// The app's, which some providers want beside the token.
+        client_id: Option<String>,
     },
-    /// A token that was obtained with other credentials.
+    /// A token that was obtained with other credentials, and these, by the names of the provider's questions.
     Token {
         token: Secret<String>,
+        fields: BTreeMap<String, Secret<String>>,
+    },
+    /// Every request is signed.
+    OAuth1(OAuth1Keys),
+    /// Every request carries a new `UsernameToken`.
+    UsernameToken {
+        username: Secret<String>,
+        password: Secret<String>,
     },
 }
 
@@ -59,7 +73,8 @@ pub struct CredentialsUnavailable {
     pub reason: String,
 }
 
-/// What the provider's entry and the credentials add to a request to the provider itself.
+/// What the provider's entry and the credentials add to one request to the provider itself. Made anew for each:
+/// what is signed must not be sent twice.
 #[derive(Default)]
 pub(super) struct Injection {
     /// The provider's fixed headers, which a guest may replace.
@@ -68,6 +83,15 @@ pub(super) struct Injection {
     pub secret_headers: HeaderMap,
     /// The provider's own parameters, in place of the guest's of the same name. Logs show only their names.
     query: Vec<(String, Secret<String>)>,
+    /// Signs the request once it is complete.
+    signer: Option<Signer>,
+}
+
+/// OAuth 1, for one provider and one connection.
+struct Signer {
+    keys: OAuth1Keys,
+    method: SignatureMethod,
+    realm: Option<String>,
 }
 
 impl Injection {
@@ -76,6 +100,7 @@ impl Injection {
         config: &Map<String, Value>,
         credentials: &Credentials,
     ) -> Result<Self, EgressError> {
+        let credentials = &ForOneRequest::new(credentials);
         let render = |template: &Template| render(template, provider, config, credentials);
         let mut injection = Self::default();
         for (key, template) in &provider.proxy.headers {
@@ -93,11 +118,39 @@ impl Injection {
                 injection.add_header(AUTHORIZATION, &basic_header(&username, &password), true)?;
             }
         } else if !provider.proxy.places_credentials()
-            && let Some(value) = usual_header(credentials)
+            && let Some((name, value)) = usual_header(credentials)
+            && !injection.secret_headers.contains_key(&name)
         {
-            injection.add_header(AUTHORIZATION, &value, true)?;
+            injection.add_header(name, &value, true)?;
+        }
+        if let Credentials::OAuth1(keys) = credentials.held {
+            injection.signer = Some(Signer {
+                keys: keys.clone(),
+                method: provider.signature_method.unwrap_or_default(),
+                realm: oauth1::realm(provider.auth_mode, config),
+            });
         }
         Ok(injection)
+    }
+
+    /// The header that only the host may set, because it is put in when the request is complete.
+    pub fn reserved_header(&self) -> Option<&HeaderName> {
+        self.signer.as_ref().map(|_| &AUTHORIZATION)
+    }
+
+    /// Signs the request as it is about to be sent.
+    pub fn sign(
+        &self,
+        method: &Method,
+        url: &Url,
+        body: Option<&Bytes>,
+        headers: &mut HeaderMap,
+    ) -> Result<(), EgressError> {
+        let Some(Signer { keys, method: signature, realm }) = &self.signer else { return Ok(()) };
+        let form = oauth1::form_of(headers, body);
+        let value = oauth1::authorization(keys, *signature, realm.as_deref(), method, url, form);
+        headers.insert(AUTHORIZATION, secret_value(&AUTHORIZATION, &value)?);
+        Ok(())
     }
 
     /// Puts the parameters into a URL and gives their names.
@@ -114,13 +167,56 @@ impl Injection {
     }
 
     fn add_header(&mut self, name: HeaderName, value: &str, is_secret: bool) -> Result<(), EgressError> {
-        let mut value = HeaderValue::from_str(value).map_err(|_| CredentialsUnavailable {
-            reason: format!("the header `{name}` cannot hold what this connection's credentials or configuration put in it"),
-        })?;
+        let mut value = secret_value(&name, value)?;
         value.set_sensitive(is_secret);
         let headers = if is_secret { &mut self.secret_headers } else { &mut self.defaults };
         headers.insert(name, value);
         Ok(())
+    }
+}
+
+/// The credentials, and the token that was made of them for this request only.
+struct ForOneRequest<'a> {
+    held: &'a Credentials,
+    made: Option<Secret<String>>,
+}
+
+impl<'a> ForOneRequest<'a> {
+    fn new(held: &'a Credentials) -> Self {
+        let made = match held {
+            Credentials::UsernameToken { username, password } => {
+                Some(wsse::username_token(username.expose(), password.expose()))
+            }
+            _ => None,
+        };
+        Self { held, made }
+    }
+
+    fn value(&self, variable: &Variable) -> Option<&str> {
+        let secret = match (self.held, variable) {
+            (Credentials::ApiKey { api_key }, Variable::ApiKey) => api_key,
+            (Credentials::Basic { username, .. }, Variable::Username) => username,
+            (Credentials::Basic { password, .. }, Variable::Password) => password,
+            (Credentials::OAuth2 { access_token, .. }, Variable::AccessToken) => access_token,
+            (Credentials::OAuth2 { client_id, .. }, Variable::ClientId) => return client_id.as_deref(),
+            (Credentials::Token { token, .. }, Variable::AccessToken) => token,
+            (Credentials::Token { fields, .. }, Variable::Credential(name)) => fields.get(name)?,
+            (Credentials::Token { fields, .. }, Variable::ClientId) => fields.get("client_id")?,
+            (Credentials::OAuth1(keys), Variable::ClientId) => return Some(&keys.consumer_key),
+            (Credentials::UsernameToken { .. }, Variable::AccessToken) => self.made.as_ref()?,
+            (Credentials::UsernameToken { username, .. }, Variable::Credential(name))
+                if name == "username" =>
+            {
+                username
+            }
+            (Credentials::UsernameToken { password, .. }, Variable::Credential(name))
+                if name == "password" =>
+            {
+                password
+            }
+            _ => return None,
+        };
+        Some(secret.expose())
     }
 }
 
@@ -129,7 +225,7 @@ fn render(
     template: &Template,
     provider: &Provider,
     config: &Map<String, Value>,
-    credentials: &Credentials,
+    credentials: &ForOneRequest<'_>,
 ) -> Result<Option<String>, EgressError> {
     enum Missing {
         Answer,
@@ -141,7 +237,7 @@ fn render(
             Ok(None) => Err(Missing::Answer),
             Err(unusable) => Err(Missing::Other(EgressError::invalid(unusable.to_string()))),
         },
-        _ => match credential(credentials, variable) {
+        _ => match credentials.value(variable) {
             Some(value) => Ok(Cow::Borrowed(value)),
             None => Err(Missing::Other(
                 CredentialsUnavailable {
@@ -158,27 +254,30 @@ fn render(
     }
 }
 
-fn credential<'a>(credentials: &'a Credentials, variable: &Variable) -> Option<&'a str> {
-    let secret = match (credentials, variable) {
-        (Credentials::ApiKey { api_key }, Variable::ApiKey) => api_key,
-        (Credentials::Basic { username, .. }, Variable::Username) => username,
-        (Credentials::Basic { password, .. }, Variable::Password) => password,
-        (Credentials::OAuth2 { access_token }, Variable::AccessToken) => access_token,
-        (Credentials::Token { token }, Variable::AccessToken) => token,
-        _ => return None,
-    };
-    Some(secret.expose())
+/// Where credentials go for a provider whose entry does not say.
+fn usual_header(credentials: &ForOneRequest<'_>) -> Option<(HeaderName, String)> {
+    match credentials.held {
+        Credentials::Basic { username, password } => {
+            Some((AUTHORIZATION, basic_header(username.expose(), password.expose())))
+        }
+        Credentials::OAuth2 { access_token: token, .. } | Credentials::Token { token, .. } => {
+            Some((AUTHORIZATION, format!("Bearer {}", token.expose())))
+        }
+        Credentials::UsernameToken { .. } => {
+            credentials.made.as_ref().map(|token| (wsse::HEADER, token.expose().clone()))
+        }
+        Credentials::None | Credentials::ApiKey { .. } | Credentials::OAuth1(_) => None,
+    }
 }
 
-/// The `Authorization` header for a provider whose entry does not say where the credentials go.
-fn usual_header(credentials: &Credentials) -> Option<String> {
-    match credentials {
-        Credentials::Basic { username, password } => Some(basic_header(username.expose(), password.expose())),
-        Credentials::OAuth2 { access_token: token } | Credentials::Token { token } => {
-            Some(format!("Bearer {}", token.expose()))
-        }
-        Credentials::None | Credentials::ApiKey { .. } => None,
-    }
+fn secret_value(name: &HeaderName, value: &str) -> Result<HeaderValue, CredentialsUnavailable> {
+    let mut value = HeaderValue::from_str(value).map_err(|_| CredentialsUnavailable {
+        reason: format!(
+            "the header `{name}` cannot hold what this connection's credentials or configuration put in it"
+        ),
+    })?;
+    value.set_sensitive(true);
+    Ok(value)
 }
 
 fn basic_header(username: &str, password: &str) -> String {

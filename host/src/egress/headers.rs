@@ -54,7 +54,8 @@ pub(super) fn parse(headers: &[(String, String)]) -> Result<HeaderMap, EgressErr
 
 /// What is sent to the provider itself: its own headers, the caller's over them, and the credentials.
 pub(super) fn merge(caller: &HeaderMap, injection: &Injection) -> Result<HeaderMap, EgressError> {
-    if let Some(name) = injection.secret_headers.keys().find(|name| caller.contains_key(*name)) {
+    let mut reserved = injection.secret_headers.keys().chain(injection.reserved_header());
+    if let Some(name) = reserved.find(|name| caller.contains_key(*name)) {
         return Err(EgressError::invalid(format!(
             "the header `{name}` cannot be set: the host puts the connection's credentials there"
         )));

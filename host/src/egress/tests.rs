@@ -5,4 +5,5 @@ mod answers;
 mod redirects;
 mod retries;
 mod secrets;
+mod signatures;
 mod stage;

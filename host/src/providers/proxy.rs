@@ -123,10 +123,10 @@ pub enum Paginate {
 pub struct HeaderKey(HeaderName);
 
 impl Proxy {
-    /// Whether a template says where the credentials go. If none does, the kind of credentials decides.
+    /// Whether a template says where the key, the password or the token goes. If none does, the kind of
+    /// credentials decides.
     pub fn places_credentials(&self) -> bool {
-        self.basic.is_some()
-            || self.headers.values().chain(self.query.values()).any(Template::has_credentials)
+        self.basic.is_some() || self.variables().any(|(_, variable)| variable.is_proof())
     }
 
     /// Every template in it, with the key under which it is written.

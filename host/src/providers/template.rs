@@ -98,6 +98,11 @@ impl Variable {
         !matches!(self, Self::ConnectionConfig(_))
     }
 
+    /// Whether a request that carries it proves who sends it. What goes beside that, such as the app's id, does not.
+    pub(super) fn is_proof(&self) -> bool {
+        matches!(self, Self::ApiKey | Self::AccessToken | Self::Username | Self::Password)
+    }
+
     fn parse(name: &str) -> Option<Self> {
         match name {
             "apiKey" => Some(Self::ApiKey),

@@ -10,7 +10,11 @@ fn to(server: &Server, path: &str) -> Response {
 }
 
 fn oauth_route(server: &Server) -> Route {
-    route("unauthenticated", &server.url(), Keys::one(Credentials::OAuth2 { access_token: "t-1".into() }))
+    route(
+        "unauthenticated",
+        &server.url(),
+        Keys::one(Credentials::OAuth2 { access_token: "t-1".into(), client_id: None }),
+    )
 }
 
 #[tokio::test]

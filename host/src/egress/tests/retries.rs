@@ -12,7 +12,7 @@ fn plain_route(server: &Server) -> Route {
 }
 
 fn token(text: &str) -> Credentials {
-    Credentials::OAuth2 { access_token: text.into() }
+    Credentials::OAuth2 { access_token: text.into(), client_id: None }
 }
 
 #[tokio::test]

@@ -1,5 +1,6 @@
 //! Where the credentials go, and where they do not.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde_json::json;
@@ -68,9 +69,10 @@ async fn a_key_goes_into_the_header_of_the_entry_beside_its_fixed_ones() {
 async fn tokens_are_bearer_tokens_unless_the_entry_says_otherwise() {
     let server = Server::start().await;
     let gate = Gate::new(settings(&[server.address])).unwrap();
-    for credentials in
-        [Credentials::OAuth2 { access_token: "t-1".into() }, Credentials::Token { token: "t-1".into() }]
-    {
+    for credentials in [
+        Credentials::OAuth2 { access_token: "t-1".into(), client_id: None },
+        Credentials::Token { token: "t-1".into(), fields: BTreeMap::new() },
+    ] {
         let route = route("unauthenticated", &server.url(), Keys::one(credentials));
         gate.send(&route, get("/"), &()).await.unwrap();
     }

@@ -23,7 +23,10 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use uuid::Uuid;
 
-pub use self::connections::{ConnectionRoute, Connections, ImportedConnection, OpenCredentialsError};
+pub use self::connections::{
+    AuthenticatedConnection, ConnectError, ConnectionRoute, Connections, ImportedConnection,
+    OpenCredentialsError,
+};
 pub use self::deploy::{DeployError, Deployment, PlannedChange, check_components};
 pub use self::failure::{ActionError, FunctionError};
 pub use self::functions::{DeployedFunction, Functions};

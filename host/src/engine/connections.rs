@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
-use serde_json::Value;
+use serde_json::{Map, Value};
+use sqlx::PgConnection;
 use tokio::sync::Mutex;
 use tokio::sync::broadcast::error::RecvError;
 use uuid::Uuid;
@@ -137,6 +138,30 @@ pub enum OpenCredentialsError {
     Unreadable(#[from] CredentialsError),
 }
 
+/// What came of an end user's authentication, and whose it is.
+#[derive(Debug)]
+pub struct AuthenticatedConnection {
+    /// The connection that was authenticated anew; `None` makes a new one.
+    pub reconnects: Option<ConnectionPk>,
+    pub credentials: StoredCredentials,
+    pub connection_config: Map<String, Value>,
+    /// Above those that a connection has already.
+    pub tags: Map<String, Value>,
+    /// In place of the one that a connection has already.
+    pub end_user: Option<Value>,
+    /// Likewise.
+    pub webhook_url_override: Option<String>,
+}
+
+/// Why what was authenticated is not stored.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    #[error("the connection that was to be connected anew is gone")]
+    TargetGone,
+    #[error("the connection could not be stored")]
+    Store(#[from] sqlx::Error),
+}
+
 impl Engine {
     /// Stores a connection, or replaces the one of that id, with the schedules of its integration's syncs.
     pub async fn import_connection(
@@ -145,51 +170,91 @@ impl Engine {
         integration: &Integration,
         imported: ImportedConnection,
     ) -> sqlx::Result<Connection> {
-        let auth_mode = self.catalogue.find(&integration.provider).map(|provider| provider.auth_mode);
         loop {
             let mut tx = self.store.begin().await?;
             let existing =
                 connections::find(&mut tx, environment.pk, &integration.unique_key, &imported.connection_id)
                     .await?;
-            let id = existing.as_ref().map_or_else(Uuid::new_v4, |connection| connection.id);
-            let sealed = environment.data_key.seal(place(&id.to_string()), &imported.credentials.to_bytes());
-            let new = NewConnection {
-                id,
-                environment: environment.pk,
-                integration: integration.pk,
-                connection_id: &imported.connection_id,
-                sealed_credentials: &sealed,
-                connection_config: &imported.connection_config,
-                metadata: &imported.metadata,
-                tags: &imported.tags,
-                end_user: imported.end_user.as_ref(),
-                webhook_url_override: imported.webhook_url_override.as_deref(),
-            };
-            let operation =
-                if existing.is_some() { AuthOperation::Override } else { AuthOperation::Creation };
-            let pk = match existing {
-                Some(connection) => {
-                    connections::replace(&mut tx, connection.pk, &new).await?;
-                    connection.pk
-                }
-                None => match connections::create(&mut tx, &new).await? {
-                    Some(pk) => pk,
-                    // Somebody else was first: now there is one to replace.
-                    None => continue,
-                },
-            };
-            for sync in self.functions.syncs_of(integration.pk) {
-                let auto_start = sync.auto_starts();
-                schedules::create_missing(&mut tx, integration.pk, Some(pk), &sync.name, auto_start).await?;
+            // Nothing was stored if somebody else was first: now there is one to replace.
+            if let Some(connection) =
+                self.put_connection(&mut tx, environment, integration, existing, &imported).await?
+            {
+                tx.commit().await?;
+                self.notices.tell(Notice::Due);
+                return Ok(connection);
             }
-            schedules::notify_due(&mut tx).await?;
-            let connection = connections::get(&mut tx, pk).await?.ok_or(sqlx::Error::RowNotFound)?;
-            let event = AuthEvent::of(&connection, auth_mode, operation);
-            webhooks::note_auth(&mut tx, environment, &event).await?;
-            tx.commit().await?;
-            self.notices.tell(Notice::Due);
-            return Ok(connection);
         }
+    }
+
+    /// Stores what an end user authenticated: as a new connection, or in the one that was connected anew, which
+    /// keeps its id and metadata.
+    pub async fn connect(
+        &self,
+        environment: &Environment,
+        integration: &Integration,
+        authenticated: AuthenticatedConnection,
+    ) -> Result<Connection, ConnectError> {
+        let mut tx = self.store.begin().await?;
+        let existing = match authenticated.reconnects {
+            Some(pk) => {
+                let found = connections::get(&mut tx, pk).await?;
+                let found = found.filter(|connection| connection.integration == integration.pk);
+                Some(found.ok_or(ConnectError::TargetGone)?)
+            }
+            None => None,
+        };
+        let content = authenticated.onto(existing.as_ref());
+        let stored = self.put_connection(&mut tx, environment, integration, existing, &content).await?;
+        let connection = stored.ok_or(ConnectError::TargetGone)?;
+        tx.commit().await?;
+        self.notices.tell(Notice::Due);
+        Ok(connection)
+    }
+
+    /// Creates a connection, or replaces `existing`. `None`: there is one of that id by now, or `existing` is gone.
+    async fn put_connection(
+        &self,
+        conn: &mut PgConnection,
+        environment: &Environment,
+        integration: &Integration,
+        existing: Option<Connection>,
+        content: &ImportedConnection,
+    ) -> sqlx::Result<Option<Connection>> {
+        let id = existing.as_ref().map_or_else(Uuid::new_v4, |connection| connection.id);
+        let sealed = environment.data_key.seal(place(&id.to_string()), &content.credentials.to_bytes());
+        let new = NewConnection {
+            id,
+            environment: environment.pk,
+            integration: integration.pk,
+            connection_id: &content.connection_id,
+            sealed_credentials: &sealed,
+            connection_config: &content.connection_config,
+            metadata: &content.metadata,
+            tags: &content.tags,
+            end_user: content.end_user.as_ref(),
+            webhook_url_override: content.webhook_url_override.as_deref(),
+        };
+        let operation = if existing.is_some() { AuthOperation::Override } else { AuthOperation::Creation };
+        let pk = match existing {
+            Some(connection) => {
+                connections::replace(conn, connection.pk, &new).await?;
+                connection.pk
+            }
+            None => match connections::create(conn, &new).await? {
+                Some(pk) => pk,
+                None => return Ok(None),
+            },
+        };
+        let Some(connection) = connections::get(conn, pk).await? else { return Ok(None) };
+        for sync in self.functions.syncs_of(integration.pk) {
+            let auto_start = sync.auto_starts();
+            schedules::create_missing(conn, integration.pk, Some(pk), &sync.name, auto_start).await?;
+        }
+        schedules::notify_due(conn).await?;
+        let auth_mode = self.catalogue.find(&integration.provider).map(|provider| provider.auth_mode);
+        let event = AuthEvent::of(&connection, auth_mode, operation);
+        webhooks::note_auth(conn, environment, &event).await?;
+        Ok(Some(connection))
     }
 
     pub fn open_credentials(
@@ -200,6 +265,30 @@ impl Engine {
         let opened =
             environment.data_key.open(place(&connection.id.to_string()), &connection.sealed_credentials)?;
         Ok(StoredCredentials::from_bytes(&opened)?)
+    }
+}
+
+impl AuthenticatedConnection {
+    /// All of the connection as it is to be stored.
+    fn onto(self, existing: Option<&Connection>) -> ImportedConnection {
+        let before = existing.and_then(|connection| connection.tags.as_object()).cloned();
+        let tags: Map<String, Value> = before.into_iter().flatten().chain(self.tags).collect();
+        let connection_id = match existing {
+            Some(connection) => connection.connection_id.clone(),
+            None => ConnectionId::from_stored(Uuid::new_v4().to_string()),
+        };
+        let metadata = existing.and_then(|connection| connection.metadata.clone());
+        ImportedConnection {
+            connection_id,
+            credentials: self.credentials,
+            connection_config: Value::Object(self.connection_config),
+            metadata: metadata.unwrap_or_else(|| Value::Object(Map::new())),
+            tags: Value::Object(tags),
+            end_user: self.end_user.or_else(|| existing?.end_user.clone()),
+            webhook_url_override: self
+                .webhook_url_override
+                .or_else(|| existing?.webhook_url_override.clone()),
+        }
     }
 }
 

@@ -7,6 +7,7 @@ mod connections;
 mod deploy;
 mod failure;
 mod functions;
+mod refresh;
 mod run_writer;
 mod scheduler;
 mod streams;
@@ -30,6 +31,7 @@ pub use self::connections::{
 pub use self::deploy::{DeployError, Deployment, PlannedChange, check_components};
 pub use self::failure::{ActionError, FunctionError};
 pub use self::functions::{DeployedFunction, Functions};
+pub use self::refresh::{Freshness, LiveCredentials, RefreshError};
 pub use self::streams::StreamNumbers;
 pub use self::variables::{Variables, VariablesError};
 
@@ -44,6 +46,8 @@ use crate::store::{Store, hosts};
 const ANNOUNCE_EVERY: Duration = Duration::from_secs(5);
 /// However quiet it is, deployments are looked at again after this long.
 const RELOAD_EVERY: Duration = Duration::from_secs(30);
+
+const REFRESHES_END_WITHIN: Duration = Duration::from_secs(30);
 
 /// What an operator can set.
 #[derive(Debug, Clone)]
@@ -70,6 +74,7 @@ pub struct Engine {
     pub notices: Arc<Notices>,
     runtime: Arc<Runtime>,
     gate: Gate,
+    refreshes: refresh::Refreshes,
     run_writer: RunWriter,
     settings: EngineSettings,
     host_id: Uuid,
@@ -114,6 +119,7 @@ impl Engine {
             notices,
             runtime,
             gate,
+            refreshes: refresh::Refreshes::new(),
             run_writer,
             settings,
             host_id,
@@ -124,6 +130,7 @@ impl Engine {
         let shutdown = CancellationToken::new();
         tokio::spawn(announce(Arc::clone(&engine), shutdown.clone()));
         tokio::spawn(follow_deployments(Arc::clone(&engine), shutdown.clone()));
+        tokio::spawn(refresh::run_background(Arc::clone(&engine), shutdown.clone()));
         let scheduler = tokio::spawn(scheduler::run(Arc::clone(&engine), shutdown.clone()));
         Ok((engine, Background { scheduler, shutdown, run_writer: tracker }))
     }
@@ -149,6 +156,11 @@ impl Background {
 
     /// Writes what is still to be written. Requests are over by now.
     pub async fn close(self, engine: Arc<Engine>) {
+        // A provider's answer that is on its way must not be lost.
+        engine.refreshes.running.close();
+        if tokio::time::timeout(REFRESHES_END_WITHIN, engine.refreshes.running.wait()).await.is_err() {
+            tracing::warn!("some refreshes of credentials did not come to their end");
+        }
         let left = async { hosts::leave(&mut *engine.store.connect().await?, engine.host_id).await };
         if let Err(error) = left.await {
             tracing::warn!(error = &error as &dyn std::error::Error, "the host could not say that it leaves");

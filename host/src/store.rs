@@ -6,6 +6,7 @@
 //! The tables of syncs' output (`sync_states`, `streams`, `records`, `seen_positions`) refer to no others, and
 //! nothing joins across: they may live in a database of their own.
 
+pub mod connection_errors;
 pub mod connections;
 pub mod deployments;
 pub mod environments;
@@ -14,6 +15,7 @@ pub mod integrations;
 pub mod keys;
 pub mod notices;
 pub mod records;
+pub mod refreshes;
 pub mod runs;
 pub mod schedules;
 pub mod signing_keys;

@@ -15,7 +15,7 @@ use super::error::{ApiError, ErrorBody, FieldError};
 use super::extract::{ApiJson, ApiPath, ApiQuery, EnvironmentAuth, NoQuery, parse_flag};
 use super::time::iso_with_offset;
 use crate::auth::{CredentialsError, Scope, StoredCredentials};
-use crate::engine::ImportedConnection;
+use crate::engine::{Freshness, ImportedConnection, RefreshError};
 use crate::ids::{ConnectionId, IntegrationKey, InvalidName};
 use crate::nul::has_nul;
 use crate::store::connections::{self, Connection, ConnectionFilter};
@@ -159,18 +159,16 @@ pub(super) async fn get_connection(
     ApiQuery(query): ApiQuery<ConnectionQuery>,
 ) -> Result<Json<ConnectionBody>, ApiError> {
     client.require(Scope::ConnectionsRead)?;
-    let mut wants_secrets = false;
-    for (name, flag) in [
-        ("force_refresh", &query.force_refresh),
-        ("refresh_token", &query.refresh_token),
-        ("refresh_github_app_jwt_token", &query.refresh_github_app_jwt_token),
-    ] {
-        let Some(text) = flag else { continue };
-        let flag = parse_flag(text)
-            .ok_or_else(|| ApiError::query("invalid_value", &[name], "must be `true` or `false`"))?;
-        wants_secrets |= flag;
-    }
-    if wants_secrets {
+    let flag = |name: &'static str, text: &Option<String>| match text {
+        None => Ok(false),
+        Some(text) => parse_flag(text)
+            .ok_or_else(|| ApiError::query("invalid_value", &[name], "must be `true` or `false`")),
+    };
+    let forces = flag("force_refresh", &query.force_refresh)?;
+    let shows_refresh_token = flag("refresh_token", &query.refresh_token)?;
+    let renews_app = flag("refresh_github_app_jwt_token", &query.refresh_github_app_jwt_token)?;
+    let wants_new = forces || renews_app;
+    if wants_new || shows_refresh_token {
         client.require(Scope::ConnectionsReadCredentials)?;
     }
     let key =
@@ -181,10 +179,31 @@ pub(super) async fn get_connection(
     let route = app.find_connection_by_name(&client, &key, &id).await?;
     let mut conn = app.engine.store.connect().await?;
     connections::note_fetched(&mut conn, route.pk).await?;
-    let connection = connections::get(&mut conn, route.pk).await?;
     drop(conn);
-    let connection = connection.ok_or(ApiError::UnknownConnection { integration: key, connection: id })?;
-    app.connection_body(&client, connection).map(Json)
+    let environment = &client.environment;
+    if !client.allows(Scope::ConnectionsReadCredentials) {
+        let mut conn = app.engine.store.connect().await?;
+        let connection = connections::get(&mut conn, route.pk).await?;
+        let connection =
+            connection.ok_or(ApiError::UnknownConnection { integration: key, connection: id })?;
+        return Ok(Json(ConnectionBody::new(connection, None)));
+    }
+    let freshness = if wants_new { Freshness::Forced } else { Freshness::AsNeeded };
+    match app.engine.live_credentials(environment, route.pk, freshness).await {
+        Ok(live) => {
+            let credentials = live.credentials.to_wire(shows_refresh_token);
+            Ok(Json(ConnectionBody::new(live.connection, Some(credentials))))
+        }
+        Err(RefreshError::Gone) => Err(ApiError::UnknownConnection { integration: key, connection: id }),
+        Err(error) if error.is_internal() => Err(ApiError::internal(error)),
+        Err(error) => {
+            let mut conn = app.engine.store.connect().await?;
+            let connection = connections::get(&mut conn, route.pk).await?;
+            let connection = connection.map(|connection| ConnectionBody::new(connection, None));
+            let payload = serde_json::json!({ "connection": connection });
+            Err(ApiError::Credentials { error, payload })
+        }
+    }
 }
 
 #[derive(Debug, Deserialize, ToSchema)]
@@ -263,6 +282,7 @@ pub(super) async fn import_connection(
         let path: Vec<&str> = std::iter::once("connection_config").chain(problem.name()).collect();
         ApiError::body("invalid_value", &path, problem.to_string())
     })?;
+    let shown = credentials.to_wire(false);
     let imported = ImportedConnection {
         connection_id: id,
         credentials,
@@ -277,23 +297,15 @@ pub(super) async fn import_connection(
         .import_connection(&client.environment, &integration, imported)
         .await
         .map_err(ApiError::internal)?;
-    Ok((StatusCode::CREATED, Json(app.connection_body(&client, connection)?)))
+    let may_read = client.allows(Scope::ConnectionsReadCredentials);
+    let body = ConnectionBody::new(connection, may_read.then_some(shown));
+    Ok((StatusCode::CREATED, Json(body)))
 }
 
-impl App {
-    fn connection_body(
-        &self,
-        client: &crate::auth::Client,
-        connection: Connection,
-    ) -> Result<ConnectionBody, ApiError> {
-        let credentials = if client.allows(Scope::ConnectionsReadCredentials) {
-            let opened =
-                self.engine.open_credentials(&client.environment, &connection).map_err(ApiError::internal)?;
-            opened.to_wire(false)
-        } else {
-            Value::Object(Map::new())
-        };
-        Ok(ConnectionBody {
+impl ConnectionBody {
+    /// Without credentials for those who may not read them, and where there are none to be had.
+    fn new(connection: Connection, credentials: Option<Value>) -> Self {
+        Self {
             id: connection.pk.0,
             connection_id: connection.connection_id.to_string(),
             provider_config_key: connection.integration_key.to_string(),
@@ -307,8 +319,8 @@ impl App {
             created_at: iso_with_offset(connection.created_at),
             updated_at: iso_with_offset(connection.updated_at),
             last_fetched_at: connection.last_fetched_at.map(iso_with_offset),
-            credentials,
-        })
+            credentials: credentials.unwrap_or_else(|| Value::Object(Map::new())),
+        }
     }
 }
 

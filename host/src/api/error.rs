@@ -10,7 +10,7 @@ use serde_json::Value;
 use utoipa::ToSchema;
 
 use crate::auth::{AuthError, EnvironmentError};
-use crate::engine::{ActionError, DeployError};
+use crate::engine::{ActionError, DeployError, RefreshError};
 use crate::ids::{ConnectionId, IntegrationKey};
 
 /// The body of every error.
@@ -101,6 +101,8 @@ pub enum ApiError {
     UnknownRoute { method: String, path: String },
     #[error("{path} takes {allowed}, not {method}")]
     MethodNotAllowed { method: String, path: String, allowed: String },
+    #[error("{error}")]
+    Credentials { error: RefreshError, payload: Value },
     #[error("{0}")]
     NotOffered(&'static str),
     #[error("something went wrong on our side; the request's id is in the header X-Request-Id")]
@@ -150,6 +152,10 @@ impl ApiError {
             Self::Cursor { .. } => (StatusCode::BAD_REQUEST, "invalid_cursor"),
             Self::Action(error) => error.status_and_code(),
             Self::Deploy(error) => error.status_and_code(),
+            Self::Credentials { error, .. } if error.is_refused() => {
+                (StatusCode::BAD_REQUEST, "invalid_credentials")
+            }
+            Self::Credentials { .. } => (StatusCode::FAILED_DEPENDENCY, "invalid_credentials"),
             Self::UnknownRoute { .. } => (StatusCode::NOT_FOUND, "not_found"),
             Self::MethodNotAllowed { .. } => (StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed"),
             Self::NotOffered(_) => (StatusCode::NOT_IMPLEMENTED, "not_implemented"),
@@ -201,6 +207,7 @@ impl IntoResponse for ApiError {
         let (payload, upstream) = match &self {
             Self::Action(error) => (error.payload(), error.upstream()),
             Self::Deploy(error) => (error.payload(), None),
+            Self::Credentials { payload, .. } => (Some(payload.clone()), None),
             _ => (None, None),
         };
         let detail = ErrorDetail { code, message, errors: self.field_errors(), payload, upstream };

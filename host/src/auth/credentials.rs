@@ -184,6 +184,34 @@ impl StoredCredentials {
         }
     }
 
+    /// Whether new ones can be obtained with what they hold.
+    pub fn can_be_renewed(&self) -> bool {
+        match self {
+            Self::OAuth2(token) => token.refresh_token.is_some(),
+            Self::ClientCredentials(_)
+            | Self::App(_)
+            | Self::Custom { .. }
+            | Self::Jwt(_)
+            | Self::TwoStep(_)
+            | Self::Bill(_) => true,
+            Self::ApiKey { .. }
+            | Self::Basic { .. }
+            | Self::None
+            | Self::OAuth1 { .. }
+            | Self::TokenBased { .. }
+            | Self::Signature(_) => false,
+        }
+    }
+
+    /// Whether the token that requests need was not obtained yet.
+    pub fn lack_a_token(&self) -> bool {
+        match self {
+            Self::App(token) | Self::Custom { app: token, .. } => token.access_token.is_none(),
+            Self::Jwt(token) | Self::TwoStep(token) | Self::Bill(token) => token.token.is_none(),
+            _ => false,
+        }
+    }
+
     /// The form that clients read. Refresh tokens are only in it if they were asked for.
     pub fn to_wire(&self, with_refresh_token: bool) -> Value {
         let mut wire = match self {

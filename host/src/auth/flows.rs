@@ -5,15 +5,15 @@ mod error;
 mod oauth2;
 mod token_response;
 
-use std::sync::Arc;
-
 use serde_json::{Map, Value};
 
 pub use error::FlowError;
 pub use oauth2::{AuthorizationRequest, authorization_url};
 pub use token_response::TokenResponse;
 
-use super::{ClientCredentialsToken, OAuth2Token, StoredCredentials};
+use super::{
+    AppCredentials, ClientCredentialsToken, ClientOverride, InstallableApp, OAuth2Token, StoredCredentials,
+};
 use crate::egress::Gate;
 use crate::providers::Provider;
 use crate::secret::Secret;
@@ -27,17 +27,32 @@ pub struct OAuthClient {
 }
 
 /// Whose tokens they are, and what reaches their provider.
+#[derive(Clone)]
 pub struct Flow<'a> {
-    pub gate: &'a Gate,
-    pub provider: &'a Arc<Provider>,
-    pub connection_config: &'a Map<String, Value>,
-    /// The integration's app. None where each connection brings what is needed.
-    pub client: Option<OAuthClient>,
-    /// Joined and sent where the grant takes them.
-    pub scopes: Vec<String>,
+    gate: &'a Gate,
+    provider: &'a Provider,
+    connection_config: &'a Map<String, Value>,
+    app: Option<&'a AppCredentials>,
+    client: Option<OAuthClient>,
+    scopes: &'a [String],
 }
 
-impl Flow<'_> {
+impl<'a> Flow<'a> {
+    /// `app` is the integration's. None where each connection brings what is needed.
+    pub fn new(
+        gate: &'a Gate,
+        provider: &'a Provider,
+        connection_config: &'a Map<String, Value>,
+        app: Option<&'a AppCredentials>,
+    ) -> Self {
+        let oauth = app.and_then(AppCredentials::oauth);
+        let client = oauth
+            .map(|app| OAuthClient { id: app.client_id.clone(), secret: Some(app.client_secret.clone()) });
+        let own_scopes = oauth.map(|app| app.scopes.as_slice()).filter(|scopes| !scopes.is_empty());
+        let scopes = own_scopes.unwrap_or(&provider.default_scopes);
+        Self { gate, provider, connection_config, app, client, scopes }
+    }
+
     /// Obtains new credentials with what the old ones hold. The old ones may be of no use afterwards, so the new
     /// ones must not be lost.
     pub async fn renew(&self, stored: &StoredCredentials) -> Result<StoredCredentials, FlowError> {
@@ -79,30 +94,25 @@ impl Flow<'_> {
         }
     }
 
-    /// The same flow with another app.
-    pub fn with_client(&self, client: OAuthClient) -> Flow<'_> {
-        Flow {
-            gate: self.gate,
-            provider: self.provider,
-            connection_config: self.connection_config,
-            client: Some(client),
-            scopes: self.scopes.clone(),
-        }
+    /// The app that end users install.
+    pub fn installable_app(&self) -> Result<&'a InstallableApp, FlowError> {
+        self.app.and_then(AppCredentials::app).ok_or(FlowError::NoClient)
     }
 
-    /// The same flow with a connection's own app, where it brings one.
-    fn with_override(&self, own: Option<&super::ClientOverride>) -> Flow<'_> {
+    /// The same flow with another client.
+    #[must_use]
+    pub fn with_client(&self, client: OAuthClient) -> Self {
+        Self { client: Some(client), ..self.clone() }
+    }
+
+    /// The same flow with a connection's own client, as far as it brings one.
+    #[must_use]
+    pub fn with_override(&self, own: Option<&ClientOverride>) -> Self {
         let base = self.client.as_ref();
         let id = own.and_then(|own| own.client_id.clone()).or_else(|| base.map(|client| client.id.clone()));
         let secret = own
             .and_then(|own| own.client_secret.clone())
             .or_else(|| base.and_then(|client| client.secret.clone()));
-        Flow {
-            gate: self.gate,
-            provider: self.provider,
-            connection_config: self.connection_config,
-            client: id.map(|id| OAuthClient { id, secret }),
-            scopes: self.scopes.clone(),
-        }
+        Self { client: id.map(|id| OAuthClient { id, secret }), ..self.clone() }
     }
 }

@@ -11,8 +11,8 @@ use tokio::sync::Mutex;
 use tokio::sync::broadcast::error::RecvError;
 use uuid::Uuid;
 
-use super::Engine;
 use super::webhooks::{self, AuthEvent, AuthOperation};
+use super::{Engine, Freshness, RefreshError, refresh};
 use crate::auth::Environment;
 use crate::auth::{CredentialsError, StoredCredentials};
 use crate::crypto::{CryptoError, Place};
@@ -221,13 +221,14 @@ impl Engine {
         content: &ImportedConnection,
     ) -> sqlx::Result<Option<Connection>> {
         let id = existing.as_ref().map_or_else(Uuid::new_v4, |connection| connection.id);
-        let sealed = environment.data_key.seal(place(&id.to_string()), &content.credentials.to_bytes());
+        let provider = self.catalogue.find(&integration.provider);
+        let credentials = refresh::seal(environment, provider.map(AsRef::as_ref), id, &content.credentials);
         let new = NewConnection {
             id,
             environment: environment.pk,
             integration: integration.pk,
             connection_id: &content.connection_id,
-            sealed_credentials: &sealed,
+            credentials: &credentials,
             connection_config: &content.connection_config,
             metadata: &content.metadata,
             tags: &content.tags,
@@ -292,7 +293,7 @@ impl AuthenticatedConnection {
     }
 }
 
-fn place(id: &str) -> Place<'_> {
+pub(super) fn place(id: &str) -> Place<'_> {
     Place { column: "connections.sealed_credentials", row: id }
 }
 
@@ -301,55 +302,71 @@ pub(super) struct ConnectionCredentials {
     engine: Arc<Engine>,
     environment: Arc<Environment>,
     connection: ConnectionPk,
-    last: Mutex<Option<(Instant, Arc<Credentials>)>>,
+    last: Mutex<Option<Remembered>>,
+}
+
+struct Remembered {
+    read_at: Instant,
+    version: i64,
+    credentials: Arc<Credentials>,
 }
 
 impl ConnectionCredentials {
-    /// After this long they are read again: they may have been replaced.
-    const FRESH_FOR: Duration = Duration::from_secs(60);
+    /// After this long they are read again: they may have been replaced, or end soon.
+    const FRESH_FOR: Duration = Duration::from_secs(20);
 
     pub(super) fn new(engine: Arc<Engine>, environment: Arc<Environment>, connection: ConnectionPk) -> Self {
         Self { engine, environment, connection, last: Mutex::new(None) }
     }
 
-    async fn read(&self) -> Result<Arc<Credentials>, CredentialsUnavailable> {
-        let unavailable = |reason: &str| CredentialsUnavailable { reason: reason.to_owned() };
-        let found =
-            async { connections::get(&mut *self.engine.store.connect().await?, self.connection).await };
-        let connection = found
-            .await
-            .map_err(|error| {
-                tracing::error!(error = &error as &dyn std::error::Error, "credentials could not be read");
-                unavailable("the connection's credentials could not be read")
-            })?
-            .ok_or_else(|| unavailable("the connection was deleted"))?;
-        let opened = self.engine.open_credentials(&self.environment, &connection).map_err(|error| {
-            tracing::error!(error = &error as &dyn std::error::Error, "credentials could not be opened");
-            unavailable("the connection's credentials could not be opened")
-        })?;
-        Ok(Arc::new(opened.for_requests()))
+    async fn read(&self, freshness: Freshness) -> Result<Remembered, CredentialsUnavailable> {
+        let live = self.engine.live_credentials(&self.environment, self.connection, freshness).await;
+        let live = live.map_err(|error| CredentialsUnavailable { reason: unavailable(&error) })?;
+        let credentials = Arc::new(live.credentials.for_requests());
+        Ok(Remembered { read_at: Instant::now(), version: live.version, credentials })
     }
+}
+
+fn unavailable(error: &RefreshError) -> String {
+    if error.is_internal() {
+        tracing::error!(error = error as &dyn std::error::Error, "credentials are not available");
+        return "the connection's credentials could not be read".to_owned();
+    }
+    error.to_string()
 }
 
 #[async_trait]
 impl CredentialSource for ConnectionCredentials {
     async fn current(&self) -> Result<Arc<Credentials>, CredentialsUnavailable> {
         let mut last = self.last.lock().await;
-        if let Some((read_at, credentials)) = &*last
-            && read_at.elapsed() < Self::FRESH_FOR
+        if let Some(remembered) = &*last
+            && remembered.read_at.elapsed() < Self::FRESH_FOR
         {
-            return Ok(Arc::clone(credentials));
+            return Ok(Arc::clone(&remembered.credentials));
         }
-        let credentials = self.read().await?;
-        *last = Some((Instant::now(), Arc::clone(&credentials)));
-        Ok(credentials)
+        let read = self.read(Freshness::AsNeeded).await?;
+        Ok(Arc::clone(&last.insert(read).credentials))
     }
 
     async fn refresh_after_rejection(
         &self,
-        _rejected: &Arc<Credentials>,
+        rejected: &Arc<Credentials>,
     ) -> Result<Option<Arc<Credentials>>, CredentialsUnavailable> {
-        // Keys and passwords have nothing to be refreshed with.
-        Ok(None)
+        let mut last = self.last.lock().await;
+        let rejected_version = match &*last {
+            // Another request of this run was refused too, and has brought better ones by now.
+            Some(remembered) if !Arc::ptr_eq(&remembered.credentials, rejected) => {
+                return Ok(Some(Arc::clone(&remembered.credentials)));
+            }
+            Some(remembered) => remembered.version,
+            None => return Ok(None),
+        };
+        let Ok(read) = self.read(Freshness::After { rejected_version }).await else {
+            // Then the provider's refusal is the answer.
+            return Ok(None);
+        };
+        let is_better = read.version > rejected_version;
+        let read = last.insert(read);
+        Ok(is_better.then(|| Arc::clone(&read.credentials)))
     }
 }

@@ -5,6 +5,7 @@ use serde_json::Value;
 use sqlx::PgConnection;
 use uuid::Uuid;
 
+use super::refreshes::RenewedCredentials;
 use crate::ids::{ConnectionId, ConnectionPk, EnvironmentPk, IntegrationKey, IntegrationPk, ProviderSlug};
 
 #[derive(Debug, Clone)]
@@ -34,7 +35,7 @@ pub struct NewConnection<'a> {
     pub environment: EnvironmentPk,
     pub integration: IntegrationPk,
     pub connection_id: &'a ConnectionId,
-    pub sealed_credentials: &'a [u8],
+    pub credentials: &'a RenewedCredentials,
     pub connection_config: &'a Value,
     pub metadata: &'a Value,
     pub tags: &'a Value,
@@ -101,8 +102,8 @@ pub async fn create(conn: &mut PgConnection, new: &NewConnection<'_>) -> sqlx::R
         r#"
         INSERT INTO connections
             (id, environment_pk, integration_pk, connection_id, sealed_credentials, connection_config, metadata,
-             tags, end_user, webhook_url_override)
-        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
+             tags, end_user, webhook_url_override, credentials_expire_at, refresh_due_at)
+        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)
         ON CONFLICT ON CONSTRAINT connections_connection_id DO NOTHING
         RETURNING pk
         "#,
@@ -110,12 +111,14 @@ pub async fn create(conn: &mut PgConnection, new: &NewConnection<'_>) -> sqlx::R
         new.environment.0,
         new.integration.0,
         new.connection_id.as_str(),
-        new.sealed_credentials,
+        new.credentials.sealed,
         new.connection_config,
         new.metadata,
         new.tags,
         new.end_user,
         new.webhook_url_override,
+        new.credentials.expire_at,
+        new.credentials.due_at,
     )
     .fetch_optional(conn)
     .await?;
@@ -133,19 +136,26 @@ pub async fn replace(
         WITH replaced AS (
             UPDATE connections
             SET sealed_credentials = $2, connection_config = $3, metadata = $4, tags = $5, end_user = $6,
-                webhook_url_override = $7, updated_at = now()
+                webhook_url_override = $7, updated_at = now(), credentials_version = credentials_version + 1,
+                credentials_expire_at = $8, refresh_due_at = $9, credentials_changed_at = now(),
+                refresh_failed_at = NULL, refresh_failing_days = 0, refresh_day_counted_at = NULL,
+                refresh_exhausted = false
             WHERE pk = $1
             RETURNING pk
+        ), works_again AS (
+            DELETE FROM connection_errors WHERE connection_pk = $1 AND type = 'auth'
         )
         SELECT pg_notify('syncline', 'connection:' || pk) FROM replaced
         "#,
         connection.0,
-        new.sealed_credentials,
+        new.credentials.sealed,
         new.connection_config,
         new.metadata,
         new.tags,
         new.end_user,
         new.webhook_url_override,
+        new.credentials.expire_at,
+        new.credentials.due_at,
     )
     .fetch_all(conn)
     .await?;

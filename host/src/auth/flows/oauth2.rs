@@ -5,13 +5,14 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use chrono::Utc;
+use futures_util::future::BoxFuture;
 use http::HeaderValue;
 use http::header::CONTENT_TYPE;
 use oauth2::basic::{BasicErrorResponse, BasicTokenType};
 use oauth2::{
-    AccessToken, AuthType, AuthUrl, AuthorizationCode, ClientId, ClientSecret, CsrfToken, EndpointNotSet,
-    EndpointSet, HttpRequest, HttpResponse, PkceCodeChallenge, PkceCodeVerifier, RedirectUrl, RefreshToken,
-    RequestTokenError, Scope, StandardRevocableToken, TokenUrl,
+    AccessToken, AsyncHttpClient, AuthType, AuthUrl, AuthorizationCode, ClientId, ClientSecret, CsrfToken,
+    EndpointNotSet, EndpointSet, HttpRequest, HttpResponse, PkceCodeChallenge, PkceCodeVerifier, RedirectUrl,
+    RefreshToken, RequestTokenError, Scope, StandardRevocableToken, TokenUrl,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -93,7 +94,7 @@ impl Flow<'_> {
         for (name, value) in &self.provider.token_params {
             request = request.add_extra_param(name, value);
         }
-        answered(request.request_async(&|request| self.call(request)).await)
+        answered(request.request_async(self).await)
     }
 
     /// Exchanges a refresh token. The provider may have made it useless with that.
@@ -111,7 +112,7 @@ impl Flow<'_> {
                 request = request.add_extra_param(name, value);
             }
         }
-        answered(request.request_async(&|request| self.call(request)).await)
+        answered(request.request_async(self).await)
     }
 
     /// Asks for a token with nothing but the client's own credentials.
@@ -125,7 +126,7 @@ impl Flow<'_> {
         for (name, value) in &self.provider.token_params {
             request = request.add_extra_param(name, value);
         }
-        answered(request.request_async(&|request| self.call(request)).await)
+        answered(request.request_async(self).await)
     }
 
     fn token_url(&self) -> Result<Url, FlowError> {
@@ -152,17 +153,6 @@ impl Flow<'_> {
         Ok(client.set_auth_type(auth_type).set_token_uri(TokenUrl::from_url(token_url)))
     }
 
-    /// Sends what the crate made, in the provider's own dialect, and makes of the answer what the crate reads.
-    async fn call(&self, request: HttpRequest) -> Result<HttpResponse, FlowError> {
-        let request = self.in_dialect(request)?;
-        let answer = self.gate.send_own(request, TIMEOUT, MAX_RESPONSE_BYTES).await?;
-        let read = TokenResponse::read(self.provider, answer.status, &answer.body, Utc::now())?;
-        let body = serde_json::to_vec(&Understood::from(read)).unwrap_or_default();
-        let mut response = HttpResponse::new(body);
-        response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        Ok(response)
-    }
-
     fn in_dialect(&self, request: HttpRequest) -> Result<http::Request<Bytes>, FlowError> {
         let (mut parts, body) = request.into_parts();
         let mut params: Vec<(String, String)> = form_urlencoded::parse(&body).into_owned().collect();
@@ -186,6 +176,24 @@ impl Flow<'_> {
             }
         };
         Ok(http::Request::from_parts(parts, body.into()))
+    }
+}
+
+impl<'c> AsyncHttpClient<'c> for Flow<'_> {
+    type Error = FlowError;
+    type Future = BoxFuture<'c, Result<HttpResponse, FlowError>>;
+
+    /// Sends what the crate made, in the provider's own dialect, and makes of the answer what the crate reads.
+    fn call(&'c self, request: HttpRequest) -> Self::Future {
+        Box::pin(async move {
+            let request = self.in_dialect(request)?;
+            let answer = self.gate.send_own(request, TIMEOUT, MAX_RESPONSE_BYTES).await?;
+            let read = TokenResponse::read(self.provider, answer.status, &answer.body, Utc::now())?;
+            let body = serde_json::to_vec(&Understood::from(read)).unwrap_or_default();
+            let mut response = HttpResponse::new(body);
+            response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+            Ok(response)
+        })
     }
 }
 

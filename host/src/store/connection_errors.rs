@@ -1,0 +1,75 @@
+//! What is wrong with connections now.
+
+use sqlx::PgConnection;
+use uuid::Uuid;
+
+use crate::ids::ConnectionPk;
+
+/// What of a connection does not work.
+#[derive(Debug, Clone, Copy)]
+pub enum Failing<'a> {
+    Auth,
+    Sync { name: &'a str, variant: &'a str },
+}
+
+impl Failing<'_> {
+    fn kind(&self) -> &'static str {
+        match self {
+            Self::Auth => "auth",
+            Self::Sync { .. } => "sync",
+        }
+    }
+
+    fn subject(&self) -> String {
+        match self {
+            Self::Auth => String::new(),
+            Self::Sync { name, variant } => format!("{name}::{variant}"),
+        }
+    }
+}
+
+/// Notes what is wrong, in place of what was noted before. `true`: nothing was.
+pub async fn set(
+    conn: &mut PgConnection,
+    connection: ConnectionPk,
+    failing: Failing<'_>,
+    log_id: Uuid,
+    code: &str,
+    message: &str,
+) -> sqlx::Result<bool> {
+    sqlx::query_scalar!(
+        r#"
+        INSERT INTO connection_errors (connection_pk, type, subject, log_id, code, message)
+        SELECT pk, $2, $3, $4, $5, $6 FROM connections WHERE pk = $1
+        ON CONFLICT (connection_pk, type, subject)
+            DO UPDATE SET log_id = excluded.log_id, code = excluded.code, message = excluded.message
+        RETURNING (xmax = 0) AS "is_new!"
+        "#,
+        connection.0,
+        failing.kind(),
+        failing.subject(),
+        log_id,
+        code,
+        message,
+    )
+    .fetch_optional(conn)
+    .await
+    .map(|is_new| is_new.unwrap_or(false))
+}
+
+/// It works again.
+pub async fn clear(
+    conn: &mut PgConnection,
+    connection: ConnectionPk,
+    failing: Failing<'_>,
+) -> sqlx::Result<()> {
+    sqlx::query!(
+        "DELETE FROM connection_errors WHERE connection_pk = $1 AND type = $2 AND subject = $3",
+        connection.0,
+        failing.kind(),
+        failing.subject(),
+    )
+    .execute(conn)
+    .await?;
+    Ok(())
+}

@@ -18,6 +18,7 @@ use uuid::Uuid;
 
 use super::Engine;
 use super::connections::{OpenCredentialsError, place};
+use super::webhooks::{self, AuthEvent, AuthOperation};
 use crate::auth::flows::{Flow, FlowError};
 use crate::auth::{AppCredentials, AppCredentialsError, Environment, StoredCredentials};
 use crate::ids::{ConnectionPk, ProviderSlug};
@@ -296,7 +297,7 @@ async fn renew_under_lease(
                 error = %error,
                 "credentials could not be refreshed"
             );
-            note_failure(engine, &live, owner, &error).await?;
+            note_failure(engine, environment, provider, &live, owner, &error).await?;
             let is_usable = !live.credentials.lack_a_token()
                 && live.credentials.expires_at().is_some_and(|expires_at| expires_at > Utc::now());
             match error {
@@ -366,24 +367,27 @@ async fn store_renewed(
     }
 }
 
+/// Clients are told when a connection stops working, not of every attempt after that.
 async fn note_failure(
     engine: &Engine,
+    environment: &Environment,
+    provider: &Provider,
     live: &LiveCredentials,
     owner: Uuid,
     error: &RefreshError,
 ) -> Result<(), RefreshError> {
-    let mut tx = engine.store.begin().await?;
-    refreshes::fail(&mut tx, live.connection.pk, owner, MAX_FAILING_DAYS).await?;
+    const CODE: &str = "refresh_token_external_error";
+    let connection = &live.connection;
     let message = error.to_string();
-    connection_errors::set(
-        &mut tx,
-        live.connection.pk,
-        Failing::Auth,
-        Uuid::new_v4(),
-        "refresh_token_external_error",
-        &message,
-    )
-    .await?;
+    let mut tx = engine.store.begin().await?;
+    refreshes::fail(&mut tx, connection.pk, owner, MAX_FAILING_DAYS).await?;
+    let log_id = Uuid::new_v4();
+    let is_new =
+        connection_errors::set(&mut tx, connection.pk, Failing::Auth, log_id, CODE, &message).await?;
+    if is_new {
+        let event = AuthEvent::of(connection, Some(provider.auth_mode), AuthOperation::Refresh);
+        webhooks::note_auth(&mut tx, environment, &event.failed(CODE, &message)).await?;
+    }
     tx.commit().await?;
     Ok(())
 }

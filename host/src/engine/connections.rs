@@ -252,7 +252,7 @@ impl Engine {
             schedules::create_missing(conn, integration.pk, Some(pk), &sync.name, auto_start).await?;
         }
         schedules::notify_due(conn).await?;
-        let auth_mode = self.catalogue.find(&integration.provider).map(|provider| provider.auth_mode);
+        let auth_mode = provider.map(|provider| provider.auth_mode);
         let event = AuthEvent::of(&connection, auth_mode, operation);
         webhooks::note_auth(conn, environment, &event).await?;
         Ok(Some(connection))

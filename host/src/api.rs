@@ -4,6 +4,8 @@
 //! [`error::ApiError`]s throughout.
 
 mod actions;
+mod connect_sessions;
+mod connect_telemetry;
 mod connections;
 mod cursor;
 mod deployments;
@@ -15,6 +17,7 @@ mod integrations;
 mod one_or_many;
 mod records;
 mod syncs;
+mod tags;
 mod time;
 mod unread_body;
 
@@ -52,6 +55,8 @@ pub struct App {
     pub authenticator: Arc<Authenticator>,
     /// Where clients reach this service, without a slash at the end.
     pub public_url: Arc<str>,
+    /// Where end users reach the Connect UI, without a slash at the end.
+    pub connect_url: Arc<str>,
     /// The member of a record that holds its metadata.
     pub record_metadata_key: Arc<str>,
 }
@@ -99,6 +104,10 @@ fn routes() -> OpenApiRouter<App> {
         .routes(routes!(environment_variables::put_variable, environment_variables::delete_variable))
         .routes(routes!(integrations::list_integrations, integrations::create_integration))
         .routes(routes!(integrations::get_integration))
+        .routes(routes!(connect_sessions::create_session))
+        .routes(routes!(connect_sessions::create_reconnect_session))
+        .routes(routes!(connect_sessions::get_session, connect_sessions::delete_session))
+        .routes(routes!(connect_telemetry::note_telemetry))
         .routes(routes!(connections::list_connections, connections::import_connection))
         .routes(routes!(connections::get_connection))
         .routes(routes!(actions::trigger_action))
@@ -117,13 +126,14 @@ fn document(routes: OpenApi) -> OpenApi {
         .info(info.build())
         .security(Some([SecurityRequirement::new::<_, [&str; 0], &str>("secret_key", [])]))
         .build();
-    let bearer = HttpBuilder::new()
-        .scheme(HttpAuthScheme::Bearer)
-        .description(Some("A secret key of the environment"));
-    openapi
-        .components
-        .get_or_insert_default()
-        .add_security_scheme("secret_key", SecurityScheme::Http(bearer.build()));
+    let components = openapi.components.get_or_insert_default();
+    for (name, description) in [
+        ("secret_key", "A secret key of the environment"),
+        ("session_token", "The token of a connect session, which ends after 30 minutes"),
+    ] {
+        let bearer = HttpBuilder::new().scheme(HttpAuthScheme::Bearer).description(Some(description));
+        components.add_security_scheme(name, SecurityScheme::Http(bearer.build()));
+    }
     describe_responses(&mut openapi);
     openapi
 }

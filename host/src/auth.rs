@@ -10,6 +10,7 @@ pub mod flows;
 mod jwt;
 mod remembered;
 mod scopes;
+mod session_tokens;
 mod signing_keys;
 
 pub use api_keys::{ApiKey, InvalidSecretKey};
@@ -22,6 +23,7 @@ pub use credentials::{
 pub use environments::{DEFAULT_ENVIRONMENT, Environment, EnvironmentError, Environments};
 pub use jwt::{JwtError, sign as sign_jwt};
 pub use scopes::{Scope, ScopePreset, Scopes};
+pub use session_tokens::{InvalidSessionToken, SessionToken};
 pub use signing_keys::{FormerKeys, SIGNING_KEY_OVERLAP, SigningKey};
 
 pub use crate::environment_settings::{EnvironmentSettings, SettingsChange};

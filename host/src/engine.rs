@@ -3,6 +3,7 @@
 mod actions;
 mod capabilities;
 mod commit;
+mod connect_sessions;
 mod connections;
 mod deploy;
 mod failure;
@@ -24,6 +25,9 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use uuid::Uuid;
 
+pub use self::connect_sessions::{
+    ConfigDefaults, ConnectSession, CreatedSession, NewConnectSession, SessionError, UiOverrides,
+};
 pub use self::connections::{
     AuthenticatedConnection, ConnectError, ConnectionRoute, Connections, ImportedConnection,
     OpenCredentialsError,
@@ -130,6 +134,7 @@ impl Engine {
         let shutdown = CancellationToken::new();
         tokio::spawn(announce(Arc::clone(&engine), shutdown.clone()));
         tokio::spawn(follow_deployments(Arc::clone(&engine), shutdown.clone()));
+        tokio::spawn(connect_sessions::sweep(Arc::clone(&engine), shutdown.clone()));
         tokio::spawn(refresh::run_background(Arc::clone(&engine), shutdown.clone()));
         let scheduler = tokio::spawn(scheduler::run(Arc::clone(&engine), shutdown.clone()));
         Ok((engine, Background { scheduler, shutdown, run_writer: tracker }))

@@ -164,6 +164,7 @@ row_number!(
     /// Row number of a connection, which clients know by integration key and connection id.
     ConnectionPk
 );
+row_number!(ConnectSessionPk);
 row_number!(DeploymentPk);
 row_number!(FunctionPk);
 row_number!(SchedulePk);

@@ -6,6 +6,7 @@
 //! The tables of syncs' output (`sync_states`, `streams`, `records`, `seen_positions`) refer to no others, and
 //! nothing joins across: they may live in a database of their own.
 
+pub mod connect_sessions;
 pub mod connection_errors;
 pub mod connections;
 pub mod deployments;

@@ -3,6 +3,7 @@
 //! `make test` runs them all, `scripts/test-postgres cargo nextest run -E 'test(prune::)'` some of them.
 
 mod bad_records;
+mod connect_sessions;
 mod crashes;
 mod deletions;
 mod deployments;

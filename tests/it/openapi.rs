@@ -8,8 +8,10 @@ use serde_json::{Value, json};
 use crate::support::{Host, Stage, TestDatabase, repository};
 
 /// What this version offers, method and path.
-const ROUTES: [&str; 19] = [
+const ROUTES: [&str; 24] = [
+    "DELETE /connect/session",
     "DELETE /environment-variables/{name}",
+    "GET /connect/session",
     "GET /connections",
     "GET /connections/{connection_id}",
     "GET /environment-variables",
@@ -21,6 +23,9 @@ const ROUTES: [&str; 19] = [
     "GET /sync/status",
     "PATCH /records/prune",
     "POST /action/trigger",
+    "POST /connect/sessions",
+    "POST /connect/sessions/reconnect",
+    "POST /connect/telemetry",
     "POST /connections",
     "POST /deployments",
     "POST /integrations",

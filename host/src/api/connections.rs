@@ -13,6 +13,7 @@ use uuid::Uuid;
 use super::App;
 use super::error::{ApiError, ErrorBody, FieldError};
 use super::extract::{ApiJson, ApiPath, ApiQuery, EnvironmentAuth, NoQuery, parse_flag};
+use super::tags::{EndUser, checked_tags, generated_tags};
 use super::time::iso_with_offset;
 use crate::auth::{CredentialsError, Scope, StoredCredentials};
 use crate::engine::{Freshness, ImportedConnection, RefreshError};
@@ -23,7 +24,6 @@ use crate::store::integrations;
 
 const DEFAULT_LIMIT: i64 = 10_000;
 const MAX_LIMIT: i64 = 2_000;
-const MAX_TAGS: usize = 10;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
@@ -228,16 +228,6 @@ pub(super) struct ImportRequest {
     tags: BTreeMap<String, String>,
 }
 
-/// Whose account it is.
-#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub(super) struct EndUser {
-    id: String,
-    email: Option<String>,
-    display_name: Option<String>,
-    tags: Option<BTreeMap<String, String>>,
-}
-
 /// `POST /connections`: takes over credentials that are there already, without calling the provider.
 #[utoipa::path(
     post, path = "/connections", tag = "Connections", request_body = ImportRequest,
@@ -266,7 +256,11 @@ pub(super) async fn import_connection(
     if let Some(url) = request.webhook_url_override.as_deref().filter(|url| !url.is_empty()) {
         check_webhook_url(url)?;
     }
-    let tags = connection_tags(request.end_user.as_ref(), request.tags)?;
+    if let Some(user) = &request.end_user {
+        user.check()?;
+    }
+    let mut tags = generated_tags(request.end_user.as_ref(), None);
+    tags.extend(checked_tags(request.tags)?);
     let mut conn = app.engine.store.connect().await?;
     let found = integrations::find(&mut conn, client.environment.pk, &key).await?;
     drop(conn);
@@ -288,8 +282,8 @@ pub(super) async fn import_connection(
         credentials,
         connection_config: Value::Object(request.connection_config),
         metadata: Value::Object(request.metadata),
-        tags,
-        end_user: request.end_user.map(|user| user_body(&user)),
+        tags: Value::Object(tags),
+        end_user: request.end_user.map(|user| user.stored(None)),
         webhook_url_override: request.webhook_url_override.filter(|url| !url.is_empty()),
     };
     let connection = app
@@ -340,7 +334,7 @@ impl From<Connection> for ConnectionListing {
     }
 }
 
-fn parse_name<T: std::str::FromStr<Err = InvalidName>>(
+pub(super) fn parse_name<T: std::str::FromStr<Err = InvalidName>>(
     field: &'static str,
     text: &str,
     refuse: fn(&'static str, &[&str], String) -> ApiError,
@@ -358,7 +352,7 @@ fn parse_number(name: &'static str, text: &str, least: i64, most: i64) -> Result
     }
 }
 
-fn check_webhook_url(text: &str) -> Result<(), ApiError> {
+pub(super) fn check_webhook_url(text: &str) -> Result<(), ApiError> {
     let valid =
         url::Url::parse(text).is_ok_and(|url| matches!(url.scheme(), "http" | "https") && url.has_host());
     if valid {
@@ -370,66 +364,4 @@ fn check_webhook_url(text: &str) -> Result<(), ApiError> {
 fn credentials_error(error: CredentialsError) -> ApiError {
     let path: Vec<&str> = std::iter::once("credentials").chain(error.field()).collect();
     ApiError::body("invalid_value", &path, error.to_string())
-}
-
-/// The end user's own fields as tags, under those that the request names.
-fn connection_tags(end_user: Option<&EndUser>, tags: BTreeMap<String, String>) -> Result<Value, ApiError> {
-    let mut all = Map::new();
-    if let Some(user) = end_user {
-        if user.id.is_empty() || user.id.len() > 255 {
-            return Err(ApiError::body("too_big", &["end_user", "id"], "must be 1 to 255 characters long"));
-        }
-        let texts = [Some(&user.id), user.email.as_ref(), user.display_name.as_ref()];
-        let own_tags = user.tags.iter().flatten().flat_map(|(key, value)| [key, value]);
-        if texts.into_iter().flatten().chain(own_tags).any(|text| text.contains('\0')) {
-            return Err(ApiError::body("invalid_format", &["end_user"], "must not hold a NUL character"));
-        }
-        all.insert("end_user_id".to_owned(), user.id.clone().into());
-        for (key, value) in [("end_user_email", &user.email), ("end_user_display_name", &user.display_name)] {
-            if let Some(value) = value {
-                all.insert(key.to_owned(), value.clone().into());
-            }
-        }
-    }
-    if tags.len() > MAX_TAGS {
-        return Err(ApiError::body("too_big", &["tags"], format!("at most {MAX_TAGS} tags can be set")));
-    }
-    let mut seen = std::collections::BTreeSet::new();
-    for (key, value) in tags {
-        let lower = key.to_lowercase();
-        let valid_key = key.len() <= 64
-            && key.starts_with(|c: char| c.is_ascii_alphabetic())
-            && key.bytes().all(|b| b.is_ascii_alphanumeric() || b"_-./".contains(&b));
-        if !valid_key {
-            let message =
-                "a tag's key must begin with a letter, be letters, digits and `_-./`, and at most 64 long";
-            return Err(ApiError::body("invalid_key", &["tags", &key], message));
-        }
-        if value.is_empty() || value.chars().count() > 255 || value.contains('\0') {
-            return Err(ApiError::body(
-                "too_big",
-                &["tags", &key],
-                "a tag's value must be 1 to 255 characters long, without NUL",
-            ));
-        }
-        if !seen.insert(lower.clone()) {
-            return Err(ApiError::body(
-                "invalid_key",
-                &["tags", &key],
-                "stands there twice: keys are kept in lower case",
-            ));
-        }
-        all.insert(lower, value.into());
-    }
-    Ok(Value::Object(all))
-}
-
-fn user_body(user: &EndUser) -> Value {
-    serde_json::json!({
-        "id": user.id,
-        "display_name": user.display_name,
-        "email": user.email,
-        "tags": user.tags,
-        "organization": null,
-    })
 }

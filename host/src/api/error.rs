@@ -10,7 +10,7 @@ use serde_json::Value;
 use utoipa::ToSchema;
 
 use crate::auth::{AuthError, EnvironmentError};
-use crate::engine::{ActionError, DeployError, RefreshError};
+use crate::engine::{ActionError, DeployError, RefreshError, SessionError};
 use crate::ids::{ConnectionId, IntegrationKey};
 
 /// The body of every error.
@@ -59,6 +59,16 @@ pub enum ApiError {
     MalformedAuthorization,
     #[error(transparent)]
     Auth(#[from] AuthError),
+    #[error(transparent)]
+    Session(#[from] SessionError),
+    #[error("the query has no `connect_session_token`; `POST /connect/sessions` gives one")]
+    #[expect(dead_code, reason = "the routes that connect are its users, and come one by one")]
+    MissingSessionToken,
+    #[error(
+        "public keys are not taken; give a `connect_session_token`, which `POST /connect/sessions` gives"
+    )]
+    #[expect(dead_code, reason = "the routes that connect are its users, and come one by one")]
+    PublicKey,
     #[error("{}", first(errors, "the query is not valid"))]
     Query { errors: Vec<FieldError> },
     #[error("{}", first(errors, "the headers are not valid"))]
@@ -134,6 +144,17 @@ impl ApiError {
             Self::Auth(AuthError::Malformed(_)) => (StatusCode::UNAUTHORIZED, "invalid_secret_key_format"),
             Self::Auth(AuthError::Unknown) => (StatusCode::UNAUTHORIZED, "unknown_account"),
             Self::Auth(AuthError::MissingScope(_)) => (StatusCode::FORBIDDEN, "forbidden"),
+            Self::Session(SessionError::Malformed(_)) => {
+                (StatusCode::UNAUTHORIZED, "invalid_connect_session_token_format")
+            }
+            Self::Session(SessionError::Unknown) => {
+                (StatusCode::UNAUTHORIZED, "unknown_connect_session_token")
+            }
+            Self::Session(SessionError::NotAllowed(_)) => {
+                (StatusCode::BAD_REQUEST, "integration_not_allowed")
+            }
+            Self::MissingSessionToken => (StatusCode::UNAUTHORIZED, "missing_public_key"),
+            Self::PublicKey => (StatusCode::UNAUTHORIZED, "deprecated_authentication"),
             Self::Query { .. } => (StatusCode::BAD_REQUEST, "invalid_query_params"),
             Self::Headers { .. } => (StatusCode::BAD_REQUEST, "invalid_headers"),
             Self::Body { .. } => (StatusCode::BAD_REQUEST, "invalid_body"),
@@ -159,9 +180,11 @@ impl ApiError {
             Self::UnknownRoute { .. } => (StatusCode::NOT_FOUND, "not_found"),
             Self::MethodNotAllowed { .. } => (StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed"),
             Self::NotOffered(_) => (StatusCode::NOT_IMPLEMENTED, "not_implemented"),
-            Self::Auth(AuthError::Store(_) | AuthError::Environment(_)) | Self::Internal(_) => {
-                (StatusCode::INTERNAL_SERVER_ERROR, "internal_server_error")
-            }
+            Self::Auth(AuthError::Store(_) | AuthError::Environment(_))
+            | Self::Session(
+                SessionError::Store(_) | SessionError::Environment(_) | SessionError::Unreadable(_),
+            )
+            | Self::Internal(_) => (StatusCode::INTERNAL_SERVER_ERROR, "internal_server_error"),
         }
     }
 

@@ -13,7 +13,8 @@ use serde::de::DeserializeOwned;
 
 use super::App;
 use super::error::{ApiError, FieldError};
-use crate::auth::Client;
+use crate::auth::{Client, Environment, Scope, SessionToken};
+use crate::engine::ConnectSession;
 use crate::ids::{ConnectionId, IntegrationKey, InvalidName};
 
 /// Longest JSON body, in bytes.
@@ -34,15 +35,93 @@ impl FromRequestParts<App> for EnvironmentAuth {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, ApiError> {
-        let header = parts.headers.get(header::AUTHORIZATION).ok_or(ApiError::MissingAuthorization)?;
-        let text = header.to_str().map_err(|_| ApiError::MalformedAuthorization)?;
-        // A bare key without its scheme works too: existing clients send it.
-        let key = text.rsplit("Bearer ").next().unwrap_or_default().trim();
-        if key.is_empty() || key == "Bearer" {
-            return Err(ApiError::MalformedAuthorization);
-        }
-        Ok(Self(app.authenticator.authenticate(key).await?))
+        Ok(Self(app.authenticator.authenticate(bearer(&parts.headers)?).await?))
     }
+}
+
+/// The holder of a connect session's token, which is in the `Authorization` header.
+pub struct SessionAuth(pub ConnectSession);
+
+impl FromRequestParts<App> for SessionAuth {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, ApiError> {
+        Ok(Self(app.engine.find_connect_session(bearer(&parts.headers)?).await?))
+    }
+}
+
+/// The holder of a connect session's token, which is in the query as `connect_session_token`: for what a browser
+/// is sent to, and for the requests that connect.
+#[expect(dead_code, reason = "the routes that connect are its users, and come one by one")]
+pub struct SessionQueryAuth(pub ConnectSession);
+
+impl FromRequestParts<App> for SessionQueryAuth {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, ApiError> {
+        let query = parts.uri.query().unwrap_or_default().as_bytes();
+        let find = |wanted: &str| url::form_urlencoded::parse(query).find(|(name, _)| name == wanted);
+        match find("connect_session_token") {
+            Some((_, token)) => Ok(Self(app.engine.find_connect_session(&token).await?)),
+            None if find("public_key").is_some() => Err(ApiError::PublicKey),
+            None => Err(ApiError::MissingSessionToken),
+        }
+    }
+}
+
+/// Whoever may look at what can be connected: the holder of a secret key or of a session's token.
+pub enum Caller {
+    Client(Arc<Client>),
+    Session(Box<ConnectSession>),
+}
+
+impl FromRequestParts<App> for Caller {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, ApiError> {
+        let token = bearer(&parts.headers)?;
+        if SessionToken::is_meant_by(token) {
+            return Ok(Self::Session(Box::new(app.engine.find_connect_session(token).await?)));
+        }
+        Ok(Self::Client(app.authenticator.authenticate(token).await?))
+    }
+}
+
+impl Caller {
+    pub fn environment(&self) -> &Environment {
+        match self {
+            Self::Client(client) => &client.environment,
+            Self::Session(session) => &session.environment,
+        }
+    }
+
+    /// Whether this scope is held; a session stands for what it allows, whatever the scope.
+    pub fn require(&self, scope: Scope) -> Result<(), ApiError> {
+        match self {
+            Self::Client(client) => Ok(client.require(scope)?),
+            Self::Session(_) => Ok(()),
+        }
+    }
+
+    /// Whether the integration is for this caller to see.
+    pub fn sees(&self, integration: &IntegrationKey) -> bool {
+        match self {
+            Self::Client(_) => true,
+            Self::Session(session) => session.allows(integration),
+        }
+    }
+}
+
+/// What the `Authorization` header holds behind its scheme.
+fn bearer(headers: &HeaderMap) -> Result<&str, ApiError> {
+    let header = headers.get(header::AUTHORIZATION).ok_or(ApiError::MissingAuthorization)?;
+    let text = header.to_str().map_err(|_| ApiError::MalformedAuthorization)?;
+    // A bare key without its scheme works too: existing clients send it.
+    let key = text.rsplit("Bearer ").next().unwrap_or_default().trim();
+    if key.is_empty() || key == "Bearer" {
+        return Err(ApiError::MalformedAuthorization);
+    }
+    Ok(key)
 }
 
 /// The headers `Connection-Id` and `Provider-Config-Key`.

@@ -9,7 +9,7 @@ use uuid::Uuid;
 
 use super::App;
 use super::error::{ApiError, ErrorBody, FieldError};
-use super::extract::{ApiJson, ApiPath, ApiQuery, EnvironmentAuth, NoQuery};
+use super::extract::{ApiJson, ApiPath, ApiQuery, Caller, EnvironmentAuth, NoQuery};
 use super::one_or_many::OneOrMany;
 use super::time::iso;
 use crate::auth::Scope;
@@ -60,21 +60,23 @@ pub(super) struct CreateIntegrationRequest {
     credentials: Option<Value>,
 }
 
-/// `GET /integrations`: all of the environment.
+/// `GET /integrations`: all of the environment, or those that a connect session allows.
 #[utoipa::path(
     get, path = "/integrations", tag = "Integrations",
+    security(("secret_key" = []), ("session_token" = [])),
     responses((status = 200, body = IntegrationsResponse), (status = "4XX", body = ErrorBody)),
 )]
 pub(super) async fn list_integrations(
     State(app): State<App>,
-    client: EnvironmentAuth,
+    caller: Caller,
     _: NoQuery,
 ) -> Result<Json<IntegrationsResponse>, ApiError> {
-    client.require(Scope::IntegrationsList)?;
+    caller.require(Scope::IntegrationsList)?;
     let mut conn = app.engine.store.connect().await?;
-    let found = integrations::list(&mut conn, client.environment.pk).await?;
+    let found = integrations::list(&mut conn, caller.environment().pk).await?;
+    let seen = found.into_iter().filter(|integration| caller.sees(&integration.unique_key));
     Ok(Json(IntegrationsResponse {
-        data: found.into_iter().map(|integration| app.integration_body(integration)).collect(),
+        data: seen.map(|integration| app.integration_body(integration)).collect(),
     }))
 }
 

@@ -35,6 +35,9 @@ pub(super) struct ServeArgs {
     /// Where clients reach this host [default: http://<listen>]
     #[arg(long, env = "SYNCLINE_PUBLIC_URL", value_name = "URL")]
     public_url: Option<String>,
+    /// Where end users reach the Connect UI [default: the public URL and /connect]
+    #[arg(long, env = "SYNCLINE_CONNECT_URL", value_name = "URL")]
+    connect_url: Option<String>,
     /// Secret key of the environment `dev`; without one, a key is made and shown if there is none yet
     #[arg(long, env = "SYNCLINE_SECRET_KEY", hide_env_values = true, value_name = "KEY")]
     secret_key: Option<String>,
@@ -98,13 +101,16 @@ pub(super) async fn run(args: ServeArgs) -> anyhow::Result<Done> {
         start_engine(&args, store.clone(), Arc::clone(&environments), notices, derived_key).await?;
     let authenticator = Authenticator::new(store, environments, Arc::clone(&engine.notices));
     let public_url = args.public_url.clone().unwrap_or_else(|| format!("http://{address}"));
+    let public_url = public_url.trim_end_matches('/');
+    let connect_url = args.connect_url.clone().unwrap_or_else(|| format!("{public_url}/connect"));
     let app = App {
         engine: Arc::clone(&engine),
         authenticator,
-        public_url: public_url.trim_end_matches('/').into(),
+        public_url: public_url.into(),
+        connect_url: connect_url.trim_end_matches('/').into(),
         record_metadata_key: args.record_metadata_key.as_str().into(),
     };
-    announce(&public_url, generated.as_ref(), began);
+    announce(public_url, generated.as_ref(), began);
     serve_until_stopped(listener, app, engine, background, database, Duration::from_secs(args.grace_seconds))
         .await?;
     Ok(Done::Well)

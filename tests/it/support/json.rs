@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::METADATA_KEY;
 
 /// Members whose text is never the same twice.
-const VARYING: [&str; 13] = [
+const VARYING: [&str; 14] = [
     "cursor",
     "next_cursor",
     "first_seen_at",
@@ -18,6 +18,7 @@ const VARYING: [&str; 13] = [
     "created",
     "finishedAt",
     "nextScheduledSyncAt",
+    "expires_at",
     "id",
 ];
 

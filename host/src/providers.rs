@@ -15,8 +15,8 @@ use std::sync::Arc;
 
 pub use auth_mode::AuthMode;
 pub use provider::{
-    BodyFormat, JwtAlgorithm, JwtRecipe, KeyEncoding, Provider, SignatureMethod, SignatureScheme, Source,
-    TokenRequest, TokenRequestAuth, TokenResponsePaths,
+    BodyFormat, Evidence, JwtAlgorithm, JwtRecipe, KeyEncoding, Provider, SignatureMethod, SignatureScheme,
+    Source, TokenRequest, TokenRequestAuth, TokenResponsePaths,
 };
 pub use proxy::{
     BasicTemplates, HeaderKey, Paginate, Proxy, RateLimit, RetryHints, Verification, VerificationMethod,

@@ -12,7 +12,7 @@ use url::Url;
 use super::auth_mode::AuthMode;
 use super::proxy::{HeaderKey, Proxy};
 use super::question::Question;
-use super::template::Template;
+use super::template::{Template, Variable};
 use super::url_template::{UnusableConfig, UrlTemplate};
 use crate::ids::ProviderSlug;
 
@@ -49,17 +49,17 @@ pub struct Provider {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub authorization_url: Option<UrlTemplate>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub authorization_params: BTreeMap<String, String>,
+    pub authorization_params: BTreeMap<String, Template>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token_url: Option<UrlTemplate>,
     /// Sent with every token request, also those that refresh.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub token_params: BTreeMap<String, String>,
+    pub token_params: BTreeMap<String, Template>,
     /// Where tokens are refreshed, if not at `token_url`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refresh_url: Option<UrlTemplate>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub refresh_params: BTreeMap<String, String>,
+    pub refresh_params: BTreeMap<String, Template>,
     /// In the body unless given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token_request_auth_method: Option<TokenRequestAuth>,
@@ -110,6 +110,21 @@ pub struct Provider {
 pub struct Source {
     pub address: String,
     pub checked_at: NaiveDate,
+    #[serde(default)]
+    pub evidence: Evidence,
+}
+
+/// What an entry was checked against on that date.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Evidence {
+    /// The provider's own documentation.
+    Documentation,
+    /// Others' working integrations and articles.
+    Secondary,
+    /// Nothing but general knowledge: try it before relying on it.
+    #[default]
+    None,
 }
 
 /// Where the client's id and secret go in a token request; without it, into the body.
@@ -235,6 +250,33 @@ impl Provider {
         template.render(|name| self.required_answer(config, name))
     }
 
+    /// Parameters of a request of the flow, for a connection with this configuration. One that asks for an
+    /// optional answer that was not given is left out.
+    pub fn render_params<'a>(
+        &self,
+        params: impl IntoIterator<Item = (&'a String, &'a Template)>,
+        config: &Map<String, Value>,
+    ) -> Result<Vec<(String, String)>, UnusableConfig> {
+        let mut rendered = Vec::new();
+        for (name, template) in params {
+            let value = template.render(|variable| match variable {
+                Variable::ConnectionConfig(name) => self.required_answer(config, name),
+                // The rules let nothing else in.
+                other => Err(UnusableConfig::Missing { name: other.to_string() }),
+            });
+            match value {
+                Ok(value) => rendered.push((name.clone(), value)),
+                Err(UnusableConfig::Missing { name }) if self.is_optional(&name) => {}
+                Err(unusable) => return Err(unusable),
+            }
+        }
+        Ok(rendered)
+    }
+
+    fn is_optional(&self, name: &str) -> bool {
+        self.connection_config.get(name).is_some_and(|question| question.optional)
+    }
+
     /// Checks that a connection with this configuration can be used: every question that needs an answer has one.
     pub fn check_config(&self, config: &Map<String, Value>) -> Result<(), UnusableConfig> {
         for (name, question) in &self.connection_config {
@@ -259,6 +301,12 @@ impl Provider {
             Some(Value::Number(number)) => Some(Cow::Owned(number.to_string())),
             _ => question.and_then(|question| question.default_value.as_deref()).map(Cow::Borrowed),
         };
+        if let (Some(given), Some(question)) = (&given, question)
+            && !question.choices.is_empty()
+            && !question.choices.iter().any(|choice| choice == given)
+        {
+            return Err(UnusableConfig::Choice { name: name.to_owned(), choices: question.choices.clone() });
+        }
         if let Some(given) = &given
             && let Some(pattern) = question.and_then(|question| question.pattern.as_ref())
             && !pattern.matches(given)

@@ -53,6 +53,11 @@ fn check_questions(provider: &Provider) -> Result<(), Broken> {
                 require(fits, &format!("{key}.{what}"), || {
                     "does not match the question's own pattern".to_owned()
                 })?;
+                let is_choice =
+                    |text: &String| question.choices.is_empty() || question.choices.contains(text);
+                require(text.as_ref().is_none_or(is_choice), &format!("{key}.{what}"), || {
+                    "is none of the question's own `enum`".to_owned()
+                })?;
             }
             let has_source = question.from_token_response.is_some() || question.from_redirect.is_some();
             require(!has_source || question.automated, &key, || {
@@ -65,7 +70,14 @@ fn check_questions(provider: &Provider) -> Result<(), Broken> {
             require(takes_one, &format!("{key}.extract"), || "must have exactly one group".to_owned())?;
         }
     }
-    for (key, variable) in provider.proxy.variables().chain(exchange_variables(provider)) {
+    for (key, variable) in flow_variables(provider) {
+        require(matches!(variable, Variable::ConnectionConfig(_)), &key, || {
+            format!("`${{{variable}}}` cannot stand there; only connectionConfig.NAME can")
+        })?;
+    }
+    let variables =
+        provider.proxy.variables().chain(exchange_variables(provider)).chain(flow_variables(provider));
+    for (key, variable) in variables {
         let (section, known) = match variable {
             Variable::ConnectionConfig(name) => {
                 ("connection_config", provider.connection_config.contains_key(name))
@@ -76,6 +88,20 @@ fn check_questions(provider: &Provider) -> Result<(), Broken> {
         require(known, &key, || format!("`${{{variable}}}` needs a question of that name in `{section}`"))?;
     }
     Ok(())
+}
+
+/// Every variable of the parameters of OAuth 2, with its key.
+fn flow_variables(provider: &Provider) -> impl Iterator<Item = (String, &Variable)> {
+    let params = [
+        ("authorization_params", &provider.authorization_params),
+        ("token_params", &provider.token_params),
+        ("refresh_params", &provider.refresh_params),
+    ];
+    params.into_iter().flat_map(|(key, params)| {
+        params.iter().flat_map(move |(name, template)| {
+            template.variables().map(move |variable| (format!("{key}.{name}"), variable))
+        })
+    })
 }
 
 /// Every variable of the requests that fetch a token and of what is signed, with its key.
@@ -169,13 +195,15 @@ fn check_url(provider: &Provider, key: &str, url: &UrlTemplate, free_host: bool)
         return Ok(());
     }
     for name in url.host_answers() {
-        let has_pattern =
-            provider.connection_config.get(name).is_some_and(|question| question.pattern.is_some());
-        require(has_pattern, key, || {
+        let is_bounded = |question: &Question| question.pattern.is_some() || !question.choices.is_empty();
+        require(provider.connection_config.get(name).is_some_and(is_bounded), key, || {
             format!("`{name}` stands in a host name, so `connection_config.{name}` must have a pattern")
         })?;
     }
-    require(url.has_fixed_domain(), key, || {
+    let choices = |name: &str| {
+        provider.connection_config.get(name).map_or(&[][..], |question| question.choices.as_slice())
+    };
+    require(url.has_fixed_domain(choices), key, || {
         "the host must end in a fixed domain such as `.example.com`, or credentials could be sent anywhere"
             .to_owned()
     })

@@ -45,6 +45,8 @@ pub enum UnusableConfig {
     Missing { name: String },
     #[error("`{name}` of the connection's configuration must match `{pattern}`")]
     Pattern { name: String, pattern: String },
+    #[error("`{name}` of the connection's configuration must be one of {}", choices.join(", "))]
+    Choice { name: String, choices: Vec<String> },
     #[error("`{name}` of the connection's configuration must be part of a host name")]
     NotAHostName { name: String },
     #[error("`{name}` of the connection's configuration must be part of a path, not `.` or `..`")]
@@ -59,6 +61,7 @@ impl UnusableConfig {
         match self {
             Self::Missing { name }
             | Self::Pattern { name, .. }
+            | Self::Choice { name, .. }
             | Self::NotAHostName { name }
             | Self::NotAPathSegment { name } => Some(name),
             Self::NotAUrl { .. } => None,
@@ -81,15 +84,33 @@ impl UrlTemplate {
         config_names(&self.host).chain(config_names(&self.path))
     }
 
-    /// Whether the host ends in a fixed domain such as `.zendesk.com`, so that no answer can leave it.
-    pub fn has_fixed_domain(&self) -> bool {
-        match self.host.parts().last() {
-            Some(Part::Literal(end)) if self.host.parts().len() > 1 => {
-                end.starts_with('.') && end[1..].split('.').filter(|label| !label.is_empty()).count() >= 2
+    /// Whether the host ends in a fixed domain such as `.zendesk.com`, so that no answer can leave it. An answer
+    /// that must be one of a list is as good as fixed: `choices` gives the list, empty for one that is free.
+    pub fn has_fixed_domain<'c>(&self, choices: impl Fn(&str) -> &'c [String]) -> bool {
+        // Every way in which the host can end, from behind the last free answer.
+        let mut hosts = vec![String::new()];
+        let mut is_all_fixed = true;
+        for part in self.host.parts() {
+            match part {
+                Part::Literal(literal) => hosts.iter_mut().for_each(|host| host.push_str(literal)),
+                Part::Variable(variable) => match choices(config_name(variable)) {
+                    [] => {
+                        is_all_fixed = false;
+                        hosts = vec![String::new()];
+                    }
+                    choices => {
+                        hosts = choices
+                            .iter()
+                            .flat_map(|choice| hosts.iter().map(move |host| format!("{host}{choice}")))
+                            .collect();
+                    }
+                },
             }
-            Some(Part::Literal(_)) => true,
-            _ => false,
         }
+        let ends_in_domain = |end: &String| {
+            end.starts_with('.') && end[1..].split('.').filter(|label| !label.is_empty()).count() >= 2
+        };
+        is_all_fixed || hosts.iter().all(ends_in_domain)
     }
 
     /// The URL for one connection; `answer` gives the value of a name.
@@ -222,7 +243,7 @@ mod tests {
 
     #[test]
     fn a_fixed_domain_has_two_labels_after_the_last_answer() {
-        let fixed = |text: &str| template(text).unwrap().has_fixed_domain();
+        let fixed = |text: &str| template(text).unwrap().has_fixed_domain(|_| &[]);
         assert!(fixed("https://api.stripe.com"));
         assert!(fixed("https://${connectionConfig.s}.zendesk.com/api"));
         assert!(fixed("https://a.${connectionConfig.s}.b.${connectionConfig.t}.example.org"));
@@ -230,6 +251,19 @@ mod tests {
         assert!(!fixed("https://api.${connectionConfig.domain}/v1"));
         assert!(!fixed("https://${connectionConfig.name}.com"));
         assert!(!fixed("https://${connectionConfig.name}zendesk.com"));
+    }
+
+    #[test]
+    fn an_answer_from_a_list_is_as_good_as_fixed() {
+        let regions = ["zoho.com".to_owned(), "zoho.com.au".to_owned()];
+        let fixed = |text: &str| {
+            let choices = |name: &str| if name == "region" { &regions[..] } else { &[] };
+            template(text).unwrap().has_fixed_domain(choices)
+        };
+        assert!(fixed("https://accounts.${connectionConfig.region}"));
+        assert!(fixed("https://${connectionConfig.free}.${connectionConfig.region}"));
+        assert!(!fixed("https://${connectionConfig.free}${connectionConfig.region}"));
+        assert!(!fixed("https://${connectionConfig.region}.${connectionConfig.free}"));
     }
 
     #[test]

@@ -19,7 +19,7 @@ use serde_json::{Map, Value};
 use url::{Url, form_urlencoded};
 
 use super::{Flow, FlowError, OAuthClient, TokenResponse};
-use crate::providers::{BodyFormat, Provider, TokenRequestAuth, UnusableConfig, UrlTemplate};
+use crate::providers::{BodyFormat, Provider, Template, TokenRequestAuth, UnusableConfig, UrlTemplate};
 use crate::secret::Secret;
 
 const TIMEOUT: Duration = Duration::from_secs(20);
@@ -63,8 +63,8 @@ pub fn authorization_url(
     if !request.scopes.is_empty() {
         params.push(("scope".to_owned(), request.scopes.join(separator)));
     }
-    let own = provider.authorization_params.iter().map(|(name, value)| (name.clone(), value.clone()));
-    for (name, value) in own.chain(request.params.iter().cloned()) {
+    let own = provider.render_params(&provider.authorization_params, connection_config)?;
+    for (name, value) in own.into_iter().chain(request.params.iter().cloned()) {
         // What carries the security of the flow is nobody's to change.
         if !["state", "redirect_uri", "client_id", "code_challenge", "code_challenge_method"]
             .contains(&name.as_str())
@@ -91,7 +91,7 @@ impl Flow<'_> {
         if let Some(verifier) = pkce_verifier {
             request = request.set_pkce_verifier(PkceCodeVerifier::new(verifier.expose().clone()));
         }
-        for (name, value) in &self.provider.token_params {
+        for (name, value) in self.params(&self.provider.token_params)? {
             request = request.add_extra_param(name, value);
         }
         answered(request.request_async(self).await)
@@ -106,11 +106,10 @@ impl Flow<'_> {
         let client = self.oauth2_client(url)?;
         let refresh_token = RefreshToken::new(refresh_token.expose().clone());
         let mut request = client.exchange_refresh_token(&refresh_token);
-        for (name, value) in self.provider.token_params.iter().chain(&self.provider.refresh_params) {
-            // The entry writes the parameters of the first exchange; this is another grant.
-            if name != "grant_type" || self.provider.refresh_params.contains_key(name) {
-                request = request.add_extra_param(name, value);
-            }
+        // The entry may name the grant of the first exchange; this is another one.
+        let first = self.provider.token_params.iter().filter(|(name, _)| *name != "grant_type");
+        for (name, value) in self.params(first.chain(&self.provider.refresh_params))? {
+            request = request.add_extra_param(name, value);
         }
         answered(request.request_async(self).await)
     }
@@ -123,10 +122,17 @@ impl Flow<'_> {
             let separator = self.provider.scope_separator.as_deref().unwrap_or(" ");
             request = request.add_scope(Scope::new(self.scopes.join(separator)));
         }
-        for (name, value) in &self.provider.token_params {
+        for (name, value) in self.params(&self.provider.token_params)? {
             request = request.add_extra_param(name, value);
         }
         answered(request.request_async(self).await)
+    }
+
+    fn params<'p>(
+        &self,
+        params: impl IntoIterator<Item = (&'p String, &'p Template)>,
+    ) -> Result<Vec<(String, String)>, UnusableConfig> {
+        self.provider.render_params(params, self.connection_config)
     }
 
     fn token_url(&self) -> Result<Url, FlowError> {

@@ -30,7 +30,7 @@ use axum::body::Body;
 use axum::extract::{MatchedPath, Request};
 use axum::http::{HeaderName, Method, Response, header};
 use axum::response::IntoResponse;
-use axum::routing::get;
+use axum::routing::{get, post};
 use tower_http::ServiceBuilderExt;
 use tower_http::catch_panic::CatchPanicLayer;
 use tower_http::cors::{AllowOrigin, CorsLayer};
@@ -80,6 +80,7 @@ pub fn router(app: App) -> Router {
         .layer(CatchPanicLayer::custom(answer_panic));
     routes
         .route("/records/", get(records::list_records))
+        .route("/integrations/quickstart", post(integrations::create_quickstart))
         .route("/openapi.json", get(move || async move { (json, document.to_string()) }))
         .fallback(unknown_route)
         .method_not_allowed_fallback(method_not_allowed)
@@ -103,7 +104,11 @@ fn routes() -> OpenApiRouter<App> {
         .routes(routes!(environment_variables::list_variables))
         .routes(routes!(environment_variables::put_variable, environment_variables::delete_variable))
         .routes(routes!(integrations::list_integrations, integrations::create_integration))
-        .routes(routes!(integrations::get_integration))
+        .routes(routes!(
+            integrations::get_integration,
+            integrations::update_integration,
+            integrations::delete_integration
+        ))
         .routes(routes!(connect_sessions::create_session))
         .routes(routes!(connect_sessions::create_reconnect_session))
         .routes(routes!(connect_sessions::get_session, connect_sessions::delete_session))

@@ -7,6 +7,7 @@ mod authenticator;
 mod credentials;
 mod environments;
 pub mod flows;
+mod integration_settings;
 mod jwt;
 mod remembered;
 mod scopes;
@@ -21,6 +22,7 @@ pub use credentials::{
     StoredCredentials,
 };
 pub use environments::{DEFAULT_ENVIRONMENT, Environment, EnvironmentError, Environments};
+pub use integration_settings::{IntegrationSettings, SettingsError, Texts};
 pub use jwt::{JwtError, sign as sign_jwt};
 pub use scopes::{Scope, ScopePreset, Scopes};
 pub use session_tokens::{InvalidSessionToken, SessionToken};

@@ -5,6 +5,7 @@ mod capabilities;
 mod commit;
 mod connect_sessions;
 mod connections;
+mod deletions;
 mod deploy;
 mod failure;
 mod functions;
@@ -136,6 +137,7 @@ impl Engine {
         tokio::spawn(follow_deployments(Arc::clone(&engine), shutdown.clone()));
         tokio::spawn(connect_sessions::sweep(Arc::clone(&engine), shutdown.clone()));
         tokio::spawn(refresh::run_background(Arc::clone(&engine), shutdown.clone()));
+        tokio::spawn(deletions::clear_up(Arc::clone(&engine), shutdown.clone()));
         let scheduler = tokio::spawn(scheduler::run(Arc::clone(&engine), shutdown.clone()));
         Ok((engine, Background { scheduler, shutdown, run_writer: tracker }))
     }

@@ -3,12 +3,14 @@
 //! A module holds the functions of one table or of a few that change together. They take a connection, so
 //! that the caller owns the transaction and steps combine.
 //!
-//! The tables of syncs' output (`sync_states`, `streams`, `records`, `seen_positions`) refer to no others, and
+//! The tables of syncs' output (`sync_states`, `streams`, `records`, `seen_positions`, `closed_connections`) refer to no others, and
 //! nothing joins across: they may live in a database of their own.
 
+pub mod closed_connections;
 pub mod connect_sessions;
 pub mod connection_errors;
 pub mod connections;
+pub mod deleted_connections;
 pub mod deployments;
 pub mod environments;
 pub mod hosts;

@@ -8,9 +8,10 @@ use serde_json::{Value, json};
 use crate::support::{Host, Stage, TestDatabase, repository};
 
 /// What this version offers, method and path.
-const ROUTES: [&str; 24] = [
+const ROUTES: &[&str] = &[
     "DELETE /connect/session",
     "DELETE /environment-variables/{name}",
+    "DELETE /integrations/{unique_key}",
     "GET /connect/session",
     "GET /connections",
     "GET /connections/{connection_id}",
@@ -21,6 +22,7 @@ const ROUTES: [&str; 24] = [
     "GET /ready",
     "GET /records",
     "GET /sync/status",
+    "PATCH /integrations/{unique_key}",
     "PATCH /records/prune",
     "POST /action/trigger",
     "POST /connect/sessions",

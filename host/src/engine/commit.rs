@@ -18,7 +18,7 @@ use crate::runtime::{
 use crate::store::records::{self, IncomingRecord};
 use crate::store::streams::LockedStream;
 use crate::store::sync_states::{Attempt, CheckpointChange};
-use crate::store::{Store, streams, sync_states};
+use crate::store::{Store, closed_connections, streams, sync_states};
 
 /// Longest checkpoint, in bytes.
 const MAX_CHECKPOINT_BYTES: usize = 64 << 10;
@@ -246,9 +246,11 @@ impl RecordWriter {
         checkpoint: &CheckpointChange,
     ) -> Outcome<Counts> {
         let mut tx = self.store.begin_records().await.map_err(host_failure)?;
-        if let Some(attempt) = &self.attempt
-            && sync_states::lock(&mut tx, attempt).await.map_err(host_failure)?.is_none()
-        {
+        let may_write = match &self.attempt {
+            Some(attempt) => sync_states::lock(&mut tx, attempt).await.map(|held| held.is_some()),
+            None => closed_connections::hold_open(&mut tx, self.connection).await,
+        };
+        if !may_write.map_err(host_failure)? {
             return Err(Interrupt::Superseded);
         }
         let mut names: Vec<StreamName> = changes.iter().map(|(name, _)| name.clone()).collect();

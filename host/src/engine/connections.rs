@@ -85,6 +85,19 @@ impl Connections {
         }
         Ok(Some(route))
     }
+
+    /// Reads a connection anew when it is next asked for.
+    pub(super) fn forget(&self, connection: ConnectionPk) {
+        self.changes_heard.fetch_add(1, Ordering::SeqCst);
+        self.by_pk.invalidate(&connection);
+    }
+
+    /// Likewise every connection: the names of many have changed.
+    pub fn forget_all(&self) {
+        self.changes_heard.fetch_add(1, Ordering::SeqCst);
+        self.by_name.invalidate_all();
+        self.by_pk.invalidate_all();
+    }
 }
 
 impl From<&Connection> for ConnectionRoute {
@@ -104,14 +117,8 @@ async fn forget_on_notice(connections: Arc<Connections>) {
     let mut notices = connections.notices.subscribe();
     loop {
         match notices.recv().await {
-            Ok(Notice::Connection(pk)) => {
-                connections.changes_heard.fetch_add(1, Ordering::SeqCst);
-                connections.by_pk.invalidate(&pk);
-            }
-            Ok(Notice::Missed) | Err(RecvError::Lagged(_)) => {
-                connections.changes_heard.fetch_add(1, Ordering::SeqCst);
-                connections.by_pk.invalidate_all();
-            }
+            Ok(Notice::Connection(pk)) => connections.forget(pk),
+            Ok(Notice::Integrations | Notice::Missed) | Err(RecvError::Lagged(_)) => connections.forget_all(),
             Ok(_) => {}
             Err(RecvError::Closed) => return,
         }

@@ -141,7 +141,9 @@ impl Engine {
             changes: plan,
             warnings,
         };
-        if dry_run || state.active.as_ref().is_some_and(|active| active.digest == digest.as_str()) {
+        let is_active = state.active.as_ref().is_some_and(|active| active.digest == digest.as_str());
+        // The same bundle is deployed again where an integration was deleted that it brings.
+        if dry_run || (is_active && deployment.changes.is_empty()) {
             return Ok(deployment);
         }
         let id = Uuid::new_v4();
@@ -493,6 +495,7 @@ async fn create_integration(
         display_name: None,
         forward_webhooks: true,
         sealed_credentials: None,
+        sealed_settings: None,
     };
     match integrations::create(conn, &new).await? {
         Some(integration) => Ok(integration.pk),

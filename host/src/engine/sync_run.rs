@@ -21,7 +21,7 @@ use crate::store::records::{self, Unseen};
 use crate::store::runs::{self, Outcome, RunError, RunState};
 use crate::store::schedules::{self, Claim, Next};
 use crate::store::sync_states::{self, Attempt, Begun, CheckpointChange};
-use crate::store::{connections, streams};
+use crate::store::{closed_connections, connections, streams};
 
 /// After so many failures in a row a sync waits for its next slot.
 const MAX_RETRIES: i32 = 3;
@@ -123,7 +123,10 @@ async fn try_execute(
         variant: claim.variant.clone(),
         fence: claim.fence,
     };
-    let Some(begun) = begin(engine, claim, function, &attempt).await? else { return Ok(Ended::Lost) };
+    let begun = match begin(engine, claim, function, &attempt).await? {
+        Ok(begun) => begun,
+        Err(ended) => return Ok(ended),
+    };
     if claim.resets {
         schedules::note_reset_done(&mut *engine.store.connect().await?, claim).await?;
     }
@@ -180,16 +183,21 @@ async fn try_execute(
     }
 }
 
-/// Raises the fence, does a reset that was asked for, and begins to watch for deletions. `None` if a later attempt has
-/// begun.
+/// Raises the fence, does a reset that was asked for, and begins to watch for deletions. Ends if a later attempt has
+/// begun, or if the connection was deleted.
 async fn begin(
     engine: &Engine,
     claim: &Claim,
     function: &DeployedFunction,
     attempt: &Attempt,
-) -> anyhow::Result<Option<Begun>> {
+) -> anyhow::Result<Result<Begun, Ended>> {
     let mut tx = engine.store.begin_records().await?;
-    let Some(mut begun) = sync_states::begin(&mut tx, attempt, claim.resets).await? else { return Ok(None) };
+    if !closed_connections::hold_open(&mut tx, claim.connection).await? {
+        return Ok(Err(Ended::Dropped));
+    }
+    let Some(mut begun) = sync_states::begin(&mut tx, attempt, claim.resets).await? else {
+        return Ok(Err(Ended::Lost));
+    };
     let watches_deletions = function.tracks_deletes();
     if claim.resets && begun.checkpoint.take().is_some() {
         sync_states::store(&mut tx, attempt, &CheckpointChange::Clear, &json!({})).await?;
@@ -209,7 +217,7 @@ async fn begin(
         }
     }
     tx.commit().await?;
-    Ok(Some(begun))
+    Ok(Ok(begun))
 }
 
 /// The function has returned. A full sync now deletes what it has not seen, and begins from the start next time.

@@ -246,6 +246,31 @@ pub async fn list(
     Ok(rows.into_iter().map(Connection::from).collect())
 }
 
+/// Deletes a connection with its schedules and everything else of it but what its syncs kept. `None`: there is none.
+pub async fn delete(
+    conn: &mut PgConnection,
+    environment: EnvironmentPk,
+    integration: &IntegrationKey,
+    id: &ConnectionId,
+) -> sqlx::Result<Option<ConnectionPk>> {
+    let row = sqlx::query!(
+        r#"
+        WITH gone AS (
+            DELETE FROM connections c USING integrations i
+            WHERE i.pk = c.integration_pk AND i.environment_pk = $1 AND i.unique_key = $2 AND c.connection_id = $3
+            RETURNING c.pk
+        )
+        SELECT pk AS "pk!", pg_notify('syncline', 'connection:' || pk)::text AS "none?" FROM gone
+        "#,
+        environment.0,
+        integration.as_str(),
+        id.as_str(),
+    )
+    .fetch_optional(conn)
+    .await?;
+    Ok(row.map(|row| ConnectionPk(row.pk)))
+}
+
 /// Notes that a client fetched the connection.
 pub async fn note_fetched(conn: &mut PgConnection, connection: ConnectionPk) -> sqlx::Result<()> {
     sqlx::query!("UPDATE connections SET last_fetched_at = now() WHERE pk = $1", connection.0)

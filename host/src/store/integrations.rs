@@ -4,7 +4,8 @@ use chrono::{DateTime, Utc};
 use sqlx::PgConnection;
 use uuid::Uuid;
 
-use crate::ids::{EnvironmentPk, IntegrationKey, IntegrationPk, ProviderSlug};
+use super::deleted_connections;
+use crate::ids::{ConnectionPk, EnvironmentPk, IntegrationKey, IntegrationPk, ProviderSlug};
 
 #[derive(Debug, Clone)]
 pub struct Integration {
@@ -16,11 +17,12 @@ pub struct Integration {
     pub display_name: Option<String>,
     pub forward_webhooks: bool,
     pub sealed_credentials: Option<Vec<u8>>,
+    pub sealed_settings: Option<Vec<u8>>,
     pub created_at: DateTime<Utc>,
     pub updated_at: DateTime<Utc>,
 }
 
-/// An integration to store. Its credentials were sealed for the row `id`.
+/// An integration to store. Its credentials and settings were sealed for the row `id`.
 #[derive(Debug)]
 pub struct NewIntegration<'a> {
     pub id: Uuid,
@@ -30,6 +32,17 @@ pub struct NewIntegration<'a> {
     pub display_name: Option<&'a str>,
     pub forward_webhooks: bool,
     pub sealed_credentials: Option<&'a [u8]>,
+    pub sealed_settings: Option<&'a [u8]>,
+}
+
+/// What an integration is to be from now on.
+#[derive(Debug)]
+pub struct IntegrationUpdate<'a> {
+    pub unique_key: &'a IntegrationKey,
+    pub display_name: Option<&'a str>,
+    pub forward_webhooks: bool,
+    pub sealed_credentials: Option<&'a [u8]>,
+    pub sealed_settings: Option<&'a [u8]>,
 }
 
 struct IntegrationRow {
@@ -41,6 +54,7 @@ struct IntegrationRow {
     display_name: Option<String>,
     forward_webhooks: bool,
     sealed_credentials: Option<Vec<u8>>,
+    sealed_settings: Option<Vec<u8>>,
     created_at: DateTime<Utc>,
     updated_at: DateTime<Utc>,
 }
@@ -56,6 +70,7 @@ impl From<IntegrationRow> for Integration {
             display_name: row.display_name,
             forward_webhooks: row.forward_webhooks,
             sealed_credentials: row.sealed_credentials,
+            sealed_settings: row.sealed_settings,
             created_at: row.created_at,
             updated_at: row.updated_at,
         }
@@ -68,11 +83,12 @@ pub async fn create(conn: &mut PgConnection, new: &NewIntegration<'_>) -> sqlx::
         IntegrationRow,
         r#"
         INSERT INTO integrations
-            (id, environment_pk, unique_key, provider, display_name, forward_webhooks, sealed_credentials)
-        VALUES ($1, $2, $3, $4, $5, $6, $7)
+            (id, environment_pk, unique_key, provider, display_name, forward_webhooks, sealed_credentials,
+             sealed_settings)
+        VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
         ON CONFLICT ON CONSTRAINT integrations_unique_key DO NOTHING
         RETURNING pk, id, environment_pk, unique_key, provider, display_name, forward_webhooks,
-                  sealed_credentials, created_at, updated_at
+                  sealed_credentials, sealed_settings, created_at, updated_at
         "#,
         new.id,
         new.environment.0,
@@ -81,6 +97,7 @@ pub async fn create(conn: &mut PgConnection, new: &NewIntegration<'_>) -> sqlx::
         new.display_name,
         new.forward_webhooks,
         new.sealed_credentials,
+        new.sealed_settings,
     )
     .fetch_optional(conn)
     .await?;
@@ -92,7 +109,7 @@ pub async fn list(conn: &mut PgConnection, environment: EnvironmentPk) -> sqlx::
         IntegrationRow,
         r#"
         SELECT pk, id, environment_pk, unique_key, provider, display_name, forward_webhooks,
-               sealed_credentials, created_at, updated_at
+               sealed_credentials, sealed_settings, created_at, updated_at
         FROM integrations WHERE environment_pk = $1 ORDER BY pk
         "#,
         environment.0,
@@ -111,7 +128,7 @@ pub async fn find(
         IntegrationRow,
         r#"
         SELECT pk, id, environment_pk, unique_key, provider, display_name, forward_webhooks,
-               sealed_credentials, created_at, updated_at
+               sealed_credentials, sealed_settings, created_at, updated_at
         FROM integrations WHERE environment_pk = $1 AND unique_key = $2
         "#,
         environment.0,
@@ -120,4 +137,97 @@ pub async fn find(
     .fetch_optional(conn)
     .await?;
     Ok(row.map(Integration::from))
+}
+
+/// As [`find`], and keeps it from being changed by others until the transaction ends.
+pub async fn lock(
+    conn: &mut PgConnection,
+    environment: EnvironmentPk,
+    key: &IntegrationKey,
+) -> sqlx::Result<Option<Integration>> {
+    let row = sqlx::query_as!(
+        IntegrationRow,
+        r#"
+        SELECT pk, id, environment_pk, unique_key, provider, display_name, forward_webhooks,
+               sealed_credentials, sealed_settings, created_at, updated_at
+        FROM integrations WHERE environment_pk = $1 AND unique_key = $2
+        FOR NO KEY UPDATE
+        "#,
+        environment.0,
+        key.as_str(),
+    )
+    .fetch_optional(conn)
+    .await?;
+    Ok(row.map(Integration::from))
+}
+
+/// Changes an integration. `None`: another one has the unique key, and the transaction is of no use any more.
+pub async fn update(
+    conn: &mut PgConnection,
+    integration: IntegrationPk,
+    update: &IntegrationUpdate<'_>,
+) -> sqlx::Result<Option<Integration>> {
+    let row = sqlx::query_as!(
+        IntegrationRow,
+        r#"
+        UPDATE integrations
+        SET unique_key = $2, display_name = $3, forward_webhooks = $4, sealed_credentials = $5, sealed_settings = $6,
+            updated_at = now()
+        WHERE pk = $1
+        RETURNING pk, id, environment_pk, unique_key, provider, display_name, forward_webhooks,
+                  sealed_credentials, sealed_settings, created_at, updated_at
+        "#,
+        integration.0,
+        update.unique_key.as_str(),
+        update.display_name,
+        update.forward_webhooks,
+        update.sealed_credentials,
+        update.sealed_settings,
+    )
+    .fetch_one(&mut *conn)
+    .await;
+    match row {
+        Ok(row) => {
+            notify_changed(conn).await?;
+            Ok(Some(row.into()))
+        }
+        Err(sqlx::Error::Database(error)) if error.constraint() == Some("integrations_unique_key") => {
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Deletes an integration with its connections and functions, and gives the connections. `None`: there is none
+/// under that key.
+pub async fn delete(
+    conn: &mut PgConnection,
+    environment: EnvironmentPk,
+    key: &IntegrationKey,
+) -> sqlx::Result<Option<Vec<ConnectionPk>>> {
+    // A connection that is being made holds on to the integration: it is waited for, and goes along.
+    let integration = sqlx::query_scalar!(
+        "SELECT pk FROM integrations WHERE environment_pk = $1 AND unique_key = $2 FOR UPDATE",
+        environment.0,
+        key.as_str(),
+    )
+    .fetch_optional(&mut *conn)
+    .await?;
+    let Some(integration) = integration else { return Ok(None) };
+    let connections =
+        sqlx::query_scalar!("SELECT pk FROM connections WHERE integration_pk = $1 ORDER BY pk", integration)
+            .fetch_all(&mut *conn)
+            .await?;
+    let connections: Vec<ConnectionPk> = connections.into_iter().map(ConnectionPk).collect();
+    deleted_connections::note(conn, &connections).await?;
+    sqlx::query!("DELETE FROM integrations WHERE pk = $1", integration).execute(&mut *conn).await?;
+    sqlx::query!("SELECT pg_notify('syncline', 'deployments')").fetch_one(&mut *conn).await?;
+    notify_changed(conn).await?;
+    Ok(Some(connections))
+}
+
+/// Names of connections that hosts remember have the integration's key in them.
+async fn notify_changed(conn: &mut PgConnection) -> sqlx::Result<()> {
+    sqlx::query!("SELECT pg_notify('syncline', 'integrations')").fetch_one(conn).await?;
+    Ok(())
 }

@@ -38,6 +38,10 @@ pub enum Notice {
     Environments,
     /// A connection was changed or deleted.
     Connection(ConnectionPk),
+    /// An integration was renamed, changed or deleted.
+    Integrations,
+    /// Connections were deleted, and what was kept of them is to be removed.
+    Deletions,
     /// Notices may have been missed: whatever is remembered must be read anew.
     Missed,
 }
@@ -127,6 +131,8 @@ fn parse(payload: &str) -> Option<Notice> {
         "webhooks" => Some(Notice::Webhooks),
         "deployments" => Some(Notice::Deployments),
         "environments" => Some(Notice::Environments),
+        "integrations" => Some(Notice::Integrations),
+        "deletions" => Some(Notice::Deletions),
         _ => {
             let pk = payload.strip_prefix("connection:")?.parse().ok()?;
             Some(Notice::Connection(ConnectionPk(pk)))

@@ -113,6 +113,23 @@ pub async fn close(
     Ok(closed.rows_affected() > 0)
 }
 
+/// Closes the runs that are on for connections that are gone.
+pub async fn cancel_orphans(conn: &mut PgConnection, connections: &[ConnectionPk]) -> sqlx::Result<()> {
+    let connections: Vec<i64> = connections.iter().map(|connection| connection.0).collect();
+    sqlx::query!(
+        r#"
+        UPDATE runs
+        SET state = 'cancelled', finished_at = now(), error_code = 'script_cancelled',
+            error_message = 'the connection was deleted'
+        WHERE connection_pk = ANY($1) AND state = 'running'
+        "#,
+        &connections,
+    )
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
 /// Writes runs that are over, as a group.
 pub async fn insert_finished(conn: &mut PgConnection, runs: &[FinishedRun]) -> sqlx::Result<()> {
     fn column<T>(runs: &[FinishedRun], value: impl Fn(&FinishedRun) -> T) -> Vec<T> {

@@ -49,6 +49,14 @@ impl Api {
         self.request("PUT", path).json(body).send().await
     }
 
+    pub async fn patch(&self, path: &str, body: &Value) -> Answer {
+        self.request("PATCH", path).json(body).send().await
+    }
+
+    pub async fn delete(&self, path: &str) -> Answer {
+        self.request("DELETE", path).send().await
+    }
+
     /// Deploys a bundle and gives the plan.
     #[track_caller]
     pub fn deploy(&self, bundle: &Bundle) -> impl Future<Output = Value> {

@@ -43,6 +43,11 @@ impl Connection {
         Self { id: id.to_owned(), ..self.through(&self.api) }
     }
 
+    /// The connection of the same id to another integration, or to this one under another key.
+    pub fn to(&self, integration: &str) -> Self {
+        Self { integration: integration.to_owned(), ..self.through(&self.api) }
+    }
+
     /// Replaces the metadata, which is what the tests' guests take their orders from.
     pub async fn set_metadata(&self, metadata: Value) {
         let body = json!({

@@ -16,6 +16,7 @@ mod health;
 mod integrations;
 mod one_or_many;
 mod records;
+mod sync_variants;
 mod syncs;
 mod tags;
 mod time;
@@ -101,6 +102,8 @@ fn routes() -> OpenApiRouter<App> {
         .routes(routes!(syncs::start_syncs))
         .routes(routes!(syncs::pause_syncs))
         .routes(routes!(syncs::sync_status))
+        .routes(routes!(syncs::update_connection_frequency))
+        .routes(routes!(sync_variants::create_variant, sync_variants::delete_variant))
         .routes(routes!(environment_variables::list_variables))
         .routes(routes!(environment_variables::put_variable, environment_variables::delete_variable))
         .routes(routes!(integrations::list_integrations, integrations::create_integration))

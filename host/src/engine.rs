@@ -15,6 +15,7 @@ mod scheduler;
 mod streams;
 mod sync_run;
 mod variables;
+mod variants;
 pub mod webhooks;
 
 use std::sync::Arc;
@@ -39,6 +40,7 @@ pub use self::functions::{DeployedFunction, Functions};
 pub use self::refresh::{Freshness, LiveCredentials, RefreshError};
 pub use self::streams::StreamNumbers;
 pub use self::variables::{Variables, VariablesError};
+pub use self::variants::VariantError;
 
 use self::run_writer::RunWriter;
 use crate::auth::Environments;

@@ -18,4 +18,5 @@ mod schedules;
 mod secrets;
 mod stripe;
 mod support;
+mod variants;
 mod wit;

@@ -10,7 +10,7 @@ use serde_json::Value;
 use utoipa::ToSchema;
 
 use crate::auth::{AuthError, EnvironmentError};
-use crate::engine::{ActionError, DeployError, RefreshError, SessionError};
+use crate::engine::{ActionError, DeployError, RefreshError, SessionError, VariantError};
 use crate::ids::{ConnectionId, IntegrationKey};
 
 /// The body of every error.
@@ -93,6 +93,12 @@ pub enum ApiError {
     UnknownConnection { integration: IntegrationKey, connection: ConnectionId },
     #[error("no sync `{sync}` is deployed for integration `{integration}`")]
     UnknownSync { sync: String, integration: IntegrationKey },
+    #[error("`base` is the default variant, which always is there; name another")]
+    BaseVariant,
+    #[error("sync `{sync}` of this connection has no variant `{variant}`")]
+    UnknownVariant { sync: String, variant: String },
+    #[error(transparent)]
+    Variant(VariantError),
     #[error("integration `{0}` has no syncs here")]
     NoSyncs(IntegrationKey),
     #[error(
@@ -167,6 +173,13 @@ impl ApiError {
             Self::UnknownProvider(_) => (StatusCode::NOT_FOUND, "unknown_provider"),
             Self::UnknownConnection { .. } => (StatusCode::NOT_FOUND, "unknown_connection"),
             Self::UnknownSync { .. } => (StatusCode::NOT_FOUND, "unknown_sync"),
+            Self::BaseVariant => (StatusCode::BAD_REQUEST, "invalid_variant"),
+            Self::UnknownVariant { .. } => (StatusCode::NOT_FOUND, "unknown_variant"),
+            Self::Variant(VariantError::Exists) => (StatusCode::CONFLICT, "sync_variant_already_exists"),
+            Self::Variant(VariantError::TooMany) => (StatusCode::BAD_REQUEST, "resource_capped"),
+            Self::Variant(VariantError::Store(_)) => {
+                (StatusCode::INTERNAL_SERVER_ERROR, "internal_server_error")
+            }
             Self::NoSyncs(_) => (StatusCode::BAD_REQUEST, "no_syncs_found"),
             Self::UnknownModel { .. } => (StatusCode::NOT_FOUND, "unknown_model"),
             Self::DuplicateIntegration(_) => (StatusCode::CONFLICT, "duplicate_integration"),

@@ -1,10 +1,12 @@
 //! `/sync/…`: triggers, pauses and shows schedules.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
+use chrono::Utc;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
@@ -15,6 +17,8 @@ use super::error::{ApiError, ErrorBody};
 use super::extract::{ApiJson, ApiQuery, EnvironmentAuth, NoQuery};
 use super::time::iso;
 use crate::auth::{Client, Scope};
+use crate::config::{Frequency, MINIMUM_INTERVAL};
+use crate::engine::{ConnectionRoute, DeployedFunction};
 use crate::ids::{ConnectionId, FunctionName, IntegrationKey, InvalidName, Variant};
 use crate::store::integrations::Integration;
 use crate::store::schedules::{ScheduleStatus, Target, TriggerOptions};
@@ -238,6 +242,61 @@ pub(super) async fn sync_status(
     Ok(Json(StatusResponse { syncs }))
 }
 
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct FrequencyRequest {
+    provider_config_key: String,
+    connection_id: String,
+    sync_name: String,
+    /// The base variant unless given.
+    sync_variant: Option<String>,
+    /// Such as `every 10 minutes` or cron; null for the default of the sync configuration file.
+    #[serde(deserialize_with = "Option::deserialize")]
+    frequency: Option<String>,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct FrequencyResponse {
+    /// What is active now.
+    frequency: String,
+}
+
+/// `PUT /sync/update-connection-frequency`: overrides how often a sync of one connection runs.
+#[utoipa::path(
+    put, path = "/sync/update-connection-frequency", tag = "Syncs", request_body = FrequencyRequest,
+    responses((status = 200, body = FrequencyResponse), (status = "4XX", body = ErrorBody)),
+)]
+pub(super) async fn update_connection_frequency(
+    State(app): State<App>,
+    client: EnvironmentAuth,
+    _: NoQuery,
+    ApiJson(request): ApiJson<FrequencyRequest>,
+) -> Result<Json<FrequencyResponse>, ApiError> {
+    client.require(Scope::SyncsUpdate)?;
+    let invalid = |field: &'static str| {
+        move |problem: InvalidName| ApiError::body("invalid_format", &[field], problem.to_string())
+    };
+    let variant = request.sync_variant.as_deref().unwrap_or(Variant::BASE);
+    let variant: Variant = variant.parse().map_err(invalid("sync_variant"))?;
+    let found = app
+        .find_sync(&client, &request.provider_config_key, &request.connection_id, &request.sync_name)
+        .await?;
+    let frequency = request.frequency.map(|text| Frequency::parse(&text, MINIMUM_INTERVAL)).transpose();
+    let frequency =
+        frequency.map_err(|problem| ApiError::body("invalid_format", &["frequency"], problem.to_string()))?;
+    let active = frequency.as_ref().or(found.sync.frequency());
+    let active = active.ok_or_else(|| ApiError::internal(anyhow::anyhow!("a sync without a frequency")))?;
+    let next = active.next_after(Utc::now(), found.sync.timezone());
+    let text = frequency.as_ref().map(ToString::to_string);
+    let mut conn = app.engine.store.connect().await?;
+    let (connection, name) = (found.connection.pk, &found.sync.name);
+    if !schedules::set_frequency(&mut conn, connection, name, &variant, text.as_deref(), next).await? {
+        return Err(ApiError::UnknownVariant { sync: name.to_string(), variant: variant.to_string() });
+    }
+    schedules::notify_due(&mut conn).await?;
+    Ok(Json(FrequencyResponse { frequency: active.to_string() }))
+}
+
 /// Refuses a part of the request: of its body or of its query.
 type Refuse = fn(&'static str, &[&str], String) -> ApiError;
 
@@ -256,7 +315,33 @@ impl FoundSchedules {
     }
 }
 
+/// A deployed sync of a connection.
+pub(super) struct FoundSync {
+    pub connection: Arc<ConnectionRoute>,
+    pub sync: Arc<DeployedFunction>,
+}
+
 impl App {
+    /// The sync that a body names.
+    pub(super) async fn find_sync(
+        &self,
+        client: &Client,
+        integration: &str,
+        connection: &str,
+        sync: &str,
+    ) -> Result<FoundSync, ApiError> {
+        let invalid = |field: &'static str| {
+            move |problem: InvalidName| ApiError::body("invalid_format", &[field], problem.to_string())
+        };
+        let integration: IntegrationKey = integration.parse().map_err(invalid("provider_config_key"))?;
+        let connection: ConnectionId = connection.parse().map_err(invalid("connection_id"))?;
+        let name: FunctionName = sync.parse().map_err(invalid("sync_name"))?;
+        let connection = self.find_connection_by_name(client, &integration, &connection).await?;
+        let found = self.engine.functions.find_sync(connection.integration, &name);
+        let sync = found.ok_or(ApiError::UnknownSync { sync: name.to_string(), integration })?;
+        Ok(FoundSync { connection, sync })
+    }
+
     async fn find_schedules(
         &self,
         client: &Client,

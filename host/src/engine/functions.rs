@@ -76,7 +76,8 @@ impl DeployedFunction {
         self.models.keys().cloned().collect()
     }
 
-    pub(super) fn frequency(&self) -> Option<&Frequency> {
+    /// How often the sync runs by default; none for other functions.
+    pub fn frequency(&self) -> Option<&Frequency> {
         match &self.body {
             Body::Sync(spec) => Some(&spec.frequency),
             Body::Action { .. } | Body::Other => None,
@@ -84,7 +85,7 @@ impl DeployedFunction {
     }
 
     /// The zone that a cron frequency is in.
-    pub(super) fn timezone(&self) -> Tz {
+    pub fn timezone(&self) -> Tz {
         match &self.body {
             Body::Sync(spec) => spec.timezone,
             Body::Action { .. } | Body::Other => Tz::UTC,

@@ -81,6 +81,7 @@ pub(super) async fn run(engine: Arc<Engine>, claim: Claim, control: RunControl) 
         tracing::warn!(run.id = %claim.run_id, "sync `{}` lost its lease; another attempt takes over", claim.sync);
         return;
     }
+    let claim = with_current_frequency(&engine, claim).await;
     let next =
         function.as_ref().map_or_else(no_next, |function| plan_next(&claim, function, &ended, started_at));
     report(&claim, &ended);
@@ -340,6 +341,17 @@ fn no_next() -> Next {
         retry_at: Some(Utc::now() + UNKNOWN_FUNCTION_DELAY),
         failed: false,
         handed_back: false,
+    }
+}
+
+/// It may have been changed during the run.
+async fn with_current_frequency(engine: &Engine, claim: Claim) -> Claim {
+    let read =
+        async { schedules::frequency_override(&mut *engine.store.connect().await?, claim.schedule).await };
+    match read.await {
+        Ok(frequency_override) => Claim { frequency_override, ..claim },
+        // The database is away; the next run will see it.
+        Err(_) => claim,
     }
 }
 

@@ -121,6 +121,28 @@ pub async fn store(
     Ok(())
 }
 
+/// Raises the fence above every attempt there was and forgets the checkpoint: a run in progress can write nothing
+/// more.
+pub async fn shut_out(
+    conn: &mut PgConnection,
+    connection: ConnectionPk,
+    sync: &FunctionName,
+    variant: &Variant,
+) -> sqlx::Result<()> {
+    sqlx::query!(
+        r#"
+        UPDATE sync_states SET fence = nextval('run_fences'), checkpoint = NULL, counts = '{}', restores_pruned = false
+        WHERE connection_pk = $1 AND sync_name = $2 AND variant = $3
+        "#,
+        connection.0,
+        sync.as_str(),
+        variant.as_str(),
+    )
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
 /// The checkpoint of a sync, as `GET /sync/status` shows it.
 pub async fn checkpoint(
     conn: &mut PgConnection,

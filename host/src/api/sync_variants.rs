@@ -1,0 +1,84 @@
+//! `/sync/{name}/variant/{variant}`: further instances of a sync for one connection.
+
+use axum::Json;
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+use uuid::Uuid;
+
+use super::App;
+use super::error::{ApiError, ErrorBody, FieldError};
+use super::extract::{ApiJson, EnvironmentAuth, NoQuery};
+use crate::auth::Scope;
+use crate::engine::VariantError;
+use crate::ids::Variant;
+
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct VariantRequest {
+    provider_config_key: String,
+    connection_id: String,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct VariantResponse {
+    id: Uuid,
+    name: String,
+    variant: String,
+}
+
+/// `POST /sync/{name}/variant/{variant}`: makes a variant, with its own schedule, records and checkpoint.
+#[utoipa::path(
+    post, path = "/sync/{name}/variant/{variant}", tag = "Sync variants", request_body = VariantRequest,
+    params(("name" = String, Path, description = "The sync"), ("variant" = String, Path, description = "Not `base`")),
+    responses((status = 200, body = VariantResponse), (status = "4XX", body = ErrorBody)),
+)]
+pub(super) async fn create_variant(
+    State(app): State<App>,
+    client: EnvironmentAuth,
+    Path((name, variant)): Path<(String, String)>,
+    _: NoQuery,
+    ApiJson(request): ApiJson<VariantRequest>,
+) -> Result<Json<VariantResponse>, ApiError> {
+    client.require(Scope::VariantsCreate)?;
+    let variant = parse_variant(&variant)?;
+    let found = app.find_sync(&client, &request.provider_config_key, &request.connection_id, &name).await?;
+    let (sync, name) = (&found.sync, found.sync.name.to_string());
+    match app.engine.create_variant(found.connection.pk, sync, &variant).await {
+        Ok(id) => Ok(Json(VariantResponse { id, name, variant: variant.to_string() })),
+        Err(VariantError::Store(error)) => Err(error.into()),
+        Err(error) => Err(ApiError::Variant(error)),
+    }
+}
+
+/// `DELETE /sync/{name}/variant/{variant}`: removes a variant with all of its records.
+#[utoipa::path(
+    delete, path = "/sync/{name}/variant/{variant}", tag = "Sync variants", request_body = VariantRequest,
+    params(("name" = String, Path, description = "The sync"), ("variant" = String, Path, description = "Not `base`")),
+    responses((status = 200, description = "Nothing"), (status = "4XX", body = ErrorBody)),
+)]
+pub(super) async fn delete_variant(
+    State(app): State<App>,
+    client: EnvironmentAuth,
+    Path((name, variant)): Path<(String, String)>,
+    _: NoQuery,
+    ApiJson(request): ApiJson<VariantRequest>,
+) -> Result<StatusCode, ApiError> {
+    client.require(Scope::VariantsDelete)?;
+    let variant = parse_variant(&variant)?;
+    let found = app.find_sync(&client, &request.provider_config_key, &request.connection_id, &name).await?;
+    if app.engine.delete_variant(found.connection.pk, &found.sync, &variant).await? {
+        return Ok(StatusCode::OK);
+    }
+    Err(ApiError::UnknownVariant { sync: found.sync.name.to_string(), variant: variant.to_string() })
+}
+
+fn parse_variant(text: &str) -> Result<Variant, ApiError> {
+    if text.eq_ignore_ascii_case(Variant::BASE) {
+        return Err(ApiError::BaseVariant);
+    }
+    text.parse().map_err(|problem: crate::ids::InvalidName| ApiError::Path {
+        errors: vec![FieldError::new("invalid_format", &["variant"], problem.to_string())],
+    })
+}

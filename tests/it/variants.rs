@@ -1,0 +1,163 @@
+//! Variants of a sync, and the frequency of one connection's sync.
+
+use serde_json::{Value, json};
+
+use crate::support::{Answer, Stage, cursor_of, eventually};
+
+fn body(stage: &Stage) -> Value {
+    json!({ "provider_config_key": stage.integration, "connection_id": stage.id })
+}
+
+async fn create(stage: &Stage, sync: &str, variant: &str) -> Answer {
+    stage.host.post(&format!("/sync/{sync}/variant/{variant}"), &body(stage)).await
+}
+
+async fn delete(stage: &Stage, sync: &str, variant: &str) -> Answer {
+    stage.host.request("DELETE", &format!("/sync/{sync}/variant/{variant}")).json(&body(stage)).send().await
+}
+
+async fn numbers(stage: &Stage, variant: &str) -> Vec<Value> {
+    stage.all(&[("model", "Number"), ("variant", variant), ("limit", "500")]).await
+}
+
+async fn set_frequency(stage: &Stage, sync: &str, frequency: &Value) -> Answer {
+    let mut request = body(stage);
+    request["sync_name"] = json!(sync);
+    request["frequency"] = frequency.clone();
+    stage.host.put("/sync/update-connection-frequency", &request).await
+}
+
+#[tokio::test]
+async fn a_variant_has_its_own_schedule_records_and_checkpoint() {
+    let stage = Stage::numbers(20).await;
+    let made = create(&stage, "count", "second").await.expect(200).json();
+    assert_eq!((&made["name"], &made["variant"]), (&json!("count"), &json!("second")));
+    stage.wait_until_idle().await;
+
+    let statuses = stage.statuses("*").await;
+    let variants: Vec<_> = statuses.iter().map(|status| &status["variant"]).collect();
+    assert!(variants.contains(&&json!("base")) && variants.contains(&&json!("second")), "{statuses:?}");
+    assert_eq!(numbers(&stage, "second").await.len(), 20);
+    let status = stage.status("count::second").await;
+    assert_eq!((&status["id"], &status["status"]), (&made["id"], &json!("SUCCESS")));
+
+    stage.control("pause", "count::second").await.expect(200);
+    assert_eq!(stage.status("count::second").await["status"], "PAUSED");
+    assert_eq!(stage.status("count").await["status"], "SUCCESS", "the base variant goes on");
+}
+
+#[tokio::test]
+async fn a_deleted_variant_leaves_nothing_and_touches_nothing_else() {
+    let stage = Stage::numbers(20).await;
+    create(&stage, "count", "second").await.expect(200);
+    stage.wait_until_idle().await;
+    let old = cursor_of(numbers(&stage, "second").await.last().expect("there are records")).to_owned();
+
+    let answer = delete(&stage, "count", "second").await.expect(200);
+    assert_eq!(answer.text(), "");
+    assert_eq!(numbers(&stage, "second").await, Vec::<Value>::new());
+    assert_eq!(numbers(&stage, "base").await.len(), 20);
+    assert_eq!(delete(&stage, "count", "second").await.refusal(), (404, "unknown_variant".to_owned()));
+
+    // Made again, it begins anew, and positions do not: a reader that kept its cursor gets everything once more.
+    create(&stage, "count", "second").await.expect(200);
+    stage.wait_until_idle().await;
+    let page =
+        stage.page(&[("model", "Number"), ("variant", "second"), ("limit", "500"), ("cursor", &old)]).await;
+    assert_eq!(page.records.len(), 20);
+}
+
+#[tokio::test]
+async fn a_variant_is_deleted_under_its_running_sync() {
+    let stage = Stage::hostile().await;
+    stage.set_metadata(json!({ "steps": 1_000, "pause_ms": 10 })).await;
+    create(&stage, "steps", "doomed").await.expect(200);
+    let records = async || stage.all(&[("model", "Step"), ("variant", "doomed"), ("limit", "500")]).await;
+    eventually("the run has saved something", async || (!records().await.is_empty()).then_some(())).await;
+
+    delete(&stage, "steps", "doomed").await.expect(200);
+    assert_eq!(records().await, Vec::<Value>::new());
+    let log = "SELECT count(*) FROM runs WHERE variant = 'doomed' AND state = 'running'";
+    assert_eq!(stage.db.number(log).await, 0);
+    // It would have saved a hundred more by now.
+    tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+    assert_eq!(records().await, Vec::<Value>::new());
+}
+
+#[tokio::test]
+async fn what_is_no_variant_is_refused() {
+    let stage = Stage::numbers(1).await;
+    for name in ["base", "BASE"] {
+        assert_eq!(create(&stage, "count", name).await.refusal(), (400, "invalid_variant".to_owned()));
+        assert_eq!(delete(&stage, "count", name).await.refusal(), (400, "invalid_variant".to_owned()));
+    }
+    assert_eq!(create(&stage, "count", "a%20b").await.refusal(), (400, "invalid_uri_params".to_owned()));
+    assert_eq!(create(&stage, "nothing", "a").await.refusal(), (404, "unknown_sync".to_owned()));
+    create(&stage, "count", "a").await.expect(200);
+    assert_eq!(create(&stage, "count", "a").await.refusal(), (409, "sync_variant_already_exists".to_owned()));
+    let stranger = json!({ "provider_config_key": stage.integration, "connection_id": "nobody" });
+    let answer = stage.host.post("/sync/count/variant/b", &stranger).await;
+    assert_eq!(answer.refusal(), (404, "unknown_connection".to_owned()));
+}
+
+#[tokio::test]
+async fn a_sync_has_at_most_a_hundred_variants() {
+    let stage = Stage::numbers(1).await;
+    stage.control("pause", "count").await.expect(200);
+    for number in 1..100 {
+        create(&stage, "count", &format!("v{number}")).await.expect(200);
+    }
+    assert_eq!(create(&stage, "count", "v100").await.refusal(), (400, "resource_capped".to_owned()));
+}
+
+#[tokio::test]
+async fn the_frequency_of_one_connection_is_overridden_and_restored() {
+    let stage = Stage::hostile().await;
+    let seconds_to_next = async || {
+        let status = stage.status("steps").await;
+        let next =
+            chrono::DateTime::parse_from_rfc3339(status["nextScheduledSyncAt"].as_str().unwrap()).unwrap();
+        (status["frequency"].clone(), (next.to_utc() - chrono::Utc::now()).num_seconds())
+    };
+    for (given, active, least, most) in [
+        (json!("every 5 minutes"), "every 5 minutes", 280, 301),
+        (json!("half hour"), "", 0, 0),
+        (json!("every half hour"), "every 30 minutes", 1_780, 1_801),
+        (json!("0 0 1 1 *"), "0 0 1 1 *", 60, 400 * 86_400),
+        (Value::Null, "every 1 hour", 3_580, 3_601),
+    ] {
+        let answer = set_frequency(&stage, "steps", &given).await;
+        if active.is_empty() {
+            assert_eq!(answer.refusal(), (400, "invalid_body".to_owned()), "{given}");
+            continue;
+        }
+        assert_eq!(answer.expect(200).json(), json!({ "frequency": active }));
+        let (frequency, seconds) = seconds_to_next().await;
+        assert_eq!(frequency, active);
+        assert!((least..=most).contains(&seconds), "{given}: next in {seconds} s");
+    }
+    for wrong in [json!("every 5 seconds"), json!("sometimes"), json!(5)] {
+        let answer = set_frequency(&stage, "steps", &wrong).await;
+        assert_eq!(answer.refusal(), (400, "invalid_body".to_owned()), "{wrong}");
+    }
+    let missing = stage.host.put("/sync/update-connection-frequency", &{
+        let mut request = body(&stage);
+        request["sync_name"] = json!("steps");
+        request
+    });
+    assert_eq!(missing.await.refusal(), (400, "invalid_body".to_owned()));
+}
+
+#[tokio::test]
+async fn a_frequency_that_changes_during_a_run_counts_from_its_end() {
+    let stage = Stage::hostile().await;
+    let before = stage.status("steps").await["finishedAt"].clone();
+    stage.set_metadata(json!({ "steps": 60, "pause_ms": 10 })).await;
+    stage.trigger("steps").await;
+    stage.wait_until_running("steps").await;
+    set_frequency(&stage, "steps", &json!("every 2 minutes")).await.expect(200);
+    let status = stage.wait_for_finish_after("steps", before.as_str()).await;
+    let next = chrono::DateTime::parse_from_rfc3339(status["nextScheduledSyncAt"].as_str().unwrap()).unwrap();
+    let seconds = (next.to_utc() - chrono::Utc::now()).num_seconds();
+    assert!((1..=130).contains(&seconds), "next in {seconds} s");
+}

@@ -30,37 +30,37 @@ async fn set_frequency(stage: &Stage, sync: &str, frequency: &Value) -> Answer {
 #[tokio::test]
 async fn a_variant_has_its_own_schedule_records_and_checkpoint() {
     let stage = Stage::numbers(20).await;
-    let made = create(&stage, "count", "second").await.expect(200).json();
-    assert_eq!((&made["name"], &made["variant"]), (&json!("count"), &json!("second")));
+    let made = create(&stage, "numbers", "second").await.expect(200).json();
+    assert_eq!((&made["name"], &made["variant"]), (&json!("numbers"), &json!("second")));
     stage.wait_until_idle().await;
 
     let statuses = stage.statuses("*").await;
     let variants: Vec<_> = statuses.iter().map(|status| &status["variant"]).collect();
     assert!(variants.contains(&&json!("base")) && variants.contains(&&json!("second")), "{statuses:?}");
     assert_eq!(numbers(&stage, "second").await.len(), 20);
-    let status = stage.status("count::second").await;
+    let status = stage.status("numbers::second").await;
     assert_eq!((&status["id"], &status["status"]), (&made["id"], &json!("SUCCESS")));
 
-    stage.control("pause", "count::second").await.expect(200);
-    assert_eq!(stage.status("count::second").await["status"], "PAUSED");
-    assert_eq!(stage.status("count").await["status"], "SUCCESS", "the base variant goes on");
+    stage.control("pause", "numbers::second").await.expect(200);
+    assert_eq!(stage.status("numbers::second").await["status"], "PAUSED");
+    assert_eq!(stage.status("numbers").await["status"], "SUCCESS", "the base variant goes on");
 }
 
 #[tokio::test]
 async fn a_deleted_variant_leaves_nothing_and_touches_nothing_else() {
     let stage = Stage::numbers(20).await;
-    create(&stage, "count", "second").await.expect(200);
+    create(&stage, "numbers", "second").await.expect(200);
     stage.wait_until_idle().await;
     let old = cursor_of(numbers(&stage, "second").await.last().expect("there are records")).to_owned();
 
-    let answer = delete(&stage, "count", "second").await.expect(200);
+    let answer = delete(&stage, "numbers", "second").await.expect(200);
     assert_eq!(answer.text(), "");
     assert_eq!(numbers(&stage, "second").await, Vec::<Value>::new());
     assert_eq!(numbers(&stage, "base").await.len(), 20);
-    assert_eq!(delete(&stage, "count", "second").await.refusal(), (404, "unknown_variant".to_owned()));
+    assert_eq!(delete(&stage, "numbers", "second").await.refusal(), (404, "unknown_variant".to_owned()));
 
     // Made again, it begins anew, and positions do not: a reader that kept its cursor gets everything once more.
-    create(&stage, "count", "second").await.expect(200);
+    create(&stage, "numbers", "second").await.expect(200);
     stage.wait_until_idle().await;
     let page =
         stage.page(&[("model", "Number"), ("variant", "second"), ("limit", "500"), ("cursor", &old)]).await;
@@ -88,26 +88,29 @@ async fn a_variant_is_deleted_under_its_running_sync() {
 async fn what_is_no_variant_is_refused() {
     let stage = Stage::numbers(1).await;
     for name in ["base", "BASE"] {
-        assert_eq!(create(&stage, "count", name).await.refusal(), (400, "invalid_variant".to_owned()));
-        assert_eq!(delete(&stage, "count", name).await.refusal(), (400, "invalid_variant".to_owned()));
+        assert_eq!(create(&stage, "numbers", name).await.refusal(), (400, "invalid_variant".to_owned()));
+        assert_eq!(delete(&stage, "numbers", name).await.refusal(), (400, "invalid_variant".to_owned()));
     }
-    assert_eq!(create(&stage, "count", "a%20b").await.refusal(), (400, "invalid_uri_params".to_owned()));
+    assert_eq!(create(&stage, "numbers", "a%20b").await.refusal(), (400, "invalid_uri_params".to_owned()));
     assert_eq!(create(&stage, "nothing", "a").await.refusal(), (404, "unknown_sync".to_owned()));
-    create(&stage, "count", "a").await.expect(200);
-    assert_eq!(create(&stage, "count", "a").await.refusal(), (409, "sync_variant_already_exists".to_owned()));
+    create(&stage, "numbers", "a").await.expect(200);
+    assert_eq!(
+        create(&stage, "numbers", "a").await.refusal(),
+        (409, "sync_variant_already_exists".to_owned())
+    );
     let stranger = json!({ "provider_config_key": stage.integration, "connection_id": "nobody" });
-    let answer = stage.host.post("/sync/count/variant/b", &stranger).await;
+    let answer = stage.host.post("/sync/numbers/variant/b", &stranger).await;
     assert_eq!(answer.refusal(), (404, "unknown_connection".to_owned()));
 }
 
 #[tokio::test]
 async fn a_sync_has_at_most_a_hundred_variants() {
     let stage = Stage::numbers(1).await;
-    stage.control("pause", "count").await.expect(200);
+    stage.control("pause", "numbers").await.expect(200);
     for number in 1..100 {
-        create(&stage, "count", &format!("v{number}")).await.expect(200);
+        create(&stage, "numbers", &format!("v{number}")).await.expect(200);
     }
-    assert_eq!(create(&stage, "count", "v100").await.refusal(), (400, "resource_capped".to_owned()));
+    assert_eq!(create(&stage, "numbers", "v100").await.refusal(), (400, "resource_capped".to_owned()));
 }
 
 #[tokio::test]
@@ -140,12 +143,10 @@ async fn the_frequency_of_one_connection_is_overridden_and_restored() {
         let answer = set_frequency(&stage, "steps", &wrong).await;
         assert_eq!(answer.refusal(), (400, "invalid_body".to_owned()), "{wrong}");
     }
-    let missing = stage.host.put("/sync/update-connection-frequency", &{
-        let mut request = body(&stage);
-        request["sync_name"] = json!("steps");
-        request
-    });
-    assert_eq!(missing.await.refusal(), (400, "invalid_body".to_owned()));
+    let mut missing = body(&stage);
+    missing["sync_name"] = json!("steps");
+    let answer = stage.host.put("/sync/update-connection-frequency", &missing).await;
+    assert_eq!(answer.refusal(), (400, "invalid_body".to_owned()));
 }
 
 #[tokio::test]

@@ -35,7 +35,7 @@ use retry::Retries;
 
 pub use address::is_public;
 pub use client::GateError;
-pub use credentials::{CredentialSource, Credentials, CredentialsUnavailable};
+pub use credentials::{CredentialSource, Credentials, CredentialsUnavailable, FixedCredentials};
 pub use error::EgressError;
 pub use host_pattern::{HostPattern, InvalidHostPattern};
 pub use mask::mask_url;

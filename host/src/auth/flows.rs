@@ -2,12 +2,17 @@
 //! through the gate; nothing here is stored.
 
 mod error;
+mod exchange;
 mod oauth2;
 mod token_response;
+mod typed;
+
+use std::time::Duration;
 
 use serde_json::{Map, Value};
 
 pub use error::FlowError;
+pub use exchange::{TokenRequestValues, TypedFields, token_request};
 pub use oauth2::{AuthorizationRequest, authorization_url};
 pub use token_response::TokenResponse;
 
@@ -17,6 +22,10 @@ use super::{
 use crate::egress::Gate;
 use crate::providers::Provider;
 use crate::secret::Secret;
+
+/// For one request to a token endpoint.
+const TIMEOUT: Duration = Duration::from_secs(20);
+const MAX_RESPONSE_BYTES: usize = 1 << 20;
 
 /// The app that tokens are asked for with.
 #[derive(Debug, Clone)]
@@ -80,6 +89,11 @@ impl<'a> Flow<'a> {
                     ..token.clone()
                 }))
             }
+            StoredCredentials::Jwt(token) => Ok(StoredCredentials::Jwt(self.renew_exchanged(token).await?)),
+            StoredCredentials::TwoStep(token) => {
+                Ok(StoredCredentials::TwoStep(self.renew_exchanged(token).await?))
+            }
+            StoredCredentials::Bill(token) => Ok(StoredCredentials::Bill(self.renew_exchanged(token).await?)),
             StoredCredentials::ApiKey { .. }
             | StoredCredentials::Basic { .. }
             | StoredCredentials::None
@@ -87,9 +101,6 @@ impl<'a> Flow<'a> {
             | StoredCredentials::TokenBased { .. }
             | StoredCredentials::App(_)
             | StoredCredentials::Custom { .. }
-            | StoredCredentials::Jwt(_)
-            | StoredCredentials::TwoStep(_)
-            | StoredCredentials::Bill(_)
             | StoredCredentials::Signature(_) => Err(FlowError::NothingToRenewWith),
         }
     }

@@ -66,6 +66,29 @@ pub trait CredentialSource: Send + Sync {
     ) -> Result<Option<Arc<Credentials>>, CredentialsUnavailable>;
 }
 
+/// Credentials that are not stored yet, to be tried once.
+pub struct FixedCredentials(Arc<Credentials>);
+
+impl FixedCredentials {
+    pub fn new(credentials: Credentials) -> Self {
+        Self(Arc::new(credentials))
+    }
+}
+
+#[async_trait]
+impl CredentialSource for FixedCredentials {
+    async fn current(&self) -> Result<Arc<Credentials>, CredentialsUnavailable> {
+        Ok(Arc::clone(&self.0))
+    }
+
+    async fn refresh_after_rejection(
+        &self,
+        _rejected: &Arc<Credentials>,
+    ) -> Result<Option<Arc<Credentials>>, CredentialsUnavailable> {
+        Ok(None)
+    }
+}
+
 /// Why a connection has no usable credentials. The reason is shown to guests.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{reason}")]

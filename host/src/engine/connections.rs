@@ -14,7 +14,7 @@ use uuid::Uuid;
 use super::webhooks::{self, AuthEvent, AuthOperation};
 use super::{Engine, Freshness, RefreshError, refresh};
 use crate::auth::Environment;
-use crate::auth::{CredentialsError, StoredCredentials};
+use crate::auth::{AppCredentials, AppCredentialsError, CredentialsError, StoredCredentials};
 use crate::crypto::{CryptoError, Place};
 use crate::egress::{CredentialSource, Credentials, CredentialsUnavailable};
 use crate::ids::{ConnectionId, ConnectionPk, EnvironmentPk, IntegrationKey, IntegrationPk, ProviderSlug};
@@ -265,6 +265,16 @@ impl Engine {
         Ok(Some(connection))
     }
 
+    /// The credentials of an integration's app, if it has one.
+    pub fn open_app_credentials(
+        &self,
+        environment: &Environment,
+        integration: &Integration,
+    ) -> Result<Option<AppCredentials>, AppCredentialsError> {
+        let sealed = integration.sealed_credentials.as_deref();
+        sealed.map(|sealed| AppCredentials::open(&environment.data_key, integration.id, sealed)).transpose()
+    }
+
     pub fn open_credentials(
         &self,
         environment: &Environment,
@@ -327,10 +337,19 @@ impl ConnectionCredentials {
     }
 
     async fn read(&self, freshness: Freshness) -> Result<Remembered, CredentialsUnavailable> {
+        let told = |error| CredentialsUnavailable { reason: unavailable(&error) };
         let live = self.engine.live_credentials(&self.environment, self.connection, freshness).await;
-        let live = live.map_err(|error| CredentialsUnavailable { reason: unavailable(&error) })?;
-        let credentials = Arc::new(live.credentials.for_requests());
-        Ok(Remembered { read_at: Instant::now(), version: live.version, credentials })
+        let live = live.map_err(told)?;
+        let provider = self.engine.catalogue.find(&live.connection.provider);
+        let needs_app = live.credentials.are_used_with_app()
+            || provider.is_some_and(|provider| provider.proxy.wants_client_id());
+        let app = if needs_app {
+            refresh::app_of(&self.engine, &self.environment, &live.connection).await.map_err(told)?
+        } else {
+            None
+        };
+        let credentials = live.credentials.for_requests(app.as_ref().and_then(AppCredentials::oauth))?;
+        Ok(Remembered { read_at: Instant::now(), version: live.version, credentials: Arc::new(credentials) })
     }
 }
 

@@ -308,22 +308,27 @@ async fn renew_under_lease(
     }
 }
 
+/// The credentials of the app of a connection's integration.
+pub(super) async fn app_of(
+    engine: &Engine,
+    environment: &Environment,
+    connection: &Connection,
+) -> Result<Option<AppCredentials>, RefreshError> {
+    let mut conn = engine.store.connect().await?;
+    let integration = integrations::find(&mut conn, environment.pk, &connection.integration_key).await?;
+    drop(conn);
+    let integration = integration.ok_or(RefreshError::Gone)?;
+    Ok(engine.open_app_credentials(environment, &integration)?)
+}
+
 async fn ask_provider(
     engine: &Engine,
     environment: &Environment,
     provider: &Provider,
     live: &LiveCredentials,
 ) -> Result<StoredCredentials, RefreshError> {
-    let mut conn = engine.store.connect().await?;
     let connection = &live.connection;
-    let integration = integrations::find(&mut conn, environment.pk, &connection.integration_key).await?;
-    drop(conn);
-    let integration = integration.ok_or(RefreshError::Gone)?;
-    let app = integration
-        .sealed_credentials
-        .as_deref()
-        .map(|sealed| AppCredentials::open(&environment.data_key, integration.id, sealed))
-        .transpose()?;
+    let app = app_of(engine, environment, connection).await?;
     let no_config = Map::new();
     let config = connection.connection_config.as_object().unwrap_or(&no_config);
     let flow = Flow::new(&engine.gate, provider, config, app.as_ref());

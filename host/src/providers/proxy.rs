@@ -129,6 +129,11 @@ impl Proxy {
         self.basic.is_some() || self.variables().any(|(_, variable)| variable.is_proof())
     }
 
+    /// Whether requests carry the id of the app beside the credentials.
+    pub fn wants_client_id(&self) -> bool {
+        self.variables().any(|(_, variable)| *variable == Variable::ClientId)
+    }
+
     /// Every template in it, with the key under which it is written.
     pub(super) fn templates(&self) -> impl Iterator<Item = (String, &Template)> {
         let headers =

@@ -2,6 +2,7 @@
 
 use http::StatusCode;
 
+use crate::auth::JwtError;
 use crate::egress::EgressError;
 use crate::providers::UnusableConfig;
 
@@ -28,6 +29,14 @@ pub enum FlowError {
     NoClient,
     #[error("these credentials hold nothing that new ones could be obtained with")]
     NothingToRenewWith,
+    #[error("the credentials have no `{0}`")]
+    MissingCredential(String),
+    #[error("the header `{header}` cannot hold what these credentials put in it")]
+    Unsendable { header: String },
+    #[error(transparent)]
+    Jwt(#[from] JwtError),
+    #[error("the key must be written in {0}")]
+    KeyEncoding(&'static str),
 }
 
 impl FlowError {
@@ -43,7 +52,11 @@ impl FlowError {
             | Self::Config(_)
             | Self::IncompleteProvider(_)
             | Self::NoClient
-            | Self::NothingToRenewWith => false,
+            | Self::NothingToRenewWith
+            | Self::MissingCredential(_)
+            | Self::Unsendable { .. }
+            | Self::Jwt(_)
+            | Self::KeyEncoding(_) => false,
         }
     }
 }

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use chrono::Utc;
+use chrono::{TimeDelta, Utc};
 use futures_util::future::BoxFuture;
 use http::HeaderValue;
 use http::header::CONTENT_TYPE;
@@ -18,12 +18,12 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use url::{Url, form_urlencoded};
 
-use super::{Flow, FlowError, OAuthClient, TokenResponse};
+use super::{Flow, FlowError, MAX_RESPONSE_BYTES, OAuthClient, TIMEOUT, TokenResponse};
 use crate::providers::{BodyFormat, Provider, Template, TokenRequestAuth, UnusableConfig, UrlTemplate};
 use crate::secret::Secret;
 
-const TIMEOUT: Duration = Duration::from_secs(20);
-const MAX_RESPONSE_BYTES: usize = 1 << 20;
+/// How long a token of a client's own is taken to live if its provider does not say.
+const USUAL_LIFETIME: TimeDelta = TimeDelta::minutes(55);
 
 /// What an end user is sent to the provider with.
 #[derive(Debug, Clone, Copy)]
@@ -125,7 +125,9 @@ impl Flow<'_> {
         for (name, value) in self.params(&self.provider.token_params)? {
             request = request.add_extra_param(name, value);
         }
-        answered(request.request_async(self).await)
+        let mut obtained = answered(request.request_async(self).await)?;
+        obtained.expires_at = obtained.expires_at.or_else(|| Utc::now().checked_add_signed(USUAL_LIFETIME));
+        Ok(obtained)
     }
 
     fn params<'p>(

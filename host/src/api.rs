@@ -20,6 +20,7 @@ mod sync_variants;
 mod syncs;
 mod tags;
 mod time;
+mod typed_connections;
 mod unread_body;
 
 use std::any::Any;
@@ -116,6 +117,15 @@ fn routes() -> OpenApiRouter<App> {
         .routes(routes!(connect_sessions::create_reconnect_session))
         .routes(routes!(connect_sessions::get_session, connect_sessions::delete_session))
         .routes(routes!(connect_telemetry::note_telemetry))
+        .routes(routes!(typed_connections::connect_api_key))
+        .routes(routes!(typed_connections::connect_basic))
+        .routes(routes!(typed_connections::connect_unauthenticated))
+        .routes(routes!(typed_connections::connect_token_based))
+        .routes(routes!(typed_connections::connect_two_step))
+        .routes(routes!(typed_connections::connect_jwt))
+        .routes(routes!(typed_connections::connect_bill))
+        .routes(routes!(typed_connections::connect_signature))
+        .routes(routes!(typed_connections::connect_client_credentials))
         .routes(routes!(connections::list_connections, connections::import_connection))
         .routes(routes!(connections::get_connection))
         .routes(routes!(actions::trigger_action))

@@ -14,6 +14,7 @@ mod run_writer;
 mod scheduler;
 mod streams;
 mod sync_run;
+mod typed_connections;
 mod variables;
 mod variants;
 pub mod webhooks;
@@ -39,6 +40,7 @@ pub use self::failure::{ActionError, FunctionError};
 pub use self::functions::{DeployedFunction, Functions};
 pub use self::refresh::{Freshness, LiveCredentials, RefreshError};
 pub use self::streams::StreamNumbers;
+pub use self::typed_connections::{TypedConnectionError, TypedCredentials};
 pub use self::variables::{Variables, VariablesError};
 pub use self::variants::VariantError;
 

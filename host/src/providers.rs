@@ -1,6 +1,7 @@
 //! The catalogue of providers: where each one's API is, how it is authenticated, and what an end user is
 //! asked for. One TOML file a provider, compiled in; an operator's folder adds to them or replaces them.
 
+mod answers;
 mod auth_mode;
 mod provider;
 mod proxy;
@@ -13,6 +14,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
+pub use answers::{WrongAnswer, WrongAnswerKind, check_answers};
 pub use auth_mode::AuthMode;
 pub use provider::{
     BodyFormat, Evidence, JwtAlgorithm, JwtRecipe, KeyEncoding, Provider, SignatureMethod, SignatureScheme,

@@ -18,5 +18,6 @@ mod schedules;
 mod secrets;
 mod stripe;
 mod support;
+mod typed_connections;
 mod variants;
 mod wit;

@@ -1,6 +1,7 @@
 //! What the tests stand on: a database of their own, the built host, a real server of a third party, and a
 //! client that speaks the REST API and nothing else.
 
+mod acme;
 mod answer;
 mod bundle;
 mod client;
@@ -12,9 +13,10 @@ mod shop;
 mod stage;
 mod wait;
 
+pub use self::acme::{ACME_JWT_KEY, ACME_PIN, ACME_SECRET, Acme};
 pub use self::answer::Answer;
 pub use self::bundle::Bundle;
-pub use self::client::{Api, Request};
+pub use self::client::{Api, Request, query};
 pub use self::connection::{Connection, Page};
 pub use self::database::TestDatabase;
 pub use self::host::{ENCRYPTION_KEY, Host, HostOptions, SECRET_KEY};

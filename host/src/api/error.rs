@@ -10,8 +10,11 @@ use serde_json::Value;
 use utoipa::ToSchema;
 
 use crate::auth::{AuthError, EnvironmentError};
-use crate::engine::{ActionError, DeployError, RefreshError, SessionError, VariantError};
+use crate::engine::{
+    ActionError, ConnectError, DeployError, RefreshError, SessionError, TypedConnectionError, VariantError,
+};
 use crate::ids::{ConnectionId, IntegrationKey};
+use crate::providers::AuthMode;
 
 /// The body of every error.
 #[derive(Debug, Serialize, ToSchema)]
@@ -62,12 +65,10 @@ pub enum ApiError {
     #[error(transparent)]
     Session(#[from] SessionError),
     #[error("the query has no `connect_session_token`; `POST /connect/sessions` gives one")]
-    #[expect(dead_code, reason = "the routes that connect are its users, and come one by one")]
     MissingSessionToken,
     #[error(
         "public keys are not taken; give a `connect_session_token`, which `POST /connect/sessions` gives"
     )]
-    #[expect(dead_code, reason = "the routes that connect are its users, and come one by one")]
     PublicKey,
     #[error("{}", first(errors, "the query is not valid"))]
     Query { errors: Vec<FieldError> },
@@ -85,6 +86,12 @@ pub enum ApiError {
     TooLarge { limit_bytes: usize },
     #[error("the body did not arrive whole")]
     BodyCut,
+    #[error(
+        "integration `{integration}` is of auth mode {is}, which does not connect by this route: it is for {asked}"
+    )]
+    OtherAuthMode { integration: IntegrationKey, is: AuthMode, asked: AuthMode },
+    #[error(transparent)]
+    Typed(#[from] TypedConnectionError),
     #[error("there is no integration `{0}` in this environment")]
     UnknownIntegration(IntegrationKey),
     #[error("there is no provider `{0}`")]
@@ -169,6 +176,19 @@ impl ApiError {
             Self::ContentType { .. } => (StatusCode::UNSUPPORTED_MEDIA_TYPE, "invalid_content_type"),
             Self::TooLarge { .. } => (StatusCode::PAYLOAD_TOO_LARGE, "payload_too_large"),
             Self::BodyCut => (StatusCode::BAD_REQUEST, "invalid_body"),
+            Self::OtherAuthMode { .. } => (StatusCode::BAD_REQUEST, "invalid_auth_mode"),
+            Self::Typed(
+                TypedConnectionError::Rejected { .. }
+                | TypedConnectionError::Refused { .. }
+                | TypedConnectionError::Unsendable { .. },
+            ) => (StatusCode::BAD_REQUEST, "connection_test_failed"),
+            Self::Typed(TypedConnectionError::NoToken { .. }) => {
+                (StatusCode::BAD_REQUEST, "request_token_external_error")
+            }
+            Self::Typed(TypedConnectionError::NoClient) => (StatusCode::BAD_REQUEST, "missing_client_id"),
+            Self::Typed(TypedConnectionError::Connect(ConnectError::TargetGone)) => {
+                (StatusCode::BAD_REQUEST, "invalid_connection")
+            }
             Self::UnknownIntegration(_) => (StatusCode::NOT_FOUND, "unknown_integration"),
             Self::UnknownProvider(_) => (StatusCode::NOT_FOUND, "unknown_provider"),
             Self::UnknownConnection { .. } => (StatusCode::NOT_FOUND, "unknown_connection"),
@@ -196,6 +216,9 @@ impl ApiError {
             Self::Auth(AuthError::Store(_) | AuthError::Environment(_))
             | Self::Session(
                 SessionError::Store(_) | SessionError::Environment(_) | SessionError::Unreadable(_),
+            )
+            | Self::Typed(
+                TypedConnectionError::Connect(ConnectError::Store(_)) | TypedConnectionError::App(_),
             )
             | Self::Internal(_) => (StatusCode::INTERNAL_SERVER_ERROR, "internal_server_error"),
         }

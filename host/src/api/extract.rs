@@ -52,7 +52,6 @@ impl FromRequestParts<App> for SessionAuth {
 
 /// The holder of a connect session's token, which is in the query as `connect_session_token`: for what a browser
 /// is sent to, and for the requests that connect.
-#[expect(dead_code, reason = "the routes that connect are its users, and come one by one")]
 pub struct SessionQueryAuth(pub ConnectSession);
 
 impl FromRequestParts<App> for SessionQueryAuth {

@@ -169,6 +169,13 @@ impl Functions {
         self.snapshot().iter().filter(of_integration).map(|(_, function)| Arc::clone(function)).collect()
     }
 
+    /// Where the integration's provider is, if its bundle says so in place of the catalogue.
+    pub fn base_url_of(&self, integration: IntegrationPk) -> Option<Url> {
+        let snapshot = self.snapshot();
+        let mut of_integration = snapshot.values().filter(|function| function.integration == integration);
+        of_integration.find_map(|function| function.base_url.clone())
+    }
+
     /// Whether any function of the integration saves this model.
     pub fn declares_model(&self, integration: IntegrationPk, model: &ModelName) -> bool {
         self.snapshot()

@@ -1,0 +1,87 @@
+//! A stand-in for providers whose credentials are typed in, and entries of the catalogue that lead to it.
+
+use std::fs::{self, File};
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use tempfile::TempDir;
+
+use super::host::free_port;
+use super::{HostOptions, eventually, repository};
+
+/// What it accepts wherever it asks for something secret of an end user, and of an app.
+pub const ACME_PIN: &str = "planted-pin-6021";
+pub const ACME_SECRET: &str = "planted-secret-6021";
+/// The key of its JSON Web Tokens.
+pub const ACME_JWT_KEY: &str = "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff";
+
+pub struct Acme {
+    child: Child,
+    folder: TempDir,
+    port: u16,
+}
+
+impl Acme {
+    pub async fn start() -> Self {
+        let folder = TempDir::new().expect("a temporary folder can be made");
+        let log = File::create(folder.path().join("log")).expect("a log can be made");
+        let port = free_port();
+        let installed = repository(".tools/venv/bin/python");
+        let program = if installed.exists() { installed } else { "python3".into() };
+        let child = Command::new(program)
+            .arg(repository("tests/servers/acme.py"))
+            .arg(port.to_string())
+            .stdin(Stdio::null())
+            .stdout(log.try_clone().expect("a file can be had twice"))
+            .stderr(log)
+            .spawn()
+            .expect("Python can be started; `scripts/setup` installs what the server needs");
+        let acme = Self { child, folder, port };
+        eventually("the stand-in listens", async || TcpStream::connect(acme.address()).ok()).await;
+        fs::create_dir(acme.providers()).expect("our folder is ours");
+        acme
+    }
+
+    /// As `SYNCLINE_EGRESS_ALLOW` wants it.
+    pub fn address(&self) -> String {
+        format!("127.0.0.1:{}", self.port)
+    }
+
+    /// Adds an entry to the catalogue: `entry` is what it has beside its name, with `{acme}` for the address.
+    pub fn add_provider(&self, name: &str, entry: &str) {
+        let entry = entry.replace("{acme}", &format!("http://{}", self.address()));
+        let head = format!(
+            "name = \"{name}\"\ndisplay_name = \"Acme\"\ndocs = \"https://example.com\"\n\
+             source = {{ address = \"https://example.com\", checked_at = \"2026-11-21\" }}\n"
+        );
+        fs::write(self.providers().join(format!("{name}.toml")), head + &entry).expect("our folder is ours");
+    }
+
+    /// A host with these entries, which may reach the stand-in.
+    pub fn open_to(&self, options: HostOptions) -> HostOptions {
+        options
+            .variable("SYNCLINE_PROVIDERS_DIR", &self.providers().display().to_string())
+            .variable("SYNCLINE_EGRESS_ALLOW", &self.address())
+    }
+
+    /// The requests that it has answered, a line each: method, path, status.
+    pub fn requests(&self) -> Vec<String> {
+        let log = fs::read_to_string(self.folder.path().join("log")).unwrap_or_default();
+        log.lines().map(str::to_owned).collect()
+    }
+
+    fn providers(&self) -> Box<Path> {
+        self.folder.path().join("providers").into()
+    }
+}
+
+impl Drop for Acme {
+    fn drop(&mut self) {
+        let _ended_already = self.child.kill();
+        let _was_waited_for = self.child.wait();
+        if std::thread::panicking() {
+            eprintln!("--- what the stand-in said ---\n{}", self.requests().join("\n"));
+        }
+    }
+}

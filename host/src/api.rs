@@ -63,8 +63,8 @@ pub struct App {
     pub record_metadata_key: Arc<str>,
 }
 
-/// Every route, with everything around it.
-pub fn router(app: App) -> Router {
+/// Every route, and the pages for people, with everything around them.
+pub fn router(app: App, pages: Router<App>) -> Router {
     let (routes, openapi) = routes().split_for_parts();
     let document: Arc<str> = document(openapi).to_json().expect("the document is plain data").into();
     let json = [(header::CONTENT_TYPE, "application/json")];
@@ -82,6 +82,7 @@ pub fn router(app: App) -> Router {
         .layer(CatchPanicLayer::custom(answer_panic));
     routes
         .route("/records/", get(records::list_records))
+        .merge(pages)
         .route("/integrations/quickstart", post(integrations::create_quickstart))
         .route("/openapi.json", get(move || async move { (json, document.to_string()) }))
         .fallback(unknown_route)

@@ -7,6 +7,7 @@ pub mod api;
 pub mod auth;
 pub mod cli;
 pub mod config;
+pub mod connect;
 pub mod crypto;
 pub mod egress;
 pub mod engine;

@@ -109,6 +109,21 @@ async fn a_session_lists_only_the_integrations_that_it_allows() {
 }
 
 #[tokio::test]
+async fn a_session_sees_what_an_app_asks_for_but_not_its_credentials() {
+    let (_db, host) = stage().await;
+    let credentials = json!({
+        "type": "OAUTH2", "client_id": "id-7", "client_secret": "planted-app-secret", "scopes": "repo,user",
+    });
+    let made = json!({ "provider": "github", "unique_key": "code", "credentials": credentials });
+    host.post("/integrations", &made).await.expect(200);
+    let session = open(&host, json!({ "tags": {}, "allowed_integrations": ["code"] })).await;
+    let listed = host.with_key(Some(text(&session["token"]))).get("/integrations").await.expect(200);
+    assert_eq!(listed.json()["data"][0]["scopes"], json!(["repo", "user"]));
+    assert!(!listed.text().contains("planted-app-secret") && !listed.text().contains("id-7"));
+    assert_eq!(host.get("/integrations").await.expect(200).json()["data"][2]["scopes"], Value::Null);
+}
+
+#[tokio::test]
 async fn an_end_user_may_be_told_by_tags_alone() {
     let (_db, host) = stage().await;
     let tags = json!({ "end_user_id": "u-9", "end_user_email": "b@example.com", "organization_id": "o-2" });

@@ -4,6 +4,7 @@
 
 mod bad_records;
 mod connect_sessions;
+mod connect_ui;
 mod crashes;
 mod deletions;
 mod deployments;

@@ -44,6 +44,9 @@ pub(super) struct IntegrationBody {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
     credentials: Option<Value>,
+    /// What the app asks end users to allow, where it is not what the provider's entry says. For connect sessions.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    scopes: Vec<String>,
 }
 
 #[derive(Debug, Serialize, ToSchema)]
@@ -94,9 +97,14 @@ pub(super) async fn list_integrations(
     let mut conn = app.engine.store.connect().await?;
     let found = integrations::list(&mut conn, caller.environment().pk).await?;
     let seen = found.into_iter().filter(|integration| caller.sees(&integration.unique_key));
-    Ok(Json(IntegrationsResponse {
-        data: seen.map(|integration| app.integration_body(integration)).collect(),
-    }))
+    let listed = seen.map(|integration| {
+        let scopes = match &caller {
+            Caller::Client(_) => Vec::new(),
+            Caller::Session(session) => app_scopes(&session.environment, &integration)?,
+        };
+        Ok(IntegrationBody { scopes, ..app.integration_body(integration) })
+    });
+    Ok(Json(IntegrationsResponse { data: listed.collect::<Result<_, ApiError>>()? }))
 }
 
 /// `POST /integrations`: sets a provider up.
@@ -331,6 +339,7 @@ impl App {
             updated_at: iso(integration.updated_at),
             webhook_url: None,
             credentials: None,
+            scopes: Vec::new(),
         }
     }
 
@@ -363,6 +372,14 @@ impl App {
             .map(|credentials| credentials.to_wire(mode))
             .map_err(ApiError::internal)
     }
+}
+
+/// The scopes that an integration's app asks for; empty if it has none of its own.
+fn app_scopes(environment: &Environment, integration: &Integration) -> Result<Vec<String>, ApiError> {
+    let Some(sealed) = &integration.sealed_credentials else { return Ok(Vec::new()) };
+    let credentials = AppCredentials::open(&environment.data_key, integration.id, sealed);
+    let credentials = credentials.map_err(ApiError::internal)?;
+    Ok(credentials.oauth().map(|app| app.scopes.clone()).unwrap_or_default())
 }
 
 fn parse_unique_key(text: &str) -> Result<IntegrationKey, ApiError> {

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
+use axum::Router;
 use clap::{Args, ValueEnum};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
@@ -18,6 +19,7 @@ use super::database::{Database, DatabaseArgs};
 use super::keys::{GeneratedKey, ensure_key};
 use crate::api::{self, App};
 use crate::auth::{Authenticator, Environments};
+use crate::connect::{self, ApiAddress, FrameAncestors};
 use crate::egress::{Gate, GateSettings, HostPort};
 use crate::engine::{Background, Engine, EngineSettings};
 use crate::providers::Catalogue;
@@ -38,6 +40,9 @@ pub(super) struct ServeArgs {
     /// Where end users reach the Connect UI [default: the public URL and /connect]
     #[arg(long, env = "SYNCLINE_CONNECT_URL", value_name = "URL")]
     connect_url: Option<String>,
+    /// Pages that may show the Connect UI in a frame, such as https://app.example.com, separated by spaces
+    #[arg(long, env = "SYNCLINE_CONNECT_FRAME_ANCESTORS", default_value = "*", value_name = "ORIGIN …")]
+    connect_frame_ancestors: FrameAncestors,
     /// Secret key of the environment `dev`; without one, a key is made and shown if there is none yet
     #[arg(long, env = "SYNCLINE_SECRET_KEY", hide_env_values = true, value_name = "KEY")]
     secret_key: Option<String>,
@@ -110,9 +115,21 @@ pub(super) async fn run(args: ServeArgs) -> anyhow::Result<Done> {
         connect_url: connect_url.trim_end_matches('/').into(),
         record_metadata_key: args.record_metadata_key.as_str().into(),
     };
+    let api = match args.connect_url {
+        None => ApiAddress::BesideThePage,
+        Some(_) => ApiAddress::At(public_url.parse().context("SYNCLINE_PUBLIC_URL")?),
+    };
+    let pages = connect::router(api, &args.connect_frame_ancestors);
     announce(public_url, generated.as_ref(), began);
-    serve_until_stopped(listener, app, engine, background, database, Duration::from_secs(args.grace_seconds))
-        .await?;
+    serve_until_stopped(
+        listener,
+        api::router(app, pages),
+        engine,
+        background,
+        database,
+        Duration::from_secs(args.grace_seconds),
+    )
+    .await?;
     Ok(Done::Well)
 }
 
@@ -146,15 +163,14 @@ async fn start_engine(
 
 async fn serve_until_stopped(
     listener: TcpListener,
-    app: App,
+    routes: Router,
     engine: Arc<Engine>,
     mut background: Background,
     mut database: Database,
     grace: Duration,
 ) -> anyhow::Result<()> {
     let stop = CancellationToken::new();
-    let requests_done =
-        axum::serve(listener, api::router(app)).with_graceful_shutdown(stop.clone().cancelled_owned());
+    let requests_done = axum::serve(listener, routes).with_graceful_shutdown(stop.clone().cancelled_owned());
     let requests_done = tokio::spawn(requests_done.into_future());
     let database_ended = async {
         match &mut database.private {

@@ -1,0 +1,73 @@
+// How each auth mode of the catalogue is connected: by credentials that are typed in, or in another window.
+
+/** A question that the catalogue leaves to us to word; its words are in the messages under `ask.`. */
+const asked = (name, options = {}) => ({ name, wording: name, ...options });
+
+const username = asked('username', { order: 1 });
+const password = asked('password', { secret: true, order: 2 });
+
+/**
+ * `route` takes the credentials; without one, the end user is sent to the provider. `questions` are those of a
+ * provider whose catalogue entry has none. `type` is a member that the route wants beside the answers.
+ */
+const TYPED = {
+    API_KEY: { route: 'api-auth/api-key', questions: [asked('apiKey', { secret: true })] },
+    BASIC: { route: 'api-auth/basic', questions: [username, password], always: ['username', 'password'] },
+    TBA: {
+        route: 'auth/tba',
+        questions: [asked('token_id', { order: 1 }), asked('token_secret', { secret: true, order: 2 })],
+    },
+    OAUTH2_CC: {
+        route: 'oauth2/auth',
+        questions: [asked('client_id', { order: 1 }), asked('client_secret', { secret: true, order: 2 })],
+    },
+    TWO_STEP: { route: 'auth/two-step', questions: [], type: 'TWO_STEP' },
+    JWT: { route: 'auth/jwt', questions: [], type: 'JWT' },
+    SIGNATURE: { route: 'auth/signature', questions: [username, password], type: 'SIGNATURE' },
+    BILL: {
+        route: 'auth/bill',
+        questions: [
+            username,
+            password,
+            asked('organization_id', { order: 3 }),
+            asked('dev_key', { secret: true, order: 4 }),
+        ],
+    },
+    AWS_SIGV4: {
+        route: 'auth/aws-sigv4',
+        questions: [asked('role_arn', { order: 1 }), asked('region', { optional: true, order: 2 })],
+    },
+    NONE: { route: 'auth/unauthenticated', questions: [] },
+};
+
+/** How a provider is connected, by its auth mode. */
+export function modeOf(provider) {
+    return TYPED[provider.auth_mode] ?? { route: null, questions: [] };
+}
+
+/** The questions to put to the end user: those about the account first, and last those that may stay open. */
+export function questionsOf(provider, settled) {
+    const config = entries(provider.connection_config).map((question) => ({ ...question, into: 'params' }));
+    const own = entries(provider.credentials);
+    const credentials = own.length > 0 ? own : modeOf(provider).questions;
+    const open = config.filter((question) => !question.hidden && !(question.name in settled));
+    const all = [...open.sort(byOrder), ...credentials.map((question) => ({ ...question, into: 'credentials' })).sort(byOrder)];
+    const needed = all.filter((question) => !question.automated);
+    return [...needed.filter((question) => !question.optional), ...needed.filter((question) => question.optional)];
+}
+
+/** The body that the mode's route takes. */
+export function bodyOf(provider, credentials) {
+    const mode = modeOf(provider);
+    const missing = (mode.always ?? []).filter((name) => !(name in credentials)).map((name) => [name, '']);
+    const body = { ...Object.fromEntries(missing), ...credentials, ...(mode.type && { type: mode.type }) };
+    return Object.keys(body).length > 0 ? body : undefined;
+}
+
+function entries(questions = {}) {
+    return Object.entries(questions).map(([name, question]) => ({ ...question, name }));
+}
+
+function byOrder(one, other) {
+    return (one.order ?? Infinity) - (other.order ?? Infinity) || 0;
+}

@@ -12,9 +12,11 @@ mod deployments;
 mod environment_variables;
 mod error;
 mod extract;
+mod functions;
 mod health;
 mod integrations;
 mod one_or_many;
+mod providers;
 mod records;
 mod sync_variants;
 mod syncs;
@@ -32,7 +34,7 @@ use axum::body::Body;
 use axum::extract::{MatchedPath, Request};
 use axum::http::{HeaderName, Method, Response, header};
 use axum::response::IntoResponse;
-use axum::routing::{get, post};
+use axum::routing::{delete, get, post};
 use tower_http::ServiceBuilderExt;
 use tower_http::catch_panic::CatchPanicLayer;
 use tower_http::cors::{AllowOrigin, CorsLayer};
@@ -83,6 +85,10 @@ pub fn router(app: App, pages: Router<App>) -> Router {
     routes
         .route("/records/", get(records::list_records))
         .merge(pages)
+        .merge(older_routes())
+        .route("/images/template-logos/{file}", get(providers::get_logo))
+        .route("/integrations/{unique_key}/functions/{name}/code", get(functions::get_function_code))
+        .route("/integrations/{unique_key}/functions/{name}", delete(functions::delete_function))
         .route("/integrations/quickstart", post(integrations::create_quickstart))
         .route("/openapi.json", get(move || async move { (json, document.to_string()) }))
         .fallback(unknown_route)
@@ -128,11 +134,39 @@ fn routes() -> OpenApiRouter<App> {
         .routes(routes!(typed_connections::connect_signature))
         .routes(routes!(typed_connections::connect_client_credentials))
         .routes(routes!(connections::list_connections, connections::import_connection))
-        .routes(routes!(connections::get_connection))
+        .routes(routes!(
+            connections::get_connection,
+            connections::update_connection,
+            connections::delete_connection
+        ))
+        .routes(routes!(connections::set_metadata, connections::merge_metadata))
+        .routes(routes!(providers::list_providers))
+        .routes(routes!(providers::get_provider))
+        .routes(routes!(providers::list_templates))
+        .routes(routes!(functions::list_functions))
+        .routes(routes!(functions::get_function))
+        .routes(routes!(functions::scripts_config))
         .routes(routes!(actions::trigger_action))
         .routes(routes!(deployments::create_deployment))
         .routes(routes!(health::health))
         .routes(routes!(health::ready))
+}
+
+/// What older clients still call connections' routes.
+fn older_routes() -> Router<App> {
+    Router::new()
+        .route("/connection", get(connections::list_connections).post(connections::import_connection))
+        .route("/connection/metadata", post(connections::set_metadata).patch(connections::merge_metadata))
+        .route(
+            "/connection/{connection_id}",
+            get(connections::get_connection)
+                .patch(connections::update_connection)
+                .delete(connections::delete_connection),
+        )
+        .route(
+            "/connection/{connection_id}/metadata",
+            post(connections::set_metadata_of_one).patch(connections::merge_metadata_of_one),
+        )
 }
 
 fn document(routes: OpenApi) -> OpenApi {
@@ -269,9 +303,19 @@ impl App {
         {
             return Ok(found);
         }
+        Err(self.missing_connection(client, integration, connection).await?)
+    }
+
+    /// Whether it is the connection that is not there, or its integration already.
+    async fn missing_connection(
+        &self,
+        client: &Client,
+        integration: &IntegrationKey,
+        connection: &ConnectionId,
+    ) -> Result<ApiError, ApiError> {
         let mut conn = self.engine.store.connect().await?;
         let known = crate::store::integrations::find(&mut conn, client.environment.pk, integration).await?;
-        Err(match known {
+        Ok(match known {
             None => ApiError::UnknownIntegration(integration.clone()),
             Some(_) => ApiError::UnknownConnection {
                 integration: integration.clone(),

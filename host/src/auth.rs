@@ -19,7 +19,7 @@ pub use app_credentials::{AppCredentials, AppCredentialsError, InstallableApp, O
 pub use authenticator::{AuthError, Authenticator, Client};
 pub use credentials::{
     ClientCredentialsToken, ClientOverride, CredentialsError, ExchangedToken, InstallationToken, OAuth2Token,
-    StoredCredentials,
+    StoredCredentials, remove_refresh_tokens,
 };
 pub use environments::{DEFAULT_ENVIRONMENT, Environment, EnvironmentError, Environments};
 pub use integration_settings::{IntegrationSettings, SettingsError, Texts};

@@ -8,6 +8,7 @@ mod connections;
 mod deletions;
 mod deploy;
 mod failure;
+mod function_descriptions;
 mod functions;
 mod refresh;
 mod run_writer;
@@ -37,6 +38,7 @@ pub use self::connections::{
 };
 pub use self::deploy::{DeployError, Deployment, PlannedChange, check_components};
 pub use self::failure::{ActionError, FunctionError};
+pub use self::function_descriptions::FunctionDescription;
 pub use self::functions::{DeployedFunction, Functions};
 pub use self::refresh::{Freshness, LiveCredentials, RefreshError};
 pub use self::streams::StreamNumbers;

@@ -3,6 +3,7 @@
 
 mod answers;
 mod auth_mode;
+mod monogram;
 mod provider;
 mod proxy;
 mod question;
@@ -16,6 +17,7 @@ use std::sync::Arc;
 
 pub use answers::{WrongAnswer, WrongAnswerKind, check_answers};
 pub use auth_mode::AuthMode;
+pub use monogram::monogram;
 pub use provider::{
     BodyFormat, Evidence, JwtAlgorithm, JwtRecipe, KeyEncoding, Provider, SignatureMethod, SignatureScheme,
     Source, TokenRequest, TokenRequestAuth, TokenResponsePaths,

@@ -5,13 +5,16 @@
 mod bad_records;
 mod connect_sessions;
 mod connect_ui;
+mod connections;
 mod crashes;
 mod deletions;
 mod deployments;
 mod integrations;
 mod limits;
+mod node_client;
 mod openapi;
 mod private_postgres;
+mod providers;
 mod prune;
 mod records;
 mod requests;

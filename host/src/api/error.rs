@@ -106,6 +106,8 @@ pub enum ApiError {
     UnknownVariant { sync: String, variant: String },
     #[error(transparent)]
     Variant(VariantError),
+    #[error("no function `{function}` is deployed for integration `{integration}`")]
+    UnknownFunction { function: String, integration: IntegrationKey },
     #[error("integration `{0}` has no syncs here")]
     NoSyncs(IntegrationKey),
     #[error(
@@ -200,6 +202,7 @@ impl ApiError {
             Self::Variant(VariantError::Store(_)) => {
                 (StatusCode::INTERNAL_SERVER_ERROR, "internal_server_error")
             }
+            Self::UnknownFunction { .. } => (StatusCode::NOT_FOUND, "unknown_function"),
             Self::NoSyncs(_) => (StatusCode::BAD_REQUEST, "no_syncs_found"),
             Self::UnknownModel { .. } => (StatusCode::NOT_FOUND, "unknown_model"),
             Self::DuplicateIntegration(_) => (StatusCode::CONFLICT, "duplicate_integration"),

@@ -292,8 +292,8 @@ fn remove_nulls(wire: &mut Value) {
     }
 }
 
-/// Every spelling of it, however deep: providers repeat it in their responses.
-fn remove_refresh_tokens(value: &mut Value) {
+/// Removes every spelling of it, however deep: providers repeat it in their responses.
+pub fn remove_refresh_tokens(value: &mut Value) {
     match value {
         Value::Object(members) => {
             members.retain(|name, _| {

@@ -169,7 +169,7 @@ impl Capabilities for FunctionCapabilities {
         };
         let stored = async {
             let mut conn = self.engine.store.connect().await?;
-            connections::set_metadata(&mut conn, self.connection.pk, &parsed, merge).await
+            connections::set_metadata(&mut conn, &[self.connection.pk], &parsed, merge).await
         };
         stored.await.map_err(host_failure)?;
         self.row = None;

@@ -5,13 +5,16 @@ use serde_json::{Map, Value, json};
 use super::types::{Model, Models, ObjectType, Type};
 use crate::ids::ModelName;
 
+/// The dialect of the schemas that are made here.
+pub const DIALECT: &str = "https://json-schema.org/draft/2020-12/schema";
+
 /// The schema of a type, with every model that it leads to under `$defs`. A model that is not there is any
 /// value.
 pub fn of_type(ty: &Type, models: &Models) -> Value {
     let mut definitions = Map::new();
     define(ty, models, &mut definitions);
     let mut schema = Map::new();
-    schema.insert("$schema".to_owned(), json!("https://json-schema.org/draft/2020-12/schema"));
+    schema.insert("$schema".to_owned(), json!(DIALECT));
     if let Value::Object(keywords) = type_schema(ty) {
         schema.extend(keywords);
     }

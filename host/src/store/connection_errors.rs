@@ -57,6 +57,38 @@ pub async fn set(
     .map(|is_new| is_new.unwrap_or(false))
 }
 
+/// What is wrong with one of the connections that were asked for.
+#[derive(Debug, Clone)]
+pub struct ConnectionError {
+    pub connection: ConnectionPk,
+    /// `auth` or `sync`.
+    pub kind: String,
+    pub log_id: Uuid,
+}
+
+/// What is wrong with these connections, the oldest first.
+pub async fn list(
+    conn: &mut PgConnection,
+    connections: &[ConnectionPk],
+) -> sqlx::Result<Vec<ConnectionError>> {
+    let connections: Vec<i64> = connections.iter().map(|connection| connection.0).collect();
+    let rows = sqlx::query!(
+        r#"
+        SELECT connection_pk, type, log_id FROM connection_errors WHERE connection_pk = ANY($1)
+        ORDER BY created_at, type, subject
+        "#,
+        &connections,
+    )
+    .fetch_all(conn)
+    .await?;
+    let errors = rows.into_iter().map(|row| ConnectionError {
+        connection: ConnectionPk(row.connection_pk),
+        kind: row.r#type,
+        log_id: row.log_id,
+    });
+    Ok(errors.collect())
+}
+
 /// It works again.
 pub async fn clear(
     conn: &mut PgConnection,

@@ -204,46 +204,136 @@ pub async fn get(conn: &mut PgConnection, pk: ConnectionPk) -> sqlx::Result<Opti
     Ok(row.map(Connection::from))
 }
 
-/// One page of an environment's connections, newest first.
-pub async fn list(
-    conn: &mut PgConnection,
-    environment: EnvironmentPk,
-    filter: &ConnectionFilter,
-    limit: i64,
-    offset: i64,
-) -> sqlx::Result<Vec<Connection>> {
-    let search = filter.search.as_deref().map(contains_pattern);
-    let rows = sqlx::query_as!(
-        ConnectionRow,
-        r#"
-        SELECT c.pk, c.id, c.environment_pk, c.integration_pk, i.unique_key, i.provider, c.connection_id,
-               c.sealed_credentials, c.connection_config, c.metadata, c.tags, c.end_user, c.webhook_url_override,
-               c.created_at, c.updated_at, c.last_fetched_at
-        FROM connections c JOIN integrations i ON i.pk = c.integration_pk
+/// A page of a list.
+#[derive(Debug, Clone, Copy)]
+pub struct Page {
+    pub limit: i64,
+    pub offset: i64,
+}
+
+/// Lists what passes the filter of the rows that `$from` names `c`. Each statement has its own: which index finds
+/// them is not left to a plan that knows nothing of the filter's values.
+macro_rules! list_rows {
+    ($found:literal, $from:literal, $conn:expr, $environment:expr, $filter:expr, $page:expr) => {
+        sqlx::query_as!(
+            ConnectionRow,
+            $found
+                + r#"
+        SELECT c.pk AS "pk!", c.id AS "id!", c.environment_pk AS "environment_pk!",
+               c.integration_pk AS "integration_pk!", i.unique_key AS "unique_key!", i.provider AS "provider!",
+               c.connection_id AS "connection_id!", c.sealed_credentials AS "sealed_credentials!",
+               c.connection_config AS "connection_config!", c.metadata AS "metadata?", c.tags AS "tags!",
+               c.end_user AS "end_user?", c.webhook_url_override AS "webhook_url_override?",
+               c.created_at AS "created_at!", c.updated_at AS "updated_at!", c.last_fetched_at AS "last_fetched_at?"
+        FROM "#
+                + $from
+                + r#" c JOIN integrations i ON i.pk = c.integration_pk
         WHERE c.environment_pk = $1
           AND ($2::text IS NULL OR c.connection_id = $2)
-          AND ($3::text IS NULL OR c.connection_id ILIKE $3
-               OR c.end_user->>'display_name' ILIKE $3 OR c.end_user->>'email' ILIKE $3)
-          AND ($4::text IS NULL OR c.end_user->>'id' = $4)
-          AND ($5::text IS NULL OR c.end_user->'organization'->>'id' = $5)
+          AND ($3::text IS NULL OR c.end_user->>'id' = $3 OR c.tags->>'end_user_id' = $3)
+          AND ($4::text IS NULL OR c.connection_id ILIKE $4
+               OR c.end_user->>'display_name' ILIKE $4 OR c.end_user->>'email' ILIKE $4
+               OR c.tags->>'end_user_display_name' ILIKE $4 OR c.tags->>'end_user_email' ILIKE $4)
+          AND ($5::text IS NULL OR c.end_user->'organization'->>'id' = $5 OR c.tags->>'organization_id' = $5)
           AND ($6::text[] IS NULL OR i.unique_key = ANY($6))
           AND ($7::jsonb IS NULL OR c.tags @> $7)
         ORDER BY c.created_at DESC, c.pk DESC
         LIMIT $8 OFFSET $9
         "#,
+            $environment.0,
+            $filter.connection_id,
+            $filter.end_user_id,
+            $filter.search.as_deref().map(contains_pattern),
+            $filter.organization_id,
+            $filter.integrations.as_deref(),
+            $filter.tags,
+            $page.limit,
+            $page.offset,
+        )
+        .fetch_all($conn)
+        .await
+    };
+}
+
+/// One page of an environment's connections, newest first. An id or an end user is looked up; everything else is
+/// found by going through the environment's connections, in the order of the list.
+pub async fn list(
+    conn: &mut PgConnection,
+    environment: EnvironmentPk,
+    filter: &ConnectionFilter,
+    page: Page,
+) -> sqlx::Result<Vec<Connection>> {
+    let rows = if filter.connection_id.is_some() {
+        list_rows!(
+            r#"
+        WITH found AS MATERIALIZED (
+            SELECT * FROM connections WHERE environment_pk = $1 AND connection_id = $2
+        )"#,
+            "found",
+            conn,
+            environment,
+            filter,
+            page
+        )
+    } else if filter.end_user_id.is_some() {
+        list_rows!(
+            r#"
+        WITH found AS MATERIALIZED (
+            SELECT * FROM connections WHERE environment_pk = $1 AND end_user->>'id' = $3
+            UNION ALL
+            SELECT * FROM connections
+            WHERE environment_pk = $1 AND tags->>'end_user_id' = $3 AND end_user->>'id' IS DISTINCT FROM $3
+        )"#,
+            "found",
+            conn,
+            environment,
+            filter,
+            page
+        )
+    } else {
+        list_rows!("", "connections", conn, environment, filter, page)
+    };
+    Ok(rows?.into_iter().map(Connection::from).collect())
+}
+
+/// What changes of a connection beside its credentials and its metadata. What is `None` stays.
+#[derive(Debug, Default)]
+pub struct ConnectionUpdate<'a> {
+    /// Whose account it is, as a whole.
+    pub end_user: Option<&'a Value>,
+    /// All tags.
+    pub tags: Option<&'a Value>,
+    /// `Some(None)` removes it.
+    pub webhook_url_override: Option<Option<&'a str>>,
+}
+
+/// Changes a connection. `false`: there is none.
+pub async fn update(
+    conn: &mut PgConnection,
+    environment: EnvironmentPk,
+    integration: &IntegrationKey,
+    id: &ConnectionId,
+    update: &ConnectionUpdate<'_>,
+) -> sqlx::Result<bool> {
+    let updated = sqlx::query!(
+        r#"
+        UPDATE connections c
+        SET end_user = coalesce($4, c.end_user), tags = coalesce($5, c.tags),
+            webhook_url_override = CASE WHEN $6 THEN $7 ELSE c.webhook_url_override END, updated_at = now()
+        FROM integrations i
+        WHERE i.pk = c.integration_pk AND i.environment_pk = $1 AND i.unique_key = $2 AND c.connection_id = $3
+        "#,
         environment.0,
-        filter.connection_id,
-        search,
-        filter.end_user_id,
-        filter.organization_id,
-        filter.integrations.as_deref(),
-        filter.tags,
-        limit,
-        offset,
+        integration.as_str(),
+        id.as_str(),
+        update.end_user,
+        update.tags,
+        update.webhook_url_override.is_some(),
+        update.webhook_url_override.flatten(),
     )
-    .fetch_all(conn)
+    .execute(conn)
     .await?;
-    Ok(rows.into_iter().map(Connection::from).collect())
+    Ok(updated.rows_affected() > 0)
 }
 
 /// Deletes a connection with its schedules and everything else of it but what its syncs kept. `None`: there is none.
@@ -279,20 +369,48 @@ pub async fn note_fetched(conn: &mut PgConnection, connection: ConnectionPk) -> 
     Ok(())
 }
 
-/// Replaces the metadata, or merges `metadata`'s top-level keys into it.
+/// Locks those of an integration's connections that have these ids, in one order for all, and gives them.
+pub async fn lock_many(
+    conn: &mut PgConnection,
+    environment: EnvironmentPk,
+    integration: &IntegrationKey,
+    ids: &[ConnectionId],
+) -> sqlx::Result<Vec<(ConnectionPk, ConnectionId)>> {
+    let ids: Vec<String> = ids.iter().map(ToString::to_string).collect();
+    let rows = sqlx::query!(
+        r#"
+        SELECT c.pk, c.connection_id FROM connections c JOIN integrations i ON i.pk = c.integration_pk
+        WHERE i.environment_pk = $1 AND i.unique_key = $2 AND c.connection_id = ANY($3)
+        ORDER BY c.pk
+        FOR NO KEY UPDATE OF c
+        "#,
+        environment.0,
+        integration.as_str(),
+        &ids,
+    )
+    .fetch_all(conn)
+    .await?;
+    Ok(rows
+        .into_iter()
+        .map(|row| (ConnectionPk(row.pk), ConnectionId::from_stored(row.connection_id)))
+        .collect())
+}
+
+/// Replaces the metadata of these connections, or merges `metadata`'s top-level keys into it.
 pub async fn set_metadata(
     conn: &mut PgConnection,
-    connection: ConnectionPk,
+    connections: &[ConnectionPk],
     metadata: &Value,
     merge: bool,
 ) -> sqlx::Result<()> {
+    let connections: Vec<i64> = connections.iter().map(|connection| connection.0).collect();
     sqlx::query!(
         r#"
         UPDATE connections
         SET metadata = CASE WHEN $3 THEN coalesce(metadata, '{}') || $2 ELSE $2 END, updated_at = now()
-        WHERE pk = $1
+        WHERE pk = ANY($1)
         "#,
-        connection.0,
+        &connections,
         metadata,
         merge,
     )

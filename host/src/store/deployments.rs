@@ -2,12 +2,15 @@
 
 use std::time::Duration;
 
+use chrono::{DateTime, Utc};
 use serde_json::Value;
 use sqlx::PgConnection;
 use uuid::Uuid;
 
 use super::hosts::interval;
-use crate::ids::{DeploymentPk, EnvironmentPk, FunctionName, FunctionPk, IntegrationPk};
+use crate::ids::{
+    DeploymentPk, EnvironmentPk, FunctionName, FunctionPk, IntegrationKey, IntegrationPk, ProviderSlug,
+};
 
 /// A bundle to stage.
 #[derive(Debug)]
@@ -288,4 +291,47 @@ pub async fn fail(conn: &mut PgConnection, deployment: DeploymentPk) -> sqlx::Re
         .execute(conn)
         .await?;
     Ok(())
+}
+
+/// A function of an active deployment, under the names by which clients know its integration.
+#[derive(Debug, Clone)]
+pub struct NamedFunction {
+    pub pk: FunctionPk,
+    pub deployment: DeploymentPk,
+    pub integration: IntegrationKey,
+    pub provider: ProviderSlug,
+    pub name: FunctionName,
+    pub spec: Value,
+    pub activated_at: DateTime<Utc>,
+}
+
+/// The functions of an environment's active deployments, by integration and name.
+pub async fn list_named_functions(
+    conn: &mut PgConnection,
+    environment: EnvironmentPk,
+) -> sqlx::Result<Vec<NamedFunction>> {
+    let rows = sqlx::query!(
+        r#"
+        SELECT f.pk, f.deployment_pk, i.unique_key, i.provider, f.name, f.spec,
+               coalesce(d.activated_at, d.created_at) AS "activated_at!"
+        FROM functions f
+        JOIN deployments d ON d.pk = f.deployment_pk
+        JOIN integrations i ON i.pk = f.integration_pk
+        WHERE d.environment_pk = $1 AND d.state = 'active'
+        ORDER BY i.unique_key, f.name, f.kind, f.pk
+        "#,
+        environment.0,
+    )
+    .fetch_all(conn)
+    .await?;
+    let functions = rows.into_iter().map(|row| NamedFunction {
+        pk: FunctionPk(row.pk),
+        deployment: DeploymentPk(row.deployment_pk),
+        integration: IntegrationKey::from_stored(row.unique_key),
+        provider: ProviderSlug::from_stored(row.provider),
+        name: FunctionName::from_stored(row.name),
+        spec: row.spec,
+        activated_at: row.activated_at,
+    });
+    Ok(functions.collect())
 }

@@ -1,0 +1,141 @@
+//! The catalogue as clients read it, pictures of providers, and what is deployed.
+
+use serde_json::{Value, json};
+
+use crate::support::{Host, Stage, TestDatabase, text};
+
+fn names(listed: &Value) -> Vec<String> {
+    let data = listed["data"].as_array().expect("`data` is a list");
+    data.iter().map(|one| text(&one["name"]).to_owned()).collect()
+}
+
+#[tokio::test]
+async fn providers_are_listed_searched_and_shown() {
+    let db = TestDatabase::create().await;
+    let host = Host::spawn(&db).await;
+    let all = host.get("/providers").await.expect(200).json();
+    assert!(names(&all).len() >= 100, "{} providers", names(&all).len());
+    for search in ["STRIPE-API", "stripe%20(API"] {
+        let found = host.get(&format!("/providers?search={search}")).await.expect(200).json();
+        assert_eq!(names(&found), ["stripe-api-key"], "{search}");
+    }
+    let found = host.get("/providers?search=no-such-provider").await.expect(200).json();
+    assert_eq!(found, json!({ "data": [] }));
+    let one = host.get("/providers/stripe-api-key").await.expect(200).json();
+    assert_eq!(
+        (&one["data"]["auth_mode"], &one["data"]["name"]),
+        (&json!("BASIC"), &json!("stripe-api-key"))
+    );
+    assert_eq!(
+        one["data"]["logo_url"],
+        format!("{}/images/template-logos/stripe-api-key.svg", host.base_url())
+    );
+    let templates = host.get("/providers/stripe-api-key/templates").await.expect(200).json();
+    assert_eq!(templates, json!({ "data": [] }));
+    for path in ["/providers/acme", "/providers/acme/templates", "/providers/a%20b"] {
+        assert_eq!(host.get(path).await.refusal(), (404, "unknown_provider".to_owned()), "{path}");
+    }
+    assert_eq!(host.get("/providers?name=x").await.refusal(), (400, "invalid_query_params".to_owned()));
+    host.with_key(None).get("/providers").await.expect(401);
+}
+
+#[tokio::test]
+async fn every_logo_answers_with_a_picture_that_can_do_nothing() {
+    let db = TestDatabase::create().await;
+    let host = Host::spawn(&db).await;
+    let stranger = host.with_key(None);
+    for provider in names(&host.get("/providers").await.expect(200).json()) {
+        let path = format!("/images/template-logos/{provider}.svg");
+        let logo = stranger.get(&path).await.expect(200);
+        assert_eq!(logo.header("content-type"), Some("image/svg+xml"));
+        assert_eq!(logo.header("content-security-policy"), Some("default-src 'none'; sandbox"));
+        assert_eq!(logo.header("x-content-type-options"), Some("nosniff"));
+        assert_eq!(logo.header("cache-control"), Some("public, max-age=86400"));
+        assert!(logo.text().starts_with("<svg ") && !logo.text().contains("<script"), "{}", logo.text());
+        let tag = logo.header("etag").unwrap().to_owned();
+        let again = stranger.request("GET", &path).header("If-None-Match", &tag).send().await.expect(304);
+        assert_eq!(again.text(), "");
+    }
+    let unknown = stranger.get("/images/template-logos/acme.svg").await;
+    assert_eq!(unknown.refusal(), (404, "unknown_provider".to_owned()));
+}
+
+#[tokio::test]
+async fn what_is_deployed_is_listed_and_shown() {
+    let stage = Stage::numbers(1).await;
+    let host = &stage.host;
+    let listed = host.get("/integrations/minimal/functions").await.expect(200).json();
+    assert_eq!(listed["pagination"], json!({ "total": 2, "page": 0, "limit": 20 }));
+    let sync = host.get("/integrations/minimal/functions/numbers").await.expect(200).json();
+    let mut sync = sync["data"].clone();
+    for varying in ["id", "last_deployed"] {
+        assert!(sync.as_object_mut().unwrap().remove(varying).is_some(), "{varying}");
+    }
+    let schema = sync.as_object_mut().unwrap().remove("json_schema").unwrap();
+    assert_eq!(schema["$defs"]["Number"]["required"], json!(["id", "value", "salt", "padding"]));
+    assert_eq!(
+        sync,
+        json!({
+            "name": "numbers", "type": "sync", "enabled": true, "source": "repo", "returns": ["Number"],
+            "runs": "every 1 hour", "auto_start": true, "track_deletes": false,
+        })
+    );
+    let found = async |query: &str| {
+        let found = host.get(&format!("/integrations/minimal/functions?{query}")).await.expect(200).json();
+        names(&found)
+    };
+    assert_eq!(found("type=action").await, ["echo"]);
+    assert_eq!(found("search=NUM").await, ["numbers"]);
+    assert_eq!(found("limit=1&page=1").await, ["numbers"]);
+    assert_eq!(found("page=2").await, [""; 0]);
+    for (query, status, code) in [
+        ("functions?type=webhooks", 400, "invalid_query_params"),
+        ("functions?limit=101", 400, "invalid_query_params"),
+        ("functions?search=", 400, "invalid_query_params"),
+        ("functions/dance", 404, "unknown_function"),
+        ("functions/numbers?type=action", 404, "unknown_function"),
+        ("functions/a%20b", 400, "invalid_uri_params"),
+        ("functions/numbers/code", 501, "not_implemented"),
+    ] {
+        let answer = host.get(&format!("/integrations/minimal/{query}")).await;
+        assert_eq!(answer.refusal(), (status, code.to_owned()), "{query}");
+    }
+    let unknown = host.get("/integrations/acme/functions").await;
+    assert_eq!(unknown.refusal(), (404, "unknown_integration".to_owned()));
+    let deletion = host.delete("/integrations/minimal/functions/numbers?type=sync").await;
+    assert_eq!(deletion.refusal(), (501, "not_implemented".to_owned()));
+
+    let config = host.get("/scripts/config").await.expect(200).json();
+    assert_eq!((&config[0]["provider"], &config[0]["on-events"]), (&json!("unauthenticated"), &json!([])));
+    assert_eq!(
+        (&config[0]["syncs"][0]["name"], &config[0]["actions"][0]["input"]),
+        (&json!("numbers"), &json!("json"))
+    );
+    let tools = host.get("/scripts/config?format=openai").await.expect(200).json();
+    assert_eq!(
+        tools,
+        json!({ "data": [{
+            "name": "echo", "description": "",
+            "parameters": { "type": "object", "properties": { "input": {} }, "required": ["input"] },
+        }] })
+    );
+    let refused = host.get("/scripts/config?format=yaml").await;
+    assert_eq!(refused.refusal(), (400, "invalid_query_params".to_owned()));
+}
+
+#[tokio::test]
+async fn a_session_sees_the_catalogue() {
+    let db = TestDatabase::create().await;
+    let host = Host::spawn(&db).await;
+    host.post("/integrations", &json!({ "provider": "unauthenticated", "unique_key": "a" }))
+        .await
+        .expect(200);
+    let session =
+        host.post("/connect/sessions", &json!({ "end_user": { "id": "u" } })).await.expect(201).json();
+    let browser = host.with_key(Some(text(&session["data"]["token"])));
+    browser.get("/providers").await.expect(200);
+    browser.get("/providers/unauthenticated").await.expect(200);
+    browser.get("/integrations").await.expect(200);
+    browser.get("/connections").await.expect(401);
+    browser.get("/integrations/a").await.expect(401);
+}

@@ -24,6 +24,7 @@ mod tags;
 mod time;
 mod typed_connections;
 mod unread_body;
+mod webhooks;
 
 use std::any::Any;
 use std::sync::Arc;
@@ -147,6 +148,10 @@ fn routes() -> OpenApiRouter<App> {
         .routes(routes!(functions::get_function))
         .routes(routes!(functions::scripts_config))
         .routes(routes!(actions::trigger_action))
+        .routes(routes!(webhooks::list_deliveries))
+        .routes(routes!(webhooks::redeliver_failed))
+        .routes(routes!(webhooks::get_delivery))
+        .routes(routes!(webhooks::redeliver))
         .routes(routes!(deployments::create_deployment))
         .routes(routes!(health::health))
         .routes(routes!(health::ready))

@@ -11,6 +11,7 @@ mod keys;
 mod project;
 mod providers;
 mod serve;
+mod webhooks;
 
 use std::process::ExitCode;
 
@@ -41,6 +42,8 @@ enum Command {
     Keys(keys::KeysArgs),
     /// List the providers that connections can be made to, and check files of your own
     Providers(providers::ProvidersArgs),
+    /// Look at the webhooks that were sent, and send them again
+    Webhooks(webhooks::WebhooksArgs),
     /// The compiling process, which the host starts for itself
     #[command(hide = true)]
     CompileComponent,
@@ -76,6 +79,7 @@ pub fn main() -> ExitCode {
         Command::Build(args) => runtime.block_on(build::run(args)),
         Command::Deploy(args) => runtime.block_on(deploy::run(args)),
         Command::Keys(args) => runtime.block_on(keys::run(args)),
+        Command::Webhooks(args) => runtime.block_on(webhooks::run(args)),
         Command::Providers(args) => providers::run(&args),
         Command::CompileComponent => unreachable!("handled above"),
     };

@@ -13,6 +13,7 @@ mod error;
 mod headers;
 mod host_pattern;
 mod mask;
+mod message;
 mod oauth1;
 mod redirect;
 mod resolver;
@@ -39,6 +40,7 @@ pub use credentials::{CredentialSource, Credentials, CredentialsUnavailable, Fix
 pub use error::EgressError;
 pub use host_pattern::{HostPattern, InvalidHostPattern};
 pub use mask::mask_url;
+pub use message::retry_after;
 pub use oauth1::OAuth1Keys;
 pub use resolver::{Lookup, SystemLookup};
 pub use settings::{GateSettings, HostPort, InvalidHostPort};

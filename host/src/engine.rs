@@ -148,6 +148,14 @@ impl Engine {
         Ok((engine, Background { scheduler, shutdown, run_writer: tracker }))
     }
 
+    pub fn gate(&self) -> &Gate {
+        &self.gate
+    }
+
+    pub fn host_id(&self) -> Uuid {
+        self.host_id
+    }
+
     pub fn is_shutting_down(&self) -> bool {
         self.is_shutting_down.load(Ordering::Relaxed)
     }

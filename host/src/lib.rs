@@ -21,3 +21,4 @@ pub mod providers;
 pub mod runtime;
 pub mod secret;
 pub mod store;
+pub mod webhooks;

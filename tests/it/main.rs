@@ -24,4 +24,5 @@ mod stripe;
 mod support;
 mod typed_connections;
 mod variants;
+mod webhooks;
 mod wit;

@@ -31,6 +31,8 @@ const ROUTES: &[&str] = &[
     "GET /sync/status",
     "PATCH /connections/metadata",
     "PATCH /connections/{connection_id}",
+    "GET /webhooks/deliveries",
+    "GET /webhooks/deliveries/{id}",
     "PATCH /integrations/{unique_key}",
     "PATCH /records/prune",
     "POST /action/trigger",
@@ -53,6 +55,8 @@ const ROUTES: &[&str] = &[
     "POST /sync/pause",
     "POST /sync/start",
     "POST /sync/trigger",
+    "POST /webhooks/deliveries/redeliver",
+    "POST /webhooks/deliveries/{id}/redeliver",
     "PUT /environment-variables/{name}",
 ];
 

@@ -118,6 +118,14 @@ pub enum ApiError {
     DuplicateIntegration(IntegrationKey),
     #[error("the cursor {problem}; leave it out to begin anew")]
     Cursor { problem: &'static str },
+    #[error("there is no webhook delivery `{id}` in this environment")]
+    UnknownWebhook { id: String },
+    #[error("the webhook is being sent at this moment; look at it again in a few seconds")]
+    WebhookInFlight,
+    #[error(
+        "there is no URL to send it to: none is set any more, or the one that is set answered that it is gone"
+    )]
+    NoWebhookUrl,
     #[error(transparent)]
     Action(#[from] ActionError),
     #[error(transparent)]
@@ -207,6 +215,9 @@ impl ApiError {
             Self::UnknownModel { .. } => (StatusCode::NOT_FOUND, "unknown_model"),
             Self::DuplicateIntegration(_) => (StatusCode::CONFLICT, "duplicate_integration"),
             Self::Cursor { .. } => (StatusCode::BAD_REQUEST, "invalid_cursor"),
+            Self::UnknownWebhook { .. } => (StatusCode::NOT_FOUND, "unknown_webhook"),
+            Self::WebhookInFlight => (StatusCode::CONFLICT, "webhook_in_flight"),
+            Self::NoWebhookUrl => (StatusCode::CONFLICT, "no_webhook_url"),
             Self::Action(error) => error.status_and_code(),
             Self::Deploy(error) => error.status_and_code(),
             Self::Credentials { error, .. } if error.is_refused() => {

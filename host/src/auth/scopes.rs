@@ -56,6 +56,8 @@ scopes! {
     SettingsUpdate => "environment:settings:update",
     WebhookSigningKeyRead => "environment:webhook_signing_key:read",
     WebhookSigningKeyRotate => "environment:webhook_signing_key:rotate",
+    WebhooksRead => "environment:webhooks:read",
+    WebhooksRedeliver => "environment:webhooks:redeliver",
     Deploy => "environment:deploy",
     EnvironmentsCreate => "account:environments:create",
     EnvironmentsDelete => "account:environments:delete",
@@ -136,6 +138,7 @@ impl ScopePreset {
                 "environment:functions:read",
                 "environment:records:read",
                 "environment:logs:read",
+                "environment:webhooks:read",
             ],
         };
         names.iter().map(|name| (*name).to_owned()).collect()

@@ -45,6 +45,10 @@ impl HostArgs {
 }
 
 impl Client {
+    pub(super) async fn get<T: DeserializeOwned>(&self, path: &str) -> anyhow::Result<T> {
+        self.send(self.http.get(self.url.join(path)?)).await
+    }
+
     /// Posts bytes and reads the JSON answer.
     pub(super) async fn post<T: DeserializeOwned>(
         &self,
@@ -52,10 +56,19 @@ impl Client {
         content_type: &str,
         bytes: Vec<u8>,
     ) -> anyhow::Result<T> {
-        let url = self.url.join(path)?;
-        let request =
-            self.http.post(url).bearer_auth(&self.secret_key).header(CONTENT_TYPE, content_type).body(bytes);
-        let response = request.send().await.with_context(|| {
+        self.send(self.http.post(self.url.join(path)?).header(CONTENT_TYPE, content_type).body(bytes)).await
+    }
+
+    pub(super) async fn post_json<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        body: &serde_json::Value,
+    ) -> anyhow::Result<T> {
+        self.post(path, "application/json", body.to_string().into_bytes()).await
+    }
+
+    async fn send<T: DeserializeOwned>(&self, request: reqwest::RequestBuilder) -> anyhow::Result<T> {
+        let response = request.bearer_auth(&self.secret_key).send().await.with_context(|| {
             format!("{} does not answer; is the host running, and is this its address (--url)?", self.url)
         })?;
         let status = response.status();

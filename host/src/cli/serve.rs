@@ -17,6 +17,7 @@ use tracing_subscriber::EnvFilter;
 use super::Done;
 use super::database::{Database, DatabaseArgs};
 use super::keys::{GeneratedKey, ensure_key};
+use super::webhooks::SenderArgs;
 use crate::api::{self, App};
 use crate::auth::{Authenticator, Environments};
 use crate::connect::{self, ApiAddress, FrameAncestors};
@@ -26,6 +27,7 @@ use crate::providers::Catalogue;
 use crate::runtime::{CompiledCache, Runtime, RuntimeSettings};
 use crate::store::Store;
 use crate::store::notices::Notices;
+use crate::webhooks::Sender;
 
 #[derive(Debug, Args)]
 pub(super) struct ServeArgs {
@@ -75,6 +77,8 @@ pub(super) struct ServeArgs {
     /// How long runs may go on after a request to stop
     #[arg(long, env = "SYNCLINE_GRACE_SECONDS", default_value_t = 10, value_name = "SECONDS")]
     grace_seconds: u64,
+    #[command(flatten)]
+    sender: SenderArgs,
     /// How log lines look
     #[arg(long, env = "SYNCLINE_LOG_FORMAT", value_enum, default_value_t = LogFormat::Text)]
     log_format: LogFormat,
@@ -121,15 +125,10 @@ pub(super) async fn run(args: ServeArgs) -> anyhow::Result<Done> {
     };
     let pages = connect::router(api, &args.connect_frame_ancestors);
     announce(public_url, generated.as_ref(), began);
-    serve_until_stopped(
-        listener,
-        api::router(app, pages),
-        engine,
-        background,
-        database,
-        Duration::from_secs(args.grace_seconds),
-    )
-    .await?;
+    let sender = Sender::start(Arc::clone(&engine), args.sender.settings());
+    let router = api::router(app, pages);
+    let grace = Duration::from_secs(args.grace_seconds);
+    serve_until_stopped(listener, router, engine, background, sender, database, grace).await?;
     Ok(Done::Well)
 }
 
@@ -166,6 +165,7 @@ async fn serve_until_stopped(
     routes: Router,
     engine: Arc<Engine>,
     mut background: Background,
+    sender: Sender,
     mut database: Database,
     grace: Duration,
 ) -> anyhow::Result<()> {
@@ -185,8 +185,11 @@ async fn serve_until_stopped(
     tracing::info!("stopping: {why}");
     engine.begin_shutdown();
     stop.cancel();
-    let (requests_done, ()) =
-        tokio::join!(tokio::time::timeout(grace, requests_done), background.finish_runs());
+    let (requests_done, (), ()) = tokio::join!(
+        tokio::time::timeout(grace, requests_done),
+        background.finish_runs(),
+        sender.stop(grace)
+    );
     match requests_done {
         Ok(done) => done??,
         Err(_) => tracing::warn!("some requests were not answered in time"),

@@ -35,7 +35,7 @@ pub struct LimitOverrides {
 }
 
 /// Reads `500ms`, `10s`, `2m` or `1h`. Not zero.
-pub(super) fn milliseconds(text: &str) -> Option<u64> {
+pub(crate) fn milliseconds(text: &str) -> Option<u64> {
     measure(text, &[("ms", 1), ("s", 1_000), ("m", 60_000), ("h", 3_600_000)])
 }
 

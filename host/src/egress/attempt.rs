@@ -156,7 +156,7 @@ pub(super) async fn transfer(
 }
 
 /// Only the innermost cause is told: the client's own errors name the whole URL.
-fn failure(host: &str, error: &reqwest::Error, connect_timeout: Duration) -> EgressError {
+pub(super) fn failure(host: &str, error: &reqwest::Error, connect_timeout: Duration) -> EgressError {
     let host = host.to_owned();
     let causes = || std::iter::successors(error.source(), |cause| (*cause).source());
     if causes().any(<dyn Error>::is::<NoPublicAddress>) {

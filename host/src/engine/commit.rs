@@ -89,8 +89,9 @@ impl RecordWriter {
     }
 
     /// For a sync: everything is written under its fence, and with its checkpoint.
-    pub fn for_attempt(self, attempt: Attempt, restores_pruned: bool) -> Self {
-        Self { attempt: Some(attempt), restores_pruned, ..self }
+    /// `carried` is what earlier attempts have counted that was not told yet.
+    pub fn for_attempt(self, attempt: Attempt, restores_pruned: bool, carried: RunCounts) -> Self {
+        Self { attempt: Some(attempt), restores_pruned, counts: carried, ..self }
     }
 
     pub async fn commit(&mut self, changes: Vec<Change>, checkpoint: Option<String>) -> Outcome<Counts> {
@@ -345,6 +346,22 @@ impl ModelCounts {
         self.updated += other.updated;
         self.deleted += other.deleted;
     }
+
+    fn without(self, other: Self) -> Self {
+        Self {
+            added: self.added.saturating_sub(other.added),
+            updated: self.updated.saturating_sub(other.updated),
+            deleted: self.deleted.saturating_sub(other.deleted),
+        }
+    }
+}
+
+/// What is left of `counts` without those that were carried over.
+pub fn without_carried(counts: &RunCounts, carried: &RunCounts) -> RunCounts {
+    let own = |(model, counts): (&ModelName, &ModelCounts)| {
+        (model.clone(), counts.without(carried.get(model).copied().unwrap_or_default()))
+    };
+    counts.iter().map(own).collect()
 }
 
 impl CheckedChange<'_> {

@@ -259,6 +259,9 @@ impl Engine {
             schedules::create_missing(conn, integration.pk, Some(pk), &sync.name, auto_start).await?;
         }
         schedules::notify_due(conn).await?;
+        if let Some(url) = &content.webhook_url_override {
+            webhooks::use_again(conn, environment.pk, url).await?;
+        }
         let auth_mode = provider.map(|provider| provider.auth_mode);
         let event = AuthEvent::of(&connection, auth_mode, operation);
         webhooks::note_auth(conn, environment, &event).await?;

@@ -6,20 +6,23 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use rand::Rng;
 use serde_json::{Value, json};
+use sqlx::PgConnection;
 use tokio_util::sync::CancellationToken;
 
 use super::actions::stored_usage;
 use super::capabilities::{FunctionCapabilities, RunSignals};
-use super::commit::{ModelCounts, RecordWriter, RunCounts};
+use super::commit::{ModelCounts, RecordWriter, RunCounts, without_carried};
 use super::failure::FunctionError;
 use super::functions::DeployedFunction;
 use super::run_writer::log_lines;
+use super::webhooks::{self, Checkpoints, SyncEnd};
 use super::{ConnectionRoute, Engine};
 use crate::config::Frequency;
 use crate::runtime::{Call, Limits, LogLevel, RunInfo, RunLog, Usage};
+use crate::store::notices::Notice;
 use crate::store::records::{self, Unseen};
 use crate::store::runs::{self, Outcome, RunError, RunState};
-use crate::store::schedules::{self, Claim, Next};
+use crate::store::schedules::{self, Claim, Next, RunEnd};
 use crate::store::sync_states::{self, Attempt, Begun, CheckpointChange};
 use crate::store::{closed_connections, connections, streams};
 
@@ -49,11 +52,15 @@ pub(super) struct RunControl {
 enum Ended {
     Success {
         counts: RunCounts,
+        /// With what earlier attempts saved since the last success.
+        unreported: RunCounts,
+        checkpoints: Checkpoints,
     },
     Failed {
         error: RunError,
         is_retryable: bool,
-        counts: Option<Value>,
+        counts: Option<RunCounts>,
+        checkpoints: Checkpoints,
     },
     /// Nothing is left to do, as after the deletion of the connection.
     Dropped,
@@ -85,8 +92,16 @@ pub(super) async fn run(engine: Arc<Engine>, claim: Claim, control: RunControl) 
     let next =
         function.as_ref().map_or_else(no_next, |function| plan_next(&claim, function, &ended, started_at));
     report(&claim, &ended);
-    let outcome = outcome_of(&ended, usage);
-    write_outcome(&engine, &claim, &outcome, &next).await;
+    let finished = Finished { outcome: outcome_of(&ended, usage), ended, function, next };
+    write_outcome(&engine, &claim, &finished).await;
+}
+
+/// A run that has come to its end and is to be closed.
+struct Finished {
+    outcome: Outcome,
+    ended: Ended,
+    function: Option<Arc<DeployedFunction>>,
+    next: Next,
 }
 
 async fn execute(
@@ -103,7 +118,8 @@ async fn execute(
             tracing::error!(run.id = %claim.run_id, error = format!("{error:#}"), "the host failed during a run");
             log.note(LogLevel::Error, "something went wrong in the host; the sync will be tried again");
             let error = FunctionError::Host(error);
-            Ended::Failed { error: error.to_run_error(), is_retryable: true, counts: None }
+            let checkpoints = Checkpoints::default();
+            Ended::Failed { error: error.to_run_error(), is_retryable: true, counts: None, checkpoints }
         }
     }
 }
@@ -128,6 +144,8 @@ async fn try_execute(
         Ok(begun) => begun,
         Err(ended) => return Ok(ended),
     };
+    let start =
+        Start { carried: serde_json::from_value(begun.counts)?, checkpoint: begun.checkpoint.clone() };
     if claim.resets {
         schedules::note_reset_done(&mut *engine.store.connect().await?, claim).await?;
     }
@@ -153,7 +171,7 @@ async fn try_execute(
         },
         log: log.clone(),
         signals: Arc::clone(&control.signals),
-        writer: writer.for_attempt(attempt.clone(), begun.restores_pruned),
+        writer: writer.for_attempt(attempt.clone(), begun.restores_pruned, start.carried.clone()),
         checkpoint: begun.checkpoint,
         row: Some(connection),
         route: None,
@@ -173,13 +191,18 @@ async fn try_execute(
     match finished.result.map_err(FunctionError::from) {
         // Taken for a whole one, a run that was cut short would delete what it has not come to.
         Ok(_) if control.signals.was_noticed() => Ok(Ended::HandedBack),
-        Ok(_) => complete(engine, function, &attempt, log).await,
+        Ok(_) => complete(engine, function, &attempt, &start, log).await,
         Err(FunctionError::Superseded) => Ok(Ended::Lost),
         Err(FunctionError::Host(error)) => Err(error),
         Err(error) => {
             log.note(LogLevel::Error, &error.to_string());
-            let counts = counts_so_far(engine, &attempt).await?;
-            Ok(Ended::Failed { is_retryable: error.is_retryable(), error: error.to_run_error(), counts })
+            let (counts, checkpoint) = so_far(engine, &attempt, &start).await?;
+            Ok(Ended::Failed {
+                is_retryable: error.is_retryable(),
+                error: error.to_run_error(),
+                counts,
+                checkpoints: start.until(checkpoint),
+            })
         }
     }
 }
@@ -196,12 +219,12 @@ async fn begin(
     if !closed_connections::hold_open(&mut tx, claim.connection).await? {
         return Ok(Err(Ended::Dropped));
     }
-    let Some(mut begun) = sync_states::begin(&mut tx, attempt, claim.resets).await? else {
+    let Some(mut begun) = sync_states::begin(&mut tx, attempt, claim.resets, claim.continues).await? else {
         return Ok(Err(Ended::Lost));
     };
     let watches_deletions = function.tracks_deletes();
     if claim.resets && begun.checkpoint.take().is_some() {
-        sync_states::store(&mut tx, attempt, &CheckpointChange::Clear, &json!({})).await?;
+        sync_states::store(&mut tx, attempt, &CheckpointChange::Clear, &begun.counts).await?;
     }
     if watches_deletions || (claim.resets && claim.empties_cache) {
         let names: Vec<_> =
@@ -226,6 +249,7 @@ async fn complete(
     engine: &Engine,
     function: &DeployedFunction,
     attempt: &Attempt,
+    start: &Start,
     log: &RunLog,
 ) -> anyhow::Result<Ended> {
     let mut tx = engine.store.begin_records().await?;
@@ -236,8 +260,10 @@ async fn complete(
     }
     sync_states::note_restored(&mut tx, attempt).await?;
     if !function.tracks_deletes() {
+        let checkpoint =
+            sync_states::checkpoint(&mut tx, attempt.connection, &attempt.sync, &attempt.variant).await?;
         tx.commit().await?;
-        return Ok(Ended::Success { counts });
+        return Ok(start.success(counts, checkpoint));
     }
     let names: Vec<_> =
         function.models.keys().map(|model| (model.clone(), attempt.variant.clone())).collect();
@@ -259,8 +285,9 @@ async fn complete(
                 let details = Some(json!({ "model": stream.model, "unseen": unseen, "live": live }));
                 let error = RunError { code: "mass_deletion_held".to_owned(), message, details };
                 tx.rollback().await?;
-                let counts = hold(engine, attempt).await?;
-                return Ok(Ended::Failed { error, is_retryable: false, counts });
+                let counts = hold(engine, attempt, start).await?;
+                let checkpoints = start.until(None);
+                return Ok(Ended::Failed { error, is_retryable: false, counts, checkpoints });
             }
         }
         records::end_generation(&mut tx, &mut stream).await?;
@@ -268,19 +295,45 @@ async fn complete(
     }
     sync_states::store(&mut tx, attempt, &CheckpointChange::Clear, &json!(counts)).await?;
     tx.commit().await?;
-    Ok(Ended::Success { counts })
+    Ok(start.success(counts, None))
+}
+
+/// What an attempt began from.
+struct Start {
+    /// What earlier attempts have counted since the last success.
+    carried: RunCounts,
+    checkpoint: Option<String>,
+}
+
+impl Start {
+    fn until(&self, checkpoint: Option<String>) -> Checkpoints {
+        Checkpoints { from: self.checkpoint.clone(), to: checkpoint }
+    }
+
+    fn success(&self, counts: RunCounts, checkpoint: Option<String>) -> Ended {
+        Ended::Success {
+            counts: without_carried(&counts, &self.carried),
+            unreported: counts,
+            checkpoints: self.until(checkpoint),
+        }
+    }
+
+    fn own_counts(&self, counts: Option<Value>) -> anyhow::Result<Option<RunCounts>> {
+        let Some(counts) = counts else { return Ok(None) };
+        Ok(Some(without_carried(&serde_json::from_value(counts)?, &self.carried)))
+    }
 }
 
 /// Lets the next run look at everything again: if it sees what this one did not, nothing was lost. Gives what was
 /// counted.
-async fn hold(engine: &Engine, attempt: &Attempt) -> anyhow::Result<Option<Value>> {
+async fn hold(engine: &Engine, attempt: &Attempt, start: &Start) -> anyhow::Result<Option<RunCounts>> {
     let mut tx = engine.store.begin_records().await?;
     let counts = sync_states::lock(&mut tx, attempt).await?;
     if let Some(counts) = &counts {
         sync_states::store(&mut tx, attempt, &CheckpointChange::Clear, counts).await?;
     }
     tx.commit().await?;
-    Ok(counts)
+    start.own_counts(counts)
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a share needs no more digits than a double has")]
@@ -288,16 +341,24 @@ fn may_delete(unseen: u64, live: u64) -> bool {
     live < MASS_DELETION_LEAST || unseen as f64 <= live as f64 * MASS_DELETION_SHARE
 }
 
-async fn counts_so_far(engine: &Engine, attempt: &Attempt) -> anyhow::Result<Option<Value>> {
+/// What the attempt has counted, and its checkpoint.
+async fn so_far(
+    engine: &Engine,
+    attempt: &Attempt,
+    start: &Start,
+) -> anyhow::Result<(Option<RunCounts>, Option<String>)> {
     let mut tx = engine.store.begin_records().await?;
-    Ok(sync_states::lock(&mut tx, attempt).await?)
+    let counts = start.own_counts(sync_states::lock(&mut tx, attempt).await?)?;
+    let checkpoint =
+        sync_states::checkpoint(&mut tx, attempt.connection, &attempt.sync, &attempt.variant).await?;
+    Ok((counts, checkpoint))
 }
 
 /// Tells the operator. A run that a later attempt or the next start continues is not worth a line.
 fn report(claim: &Claim, ended: &Ended) {
     let sync = &claim.sync;
     match ended {
-        Ended::Success { counts } => {
+        Ended::Success { counts, .. } => {
             let sum = |of: fn(&ModelCounts) -> u64| counts.values().map(of).sum::<u64>();
             let (added, updated, deleted) = (sum(|c| c.added), sum(|c| c.updated), sum(|c| c.deleted));
             tracing::info!(
@@ -319,8 +380,10 @@ fn report(claim: &Claim, ended: &Ended) {
 
 fn outcome_of(ended: &Ended, usage: Usage) -> Outcome {
     let (state, error, counts) = match ended {
-        Ended::Success { counts } => (RunState::Success, None, Some(json!(counts))),
-        Ended::Failed { error, counts, .. } => (RunState::Error, Some(error.clone()), counts.clone()),
+        Ended::Success { counts, .. } => (RunState::Success, None, Some(json!(counts))),
+        Ended::Failed { error, counts, .. } => {
+            (RunState::Error, Some(error.clone()), counts.as_ref().map(|counts| json!(counts)))
+        }
         Ended::Dropped => (RunState::Cancelled, Some(cancelled("the connection or the sync is gone")), None),
         Ended::HandedBack | Ended::Lost => (
             RunState::Cancelled,
@@ -336,12 +399,8 @@ fn cancelled(message: &str) -> RunError {
 }
 
 fn no_next() -> Next {
-    Next {
-        slot: None,
-        retry_at: Some(Utc::now() + UNKNOWN_FUNCTION_DELAY),
-        failed: false,
-        handed_back: false,
-    }
+    let retry_at = Some(Utc::now() + UNKNOWN_FUNCTION_DELAY);
+    Next { slot: None, retry_at, end: RunEnd::Dropped }
 }
 
 /// It may have been changed during the run.
@@ -360,11 +419,16 @@ fn plan_next(claim: &Claim, function: &DeployedFunction, ended: &Ended, started_
     let overridden = claim.frequency_override.as_deref().and_then(|text| text.parse::<Frequency>().ok());
     let frequency = overridden.as_ref().or(function.frequency());
     let slot = frequency.map(|frequency| next_slot(frequency, function.timezone(), started_at, now));
-    let failed = matches!(ended, Ended::Failed { .. });
     let retries = matches!(ended, Ended::Failed { is_retryable: true, .. }) && claim.failures < MAX_RETRIES;
     let retry_at =
         retries.then(|| now + retry_delay(claim.failures)).filter(|at| slot.is_none_or(|slot| *at < slot));
-    Next { slot, retry_at, failed, handed_back: matches!(ended, Ended::HandedBack) }
+    let end = match ended {
+        Ended::Success { .. } => RunEnd::Succeeded,
+        Ended::Failed { .. } => RunEnd::Failed,
+        Ended::HandedBack => RunEnd::HandedBack,
+        Ended::Dropped | Ended::Lost => RunEnd::Dropped,
+    };
+    Next { slot, retry_at, end }
 }
 
 /// The first slot after `now`, counted from the start of the run. Missed slots are skipped, never run in a burst.
@@ -394,9 +458,9 @@ fn retry_delay(failures: i32) -> Duration {
 
 /// Closes the run and releases the schedule. A database that is away for a moment is waited for; if it stays away,
 /// the lease runs out and another attempt follows.
-async fn write_outcome(engine: &Engine, claim: &Claim, outcome: &Outcome, next: &Next) {
+async fn write_outcome(engine: &Engine, claim: &Claim, finished: &Finished) {
     for number in 1..=WRITE_OUTCOME_TRIES {
-        match try_write_outcome(engine, claim, outcome, next).await {
+        match try_write_outcome(engine, claim, finished).await {
             Ok(()) => return,
             Err(error) => {
                 tracing::warn!(
@@ -410,16 +474,31 @@ async fn write_outcome(engine: &Engine, claim: &Claim, outcome: &Outcome, next: 
     }
 }
 
-async fn try_write_outcome(
-    engine: &Engine,
-    claim: &Claim,
-    outcome: &Outcome,
-    next: &Next,
-) -> sqlx::Result<()> {
+async fn try_write_outcome(engine: &Engine, claim: &Claim, finished: &Finished) -> sqlx::Result<()> {
     let mut tx = engine.store.begin().await?;
-    runs::close(&mut tx, claim.run_id, engine.host_id, claim.fence, outcome).await?;
-    schedules::release(&mut tx, claim, engine.host_id, next).await?;
-    tx.commit().await
+    let is_ours = runs::close(&mut tx, claim.run_id, engine.host_id, claim.fence, &finished.outcome).await?;
+    schedules::release(&mut tx, claim, engine.host_id, &finished.next).await?;
+    // A run that was closed before was told then, or is told by its successor.
+    let written = if is_ours { tell(&mut tx, claim, finished).await? } else { 0 };
+    tx.commit().await?;
+    if written > 0 {
+        engine.notices.tell(Notice::Webhooks);
+    }
+    Ok(())
+}
+
+/// Writes the webhooks of a run's end. One that another follows at once is not told.
+async fn tell(conn: &mut PgConnection, claim: &Claim, finished: &Finished) -> sqlx::Result<u64> {
+    match &finished.ended {
+        Ended::Success { unreported, checkpoints, .. } => {
+            webhooks::note_sync(conn, claim, &SyncEnd::Success { unreported }, checkpoints).await
+        }
+        Ended::Failed { error, checkpoints, .. } => {
+            let models = finished.function.iter().flat_map(|function| function.models.keys()).collect();
+            webhooks::note_sync(conn, claim, &SyncEnd::Failure { models, error }, checkpoints).await
+        }
+        Ended::Dropped | Ended::HandedBack | Ended::Lost => Ok(0),
+    }
 }
 
 async fn flush_log(engine: &Engine, claim: &Claim, log: &RunLog) {

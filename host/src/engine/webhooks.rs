@@ -3,6 +3,10 @@
 //! A delivery is a row of the same transaction: it exists exactly if what it tells of has happened. Sending is for
 //! others, later.
 
+mod sync;
+
+pub(super) use self::sync::{Checkpoints, SyncEnd, note_sync};
+
 use serde_json::{Map, Value, json};
 use sqlx::PgConnection;
 
@@ -10,6 +14,7 @@ use crate::auth::Environment;
 use crate::ids::{ConnectionId, ConnectionPk, IntegrationKey};
 use crate::providers::AuthMode;
 use crate::store::connections::Connection;
+pub(super) use crate::store::webhooks::use_again;
 use crate::store::webhooks::{self, Message, WebhookSettings};
 
 /// Existing receivers look for this constant.
@@ -201,6 +206,8 @@ mod tests {
             secondary: None,
             on_auth_creation,
             on_auth_refresh_error,
+            on_sync_completion_always: true,
+            on_sync_error: true,
         };
         let (id, integration) = ("c1".parse().unwrap(), "crm".parse().unwrap());
         let (tags, end_user) = (json!({}), json!({ "id": "u" }));

@@ -5,7 +5,7 @@ use serde_json::Value;
 use sqlx::PgConnection;
 use uuid::Uuid;
 
-use crate::ids::{ConnectionPk, EnvironmentPk, FunctionName};
+use crate::ids::{ConnectionPk, EnvironmentPk, FunctionName, SchedulePk};
 
 /// How a run ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, sqlx::Type)]
@@ -128,6 +128,25 @@ pub async fn cancel_orphans(conn: &mut PgConnection, connections: &[ConnectionPk
     .execute(conn)
     .await?;
     Ok(())
+}
+
+/// When the latest run of a schedule began that succeeded, `except` aside.
+pub async fn last_success(
+    conn: &mut PgConnection,
+    schedule: SchedulePk,
+    except: Uuid,
+) -> sqlx::Result<Option<DateTime<Utc>>> {
+    sqlx::query_scalar!(
+        r#"
+        SELECT started_at FROM runs
+        WHERE schedule_pk = $1 AND state = 'success' AND id <> $2
+        ORDER BY started_at DESC LIMIT 1
+        "#,
+        schedule.0,
+        except,
+    )
+    .fetch_optional(conn)
+    .await
 }
 
 /// Writes runs that are over, as a group.

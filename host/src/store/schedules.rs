@@ -54,6 +54,10 @@ pub struct Claim {
     pub failures: i32,
     pub resets: bool,
     pub empties_cache: bool,
+    /// The last attempt did not succeed: what it saved is counted with what this one saves.
+    pub continues: bool,
+    /// The start of the first attempt after the last success, by the database's clock.
+    pub unreported_since: DateTime<Utc>,
 }
 
 /// Makes the schedules that are missing for the integration's connections, or for one of them. Those that start
@@ -384,7 +388,8 @@ pub async fn claim_due(
     let rows = sqlx::query!(
         r#"
         WITH due AS (
-            SELECT pk, due_reason, reset_wanted, empty_cache_wanted, gen_random_uuid() AS new_run_id
+            SELECT pk, due_reason, reset_wanted, empty_cache_wanted, unreported_since,
+                   gen_random_uuid() AS new_run_id
             FROM schedules
             WHERE run_id IS NULL AND due_at <= now()
             ORDER BY due_at
@@ -394,11 +399,13 @@ pub async fn claim_due(
             UPDATE schedules s
             SET run_id = due.new_run_id, run_owner = $1, lease_expires_at = now() + $2, fence = nextval('run_fences'),
                 due_at = NULL, due_reason = 'schedule', reset_wanted = false, empty_cache_wanted = false,
-                run_resets = due.reset_wanted, run_empties_cache = due.empty_cache_wanted, cancel_wanted = false
+                run_resets = due.reset_wanted, run_empties_cache = due.empty_cache_wanted, cancel_wanted = false,
+                unreported_since = coalesce(due.unreported_since, now())
             FROM due
             WHERE s.pk = due.pk
             RETURNING s.pk, s.run_id, s.environment_pk, s.integration_pk, s.connection_pk, s.sync_name, s.variant,
-                      s.frequency_override, due.due_reason, s.fence, s.failures, s.run_resets, s.run_empties_cache
+                      s.frequency_override, due.due_reason, s.fence, s.failures, s.run_resets, s.run_empties_cache,
+                      due.unreported_since IS NOT NULL AS continues, s.unreported_since
         ), opened AS (
             INSERT INTO runs (id, environment_pk, connection_pk, schedule_pk, kind, function_name, variant,
                               trigger, attempt, fence, owner, state, started_at)
@@ -410,7 +417,8 @@ pub async fn claim_due(
                integration_pk AS "integration_pk!", connection_pk AS "connection_pk!", sync_name AS "sync_name!",
                variant AS "variant!", frequency_override, due_reason AS "due_reason!: DueReason",
                fence AS "fence!", failures AS "failures!", run_resets AS "run_resets!",
-               run_empties_cache AS "run_empties_cache!"
+               run_empties_cache AS "run_empties_cache!", continues AS "continues!",
+               unreported_since AS "unreported_since!"
         FROM claimed
         "#,
         owner,
@@ -433,6 +441,8 @@ pub async fn claim_due(
         failures: row.failures,
         resets: row.run_resets,
         empties_cache: row.run_empties_cache,
+        continues: row.continues,
+        unreported_since: row.unreported_since,
     });
     Ok(claims.collect())
 }
@@ -504,9 +514,18 @@ pub struct Next {
     pub slot: Option<DateTime<Utc>>,
     /// When to try again before that, if the run failed.
     pub retry_at: Option<DateTime<Utc>>,
-    pub failed: bool,
-    /// The run gave its work back unfinished: what it was asked to reset and has not, the next one does.
-    pub handed_back: bool,
+    pub end: RunEnd,
+}
+
+/// What a run leaves to the next one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RunEnd {
+    Succeeded,
+    Failed,
+    /// It gave its work back unfinished: what it was asked to reset and has not, the next one does.
+    HandedBack,
+    /// There was nothing to run.
+    Dropped,
 }
 
 /// Ends the hold on a schedule. `false`: it was no longer held by this run.
@@ -519,6 +538,7 @@ pub async fn release(conn: &mut PgConnection, claim: &Claim, owner: Uuid, next: 
             empty_cache_wanted = empty_cache_wanted OR ($7 AND run_empties_cache),
             run_resets = false, run_empties_cache = false,
             failures = CASE WHEN $7 THEN failures WHEN $6 THEN failures + 1 ELSE 0 END,
+            unreported_since = CASE WHEN NOT $9 THEN unreported_since END,
             next_run_at = CASE WHEN state = 'running' THEN $4::timestamptz END,
             due_reason = CASE WHEN due_at IS NULL AND $5::timestamptz IS NOT NULL THEN 'retry' ELSE due_reason END,
             due_at = coalesce(due_at, CASE WHEN $7 THEN now() WHEN state = 'running' THEN coalesce($5, $4::timestamptz) END)
@@ -529,9 +549,10 @@ pub async fn release(conn: &mut PgConnection, claim: &Claim, owner: Uuid, next: 
         owner,
         next.slot,
         next.retry_at,
-        next.failed,
-        next.handed_back,
+        next.end == RunEnd::Failed,
+        next.end == RunEnd::HandedBack,
         claim.fence,
+        next.end == RunEnd::Succeeded,
     )
     .execute(&mut *conn)
     .await?;

@@ -23,26 +23,35 @@ pub struct Begun {
     pub checkpoint: Option<String>,
     /// Since a reset no run has come to its end: pruned payloads are brought back.
     pub restores_pruned: bool,
+    /// What earlier attempts have counted that was not told yet.
+    pub counts: Value,
 }
 
-/// Raises the fence and gives what to continue from. `None`: a later attempt has begun already.
-pub async fn begin(conn: &mut PgConnection, attempt: &Attempt, resets: bool) -> sqlx::Result<Option<Begun>> {
+/// Raises the fence and gives what to continue from. `continues`: the last attempt did not succeed, so what it counted
+/// stays. `None`: a later attempt has begun already.
+pub async fn begin(
+    conn: &mut PgConnection,
+    attempt: &Attempt,
+    resets: bool,
+    continues: bool,
+) -> sqlx::Result<Option<Begun>> {
     sqlx::query_as!(
         Begun,
         r#"
         INSERT INTO sync_states (connection_pk, sync_name, variant, fence, restores_pruned)
         VALUES ($1, $2, $3, $4, $5)
         ON CONFLICT (connection_pk, sync_name, variant) DO UPDATE
-        SET fence = excluded.fence, counts = '{}',
+        SET fence = excluded.fence, counts = CASE WHEN $6 THEN sync_states.counts ELSE '{}' END,
             restores_pruned = sync_states.restores_pruned OR excluded.restores_pruned
         WHERE sync_states.fence < excluded.fence
-        RETURNING checkpoint, restores_pruned
+        RETURNING checkpoint, restores_pruned, counts
         "#,
         attempt.connection.0,
         attempt.sync.as_str(),
         attempt.variant.as_str(),
         attempt.fence,
         resets,
+        continues,
     )
     .fetch_optional(conn)
     .await

@@ -1,9 +1,12 @@
 //! The outbox of webhooks: messages to clients, written in the transaction that they report.
 
+pub mod log;
+pub mod sending;
+
 use sqlx::PgConnection;
 use uuid::Uuid;
 
-use crate::ids::{ConnectionPk, EnvironmentPk};
+use crate::ids::{ConnectionId, ConnectionPk, EnvironmentPk, IntegrationKey};
 
 /// Where an environment's webhooks go, and which of them it wants.
 #[derive(Debug, Clone)]
@@ -12,6 +15,18 @@ pub struct WebhookSettings {
     pub secondary: Option<String>,
     pub on_auth_creation: bool,
     pub on_auth_refresh_error: bool,
+    pub on_sync_completion_always: bool,
+    pub on_sync_error: bool,
+}
+
+/// A connection as webhooks name it, and where they go.
+#[derive(Debug, Clone)]
+pub struct Subject {
+    pub connection_id: ConnectionId,
+    pub integration_key: IntegrationKey,
+    /// Its own URL, in place of the environment's.
+    pub webhook_url_override: Option<String>,
+    pub settings: WebhookSettings,
 }
 
 /// Which setting a URL is from.
@@ -69,13 +84,46 @@ pub async fn find_settings(
         WebhookSettings,
         r#"
         SELECT webhook_url AS "primary", webhook_url_secondary AS "secondary", on_auth_creation,
-               on_auth_refresh_error
+               on_auth_refresh_error, on_sync_completion_always, on_sync_error
         FROM environments WHERE pk = $1
         "#,
         environment.0,
     )
     .fetch_optional(conn)
     .await
+}
+
+/// `None`: the connection was deleted.
+pub async fn find_subject(
+    conn: &mut PgConnection,
+    connection: ConnectionPk,
+) -> sqlx::Result<Option<Subject>> {
+    let row = sqlx::query!(
+        r#"
+        SELECT c.connection_id, i.unique_key, c.webhook_url_override, e.webhook_url, e.webhook_url_secondary,
+               e.on_auth_creation, e.on_auth_refresh_error, e.on_sync_completion_always, e.on_sync_error
+        FROM connections c
+        JOIN integrations i ON i.pk = c.integration_pk
+        JOIN environments e ON e.pk = c.environment_pk
+        WHERE c.pk = $1
+        "#,
+        connection.0,
+    )
+    .fetch_optional(conn)
+    .await?;
+    Ok(row.map(|row| Subject {
+        connection_id: ConnectionId::from_stored(row.connection_id),
+        integration_key: IntegrationKey::from_stored(row.unique_key),
+        webhook_url_override: row.webhook_url_override,
+        settings: WebhookSettings {
+            primary: row.webhook_url,
+            secondary: row.webhook_url_secondary,
+            on_auth_creation: row.on_auth_creation,
+            on_auth_refresh_error: row.on_auth_refresh_error,
+            on_sync_completion_always: row.on_sync_completion_always,
+            on_sync_error: row.on_sync_error,
+        },
+    }))
 }
 
 /// Writes one delivery for each target, but for URLs that have said that they are gone. Gives how many.
@@ -105,6 +153,18 @@ pub async fn enqueue(
     .execute(conn)
     .await?;
     Ok(written.rows_affected())
+}
+
+/// Uses a URL again that had said that it was gone: it was set anew.
+pub async fn use_again(conn: &mut PgConnection, environment: EnvironmentPk, url: &str) -> sqlx::Result<()> {
+    sqlx::query!(
+        "DELETE FROM webhook_endpoints_gone WHERE environment_pk = $1 AND url = $2",
+        environment.0,
+        url,
+    )
+    .execute(conn)
+    .await?;
+    Ok(())
 }
 
 /// Lets every host look for what is to be sent at once instead of at its next turn.

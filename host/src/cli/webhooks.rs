@@ -1,0 +1,190 @@
+//! `syncline webhooks`: the log of what clients were told, and telling it again. Also how a host sends.
+
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use url::form_urlencoded;
+
+use super::Done;
+use super::client::{Client, HostArgs};
+use crate::webhooks::{Delays, SenderSettings};
+
+const DAY_SECONDS: u64 = 24 * 60 * 60;
+
+/// Settings of `syncline serve`.
+#[derive(Debug, Args)]
+pub(super) struct SenderArgs {
+    /// Waits between the attempts at a webhook
+    #[arg(long, env = "SYNCLINE_WEBHOOK_RETRIES", default_value = Delays::DEFAULT, value_name = "DURATION,…")]
+    webhook_retries: Delays,
+    /// How long a receiver of webhooks may take to answer
+    #[arg(long, env = "SYNCLINE_WEBHOOK_TIMEOUT_SECONDS", default_value_t = 20, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=60))]
+    webhook_timeout_seconds: u64,
+    /// How long webhooks stay in the log of deliveries
+    #[arg(long, env = "SYNCLINE_WEBHOOK_RETENTION_DAYS", default_value_t = 30, value_name = "DAYS", value_parser = clap::value_parser!(u64).range(1..=3650))]
+    webhook_retention_days: u64,
+}
+
+impl SenderArgs {
+    pub(super) fn settings(&self) -> SenderSettings {
+        SenderSettings {
+            delays: self.webhook_retries.clone(),
+            timeout: Duration::from_secs(self.webhook_timeout_seconds),
+            retention: Duration::from_secs(self.webhook_retention_days * DAY_SECONDS),
+        }
+    }
+}
+
+#[derive(Debug, Args)]
+pub(super) struct WebhooksArgs {
+    #[command(subcommand)]
+    command: WebhooksCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum WebhooksCommand {
+    /// List deliveries, the newest first
+    List {
+        #[command(flatten)]
+        host: HostArgs,
+        /// Only those in this state: pending, delivered, failed or cancelled
+        #[arg(long)]
+        state: Option<String>,
+        /// Only those of this type: auth or sync
+        #[arg(long = "type", value_name = "TYPE")]
+        kind: Option<String>,
+        /// Only those about this connection
+        #[arg(long, requires = "integration", value_name = "ID")]
+        connection: Option<String>,
+        /// Unique key of the connection's integration
+        #[arg(long, requires = "connection", value_name = "KEY")]
+        integration: Option<String>,
+        /// Only those written at this time or later, such as 2026-03-01T09:00:00Z
+        #[arg(long, value_name = "TIME")]
+        since: Option<String>,
+        /// How many at most
+        #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=500))]
+        limit: u32,
+        /// Write JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Show one delivery with its body and attempts, as JSON
+    Show {
+        #[command(flatten)]
+        host: HostArgs,
+        /// The delivery's id
+        id: String,
+    },
+    /// Send one delivery again, or all that were given up since a time
+    Redeliver {
+        #[command(flatten)]
+        host: HostArgs,
+        /// The delivery's id
+        #[arg(required_unless_present = "failed_since")]
+        id: Option<String>,
+        /// Every delivery that was given up and was written at this time or later
+        #[arg(long, conflicts_with = "id", value_name = "TIME")]
+        failed_since: Option<String>,
+    },
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Deliveries {
+    deliveries: Vec<Delivery>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Delivery {
+    id: String,
+    webhook_id: String,
+    #[serde(rename = "type")]
+    kind: String,
+    state: String,
+    url: String,
+    provider_config_key: Option<String>,
+    connection_id: Option<String>,
+    attempt_count: u32,
+    next_attempt_at: Option<String>,
+    created_at: String,
+    finished_at: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Redelivered {
+    count: u64,
+}
+
+pub(super) async fn run(args: WebhooksArgs) -> anyhow::Result<Done> {
+    match args.command {
+        WebhooksCommand::List { host, state, kind, connection, integration, since, limit, json } => {
+            let limit = limit.to_string();
+            let parameters = [
+                ("state", state.as_deref()),
+                ("type", kind.as_deref()),
+                ("connection_id", connection.as_deref()),
+                ("provider_config_key", integration.as_deref()),
+                ("since", since.as_deref()),
+                ("limit", Some(&*limit)),
+            ];
+            list(&host.client()?, &parameters, json).await?;
+        }
+        WebhooksCommand::Show { host, id } => {
+            let found: Value = host.client()?.get(&one(&id)).await?;
+            println!("{found:#}");
+        }
+        WebhooksCommand::Redeliver { host, id, failed_since } => {
+            redeliver(&host.client()?, id.as_deref(), failed_since.as_deref()).await?;
+        }
+    }
+    Ok(Done::Well)
+}
+
+async fn list(client: &Client, parameters: &[(&str, Option<&str>)], as_json: bool) -> anyhow::Result<()> {
+    let mut query = form_urlencoded::Serializer::new(String::new());
+    for (name, value) in parameters {
+        if let Some(value) = value {
+            query.append_pair(name, value);
+        }
+    }
+    let found: Deliveries = client.get(&format!("webhooks/deliveries?{}", query.finish())).await?;
+    if as_json {
+        println!("{}", serde_json::to_string_pretty(&found.deliveries)?);
+        return Ok(());
+    }
+    for delivery in found.deliveries {
+        let about = match (&delivery.provider_config_key, &delivery.connection_id) {
+            (Some(integration), Some(connection)) => format!("{integration}/{connection}"),
+            _ => "-".to_owned(),
+        };
+        println!(
+            "{}  {}  {:9}  {:4}  {about}  {}  attempts: {}",
+            delivery.id,
+            delivery.created_at,
+            delivery.state,
+            delivery.kind,
+            delivery.url,
+            delivery.attempt_count,
+        );
+    }
+    Ok(())
+}
+
+async fn redeliver(client: &Client, id: Option<&str>, failed_since: Option<&str>) -> anyhow::Result<()> {
+    if let Some(id) = id {
+        let _sent: Value = client.post_json(&format!("{}/redeliver", one(id)), &json!({})).await?;
+        println!("delivery {id} is on its way again");
+        return Ok(());
+    }
+    let since = json!({ "since": failed_since });
+    let Redelivered { count } = client.post_json("webhooks/deliveries/redeliver", &since).await?;
+    println!("{count} deliveries are on their way again");
+    Ok(())
+}
+
+fn one(id: &str) -> String {
+    let escaped: String = form_urlencoded::byte_serialize(id.as_bytes()).collect();
+    format!("webhooks/deliveries/{escaped}")
+}

@@ -1,0 +1,146 @@
+//! The webhooks of syncs: one a model when a run has succeeded, one when it has failed.
+
+use chrono::{DateTime, SecondsFormat, Utc};
+use serde_json::{Value, json};
+use sqlx::PgConnection;
+
+use super::{FROM, to_sorted_json};
+use crate::engine::commit::{ModelCounts, RunCounts};
+use crate::ids::ModelName;
+use crate::store::runs::{self, RunError};
+use crate::store::schedules::Claim;
+use crate::store::webhooks::{self, Message, Subject};
+
+/// An error's details that are longer are left out: a webhook is no place for a provider's whole answer.
+const MAX_PAYLOAD_BYTES: usize = 64 << 10;
+
+/// How a run ended.
+pub(in crate::engine) enum SyncEnd<'a> {
+    /// With all that was saved since the last success.
+    Success {
+        unreported: &'a RunCounts,
+    },
+    Failure {
+        models: Vec<&'a ModelName>,
+        error: &'a RunError,
+    },
+}
+
+/// Where a run began and where it ended; JSON objects.
+#[derive(Debug, Clone, Default)]
+pub(in crate::engine) struct Checkpoints {
+    pub from: Option<String>,
+    pub to: Option<String>,
+}
+
+/// Writes the deliveries of a run's end, as the environment's settings want them, in the transaction that closes it.
+/// Gives how many.
+pub(in crate::engine) async fn note_sync(
+    conn: &mut PgConnection,
+    claim: &Claim,
+    end: &SyncEnd<'_>,
+    checkpoints: &Checkpoints,
+) -> sqlx::Result<u64> {
+    let Some(subject) = webhooks::find_subject(conn, claim.connection).await? else { return Ok(0) };
+    let targets = subject.settings.targets(subject.webhook_url_override.as_deref());
+    if targets.is_empty() || !is_wanted(end, &subject) {
+        return Ok(0);
+    }
+    let last_success = runs::last_success(conn, claim.schedule, claim.run_id).await?;
+    let base = base(claim, &subject, last_success.is_none(), checkpoints);
+    let bodies: Vec<Value> = match end {
+        SyncEnd::Success { unreported } => unreported
+            .iter()
+            .filter(|(_, counts)| subject.settings.on_sync_completion_always || !is_empty(counts))
+            .map(|(model, counts)| success(&base, model, counts, claim.unreported_since))
+            .collect(),
+        SyncEnd::Failure { models, error } => {
+            let now = Utc::now();
+            vec![failure(&base, models, error, last_success.unwrap_or(now), now)]
+        }
+    };
+    let mut written = 0;
+    for body in bodies {
+        let message = Message {
+            environment: claim.environment,
+            connection: Some(claim.connection),
+            kind: "sync",
+            body: &to_sorted_json(body),
+        };
+        written += webhooks::enqueue(conn, &message, &targets).await?;
+    }
+    Ok(written)
+}
+
+fn is_wanted(end: &SyncEnd<'_>, subject: &Subject) -> bool {
+    match end {
+        SyncEnd::Success { .. } => true,
+        SyncEnd::Failure { .. } => subject.settings.on_sync_error,
+    }
+}
+
+fn is_empty(counts: &ModelCounts) -> bool {
+    *counts == ModelCounts::default()
+}
+
+fn base(claim: &Claim, subject: &Subject, is_initial: bool, checkpoints: &Checkpoints) -> Value {
+    let mut body = json!({
+        "from": FROM,
+        "type": "sync",
+        "connectionId": subject.connection_id,
+        "providerConfigKey": subject.integration_key,
+        "syncName": claim.sync,
+        "syncVariant": claim.variant,
+        "syncType": if is_initial { "INITIAL" } else { "INCREMENTAL" },
+    });
+    if checkpoints.from.is_some() || checkpoints.to.is_some() {
+        body["checkpoints"] = json!({
+            "from": checkpoint_body(checkpoints.from.as_deref()),
+            "to": checkpoint_body(checkpoints.to.as_deref()),
+        });
+    }
+    body
+}
+
+fn checkpoint_body(text: Option<&str>) -> Value {
+    text.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default()
+}
+
+fn success(base: &Value, model: &ModelName, counts: &ModelCounts, since: DateTime<Utc>) -> Value {
+    let mut body = base.clone();
+    body["model"] = model.as_str().into();
+    body["success"] = true.into();
+    // By the clock of the database, which records' times are from as well: `modified_after` with it misses none.
+    body["modifiedAfter"] = iso(since).into();
+    body["queryTimeStamp"] = iso(since).into();
+    body["responseResults"] = json!(counts);
+    body
+}
+
+fn failure(
+    base: &Value,
+    models: &[&ModelName],
+    error: &RunError,
+    started_at: DateTime<Utc>,
+    failed_at: DateTime<Utc>,
+) -> Value {
+    let mut body = base.clone();
+    body["model"] = models.iter().map(|model| model.as_str()).collect::<Vec<_>>().join(",").into();
+    body["success"] = false.into();
+    body["startedAt"] = iso(started_at).into();
+    body["failedAt"] = iso(failed_at).into();
+    body["error"] = json!({
+        "type": "script_error",
+        "description": error.message,
+        "additional_properties": { "code": error.code },
+    });
+    let payload = error.details.as_ref().filter(|details| details.to_string().len() <= MAX_PAYLOAD_BYTES);
+    if let Some(details) = payload {
+        body["error"]["payload"] = details.clone();
+    }
+    body
+}
+
+fn iso(time: DateTime<Utc>) -> String {
+    time.to_rfc3339_opts(SecondsFormat::Millis, true)
+}

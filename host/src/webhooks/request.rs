@@ -1,0 +1,74 @@
+//! One attempt: the headers with their signatures, and the exchange.
+
+use std::time::{Duration, SystemTime};
+
+use anyhow::Context;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use chrono::Utc;
+use hmac::{Hmac, KeyInit, Mac};
+use http::{HeaderMap, HeaderName, HeaderValue, header};
+use sha2::{Digest, Sha256};
+use url::Url;
+
+use super::retry::Outcome;
+use crate::auth::SigningKey;
+use crate::crypto::hex;
+use crate::egress::{EgressError, retry_after};
+use crate::engine::Engine;
+use crate::store::webhooks::sending::Claimed;
+
+/// The names that existing receivers verify by.
+const LEGACY_SIGNATURE: HeaderName = HeaderName::from_static("x-nango-signature");
+const LEGACY_HMAC: HeaderName = HeaderName::from_static("x-nango-hmac-sha256");
+/// Those of Standard Webhooks.
+const ID: HeaderName = HeaderName::from_static("webhook-id");
+const TIMESTAMP: HeaderName = HeaderName::from_static("webhook-timestamp");
+const SIGNATURE: HeaderName = HeaderName::from_static("webhook-signature");
+
+/// Signs and sends. An error is of our own making; what the receiver does is an outcome.
+pub(super) async fn send(engine: &Engine, delivery: &Claimed, timeout: Duration) -> anyhow::Result<Outcome> {
+    let keys = engine.environments.signing_keys(delivery.environment).await?;
+    let headers = headers(&delivery.message_id.to_string(), Utc::now().timestamp(), &delivery.body, &keys)?;
+    let Ok(url) = Url::parse(&delivery.url) else {
+        let reason = "the webhook URL is no URL".to_owned();
+        return Ok(Outcome::NoAnswer(EgressError::InvalidRequest { reason }));
+    };
+    let body = Bytes::copy_from_slice(delivery.body.as_bytes());
+    let answer = engine.gate().post_message(url, headers, body, timeout).await;
+    Ok(match answer {
+        Ok((status, headers)) => {
+            Outcome::Answered { status, retry_after: retry_after(&headers, SystemTime::now()) }
+        }
+        Err(error) => Outcome::NoAnswer(error),
+    })
+}
+
+/// What goes with a body. All valid keys sign for Standard Webhooks; the older headers have room for one signature,
+/// which is the newest key's.
+fn headers(id: &str, timestamp: i64, body: &str, keys: &[SigningKey]) -> anyhow::Result<HeaderMap> {
+    let newest = keys.first().context("the environment has no signing key")?.expose_text();
+    let timestamp = timestamp.to_string();
+    let signed = [id, &timestamp, body].join(".");
+    let standard: Vec<String> = keys
+        .iter()
+        .map(|key| format!("v1,{}", STANDARD.encode(hmac(&key.expose_bytes(), signed.as_bytes()))))
+        .collect();
+    let legacy = Sha256::new().chain_update(newest).chain_update(body).finalize();
+    let values = [
+        (header::CONTENT_TYPE, "application/json".to_owned()),
+        (ID, id.to_owned()),
+        (TIMESTAMP, timestamp),
+        (SIGNATURE, standard.join(" ")),
+        (LEGACY_SIGNATURE, hex(&legacy)),
+        (LEGACY_HMAC, hex(&hmac(newest.as_bytes(), body.as_bytes()))),
+    ];
+    values.into_iter().map(|(name, value)| Ok((name, HeaderValue::from_str(&value)?))).collect()
+}
+
+fn hmac(key: &[u8], message: &[u8]) -> Vec<u8> {
+    let mut mac = Hmac::<Sha256>::new_from_slice(key).expect("HMAC takes a key of any length");
+    mac.update(message);
+    mac.finalize().into_bytes().to_vec()
+}

@@ -9,7 +9,9 @@ mod connect_telemetry;
 mod connections;
 mod cursor;
 mod deployments;
+mod environment;
 mod environment_variables;
+mod environments;
 mod error;
 mod extract;
 mod functions;
@@ -115,6 +117,11 @@ fn routes() -> OpenApiRouter<App> {
         .routes(routes!(sync_variants::create_variant, sync_variants::delete_variant))
         .routes(routes!(environment_variables::list_variables))
         .routes(routes!(environment_variables::put_variable, environment_variables::delete_variable))
+        .routes(routes!(environment::get_environment, environment::patch_environment))
+        .routes(routes!(environment::rotate_signing_key))
+        .routes(routes!(environment::create_key, environment::delete_key))
+        .routes(routes!(environments::create_environment))
+        .routes(routes!(environments::delete_environment))
         .routes(routes!(integrations::list_integrations, integrations::create_integration))
         .routes(routes!(
             integrations::get_integration,

@@ -9,6 +9,7 @@ mod environments;
 pub mod flows;
 mod integration_settings;
 mod jwt;
+mod key_rotation;
 mod remembered;
 mod scopes;
 mod session_tokens;
@@ -24,6 +25,7 @@ pub use credentials::{
 pub use environments::{DEFAULT_ENVIRONMENT, Environment, EnvironmentError, Environments};
 pub use integration_settings::{IntegrationSettings, SettingsError, Texts};
 pub use jwt::{JwtError, sign as sign_jwt};
+pub use key_rotation::{Resealed, RotationError};
 pub use scopes::{Scope, ScopePreset, Scopes};
 pub use session_tokens::{InvalidSessionToken, SessionToken};
 pub use signing_keys::{FormerKeys, SIGNING_KEY_OVERLAP, SigningKey};

@@ -7,6 +7,8 @@ mod check;
 mod client;
 mod database;
 mod deploy;
+mod env;
+mod installation;
 mod keys;
 mod project;
 mod providers;
@@ -38,7 +40,9 @@ enum Command {
     Build(build::BuildArgs),
     /// Show what a bundle would change on a host, and deploy it
     Deploy(deploy::DeployArgs),
-    /// Make, list and revoke secret keys, and make encryption keys
+    /// Make, list, delete and set up environments, and set their variables
+    Env(env::EnvArgs),
+    /// Make, list and revoke secret keys; make encryption keys, and rotate what they seal
     Keys(keys::KeysArgs),
     /// List the providers that connections can be made to, and check files of your own
     Providers(providers::ProvidersArgs),
@@ -78,6 +82,7 @@ pub fn main() -> ExitCode {
         Command::Check(args) => runtime.block_on(check::run(args)),
         Command::Build(args) => runtime.block_on(build::run(args)),
         Command::Deploy(args) => runtime.block_on(deploy::run(args)),
+        Command::Env(args) => runtime.block_on(env::run(args)),
         Command::Keys(args) => runtime.block_on(keys::run(args)),
         Command::Webhooks(args) => runtime.block_on(webhooks::run(args)),
         Command::Providers(args) => providers::run(&args),

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 pub mod bundle;
 mod diagnostics;
+mod environment;
 mod frequency;
 mod integrations;
 mod limits;
@@ -27,6 +28,7 @@ pub use spec::{
 };
 
 use diagnostics::SourceFile;
+use environment::read_environment;
 use integrations::read_integrations;
 use models::{Uses, check_models, read_models};
 use table::{Places, Table, root};
@@ -66,11 +68,13 @@ pub fn parse(
     let integrations = table.table(&mut found, "integrations");
     let integrations =
         integrations.map(|table| read_integrations(table, &mut found, &mut uses)).unwrap_or_default();
+    let environment = table.table(&mut found, "environment");
+    let environment = environment.map(|table| read_environment(table, &mut found)).unwrap_or_default();
     table.finish(&mut found);
     check_models(&models, &uses, &mut found);
     match (name, found.is_empty()) {
         (Some(name), true) => {
-            let config = SyncConfig { name, integrations, models: models.into_models() };
+            let config = SyncConfig { name, environment, integrations, models: models.into_models() };
             Ok(ConfigFile { config, file, places: Places::of(&tree) })
         }
         _ => Err(found),
@@ -236,6 +240,37 @@ event = "connection-created"
         assert_eq!(stripe.webhooks[0].subscriptions, ["customer.updated"]);
         assert_eq!(stripe.lifecycle[0].event, LifecycleEvent::ConnectionCreated);
         assert!(stripe.actions[0].credentials);
+    }
+
+    #[test]
+    fn settings_of_the_environment_are_read_and_checked() {
+        let text = r##"
+name = "shop"
+[environment]
+webhook_url = "https://example.com/hooks"
+callback_url = ""
+on_sync_error = false
+connect_ui_primary_color = "#1a7f37"
+"##;
+        let change = parse("syncline.toml", text, &files).unwrap().config.environment;
+        assert_eq!(
+            serde_json::to_value(change).unwrap(),
+            json!({
+                "webhook_url": "https://example.com/hooks", "callback_url": null, "on_sync_error": false,
+                "connect_ui_primary_color": "#1a7f37",
+            })
+        );
+        assert_eq!(
+            mistakes(
+                "[environment]\nwebhook_url = \"example\"\non_sync_errors = true\nconnect_ui_title = 5\non_auth_creation = \"no\"\n"
+            ),
+            [
+                "3:15: `webhook_url` must be a URL such as https://example.com/hooks, at most 2048 bytes long",
+                "4:1: there is no key `on_sync_errors` here; did you mean `on_sync_error`?",
+                "5:20: `connect_ui_title` must be a string, got integer",
+                "6:20: `on_auth_creation` must be true or false, got string",
+            ]
+        );
     }
 
     #[test]

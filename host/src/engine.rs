@@ -43,7 +43,7 @@ pub use self::functions::{DeployedFunction, Functions};
 pub use self::refresh::{Freshness, LiveCredentials, RefreshError};
 pub use self::streams::StreamNumbers;
 pub use self::typed_connections::{TypedConnectionError, TypedCredentials};
-pub use self::variables::{Variables, VariablesError};
+pub use self::variables::{InvalidVariableValue, VariableValue, Variables, VariablesError};
 pub use self::variants::VariantError;
 
 use self::run_writer::RunWriter;
@@ -111,7 +111,11 @@ impl Engine {
         settings: EngineSettings,
     ) -> anyhow::Result<(Arc<Self>, Background)> {
         let host_id = Uuid::new_v4();
-        hosts::announce(&mut *store.connect().await?, host_id, env!("CARGO_PKG_VERSION")).await?;
+        let encryption_keys = environments.encryption_key_ids();
+        hosts::announce(&mut *store.connect().await?, host_id, env!("CARGO_PKG_VERSION"), &encryption_keys)
+            .await?;
+        // From here on a new data key waits for this host; what was made before is read now.
+        environments.follow(host_id).await?;
         tokio::spawn({
             let (notices, pool) = (Arc::clone(&notices), store.control().clone());
             async move { notices.listen(pool, host_id).await }
@@ -140,6 +144,7 @@ impl Engine {
         engine.functions.reload().await?;
         let shutdown = CancellationToken::new();
         tokio::spawn(announce(Arc::clone(&engine), shutdown.clone()));
+        tokio::spawn(follow_environments(Arc::clone(&engine), shutdown.clone()));
         tokio::spawn(follow_deployments(Arc::clone(&engine), shutdown.clone()));
         tokio::spawn(connect_sessions::sweep(Arc::clone(&engine), shutdown.clone()));
         tokio::spawn(refresh::run_background(Arc::clone(&engine), shutdown.clone()));
@@ -200,14 +205,43 @@ async fn announce(engine: Arc<Engine>, shutdown: CancellationToken) {
     let mut turns = tokio::time::interval(ANNOUNCE_EVERY);
     while shutdown.run_until_cancelled(turns.tick()).await.is_some() {
         let said = async {
-            hosts::announce(&mut *engine.store.connect().await?, engine.host_id, env!("CARGO_PKG_VERSION"))
-                .await
+            hosts::announce(
+                &mut *engine.store.connect().await?,
+                engine.host_id,
+                env!("CARGO_PKG_VERSION"),
+                &engine.environments.encryption_key_ids(),
+            )
+            .await
         };
         if let Err(error) = said.await {
             tracing::warn!(
                 error = &error as &dyn std::error::Error,
                 "the host could not say that it is alive"
             );
+        }
+    }
+}
+
+/// Learns of environments and data keys that others have made.
+async fn follow_environments(engine: Arc<Engine>, shutdown: CancellationToken) {
+    let mut notices = engine.notices.subscribe();
+    loop {
+        let noticed = async {
+            loop {
+                match notices.recv().await {
+                    Ok(Notice::Environments | Notice::Missed) | Err(RecvError::Lagged(_)) => return,
+                    Ok(_) => {}
+                    Err(RecvError::Closed) => std::future::pending().await,
+                }
+            }
+        };
+        tokio::select! {
+            () = shutdown.cancelled() => return,
+            () = noticed => {}
+            () = tokio::time::sleep(RELOAD_EVERY) => {}
+        }
+        if let Err(error) = engine.environments.follow(engine.host_id).await {
+            tracing::warn!(error = &error as &dyn std::error::Error, "environments could not be followed");
         }
     }
 }

@@ -8,6 +8,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::Value;
 use url::Url;
 use utoipa::ToSchema;
 
@@ -94,6 +95,22 @@ pub struct SettingsChange {
     #[serde(deserialize_with = "stated", skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub connect_ui_primary_color: Option<Option<UiColor>>,
+}
+
+impl EnvironmentSettings {
+    /// The names of those that the change gives another value.
+    pub fn changed_by(&self, change: &SettingsChange) -> Vec<String> {
+        let to_json = |value: serde_json::Result<Value>| value.expect("settings are plain data");
+        let (now, then) = (to_json(serde_json::to_value(self)), to_json(serde_json::to_value(change)));
+        let then = then.as_object().into_iter().flatten();
+        then.filter(|(name, value)| now[&**name] != **value).map(|(name, _)| name.clone()).collect()
+    }
+}
+
+impl SettingsChange {
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 /// What is there is a change, `null` too if the setting can be taken away.

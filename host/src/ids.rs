@@ -127,6 +127,13 @@ text_id!(
     Variant, "variant", "be 1 to 255 of letters, digits, `_` and `-`", is_plain
 );
 
+text_id!(
+    /// The name of an environment variable. A guest sees variables as its process environment, so their names are as
+    /// portable as there.
+    VariableName, "variable", "be 1 to 255 of letters, digits and `_`, and not begin with a digit",
+    |text| !text.as_bytes()[0].is_ascii_digit() && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
+);
+
 macro_rules! read_from_database {
     ($($name:ident),+) => {$(
         impl $name {

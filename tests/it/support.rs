@@ -5,6 +5,7 @@ mod acme;
 mod answer;
 mod bundle;
 mod client;
+mod command;
 mod connection;
 mod database;
 mod host;

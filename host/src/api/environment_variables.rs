@@ -7,11 +7,11 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::App;
-use super::error::{ApiError, ErrorBody};
+use super::error::{ApiError, ErrorBody, FieldError};
 use super::extract::{ApiJson, ApiPath, EnvironmentAuth, NoQuery};
 use crate::auth::Scope;
-
-const MAX_VALUE_BYTES: usize = 64 << 10;
+use crate::engine::{InvalidVariableValue, VariableValue};
+use crate::ids::{InvalidName, VariableName};
 
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct VariableBody {
@@ -54,18 +54,15 @@ pub(super) async fn put_variable(
     ApiJson(request): ApiJson<PutVariableRequest>,
 ) -> Result<StatusCode, ApiError> {
     client.require(Scope::VariablesWrite)?;
-    check_name(&name)?;
-    if request.value.len() > MAX_VALUE_BYTES {
-        return Err(ApiError::body(
-            "too_big",
-            &["value"],
-            format!("must be at most {MAX_VALUE_BYTES} bytes long"),
-        ));
-    }
-    if request.value.contains('\0') {
-        return Err(ApiError::body("invalid_format", &["value"], "must not hold a NUL character"));
-    }
-    app.engine.variables.set(&client.environment, &name, &request.value).await.map_err(ApiError::internal)?;
+    let name = parse_name(&name)?;
+    let value = VariableValue::new(request.value).map_err(|problem| {
+        let code = match problem {
+            InvalidVariableValue::TooLong => "too_big",
+            InvalidVariableValue::Nul => "invalid_format",
+        };
+        ApiError::body(code, &["value"], problem.to_string())
+    })?;
+    app.engine.variables.set(&client.environment, &name, &value).await.map_err(ApiError::internal)?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -81,18 +78,13 @@ pub(super) async fn delete_variable(
     _: NoQuery,
 ) -> Result<StatusCode, ApiError> {
     client.require(Scope::VariablesWrite)?;
-    check_name(&name)?;
+    let name = parse_name(&name)?;
     app.engine.variables.delete(&client.environment, &name).await.map_err(ApiError::internal)?;
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// A guest sees variables as its process environment, so their names are as portable as there.
-fn check_name(name: &str) -> Result<(), ApiError> {
-    let starts_well = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
-    if starts_well && name.len() <= 255 && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_') {
-        return Ok(());
-    }
-    let message =
-        "must be letters, digits and `_`, not begin with a digit, and be at most 255 long".to_owned();
-    Err(ApiError::Path { errors: vec![super::error::FieldError::new("invalid_format", &["name"], message)] })
+fn parse_name(name: &str) -> Result<VariableName, ApiError> {
+    name.parse().map_err(|problem: InvalidName| ApiError::Path {
+        errors: vec![FieldError::new("invalid_format", &["name"], problem.to_string())],
+    })
 }

@@ -8,12 +8,13 @@ use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use serde_json::Value;
 use utoipa::ToSchema;
+use uuid::Uuid;
 
-use crate::auth::{AuthError, EnvironmentError};
+use crate::auth::{AuthError, DEFAULT_ENVIRONMENT, EnvironmentError};
 use crate::engine::{
     ActionError, ConnectError, DeployError, RefreshError, SessionError, TypedConnectionError, VariantError,
 };
-use crate::ids::{ConnectionId, IntegrationKey};
+use crate::ids::{ConnectionId, EnvironmentName, IntegrationKey};
 use crate::providers::AuthMode;
 
 /// The body of every error.
@@ -116,6 +117,18 @@ pub enum ApiError {
     UnknownModel { model: String, integration: IntegrationKey },
     #[error("integration `{0}` exists already; choose another unique_key")]
     DuplicateIntegration(IntegrationKey),
+    #[error("there is no environment {0}")]
+    UnknownEnvironment(Uuid),
+    #[error("there is an environment `{0}` already; choose another name")]
+    DuplicateEnvironment(EnvironmentName),
+    #[error("the environment `{DEFAULT_ENVIRONMENT}` stays: every host makes it when it starts")]
+    DefaultEnvironment,
+    #[error("the environment has no valid key {0}")]
+    UnknownKey(Uuid),
+    #[error("the environment has a valid key `{0}` already; choose another display_name")]
+    DuplicateKey(String),
+    #[error("the signing key before the present one still signs; rotate again when it has ended")]
+    SigningKeysOverlap,
     #[error("the cursor {problem}; leave it out to begin anew")]
     Cursor { problem: &'static str },
     #[error("there is no webhook delivery `{id}` in this environment")]
@@ -214,6 +227,12 @@ impl ApiError {
             Self::NoSyncs(_) => (StatusCode::BAD_REQUEST, "no_syncs_found"),
             Self::UnknownModel { .. } => (StatusCode::NOT_FOUND, "unknown_model"),
             Self::DuplicateIntegration(_) => (StatusCode::CONFLICT, "duplicate_integration"),
+            Self::UnknownEnvironment(_) => (StatusCode::NOT_FOUND, "unknown_environment"),
+            Self::DuplicateEnvironment(_) => (StatusCode::CONFLICT, "duplicate_environment"),
+            Self::DefaultEnvironment => (StatusCode::BAD_REQUEST, "cannot_delete_default_environment"),
+            Self::UnknownKey(_) => (StatusCode::NOT_FOUND, "unknown_api_key"),
+            Self::DuplicateKey(_) => (StatusCode::CONFLICT, "duplicate_api_key"),
+            Self::SigningKeysOverlap => (StatusCode::CONFLICT, "multiple_webhook_signing_keys"),
             Self::Cursor { .. } => (StatusCode::BAD_REQUEST, "invalid_cursor"),
             Self::UnknownWebhook { .. } => (StatusCode::NOT_FOUND, "unknown_webhook"),
             Self::WebhookInFlight => (StatusCode::CONFLICT, "webhook_in_flight"),

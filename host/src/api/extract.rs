@@ -273,6 +273,10 @@ pub fn check_content_type(headers: &HeaderMap, expected: &'static str) -> Result
 }
 
 fn parse_json<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
+    // Serde would take a list for the members of an object in their order.
+    if bytes.trim_ascii_start().starts_with(b"[") {
+        return Err(ApiError::body("invalid_type", &[], "the body must be an object, not a list"));
+    }
     let mut deserializer = serde_json::Deserializer::from_slice(bytes);
     let malformed = |error: &serde_json::Error| ApiError::Json { problem: error.to_string() };
     match serde_path_to_error::deserialize(&mut deserializer) {

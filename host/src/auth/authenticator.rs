@@ -42,6 +42,10 @@ impl Client {
         self.scopes.allow(scope)
     }
 
+    pub fn scopes(&self) -> &Scopes {
+        &self.scopes
+    }
+
     pub fn require(&self, scope: Scope) -> Result<(), AuthError> {
         if self.allows(scope) { Ok(()) } else { Err(AuthError::MissingScope(scope)) }
     }

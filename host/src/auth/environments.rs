@@ -3,17 +3,19 @@
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
 
+use chrono::{DateTime, Utc};
 use tokio::sync::broadcast::error::RecvError;
 use uuid::Uuid;
 
-use super::SigningKey;
 use super::remembered::Remembered;
+use super::{SigningKey, signing_keys};
 use crate::crypto::{CryptoError, DataKey, MasterKeys};
 use crate::environment_settings::{EnvironmentSettings, SettingsChange};
 use crate::ids::{EnvironmentName, EnvironmentPk};
+use crate::store::data_keys::{KnownVersions, StoredVersion};
 use crate::store::environments::StoredEnvironment;
 use crate::store::notices::{Notice, Notices};
-use crate::store::{Store, environments};
+use crate::store::{Store, data_keys, environments};
 
 /// The environment that the first start makes.
 pub const DEFAULT_ENVIRONMENT: &str = "dev";
@@ -27,6 +29,8 @@ pub enum EnvironmentError {
     OtherMasterKey { id: String },
     #[error("the data key of environment `{environment}` cannot be opened: {source}")]
     DataKey { environment: EnvironmentName, source: CryptoError },
+    #[error("environment `{environment}` has no data key")]
+    NoDataKey { environment: EnvironmentName },
     #[error("environment {0} does not exist")]
     Unknown(EnvironmentPk),
     #[error("a webhook signing key of environment `{environment}` cannot be opened: {source}")]
@@ -41,13 +45,14 @@ pub struct Environment {
     pub pk: EnvironmentPk,
     pub id: Uuid,
     pub name: EnvironmentName,
+    pub created_at: DateTime<Utc>,
     pub data_key: DataKey,
 }
 
 /// All environments that this host has met.
 pub struct Environments {
     pub(super) store: Store,
-    master_keys: MasterKeys,
+    pub(super) master_keys: MasterKeys,
     known: RwLock<HashMap<EnvironmentPk, Arc<Environment>>>,
     settings: Remembered<EnvironmentPk, Arc<EnvironmentSettings>>,
     pub(super) signing_keys: Remembered<EnvironmentPk, Arc<[SigningKey]>>,
@@ -68,10 +73,6 @@ impl Environments {
                 return Err(EnvironmentError::OtherMasterKey { id: id.to_owned() });
             }
         }
-        let id = Uuid::new_v4();
-        let (_, wrapped) = master_keys.new_data_key(&id.to_string());
-        let name = EnvironmentName::from_stored(DEFAULT_ENVIRONMENT.to_owned());
-        environments::create_if_missing(&mut conn, id, &name, &wrapped).await?;
         drop(conn);
         let environments = Arc::new(Self {
             store,
@@ -80,9 +81,41 @@ impl Environments {
             settings: Remembered::new(Arc::clone(&notices)),
             signing_keys: Remembered::new(Arc::clone(&notices)),
         });
+        environments.create(&EnvironmentName::from_stored(DEFAULT_ENVIRONMENT.to_owned())).await?;
         environments.reload().await?;
         tokio::spawn(forget_on_notice(Arc::clone(&environments), notices));
         Ok(environments)
+    }
+
+    /// Makes an environment with a data key and a signing key of its own. `None`: there is one of that name.
+    pub async fn create(&self, name: &EnvironmentName) -> Result<Option<Arc<Environment>>, EnvironmentError> {
+        let id = Uuid::new_v4();
+        let (data_key, wrapped) = self.master_keys.new_data_key(&id.to_string());
+        let mut tx = self.store.begin().await?;
+        let Some(pk) = environments::create(&mut tx, id, name).await? else { return Ok(None) };
+        data_keys::create(&mut tx, pk, data_key.active_version(), &wrapped, true).await?;
+        signing_keys::create(&mut tx, pk, &data_key).await?;
+        tx.commit().await?;
+        self.reload().await?;
+        self.get(pk).await.map(Some)
+    }
+
+    /// Removes an environment and all that belongs to it.
+    pub async fn delete(&self, pk: EnvironmentPk) -> Result<(), EnvironmentError> {
+        let mut tx = self.store.begin().await?;
+        environments::lock(&mut tx, pk).await?;
+        environments::delete(&mut tx, pk).await?;
+        tx.commit().await?;
+        self.forget();
+        self.reload().await
+    }
+
+    /// All of them, in the order in which they were made.
+    pub fn list(&self) -> Vec<Arc<Environment>> {
+        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+        let mut all: Vec<_> = known.values().cloned().collect();
+        all.sort_by_key(|environment| environment.pk);
+        all
     }
 
     /// The environment of that row.
@@ -118,30 +151,102 @@ impl Environments {
         let mut tx = self.store.begin().await?;
         environments::change_settings(&mut tx, pk, change).await?;
         tx.commit().await?;
-        self.settings.forget();
+        self.forget();
         Ok(())
+    }
+
+    /// Lets settings and signing keys be read again: they were changed.
+    pub fn forget(&self) {
+        self.settings.forget();
+        self.signing_keys.forget();
     }
 
     fn find_known(&self, pk: EnvironmentPk) -> Option<Arc<Environment>> {
         self.known.read().unwrap_or_else(PoisonError::into_inner).get(&pk).cloned()
     }
 
-    async fn reload(&self) -> Result<(), EnvironmentError> {
-        let mut conn = self.store.connect().await?;
-        let stored = environments::list(&mut conn).await?;
-        let known =
-            stored.into_iter().map(|row| self.unwrap(row).map(|opened| (opened.pk, Arc::new(opened))));
-        let known = known.collect::<Result<HashMap<_, _>, _>>()?;
-        *self.known.write().unwrap_or_else(PoisonError::into_inner) = known;
+    /// The environment of that id, on whichever host it was made.
+    pub async fn find_by_id(&self, id: Uuid) -> Result<Option<Arc<Environment>>, EnvironmentError> {
+        let find = || self.list().into_iter().find(|environment| environment.id == id);
+        if let Some(environment) = find() {
+            return Ok(Some(environment));
+        }
+        self.reload().await?;
+        Ok(find())
+    }
+
+    /// Reads which environments there are, and opens versions of their data keys that are new.
+    pub async fn reload(&self) -> Result<(), EnvironmentError> {
+        let mut tx = self.store.begin_snapshot().await?;
+        let stored = environments::list(&mut tx).await?;
+        let mut versions: HashMap<EnvironmentPk, Vec<StoredVersion>> = HashMap::new();
+        for version in data_keys::list(&mut tx).await? {
+            versions.entry(version.environment).or_default().push(version);
+        }
+        drop(tx);
+        let mut opened = Vec::new();
+        for row in stored {
+            let data_key = self.unwrap(&row, versions.get(&row.pk).map_or(&[][..], Vec::as_slice))?;
+            opened.push((row, data_key));
+        }
+        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
+        let mut before = std::mem::take(&mut *known);
+        for (row, data_key) in opened {
+            // Whoever holds an environment gets to know of its new versions.
+            let environment = match before.remove(&row.pk) {
+                Some(environment) => {
+                    environment.data_key.learn(data_key);
+                    environment
+                }
+                None => Arc::new(Environment {
+                    pk: row.pk,
+                    id: row.id,
+                    name: row.name,
+                    created_at: row.created_at,
+                    data_key,
+                }),
+            };
+            known.insert(row.pk, environment);
+        }
         Ok(())
     }
 
-    fn unwrap(&self, row: StoredEnvironment) -> Result<Environment, EnvironmentError> {
-        let data_key = self
-            .master_keys
-            .unwrap_data_key(&row.id.to_string(), &row.wrapped_data_key)
+    /// Reloads, and notes that this host knows what it knows of data keys.
+    pub async fn follow(&self, host: Uuid) -> Result<(), EnvironmentError> {
+        self.reload().await?;
+        let known: Vec<_> = self
+            .list()
+            .iter()
+            .map(|environment| KnownVersions {
+                environment: environment.pk,
+                newest: environment.data_key.newest_version(),
+                active: environment.data_key.active_version(),
+            })
+            .collect();
+        Ok(data_keys::confirm(&mut *self.store.connect().await?, host, &known).await?)
+    }
+
+    /// The ids of the encryption keys that this host was given.
+    pub fn encryption_key_ids(&self) -> Vec<String> {
+        self.master_keys.ids().map(str::to_owned).collect()
+    }
+
+    fn unwrap(
+        &self,
+        row: &StoredEnvironment,
+        versions: &[StoredVersion],
+    ) -> Result<DataKey, EnvironmentError> {
+        let id = row.id.to_string();
+        let active = versions.iter().find(|version| version.is_active);
+        let active = active.ok_or_else(|| EnvironmentError::NoDataKey { environment: row.name.clone() })?;
+        let opened = versions.iter().map(|stored| {
+            let key = self.master_keys.unwrap_version(&id, stored.version, &stored.wrapped_key)?;
+            Ok((stored.version, key))
+        });
+        let opened = opened
+            .collect::<Result<_, _>>()
             .map_err(|source| EnvironmentError::DataKey { environment: row.name.clone(), source })?;
-        Ok(Environment { pk: row.pk, id: row.id, name: row.name, data_key })
+        Ok(DataKey::new(opened, active.version))
     }
 }
 
@@ -150,8 +255,7 @@ async fn forget_on_notice(environments: Arc<Environments>, notices: Arc<Notices>
     loop {
         match notices.recv().await {
             Ok(Notice::Environments | Notice::Missed) | Err(RecvError::Lagged(_)) => {
-                environments.settings.forget();
-                environments.signing_keys.forget();
+                environments.forget();
             }
             Ok(_) => {}
             Err(RecvError::Closed) => return,

@@ -110,15 +110,20 @@ impl Scopes {
         Ok(Self(names.to_vec()))
     }
 
+    /// Whether all that `name` gives, which may be a group's, is among these.
+    pub fn cover(&self, name: &str) -> bool {
+        self.0.iter().any(|held| match held.strip_suffix('*') {
+            Some(group) => name.starts_with(group),
+            None => held == name,
+        })
+    }
+
     pub fn names(&self) -> &[String] {
         &self.0
     }
 
     pub fn allow(&self, scope: Scope) -> bool {
-        self.0.iter().any(|held| match held.strip_suffix('*') {
-            Some(group) => scope.as_str().starts_with(group),
-            None => held == scope.as_str(),
-        })
+        self.cover(scope.as_str())
     }
 }
 

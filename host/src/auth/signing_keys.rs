@@ -11,7 +11,7 @@ use uuid::Uuid;
 use zeroize::Zeroizing;
 
 use super::{Environment, EnvironmentError, Environments};
-use crate::crypto::{CryptoError, Place, random_bytes};
+use crate::crypto::{CryptoError, DataKey, Place, random_bytes};
 use crate::ids::EnvironmentPk;
 use crate::secret::Secret;
 use crate::store::environments;
@@ -96,7 +96,7 @@ impl Environments {
             return Ok(None);
         }
         signing_keys::expire_all(&mut tx, pk, overlap).await?;
-        create(&mut tx, &environment).await?;
+        create(&mut tx, pk, &environment.data_key).await?;
         let valid = open_valid(&mut tx, &environment).await?;
         tx.commit().await?;
         self.signing_keys.forget();
@@ -115,7 +115,7 @@ impl Environments {
         environments::lock(&mut tx, pk).await?;
         let mut valid = open_valid(&mut tx, &environment).await?;
         if valid.is_empty() {
-            create(&mut tx, &environment).await?;
+            create(&mut tx, pk, &environment.data_key).await?;
             valid = open_valid(&mut tx, &environment).await?;
         }
         tx.commit().await?;
@@ -134,16 +134,17 @@ async fn open_valid(
         .map_err(|source| EnvironmentError::SigningKey { environment: environment.name.clone(), source })
 }
 
-/// Makes a key and stores it.
-pub(super) async fn create(conn: &mut PgConnection, environment: &Environment) -> sqlx::Result<()> {
+/// Makes a key, and stores it sealed.
+pub(super) async fn create(
+    conn: &mut PgConnection,
+    environment: EnvironmentPk,
+    data_key: &DataKey,
+) -> sqlx::Result<()> {
     let id = Uuid::new_v4();
-    signing_keys::create(conn, environment.pk, id, &new_sealed(environment, id)).await
-}
-
-fn new_sealed(environment: &Environment, id: Uuid) -> Vec<u8> {
     let bytes = Zeroizing::new(random_bytes::<KEY_BYTES>());
     let text = Zeroizing::new(format!("{PREFIX}{}", STANDARD.encode(bytes.as_slice())));
-    environment.data_key.seal(place(&id.to_string()), text.as_bytes())
+    let sealed = data_key.seal(place(&id.to_string()), text.as_bytes());
+    signing_keys::create(conn, environment, id, &sealed).await
 }
 
 fn place(row: &str) -> Place<'_> {

@@ -42,7 +42,7 @@ struct Deployment {
 struct Change {
     change: String,
     kind: String,
-    integration: String,
+    integration: Option<String>,
     name: Option<String>,
 }
 
@@ -87,10 +87,8 @@ fn print_plan(plan: &Deployment) {
             "remove" => '-',
             _ => '~',
         };
-        match name {
-            Some(name) => println!("  {sign} {kind} {integration}/{name}"),
-            None => println!("  {sign} {kind} {integration}"),
-        }
+        let path: Vec<&str> = integration.iter().chain(name).map(String::as_str).collect();
+        println!("  {sign} {kind} {}", path.join("/"));
     }
     if plan.changes.is_empty() {
         println!("  no function is added, removed or declared differently");

@@ -1,13 +1,13 @@
-//! `syncline keys`: secret keys of environments, and encryption keys.
-
-use std::sync::Arc;
+//! `syncline keys`: secret keys of environments, encryption keys, and the rotation of data keys.
 
 use anyhow::{Context, bail};
 use clap::{Args, Subcommand};
+use indicatif::ProgressBar;
 
 use super::Done;
 use super::database::DatabaseArgs;
-use crate::auth::{ApiKey, DEFAULT_ENVIRONMENT, Environments, ScopePreset};
+use super::installation::{EnvironmentArgs, Installation};
+use crate::auth::{ApiKey, DEFAULT_ENVIRONMENT, Environments, Resealed, ScopePreset, Scopes};
 use crate::crypto::MasterKeys;
 use crate::store::Store;
 use crate::store::keys::{self, NewKey};
@@ -36,25 +36,32 @@ enum KeysCommand {
     /// Make a key and show it, this once
     Create {
         #[command(flatten)]
-        database: DatabaseArgs,
+        environment: EnvironmentArgs,
         /// What the key is called
         name: String,
-        /// The environment that it opens
-        #[arg(long, default_value = DEFAULT_ENVIRONMENT)]
-        environment: String,
         /// What it may do
         #[arg(long, value_enum, default_value_t = ScopePreset::Full)]
         scope: ScopePreset,
+        /// Exactly what it may do instead, such as environment:records:read,environment:syncs:*
+        #[arg(long, value_delimiter = ',', value_name = "NAMES", conflicts_with = "scope")]
+        scopes: Vec<String>,
     },
     /// Revoke a key, on every host at once
     Revoke {
         #[command(flatten)]
-        database: DatabaseArgs,
+        environment: EnvironmentArgs,
         /// The key's name or id
         key: String,
-        /// The environment that it opens
-        #[arg(long, default_value = DEFAULT_ENVIRONMENT)]
-        environment: String,
+    },
+    /// Wrap every environment's data key with the first encryption key, while hosts serve
+    RotateEncryption {
+        #[command(flatten)]
+        database: DatabaseArgs,
+    },
+    /// Replace an environment's data key and seal everything in it anew, while hosts serve; may be repeated
+    RotateData {
+        #[command(flatten)]
+        environment: EnvironmentArgs,
     },
     /// Make a key for SYNCLINE_ENCRYPTION_KEY
     Encryption {
@@ -67,10 +74,14 @@ enum KeysCommand {
 pub(super) async fn run(args: KeysArgs) -> anyhow::Result<Done> {
     match args.command {
         KeysCommand::List { database, json } => list(&database, json).await?,
-        KeysCommand::Create { database, name, environment, scope } => {
-            create(&database, &name, &environment, scope).await?;
+        KeysCommand::Create { environment, name, scope, scopes } => {
+            let scopes =
+                if scopes.is_empty() { scope.scopes() } else { Scopes::parse(&scopes)?.names().to_vec() };
+            create(&environment, &name, &scopes).await?;
         }
-        KeysCommand::Revoke { database, key, environment } => revoke(&database, &key, &environment).await?,
+        KeysCommand::Revoke { environment, key } => revoke(&environment, &key).await?,
+        KeysCommand::RotateEncryption { database } => rotate_encryption(&database).await?,
+        KeysCommand::RotateData { environment } => rotate_data(&environment).await?,
         KeysCommand::Encryption { id } => {
             let key = MasterKeys::generate(&id);
             // What is printed must be what a host takes.
@@ -106,50 +117,55 @@ async fn list(args: &DatabaseArgs, json: bool) -> anyhow::Result<()> {
     database.close().await
 }
 
-async fn create(
-    args: &DatabaseArgs,
-    name: &str,
-    environment: &str,
-    scope: ScopePreset,
-) -> anyhow::Result<()> {
-    let database = args.open(true).await?;
-    let store = Store::open(database.options.clone(), 2).await?;
-    let environments = Environments::open(store.clone(), args.master_keys(None)?, Arc::default()).await?;
-    let environment = environments
-        .find_by_name(environment)
-        .with_context(|| format!("there is no environment `{environment}`"))?;
+async fn create(args: &EnvironmentArgs, name: &str, scopes: &[String]) -> anyhow::Result<()> {
+    let installation = Installation::open(&args.database).await?;
+    let environment = installation.environment(&args.environment)?;
     let key = ApiKey::generate();
-    let new = NewKey {
-        environment: environment.pk,
-        name,
-        prefix: key.shown_prefix(),
-        hash: &key.hash(),
-        scopes: &scope.scopes(),
-    };
-    if !keys::create(&mut *store.connect().await?, &new).await? {
+    let new =
+        NewKey { environment: environment.pk, name, prefix: key.shown_prefix(), hash: &key.hash(), scopes };
+    if keys::create(&mut *installation.store.connect().await?, &new).await?.is_none() {
         bail!(
             "environment `{}` has a key `{name}` already; choose another name, or revoke that one",
             environment.name
         );
     }
     println!("{}", key.expose());
-    store.close().await;
-    database.close().await
+    installation.close().await
 }
 
-async fn revoke(args: &DatabaseArgs, key: &str, environment: &str) -> anyhow::Result<()> {
-    let database = args.open(true).await?;
-    let store = Store::open(database.options.clone(), 2).await?;
-    let environments = Environments::open(store.clone(), args.master_keys(None)?, Arc::default()).await?;
-    let environment = environments
-        .find_by_name(environment)
-        .with_context(|| format!("there is no environment `{environment}`"))?;
-    if !keys::revoke(&mut *store.connect().await?, environment.pk, key).await? {
+async fn revoke(args: &EnvironmentArgs, key: &str) -> anyhow::Result<()> {
+    let installation = Installation::open(&args.database).await?;
+    let environment = installation.environment(&args.environment)?;
+    if !keys::revoke(&mut *installation.store.connect().await?, environment.pk, key).await? {
         bail!("environment `{}` has no valid key `{key}`; `syncline keys list` shows them", environment.name);
     }
     println!("revoked `{key}`");
-    store.close().await;
-    database.close().await
+    installation.close().await
+}
+
+async fn rotate_encryption(args: &DatabaseArgs) -> anyhow::Result<()> {
+    let installation = Installation::open(args).await?;
+    let rewrapped = installation.environments.rewrap_data_keys().await?;
+    println!(
+        "wrapped {rewrapped} data keys anew; all are wrapped by the first key of SYNCLINE_ENCRYPTION_KEY now, and \
+         the others may be taken out of it"
+    );
+    installation.close().await
+}
+
+async fn rotate_data(args: &EnvironmentArgs) -> anyhow::Result<()> {
+    let installation = Installation::open(&args.database).await?;
+    let environment = installation.environment(&args.environment)?;
+    let progress = ProgressBar::new_spinner().with_message("secrets sealed anew");
+    let tell = |values| progress.set_position(values);
+    let rotated = installation.environments.rotate_data_key(environment.pk, &tell).await;
+    progress.finish_and_clear();
+    let Resealed { version, values } = rotated?;
+    println!(
+        "environment `{}` has version {version} of its data key; {values} secrets were sealed anew",
+        environment.name
+    );
+    installation.close().await
 }
 
 /// A key that was made because there was none.

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::frequency::Frequency;
 use super::limits::LimitOverrides;
+use crate::environment_settings::SettingsChange;
 use crate::ids::{BundleName, FunctionName, IntegrationKey, ModelName, ProviderSlug};
 use crate::model::{Models, Type};
 
@@ -13,6 +14,9 @@ use crate::model::{Models, Type};
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SyncConfig {
     pub name: BundleName,
+    /// `[environment]`: what a deployment sets in its environment.
+    #[serde(default, skip_serializing_if = "SettingsChange::is_empty")]
+    pub environment: SettingsChange,
     /// In the order of the file, as are the functions below.
     pub integrations: Vec<IntegrationSpec>,
     pub models: Models,

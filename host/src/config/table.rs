@@ -121,11 +121,17 @@ impl<'t> Table<'t> {
     }
 
     pub(super) fn flag(&mut self, found: &mut Diagnostics, key: &'static str, default: bool) -> bool {
-        let Some(value) = self.value(key) else { return default };
-        value.get_ref().as_bool().unwrap_or_else(|| {
+        self.stated_flag(found, key).unwrap_or(default)
+    }
+
+    /// A flag that need not be there.
+    pub(super) fn stated_flag(&mut self, found: &mut Diagnostics, key: &'static str) -> Option<bool> {
+        let value = self.value(key)?;
+        let flag = value.get_ref().as_bool();
+        if flag.is_none() {
             wrong_type(value, key, "true or false", found);
-            default
-        })
+        }
+        flag
     }
 
     /// A whole number above zero.

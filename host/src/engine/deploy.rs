@@ -14,7 +14,7 @@ use uuid::Uuid;
 
 use super::Engine;
 use super::functions::{FunctionSpec, StoredFunction, stored_functions};
-use crate::auth::Environment;
+use crate::auth::{Environment, EnvironmentSettings};
 use crate::config::bundle::{Bundle, BundleDigest, BundleError};
 use crate::config::{ConfigFile, Diagnostics, FunctionKind, MINIMUM_INTERVAL, SyncConfig, did_you_mean};
 use crate::egress::HostPattern;
@@ -23,12 +23,11 @@ use crate::model::{Model, Models};
 use crate::providers::Catalogue;
 use crate::runtime::{ComponentDigest, InvalidComponent, Runtime};
 use crate::store::deployments::{self, ActiveFunction, LiveDeployment, NewDeployment, NewFunction};
+use crate::store::hosts::ALIVE_WITHIN;
 use crate::store::integrations::{self, Integration, NewIntegration};
 use crate::store::notices::Notice;
-use crate::store::schedules;
+use crate::store::{environments, schedules};
 
-/// A host that has not been heard of for so long is not waited for.
-const ALIVE_WITHIN: Duration = Duration::from_secs(15);
 /// Longer than compiling a component may take.
 const WAIT_FOR_HOSTS: Duration = Duration::from_secs(300);
 const LOOK_AT_HOSTS_EVERY: Duration = Duration::from_millis(50);
@@ -53,10 +52,11 @@ pub struct Deployment {
 pub struct PlannedChange {
     /// `add`, `update` or `remove`.
     pub change: &'static str,
-    /// `integration`, `sync`, `action`, `webhook` or `lifecycle`.
+    /// `environment`, `integration`, `sync`, `action`, `webhook` or `lifecycle`.
     pub kind: String,
-    pub integration: String,
-    /// The function's name; none for an integration.
+    /// None for the environment.
+    pub integration: Option<String>,
+    /// The name of the function, or of the environment's setting; none for an integration.
     pub name: Option<String>,
 }
 
@@ -186,10 +186,24 @@ impl Engine {
         before.plan(config)?;
         deployments::activate(&mut tx, deployment).await?;
         update_schedules(&mut tx, environment, config, &before).await?;
+        self.set_environment(&mut tx, environment, config).await?;
         tx.commit().await?;
+        self.environments.forget();
         self.functions.reload().await.map_err(DeployError::Host)?;
         self.notices.tell(Notice::Due);
         Ok(())
+    }
+
+    async fn set_environment(
+        &self,
+        conn: &mut PgConnection,
+        environment: &Environment,
+        config: &SyncConfig,
+    ) -> sqlx::Result<()> {
+        if config.environment.is_empty() {
+            return Ok(());
+        }
+        environments::change_settings(conn, environment.pk, &config.environment).await
     }
 }
 
@@ -289,6 +303,7 @@ struct Present {
     /// The functions of other bundles of the environment, with the bundle's name.
     others: Vec<(ActiveFunction, String)>,
     integrations: Vec<Integration>,
+    settings: EnvironmentSettings,
 }
 
 impl Present {
@@ -312,7 +327,14 @@ impl Present {
                 others.push((function, of.bundle_name.clone()));
             }
         }
-        Ok(Self { active, own, others, integrations: integrations::list(conn, environment.pk).await? })
+        let settings = environments::settings(conn, environment.pk).await?.ok_or(sqlx::Error::RowNotFound)?;
+        Ok(Self {
+            active,
+            own,
+            others,
+            integrations: integrations::list(conn, environment.pk).await?,
+            settings,
+        })
     }
 
     fn integration(&self, key: &IntegrationKey) -> Option<&Integration> {
@@ -321,7 +343,15 @@ impl Present {
 
     /// What the deployment changes, or why it cannot be.
     fn plan(&self, config: &SyncConfig) -> Result<Vec<PlannedChange>, DeployError> {
-        let mut changes = Vec::new();
+        let settings = self.settings.changed_by(&config.environment).into_iter();
+        let mut changes: Vec<PlannedChange> = settings
+            .map(|name| PlannedChange {
+                change: "update",
+                kind: "environment".to_owned(),
+                integration: None,
+                name: Some(name),
+            })
+            .collect();
         let mut kept = BTreeSet::new();
         for wanted in &config.integrations {
             let existing = self.integration(&wanted.key);
@@ -410,7 +440,7 @@ fn change(
     name: Option<&FunctionName>,
 ) -> PlannedChange {
     let name = name.map(ToString::to_string);
-    PlannedChange { change, kind: kind.to_owned(), integration: integration.to_string(), name }
+    PlannedChange { change, kind: kind.to_owned(), integration: Some(integration.to_string()), name }
 }
 
 /// Tells of fields whose type is another than before: records that are kept keep the old one.

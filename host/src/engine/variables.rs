@@ -2,7 +2,10 @@
 
 use crate::auth::Environment;
 use crate::crypto::{CryptoError, Place};
+use crate::ids::VariableName;
 use crate::store::{Store, variables};
+
+const MAX_VALUE_BYTES: usize = 64 << 10;
 
 #[derive(Debug, thiserror::Error)]
 pub enum VariablesError {
@@ -12,12 +15,40 @@ pub enum VariablesError {
     Sealed { name: String, source: CryptoError },
 }
 
+/// Why a text cannot be a variable's value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidVariableValue {
+    #[error("must be at most {MAX_VALUE_BYTES} bytes long")]
+    TooLong,
+    #[error("must not hold a NUL character")]
+    Nul,
+}
+
+/// A text that can be a variable's value.
+pub struct VariableValue(String);
+
+impl VariableValue {
+    pub fn new(text: String) -> Result<Self, InvalidVariableValue> {
+        if text.len() > MAX_VALUE_BYTES {
+            return Err(InvalidVariableValue::TooLong);
+        }
+        if text.contains('\0') {
+            return Err(InvalidVariableValue::Nul);
+        }
+        Ok(Self(text))
+    }
+
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
 pub struct Variables {
     store: Store,
 }
 
 impl Variables {
-    pub(super) fn new(store: Store) -> Self {
+    pub fn new(store: Store) -> Self {
         Self { store }
     }
 
@@ -39,17 +70,22 @@ impl Variables {
     pub async fn set(
         &self,
         environment: &Environment,
-        name: &str,
-        value: &str,
+        name: &VariableName,
+        value: &VariableValue,
     ) -> Result<(), VariablesError> {
-        let sealed = environment.data_key.seal(place(&row(environment, name)), value.as_bytes());
+        let name = name.as_str();
+        let sealed = environment.data_key.seal(place(&row(environment, name)), value.as_str().as_bytes());
         variables::set(&mut *self.store.connect().await?, environment.pk, name, &sealed).await?;
         Ok(())
     }
 
     /// `false`: there was none of that name.
-    pub async fn delete(&self, environment: &Environment, name: &str) -> Result<bool, VariablesError> {
-        Ok(variables::delete(&mut *self.store.connect().await?, environment.pk, name).await?)
+    pub async fn delete(
+        &self,
+        environment: &Environment,
+        name: &VariableName,
+    ) -> Result<bool, VariablesError> {
+        Ok(variables::delete(&mut *self.store.connect().await?, environment.pk, name.as_str()).await?)
     }
 }
 

@@ -1,47 +1,75 @@
 //! Environments, and the facts of the installation as a whole.
 
+use chrono::{DateTime, Utc};
 use sqlx::PgConnection;
 use uuid::Uuid;
 
 use crate::environment_settings::{EnvironmentSettings, HttpUrl, SettingsChange, UiColor, UiTitle};
 use crate::ids::{EnvironmentName, EnvironmentPk};
 
-/// A row of `environments`; the data key is still wrapped.
+/// A row of `environments`.
 #[derive(Debug, Clone)]
 pub struct StoredEnvironment {
     pub pk: EnvironmentPk,
     pub id: Uuid,
     pub name: EnvironmentName,
-    pub wrapped_data_key: Vec<u8>,
+    pub created_at: DateTime<Utc>,
 }
 
 pub async fn list(conn: &mut PgConnection) -> sqlx::Result<Vec<StoredEnvironment>> {
     let rows =
-        sqlx::query!("SELECT pk, id, name, data_key FROM environments ORDER BY pk").fetch_all(conn).await?;
+        sqlx::query!("SELECT pk, id, name, created_at FROM environments ORDER BY pk").fetch_all(conn).await?;
     let environments = rows.into_iter().map(|row| StoredEnvironment {
         pk: EnvironmentPk(row.pk),
         id: row.id,
         name: EnvironmentName::from_stored(row.name),
-        wrapped_data_key: row.data_key,
+        created_at: row.created_at,
     });
     Ok(environments.collect())
 }
 
-/// Makes the environment unless there is one of that name.
-pub async fn create_if_missing(
+/// Makes an environment, and tells every host. `None`: there is one of that name.
+pub async fn create(
     conn: &mut PgConnection,
     id: Uuid,
     name: &EnvironmentName,
-    wrapped_data_key: &[u8],
-) -> sqlx::Result<()> {
-    sqlx::query!(
-        "INSERT INTO environments (id, name, data_key) VALUES ($1, $2, $3) ON CONFLICT (name) DO NOTHING",
+) -> sqlx::Result<Option<EnvironmentPk>> {
+    let pk = sqlx::query_scalar!(
+        "INSERT INTO environments (id, name) VALUES ($1, $2) ON CONFLICT (name) DO NOTHING RETURNING pk",
         id,
         name.as_str(),
-        wrapped_data_key,
     )
-    .execute(conn)
+    .fetch_optional(&mut *conn)
     .await?;
+    sqlx::query!("SELECT pg_notify('syncline', 'environments')").fetch_one(conn).await?;
+    Ok(pk.map(EnvironmentPk))
+}
+
+/// Removes an environment with all that belongs to it, and tells every host. What its connections saved goes in the
+/// background, as for any connection that is deleted.
+pub async fn delete(conn: &mut PgConnection, environment: EnvironmentPk) -> sqlx::Result<()> {
+    sqlx::query!(
+        r#"
+        INSERT INTO deleted_connections (connection_pk) SELECT pk FROM connections WHERE environment_pk = $1
+        ON CONFLICT DO NOTHING
+        "#,
+        environment.0,
+    )
+    .execute(&mut *conn)
+    .await?;
+    // What is sealed goes before the data key that it refers to.
+    for delete in [
+        sqlx::query!("DELETE FROM integrations WHERE environment_pk = $1", environment.0),
+        sqlx::query!("DELETE FROM environment_variables WHERE environment_pk = $1", environment.0),
+        sqlx::query!("DELETE FROM webhook_signing_keys WHERE environment_pk = $1", environment.0),
+        sqlx::query!("DELETE FROM webhook_deliveries WHERE environment_pk = $1", environment.0),
+        sqlx::query!("DELETE FROM environments WHERE pk = $1", environment.0),
+    ] {
+        delete.execute(&mut *conn).await?;
+    }
+    for notice in ["keys", "environments", "deployments"] {
+        sqlx::query!("SELECT pg_notify('syncline', $1)", notice).fetch_one(&mut *conn).await?;
+    }
     Ok(())
 }
 

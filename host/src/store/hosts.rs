@@ -6,15 +6,24 @@ use sqlx::PgConnection;
 use sqlx::postgres::types::PgInterval;
 use uuid::Uuid;
 
-/// Says that this host is alive, and forgets those that have been silent for long.
-pub async fn announce(conn: &mut PgConnection, host: Uuid, version: &str) -> sqlx::Result<()> {
+/// A host that has not been heard of for so long is not waited for.
+pub const ALIVE_WITHIN: Duration = Duration::from_secs(15);
+
+/// Says that this host is alive and which encryption keys it has, and forgets those that have been silent for long.
+pub async fn announce(
+    conn: &mut PgConnection,
+    host: Uuid,
+    version: &str,
+    encryption_keys: &[String],
+) -> sqlx::Result<()> {
     sqlx::query!(
         r#"
-        INSERT INTO hosts (id, version) VALUES ($1, $2)
+        INSERT INTO hosts (id, version, encryption_keys) VALUES ($1, $2, $3)
         ON CONFLICT (id) DO UPDATE SET seen_at = now()
         "#,
         host,
         version,
+        encryption_keys,
     )
     .execute(&mut *conn)
     .await?;
@@ -25,6 +34,20 @@ pub async fn announce(conn: &mut PgConnection, host: Uuid, version: &str) -> sql
 pub async fn leave(conn: &mut PgConnection, host: Uuid) -> sqlx::Result<()> {
     sqlx::query!("DELETE FROM hosts WHERE id = $1", host).execute(conn).await?;
     Ok(())
+}
+
+/// How many live hosts were not given the encryption key of that id.
+pub async fn count_without_encryption_key(conn: &mut PgConnection, id: &str) -> sqlx::Result<i64> {
+    sqlx::query_scalar!(
+        r#"
+        SELECT count(*) AS "count!" FROM hosts
+        WHERE seen_at > now() - $1::interval AND $2 <> ALL (encryption_keys)
+        "#,
+        interval(ALIVE_WITHIN),
+        id,
+    )
+    .fetch_one(conn)
+    .await
 }
 
 /// An interval for SQL. Longer than any that we use would be needed to fail.

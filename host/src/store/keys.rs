@@ -50,12 +50,21 @@ pub async fn find_by_hash(conn: &mut PgConnection, hash: &[u8]) -> sqlx::Result<
     }))
 }
 
-/// Stores a key. `false`: there is one of that name, or the very key, already.
-pub async fn create(conn: &mut PgConnection, key: &NewKey<'_>) -> sqlx::Result<bool> {
-    let made = sqlx::query!(
+/// What the database gave to a key that was stored.
+#[derive(Debug, Clone, Copy)]
+pub struct CreatedKey {
+    pub id: Uuid,
+    pub created_at: DateTime<Utc>,
+}
+
+/// Stores a key. `None`: there is one of that name, or the very key, already.
+pub async fn create(conn: &mut PgConnection, key: &NewKey<'_>) -> sqlx::Result<Option<CreatedKey>> {
+    sqlx::query_as!(
+        CreatedKey,
         r#"
         INSERT INTO api_keys (environment_pk, name, prefix, hash, scopes) VALUES ($1, $2, $3, $4, $5)
         ON CONFLICT DO NOTHING
+        RETURNING id, created_at
         "#,
         key.environment.0,
         key.name,
@@ -63,9 +72,8 @@ pub async fn create(conn: &mut PgConnection, key: &NewKey<'_>) -> sqlx::Result<b
         key.hash,
         key.scopes,
     )
-    .execute(conn)
-    .await?;
-    Ok(made.rows_affected() > 0)
+    .fetch_optional(conn)
+    .await
 }
 
 /// Revokes the key of that name whose hash is another than `hash`, and tells every host.
@@ -116,6 +124,30 @@ pub async fn revoke(
     Ok(!revoked.is_empty())
 }
 
+/// Revokes a key by its public id, and tells every host. `false`: there is none.
+pub async fn revoke_by_id(
+    conn: &mut PgConnection,
+    environment: EnvironmentPk,
+    id: Uuid,
+) -> sqlx::Result<bool> {
+    let revoked = sqlx::query!(
+        r#"
+        WITH revoked AS (
+            UPDATE api_keys SET revoked_at = now()
+            WHERE environment_pk = $1 AND id = $2 AND revoked_at IS NULL
+            RETURNING pk
+        )
+        SELECT pg_notify('syncline', 'keys') FROM revoked
+        "#,
+        environment.0,
+        id,
+    )
+    .fetch_all(conn)
+    .await?;
+    Ok(!revoked.is_empty())
+}
+
+/// The valid keys of all environments.
 pub async fn list(conn: &mut PgConnection) -> sqlx::Result<Vec<KeyListing>> {
     sqlx::query_as!(
         KeyListing,

@@ -40,7 +40,8 @@ impl TestDatabase {
         execute(&self.url(), sql.to_owned()).await.expect("the statement is executed");
     }
 
-    async fn connect(&self) -> PgConnection {
+    /// A connection for what takes more than a statement.
+    pub async fn connect(&self) -> PgConnection {
         PgConnection::connect(&self.url()).await.expect("the test's database answers")
     }
 }

@@ -117,14 +117,7 @@ impl Host {
 
     /// Runs another command of the same program on the host's database, and gives what it prints.
     pub fn command(&self, db: &TestDatabase, arguments: &[&str]) -> String {
-        let output = Command::new(env!("CARGO_BIN_EXE_syncline"))
-            .args(arguments)
-            .env("DATABASE_URL", db.url())
-            .env("SYNCLINE_ENCRYPTION_KEY", ENCRYPTION_KEY)
-            .output()
-            .expect("the built host can be started");
-        assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
-        String::from_utf8(output.stdout).expect("what it prints is text")
+        db.command(arguments).run()
     }
 
     /// A new key, with one of the presets.

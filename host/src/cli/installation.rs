@@ -1,0 +1,47 @@
+//! What commands on the database work with: it, its environments with their keys open, and an end in order.
+
+use std::sync::Arc;
+
+use anyhow::Context;
+use clap::Args;
+
+use super::database::{Database, DatabaseArgs};
+use crate::auth::{DEFAULT_ENVIRONMENT, Environment, Environments};
+use crate::store::Store;
+
+/// Which environment a command is about.
+#[derive(Debug, Clone, Args)]
+pub(super) struct EnvironmentArgs {
+    /// The environment
+    #[arg(long, short, default_value = DEFAULT_ENVIRONMENT, value_name = "NAME")]
+    pub(super) environment: String,
+    #[command(flatten)]
+    pub(super) database: DatabaseArgs,
+}
+
+pub(super) struct Installation {
+    pub(super) store: Store,
+    pub(super) environments: Arc<Environments>,
+    database: Database,
+}
+
+impl Installation {
+    pub(super) async fn open(args: &DatabaseArgs) -> anyhow::Result<Self> {
+        let database = args.open(true).await?;
+        let store = Store::open(database.options.clone(), 2).await?;
+        // No notices are heard here, so everything is read anew each time.
+        let environments = Environments::open(store.clone(), args.master_keys(None)?, Arc::default()).await?;
+        Ok(Self { store, environments, database })
+    }
+
+    pub(super) fn environment(&self, name: &str) -> anyhow::Result<Arc<Environment>> {
+        self.environments.find_by_name(name).with_context(|| {
+            format!("there is no environment `{name}`; `syncline env create {name}` makes it")
+        })
+    }
+
+    pub(super) async fn close(self) -> anyhow::Result<()> {
+        self.store.close().await;
+        self.database.close().await
+    }
+}

@@ -1,0 +1,64 @@
+//! Commands of the same program that work on a test's database.
+
+use std::io::Write;
+use std::process::{Child, Command, Stdio};
+
+use super::{ENCRYPTION_KEY, TestDatabase};
+
+/// A command that is being put together.
+pub struct Syncline {
+    command: Command,
+    input: String,
+}
+
+impl TestDatabase {
+    pub fn command(&self, arguments: &[&str]) -> Syncline {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_syncline"));
+        command
+            .args(arguments)
+            .env("DATABASE_URL", self.url())
+            .env("SYNCLINE_ENCRYPTION_KEY", ENCRYPTION_KEY)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        Syncline { command, input: String::new() }
+    }
+}
+
+impl Syncline {
+    /// What stands on its standard input.
+    pub fn input(mut self, text: &str) -> Self {
+        text.clone_into(&mut self.input);
+        self
+    }
+
+    pub fn encryption_key(mut self, keys: &str) -> Self {
+        self.command.env("SYNCLINE_ENCRYPTION_KEY", keys);
+        self
+    }
+
+    /// Starts it and does not wait.
+    pub fn spawn(mut self) -> Child {
+        let mut child = self.command.spawn().expect("the built program can be started");
+        let mut input = child.stdin.take().expect("its input is ours");
+        // It may not want any.
+        let _written = input.write_all(self.input.as_bytes());
+        child
+    }
+
+    /// What it prints; it must end well.
+    #[track_caller]
+    pub fn run(self) -> String {
+        let output = self.spawn().wait_with_output().expect("it is our process");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).expect("what it prints is text")
+    }
+
+    /// What it says on standard error; it must fail.
+    #[track_caller]
+    pub fn refuse(self) -> String {
+        let output = self.spawn().wait_with_output().expect("it is our process");
+        assert!(!output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    }
+}

@@ -15,10 +15,13 @@ use crate::ids::{EnvironmentName, EnvironmentPk};
 use crate::store::data_keys::{KnownVersions, StoredVersion};
 use crate::store::environments::StoredEnvironment;
 use crate::store::notices::{Notice, Notices};
-use crate::store::{Store, data_keys, environments};
+use crate::store::{Store, closed_connections, data_keys, environments};
 
 /// The environment that the first start makes.
 pub const DEFAULT_ENVIRONMENT: &str = "dev";
+
+/// How many connections are closed by one transaction: each takes a lock.
+const CLOSE_AT_ONCE: usize = 200;
 
 #[derive(Debug, thiserror::Error)]
 pub enum EnvironmentError {
@@ -104,8 +107,13 @@ impl Environments {
     pub async fn delete(&self, pk: EnvironmentPk) -> Result<(), EnvironmentError> {
         let mut tx = self.store.begin().await?;
         environments::lock(&mut tx, pk).await?;
-        environments::delete(&mut tx, pk).await?;
+        let connections = environments::delete(&mut tx, pk).await?;
         tx.commit().await?;
+        for part in connections.chunks(CLOSE_AT_ONCE) {
+            let mut tx = self.store.begin_records().await?;
+            closed_connections::close(&mut tx, part).await?;
+            tx.commit().await?;
+        }
         self.forget();
         self.reload().await
     }

@@ -5,7 +5,7 @@ use sqlx::PgConnection;
 use uuid::Uuid;
 
 use crate::environment_settings::{EnvironmentSettings, HttpUrl, SettingsChange, UiColor, UiTitle};
-use crate::ids::{EnvironmentName, EnvironmentPk};
+use crate::ids::{ConnectionPk, EnvironmentName, EnvironmentPk};
 
 /// A row of `environments`.
 #[derive(Debug, Clone)]
@@ -45,17 +45,17 @@ pub async fn create(
     Ok(pk.map(EnvironmentPk))
 }
 
-/// Removes an environment with all that belongs to it, and tells every host. What its connections saved goes in the
-/// background, as for any connection that is deleted.
-pub async fn delete(conn: &mut PgConnection, environment: EnvironmentPk) -> sqlx::Result<()> {
-    sqlx::query!(
+/// Removes an environment with all that belongs to it, and tells every host. Gives its connections: what they saved
+/// goes in the background, as for any that are deleted.
+pub async fn delete(conn: &mut PgConnection, environment: EnvironmentPk) -> sqlx::Result<Vec<ConnectionPk>> {
+    let connections = sqlx::query_scalar!(
         r#"
         INSERT INTO deleted_connections (connection_pk) SELECT pk FROM connections WHERE environment_pk = $1
-        ON CONFLICT DO NOTHING
+        RETURNING connection_pk
         "#,
         environment.0,
     )
-    .execute(&mut *conn)
+    .fetch_all(&mut *conn)
     .await?;
     // What is sealed goes before the data key that it refers to.
     for delete in [
@@ -67,10 +67,10 @@ pub async fn delete(conn: &mut PgConnection, environment: EnvironmentPk) -> sqlx
     ] {
         delete.execute(&mut *conn).await?;
     }
-    for notice in ["keys", "environments", "deployments"] {
+    for notice in ["keys", "environments", "deployments", "deletions", "cancel"] {
         sqlx::query!("SELECT pg_notify('syncline', $1)", notice).fetch_one(&mut *conn).await?;
     }
-    Ok(())
+    Ok(connections.into_iter().map(ConnectionPk).collect())
 }
 
 /// Serialises what changes an environment as a whole, until the transaction ends. `false`: there is none.

@@ -19,7 +19,7 @@ pub(super) struct Project {
 
 /// A project, or what is wrong with its file.
 pub(super) enum Opened {
-    Project(Project),
+    Project(Box<Project>),
     Mistakes(Diagnostics),
 }
 
@@ -31,7 +31,7 @@ impl Project {
         })?;
         let schema = |path: &str| std::fs::read_to_string(inside(folder, path)?);
         Ok(match parse(&path.display().to_string(), &text, &schema) {
-            Ok(file) => Opened::Project(Self { folder: folder.to_owned(), file }),
+            Ok(file) => Opened::Project(Box::new(Self { folder: folder.to_owned(), file })),
             Err(diagnostics) => Opened::Mistakes(diagnostics),
         })
     }

@@ -14,6 +14,7 @@ use crate::api::extract::{ApiJson, ApiPath, ApiQuery, EnvironmentAuth};
 use crate::api::tags::{EndUser, Organization};
 use crate::auth::Scope;
 use crate::store::connections::{self, ConnectionUpdate};
+use crate::store::webhooks;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -71,12 +72,15 @@ pub(in crate::api) async fn update_connection(
         tags: replaces_tags.then_some(&user.tags),
         webhook_url_override: url.map(|url| Some(url).filter(|url| !url.is_empty())),
     };
-    let mut conn = app.engine.store.connect().await?;
-    let is_there = connections::update(&mut conn, client.environment.pk, &key, &id, &update).await?;
-    drop(conn);
-    if !is_there {
+    let mut tx = app.engine.store.begin().await?;
+    if !connections::update(&mut tx, client.environment.pk, &key, &id, &update).await? {
+        drop(tx);
         return Err(app.missing_connection(&client, &key, &id).await?);
     }
+    if let Some(url) = update.webhook_url_override.flatten() {
+        webhooks::use_again(&mut tx, client.environment.pk, url).await?;
+    }
+    tx.commit().await?;
     Ok(Json(ConnectionChanged { success: true }))
 }
 

@@ -247,4 +247,4 @@ fn parse_method(text: &str) -> Result<Method, EgressError> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -1,6 +1,8 @@
 //! How credentials are obtained from a provider and renewed: one file per kind of exchange. Everything goes
 //! through the gate; nothing here is stored.
 
+#[cfg(test)]
+mod catalogue_tests;
 mod error;
 mod exchange;
 mod oauth2;

@@ -123,7 +123,7 @@ impl Injection {
         config: &Map<String, Value>,
         credentials: &Credentials,
     ) -> Result<Self, EgressError> {
-        let credentials = &ForOneRequest::new(credentials);
+        let credentials = &ForOneRequest::new(credentials, provider);
         let render = |template: &Template| render(template, provider, config, credentials);
         let mut injection = Self::default();
         for (key, template) in &provider.proxy.headers {
@@ -205,10 +205,11 @@ struct ForOneRequest<'a> {
 }
 
 impl<'a> ForOneRequest<'a> {
-    fn new(held: &'a Credentials) -> Self {
+    fn new(held: &'a Credentials, provider: &Provider) -> Self {
         let made = match held {
             Credentials::UsernameToken { username, password } => {
-                Some(wsse::username_token(username.expose(), password.expose()))
+                let scheme = provider.signature.unwrap_or_default();
+                Some(wsse::username_token(scheme, username.expose(), password.expose()))
             }
             _ => None,
         };

@@ -6,4 +6,4 @@ mod redirects;
 mod retries;
 mod secrets;
 mod signatures;
-mod stage;
+pub(crate) mod stage;

@@ -6,25 +6,42 @@ use chrono::{DateTime, SecondsFormat, Utc};
 use http::HeaderName;
 use ring::digest::{Context, SHA1_FOR_LEGACY_USE_ONLY};
 
+use crate::crypto::hex;
+use crate::providers::SignatureScheme;
 use crate::secret::Secret;
 
 /// Where the token goes unless the provider's entry says otherwise.
 pub(super) const HEADER: HeaderName = HeaderName::from_static("x-wsse");
 
 /// A token for one request that is made now.
-pub(super) fn username_token(username: &str, password: &str) -> Secret<String> {
-    token(username, password, &rand::random::<[u8; 16]>(), Utc::now())
+pub(super) fn username_token(scheme: SignatureScheme, username: &str, password: &str) -> Secret<String> {
+    token(scheme, username, password, &rand::random::<[u8; 16]>(), Utc::now())
 }
 
-fn token(username: &str, password: &str, nonce: &[u8], now: DateTime<Utc>) -> Secret<String> {
+fn token(
+    scheme: SignatureScheme,
+    username: &str,
+    password: &str,
+    nonce: &[u8],
+    now: DateTime<Utc>,
+) -> Secret<String> {
     let created = now.to_rfc3339_opts(SecondsFormat::Secs, true);
-    let mut digest = Context::new(&SHA1_FOR_LEGACY_USE_ONLY);
-    for part in [nonce, created.as_bytes(), password.as_bytes()] {
-        digest.update(part);
-    }
-    let digest = STANDARD.encode(digest.finish());
+    let digest_of = |nonce: &[u8]| {
+        let mut digest = Context::new(&SHA1_FOR_LEGACY_USE_ONLY);
+        for part in [nonce, created.as_bytes(), password.as_bytes()] {
+            digest.update(part);
+        }
+        digest.finish()
+    };
+    let (nonce, digest) = match scheme {
+        SignatureScheme::Wsse => (STANDARD.encode(nonce), STANDARD.encode(digest_of(nonce))),
+        SignatureScheme::WsseHex => {
+            let nonce = hex(nonce);
+            let digest = hex(digest_of(nonce.as_bytes()).as_ref());
+            (nonce, STANDARD.encode(digest))
+        }
+    };
     let username = username.replace('\\', r"\\").replace('"', r#"\""#);
-    let nonce = STANDARD.encode(nonce);
     Secret::new(format!(
         r#"UsernameToken Username="{username}", PasswordDigest="{digest}", Nonce="{nonce}", Created="{created}""#
     ))
@@ -38,7 +55,8 @@ mod tests {
     #[test]
     fn the_digest_is_that_of_the_profile() {
         let now = "2003-12-15T14:43:07Z".parse().unwrap();
-        let made = token("bob", "taadtaadpstcsm", b"d36e316282959a9ed4c89851497a717f", now);
+        let made =
+            token(SignatureScheme::Wsse, "bob", "taadtaadpstcsm", b"d36e316282959a9ed4c89851497a717f", now);
         assert!(
             made.expose().contains(r#"PasswordDigest="quR/EWLAV4xLf9Zqyw4pDmfV9OY=""#),
             "{}",
@@ -49,6 +67,20 @@ mod tests {
 
     #[test]
     fn each_token_is_another() {
-        assert_ne!(username_token("a", "b").expose(), username_token("a", "b").expose());
+        let made = || username_token(SignatureScheme::Wsse, "a", "b").expose().clone();
+        assert_ne!(made(), made());
+    }
+
+    #[test]
+    fn a_scheme_may_want_digits_in_the_place_of_bytes() {
+        let now = "2003-12-15T14:43:07Z".parse().unwrap();
+        let made = token(SignatureScheme::WsseHex, "bob", "taadtaadpstcsm", &[0xd3, 0x6e], now);
+        assert!(made.expose().contains(r#"Nonce="d36e""#), "{}", made.expose());
+        assert!(
+            made.expose()
+                .contains(r#"PasswordDigest="Mzc4YjhjMjE1YjAyNjg4ZjZiNjRjYzIwYmMyYzVlOGI3MTE1N2IyNw==""#),
+            "{}",
+            made.expose()
+        );
     }
 }

@@ -228,11 +228,15 @@ pub enum KeyEncoding {
     Base64,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SignatureScheme {
     /// The `UsernameToken` of WS-Security in a header, new for each request.
+    #[default]
     #[serde(rename = "WSSE")]
     Wsse,
+    /// The same with hexadecimal digits where the standard has bytes.
+    #[serde(rename = "WSSE_HEX")]
+    WsseHex,
 }
 
 impl Provider {

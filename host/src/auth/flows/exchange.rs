@@ -140,7 +140,7 @@ pub fn token_request(
 }
 
 /// The token that the entry says how to sign.
-fn signed(
+pub(super) fn signed(
     provider: &Provider,
     recipe: &JwtRecipe,
     values: &TokenRequestValues<'_>,

@@ -306,7 +306,7 @@ fn redirect_url(text: &str) -> Result<RedirectUrl, FlowError> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
@@ -328,6 +328,27 @@ mod tests {
         description = "The name of your shop."
         pattern = '[a-z]+'
     "#;
+
+    /// The request that would exchange a code, or ask for a client's own token, as it would be sent.
+    pub fn token_request(flow: &Flow<'_>, is_own_client: bool) -> http::Request<Bytes> {
+        let redirect = redirect_url("https://syncline.example/oauth/callback").unwrap();
+        let client = flow.oauth2_client(flow.token_url().unwrap()).unwrap().set_redirect_uri(redirect);
+        let params = flow.params(&flow.provider.token_params).unwrap();
+        let sent = std::cell::RefCell::new(None);
+        let send = |request: HttpRequest| -> Result<HttpResponse, FlowError> {
+            sent.replace(Some(flow.in_dialect(request)?));
+            Err(FlowError::NoClient)
+        };
+        let refused = if is_own_client {
+            let request = client.exchange_client_credentials();
+            params.into_iter().fold(request, |request, (n, v)| request.add_extra_param(n, v)).request(&send)
+        } else {
+            let request = client.exchange_code(AuthorizationCode::new("sample-code".to_owned()));
+            params.into_iter().fold(request, |request, (n, v)| request.add_extra_param(n, v)).request(&send)
+        };
+        assert!(refused.is_err());
+        sent.into_inner().unwrap()
+    }
 
     fn params(entry: &str, extra: &[(&str, &str)]) -> BTreeMap<String, String> {
         let provider: Provider = toml::from_str(entry).unwrap();

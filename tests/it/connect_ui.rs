@@ -1,8 +1,70 @@
-//! The Connect UI, as browsers meet it.
+//! The Connect UI, as browsers meet it. What end users do is in `tests/node/connect-ui/scenarios.mjs`, and is played
+//! here in a headless Chromium; with SYNCLINE_SCREENSHOTS set to a folder, each state's picture is kept there.
+
+use std::process::Stdio;
 
 use serde_json::{Value, json};
+use tokio::process::Command;
 
-use crate::support::{HostOptions, TestDatabase};
+use crate::support::{
+    Host, HostOptions, OAUTH_PROVIDER, OAuthServer, SECRET_KEY, SHOP_KEY, Shop, TestDatabase, repository,
+};
+
+/// A host with the integrations that the scenarios know.
+async fn stage(shop: &Shop) -> (TestDatabase, Host) {
+    let db = TestDatabase::create().await;
+    let providers = tempfile::TempDir::new().expect("a temporary folder can be made");
+    let stripe = std::fs::read_to_string(repository("host/providers/stripe-api-key.toml"));
+    let stripe = stripe.expect("the catalogue has Stripe").replace("https://api.stripe.com", shop.base_url());
+    std::fs::write(providers.path().join("stripe-api-key.toml"), stripe).expect("the folder is ours");
+    let host = HostOptions::new()
+        .database(&db)
+        .allow(shop)
+        .variable("SYNCLINE_PROVIDERS_DIR", &providers.path().display().to_string())
+        .spawn()
+        .await;
+    let integrations =
+        [("stripe-api-key", "stripe"), ("zendesk-api-key", "desk"), ("unauthenticated", "open")];
+    let fill = (1..=4).map(|number| ("sendgrid", format!("fill-{number}")));
+    let all = integrations.map(|(provider, key)| (provider, key.to_owned())).into_iter().chain(fill);
+    for (provider, key) in all {
+        host.post("/integrations", &json!({ "provider": provider, "unique_key": key })).await.expect(200);
+    }
+    (db, host)
+}
+
+/// Plays scenarios of what is typed in, and fails with what they say.
+async fn play(scenarios: &[&str]) {
+    let shop = Shop::start().await;
+    let (_db, host) = stage(&shop).await;
+    play_on(&host, scenarios).await;
+}
+
+/// Plays scenarios at a certified OAuth server.
+async fn play_with_oauth(scenarios: &[&str]) {
+    let (db, server) = (TestDatabase::create().await, OAuthServer::start().await);
+    let host = server.spawn_host(&db).await;
+    server.integrate(&host, "crm", OAUTH_PROVIDER).await;
+    play_on(&host, scenarios).await;
+}
+
+async fn play_on(host: &Host, scenarios: &[&str]) {
+    let screenshots = std::env::var_os("SYNCLINE_SCREENSHOTS").map(repository);
+    let options = json!({
+        "host": host.base_url(), "secretKey": SECRET_KEY, "shopKey": SHOP_KEY, "scenarios": scenarios,
+        "screenshots": screenshots,
+    });
+    let output = Command::new("node")
+        .arg(repository("tests/node/connect-ui/run.mjs"))
+        .arg(options.to_string())
+        .stdin(Stdio::null())
+        .kill_on_drop(true)
+        .output()
+        .await
+        .expect("Node.js is not installed; `scripts/setup` says what to install");
+    let said = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+}
 
 #[tokio::test]
 async fn the_page_is_sent_with_a_strict_policy_and_only_when_it_changed() {
@@ -56,4 +118,51 @@ async fn a_page_at_another_address_knows_where_the_api_is() {
     let made: Value = host.post("/connect/sessions", &json!({ "tags": {} })).await.expect(201).json();
     let link = made["data"]["connect_link"].as_str().unwrap_or_default();
     assert!(link.starts_with("https://connect.example.com/?session_token=nango_connect_session_"), "{link}");
+}
+
+#[tokio::test]
+async fn end_users_connect_with_what_they_type() {
+    play(&[
+        "an_api_key_is_typed_and_checked",
+        "mistakes_are_told_at_their_fields",
+        "what_is_settled_is_not_asked",
+        "everything_can_be_done_by_keyboard",
+    ])
+    .await;
+}
+
+#[tokio::test]
+async fn end_users_connect_in_another_window() {
+    play_with_oauth(&[
+        "access_is_allowed_in_a_window",
+        "access_is_refused_in_the_window",
+        "a_connection_is_connected_again",
+    ])
+    .await;
+}
+
+#[tokio::test]
+async fn a_window_that_does_not_last_leads_to_another() {
+    play_with_oauth(&["the_window_is_closed_early", "the_window_is_blocked"]).await;
+}
+
+#[tokio::test]
+async fn sessions_end_in_words() {
+    play(&["an_ended_session_says_so", "a_session_ends_before_the_eyes", "a_frame_without_a_token_gives_up"])
+        .await;
+}
+
+#[tokio::test]
+async fn other_pages_embed_it() {
+    play(&["the_published_client_opens_it", "connect_js_opens_it", "the_token_goes_nowhere_else"]).await;
+}
+
+#[tokio::test]
+async fn it_looks_and_speaks_as_it_is_told() {
+    play(&["the_environment_decides_on_the_look", "it_speaks_the_readers_language"]).await;
+}
+
+#[tokio::test]
+async fn every_state_is_accessible() {
+    play(&["every_state_is_accessible"]).await;
 }

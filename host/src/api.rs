@@ -17,6 +17,7 @@ mod extract;
 mod functions;
 mod health;
 mod integrations;
+mod oauth;
 mod one_or_many;
 mod providers;
 mod records;
@@ -93,6 +94,7 @@ pub fn router(app: App, pages: Router<App>) -> Router {
         .route("/integrations/{unique_key}/functions/{name}/code", get(functions::get_function_code))
         .route("/integrations/{unique_key}/functions/{name}", delete(functions::delete_function))
         .route("/integrations/quickstart", post(integrations::create_quickstart))
+        .route("/", get(oauth::open_socket))
         .route("/openapi.json", get(move || async move { (json, document.to_string()) }))
         .fallback(unknown_route)
         .method_not_allowed_fallback(method_not_allowed)
@@ -141,6 +143,10 @@ fn routes() -> OpenApiRouter<App> {
         .routes(routes!(typed_connections::connect_bill))
         .routes(routes!(typed_connections::connect_signature))
         .routes(routes!(typed_connections::connect_client_credentials))
+        .routes(routes!(oauth::get_authorization))
+        .routes(routes!(oauth::start_oauth))
+        .routes(routes!(oauth::finish_oauth))
+        .routes(routes!(oauth::finish_installation))
         .routes(routes!(connections::list_connections, connections::import_connection))
         .routes(routes!(
             connections::get_connection,

@@ -41,7 +41,7 @@ pub use error::EgressError;
 pub use host_pattern::{HostPattern, InvalidHostPattern};
 pub use mask::mask_url;
 pub use message::retry_after;
-pub use oauth1::OAuth1Keys;
+pub use oauth1::{Handshake, OAuth1Keys};
 pub use resolver::{Lookup, SystemLookup};
 pub use settings::{GateSettings, HostPort, InvalidHostPort};
 

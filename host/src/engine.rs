@@ -1,6 +1,7 @@
 //! What the service does: runs actions and syncs, deploys bundles, and keeps in memory what requests need often.
 
 mod actions;
+mod authorizations;
 mod capabilities;
 mod commit;
 mod connect_sessions;
@@ -29,6 +30,9 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use uuid::Uuid;
 
+pub use self::authorizations::{
+    AUTHORIZATION_SECONDS, Arrival, AuthorizationError, Departure, DepartureRequest, Outcome, ReturnPath,
+};
 pub use self::connect_sessions::{
     ConfigDefaults, ConnectSession, CreatedSession, NewConnectSession, SessionError, UiOverrides,
 };

@@ -172,6 +172,7 @@ row_number!(
     ConnectionPk
 );
 row_number!(ConnectSessionPk);
+row_number!(AuthorizationPk);
 row_number!(DeploymentPk);
 row_number!(FunctionPk);
 row_number!(SchedulePk);

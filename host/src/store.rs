@@ -6,6 +6,7 @@
 //! The tables of syncs' output (`sync_states`, `streams`, `records`, `seen_positions`, `closed_connections`) refer to no others, and
 //! nothing joins across: they may live in a database of their own.
 
+pub mod authorizations;
 pub mod closed_connections;
 pub mod connect_sessions;
 pub mod connection_errors;

@@ -3,6 +3,7 @@
 
 mod acme;
 mod answer;
+mod browser;
 mod bundle;
 mod client;
 mod command;
@@ -10,6 +11,8 @@ mod connection;
 mod database;
 mod host;
 mod json;
+mod oauth_server;
+mod python_server;
 mod receiver;
 mod shop;
 mod stage;
@@ -17,12 +20,15 @@ mod wait;
 
 pub use self::acme::{ACME_JWT_KEY, ACME_PIN, ACME_SECRET, Acme};
 pub use self::answer::Answer;
+pub use self::browser::{Browser, Visited};
 pub use self::bundle::Bundle;
 pub use self::client::{Api, Request, query};
 pub use self::connection::{Connection, Page};
 pub use self::database::TestDatabase;
-pub use self::host::{ENCRYPTION_KEY, Host, HostOptions, SECRET_KEY};
+pub use self::host::{ENCRYPTION_KEY, Host, HostOptions, SECRET_KEY, free_port};
 pub use self::json::{cursor_of, ids_of, masked, text, without_metadata};
+pub use self::oauth_server::{OAUTH_PROVIDER, OAuthClient, OAuthServer};
+pub use self::python_server::PythonServer;
 pub use self::receiver::{Receiver, Reply, Webhook};
 pub use self::shop::{SHOP_KEY, Shop};
 pub use self::stage::{Stage, delete, save};

@@ -12,7 +12,8 @@ use uuid::Uuid;
 
 use crate::auth::{AuthError, DEFAULT_ENVIRONMENT, EnvironmentError};
 use crate::engine::{
-    ActionError, ConnectError, DeployError, RefreshError, SessionError, TypedConnectionError, VariantError,
+    ActionError, AuthorizationError, ConnectError, DeployError, RefreshError, SessionError,
+    TypedConnectionError, VariantError,
 };
 use crate::ids::{ConnectionId, EnvironmentName, IntegrationKey};
 use crate::providers::AuthMode;
@@ -143,6 +144,10 @@ pub enum ApiError {
     Action(#[from] ActionError),
     #[error(transparent)]
     Deploy(#[from] DeployError),
+    #[error(transparent)]
+    Authorization(#[from] AuthorizationError),
+    #[error("too many end users are on their way to a provider and back; try again in a moment")]
+    TooManySockets,
     #[error("there is nothing at {method} {path}")]
     UnknownRoute { method: String, path: String },
     #[error("{path} takes {allowed}, not {method}")]
@@ -239,6 +244,8 @@ impl ApiError {
             Self::NoWebhookUrl => (StatusCode::CONFLICT, "no_webhook_url"),
             Self::Action(error) => error.status_and_code(),
             Self::Deploy(error) => error.status_and_code(),
+            Self::Authorization(error) => error.status_and_code(),
+            Self::TooManySockets => (StatusCode::SERVICE_UNAVAILABLE, "too_many_sockets"),
             Self::Credentials { error, .. } if error.is_refused() => {
                 (StatusCode::BAD_REQUEST, "invalid_credentials")
             }
@@ -255,6 +262,20 @@ impl ApiError {
             )
             | Self::Internal(_) => (StatusCode::INTERNAL_SERVER_ERROR, "internal_server_error"),
         }
+    }
+
+    /// What is told: status, code, and a sentence that gives nothing of ours away. What is our fault is logged here.
+    pub fn into_told(self) -> (StatusCode, &'static str, String) {
+        let (status, code) = self.status_and_code();
+        (status, code, self.public_message(status))
+    }
+
+    fn public_message(&self, status: StatusCode) -> String {
+        if status != StatusCode::INTERNAL_SERVER_ERROR {
+            return self.to_string();
+        }
+        tracing::error!(error = self as &dyn std::error::Error, "a request could not be served");
+        Self::Internal(anyhow::anyhow!("")).to_string()
     }
 
     fn field_errors(&self) -> Vec<FieldError> {
@@ -291,11 +312,7 @@ impl From<EnvironmentError> for ApiError {
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
         let (status, code) = self.status_and_code();
-        let mut message = self.to_string();
-        if status == StatusCode::INTERNAL_SERVER_ERROR {
-            tracing::error!(error = &self as &dyn std::error::Error, "a request could not be served");
-            message = Self::Internal(anyhow::anyhow!("")).to_string();
-        }
+        let message = self.public_message(status);
         let (payload, upstream) = match &self {
             Self::Action(error) => (error.payload(), error.upstream()),
             Self::Deploy(error) => (error.payload(), None),
@@ -343,6 +360,7 @@ mod tests {
         let source = [
             (include_str!("error.rs"), beside_status),
             (include_str!("../engine/deploy.rs"), beside_status),
+            (include_str!("../engine/authorizations/error.rs"), beside_status),
             (include_str!("../engine/failure.rs"), beside_status),
             (include_str!("../engine/failure.rs"), r#"=> "([a-z_]+)""#),
             (include_str!("../engine/sync_run.rs"), r#"\bcode: "([a-z_]+)""#),

@@ -5,6 +5,8 @@
 mod catalogue_tests;
 mod error;
 mod exchange;
+mod installation;
+mod oauth1;
 mod oauth2;
 mod token_response;
 mod typed;
@@ -15,8 +17,9 @@ use serde_json::{Map, Value};
 
 pub use error::FlowError;
 pub use exchange::{TokenRequestValues, TypedFields, token_request};
+pub use oauth1::OAuth1Token;
 pub use oauth2::{AuthorizationRequest, authorization_url};
-pub use token_response::TokenResponse;
+pub use token_response::{TokenResponse, find as find_in_response};
 
 use super::{
     AppCredentials, ClientCredentialsToken, ClientOverride, InstallableApp, OAuth2Token, StoredCredentials,
@@ -96,15 +99,30 @@ impl<'a> Flow<'a> {
                 Ok(StoredCredentials::TwoStep(self.renew_exchanged(token).await?))
             }
             StoredCredentials::Bill(token) => Ok(StoredCredentials::Bill(self.renew_exchanged(token).await?)),
+            StoredCredentials::App(token) => {
+                Ok(StoredCredentials::App(self.installation_token(&token.installation_id).await?))
+            }
+            StoredCredentials::Custom { app, user } => Ok(StoredCredentials::Custom {
+                app: self.installation_token(&app.installation_id).await?,
+                user: user.clone(),
+            }),
             StoredCredentials::ApiKey { .. }
             | StoredCredentials::Basic { .. }
             | StoredCredentials::None
             | StoredCredentials::OAuth1 { .. }
             | StoredCredentials::TokenBased { .. }
-            | StoredCredentials::App(_)
-            | StoredCredentials::Custom { .. }
             | StoredCredentials::Signature(_) => Err(FlowError::NothingToRenewWith),
         }
+    }
+
+    /// The client that users consent to.
+    pub fn client(&self) -> Option<&OAuthClient> {
+        self.client.as_ref()
+    }
+
+    /// The integration's scopes, or the entry's.
+    pub fn scopes(&self) -> &'a [String] {
+        self.scopes
     }
 
     /// The app that end users install.

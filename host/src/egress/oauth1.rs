@@ -48,6 +48,39 @@ pub(super) fn authorization(
     }
 }
 
+/// What an app asks for in its own name, while it obtains the token of an end user.
+#[derive(Debug, Clone, Copy)]
+pub enum Handshake<'a> {
+    /// Temporary credentials; the end user is sent back to `callback`.
+    Temporary { callback: &'a str },
+    /// The token itself, for the temporary credentials and what the end user came back with.
+    Token { token: &'a str, token_secret: &'a Secret<String>, verifier: &'a str },
+}
+
+impl Handshake<'_> {
+    /// The value of the `Authorization` header of a POST without a body.
+    pub fn authorization(
+        self,
+        consumer_key: &str,
+        consumer_secret: &Secret<String>,
+        signature: SignatureMethod,
+        url: &Url,
+    ) -> String {
+        let app = Pair::new(consumer_key, consumer_secret.expose().as_str());
+        let mut builder = Builder::new(app, Recipe(signature));
+        builder.version(true);
+        match self {
+            Self::Temporary { callback } => {
+                builder.callback(callback);
+            }
+            Self::Token { token, token_secret, verifier } => {
+                builder.token(Pair::new(token, token_secret.expose().as_str())).verifier(verifier);
+            }
+        }
+        authorize(&builder, &Method::POST, url, None)
+    }
+}
+
 /// The account in whose name a TBA token works. Host names spell a sandbox `1234-sb1`, the realm `1234_SB1`.
 pub(super) fn realm(mode: AuthMode, config: &Map<String, Value>) -> Option<String> {
     if mode != AuthMode::TokenBased {
@@ -69,6 +102,15 @@ fn sign(keys: &OAuth1Keys, recipe: Recipe, method: &Method, url: &Url, form: Opt
     let mut builder = Builder::new(app, recipe);
     builder.token(Pair::new(keys.token.expose().as_str(), keys.token_secret.expose().as_str()));
     builder.version(true);
+    authorize(&builder, method, url, form)
+}
+
+fn authorize(
+    builder: &Builder<'_, Recipe, &str, &str>,
+    method: &Method,
+    url: &Url,
+    form: Option<&[u8]>,
+) -> String {
     let of_form = form.into_iter().flat_map(form_urlencoded::parse);
     let mut parameters: Vec<(String, String, String)> = url
         .query_pairs()

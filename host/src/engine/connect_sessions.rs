@@ -126,9 +126,16 @@ impl Engine {
 
     /// The session that a token opens.
     pub async fn find_connect_session(&self, token: &str) -> Result<ConnectSession, SessionError> {
-        let hash = SessionToken::parse(token)?.hash();
+        self.open_connect_session(&SessionToken::parse(token)?.hash()).await
+    }
+
+    /// The session whose token has this hash.
+    pub(super) async fn open_connect_session(
+        &self,
+        token_hash: &[u8],
+    ) -> Result<ConnectSession, SessionError> {
         let mut conn = self.store.connect().await?;
-        let stored = connect_sessions::find(&mut conn, &hash).await?.ok_or(SessionError::Unknown)?;
+        let stored = connect_sessions::find(&mut conn, token_hash).await?.ok_or(SessionError::Unknown)?;
         drop(conn);
         Ok(ConnectSession {
             pk: stored.pk,

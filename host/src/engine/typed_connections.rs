@@ -76,7 +76,7 @@ impl Engine {
 
     /// Makes the provider's verification request. Only a plain "no" is one: a provider that is away, or that
     /// forbids this request, proves nothing against the credentials.
-    async fn verify(
+    pub(super) async fn verify(
         &self,
         integration: &Integration,
         provider: &Arc<Provider>,

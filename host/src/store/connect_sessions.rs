@@ -76,7 +76,7 @@ pub async fn create(conn: &mut PgConnection, new: &NewSession<'_>) -> sqlx::Resu
 }
 
 /// The session of that token, unless it has ended.
-pub async fn find(conn: &mut PgConnection, token_hash: &[u8; 32]) -> sqlx::Result<Option<StoredSession>> {
+pub async fn find(conn: &mut PgConnection, token_hash: &[u8]) -> sqlx::Result<Option<StoredSession>> {
     let row = sqlx::query!(
         r#"
         SELECT s.pk, s.environment_pk, s.end_user, s.tags, s.allowed_integrations,
@@ -87,7 +87,7 @@ pub async fn find(conn: &mut PgConnection, token_hash: &[u8; 32]) -> sqlx::Resul
         LEFT JOIN integrations i ON i.pk = c.integration_pk
         WHERE s.token_hash = $1 AND s.expires_at > now()
         "#,
-        token_hash.as_slice(),
+        token_hash,
     )
     .fetch_optional(conn)
     .await?;

@@ -231,3 +231,18 @@ async fn notify_changed(conn: &mut PgConnection) -> sqlx::Result<()> {
     sqlx::query!("SELECT pg_notify('syncline', 'integrations')").fetch_one(conn).await?;
     Ok(())
 }
+
+pub async fn get(conn: &mut PgConnection, pk: IntegrationPk) -> sqlx::Result<Option<Integration>> {
+    let row = sqlx::query_as!(
+        IntegrationRow,
+        r#"
+        SELECT pk, id, environment_pk, unique_key, provider, display_name, forward_webhooks,
+               sealed_credentials, sealed_settings, created_at, updated_at
+        FROM integrations WHERE pk = $1
+        "#,
+        pk.0,
+    )
+    .fetch_optional(conn)
+    .await?;
+    Ok(row.map(Integration::from))
+}

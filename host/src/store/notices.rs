@@ -42,6 +42,8 @@ pub enum Notice {
     Integrations,
     /// Connections were deleted, and what was kept of them is to be removed.
     Deletions,
+    /// There is an outcome of an authorization for this listener.
+    Outcome(Uuid),
     /// Notices may have been missed: whatever is remembered must be read anew.
     Missed,
 }
@@ -133,9 +135,10 @@ fn parse(payload: &str) -> Option<Notice> {
         "environments" => Some(Notice::Environments),
         "integrations" => Some(Notice::Integrations),
         "deletions" => Some(Notice::Deletions),
-        _ => {
-            let pk = payload.strip_prefix("connection:")?.parse().ok()?;
-            Some(Notice::Connection(ConnectionPk(pk)))
-        }
+        _ => match payload.split_once(':')? {
+            ("connection", pk) => Some(Notice::Connection(ConnectionPk(pk.parse().ok()?))),
+            ("outcome", listener) => Some(Notice::Outcome(listener.parse().ok()?)),
+            _ => None,
+        },
     }
 }

@@ -29,6 +29,7 @@ pub struct Host {
 pub struct HostOptions {
     database_url: Option<String>,
     data_dir: Option<PathBuf>,
+    address: Option<String>,
     variables: Vec<(String, String)>,
 }
 
@@ -46,6 +47,12 @@ impl HostOptions {
     /// A data directory that outlives the host.
     pub fn data_dir(mut self, path: &Path) -> Self {
         self.data_dir = Some(path.to_owned());
+        self
+    }
+
+    /// Where it listens, for a test that has to know before.
+    pub fn listen(mut self, address: &str) -> Self {
+        self.address = Some(address.to_owned());
         self
     }
 
@@ -77,7 +84,7 @@ impl HostOptions {
         // A private Postgres that root starts runs as somebody else, who has to pass through.
         fs::set_permissions(folder.path(), Permissions::from_mode(0o711)).expect("our folder is ours");
         let log = File::create(folder.path().join("log")).expect("a log can be made");
-        let address = format!("127.0.0.1:{}", free_port());
+        let address = self.address.unwrap_or_else(|| format!("127.0.0.1:{}", free_port()));
         let data_dir = self.data_dir.unwrap_or_else(|| folder.path().join("data"));
         let child = Command::new(env!("CARGO_BIN_EXE_syncline"))
             .arg("serve")

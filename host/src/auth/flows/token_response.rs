@@ -31,9 +31,21 @@ impl TokenResponse {
         body: &[u8],
         now: DateTime<Utc>,
     ) -> Result<Self, FlowError> {
-        let parsed = parse(body).ok_or_else(|| not_understood(status, body))?;
         let default = TokenResponsePaths::default();
         let paths = provider.token_response.as_ref().unwrap_or(&default);
+        Self::read_at(paths, provider.token_lifetime, status, body, now)
+    }
+
+    /// The same for a response that keeps its parts at these paths, and whose token lives for so many seconds if
+    /// it does not say.
+    pub fn read_at(
+        paths: &TokenResponsePaths,
+        lifetime_seconds: Option<u32>,
+        status: StatusCode,
+        body: &[u8],
+        now: DateTime<Utc>,
+    ) -> Result<Self, FlowError> {
+        let parsed = parse(body).ok_or_else(|| not_understood(status, body))?;
         let find = |path: &Option<String>, usual: &str| {
             find(&parsed, path.as_deref().unwrap_or(usual)).filter(|value| !value.is_null())
         };
@@ -44,7 +56,7 @@ impl TokenResponse {
         };
         let expires_in = find(&paths.expires_in, "expires_in").and_then(number);
         let expires_at = find(&paths.expires_at, "expires_at").and_then(date);
-        let lifetime = expires_in.or(provider.token_lifetime.map(i64::from)).filter(|seconds| *seconds > 0);
+        let lifetime = expires_in.or(lifetime_seconds.map(i64::from)).filter(|seconds| *seconds > 0);
         let from_lifetime = || {
             let seconds = TimeDelta::try_seconds(lifetime?)?;
             now.checked_add_signed(seconds)
@@ -59,7 +71,7 @@ impl TokenResponse {
 }
 
 /// What is at a dotted path.
-pub(super) fn find<'a>(value: &'a Value, path: &str) -> Option<&'a Value> {
+pub fn find<'a>(value: &'a Value, path: &str) -> Option<&'a Value> {
     path.split('.').try_fold(value, |value, name| match value {
         Value::Array(items) => items.get(name.parse::<usize>().ok()?),
         other => other.get(name),
@@ -79,7 +91,7 @@ pub(super) fn parse(body: &[u8]) -> Option<Value> {
     is_form.then_some(Value::Object(members))
 }
 
-fn refusal(status: StatusCode, body: &Value) -> FlowError {
+pub(super) fn refusal(status: StatusCode, body: &Value) -> FlowError {
     if status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS {
         return FlowError::Unavailable { status };
     }
@@ -104,7 +116,7 @@ fn refusal(status: StatusCode, body: &Value) -> FlowError {
 }
 
 /// The body itself may be anything, and may repeat what was sent, so only its kind is told.
-fn not_understood(status: StatusCode, body: &[u8]) -> FlowError {
+pub(super) fn not_understood(status: StatusCode, body: &[u8]) -> FlowError {
     if status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS {
         return FlowError::Unavailable { status };
     }

@@ -1,0 +1,466 @@
+//! OAuth 2 from the end user's side: to a certified server and back, and every way in which that is refused.
+
+use std::process::Stdio;
+
+use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt, BufReader, Lines};
+use tokio::process::{Child, ChildStdout, Command};
+use url::Url;
+use uuid::Uuid;
+
+use crate::support::{
+    Answer, Api, Browser, Host, OAUTH_PROVIDER, OAuthClient, OAuthServer, TestDatabase, Visited, repository,
+    text,
+};
+
+const KEY: &str = "crm";
+
+/// A host with an integration of a certified OAuth server.
+struct Scene {
+    host: Host,
+    server: OAuthServer,
+    client: OAuthClient,
+    db: TestDatabase,
+}
+
+impl Scene {
+    async fn set() -> Self {
+        Self::with_entry("").await
+    }
+
+    async fn with_entry(more: &str) -> Self {
+        let (db, server) = (TestDatabase::create().await, OAuthServer::start().await);
+        server.write_entry(OAUTH_PROVIDER, more);
+        let host = server.spawn_host(&db).await;
+        let client = server.integrate(&host, KEY, OAUTH_PROVIDER).await;
+        Self { host, server, client, db }
+    }
+
+    async fn session(&self, body: Value) -> String {
+        open_session(&self.host, "/connect/sessions", body).await
+    }
+
+    /// A session for a new connection.
+    async fn user_session(&self) -> String {
+        self.session(json!({ "end_user": { "id": "u-1", "email": "ada@example.com" } })).await
+    }
+
+    fn start(&self, token: &str, more: &str) -> String {
+        format!("{}/oauth/connect/{KEY}?connect_session_token={token}{more}", self.host.base_url())
+    }
+
+    fn callback(&self) -> String {
+        format!("{}/oauth/callback", self.host.base_url())
+    }
+
+    async fn connections(&self) -> Vec<Value> {
+        let listed = self.host.get("/connections").await.expect(200).json();
+        listed["connections"].as_array().expect("a list").clone()
+    }
+
+    async fn connection(&self, id: &str) -> Value {
+        self.host.get(&format!("/connections/{id}?provider_config_key={KEY}")).await.expect(200).json()
+    }
+
+    /// Leaves for the provider, and stops before the way back.
+    async fn leave(&self, browser: &mut Browser, token: &str, more: &str) -> Url {
+        let login = browser.visit(&self.start(token, more)).await;
+        consent(browser, login, &self.callback()).await.url
+    }
+}
+
+async fn open_session(api: &Api, path: &str, body: Value) -> String {
+    let session = api.post(path, &body).await.expect(201).json();
+    text(&session["data"]["token"]).to_owned()
+}
+
+/// Logs in at the provider and consents; stops before an address that begins so.
+async fn consent(browser: &mut Browser, login: Visited, stop_before: &str) -> Visited {
+    let login = login.expect_page("Sign-in");
+    let form = [("prompt", "login"), ("login", "ada"), ("password", "any")];
+    let asked = browser.submit(&login, &form).await.expect_page("Authorize");
+    browser.submit_until(&asked, &[("prompt", "consent")], stop_before).await
+}
+
+impl Visited {
+    #[track_caller]
+    fn expect_page(self, title: &str) -> Url {
+        let page = self.answer.clone().expect(200).text();
+        assert!(page.contains(title), "no `{title}` at {}: {page}", self.url);
+        self.url
+    }
+}
+
+/// What a page of ours says, once its headers were found safe.
+fn told(answer: &Answer) -> (u16, String) {
+    let policy = answer.header("content-security-policy").expect("a policy");
+    assert!(policy.starts_with("default-src 'none'; script-src 'nonce-"), "{policy}");
+    assert_eq!(answer.header("referrer-policy"), Some("no-referrer"));
+    assert_eq!(answer.header("cache-control"), Some("no-store"));
+    let page = answer.text();
+    let code = page.split("data-code=\"").nth(1).and_then(|rest| rest.split('"').next());
+    (answer.status.as_u16(), code.unwrap_or("connected").to_owned())
+}
+
+fn param(url: &Url, name: &str) -> String {
+    let found = url.query_pairs().find(|(given, _)| given == name);
+    found.unwrap_or_else(|| panic!("no `{name}` in {url}")).1.into_owned()
+}
+
+fn with_param(url: &Url, name: &str, value: &str) -> String {
+    let kept: Vec<(String, String)> =
+        url.query_pairs().into_owned().filter(|(given, _)| given != name).collect();
+    let mut changed = url.clone();
+    changed.query_pairs_mut().clear().extend_pairs(kept).append_pair(name, value);
+    changed.into()
+}
+
+#[tokio::test]
+async fn an_end_user_connects_an_account() {
+    let scene = Scene::set().await;
+    let token = scene.user_session().await;
+    let mut browser = Browser::new();
+    let login = browser.visit(&scene.start(&token, "&authorization_params[login_hint]=ada")).await;
+    let sent = &login.way[1];
+    assert_eq!(sent.as_str().split('?').next(), Some(format!("{}/auth", scene.server.issuer()).as_str()));
+    for (name, value) in [
+        ("response_type", "code"),
+        ("redirect_uri", scene.callback().as_str()),
+        ("code_challenge_method", "S256"),
+        ("scope", "openid offline_access"),
+        ("prompt", "consent"),
+        ("login_hint", "ada"),
+    ] {
+        assert_eq!(param(sent, name), value);
+    }
+    assert!(param(sent, "state").len() >= 43, "256 bits");
+    let back = consent(&mut browser, login, "none").await;
+    assert_eq!(told(&back.answer), (200, "connected".to_owned()));
+
+    let listed = scene.connections().await;
+    assert_eq!(listed.len(), 1);
+    let connection = scene.connection(text(&listed[0]["connection_id"])).await;
+    assert!(Uuid::parse_str(text(&connection["connection_id"])).is_ok());
+    assert_eq!(connection["end_user"]["id"], "u-1");
+    assert_eq!(connection["tags"]["end_user_email"], "ada@example.com");
+    let credentials = &connection["credentials"];
+    assert_eq!(credentials["type"], "OAUTH2");
+    assert_eq!(credentials["raw"]["token_type"], "Bearer");
+    let me =
+        Api::new(scene.server.issuer().to_owned(), credentials["access_token"].as_str()).get("/me").await;
+    assert_eq!(me.expect(200).json(), json!({ "sub": "ada" }));
+    let log = scene.host.log();
+    for secret in [&token, text(&credentials["access_token"]), &param(&back.url, "code")] {
+        assert!(!log.contains(secret), "a secret is in the log: {log}");
+    }
+}
+
+#[tokio::test]
+async fn what_the_session_settles_stands_above_what_the_browser_asks_for() {
+    let scene = Scene::with_entry(
+        "[connection_config.region]\ntitle = \"Region\"\ndescription = \"Where.\"\npattern = '[a-z]+'\n\
+         [connection_config.issuer]\ntitle = \"Issuer\"\ndescription = \"Who.\"\nautomated = true\n\
+         from_redirect = \"iss\"\nextract = 'http://([0-9.]+):\\d+'",
+    )
+    .await;
+    let token = scene
+        .session(json!({
+            "tags": {},
+            "integrations_config_defaults": { KEY: {
+                "connection_config": { "region": "eu", "oauth_scopes_override": "openid,read" },
+                "authorization_params": { "ui_locales": "de" },
+            } },
+        }))
+        .await;
+    let asked = "&params[region]=us&params[issuer]=forged&params[oauth_scopes_override]=openid,write\
+                 &params[webhook_url]=https://evil.example&authorization_params[ui_locales]=fr\
+                 &authorization_params[state]=forged&authorization_params[prompt]=undefined";
+    let mut browser = Browser::new();
+    let login = browser.visit(&scene.start(&token, asked)).await;
+    let sent = login.way[1].clone();
+    assert_eq!((param(&sent, "scope"), param(&sent, "ui_locales")), ("openid read".into(), "de".into()));
+    assert_ne!(param(&sent, "state"), "forged");
+    assert!(sent.query_pairs().all(|(name, _)| name != "prompt"), "taken away: {sent}");
+    let back = consent(&mut browser, login, "none").await;
+    assert_eq!(told(&back.answer), (200, "connected".to_owned()));
+    let connection = scene.connection(text(&scene.connections().await[0]["connection_id"])).await;
+    let expected = json!({ "region": "eu", "issuer": "127.0.0.1", "oauth_scopes_override": "openid,read" });
+    assert_eq!(connection["connection_config"], expected);
+}
+
+#[tokio::test]
+async fn an_account_is_connected_again_in_place() {
+    let scene = Scene::set().await;
+    let (mut browser, token) = (Browser::new(), scene.user_session().await);
+    let back = scene.leave(&mut browser, &token, "").await;
+    browser.visit(back.as_str()).await.answer.expect(200);
+    let before = scene.connections().await[0].clone();
+    let body = json!({
+        "connection_id": before["connection_id"], "integration_id": KEY, "tags": { "plan": "pro" },
+    });
+    let token = open_session(&scene.host, "/connect/sessions/reconnect", body).await;
+    let back = scene.leave(&mut Browser::new(), &token, "").await;
+    let refused = Browser::new().visit(back.as_str()).await;
+    assert_eq!(told(&refused.answer), (400, "state_cookie_err".to_owned()));
+    let mut browser = Browser::new();
+    let back = scene.leave(&mut browser, &token, "").await;
+    let back = browser.visit(back.as_str()).await;
+    assert_eq!(told(&back.answer), (200, "connected".to_owned()));
+    let after = scene.connections().await;
+    assert_eq!(after.len(), 1);
+    assert_eq!((&after[0]["id"], &after[0]["connection_id"]), (&before["id"], &before["connection_id"]));
+    assert_eq!(
+        after[0]["tags"],
+        json!({
+            "end_user_id": "u-1", "end_user_email": "ada@example.com", "plan": "pro",
+        })
+    );
+}
+
+#[tokio::test]
+async fn a_way_back_is_good_once_and_in_one_browser() {
+    let scene = Scene::set().await;
+    let (mut browser, token) = (Browser::new(), scene.user_session().await);
+    let back = scene.leave(&mut browser, &token, "").await;
+    for (address, code) in [
+        (scene.callback(), "state_err"),
+        (with_param(&back, "state", "c29tZXRoaW5nLWVsc2U"), "state_err"),
+        (with_param(&back, "state", &param(&back, "state")[1..]), "state_err"),
+        (with_param(&back, "iss", "https://evil.example"), "state_cookie_err"),
+        (back.to_string(), "state_cookie_err"),
+    ] {
+        let refused = Browser::new().visit(&address).await;
+        assert_eq!(told(&refused.answer), (400, code.to_owned()), "{address}");
+    }
+    assert!(scene.connections().await.is_empty());
+    // Whoever else had the address could not use it up.
+    assert_eq!(told(&browser.visit(back.as_str()).await.answer), (200, "connected".to_owned()));
+    assert_eq!(told(&browser.visit(back.as_str()).await.answer), (400, "state_err".to_owned()));
+    assert_eq!(scene.connections().await.len(), 1);
+}
+
+#[tokio::test]
+async fn an_answer_of_another_provider_gets_no_code() {
+    let scene = Scene::set().await;
+    let (mut browser, token) = (Browser::new(), scene.user_session().await);
+    let back = scene.leave(&mut browser, &token, "").await;
+    scene.server.set_fault("error").await;
+    let mixed_up = browser.visit(&with_param(&back, "iss", "https://evil.example")).await;
+    assert_eq!(told(&mixed_up.answer), (400, "callback_err".to_owned()));
+    assert!(mixed_up.answer.text().contains("https://evil.example"), "the token endpoint was not asked");
+    assert!(scene.connections().await.is_empty());
+}
+
+#[tokio::test]
+async fn a_denied_consent_is_told_to_everyone() {
+    let scene = Scene::set().await;
+    let (mut browser, token, listener) = (Browser::new(), scene.user_session().await, Uuid::new_v4());
+    let start = scene.start(&token, &format!("&ws_client_id={listener}"));
+    let login = browser.visit(&start).await.expect_page("Sign-in");
+    let back = browser.visit(&format!("{login}/abort")).await;
+    assert_eq!(told(&back.answer), (400, "access_denied".to_owned()));
+    let api = scene.host.with_key(Some(&token));
+    let told = api.get(&format!("/connect/authorizations/{listener}")).await.expect(200).json();
+    assert_eq!(
+        (&told["data"]["status"], &told["data"]["error"]["code"], &told["data"]["provider_config_key"]),
+        (&json!("failed"), &json!("access_denied"), &json!(KEY))
+    );
+}
+
+#[tokio::test]
+async fn what_a_provider_says_is_shown_as_text() {
+    let scene = Scene::set().await;
+    let (mut browser, token) = (Browser::new(), scene.user_session().await);
+    let back = scene.leave(&mut browser, &token, "").await;
+    let said = with_param(&back, "error", "server_error");
+    let said = with_param(&Url::parse(&said).unwrap(), "error_description", "<script>alert(1)</script>\u{7}");
+    let page = browser.visit(&said).await.answer;
+    assert_eq!(told(&page), (400, "callback_err".to_owned()));
+    assert!(page.text().contains("&lt;script&gt;alert(1)&lt;/script&gt; (server_error)"), "{}", page.text());
+    assert!(!page.text().contains("<script>alert"));
+}
+
+#[tokio::test]
+async fn a_provider_that_gives_no_token_is_told_as_one() {
+    let scene = Scene::set().await;
+    let token = scene.user_session().await;
+    for (fault, words) in [("html", "an HTML page"), ("error", "500"), ("slow", "did not answer")] {
+        let mut browser = Browser::new();
+        let back = scene.leave(&mut browser, &token, "").await;
+        scene.server.set_fault(fault).await;
+        let page = browser.visit(back.as_str()).await.answer;
+        scene.server.set_fault("none").await;
+        assert_eq!(told(&page), (400, "token_err".to_owned()), "{fault}");
+        assert!(page.text().contains(words), "{fault}: {}", page.text());
+    }
+    assert!(scene.connections().await.is_empty());
+}
+
+#[tokio::test]
+async fn a_session_that_is_over_ends_the_way_back() {
+    let scene = Scene::set().await;
+    let (mut browser, token) = (Browser::new(), scene.user_session().await);
+    let back = scene.leave(&mut browser, &token, "").await;
+    scene.db.execute("UPDATE connect_sessions SET expires_at = now() - interval '1 second'").await;
+    let page = browser.visit(back.as_str()).await.answer;
+    assert_eq!(told(&page), (401, "unknown_connect_session_token".to_owned()));
+
+    let (mut browser, token) = (Browser::new(), scene.user_session().await);
+    let back = scene.leave(&mut browser, &token, "").await;
+    let ended = scene.host.with_key(Some(&token)).request("DELETE", "/connect/session").send().await;
+    ended.expect(204);
+    let page = browser.visit(back.as_str()).await.answer;
+    assert_eq!(told(&page), (400, "state_err".to_owned()));
+
+    let (mut browser, token) = (Browser::new(), scene.user_session().await);
+    let back = scene.leave(&mut browser, &token, "").await;
+    scene.db.execute("UPDATE authorizations SET expires_at = now() - interval '1 second'").await;
+    assert_eq!(told(&browser.visit(back.as_str()).await.answer), (400, "state_err".to_owned()));
+
+    let (mut browser, token) = (Browser::new(), scene.user_session().await);
+    let back = scene.leave(&mut browser, &token, "").await;
+    scene.db.execute("UPDATE connect_sessions SET allowed_integrations = ARRAY['other']").await;
+    let page = browser.visit(back.as_str()).await.answer;
+    assert_eq!(told(&page), (400, "integration_not_allowed".to_owned()));
+    assert!(scene.connections().await.is_empty());
+}
+
+#[tokio::test]
+async fn nobody_leaves_with_a_bad_request() {
+    let scene = Scene::with_entry(
+        "[connection_config.region]\ntitle = \"Region\"\ndescription = \"Where.\"\npattern = '[a-z]+'",
+    )
+    .await;
+    let other = json!({ "provider": "unauthenticated", "unique_key": "open" });
+    scene.host.post("/integrations", &other).await.expect(200);
+    let token = scene.user_session().await;
+    let narrow = scene.session(json!({ "tags": {}, "allowed_integrations": ["open"] })).await;
+    let host = scene.host.with_key(None);
+    let good = format!("connect_session_token={token}&params[region]=eu");
+    let unknown = format!("nango_connect_session_{}", "0".repeat(64));
+    for (path, status, code) in [
+        (format!("{KEY}?params[region]=eu"), 401, "missing_public_key"),
+        (format!("{KEY}?connect_session_token=x"), 401, "invalid_connect_session_token_format"),
+        (format!("{KEY}?connect_session_token={unknown}"), 401, "unknown_connect_session_token"),
+        (format!("{KEY}?{good}&connection_id=mine"), 400, "invalid_query_params"),
+        (format!("{KEY}?{good}&colour=red"), 400, "invalid_query_params"),
+        (format!("{KEY}?{good}&ws_client_id=me"), 400, "invalid_query_params"),
+        (format!("{KEY}?{good}&credentials[oauth_client_secret_override]=s"), 400, "invalid_query_params"),
+        (format!("{KEY}?connect_session_token={token}"), 400, "invalid_connection_config"),
+        (format!("{KEY}?connect_session_token={token}&params[region]=E.U"), 400, "invalid_connection_config"),
+        (format!("nobody?{good}"), 404, "unknown_integration"),
+        (format!("open?{good}"), 400, "invalid_auth_mode"),
+        (format!("{KEY}?connect_session_token={narrow}"), 400, "integration_not_allowed"),
+    ] {
+        let refused = host.get(&format!("/oauth/connect/{path}")).await;
+        assert_eq!(refused.refusal(), (status, code.to_owned()), "{path}");
+        let page = Browser::new().visit(&format!("{}/oauth/connect/{path}", host.base_url())).await;
+        assert_eq!(told(&page.answer), (status, code.to_owned()), "{path}");
+    }
+    assert_eq!(host.get("/").await.refusal(), (404, "not_found".to_owned()));
+}
+
+/// The published client, in a browser that is a script.
+struct PublishedClient {
+    _child: Child,
+    lines: Lines<BufReader<ChildStdout>>,
+}
+
+impl PublishedClient {
+    fn run(host: &Api, token: &str, integration: &str) -> Self {
+        let mut child = Command::new("node")
+            .args(["--experimental-websocket", "--no-warnings"])
+            .arg(repository("tests/node/frontend_auth.mjs"))
+            .args([host.base_url(), token, integration])
+            .stdout(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .expect("Node.js is not installed; `scripts/setup` says what to install");
+        let stdout = child.stdout.take().expect("it is piped");
+        Self { _child: child, lines: BufReader::new(stdout).lines() }
+    }
+
+    /// What follows this word in the next line.
+    async fn expect(&mut self, word: &str) -> String {
+        let line = self.lines.next_line().await.expect("it is text").unwrap_or_default();
+        let rest = line.strip_prefix(word).unwrap_or_else(|| panic!("`{line}` where `{word}` was expected"));
+        rest.trim().to_owned()
+    }
+}
+
+#[tokio::test]
+async fn the_published_client_hears_of_it_whichever_host_it_ends_on() {
+    let (db, server) = (TestDatabase::create().await, OAuthServer::start().await);
+    let called_back = server.spawn_host(&db).await;
+    let first =
+        server.host_options(&db).variable("SYNCLINE_PUBLIC_URL", called_back.base_url()).spawn().await;
+    server.integrate(&called_back, KEY, OAUTH_PROVIDER).await;
+
+    let token = open_session(&first, "/connect/sessions", json!({ "tags": {} })).await;
+    let mut client = PublishedClient::run(&first, &token, KEY);
+    let start = client.expect("open").await;
+    let mut browser = Browser::new();
+    let login = browser.visit(&start).await;
+    let back = consent(&mut browser, login, "none").await;
+    assert_eq!(told(&back.answer), (200, "connected".to_owned()));
+    assert!(back.url.as_str().starts_with(called_back.base_url()), "{}", back.url);
+    let told: Value = serde_json::from_str(&client.expect("connected").await).unwrap();
+    let listed = first.get("/connections").await.expect(200).json();
+    let expected = json!({
+        "providerConfigKey": KEY, "connectionId": listed["connections"][0]["connection_id"], "isPending": false,
+    });
+    assert_eq!(told, expected);
+
+    let mut client = PublishedClient::run(&first, &token, "nobody");
+    drop(Browser::new().visit(&client.expect("open").await).await);
+    let told: Value = serde_json::from_str(&client.expect("failed").await).unwrap();
+    assert_eq!(told["type"], "unknown_integration");
+}
+
+#[tokio::test]
+async fn an_outcome_is_for_its_own_session() {
+    let scene = Scene::set().await;
+    let (mut browser, token, listener) = (Browser::new(), scene.user_session().await, Uuid::new_v4());
+    let path = format!("/connect/authorizations/{listener}");
+    let waiting = tokio::spawn({
+        let (api, path) = (scene.host.with_key(Some(&token)), path.clone());
+        async move { api.get(&path).await.expect(200).json() }
+    });
+    let back = scene.leave(&mut browser, &token, &format!("&ws_client_id={listener}")).await;
+    browser.visit(back.as_str()).await.answer.expect(200);
+    let id = scene.connections().await[0]["connection_id"].clone();
+    let expected = json!({ "status": "connected", "provider_config_key": KEY, "connection_id": id });
+    assert_eq!(waiting.await.unwrap()["data"], expected);
+    let other = scene.user_session().await;
+    let hidden = scene.host.with_key(Some(&other)).get(&path).await.expect(200).json();
+    assert_eq!(hidden["data"], json!({ "status": "pending" }));
+    let malformed = scene.host.with_key(Some(&token)).get("/connect/authorizations/me").await;
+    assert_eq!(malformed.refusal(), (400, "invalid_uri_params".to_owned()));
+}
+
+#[tokio::test]
+async fn a_revoked_grant_is_told_and_mended_by_connecting_again() {
+    let scene = Scene::set().await;
+    let (mut browser, token) = (Browser::new(), scene.user_session().await);
+    let back = scene.leave(&mut browser, &token, "").await;
+    browser.visit(back.as_str()).await.answer.expect(200);
+    let id = text(&scene.connections().await[0]["connection_id"]).to_owned();
+    let show = format!("/connections/{id}?provider_config_key={KEY}");
+    let before = scene.host.get(&format!("{show}&refresh_token=true")).await.expect(200).json();
+    let forced = scene.host.get(&format!("{show}&force_refresh=true&refresh_token=true")).await;
+    let rotated = forced.expect(200).json();
+    let refresh_token = |shown: &Value| shown["credentials"]["refresh_token"].as_str().map(str::to_owned);
+    assert!(refresh_token(&before).is_some() && refresh_token(&before) != refresh_token(&rotated));
+    scene.server.revoke(&scene.client, &refresh_token(&rotated).expect("one is shown")).await;
+    let refused = scene.host.get(&format!("{show}&force_refresh=true")).await;
+    assert_eq!(refused.status.as_u16() / 100, 4, "{}", refused.text());
+    let errors = async || scene.db.number("SELECT count(*) FROM connection_errors WHERE type = 'auth'").await;
+    assert_eq!(errors().await, 1);
+    let body = json!({ "connection_id": id, "integration_id": KEY });
+    let token = open_session(&scene.host, "/connect/sessions/reconnect", body).await;
+    let mut browser = Browser::new();
+    let back = scene.leave(&mut browser, &token, "").await;
+    browser.visit(back.as_str()).await.answer.expect(200);
+    assert_eq!(errors().await, 0);
+    scene.host.get(&format!("{show}&force_refresh=true")).await.expect(200);
+}

@@ -1,0 +1,146 @@
+//! An OAuth 2 server as third parties run one: oidc-provider, which is certified.
+
+use std::fs::File;
+use std::net::TcpStream;
+use std::process::{Child, Command, Stdio};
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use super::host::free_port;
+use super::{Api, Host, HostOptions, TestDatabase, eventually, repository, text};
+
+/// The provider that its entry describes.
+pub const OAUTH_PROVIDER: &str = "test-oauth";
+
+/// A client that was registered at the server.
+pub struct OAuthClient {
+    pub id: String,
+    pub secret: String,
+}
+
+pub struct OAuthServer {
+    child: Child,
+    folder: TempDir,
+    port: u16,
+    api: Api,
+}
+
+impl OAuthServer {
+    pub async fn start() -> Self {
+        Self::with_tokens_of(3600).await
+    }
+
+    /// Whose access tokens live for so many seconds.
+    pub async fn with_tokens_of(seconds: u32) -> Self {
+        let folder = TempDir::new().expect("a temporary folder can be made");
+        let log = File::create(folder.path().join("log")).expect("a log can be made");
+        let port = free_port();
+        let child = Command::new("node")
+            .arg(repository("tests/node/oidc.mjs"))
+            .args([port.to_string(), seconds.to_string()])
+            .stdin(Stdio::null())
+            .stdout(log.try_clone().expect("a file can be had twice"))
+            .stderr(log)
+            .spawn()
+            .expect("Node.js is not installed; `scripts/setup` says what to install");
+        let api = Api::new(format!("http://127.0.0.1:{port}"), None);
+        let server = Self { child, folder, port, api };
+        eventually("the OAuth server listens", async || TcpStream::connect(server.address()).ok()).await;
+        server.write_entry(OAUTH_PROVIDER, "");
+        server
+    }
+
+    /// As `SYNCLINE_EGRESS_ALLOW` wants it.
+    pub fn address(&self) -> String {
+        format!("127.0.0.1:{}", self.port)
+    }
+
+    pub fn issuer(&self) -> &str {
+        self.api.base_url()
+    }
+
+    /// A host that knows this server as a provider.
+    pub async fn spawn_host(&self, db: &TestDatabase) -> Host {
+        self.host_options(db).spawn().await
+    }
+
+    pub fn host_options(&self, db: &TestDatabase) -> HostOptions {
+        let folder = self.folder.path().join("providers");
+        let folder = folder.to_str().expect("temporary folders have plain names");
+        HostOptions::new()
+            .database(db)
+            .variable("SYNCLINE_PROVIDERS_DIR", folder)
+            .variable("SYNCLINE_EGRESS_ALLOW", &self.address())
+    }
+
+    /// Describes the server under a slug, with further lines at the end of the entry. Hosts read it at their start.
+    pub fn write_entry(&self, slug: &str, more: &str) {
+        let issuer = self.issuer();
+        let entry = format!(
+            r#"
+            name = "{slug}"
+            display_name = "Test OAuth"
+            auth_mode = "OAUTH2"
+            docs = "https://github.com/panva/node-oidc-provider"
+            authorization_url = "{issuer}/auth"
+            token_url = "{issuer}/token"
+            default_scopes = ["openid", "offline_access"]
+            authorization_params = {{ prompt = "consent" }}
+            source = {{ address = "https://github.com/panva/node-oidc-provider", checked_at = "2026-11-21" }}
+            [proxy]
+            base_url = "{issuer}"
+            verification = {{ method = "GET", endpoint = "/me" }}
+            {more}
+            "#
+        );
+        let folder = self.folder.path().join("providers");
+        std::fs::create_dir_all(&folder).expect("a folder can be made");
+        std::fs::write(folder.join(format!("{slug}.toml")), entry).expect("a file can be written");
+    }
+
+    /// Registers a client that is called back at that address.
+    pub async fn register_client(&self, redirect_uri: &str) -> OAuthClient {
+        let made = self.api.post("/reg", &json!({ "redirect_uris": [redirect_uri] })).await;
+        let made = made.expect(201).json();
+        OAuthClient {
+            id: text(&made["client_id"]).to_owned(),
+            secret: text(&made["client_secret"]).to_owned(),
+        }
+    }
+
+    /// Makes an integration of this server on a host, with a client of its own.
+    pub async fn integrate(&self, host: &Api, key: &str, provider: &str) -> OAuthClient {
+        let client = self.register_client(&format!("{}/oauth/callback", host.base_url())).await;
+        let body = json!({
+            "provider": provider, "unique_key": key,
+            "credentials": { "type": "OAUTH2", "client_id": client.id, "client_secret": client.secret },
+        });
+        host.post("/integrations", &body).await.expect(200);
+        client
+    }
+
+    /// Ends a grant, as its user might at the provider.
+    pub async fn revoke(&self, client: &OAuthClient, refresh_token: &str) {
+        let form = [("client_id", &*client.id), ("client_secret", &client.secret), ("token", refresh_token)];
+        let request = self.api.request("POST", "/token/revocation");
+        let request = request.header("Content-Type", "application/x-www-form-urlencoded");
+        request.bytes(super::client::query(&form)).send().await.expect(200);
+    }
+
+    /// Breaks the token endpoint: `html`, `error` or `slow`; `none` mends it.
+    pub async fn set_fault(&self, fault: &str) {
+        self.api.post(&format!("/test/fault?token={fault}"), &Value::Null).await.expect(200);
+    }
+}
+
+impl Drop for OAuthServer {
+    fn drop(&mut self) {
+        let _ended_already = self.child.kill();
+        let _was_waited_for = self.child.wait();
+        if std::thread::panicking() {
+            let log = std::fs::read_to_string(self.folder.path().join("log")).unwrap_or_default();
+            eprintln!("--- what the OAuth server said ---\n{log}--- end of what the OAuth server said ---");
+        }
+    }
+}

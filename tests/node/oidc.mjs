@@ -1,0 +1,53 @@
+// An OAuth 2 server for the tests: oidc-provider, which is certified, on 127.0.0.1.
+//
+//     node oidc.mjs PORT [ACCESS_TOKEN_SECONDS]
+//
+// Clients are registered at /reg. PKCE is demanded, refresh tokens rotate, and a used one revokes its grant. Whoever
+// logs in is let in; the pages are usable by people and by scripts. `POST /test/fault?token=html|error|slow|none`
+// breaks the token endpoint.
+import { Provider } from 'oidc-provider';
+
+const port = Number(process.argv[2]);
+const accessTokenSeconds = Number(process.argv[3] ?? 3600);
+const issuer = `http://127.0.0.1:${port}`;
+let fault = 'none';
+
+const provider = new Provider(issuer, {
+    clientDefaults: {
+        grant_types: ['authorization_code', 'refresh_token'],
+        response_types: ['code'],
+        token_endpoint_auth_method: 'client_secret_post',
+    },
+    cookies: { keys: ['only for tests'] },
+    features: {
+        devInteractions: { enabled: true },
+        registration: { enabled: true },
+        revocation: { enabled: true },
+        introspection: { enabled: true },
+    },
+    findAccount: (_, id) => ({ accountId: id, claims: () => ({ sub: id }) }),
+    issueRefreshToken: async () => true,
+    pkce: { required: () => true },
+    rotateRefreshToken: true,
+    scopes: ['openid', 'offline_access', 'read', 'write'],
+    ttl: { AccessToken: accessTokenSeconds, Grant: 86400, Interaction: 600, Session: 86400, RefreshToken: 86400 },
+});
+
+provider.use(async (ctx, next) => {
+    if (ctx.path === '/test/fault') {
+        fault = ctx.query.token;
+        ctx.body = fault;
+        return;
+    }
+    if (ctx.path === '/token' && fault !== 'none') {
+        if (fault === 'slow') {
+            await new Promise((resolve) => setTimeout(resolve, 60_000));
+        }
+        ctx.status = fault === 'error' ? 500 : 200;
+        ctx.type = 'text/html';
+        ctx.body = '<!DOCTYPE html><title>Down for maintenance</title><script>alert(1)</script>';
+        return;
+    }
+    await next();
+});
+provider.listen(port, '127.0.0.1', () => console.log(`listening at ${issuer}`));

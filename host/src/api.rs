@@ -161,6 +161,7 @@ fn routes() -> OpenApiRouter<App> {
         .routes(routes!(functions::get_function))
         .routes(routes!(functions::scripts_config))
         .routes(routes!(actions::trigger_action))
+        .routes(routes!(actions::get_action_result))
         .routes(routes!(webhooks::list_deliveries))
         .routes(routes!(webhooks::redeliver_failed))
         .routes(routes!(webhooks::get_delivery))

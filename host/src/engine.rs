@@ -11,6 +11,7 @@ mod deploy;
 mod failure;
 mod function_descriptions;
 mod functions;
+mod jobs;
 mod refresh;
 mod run_writer;
 mod scheduler;
@@ -44,6 +45,9 @@ pub use self::deploy::{DeployError, Deployment, PlannedChange, check_components}
 pub use self::failure::{ActionError, FunctionError};
 pub use self::function_descriptions::FunctionDescription;
 pub use self::functions::{DeployedFunction, Functions};
+pub use self::jobs::{
+    ActionCall, ActionFailure, ActionJob, ActionResult, IdempotencyKey, InvalidIdempotencyKey, KeyedResult,
+};
 pub use self::refresh::{Freshness, LiveCredentials, RefreshError};
 pub use self::streams::StreamNumbers;
 pub use self::typed_connections::{TypedConnectionError, TypedCredentials};
@@ -71,6 +75,10 @@ pub struct EngineSettings {
     pub lease: Duration,
     /// How many syncs run on this host at once.
     pub max_syncs: usize,
+    /// How many queued jobs, such as asynchronous actions, run on this host at once.
+    pub max_jobs: usize,
+    /// How long what an asynchronous action came to, or a request with an Idempotency-Key, is kept.
+    pub results_kept_for: Duration,
     /// How long runs may go on when the host stops.
     pub grace: Duration,
     /// The member of a record that holds its metadata.
@@ -91,6 +99,7 @@ pub struct Engine {
     gate: Gate,
     refreshes: refresh::Refreshes,
     run_writer: RunWriter,
+    jobs: Arc<jobs::Jobs>,
     settings: EngineSettings,
     host_id: Uuid,
     is_shutting_down: AtomicBool,
@@ -99,6 +108,7 @@ pub struct Engine {
 /// The work that goes on beside requests.
 pub struct Background {
     scheduler: tokio::task::JoinHandle<()>,
+    jobs: tokio::task::JoinHandle<()>,
     shutdown: CancellationToken,
     run_writer: TaskTracker,
 }
@@ -140,6 +150,7 @@ impl Engine {
             gate,
             refreshes: refresh::Refreshes::new(),
             run_writer,
+            jobs: Arc::default(),
             settings,
             host_id,
             is_shutting_down: AtomicBool::new(false),
@@ -154,7 +165,8 @@ impl Engine {
         tokio::spawn(refresh::run_background(Arc::clone(&engine), shutdown.clone()));
         tokio::spawn(deletions::clear_up(Arc::clone(&engine), shutdown.clone()));
         let scheduler = tokio::spawn(scheduler::run(Arc::clone(&engine), shutdown.clone()));
-        Ok((engine, Background { scheduler, shutdown, run_writer: tracker }))
+        let jobs = tokio::spawn(jobs::run(Arc::clone(&engine), shutdown.clone()));
+        Ok((engine, Background { scheduler, jobs, shutdown, run_writer: tracker }))
     }
 
     pub fn gate(&self) -> &Gate {
@@ -179,8 +191,11 @@ impl Background {
     /// Lets runs finish and gives back the rest.
     pub async fn finish_runs(&mut self) {
         self.shutdown.cancel();
-        if let Err(error) = (&mut self.scheduler).await {
-            tracing::error!(error = &error as &dyn std::error::Error, "the scheduler did not end well");
+        let (syncs, jobs) = tokio::join!(&mut self.scheduler, &mut self.jobs);
+        for ended in [syncs, jobs] {
+            if let Err(error) = ended {
+                tracing::error!(error = &error as &dyn std::error::Error, "background work did not end well");
+            }
         }
     }
 

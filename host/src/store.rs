@@ -15,6 +15,7 @@ pub mod data_keys;
 pub mod deleted_connections;
 pub mod deployments;
 pub mod environments;
+pub mod function_jobs;
 pub mod hosts;
 pub mod integrations;
 pub mod keys;

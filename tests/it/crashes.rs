@@ -3,11 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
-use tokio::io::AsyncWriteExt;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpStream;
 
 use crate::support::{
-    Bundle, Connection, Host, HostOptions, METADATA_KEY, TestDatabase, eventually, ids_of, text,
+    Bundle, Connection, Host, HostOptions, METADATA_KEY, SlowProvider, TestDatabase, eventually, ids_of, text,
 };
 
 const STEPS: usize = 120;
@@ -187,36 +186,13 @@ async fn records_that_a_client_was_told_of_survive_a_kill() {
     assert_eq!(connection.through(&second).all(&[("model", "Item")]).await.len(), 5);
 }
 
-/// A provider that the test itself is: it answers when it is told to.
-struct SlowProvider(TcpListener);
-
-impl SlowProvider {
-    async fn listen() -> Self {
-        Self(TcpListener::bind("127.0.0.1:0").await.expect("a port is free"))
-    }
-
-    fn address(&self) -> String {
-        self.0.local_addr().expect("it is bound").to_string()
-    }
-
-    /// Waits until somebody asks; the answer is sent through what this gives.
-    async fn asked(&self) -> TcpStream {
-        self.0.accept().await.expect("the host connects").0
-    }
-
-    async fn answer(mut asker: TcpStream) {
-        let answer = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok";
-        asker.write_all(answer).await.expect("the host reads the answer");
-    }
-}
-
 #[tokio::test]
 async fn a_host_that_is_stopped_answers_what_it_has_begun() {
     let provider = SlowProvider::listen().await;
     let db = TestDatabase::create().await;
     let options = HostOptions::new().database(&db).variable("SYNCLINE_EGRESS_ALLOW", &provider.address());
     let mut host = options.spawn().await;
-    host.deploy(&Bundle::guest("hostile").at_address(&format!("http://{}", provider.address()))).await;
+    host.deploy(&provider.bundle()).await;
     let connection = host.connect("hostile", json!({ "steps": 0 })).await;
     let caller = tokio::spawn(async move { connection.action("fetch", &json!({ "url": "/slow" })).await });
     let asker = provider.asked().await;
@@ -225,7 +201,7 @@ async fn a_host_that_is_stopped_answers_what_it_has_begun() {
         TcpStream::connect(host.address()).await.is_err().then_some(())
     })
     .await;
-    SlowProvider::answer(asker).await;
+    asker.answer("ok").await;
     assert_eq!(caller.await.unwrap().expect(200).json()["body"], "ok");
     let status = host.wait().await;
     assert!(status.success(), "{status}");

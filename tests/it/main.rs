@@ -2,6 +2,7 @@
 //!
 //! `make test` runs them all, `scripts/test-postgres cargo nextest run -E 'test(prune::)'` some of them.
 
+mod async_actions;
 mod bad_records;
 mod connect_sessions;
 mod connect_ui;
@@ -10,6 +11,7 @@ mod crashes;
 mod deletions;
 mod deployments;
 mod environments;
+mod idempotency;
 mod integrations;
 mod key_rotation;
 mod limits;

@@ -16,6 +16,7 @@ const ROUTES: &[&str] = &[
     "DELETE /environments/{id}",
     "DELETE /integrations/{unique_key}",
     "DELETE /sync/{name}/variant/{variant}",
+    "GET /action/{id}",
     "GET /app-auth/connect",
     "GET /connect/authorizations/{id}",
     "GET /connect/session",

@@ -15,6 +15,7 @@ mod oauth_server;
 mod python_server;
 mod receiver;
 mod shop;
+mod slow_provider;
 mod stage;
 mod wait;
 
@@ -31,6 +32,7 @@ pub use self::oauth_server::{OAUTH_PROVIDER, OAuthClient, OAuthServer};
 pub use self::python_server::PythonServer;
 pub use self::receiver::{Receiver, Reply, Webhook};
 pub use self::shop::{SHOP_KEY, Shop};
+pub use self::slow_provider::SlowProvider;
 pub use self::stage::{Stage, delete, save};
 pub use self::wait::eventually;
 

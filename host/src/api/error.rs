@@ -2,20 +2,23 @@
 //!
 //! `docs/errors.md` lists the codes for clients.
 
+use std::borrow::Cow;
+
 use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
 use crate::auth::{AuthError, DEFAULT_ENVIRONMENT, EnvironmentError};
 use crate::engine::{
-    ActionError, AuthorizationError, ConnectError, DeployError, RefreshError, SessionError,
+    ActionError, ActionFailure, AuthorizationError, ConnectError, DeployError, RefreshError, SessionError,
     TypedConnectionError, VariantError,
 };
 use crate::ids::{ConnectionId, EnvironmentName, IntegrationKey};
+use crate::model::Problem;
 use crate::providers::AuthMode;
 
 /// The body of every error.
@@ -27,7 +30,8 @@ pub struct ErrorBody {
 #[derive(Debug, Serialize, ToSchema)]
 struct ErrorDetail {
     /// Stable: programs may rely on it.
-    code: &'static str,
+    #[schema(value_type = String)]
+    code: Cow<'static, str>,
     /// For people: what was wrong and what would be right.
     message: String,
     /// Each mistake of a body, a query or the headers.
@@ -53,6 +57,13 @@ pub struct FieldError {
 impl FieldError {
     pub fn new(code: &'static str, path: &[&str], message: impl Into<String>) -> Self {
         Self { code, message: message.into(), path: path.iter().map(|part| (*part).to_owned()).collect() }
+    }
+}
+
+impl From<&Problem> for FieldError {
+    fn from(problem: &Problem) -> Self {
+        let path: Vec<&str> = problem.path.split('/').skip(1).collect();
+        Self::new("invalid_type", &path, problem.problem.clone())
     }
 }
 
@@ -142,6 +153,13 @@ pub enum ApiError {
     NoWebhookUrl,
     #[error(transparent)]
     Action(#[from] ActionError),
+    #[error("there is no job `{0}` in this environment; what a job came to is kept for a day")]
+    UnknownJob(Uuid),
+    #[error("the action is {0} and has no result yet; ask again a little later")]
+    ActionNotFinished(&'static str),
+    /// As it was kept.
+    #[error("{}", .0.message)]
+    ActionFailed(Box<ActionFailure>),
     #[error(transparent)]
     Deploy(#[from] DeployError),
     #[error(transparent)]
@@ -178,7 +196,16 @@ impl ApiError {
     }
 
     /// The status and the stable code. Codes are public: never rename one.
-    fn status_and_code(&self) -> (StatusCode, &'static str) {
+    fn status_and_code(&self) -> (StatusCode, Cow<'static, str>) {
+        if let Self::ActionFailed(failure) = self {
+            let status = StatusCode::from_u16(failure.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+            return (status, Cow::Owned(failure.code.clone()));
+        }
+        let (status, code) = self.own_status_and_code();
+        (status, Cow::Borrowed(code))
+    }
+
+    fn own_status_and_code(&self) -> (StatusCode, &'static str) {
         match self {
             Self::MissingAuthorization => (StatusCode::UNAUTHORIZED, "missing_auth_header"),
             Self::MalformedAuthorization => (StatusCode::UNAUTHORIZED, "malformed_auth_header"),
@@ -243,6 +270,8 @@ impl ApiError {
             Self::WebhookInFlight => (StatusCode::CONFLICT, "webhook_in_flight"),
             Self::NoWebhookUrl => (StatusCode::CONFLICT, "no_webhook_url"),
             Self::Action(error) => error.status_and_code(),
+            Self::UnknownJob(_) => (StatusCode::NOT_FOUND, "unknown_job"),
+            Self::ActionNotFinished(_) => (StatusCode::NOT_FOUND, "action_not_finished"),
             Self::Deploy(error) => error.status_and_code(),
             Self::Authorization(error) => error.status_and_code(),
             Self::TooManySockets => (StatusCode::SERVICE_UNAVAILABLE, "too_many_sockets"),
@@ -260,21 +289,25 @@ impl ApiError {
             | Self::Typed(
                 TypedConnectionError::Connect(ConnectError::Store(_)) | TypedConnectionError::App(_),
             )
+            | Self::ActionFailed(_)
             | Self::Internal(_) => (StatusCode::INTERNAL_SERVER_ERROR, "internal_server_error"),
         }
     }
 
     /// What is told: status, code, and a sentence that gives nothing of ours away. What is our fault is logged here.
     pub fn into_told(self) -> (StatusCode, &'static str, String) {
-        let (status, code) = self.status_and_code();
+        let (status, code) = self.own_status_and_code();
         (status, code, self.public_message(status))
     }
 
     fn public_message(&self, status: StatusCode) -> String {
-        if status != StatusCode::INTERNAL_SERVER_ERROR {
-            return self.to_string();
+        match self {
+            Self::ActionFailed(failure) if failure.code != "internal_server_error" => return self.to_string(),
+            // It was logged when it happened.
+            Self::ActionFailed(_) => {}
+            _ if status != StatusCode::INTERNAL_SERVER_ERROR => return self.to_string(),
+            _ => tracing::error!(error = self as &dyn std::error::Error, "a request could not be served"),
         }
-        tracing::error!(error = self as &dyn std::error::Error, "a request could not be served");
         Self::Internal(anyhow::anyhow!("")).to_string()
     }
 
@@ -284,14 +317,8 @@ impl ApiError {
             | Self::Headers { errors }
             | Self::Body { errors }
             | Self::Path { errors } => errors.clone(),
-            Self::Action(error) => error
-                .problems()
-                .iter()
-                .map(|problem| {
-                    let path: Vec<&str> = problem.path.split('/').skip(1).collect();
-                    FieldError::new("invalid_type", &path, problem.problem.clone())
-                })
-                .collect(),
+            Self::Action(error) => error.problems().iter().map(FieldError::from).collect(),
+            Self::ActionFailed(failure) => failure.problems.iter().map(FieldError::from).collect(),
             _ => Vec::new(),
         }
     }
@@ -315,6 +342,8 @@ impl IntoResponse for ApiError {
         let message = self.public_message(status);
         let (payload, upstream) = match &self {
             Self::Action(error) => (error.payload(), error.upstream()),
+            Self::ActionFailed(failure) => (failure.payload.clone(), failure.upstream.clone()),
+            Self::ActionNotFinished(state) => (Some(json!({ "state": state })), None),
             Self::Deploy(error) => (error.payload(), None),
             Self::Credentials { payload, .. } => (Some(payload.clone()), None),
             _ => (None, None),
@@ -325,6 +354,9 @@ impl IntoResponse for ApiError {
             && let Ok(allowed) = HeaderValue::from_str(allowed)
         {
             response.headers_mut().insert(header::ALLOW, allowed);
+        }
+        if matches!(self, Self::ActionNotFinished(_) | Self::Action(ActionError::KeyInUse(_))) {
+            response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
         }
         response
     }

@@ -68,6 +68,12 @@ pub(super) struct ServeArgs {
     /// Syncs that run at once
     #[arg(long, env = "SYNCLINE_MAX_SYNCS", default_value_t = 100, value_name = "NUMBER")]
     max_syncs: u32,
+    /// Asynchronous actions that run at once
+    #[arg(long, env = "SYNCLINE_MAX_ASYNC_ACTIONS", default_value_t = 50, value_name = "NUMBER")]
+    max_async_actions: u32,
+    /// How long the results of asynchronous actions, and of requests with an Idempotency-Key, are kept
+    #[arg(long, env = "SYNCLINE_ACTION_RESULT_SECONDS", default_value_t = 24 * 3600, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
+    action_result_seconds: u64,
     /// Connections to Postgres, one of which listens for notifications
     #[arg(long, env = "SYNCLINE_DATABASE_CONNECTIONS", default_value_t = 20, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(3..))]
     database_connections: u32,
@@ -154,6 +160,8 @@ async fn start_engine(
     let settings = EngineSettings {
         lease: Duration::from_secs(args.lease_seconds),
         max_syncs: args.max_syncs as usize,
+        max_jobs: args.max_async_actions as usize,
+        results_kept_for: Duration::from_secs(args.action_result_seconds),
         grace: Duration::from_secs(args.grace_seconds),
         record_metadata_key: args.record_metadata_key.as_str().into(),
     };

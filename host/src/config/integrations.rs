@@ -150,8 +150,10 @@ fn read_action(
     found: &mut Diagnostics,
     uses: &mut Uses,
 ) -> Option<ActionSpec> {
+    let ordered = table.flag(found, "ordered", false);
     let mut ty = |key| -> Option<Type> { read_type(table.value(key)?, key, found, uses) };
     Some(ActionSpec {
+        ordered,
         input: ty("input"),
         output: ty("output"),
         name: function.name,

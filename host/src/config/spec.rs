@@ -70,6 +70,9 @@ pub struct ActionSpec {
     pub input: Option<Type>,
     /// Likewise.
     pub output: Option<Type>,
+    /// Whether a connection's asynchronous calls run one after another, in the order in which they were accepted.
+    #[serde(default)]
+    pub ordered: bool,
     /// The models it saves, if any.
     pub models: Vec<ModelName>,
     pub credentials: bool,

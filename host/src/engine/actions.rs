@@ -9,16 +9,28 @@ use super::capabilities::{FunctionCapabilities, RunSignals};
 use super::commit::RecordWriter;
 use super::failure::{ActionError, FunctionError};
 use super::functions::DeployedFunction;
-use super::run_writer::log_lines;
+use super::run_writer::{RunWriter, log_lines};
 use super::{ConnectionRoute, Engine};
 use crate::auth::Environment;
-use crate::ids::FunctionName;
-use crate::model::{Invalid, Problem, Shape};
+use crate::ids::{FunctionName, Variant};
+use crate::model::{Invalid, Malformed, Problem, Shape};
 use crate::runtime::{Call, RunInfo, RunLog, Usage};
-use crate::store::runs::{self, FinishedRun, Outcome, RunState};
+use crate::store::runs::{self, FinishedRun, Outcome, RunError, RunState};
+
+/// One invocation of a function that has no schedule.
+pub(super) struct Invocation<'a> {
+    pub(super) kind: &'static str,
+    pub(super) run: RunInfo,
+    pub(super) environment: &'a Arc<Environment>,
+    pub(super) connection: &'a Arc<ConnectionRoute>,
+    pub(super) function: &'a Arc<DeployedFunction>,
+    pub(super) input: Option<String>,
+    pub(super) signals: Arc<RunSignals>,
+    pub(super) log: &'a RunLog,
+}
 
 impl Engine {
-    /// Runs an action and gives what it returns, as JSON text.
+    /// Runs an action and gives what it returns, as JSON text. Dropping the future ends the function.
     pub async fn run_action(
         self: &Arc<Self>,
         environment: &Arc<Environment>,
@@ -26,59 +38,76 @@ impl Engine {
         name: &FunctionName,
         input: Option<String>,
     ) -> Result<Option<String>, ActionError> {
+        let function = self.find_action(connection, name, input.as_deref())?;
+        let id = Uuid::now_v7();
+        let mut watched = WatchedRun::begin(self, id, connection, &function);
+        let log = watched.log.clone();
+        let invocation = Invocation {
+            kind: "action",
+            run: RunInfo { id: id.to_string(), variant: Variant::BASE.to_owned(), attempt: 1 },
+            environment,
+            connection,
+            function: &function,
+            input,
+            signals: Arc::default(),
+            log: &log,
+        };
+        let (result, usage) = self.invoke_action(invocation).await;
+        if let Some(run) = watched.end(outcome_of(&result, usage)) {
+            self.run_writer.write(run).await;
+        }
+        result
+    }
+
+    /// The action of that name, if the input is one that it takes.
+    pub(super) fn find_action(
+        &self,
+        connection: &ConnectionRoute,
+        name: &FunctionName,
+        input: Option<&str>,
+    ) -> Result<Arc<DeployedFunction>, ActionError> {
         let function = self.functions.find(connection.integration, "action", name).ok_or_else(|| {
             ActionError::Unknown { action: name.clone(), integration: connection.integration_key.clone() }
         })?;
         if let Some(shape) = function.input() {
-            check(shape, input.as_deref()).map_err(ActionError::Input)?;
+            check(shape, input).map_err(ActionError::Input)?;
         }
-        let started_at = Utc::now();
-        let id = Uuid::now_v7();
-        let log = RunLog::new(function.limits.log_bytes);
-        let (result, usage) = self.invoke_action(id, environment, connection, &function, input, &log).await;
-        let outcome = Outcome {
-            state: if result.is_ok() { RunState::Success } else { RunState::Error },
-            error: result.as_ref().err().map(ActionError::to_run_error),
-            counts: None,
-            usage: stored_usage(usage),
-        };
-        let run = FinishedRun {
-            id,
-            environment: environment.pk,
-            connection: connection.pk,
-            kind: "action",
-            function: name.clone(),
-            owner: self.host_id,
-            started_at,
-            finished_at: Utc::now(),
-            outcome,
-            log: log_lines(log.drain()),
-        };
-        self.run_writer.write(run).await;
-        result
+        Ok(function)
     }
 
-    async fn invoke_action(
+    pub(super) async fn invoke_action(
         self: &Arc<Self>,
-        id: Uuid,
-        environment: &Arc<Environment>,
-        connection: &Arc<ConnectionRoute>,
-        function: &Arc<DeployedFunction>,
-        input: Option<String>,
-        log: &RunLog,
+        invocation: Invocation<'_>,
     ) -> (Result<Option<String>, ActionError>, Usage) {
+        let function = Arc::clone(invocation.function);
+        let (result, usage) = self.invoke(invocation).await;
+        let result = match result {
+            Err(error) => Err(ActionError::Function(error)),
+            Ok(output) => match function.output() {
+                Some(shape) => check(shape, output.as_deref()).map(|()| output).map_err(ActionError::Output),
+                None => checked_json(output),
+            },
+        };
+        (result, usage)
+    }
+
+    pub(super) async fn invoke(
+        self: &Arc<Self>,
+        invocation: Invocation<'_>,
+    ) -> (Result<Option<String>, FunctionError>, Usage) {
+        let Invocation { kind, run, environment, connection, function, input, signals, log } = invocation;
         let variables = match self.process_variables(environment, function).await {
             Ok(variables) => variables,
-            Err(error) => return (Err(ActionError::Host(error)), Usage::default()),
+            Err(error) => return (Err(FunctionError::Host(error)), Usage::default()),
         };
         let capabilities = FunctionCapabilities {
             engine: Arc::clone(self),
             environment: Arc::clone(environment),
             connection: Arc::clone(connection),
             function: Arc::clone(function),
-            run: RunInfo { id: id.to_string(), variant: "base".to_owned(), attempt: 1 },
+            run,
             log: log.clone(),
-            signals: Arc::new(RunSignals::default()),
+            signals,
             writer: RecordWriter::new(
                 self.store.clone(),
                 connection.pk,
@@ -91,24 +120,12 @@ impl Engine {
             row: None,
             route: None,
         };
-        let call = Call {
-            kind: "action",
-            name: function.name.as_str(),
-            input: input.as_ref(),
-            variables: &variables,
-        };
+        let call = Call { kind, name: function.name.as_str(), input: input.as_ref(), variables: &variables };
         let finished = self
             .runtime
             .invoke(&function.component, call, Box::new(capabilities), &function.limits, log)
             .await;
-        let result = match finished.result {
-            Err(error) => Err(ActionError::Function(FunctionError::from(error))),
-            Ok(output) => match function.output() {
-                Some(shape) => check(shape, output.as_deref()).map(|()| output).map_err(ActionError::Output),
-                None => checked_json(output),
-            },
-        };
-        (result, finished.usage)
+        (finished.result.map_err(FunctionError::from), finished.usage)
     }
 
     /// What the guest's process environment holds: only what the integration's `env` lists.
@@ -121,6 +138,78 @@ impl Engine {
             return Ok(Vec::new());
         }
         Ok(function.granted_variables(self.variables.list(environment).await?))
+    }
+}
+
+/// A run that is written when it ends, also when it ends because whoever waited for it went away.
+struct WatchedRun {
+    writer: RunWriter,
+    run: Option<FinishedRun>,
+    log: RunLog,
+}
+
+impl WatchedRun {
+    fn begin(
+        engine: &Engine,
+        id: Uuid,
+        connection: &ConnectionRoute,
+        function: &DeployedFunction,
+    ) -> Self {
+        let left = RunError {
+            code: "script_cancelled".to_owned(),
+            message: "the caller went away before the function had ended".to_owned(),
+            details: None,
+        };
+        let outcome = Outcome {
+            state: RunState::Cancelled,
+            error: Some(left),
+            counts: None,
+            usage: runs::Usage::default(),
+        };
+        let now = Utc::now();
+        let run = FinishedRun {
+            id,
+            job: None,
+            environment: connection.environment,
+            connection: connection.pk,
+            kind: "action",
+            function: function.name.clone(),
+            attempt: 1,
+            owner: engine.host_id,
+            started_at: now,
+            finished_at: now,
+            outcome,
+            log: Vec::new(),
+        };
+        Self {
+            writer: engine.run_writer.clone(),
+            run: Some(run),
+            log: RunLog::new(function.limits.log_bytes),
+        }
+    }
+
+    /// The run as it is to be written.
+    fn end(&mut self, outcome: Outcome) -> Option<FinishedRun> {
+        let run = self.run.take()?;
+        Some(FinishedRun { finished_at: Utc::now(), outcome, log: log_lines(self.log.drain()), ..run })
+    }
+}
+
+impl Drop for WatchedRun {
+    fn drop(&mut self) {
+        if let Some(run) = self.run.take() {
+            let log = log_lines(self.log.drain());
+            self.writer.write_if_there_is_room(FinishedRun { finished_at: Utc::now(), log, ..run });
+        }
+    }
+}
+
+pub(super) fn outcome_of(result: &Result<Option<String>, ActionError>, usage: Usage) -> Outcome {
+    Outcome {
+        state: if result.is_ok() { RunState::Success } else { RunState::Error },
+        error: result.as_ref().err().map(ActionError::to_run_error),
+        counts: None,
+        usage: stored_usage(usage),
     }
 }
 
@@ -140,6 +229,11 @@ fn checked_json(output: Option<String>) -> Result<Option<String>, ActionError> {
         return Err(ActionError::Output(vec![malformed_problem(format!("it is not JSON: {error}"))]));
     }
     Ok(output)
+}
+
+/// An input that cannot be read.
+pub(super) fn malformed_input(problem: &Malformed) -> ActionError {
+    ActionError::Input(vec![malformed_problem(problem.to_string())])
 }
 
 fn malformed_problem(problem: String) -> Problem {

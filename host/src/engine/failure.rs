@@ -3,7 +3,8 @@
 use http::StatusCode;
 use serde_json::{Value, json};
 
-use crate::ids::{FunctionName, IntegrationKey};
+use super::jobs::IdempotencyKey;
+use crate::ids::{ConnectionId, FunctionName, IntegrationKey};
 use crate::model::Problem;
 use crate::nul::{json_without_nul, without_nul};
 use crate::runtime::{Failure, InvokeError, Limit};
@@ -75,7 +76,7 @@ impl FunctionError {
         }
     }
 
-    /// Whether a sync should be tried again before its next slot.
+    /// Whether the same run may succeed a little later.
     pub fn is_retryable(&self) -> bool {
         match self {
             Self::Failed { code, .. } => PASSING.contains(&code.as_str()),
@@ -117,12 +118,18 @@ pub enum ActionError {
     Unknown { action: FunctionName, integration: IntegrationKey },
     #[error("the input does not fit the action's input model: {}", listed(.0))]
     Input(Vec<Problem>),
+    #[error("integration `{integration}` has no connection `{connection}`")]
+    ConnectionGone { integration: IntegrationKey, connection: ConnectionId },
+    #[error("the Idempotency-Key `{0}` was used for another request; choose a new one for each request")]
+    KeyReused(IdempotencyKey),
+    #[error("the first request with the Idempotency-Key `{0}` has not ended yet; repeat this one a little later")]
+    KeyInUse(IdempotencyKey),
+    #[error("{0} hosts stopped while they ran the function, so it is not run again")]
+    HostsLost(i32),
     #[error("the function returned what does not fit the action's output model: {}", listed(.0))]
     Output(Vec<Problem>),
     #[error(transparent)]
     Function(#[from] FunctionError),
-    #[error("the host failed")]
-    Host(#[source] anyhow::Error),
 }
 
 impl ActionError {
@@ -131,23 +138,31 @@ impl ActionError {
             Self::Unknown { .. } => (StatusCode::NOT_FOUND, "unknown_action"),
             Self::Input(_) => (StatusCode::BAD_REQUEST, "invalid_action_input"),
             Self::Output(_) => (StatusCode::BAD_REQUEST, "invalid_action_output"),
+            Self::ConnectionGone { .. } => (StatusCode::NOT_FOUND, "unknown_connection"),
+            Self::KeyReused(_) => (StatusCode::CONFLICT, "idempotency_key_reused"),
+            Self::KeyInUse(_) => (StatusCode::CONFLICT, "idempotency_key_in_use"),
+            Self::HostsLost(_) => (StatusCode::INTERNAL_SERVER_ERROR, "host_lost"),
             Self::Function(error) => (error.status(), error.code()),
-            Self::Host(_) => (StatusCode::INTERNAL_SERVER_ERROR, "internal_server_error"),
         }
     }
 
     pub fn problems(&self) -> &[Problem] {
         match self {
             Self::Input(problems) | Self::Output(problems) => problems,
-            Self::Unknown { .. } | Self::Function(_) | Self::Host(_) => &[],
+            _ => &[],
         }
     }
 
     pub fn payload(&self) -> Option<Value> {
         match self {
             Self::Function(error) => error.payload(),
-            Self::Unknown { .. } | Self::Input(_) | Self::Output(_) | Self::Host(_) => None,
+            _ => None,
         }
+    }
+
+    /// Whether the same call may succeed a little later.
+    pub(super) fn is_retryable(&self) -> bool {
+        matches!(self, Self::Function(error) if error.is_retryable())
     }
 
     /// What the provider answered, if that is the cause.

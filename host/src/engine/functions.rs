@@ -11,7 +11,7 @@ use url::Url;
 
 use super::capabilities::WritableModels;
 use crate::config::{
-    ActionSpec, Frequency, FunctionKind, IntegrationSpec, LifecycleSpec, LimitOverrides, SyncConfig,
+    ActionSpec, Frequency, FunctionKind, IntegrationSpec, LifecycleEvent, LifecycleSpec, LimitOverrides, SyncConfig,
     SyncSpec, WebhookSpec,
 };
 use crate::egress::HostPattern;
@@ -61,8 +61,13 @@ pub struct DeployedFunction {
 /// What only functions of one kind have.
 enum Body {
     Sync(SyncSpec),
-    Action { input: Option<Shape>, output: Option<Shape> },
-    Other,
+    Action {
+        input: Option<Shape>,
+        output: Option<Shape>,
+        ordered: bool,
+    },
+    Lifecycle(LifecycleEvent),
+    Webhook,
 }
 
 impl DeployedFunction {
@@ -80,7 +85,7 @@ impl DeployedFunction {
     pub fn frequency(&self) -> Option<&Frequency> {
         match &self.body {
             Body::Sync(spec) => Some(&spec.frequency),
-            Body::Action { .. } | Body::Other => None,
+            _ => None,
         }
     }
 
@@ -88,7 +93,7 @@ impl DeployedFunction {
     pub fn timezone(&self) -> Tz {
         match &self.body {
             Body::Sync(spec) => spec.timezone,
-            Body::Action { .. } | Body::Other => Tz::UTC,
+            _ => Tz::UTC,
         }
     }
 
@@ -103,15 +108,20 @@ impl DeployedFunction {
     pub(super) fn input(&self) -> Option<&Shape> {
         match &self.body {
             Body::Action { input, .. } => input.as_ref(),
-            Body::Sync(_) | Body::Other => None,
+            _ => None,
         }
     }
 
     pub(super) fn output(&self) -> Option<&Shape> {
         match &self.body {
             Body::Action { output, .. } => output.as_ref(),
-            Body::Sync(_) | Body::Other => None,
+            _ => None,
         }
+    }
+
+    /// Whether the asynchronous calls of a connection run one after another.
+    pub(super) fn is_ordered(&self) -> bool {
+        matches!(self.body, Body::Action { ordered: true, .. })
     }
 
     /// Of the environment's variables those that the integration's `env` lets through.
@@ -176,6 +186,23 @@ impl Functions {
         of_integration.find_map(|function| function.base_url.clone())
     }
 
+    /// The functions of one integration that run at this event, by name.
+    pub(super) fn lifecycle_of(
+        &self,
+        integration: IntegrationPk,
+        event: LifecycleEvent,
+    ) -> Vec<Arc<DeployedFunction>> {
+        let snapshot = self.snapshot();
+        let mut functions: Vec<_> = snapshot
+            .values()
+            .filter(|function| function.integration == integration)
+            .filter(|function| matches!(function.body, Body::Lifecycle(of) if of == event))
+            .cloned()
+            .collect();
+        functions.sort_by(|one, other| one.name.cmp(&other.name));
+        functions
+    }
+
     /// Whether any function of the integration saves this model.
     pub fn declares_model(&self, integration: IntegrationPk, model: &ModelName) -> bool {
         self.snapshot()
@@ -232,14 +259,19 @@ impl Functions {
             }
             FunctionSpec::Action(spec) => {
                 let compile = |ty: Option<_>| ty.map(|ty| Shape::compile(&ty, models)).transpose();
-                let body = Body::Action { input: compile(spec.input)?, output: compile(spec.output)? };
+                let body = Body::Action {
+                    input: compile(spec.input)?,
+                    output: compile(spec.output)?,
+                    ordered: spec.ordered,
+                };
                 (FunctionKind::Action, spec.limits, spec.models, spec.credentials, body)
             }
             FunctionSpec::Webhook(spec) => {
-                (FunctionKind::Webhook, spec.limits, spec.models, spec.credentials, Body::Other)
+                (FunctionKind::Webhook, spec.limits, spec.models, spec.credentials, Body::Webhook)
             }
             FunctionSpec::Lifecycle(spec) => {
-                (FunctionKind::Lifecycle, spec.limits, spec.models, spec.credentials, Body::Other)
+                let body = Body::Lifecycle(spec.event);
+                (FunctionKind::Lifecycle, spec.limits, spec.models, spec.credentials, body)
             }
         };
         let written = written

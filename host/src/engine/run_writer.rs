@@ -29,6 +29,13 @@ impl RunWriter {
             tracing::error!("a run was not written: the writer has ended");
         }
     }
+
+    /// For a run whose end nobody waits for.
+    pub fn write_if_there_is_room(&self, run: FinishedRun) {
+        if let Err(error) = self.0.try_send(run) {
+            tracing::error!(error = &error as &dyn std::error::Error, "a run was not written");
+        }
+    }
 }
 
 async fn write_groups(store: Store, mut receiver: mpsc::Receiver<FinishedRun>) {

@@ -115,7 +115,7 @@ async fn time_to_next(engine: &Engine) -> Duration {
 }
 
 /// Waits for a notice of this kind, or for one that may have been missed.
-async fn noticed(wanted: Notice, notices: &mut tokio::sync::broadcast::Receiver<Notice>) {
+pub(super) async fn noticed(wanted: Notice, notices: &mut tokio::sync::broadcast::Receiver<Notice>) {
     loop {
         match notices.recv().await {
             Ok(notice) if notice == wanted || notice == Notice::Missed => return,
@@ -200,7 +200,7 @@ async fn finish(running: &Running, runs: &mut JoinSet<()>, grace: Duration) {
     }
 }
 
-fn report_panic(ended: Result<(), tokio::task::JoinError>) {
+pub(super) fn report_panic(ended: Result<(), tokio::task::JoinError>) {
     if let Err(error) = ended
         && error.is_panic()
     {

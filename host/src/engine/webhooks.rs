@@ -9,11 +9,12 @@ pub(super) use self::sync::{Checkpoints, SyncEnd, note_sync};
 
 use serde_json::{Map, Value, json};
 use sqlx::PgConnection;
+use uuid::Uuid;
 
 use crate::auth::Environment;
-use crate::ids::{ConnectionId, ConnectionPk, IntegrationKey};
+use crate::ids::{ConnectionId, ConnectionPk, EnvironmentPk, IntegrationKey};
 use crate::providers::AuthMode;
-use crate::store::connections::Connection;
+use crate::store::connections::{self, Connection};
 pub(super) use crate::store::webhooks::use_again;
 use crate::store::webhooks::{self, Message, WebhookSettings};
 
@@ -136,6 +137,51 @@ pub async fn note_auth(
     webhooks::notify(conn).await
 }
 
+/// An asynchronous action is over, well or not; its result is for whoever asks.
+#[derive(Debug, Clone)]
+pub struct AsyncActionEvent<'a> {
+    pub environment: EnvironmentPk,
+    pub connection: ConnectionPk,
+    pub connection_id: &'a ConnectionId,
+    pub integration: &'a IntegrationKey,
+    pub job: Uuid,
+}
+
+impl AsyncActionEvent<'_> {
+    fn body(&self) -> Value {
+        json!({
+            "from": FROM,
+            "type": "async_action",
+            "connectionId": self.connection_id,
+            "providerConfigKey": self.integration,
+            "payload": { "id": self.job, "statusUrl": format!("/action/{}", self.job) },
+        })
+    }
+}
+
+/// Writes the deliveries of an asynchronous action's end, as the environment's settings want them, in the transaction
+/// that ends it.
+pub async fn note_async_action(conn: &mut PgConnection, event: &AsyncActionEvent<'_>) -> sqlx::Result<()> {
+    let Some(settings) = webhooks::find_settings(conn, event.environment).await? else { return Ok(()) };
+    if !settings.on_async_action_completion {
+        return Ok(());
+    }
+    let connection = connections::get(conn, event.connection).await?;
+    let own = connection.and_then(|connection| connection.webhook_url_override);
+    let targets = settings.targets(own.as_deref());
+    if targets.is_empty() {
+        return Ok(());
+    }
+    let message = Message {
+        environment: event.environment,
+        connection: Some(event.connection),
+        kind: "async_action",
+        body: &to_sorted_json(event.body()),
+    };
+    webhooks::enqueue(conn, &message, &targets).await?;
+    webhooks::notify(conn).await
+}
+
 fn end_user_body(end_user: &Value) -> Value {
     let mut body = Map::from_iter([
         ("endUserId".to_owned(), end_user["id"].clone()),
@@ -208,6 +254,7 @@ mod tests {
             on_auth_refresh_error,
             on_sync_completion_always: true,
             on_sync_error: true,
+            on_async_action_completion: true,
         };
         let (id, integration) = ("c1".parse().unwrap(), "crm".parse().unwrap());
         let (tags, end_user) = (json!({}), json!({ "id": "u" }));

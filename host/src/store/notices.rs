@@ -26,6 +26,8 @@ const RECONNECT_EVERY: Duration = Duration::from_secs(1);
 pub enum Notice {
     /// A schedule is due.
     Due,
+    /// A job is queued.
+    Jobs,
     /// A run should come to its end.
     Cancel,
     /// A key was revoked.
@@ -128,6 +130,7 @@ impl Notices {
 fn parse(payload: &str) -> Option<Notice> {
     match payload {
         "due" => Some(Notice::Due),
+        "jobs" => Some(Notice::Jobs),
         "cancel" => Some(Notice::Cancel),
         "keys" => Some(Notice::Keys),
         "webhooks" => Some(Notice::Webhooks),

@@ -59,10 +59,14 @@ pub struct Usage {
 #[derive(Debug, Clone)]
 pub struct FinishedRun {
     pub id: Uuid,
+    /// The job that it is an attempt of.
+    pub job: Option<Uuid>,
     pub environment: EnvironmentPk,
     pub connection: ConnectionPk,
     pub kind: &'static str,
     pub function: FunctionName,
+    /// 1 for the first.
+    pub attempt: i32,
     pub owner: Uuid,
     pub started_at: DateTime<Utc>,
     pub finished_at: DateTime<Utc>,
@@ -159,15 +163,16 @@ pub async fn insert_finished(conn: &mut PgConnection, runs: &[FinishedRun]) -> s
         r#"
         INSERT INTO runs (id, environment_pk, connection_pk, kind, function_name, variant, trigger, attempt, owner,
                           state, error_code, error_message, error_details, counts, cpu_us, peak_memory_bytes,
-                          requests, started_at, finished_at)
-        SELECT id, environment_pk, connection_pk, kind, function_name, 'base', 'api', 1, owner, state, error_code,
-               error_message, error_details, counts, cpu_us, peak_memory_bytes, requests, started_at, finished_at
+                          requests, started_at, finished_at, job_id)
+        SELECT id, environment_pk, connection_pk, kind, function_name, 'base', 'api', attempt, owner, state,
+               error_code, error_message, error_details, counts, cpu_us, peak_memory_bytes, requests, started_at,
+               finished_at, job_id
         FROM unnest($1::uuid[], $2::bigint[], $3::bigint[], $4::text[], $5::text[], $6::uuid[], $7::text[],
                     $8::text[], $9::text[], $10::jsonb[], $11::jsonb[], $12::bigint[], $13::bigint[],
-                    $14::bigint[], $15::timestamptz[], $16::timestamptz[])
+                    $14::bigint[], $15::timestamptz[], $16::timestamptz[], $17::int[], $18::uuid[])
             AS finished (id, environment_pk, connection_pk, kind, function_name, owner, state, error_code,
                          error_message, error_details, counts, cpu_us, peak_memory_bytes, requests, started_at,
-                         finished_at)
+                         finished_at, attempt, job_id)
         "#,
         &column(runs, |run| run.id),
         &column(runs, |run| run.environment.0),
@@ -185,6 +190,8 @@ pub async fn insert_finished(conn: &mut PgConnection, runs: &[FinishedRun]) -> s
         &column(runs, |run| run.outcome.usage.requests),
         &column(runs, |run| run.started_at),
         &column(runs, |run| run.finished_at),
+        &column(runs, |run| run.attempt),
+        &column(runs, |run| run.job) as &[Option<Uuid>],
     )
     .execute(conn)
     .await?;

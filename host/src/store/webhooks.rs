@@ -17,6 +17,7 @@ pub struct WebhookSettings {
     pub on_auth_refresh_error: bool,
     pub on_sync_completion_always: bool,
     pub on_sync_error: bool,
+    pub on_async_action_completion: bool,
 }
 
 /// A connection as webhooks name it, and where they go.
@@ -84,7 +85,7 @@ pub async fn find_settings(
         WebhookSettings,
         r#"
         SELECT webhook_url AS "primary", webhook_url_secondary AS "secondary", on_auth_creation,
-               on_auth_refresh_error, on_sync_completion_always, on_sync_error
+               on_auth_refresh_error, on_sync_completion_always, on_sync_error, on_async_action_completion
         FROM environments WHERE pk = $1
         "#,
         environment.0,
@@ -101,7 +102,8 @@ pub async fn find_subject(
     let row = sqlx::query!(
         r#"
         SELECT c.connection_id, i.unique_key, c.webhook_url_override, e.webhook_url, e.webhook_url_secondary,
-               e.on_auth_creation, e.on_auth_refresh_error, e.on_sync_completion_always, e.on_sync_error
+               e.on_auth_creation, e.on_auth_refresh_error, e.on_sync_completion_always, e.on_sync_error,
+               e.on_async_action_completion
         FROM connections c
         JOIN integrations i ON i.pk = c.integration_pk
         JOIN environments e ON e.pk = c.environment_pk
@@ -122,6 +124,7 @@ pub async fn find_subject(
             on_auth_refresh_error: row.on_auth_refresh_error,
             on_sync_completion_always: row.on_sync_completion_always,
             on_sync_error: row.on_sync_error,
+            on_async_action_completion: row.on_async_action_completion,
         },
     }))
 }

@@ -94,6 +94,30 @@ impl Connection {
         self.request("POST", "/action/trigger").json(&body).send().await
     }
 
+    /// Asks for an action with further headers.
+    pub async fn action_with(&self, headers: &[(&str, &str)], name: &str, input: &Value) -> Answer {
+        let body = json!({ "action_name": name, "input": input });
+        let request = self.request("POST", "/action/trigger").json(&body);
+        headers.iter().fold(request, |request, (name, value)| request.header(name, value)).send().await
+    }
+
+    /// Asks for an action without waiting for it. Gives the path of its result.
+    pub async fn action_later(&self, name: &str, input: &Value) -> String {
+        let accepted = self.action_with(&[("X-Async", "true")], name, input).await.expect(202);
+        accepted.json()["statusUrl"].as_str().expect("a path").to_owned()
+    }
+
+    /// Waits for the result of an action that nobody waited for.
+    pub async fn result(&self, path: &str) -> Answer {
+        eventually("the action has a result", async || {
+            let answer = self.api.get(path).await;
+            let is_unfinished =
+                answer.status == 404 && answer.refusal() == (404, "action_not_finished".to_owned());
+            (!is_unfinished).then_some(answer)
+        })
+        .await
+    }
+
     /// Asks for `trigger`, `start` or `pause` of one sync.
     pub async fn control(&self, command: &str, sync: &str) -> Answer {
         let body =

@@ -1,0 +1,241 @@
+//! One attempt at a job: the function, and what is written of it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+use rand::Rng;
+use uuid::Uuid;
+
+use super::result::ActionResult;
+use crate::auth::Environment;
+use crate::engine::actions::{Invocation, outcome_of};
+use crate::engine::failure::{ActionError, FunctionError};
+use crate::engine::functions::DeployedFunction;
+use crate::engine::run_writer::log_lines;
+use crate::engine::sync_run::RunControl;
+use crate::engine::webhooks::{self, AsyncActionEvent};
+use crate::engine::{ConnectionRoute, Engine};
+use crate::ids::Variant;
+use crate::runtime::{LogLevel, RunInfo, RunLog, Usage};
+use crate::store::function_jobs::{self, Hold, JobState};
+use crate::store::runs::{self, FinishedRun, Outcome, RunError, RunState};
+
+const FIRST_RETRY: Duration = Duration::from_secs(1);
+const WRITE_TRIES: u32 = 5;
+
+/// A job that is about to run.
+pub(super) struct Attempt {
+    pub(super) hold: Hold,
+    pub(super) job: Uuid,
+    pub(super) kind: &'static str,
+    pub(super) is_async: bool,
+    /// 1 for the first.
+    pub(super) number: i32,
+    pub(super) failures: i32,
+    pub(super) max_retries: i32,
+    pub(super) environment: Arc<Environment>,
+    pub(super) connection: Arc<ConnectionRoute>,
+    pub(super) function: Arc<DeployedFunction>,
+    pub(super) input: Option<String>,
+}
+
+/// How an attempt ended.
+pub(super) enum Ended {
+    Done(Result<Option<String>, ActionError>),
+    /// The host stops: somebody else may run it.
+    HandedBack,
+    /// Somebody else has it already.
+    Lost,
+}
+
+impl Attempt {
+    /// Runs the function and writes what came of it, unless the job is somebody else's by then.
+    pub(super) async fn run(mut self, engine: &Arc<Engine>, control: &RunControl) -> Ended {
+        let started_at = Utc::now();
+        let log = RunLog::new(self.function.limits.log_bytes);
+        let input = self.input.take();
+        let (ended, usage) = tokio::select! {
+            (result, usage) = self.invoke(engine, input, control, &log) => {
+                // Taken for a whole one, a run that was cut short would never be made up for.
+                let is_cut_short = result.is_ok() && control.signals.was_noticed();
+                (if is_cut_short { Ended::HandedBack } else { Ended::Done(result) }, usage)
+            }
+            () = control.hand_back.cancelled() => (Ended::HandedBack, Usage::default()),
+            () = control.lost.cancelled() => (Ended::Lost, Usage::default()),
+        };
+        match &ended {
+            Ended::Done(result) => {
+                if let Err(error) = result {
+                    self.report(error, &log);
+                }
+                let run = self.finished_run(engine, started_at, outcome_of(result, usage), &log);
+                if !self.write(engine, result, &run).await {
+                    return Ended::Lost;
+                }
+            }
+            Ended::HandedBack => self.hand_back(engine, started_at, &log).await,
+            Ended::Lost => {}
+        }
+        if matches!(ended, Ended::Lost) {
+            tracing::warn!(job.id = %self.job, "{} `{}` lost its lease", self.kind, self.function.name);
+        }
+        ended
+    }
+
+    async fn invoke(
+        &self,
+        engine: &Arc<Engine>,
+        input: Option<String>,
+        control: &RunControl,
+        log: &RunLog,
+    ) -> (Result<Option<String>, ActionError>, Usage) {
+        let invocation = Invocation {
+            kind: self.kind,
+            run: RunInfo {
+                id: self.job.to_string(),
+                variant: Variant::BASE.to_owned(),
+                attempt: self.number.max(1).cast_unsigned(),
+            },
+            environment: &self.environment,
+            connection: &self.connection,
+            function: &self.function,
+            input,
+            signals: Arc::clone(&control.signals),
+            log,
+        };
+        engine.invoke_action(invocation).await
+    }
+
+    fn report(&self, error: &ActionError, log: &RunLog) {
+        let (kind, name) = (self.kind, &self.function.name);
+        if let ActionError::Function(FunctionError::Host(cause)) = error {
+            tracing::error!(job.id = %self.job, error = format!("{cause:#}"), "the host failed in {kind} `{name}`");
+        } else if self.is_async {
+            tracing::warn!(
+                job.id = %self.job,
+                connection.id = self.connection.pk.0,
+                error.code = error.status_and_code().1,
+                "{kind} `{name}` failed: {error}",
+            );
+        }
+        log.note(LogLevel::Error, &error.to_string());
+    }
+
+    fn finished_run(
+        &self,
+        engine: &Engine,
+        started_at: DateTime<Utc>,
+        outcome: Outcome,
+        log: &RunLog,
+    ) -> FinishedRun {
+        FinishedRun {
+            id: Uuid::now_v7(),
+            job: Some(self.job),
+            environment: self.environment.pk,
+            connection: self.connection.pk,
+            kind: self.kind,
+            function: self.function.name.clone(),
+            attempt: self.number,
+            owner: engine.host_id,
+            started_at,
+            finished_at: Utc::now(),
+            outcome,
+            log: log_lines(log.drain()),
+        }
+    }
+
+    /// Ends the job or queues it again, with the run and the webhook in one transaction. `false`: it was no longer
+    /// ours. A database that is away for a moment is waited for; if it stays away, the lease runs out.
+    async fn write(
+        &self,
+        engine: &Engine,
+        result: &Result<Option<String>, ActionError>,
+        run: &FinishedRun,
+    ) -> bool {
+        for number in 1..=WRITE_TRIES {
+            match self.try_write(engine, result, run).await {
+                Ok(is_ours) => return is_ours,
+                Err(error) => {
+                    tracing::warn!(
+                        job.id = %self.job,
+                        error = &error as &dyn std::error::Error,
+                        "the end of {} `{}` was not written (try {number} of {WRITE_TRIES})",
+                        self.kind,
+                        self.function.name,
+                    );
+                    tokio::time::sleep(Duration::from_millis(200) * 2_u32.pow(number)).await;
+                }
+            }
+        }
+        // Whoever waits may still be told: nobody else has run it.
+        true
+    }
+
+    async fn try_write(
+        &self,
+        engine: &Engine,
+        result: &Result<Option<String>, ActionError>,
+        run: &FinishedRun,
+    ) -> sqlx::Result<bool> {
+        let mut tx = engine.store.begin().await?;
+        let retries = self.failures < self.max_retries
+            && result.as_ref().is_err_and(ActionError::is_retryable);
+        let is_ours = if retries {
+            let wait = retry_delay(self.failures);
+            function_jobs::retry_after(&mut tx, self.hold, engine.host_id, wait).await?
+        } else {
+            let state = if result.is_ok() { JobState::Success } else { JobState::Error };
+            let sealed = ActionResult::from(result).seal(&self.environment, self.job);
+            let kept_for = engine.settings.results_kept_for;
+            function_jobs::finish(&mut tx, self.hold, engine.host_id, state, &sealed, kept_for).await?
+        };
+        if !is_ours {
+            return Ok(false);
+        }
+        runs::insert_finished(&mut tx, std::slice::from_ref(run)).await?;
+        runs::append_log(&mut tx, run.id, &run.log).await?;
+        if !retries && self.is_async && self.kind == "action" {
+            let event = AsyncActionEvent {
+                environment: self.environment.pk,
+                connection: self.connection.pk,
+                connection_id: &self.connection.connection_id,
+                integration: &self.connection.integration_key,
+                job: self.job,
+            };
+            webhooks::note_async_action(&mut tx, &event).await?;
+        }
+        tx.commit().await?;
+        Ok(true)
+    }
+
+    async fn hand_back(&self, engine: &Engine, started_at: DateTime<Utc>, log: &RunLog) {
+        let error = RunError {
+            code: "script_cancelled".to_owned(),
+            message: "the host stopped before the function had ended".to_owned(),
+            details: None,
+        };
+        let outcome = Outcome {
+            state: RunState::Cancelled,
+            error: Some(error),
+            counts: None,
+            usage: runs::Usage::default(),
+        };
+        engine.run_writer.write(self.finished_run(engine, started_at, outcome, log)).await;
+        let given_back = async {
+            function_jobs::hand_back(&mut *engine.store.connect().await?, self.hold, engine.host_id).await
+        };
+        if let Err(error) = given_back.await {
+            tracing::warn!(
+                job.id = %self.job,
+                error = &error as &dyn std::error::Error,
+                "a job was not handed back; its lease will run out"
+            );
+        }
+    }
+}
+
+fn retry_delay(failures: i32) -> Duration {
+    let doubled = FIRST_RETRY * 2_u32.pow(failures.clamp(0, 5).cast_unsigned());
+    doubled.mul_f64(rand::rng().random_range(0.75..1.25))
+}

@@ -1,0 +1,256 @@
+//! Claims queued jobs and runs them, keeps the leases of what runs, takes back what lost hosts held, and removes what
+//! was kept for long enough.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use super::attempt::Attempt;
+use super::result::ActionResult;
+use crate::crypto::Place;
+use crate::engine::failure::ActionError;
+use crate::engine::scheduler::{noticed, report_panic};
+use crate::engine::sync_run::RunControl;
+use crate::engine::webhooks::{self, AsyncActionEvent};
+use crate::engine::{ConnectionRoute, Engine};
+use crate::ids::ConnectionPk;
+use crate::store::connections;
+use crate::store::function_jobs::{self, JobClaim, JobState};
+use crate::store::notices::Notice;
+
+/// How many jobs are claimed by one statement.
+const MAX_CLAIM: usize = 64;
+/// However quiet it is, jobs are looked for after this long: a retry may be due, or a notification lost.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+const AFTER_ERROR: Duration = Duration::from_secs(1);
+/// A job whose hosts were lost so often is not tried on another.
+const MAX_LOSSES: i32 = 5;
+const SWEEP_EVERY: Duration = Duration::from_secs(60);
+const SWEEP_BATCH: i64 = 500;
+
+/// Works until `shutdown`, then lets jobs finish for a while and gives back the rest.
+pub(in crate::engine) async fn run(engine: Arc<Engine>, shutdown: CancellationToken) {
+    let slots = Arc::new(Semaphore::new(engine.settings.max_jobs));
+    let mut attempts = JoinSet::new();
+    let leases = tokio::spawn(keep_leases(Arc::clone(&engine)));
+    let sweep = tokio::spawn(sweep(Arc::clone(&engine)));
+    let mut notices = engine.notices.subscribe();
+    // Connections take turns: the next one is looked for behind the last that had one.
+    let mut last = ConnectionPk(0);
+    while !shutdown.is_cancelled() {
+        let wanted = slots.available_permits().min(MAX_CLAIM);
+        let claims = match claim(&engine, last, wanted).await {
+            Ok(claims) => claims,
+            Err(error) => {
+                tracing::warn!(error = &error as &dyn std::error::Error, "queued jobs could not be claimed");
+                tokio::time::sleep(AFTER_ERROR).await;
+                continue;
+            }
+        };
+        let is_all = claims.len() < wanted || wanted == 0;
+        let began_in_the_middle = last.0 > 0;
+        let claimed = claims.len();
+        last = match claims.iter().map(|claim| claim.connection).max() {
+            Some(connection) if !is_all => connection,
+            _ => ConnectionPk(0),
+        };
+        for claim in claims {
+            let permit = Arc::clone(&slots).acquire_owned().await.expect("the semaphore is never closed");
+            let engine = Arc::clone(&engine);
+            let control = RunControl::default();
+            let held = engine.jobs.hold(claim.hold, Some(claim.connection), control.clone());
+            attempts.spawn(async move {
+                run_claimed(&engine, claim, &control).await;
+                drop(held);
+                drop(permit);
+            });
+        }
+        if claimed > 0 || (began_in_the_middle && wanted > 0) {
+            continue;
+        }
+        tokio::select! {
+            () = shutdown.cancelled() => {}
+            () = tokio::time::sleep(LOOK_EVERY) => {}
+            () = noticed(Notice::Jobs, &mut notices) => {}
+            Some(ended) = attempts.join_next() => report_panic(ended),
+        }
+    }
+    finish(&engine, &mut attempts).await;
+    leases.abort();
+    sweep.abort();
+}
+
+/// No connection has more than half of the places, so that others find one whatever it queues.
+async fn claim(engine: &Engine, after: ConnectionPk, wanted: usize) -> sqlx::Result<Vec<JobClaim>> {
+    if wanted == 0 {
+        return Ok(Vec::new());
+    }
+    let busy = engine.jobs.connections_with(engine.settings.max_jobs.div_ceil(2));
+    let mut conn = engine.store.connect().await?;
+    let (owner, lease) = (engine.host_id, engine.settings.lease);
+    function_jobs::claim(&mut conn, owner, lease, after, &busy, wanted as i64).await
+}
+
+async fn run_claimed(engine: &Arc<Engine>, claim: JobClaim, control: &RunControl) {
+    match prepare(engine, &claim).await {
+        Ok(Ok(attempt)) => {
+            attempt.run(engine, control).await;
+        }
+        Ok(Err(failure)) => {
+            if let Err(error) = refuse(engine, &claim, failure).await {
+                let error = format!("{error:#}");
+                tracing::warn!(job.id = %claim.id, error, "a job was not ended; its lease will run out");
+            }
+        }
+        Err(error) => {
+            let error = format!("{error:#}");
+            tracing::error!(job.id = %claim.id, error, "a job could not begin; its lease will run out");
+        }
+    }
+}
+
+/// What the job needs to run, or why it cannot.
+async fn prepare(engine: &Arc<Engine>, claim: &JobClaim) -> anyhow::Result<Result<Attempt, ActionError>> {
+    if claim.losses >= MAX_LOSSES {
+        return Ok(Err(ActionError::HostsLost(claim.losses)));
+    }
+    let kind = if claim.kind == "action" { "action" } else { "lifecycle" };
+    let mut function = engine.functions.find(claim.integration, kind, &claim.function);
+    if function.is_none() {
+        // It may have been deployed a moment ago, on another host.
+        engine.functions.reload().await?;
+        function = engine.functions.find(claim.integration, kind, &claim.function);
+    }
+    let mut conn = engine.store.connect().await?;
+    let Some(connection) = connections::get(&mut conn, claim.connection).await? else {
+        return Ok(Err(ActionError::ConnectionGone {
+            integration: claim.integration_key.clone(),
+            connection: claim.connection_id.clone(),
+        }));
+    };
+    let Some(function) = function else {
+        let (action, integration) = (claim.function.clone(), claim.integration_key.clone());
+        return Ok(Err(ActionError::Unknown { action, integration }));
+    };
+    let environment = engine.environments.get(claim.environment).await?;
+    let input = match function_jobs::load_input(&mut conn, claim.hold.pk).await? {
+        Some(sealed) => {
+            let place = Place { column: "function_jobs.sealed_input", row: &claim.id.to_string() };
+            Some(String::from_utf8(environment.data_key.open(place, &sealed)?.to_vec())?)
+        }
+        None => None,
+    };
+    Ok(Ok(Attempt {
+        hold: claim.hold,
+        job: claim.id,
+        kind,
+        is_async: true,
+        number: claim.failures + claim.losses + 1,
+        failures: claim.failures,
+        max_retries: claim.max_retries,
+        environment,
+        connection: Arc::new(ConnectionRoute::from(&connection)),
+        function,
+        input,
+    }))
+}
+
+/// Ends a job that cannot run.
+async fn refuse(engine: &Engine, claim: &JobClaim, failure: ActionError) -> anyhow::Result<()> {
+    tracing::warn!(job.id = %claim.id, "{} `{}` was not run: {failure}", claim.kind, claim.function);
+    let environment = engine.environments.get(claim.environment).await?;
+    let sealed = ActionResult::from(&Err(failure)).seal(&environment, claim.id);
+    let mut tx = engine.store.begin().await?;
+    let (owner, kept_for) = (engine.host_id, engine.settings.results_kept_for);
+    let is_ours =
+        function_jobs::finish(&mut tx, claim.hold, owner, JobState::Error, &sealed, kept_for).await?;
+    if is_ours && claim.kind == "action" {
+        let event = AsyncActionEvent {
+            environment: claim.environment,
+            connection: claim.connection,
+            connection_id: &claim.connection_id,
+            integration: &claim.integration_key,
+            job: claim.id,
+        };
+        webhooks::note_async_action(&mut tx, &event).await?;
+    }
+    tx.commit().await?;
+    Ok(())
+}
+
+async fn keep_leases(engine: Arc<Engine>) {
+    let lease = engine.settings.lease;
+    let mut turns = tokio::time::interval(lease / 3);
+    turns.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        turns.tick().await;
+        let holds = engine.jobs.holds();
+        let turn = async {
+            let mut conn = engine.store.connect().await?;
+            let pks: Vec<i64> = holds.iter().map(|hold| hold.pk).collect();
+            let renewed = match pks.as_slice() {
+                [] => Vec::new(),
+                pks => function_jobs::renew_leases(&mut conn, engine.host_id, lease, pks).await?,
+            };
+            let lost = function_jobs::take_back_lost(&mut conn).await?;
+            Ok::<_, sqlx::Error>((renewed, lost))
+        };
+        match turn.await {
+            Ok((renewed, lost)) => {
+                if lost > 0 {
+                    tracing::warn!(lost, "took back {lost} jobs of hosts that are gone");
+                    engine.notices.tell(Notice::Jobs);
+                }
+                holds.iter().filter(|hold| !renewed.contains(hold)).for_each(|hold| engine.jobs.lose(*hold));
+            }
+            Err(error) => {
+                tracing::warn!(error = &error as &dyn std::error::Error, "leases of jobs could not be renewed");
+            }
+        }
+    }
+}
+
+async fn finish(engine: &Engine, attempts: &mut JoinSet<()>) {
+    let waiting = engine.jobs.holds().len();
+    if waiting > 0 {
+        tracing::info!(jobs = waiting, "waiting for {waiting} jobs to finish");
+    }
+    engine.jobs.ask_to_end();
+    engine.jobs.keyed.close();
+    let all_done = async {
+        while attempts.join_next().await.is_some() {}
+        engine.jobs.keyed.wait().await;
+    };
+    if tokio::time::timeout(engine.settings.grace, all_done).await.is_ok() {
+        return;
+    }
+    engine.jobs.controls().iter().for_each(|control| control.hand_back.cancel());
+    while let Some(ended) = attempts.join_next().await {
+        report_panic(ended);
+    }
+    engine.jobs.keyed.wait().await;
+}
+
+/// Removes what was kept for long enough, a little at a time.
+async fn sweep(engine: Arc<Engine>) {
+    let every = SWEEP_EVERY.min(engine.settings.results_kept_for);
+    loop {
+        tokio::time::sleep(every).await;
+        loop {
+            let swept = async {
+                function_jobs::delete_expired(&mut *engine.store.connect().await?, SWEEP_BATCH).await
+            };
+            match swept.await {
+                Ok(deleted) if deleted.cast_signed() >= SWEEP_BATCH => {}
+                Ok(_) => break,
+                Err(error) => {
+                    tracing::warn!(error = &error as &dyn std::error::Error, "old jobs were not removed");
+                    break;
+                }
+            }
+        }
+    }
+}

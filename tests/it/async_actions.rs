@@ -1,0 +1,383 @@
+//! Actions that nobody waits for, and what happens to those that somebody waits for.
+
+use std::process::Command;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
+
+use crate::support::{
+    Bundle, Connection, Host, HostOptions, SECRET_KEY, SlowProvider, Stage, TestDatabase, eventually,
+    repository, text,
+};
+
+const ASYNC: (&str, &str) = ("X-Async", "true");
+const LEASE: &str = "SYNCLINE_LEASE_SECONDS";
+
+/// A host whose hostile guest has this provider.
+async fn spawn(db: &TestDatabase, provider: &SlowProvider, variables: &[(&str, &str)]) -> Host {
+    let options = HostOptions::new().database(db).variable("SYNCLINE_EGRESS_ALLOW", &provider.address());
+    variables.iter().fold(options, |options, (name, value)| options.variable(name, value)).spawn().await
+}
+
+async fn deployed(
+    db: &TestDatabase,
+    provider: &SlowProvider,
+    bundle: &Bundle,
+    variables: &[(&str, &str)],
+) -> (Host, Connection) {
+    let host = spawn(db, provider, variables).await;
+    host.deploy(bundle).await;
+    let connection = host.connect("hostile", json!({ "steps": 0 })).await;
+    (host, connection)
+}
+
+async fn runs(db: &TestDatabase, action: &str) -> Vec<String> {
+    let order = "ORDER BY started_at, attempt";
+    db.texts(&format!("SELECT state || ' ' || attempt FROM runs WHERE function_name = '{action}' {order}")).await
+}
+
+#[tokio::test]
+async fn an_asynchronous_action_is_asked_for_its_result() {
+    let (db, provider) = (TestDatabase::create().await, SlowProvider::listen().await);
+    let (host, connection) = deployed(&db, &provider, &provider.bundle(), &[]).await;
+    let accepted = connection.action_with(&[ASYNC], "fetch", &json!({ "url": "/slow" })).await.expect(202);
+    let id = text(&accepted.json()["id"]).to_owned();
+    let path = format!("/action/{id}");
+    assert_eq!(accepted.json(), json!({ "id": id, "statusUrl": path }));
+    assert_eq!(accepted.header("location"), Some(&*path));
+
+    let asker = provider.asked().await;
+    let unfinished = host.get(&path).await;
+    assert_eq!(unfinished.refusal(), (404, "action_not_finished".to_owned()));
+    assert_eq!(unfinished.json()["error"]["payload"], json!({ "state": "running" }));
+    assert!(unfinished.header("retry-after").is_some());
+    asker.answer("done").await;
+    assert_eq!(connection.result(&path).await.expect(200).json()["body"], "done");
+
+    let nothing = connection.action_later("print", &json!("x")).await;
+    let nothing = connection.result(&nothing).await.expect(200);
+    assert_eq!((nothing.text(), nothing.header("content-type")), (String::new(), None));
+    assert_eq!(runs(&db, "fetch").await, ["success 1"]);
+    for (path, refusal) in [
+        ("/action/0198c0de-0000-7000-8000-000000000000", (404, "unknown_job")),
+        ("/action/no-uuid", (400, "invalid_uri_params")),
+    ] {
+        assert_eq!(host.get(path).await.refusal(), (refusal.0, refusal.1.to_owned()));
+    }
+}
+
+#[tokio::test]
+async fn a_failed_job_answers_as_the_call_that_waits_would_have() {
+    let stage = Stage::hostile().await;
+    for (action, input) in [
+        ("fail", json!({ "code": "no", "message": "not today", "details": { "why": [1, 2] } })),
+        ("fail", json!({ "code": "no", "message": "not today" })),
+        ("panic", json!("oh")),
+        ("bad-json-output", Value::Null),
+    ] {
+        let waited_for = stage.action(action, &input).await;
+        let path = stage.action_later(action, &input).await;
+        let asked_for = stage.result(&path).await;
+        assert_eq!((waited_for.status, waited_for.text()), (asked_for.status, asked_for.text()), "{action}");
+        assert!(waited_for.status.is_client_error(), "{action}");
+    }
+    // What can be told at once is.
+    for (action, input, refusal) in [
+        ("dance", Value::Null, (404, "unknown_action")),
+        ("sleep", json!("soon"), (400, "invalid_action_input")),
+    ] {
+        let answer = stage.action_with(&[ASYNC], action, &input).await;
+        assert_eq!(answer.refusal(), (refusal.0, refusal.1.to_owned()));
+    }
+    let stranger = stage.renamed("nobody").action_with(&[ASYNC], "print", &json!("x")).await;
+    assert_eq!(stranger.refusal(), (404, "unknown_connection".to_owned()));
+}
+
+#[tokio::test]
+async fn headers_of_actions_that_mean_nothing_are_named() {
+    let stage = Stage::hostile().await;
+    let long = "k".repeat(256);
+    for (name, value) in [
+        ("x-async", "perhaps"),
+        ("x-max-retries", "6"),
+        ("x-max-retries", "-1"),
+        ("x-max-retries", "many"),
+        ("idempotency-key", ""),
+        ("idempotency-key", "caf\u{e9}"),
+        ("idempotency-key", &long),
+    ] {
+        let answer = stage.action_with(&[(name, value)], "print", &json!("x")).await;
+        assert_eq!(answer.refusal(), (400, "invalid_headers".to_owned()), "{name}: {value}");
+        assert_eq!(answer.json()["error"]["errors"][0]["path"], json!([name]));
+    }
+}
+
+#[tokio::test]
+async fn a_killed_hosts_job_is_run_again_by_another_under_the_same_id() {
+    let (db, provider) = (TestDatabase::create().await, SlowProvider::listen().await);
+    let (mut host, connection) = deployed(&db, &provider, &provider.bundle(), &[(LEASE, "1")]).await;
+    let path = connection.action_later("fetch", &json!({ "url": "/slow" })).await;
+    let _first = provider.asked().await;
+    host.kill();
+    let second = spawn(&db, &provider, &[(LEASE, "1")]).await;
+    provider.asked().await.answer("again").await;
+    let result = connection.through(&second).result(&path).await.expect(200);
+    assert_eq!(result.json()["body"], "again");
+    assert_eq!(runs(&db, "fetch").await, ["success 2"]);
+    let job = path.trim_start_matches("/action/");
+    assert_eq!(db.texts("SELECT job_id::text FROM runs WHERE function_name = 'fetch'").await, [job]);
+}
+
+#[tokio::test]
+async fn a_job_that_was_accepted_and_not_begun_survives_a_kill() {
+    let (db, provider) = (TestDatabase::create().await, SlowProvider::listen().await);
+    let (mut host, connection) =
+        deployed(&db, &provider, &provider.bundle(), &[("SYNCLINE_MAX_ASYNC_ACTIONS", "1"), (LEASE, "1")]).await;
+    let first = connection.action_later("fetch", &json!({ "url": "/first" })).await;
+    let _asker = provider.asked().await;
+    let second = connection.action_later("fetch", &json!({ "url": "/second" })).await;
+    let unfinished = host.get(&second).await;
+    assert_eq!(unfinished.json()["error"]["payload"], json!({ "state": "queued" }));
+    host.kill();
+    let host = spawn(&db, &provider, &[(LEASE, "1")]).await;
+    let connection = connection.through(&host);
+    for _ in 0..2 {
+        provider.asked().await.answer("ok").await;
+    }
+    connection.result(&first).await.expect(200);
+    connection.result(&second).await.expect(200);
+}
+
+#[tokio::test]
+async fn a_frozen_hosts_late_result_changes_nothing() {
+    let (db, provider) = (TestDatabase::create().await, SlowProvider::listen().await);
+    let (mut frozen, connection) = deployed(&db, &provider, &provider.bundle(), &[(LEASE, "1")]).await;
+    let path = connection.action_later("fetch", &json!({ "url": "/slow" })).await;
+    let first = provider.asked().await;
+    frozen.freeze();
+    let second = spawn(&db, &provider, &[(LEASE, "1")]).await;
+    provider.asked().await.answer("of the second").await;
+    let connection = connection.through(&second);
+    assert_eq!(connection.result(&path).await.json()["body"], "of the second");
+    frozen.thaw();
+    first.answer_if_there("of the first").await;
+    // By its end it has tried whatever it was about to do.
+    frozen.stop().await;
+    assert_eq!(connection.result(&path).await.json()["body"], "of the second");
+    assert_eq!(runs(&db, "fetch").await, ["success 2"]);
+}
+
+#[tokio::test]
+async fn a_host_that_is_stopped_hands_its_jobs_to_another() {
+    let (db, provider) = (TestDatabase::create().await, SlowProvider::listen().await);
+    // A lease that no test waits for: the second host begins at once only because the first has let go.
+    let variables = [(LEASE, "3600"), ("SYNCLINE_GRACE_SECONDS", "0")];
+    let (mut host, connection) = deployed(&db, &provider, &provider.bundle(), &variables).await;
+    let path = connection.action_later("fetch", &json!({ "url": "/slow" })).await;
+    let _first = provider.asked().await;
+    let second = spawn(&db, &provider, &variables).await;
+    let status = host.stop().await;
+    assert!(status.success(), "{status}");
+    provider.asked().await.answer("ok").await;
+    connection.through(&second).result(&path).await.expect(200);
+}
+
+#[tokio::test]
+async fn two_hosts_share_the_jobs_and_run_each_once() {
+    let (db, provider) = (TestDatabase::create().await, SlowProvider::listen().await);
+    let (_host, connection) = deployed(&db, &provider, &provider.bundle(), &[]).await;
+    let _second = spawn(&db, &provider, &[]).await;
+    let mut paths = Vec::new();
+    for _ in 0..30 {
+        paths.push(connection.action_later("sleep", &json!(20)).await);
+    }
+    for path in &paths {
+        connection.result(path).await.expect(200);
+    }
+    assert_eq!(db.number("SELECT count(DISTINCT job_id) FROM runs WHERE function_name = 'sleep'").await, 30);
+    assert_eq!(db.number("SELECT count(*) FROM runs WHERE function_name = 'sleep'").await, 30);
+}
+
+#[tokio::test]
+async fn a_failure_that_may_pass_is_tried_again_as_often_as_asked() {
+    let stage = Stage::hostile().await;
+    let passing = json!({ "code": "timeout", "message": "later" });
+    let retries = [ASYNC, ("X-Max-Retries", "2")];
+    let accepted = stage.action_with(&retries, "fail", &passing).await.expect(202).json();
+    let result = stage.result(text(&accepted["statusUrl"])).await;
+    assert_eq!(result.refusal(), (400, "action_script_runtime_error".to_owned()));
+    assert_eq!(runs(&stage.db, "fail").await, ["error 1", "error 2", "error 3"]);
+
+    let lasting = json!({ "code": "never", "message": "no" });
+    let accepted = stage.action_with(&retries, "fail", &lasting).await.expect(202).json();
+    stage.result(text(&accepted["statusUrl"])).await.expect(400);
+    assert_eq!(runs(&stage.db, "fail").await.len(), 4);
+}
+
+#[tokio::test]
+async fn ordered_actions_of_a_connection_run_one_after_another() {
+    let (db, provider) = (TestDatabase::create().await, SlowProvider::listen().await);
+    let fetch = "[integrations.hostile.actions.fetch]";
+    let ordered = provider.bundle().replace(fetch, &format!("{fetch}\nordered = true"));
+    let (host, connection) = deployed(&db, &provider, &ordered, &[]).await;
+    let second = spawn(&db, &provider, &[]).await;
+    let other = second.connect_as("customer-2", "hostile", json!({ "steps": 0 })).await;
+    let mut paths = Vec::new();
+    for number in 0..3 {
+        // Through either host.
+        let connection = if number == 1 { connection.through(&second) } else { connection.through(&host) };
+        paths.push(connection.action_later("fetch", &json!({ "url": format!("/{number}") })).await);
+    }
+    let first = provider.asked().await;
+    assert_eq!(first.path, "/0");
+    let others = other.action_later("fetch", &json!({ "url": "/other" })).await;
+    // Another connection does not wait.
+    let asker = provider.asked().await;
+    assert_eq!(asker.path, "/other");
+    asker.answer("ok").await;
+    other.result(&others).await.expect(200);
+    assert!(provider.is_left_alone_for(Duration::from_millis(300)).await, "two of a line run at once");
+    first.answer("ok").await;
+    for number in 1..3 {
+        let asker = provider.asked().await;
+        assert_eq!(asker.path, format!("/{number}"));
+        asker.answer("ok").await;
+    }
+    for path in paths {
+        connection.result(&path).await.expect(200);
+    }
+}
+
+#[tokio::test]
+async fn a_connection_with_many_jobs_leaves_room_for_others() {
+    let (db, provider) = (TestDatabase::create().await, SlowProvider::listen().await);
+    let (host, busy) =
+        deployed(&db, &provider, &provider.bundle(), &[("SYNCLINE_MAX_ASYNC_ACTIONS", "2")]).await;
+    for _ in 0..4 {
+        busy.action_later("fetch", &json!({ "url": "/busy" })).await;
+    }
+    let asker = provider.asked().await;
+    assert_eq!(asker.path, "/busy");
+    let other = host.connect_as("customer-2", "hostile", json!({ "steps": 0 })).await;
+    let path = other.action_later("print", &json!("x")).await;
+    // None of the busy one's was answered.
+    other.result(&path).await.expect(200);
+}
+
+#[tokio::test]
+async fn results_are_kept_for_a_while_and_then_removed() {
+    let (db, provider) = (TestDatabase::create().await, SlowProvider::listen().await);
+    let variables = [("SYNCLINE_ACTION_RESULT_SECONDS", "1")];
+    let (host, connection) = deployed(&db, &provider, &provider.bundle(), &variables).await;
+    let path = connection.action_later("print", &json!("x")).await;
+    connection.result(&path).await.expect(200);
+    eventually("the result is gone", async || {
+        (host.get(&path).await.refusal() == (404, "unknown_job".to_owned())).then_some(())
+    })
+    .await;
+    eventually("the row is gone", async || {
+        (db.number("SELECT count(*) FROM function_jobs").await == 0).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn neither_input_nor_output_of_a_job_is_kept_in_clear() {
+    let stage = Stage::hostile().await;
+    let path = stage.action_later("fail", &json!({ "code": "no", "message": "planted-words" })).await;
+    stage.result(&path).await.expect(400);
+    let planted = "SELECT count(*) FROM function_jobs j WHERE j::text LIKE '%planted%'
+                   OR position('planted-words'::bytea in sealed_result) > 0";
+    assert_eq!(stage.db.number(planted).await, 0);
+    assert_eq!(stage.db.number("SELECT count(*) FROM function_jobs WHERE sealed_input IS NULL").await, 1);
+}
+
+#[tokio::test]
+async fn the_end_of_a_job_is_told_by_webhook() {
+    let stage = Stage::hostile().await;
+    stage.db.execute("UPDATE environments SET webhook_url = 'http://127.0.0.1:9/hook'").await;
+    let deliveries = "SELECT body FROM webhook_deliveries WHERE type = 'async_action'";
+    let path = stage.action_later("print", &json!("x")).await;
+    stage.result(&path).await.expect(200);
+    let id = path.trim_start_matches("/action/");
+    let body = format!(
+        r#"{{"connectionId":"customer-1","from":"nango","payload":{{"id":"{id}","statusUrl":"{path}"}},"providerConfigKey":"hostile","type":"async_action"}}"#
+    );
+    assert_eq!(stage.db.texts(deliveries).await, [body]);
+    // Only after the last attempt.
+    let headers = [ASYNC, ("X-Max-Retries", "1")];
+    let passing = json!({ "code": "timeout", "message": "later" });
+    let accepted = stage.action_with(&headers, "fail", &passing).await.expect(202).json();
+    stage.result(text(&accepted["statusUrl"])).await.expect(400);
+    assert_eq!(stage.db.texts(deliveries).await.len(), 2);
+
+    stage.db.execute("UPDATE environments SET on_async_action_completion = false").await;
+    let path = stage.action_later("print", &json!("x")).await;
+    stage.result(&path).await.expect(200);
+    assert_eq!(stage.db.texts(deliveries).await.len(), 2);
+}
+
+#[tokio::test]
+async fn a_caller_that_goes_away_ends_the_function() {
+    let (db, provider) = (TestDatabase::create().await, SlowProvider::listen().await);
+    let (host, _connection) = deployed(&db, &provider, &provider.bundle(), &[]).await;
+    let mut caller = TcpStream::connect(host.address()).await.expect("the host listens");
+    let body = json!({ "action_name": "fetch", "input": { "url": "/slow" } }).to_string();
+    let request = format!(
+        "POST /action/trigger HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {SECRET_KEY}\r\n\
+         Connection-Id: customer-1\r\nProvider-Config-Key: hostile\r\nContent-Type: application/json\r\n\
+         Content-Length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    caller.write_all(request.as_bytes()).await.expect("the host reads");
+    let asker = provider.asked().await;
+    drop(caller);
+    asker.is_hung_up_on().await;
+    eventually("the run is written", async || {
+        (runs(&db, "fetch").await == ["cancelled 1"]).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn an_action_never_waits_behind_syncs() {
+    let (db, provider) = (TestDatabase::create().await, SlowProvider::listen().await);
+    let host = spawn(&db, &provider, &[("SYNCLINE_MAX_SYNCS", "1")]).await;
+    host.deploy(&provider.bundle()).await;
+    let orders = json!({ "steps": 0, "end": "wait-until-cancelled" });
+    let connection = host.connect_as("customer-1", "hostile", orders).await;
+    connection.wait_until_running("commit-raw").await;
+    connection.action("print", &json!("x")).await.expect(200);
+    let path = connection.action_later("print", &json!("x")).await;
+    connection.result(&path).await.expect(200);
+    assert_eq!(connection.status("commit-raw").await["status"], "RUNNING");
+}
+
+#[tokio::test]
+async fn a_job_of_a_connection_that_is_gone_says_so() {
+    let (db, provider) = (TestDatabase::create().await, SlowProvider::listen().await);
+    let (_host, connection) =
+        deployed(&db, &provider, &provider.bundle(), &[("SYNCLINE_MAX_ASYNC_ACTIONS", "1")]).await;
+    connection.action_later("fetch", &json!({ "url": "/first" })).await;
+    let asker = provider.asked().await;
+    let path = connection.action_later("print", &json!("x")).await;
+    db.execute("DELETE FROM connections").await;
+    asker.answer("ok").await;
+    assert_eq!(connection.result(&path).await.refusal(), (404, "unknown_connection".to_owned()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_published_client_gets_the_results_of_jobs() {
+    let stage = Stage::hostile().await;
+    let output = Command::new("node")
+        .arg("async_actions_check.mjs")
+        .current_dir(repository("tests/node"))
+        .env("CHECK_HOST", stage.host.base_url())
+        .env("CHECK_KEY", SECRET_KEY)
+        .output()
+        .expect("Node.js is not installed; `scripts/setup` says how to get it");
+    let said = [output.stdout, output.stderr].concat();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&said));
+}

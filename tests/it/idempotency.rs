@@ -1,0 +1,161 @@
+//! Requests that are repeated under one Idempotency-Key: the function runs once.
+
+use serde_json::{Value, json};
+
+use crate::support::{Answer, Connection, HostOptions, SlowProvider, Stage, TestDatabase, eventually, text};
+
+const LEASE: &str = "SYNCLINE_LEASE_SECONDS";
+
+async fn keyed(connection: &Connection, key: &str, action: &str, input: &Value) -> Answer {
+    connection.action_with(&[("Idempotency-Key", key)], action, input).await
+}
+
+fn one_item() -> Value {
+    json!({ "model": "Item", "items": r#"[{"id": "1"}]"# })
+}
+
+async fn runs(db: &TestDatabase, action: &str) -> i64 {
+    db.number(&format!("SELECT count(*) FROM runs WHERE function_name = '{action}'")).await
+}
+
+#[tokio::test]
+async fn a_repeat_is_answered_as_the_first_and_does_not_run_again() {
+    let stage = Stage::hostile().await;
+    let first = keyed(&stage, "a", "save-raw", &one_item()).await.expect(200);
+    assert_eq!(first.header("idempotent-replayed"), None);
+    // Another order of keys is no other request.
+    let reordered = json!({ "items": r#"[{"id": "1"}]"#, "model": "Item" });
+    for input in [one_item(), reordered] {
+        let repeat = keyed(&stage, "a", "save-raw", &input).await.expect(200);
+        assert_eq!((repeat.text(), repeat.header("idempotent-replayed")), (first.text(), Some("true")));
+    }
+    assert_eq!(runs(&stage.db, "save-raw").await, 1);
+    let fresh = keyed(&stage, "b", "save-raw", &one_item()).await.expect(200);
+    assert_ne!(fresh.text(), first.text(), "another key is another request");
+
+    let fail = json!({ "code": "no", "message": "not today" });
+    let failed = keyed(&stage, "a", "fail", &fail).await.expect(400);
+    let repeat = keyed(&stage, "a", "fail", &fail).await.expect(400);
+    assert_eq!(repeat.text(), failed.text());
+    assert_eq!(runs(&stage.db, "fail").await, 1);
+    let nothing = keyed(&stage, "a", "print", &json!("x")).await.expect(200);
+    assert_eq!(keyed(&stage, "a", "print", &json!("x")).await.expect(200).text(), nothing.text());
+    assert_eq!(runs(&stage.db, "print").await, 1);
+}
+
+#[tokio::test]
+async fn a_key_that_was_used_for_another_request_is_refused() {
+    let stage = Stage::hostile().await;
+    keyed(&stage, "a", "print", &json!("x")).await.expect(200);
+    let reused = (409, "idempotency_key_reused".to_owned());
+    assert_eq!(keyed(&stage, "a", "print", &json!("y")).await.refusal(), reused);
+    let headers = [("Idempotency-Key", "a"), ("X-Async", "true")];
+    assert_eq!(stage.action_with(&headers, "print", &json!("x")).await.refusal(), reused);
+    // Keys of other actions and other connections are others.
+    keyed(&stage, "a", "sleep", &json!(0)).await.expect(200);
+    let other = stage.host.connect_as("customer-2", "hostile", json!({ "steps": 0 })).await;
+    keyed(&other, "a", "print", &json!("y")).await.expect(200);
+}
+
+#[tokio::test]
+async fn an_asynchronous_request_that_is_repeated_is_one_job() {
+    let stage = Stage::hostile().await;
+    let headers = [("Idempotency-Key", "a"), ("X-Async", "true")];
+    let first = stage.action_with(&headers, "save-raw", &one_item()).await.expect(202);
+    let second = stage.action_with(&headers, "save-raw", &one_item()).await.expect(202);
+    assert_eq!(first.text(), second.text());
+    assert_eq!(second.header("location"), first.header("location"));
+    let result = stage.result(text(&first.json()["statusUrl"])).await.expect(200);
+    assert_eq!(result.json()["added"], 1);
+    let third = stage.action_with(&headers, "save-raw", &one_item()).await.expect(202);
+    assert_eq!(third.text(), first.text());
+    assert_eq!(runs(&stage.db, "save-raw").await, 1);
+}
+
+#[tokio::test]
+async fn of_many_at_once_one_runs_and_the_others_are_told_to_repeat() {
+    let stage = Stage::hostile().await;
+    let input = json!(300);
+    let calls = (0..12).map(|_| keyed(&stage, "a", "sleep", &input));
+    let answers = futures_util::future::join_all(calls).await;
+    let first: Vec<_> = answers.iter().filter(|answer| answer.status == 200).collect();
+    let others: Vec<_> = answers.iter().filter(|answer| answer.status != 200).collect();
+    assert!(!first.is_empty());
+    for answer in others {
+        assert_eq!(answer.refusal(), (409, "idempotency_key_in_use".to_owned()));
+        assert!(answer.header("retry-after").is_some());
+    }
+    keyed(&stage, "a", "sleep", &input).await.expect(200);
+    assert_eq!(runs(&stage.db, "sleep").await, 1);
+}
+
+#[tokio::test]
+async fn a_caller_that_goes_away_finds_what_came_of_it() {
+    let (db, provider) = (TestDatabase::create().await, SlowProvider::listen().await);
+    let options = HostOptions::new().database(&db).variable("SYNCLINE_EGRESS_ALLOW", &provider.address());
+    let host = options.spawn().await;
+    host.deploy(&provider.bundle()).await;
+    let connection = host.connect("hostile", json!({ "steps": 0 })).await;
+    let input = json!({ "url": "/slow" });
+    let asker = tokio::select! {
+        answer = keyed(&connection, "a", "fetch", &input) => panic!("answered too early: {}", answer.text()),
+        asker = provider.asked() => asker,
+    };
+    assert_eq!(
+        keyed(&connection, "a", "fetch", &input).await.refusal(),
+        (409, "idempotency_key_in_use".to_owned())
+    );
+    asker.answer("once").await;
+    let answer = eventually("the first has ended", async || {
+        let answer = keyed(&connection, "a", "fetch", &input).await;
+        (answer.status != 409).then_some(answer)
+    })
+    .await;
+    assert_eq!(answer.expect(200).json()["body"], "once");
+    assert_eq!(runs(&db, "fetch").await, 1);
+}
+
+#[tokio::test]
+async fn after_a_kill_a_repeat_runs_the_function_again() {
+    let (db, provider) = (TestDatabase::create().await, SlowProvider::listen().await);
+    let spawn = async || {
+        let options = HostOptions::new().database(&db).variable("SYNCLINE_EGRESS_ALLOW", &provider.address());
+        options.variable(LEASE, "2").spawn().await
+    };
+    let mut host = spawn().await;
+    host.deploy(&provider.bundle()).await;
+    let connection = host.connect("hostile", json!({ "steps": 0 })).await;
+    let input = json!({ "url": "/slow" });
+    let _first = tokio::select! {
+        answer = keyed(&connection, "a", "fetch", &input) => panic!("answered too early: {}", answer.text()),
+        asker = provider.asked() => asker,
+    };
+    host.kill();
+    let second = spawn().await;
+    let connection = connection.through(&second);
+    let repeats = async {
+        eventually("the key is free", async || {
+            let answer = keyed(&connection, "a", "fetch", &input).await;
+            (answer.status != 409).then_some(answer)
+        })
+        .await
+    };
+    let (answer, ()) = tokio::join!(repeats, async { provider.asked().await.answer("again").await });
+    assert_eq!(answer.expect(200).json()["body"], "again");
+    let repeat = keyed(&connection, "a", "fetch", &input).await.expect(200);
+    assert_eq!(repeat.json()["body"], "again");
+}
+
+#[tokio::test]
+async fn a_key_is_free_again_when_it_was_kept_for_long_enough() {
+    let db = TestDatabase::create().await;
+    let options = HostOptions::new().database(&db).variable("SYNCLINE_ACTION_RESULT_SECONDS", "1");
+    let host = options.spawn().await;
+    host.deploy(&crate::support::Bundle::guest("hostile")).await;
+    let connection = host.connect("hostile", json!({ "steps": 0 })).await;
+    keyed(&connection, "a", "print", &json!("x")).await.expect(200);
+    eventually("another request may use the key", async || {
+        (keyed(&connection, "a", "print", &json!("y")).await.status == 200).then_some(())
+    })
+    .await;
+}

@@ -12,6 +12,7 @@ mod failure;
 mod function_descriptions;
 mod functions;
 mod jobs;
+mod lifecycle;
 mod refresh;
 mod run_writer;
 mod scheduler;

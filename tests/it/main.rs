@@ -14,6 +14,7 @@ mod environments;
 mod idempotency;
 mod integrations;
 mod key_rotation;
+mod lifecycle;
 mod limits;
 mod node_client;
 mod oauth;

@@ -160,6 +160,9 @@ pub enum ApiError {
     /// As it was kept.
     #[error("{}", .0.message)]
     ActionFailed(Box<ActionFailure>),
+    /// In the words of the function that refuses it.
+    #[error("{0}")]
+    ConnectionRefused(String),
     #[error(transparent)]
     Deploy(#[from] DeployError),
     #[error(transparent)]
@@ -270,6 +273,10 @@ impl ApiError {
             Self::WebhookInFlight => (StatusCode::CONFLICT, "webhook_in_flight"),
             Self::NoWebhookUrl => (StatusCode::CONFLICT, "no_webhook_url"),
             Self::Action(error) => error.status_and_code(),
+            Self::ConnectionRefused(_)
+            | Self::Typed(TypedConnectionError::Connect(ConnectError::Refused(_))) => {
+                (StatusCode::BAD_REQUEST, "connection_validation_failed")
+            }
             Self::UnknownJob(_) => (StatusCode::NOT_FOUND, "unknown_job"),
             Self::ActionNotFinished(_) => (StatusCode::NOT_FOUND, "action_not_finished"),
             Self::Deploy(error) => error.status_and_code(),
@@ -287,7 +294,8 @@ impl ApiError {
                 SessionError::Store(_) | SessionError::Environment(_) | SessionError::Unreadable(_),
             )
             | Self::Typed(
-                TypedConnectionError::Connect(ConnectError::Store(_)) | TypedConnectionError::App(_),
+                TypedConnectionError::Connect(ConnectError::Store(_) | ConnectError::Validation(_))
+                | TypedConnectionError::App(_),
             )
             | Self::ActionFailed(_)
             | Self::Internal(_) => (StatusCode::INTERNAL_SERVER_ERROR, "internal_server_error"),
@@ -320,6 +328,15 @@ impl ApiError {
             Self::Action(error) => error.problems().iter().map(FieldError::from).collect(),
             Self::ActionFailed(failure) => failure.problems.iter().map(FieldError::from).collect(),
             _ => Vec::new(),
+        }
+    }
+}
+
+impl From<ConnectError> for ApiError {
+    fn from(error: ConnectError) -> Self {
+        match error {
+            ConnectError::Refused(message) => Self::ConnectionRefused(message),
+            error => Self::internal(error),
         }
     }
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use serde_json::{Map, Value};
-use sqlx::PgConnection;
+use sqlx::{PgConnection, Postgres, Transaction};
 use tokio::sync::Mutex;
 use tokio::sync::broadcast::error::RecvError;
 use uuid::Uuid;
@@ -18,12 +18,15 @@ use crate::auth::{AppCredentials, AppCredentialsError, CredentialsError, StoredC
 use crate::crypto::{CryptoError, Place};
 use crate::egress::{CredentialSource, Credentials, CredentialsUnavailable};
 use crate::ids::{ConnectionId, ConnectionPk, EnvironmentPk, IntegrationKey, IntegrationPk, ProviderSlug};
+use crate::store::connection_errors::{self, Failing};
 use crate::store::connections::{self, Connection, NewConnection};
 use crate::store::integrations::Integration;
 use crate::store::notices::{Notice, Notices};
 use crate::store::{Store, schedules};
 
 const REMEMBERED: u64 = 100_000;
+/// The code of a connection that a function refuses.
+const VALIDATION_FAILED: &str = "connection_validation_failed";
 
 /// What of a connection never changes while it exists.
 #[derive(Debug)]
@@ -165,6 +168,12 @@ pub struct AuthenticatedConnection {
 pub enum ConnectError {
     #[error("the connection that was to be connected anew is gone")]
     TargetGone,
+    /// A function of the integration refuses the connection, in its own words. Nothing is left of a new one; one that
+    /// was connected anew has an authentication error now.
+    #[error("{0}")]
+    Refused(String),
+    #[error("the connection could not be validated")]
+    Validation(#[source] anyhow::Error),
     #[error("the connection could not be stored")]
     Store(#[from] sqlx::Error),
 }
@@ -172,11 +181,11 @@ pub enum ConnectError {
 impl Engine {
     /// Stores a connection, or replaces the one of that id, with the schedules of its integration's syncs.
     pub async fn import_connection(
-        &self,
+        self: &Arc<Self>,
         environment: &Environment,
         integration: &Integration,
         imported: ImportedConnection,
-    ) -> sqlx::Result<Connection> {
+    ) -> Result<Connection, ConnectError> {
         loop {
             let mut tx = self.store.begin().await?;
             let existing =
@@ -184,10 +193,8 @@ impl Engine {
                     .await?;
             // Nothing was stored if somebody else was first: now there is one to replace.
             if let Some(connection) =
-                self.put_connection(&mut tx, environment, integration, existing, &imported).await?
+                self.put_connection(tx, environment, integration, existing, &imported).await?
             {
-                tx.commit().await?;
-                self.notices.tell(Notice::Due);
                 return Ok(connection);
             }
         }
@@ -196,7 +203,7 @@ impl Engine {
     /// Stores what an end user authenticated: as a new connection, or in the one that was connected anew, which
     /// keeps its id and metadata.
     pub async fn connect(
-        &self,
+        self: &Arc<Self>,
         environment: &Environment,
         integration: &Integration,
         authenticated: AuthenticatedConnection,
@@ -211,15 +218,118 @@ impl Engine {
             None => None,
         };
         let content = authenticated.onto(existing.as_ref());
-        let stored = self.put_connection(&mut tx, environment, integration, existing, &content).await?;
-        let connection = stored.ok_or(ConnectError::TargetGone)?;
-        tx.commit().await?;
-        self.notices.tell(Notice::Due);
-        Ok(connection)
+        let stored = self.put_connection(tx, environment, integration, existing, &content).await?;
+        stored.ok_or(ConnectError::TargetGone)
     }
 
-    /// Creates a connection, or replaces `existing`. `None`: there is one of that id by now, or `existing` is gone.
+    /// Creates a connection, or replaces `existing`, and has it validated where the integration can. `None`: there is
+    /// one of that id by now, or `existing` is gone.
     async fn put_connection(
+        self: &Arc<Self>,
+        mut tx: Transaction<'static, Postgres>,
+        environment: &Environment,
+        integration: &Integration,
+        existing: Option<Connection>,
+        content: &ImportedConnection,
+    ) -> Result<Option<Connection>, ConnectError> {
+        let is_new = existing.is_none();
+        let operation = if is_new { AuthOperation::Creation } else { AuthOperation::Override };
+        let Some(connection) = self.put_row(&mut tx, environment, integration, existing, content).await?
+        else {
+            return Ok(None);
+        };
+        if !self.can_validate(&connection) {
+            self.settle(&mut tx, environment, &connection, operation).await?;
+            tx.commit().await?;
+            self.notices.tell(Notice::Due);
+            return Ok(Some(connection));
+        }
+        if is_new {
+            connections::begin_validation(&mut tx, connection.pk).await?;
+        }
+        tx.commit().await?;
+        let environment = self.environments.get(environment.pk).await;
+        let environment = environment.map_err(|error| ConnectError::Validation(error.into()))?;
+        // From here on it goes to its end even if whoever asked has gone away.
+        let engine = Arc::clone(self);
+        let judged = self.jobs.waited_for.spawn(async move {
+            engine.judge(&environment, connection, operation).await
+        });
+        judged.await.map_err(|error| ConnectError::Validation(error.into()))?.map(Some)
+    }
+
+    /// Has a stored connection validated. Takes back a new one that is refused.
+    async fn judge(
+        self: &Arc<Self>,
+        environment: &Arc<Environment>,
+        connection: Connection,
+        operation: AuthOperation,
+    ) -> Result<Connection, ConnectError> {
+        let judgement = self.validate(environment, &connection).await;
+        let is_new = operation == AuthOperation::Creation;
+        match judgement {
+            Ok(()) => {
+                let mut tx = self.store.begin().await?;
+                connections::end_validation(&mut tx, connection.pk).await?;
+                let found = connections::get(&mut tx, connection.pk).await?;
+                let connection = found.ok_or(ConnectError::TargetGone)?;
+                self.settle(&mut tx, environment, &connection, operation).await?;
+                tx.commit().await?;
+                self.notices.tell(Notice::Due);
+                Ok(connection)
+            }
+            Err(refusal) if is_new => {
+                let (integration, id) = (&connection.integration_key, &connection.connection_id);
+                self.remove_connection(environment.pk, integration, id).await?;
+                Err(refusal)
+            }
+            Err(ConnectError::Refused(message)) => {
+                let mut tx = self.store.begin().await?;
+                let log_id = Uuid::new_v4();
+                connection_errors::set(
+                    &mut tx,
+                    connection.pk,
+                    Failing::Auth,
+                    log_id,
+                    VALIDATION_FAILED,
+                    &message,
+                )
+                .await?;
+                let provider = self.catalogue.find(&connection.provider);
+                let auth_mode = provider.map(|provider| provider.auth_mode);
+                let event = AuthEvent::of(&connection, auth_mode, operation);
+                webhooks::note_auth(&mut tx, environment, &event.failed(VALIDATION_FAILED, &message)).await?;
+                tx.commit().await?;
+                Err(ConnectError::Refused(message))
+            }
+            Err(failure) => Err(failure),
+        }
+    }
+
+    /// Writes what follows from a connection that is there to stay, in one transaction: schedules, what runs after its
+    /// creation, and what clients are told.
+    async fn settle(
+        &self,
+        conn: &mut PgConnection,
+        environment: &Environment,
+        connection: &Connection,
+        operation: AuthOperation,
+    ) -> sqlx::Result<()> {
+        for sync in self.functions.syncs_of(connection.integration) {
+            let auto_start = sync.auto_starts();
+            let (integration, pk) = (connection.integration, Some(connection.pk));
+            schedules::create_missing(conn, integration, pk, &sync.name, auto_start).await?;
+        }
+        schedules::notify_due(conn).await?;
+        if let Some(url) = &connection.webhook_url_override {
+            webhooks::use_again(conn, environment.pk, url).await?;
+        }
+        self.queue_after_creation(conn, connection).await?;
+        let auth_mode = self.catalogue.find(&connection.provider).map(|provider| provider.auth_mode);
+        webhooks::note_auth(conn, environment, &AuthEvent::of(connection, auth_mode, operation)).await
+    }
+
+    async fn put_row(
         &self,
         conn: &mut PgConnection,
         environment: &Environment,
@@ -242,7 +352,6 @@ impl Engine {
             end_user: content.end_user.as_ref(),
             webhook_url_override: content.webhook_url_override.as_deref(),
         };
-        let operation = if existing.is_some() { AuthOperation::Override } else { AuthOperation::Creation };
         let pk = match existing {
             Some(connection) => {
                 connections::replace(conn, connection.pk, &new).await?;
@@ -253,19 +362,7 @@ impl Engine {
                 None => return Ok(None),
             },
         };
-        let Some(connection) = connections::get(conn, pk).await? else { return Ok(None) };
-        for sync in self.functions.syncs_of(integration.pk) {
-            let auto_start = sync.auto_starts();
-            schedules::create_missing(conn, integration.pk, Some(pk), &sync.name, auto_start).await?;
-        }
-        schedules::notify_due(conn).await?;
-        if let Some(url) = &content.webhook_url_override {
-            webhooks::use_again(conn, environment.pk, url).await?;
-        }
-        let auth_mode = provider.map(|provider| provider.auth_mode);
-        let event = AuthEvent::of(&connection, auth_mode, operation);
-        webhooks::note_auth(conn, environment, &event).await?;
-        Ok(Some(connection))
+        connections::get(conn, pk).await
     }
 
     /// The credentials of an integration's app, if it has one.

@@ -32,8 +32,22 @@ const LOOK_EVERY: Duration = Duration::from_secs(5);
 const REMEMBERED_FOR: TimeDelta = TimeDelta::hours(1);
 
 impl Engine {
-    /// Deletes a connection. `false`: there is none.
+    /// Deletes a connection, after the functions that run before that. `false`: there is none.
     pub async fn delete_connection(
+        self: &Arc<Self>,
+        environment: EnvironmentPk,
+        integration: &IntegrationKey,
+        id: &ConnectionId,
+    ) -> sqlx::Result<bool> {
+        let Some(route) = self.connections.find(environment, integration, id).await? else {
+            return Ok(false);
+        };
+        self.run_before_deletion(&route).await;
+        self.remove_connection(environment, integration, id).await
+    }
+
+    /// Deletes a connection at once.
+    pub(super) async fn remove_connection(
         &self,
         environment: EnvironmentPk,
         integration: &IntegrationKey,

@@ -124,6 +124,14 @@ impl DeployedFunction {
         matches!(self.body, Body::Action { ordered: true, .. })
     }
 
+    /// What a lifecycle function is told, as JSON.
+    pub(super) fn event_input(&self) -> Option<String> {
+        match self.body {
+            Body::Lifecycle(event) => Some(serde_json::json!({ "event": event }).to_string()),
+            _ => None,
+        }
+    }
+
     /// Of the environment's variables those that the integration's `env` lets through.
     pub(super) fn granted_variables(&self, all: Vec<(String, String)>) -> Vec<(String, String)> {
         match &self.env {

@@ -17,12 +17,14 @@ use crate::auth::Environment;
 use crate::config::LifecycleEvent;
 use crate::ids::Variant;
 use crate::runtime::{RunInfo, RunLog};
-use crate::store::connections::Connection;
+use crate::store::connections::{self, Connection};
 use crate::store::function_jobs::{self, NewJob};
 use crate::store::runs::FinishedRun;
 
 /// How long a deletion waits for the functions before it, all of them together.
 const DELETION_WAITS: Duration = Duration::from_secs(30);
+/// No validation lasts for longer, so the host of one that began before is gone.
+const VALIDATION_LASTS: Duration = Duration::from_secs(30 * 60);
 
 impl Engine {
     /// Queues what runs after a connection was made or connected anew, in the transaction that does so.
@@ -52,6 +54,11 @@ impl Engine {
         Ok(())
     }
 
+    pub(super) fn can_validate(&self, connection: &Connection) -> bool {
+        let event = LifecycleEvent::ConnectionValidating;
+        !self.functions.lifecycle_of(connection.integration, event).is_empty()
+    }
+
     /// Lets the functions of the integration judge a connection that is stored; the first that fails refuses it.
     pub(super) async fn validate(
         self: &Arc<Self>,
@@ -71,17 +78,24 @@ impl Engine {
     }
 
     /// Runs what comes before a deletion. Neither a failure nor one that takes too long keeps a connection.
-    pub(super) async fn run_before_deletion(
-        self: &Arc<Self>,
-        environment: &Arc<Environment>,
-        connection: &Arc<ConnectionRoute>,
-    ) {
+    pub(super) async fn run_before_deletion(self: &Arc<Self>, connection: &Arc<ConnectionRoute>) {
         let event = LifecycleEvent::ConnectionDeleting;
         let functions = self.functions.lifecycle_of(connection.integration, event);
+        if functions.is_empty() {
+            return;
+        }
+        let environment = match self.environments.get(connection.environment).await {
+            Ok(environment) => environment,
+            Err(error) => {
+                let error = &error as &dyn std::error::Error;
+                tracing::warn!(error, "a connection is deleted without its functions having run");
+                return;
+            }
+        };
         let all = async {
             for function in functions {
                 // It is in the run's row.
-                let _failure = self.run_lifecycle(environment, connection, &function).await;
+                let _failure = self.run_lifecycle(&environment, connection, &function).await;
             }
         };
         if tokio::time::timeout(DELETION_WAITS, all).await.is_err() {
@@ -137,4 +151,16 @@ impl Engine {
             Err(error) => Err(FunctionError::Host(error.into())),
         }
     }
+}
+
+/// Removes new connections whose validation was never ended.
+pub(super) async fn remove_unvalidated(engine: &Engine) -> sqlx::Result<()> {
+    let mut conn = engine.store.connect().await?;
+    let left = connections::list_unvalidated(&mut conn, VALIDATION_LASTS).await?;
+    drop(conn);
+    for connection in left {
+        let (integration, id) = (&connection.integration_key, &connection.connection_id);
+        engine.remove_connection(connection.environment, integration, id).await?;
+    }
+    Ok(())
 }

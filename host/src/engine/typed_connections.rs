@@ -50,7 +50,7 @@ pub enum TypedConnectionError {
 impl Engine {
     /// Obtains what the credentials are exchanged for, tries them, and stores the connection.
     pub async fn connect_typed(
-        &self,
+        self: &Arc<Self>,
         session: &ConnectSession,
         integration: &Integration,
         provider: &Arc<Provider>,

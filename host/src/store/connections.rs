@@ -1,10 +1,13 @@
 //! Connections: one end user's link to a provider each.
 
+use std::time::Duration;
+
 use chrono::{DateTime, Utc};
 use serde_json::Value;
 use sqlx::PgConnection;
 use uuid::Uuid;
 
+use super::hosts::interval;
 use super::refreshes::RenewedCredentials;
 use crate::ids::{ConnectionId, ConnectionPk, EnvironmentPk, IntegrationKey, IntegrationPk, ProviderSlug};
 
@@ -359,6 +362,57 @@ pub async fn delete(
     .fetch_optional(conn)
     .await?;
     Ok(row.map(|row| ConnectionPk(row.pk)))
+}
+
+/// Marks a new connection as one that is being validated.
+pub async fn begin_validation(conn: &mut PgConnection, connection: ConnectionPk) -> sqlx::Result<()> {
+    sqlx::query!("UPDATE connections SET validating_since = now() WHERE pk = $1", connection.0)
+        .execute(conn)
+        .await?;
+    Ok(())
+}
+
+/// It is there to stay.
+pub async fn end_validation(conn: &mut PgConnection, connection: ConnectionPk) -> sqlx::Result<()> {
+    sqlx::query!(
+        "UPDATE connections SET validating_since = NULL WHERE pk = $1 AND validating_since IS NOT NULL",
+        connection.0,
+    )
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+/// The names of a connection.
+#[derive(Debug)]
+pub struct ConnectionName {
+    pub environment: EnvironmentPk,
+    pub integration_key: IntegrationKey,
+    pub connection_id: ConnectionId,
+}
+
+/// New connections whose validation began longer ago than this and has not ended.
+pub async fn list_unvalidated(
+    conn: &mut PgConnection,
+    older_than: Duration,
+) -> sqlx::Result<Vec<ConnectionName>> {
+    let rows = sqlx::query!(
+        r#"
+        SELECT c.environment_pk, i.unique_key, c.connection_id
+        FROM connections c JOIN integrations i ON i.pk = c.integration_pk
+        WHERE c.validating_since < now() - $1::interval
+        LIMIT 100
+        "#,
+        interval(older_than),
+    )
+    .fetch_all(conn)
+    .await?;
+    let names = rows.into_iter().map(|row| ConnectionName {
+        environment: EnvironmentPk(row.environment_pk),
+        integration_key: IntegrationKey::from_stored(row.unique_key),
+        connection_id: ConnectionId::from_stored(row.connection_id),
+    });
+    Ok(names.collect())
 }
 
 /// Notes that a client fetched the connection.

@@ -191,6 +191,7 @@ pub async fn find_keyed(
         r#"
         DELETE FROM function_jobs
         WHERE connection_pk = $1 AND function_name = $2 AND idempotency_key = $3 AND expires_at < now()
+          AND (state <> 'running' OR lease_expires_at < now())
         "#,
         connection.0,
         function.as_str(),
@@ -467,7 +468,8 @@ pub async fn delete_expired(conn: &mut PgConnection, limit: i64) -> sqlx::Result
     let deleted = sqlx::query!(
         r#"
         DELETE FROM function_jobs WHERE pk IN (
-            SELECT pk FROM function_jobs WHERE expires_at < now()
+            SELECT pk FROM function_jobs
+            WHERE expires_at < now() AND (state <> 'running' OR lease_expires_at < now())
             ORDER BY expires_at LIMIT $1 FOR UPDATE SKIP LOCKED
         )
         "#,

@@ -96,8 +96,7 @@ pub(in crate::api) async fn import_connection(
     let connection = app
         .engine
         .import_connection(&client.environment, &integration, imported)
-        .await
-        .map_err(ApiError::internal)?;
+        .await?;
     let may_read = client.allows(Scope::ConnectionsReadCredentials);
     let mut conn = app.engine.store.connect().await?;
     let credentials = may_read.then_some(shown);

@@ -13,8 +13,8 @@ use crate::store::function_jobs::Hold;
 #[derive(Default)]
 pub struct Jobs {
     running: Mutex<HashMap<i64, Running>>,
-    /// Those of requests that wait.
-    pub(super) keyed: TaskTracker,
+    /// What goes to its end even if the caller that waits goes away.
+    pub(in crate::engine) waited_for: TaskTracker,
 }
 
 struct Running {

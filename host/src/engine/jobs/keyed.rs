@@ -126,7 +126,7 @@ impl Engine {
         let control = RunControl::default();
         let held = self.jobs.hold(hold, None, control.clone());
         let engine = Arc::clone(self);
-        let task = self.jobs.keyed.spawn(async move {
+        let task = self.jobs.waited_for.spawn(async move {
             let ended = attempt.run(&engine, &control).await;
             drop(held);
             ended

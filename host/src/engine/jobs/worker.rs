@@ -12,6 +12,7 @@ use super::attempt::Attempt;
 use super::result::ActionResult;
 use crate::crypto::Place;
 use crate::engine::failure::ActionError;
+use crate::engine::lifecycle;
 use crate::engine::scheduler::{noticed, report_panic};
 use crate::engine::sync_run::RunControl;
 use crate::engine::webhooks::{self, AsyncActionEvent};
@@ -28,6 +29,8 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 const AFTER_ERROR: Duration = Duration::from_secs(1);
 /// A job whose hosts were lost so often is not tried on another.
 const MAX_LOSSES: i32 = 5;
+/// How long jobs that were told to end at once may take to say so.
+const HAND_BACK_WITHIN: Duration = Duration::from_secs(5);
 const SWEEP_EVERY: Duration = Duration::from_secs(60);
 const SWEEP_BATCH: i64 = 500;
 
@@ -141,7 +144,7 @@ async fn prepare(engine: &Arc<Engine>, claim: &JobClaim) -> anyhow::Result<Resul
             let place = Place { column: "function_jobs.sealed_input", row: &claim.id.to_string() };
             Some(String::from_utf8(environment.data_key.open(place, &sealed)?.to_vec())?)
         }
-        None => None,
+        None => function.event_input(),
     };
     Ok(Ok(Attempt {
         hold: claim.hold,
@@ -219,10 +222,10 @@ async fn finish(engine: &Engine, attempts: &mut JoinSet<()>) {
         tracing::info!(jobs = waiting, "waiting for {waiting} jobs to finish");
     }
     engine.jobs.ask_to_end();
-    engine.jobs.keyed.close();
+    engine.jobs.waited_for.close();
     let all_done = async {
         while attempts.join_next().await.is_some() {}
-        engine.jobs.keyed.wait().await;
+        engine.jobs.waited_for.wait().await;
     };
     if tokio::time::timeout(engine.settings.grace, all_done).await.is_ok() {
         return;
@@ -231,14 +234,21 @@ async fn finish(engine: &Engine, attempts: &mut JoinSet<()>) {
     while let Some(ended) = attempts.join_next().await {
         report_panic(ended);
     }
-    engine.jobs.keyed.wait().await;
+    // A validation cannot be handed back; the connection is removed later.
+    if tokio::time::timeout(HAND_BACK_WITHIN, engine.jobs.waited_for.wait()).await.is_err() {
+        tracing::warn!("some connections were not validated to the end");
+    }
 }
 
-/// Removes what was kept for long enough, a little at a time.
+/// Removes what was kept for long enough, a little at a time, and what was begun and never ended.
 async fn sweep(engine: Arc<Engine>) {
     let every = SWEEP_EVERY.min(engine.settings.results_kept_for);
     loop {
         tokio::time::sleep(every).await;
+        if let Err(error) = lifecycle::remove_unvalidated(&engine).await {
+            let error = &error as &dyn std::error::Error;
+            tracing::warn!(error, "connections that were not validated could not be removed");
+        }
         loop {
             let swept = async {
                 function_jobs::delete_expired(&mut *engine.store.connect().await?, SWEEP_BATCH).await

@@ -35,7 +35,8 @@ async fn deployed(
 
 async fn runs(db: &TestDatabase, action: &str) -> Vec<String> {
     let order = "ORDER BY started_at, attempt";
-    db.texts(&format!("SELECT state || ' ' || attempt FROM runs WHERE function_name = '{action}' {order}")).await
+    db.texts(&format!("SELECT state || ' ' || attempt FROM runs WHERE function_name = '{action}' {order}"))
+        .await
 }
 
 #[tokio::test]
@@ -134,7 +135,8 @@ async fn a_killed_hosts_job_is_run_again_by_another_under_the_same_id() {
 async fn a_job_that_was_accepted_and_not_begun_survives_a_kill() {
     let (db, provider) = (TestDatabase::create().await, SlowProvider::listen().await);
     let (mut host, connection) =
-        deployed(&db, &provider, &provider.bundle(), &[("SYNCLINE_MAX_ASYNC_ACTIONS", "1"), (LEASE, "1")]).await;
+        deployed(&db, &provider, &provider.bundle(), &[("SYNCLINE_MAX_ASYNC_ACTIONS", "1"), (LEASE, "1")])
+            .await;
     let first = connection.action_later("fetch", &json!({ "url": "/first" })).await;
     let _asker = provider.asked().await;
     let second = connection.action_later("fetch", &json!({ "url": "/second" })).await;
@@ -269,7 +271,7 @@ async fn a_connection_with_many_jobs_leaves_room_for_others() {
 #[tokio::test]
 async fn results_are_kept_for_a_while_and_then_removed() {
     let (db, provider) = (TestDatabase::create().await, SlowProvider::listen().await);
-    let variables = [("SYNCLINE_ACTION_RESULT_SECONDS", "1")];
+    let variables = [("SYNCLINE_ACTION_RESULT_SECONDS", "5")];
     let (host, connection) = deployed(&db, &provider, &provider.bundle(), &variables).await;
     let path = connection.action_later("print", &json!("x")).await;
     connection.result(&path).await.expect(200);
@@ -335,10 +337,8 @@ async fn a_caller_that_goes_away_ends_the_function() {
     let asker = provider.asked().await;
     drop(caller);
     asker.is_hung_up_on().await;
-    eventually("the run is written", async || {
-        (runs(&db, "fetch").await == ["cancelled 1"]).then_some(())
-    })
-    .await;
+    eventually("the run is written", async || (runs(&db, "fetch").await == ["cancelled 1"]).then_some(()))
+        .await;
 }
 
 #[tokio::test]

@@ -105,7 +105,8 @@ async fn a_function_runs_before_a_deletion_and_cannot_prevent_it() {
     deleted.expect(200);
     assert_eq!(get(&host).await.refusal(), (404, "unknown_connection".to_owned()));
     eventually("the run is written", async || {
-        let failed = "SELECT count(*) FROM runs WHERE function_name = 'connection-deleting' AND state = 'error'";
+        let failed =
+            "SELECT count(*) FROM runs WHERE function_name = 'connection-deleting' AND state = 'error'";
         (db.number(failed).await == 1).then_some(())
     })
     .await;

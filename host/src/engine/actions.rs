@@ -149,12 +149,7 @@ struct WatchedRun {
 }
 
 impl WatchedRun {
-    fn begin(
-        engine: &Engine,
-        id: Uuid,
-        connection: &ConnectionRoute,
-        function: &DeployedFunction,
-    ) -> Self {
+    fn begin(engine: &Engine, id: Uuid, connection: &ConnectionRoute, function: &DeployedFunction) -> Self {
         let left = RunError {
             code: "script_cancelled".to_owned(),
             message: "the caller went away before the function had ended".to_owned(),

@@ -252,9 +252,10 @@ impl Engine {
         let environment = environment.map_err(|error| ConnectError::Validation(error.into()))?;
         // From here on it goes to its end even if whoever asked has gone away.
         let engine = Arc::clone(self);
-        let judged = self.jobs.waited_for.spawn(async move {
-            engine.judge(&environment, connection, operation).await
-        });
+        let judged = self
+            .jobs
+            .waited_for
+            .spawn(async move { engine.judge(&environment, connection, operation).await });
         judged.await.map_err(|error| ConnectError::Validation(error.into()))?.map(Some)
     }
 

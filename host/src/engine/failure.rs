@@ -122,7 +122,9 @@ pub enum ActionError {
     ConnectionGone { integration: IntegrationKey, connection: ConnectionId },
     #[error("the Idempotency-Key `{0}` was used for another request; choose a new one for each request")]
     KeyReused(IdempotencyKey),
-    #[error("the first request with the Idempotency-Key `{0}` has not ended yet; repeat this one a little later")]
+    #[error(
+        "the first request with the Idempotency-Key `{0}` has not ended yet; repeat this one a little later"
+    )]
     KeyInUse(IdempotencyKey),
     #[error("{0} hosts stopped while they ran the function, so it is not run again")]
     HostsLost(i32),

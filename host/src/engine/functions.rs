@@ -11,8 +11,8 @@ use url::Url;
 
 use super::capabilities::WritableModels;
 use crate::config::{
-    ActionSpec, Frequency, FunctionKind, IntegrationSpec, LifecycleEvent, LifecycleSpec, LimitOverrides, SyncConfig,
-    SyncSpec, WebhookSpec,
+    ActionSpec, Frequency, FunctionKind, IntegrationSpec, LifecycleEvent, LifecycleSpec, LimitOverrides,
+    SyncConfig, SyncSpec, WebhookSpec,
 };
 use crate::egress::HostPattern;
 use crate::ids::{FunctionName, IntegrationKey, IntegrationPk, ModelName};
@@ -61,11 +61,7 @@ pub struct DeployedFunction {
 /// What only functions of one kind have.
 enum Body {
     Sync(SyncSpec),
-    Action {
-        input: Option<Shape>,
-        output: Option<Shape>,
-        ordered: bool,
-    },
+    Action { input: Option<Shape>, output: Option<Shape>, ordered: bool },
     Lifecycle(LifecycleEvent),
     Webhook,
 }

@@ -87,13 +87,9 @@ pub struct JobClaim {
 pub async fn enqueue(conn: &mut PgConnection, new: &NewJob<'_>) -> sqlx::Result<bool> {
     if new.is_ordered {
         // Whoever sees a job sees every one before it: numbers are given out in the order of commits.
-        sqlx::query!(
-            "SELECT pg_advisory_xact_lock($1, hashint8($2))",
-            ORDER_LOCKS,
-            new.connection.0
-        )
-        .fetch_one(&mut *conn)
-        .await?;
+        sqlx::query!("SELECT pg_advisory_xact_lock($1, hashint8($2))", ORDER_LOCKS, new.connection.0)
+            .fetch_one(&mut *conn)
+            .await?;
     }
     let made = sqlx::query!(
         r#"

@@ -93,10 +93,7 @@ pub(in crate::api) async fn import_connection(
         end_user: user.end_user,
         webhook_url_override: request.webhook_url_override.filter(|url| !url.is_empty()),
     };
-    let connection = app
-        .engine
-        .import_connection(&client.environment, &integration, imported)
-        .await?;
+    let connection = app.engine.import_connection(&client.environment, &integration, imported).await?;
     let may_read = client.allows(Scope::ConnectionsReadCredentials);
     let mut conn = app.engine.store.connect().await?;
     let credentials = may_read.then_some(shown);

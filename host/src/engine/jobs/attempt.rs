@@ -179,8 +179,8 @@ impl Attempt {
         run: &FinishedRun,
     ) -> sqlx::Result<bool> {
         let mut tx = engine.store.begin().await?;
-        let retries = self.failures < self.max_retries
-            && result.as_ref().is_err_and(ActionError::is_retryable);
+        let retries =
+            self.failures < self.max_retries && result.as_ref().is_err_and(ActionError::is_retryable);
         let is_ours = if retries {
             let wait = retry_delay(self.failures);
             function_jobs::retry_after(&mut tx, self.hold, engine.host_id, wait).await?

@@ -132,9 +132,7 @@ impl Engine {
             ended
         });
         match task.await.map_err(host_failure)? {
-            Ended::Done(result) => {
-                Ok(KeyedResult { result: ActionResult::from(&result), is_replay: false })
-            }
+            Ended::Done(result) => Ok(KeyedResult { result: ActionResult::from(&result), is_replay: false }),
             Ended::HandedBack | Ended::Lost => {
                 Err(host_failure(anyhow::anyhow!("the host stopped before the action had ended")))
             }

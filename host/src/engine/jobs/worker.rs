@@ -210,7 +210,10 @@ async fn keep_leases(engine: Arc<Engine>) {
                 holds.iter().filter(|hold| !renewed.contains(hold)).for_each(|hold| engine.jobs.lose(*hold));
             }
             Err(error) => {
-                tracing::warn!(error = &error as &dyn std::error::Error, "leases of jobs could not be renewed");
+                tracing::warn!(
+                    error = &error as &dyn std::error::Error,
+                    "leases of jobs could not be renewed"
+                );
             }
         }
     }

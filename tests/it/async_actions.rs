@@ -97,6 +97,19 @@ async fn a_failed_job_answers_as_the_call_that_waits_would_have() {
 }
 
 #[tokio::test]
+async fn a_job_is_for_keys_of_its_own_environment() {
+    let stage = Stage::hostile().await;
+    stage.host.command(&stage.db, &["env", "create", "other"]);
+    let key = stage.host.command(&stage.db, &["keys", "create", "backend", "--environment", "other"]);
+    let path = stage.action_later("print", &json!("x")).await;
+    stage.result(&path).await.expect(200);
+    let stranger = stage.host.with_key(Some(key.trim())).get(&path).await;
+    assert_eq!(stranger.refusal(), (404, "unknown_job".to_owned()));
+    let reader = stage.host.create_key(&stage.db, "reader", "read-only");
+    assert_eq!(stage.host.with_key(Some(&reader)).get(&path).await.status, 403);
+}
+
+#[tokio::test]
 async fn headers_of_actions_that_mean_nothing_are_named() {
     let stage = Stage::hostile().await;
     let long = "k".repeat(256);
@@ -336,7 +349,7 @@ async fn a_caller_that_goes_away_ends_the_function() {
     caller.write_all(request.as_bytes()).await.expect("the host reads");
     let asker = provider.asked().await;
     drop(caller);
-    asker.is_hung_up_on().await;
+    asker.wait_for_hang_up().await;
     eventually("the run is written", async || (runs(&db, "fetch").await == ["cancelled 1"]).then_some(()))
         .await;
 }

@@ -64,7 +64,7 @@ impl Asker {
     }
 
     /// Waits until whoever asked hangs up.
-    pub async fn is_hung_up_on(mut self) {
+    pub async fn wait_for_hang_up(mut self) {
         let ended = tokio::time::timeout(Duration::from_secs(10), self.stream.read_u8()).await;
         assert!(ended.expect("the request ends within ten seconds").is_err());
     }

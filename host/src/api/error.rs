@@ -310,7 +310,9 @@ impl ApiError {
 
     fn public_message(&self, status: StatusCode) -> String {
         match self {
-            Self::ActionFailed(failure) if failure.code != "internal_server_error" => return self.to_string(),
+            Self::ActionFailed(failure) if failure.code != "internal_server_error" => {
+                return self.to_string();
+            }
             // It was logged when it happened.
             Self::ActionFailed(_) => {}
             _ if status != StatusCode::INTERNAL_SERVER_ERROR => return self.to_string(),

@@ -56,7 +56,7 @@ impl Engine {
     }
 
     async fn finish(
-        &self,
+        self: &Arc<Self>,
         authorization: Authorization,
         integration: Integration,
         arrival: &Arrival,
@@ -71,7 +71,12 @@ impl Engine {
             self.tell_outcome(authorization.session, listener, &outcome).await;
         }
         let Err(error) = connected else { return Ok(outcome) };
+        // A function's refusal of a connection that was connected anew was told with the connection's error.
+        let is_told = |session: &ConnectSession| {
+            session.reconnects.is_some() && matches!(error, AuthorizationError::Refused(_))
+        };
         if let Ok(session) = &session
+            && !is_told(session)
             && let Err(error) = self.note_failed_connection(session, &integration, &error).await
         {
             tracing::error!(error = &error as &dyn std::error::Error, "a failed connection was not noted");
@@ -80,7 +85,7 @@ impl Engine {
     }
 
     async fn make_connection(
-        &self,
+        self: &Arc<Self>,
         session: &ConnectSession,
         authorization: &Authorization,
         integration: &Integration,

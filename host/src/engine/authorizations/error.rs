@@ -57,6 +57,9 @@ pub enum AuthorizationError {
     Rejected,
     #[error("the credentials that the provider has given cannot be used: {0}")]
     Unusable(String),
+    /// A function of the integration refuses the connection, in its own words.
+    #[error("{0}")]
+    Refused(String),
     #[error("the connection that was to be connected anew is gone")]
     TargetGone,
     #[error("something went wrong on our side; try again")]
@@ -81,7 +84,9 @@ impl AuthorizationError {
                 (StatusCode::BAD_REQUEST, "callback_err")
             }
             Self::Flow(_) => (StatusCode::BAD_REQUEST, "token_err"),
-            Self::Rejected | Self::Unusable(_) => (StatusCode::BAD_REQUEST, "connection_validation_failed"),
+            Self::Rejected | Self::Unusable(_) | Self::Refused(_) => {
+                (StatusCode::BAD_REQUEST, "connection_validation_failed")
+            }
             Self::TargetGone => (StatusCode::BAD_REQUEST, "connection_not_found"),
             Self::Internal(_) => (StatusCode::INTERNAL_SERVER_ERROR, "internal_server_error"),
         }
@@ -115,7 +120,8 @@ impl From<ConnectError> for AuthorizationError {
     fn from(error: ConnectError) -> Self {
         match error {
             ConnectError::TargetGone => Self::TargetGone,
-            error @ ConnectError::Store(_) => Self::internal(error),
+            ConnectError::Refused(message) => Self::Refused(message),
+            error @ (ConnectError::Store(_) | ConnectError::Validation(_)) => Self::internal(error),
         }
     }
 }
@@ -124,6 +130,7 @@ impl From<TypedConnectionError> for AuthorizationError {
     fn from(error: TypedConnectionError) -> Self {
         match error {
             TypedConnectionError::Rejected { .. } => Self::Rejected,
+            TypedConnectionError::Connect(error) => error.into(),
             error => Self::Unusable(error.to_string()),
         }
     }

@@ -460,9 +460,9 @@ async fn nothing_of_another_environment_is_found() {
     create(&host, "unauthenticated", "a", None).await;
     Connection::import(&host, "a", "c", json!({ "type": "NONE" }), json!({})).await;
     // The same rows under another environment, which this key does not belong to. Nobody has asked for them yet.
+    host.command(&db, &["env", "create", "other"]);
     db.execute(
-        "INSERT INTO environments (name, data_key) SELECT 'other', data_key FROM environments; \
-         UPDATE integrations SET environment_pk = (SELECT pk FROM environments WHERE name = 'other'); \
+        "UPDATE integrations SET environment_pk = (SELECT pk FROM environments WHERE name = 'other'); \
          UPDATE connections SET environment_pk = (SELECT pk FROM environments WHERE name = 'other');",
     )
     .await;

@@ -353,18 +353,6 @@ async fn a_refusal_reaches_a_client_that_is_still_sending() {
 }
 
 #[tokio::test]
-async fn asynchronous_actions_are_not_offered_yet() {
-    let stage = Stage::hostile().await;
-    let trigger = |value: &str| {
-        let body = json!({ "action_name": "print", "input": "a line" });
-        stage.request("POST", "/action/trigger").header("X-Async", value).json(&body).send()
-    };
-    assert_eq!(trigger("true").await.refusal(), (501, "not_implemented".to_owned()));
-    assert_eq!(trigger("perhaps").await.refusal(), (400, "invalid_headers".to_owned()));
-    trigger("false").await.expect(200);
-}
-
-#[tokio::test]
 async fn a_nul_that_cannot_be_kept_is_refused_or_replaced_and_takes_nothing_along() {
     let stage = Stage::hostile().await;
     let fail = json!({ "code": "odd", "message": "before\u{0}after", "details": { "a\u{0}": "b\u{0}" } });

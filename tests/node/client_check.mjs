@@ -151,6 +151,17 @@ const subjects = {
     async actions() {
         assert.deepEqual(await call('triggerAction', key, id, 'echo', { a: [1] }), { a: [1] });
         assert.deepEqual(await refusal('triggerAction', key, id, 'dance'), [404, 'unknown_action']);
+        const job = await call('triggerActionAsync', key, id, 'echo', { a: [2] });
+        const result = await eventually('the action has a result', async () => {
+            try {
+                return { value: await call('getAsyncActionResult', job) };
+            } catch (error) {
+                assert.equal(error.response?.data?.error?.code, 'action_not_finished');
+            }
+        });
+        assert.deepEqual(result, { value: { a: [2] } });
+        const unknown = { id: '00000000-0000-4000-8000-000000000000' };
+        assert.deepEqual(await refusal('getAsyncActionResult', unknown), [404, 'unknown_job']);
     },
 
     async variables() {
@@ -178,8 +189,6 @@ const subjects = {
 
 /** Calls of methods whose routes this version does not have: each must be refused, or it belongs above. */
 const missing = {
-    triggerActionAsync: [key, id, 'echo', {}],
-    getAsyncActionResult: [{ id: '00000000-0000-4000-8000-000000000000' }],
     proxy: [{ method: 'GET', providerConfigKey: key, connectionId: id, endpoint: '/' }],
     get: [{ providerConfigKey: key, connectionId: id, endpoint: '/' }],
     post: [{ providerConfigKey: key, connectionId: id, endpoint: '/' }],

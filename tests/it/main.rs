@@ -24,6 +24,7 @@ mod providers;
 mod prune;
 mod records;
 mod redirects;
+mod refresh;
 mod requests;
 mod schedules;
 mod secrets;

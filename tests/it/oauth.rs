@@ -9,87 +9,9 @@ use url::Url;
 use uuid::Uuid;
 
 use crate::support::{
-    Answer, Api, Browser, Host, OAUTH_PROVIDER, OAuthClient, OAuthServer, TestDatabase, Visited, repository,
-    text,
+    Answer, Api, Browser, KEY, OAUTH_PROVIDER, OAuthScene as Scene, OAuthServer, TestDatabase, consent,
+    open_session, repository, text,
 };
-
-const KEY: &str = "crm";
-
-/// A host with an integration of a certified OAuth server.
-struct Scene {
-    host: Host,
-    server: OAuthServer,
-    client: OAuthClient,
-    db: TestDatabase,
-}
-
-impl Scene {
-    async fn set() -> Self {
-        Self::with_entry("").await
-    }
-
-    async fn with_entry(more: &str) -> Self {
-        let (db, server) = (TestDatabase::create().await, OAuthServer::start().await);
-        server.write_entry(OAUTH_PROVIDER, more);
-        let host = server.spawn_host(&db).await;
-        let client = server.integrate(&host, KEY, OAUTH_PROVIDER).await;
-        Self { host, server, client, db }
-    }
-
-    async fn session(&self, body: Value) -> String {
-        open_session(&self.host, "/connect/sessions", body).await
-    }
-
-    /// A session for a new connection.
-    async fn user_session(&self) -> String {
-        self.session(json!({ "end_user": { "id": "u-1", "email": "ada@example.com" } })).await
-    }
-
-    fn start(&self, token: &str, more: &str) -> String {
-        format!("{}/oauth/connect/{KEY}?connect_session_token={token}{more}", self.host.base_url())
-    }
-
-    fn callback(&self) -> String {
-        format!("{}/oauth/callback", self.host.base_url())
-    }
-
-    async fn connections(&self) -> Vec<Value> {
-        let listed = self.host.get("/connections").await.expect(200).json();
-        listed["connections"].as_array().expect("a list").clone()
-    }
-
-    async fn connection(&self, id: &str) -> Value {
-        self.host.get(&format!("/connections/{id}?provider_config_key={KEY}")).await.expect(200).json()
-    }
-
-    /// Leaves for the provider, and stops before the way back.
-    async fn leave(&self, browser: &mut Browser, token: &str, more: &str) -> Url {
-        let login = browser.visit(&self.start(token, more)).await;
-        consent(browser, login, &self.callback()).await.url
-    }
-}
-
-async fn open_session(api: &Api, path: &str, body: Value) -> String {
-    let session = api.post(path, &body).await.expect(201).json();
-    text(&session["data"]["token"]).to_owned()
-}
-
-/// Logs in at the provider and consents; stops before an address that begins so.
-async fn consent(browser: &mut Browser, login: Visited, stop_before: &str) -> Visited {
-    let login = login.expect_page("Sign-in");
-    let form = [("prompt", "login"), ("login", "ada"), ("password", "any")];
-    let asked = browser.submit(&login, &form).await.expect_page("Authorize");
-    browser.submit_until(&asked, &[("prompt", "consent")], stop_before).await
-}
-
-impl Visited {
-    #[track_caller]
-    fn expect_page(self, title: &str) -> Url {
-        let page = self.answer.clone().expect(200).text();
-        assert!(page.contains(title), "no `{title}` at {}: {page}", self.url);
-        self.url
-    }
-}
 
 /// What a page of ours says, once its headers were found safe.
 fn told(answer: &Answer) -> (u16, String) {

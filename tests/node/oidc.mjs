@@ -3,8 +3,8 @@
 //     node oidc.mjs PORT [ACCESS_TOKEN_SECONDS]
 //
 // Clients are registered at /reg. PKCE is demanded, refresh tokens rotate, and a used one revokes its grant. Whoever
-// logs in is let in; the pages are usable by people and by scripts. `POST /test/fault?token=html|error|slow|none`
-// breaks the token endpoint.
+// logs in is let in; the pages are usable by people and by scripts. `POST /test/fault?token=html|error|slow|late|none`
+// breaks the token endpoint; `late` only delays its answers.
 import { Provider } from 'oidc-provider';
 
 const port = Number(process.argv[2]);
@@ -37,6 +37,11 @@ provider.use(async (ctx, next) => {
     if (ctx.path === '/test/fault') {
         fault = ctx.query.token;
         ctx.body = fault;
+        return;
+    }
+    if (ctx.path === '/token' && fault === 'late') {
+        await next();
+        await new Promise((resolve) => setTimeout(resolve, 1_000));
         return;
     }
     if (ctx.path === '/token' && fault !== 'none') {

@@ -128,7 +128,7 @@ impl OAuthServer {
         request.bytes(super::client::query(&form)).send().await.expect(200);
     }
 
-    /// Breaks the token endpoint: `html`, `error` or `slow`; `none` mends it.
+    /// Breaks the token endpoint: `html`, `error` or `slow`; `late` only delays its answers by a second, `none` mends it.
     pub async fn set_fault(&self, fault: &str) {
         self.api.post(&format!("/test/fault?token={fault}"), &Value::Null).await.expect(200);
     }

@@ -6,7 +6,9 @@ use std::process::Stdio;
 use serde_json::{Value, json};
 use tokio::process::Command;
 
-use crate::support::{Host, HostOptions, SECRET_KEY, SHOP_KEY, Shop, TestDatabase, repository};
+use crate::support::{
+    Host, HostOptions, OAUTH_PROVIDER, OAuthServer, SECRET_KEY, SHOP_KEY, Shop, TestDatabase, repository,
+};
 
 /// A host with the integrations that the scenarios know.
 async fn stage(shop: &Shop) -> (TestDatabase, Host) {
@@ -35,6 +37,14 @@ async fn stage(shop: &Shop) -> (TestDatabase, Host) {
 async fn play(scenarios: &[&str]) {
     let shop = Shop::start().await;
     let (_db, host) = stage(&shop).await;
+    play_on(&host, scenarios).await;
+}
+
+/// Plays scenarios at a certified OAuth server.
+async fn play_with_oauth(scenarios: &[&str]) {
+    let (db, server) = (TestDatabase::create().await, OAuthServer::start().await);
+    let host = server.spawn_host(&db).await;
+    server.integrate(&host, "crm", OAUTH_PROVIDER).await;
     play_on(&host, scenarios).await;
 }
 
@@ -119,6 +129,21 @@ async fn end_users_connect_with_what_they_type() {
         "everything_can_be_done_by_keyboard",
     ])
     .await;
+}
+
+#[tokio::test]
+async fn end_users_connect_in_another_window() {
+    play_with_oauth(&[
+        "access_is_allowed_in_a_window",
+        "access_is_refused_in_the_window",
+        "a_connection_is_connected_again",
+    ])
+    .await;
+}
+
+#[tokio::test]
+async fn a_window_that_does_not_last_leads_to_another() {
+    play_with_oauth(&["the_window_is_closed_early", "the_window_is_blocked"]).await;
 }
 
 #[tokio::test]

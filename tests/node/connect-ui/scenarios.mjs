@@ -1,7 +1,7 @@
 // What end users do in the Connect UI, each in a browser, against a real host and real providers.
 //
 // The host has the integrations `stripe` (whose API is localstripe), `desk` (a subdomain, an address and a token),
-// `open` (which asks for nothing) and `fill-1` to `fill-4`.
+// `open` (which asks for nothing) and `fill-1` to `fill-4`; or `crm` alone, at a certified OAuth server.
 
 import assert from 'node:assert/strict';
 
@@ -266,4 +266,105 @@ export async function every_state_is_accessible(stage, { shopKey }) {
         await inspect('no-token');
         await page.context().close();
     }
+}
+
+const crm = { allowed_integrations: ['crm'] };
+
+/** Clicks what opens the window, and gives the window. */
+async function openWindow(page, button) {
+    const [popup] = await Promise.all([page.waitForEvent('popup'), button.click()]);
+    return popup;
+}
+
+/** Signs in at the OAuth server, and says yes or no. */
+async function answer(popup, name) {
+    await popup.locator('input[name=login]').fill('ada');
+    await popup.locator('input[name=password]').fill('any');
+    await popup.getByRole('button', { name: 'Sign-in' }).click();
+    await popup.getByText(name).click();
+}
+
+/** Sign-in and consent at a certified server. */
+export async function access_is_allowed_in_a_window(stage) {
+    for (const [theme, suffix] of [['light', 'light'], ['dark', 'dark']]) {
+        const user = { id: `u-${theme}` };
+        const page = await stage.open({ ...crm, end_user: user }, { theme });
+        await heading(page, 'Connect Test OAuth');
+        await page.getByText('offline_access').waitFor();
+        await stage.inspect(page, `oauth-${suffix}`);
+        const popup = await openWindow(page, connect(page));
+        await heading(page, 'Continue in the other window');
+        await stage.inspect(page, `waiting-${suffix}`);
+        const closed = popup.waitForEvent('close');
+        await answer(popup, 'Continue');
+        await heading(page, 'Test OAuth is connected');
+        await closed;
+        const { connections } = await stage.api('GET', `/connections?endUserId=${user.id}`);
+        assert.equal(connections.length, 1);
+        assert.equal(connections[0].provider_config_key, 'crm');
+    }
+}
+
+/** The end user says no, and then thinks again. */
+export async function access_is_refused_in_the_window(stage) {
+    const page = await stage.open(crm);
+    await answer(await openWindow(page, connect(page)), 'Cancel');
+    await heading(page, 'Test OAuth was not connected');
+    await page.getByText('Access was not allowed at Test OAuth.').waitFor();
+    await stage.inspect(page, 'denied-light');
+    await page.getByRole('button', { name: 'Try again' }).click();
+    // The server knows who it is by now, and asks for consent alone.
+    await (await openWindow(page, connect(page))).getByText('Continue').click();
+    await heading(page, 'Test OAuth is connected');
+}
+
+/** The window is closed too early; those who wish are told at once. */
+export async function the_window_is_closed_early(stage) {
+    const page = await stage.open(crm);
+    await (await openWindow(page, connect(page))).close();
+    await heading(page, 'Is the window closed?');
+    await stage.inspect(page, 'closed-light');
+    const again = page.getByRole('button', { name: 'Open the window again' });
+    await answer(await openWindow(page, again), 'Continue');
+    await heading(page, 'Test OAuth is connected');
+
+    const strict = await stage.open(crm, { query: '&detectClosedAuthWindow=true' });
+    await (await openWindow(strict, connect(strict))).close();
+    await heading(strict, 'Test OAuth was not connected');
+    await strict.getByText('The window was closed before you were done.').waitFor();
+}
+
+/** The browser does not let the window open. */
+export async function the_window_is_blocked(stage) {
+    const page = await stage.page();
+    await page.addInitScript(() => {
+        window.allow = window.open;
+        window.open = () => null;
+    });
+    await page.goto((await stage.session(crm)).connect_link);
+    await connect(page).click();
+    await heading(page, 'Your browser blocked the window');
+    await stage.inspect(page, 'blocked-light');
+    await page.evaluate(() => (window.open = window.allow));
+    const popup = await openWindow(page, page.getByRole('button', { name: 'Open the window' }));
+    await answer(popup, 'Continue');
+    await heading(page, 'Test OAuth is connected');
+}
+
+/** A connection is renewed and keeps its id. */
+export async function a_connection_is_connected_again(stage) {
+    const first = await stage.open({ ...crm, end_user: { id: 'u-again' } });
+    await answer(await openWindow(first, connect(first)), 'Continue');
+    await heading(first, 'Test OAuth is connected');
+    const find = async () => (await stage.api('GET', '/connections?endUserId=u-again')).connections;
+    const [{ connection_id: id }] = await find();
+    const body = { connection_id: id, integration_id: 'crm', tags: { round: '2' } };
+    const { connect_link: link } = (await stage.api('POST', '/connect/sessions/reconnect', body)).data;
+    const page = await stage.page();
+    await page.goto(link);
+    await heading(page, 'Reconnect Test OAuth');
+    await answer(await openWindow(page, page.getByRole('button', { name: 'Reconnect' })), 'Continue');
+    await heading(page, 'Test OAuth is connected');
+    const after = await find();
+    assert.deepEqual(after.map((connection) => [connection.connection_id, connection.tags.round]), [[id, '2']]);
 }

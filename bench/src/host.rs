@@ -31,6 +31,15 @@ pub struct Host {
 impl Host {
     /// Starts one, and waits until it is ready.
     pub async fn start(bench: &Bench, database: &Database) -> Result<Self> {
+        Self::start_with(bench, database, &[]).await
+    }
+
+    /// As [`start`](Self::start), with further settings.
+    pub async fn start_with(
+        bench: &Bench,
+        database: &Database,
+        variables: &[(&str, String)],
+    ) -> Result<Self> {
         let listen = free_address()?;
         let log_path = bench.results.join("host.log");
         let log = File::options().create(true).append(true).open(&log_path)?;
@@ -42,6 +51,7 @@ impl Host {
             .env("SYNCLINE_SECRET_KEY", SECRET_KEY)
             .env("SYNCLINE_LISTEN", &listen)
             .env("SYNCLINE_DATA_DIR", bench.results.join("data"))
+            .envs(variables.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
             .stderr(log)
@@ -93,6 +103,6 @@ impl Host {
 }
 
 /// An address that was free a moment ago.
-fn free_address() -> Result<String> {
+pub fn free_address() -> Result<String> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.to_string())
 }

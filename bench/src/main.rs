@@ -11,6 +11,7 @@ mod http;
 mod ingest;
 mod load;
 mod machine;
+mod proxy;
 mod read;
 mod report;
 mod stage;
@@ -68,6 +69,7 @@ enum Benchmark {
     Ingest,
     Read,
     Action,
+    Proxy,
     Footprint,
 }
 
@@ -133,6 +135,7 @@ impl Benchmark {
             Self::Ingest => ingest::measure(bench).await,
             Self::Read => read::measure(bench).await,
             Self::Action => action::measure(bench).await,
+            Self::Proxy => proxy::measure(bench).await,
             Self::Footprint => footprint::measure(bench).await,
         }
     }

@@ -17,9 +17,9 @@ use crate::http;
 pub const BATCH_RECORDS: u64 = 1_000;
 pub const RECORD_BYTES: u64 = 400;
 
-const INTEGRATION: &str = "minimal";
+pub const INTEGRATION: &str = "minimal";
 const SYNC: &str = "numbers";
-const CONNECTION: &str = "bench";
+pub const CONNECTION: &str = "bench";
 const LONGEST_RUN: Duration = Duration::from_secs(120);
 
 pub struct Stage {

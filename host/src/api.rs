@@ -20,6 +20,7 @@ mod integrations;
 mod oauth;
 mod one_or_many;
 mod providers;
+mod proxy;
 mod records;
 mod sync_variants;
 mod syncs;
@@ -76,12 +77,17 @@ pub fn router(app: App, pages: Router<App>) -> Router {
     let json = [(header::CONTENT_TYPE, "application/json")];
     let middleware = tower::ServiceBuilder::new()
         .set_x_request_id(MakeRequestUuid)
-        .layer(TraceLayer::new_for_http().make_span_with(request_span).on_request(()).on_response(
-            |response: &Response<_>, latency: Duration, span: &Span| {
-                span.record("http.status", response.status().as_u16());
-                tracing::debug!(latency.us = latency.as_micros() as u64, "answered");
-            },
-        ))
+        // What fails is logged where it fails; a provider's own failures are passed on through `/proxy` as well.
+        .layer(
+            TraceLayer::new_for_http()
+                .make_span_with(request_span)
+                .on_request(())
+                .on_failure(())
+                .on_response(|response: &Response<_>, latency: Duration, span: &Span| {
+                    span.record("http.status", response.status().as_u16());
+                    tracing::debug!(latency.us = latency.as_micros() as u64, "answered");
+                }),
+        )
         .propagate_x_request_id()
         .layer(cors())
         .layer(axum::middleware::from_fn(unread_body::throw_away))
@@ -95,6 +101,7 @@ pub fn router(app: App, pages: Router<App>) -> Router {
         .route("/integrations/{unique_key}/functions/{name}", delete(functions::delete_function))
         .route("/integrations/quickstart", post(integrations::create_quickstart))
         .route("/", get(oauth::open_socket))
+        .merge(proxy::routes())
         .route("/openapi.json", get(move || async move { (json, document.to_string()) }))
         .fallback(unknown_route)
         .method_not_allowed_fallback(method_not_allowed)
@@ -167,6 +174,7 @@ fn routes() -> OpenApiRouter<App> {
         .routes(routes!(webhooks::get_delivery))
         .routes(routes!(webhooks::redeliver))
         .routes(routes!(deployments::create_deployment))
+        .merge(OpenApiRouter::with_openapi(proxy::openapi()))
         .routes(routes!(health::health))
         .routes(routes!(health::ready))
 }
@@ -250,7 +258,13 @@ fn cors() -> CorsLayer {
         .allow_origin(AllowOrigin::any())
         .allow_methods([Method::GET, Method::POST, Method::PUT, Method::PATCH, Method::DELETE])
         .allow_headers(ALLOWED.map(HeaderName::from_static))
-        .expose_headers([header::AUTHORIZATION, header::ETAG, header::CONTENT_TYPE, header::CONTENT_LENGTH])
+        .expose_headers([
+            header::AUTHORIZATION,
+            header::ETAG,
+            header::CONTENT_TYPE,
+            header::CONTENT_LENGTH,
+            proxy::FROM_PROVIDER,
+        ])
         .max_age(Duration::from_secs(600))
 }
 

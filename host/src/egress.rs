@@ -5,11 +5,13 @@
 //! follows redirects under the same rules ([`attempt`]) and tries again where that helps ([`retry`]).
 
 mod address;
+mod answer_body;
 mod attempt;
 mod boundary;
 mod client;
 mod credentials;
 mod error;
+mod forward;
 mod headers;
 mod host_pattern;
 mod mask;
@@ -19,6 +21,7 @@ mod redirect;
 mod resolver;
 mod retry;
 mod settings;
+mod upload;
 mod wsse;
 
 use std::sync::Arc;
@@ -29,21 +32,25 @@ use http::{HeaderMap, Method, StatusCode};
 use serde_json::{Map, Value};
 use url::Url;
 
-use attempt::{Answer, Call};
+use attempt::{Answer, Call, ReadWhole, Receive};
 use boundary::{Boundary, Side};
-use client::Clients;
+use client::{Clients, Encoding};
 use retry::Retries;
+use upload::Payload;
 
 pub use address::is_public;
+pub use answer_body::AnswerBody;
 pub use client::GateError;
 pub use credentials::{CredentialSource, Credentials, CredentialsUnavailable, FixedCredentials};
 pub use error::EgressError;
+pub use forward::{ForwardedBody, ForwardedRequest};
 pub use host_pattern::{HostPattern, InvalidHostPattern};
 pub use mask::mask_url;
 pub use message::retry_after;
 pub use oauth1::{Handshake, OAuth1Keys};
 pub use resolver::{Lookup, SystemLookup};
 pub use settings::{GateSettings, HostPort, InvalidHostPort};
+pub use upload::{Incoming, UploadFailure};
 
 use crate::providers::Provider;
 
@@ -85,11 +92,11 @@ pub struct Request {
 
 /// What the provider answered, whatever its status.
 #[derive(Debug, Clone)]
-pub struct Response {
+pub struct Response<B = Bytes> {
     pub status: StatusCode,
     pub headers: HeaderMap,
-    /// Decompressed.
-    pub body: Bytes,
+    /// Decompressed, unless it was to be left as it is.
+    pub body: B,
 }
 
 /// Sees every exchange, to log and to count it: each retry and each redirect is one.
@@ -108,7 +115,7 @@ pub struct Exchange<'a> {
     pub outcome: Result<StatusCode, &'a EgressError>,
     pub elapsed: Duration,
     pub sent_bytes: usize,
-    /// Decompressed.
+    /// Decompressed. 0 if the body is passed on as it arrives.
     pub received_bytes: usize,
 }
 
@@ -129,21 +136,55 @@ impl Gate {
         request: Request,
         observer: &dyn Observer,
     ) -> Result<Response, EgressError> {
-        let asked_retries = request.retries;
-        let call = self.check(route, request, observer)?;
-        let hints = &route.provider.proxy.retry;
-        let mut retries = Retries::new(&self.settings, &call.method, asked_retries);
+        let settings = &self.settings;
+        let method = parse_method(&request.method)?;
+        let retries = Retries::new(settings, &method, request.retries);
+        let boundary =
+            Boundary { base: base_url(route)?, base_override: None, allow_hosts: &route.allow_hosts };
+        let (url, side) = boundary.resolve(&request.url, &request.query)?;
+        let most_bytes = route
+            .max_response_bytes
+            .map_or(settings.max_response_bytes, |own| own.min(settings.max_response_bytes));
+        let call = Call {
+            clients: &self.clients,
+            route,
+            observer,
+            boundary,
+            url,
+            side,
+            method,
+            headers: headers::parse(&request.headers)?,
+            forwards_headers: false,
+            payload: request.body.map_or(Payload::Empty, Payload::Whole),
+            timeout: request.timeout.unwrap_or(settings.request_timeout).min(settings.max_request_timeout),
+            connect_timeout: settings.connect_timeout,
+            receive: ReadWhole { most_bytes },
+        };
+        self.send_call(&call, retries, &[]).await
+    }
+
+    /// Sends a request as often as that helps. `retry_on` are statuses that mean "later" beside the usual ones.
+    async fn send_call<R: Receive>(
+        &self,
+        call: &Call<'_, R>,
+        mut retries: Retries,
+        retry_on: &[StatusCode],
+    ) -> Result<Response<R::Body>, EgressError> {
+        let hints = &call.route.provider.proxy.retry;
         let mut may_refresh = true;
         let mut credentials = call.current_credentials().await?;
         let mut number = 1;
         loop {
             let outcome = call.attempt(number, credentials.as_ref()).await;
             number += 1;
+            if !call.payload.can_be_sent_again() {
+                return outcome.map(|answer| answer.response);
+            }
             if let (Ok(answer), Some(rejected)) = (&outcome, &credentials)
                 && answer.had_credentials
                 && answer.response.status == StatusCode::UNAUTHORIZED
                 && std::mem::take(&mut may_refresh)
-                && let Some(fresh) = route.credentials.refresh_after_rejection(rejected).await?
+                && let Some(fresh) = call.route.credentials.refresh_after_rejection(rejected).await?
             {
                 // The provider did nothing with the request, so sending it again repeats nothing.
                 credentials = Some(fresh);
@@ -151,7 +192,7 @@ impl Gate {
             }
             let told = match &outcome {
                 Ok(Answer { response: Response { status, headers, .. }, .. })
-                    if retry::is_retryable(*status, headers, hints) =>
+                    if retry_on.contains(status) || retry::is_retryable(*status, headers, hints) =>
                 {
                     retry::told_wait(headers, hints, SystemTime::now())
                 }
@@ -161,6 +202,8 @@ impl Gate {
             let Some(wait) = retries.next_wait(told, rand::random()) else {
                 return outcome.map(|answer| answer.response);
             };
+            // What is left of a refused answer must not keep its connection meanwhile.
+            drop(outcome);
             tokio::time::sleep(wait).await;
             credentials = call.current_credentials().await?;
         }
@@ -178,7 +221,7 @@ impl Gate {
         let url = Url::parse(&parts.uri.to_string())
             .map_err(|_| EgressError::invalid("the request has no whole URL"))?;
         let host = boundary::host_of(&url);
-        let client = self.clients.for_url(&url)?;
+        let client = self.clients.for_url(&url, Encoding::Decoded)?;
         let request = client.request(parts.method, url).headers(parts.headers).body(body);
         let exchange = attempt::transfer(&host, request, self.settings.connect_timeout, most_bytes);
         match tokio::time::timeout(timeout, exchange).await {
@@ -186,43 +229,9 @@ impl Gate {
             Err(_) => Err(EgressError::Timeout { host, after: timeout }),
         }
     }
-
-    fn check<'a>(
-        &'a self,
-        route: &'a Route,
-        request: Request,
-        observer: &'a dyn Observer,
-    ) -> Result<Call<'a>, EgressError> {
-        let base = match &route.base_url {
-            Some(base_url) => Some(base_url.clone()),
-            None => route
-                .provider
-                .base_url(&route.connection_config)
-                .map_err(|unusable| EgressError::invalid(unusable.to_string()))?,
-        };
-        let boundary = Boundary { base, allow_hosts: &route.allow_hosts };
-        let (url, side) = boundary.resolve(&request.url, &request.query)?;
-        let settings = &self.settings;
-        Ok(Call {
-            clients: &self.clients,
-            route,
-            observer,
-            boundary,
-            url,
-            side,
-            method: parse_method(&request.method)?,
-            headers: headers::parse(&request.headers)?,
-            body: request.body,
-            timeout: request.timeout.unwrap_or(settings.request_timeout).min(settings.max_request_timeout),
-            connect_timeout: settings.connect_timeout,
-            max_response_bytes: route
-                .max_response_bytes
-                .map_or(settings.max_response_bytes, |own| own.min(settings.max_response_bytes)),
-        })
-    }
 }
 
-impl Call<'_> {
+impl<R> Call<'_, R> {
     async fn current_credentials(&self) -> Result<Option<Arc<Credentials>>, CredentialsUnavailable> {
         match self.side {
             Side::Provider => self.route.credentials.current().await.map(Some),
@@ -236,14 +245,30 @@ impl Observer for () {
     fn exchanged(&self, _exchange: &Exchange<'_>) {}
 }
 
+/// Where the provider is for this connection.
+fn base_url(route: &Route) -> Result<Option<Url>, EgressError> {
+    match &route.base_url {
+        Some(base_url) => Ok(Some(base_url.clone())),
+        None => route
+            .provider
+            .base_url(&route.connection_config)
+            .map_err(|unusable| EgressError::invalid(unusable.to_string())),
+    }
+}
+
 fn parse_method(text: &str) -> Result<Method, EgressError> {
     let method = Method::from_bytes(text.as_bytes())
         .map_err(|_| EgressError::invalid(format!("`{}` is not an HTTP method", text.escape_debug())))?;
-    // CONNECT would open a tunnel past the gate, and TRACE sends the credentials back to the guest.
-    if ["CONNECT", "TRACE"].iter().any(|refused| method.as_str().eq_ignore_ascii_case(refused)) {
-        return Err(EgressError::invalid(format!("the method {method} is not for guests")));
-    }
+    check_method(&method)?;
     Ok(method)
+}
+
+/// CONNECT would open a tunnel past the gate, and TRACE sends the credentials back to the caller.
+fn check_method(method: &Method) -> Result<(), EgressError> {
+    if ["CONNECT", "TRACE"].iter().any(|refused| method.as_str().eq_ignore_ascii_case(refused)) {
+        return Err(EgressError::invalid(format!("the method {method} cannot be sent")));
+    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -13,6 +13,7 @@ mod function_descriptions;
 mod functions;
 mod jobs;
 mod lifecycle;
+mod proxy;
 mod refresh;
 mod run_writer;
 mod scheduler;
@@ -49,6 +50,7 @@ pub use self::functions::{DeployedFunction, Functions};
 pub use self::jobs::{
     ActionCall, ActionFailure, ActionJob, ActionResult, IdempotencyKey, InvalidIdempotencyKey, KeyedResult,
 };
+pub use self::proxy::ProxyError;
 pub use self::refresh::{Freshness, LiveCredentials, RefreshError};
 pub use self::streams::StreamNumbers;
 pub use self::typed_connections::{TypedConnectionError, TypedCredentials};
@@ -98,6 +100,7 @@ pub struct Engine {
     pub notices: Arc<Notices>,
     runtime: Arc<Runtime>,
     gate: Gate,
+    proxy_routes: Arc<proxy::ProxyRoutes>,
     refreshes: refresh::Refreshes,
     run_writer: RunWriter,
     jobs: Arc<jobs::Jobs>,
@@ -146,6 +149,7 @@ impl Engine {
             functions: Functions::new(store.clone(), Arc::clone(&runtime)),
             streams: StreamNumbers::new(store.clone()),
             variables: Variables::new(store.clone()),
+            proxy_routes: proxy::ProxyRoutes::new(&notices),
             notices,
             runtime,
             gate,

@@ -21,6 +21,7 @@ mod oauth;
 mod openapi;
 mod private_postgres;
 mod providers;
+mod proxy;
 mod prune;
 mod records;
 mod redirects;

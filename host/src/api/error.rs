@@ -13,8 +13,10 @@ use utoipa::ToSchema;
 use uuid::Uuid;
 
 use crate::auth::{AuthError, DEFAULT_ENVIRONMENT, EnvironmentError};
+use crate::egress::{EgressError, UploadFailure};
 use crate::engine::{
-    ActionError, ActionFailure, AuthorizationError, ConnectError, DeployError, RefreshError, SessionError,
+    ActionError, ActionFailure, AuthorizationError, ConnectError, DeployError, ProxyError, RefreshError,
+    SessionError,
     TypedConnectionError, VariantError,
 };
 use crate::ids::{ConnectionId, EnvironmentName, IntegrationKey};
@@ -175,6 +177,8 @@ pub enum ApiError {
     MethodNotAllowed { method: String, path: String, allowed: String },
     #[error("{error}")]
     Credentials { error: RefreshError, payload: Value },
+    #[error(transparent)]
+    Proxy(#[from] ProxyError),
     #[error("{0}")]
     NotOffered(&'static str),
     #[error("something went wrong on our side; the request's id is in the header X-Request-Id")]
@@ -286,6 +290,9 @@ impl ApiError {
                 (StatusCode::BAD_REQUEST, "invalid_credentials")
             }
             Self::Credentials { .. } => (StatusCode::FAILED_DEPENDENCY, "invalid_credentials"),
+            Self::Proxy(ProxyError::Egress(error)) => proxy_status_and_code(error),
+            Self::Proxy(ProxyError::Gone) => (StatusCode::NOT_FOUND, "unknown_connection"),
+            Self::Proxy(ProxyError::UnknownProvider(_)) => (StatusCode::NOT_FOUND, "unknown_provider"),
             Self::UnknownRoute { .. } => (StatusCode::NOT_FOUND, "not_found"),
             Self::MethodNotAllowed { .. } => (StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed"),
             Self::NotOffered(_) => (StatusCode::NOT_IMPLEMENTED, "not_implemented"),
@@ -298,6 +305,7 @@ impl ApiError {
                 | TypedConnectionError::App(_),
             )
             | Self::ActionFailed(_)
+            | Self::Proxy(ProxyError::Store(_))
             | Self::Internal(_) => (StatusCode::INTERNAL_SERVER_ERROR, "internal_server_error"),
         }
     }
@@ -378,6 +386,32 @@ impl IntoResponse for ApiError {
             response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
         }
         response
+    }
+}
+
+/// Of a request that could not be forwarded: 4xx is the client's to correct, 5xx was the provider.
+fn proxy_status_and_code(error: &EgressError) -> (StatusCode, &'static str) {
+    match error {
+        EgressError::InvalidRequest { .. } => (StatusCode::BAD_REQUEST, "invalid_proxy_request"),
+        EgressError::HostNotAllowed { .. } | EgressError::PlainHttp { .. } => {
+            (StatusCode::BAD_REQUEST, "host_not_allowed")
+        }
+        EgressError::AddressNotAllowed { .. } => (StatusCode::BAD_REQUEST, "address_not_allowed"),
+        EgressError::OverrideNotAllowed { .. } => (StatusCode::BAD_REQUEST, "base_url_override_not_allowed"),
+        EgressError::Upload(UploadFailure::Cut) => (StatusCode::BAD_REQUEST, "invalid_body"),
+        EgressError::Upload(UploadFailure::TooLong { .. }) => {
+            (StatusCode::PAYLOAD_TOO_LARGE, "payload_too_large")
+        }
+        EgressError::Upload(UploadFailure::Stalled { .. }) => (StatusCode::REQUEST_TIMEOUT, "body_timeout"),
+        EgressError::CredentialsUnavailable(_) => (StatusCode::FAILED_DEPENDENCY, "credentials_unavailable"),
+        EgressError::Redirected(_) | EgressError::UploadNotKept => {
+            (StatusCode::BAD_GATEWAY, "redirect_not_allowed")
+        }
+        EgressError::TooManyRedirects { .. } => (StatusCode::BAD_GATEWAY, "too_many_redirects"),
+        EgressError::Network { .. } | EgressError::ResponseTooLarge { .. } => {
+            (StatusCode::BAD_GATEWAY, "upstream_failed")
+        }
+        EgressError::Timeout { .. } => (StatusCode::GATEWAY_TIMEOUT, "upstream_timeout"),
     }
 }
 

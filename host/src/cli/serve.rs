@@ -51,6 +51,9 @@ pub(super) struct ServeArgs {
     /// Private addresses that providers may have, such as localhost:8420, separated by commas
     #[arg(long, env = "SYNCLINE_EGRESS_ALLOW", value_name = "HOST:PORT,…")]
     egress_allow: Option<String>,
+    /// The longest silence of a client or a provider in a request through /proxy
+    #[arg(long, env = "SYNCLINE_PROXY_TIMEOUT_SECONDS", default_value_t = 60, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
+    proxy_timeout_seconds: u64,
     /// Folder of further provider files, which stand above the built-in ones
     #[arg(long, env = "SYNCLINE_PROVIDERS_DIR", value_name = "FOLDER")]
     providers_dir: Option<PathBuf>,
@@ -151,7 +154,11 @@ async fn start_engine(
         .map(HostPort::parse_list)
         .transpose()
         .context("SYNCLINE_EGRESS_ALLOW")?;
-    let gate = Gate::new(GateSettings { allow: allow.unwrap_or_default(), ..GateSettings::default() })?;
+    let gate = Gate::new(GateSettings {
+        allow: allow.unwrap_or_default(),
+        forward_timeout: Duration::from_secs(args.proxy_timeout_seconds),
+        ..GateSettings::default()
+    })?;
     let catalogue = Catalogue::load(args.providers_dir.as_deref())?;
     let folder = args.compiled_dir.clone().unwrap_or_else(|| args.database.data_dir().join("compiled"));
     let compiler = std::env::current_exe().context("the host does not know its own program file")?;

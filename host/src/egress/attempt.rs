@@ -5,21 +5,23 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderMap, Method};
-use tokio::time::{Instant, timeout_at};
+use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+use tokio::time::{Instant, sleep_until, timeout_at};
 use url::Url;
 
+use super::answer_body::AnswerBody;
 use super::boundary::{Boundary, Side, host_of};
-use super::client::Clients;
+use super::client::{Clients, Encoding};
 use super::credentials::{Credentials, Injection};
 use super::error::EgressError;
 use super::mask::mask_url;
 use super::redirect::{MAX_REDIRECTS, keep_headers, redirect};
 use super::resolver::NoPublicAddress;
+use super::upload::Payload;
 use super::{Exchange, Observer, Response, Route, headers};
 
 /// A request that has been checked and can be tried, several times if need be.
-pub(super) struct Call<'a> {
+pub(super) struct Call<'a, R> {
     pub clients: &'a Clients,
     pub route: &'a Route,
     pub observer: &'a dyn Observer,
@@ -29,16 +31,59 @@ pub(super) struct Call<'a> {
     pub method: Method,
     /// The caller's own.
     pub headers: HeaderMap,
-    pub body: Option<Bytes>,
+    /// Whether those go along when a redirect leads to another origin.
+    pub forwards_headers: bool,
+    pub payload: Payload,
+    /// For one attempt, in the way that `receive` counts it.
     pub timeout: Duration,
     pub connect_timeout: Duration,
-    pub max_response_bytes: usize,
+    pub receive: R,
 }
 
-pub(super) struct Answer {
-    pub response: Response,
+pub(super) struct Answer<B> {
+    pub response: Response<B>,
     /// Whether it answers a request that carried the credentials, so that a 401 is about them.
     pub had_credentials: bool,
+}
+
+/// What becomes of an answer.
+pub(super) trait Receive: Send + Sync {
+    type Body: Send;
+
+    /// What the body of the answer is to be when it is received.
+    fn encoding(&self) -> Encoding;
+
+    /// Sends, and receives as much as there is to be had before `Body` is made.
+    fn receive(
+        &self,
+        sending: Sending<'_>,
+    ) -> impl Future<Output = Result<Response<Self::Body>, EgressError>> + Send;
+
+    /// How much of the body has arrived.
+    fn received_bytes(body: &Self::Body) -> usize;
+}
+
+/// An exchange that is about to begin.
+pub(super) struct Sending<'a> {
+    pub host: &'a str,
+    pub request: reqwest::RequestBuilder,
+    pub payload: &'a Payload,
+    /// When the attempt ends.
+    pub deadline: Instant,
+    /// How long that is.
+    pub timeout: Duration,
+    pub connect_timeout: Duration,
+}
+
+/// The whole answer is read, within the attempt's time.
+pub(super) struct ReadWhole {
+    pub most_bytes: usize,
+}
+
+/// The answer is handed on when its head is there. What is timed is silence, since how long a body takes is for
+/// its length to say.
+pub(super) struct PassOn {
+    pub encoding: Encoding,
 }
 
 /// What one exchange sends.
@@ -46,43 +91,50 @@ struct Hop<'a> {
     url: Url,
     method: Method,
     headers: HeaderMap,
-    body: Option<Bytes>,
+    payload: Payload,
     credentials: Option<&'a Credentials>,
+    is_redirect: bool,
 }
 
-impl Call<'_> {
+impl<R: Receive> Call<'_, R> {
     /// Sends the request once and follows redirects. `credentials` are those for the provider.
     pub async fn attempt(
         &self,
         number: u32,
         credentials: Option<&Arc<Credentials>>,
-    ) -> Result<Answer, EgressError> {
+    ) -> Result<Answer<R::Body>, EgressError> {
         let deadline = Instant::now() + self.timeout;
         let mut hop = Hop {
             url: self.url.clone(),
             method: self.method.clone(),
             headers: self.headers.clone(),
-            body: self.body.clone(),
+            payload: self.payload.clone(),
             credentials: credentials.map(Arc::as_ref),
+            is_redirect: false,
         };
         for _ in 0..=MAX_REDIRECTS {
-            let response = self.exchange(number, &hop, deadline).await?;
+            let exchanged = self.exchange(number, &hop, deadline).await;
+            let response =
+                exchanged.map_err(|error| if hop.is_redirect { error.of_redirect() } else { error })?;
             let Some(next) = redirect(&hop.url, &hop.method, response.status, &response.headers) else {
                 return Ok(Answer { response, had_credentials: hop.credentials.is_some() });
             };
-            self.boundary.side(&next.url)?;
+            self.boundary.side(&next.url).map_err(EgressError::of_redirect)?;
             let same_origin = next.url.origin() == hop.url.origin();
-            keep_headers(&mut hop.headers, same_origin, next.keeps_body);
+            keep_headers(&mut hop.headers, same_origin || self.forwards_headers, next.keeps_body);
             if !same_origin {
                 // For the rest of the chain: a third party could otherwise send it back to the provider, to
                 // an address of its own choosing, with our credentials.
                 hop.credentials = None;
             }
             if !next.keeps_body {
-                hop.body = None;
+                hop.payload = Payload::Empty;
+            } else if !hop.payload.can_be_sent_again() {
+                return Err(EgressError::UploadNotKept.of_redirect());
             }
             hop.url = next.url;
             hop.method = next.method;
+            hop.is_redirect = true;
         }
         Err(EgressError::TooManyRedirects { limit: MAX_REDIRECTS })
     }
@@ -92,43 +144,113 @@ impl Call<'_> {
         attempt: u32,
         hop: &Hop<'_>,
         deadline: Instant,
-    ) -> Result<Response, EgressError> {
-        let client = self.clients.for_url(&hop.url)?;
+    ) -> Result<Response<R::Body>, EgressError> {
+        let client = self.clients.for_url(&hop.url, self.receive.encoding())?;
         let mut url = hop.url.clone();
         let mut secret_names = Vec::new();
-        let headers = match hop.credentials {
+        let mut headers = match hop.credentials {
             Some(credentials) => {
                 let route = self.route;
                 let injection = Injection::new(&route.provider, &route.connection_config, credentials)?;
                 secret_names = injection.add_query(&mut url);
                 let mut headers = headers::merge(&hop.headers, &injection)?;
-                injection.sign(&hop.method, &url, hop.body.as_ref(), &mut headers)?;
+                let form = if injection.signs_form(&headers) { hop.payload.whole().await? } else { None };
+                injection.sign(&hop.method, &url, form.as_ref(), &mut headers)?;
                 headers
             }
             None => hop.headers.clone(),
         };
+        if let Some(length) = hop.payload.announced_bytes() {
+            headers.insert(header::CONTENT_LENGTH, HeaderValue::from(length));
+        }
         let masked_url = mask_url(&url, &secret_names);
         let mut request = client.request(hop.method.clone(), url).headers(headers);
-        if let Some(body) = &hop.body {
-            request = request.body(body.clone());
+        if let Some(body) = hop.payload.to_body() {
+            request = request.body(body);
         }
         let started = Instant::now();
         let host = host_of(&hop.url);
-        let exchange = transfer(&host, request, self.connect_timeout, self.max_response_bytes);
-        let outcome = match timeout_at(deadline, exchange).await {
-            Ok(outcome) => outcome,
-            Err(_) => Err(EgressError::Timeout { host, after: self.timeout }),
+        let sending = Sending {
+            host: &host,
+            request,
+            payload: &hop.payload,
+            deadline,
+            timeout: self.timeout,
+            connect_timeout: self.connect_timeout,
         };
+        let mut outcome = self.receive.receive(sending).await;
+        if outcome.is_err()
+            && let Some(failure) = hop.payload.failure()
+        {
+            outcome = Err(EgressError::Upload(failure));
+        }
         self.observer.exchanged(&Exchange {
             attempt,
             method: &hop.method,
             url: &masked_url,
             outcome: outcome.as_ref().map(|response| response.status),
             elapsed: started.elapsed(),
-            sent_bytes: hop.body.as_ref().map_or(0, Bytes::len),
-            received_bytes: outcome.as_ref().map_or(0, |response| response.body.len()),
+            sent_bytes: hop.payload.sent_bytes(),
+            received_bytes: outcome.as_ref().map_or(0, |response| R::received_bytes(&response.body)),
         });
         outcome
+    }
+}
+
+impl Receive for ReadWhole {
+    type Body = Bytes;
+
+    fn encoding(&self) -> Encoding {
+        Encoding::Decoded
+    }
+
+    async fn receive(&self, sending: Sending<'_>) -> Result<Response, EgressError> {
+        let Sending { host, request, deadline, timeout, connect_timeout, .. } = sending;
+        match timeout_at(deadline, transfer(host, request, connect_timeout, self.most_bytes)).await {
+            Ok(outcome) => outcome,
+            Err(_) => Err(EgressError::Timeout { host: host.to_owned(), after: timeout }),
+        }
+    }
+
+    fn received_bytes(body: &Bytes) -> usize {
+        body.len()
+    }
+}
+
+impl Receive for PassOn {
+    type Body = AnswerBody;
+
+    fn encoding(&self) -> Encoding {
+        self.encoding
+    }
+
+    async fn receive(&self, sending: Sending<'_>) -> Result<Response<AnswerBody>, EgressError> {
+        let Sending { host, request, payload, mut deadline, timeout, connect_timeout } = sending;
+        let mut answer = std::pin::pin!(request.send());
+        let mut answer = loop {
+            tokio::select! {
+                answered = &mut answer => {
+                    break answered.map_err(|error| failure(host, &error, connect_timeout))?;
+                }
+                () = sleep_until(deadline) => match payload.last_moved() {
+                    // The body is still on its way.
+                    Some(moved_at) if moved_at + timeout > deadline => deadline = moved_at + timeout,
+                    _ => return Err(EgressError::Timeout { host: host.to_owned(), after: timeout }),
+                },
+            }
+        };
+        let status = answer.status();
+        if status == StatusCode::SWITCHING_PROTOCOLS {
+            let cause = "it changed to a protocol that nobody asked for".to_owned();
+            return Err(EgressError::Network { host: host.to_owned(), cause });
+        }
+        let headers = std::mem::take(answer.headers_mut());
+        Ok(Response { status, headers, body: AnswerBody::new(host, answer, timeout) })
+    }
+
+    /// It is only beginning to.
+    fn received_bytes(_: &AnswerBody) -> usize {
+        0
     }
 }
 

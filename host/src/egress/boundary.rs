@@ -13,6 +13,8 @@ const QUERY_PART: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove
 pub(super) struct Boundary<'a> {
     /// The provider's address for this connection; none for a provider that has no fixed one.
     pub base: Option<Url>,
+    /// Where this request's paths are, in place of the provider's address. Checked: it may be called.
+    pub base_override: Option<Url>,
     pub allow_hosts: &'a [HostPattern],
 }
 
@@ -41,7 +43,9 @@ impl Boundary<'_> {
         if self.base.as_ref().is_some_and(|base| base.origin() == url.origin()) {
             return Ok(Side::Provider);
         }
-        if self.allow_hosts.iter().any(|pattern| pattern.matches(url)) {
+        let is_override =
+            self.base_override.as_ref().is_some_and(|base_override| base_override.origin() == url.origin());
+        if is_override || self.allow_hosts.iter().any(|pattern| pattern.matches(url)) {
             return Ok(Side::AllowedHost);
         }
         Err(EgressError::HostNotAllowed { host: host_of(url) })
@@ -49,7 +53,7 @@ impl Boundary<'_> {
 
     /// Puts a path behind the base URL's own. It cannot climb out of that, written plainly or encoded.
     fn relative(&self, given: &str) -> Result<Url, EgressError> {
-        let base = self.base.as_ref().ok_or_else(|| {
+        let base = self.base_override.as_ref().or(self.base.as_ref()).ok_or_else(|| {
             EgressError::invalid(
                 "this provider has no base URL: set `base_url` of the integration, or send a whole URL",
             )
@@ -122,6 +126,21 @@ fn absolute(given: &str) -> Result<Url, EgressError> {
     Ok(url)
 }
 
+/// What a whole URL has behind a base URL: a path with its query. `None` if it is not one of that base, or no
+/// whole URL at all.
+pub(super) fn behind<'g>(given: &'g str, base: &Url) -> Option<&'g str> {
+    let url = has_scheme(given).then(|| absolute(given).ok())??;
+    let base_path = base.path().trim_end_matches('/');
+    let rest = url.path().strip_prefix(base_path)?;
+    if url.origin() != base.origin() || !(rest.is_empty() || rest.starts_with('/')) {
+        return None;
+    }
+    // As it was written: the parser may have spelled it otherwise.
+    let (_, after_scheme) = given.split_once("://")?;
+    let path_and_query = after_scheme.find(['/', '?']).map_or("", |start| &after_scheme[start..]);
+    path_and_query.strip_prefix(base_path)
+}
+
 /// Whether a text starts with `scheme://`, so that it is not a path.
 fn has_scheme(text: &str) -> bool {
     text.split_once("://").is_some_and(|(scheme, _)| {
@@ -149,7 +168,11 @@ mod tests {
         query: &[(&str, &str)],
     ) -> Result<(String, Side), EgressError> {
         let allow_hosts = ["files.example.com".parse().unwrap(), "*.cdn.example.com".parse().unwrap()];
-        let boundary = Boundary { base: Some(Url::parse(base).unwrap()), allow_hosts: &allow_hosts };
+        let boundary = Boundary {
+            base: Some(Url::parse(base).unwrap()),
+            base_override: None,
+            allow_hosts: &allow_hosts,
+        };
         let query: Vec<_> =
             query.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
         boundary.resolve(given, &query).map(|(url, side)| (url.to_string(), side))
@@ -251,9 +274,40 @@ mod tests {
     #[test]
     fn without_a_base_url_only_whole_urls_make_sense() {
         let allow_hosts = ["files.example.com".parse().unwrap()];
-        let boundary = Boundary { base: None, allow_hosts: &allow_hosts };
+        let boundary = Boundary { base: None, base_override: None, allow_hosts: &allow_hosts };
         assert!(boundary.resolve("https://files.example.com/", &[]).is_ok());
         assert_eq!(boundary.resolve("/a", &[]).unwrap_err().code(), "invalid-request");
+    }
+
+    #[test]
+    fn a_path_is_put_behind_an_override_which_is_not_the_provider() {
+        let boundary = Boundary {
+            base: Some(Url::parse("https://api.x.com/v0").unwrap()),
+            base_override: Some(Url::parse("https://eu.x.com/v1").unwrap()),
+            allow_hosts: &[],
+        };
+        let (url, side) = boundary.resolve("/a", &[]).unwrap();
+        assert_eq!((url.as_str(), side), ("https://eu.x.com/v1/a", Side::AllowedHost));
+        assert!(boundary.resolve("/../v0", &[]).is_err());
+        let (_, side) = boundary.resolve("https://api.x.com/v0/a", &[]).unwrap();
+        assert_eq!(side, Side::Provider);
+    }
+
+    #[test]
+    fn a_whole_url_is_told_from_its_base() {
+        let base = Url::parse("https://api.x.com/v0").unwrap();
+        for (given, rest) in [
+            ("https://api.x.com/v0/a%2Fb?c=d", Some("/a%2Fb?c=d")),
+            ("HTTPS://API.x.com/v0", Some("")),
+            ("https://api.x.com/v0?c=d", Some("?c=d")),
+            ("https://api.x.com/v0x", None),
+            ("https://api.x.com/", None),
+            ("http://api.x.com/v0/a", None),
+            ("https://u@api.x.com/v0/a", None),
+            ("/v0/a", None),
+        ] {
+            assert_eq!(behind(given, &base), rest, "{given}");
+        }
     }
 
     proptest! {

@@ -161,16 +161,21 @@ impl Injection {
         self.signer.as_ref().map(|_| &AUTHORIZATION)
     }
 
-    /// Signs the request as it is about to be sent.
+    /// Whether a body of this type is a part of what is signed.
+    pub fn signs_form(&self, headers: &HeaderMap) -> bool {
+        self.signer.is_some() && oauth1::is_form(headers)
+    }
+
+    /// Signs the request as it is about to be sent. `form` is its body if that is signed too.
     pub fn sign(
         &self,
         method: &Method,
         url: &Url,
-        body: Option<&Bytes>,
+        form: Option<&Bytes>,
         headers: &mut HeaderMap,
     ) -> Result<(), EgressError> {
         let Some(Signer { keys, method: signature, realm }) = &self.signer else { return Ok(()) };
-        let form = oauth1::form_of(headers, body);
+        let form = form.map(|form| &form[..]);
         let value = oauth1::authorization(keys, *signature, realm.as_deref(), method, url, form);
         headers.insert(AUTHORIZATION, secret_value(&AUTHORIZATION, &value)?);
         Ok(())

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::credentials::CredentialsUnavailable;
+use super::upload::UploadFailure;
 
 /// Why a request got no answer. The texts are shown to guests: they name hosts, never a whole URL, a header's
 /// value or a credential.
@@ -12,12 +13,22 @@ pub enum EgressError {
     InvalidRequest { reason: String },
     #[error("`{host}` is neither the provider's host nor in the integration's `allow_hosts`")]
     HostNotAllowed { host: String },
+    #[error(
+        "`{host}` is neither the provider's host nor in the integration's `allow_hosts` or SYNCLINE_EGRESS_ALLOW"
+    )]
+    OverrideNotAllowed { host: String },
     #[error("`{host}` must be reached by https; plain http is only for hosts in SYNCLINE_EGRESS_ALLOW")]
     PlainHttp { host: String },
     #[error("`{host}` is a private or local address, which only SYNCLINE_EGRESS_ALLOW can open")]
     AddressNotAllowed { host: String },
     #[error("the provider redirected more than {limit} times")]
     TooManyRedirects { limit: usize },
+    #[error("the provider redirected, but {0}")]
+    Redirected(Box<EgressError>),
+    #[error("the body was too long to be kept, so that it cannot be sent again")]
+    UploadNotKept,
+    #[error("the request's body {0}")]
+    Upload(UploadFailure),
     #[error("`{host}` did not answer within {} ms", after.as_millis())]
     Timeout { host: String, after: Duration },
     #[error("the exchange with `{host}` failed: {cause}")]
@@ -32,12 +43,15 @@ impl EgressError {
     /// The code that a guest sees: one of those listed at `provider.send`.
     pub fn code(&self) -> &'static str {
         match self {
-            Self::InvalidRequest { .. } => "invalid-request",
-            Self::HostNotAllowed { .. } | Self::PlainHttp { .. } => "host-not-allowed",
+            Self::InvalidRequest { .. } | Self::UploadNotKept => "invalid-request",
+            Self::HostNotAllowed { .. } | Self::OverrideNotAllowed { .. } | Self::PlainHttp { .. } => {
+                "host-not-allowed"
+            }
+            Self::Redirected(refused) => refused.code(),
             Self::AddressNotAllowed { .. } => "address-not-allowed",
             Self::TooManyRedirects { .. } => "too-many-redirects",
             Self::Timeout { .. } => "timeout",
-            Self::Network { .. } => "network-error",
+            Self::Network { .. } | Self::Upload(_) => "network-error",
             Self::ResponseTooLarge { .. } => "response-too-large",
             Self::CredentialsUnavailable(_) => "credentials-unavailable",
         }
@@ -46,6 +60,17 @@ impl EgressError {
     /// Whether the same request may succeed a little later.
     pub fn is_retryable(&self) -> bool {
         matches!(self, Self::Timeout { .. } | Self::Network { .. })
+    }
+
+    /// The same, where a redirect led to what is refused: then it is not the caller's to correct.
+    pub(super) fn of_redirect(self) -> Self {
+        match self {
+            Self::HostNotAllowed { .. }
+            | Self::PlainHttp { .. }
+            | Self::AddressNotAllowed { .. }
+            | Self::UploadNotKept => Self::Redirected(Box::new(self)),
+            other => other,
+        }
     }
 
     pub(super) fn invalid(reason: impl Into<String>) -> Self {

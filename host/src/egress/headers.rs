@@ -34,11 +34,7 @@ pub(super) fn parse(headers: &[(String, String)]) -> Result<HeaderMap, EgressErr
         let name: HeaderName = name.parse().map_err(|_| {
             EgressError::invalid(format!("`{}` is not the name of a header", name.escape_debug()))
         })?;
-        if REFUSED.contains(&name) {
-            return Err(EgressError::invalid(format!(
-                "the header `{name}` cannot be set: it is the host's own"
-            )));
-        }
+        refuse_own(&name)?;
         if IGNORED.contains(&name) {
             continue;
         }
@@ -50,6 +46,24 @@ pub(super) fn parse(headers: &[(String, String)]) -> Result<HeaderMap, EgressErr
         parsed.append(name, value);
     }
     Ok(parsed)
+}
+
+/// Checks the headers of a request that is forwarded. With `decodes`, the host says itself which compression it
+/// reads.
+pub(super) fn check(mut headers: HeaderMap, decodes: bool) -> Result<HeaderMap, EgressError> {
+    headers.keys().try_for_each(refuse_own)?;
+    headers.remove(CONTENT_LENGTH);
+    if decodes {
+        headers.remove(ACCEPT_ENCODING);
+    }
+    Ok(headers)
+}
+
+fn refuse_own(name: &HeaderName) -> Result<(), EgressError> {
+    if REFUSED.contains(name) {
+        return Err(EgressError::invalid(format!("the header `{name}` cannot be set: it is the host's own")));
+    }
+    Ok(())
 }
 
 /// What is sent to the provider itself: its own headers, the caller's over them, and the credentials.

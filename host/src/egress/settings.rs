@@ -18,6 +18,13 @@ pub struct GateSettings {
     /// The most that a request can ask for.
     pub max_request_timeout: Duration,
     pub connect_timeout: Duration,
+    /// The longest silence while a request is forwarded: of the client in its body, of the provider before its
+    /// answer and within it.
+    pub forward_timeout: Duration,
+    /// Longest body of a request that is forwarded.
+    pub max_forward_bytes: u64,
+    /// As much of such a body is kept in memory, to send it again.
+    pub kept_forward_bytes: usize,
     /// How often a request is sent at most, whatever it asks for.
     pub max_attempts: u32,
     /// Retries of a method that is safe to repeat, unless the request says otherwise.
@@ -36,6 +43,9 @@ impl Default for GateSettings {
             request_timeout: Duration::from_secs(30),
             max_request_timeout: Duration::from_secs(300),
             connect_timeout: Duration::from_secs(10),
+            forward_timeout: Duration::from_secs(60),
+            max_forward_bytes: 1024 * 1024 * 1024,
+            kept_forward_bytes: 1024 * 1024,
             max_attempts: 6,
             default_retries: 2,
             first_backoff: Duration::from_secs(1),

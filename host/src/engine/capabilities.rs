@@ -90,7 +90,7 @@ impl FunctionCapabilities {
             _ => Map::new(),
         };
         let credentials = ConnectionCredentials::new(
-            Arc::clone(&self.engine),
+            Arc::downgrade(&self.engine),
             Arc::clone(&self.environment),
             self.connection.pk,
         );

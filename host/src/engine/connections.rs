@@ -1,7 +1,7 @@
 //! Connections: finding them quickly, taking new ones in, and opening their credentials.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
@@ -195,6 +195,7 @@ impl Engine {
             if let Some(connection) =
                 self.put_connection(tx, environment, integration, existing, &imported).await?
             {
+                self.proxy_routes.forget(connection.pk);
                 return Ok(connection);
             }
         }
@@ -219,7 +220,9 @@ impl Engine {
         };
         let content = authenticated.onto(existing.as_ref());
         let stored = self.put_connection(tx, environment, integration, existing, &content).await?;
-        stored.ok_or(ConnectError::TargetGone)
+        let connection = stored.ok_or(ConnectError::TargetGone)?;
+        self.proxy_routes.forget(connection.pk);
+        Ok(connection)
     }
 
     /// Creates a connection, or replaces `existing`, and has it validated where the integration can. `None`: there is
@@ -417,7 +420,8 @@ pub(super) fn place(id: &str) -> Place<'_> {
 
 /// The live credentials of one connection, for the gate.
 pub(super) struct ConnectionCredentials {
-    engine: Arc<Engine>,
+    /// Not held: the engine remembers some of these itself.
+    engine: Weak<Engine>,
     environment: Arc<Environment>,
     connection: ConnectionPk,
     last: Mutex<Option<Remembered>>,
@@ -433,19 +437,22 @@ impl ConnectionCredentials {
     /// After this long they are read again: they may have been replaced, or end soon.
     const FRESH_FOR: Duration = Duration::from_secs(20);
 
-    pub(super) fn new(engine: Arc<Engine>, environment: Arc<Environment>, connection: ConnectionPk) -> Self {
+    pub(super) fn new(engine: Weak<Engine>, environment: Arc<Environment>, connection: ConnectionPk) -> Self {
         Self { engine, environment, connection, last: Mutex::new(None) }
     }
 
     async fn read(&self, freshness: Freshness) -> Result<Remembered, CredentialsUnavailable> {
         let told = |error| CredentialsUnavailable { reason: unavailable(&error) };
-        let live = self.engine.live_credentials(&self.environment, self.connection, freshness).await;
+        let engine = self.engine.upgrade();
+        let engine =
+            engine.ok_or_else(|| CredentialsUnavailable { reason: "the host is stopping".to_owned() })?;
+        let live = engine.live_credentials(&self.environment, self.connection, freshness).await;
         let live = live.map_err(told)?;
-        let provider = self.engine.catalogue.find(&live.connection.provider);
+        let provider = engine.catalogue.find(&live.connection.provider);
         let needs_app = live.credentials.are_used_with_app()
             || provider.is_some_and(|provider| provider.proxy.wants_client_id());
         let app = if needs_app {
-            refresh::app_of(&self.engine, &self.environment, &live.connection).await.map_err(told)?
+            refresh::app_of(&engine, &self.environment, &live.connection).await.map_err(told)?
         } else {
             None
         };

@@ -1,6 +1,7 @@
 //! The functions that are deployed, ready to run: what a request finds without asking the database.
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -144,6 +145,7 @@ pub struct Functions {
     store: Store,
     runtime: Arc<Runtime>,
     known: RwLock<Arc<HashMap<Key, Arc<DeployedFunction>>>>,
+    readings: AtomicU64,
     components: Mutex<HashMap<ComponentDigest, Arc<PreparedComponent>>>,
     reloading: Mutex<()>,
 }
@@ -154,6 +156,7 @@ impl Functions {
             store,
             runtime,
             known: RwLock::default(),
+            readings: AtomicU64::new(0),
             components: Mutex::default(),
             reloading: Mutex::default(),
         }
@@ -214,6 +217,24 @@ impl Functions {
             .any(|function| function.integration == integration && function.models.contains_key(model))
     }
 
+    /// The number of what is known now: another once deployments were read again.
+    pub(super) fn reading(&self) -> u64 {
+        self.readings.load(Ordering::SeqCst)
+    }
+
+    /// The further hosts that functions of an integration may reach, taken together.
+    pub(super) fn allow_hosts_of(&self, integration: IntegrationPk) -> Vec<HostPattern> {
+        let snapshot = self.snapshot();
+        let of_integration = snapshot.values().filter(|function| function.integration == integration);
+        let mut hosts: Vec<HostPattern> = Vec::new();
+        for host in of_integration.flat_map(|function| &function.allow_hosts) {
+            if !hosts.contains(host) {
+                hosts.push(host.clone());
+            }
+        }
+        hosts
+    }
+
     fn snapshot(&self) -> Arc<HashMap<Key, Arc<DeployedFunction>>> {
         Arc::clone(&self.known.read().unwrap_or_else(PoisonError::into_inner))
     }
@@ -250,6 +271,7 @@ impl Functions {
         let used: Vec<_> = known.values().map(|function| function.component.digest).collect();
         self.components.lock().await.retain(|digest, _| used.contains(digest));
         *self.known.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(known);
+        self.readings.fetch_add(1, Ordering::SeqCst);
         Ok(())
     }
 

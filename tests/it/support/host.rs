@@ -161,6 +161,14 @@ impl Host {
         self.signal(Signal::CONT);
     }
 
+    /// The most memory that it has had in use at a time.
+    pub fn peak_memory_mb(&self) -> u64 {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap_or_default();
+        let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")?.trim().strip_suffix(" kB"));
+        let kilobytes: u64 = peak.and_then(|peak| peak.parse().ok()).expect("the system tells it");
+        kilobytes / 1024
+    }
+
     fn signal(&self, signal: Signal) {
         kill_process(Pid::from_child(&self.child), signal).expect("the host is there");
     }

@@ -1,0 +1,52 @@
+//! The body of an answer that is passed on as it arrives.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::Stream;
+use tokio::time::{Sleep, sleep};
+
+use super::attempt;
+use super::error::EgressError;
+
+/// Gives the body part by part. An error means that the provider broke off, or fell silent: what came before
+/// it is not the whole answer. Dropping it ends the exchange with the provider.
+pub struct AnswerBody {
+    host: String,
+    incoming: Pin<Box<dyn Stream<Item = reqwest::Result<Bytes>> + Send>>,
+    idle: Duration,
+    /// Runs while the provider is waited for.
+    stall: Option<Pin<Box<Sleep>>>,
+}
+
+impl AnswerBody {
+    pub(super) fn new(host: &str, answer: reqwest::Response, idle: Duration) -> Self {
+        Self { host: host.to_owned(), incoming: Box::pin(answer.bytes_stream()), idle, stall: None }
+    }
+}
+
+impl Stream for AnswerBody {
+    type Item = Result<Bytes, EgressError>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let this = &mut *self;
+        match this.incoming.as_mut().poll_next(cx) {
+            Poll::Ready(next) => {
+                this.stall = None;
+                Poll::Ready(
+                    next.map(|chunk| chunk.map_err(|error| attempt::failure(&this.host, &error, this.idle))),
+                )
+            }
+            Poll::Pending => {
+                let idle = this.idle;
+                let stall = this.stall.get_or_insert_with(|| Box::pin(sleep(idle)));
+                stall
+                    .as_mut()
+                    .poll(cx)
+                    .map(|()| Some(Err(EgressError::Timeout { host: this.host.clone(), after: idle })))
+            }
+        }
+    }
+}

@@ -1,0 +1,509 @@
+//! `/proxy/…`: a client's own requests to a provider, with the connection's credentials.
+
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use futures_util::{StreamExt, stream};
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use crate::support::{
+    Answer, BOMB_BYTES, Connection, PROVIDER_KEY, Provider, SECRET_KEY, SHOP_KEY, Shop, Stage, eventually,
+    repository,
+};
+
+/// The host's own refusals have no such header.
+#[track_caller]
+fn refusal(answer: &Answer) -> (u16, String) {
+    assert_eq!(answer.header("syncline-proxied"), None, "{}", answer.text());
+    answer.refusal()
+}
+
+#[track_caller]
+fn is_refused(answer: &Answer, status: u16, code: &str) {
+    assert_eq!(refusal(answer), (status, code.to_owned()), "{}", answer.text());
+}
+
+/// A request of the connection as bytes on a connection of its own.
+async fn send_raw(provider: &Provider, head: &str) -> TcpStream {
+    let mut stream = TcpStream::connect(provider.host.address()).await.unwrap();
+    let (first, rest) = head.split_once("\r\n").unwrap_or((head, ""));
+    let request = format!(
+        "{first}\r\nHost: x\r\nAuthorization: Bearer {SECRET_KEY}\r\nConnection-Id: {}\r\nProvider-Config-Key: {}\r\n{rest}",
+        provider.connection.id, provider.connection.integration,
+    );
+    stream.write_all(request.as_bytes()).await.unwrap();
+    stream
+}
+
+/// Reads what the host says at first.
+async fn read_first(stream: &mut TcpStream) -> String {
+    let mut bytes = [0; 4096];
+    let read = tokio::time::timeout(Duration::from_secs(10), stream.read(&mut bytes)).await.unwrap().unwrap();
+    String::from_utf8_lossy(&bytes[..read]).into_owned()
+}
+
+/// Reads until the host closes.
+async fn read_raw(mut stream: TcpStream) -> String {
+    let mut read = Vec::new();
+    tokio::time::timeout(Duration::from_secs(10), stream.read_to_end(&mut read)).await.unwrap().unwrap();
+    String::from_utf8_lossy(&read).into_owned()
+}
+
+#[tokio::test]
+async fn a_backend_works_with_a_real_api_through_its_connection() {
+    let shop = Shop::start().await;
+    let stage = Stage::stripe(&shop).await;
+    let form = "application/x-www-form-urlencoded";
+    let made = stage.request("POST", "/proxy/v1/customers").header("Content-Type", form);
+    let made = made.bytes("name=Ada&email=ada%40example.com").send().await.expect(200);
+    assert_eq!(made.header("syncline-proxied"), Some("true"));
+    let id = made.json()["id"].as_str().unwrap().to_owned();
+    assert_eq!(shop.get(&format!("/v1/customers/{id}")).await.json()["email"], "ada@example.com");
+
+    let listed = stage.request("GET", "/proxy/v1/customers?limit=1&expand[]=data.sources").send().await;
+    assert_eq!(listed.expect(200).json()["data"][0]["id"], json!(id));
+    // The provider's usual address, although the integration points elsewhere.
+    let whole = format!("/proxy/https://api.stripe.com/v1/customers/{id}");
+    assert_eq!(stage.request("GET", &whole).send().await.expect(200).json()["name"], "Ada");
+    let gone = stage.request("DELETE", &format!("/proxy/v1/customers/{id}")).send().await.expect(200);
+    assert_eq!(gone.json()["deleted"], true);
+
+    let missing = stage.request("GET", "/proxy/v1/customers/cus_nobody").send().await.expect(404);
+    assert_eq!(missing.header("syncline-proxied"), Some("true"));
+    assert!(missing.json()["error"]["type"].is_string(), "the shop's own error: {}", missing.text());
+    assert!(!stage.host.log().contains(SHOP_KEY));
+}
+
+#[tokio::test]
+async fn the_provider_sees_the_path_the_query_and_the_headers_that_are_meant_for_it() {
+    let provider = Provider::start().await;
+    let answer = provider
+        .connection
+        .request("PATCH", "/proxy/v1/a%2Fb%20c/%E2%9C%93?x=%20y&tags[]=1&tags[]=2&e")
+        .header("Nango-Proxy-X-Tenant", "t 1")
+        .header("NANGO-PROXY-ACCEPT", "application/vnd.api+json")
+        .header("X-Private", "for the host")
+        .header("Base-Url-Override", "")
+        .header("Nango-Activity-Log-Id", "")
+        .header("Content-Type", "application/json; charset=utf-8")
+        .bytes(r#"{"a":1}"#)
+        .send()
+        .await
+        .expect(200);
+    let seen = answer.json();
+    assert_eq!(seen["method"], "PATCH");
+    assert_eq!(seen["target"], "/api/v1/a%2Fb%20c/%E2%9C%93?x=%20y&tags[]=1&tags[]=2&e");
+    assert_eq!(seen["body"], r#"{"a":1}"#);
+    let headers = seen["headers"].as_object().unwrap();
+    let mut names: Vec<&str> = headers.keys().map(String::as_str).collect();
+    names.sort_unstable();
+    let expected =
+        ["accept", "content-length", "content-type", "host", "user-agent", "x-api-key", "x-tenant"];
+    assert_eq!(names, expected);
+    assert_eq!(headers["accept"], "application/vnd.api+json");
+    assert_eq!(headers["content-type"], "application/json; charset=utf-8");
+    assert_eq!(headers["x-tenant"], "t 1");
+    assert_eq!(headers["x-api-key"], PROVIDER_KEY);
+
+    assert_eq!(answer.header("syncline-proxied"), Some("true"));
+    assert_eq!(answer.header("x-of-provider"), Some("1"));
+    assert_eq!(answer.header("x-request-id"), Some("of-the-provider"));
+    assert_eq!(answer.header("content-length"), Some(answer.body.len().to_string().as_str()));
+    assert_eq!(answer.header("keep-alive"), None);
+    assert_eq!(answer.header("access-control-allow-origin"), Some("*"));
+}
+
+#[tokio::test]
+async fn every_method_is_passed_on() {
+    let provider = Provider::start().await;
+    for method in ["GET", "POST", "PUT", "PATCH", "DELETE", "PROPFIND", "REPORT"] {
+        let answer = provider.connection.request(method, "/proxy/v1").send().await.expect(200);
+        assert_eq!(answer.json()["method"], method);
+    }
+    let head = provider.connection.request("HEAD", "/proxy/v1").send().await.expect(200);
+    assert_eq!((head.header("x-of-provider"), head.body.len()), (Some("1"), 0));
+    for path in ["/proxy", "/proxy/"] {
+        let answer = provider.connection.request("GET", path).send().await;
+        assert_eq!(answer.header("syncline-proxied"), Some("true"), "{path}");
+    }
+    let trace = provider.connection.request("TRACE", "/proxy/v1").send().await;
+    is_refused(&trace, 400, "invalid_proxy_request");
+}
+
+#[tokio::test]
+async fn who_asks_for_what_must_be_said_and_be_there() {
+    let provider = Provider::start().await;
+    let api = &provider.host;
+    is_refused(&api.with_key(None).get("/proxy/v1").await, 401, "missing_auth_header");
+    is_refused(&api.get("/proxy/v1").await, 400, "invalid_headers");
+    let unknown = provider.connection.renamed("nobody");
+    is_refused(&unknown.request("GET", "/proxy/v1").send().await, 404, "unknown_connection");
+    let request = api.request("GET", "/proxy/v1").header("Connection-Id", "customer-1");
+    let answer = request.header("Provider-Config-Key", "nowhere").send().await;
+    is_refused(&answer, 404, "unknown_integration");
+    let reader = provider.host.create_key(&provider.db, "reader", "read-only");
+    let reading = provider.connection.through(&api.with_key(Some(&reader)));
+    is_refused(&reading.request("GET", "/proxy/v1").send().await, 403, "forbidden");
+    assert_eq!(provider.server.seen.requests(), [] as [Value; 0]);
+}
+
+#[tokio::test]
+async fn settings_that_make_no_sense_and_headers_of_the_host_are_refused() {
+    let provider = Provider::start().await;
+    for (name, value, code) in [
+        ("Retries", "many", "invalid_headers"),
+        ("Retries", "-1", "invalid_headers"),
+        ("Retry-On", "4xx", "invalid_headers"),
+        ("Decompress", "perhaps", "invalid_headers"),
+        ("Forward-Headers-On-Redirect", "2", "invalid_headers"),
+        ("Base-Url-Override", "example.com", "invalid_headers"),
+        ("Base-Url-Override", "https://u:p@example.com", "invalid_headers"),
+        ("Nango-Is-Sync", "maybe", "invalid_headers"),
+        ("Nango-Proxy-", "x", "invalid_headers"),
+        ("Nango-Proxy-Host", "example.com", "invalid_proxy_request"),
+        ("Nango-Proxy-Connection", "close", "invalid_proxy_request"),
+        ("Nango-Proxy-Transfer-Encoding", "chunked", "invalid_proxy_request"),
+        ("Nango-Proxy-Upgrade", "websocket", "invalid_proxy_request"),
+        ("Nango-Proxy-Proxy-Authorization", "Basic x", "invalid_proxy_request"),
+        ("Nango-Proxy-TE", "trailers", "invalid_proxy_request"),
+        ("Nango-Proxy-X-Api-Key", "mine", "invalid_proxy_request"),
+    ] {
+        let answer = provider.connection.request("GET", "/proxy/v1").header(name, value).send().await;
+        is_refused(&answer, 400, code);
+    }
+    let long = "x".repeat(256);
+    let request = provider.connection.request("GET", "/proxy/v1").header("Nango-Activity-Log-Id", &long);
+    is_refused(&request.send().await, 400, "invalid_headers");
+    assert_eq!(provider.server.seen.requests(), [] as [Value; 0]);
+}
+
+#[tokio::test]
+async fn nothing_is_smuggled_through_the_head_of_a_request() {
+    let provider = Provider::start().await;
+    for head in [
+        "GET /proxy/../health HTTP/1.1\r\n",
+        "GET /proxy/../../v1 HTTP/1.1\r\n",
+        "GET /proxy/%2e%2e/v1 HTTP/1.1\r\n",
+        "GET /proxy/..%2fv1 HTTP/1.1\r\n",
+        "GET /proxy/a/%2e%2e%2f..%5cv1 HTTP/1.1\r\n",
+        "GET /proxy/v1 HTTP/1.1\r\nNango-Proxy-X: a\rNango-Proxy-Y: b\r\n",
+        "GET /proxy/v1 HTTP/1.1\r\nNango-Proxy-X: a\r\n folded: b\r\n",
+        "GET /proxy/v1 HTTP/1.1\r\nNango-Proxy-X Y: a\r\n",
+        "GET /proxy/v1 HTTP/1.1\r\nNango-Proxy-X: a\0b\r\n",
+        "POST /proxy/v1 HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: 2\r\n",
+    ] {
+        let stream = send_raw(&provider, &format!("{head}Connection: close\r\n\r\n")).await;
+        let answer = read_raw(stream).await;
+        assert!(answer.starts_with("HTTP/1.1 400 "), "{head:?}: {answer}");
+        assert!(!answer.contains("syncline-proxied"), "{head:?}: {answer}");
+    }
+    let long = format!("GET /proxy/v1 HTTP/1.1\r\nNango-Proxy-X: {}\r\n\r\n", "x".repeat(600_000));
+    let answer = read_raw(send_raw(&provider, &long).await).await;
+    assert!(answer.starts_with("HTTP/1.1 431 "), "{answer}");
+    assert_eq!(provider.server.seen.requests(), [] as [Value; 0]);
+    // In the path a line break is a character like any other, as long as it stays encoded.
+    let answer = provider.connection.request("GET", "/proxy/a%0d%0aX-Y:%20z").send().await.expect(200);
+    assert_eq!(answer.json()["target"], "/api/a%0d%0aX-Y:%20z");
+}
+
+#[tokio::test]
+async fn a_body_that_is_too_long_is_refused_before_it_is_sent() {
+    let provider = Provider::start().await;
+    let gibibyte = 1_u64 << 30;
+    let head = format!(
+        "POST /proxy/upload HTTP/1.1\r\nConnection: close\r\nContent-Length: {}\r\n\r\n",
+        gibibyte + 1
+    );
+    let mut stream = send_raw(&provider, &head).await;
+    let answer = read_first(&mut stream).await;
+    assert!(answer.starts_with("HTTP/1.1 413 ") && answer.contains("payload_too_large"), "{answer}");
+    assert_eq!(provider.server.seen.requests(), [] as [Value; 0]);
+}
+
+#[tokio::test]
+async fn bodies_are_passed_on_as_they_arrive() {
+    let provider = Provider::start().await;
+    // Up: the provider has the first part before the second is sent.
+    let head = "POST /proxy/upload HTTP/1.1\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n";
+    let mut stream = send_raw(&provider, head).await;
+    stream.write_all(b"5\r\nhello\r\n").await.unwrap();
+    let received = &provider.server.seen.received_bytes;
+    eventually("the first part is there", async || (received.load(Ordering::SeqCst) == 5).then_some(()))
+        .await;
+    stream.write_all(b"3\r\nyou\r\n0\r\n\r\n").await.unwrap();
+    let answer = read_raw(stream).await;
+    assert!(answer.contains(r#"{"bytes":8}"#), "{answer}");
+
+    // Down: each part is here before the next is made.
+    let mut stream = send_raw(&provider, "GET /proxy/paced HTTP/1.1\r\n\r\n").await;
+    let mut seen = String::new();
+    for number in 1..=3 {
+        provider.server.seen.parts.send_one();
+        while seen.matches("part;").count() < number {
+            let read = read_first(&mut stream).await;
+            assert!(!read.is_empty(), "{seen}");
+            seen.push_str(&read);
+        }
+        assert_eq!(seen.matches("part;").count(), number);
+    }
+}
+
+#[tokio::test]
+async fn a_long_body_takes_no_memory() {
+    let provider = Provider::start().await;
+    let before = provider.host.peak_memory_mb();
+    let chunk = bytes::Bytes::from(vec![b'x'; 1 << 20]);
+    let body = stream::iter(std::iter::repeat_n(chunk, 300).map(Ok::<_, std::io::Error>));
+    let body = reqwest::Body::wrap_stream(body);
+    let answer = provider.connection.request("PUT", "/proxy/upload").bytes(body).send().await.expect(200);
+    assert_eq!(answer.json()["bytes"], 300 << 20);
+    let more = provider.host.peak_memory_mb() - before;
+    assert!(more < 50, "the host took {more} MB");
+}
+
+#[tokio::test]
+async fn an_answer_that_breaks_off_does_not_look_whole() {
+    let provider = Provider::start().await;
+    let chunked = send_raw(&provider, "GET /proxy/cut HTTP/1.1\r\n\r\n").await;
+    let answer = read_raw(chunked).await;
+    assert!(answer.starts_with("HTTP/1.1 200 ") && answer.contains("12345"), "{answer}");
+    assert!(!answer.ends_with("0\r\n\r\n"), "{answer}");
+    let with_length = send_raw(&provider, "GET /proxy/cut?with-length HTTP/1.1\r\n\r\n").await;
+    let answer = read_raw(with_length).await;
+    assert!(answer.contains("content-length: 10") && answer.ends_with("12345"), "{answer}");
+    // Before the head there is still time for an error of our own.
+    let answer = provider.connection.request("GET", "/proxy/cut-early").send().await;
+    is_refused(&answer, 502, "upstream_failed");
+    assert!(!answer.message().contains("/api/"), "{}", answer.message());
+}
+
+#[tokio::test]
+async fn silence_is_bounded_on_both_sides() {
+    let provider = Provider::start_with(|host| host.variable("SYNCLINE_PROXY_TIMEOUT_SECONDS", "1")).await;
+    let began = Instant::now();
+    let answer = provider.connection.request("GET", "/proxy/silence").send().await;
+    is_refused(&answer, 504, "upstream_timeout");
+    assert!(provider.server.seen.was_left.load(Ordering::SeqCst));
+
+    let stalled = read_raw(send_raw(&provider, "GET /proxy/stall HTTP/1.1\r\n\r\n").await).await;
+    assert!(stalled.contains("part;") && !stalled.ends_with("0\r\n\r\n"), "{stalled}");
+
+    let head = "POST /proxy/upload HTTP/1.1\r\nContent-Length: 10\r\n\r\nhello";
+    let answer = read_first(&mut send_raw(&provider, head).await).await;
+    assert!(answer.starts_with("HTTP/1.1 408 ") && answer.contains("body_timeout"), "{answer}");
+    assert!(began.elapsed() < Duration::from_secs(30), "{:?}", began.elapsed());
+}
+
+#[tokio::test]
+async fn a_slow_upload_is_not_taken_for_a_silent_provider() {
+    let provider = Provider::start_with(|host| host.variable("SYNCLINE_PROXY_TIMEOUT_SECONDS", "1")).await;
+    let body = stream::iter(0..5).then(async |_| {
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        Ok::<_, std::io::Error>("part;")
+    });
+    let body = reqwest::Body::wrap_stream(body);
+    let answer = provider.connection.request("POST", "/proxy/upload").bytes(body).send().await.expect(200);
+    assert_eq!(answer.json()["bytes"], 25);
+}
+
+#[tokio::test]
+async fn a_client_that_leaves_ends_the_exchange_with_the_provider() {
+    let provider = Provider::start().await;
+    let stream = send_raw(&provider, "GET /proxy/silence HTTP/1.1\r\n\r\n").await;
+    let seen = &provider.server.seen;
+    eventually("the provider is asked", async || (!seen.requests().is_empty()).then_some(())).await;
+    drop(stream);
+    eventually("the provider is left", async || seen.was_left.load(Ordering::SeqCst).then_some(())).await;
+}
+
+#[tokio::test]
+async fn a_compressed_answer_stays_so_unless_asked_otherwise() {
+    let provider = Provider::start().await;
+    let before = provider.host.peak_memory_mb();
+    let head = "GET /proxy/bomb HTTP/1.1\r\nConnection: close\r\n\r\n";
+    let packed = read_raw(send_raw(&provider, head).await).await;
+    assert!(packed.starts_with("HTTP/1.1 200 ") && packed.contains("content-encoding: gzip"));
+    assert!(packed.len() < BOMB_BYTES / 100, "{}", packed.len());
+    let request = provider.connection.request("GET", "/proxy/bomb").header("Decompress", "true");
+    let unpacked = request.send().await.expect(200);
+    assert_eq!((unpacked.header("content-encoding"), unpacked.header("content-length")), (None, None));
+    assert_eq!(unpacked.body.len(), BOMB_BYTES);
+    let more = provider.host.peak_memory_mb() - before;
+    assert!(more < 50, "the host took {more} MB");
+    // Which compression is taken is the client's to say.
+    let request =
+        provider.connection.request("GET", "/proxy/v1").header("Nango-Proxy-Accept-Encoding", "zstd");
+    assert_eq!(request.send().await.expect(200).json()["headers"]["accept-encoding"], "zstd");
+    let plain = provider.connection.request("GET", "/proxy/v1").send().await.expect(200);
+    assert_eq!(plain.json()["headers"]["accept-encoding"], Value::Null);
+}
+
+async fn attempt(connection: &Connection, headers: &[(&str, &str)], body: Option<Vec<u8>>) -> Answer {
+    let method = if body.is_some() { "POST" } else { "GET" };
+    let status = headers.iter().find(|(name, _)| *name == "?").map_or("503", |(_, status)| *status);
+    let request = connection.request(method, &format!("/proxy/flaky?{status}"));
+    let headers = headers.iter().filter(|(name, _)| *name != "?");
+    let request = headers.fold(request, |request, (name, value)| request.header(name, value));
+    match body {
+        Some(body) => request.bytes(body).send().await,
+        None => request.send().await,
+    }
+}
+
+#[tokio::test]
+async fn a_request_is_sent_again_as_often_as_its_client_wants() {
+    let seen_requests = |provider: &Provider| provider.server.seen.requests().len();
+
+    let provider = Provider::start().await;
+    let answer = attempt(&provider.connection, &[], None).await.expect(503);
+    assert_eq!((answer.text().as_str(), answer.header("syncline-proxied")), ("not now", Some("true")));
+    assert_eq!(seen_requests(&provider), 1);
+
+    let provider = Provider::start().await;
+    let body = vec![b'x'; 100_000];
+    let answer = attempt(&provider.connection, &[("Retries", "1")], Some(body.clone())).await.expect(200);
+    assert_eq!(answer.json()["body"].as_str().unwrap().len(), body.len());
+    assert_eq!(seen_requests(&provider), 2);
+
+    let provider = Provider::start().await;
+    let settings = [("?", "409"), ("Retries", "3"), ("Retry-On", "404,409")];
+    attempt(&provider.connection, &settings, None).await.expect(200);
+    assert_eq!(seen_requests(&provider), 2);
+
+    // What is too long to be kept is sent once, whatever was asked for.
+    let provider = Provider::start().await;
+    attempt(&provider.connection, &[("Retries", "3")], Some(vec![b'x'; 3 << 20])).await.expect(503);
+    assert_eq!(seen_requests(&provider), 1);
+}
+
+#[tokio::test]
+async fn redirects_are_followed_where_requests_may_go() {
+    let provider = Provider::start().await;
+    let (own, other) = (provider.server.base_url(), provider.elsewhere.base_url());
+    let redirect = |status: u16, to: &str| {
+        let location: String = url::form_urlencoded::byte_serialize(to.as_bytes()).collect();
+        format!("/proxy/redirect?{status}={location}")
+    };
+    let followed = provider.connection.request("POST", &redirect(307, &format!("{own}/v2"))).bytes("again");
+    let followed = followed.send().await.expect(200).json();
+    assert_eq!((&followed["target"], &followed["body"]), (&json!("/api/v2"), &json!("again")));
+    assert_eq!(followed["headers"]["x-api-key"], PROVIDER_KEY);
+
+    let away = provider.connection.request("GET", &redirect(302, &format!("{other}/v2"))).send().await;
+    is_refused(&away, 502, "redirect_not_allowed");
+    assert_eq!(provider.elsewhere.seen.requests(), [] as [Value; 0]);
+
+    let long = provider.connection.request("PUT", &redirect(308, "/api/v2")).bytes(vec![b'x'; 3 << 20]);
+    is_refused(&long.send().await, 502, "redirect_not_allowed");
+
+    let round = provider.connection.request("GET", "/proxy/loop").send().await;
+    is_refused(&round, 502, "too_many_redirects");
+}
+
+#[tokio::test]
+async fn another_base_url_is_used_where_it_is_allowed_and_gets_no_credentials() {
+    let provider = Provider::start().await;
+    let with =
+        |base: &str, path: &str| provider.connection.request("GET", path).header("Base-Url-Override", base);
+    let other = with(&provider.elsewhere.base_url(), "/proxy/v1?a=b").send().await.expect(200).json();
+    assert_eq!(other["target"], "/api/v1?a=b");
+    assert_eq!(other["headers"]["x-api-key"], Value::Null);
+    assert_eq!(provider.elsewhere.seen.requests().len(), 1);
+    is_refused(
+        &with(&provider.elsewhere.base_url(), "/proxy/..%2fv1").send().await,
+        400,
+        "invalid_proxy_request",
+    );
+
+    let own = with(&format!("{}/v2", provider.server.base_url()), "/proxy/a").send().await.expect(200).json();
+    assert_eq!((&own["target"], &own["headers"]["x-api-key"]), (&json!("/api/v2/a"), &json!(PROVIDER_KEY)));
+
+    for base in ["https://example.com", "http://127.0.0.1:1", "http://169.254.169.254", "https://localhost"] {
+        is_refused(&with(base, "/proxy/v1").send().await, 400, "base_url_override_not_allowed");
+    }
+    for whole in ["https://example.com/v1", "http://169.254.169.254/latest", "http://127.0.0.1:1/"] {
+        let answer = provider.connection.request("GET", &format!("/proxy/{whole}")).send().await;
+        is_refused(&answer, 400, "host_not_allowed");
+    }
+}
+
+#[tokio::test]
+async fn new_credentials_are_used_at_once_and_none_are_logged() {
+    let provider = Provider::start_with(|host| host.variable("RUST_LOG", "syncline=debug")).await;
+    let sent_key = async || {
+        let answer =
+            provider.connection.request("GET", "/proxy/v1?access_token=planted-in-query").send().await;
+        answer.expect(200).json()["headers"]["x-api-key"].clone()
+    };
+    assert_eq!(sent_key().await, PROVIDER_KEY);
+    let body = json!({
+        "connection_id": provider.connection.id, "provider_config_key": provider.connection.integration,
+        "credentials": { "type": "API_KEY", "apiKey": "planted-next-key" },
+    });
+    provider.host.post("/connections", &body).await.expect(201);
+    assert_eq!(sent_key().await, "planted-next-key");
+    let log = provider.host.log();
+    assert!(log.contains("/api/v1?access_token=***: 200"), "{log}");
+    assert!(!log.contains("planted"), "{log}");
+}
+
+#[tokio::test]
+async fn a_request_does_not_wait_for_the_database() {
+    let provider = Provider::start().await;
+    provider.connection.request("GET", "/proxy/v1").send().await.expect(200);
+    let hold = "BEGIN; LOCK TABLE connections, integrations, api_keys; SELECT pg_sleep(3); COMMIT";
+    let ask = async {
+        let locks = "SELECT count(*) FROM pg_locks WHERE mode = 'AccessExclusiveLock' AND granted
+                     AND relation IN ('connections'::regclass, 'integrations'::regclass)";
+        eventually("the tables are locked", async || (provider.db.number(locks).await == 2).then_some(()))
+            .await;
+        let asked_at = Instant::now();
+        provider.connection.request("GET", "/proxy/v1").send().await.expect(200);
+        asked_at.elapsed()
+    };
+    let ((), took) = tokio::join!(provider.db.execute(hold), ask);
+    assert!(took < Duration::from_secs(1), "{took:?}");
+}
+
+#[tokio::test]
+async fn the_published_client_works_through_it() {
+    let provider = Provider::start().await;
+    let script = tokio::process::Command::new("node")
+        .arg(repository("tests/node/proxy_client.mjs"))
+        .args([
+            provider.host.base_url(),
+            SECRET_KEY,
+            &provider.connection.id,
+            &provider.connection.integration,
+        ])
+        .arg(provider.elsewhere.base_url())
+        .output()
+        .await
+        .expect("node is not installed; `scripts/setup` installs it");
+    assert!(script.status.success(), "{}", String::from_utf8_lossy(&script.stderr));
+    let said: Value = serde_json::from_slice(&script.stdout).unwrap();
+    for method in ["get", "post", "put", "patch", "delete"] {
+        let answer = &said[method];
+        assert_eq!((&answer["status"], &answer["proxied"]), (&json!(200), &json!("true")), "{answer}");
+        assert_eq!(answer["method"], method.to_uppercase());
+        assert_eq!(answer["target"], "/api/v1/things?a=b+c");
+        let body = if method == "get" { String::new() } else { json!({ "sent": method }).to_string() };
+        assert_eq!(answer["body"], body);
+        let headers = &answer["headers"];
+        assert_eq!((&headers["x-tenant"], &headers["x-api-key"]), (&json!("t1"), &json!(PROVIDER_KEY)));
+        assert_eq!(headers["authorization"], Value::Null, "the client's key is for the host alone");
+    }
+    assert_eq!(
+        (&said["form"]["target"], &said["form"]["body"]),
+        (&json!("/api/v1/text?x=%2F"), &json!("a=1"))
+    );
+    assert_eq!(said["form"]["headers"]["content-type"], "application/x-www-form-urlencoded");
+    assert_eq!(said["moved"]["headers"]["x-api-key"], Value::Null);
+    assert_eq!(said["moved"]["headers"]["host"], provider.elsewhere.address.to_string());
+    assert_eq!(said["stream"]["target"], "/api/v1/stream");
+    assert_eq!(said["ofProvider"], json!({ "status": 418, "code": "not now", "proxied": "true" }));
+    assert_eq!(said["unknown"], json!({ "status": 404, "code": "unknown_connection", "proxied": null }));
+    assert_eq!(said["climbing"], json!({ "status": 400, "code": "invalid_proxy_request", "proxied": null }));
+}

@@ -1,0 +1,269 @@
+//! A provider of the tests' own, for what no ready-made server can be brought to do: to stall, to break off, to
+//! redirect, to tell what it was sent.
+
+use std::io::Write;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use axum::body::{Body, Bytes};
+use axum::extract::{Request, State};
+use axum::response::{IntoResponse, Response};
+use axum::routing::any;
+use axum::{Json, Router};
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use futures_util::{Stream, StreamExt, stream};
+use http::{HeaderName, StatusCode, header};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
+
+use super::{Connection, Host, HostOptions, TestDatabase};
+
+/// The key that the connection to it has.
+pub const PROVIDER_KEY: &str = "planted-provider-key-93ab";
+/// How long the body of `/api/bomb` is once it is decompressed.
+pub const BOMB_BYTES: usize = 100_000_000;
+
+/// The provider with a host before it and one connection to it.
+pub struct Provider {
+    pub connection: Connection,
+    pub host: Host,
+    pub db: TestDatabase,
+    pub server: Server,
+    /// Another server of the same kind, which is not the provider's. The operator allows it.
+    pub elsewhere: Server,
+    _folder: TempDir,
+}
+
+/// One server. Its API is below `/api`.
+pub struct Server {
+    pub address: SocketAddr,
+    pub seen: Arc<Seen>,
+}
+
+/// What happened at a server.
+#[derive(Default)]
+pub struct Seen {
+    requests: Mutex<Vec<Value>>,
+    pub received_bytes: AtomicU64,
+    attempts: AtomicUsize,
+    /// A part of the answer to `/api/paced` for each permit.
+    pub parts: Parts,
+    /// Whether somebody stopped waiting for `/api/silence`.
+    pub was_left: AtomicBool,
+}
+
+pub struct Parts(Semaphore);
+
+impl Default for Parts {
+    fn default() -> Self {
+        Self(Semaphore::new(0))
+    }
+}
+
+impl Parts {
+    pub fn send_one(&self) {
+        self.0.add_permits(1);
+    }
+}
+
+impl Seen {
+    /// Each request so far: `method`, `target`, `headers`.
+    pub fn requests(&self) -> Vec<Value> {
+        self.requests.lock().expect("nobody panics with it").clone()
+    }
+}
+
+impl Provider {
+    pub async fn start() -> Self {
+        Self::start_with(|options| options).await
+    }
+
+    pub async fn start_with(options: impl FnOnce(HostOptions) -> HostOptions) -> Self {
+        let (server, elsewhere) = (Server::start().await, Server::start().await);
+        let folder = TempDir::new().expect("a temporary folder can be made");
+        let file = format!(
+            r#"
+            name = "tests-own"
+            display_name = "The tests' own"
+            auth_mode = "API_KEY"
+            docs = "https://example.com"
+            [source]
+            address = "https://example.com"
+            checked_at = "2026-01-01"
+            [credentials.apiKey]
+            title = "Key"
+            description = "Any."
+            [proxy]
+            base_url = "http://{}/api"
+            [proxy.headers]
+            x-api-key = "${{apiKey}}"
+            "#,
+            server.address
+        );
+        std::fs::write(folder.path().join("tests-own.toml"), file).expect("our folder is ours");
+        let db = TestDatabase::create().await;
+        let host = HostOptions::new()
+            .database(&db)
+            .variable("SYNCLINE_PROVIDERS_DIR", &folder.path().display().to_string())
+            .variable("SYNCLINE_EGRESS_ALLOW", &format!("{},{}", server.address, elsewhere.address));
+        let host = options(host).spawn().await;
+        let integration = json!({ "provider": "tests-own", "unique_key": "own" });
+        host.post("/integrations", &integration).await.expect(200);
+        let credentials = json!({ "type": "API_KEY", "apiKey": PROVIDER_KEY });
+        let connection = Connection::import(&host, "own", "customer-1", credentials, json!({})).await;
+        Self { connection, host, db, server, elsewhere, _folder: folder }
+    }
+}
+
+impl Server {
+    async fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
+        let address = listener.local_addr().expect("it is bound");
+        let seen = Arc::new(Seen::default());
+        let api = Router::new()
+            .route("/upload", any(upload))
+            .route("/paced", any(paced))
+            .route("/cut", any(cut))
+            .route("/cut-early", any(cut_early))
+            .route("/silence", any(silence))
+            .route("/stall", any(stall))
+            .route("/redirect", any(redirect))
+            .route("/loop", any(|| async { (StatusCode::FOUND, [(header::LOCATION, "loop")]) }))
+            .route("/flaky", any(flaky))
+            .route("/bomb", any(bomb))
+            .fallback(echo);
+        let router = Router::new()
+            .nest("/api", api)
+            .layer(axum::middleware::map_request_with_state(Arc::clone(&seen), note))
+            .with_state(Arc::clone(&seen));
+        tokio::spawn(async move { axum::serve(listener, router).await });
+        Self { address, seen }
+    }
+
+    pub fn base_url(&self) -> String {
+        format!("http://{}/api", self.address)
+    }
+}
+
+async fn note(State(seen): State<Arc<Seen>>, request: Request) -> Request {
+    let headers: serde_json::Map<String, Value> = request
+        .headers()
+        .iter()
+        .map(|(name, value)| (name.to_string(), json!(String::from_utf8_lossy(value.as_bytes()))))
+        .collect();
+    let noted = json!({
+        "method": request.method().as_str(), "target": request.uri().to_string(), "headers": headers,
+    });
+    seen.requests.lock().expect("nobody panics with it").push(noted);
+    request
+}
+
+/// Answers with what it was sent.
+async fn echo(State(seen): State<Arc<Seen>>, body: Bytes) -> Response {
+    let mut said = seen.requests().pop().unwrap_or_default();
+    said["body"] = json!(String::from_utf8_lossy(&body));
+    let headers = [
+        (HeaderName::from_static("x-request-id"), "of-the-provider"),
+        (HeaderName::from_static("keep-alive"), "timeout=5"),
+        (HeaderName::from_static("access-control-allow-origin"), "https://example.com"),
+        (HeaderName::from_static("syncline-proxied"), "forged"),
+        (HeaderName::from_static("x-of-provider"), "1"),
+    ];
+    (headers, Json(said)).into_response()
+}
+
+/// Counts the body as it comes.
+async fn upload(State(seen): State<Arc<Seen>>, body: Body) -> Response {
+    let mut stream = body.into_data_stream();
+    let mut bytes = 0;
+    while let Some(chunk) = stream.next().await {
+        match chunk {
+            Ok(chunk) => {
+                bytes += chunk.len() as u64;
+                seen.received_bytes.fetch_add(chunk.len() as u64, Ordering::SeqCst);
+            }
+            Err(_) => return StatusCode::BAD_REQUEST.into_response(),
+        }
+    }
+    Json(json!({ "bytes": bytes })).into_response()
+}
+
+async fn paced(State(seen): State<Arc<Seen>>) -> Body {
+    Body::from_stream(stream::unfold(seen, async |seen| {
+        seen.parts.0.acquire().await.expect("it is never closed").forget();
+        Some((Ok::<_, std::io::Error>(Bytes::from_static(b"part;")), seen))
+    }))
+}
+
+/// Two parts of an answer, and then the connection's end.
+fn broken() -> impl Stream<Item = std::io::Result<Bytes>> {
+    let end = stream::once(async {
+        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+        Err(std::io::Error::other("cut"))
+    });
+    stream::iter([Ok(Bytes::from_static(b"12345"))]).chain(end)
+}
+
+async fn cut(request: Request) -> Response {
+    let mut response = Response::new(Body::from_stream(broken()));
+    if request.uri().query() == Some("with-length") {
+        response.headers_mut().insert(header::CONTENT_LENGTH, 10.into());
+    }
+    response
+}
+
+/// Ends before anything is answered.
+async fn cut_early() -> Response {
+    panic!("the connection is dropped with its task")
+}
+
+async fn silence(State(seen): State<Arc<Seen>>) -> Response {
+    struct Left(Arc<Seen>);
+    impl Drop for Left {
+        fn drop(&mut self) {
+            self.0.was_left.store(true, Ordering::SeqCst);
+        }
+    }
+    let _left = Left(seen);
+    std::future::pending().await
+}
+
+async fn stall() -> Body {
+    let part = stream::iter([Ok::<_, std::io::Error>(Bytes::from_static(b"part;"))]);
+    Body::from_stream(part.chain(stream::pending()))
+}
+
+/// `?STATUS=LOCATION`
+async fn redirect(request: Request) -> Response {
+    let query = request.uri().query().unwrap_or_default().to_owned();
+    // Who answers in the middle of a long body may not be heard.
+    axum::body::to_bytes(request.into_body(), usize::MAX).await.expect("the body comes whole");
+    let (status, location) = url::form_urlencoded::parse(query.as_bytes())
+        .next()
+        .map(|(status, location)| (status.into_owned(), location.into_owned()))
+        .expect("a test says where to");
+    let status: StatusCode = status.parse().expect("a test names a real status");
+    (status, [(header::LOCATION, location)]).into_response()
+}
+
+/// `?STATUS` for the first request, and an echo for those after it.
+async fn flaky(State(seen): State<Arc<Seen>>, request: Request) -> Response {
+    let status = request.uri().query().unwrap_or_default().to_owned();
+    let body = axum::body::to_bytes(request.into_body(), usize::MAX).await.unwrap_or_default();
+    if seen.attempts.fetch_add(1, Ordering::SeqCst) == 0 {
+        let status: StatusCode = status.parse().expect("a test names a real status");
+        return (status, [(header::RETRY_AFTER, "0")], "not now").into_response();
+    }
+    echo(State(seen), body).await
+}
+
+async fn bomb() -> Response {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
+    encoder.write_all(&vec![0; BOMB_BYTES]).expect("memory takes everything");
+    let body = encoder.finish().expect("memory takes everything");
+    ([(header::CONTENT_ENCODING, "gzip")], body).into_response()
+}

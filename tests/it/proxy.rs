@@ -27,27 +27,33 @@ fn is_refused(answer: &Answer, status: u16, code: &str) {
 
 /// A request of the connection as bytes on a connection of its own.
 async fn send_raw(provider: &Provider, head: &str) -> TcpStream {
-    let mut stream = TcpStream::connect(provider.host.address()).await.unwrap();
+    let mut stream = TcpStream::connect(provider.host.address()).await.expect("the connection holds");
     let (first, rest) = head.split_once("\r\n").unwrap_or((head, ""));
     let request = format!(
         "{first}\r\nHost: x\r\nAuthorization: Bearer {SECRET_KEY}\r\nConnection-Id: {}\r\nProvider-Config-Key: {}\r\n{rest}",
         provider.connection.id, provider.connection.integration,
     );
-    stream.write_all(request.as_bytes()).await.unwrap();
+    stream.write_all(request.as_bytes()).await.expect("the connection holds");
     stream
 }
 
 /// Reads what the host says at first.
 async fn read_first(stream: &mut TcpStream) -> String {
     let mut bytes = [0; 4096];
-    let read = tokio::time::timeout(Duration::from_secs(10), stream.read(&mut bytes)).await.unwrap().unwrap();
+    let read = tokio::time::timeout(Duration::from_secs(10), stream.read(&mut bytes))
+        .await
+        .expect("it comes in time")
+        .expect("the connection holds");
     String::from_utf8_lossy(&bytes[..read]).into_owned()
 }
 
 /// Reads until the host closes.
 async fn read_raw(mut stream: TcpStream) -> String {
     let mut read = Vec::new();
-    tokio::time::timeout(Duration::from_secs(10), stream.read_to_end(&mut read)).await.unwrap().unwrap();
+    tokio::time::timeout(Duration::from_secs(10), stream.read_to_end(&mut read))
+        .await
+        .expect("it comes in time")
+        .expect("the connection holds");
     String::from_utf8_lossy(&read).into_owned()
 }
 
@@ -59,7 +65,7 @@ async fn a_backend_works_with_a_real_api_through_its_connection() {
     let made = stage.request("POST", "/proxy/v1/customers").header("Content-Type", form);
     let made = made.bytes("name=Ada&email=ada%40example.com").send().await.expect(200);
     assert_eq!(made.header("syncline-proxied"), Some("true"));
-    let id = made.json()["id"].as_str().unwrap().to_owned();
+    let id = made.json()["id"].as_str().expect("it is there").to_owned();
     assert_eq!(shop.get(&format!("/v1/customers/{id}")).await.json()["email"], "ada@example.com");
 
     let listed = stage.request("GET", "/proxy/v1/customers?limit=1&expand[]=data.sources").send().await;

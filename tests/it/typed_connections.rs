@@ -259,10 +259,10 @@ async fn requests_are_signed_with_a_token_over_url_query_and_form() {
         .await;
     let form = json!({
         "method": "POST", "url": "/signed/orders?expand=a+b", "body": "name=J%C3%BCrg+%26+Co&name=x&a%5Bb%5D=",
-        "headers": { "content-type": "application/x-www-form-urlencoded" },
+        "headers": [["content-type", "application/x-www-form-urlencoded"]],
     });
     assert_eq!(play.fetch(&id, &form).await, 200);
-    let other = json!({ "method": "PUT", "url": "/signed/1", "body": "{\"a\":1}", "headers": { "content-type": "application/json" } });
+    let other = json!({ "method": "PUT", "url": "/signed/1", "body": "{\"a\":1}", "headers": [["content-type", "application/json"]] });
     assert_eq!(play.fetch(&id, &other).await, 200);
 }
 

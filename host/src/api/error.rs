@@ -16,8 +16,7 @@ use crate::auth::{AuthError, DEFAULT_ENVIRONMENT, EnvironmentError};
 use crate::egress::{EgressError, UploadFailure};
 use crate::engine::{
     ActionError, ActionFailure, AuthorizationError, ConnectError, DeployError, ProxyError, RefreshError,
-    SessionError,
-    TypedConnectionError, VariantError,
+    SessionError, TypedConnectionError, VariantError,
 };
 use crate::ids::{ConnectionId, EnvironmentName, IntegrationKey};
 use crate::model::Problem;

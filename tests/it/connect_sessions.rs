@@ -171,6 +171,29 @@ async fn a_token_that_is_none_says_so() {
 }
 
 #[tokio::test]
+async fn a_token_of_one_environment_opens_nothing_of_another() {
+    let (db, host) = stage().await;
+    host.command(&db, &["env", "create", "other"]);
+    let key = host.command(&db, &["keys", "create", "backend", "--environment", "other"]);
+    let other = host.with_key(Some(key.trim()));
+    let integration = json!({ "provider": "unauthenticated", "unique_key": "elsewhere" });
+    other.post("/integrations", &integration).await.expect(200);
+
+    let session = open(&host, json!({ "tags": {} })).await;
+    let token = text(&session["token"]);
+    let listed = host.with_key(Some(token)).get("/integrations").await.expect(200).json();
+    let keys: Vec<_> = listed["data"].as_array().expect("a list").iter().map(|i| &i["unique_key"]).collect();
+    assert_eq!(keys, ["open", "desk"]);
+    let connect = async |key: &str| {
+        let path = format!("/auth/unauthenticated/{key}?connect_session_token={token}");
+        host.with_key(None).post(&path, &json!({})).await
+    };
+    assert_eq!(connect("elsewhere").await.refusal(), (404, "unknown_integration".to_owned()));
+    assert_eq!(other.get("/connections").await.expect(200).json(), json!({ "connections": [] }));
+    connect("open").await.expect(200);
+}
+
+#[tokio::test]
 async fn the_database_has_no_token_in_clear() {
     let (db, host) = stage().await;
     let session = open(&host, json!({ "tags": {} })).await;

@@ -145,7 +145,7 @@ impl Engine {
             Ok(_) => Ok(()),
             Err(ActionError::Function(error)) => {
                 let name = &function.name;
-                tracing::warn!(run.id = %id, connection.id = connection.pk.0, "lifecycle `{name}` failed: {error}");
+                tracing::warn!(run.id = %id, connection.id = connection.pk.0, "lifecycle `{name}` failed");
                 Err(error)
             }
             Err(error) => Err(FunctionError::Host(error.into())),

@@ -116,7 +116,8 @@ impl Attempt {
                 job.id = %self.job,
                 connection.id = self.connection.pk.0,
                 error.code = error.status_and_code().1,
-                "{kind} `{name}` failed: {error}",
+                // What a function says may be its caller's data; the run's own log has it.
+                "{kind} `{name}` failed",
             );
         }
         log.note(LogLevel::Error, &error.to_string());

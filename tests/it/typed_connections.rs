@@ -313,10 +313,19 @@ async fn keys_and_passwords_are_tried_at_the_shop() {
         .await
         .expect(200);
 
+    let told = json!({ "webhook_url": "https://example.com/hook" });
+    host.request("PATCH", "/environment").json(&told).send().await.expect(200);
     let refused =
         post("/api-auth/basic/stripe", json!({ "username": "planted-wrong-key", "password": "" })).await;
-    assert_eq!(refused.refusal().0, 400, "{}", refused.text());
+    assert_eq!(refused.refusal(), (400, "connection_test_failed".to_owned()), "{}", refused.text());
     assert!(!refused.text().contains("planted"), "{}", refused.text());
+    let deliveries = db.texts("SELECT body FROM webhook_deliveries WHERE type = 'auth'").await;
+    let [delivery] = deliveries.as_slice() else { panic!("not one delivery: {deliveries:?}") };
+    let told: Value = serde_json::from_str(delivery).expect("the body is JSON");
+    assert_eq!((&told["operation"], &told["success"]), (&json!("creation"), &json!(false)), "{told}");
+    assert_eq!(told["error"]["type"], "connection_test_failed");
+    assert_eq!((&told["providerConfigKey"], &told["tags"]["end_user_id"]), (&json!("stripe"), &json!("u-7")));
+    assert!(!delivery.contains("planted"));
     let listed = host.get("/connections").await.expect(200).json();
     assert_eq!(listed["connections"].as_array().map(Vec::len), Some(4));
     let shown = listed["connections"].as_array().into_iter().flatten();

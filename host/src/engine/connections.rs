@@ -12,7 +12,7 @@ use tokio::sync::broadcast::error::RecvError;
 use uuid::Uuid;
 
 use super::webhooks::{self, AuthEvent, AuthOperation};
-use super::{Engine, Freshness, RefreshError, refresh};
+use super::{ConnectSession, Engine, Freshness, RefreshError, refresh};
 use crate::auth::Environment;
 use crate::auth::{AppCredentials, AppCredentialsError, CredentialsError, StoredCredentials};
 use crate::crypto::{CryptoError, Place};
@@ -377,6 +377,41 @@ impl Engine {
     ) -> Result<Option<AppCredentials>, AppCredentialsError> {
         let sealed = integration.sealed_credentials.as_deref();
         sealed.map(|sealed| AppCredentials::open(&environment.data_key, integration.id, sealed)).transpose()
+    }
+
+    /// Writes the webhook that tells a backend that its end user did not get through.
+    pub(super) async fn note_failed_connection(
+        &self,
+        session: &ConnectSession,
+        integration: &Integration,
+        code: &str,
+        description: &str,
+    ) -> sqlx::Result<()> {
+        let mut tx = self.store.begin().await?;
+        let target = match &session.reconnects {
+            Some(target) => connections::get(&mut tx, target.pk).await?,
+            None => None,
+        };
+        let mode = self.catalogue.find(&integration.provider).map(|provider| provider.auth_mode);
+        let (connection_id, tags) =
+            (ConnectionId::from_stored(Uuid::new_v4().to_string()), Value::Object(session.tags.clone()));
+        let event = match &target {
+            Some(target) => AuthEvent::of(target, mode, AuthOperation::Override),
+            None => AuthEvent {
+                operation: AuthOperation::Creation,
+                connection: None,
+                connection_id: &connection_id,
+                integration: &integration.unique_key,
+                provider: integration.provider.as_str(),
+                auth_mode: mode,
+                tags: &tags,
+                end_user: session.end_user.as_ref(),
+                webhook_url_override: session.webhook_url_override.as_deref(),
+                failure: None,
+            },
+        };
+        webhooks::note_auth(&mut tx, &session.environment, &event.failed(code, description)).await?;
+        tx.commit().await
     }
 
     pub fn open_credentials(

@@ -47,9 +47,44 @@ pub enum TypedConnectionError {
     App(#[from] AppCredentialsError),
 }
 
+impl TypedConnectionError {
+    /// The code under which a backend is told of it; none for what is nobody's refusal.
+    fn told_code(&self, session: &ConnectSession) -> Option<&'static str> {
+        match self {
+            Self::Rejected { .. } | Self::Refused { .. } | Self::NoToken { .. } => {
+                Some("connection_test_failed")
+            }
+            // On a connection that was connected anew it was told with the connection's error.
+            Self::Connect(ConnectError::Refused(_)) if session.reconnects.is_none() => {
+                Some("connection_validation_failed")
+            }
+            Self::Connect(_) | Self::Unsendable { .. } | Self::NoClient | Self::App(_) => None,
+        }
+    }
+}
+
 impl Engine {
-    /// Obtains what the credentials are exchanged for, tries them, and stores the connection.
+    /// Obtains what the credentials are exchanged for, tries them, and stores the connection. A backend is told by
+    /// webhook that its end user was refused.
     pub async fn connect_typed(
+        self: &Arc<Self>,
+        session: &ConnectSession,
+        integration: &Integration,
+        provider: &Arc<Provider>,
+        typed: TypedCredentials,
+    ) -> Result<Connection, TypedConnectionError> {
+        let connected = self.try_typed(session, integration, provider, typed).await;
+        if let Err(error) = &connected
+            && let Some(code) = error.told_code(session)
+            && let Err(error) =
+                self.note_failed_connection(session, integration, code, &error.to_string()).await
+        {
+            tracing::error!(error = &error as &dyn std::error::Error, "a refused connection was not told");
+        }
+        connected
+    }
+
+    async fn try_typed(
         self: &Arc<Self>,
         session: &ConnectSession,
         integration: &Integration,

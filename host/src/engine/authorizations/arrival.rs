@@ -5,19 +5,16 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 use subtle::ConstantTimeEq;
 use url::{Url, form_urlencoded};
-use uuid::Uuid;
 
-use super::super::webhooks::{self, AuthEvent, AuthOperation};
 use super::super::{AuthenticatedConnection, ConnectSession, Engine};
 use super::departure::cookie_name;
 use super::{AuthorizationError, DepartureSecrets, Outcome, answers, hash, place};
 use crate::auth::flows::{Flow, FlowError};
 use crate::auth::{OAuth2Token, StoredCredentials};
-use crate::ids::ConnectionId;
 use crate::providers::{AuthMode, Provider};
 use crate::secret::Secret;
 use crate::store::authorizations::{self, Authorization};
-use crate::store::connections::{self, Connection};
+use crate::store::connections::Connection;
 use crate::store::integrations::{self, Integration};
 
 const MAX_TOLD_CHARS: usize = 300;
@@ -77,7 +74,9 @@ impl Engine {
         };
         if let Ok(session) = &session
             && !is_told(session)
-            && let Err(error) = self.note_failed_connection(session, &integration, &error).await
+            && let Err(error) = self
+                .note_failed_connection(session, &integration, error.status_and_code().1, &error.to_string())
+                .await
         {
             tracing::error!(error = &error as &dyn std::error::Error, "a failed connection was not noted");
         }
@@ -117,42 +116,6 @@ impl Engine {
             webhook_url_override: session.webhook_url_override.clone(),
         };
         Ok(self.connect(environment, integration, authenticated).await?)
-    }
-
-    /// Writes the webhook that tells a backend that its end user did not get through.
-    async fn note_failed_connection(
-        &self,
-        session: &ConnectSession,
-        integration: &Integration,
-        error: &AuthorizationError,
-    ) -> sqlx::Result<()> {
-        let mut tx = self.store.begin().await?;
-        let target = match &session.reconnects {
-            Some(target) => connections::get(&mut tx, target.pk).await?,
-            None => None,
-        };
-        let mode = self.catalogue.find(&integration.provider).map(|provider| provider.auth_mode);
-        let (connection_id, tags) =
-            (ConnectionId::from_stored(Uuid::new_v4().to_string()), Value::Object(session.tags.clone()));
-        let event = match &target {
-            Some(target) => AuthEvent::of(target, mode, AuthOperation::Override),
-            None => AuthEvent {
-                operation: AuthOperation::Creation,
-                connection: None,
-                connection_id: &connection_id,
-                integration: &integration.unique_key,
-                provider: integration.provider.as_str(),
-                auth_mode: mode,
-                tags: &tags,
-                end_user: session.end_user.as_ref(),
-                webhook_url_override: session.webhook_url_override.as_deref(),
-                failure: None,
-            },
-        };
-        let description = error.to_string();
-        let event = event.failed(error.status_and_code().1, &description);
-        webhooks::note_auth(&mut tx, &session.environment, &event).await?;
-        tx.commit().await
     }
 }
 

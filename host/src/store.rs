@@ -26,6 +26,7 @@ pub mod runs;
 pub mod schedules;
 pub mod sealed;
 pub mod signing_keys;
+pub mod stalled;
 pub mod streams;
 pub mod sync_states;
 pub mod variables;
@@ -38,6 +39,8 @@ use sqlx::pool::PoolConnection;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{ConnectOptions, Connection, PgConnection, PgPool, Postgres, Transaction};
 
+/// What sessions of ours are known by.
+const APPLICATION_NAME: &str = "syncline";
 /// How a session of ours behaves. The planner is held to the plans that our statements are written for, whatever
 /// the statistics say: a new or partitioned table has none, and a plan chosen for ten rows is wrong for ten million.
 const SESSION: [(&str, &str); 8] = [
@@ -48,7 +51,8 @@ const SESSION: [(&str, &str); 8] = [
     ("enable_bitmapscan", "off"),
     ("enable_sort", "off"),
     ("jit", "off"),
-    // A host that is stopped in the middle of a transaction must not keep its successor from the lock.
+    // A host that is stopped between two statements must not keep its successor from the lock; `stalled` sees to one
+    // that is stopped within a statement.
     ("idle_in_transaction_session_timeout", "10s"),
 ];
 
@@ -77,7 +81,7 @@ impl Store {
     /// Connects, and brings the tables up to date. Several hosts may do so at once.
     pub async fn open(options: PgConnectOptions, max_connections: u32) -> Result<Self, OpenError> {
         let options =
-            options.application_name("syncline").options(SESSION).statement_cache_capacity(STATEMENTS);
+            options.application_name(APPLICATION_NAME).options(SESSION).statement_cache_capacity(STATEMENTS);
         // A slow migration is nothing to warn of, and its text is long.
         let mut conn = connect_patiently(&options.clone().disable_statement_logging())
             .await

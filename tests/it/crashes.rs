@@ -6,7 +6,8 @@ use serde_json::{Value, json};
 use tokio::net::TcpStream;
 
 use crate::support::{
-    Bundle, Connection, Host, HostOptions, METADATA_KEY, SlowProvider, TestDatabase, eventually, ids_of, text,
+    Bundle, Connection, Fault, Host, HostOptions, METADATA_KEY, PostgresProxy, SlowProvider, TestDatabase,
+    eventually, ids_of, text,
 };
 
 const STEPS: usize = 120;
@@ -105,6 +106,30 @@ async fn a_host_that_was_frozen_beyond_its_lease_writes_nothing_any_more() {
         1
     );
     assert_eq!(db.number("SELECT count(*) FROM runs WHERE function_name = 'steps'").await, 2);
+}
+
+#[tokio::test]
+async fn a_host_that_goes_silent_within_a_statement_keeps_nobody_waiting() {
+    let db = TestDatabase::create().await;
+    let proxy = PostgresProxy::start(&db).await;
+    let options = HostOptions::new().database_through(&proxy).variable("SYNCLINE_LEASE_SECONDS", "1");
+    let mut silent = options.spawn().await;
+    silent.deploy(&Bundle::guest("hostile")).await;
+    let orders = json!({ "steps": STEPS, "pause_ms": 10 });
+    let connection = silent.connect_as("customer-1", "hostile", orders).await;
+    wait_for_steps(&connection, 10).await;
+    // The server has the locks of the stream and of the sync's state, and waits for rows for as long as it takes.
+    proxy.arm(Fault::StallCopy("COPY records"));
+    proxy.struck().await;
+    silent.freeze();
+    let second = spawn(&db, "1").await;
+    let connection = connection.through(&second);
+    wait_for_success(&connection).await;
+    assert!(second.log().contains("that silent hosts kept others waiting for"), "{}", second.log());
+    silent.thaw();
+    silent.stop().await;
+    assert_eq!(assert_each_step_once(&connection).await, 2);
+    assert_eq!(connection.status("steps").await["recordCount"], json!({ "Step": STEPS }));
 }
 
 #[tokio::test]

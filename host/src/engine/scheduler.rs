@@ -14,6 +14,7 @@ use super::Engine;
 use super::sync_run::{self, RunControl};
 use crate::store::notices::Notice;
 use crate::store::schedules::{self, Claim};
+use crate::store::stalled;
 
 /// How many schedules are claimed by one statement.
 const MAX_CLAIM: usize = 64;
@@ -22,6 +23,10 @@ const LOOK_EVERY: Duration = Duration::from_secs(2);
 const AFTER_ERROR: Duration = Duration::from_secs(1);
 /// A run that was asked to end, and does not, is ended after this long.
 const CANCEL_GRACE: Duration = Duration::from_secs(10);
+/// For how long a silent host may keep others waiting for its transaction: as long as its lease, within these bounds. One
+/// that is only short of processor time is not to lose its work for it.
+const LEAST_PATIENCE: Duration = Duration::from_secs(3);
+const MOST_PATIENCE: Duration = Duration::from_secs(10);
 
 /// What runs on this host.
 #[derive(Default)]
@@ -126,7 +131,8 @@ pub(super) async fn noticed(wanted: Notice, notices: &mut tokio::sync::broadcast
     }
 }
 
-/// Renews leases, passes on cancellations, and ends runs whose lease is lost.
+/// Renews leases, passes on cancellations, and ends runs whose lease is lost. What lost hosts held is taken back, and
+/// what they left locked is unlocked.
 async fn keep_leases(engine: Arc<Engine>, running: Arc<Running>) {
     let lease = engine.settings.lease;
     let mut turns = tokio::time::interval(lease / 3);
@@ -142,10 +148,19 @@ async fn keep_leases(engine: Arc<Engine>, running: Arc<Running>) {
             let mut conn = engine.store.connect().await?;
             let renewed = schedules::renew_leases(&mut conn, engine.host_id, lease, &held).await?;
             let lost = schedules::take_back_lost(&mut conn).await?;
-            Ok::<_, sqlx::Error>((renewed, lost))
+            drop(conn);
+            let patience = lease.clamp(LEAST_PATIENCE, MOST_PATIENCE);
+            let stalled = stalled::end_stalled(&mut *engine.store.connect_records().await?, patience).await?;
+            Ok::<_, sqlx::Error>((renewed, lost, stalled))
         };
         match turn.await {
-            Ok((renewed, lost)) => {
+            Ok((renewed, lost, stalled)) => {
+                if stalled > 0 {
+                    tracing::warn!(
+                        stalled,
+                        "ended {stalled} transactions that silent hosts kept others waiting for"
+                    );
+                }
                 if lost > 0 {
                     tracing::warn!(lost, "took back {lost} runs of hosts that are gone");
                     engine.notices.tell(Notice::Due);

@@ -10,7 +10,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
-use super::{Api, Shop, TestDatabase, eventually, repository};
+use super::{Api, PostgresProxy, Shop, TestDatabase, eventually, repository};
 
 /// The key that owns the environment of every test.
 pub const SECRET_KEY: &str = "planted-secret-key-of-the-tests-41c7";
@@ -44,6 +44,12 @@ impl HostOptions {
     /// Without one, the host starts a Postgres of its own.
     pub fn database(mut self, db: &TestDatabase) -> Self {
         self.database_url = Some(db.url());
+        self
+    }
+
+    /// A database on a way that goes wrong at times.
+    pub fn database_through(mut self, proxy: &PostgresProxy) -> Self {
+        self.database_url = Some(proxy.url().to_owned());
         self
     }
 

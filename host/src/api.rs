@@ -21,6 +21,7 @@ mod oauth;
 mod one_or_many;
 mod providers;
 mod proxy;
+mod record_changes;
 mod records;
 mod sync_variants;
 mod syncs;
@@ -117,6 +118,7 @@ pub fn openapi() -> OpenApi {
 fn routes() -> OpenApiRouter<App> {
     OpenApiRouter::new()
         .routes(routes!(records::list_records))
+        .routes(routes!(record_changes::follow_records))
         .routes(routes!(records::prune_records))
         .routes(routes!(syncs::trigger_syncs))
         .routes(routes!(syncs::start_syncs))

@@ -14,6 +14,7 @@ mod functions;
 mod jobs;
 mod lifecycle;
 mod proxy;
+mod record_changes;
 mod refresh;
 mod run_writer;
 mod scheduler;
@@ -25,7 +26,6 @@ mod variants;
 pub mod webhooks;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::sync::broadcast::error::RecvError;
@@ -51,6 +51,7 @@ pub use self::jobs::{
     ActionCall, ActionFailure, ActionJob, ActionResult, IdempotencyKey, InvalidIdempotencyKey, KeyedResult,
 };
 pub use self::proxy::ProxyError;
+pub use self::record_changes::{FollowedConnection, RecordChanges};
 pub use self::refresh::{Freshness, LiveCredentials, RefreshError};
 pub use self::streams::StreamNumbers;
 pub use self::typed_connections::{TypedConnectionError, TypedCredentials};
@@ -82,6 +83,8 @@ pub struct EngineSettings {
     pub max_jobs: usize,
     /// How long what an asynchronous action came to, or a request with an Idempotency-Key, is kept.
     pub results_kept_for: Duration,
+    /// How many readers may follow records on this host at once.
+    pub max_change_readers: usize,
     /// How long runs may go on when the host stops.
     pub grace: Duration,
     /// The member of a record that holds its metadata.
@@ -96,6 +99,7 @@ pub struct Engine {
     pub connections: Arc<Connections>,
     pub functions: Functions,
     pub streams: StreamNumbers,
+    pub record_changes: Arc<RecordChanges>,
     pub variables: Variables,
     pub notices: Arc<Notices>,
     runtime: Arc<Runtime>,
@@ -106,7 +110,7 @@ pub struct Engine {
     jobs: Arc<jobs::Jobs>,
     settings: EngineSettings,
     host_id: Uuid,
-    is_shutting_down: AtomicBool,
+    shutdown_begun: CancellationToken,
 }
 
 /// The work that goes on beside requests.
@@ -142,12 +146,14 @@ impl Engine {
         let tracker = TaskTracker::new();
         tracker.spawn(write_runs);
         tracker.close();
+        let record_changes = RecordChanges::new(settings.max_change_readers);
         let engine = Arc::new(Self {
             catalogue: Arc::new(catalogue),
             environments,
-            connections: Connections::new(store.clone(), Arc::clone(&notices)),
+            connections: Connections::new(store.clone(), Arc::clone(&notices), Arc::clone(&record_changes)),
             functions: Functions::new(store.clone(), Arc::clone(&runtime)),
             streams: StreamNumbers::new(store.clone()),
+            record_changes,
             variables: Variables::new(store.clone()),
             proxy_routes: proxy::ProxyRoutes::new(&notices),
             notices,
@@ -158,7 +164,7 @@ impl Engine {
             jobs: Arc::default(),
             settings,
             host_id,
-            is_shutting_down: AtomicBool::new(false),
+            shutdown_begun: CancellationToken::new(),
             store,
         });
         engine.functions.reload().await?;
@@ -166,6 +172,9 @@ impl Engine {
         tokio::spawn(announce(Arc::clone(&engine), shutdown.clone()));
         tokio::spawn(follow_environments(Arc::clone(&engine), shutdown.clone()));
         tokio::spawn(follow_deployments(Arc::clone(&engine), shutdown.clone()));
+        tokio::spawn(record_changes::tell(Arc::clone(&engine), shutdown.clone()));
+        tokio::spawn(record_changes::hear(Arc::clone(&engine), shutdown.clone()));
+        tokio::spawn(record_changes::look(Arc::clone(&engine), shutdown.clone()));
         tokio::spawn(connect_sessions::sweep(Arc::clone(&engine), shutdown.clone()));
         tokio::spawn(refresh::run_background(Arc::clone(&engine), shutdown.clone()));
         tokio::spawn(deletions::clear_up(Arc::clone(&engine), shutdown.clone()));
@@ -183,12 +192,17 @@ impl Engine {
     }
 
     pub fn is_shutting_down(&self) -> bool {
-        self.is_shutting_down.load(Ordering::Relaxed)
+        self.shutdown_begun.is_cancelled()
+    }
+
+    /// Returns when the host begins to stop.
+    pub async fn shutdown_begun(&self) {
+        self.shutdown_begun.cancelled().await;
     }
 
     /// Stops taking work; `GET /ready` says so.
     pub fn begin_shutdown(&self) {
-        self.is_shutting_down.store(true, Ordering::Relaxed);
+        self.shutdown_begun.cancel();
     }
 }
 

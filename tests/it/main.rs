@@ -23,6 +23,7 @@ mod private_postgres;
 mod providers;
 mod proxy;
 mod prune;
+mod record_changes;
 mod records;
 mod redirects;
 mod refresh;

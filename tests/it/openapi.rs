@@ -38,6 +38,7 @@ const ROUTES: &[&str] = &[
     "GET /proxy/{path}",
     "GET /ready",
     "GET /records",
+    "GET /records/changes",
     "GET /scripts/config",
     "GET /sync/status",
     "GET /webhooks/deliveries",

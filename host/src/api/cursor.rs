@@ -43,6 +43,13 @@ pub fn encode(stream: StreamKey, position: i64, out: &mut Vec<u8>) {
     out.extend_from_slice(&digits[..written]);
 }
 
+/// The cursor of a position.
+pub fn to_text(stream: StreamKey, position: i64) -> String {
+    let mut text = Vec::with_capacity(DIGITS);
+    encode(stream, position, &mut text);
+    String::from_utf8(text).expect("a cursor is ASCII")
+}
+
 /// The position that a cursor of this stream names.
 pub fn decode(text: &str, stream: StreamKey) -> Result<i64, InvalidCursor> {
     let decoded = URL_SAFE_NO_PAD.decode(text).map_err(|_| InvalidCursor::Broken)?;
@@ -72,30 +79,24 @@ mod tests {
 
     use super::*;
 
-    fn text(stream: StreamKey, position: i64) -> String {
-        let mut out = Vec::new();
-        encode(stream, position, &mut out);
-        String::from_utf8(out).unwrap()
-    }
-
     proptest! {
         #[test]
         fn a_cursor_gives_its_position_back(connection: i64, number: i32, position: i64) {
             let stream = StreamKey { connection: ConnectionPk(connection), number };
-            prop_assert_eq!(decode(&text(stream, position), stream), Ok(position));
+            prop_assert_eq!(decode(&to_text(stream, position), stream), Ok(position));
         }
 
         #[test]
         fn a_cursor_of_another_stream_is_refused(a: (i64, i32), b: (i64, i32), position: i64) {
             prop_assume!(a != b);
             let [a, b] = [a, b].map(|(pk, number)| StreamKey { connection: ConnectionPk(pk), number });
-            prop_assert_eq!(decode(&text(a, position), b), Err(InvalidCursor::OtherStream));
+            prop_assert_eq!(decode(&to_text(a, position), b), Err(InvalidCursor::OtherStream));
         }
 
         #[test]
         fn a_changed_cursor_is_refused(connection: i64, position: i64, at in 0..DIGITS, digit in "[A-Za-z0-9_-]") {
             let stream = StreamKey { connection: ConnectionPk(connection), number: 1 };
-            let mut changed = text(stream, position);
+            let mut changed = to_text(stream, position);
             prop_assume!(changed[at..=at] != digit);
             changed.replace_range(at..=at, &digit);
             prop_assert!(decode(&changed, stream).is_err());

@@ -168,6 +168,10 @@ pub enum ApiError {
     Deploy(#[from] DeployError),
     #[error(transparent)]
     Authorization(#[from] AuthorizationError),
+    #[error(
+        "as many readers as this host takes follow records already; try again in a moment, or at another host"
+    )]
+    TooManyReaders,
     #[error("too many end users are on their way to a provider and back; try again in a moment")]
     TooManySockets,
     #[error("there is nothing at {method} {path}")]
@@ -284,6 +288,7 @@ impl ApiError {
             Self::ActionNotFinished(_) => (StatusCode::NOT_FOUND, "action_not_finished"),
             Self::Deploy(error) => error.status_and_code(),
             Self::Authorization(error) => error.status_and_code(),
+            Self::TooManyReaders => (StatusCode::TOO_MANY_REQUESTS, "too_many_readers"),
             Self::TooManySockets => (StatusCode::SERVICE_UNAVAILABLE, "too_many_sockets"),
             Self::Credentials { error, .. } if error.is_refused() => {
                 (StatusCode::BAD_REQUEST, "invalid_credentials")
@@ -383,6 +388,9 @@ impl IntoResponse for ApiError {
         }
         if matches!(self, Self::ActionNotFinished(_) | Self::Action(ActionError::KeyInUse(_))) {
             response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+        }
+        if matches!(self, Self::TooManyReaders) {
+            response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("5"));
         }
         response
     }

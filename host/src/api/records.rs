@@ -1,31 +1,30 @@
 //! `/records`: what syncs have saved, for readers that follow a cursor.
 
+pub mod writer;
+
 use axum::Json;
-use axum::body::Body;
 use axum::extract::State;
-use axum::http::{HeaderValue, header};
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use sqlx::Connection;
 use utoipa::ToSchema;
 
+use self::writer::PageWriter;
 use super::error::{ApiError, ErrorBody};
 use super::extract::{ApiJson, ApiQuery, ConnectionHeaders, EnvironmentAuth, NoQuery};
 use super::one_or_many::OneOrMany;
-use super::time::iso;
 use super::{App, cursor};
 use crate::auth::Scope;
 use crate::engine::ConnectionRoute;
 use crate::ids::{ModelName, Variant};
-use crate::model::records::splice_metadata;
-use crate::store::records::{ActionSet, Content, Filter, LastAction, StoredRecord};
+use crate::store::records::{ActionSet, Filter};
 use crate::store::streams::StreamKey;
 use crate::store::{records, streams};
 
-const DEFAULT_LIMIT: i64 = 100;
+pub(super) const DEFAULT_LIMIT: i64 = 100;
 /// A larger limit is served as this one: the cursor keeps paging correct.
-const MAX_LIMIT: i64 = 500;
+pub(super) const MAX_LIMIT: i64 = 500;
 const MAX_IDS: usize = 100;
 const MAX_CURSOR_BYTES: usize = 1000;
 
@@ -54,7 +53,7 @@ pub(super) struct RecordsPage {
 }
 
 #[derive(Serialize, ToSchema)]
-struct RecordBody {
+pub(super) struct RecordBody {
     id: String,
     #[serde(rename = "_service_metadata")]
     metadata: RecordMetadata,
@@ -96,10 +95,11 @@ pub(super) async fn list_records(
     client.require(Scope::RecordsRead)?;
     let wanted = WantedRecords::check(query)?;
     let connection = app.find_connection(&client, &target).await?;
-    let Some(stream) = app.find_stream(&connection, &wanted.model, &wanted.variant).await? else {
+    let stream = app.find_stream(&connection, &wanted.model, &wanted.variant).await?;
+    let after = decode_cursor(wanted.cursor.as_deref(), stream)?;
+    let Some(stream) = stream else {
         return Ok(PageWriter::new(&app.record_metadata_key).finish(None));
     };
-    let after = wanted.cursor.as_deref().map(|text| decode_cursor(text, stream)).transpose()?.unwrap_or(0);
     let filter = Filter { after, modified_since: wanted.modified_since, actions: wanted.actions };
 
     let mut conn = app.engine.store.connect_records().await?;
@@ -164,10 +164,9 @@ pub(super) async fn prune_records(
         return Err(ApiError::body("too_small", &["limit"], "must be 1 or more"));
     }
     let connection = app.find_connection(&client, &target).await?;
-    let Some(stream) = app.find_stream(&connection, &model, &variant).await? else {
-        return Err(ApiError::Cursor { problem: "belongs to a model of which nothing is kept" });
-    };
-    let until = decode_cursor(&request.until_cursor, stream)?;
+    let stream = app.find_stream(&connection, &model, &variant).await?;
+    let until = decode_cursor(Some(&request.until_cursor), stream)?;
+    let Some(stream) = stream else { return Ok(Json(PruneResponse { count: 0, has_more: false })) };
 
     let mut conn = app.engine.store.connect_records().await?;
     let mut left = request.limit.unwrap_or(i64::MAX);
@@ -210,9 +209,7 @@ impl WantedRecords {
         let modified_since = since.map(|(name, text)| parse_time(name, &text)).transpose()?;
         let limit = query.limit.as_deref().map(parse_limit).transpose()?.unwrap_or(DEFAULT_LIMIT);
         let actions = query.filter.as_deref().map(parse_filter).transpose()?.unwrap_or_default();
-        if query.cursor.as_ref().is_some_and(|cursor| cursor.is_empty() || cursor.len() > MAX_CURSOR_BYTES) {
-            return Err(ApiError::Cursor { problem: "is empty or too long" });
-        }
+        check_cursor_text(query.cursor.as_deref())?;
         let ids = query.ids.into_vec();
         if ids.len() > MAX_IDS {
             return Err(ApiError::query(
@@ -233,9 +230,13 @@ impl WantedRecords {
     }
 }
 
-type Refuse = fn(&'static str, &[&str], String) -> ApiError;
+pub(super) type Refuse = fn(&'static str, &[&str], String) -> ApiError;
 
-fn check_names(model: &str, variant: Option<&str>, refuse: Refuse) -> Result<(ModelName, Variant), ApiError> {
+pub(super) fn check_names(
+    model: &str,
+    variant: Option<&str>,
+    refuse: Refuse,
+) -> Result<(ModelName, Variant), ApiError> {
     let model = model.parse().map_err(|problem: crate::ids::InvalidName| {
         refuse("invalid_format", &["model"], problem.to_string())
     })?;
@@ -257,7 +258,7 @@ fn parse_time(name: &str, text: &str) -> Result<DateTime<Utc>, ApiError> {
     })
 }
 
-fn parse_limit(text: &str) -> Result<i64, ApiError> {
+pub(super) fn parse_limit(text: &str) -> Result<i64, ApiError> {
     match text.parse::<u64>() {
         Ok(limit) if limit >= 1 => Ok(i64::try_from(limit).unwrap_or(i64::MAX)),
         Ok(_) => Err(ApiError::query("too_small", &["limit"], "must be 1 or more")),
@@ -269,7 +270,7 @@ fn parse_limit(text: &str) -> Result<i64, ApiError> {
     }
 }
 
-fn parse_filter(text: &str) -> Result<ActionSet, ApiError> {
+pub(super) fn parse_filter(text: &str) -> Result<ActionSet, ApiError> {
     let mut actions = ActionSet::default();
     for word in text.split(',').map(str::trim) {
         match word.to_ascii_lowercase().as_str() {
@@ -287,13 +288,26 @@ fn parse_filter(text: &str) -> Result<ActionSet, ApiError> {
     Ok(actions)
 }
 
-fn decode_cursor(text: &str, stream: StreamKey) -> Result<i64, ApiError> {
+/// What no stream's cursor can be is refused whether there is a stream or not.
+pub(super) fn check_cursor_text(text: Option<&str>) -> Result<(), ApiError> {
+    if text.is_some_and(|cursor| cursor.is_empty() || cursor.len() > MAX_CURSOR_BYTES) {
+        return Err(ApiError::Cursor { problem: "is empty or too long" });
+    }
+    Ok(())
+}
+
+/// The position that a cursor names; 0, before all, without one.
+pub(super) fn decode_cursor(text: Option<&str>, stream: Option<StreamKey>) -> Result<i64, ApiError> {
+    let Some(text) = text else { return Ok(0) };
+    let Some(stream) = stream else {
+        return Err(ApiError::Cursor { problem: "belongs to a model of which nothing is kept" });
+    };
     cursor::decode(text, stream).map_err(|invalid| ApiError::Cursor { problem: invalid.problem() })
 }
 
 impl App {
     /// The stream of a model; `None` if nothing was saved to it yet. A model that nobody knows is an error.
-    async fn find_stream(
+    pub(super) async fn find_stream(
         &self,
         connection: &ConnectionRoute,
         model: &ModelName,
@@ -311,94 +325,6 @@ impl App {
         }
         let integration = connection.integration_key.clone();
         Err(ApiError::UnknownModel { model: model.to_string(), integration })
-    }
-}
-
-/// Writes a page as bytes: payloads are passed on as they were stored, and never parsed.
-struct PageWriter<'a> {
-    metadata_key: &'a str,
-    body: Vec<u8>,
-    metadata: String,
-    times: TimeText,
-}
-
-impl<'a> PageWriter<'a> {
-    fn new(metadata_key: &'a str) -> Self {
-        let mut body = Vec::with_capacity(16 << 10);
-        body.extend_from_slice(b"{\"records\":[");
-        Self { metadata_key, body, metadata: String::with_capacity(256), times: TimeText::default() }
-    }
-
-    fn push(&mut self, stream: StreamKey, record: &StoredRecord) {
-        if !self.body.ends_with(b"[") {
-            self.body.push(b',');
-        }
-        let metadata = &mut self.metadata;
-        metadata.clear();
-        metadata.push_str("{\"first_seen_at\":");
-        self.times.write(Some(record.first_seen_at), metadata);
-        metadata.push_str(",\"last_modified_at\":");
-        self.times.write(Some(record.last_modified_at), metadata);
-        metadata.push_str(match record.last_action {
-            LastAction::Added => ",\"last_action\":\"ADDED\",\"deleted_at\":",
-            LastAction::Updated => ",\"last_action\":\"UPDATED\",\"deleted_at\":",
-            LastAction::Deleted => ",\"last_action\":\"DELETED\",\"deleted_at\":",
-        });
-        self.times.write(record.deleted_at, metadata);
-        metadata.push_str(",\"pruned_at\":");
-        self.times.write(record.pruned_at, metadata);
-        metadata.push_str(",\"cursor\":\"");
-        let mut bytes = std::mem::take(metadata).into_bytes();
-        cursor::encode(stream, record.position, &mut bytes);
-        bytes.extend_from_slice(b"\"}");
-        *metadata = String::from_utf8(bytes).expect("a cursor is ASCII");
-        match &record.content {
-            Content::Payload(payload) => {
-                splice_metadata(payload, self.metadata_key, metadata, &mut self.body);
-            }
-            Content::Pruned { external_id } => {
-                let id = serde_json::json!({ "id": external_id }).to_string();
-                splice_metadata(&id, self.metadata_key, metadata, &mut self.body);
-            }
-        }
-    }
-
-    fn finish(mut self, next: Option<(StreamKey, i64)>) -> Response {
-        const JSON: HeaderValue = HeaderValue::from_static("application/json");
-        self.body.extend_from_slice(b"],\"next_cursor\":");
-        match next {
-            None => self.body.extend_from_slice(b"null"),
-            Some((stream, position)) => {
-                self.body.push(b'"');
-                cursor::encode(stream, position, &mut self.body);
-                self.body.push(b'"');
-            }
-        }
-        self.body.push(b'}');
-        ([(header::CONTENT_TYPE, JSON)], Body::from(self.body)).into_response()
-    }
-}
-
-/// Writes times, remembering the last text: the records of a batch share theirs.
-#[derive(Default)]
-struct TimeText {
-    last: Option<(DateTime<Utc>, String)>,
-}
-
-impl TimeText {
-    fn write(&mut self, time: Option<DateTime<Utc>>, out: &mut String) {
-        let Some(time) = time else {
-            out.push_str("null");
-            return;
-        };
-        let text = match &self.last {
-            Some((last, text)) if *last == time => text,
-            _ => {
-                let text = format!("\"{}\"", iso(time));
-                &self.last.insert((time, text)).1
-            }
-        };
-        out.push_str(text);
     }
 }
 

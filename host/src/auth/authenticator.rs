@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 use std::time::Duration;
 
 use tokio::sync::broadcast::error::RecvError;
+use tokio::sync::watch;
 
 use super::{ApiKey, Environment, EnvironmentError, Environments, InvalidSecretKey, Scope, Scopes};
 use crate::ids::KeyPk;
@@ -30,10 +31,11 @@ pub enum AuthError {
 }
 
 /// Whoever holds a valid key.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Client {
     pub environment: Arc<Environment>,
     key: KeyPk,
+    key_hash: [u8; 32],
     scopes: Scopes,
 }
 
@@ -57,6 +59,7 @@ pub struct Authenticator {
     notices: Arc<Notices>,
     known: RwLock<Known>,
     used: Mutex<HashSet<i64>>,
+    forgotten: watch::Sender<()>,
 }
 
 /// Keys that were looked up since keys were last forgotten.
@@ -68,15 +71,34 @@ struct Known {
 
 impl Authenticator {
     pub fn new(store: Store, environments: Arc<Environments>, notices: Arc<Notices>) -> Arc<Self> {
-        let this =
-            Arc::new(Self { store, environments, notices, known: RwLock::default(), used: Mutex::default() });
+        let this = Arc::new(Self {
+            store,
+            environments,
+            notices,
+            known: RwLock::default(),
+            used: Mutex::default(),
+            forgotten: watch::Sender::default(),
+        });
         tokio::spawn(forget_on_notice(Arc::clone(&this)));
         tokio::spawn(note_use(Arc::clone(&this)));
         this
     }
 
     pub async fn authenticate(&self, key: &str) -> Result<Arc<Client>, AuthError> {
-        let hash = ApiKey::parse(key)?.hash();
+        self.find(ApiKey::parse(key)?.hash()).await
+    }
+
+    /// What the key of a request that goes on for long gives by now; an error once it was revoked.
+    pub async fn authenticate_again(&self, client: &Client) -> Result<Arc<Client>, AuthError> {
+        self.find(client.key_hash).await
+    }
+
+    /// Changes when keys may have been revoked, and once they are no longer remembered.
+    pub fn subscribe(&self) -> watch::Receiver<()> {
+        self.forgotten.subscribe()
+    }
+
+    async fn find(&self, hash: [u8; 32]) -> Result<Arc<Client>, AuthError> {
         let remembered = if self.notices.is_hearing() { self.find_known(&hash) } else { None };
         let client = match remembered {
             Some(client) => client,
@@ -92,7 +114,8 @@ impl Authenticator {
         let stored = keys::find_by_hash(&mut conn, &hash).await?.ok_or(AuthError::Unknown)?;
         drop(conn);
         let environment = self.environments.get(stored.environment).await?;
-        let client = Arc::new(Client { environment, key: stored.pk, scopes: Scopes::new(stored.scopes) });
+        let scopes = Scopes::new(stored.scopes);
+        let client = Arc::new(Client { environment, key: stored.pk, key_hash: hash, scopes });
         // A key that was revoked while it was being looked up must not be remembered as valid.
         let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
         if known.times_forgotten == times_forgotten {
@@ -113,6 +136,8 @@ impl Authenticator {
         let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
         known.clients.clear();
         known.times_forgotten += 1;
+        drop(known);
+        self.forgotten.send_replace(());
     }
 }
 

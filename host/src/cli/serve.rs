@@ -77,6 +77,9 @@ pub(super) struct ServeArgs {
     /// How long the results of asynchronous actions, and of requests with an Idempotency-Key, are kept
     #[arg(long, env = "SYNCLINE_ACTION_RESULT_SECONDS", default_value_t = 24 * 3600, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
     action_result_seconds: u64,
+    /// Readers that may follow records with GET /records/changes at once
+    #[arg(long, env = "SYNCLINE_MAX_CHANGE_READERS", default_value_t = 1_000, value_name = "NUMBER")]
+    max_change_readers: u32,
     /// Connections to Postgres, one of which listens for notifications
     #[arg(long, env = "SYNCLINE_DATABASE_CONNECTIONS", default_value_t = 20, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(3..))]
     database_connections: u32,
@@ -168,6 +171,7 @@ async fn start_engine(
         lease: Duration::from_secs(args.lease_seconds),
         max_syncs: args.max_syncs as usize,
         max_jobs: args.max_async_actions as usize,
+        max_change_readers: args.max_change_readers as usize,
         results_kept_for: Duration::from_secs(args.action_result_seconds),
         grace: Duration::from_secs(args.grace_seconds),
         record_metadata_key: args.record_metadata_key.as_str().into(),

@@ -109,10 +109,9 @@ impl Engine {
             log: log.clone(),
             signals,
             writer: RecordWriter::new(
-                self.store.clone(),
+                self,
                 connection.pk,
                 Arc::clone(&function.models),
-                Arc::clone(&self.settings.record_metadata_key),
                 &function.limits,
                 log.clone(),
             ),

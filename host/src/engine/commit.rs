@@ -9,6 +9,7 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use sqlx::PgConnection;
 
+use super::{Engine, RecordChanges};
 use crate::ids::{ConnectionPk, ModelName, Variant};
 use crate::model::records::{RecordOptions, RecordText, RefusedRecord};
 use crate::model::{self, HashKey, Invalid, Shape};
@@ -41,6 +42,7 @@ pub type RunCounts = BTreeMap<ModelName, ModelCounts>;
 /// The right of one invocation to write records of one connection.
 pub struct RecordWriter {
     store: Store,
+    changes: Arc<RecordChanges>,
     connection: ConnectionPk,
     models: Arc<BTreeMap<ModelName, Shape>>,
     metadata_key: Arc<str>,
@@ -66,18 +68,18 @@ type StreamName = (ModelName, Variant);
 
 impl RecordWriter {
     pub fn new(
-        store: Store,
+        engine: &Engine,
         connection: ConnectionPk,
         models: Arc<BTreeMap<ModelName, Shape>>,
-        metadata_key: Arc<str>,
         limits: &Limits,
         log: RunLog,
     ) -> Self {
         Self {
-            store,
+            store: engine.store.clone(),
+            changes: Arc::clone(&engine.record_changes),
             connection,
             models,
-            metadata_key,
+            metadata_key: Arc::clone(&engine.settings.record_metadata_key),
             attempt: None,
             restores_pruned: false,
             batch_bytes: limits.batch_bytes,
@@ -282,6 +284,9 @@ impl RecordWriter {
             sync_states::store(&mut tx, attempt, checkpoint, &json!(counts)).await.map_err(host_failure)?;
         }
         tx.commit().await.map_err(host_failure)?;
+        if total.added + total.updated + total.deleted > 0 {
+            self.changes.note(self.connection);
+        }
         self.counts = counts;
         Ok(Ok(total))
     }

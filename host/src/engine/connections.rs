@@ -12,7 +12,7 @@ use tokio::sync::broadcast::error::RecvError;
 use uuid::Uuid;
 
 use super::webhooks::{self, AuthEvent, AuthOperation};
-use super::{ConnectSession, Engine, Freshness, RefreshError, refresh};
+use super::{ConnectSession, Engine, Freshness, RecordChanges, RefreshError, refresh};
 use crate::auth::Environment;
 use crate::auth::{AppCredentials, AppCredentialsError, CredentialsError, StoredCredentials};
 use crate::crypto::{CryptoError, Place};
@@ -45,16 +45,18 @@ type Name = (EnvironmentPk, IntegrationKey, ConnectionId);
 pub struct Connections {
     store: Store,
     notices: Arc<Notices>,
+    record_changes: Arc<RecordChanges>,
     by_name: moka::sync::Cache<Name, ConnectionPk>,
     by_pk: moka::sync::Cache<ConnectionPk, Arc<ConnectionRoute>>,
     changes_heard: AtomicU64,
 }
 
 impl Connections {
-    pub(super) fn new(store: Store, notices: Arc<Notices>) -> Arc<Self> {
+    pub(super) fn new(store: Store, notices: Arc<Notices>, record_changes: Arc<RecordChanges>) -> Arc<Self> {
         let this = Arc::new(Self {
             store,
             notices,
+            record_changes,
             by_name: moka::sync::Cache::new(REMEMBERED),
             by_pk: moka::sync::Cache::new(REMEMBERED),
             changes_heard: AtomicU64::new(0),
@@ -89,10 +91,11 @@ impl Connections {
         Ok(Some(route))
     }
 
-    /// Reads a connection anew when it is next asked for.
+    /// Reads a connection anew when it is next asked for, as whoever follows its records does now.
     pub(super) fn forget(&self, connection: ConnectionPk) {
         self.changes_heard.fetch_add(1, Ordering::SeqCst);
         self.by_pk.invalidate(&connection);
+        self.record_changes.wake(connection);
     }
 
     /// Likewise every connection: the names of many have changed.
@@ -100,6 +103,7 @@ impl Connections {
         self.changes_heard.fetch_add(1, Ordering::SeqCst);
         self.by_name.invalidate_all();
         self.by_pk.invalidate_all();
+        self.record_changes.wake_all();
     }
 }
 

@@ -152,10 +152,9 @@ async fn try_execute(
     let environment = engine.environments.get(claim.environment).await?;
     let variables = engine.process_variables(&environment, function).await?;
     let writer = RecordWriter::new(
-        engine.store.clone(),
+        engine,
         claim.connection,
         Arc::clone(&function.models),
-        Arc::clone(&engine.settings.record_metadata_key),
         &function.limits,
         log.clone(),
     );
@@ -267,9 +266,11 @@ async fn complete(
     }
     let names: Vec<_> =
         function.models.keys().map(|model| (model.clone(), attempt.variant.clone())).collect();
+    let mut has_deleted = false;
     for mut stream in streams::lock(&mut tx, attempt.connection, &names).await? {
         match records::delete_unseen(&mut tx, &mut stream, may_delete).await? {
             Unseen::Deleted(deleted) => {
+                has_deleted |= deleted > 0;
                 counts
                     .entry(stream.model.clone())
                     .or_default()
@@ -295,6 +296,9 @@ async fn complete(
     }
     sync_states::store(&mut tx, attempt, &CheckpointChange::Clear, &json!(counts)).await?;
     tx.commit().await?;
+    if has_deleted {
+        engine.record_changes.note(attempt.connection);
+    }
     Ok(start.success(counts, None))
 }
 

@@ -2,12 +2,12 @@
 //!
 //! A notification is only ever a reason to look earlier: everything that waits for one also looks by itself.
 
-use std::sync::Mutex;
 use std::sync::PoisonError;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use sqlx::PgPool;
 use sqlx::postgres::PgListener;
+use sqlx::{PgConnection, PgPool};
 use tokio::sync::broadcast;
 use uuid::Uuid;
 
@@ -20,6 +20,8 @@ const PING_EVERY: Duration = Duration::from_secs(4);
 /// Silence for longer than this means that notifications may be lost.
 const DEAF_AFTER: Duration = Duration::from_secs(10);
 const RECONNECT_EVERY: Duration = Duration::from_secs(1);
+/// Connections that one notification of records names: Postgres takes 8,000 bytes.
+const NAMED_AT_ONCE: usize = 300;
 
 /// What changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,18 +55,29 @@ pub enum Notice {
 /// The host's ear.
 pub struct Notices {
     sender: broadcast::Sender<Notice>,
+    /// Apart from the rest, of which nobody should miss any because much is written.
+    records: broadcast::Sender<Arc<[ConnectionPk]>>,
     heard_at: Mutex<Option<Instant>>,
 }
 
 impl Default for Notices {
     fn default() -> Self {
-        Self { sender: broadcast::channel(1024).0, heard_at: Mutex::new(None) }
+        Self {
+            sender: broadcast::channel(1024).0,
+            records: broadcast::channel(256).0,
+            heard_at: Mutex::new(None),
+        }
     }
 }
 
 impl Notices {
     pub fn subscribe(&self) -> broadcast::Receiver<Notice> {
         self.sender.subscribe()
+    }
+
+    /// Connections whose records other hosts have changed.
+    pub fn subscribe_to_records(&self) -> broadcast::Receiver<Arc<[ConnectionPk]>> {
+        self.records.subscribe()
     }
 
     /// Tells this host's own parts at once, without the way through the database.
@@ -114,8 +127,14 @@ impl Notices {
                 received = listener.try_recv() => {
                     let Some(notification) = received? else { return Ok(()) };
                     self.set_heard(Some(Instant::now()));
-                    if let Some(notice) = parse(notification.payload()) {
+                    let payload = notification.payload();
+                    if let Some(notice) = parse(payload) {
                         self.tell(notice);
+                    } else if let Some((told_by, connections)) = parse_records(payload)
+                        && told_by != host
+                    {
+                        // Nobody listening is fine here too.
+                        let _listeners = self.records.send(connections);
                     }
                 }
             }
@@ -125,6 +144,33 @@ impl Notices {
     fn set_heard(&self, at: Option<Instant>) {
         *self.heard_at.lock().unwrap_or_else(PoisonError::into_inner) = at;
     }
+}
+
+/// Tells other hosts that records of these connections were changed.
+///
+/// Not in the transaction that changes them: Postgres has those that notify commit one after the other.
+pub async fn tell_of_records(
+    conn: &mut PgConnection,
+    host: Uuid,
+    connections: &[ConnectionPk],
+) -> sqlx::Result<()> {
+    let payloads: Vec<String> = connections
+        .chunks(NAMED_AT_ONCE)
+        .map(|part| {
+            let named: Vec<String> = part.iter().map(|pk| pk.0.to_string()).collect();
+            format!("records:{host}:{}", named.join(","))
+        })
+        .collect();
+    sqlx::query!("SELECT pg_notify('syncline', payload) FROM unnest($1::text[]) AS payload", &payloads)
+        .fetch_all(conn)
+        .await?;
+    Ok(())
+}
+
+fn parse_records(payload: &str) -> Option<(Uuid, Arc<[ConnectionPk]>)> {
+    let (host, named) = payload.strip_prefix("records:")?.split_once(':')?;
+    let connections: Result<_, _> = named.split(',').map(|pk| pk.parse().map(ConnectionPk)).collect();
+    Some((host.parse().ok()?, connections.ok()?))
 }
 
 fn parse(payload: &str) -> Option<Notice> {

@@ -207,6 +207,40 @@ pub async fn live_counts(
     Ok(rows.into_iter().map(|row| (ModelName::from_stored(row.model), row.live_count)).collect())
 }
 
+/// The last position that was given out. Whatever stands up to it can be read by now.
+pub async fn head(conn: &mut PgConnection, key: StreamKey) -> sqlx::Result<i64> {
+    let head = sqlx::query_scalar!(
+        "SELECT last_position FROM streams WHERE connection_pk = $1 AND stream_no = $2",
+        key.connection.0,
+        key.number,
+    )
+    .fetch_optional(conn)
+    .await?;
+    Ok(head.unwrap_or(0))
+}
+
+/// Of each of these connections that has streams, the sum of their last positions, which grows with every change.
+pub async fn sums_of_positions(
+    conn: &mut PgConnection,
+    connections: &[ConnectionPk],
+) -> sqlx::Result<Vec<(ConnectionPk, i64)>> {
+    let pks: Vec<i64> = connections.iter().map(|pk| pk.0).collect();
+    let rows = sqlx::query!(
+        r#"
+        SELECT asked.pk AS "pk!", of_connection.positions AS "positions!"
+        FROM unnest($1::bigint[]) AS asked (pk)
+        CROSS JOIN LATERAL (
+            SELECT sum(last_position)::bigint AS positions FROM streams WHERE connection_pk = asked.pk
+        ) AS of_connection
+        WHERE of_connection.positions IS NOT NULL
+        "#,
+        &pks,
+    )
+    .fetch_all(conn)
+    .await?;
+    Ok(rows.into_iter().map(|row| (ConnectionPk(row.pk), row.positions)).collect())
+}
+
 /// Whether the connection has a stream of this model, of any variant.
 pub async fn has_model(
     conn: &mut PgConnection,

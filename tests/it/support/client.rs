@@ -108,14 +108,19 @@ impl Request {
         Self(self.0.body(body))
     }
 
-    pub async fn send(self) -> Answer {
+    /// Sends it, and gives its name and the answer before its body was read.
+    pub async fn open(self) -> (String, reqwest::Response) {
         let (client, request) = self.0.build_split();
         let request = request.expect("a test builds a valid request");
         let name = format!("{} {}", request.method(), request.url());
-        let response = match client.execute(request).await {
-            Ok(response) => response,
+        match client.execute(request).await {
+            Ok(response) => (name, response),
             Err(error) => panic!("{name} got no answer: {error:?}"),
-        };
+        }
+    }
+
+    pub async fn send(self) -> Answer {
+        let (name, response) = self.open().await;
         let (status, headers) = (response.status(), response.headers().clone());
         let body = match response.bytes().await {
             Ok(body) => body,

@@ -33,6 +33,13 @@ impl Stage {
         Self { connection, host, db }
     }
 
+    /// As [`hostile`](Self::hostile), at a host with settings of its own.
+    pub async fn at(host: Host, db: TestDatabase) -> Self {
+        host.deploy(&Bundle::guest("hostile")).await;
+        let connection = host.connect("hostile", json!({ "steps": 0 })).await;
+        Self { connection, host, db }
+    }
+
     /// With the stripe example and a connection to the shop.
     pub async fn stripe(shop: &Shop) -> Self {
         let db = TestDatabase::create().await;

@@ -4,7 +4,7 @@ use chrono::{DateTime, Utc};
 use sqlx::PgConnection;
 
 use super::LastAction;
-use crate::store::streams::StreamKey;
+use crate::store::streams::{self, StreamKey};
 
 /// A record as it is kept.
 #[derive(Debug, Clone)]
@@ -172,14 +172,7 @@ pub async fn page_by_ids(
 ///
 /// Times grow with positions, so this is a search by halves over the index that is there, not a third index.
 pub async fn position_at(conn: &mut PgConnection, key: StreamKey, since: DateTime<Utc>) -> sqlx::Result<i64> {
-    let last = sqlx::query_scalar!(
-        "SELECT last_position FROM streams WHERE connection_pk = $1 AND stream_no = $2",
-        key.connection.0,
-        key.number,
-    )
-    .fetch_optional(&mut *conn)
-    .await?
-    .unwrap_or(0);
+    let last = streams::head(conn, key).await?;
     let (mut before, mut from) = (0, last + 1);
     while from - before > 1 {
         let middle = before + (from - before) / 2;

@@ -12,6 +12,7 @@ mod installation;
 mod keys;
 mod project;
 mod providers;
+mod retention;
 mod serve;
 mod webhooks;
 

@@ -21,7 +21,7 @@ mod table;
 pub use diagnostics::{Diagnostics, Mistake, Span, did_you_mean};
 pub use frequency::{Frequency, FrequencyError, MINIMUM_INTERVAL, Unit};
 pub use limits::LimitOverrides;
-pub(crate) use limits::milliseconds;
+pub(crate) use limits::{milliseconds, period};
 pub use spec::{
     ActionSpec, FunctionKind, IntegrationSpec, LifecycleEvent, LifecycleSpec, SyncConfig, SyncSpec,
     WebhookSpec,

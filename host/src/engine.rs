@@ -16,6 +16,7 @@ mod lifecycle;
 mod proxy;
 mod record_changes;
 mod refresh;
+mod retention;
 mod run_writer;
 mod scheduler;
 mod streams;
@@ -53,6 +54,7 @@ pub use self::jobs::{
 pub use self::proxy::ProxyError;
 pub use self::record_changes::{FollowedConnection, RecordChanges};
 pub use self::refresh::{Freshness, LiveCredentials, RefreshError};
+pub use self::retention::{Age, Retention};
 pub use self::streams::StreamNumbers;
 pub use self::typed_connections::{TypedConnectionError, TypedCredentials};
 pub use self::variables::{InvalidVariableValue, VariableValue, Variables, VariablesError};
@@ -89,6 +91,8 @@ pub struct EngineSettings {
     pub grace: Duration,
     /// The member of a record that holds its metadata.
     pub record_metadata_key: Arc<str>,
+    /// How long payloads and records are kept.
+    pub retention: Retention,
 }
 
 /// Everything that one host shares.
@@ -178,6 +182,7 @@ impl Engine {
         tokio::spawn(connect_sessions::sweep(Arc::clone(&engine), shutdown.clone()));
         tokio::spawn(refresh::run_background(Arc::clone(&engine), shutdown.clone()));
         tokio::spawn(deletions::clear_up(Arc::clone(&engine), shutdown.clone()));
+        tokio::spawn(retention::run(Arc::clone(&engine), shutdown.clone()));
         let scheduler = tokio::spawn(scheduler::run(Arc::clone(&engine), shutdown.clone()));
         let jobs = tokio::spawn(jobs::run(Arc::clone(&engine), shutdown.clone()));
         Ok((engine, Background { scheduler, jobs, shutdown, run_writer: tracker }))

@@ -22,6 +22,7 @@ pub mod keys;
 pub mod notices;
 pub mod records;
 pub mod refreshes;
+pub mod retention;
 pub mod runs;
 pub mod schedules;
 pub mod sealed;

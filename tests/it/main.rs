@@ -28,6 +28,7 @@ mod records;
 mod redirects;
 mod refresh;
 mod requests;
+mod retention;
 mod schedules;
 mod secrets;
 mod stripe;

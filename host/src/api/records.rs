@@ -18,7 +18,7 @@ use super::{App, cursor};
 use crate::auth::Scope;
 use crate::engine::ConnectionRoute;
 use crate::ids::{ModelName, Variant};
-use crate::store::records::{ActionSet, Filter};
+use crate::store::records::{ActionSet, Filter, Span};
 use crate::store::streams::StreamKey;
 use crate::store::{records, streams};
 
@@ -171,20 +171,25 @@ pub(super) async fn prune_records(
     let mut conn = app.engine.store.connect_records().await?;
     let mut left = request.limit.unwrap_or(i64::MAX);
     let mut count = 0;
+    let mut after = 0;
     while left > 0 {
         let step = left.min(STEP);
         let mut tx = conn.begin().await?;
         // Writers lock the stream before its records too, so nobody waits in a circle.
-        streams::lock_one(&mut tx, stream).await?;
-        let pruned = records::prune(&mut tx, stream, until, step).await?;
+        after = streams::lock_for_pruning(&mut tx, stream).await?.max(after);
+        let pruned = records::prune(&mut tx, stream, Span { after, until }, step).await?;
+        if let Some(last) = pruned.last {
+            streams::note_pruned(&mut tx, stream, last).await?;
+            after = last;
+        }
         tx.commit().await?;
-        count += pruned;
-        left -= pruned.cast_signed();
-        if pruned.cast_signed() < step {
+        count += pruned.count;
+        left -= pruned.count.cast_signed();
+        if pruned.count.cast_signed() < step {
             return Ok(Json(PruneResponse { count, has_more: false }));
         }
     }
-    let has_more = records::has_payload_up_to(&mut conn, stream, until).await?;
+    let has_more = records::has_payload(&mut conn, stream, Span { after, until }).await?;
     Ok(Json(PruneResponse { count, has_more }))
 }
 

@@ -17,6 +17,7 @@ use tracing_subscriber::EnvFilter;
 use super::Done;
 use super::database::{Database, DatabaseArgs};
 use super::keys::{GeneratedKey, ensure_key};
+use super::retention::RetentionArgs;
 use super::webhooks::SenderArgs;
 use crate::api::{self, App};
 use crate::auth::{Authenticator, Environments};
@@ -89,6 +90,8 @@ pub(super) struct ServeArgs {
     /// How long runs may go on after a request to stop
     #[arg(long, env = "SYNCLINE_GRACE_SECONDS", default_value_t = 10, value_name = "SECONDS")]
     grace_seconds: u64,
+    #[command(flatten)]
+    retention: RetentionArgs,
     #[command(flatten)]
     sender: SenderArgs,
     /// How log lines look
@@ -175,6 +178,7 @@ async fn start_engine(
         results_kept_for: Duration::from_secs(args.action_result_seconds),
         grace: Duration::from_secs(args.grace_seconds),
         record_metadata_key: args.record_metadata_key.as_str().into(),
+        retention: args.retention.settings(),
     };
     Engine::start(store, environments, notices, catalogue, gate, Arc::new(runtime), settings).await
 }

@@ -1,6 +1,8 @@
 //! `limits = { cpu = "10s", memory = "128MB", requests = 500 }`: what a function may use, where it is not the
 //! default of its kind.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 
 /// Each limit that is set. The host's own maxima still apply.
@@ -37,6 +39,13 @@ pub struct LimitOverrides {
 /// Reads `500ms`, `10s`, `2m` or `1h`. Not zero.
 pub(crate) fn milliseconds(text: &str) -> Option<u64> {
     measure(text, &[("ms", 1), ("s", 1_000), ("m", 60_000), ("h", 3_600_000)])
+}
+
+/// Reads what [`milliseconds`] does, and days: `30d`. Not zero, and not more than a hundred years.
+pub(crate) fn period(text: &str) -> Option<Duration> {
+    const DAY_MS: u64 = 86_400_000;
+    let milliseconds = milliseconds(text).or_else(|| measure(text, &[("d", DAY_MS)]))?;
+    (milliseconds <= 36_500 * DAY_MS).then(|| Duration::from_millis(milliseconds))
 }
 
 /// Reads `64KB`, `128MB` or `1GB`, whose units are 1024 of the one before. Not zero.

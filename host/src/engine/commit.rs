@@ -259,7 +259,8 @@ impl RecordWriter {
         let mut names: Vec<StreamName> = changes.iter().map(|(name, _)| name.clone()).collect();
         names.sort();
         names.dedup();
-        let mut locked = streams::lock(&mut tx, self.connection, &names).await.map_err(host_failure)?;
+        let sync = self.attempt.as_ref().map(|attempt| &attempt.sync);
+        let mut locked = streams::lock(&mut tx, self.connection, &names, sync).await.map_err(host_failure)?;
         let mut total = Counts { added: 0, updated: 0, deleted: 0, unchanged: 0 };
         let mut counts = self.counts.clone();
         for ((model, variant), change) in changes {

@@ -221,6 +221,8 @@ async fn begin(
     let Some(mut begun) = sync_states::begin(&mut tx, attempt, claim.resets, claim.continues).await? else {
         return Ok(Err(Ended::Lost));
     };
+    let models: Vec<_> = function.models.keys().map(ToString::to_string).collect();
+    streams::assign(&mut tx, claim.connection, &models, &claim.variant, &claim.sync).await?;
     let watches_deletions = function.tracks_deletes();
     if claim.resets && begun.checkpoint.take().is_some() {
         sync_states::store(&mut tx, attempt, &CheckpointChange::Clear, &begun.counts).await?;
@@ -228,7 +230,7 @@ async fn begin(
     if watches_deletions || (claim.resets && claim.empties_cache) {
         let names: Vec<_> =
             function.models.keys().map(|model| (model.clone(), claim.variant.clone())).collect();
-        for mut stream in streams::lock(&mut tx, claim.connection, &names).await? {
+        for mut stream in streams::lock(&mut tx, claim.connection, &names, Some(&claim.sync)).await? {
             if claim.resets && claim.empties_cache {
                 records::delete_all(&mut tx, &mut stream).await?;
             }
@@ -267,7 +269,7 @@ async fn complete(
     let names: Vec<_> =
         function.models.keys().map(|model| (model.clone(), attempt.variant.clone())).collect();
     let mut has_deleted = false;
-    for mut stream in streams::lock(&mut tx, attempt.connection, &names).await? {
+    for mut stream in streams::lock(&mut tx, attempt.connection, &names, Some(&attempt.sync)).await? {
         match records::delete_unseen(&mut tx, &mut stream, may_delete).await? {
             Unseen::Deleted(deleted) => {
                 has_deleted |= deleted > 0;

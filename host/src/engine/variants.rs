@@ -65,7 +65,7 @@ impl Engine {
         let mut tx = self.store.begin_records().await?;
         sync_states::shut_out(&mut tx, connection, &sync.name, variant).await?;
         let names: Vec<_> = sync.models.keys().map(|model| (model.clone(), variant.clone())).collect();
-        for mut stream in streams::lock(&mut tx, connection, &names).await? {
+        for mut stream in streams::lock(&mut tx, connection, &names, Some(&sync.name)).await? {
             records::delete_all(&mut tx, &mut stream).await?;
             streams::store_head(&mut tx, &stream).await?;
         }

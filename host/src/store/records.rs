@@ -8,7 +8,7 @@ mod seen;
 mod write;
 
 pub use read::{
-    ActionSet, Content, Filter, StoredRecord, find_payloads, has_payload_up_to, page, page_by_ids,
+    ActionSet, Content, Filter, Pruned, Span, StoredRecord, find_payloads, has_payload, page, page_by_ids,
     position_at, prune,
 };
 pub use seen::{Unseen, begin_generation, delete_unseen, end_generation, mark_seen};

@@ -6,7 +6,7 @@
 use chrono::{DateTime, Utc};
 use sqlx::PgConnection;
 
-use crate::ids::{ConnectionPk, ModelName, Variant};
+use crate::ids::{ConnectionPk, FunctionName, ModelName, Variant};
 
 /// The row of a stream, and what it is keyed by in the tables of records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -58,11 +58,13 @@ pub async fn find(
 }
 
 /// Locks the streams of these models in the order of their numbers, so that two writers never wait for each
-/// other in a circle, and makes those that do not exist. The lock leaves foreign keys alone.
+/// other in a circle, and makes those that do not exist: for `sync`, if it is one that writes. The lock leaves foreign
+/// keys alone.
 pub async fn lock(
     conn: &mut PgConnection,
     connection: ConnectionPk,
     wanted: &[(ModelName, Variant)],
+    sync: Option<&FunctionName>,
 ) -> sqlx::Result<Vec<LockedStream>> {
     let models: Vec<String> = wanted.iter().map(|(model, _)| model.to_string()).collect();
     let variants: Vec<String> = wanted.iter().map(|(_, variant)| variant.to_string()).collect();
@@ -70,7 +72,7 @@ pub async fn lock(
     if locked.len() == wanted.len() {
         return Ok(locked);
     }
-    create_missing(conn, connection, &models, &variants).await?;
+    create_missing(conn, connection, &models, &variants, sync).await?;
     lock_existing(conn, connection, &models, &variants).await
 }
 
@@ -124,19 +126,21 @@ async fn create_missing(
     connection: ConnectionPk,
     models: &[String],
     variants: &[String],
+    sync: Option<&FunctionName>,
 ) -> sqlx::Result<()> {
     // Two writers may number their streams alike; the one that comes second looks again.
     for (model, variant) in models.iter().zip(variants) {
         loop {
             let made = sqlx::query!(
                 r#"
-                INSERT INTO streams (connection_pk, stream_no, model, variant)
-                SELECT $1, coalesce(max(stream_no), 0) + 1, $2, $3 FROM streams WHERE connection_pk = $1
+                INSERT INTO streams (connection_pk, stream_no, model, variant, sync_name)
+                SELECT $1, coalesce(max(stream_no), 0) + 1, $2, $3, $4 FROM streams WHERE connection_pk = $1
                 ON CONFLICT DO NOTHING
                 "#,
                 connection.0,
                 model,
                 variant,
+                sync.map(FunctionName::as_str),
             )
             .execute(&mut *conn)
             .await?;
@@ -156,14 +160,60 @@ async fn create_missing(
     Ok(())
 }
 
-/// Locks one stream, so that its records stay as they are until the transaction ends.
-pub async fn lock_one(conn: &mut PgConnection, key: StreamKey) -> sqlx::Result<()> {
+/// Notes whose records these are, where it is not noted yet: a deployment may give a model to another sync.
+pub async fn assign(
+    conn: &mut PgConnection,
+    connection: ConnectionPk,
+    models: &[String],
+    variant: &Variant,
+    sync: &FunctionName,
+) -> sqlx::Result<()> {
     sqlx::query!(
-        "SELECT stream_no FROM streams WHERE connection_pk = $1 AND stream_no = $2 FOR NO KEY UPDATE",
+        r#"
+        UPDATE streams SET sync_name = $4
+        WHERE connection_pk = $1 AND model = ANY($2) AND variant = $3 AND sync_name IS DISTINCT FROM $4
+        "#,
+        connection.0,
+        models,
+        variant.as_str(),
+        sync.as_str(),
+    )
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+/// Locks one stream, so that its records stay as they are until the transaction ends. Gives the position up to which
+/// no record has a payload.
+pub async fn lock_for_pruning(conn: &mut PgConnection, key: StreamKey) -> sqlx::Result<i64> {
+    let pruned_through = sqlx::query_scalar!(
+        "SELECT pruned_through FROM streams WHERE connection_pk = $1 AND stream_no = $2 FOR NO KEY UPDATE",
         key.connection.0,
         key.number,
     )
     .fetch_optional(conn)
+    .await?;
+    Ok(pruned_through.unwrap_or(0))
+}
+
+/// Notes up to where no record of a locked stream has a payload.
+pub async fn note_pruned(conn: &mut PgConnection, key: StreamKey, through: i64) -> sqlx::Result<()> {
+    sqlx::query!(
+        r#"
+        UPDATE streams
+        SET pruned_through = greatest(pruned_through, $3),
+            oldest_payload_at = (
+                SELECT last_modified_at FROM records
+                WHERE connection_pk = $1 AND stream_no = $2 AND position > $3
+                ORDER BY position LIMIT 1
+            )
+        WHERE connection_pk = $1 AND stream_no = $2
+        "#,
+        key.connection.0,
+        key.number,
+        through,
+    )
+    .execute(conn)
     .await?;
     Ok(())
 }
@@ -174,7 +224,7 @@ pub async fn store_head(conn: &mut PgConnection, stream: &LockedStream) -> sqlx:
         r#"
         UPDATE streams
         SET last_position = $3, last_modified_at = $4, live_count = $5, total_count = $6,
-            generation = $7, generation_start = $8
+            generation = $7, generation_start = $8, oldest_payload_at = coalesce(oldest_payload_at, $4)
         WHERE connection_pk = $1 AND stream_no = $2
         "#,
         stream.key.connection.0,

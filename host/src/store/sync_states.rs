@@ -41,7 +41,7 @@ pub async fn begin(
         INSERT INTO sync_states (connection_pk, sync_name, variant, fence, restores_pruned)
         VALUES ($1, $2, $3, $4, $5)
         ON CONFLICT (connection_pk, sync_name, variant) DO UPDATE
-        SET fence = excluded.fence, counts = CASE WHEN $6 THEN sync_states.counts ELSE '{}' END,
+        SET fence = excluded.fence, counts = CASE WHEN $6 THEN sync_states.counts ELSE '{}' END, last_run_at = now(),
             restores_pruned = sync_states.restores_pruned OR excluded.restores_pruned
         WHERE sync_states.fence < excluded.fence
         RETURNING checkpoint, restores_pruned, counts
@@ -114,7 +114,9 @@ pub async fn store(
     sqlx::query!(
         r#"
         UPDATE sync_states
-        SET checkpoint = CASE WHEN $5 THEN checkpoint ELSE $6 END, counts = $7
+        SET checkpoint = CASE WHEN $5 THEN checkpoint ELSE $6 END, counts = $7,
+            -- Now and then is enough, and an index need not be written with every commit.
+            last_run_at = CASE WHEN last_run_at < now() - interval '1 hour' THEN now() ELSE last_run_at END
         WHERE connection_pk = $1 AND sync_name = $2 AND variant = $3 AND fence = $4
         "#,
         attempt.connection.0,

@@ -223,43 +223,64 @@ pub async fn find_payloads(
     Ok(rows.into_iter().map(|row| (row.external_id, row.payload)).collect())
 }
 
-/// Empties up to `limit` payloads, oldest first, up to and including a position. Positions and times stay.
-pub async fn prune(conn: &mut PgConnection, key: StreamKey, until: i64, limit: i64) -> sqlx::Result<u64> {
+/// Records behind one position, up to and including another.
+#[derive(Debug, Clone, Copy)]
+pub struct Span {
+    pub after: i64,
+    pub until: i64,
+}
+
+/// What was emptied.
+#[derive(Debug, Clone, Copy)]
+pub struct Pruned {
+    pub count: u64,
+    /// Where the last one stands.
+    pub last: Option<i64>,
+}
+
+/// Empties up to `limit` payloads of a locked stream, oldest first. Positions and times stay.
+pub async fn prune(conn: &mut PgConnection, key: StreamKey, span: Span, limit: i64) -> sqlx::Result<Pruned> {
     let pruned = sqlx::query!(
         r#"
-        INSERT INTO records AS r (connection_pk, stream_no, last_action, position, first_seen_at,
-                                  last_modified_at, payload_hash, external_id)
-        SELECT connection_pk, stream_no, last_action, position, first_seen_at, last_modified_at, payload_hash,
-               external_id
-        FROM (
-            SELECT * FROM records
-            WHERE connection_pk = $1 AND stream_no = $2 AND position <= $3 AND payload IS NOT NULL
-            ORDER BY position LIMIT $4
-            FOR NO KEY UPDATE
-        ) AS oldest
-        ON CONFLICT (connection_pk, stream_no, external_id) DO UPDATE SET payload = NULL, pruned_at = now()
+        WITH pruned AS (
+            INSERT INTO records AS r (connection_pk, stream_no, last_action, position, first_seen_at,
+                                      last_modified_at, payload_hash, external_id)
+            SELECT connection_pk, stream_no, last_action, position, first_seen_at, last_modified_at, payload_hash,
+                   external_id
+            FROM (
+                SELECT * FROM records
+                WHERE connection_pk = $1 AND stream_no = $2 AND position > $3 AND position <= $4 AND payload IS NOT NULL
+                ORDER BY position LIMIT $5
+                FOR NO KEY UPDATE
+            ) AS oldest
+            ON CONFLICT (connection_pk, stream_no, external_id) DO UPDATE SET payload = NULL, pruned_at = now()
+            RETURNING position
+        )
+        SELECT count(*) AS "count!", max(position) AS last FROM pruned
         "#,
         key.connection.0,
         key.number,
-        until,
+        span.after,
+        span.until,
         limit,
     )
-    .execute(conn)
+    .fetch_one(conn)
     .await?;
-    Ok(pruned.rows_affected())
+    Ok(Pruned { count: pruned.count.cast_unsigned(), last: pruned.last })
 }
 
-/// Whether a payload is left at or before a position.
-pub async fn has_payload_up_to(conn: &mut PgConnection, key: StreamKey, until: i64) -> sqlx::Result<bool> {
+/// Whether a payload is left.
+pub async fn has_payload(conn: &mut PgConnection, key: StreamKey, span: Span) -> sqlx::Result<bool> {
     let found = sqlx::query_scalar!(
         r#"
         SELECT true AS "found!" FROM records
-        WHERE connection_pk = $1 AND stream_no = $2 AND position <= $3 AND payload IS NOT NULL
+        WHERE connection_pk = $1 AND stream_no = $2 AND position > $3 AND position <= $4 AND payload IS NOT NULL
         ORDER BY position LIMIT 1
         "#,
         key.connection.0,
         key.number,
-        until,
+        span.after,
+        span.until,
     )
     .fetch_optional(conn)
     .await?;

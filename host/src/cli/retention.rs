@@ -1,0 +1,35 @@
+//! How long a host keeps records: settings of `syncline serve`.
+
+use std::time::Duration;
+
+use clap::Args;
+
+use crate::config::period;
+use crate::engine::{Age, Retention};
+
+#[derive(Debug, Args)]
+pub(super) struct RetentionArgs {
+    /// Payloads that have not changed for so long are emptied; `never`: they are kept
+    #[arg(long, env = "SYNCLINE_PRUNE_AFTER", default_value = "30d", value_name = "DURATION")]
+    prune_after: Age,
+    /// Records of a sync that has not run for so long are deleted for good; `never`: they are kept
+    #[arg(long, env = "SYNCLINE_DELETE_AFTER", default_value = "60d", value_name = "DURATION")]
+    delete_after: Age,
+    /// How often a host looks for what is to be emptied and deleted
+    #[arg(long, env = "SYNCLINE_RETENTION_EVERY", default_value = "5m", value_name = "DURATION", value_parser = duration)]
+    retention_every: Duration,
+}
+
+impl RetentionArgs {
+    pub(super) fn settings(&self) -> Retention {
+        Retention {
+            prune_after: self.prune_after,
+            delete_after: self.delete_after,
+            every: self.retention_every,
+        }
+    }
+}
+
+fn duration(text: &str) -> Result<Duration, &'static str> {
+    period(text).ok_or("must be a duration such as `30s` or `5m`")
+}

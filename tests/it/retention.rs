@@ -1,0 +1,170 @@
+//! What time does to records: old payloads are emptied, and what a sync saved that runs no more is deleted.
+
+use serde_json::{Value, json};
+use sqlx::Row;
+
+use crate::support::{
+    Bundle, HostOptions, METADATA_KEY, Stage, TestDatabase, cursor_of, eventually, masked, save,
+    without_metadata,
+};
+
+/// The hostile guest on a host that looks for what is old all the time.
+async fn stage(variables: &[(&str, &str)]) -> Stage {
+    let db = TestDatabase::create().await;
+    let mut options = HostOptions::new().database(&db).variable("SYNCLINE_RETENTION_EVERY", "50ms");
+    for (name, value) in variables {
+        options = options.variable(name, value);
+    }
+    let host = options.spawn().await;
+    let bundle = Bundle::guest("hostile");
+    host.deploy(&bundle).await;
+    let connection = host.connect(bundle.integration(), json!({ "steps": 3 })).await;
+    connection.wait_until_idle().await;
+    Stage { connection, host, db }
+}
+
+fn items(numbers: std::ops::RangeInclusive<u32>) -> Value {
+    numbers.map(|number| json!({ "id": number.to_string(), "name": format!("item {number}") })).collect()
+}
+
+/// Puts the first records of every stream that many days back, as if time had passed.
+async fn age_records(stage: &Stage, until_position: u32, days: u32) {
+    let sql = format!(
+        "UPDATE records SET last_modified_at = last_modified_at - interval '{days} days' WHERE position <= {until_position};
+         UPDATE streams SET oldest_payload_at = oldest_payload_at - interval '{days} days'"
+    );
+    stage.db.execute(&sql).await;
+}
+
+async fn age_sync(stage: &Stage, sync: &str, days: u32) {
+    let sql = format!(
+        "UPDATE sync_states SET last_run_at = now() - interval '{days} days' WHERE sync_name = '{sync}'"
+    );
+    stage.db.execute(&sql).await;
+}
+
+fn is_pruned(record: &Value) -> bool {
+    !record[METADATA_KEY]["pruned_at"].is_null()
+}
+
+#[tokio::test]
+async fn payloads_that_have_not_changed_for_30_days_are_emptied() {
+    let stage = stage(&[]).await;
+    stage.commit(json!([save(&items(1..=5))])).await;
+    let before = stage.all(&[("model", "Item")]).await;
+    age_records(&stage, 2, 31).await;
+    let after = eventually("two payloads are emptied", async || {
+        let records = stage.all(&[("model", "Item")]).await;
+        (records.iter().filter(|record| is_pruned(record)).count() == 2).then_some(records)
+    })
+    .await;
+    for (after, before) in after[..2].iter().zip(&before) {
+        assert_eq!(without_metadata(after.clone()), json!({ "id": before["id"] }));
+        let mut expected = masked(before.clone())[METADATA_KEY].clone();
+        expected["pruned_at"] = json!("…");
+        assert_eq!(masked(after.clone())[METADATA_KEY], expected);
+        assert_eq!(cursor_of(after), cursor_of(before));
+    }
+    assert_eq!(after[2..], before[2..], "what is younger is as it was");
+
+    stage.commit(json!([save(&json!([{ "id": "1", "name": "new" }]))])).await;
+    age_records(&stage, 4, 31).await;
+    let records = eventually("the next two are emptied", async || {
+        let records = stage.all(&[("model", "Item")]).await;
+        (records.iter().filter(|record| is_pruned(record)).count() == 3).then_some(records)
+    })
+    .await;
+    let last = without_metadata(records[4].clone());
+    assert_eq!(last, json!({ "id": "1", "name": "new" }), "what changed has a payload again");
+}
+
+#[tokio::test]
+async fn payloads_are_kept_for_as_long_as_the_operator_says() {
+    let stage = stage(&[("SYNCLINE_PRUNE_AFTER", "never"), ("SYNCLINE_DELETE_AFTER", "7d")]).await;
+    stage.commit(json!([save(&items(1..=3))])).await;
+    age_records(&stage, 3, 3_000).await;
+    age_sync(&stage, "steps", 8).await;
+    eventually("the records of the other sync are deleted", async || {
+        stage.all(&[("model", "Step")]).await.is_empty().then_some(())
+    })
+    .await;
+    assert!(!stage.all(&[("model", "Item")]).await.iter().any(is_pruned));
+}
+
+#[tokio::test]
+async fn records_of_a_sync_that_has_not_run_for_60_days_are_deleted_with_its_checkpoint() {
+    let stage = stage(&[]).await;
+    let commit = json!({ "changes": [save(&items(1..=5))], "checkpoint": r#"{"cursor":"7"}"# });
+    stage.set_metadata(json!({ "steps": 3, "commits": [commit] })).await;
+    stage.run("commit-raw").await;
+    let cursor = cursor_of(stage.all(&[("model", "Item")]).await.last().expect("five items")).to_owned();
+    age_sync(&stage, "commit-raw", 61).await;
+    eventually("nothing is left of the sync", async || {
+        let states = "SELECT count(*) FROM sync_states WHERE sync_name = 'commit-raw'";
+        (stage.db.number(states).await == 0).then_some(())
+    })
+    .await;
+    assert_eq!(stage.all(&[("model", "Item")]).await, Vec::<Value>::new());
+    assert_eq!(stage.all(&[("model", "Step")]).await.len(), 3, "another sync's records stay");
+    let status = stage.status("commit-raw").await;
+    assert_eq!(
+        (&status["checkpoint"], &status["recordCount"]),
+        (&Value::Null, &json!({ "Item": 0 })),
+        "{status}"
+    );
+
+    let status = stage.run("commit-raw").await;
+    assert_eq!(status["latestResult"], json!({ "Item": { "added": 5, "updated": 0, "deleted": 0 } }));
+    let read = stage.all(&[("model", "Item"), ("cursor", &cursor)]).await;
+    assert_eq!(read.len(), 5, "what is saved again stands behind every cursor that was given out");
+}
+
+#[tokio::test]
+async fn records_of_a_sync_that_a_deployment_has_removed_wait_for_the_same_rule() {
+    let stage = stage(&[]).await;
+    stage.commit(json!([save(&items(1..=5))])).await;
+    let table = "[integrations.hostile.syncs.commit-raw]\nruns = \"every 1 hour\"\nmodel = \"Item\"\n";
+    stage.host.deploy(&Bundle::guest("hostile").replace(table, "")).await;
+    age_sync(&stage, "commit-raw", 59).await;
+    // The turn that deletes the others looks at these too.
+    age_sync(&stage, "steps", 61).await;
+    eventually("the other records are deleted", async || {
+        stage.all(&[("model", "Step")]).await.is_empty().then_some(())
+    })
+    .await;
+    assert_eq!(stage.all(&[("model", "Item")]).await.len(), 5);
+    age_sync(&stage, "commit-raw", 61).await;
+    eventually("they are deleted too", async || {
+        stage.all(&[("model", "Item")]).await.is_empty().then_some(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn whoever_writes_waits_for_one_step_of_a_long_prune_at_most() {
+    const RECORDS: u32 = 10_000;
+    const STEP: i64 = 500;
+
+    let stage = stage(&[("SYNCLINE_RETENTION_EVERY", "1s")]).await;
+    stage.save_raw("Item", &items(1..=RECORDS).to_string()).await.expect(200);
+    let mut writer = stage.db.connect().await;
+    age_records(&stage, RECORDS, 31).await;
+    let (mut waits, mut through) = (Vec::new(), 0);
+    while through < i64::from(RECORDS) {
+        // The first sees what was committed when the statement began, the second what was when it got the lock.
+        let row = sqlx::query(
+            "WITH before AS MATERIALIZED (SELECT pruned_through FROM streams WHERE model = 'Item'),
+             locked AS MATERIALIZED (SELECT pruned_through FROM streams WHERE model = 'Item' FOR NO KEY UPDATE)
+             SELECT before.pruned_through, locked.pruned_through FROM before, locked",
+        )
+        .fetch_one(&mut writer)
+        .await
+        .expect("the stream can be locked");
+        through = row.get(1);
+        waits.push(through - row.get::<i64, _>(0));
+    }
+    let waited = waits.iter().filter(|wait| **wait > 0).count();
+    assert!(waited > 0, "the writer never met a step");
+    // One more may have ended between the statement's beginning and its wait.
+    assert!(waits.iter().all(|wait| *wait <= 2 * STEP), "{waits:?}");
+}

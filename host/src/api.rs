@@ -17,12 +17,14 @@ mod extract;
 mod functions;
 mod health;
 mod integrations;
+mod lists;
 mod oauth;
 mod one_or_many;
 mod providers;
 mod proxy;
 mod record_changes;
 mod records;
+mod runs;
 mod sync_variants;
 mod syncs;
 mod tags;
@@ -171,6 +173,9 @@ fn routes() -> OpenApiRouter<App> {
         .routes(routes!(functions::scripts_config))
         .routes(routes!(actions::trigger_action))
         .routes(routes!(actions::get_action_result))
+        .routes(routes!(runs::list_runs))
+        .routes(routes!(runs::get_run))
+        .routes(routes!(runs::list_run_logs))
         .routes(routes!(webhooks::list_deliveries))
         .routes(routes!(webhooks::redeliver_failed))
         .routes(routes!(webhooks::get_delivery))

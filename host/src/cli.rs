@@ -13,6 +13,7 @@ mod keys;
 mod project;
 mod providers;
 mod retention;
+mod runs;
 mod serve;
 mod webhooks;
 
@@ -47,6 +48,8 @@ enum Command {
     Keys(keys::KeysArgs),
     /// List the providers that connections can be made to, and check files of your own
     Providers(providers::ProvidersArgs),
+    /// Look at what was run, and at what it said
+    Runs(runs::RunsArgs),
     /// Look at the webhooks that were sent, and send them again
     Webhooks(webhooks::WebhooksArgs),
     /// The compiling process, which the host starts for itself
@@ -85,6 +88,7 @@ pub fn main() -> ExitCode {
         Command::Deploy(args) => runtime.block_on(deploy::run(args)),
         Command::Env(args) => runtime.block_on(env::run(args)),
         Command::Keys(args) => runtime.block_on(keys::run(args)),
+        Command::Runs(args) => runtime.block_on(runs::run(args)),
         Command::Webhooks(args) => runtime.block_on(webhooks::run(args)),
         Command::Providers(args) => providers::run(&args),
         Command::CompileComponent => unreachable!("handled above"),

@@ -13,10 +13,13 @@ mod function_descriptions;
 mod functions;
 mod jobs;
 mod lifecycle;
+mod live_runs;
 mod proxy;
 mod record_changes;
+mod recording;
 mod refresh;
 mod retention;
+mod run_upkeep;
 mod run_writer;
 mod scheduler;
 mod streams;
@@ -87,6 +90,8 @@ pub struct EngineSettings {
     pub results_kept_for: Duration,
     /// How many readers may follow records on this host at once.
     pub max_change_readers: usize,
+    /// How long runs that are over are kept, with their logs.
+    pub runs_kept_for: Duration,
     /// How long runs may go on when the host stops.
     pub grace: Duration,
     /// The member of a record that holds its metadata.
@@ -111,6 +116,7 @@ pub struct Engine {
     proxy_routes: Arc<proxy::ProxyRoutes>,
     refreshes: refresh::Refreshes,
     run_writer: RunWriter,
+    live_runs: Arc<live_runs::LiveRuns>,
     jobs: Arc<jobs::Jobs>,
     settings: EngineSettings,
     host_id: Uuid,
@@ -122,6 +128,7 @@ pub struct Background {
     scheduler: tokio::task::JoinHandle<()>,
     jobs: tokio::task::JoinHandle<()>,
     shutdown: CancellationToken,
+    live_runs: tokio::task::JoinHandle<()>,
     run_writer: TaskTracker,
 }
 
@@ -165,6 +172,7 @@ impl Engine {
             gate,
             refreshes: refresh::Refreshes::new(),
             run_writer,
+            live_runs: Arc::default(),
             jobs: Arc::default(),
             settings,
             host_id,
@@ -183,9 +191,11 @@ impl Engine {
         tokio::spawn(refresh::run_background(Arc::clone(&engine), shutdown.clone()));
         tokio::spawn(deletions::clear_up(Arc::clone(&engine), shutdown.clone()));
         tokio::spawn(retention::run(Arc::clone(&engine), shutdown.clone()));
+        tokio::spawn(run_upkeep::run(Arc::clone(&engine), shutdown.clone()));
+        let live_runs = tokio::spawn(Arc::clone(&engine.live_runs).tell(engine.store.clone()));
         let scheduler = tokio::spawn(scheduler::run(Arc::clone(&engine), shutdown.clone()));
         let jobs = tokio::spawn(jobs::run(Arc::clone(&engine), shutdown.clone()));
-        Ok((engine, Background { scheduler, jobs, shutdown, run_writer: tracker }))
+        Ok((engine, Background { scheduler, jobs, shutdown, live_runs, run_writer: tracker }))
     }
 
     pub fn gate(&self) -> &Gate {
@@ -234,6 +244,7 @@ impl Background {
         if let Err(error) = left.await {
             tracing::warn!(error = &error as &dyn std::error::Error, "the host could not say that it leaves");
         }
+        self.live_runs.abort();
         let store = engine.store.clone();
         // The last holder of the engine lets go of the writer, whose queue ends then.
         drop(engine);

@@ -181,7 +181,7 @@ async fn a_frozen_hosts_late_result_changes_nothing() {
     // By its end it has tried whatever it was about to do.
     frozen.stop().await;
     assert_eq!(connection.result(&path).await.json()["body"], "of the second");
-    assert_eq!(runs(&db, "fetch").await, ["success 2"]);
+    assert_eq!(runs(&db, "fetch").await, ["lost 1", "success 2"]);
 }
 
 #[tokio::test]

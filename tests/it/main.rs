@@ -29,6 +29,7 @@ mod redirects;
 mod refresh;
 mod requests;
 mod retention;
+mod runs;
 mod schedules;
 mod secrets;
 mod stripe;

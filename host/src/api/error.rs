@@ -144,6 +144,8 @@ pub enum ApiError {
     SigningKeysOverlap,
     #[error("the cursor {problem}; leave it out to begin anew")]
     Cursor { problem: &'static str },
+    #[error("there is no run `{id}` in this environment; old ones are removed")]
+    UnknownRun { id: String },
     #[error("there is no webhook delivery `{id}` in this environment")]
     UnknownWebhook { id: String },
     #[error("the webhook is being sent at this moment; look at it again in a few seconds")]
@@ -276,6 +278,7 @@ impl ApiError {
             Self::DuplicateKey(_) => (StatusCode::CONFLICT, "duplicate_api_key"),
             Self::SigningKeysOverlap => (StatusCode::CONFLICT, "multiple_webhook_signing_keys"),
             Self::Cursor { .. } => (StatusCode::BAD_REQUEST, "invalid_cursor"),
+            Self::UnknownRun { .. } => (StatusCode::NOT_FOUND, "unknown_run"),
             Self::UnknownWebhook { .. } => (StatusCode::NOT_FOUND, "unknown_webhook"),
             Self::WebhookInFlight => (StatusCode::CONFLICT, "webhook_in_flight"),
             Self::NoWebhookUrl => (StatusCode::CONFLICT, "no_webhook_url"),

@@ -5,7 +5,6 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use url::Url;
@@ -16,6 +15,7 @@ use super::App;
 use super::connections::parse_name;
 use super::error::{ApiError, ErrorBody};
 use super::extract::{ApiJson, ApiPath, ApiQuery, EnvironmentAuth, NoQuery};
+use super::lists::{parse_limit, parse_time};
 use super::time::iso;
 use crate::auth::{Client, Scope};
 use crate::ids::{ConnectionId, ConnectionPk, EnvironmentPk, IntegrationKey};
@@ -126,7 +126,7 @@ pub(super) async fn list_deliveries(
 ) -> Result<Json<DeliveriesResponse>, ApiError> {
     client.require(Scope::WebhooksRead)?;
     let environment = client.environment.pk;
-    let limit = query.limit.as_deref().map_or(Ok(DEFAULT_LIMIT), parse_limit)?;
+    let limit = parse_limit(query.limit.as_deref(), DEFAULT_LIMIT, MAX_LIMIT)?;
     let filter = Filter {
         states: query.state.as_deref().map_or(Ok(DeliveryState::ALL.to_vec()), parse_state)?,
         kind: query.kind.map(parse_kind).transpose()?,
@@ -227,7 +227,7 @@ impl App {
         })
     }
 
-    async fn filtered_connection(
+    pub(super) async fn filtered_connection(
         &self,
         client: &Client,
         key: Option<String>,
@@ -296,16 +296,6 @@ fn without_secrets(url: &str) -> String {
     }
 }
 
-fn parse_limit(text: &str) -> Result<i64, ApiError> {
-    match text.parse::<i64>() {
-        Ok(number) if number >= 1 => Ok(number.min(MAX_LIMIT)),
-        _ => {
-            let message = format!("is `{text}`; it must be a whole number of 1 or more");
-            Err(ApiError::query("invalid_value", &["limit"], message))
-        }
-    }
-}
-
 fn parse_state(text: &str) -> Result<Vec<DeliveryState>, ApiError> {
     let state = DeliveryState::ALL.into_iter().find(|state| state.as_str() == text);
     let message = "must be `pending`, `delivered`, `failed` or `cancelled`";
@@ -317,17 +307,6 @@ fn parse_kind(text: String) -> Result<String, ApiError> {
         return Ok(text);
     }
     Err(ApiError::query("invalid_value", &["type"], "must be `auth`, `sync`, `forward` or `async_action`"))
-}
-
-fn parse_time(
-    name: &'static str,
-    text: &str,
-    refuse: fn(&'static str, &[&str], String) -> ApiError,
-) -> Result<DateTime<Utc>, ApiError> {
-    let parsed = DateTime::parse_from_rfc3339(text).map(|time| time.to_utc());
-    parsed.map_err(|_| {
-        refuse("invalid_format", &[name], "must be a time such as 2026-03-01T09:00:00Z".to_owned())
-    })
 }
 
 fn missing(name: &'static str) -> ApiError {

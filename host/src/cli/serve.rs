@@ -87,6 +87,9 @@ pub(super) struct ServeArgs {
     /// After how long without a sign of life another host takes a run over
     #[arg(long, env = "SYNCLINE_LEASE_SECONDS", default_value_t = 30, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
     lease_seconds: u64,
+    /// How long runs that are over are kept, with their logs
+    #[arg(long, env = "SYNCLINE_RUN_RETENTION_DAYS", default_value_t = 30, value_name = "DAYS", value_parser = clap::value_parser!(u64).range(1..=3650))]
+    run_retention_days: u64,
     /// How long runs may go on after a request to stop
     #[arg(long, env = "SYNCLINE_GRACE_SECONDS", default_value_t = 10, value_name = "SECONDS")]
     grace_seconds: u64,
@@ -176,6 +179,7 @@ async fn start_engine(
         max_jobs: args.max_async_actions as usize,
         max_change_readers: args.max_change_readers as usize,
         results_kept_for: Duration::from_secs(args.action_result_seconds),
+        runs_kept_for: Duration::from_secs(args.run_retention_days * 24 * 3600),
         grace: Duration::from_secs(args.grace_seconds),
         record_metadata_key: args.record_metadata_key.as_str().into(),
         retention: args.retention.settings(),

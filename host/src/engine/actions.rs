@@ -2,20 +2,19 @@
 
 use std::sync::Arc;
 
-use chrono::Utc;
 use uuid::Uuid;
 
 use super::capabilities::{FunctionCapabilities, RunSignals};
 use super::commit::RecordWriter;
 use super::failure::{ActionError, FunctionError};
 use super::functions::DeployedFunction;
-use super::run_writer::{RunWriter, log_lines};
+use super::live_runs::LiveRun;
+use super::recording::Recording;
 use super::{ConnectionRoute, Engine};
 use crate::auth::Environment;
 use crate::ids::{FunctionName, Variant};
 use crate::model::{Invalid, Malformed, Problem, Shape};
-use crate::runtime::{Call, RunInfo, RunLog, Usage};
-use crate::store::runs::{self, FinishedRun, Outcome, RunError, RunState};
+use crate::runtime::{Call, RunInfo, Usage};
 
 /// One invocation of a function that has no schedule.
 pub(super) struct Invocation<'a> {
@@ -26,7 +25,7 @@ pub(super) struct Invocation<'a> {
     pub(super) function: &'a Arc<DeployedFunction>,
     pub(super) input: Option<String>,
     pub(super) signals: Arc<RunSignals>,
-    pub(super) log: &'a RunLog,
+    pub(super) live: &'a LiveRun,
 }
 
 impl Engine {
@@ -40,8 +39,7 @@ impl Engine {
     ) -> Result<Option<String>, ActionError> {
         let function = self.find_action(connection, name, input.as_deref())?;
         let id = Uuid::now_v7();
-        let mut watched = WatchedRun::begin(self, id, connection, &function);
-        let log = watched.log.clone();
+        let recording = Recording::begin(self, "action", id, None, 1, connection, &function);
         let invocation = Invocation {
             kind: "action",
             run: RunInfo { id: id.to_string(), variant: Variant::BASE.to_owned(), attempt: 1 },
@@ -50,12 +48,11 @@ impl Engine {
             function: &function,
             input,
             signals: Arc::default(),
-            log: &log,
+            live: &recording.live,
         };
         let (result, usage) = self.invoke_action(invocation).await;
-        if let Some(run) = watched.end(outcome_of(&result, usage)) {
-            self.run_writer.write(run).await;
-        }
+        let error = result.as_ref().err().map(ActionError::to_run_error);
+        self.run_writer.write(recording.end_with(error, usage).await).await;
         result
     }
 
@@ -95,7 +92,7 @@ impl Engine {
         self: &Arc<Self>,
         invocation: Invocation<'_>,
     ) -> (Result<Option<String>, FunctionError>, Usage) {
-        let Invocation { kind, run, environment, connection, function, input, signals, log } = invocation;
+        let Invocation { kind, run, environment, connection, function, input, signals, live } = invocation;
         let variables = match self.process_variables(environment, function).await {
             Ok(variables) => variables,
             Err(error) => return (Err(FunctionError::Host(error)), Usage::default()),
@@ -106,14 +103,15 @@ impl Engine {
             connection: Arc::clone(connection),
             function: Arc::clone(function),
             run,
-            log: log.clone(),
+            log: live.log.clone(),
+            meter: Arc::clone(&live.meter),
             signals,
             writer: RecordWriter::new(
                 self,
                 connection.pk,
                 Arc::clone(&function.models),
                 &function.limits,
-                log.clone(),
+                live.log.clone(),
             ),
             checkpoint: None,
             row: None,
@@ -122,7 +120,7 @@ impl Engine {
         let call = Call { kind, name: function.name.as_str(), input: input.as_ref(), variables: &variables };
         let finished = self
             .runtime
-            .invoke(&function.component, call, Box::new(capabilities), &function.limits, log)
+            .invoke(&function.component, call, Box::new(capabilities), &function.limits, &live.log)
             .await;
         (finished.result.map_err(FunctionError::from), finished.usage)
     }
@@ -137,73 +135,6 @@ impl Engine {
             return Ok(Vec::new());
         }
         Ok(function.granted_variables(self.variables.list(environment).await?))
-    }
-}
-
-/// A run that is written when it ends, also when it ends because whoever waited for it went away.
-struct WatchedRun {
-    writer: RunWriter,
-    run: Option<FinishedRun>,
-    log: RunLog,
-}
-
-impl WatchedRun {
-    fn begin(engine: &Engine, id: Uuid, connection: &ConnectionRoute, function: &DeployedFunction) -> Self {
-        let left = RunError {
-            code: "script_cancelled".to_owned(),
-            message: "the caller went away before the function had ended".to_owned(),
-            details: None,
-        };
-        let outcome = Outcome {
-            state: RunState::Cancelled,
-            error: Some(left),
-            counts: None,
-            usage: runs::Usage::default(),
-        };
-        let now = Utc::now();
-        let run = FinishedRun {
-            id,
-            job: None,
-            environment: connection.environment,
-            connection: connection.pk,
-            kind: "action",
-            function: function.name.clone(),
-            attempt: 1,
-            owner: engine.host_id,
-            started_at: now,
-            finished_at: now,
-            outcome,
-            log: Vec::new(),
-        };
-        Self {
-            writer: engine.run_writer.clone(),
-            run: Some(run),
-            log: RunLog::new(function.limits.log_bytes),
-        }
-    }
-
-    /// The run as it is to be written.
-    fn end(&mut self, outcome: Outcome) -> Option<FinishedRun> {
-        let run = self.run.take()?;
-        Some(FinishedRun { finished_at: Utc::now(), outcome, log: log_lines(self.log.drain()), ..run })
-    }
-}
-
-impl Drop for WatchedRun {
-    fn drop(&mut self) {
-        if let Some(run) = self.run.take() {
-            let log = log_lines(self.log.drain());
-            self.writer.write_if_there_is_room(FinishedRun { finished_at: Utc::now(), log, ..run });
-        }
-    }
-}
-
-pub(super) fn outcome_of(result: &Result<Option<String>, ActionError>, usage: Usage) -> Outcome {
-    Outcome {
-        state: if result.is_ok() { RunState::Success } else { RunState::Error },
-        error: result.as_ref().err().map(ActionError::to_run_error),
-        counts: None,
-        usage: stored_usage(usage),
     }
 }
 
@@ -232,12 +163,4 @@ pub(super) fn malformed_input(problem: &Malformed) -> ActionError {
 
 fn malformed_problem(problem: String) -> Problem {
     Problem { path: String::new(), problem }
-}
-
-pub(super) fn stored_usage(usage: Usage) -> runs::Usage {
-    runs::Usage {
-        cpu_us: usage.cpu.as_micros() as i64,
-        peak_memory_bytes: usage.peak_memory_bytes as i64,
-        requests: usage.requests.cast_signed(),
-    }
 }

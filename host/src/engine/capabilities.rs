@@ -14,6 +14,7 @@ use serde_json::{Map, Value};
 use super::commit::RecordWriter;
 use super::connections::ConnectionCredentials;
 use super::functions::DeployedFunction;
+use super::live_runs::RunMeter;
 use super::{ConnectionRoute, Engine};
 use crate::auth::Environment;
 use crate::egress::{self, Exchange, Observer};
@@ -54,6 +55,7 @@ pub(super) struct FunctionCapabilities {
     pub(super) function: Arc<DeployedFunction>,
     pub(super) run: RunInfo,
     pub(super) log: RunLog,
+    pub(super) meter: Arc<RunMeter>,
     pub(super) signals: Arc<RunSignals>,
     pub(super) writer: RecordWriter,
     pub(super) checkpoint: Option<String>,
@@ -114,7 +116,7 @@ impl Capabilities for FunctionCapabilities {
             Ok(route) => route,
             Err(refusal) => return Ok(Err(refusal)),
         };
-        Ok(send(&self.engine.gate, &route, request, &self.log).await)
+        Ok(send(&self.engine.gate, &route, request, &self.log, &self.meter).await)
     }
 
     async fn send_all(
@@ -126,14 +128,17 @@ impl Capabilities for FunctionCapabilities {
             Err(refusal) => return Ok(requests.iter().map(|_| Err(refusal.clone())).collect()),
         };
         let gate = &self.engine.gate;
-        let log = &self.log;
-        let sent = requests.into_iter().map(|request| send(gate, &route, request, log));
+        let (log, meter) = (&self.log, &self.meter);
+        let sent = requests.into_iter().map(|request| send(gate, &route, request, log, meter));
         Ok(stream::iter(sent).buffered(CONCURRENT_REQUESTS).collect().await)
     }
 
     async fn commit(&mut self, changes: Vec<Change>, checkpoint: Option<String>) -> Outcome<Counts> {
         let set = checkpoint.clone();
         let committed = self.writer.commit(changes, checkpoint).await?;
+        if let Ok(counts) = &committed {
+            self.meter.count_records(counts.added + counts.updated + counts.deleted + counts.unchanged);
+        }
         if committed.is_ok()
             && let Some(text) = set
         {
@@ -189,7 +194,11 @@ impl Capabilities for FunctionCapabilities {
         let engine = Arc::clone(&self.engine);
         let row = self.row().await?;
         match engine.open_credentials(&environment, row) {
-            Ok(credentials) => Ok(Ok(credentials.to_wire(false).to_string())),
+            Ok(credentials) => {
+                let credentials = credentials.to_wire(false);
+                self.log.hide_all(&credentials);
+                Ok(Ok(credentials.to_string()))
+            }
             Err(error) => Err(Interrupt::Host(error.into())),
         }
     }
@@ -197,7 +206,9 @@ impl Capabilities for FunctionCapabilities {
     async fn variables(&mut self) -> Result<Vec<(String, String)>, Interrupt> {
         let variables = self.engine.variables.list(&self.environment).await;
         let variables = variables.map_err(|error| Interrupt::Host(error.into()))?;
-        Ok(self.function.granted_variables(variables))
+        let granted = self.function.granted_variables(variables);
+        granted.iter().for_each(|(_, value)| self.log.hide(value));
+        Ok(granted)
     }
 
     async fn connection(&mut self) -> Result<ConnectionInfo, Interrupt> {
@@ -218,8 +229,7 @@ impl Capabilities for FunctionCapabilities {
     }
 
     fn progress(&mut self, done: u64, total: Option<u64>) {
-        let total = total.map(|total| format!(" of {total}")).unwrap_or_default();
-        self.log.trace(&format!("progress: {done}{total}"));
+        self.meter.set_progress(done, total);
     }
 
     fn cancelled(&self) -> bool {
@@ -234,6 +244,7 @@ async fn send(
     route: &egress::Route,
     request: Request,
     log: &RunLog,
+    meter: &RunMeter,
 ) -> Result<Response, Failure> {
     let request = egress::Request {
         method: request.method,
@@ -244,7 +255,7 @@ async fn send(
         retries: request.retries,
         timeout: request.timeout_ms.map(|ms| Duration::from_millis(ms.into())),
     };
-    match gate.send(route, request, &RequestLog(log)).await {
+    match gate.send(route, request, &RequestLog { log, meter }).await {
         Ok(response) => {
             let headers = response.headers.iter().map(|(name, value)| {
                 (name.as_str().to_owned(), String::from_utf8_lossy(value.as_bytes()).into_owned())
@@ -259,8 +270,11 @@ async fn send(
     }
 }
 
-/// Notes each request in the run's log.
-struct RequestLog<'a>(&'a RunLog);
+/// Notes each request in the run's log, and counts what it moved.
+struct RequestLog<'a> {
+    log: &'a RunLog,
+    meter: &'a RunMeter,
+}
 
 impl Observer for RequestLog<'_> {
     fn exchanged(&self, exchange: &Exchange<'_>) {
@@ -268,9 +282,10 @@ impl Observer for RequestLog<'_> {
             Ok(status) => status.as_u16().to_string(),
             Err(error) => error.to_string(),
         };
-        let Exchange { method, url, elapsed, attempt, .. } = exchange;
+        let Exchange { method, url, elapsed, attempt, sent_bytes, received_bytes, .. } = exchange;
+        self.meter.count_exchange(*sent_bytes, *received_bytes);
         let again = if *attempt > 1 { format!(", attempt {attempt}") } else { String::new() };
-        self.0.trace(&format!("{method} {url}: {outcome} ({} ms{again})", elapsed.as_millis()));
+        self.log.trace(&format!("{method} {url}: {outcome} ({} ms{again})", elapsed.as_millis()));
     }
 }
 

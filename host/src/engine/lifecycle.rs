@@ -3,23 +3,21 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use chrono::Utc;
 use sqlx::PgConnection;
 use uuid::Uuid;
 
-use super::actions::{Invocation, outcome_of};
+use super::actions::Invocation;
 use super::connections::ConnectError;
 use super::failure::{ActionError, FunctionError};
 use super::functions::DeployedFunction;
-use super::run_writer::log_lines;
+use super::recording::Recording;
 use super::{ConnectionRoute, Engine};
 use crate::auth::Environment;
 use crate::config::LifecycleEvent;
 use crate::ids::Variant;
-use crate::runtime::{RunInfo, RunLog};
+use crate::runtime::RunInfo;
 use crate::store::connections::{self, Connection};
 use crate::store::function_jobs::{self, NewJob};
-use crate::store::runs::FinishedRun;
 
 /// How long a deletion waits for the functions before it, all of them together.
 const DELETION_WAITS: Duration = Duration::from_secs(30);
@@ -112,8 +110,8 @@ impl Engine {
         connection: &Arc<ConnectionRoute>,
         function: &Arc<DeployedFunction>,
     ) -> Result<(), FunctionError> {
-        let (id, started_at) = (Uuid::now_v7(), Utc::now());
-        let log = RunLog::new(function.limits.log_bytes);
+        let id = Uuid::now_v7();
+        let recording = Recording::begin(self, "lifecycle", id, None, 1, connection, function);
         let invocation = Invocation {
             kind: "lifecycle",
             run: RunInfo { id: id.to_string(), variant: Variant::BASE.to_owned(), attempt: 1 },
@@ -122,25 +120,12 @@ impl Engine {
             function,
             input: function.event_input(),
             signals: Arc::default(),
-            log: &log,
+            live: &recording.live,
         };
         let (result, usage) = self.invoke(invocation).await;
         let result = result.map_err(ActionError::Function);
-        let run = FinishedRun {
-            id,
-            job: None,
-            environment: environment.pk,
-            connection: connection.pk,
-            kind: "lifecycle",
-            function: function.name.clone(),
-            attempt: 1,
-            owner: self.host_id,
-            started_at,
-            finished_at: Utc::now(),
-            outcome: outcome_of(&result, usage),
-            log: log_lines(log.drain()),
-        };
-        self.run_writer.write(run).await;
+        let error = result.as_ref().err().map(ActionError::to_run_error);
+        self.run_writer.write(recording.end_with(error, usage).await).await;
         match result {
             Ok(_) => Ok(()),
             Err(ActionError::Function(error)) => {

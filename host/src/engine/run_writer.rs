@@ -60,10 +60,7 @@ async fn write_groups(store: Store, mut receiver: mpsc::Receiver<FinishedRun>) {
 
 async fn write_group(store: &Store, group: &[FinishedRun]) -> sqlx::Result<()> {
     let mut tx = store.begin().await?;
-    runs::insert_finished(&mut tx, group).await?;
-    for run in group.iter().filter(|run| !run.log.is_empty()) {
-        runs::append_log(&mut tx, run.id, &run.log).await?;
-    }
+    runs::write_finished(&mut tx, group).await?;
     tx.commit().await
 }
 

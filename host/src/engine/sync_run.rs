@@ -9,19 +9,19 @@ use serde_json::{Value, json};
 use sqlx::PgConnection;
 use tokio_util::sync::CancellationToken;
 
-use super::actions::stored_usage;
 use super::capabilities::{FunctionCapabilities, RunSignals};
 use super::commit::{ModelCounts, RecordWriter, RunCounts, without_carried};
 use super::failure::FunctionError;
 use super::functions::DeployedFunction;
-use super::run_writer::log_lines;
+use super::live_runs::LiveRun;
+use super::recording::{masked, stored_usage};
 use super::webhooks::{self, Checkpoints, SyncEnd};
 use super::{ConnectionRoute, Engine};
 use crate::config::Frequency;
 use crate::runtime::{Call, Limits, LogLevel, RunInfo, RunLog, Usage};
 use crate::store::notices::Notice;
 use crate::store::records::{self, Unseen};
-use crate::store::runs::{self, Outcome, RunError, RunState};
+use crate::store::runs::{self, LogLine, Outcome, RunError, RunState};
 use crate::store::schedules::{self, Claim, Next, RunEnd};
 use crate::store::sync_states::{self, Attempt, Begun, CheckpointChange};
 use crate::store::{closed_connections, connections, streams};
@@ -31,7 +31,6 @@ const MAX_RETRIES: i32 = 3;
 const FIRST_RETRY: Duration = Duration::from_secs(10);
 /// A sync that this host does not know may be one that it has yet to hear of.
 const UNKNOWN_FUNCTION_DELAY: Duration = Duration::from_secs(60);
-const FLUSH_LOG_EVERY: Duration = Duration::from_secs(2);
 /// A full sync that would delete more than this share of its records is held.
 const MASS_DELETION_SHARE: f64 = 0.5;
 /// Fewer live records than this are never held back.
@@ -73,18 +72,19 @@ pub(super) async fn run(engine: Arc<Engine>, claim: Claim, control: RunControl) 
     let started_at = Utc::now();
     let function = engine.functions.find_sync(claim.integration, &claim.sync);
     let limits = function.as_ref().map_or(&Limits::SYNC, |function| &function.limits);
-    let log = RunLog::new(limits.log_bytes);
+    let live = Arc::clone(&engine.live_runs).begin(claim.run_id, None, RunLog::new(limits.log_bytes));
     let mut usage = Usage::default();
     let ended = match &function {
         None => Ended::Dropped,
         Some(function) => tokio::select! {
-            ended = execute(&engine, &claim, function, &control, &log, &mut usage) => ended,
+            ended = execute(&engine, &claim, function, &control, &live, &mut usage) => ended,
             () = control.hand_back.cancelled() => Ended::HandedBack,
             () = control.lost.cancelled() => Ended::Lost,
         },
     };
-    flush_log(&engine, &claim, &log).await;
+    let lines = live.finish().await;
     if matches!(ended, Ended::Lost) {
+        append_log(&engine, &claim, &lines).await;
         tracing::warn!(run.id = %claim.run_id, "sync `{}` lost its lease; another attempt takes over", claim.sync);
         return;
     }
@@ -92,7 +92,8 @@ pub(super) async fn run(engine: Arc<Engine>, claim: Claim, control: RunControl) 
     let next =
         function.as_ref().map_or_else(no_next, |function| plan_next(&claim, function, &ended, started_at));
     report(&claim, &ended);
-    let finished = Finished { outcome: outcome_of(&ended, usage), ended, function, next };
+    let outcome = outcome_of(&ended, usage, &live);
+    let finished = Finished { outcome, ended, function, next, lines };
     write_outcome(&engine, &claim, &finished).await;
 }
 
@@ -102,6 +103,8 @@ struct Finished {
     ended: Ended,
     function: Option<Arc<DeployedFunction>>,
     next: Next,
+    /// What is left to be written of its log.
+    lines: Vec<LogLine>,
 }
 
 async fn execute(
@@ -109,14 +112,14 @@ async fn execute(
     claim: &Claim,
     function: &Arc<DeployedFunction>,
     control: &RunControl,
-    log: &RunLog,
+    live: &LiveRun,
     usage: &mut Usage,
 ) -> Ended {
-    match try_execute(engine, claim, function, control, log, usage).await {
+    match try_execute(engine, claim, function, control, live, usage).await {
         Ok(ended) => ended,
         Err(error) => {
             tracing::error!(run.id = %claim.run_id, error = format!("{error:#}"), "the host failed during a run");
-            log.note(LogLevel::Error, "something went wrong in the host; the sync will be tried again");
+            live.log.note(LogLevel::Error, "something went wrong in the host; the sync will be tried again");
             let error = FunctionError::Host(error);
             let checkpoints = Checkpoints::default();
             Ended::Failed { error: error.to_run_error(), is_retryable: true, counts: None, checkpoints }
@@ -129,9 +132,10 @@ async fn try_execute(
     claim: &Claim,
     function: &Arc<DeployedFunction>,
     control: &RunControl,
-    log: &RunLog,
+    live: &LiveRun,
     usage: &mut Usage,
 ) -> anyhow::Result<Ended> {
+    let log = &live.log;
     let connection = connections::get(&mut *engine.store.connect().await?, claim.connection).await?;
     let Some(connection) = connection else { return Ok(Ended::Dropped) };
     let attempt = Attempt {
@@ -169,6 +173,7 @@ async fn try_execute(
             attempt: (claim.failures + 1).max(1).cast_unsigned(),
         },
         log: log.clone(),
+        meter: Arc::clone(&live.meter),
         signals: Arc::clone(&control.signals),
         writer: writer.for_attempt(attempt.clone(), begun.restores_pruned, start.carried.clone()),
         checkpoint: begun.checkpoint,
@@ -176,16 +181,8 @@ async fn try_execute(
         route: None,
     };
     let call = Call { kind: "sync", name: claim.sync.as_str(), input: None, variables: &variables };
-    let invocation =
-        engine.runtime.invoke(&function.component, call, Box::new(capabilities), &function.limits, log);
-    tokio::pin!(invocation);
-    let mut flush = tokio::time::interval(FLUSH_LOG_EVERY);
-    let finished = loop {
-        tokio::select! {
-            finished = &mut invocation => break finished,
-            _ = flush.tick() => flush_log(engine, claim, log).await,
-        }
-    };
+    let finished =
+        engine.runtime.invoke(&function.component, call, Box::new(capabilities), &function.limits, log).await;
     *usage = finished.usage;
     match finished.result.map_err(FunctionError::from) {
         // Taken for a whole one, a run that was cut short would delete what it has not come to.
@@ -198,7 +195,7 @@ async fn try_execute(
             let (counts, checkpoint) = so_far(engine, &attempt, &start).await?;
             Ok(Ended::Failed {
                 is_retryable: error.is_retryable(),
-                error: error.to_run_error(),
+                error: masked(error.to_run_error(), log),
                 counts,
                 checkpoints: start.until(checkpoint),
             })
@@ -384,7 +381,7 @@ fn report(claim: &Claim, ended: &Ended) {
     }
 }
 
-fn outcome_of(ended: &Ended, usage: Usage) -> Outcome {
+fn outcome_of(ended: &Ended, usage: Usage, live: &LiveRun) -> Outcome {
     let (state, error, counts) = match ended {
         Ended::Success { counts, .. } => (RunState::Success, None, Some(json!(counts))),
         Ended::Failed { error, counts, .. } => {
@@ -397,7 +394,7 @@ fn outcome_of(ended: &Ended, usage: Usage) -> Outcome {
             None,
         ),
     };
-    Outcome { state, error, counts, usage: stored_usage(usage) }
+    Outcome { state, error, counts, usage: stored_usage(usage), figures: live.meter.figures() }
 }
 
 fn cancelled(message: &str) -> RunError {
@@ -483,6 +480,8 @@ async fn write_outcome(engine: &Engine, claim: &Claim, finished: &Finished) {
 async fn try_write_outcome(engine: &Engine, claim: &Claim, finished: &Finished) -> sqlx::Result<()> {
     let mut tx = engine.store.begin().await?;
     let is_ours = runs::close(&mut tx, claim.run_id, engine.host_id, claim.fence, &finished.outcome).await?;
+    let lines: Vec<_> = finished.lines.iter().map(|line| (claim.run_id, line)).collect();
+    runs::append_logs(&mut tx, &lines).await?;
     schedules::release(&mut tx, claim, engine.host_id, &finished.next).await?;
     // A run that was closed before was told then, or is told by its successor.
     let written = if is_ours { tell(&mut tx, claim, finished).await? } else { 0 };
@@ -507,12 +506,10 @@ async fn tell(conn: &mut PgConnection, claim: &Claim, finished: &Finished) -> sq
     }
 }
 
-async fn flush_log(engine: &Engine, claim: &Claim, log: &RunLog) {
-    let lines = log_lines(log.drain());
-    if lines.is_empty() {
-        return;
-    }
-    let written = async { runs::append_log(&mut *engine.store.connect().await?, claim.run_id, &lines).await };
+/// For a run whose end is for its successor to write.
+async fn append_log(engine: &Engine, claim: &Claim, lines: &[LogLine]) {
+    let lines: Vec<_> = lines.iter().map(|line| (claim.run_id, line)).collect();
+    let written = async { runs::append_logs(&mut *engine.store.connect().await?, &lines).await };
     if let Err(error) = written.await {
         tracing::warn!(run.id = %claim.run_id, error = &error as &dyn std::error::Error, "log lines were lost");
     }

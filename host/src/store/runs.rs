@@ -1,13 +1,19 @@
 //! Runs: one execution of a function each, with its log.
 
+mod list;
+mod retention;
+
 use chrono::{DateTime, Utc};
 use serde_json::Value;
 use sqlx::PgConnection;
 use uuid::Uuid;
 
-use crate::ids::{ConnectionPk, EnvironmentPk, FunctionName, SchedulePk};
+pub use self::list::{Filter, LineFilter, LoggedRun, Place, Scope, find, list, list_lines};
+pub use self::retention::{close_lost, delete_old};
 
-/// How a run ended.
+use crate::ids::{ConnectionPk, EnvironmentPk, FunctionName, IntegrationPk};
+
+/// How a run ended, if it has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, sqlx::Type)]
 #[sqlx(type_name = "text", rename_all = "lowercase")]
 pub enum RunState {
@@ -19,7 +25,9 @@ pub enum RunState {
 }
 
 impl RunState {
-    fn as_str(self) -> &'static str {
+    pub const ALL: [Self; 5] = [Self::Running, Self::Success, Self::Error, Self::Cancelled, Self::Lost];
+
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::Running => "running",
             Self::Success => "success",
@@ -37,6 +45,7 @@ pub struct Outcome {
     pub error: Option<RunError>,
     pub counts: Option<Value>,
     pub usage: Usage,
+    pub figures: Figures,
 }
 
 /// Why a run failed, in the words of the API.
@@ -55,20 +64,46 @@ pub struct Usage {
     pub requests: i64,
 }
 
-/// A finished run of a function that has no schedule.
+/// What can be told of a run while it is on.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Figures {
+    /// Of the bodies of its requests to providers.
+    pub sent_bytes: i64,
+    pub received_bytes: i64,
+    pub records: i64,
+    pub progress: Option<Progress>,
+}
+
+/// How far the function says that it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Progress {
+    pub done: i64,
+    pub total: Option<i64>,
+}
+
+/// A run of a function that has no schedule, as it begins.
 #[derive(Debug, Clone)]
-pub struct FinishedRun {
+pub struct RunStart {
     pub id: Uuid,
     /// The job that it is an attempt of.
     pub job: Option<Uuid>,
     pub environment: EnvironmentPk,
+    pub integration: IntegrationPk,
     pub connection: ConnectionPk,
     pub kind: &'static str,
     pub function: FunctionName,
+    /// What it was run by: `api`, `lifecycle` or `webhook`.
+    pub trigger: &'static str,
     /// 1 for the first.
     pub attempt: i32,
     pub owner: Uuid,
     pub started_at: DateTime<Utc>,
+}
+
+/// The same when it is over.
+#[derive(Debug, Clone)]
+pub struct FinishedRun {
+    pub start: RunStart,
     pub finished_at: DateTime<Utc>,
     pub outcome: Outcome,
     pub log: Vec<LogLine>,
@@ -93,11 +128,13 @@ pub async fn close(
     outcome: &Outcome,
 ) -> sqlx::Result<bool> {
     let error = outcome.error.as_ref();
+    let figures = &outcome.figures;
     let closed = sqlx::query!(
         r#"
         UPDATE runs
         SET state = $4, error_code = $5, error_message = $6, error_details = $7, counts = $8, cpu_us = $9,
-            peak_memory_bytes = $10, requests = $11, finished_at = now()
+            peak_memory_bytes = $10, requests = $11, sent_bytes = $12, received_bytes = $13, records = $14,
+            progress_done = $15, progress_total = $16, finished_at = now()
         WHERE id = $1 AND owner = $2 AND fence = $3 AND state = 'running'
         "#,
         run,
@@ -111,6 +148,11 @@ pub async fn close(
         outcome.usage.cpu_us,
         outcome.usage.peak_memory_bytes,
         outcome.usage.requests,
+        figures.sent_bytes,
+        figures.received_bytes,
+        figures.records,
+        figures.progress.map(|progress| progress.done),
+        figures.progress.and_then(|progress| progress.total),
     )
     .execute(conn)
     .await?;
@@ -134,52 +176,83 @@ pub async fn cancel_orphans(conn: &mut PgConnection, connections: &[ConnectionPk
     Ok(())
 }
 
-/// When the latest run of a schedule began that succeeded, `except` aside.
-pub async fn last_success(
-    conn: &mut PgConnection,
-    schedule: SchedulePk,
-    except: Uuid,
-) -> sqlx::Result<Option<DateTime<Utc>>> {
-    sqlx::query_scalar!(
-        r#"
-        SELECT started_at FROM runs
-        WHERE schedule_pk = $1 AND state = 'success' AND id <> $2
-        ORDER BY started_at DESC LIMIT 1
-        "#,
-        schedule.0,
-        except,
-    )
-    .fetch_optional(conn)
-    .await
+fn column<R, T>(rows: &[R], value: impl Fn(&R) -> T) -> Vec<T> {
+    rows.iter().map(value).collect()
 }
 
-/// Writes runs that are over, as a group.
-pub async fn insert_finished(conn: &mut PgConnection, runs: &[FinishedRun]) -> sqlx::Result<()> {
-    fn column<T>(runs: &[FinishedRun], value: impl Fn(&FinishedRun) -> T) -> Vec<T> {
-        runs.iter().map(value).collect()
-    }
-    let error = |run: &FinishedRun, text: fn(&RunError) -> String| run.outcome.error.as_ref().map(text);
+/// Writes the rows of runs that are on. What is there already stays as it is.
+pub async fn open(conn: &mut PgConnection, runs: &[RunStart]) -> sqlx::Result<()> {
     sqlx::query!(
         r#"
-        INSERT INTO runs (id, environment_pk, connection_pk, kind, function_name, variant, trigger, attempt, owner,
-                          state, error_code, error_message, error_details, counts, cpu_us, peak_memory_bytes,
-                          requests, started_at, finished_at, job_id)
-        SELECT id, environment_pk, connection_pk, kind, function_name, 'base', 'api', attempt, owner, state,
-               error_code, error_message, error_details, counts, cpu_us, peak_memory_bytes, requests, started_at,
-               finished_at, job_id
-        FROM unnest($1::uuid[], $2::bigint[], $3::bigint[], $4::text[], $5::text[], $6::uuid[], $7::text[],
-                    $8::text[], $9::text[], $10::jsonb[], $11::jsonb[], $12::bigint[], $13::bigint[],
-                    $14::bigint[], $15::timestamptz[], $16::timestamptz[], $17::int[], $18::uuid[])
-            AS finished (id, environment_pk, connection_pk, kind, function_name, owner, state, error_code,
-                         error_message, error_details, counts, cpu_us, peak_memory_bytes, requests, started_at,
-                         finished_at, attempt, job_id)
+        INSERT INTO runs (id, environment_pk, integration_pk, connection_pk, kind, function_name, variant, trigger,
+                          attempt, owner, state, started_at, job_id)
+        SELECT began.id, e.pk, began.integration_pk, began.connection_pk, began.kind, began.function_name, 'base',
+               began.trigger, began.attempt, began.owner, 'running', began.started_at, began.job_id
+        FROM unnest($1::uuid[], $2::bigint[], $3::bigint[], $4::bigint[], $5::text[], $6::text[], $7::text[],
+                    $8::int[], $9::uuid[], $10::timestamptz[], $11::uuid[])
+            AS began (id, environment_pk, integration_pk, connection_pk, kind, function_name, trigger, attempt,
+                      owner, started_at, job_id)
+        JOIN environments e ON e.pk = began.environment_pk
+        ON CONFLICT (id) DO NOTHING
         "#,
         &column(runs, |run| run.id),
         &column(runs, |run| run.environment.0),
+        &column(runs, |run| run.integration.0),
         &column(runs, |run| run.connection.0),
         &column(runs, |run| run.kind.to_owned()),
         &column(runs, |run| run.function.to_string()),
+        &column(runs, |run| run.trigger.to_owned()),
+        &column(runs, |run| run.attempt),
         &column(runs, |run| run.owner),
+        &column(runs, |run| run.started_at),
+        &column(runs, |run| run.job) as &[Option<Uuid>],
+    )
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+/// Writes runs that are over, as a group, whether their rows are there or not. Those of environments that are gone
+/// are passed over.
+pub async fn write_finished(conn: &mut PgConnection, runs: &[FinishedRun]) -> sqlx::Result<()> {
+    let error = |run: &FinishedRun, text: fn(&RunError) -> String| run.outcome.error.as_ref().map(text);
+    sqlx::query!(
+        r#"
+        INSERT INTO runs (id, environment_pk, integration_pk, connection_pk, kind, function_name, variant, trigger,
+                          attempt, owner, state, error_code, error_message, error_details, counts, cpu_us,
+                          peak_memory_bytes, requests, sent_bytes, received_bytes, records, progress_done,
+                          progress_total, started_at, finished_at, job_id)
+        SELECT over.id, e.pk, over.integration_pk, over.connection_pk, over.kind, over.function_name, 'base',
+               over.trigger, over.attempt, over.owner, over.state, over.error_code, over.error_message,
+               over.error_details, over.counts, over.cpu_us, over.peak_memory_bytes, over.requests, over.sent_bytes,
+               over.received_bytes, over.records, over.progress_done, over.progress_total, over.started_at,
+               over.finished_at, over.job_id
+        FROM unnest($1::uuid[], $2::bigint[], $3::bigint[], $4::bigint[], $5::text[], $6::text[], $7::text[],
+                    $8::int[], $9::uuid[], $10::text[], $11::text[], $12::text[], $13::jsonb[], $14::jsonb[],
+                    $15::bigint[], $16::bigint[], $17::bigint[], $18::bigint[], $19::bigint[], $20::bigint[],
+                    $21::bigint[], $22::bigint[], $23::timestamptz[], $24::timestamptz[], $25::uuid[])
+            AS over (id, environment_pk, integration_pk, connection_pk, kind, function_name, trigger, attempt, owner,
+                     state, error_code, error_message, error_details, counts, cpu_us, peak_memory_bytes, requests,
+                     sent_bytes, received_bytes, records, progress_done, progress_total, started_at, finished_at,
+                     job_id)
+        JOIN environments e ON e.pk = over.environment_pk
+        ON CONFLICT (id) DO UPDATE
+        SET state = excluded.state, error_code = excluded.error_code, error_message = excluded.error_message,
+            error_details = excluded.error_details, counts = excluded.counts, cpu_us = excluded.cpu_us,
+            peak_memory_bytes = excluded.peak_memory_bytes, requests = excluded.requests,
+            sent_bytes = excluded.sent_bytes, received_bytes = excluded.received_bytes, records = excluded.records,
+            progress_done = excluded.progress_done, progress_total = excluded.progress_total,
+            finished_at = excluded.finished_at
+        "#,
+        &column(runs, |run| run.start.id),
+        &column(runs, |run| run.start.environment.0),
+        &column(runs, |run| run.start.integration.0),
+        &column(runs, |run| run.start.connection.0),
+        &column(runs, |run| run.start.kind.to_owned()),
+        &column(runs, |run| run.start.function.to_string()),
+        &column(runs, |run| run.start.trigger.to_owned()),
+        &column(runs, |run| run.start.attempt),
+        &column(runs, |run| run.start.owner),
         &column(runs, |run| run.outcome.state.as_str().to_owned()),
         &column(runs, |run| error(run, |error| error.code.clone())) as &[Option<String>],
         &column(runs, |run| error(run, |error| error.message.clone())) as &[Option<String>],
@@ -188,32 +261,69 @@ pub async fn insert_finished(conn: &mut PgConnection, runs: &[FinishedRun]) -> s
         &column(runs, |run| run.outcome.usage.cpu_us),
         &column(runs, |run| run.outcome.usage.peak_memory_bytes),
         &column(runs, |run| run.outcome.usage.requests),
-        &column(runs, |run| run.started_at),
+        &column(runs, |run| run.outcome.figures.sent_bytes),
+        &column(runs, |run| run.outcome.figures.received_bytes),
+        &column(runs, |run| run.outcome.figures.records),
+        &column(runs, |run| run.outcome.figures.progress.map(|progress| progress.done)) as &[Option<i64>],
+        &column(runs, |run| run.outcome.figures.progress.and_then(|progress| progress.total)) as &[Option<i64>],
+        &column(runs, |run| run.start.started_at),
         &column(runs, |run| run.finished_at),
-        &column(runs, |run| run.attempt),
-        &column(runs, |run| run.job) as &[Option<Uuid>],
+        &column(runs, |run| run.start.job) as &[Option<Uuid>],
     )
-    .execute(conn)
+    .execute(&mut *conn)
     .await?;
+    let lines: Vec<(Uuid, &LogLine)> =
+        runs.iter().flat_map(|run| run.log.iter().map(|line| (run.start.id, line))).collect();
+    append_logs(conn, &lines).await
+}
+
+/// How many lines are written by one statement.
+const LINES_AT_ONCE: usize = 2_000;
+
+/// Appends to the logs of runs. Lines that are there already are passed over, so a repeated write does no harm, as are
+/// those of runs that are gone.
+pub async fn append_logs(conn: &mut PgConnection, lines: &[(Uuid, &LogLine)]) -> sqlx::Result<()> {
+    for part in lines.chunks(LINES_AT_ONCE) {
+        sqlx::query!(
+            r#"
+            INSERT INTO run_logs (run_id, line, at, level, message, fields)
+            SELECT r.id, added.line, added.at, added.level, added.message, added.fields
+            FROM unnest($1::uuid[], $2::int[], $3::timestamptz[], $4::text[], $5::text[], $6::jsonb[])
+                AS added (run_id, line, at, level, message, fields)
+            JOIN runs r ON r.id = added.run_id
+            ON CONFLICT DO NOTHING
+            "#,
+            &column(part, |(run, _)| *run),
+            &column(part, |(_, line)| line.line),
+            &column(part, |(_, line)| line.at),
+            &column(part, |(_, line)| line.level.to_owned()),
+            &column(part, |(_, line)| line.message.clone()),
+            &column(part, |(_, line)| line.fields.clone()) as &[Option<Value>],
+        )
+        .execute(&mut *conn)
+        .await?;
+    }
     Ok(())
 }
 
-/// Appends to a run's log. Lines that are there already are passed over, so a repeated write does no harm.
-pub async fn append_log(conn: &mut PgConnection, run: Uuid, lines: &[LogLine]) -> sqlx::Result<()> {
+/// Notes how far runs are that are on.
+pub async fn note_figures(conn: &mut PgConnection, figures: &[(Uuid, Figures)]) -> sqlx::Result<()> {
     sqlx::query!(
         r#"
-        INSERT INTO run_logs (run_id, line, at, level, message, fields)
-        SELECT $1, line, at, level, message, fields
-        FROM unnest($2::int[], $3::timestamptz[], $4::text[], $5::text[], $6::jsonb[])
-            AS added (line, at, level, message, fields)
-        ON CONFLICT DO NOTHING
+        UPDATE runs r
+        SET sent_bytes = told.sent_bytes, received_bytes = told.received_bytes, records = told.records,
+            progress_done = told.progress_done, progress_total = told.progress_total
+        FROM unnest($1::uuid[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[])
+            AS told (id, sent_bytes, received_bytes, records, progress_done, progress_total)
+        WHERE r.id = told.id AND r.state = 'running'
         "#,
-        run,
-        &lines.iter().map(|line| line.line).collect::<Vec<_>>(),
-        &lines.iter().map(|line| line.at).collect::<Vec<_>>(),
-        &lines.iter().map(|line| line.level.to_owned()).collect::<Vec<_>>(),
-        &lines.iter().map(|line| line.message.clone()).collect::<Vec<_>>(),
-        &lines.iter().map(|line| line.fields.clone()).collect::<Vec<_>>() as &[Option<Value>],
+        &column(figures, |(run, _)| *run),
+        &column(figures, |(_, figures)| figures.sent_bytes),
+        &column(figures, |(_, figures)| figures.received_bytes),
+        &column(figures, |(_, figures)| figures.records),
+        &column(figures, |(_, figures)| figures.progress.map(|progress| progress.done)) as &[Option<i64>],
+        &column(figures, |(_, figures)| figures.progress.and_then(|progress| progress.total))
+            as &[Option<i64>],
     )
     .execute(conn)
     .await?;

@@ -58,6 +58,8 @@ pub struct Claim {
     pub continues: bool,
     /// The start of the first attempt after the last success, by the database's clock.
     pub unreported_since: DateTime<Utc>,
+    /// When the latest run began that succeeded. Nobody else's can succeed while this one is on.
+    pub last_success_at: Option<DateTime<Utc>>,
 }
 
 /// Makes the schedules that are missing for the integration's connections, or for one of them. Those that start
@@ -405,11 +407,12 @@ pub async fn claim_due(
             WHERE s.pk = due.pk
             RETURNING s.pk, s.run_id, s.environment_pk, s.integration_pk, s.connection_pk, s.sync_name, s.variant,
                       s.frequency_override, due.due_reason, s.fence, s.failures, s.run_resets, s.run_empties_cache,
-                      due.unreported_since IS NOT NULL AS continues, s.unreported_since
+                      due.unreported_since IS NOT NULL AS continues, s.unreported_since,
+                      s.last_success_at
         ), opened AS (
-            INSERT INTO runs (id, environment_pk, connection_pk, schedule_pk, kind, function_name, variant,
+            INSERT INTO runs (id, environment_pk, integration_pk, connection_pk, schedule_pk, kind, function_name, variant,
                               trigger, attempt, fence, owner, state, started_at)
-            SELECT run_id, environment_pk, connection_pk, pk, 'sync', sync_name, variant,
+            SELECT run_id, environment_pk, integration_pk, connection_pk, pk, 'sync', sync_name, variant,
                    due_reason, failures + 1, fence, $1, 'running', now()
             FROM claimed
         )
@@ -418,7 +421,7 @@ pub async fn claim_due(
                variant AS "variant!", frequency_override, due_reason AS "due_reason!: DueReason",
                fence AS "fence!", failures AS "failures!", run_resets AS "run_resets!",
                run_empties_cache AS "run_empties_cache!", continues AS "continues!",
-               unreported_since AS "unreported_since!"
+               unreported_since AS "unreported_since!", last_success_at
         FROM claimed
         "#,
         owner,
@@ -443,6 +446,7 @@ pub async fn claim_due(
         empties_cache: row.run_empties_cache,
         continues: row.continues,
         unreported_since: row.unreported_since,
+        last_success_at: row.last_success_at,
     });
     Ok(claims.collect())
 }
@@ -539,6 +543,7 @@ pub async fn release(conn: &mut PgConnection, claim: &Claim, owner: Uuid, next: 
             run_resets = false, run_empties_cache = false,
             failures = CASE WHEN $7 THEN failures WHEN $6 THEN failures + 1 ELSE 0 END,
             unreported_since = CASE WHEN NOT $9 THEN unreported_since END,
+            last_success_at = CASE WHEN $9 THEN (SELECT started_at FROM runs WHERE id = $2) ELSE last_success_at END,
             next_run_at = CASE WHEN state = 'running' THEN $4::timestamptz END,
             due_reason = CASE WHEN due_at IS NULL AND $5::timestamptz IS NOT NULL THEN 'retry' ELSE due_reason END,
             due_at = coalesce(due_at, CASE WHEN $7 THEN now() WHEN state = 'running' THEN coalesce($5, $4::timestamptz) END)
@@ -631,7 +636,7 @@ pub async fn list_status(conn: &mut PgConnection, target: &Target) -> sqlx::Resu
                coalesce(newest.state IN ('lost', 'cancelled'), false) AS "is_interrupted!", s.frequency_override,
                coalesce(s.next_run_at, CASE WHEN s.state = 'running' THEN s.due_at END) AS next_run_at,
                latest.state AS "run_state?", latest.finished_at AS "finished_at?", latest.counts AS "counts?",
-               EXISTS (SELECT FROM runs WHERE schedule_pk = s.pk AND state = 'success') AS "has_succeeded!"
+               s.last_success_at IS NOT NULL AS "has_succeeded!"
         FROM schedules s
         JOIN connections c ON c.pk = s.connection_pk
         LEFT JOIN LATERAL (

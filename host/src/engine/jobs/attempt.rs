@@ -3,16 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use chrono::{DateTime, Utc};
 use rand::Rng;
 use uuid::Uuid;
 
 use super::result::ActionResult;
 use crate::auth::Environment;
-use crate::engine::actions::{Invocation, outcome_of};
+use crate::engine::actions::Invocation;
 use crate::engine::failure::{ActionError, FunctionError};
 use crate::engine::functions::DeployedFunction;
-use crate::engine::run_writer::log_lines;
+use crate::engine::recording::Recording;
 use crate::engine::sync_run::RunControl;
 use crate::engine::webhooks::{self, AsyncActionEvent};
 use crate::engine::{ConnectionRoute, Engine};
@@ -52,11 +51,18 @@ pub(super) enum Ended {
 impl Attempt {
     /// Runs the function and writes what came of it, unless the job is somebody else's by then.
     pub(super) async fn run(mut self, engine: &Arc<Engine>, control: &RunControl) -> Ended {
-        let started_at = Utc::now();
-        let log = RunLog::new(self.function.limits.log_bytes);
+        let recording = Recording::begin(
+            engine,
+            self.kind,
+            Uuid::now_v7(),
+            Some(self.job),
+            self.number,
+            &self.connection,
+            &self.function,
+        );
         let input = self.input.take();
         let (ended, usage) = tokio::select! {
-            (result, usage) = self.invoke(engine, input, control, &log) => {
+            (result, usage) = self.invoke(engine, input, control, &recording) => {
                 // Taken for a whole one, a run that was cut short would never be made up for.
                 let is_cut_short = result.is_ok() && control.signals.was_noticed();
                 (if is_cut_short { Ended::HandedBack } else { Ended::Done(result) }, usage)
@@ -67,15 +73,21 @@ impl Attempt {
         match &ended {
             Ended::Done(result) => {
                 if let Err(error) = result {
-                    self.report(error, &log);
+                    self.report(error, &recording.live.log);
                 }
-                let run = self.finished_run(engine, started_at, outcome_of(result, usage), &log);
+                let error = result.as_ref().err().map(ActionError::to_run_error);
+                let run = recording.end_with(error, usage).await;
                 if !self.write(engine, result, &run).await {
+                    let outcome = Outcome { state: RunState::Lost, error: Some(lost_lease()), ..run.outcome };
+                    engine.run_writer.write(FinishedRun { outcome, ..run }).await;
                     return Ended::Lost;
                 }
             }
-            Ended::HandedBack => self.hand_back(engine, started_at, &log).await,
-            Ended::Lost => {}
+            Ended::HandedBack => self.hand_back(engine, recording).await,
+            Ended::Lost => {
+                let run = recording.end(RunState::Lost, Some(lost_lease()), usage).await;
+                engine.run_writer.write(run).await;
+            }
         }
         if matches!(ended, Ended::Lost) {
             tracing::warn!(job.id = %self.job, "{} `{}` lost its lease", self.kind, self.function.name);
@@ -88,7 +100,7 @@ impl Attempt {
         engine: &Arc<Engine>,
         input: Option<String>,
         control: &RunControl,
-        log: &RunLog,
+        recording: &Recording,
     ) -> (Result<Option<String>, ActionError>, Usage) {
         let invocation = Invocation {
             kind: self.kind,
@@ -102,7 +114,7 @@ impl Attempt {
             function: &self.function,
             input,
             signals: Arc::clone(&control.signals),
-            log,
+            live: &recording.live,
         };
         engine.invoke_action(invocation).await
     }
@@ -121,29 +133,6 @@ impl Attempt {
             );
         }
         log.note(LogLevel::Error, &error.to_string());
-    }
-
-    fn finished_run(
-        &self,
-        engine: &Engine,
-        started_at: DateTime<Utc>,
-        outcome: Outcome,
-        log: &RunLog,
-    ) -> FinishedRun {
-        FinishedRun {
-            id: Uuid::now_v7(),
-            job: Some(self.job),
-            environment: self.environment.pk,
-            connection: self.connection.pk,
-            kind: self.kind,
-            function: self.function.name.clone(),
-            attempt: self.number,
-            owner: engine.host_id,
-            started_at,
-            finished_at: Utc::now(),
-            outcome,
-            log: log_lines(log.drain()),
-        }
     }
 
     /// Ends the job or queues it again, with the run and the webhook in one transaction. `false`: it was no longer
@@ -194,8 +183,7 @@ impl Attempt {
         if !is_ours {
             return Ok(false);
         }
-        runs::insert_finished(&mut tx, std::slice::from_ref(run)).await?;
-        runs::append_log(&mut tx, run.id, &run.log).await?;
+        runs::write_finished(&mut tx, std::slice::from_ref(run)).await?;
         if !retries && self.is_async && self.kind == "action" {
             let event = AsyncActionEvent {
                 environment: self.environment.pk,
@@ -210,19 +198,14 @@ impl Attempt {
         Ok(true)
     }
 
-    async fn hand_back(&self, engine: &Engine, started_at: DateTime<Utc>, log: &RunLog) {
+    async fn hand_back(&self, engine: &Engine, recording: Recording) {
         let error = RunError {
             code: "script_cancelled".to_owned(),
             message: "the host stopped before the function had ended".to_owned(),
             details: None,
         };
-        let outcome = Outcome {
-            state: RunState::Cancelled,
-            error: Some(error),
-            counts: None,
-            usage: runs::Usage::default(),
-        };
-        engine.run_writer.write(self.finished_run(engine, started_at, outcome, log)).await;
+        let run = recording.end(RunState::Cancelled, Some(error), Usage::default()).await;
+        engine.run_writer.write(run).await;
         let given_back = async {
             function_jobs::hand_back(&mut *engine.store.connect().await?, self.hold, engine.host_id).await
         };
@@ -233,6 +216,14 @@ impl Attempt {
                 "a job was not handed back; its lease will run out"
             );
         }
+    }
+}
+
+fn lost_lease() -> RunError {
+    RunError {
+        code: "host_lost".to_owned(),
+        message: "the host lost its lease, and another one has taken over".to_owned(),
+        details: None,
     }
 }
 

@@ -7,7 +7,7 @@ use sqlx::PgConnection;
 use super::{FROM, to_sorted_json};
 use crate::engine::commit::{ModelCounts, RunCounts};
 use crate::ids::ModelName;
-use crate::store::runs::{self, RunError};
+use crate::store::runs::RunError;
 use crate::store::schedules::Claim;
 use crate::store::webhooks::{self, Message, Subject};
 
@@ -46,7 +46,7 @@ pub(in crate::engine) async fn note_sync(
     if targets.is_empty() || !is_wanted(end, &subject) {
         return Ok(0);
     }
-    let last_success = runs::last_success(conn, claim.schedule, claim.run_id).await?;
+    let last_success = claim.last_success_at;
     let base = base(claim, &subject, last_success.is_none(), checkpoints);
     let bodies: Vec<Value> = match end {
         SyncEnd::Success { unreported } => unreported

@@ -26,6 +26,7 @@ const FUNCTIONS: &[Function] = &[
     floods::big_output::FUNCTION,
     outside::fetch::FUNCTION,
     outside::read_env::FUNCTION,
+    outside::tell_env::FUNCTION,
     outside::read_file::FUNCTION,
     outside::open_socket::FUNCTION,
     outside::print::FUNCTION,

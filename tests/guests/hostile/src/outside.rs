@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::TcpStream;
 
 use serde::{Deserialize, Serialize};
-use syncline_sdk::{Error, Result, action, env, http};
+use syncline_sdk::{Error, Result, action, env, http, log};
 
 #[derive(Deserialize)]
 pub struct Fetch {
@@ -62,6 +62,18 @@ pub struct Environment {
 pub fn read_env() -> Result<Environment> {
     let process = cfg!(target_os = "wasi").then(|| std::env::vars().collect());
     Ok(Environment { process, variables: env::vars().into_iter().collect() })
+}
+
+/// Gives away every variable that it can see: in its log, and in the failure that it ends with.
+#[action]
+pub fn tell_env() -> Result {
+    let mut told = Vec::new();
+    for (_, value) in env::vars() {
+        log::info!("it is {value}");
+        println!("it is {value}");
+        told.push(format!("it is {value}"));
+    }
+    Err(Error::new("told", told.join(", ")).with_details(&told))
 }
 
 /// Returns what is in a file.

@@ -1,0 +1,110 @@
+//! The row and the log of a run without a schedule: begun with the function, written when it is over, also when it
+//! ends because whoever waited for it went away.
+
+use std::sync::Arc;
+
+use chrono::Utc;
+use uuid::Uuid;
+
+use super::functions::DeployedFunction;
+use super::live_runs::LiveRun;
+use super::run_writer::RunWriter;
+use super::{ConnectionRoute, Engine};
+use crate::runtime::{RunLog, Usage};
+use crate::store::runs::{self, FinishedRun, Outcome, RunError, RunStart, RunState};
+
+/// What becomes a run's row.
+pub(super) struct Recording {
+    writer: RunWriter,
+    pub(super) live: LiveRun,
+    /// None once it has ended.
+    start: Option<RunStart>,
+}
+
+impl Recording {
+    /// `job` and `attempt` are of the job that the run is an attempt of.
+    pub(super) fn begin(
+        engine: &Engine,
+        kind: &'static str,
+        id: Uuid,
+        job: Option<Uuid>,
+        attempt: i32,
+        connection: &ConnectionRoute,
+        function: &DeployedFunction,
+    ) -> Self {
+        let start = RunStart {
+            id,
+            job,
+            environment: connection.environment,
+            integration: connection.integration,
+            connection: connection.pk,
+            kind,
+            function: function.name.clone(),
+            trigger: if kind == "action" { "api" } else { kind },
+            attempt,
+            owner: engine.host_id,
+            started_at: Utc::now(),
+        };
+        let log = RunLog::new(function.limits.log_bytes);
+        let live = Arc::clone(&engine.live_runs).begin(id, Some(start.clone()), log);
+        Self { writer: engine.run_writer.clone(), live, start: Some(start) }
+    }
+
+    /// The run as it is to be written.
+    pub(super) async fn end(mut self, state: RunState, error: Option<RunError>, usage: Usage) -> FinishedRun {
+        let log = self.live.finish().await;
+        let start = self.start.take().expect("a run ends once");
+        let error = error.map(|error| masked(error, &self.live.log));
+        let outcome = Outcome {
+            state,
+            error,
+            counts: None,
+            usage: stored_usage(usage),
+            figures: self.live.meter.figures(),
+        };
+        FinishedRun { start, finished_at: Utc::now(), outcome, log }
+    }
+
+    /// The end of a function that gave a result or failed.
+    pub(super) async fn end_with(self, error: Option<RunError>, usage: Usage) -> FinishedRun {
+        let state = if error.is_none() { RunState::Success } else { RunState::Error };
+        self.end(state, error, usage).await
+    }
+}
+
+impl Drop for Recording {
+    fn drop(&mut self) {
+        let Some(start) = self.start.take() else { return };
+        let error = RunError {
+            code: "script_cancelled".to_owned(),
+            message: "the caller went away before the function had ended".to_owned(),
+            details: None,
+        };
+        let outcome = Outcome {
+            state: RunState::Cancelled,
+            error: Some(error),
+            counts: None,
+            usage: runs::Usage::default(),
+            figures: self.live.meter.figures(),
+        };
+        let log = self.live.take_lines();
+        self.writer.write_if_there_is_room(FinishedRun { start, finished_at: Utc::now(), outcome, log });
+    }
+}
+
+/// The error without the secrets that the function was shown.
+pub(super) fn masked(error: RunError, log: &RunLog) -> RunError {
+    RunError {
+        code: error.code,
+        message: log.masked(&error.message),
+        details: error.details.map(|details| log.masked_json(details)),
+    }
+}
+
+pub(super) fn stored_usage(usage: Usage) -> runs::Usage {
+    runs::Usage {
+        cpu_us: usage.cpu.as_micros() as i64,
+        peak_memory_bytes: usage.peak_memory_bytes as i64,
+        requests: usage.requests.cast_signed(),
+    }
+}

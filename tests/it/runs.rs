@@ -1,0 +1,318 @@
+//! Runs and their logs: what is kept of each, while it is on and afterwards.
+
+use serde_json::{Value, json};
+
+use crate::support::{
+    Api, Bundle, Connection, Host, PROVIDER_KEY, Provider, SECRET_KEY, Stage, eventually, query, text,
+};
+
+/// The runs that a query finds, the newest first.
+async fn runs(api: &Api, parameters: &[(&str, &str)]) -> Vec<Value> {
+    let found = api.get(&format!("/runs?{}", query(parameters))).await.expect(200).json();
+    found["runs"].as_array().expect("`runs` is a list").clone()
+}
+
+async fn run(api: &Api, id: &Value) -> Value {
+    api.get(&format!("/runs/{}", text(id))).await.expect(200).json()
+}
+
+/// The whole log of a run that is over.
+async fn messages(api: &Api, id: &Value, parameters: &[(&str, &str)]) -> Vec<String> {
+    let path = format!("/runs/{}/logs?{}", text(id), query(parameters));
+    let found = api.get(&path).await.expect(200).json();
+    assert_eq!(found["next_cursor"], Value::Null, "{found}");
+    let lines = found["logs"].as_array().expect("`logs` is a list");
+    lines.iter().map(|line| text(&line["message"]).to_owned()).collect()
+}
+
+#[tokio::test]
+async fn a_run_tells_what_it_was_how_it_ended_and_what_it_used() {
+    let stage = Stage::numbers(30).await;
+    let found = runs(&stage.host, &[("kind", "sync")]).await;
+    assert_eq!(found.len(), 1, "{found:?}");
+    let run = run(&stage.host, &found[0]["id"]).await;
+    let expected = json!({
+        "kind": "sync", "function": "numbers", "variant": "base", "provider_config_key": "minimal",
+        "connection_id": "customer-1", "trigger": "schedule", "attempt": 1, "job_id": null, "state": "success",
+        "error": null, "counts": { "Number": { "added": 30, "updated": 0, "deleted": 0 } },
+    });
+    for (member, value) in expected.as_object().unwrap() {
+        assert_eq!(&run[member], value, "{member}: {run}");
+    }
+    assert_eq!(run["usage"]["records"], 30);
+    assert!(run["usage"]["cpu_ms"].as_f64() > Some(0.0), "{run}");
+    assert!(run["usage"]["peak_memory_bytes"].as_i64() > Some(0), "{run}");
+    assert!(run["duration_ms"].is_i64() && run["finished_at"].is_string(), "{run}");
+}
+
+#[tokio::test]
+async fn requests_are_counted_and_stand_in_the_log() {
+    let scene = Provider::start().await;
+    let bundle = Bundle::guest("hostile").replace("unauthenticated", "tests-own");
+    scene.host.deploy(&bundle).await;
+    let credentials = json!({ "type": "API_KEY", "apiKey": PROVIDER_KEY });
+    let metadata = json!({ "steps": 0 });
+    let connection = Connection::import(&scene.host, "hostile", "customer-1", credentials, metadata).await;
+    let body = json!({ "method": "POST", "url": "/upload", "body": "x".repeat(1_000) });
+    connection.action("fetch", &body).await.expect(200);
+    let found =
+        eventually("the run is written", async || runs(&scene.host, &[("function", "fetch")]).await.pop())
+            .await;
+    let run = run(&scene.host, &found["id"]).await;
+    assert_eq!((&run["usage"]["requests"], &run["usage"]["sent_bytes"]), (&json!(1), &json!(1_000)), "{run}");
+    assert!(run["usage"]["received_bytes"].as_i64() > Some(0), "{run}");
+    let log = messages(&scene.host, &found["id"], &[]).await;
+    assert!(log.iter().any(|line| line.contains("/api/upload: 200")), "{log:?}");
+    assert!(!log.iter().any(|line| line.contains(PROVIDER_KEY)), "{log:?}");
+}
+
+#[tokio::test]
+async fn runs_are_found_by_what_they_are_and_read_in_pages() {
+    let stage = Stage::hostile().await;
+    for number in 0..5 {
+        let input = json!({ "code": "none", "message": format!("failure {number}") });
+        stage.connection.action("fail", &input).await.expect(400);
+    }
+    stage.connection.action("print", &json!("said")).await.expect(200);
+    let host = &*stage.host;
+    eventually("the actions' runs are written", async || {
+        (runs(host, &[("kind", "action")]).await.len() == 6).then_some(())
+    })
+    .await;
+    let count = async |parameters: &[(&str, &str)]| runs(host, parameters).await.len();
+    let of_connection = [("provider_config_key", "hostile"), ("connection_id", "customer-1")];
+    assert_eq!(count(&[]).await, 8, "two syncs and six actions");
+    assert_eq!(count(&of_connection).await, 8);
+    assert_eq!(count(&of_connection[..1]).await, 8);
+    assert_eq!(count(&[of_connection[0], ("state", "error")]).await, 5);
+    assert_eq!(count(&[of_connection[0], of_connection[1], ("function", "print")]).await, 1);
+    assert_eq!(count(&[("state", "error")]).await, 5);
+    assert_eq!(count(&[("state", "running")]).await, 0);
+    assert_eq!(count(&[("kind", "sync"), ("trigger", "schedule"), ("variant", "base")]).await, 2);
+    assert_eq!(count(&[("trigger", "api"), ("function", "print")]).await, 1);
+    assert_eq!(count(&[("started_after", "2999-01-01T00:00:00Z")]).await, 0);
+    assert_eq!(count(&[("started_before", "2999-01-01T00:00:00Z")]).await, 8);
+
+    let all: Vec<Value> = runs(host, &[]).await.iter().map(|run| run["id"].clone()).collect();
+    for scope in [&[][..], &of_connection[..1], &of_connection] {
+        let mut seen = Vec::new();
+        let mut cursor = String::new();
+        loop {
+            let mut parameters = [scope, &[("limit", "3")]].concat();
+            if !cursor.is_empty() {
+                parameters.push(("cursor", &cursor));
+            }
+            let page = host.get(&format!("/runs?{}", query(&parameters))).await.expect(200).json();
+            seen.extend(page["runs"].as_array().unwrap().iter().map(|run| run["id"].clone()));
+            let Some(next) = page["next_cursor"].as_str() else { break };
+            next.clone_into(&mut cursor);
+        }
+        assert_eq!(seen, all, "{scope:?}");
+    }
+    let started: Vec<_> =
+        runs(host, &[]).await.iter().map(|run| text(&run["started_at"]).to_owned()).collect();
+    assert!(started.is_sorted_by(|newer, older| newer >= older), "{started:?}");
+}
+
+#[tokio::test]
+async fn wrong_questions_about_runs_say_what_is_wrong() {
+    let stage = Stage::hostile().await;
+    let id = text(&runs(&stage.host, &[]).await[0]["id"]).to_owned();
+    for (path, refusal) in [
+        ("/runs?state=broken", (400, "invalid_query_params")),
+        ("/runs?kind=cron", (400, "invalid_query_params")),
+        ("/runs?trigger=hand", (400, "invalid_query_params")),
+        ("/runs?function=a%20b", (400, "invalid_query_params")),
+        ("/runs?started_after=yesterday", (400, "invalid_query_params")),
+        ("/runs?limit=0", (400, "invalid_query_params")),
+        ("/runs?unknown=1", (400, "invalid_query_params")),
+        ("/runs?connection_id=customer-1", (400, "invalid_query_params")),
+        ("/runs?cursor=AAAAAAAA", (400, "invalid_cursor")),
+        ("/runs?provider_config_key=none", (404, "unknown_integration")),
+        ("/runs?provider_config_key=hostile&connection_id=nobody", (404, "unknown_connection")),
+        ("/runs/nonsense", (404, "unknown_run")),
+        ("/runs/00000000-0000-0000-0000-000000000000", (404, "unknown_run")),
+        ("/runs/00000000-0000-0000-0000-000000000000/logs", (404, "unknown_run")),
+        (&*format!("/runs/{id}/logs?level=loud"), (400, "invalid_query_params")),
+        (&*format!("/runs/{id}/logs?cursor=x"), (400, "invalid_cursor")),
+        (&*format!("/runs/{id}/logs?since=x"), (400, "invalid_query_params")),
+    ] {
+        let answer = stage.host.get(path).await;
+        assert_eq!(answer.refusal(), (refusal.0, refusal.1.to_owned()), "{path}");
+    }
+    let key = stage.host.command(&stage.db, &["keys", "create", "syncs", "--scopes", "environment:syncs:*"]);
+    let without = stage.host.with_key(Some(key.trim()));
+    stage.host.command(&stage.db, &["env", "create", "other"]);
+    let key = stage.host.command(&stage.db, &["keys", "create", "other", "--environment", "other"]);
+    let other = stage.host.with_key(Some(key.trim()));
+    for path in ["/runs".to_owned(), format!("/runs/{id}"), format!("/runs/{id}/logs")] {
+        assert_eq!(without.get(&path).await.refusal(), (403, "forbidden".to_owned()), "{path}");
+    }
+    assert_eq!(runs(&other, &[]).await, [Value::Null; 0]);
+    for path in [format!("/runs/{id}"), format!("/runs/{id}/logs")] {
+        assert_eq!(other.get(&path).await.refusal(), (404, "unknown_run".to_owned()), "{path}");
+    }
+}
+
+#[tokio::test]
+async fn a_log_is_read_in_pages_by_level_and_by_text() {
+    let stage = Stage::hostile().await;
+    let refused = stage.connection.action("log-flood", &Value::Null).await;
+    assert_eq!(refused.refusal(), (400, "limit_exceeded".to_owned()));
+    let found = eventually("the run is written", async || {
+        runs(&stage.host, &[("function", "log-flood")]).await.pop()
+    })
+    .await;
+    assert_eq!(found["error"]["code"], "limit_exceeded");
+    let path = format!("/runs/{}/logs", text(&found["id"]));
+    let whole = stage.host.get(&format!("{path}?limit=1000")).await.expect(200).json();
+    let whole = whole["logs"].as_array().unwrap();
+    assert!(whole.len() > 100, "{}", whole.len());
+    let mut seen = Vec::new();
+    let mut cursor = "-1".to_owned();
+    loop {
+        let page = stage.host.get(&format!("{path}?limit=150&cursor={cursor}")).await.expect(200).json();
+        seen.extend(page["logs"].as_array().unwrap().iter().cloned());
+        let Some(next) = page["next_cursor"].as_str() else { break };
+        next.clone_into(&mut cursor);
+    }
+    assert_eq!(seen[..whole.len()], whole[..]);
+    let lines: Vec<i64> = seen.iter().filter_map(|line| line["line"].as_i64()).collect();
+    assert!(lines.is_sorted() && lines.len() == seen.len(), "{lines:?}");
+    let matching = messages(&stage.host, &found["id"], &[("search", "17 XXXX")]).await;
+    assert!(matching.len() > 1 && matching.iter().all(|line| line.contains("17 xxxx")), "{matching:?}");
+    assert!(messages(&stage.host, &found["id"], &[("level", "error"), ("search", "17 x")]).await.is_empty());
+    assert!(messages(&stage.host, &found["id"], &[("since", "2999-01-01T00:00:00Z")]).await.is_empty());
+}
+
+#[tokio::test]
+async fn a_run_is_seen_while_it_is_on() {
+    let stage = Stage::of(&Bundle::guest("hostile"), json!({ "steps": 0 })).await;
+    stage.connection.set_metadata(json!({ "steps": 3_000, "pause_ms": 5 })).await;
+    stage.connection.trigger("steps").await;
+    let on = eventually("progress is seen", async || {
+        let found = runs(&stage.host, &[("function", "steps"), ("state", "running")]).await.pop()?;
+        found["progress"]["done"].is_i64().then_some(found)
+    })
+    .await;
+    assert_eq!(on["progress"]["total"], 3_000, "{on}");
+    assert!(on["usage"]["records"].as_i64() > Some(0) && on["finished_at"].is_null(), "{on}");
+    let later = eventually("it goes on", async || {
+        let now = run(&stage.host, &on["id"]).await;
+        (now["progress"]["done"].as_i64() > on["progress"]["done"].as_i64()).then_some(now)
+    })
+    .await;
+    assert_eq!(later["state"], "running");
+    stage.host.delete("/connections/customer-1?provider_config_key=hostile").await.expect(200);
+}
+
+#[tokio::test]
+async fn an_action_that_lasts_is_seen_and_its_host_may_die() {
+    let mut stage = Stage::hostile().await;
+    let path = stage.connection.action_later("sleep", &json!(20_000)).await;
+    assert!(path.contains("/action/"), "{path}");
+    let on = eventually("the run is seen", async || {
+        runs(&stage.host, &[("function", "sleep"), ("state", "running")]).await.pop()
+    })
+    .await;
+    assert_eq!((&on["kind"], &on["trigger"]), (&json!("action"), &json!("api")));
+    assert!(path.ends_with(text(&on["job_id"])), "{path}");
+    stage.host.kill();
+    stage.db.execute("UPDATE hosts SET seen_at = now() - interval '10 minutes'").await;
+    let second = Host::spawn(&stage.db).await;
+    let over = eventually("the run is closed", async || {
+        let now = run(&second, &on["id"]).await;
+        (now["state"] != "running").then_some(now)
+    })
+    .await;
+    assert_eq!((&over["state"], &over["error"]["code"]), (&json!("lost"), &json!("host_lost")));
+    // What waits in the job's row for its lease would run once more.
+    second.delete("/connections/customer-1?provider_config_key=hostile").await.expect(200);
+}
+
+#[tokio::test]
+async fn old_runs_go_and_what_a_status_is_read_from_stays() {
+    let stage = Stage::numbers(3).await;
+    for _ in 0..2 {
+        stage.connection.run("numbers").await;
+    }
+    stage.connection.action("echo", &json!("old")).await.expect(200);
+    eventually("the action's run is written", async || {
+        (runs(&stage.host, &[]).await.len() == 4).then_some(())
+    })
+    .await;
+    let before = stage.connection.status("numbers").await;
+    assert_eq!(before["type"], "INCREMENTAL");
+    let age = "started_at = started_at - interval '31 days', finished_at = finished_at - interval '31 days'";
+    stage.db.execute(&format!("UPDATE runs SET {age}")).await;
+    // It tidies up when it starts.
+    let second = Host::spawn(&stage.db).await;
+    let left = eventually("the old ones are gone", async || {
+        let left = runs(&second, &[]).await;
+        (left.len() == 1).then_some(left)
+    })
+    .await;
+    assert_eq!(left[0]["kind"], "sync");
+    let after = stage.connection.status("numbers").await;
+    for member in ["type", "status", "latestResult", "recordCount"] {
+        assert_eq!(after[member], before[member], "{member}");
+    }
+    // Not even the one that is left is what the first success is known by.
+    stage.db.execute("DELETE FROM runs").await;
+    assert_eq!(stage.connection.status("numbers").await["type"], "INCREMENTAL");
+}
+
+#[tokio::test]
+async fn what_a_function_was_shown_is_masked_in_its_log() {
+    const VARIABLE: &str = "planted-variable-of-the-run-5521";
+    let stage = Stage::hostile().await;
+    stage.host.put("/environment-variables/TOKEN", &json!({ "value": VARIABLE })).await.expect(204);
+    let seen = stage.connection.action("read-env", &Value::Null).await.expect(200).text();
+    assert!(seen.contains(VARIABLE), "the function sees it: {seen}");
+    stage.connection.action("tell-env", &Value::Null).await.expect(400);
+    let found =
+        eventually("the run is written", async || runs(&stage.host, &[("function", "tell-env")]).await.pop())
+            .await;
+    let whole = run(&stage.host, &found["id"]).await.to_string();
+    let log = messages(&stage.host, &found["id"], &[]).await.join("\n");
+    for said in [&whole, &log] {
+        assert!(!said.contains(VARIABLE) && said.contains("it is ***"), "{said}");
+    }
+    assert_eq!(
+        stage
+            .db
+            .number(&format!("SELECT count(*) FROM run_logs WHERE run_logs::text LIKE '%{VARIABLE}%'"))
+            .await,
+        0
+    );
+}
+
+#[tokio::test]
+async fn the_command_line_lists_shows_and_follows_runs() {
+    let stage = Stage::hostile().await;
+    let command = |arguments: &[&str]| {
+        let url = stage.host.base_url().to_owned();
+        let arguments = [&["runs"], arguments, &["--url", &url, "--secret-key", SECRET_KEY]].concat();
+        stage.db.command(&arguments).run()
+    };
+    stage.connection.action("fail", &json!({ "code": "none", "message": "on purpose" })).await.expect(400);
+    eventually("the run is written", async || runs(&stage.host, &[("function", "fail")]).await.pop()).await;
+    let listed = command(&["list", "--state", "error"]);
+    assert_eq!(listed.lines().count(), 1, "{listed}");
+    assert!(listed.contains("hostile/customer-1  fail  api  action_script_runtime_error"), "{listed}");
+    let as_json: Value =
+        serde_json::from_str(&command(&["list", "--integration", "hostile", "--json"])).unwrap();
+    assert_eq!(as_json.as_array().map(Vec::len), Some(3));
+    let id = listed.split_whitespace().next().unwrap();
+    let shown: Value = serde_json::from_str(&command(&["show", id])).unwrap();
+    assert_eq!(shown["error"]["message"], "on purpose");
+
+    stage.connection.set_metadata(json!({ "steps": 300, "pause_ms": 5 })).await;
+    stage.connection.trigger("steps").await;
+    let on = eventually("the sync is on", async || {
+        runs(&stage.host, &[("function", "steps"), ("state", "running")]).await.pop()
+    })
+    .await;
+    let followed = command(&["logs", text(&on["id"]), "--follow", "--json"]);
+    assert_eq!(run(&stage.host, &on["id"]).await["state"], "success", "it followed to the end: {followed}");
+}

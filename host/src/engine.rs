@@ -24,6 +24,7 @@ mod run_writer;
 mod scheduler;
 mod streams;
 mod sync_run;
+mod turns;
 mod typed_connections;
 mod variables;
 mod variants;
@@ -84,6 +85,10 @@ pub struct EngineSettings {
     pub lease: Duration,
     /// How many syncs run on this host at once.
     pub max_syncs: usize,
+    /// How many run of one integration over all hosts, where its bundle does not say.
+    pub max_syncs_per_integration: Option<u32>,
+    /// Likewise, of one connection.
+    pub max_syncs_per_connection: u32,
     /// How many queued jobs, such as asynchronous actions, run on this host at once.
     pub max_jobs: usize,
     /// How long what an asynchronous action came to, or a request with an Idempotency-Key, is kept.

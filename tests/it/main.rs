@@ -11,6 +11,7 @@ mod crashes;
 mod deletions;
 mod deployments;
 mod environments;
+mod fairness;
 mod idempotency;
 mod integrations;
 mod key_rotation;

@@ -72,6 +72,12 @@ pub(super) struct ServeArgs {
     /// Syncs that run at once
     #[arg(long, env = "SYNCLINE_MAX_SYNCS", default_value_t = 100, value_name = "NUMBER")]
     max_syncs: u32,
+    /// Syncs of one integration that run at once over all hosts, unless its bundle says otherwise [default: no limit]
+    #[arg(long, env = "SYNCLINE_MAX_SYNCS_PER_INTEGRATION", value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..))]
+    max_syncs_per_integration: Option<u32>,
+    /// Syncs of one connection that run at once over all hosts, unless its bundle says otherwise
+    #[arg(long, env = "SYNCLINE_MAX_SYNCS_PER_CONNECTION", default_value_t = 8, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..))]
+    max_syncs_per_connection: u32,
     /// Asynchronous actions that run at once
     #[arg(long, env = "SYNCLINE_MAX_ASYNC_ACTIONS", default_value_t = 50, value_name = "NUMBER")]
     max_async_actions: u32,
@@ -176,6 +182,8 @@ async fn start_engine(
     let settings = EngineSettings {
         lease: Duration::from_secs(args.lease_seconds),
         max_syncs: args.max_syncs as usize,
+        max_syncs_per_integration: args.max_syncs_per_integration,
+        max_syncs_per_connection: args.max_syncs_per_connection,
         max_jobs: args.max_async_actions as usize,
         max_change_readers: args.max_change_readers as usize,
         results_kept_for: Duration::from_secs(args.action_result_seconds),

@@ -10,7 +10,8 @@ use super::frequency::Frequency;
 use super::limits::{LimitOverrides, bytes, milliseconds};
 use super::models::{Uses, read_type};
 use super::spec::{
-    ActionSpec, FunctionKind, IntegrationSpec, LifecycleEvent, LifecycleSpec, SyncSpec, WebhookSpec,
+    ActionSpec, Concurrency, FunctionKind, IntegrationSpec, LifecycleEvent, LifecycleSpec, SyncSpec,
+    WebhookSpec,
 };
 use super::table::{Table, Text};
 use crate::ids::{FunctionName, IntegrationKey, ModelName};
@@ -54,6 +55,12 @@ fn read_integration(
     let allow_hosts = allow_hosts.into_iter().map(|host| host.text.to_owned()).collect();
     let base_url = table.text(found, "base_url").and_then(|url| http_url(&url, found));
 
+    let mut runs = |key| table.count(found, key).map(|runs| u32::try_from(runs).unwrap_or(u32::MAX));
+    let concurrency = Concurrency {
+        runs: runs("max_concurrent_runs"),
+        runs_per_connection: runs("max_concurrent_runs_per_connection"),
+    };
+
     let mut owners = BTreeMap::new();
     let syncs = functions(&mut table, FunctionKind::Sync, found, uses, |function, table, found, _| {
         read_sync(function, table, &mut owners, found)
@@ -69,6 +76,7 @@ fn read_integration(
         env,
         allow_hosts,
         base_url,
+        concurrency,
         syncs,
         actions,
         webhooks,

@@ -36,10 +36,26 @@ pub struct IntegrationSpec {
     pub allow_hosts: Vec<String>,
     /// Where the provider is, if not where the catalogue says.
     pub base_url: Option<String>,
+    #[serde(default, skip_serializing_if = "Concurrency::is_default")]
+    pub concurrency: Concurrency,
     pub syncs: Vec<SyncSpec>,
     pub actions: Vec<ActionSpec>,
     pub webhooks: Vec<WebhookSpec>,
     pub lifecycle: Vec<LifecycleSpec>,
+}
+
+/// How many syncs of an integration run at once over all hosts, where it is not the operator's default.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Concurrency {
+    pub runs: Option<u32>,
+    /// Of one connection.
+    pub runs_per_connection: Option<u32>,
+}
+
+impl Concurrency {
+    pub fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 /// `[integrations.KEY.syncs.NAME]`: runs on a schedule and saves records.

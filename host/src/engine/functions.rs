@@ -12,8 +12,8 @@ use url::Url;
 
 use super::capabilities::WritableModels;
 use crate::config::{
-    ActionSpec, Frequency, FunctionKind, IntegrationSpec, LifecycleEvent, LifecycleSpec, LimitOverrides,
-    SyncConfig, SyncSpec, WebhookSpec,
+    ActionSpec, Concurrency, Frequency, FunctionKind, IntegrationSpec, LifecycleEvent, LifecycleSpec,
+    LimitOverrides, SyncConfig, SyncSpec, WebhookSpec,
 };
 use crate::egress::HostPattern;
 use crate::ids::{FunctionName, IntegrationKey, IntegrationPk, ModelName};
@@ -33,6 +33,8 @@ pub(super) struct StoredFunction {
     pub(super) env: Option<Vec<String>>,
     pub(super) allow_hosts: Vec<String>,
     pub(super) base_url: Option<String>,
+    #[serde(default, skip_serializing_if = "Concurrency::is_default")]
+    pub(super) concurrency: Concurrency,
     pub(super) spec: FunctionSpec,
 }
 
@@ -55,6 +57,7 @@ pub struct DeployedFunction {
     pub(super) env: Option<Vec<String>>,
     pub(super) allow_hosts: Vec<HostPattern>,
     pub(super) base_url: Option<Url>,
+    concurrency: Concurrency,
     pub(super) sees_credentials: bool,
     body: Body,
 }
@@ -193,6 +196,20 @@ impl Functions {
         of_integration.find_map(|function| function.base_url.clone())
     }
 
+    /// How many syncs may run at once, for the integrations whose bundles say so.
+    pub(super) fn concurrency(&self) -> HashMap<IntegrationPk, Concurrency> {
+        let mut limits: HashMap<IntegrationPk, Concurrency> = HashMap::new();
+        for function in self.snapshot().values().filter(|function| !function.concurrency.is_default()) {
+            // Of several bundles that have functions of one integration, the most careful one counts.
+            let limit = limits.entry(function.integration).or_default();
+            let least = |one: Option<u32>, other: Option<u32>| one.into_iter().chain(other).min();
+            limit.runs = least(limit.runs, function.concurrency.runs);
+            limit.runs_per_connection =
+                least(limit.runs_per_connection, function.concurrency.runs_per_connection);
+        }
+        limits
+    }
+
     /// The functions of one integration that run at this event, by name.
     pub(super) fn lifecycle_of(
         &self,
@@ -313,6 +330,7 @@ impl Functions {
             env: stored.env,
             allow_hosts: stored.allow_hosts.iter().map(|host| host.parse()).collect::<Result<_, _>>()?,
             base_url: stored.base_url.as_deref().map(Url::parse).transpose()?,
+            concurrency: stored.concurrency,
             sees_credentials,
             body,
         };
@@ -367,6 +385,7 @@ pub(super) fn stored_functions(
             env: integration.env.clone(),
             allow_hosts: integration.allow_hosts.clone(),
             base_url: integration.base_url.clone(),
+            concurrency: integration.concurrency,
             spec,
         };
         (kind, name.clone(), stored)

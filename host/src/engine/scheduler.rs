@@ -1,6 +1,6 @@
 //! Claims what is due and runs it, keeps the leases of what runs, and takes back what lost hosts held.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -12,8 +12,10 @@ use uuid::Uuid;
 
 use super::Engine;
 use super::sync_run::{self, RunControl};
+use super::turns::{self, Room, Tenant};
+use crate::ids::{IntegrationPk, SchedulePk};
 use crate::store::notices::Notice;
-use crate::store::schedules::{self, Claim};
+use crate::store::schedules::{self, Claim, Waiting, Wanted};
 use crate::store::stalled;
 
 /// How many schedules are claimed by one statement.
@@ -30,11 +32,27 @@ const MOST_PATIENCE: Duration = Duration::from_secs(10);
 
 /// What runs on this host.
 #[derive(Default)]
-struct Running(Mutex<HashMap<Uuid, RunControl>>);
+struct Running(Mutex<HashMap<Uuid, Run>>);
+
+/// A run, as far as its lease and its tenant's share are concerned.
+#[derive(Clone)]
+struct Run {
+    schedule: SchedulePk,
+    tenant: Tenant,
+    control: RunControl,
+}
 
 impl Running {
-    fn lock(&self) -> MutexGuard<'_, HashMap<Uuid, RunControl>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<Uuid, Run>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn by_tenant(&self) -> HashMap<Tenant, usize> {
+        let mut counts = HashMap::new();
+        for run in self.lock().values() {
+            *counts.entry(run.tenant).or_default() += 1;
+        }
+        counts
     }
 }
 
@@ -46,9 +64,11 @@ struct Held {
 }
 
 impl Held {
-    fn new(running: &Arc<Running>, run_id: Uuid, control: RunControl) -> Self {
-        running.lock().insert(run_id, control);
-        Self { running: Arc::clone(running), run_id }
+    fn new(running: &Arc<Running>, claim: &Claim, control: RunControl) -> Self {
+        let tenant = Tenant { environment: claim.environment, integration: claim.integration };
+        let run = Run { schedule: claim.schedule, tenant, control };
+        running.lock().insert(claim.run_id, run);
+        Self { running: Arc::clone(running), run_id: claim.run_id }
     }
 }
 
@@ -65,32 +85,37 @@ pub(super) async fn run(engine: Arc<Engine>, shutdown: CancellationToken) {
     let mut runs = JoinSet::new();
     let leases = tokio::spawn(keep_leases(Arc::clone(&engine), Arc::clone(&running)));
     let mut notices = engine.notices.subscribe();
+    // Integrations that gave nothing since the last wait, though they have something due.
+    let mut stuck = HashSet::new();
     while !shutdown.is_cancelled() {
-        let wanted = slots.available_permits().min(MAX_CLAIM);
-        let claims = match claim(&engine, wanted).await {
-            Ok(claims) => claims,
+        let free = slots.available_permits().min(MAX_CLAIM);
+        let found = match look(&engine, &running, &mut stuck, free).await {
+            Ok(found) => found,
             Err(error) => {
                 tracing::warn!(error = &error as &dyn std::error::Error, "due syncs could not be claimed");
                 tokio::time::sleep(AFTER_ERROR).await;
                 continue;
             }
         };
-        let claimed = claims.len();
-        for claim in claims {
-            let permit = Arc::clone(&slots).acquire_owned().await.expect("the semaphore is never closed");
-            let control = RunControl::default();
-            let held = Held::new(&running, claim.run_id, control.clone());
-            let engine = Arc::clone(&engine);
-            runs.spawn(async move {
-                sync_run::run(engine, claim, control).await;
-                drop(held);
-                drop(permit);
-            });
-        }
-        if wanted > 0 && claimed == wanted {
-            continue;
-        }
-        let wait = if slots.available_permits() == 0 { LOOK_EVERY } else { time_to_next(&engine).await };
+        let wait = match found {
+            Found::Work(claims) => {
+                for claim in claims {
+                    let permit =
+                        Arc::clone(&slots).acquire_owned().await.expect("the semaphore is never closed");
+                    let control = RunControl::default();
+                    let held = Held::new(&running, &claim, control.clone());
+                    let engine = Arc::clone(&engine);
+                    runs.spawn(async move {
+                        sync_run::run(engine, claim, control).await;
+                        drop(held);
+                        drop(permit);
+                    });
+                }
+                continue;
+            }
+            Found::Nothing { look_again_in } => look_again_in,
+        };
+        stuck.clear();
         tokio::select! {
             () = shutdown.cancelled() => {}
             () = tokio::time::sleep(wait) => {}
@@ -102,21 +127,79 @@ pub(super) async fn run(engine: Arc<Engine>, shutdown: CancellationToken) {
     leases.abort();
 }
 
-async fn claim(engine: &Engine, wanted: usize) -> sqlx::Result<Vec<Claim>> {
-    if wanted == 0 {
-        return Ok(Vec::new());
-    }
-    let mut conn = engine.store.connect().await?;
-    schedules::claim_due(&mut conn, engine.host_id, engine.settings.lease, wanted as i64).await
+enum Found {
+    /// There may be more.
+    Work(Vec<Claim>),
+    Nothing {
+        look_again_in: Duration,
+    },
 }
 
-async fn time_to_next(engine: &Engine) -> Duration {
-    let next = async { schedules::time_to_next(&mut *engine.store.connect().await?).await };
-    match next.await {
-        Ok(Some(time)) => time.min(LOOK_EVERY),
-        Ok(None) => LOOK_EVERY,
-        Err(_) => AFTER_ERROR,
+/// Claims as many due schedules as there are free places. What this costs depends on the number of integrations that
+/// have something waiting, not on the number of schedules.
+async fn look(
+    engine: &Engine,
+    running: &Running,
+    stuck: &mut HashSet<IntegrationPk>,
+    free: usize,
+) -> sqlx::Result<Found> {
+    if free == 0 {
+        return Ok(Found::Nothing { look_again_in: LOOK_EVERY });
     }
+    let waiting = schedules::list_waiting(&mut *engine.store.connect().await?).await?;
+    let next = waiting.iter().map(|waiting| waiting.due_in).filter(|due_in| !due_in.is_zero()).min();
+    let nothing = Found::Nothing { look_again_in: next.unwrap_or(LOOK_EVERY).min(LOOK_EVERY) };
+    let wanted = pick(engine, running, &waiting, stuck, free);
+    if wanted.is_empty() {
+        return Ok(nothing);
+    }
+    let mut tx = engine.store.begin().await?;
+    let claimed = schedules::claim_due(&mut tx, engine.host_id, engine.settings.lease, &wanted).await?;
+    tx.commit().await?;
+    if claimed.parked > 0 {
+        // The runs that they wait for may have ended meanwhile, and found nobody waiting.
+        schedules::unpark_idle(&mut *engine.store.connect().await?).await?;
+    } else {
+        let got = |wanted: &Wanted| {
+            claimed.claims.iter().filter(|claim| claim.integration == wanted.integration).count()
+        };
+        stuck.extend(
+            wanted.iter().filter(|wanted| got(wanted) < wanted.quota).map(|wanted| wanted.integration),
+        );
+    }
+    Ok(Found::Work(claimed.claims))
+}
+
+/// What to take of which integration.
+fn pick(
+    engine: &Engine,
+    running: &Running,
+    waiting: &[Waiting],
+    stuck: &HashSet<IntegrationPk>,
+    free: usize,
+) -> Vec<Wanted> {
+    let settings = &engine.settings;
+    let limits = engine.functions.concurrency();
+    let limit_of = |integration| limits.get(&integration).copied().unwrap_or_default();
+    let most = |integration| limit_of(integration).runs.or(settings.max_syncs_per_integration);
+    let due =
+        waiting.iter().filter(|waiting| waiting.due_in.is_zero() && !stuck.contains(&waiting.integration));
+    let rooms: Vec<Room> = due
+        .map(|Waiting { environment, integration, .. }| Room {
+            tenant: Tenant { environment: *environment, integration: *integration },
+            most: most(*integration).map_or(usize::MAX, |most| most as usize),
+        })
+        .collect();
+    let shares = turns::share(&rooms, &running.by_tenant(), free, &mut rand::rng());
+    let wanted = shares.into_iter().map(|(integration, quota)| Wanted {
+        integration,
+        quota,
+        most: most(integration),
+        most_of_connection: limit_of(integration)
+            .runs_per_connection
+            .unwrap_or(settings.max_syncs_per_connection),
+    });
+    wanted.collect()
 }
 
 /// Waits for a notice of this kind, or for one that may have been missed.
@@ -143,18 +226,19 @@ async fn keep_leases(engine: Arc<Engine>, running: Arc<Running>) {
             _ = turns.tick() => {}
             () = noticed(Notice::Cancel, &mut notices) => {}
         }
-        let held: Vec<Uuid> = running.lock().keys().copied().collect();
+        let held: Vec<_> = running.lock().iter().map(|(run_id, run)| (run.schedule, *run_id)).collect();
         let turn = async {
             let mut conn = engine.store.connect().await?;
             let renewed = schedules::renew_leases(&mut conn, engine.host_id, lease, &held).await?;
             let lost = schedules::take_back_lost(&mut conn).await?;
+            let unparked = schedules::unpark_idle(&mut conn).await?;
             drop(conn);
             let patience = lease.clamp(LEAST_PATIENCE, MOST_PATIENCE);
             let stalled = stalled::end_stalled(&mut *engine.store.connect_records().await?, patience).await?;
-            Ok::<_, sqlx::Error>((renewed, lost, stalled))
+            Ok::<_, sqlx::Error>((renewed, lost, unparked, stalled))
         };
         match turn.await {
-            Ok((renewed, lost, stalled)) => {
+            Ok((renewed, lost, unparked, stalled)) => {
                 if stalled > 0 {
                     tracing::warn!(
                         stalled,
@@ -163,16 +247,18 @@ async fn keep_leases(engine: Arc<Engine>, running: Arc<Running>) {
                 }
                 if lost > 0 {
                     tracing::warn!(lost, "took back {lost} runs of hosts that are gone");
+                }
+                if lost + unparked > 0 {
                     engine.notices.tell(Notice::Due);
                 }
-                for run_id in held.iter().filter(|id| !renewed.iter().any(|renewed| renewed.run_id == **id)) {
-                    if let Some(control) = running.lock().get(run_id) {
-                        control.lost.cancel();
-                    }
-                }
-                for renewed in renewed.iter().filter(|renewed| renewed.cancel_wanted) {
-                    if let Some(control) = running.lock().get(&renewed.run_id) {
-                        cancel(control);
+                let renewed: HashMap<Uuid, bool> =
+                    renewed.iter().map(|renewed| (renewed.run_id, renewed.cancel_wanted)).collect();
+                for (_, run_id) in &held {
+                    let Some(run) = running.lock().get(run_id).cloned() else { continue };
+                    match renewed.get(run_id) {
+                        None => run.control.lost.cancel(),
+                        Some(true) => cancel(&run.control),
+                        Some(false) => {}
                     }
                 }
             }
@@ -196,7 +282,7 @@ fn cancel(control: &RunControl) {
 }
 
 async fn finish(running: &Running, runs: &mut JoinSet<()>, grace: Duration) {
-    let controls: Vec<RunControl> = running.lock().values().cloned().collect();
+    let controls: Vec<RunControl> = running.lock().values().map(|run| run.control.clone()).collect();
     if !controls.is_empty() {
         tracing::info!(runs = controls.len(), "waiting for {} runs to finish", controls.len());
     }

@@ -2,6 +2,9 @@
 //!
 //! A host claims what is due and holds it under a lease. Every claim raises the fence; what a host writes about
 //! a run carries owner and fence, so one that lost its lease changes nothing any more.
+//!
+//! What waits is kept by integration (`schedules_waiting`), so that hosts can give each its turn. A schedule that is
+//! due while its connection has enough runs on is parked and out of the way until one of them ends.
 
 use std::time::Duration;
 
@@ -157,7 +160,7 @@ pub async fn retire_variant(
         ), retired AS (
             UPDATE schedules s
             SET state = 'paused', due_at = NULL, next_run_at = NULL, run_id = NULL, run_owner = NULL,
-                lease_expires_at = NULL
+                lease_expires_at = NULL, is_parked = false
             FROM found WHERE s.pk = found.pk
         ), cancelled AS (
             UPDATE runs SET state = 'cancelled', finished_at = now()
@@ -256,7 +259,7 @@ pub async fn replan(
 ) -> sqlx::Result<()> {
     sqlx::query!(
         r#"
-        UPDATE schedules SET next_run_at = $3, due_at = $3
+        UPDATE schedules SET next_run_at = $3, due_at = $3, is_parked = false
         WHERE integration_pk = $1 AND sync_name = $2 AND frequency_override IS NULL AND state = 'running'
           AND run_id IS NULL AND due_reason = 'schedule'
         "#,
@@ -303,7 +306,7 @@ pub async fn trigger(conn: &mut PgConnection, target: &Target, options: TriggerO
     let changed = sqlx::query!(
         r#"
         UPDATE schedules
-        SET due_at = now(), due_reason = 'trigger',
+        SET due_at = now(), due_reason = 'trigger', is_parked = false,
             reset_wanted = reset_wanted OR $6, empty_cache_wanted = empty_cache_wanted OR ($6 AND $7),
             cancel_wanted = cancel_wanted OR (run_id IS NOT NULL AND $6)
         WHERE integration_pk = $1 AND ($2::bigint IS NULL OR connection_pk = $2)
@@ -333,7 +336,7 @@ pub async fn start(conn: &mut PgConnection, target: &Target) -> sqlx::Result<u64
     let changed = sqlx::query!(
         r#"
         UPDATE schedules
-        SET state = 'running',
+        SET state = 'running', is_parked = false,
             due_at = CASE WHEN state = 'paused' THEN now() ELSE due_at END,
             due_reason = CASE WHEN state = 'paused' THEN 'start' ELSE due_reason END
         WHERE integration_pk = $1 AND ($2::bigint IS NULL OR connection_pk = $2)
@@ -359,7 +362,8 @@ pub async fn pause(conn: &mut PgConnection, target: &Target) -> sqlx::Result<u64
     let changed = sqlx::query!(
         r#"
         UPDATE schedules
-        SET state = 'paused', next_run_at = NULL, due_at = CASE WHEN due_reason = 'trigger' THEN due_at END
+        SET state = 'paused', next_run_at = NULL, due_at = CASE WHEN due_reason = 'trigger' THEN due_at END,
+            is_parked = is_parked AND due_reason = 'trigger'
         WHERE integration_pk = $1 AND ($2::bigint IS NULL OR connection_pk = $2)
           AND ($3 OR (sync_name, variant) IN (SELECT * FROM unnest($4::text[], $5::text[])))
         "#,
@@ -380,34 +384,132 @@ pub async fn notify_due(conn: &mut PgConnection) -> sqlx::Result<()> {
     Ok(())
 }
 
-/// Claims up to `limit` due schedules for `owner` and opens a run for each.
+/// An integration that has schedules waiting for their time or their turn.
+#[derive(Debug, Clone, Copy)]
+pub struct Waiting {
+    pub environment: EnvironmentPk,
+    pub integration: IntegrationPk,
+    /// How long it is until its first one is due, by the database's clock. Zero: it is.
+    pub due_in: Duration,
+}
+
+/// All integrations that have something waiting. The cost depends on their number, not on how much waits for each.
+pub async fn list_waiting(conn: &mut PgConnection) -> sqlx::Result<Vec<Waiting>> {
+    let rows = sqlx::query!(
+        r#"
+        WITH RECURSIVE waiting AS (
+            (
+                SELECT integration_pk, environment_pk, due_at FROM schedules
+                WHERE run_id IS NULL AND due_at IS NOT NULL AND NOT is_parked
+                ORDER BY integration_pk, due_at LIMIT 1
+            )
+            UNION ALL
+            SELECT next.integration_pk, next.environment_pk, next.due_at
+            FROM waiting CROSS JOIN LATERAL (
+                SELECT s.integration_pk, s.environment_pk, s.due_at FROM schedules s
+                WHERE s.run_id IS NULL AND s.due_at IS NOT NULL AND NOT s.is_parked
+                  AND s.integration_pk > waiting.integration_pk
+                ORDER BY s.integration_pk, s.due_at LIMIT 1
+            ) AS next
+        )
+        SELECT integration_pk AS "integration_pk!", environment_pk AS "environment_pk!",
+               extract(epoch FROM due_at - now())::double precision AS "due_in!"
+        FROM waiting
+        "#
+    )
+    .fetch_all(conn)
+    .await?;
+    let waiting = rows.into_iter().map(|row| Waiting {
+        environment: EnvironmentPk(row.environment_pk),
+        integration: IntegrationPk(row.integration_pk),
+        due_in: Duration::try_from_secs_f64(row.due_in).unwrap_or_default(),
+    });
+    Ok(waiting.collect())
+}
+
+/// What a host would like to run of one integration.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Wanted {
+    pub integration: IntegrationPk,
+    /// So many at most.
+    pub quota: usize,
+    /// How many runs of the integration there may be over all hosts.
+    pub most: Option<u32>,
+    /// And of one of its connections.
+    pub most_of_connection: u32,
+}
+
+/// What a claim has come to.
+#[derive(Debug, Default)]
+pub struct Claimed {
+    pub claims: Vec<Claim>,
+    /// Schedules that had to step aside, since their connections have enough runs on.
+    pub parked: u64,
+}
+
+/// The advisory lock under which hosts claim, one after the other: only so are the limits counted exactly.
+const CLAIM_LOCK: i64 = 0x636c_6169_6d73;
+/// How many more schedules a claim looks at than it wants, to get past those whose connections are busy.
+const LOOK_AHEAD: i64 = 32;
+
+/// Claims due schedules for `owner`, the longest due first, and opens a run for each. What its connection has no room
+/// for is parked, so that it is passed over once and not by every claim. Ends with the transaction that it is in.
 pub async fn claim_due(
     conn: &mut PgConnection,
     owner: Uuid,
     lease: Duration,
-    limit: i64,
-) -> sqlx::Result<Vec<Claim>> {
+    wanted: &[Wanted],
+) -> sqlx::Result<Claimed> {
+    sqlx::query!("SELECT pg_advisory_xact_lock($1)", CLAIM_LOCK).fetch_one(&mut *conn).await?;
     let rows = sqlx::query!(
         r#"
-        WITH due AS (
-            SELECT pk, due_reason, reset_wanted, empty_cache_wanted, unreported_since,
-                   gen_random_uuid() AS new_run_id
-            FROM schedules
-            WHERE run_id IS NULL AND due_at <= now()
-            ORDER BY due_at
-            LIMIT $3
-            FOR UPDATE SKIP LOCKED
+        WITH wanted AS (
+            SELECT w.integration, w.most_of_connection,
+                   CASE WHEN w.most IS NULL THEN w.quota ELSE least(w.quota, w.most - busy.runs) END AS quota
+            FROM unnest($3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[])
+                AS w (integration, quota, most, most_of_connection)
+            CROSS JOIN LATERAL (
+                SELECT count(*) AS runs FROM schedules
+                WHERE w.most IS NOT NULL AND integration_pk = w.integration AND run_id IS NOT NULL
+            ) AS busy
+        ), due AS (
+            SELECT s.*, wanted.quota, wanted.most_of_connection
+            FROM wanted CROSS JOIN LATERAL (
+                SELECT pk, integration_pk, connection_pk, due_at, due_reason, reset_wanted, empty_cache_wanted,
+                       unreported_since
+                FROM schedules
+                WHERE integration_pk = wanted.integration AND run_id IS NULL AND NOT is_parked AND due_at <= now()
+                ORDER BY due_at
+                LIMIT CASE WHEN wanted.quota > 0 THEN wanted.quota + $7 ELSE 0 END
+                FOR UPDATE SKIP LOCKED
+            ) AS s
+        ), placed AS (
+            SELECT due.*, busy.runs + row_number() OVER (PARTITION BY due.connection_pk ORDER BY due.due_at, due.pk)
+                          <= due.most_of_connection AS has_room
+            FROM due CROSS JOIN LATERAL (
+                SELECT count(*) AS runs FROM schedules r
+                WHERE r.integration_pk = due.integration_pk AND r.connection_pk = due.connection_pk
+                  AND r.run_id IS NOT NULL
+            ) AS busy
+        ), picked AS (
+            SELECT placed.*, row_number() OVER (PARTITION BY integration_pk ORDER BY due_at, pk) AS place
+            FROM placed WHERE has_room
+        ), parked AS (
+            UPDATE schedules s SET is_parked = true
+            FROM placed WHERE s.pk = placed.pk AND NOT placed.has_room
+            RETURNING s.pk
         ), claimed AS (
             UPDATE schedules s
-            SET run_id = due.new_run_id, run_owner = $1, lease_expires_at = now() + $2, fence = nextval('run_fences'),
-                due_at = NULL, due_reason = 'schedule', reset_wanted = false, empty_cache_wanted = false,
-                run_resets = due.reset_wanted, run_empties_cache = due.empty_cache_wanted, cancel_wanted = false,
-                unreported_since = coalesce(due.unreported_since, now())
-            FROM due
-            WHERE s.pk = due.pk
+            SET run_id = gen_random_uuid(), run_owner = $1, lease_expires_at = now() + $2,
+                fence = nextval('run_fences'), due_at = NULL, due_reason = 'schedule', reset_wanted = false,
+                empty_cache_wanted = false, run_resets = picked.reset_wanted,
+                run_empties_cache = picked.empty_cache_wanted, cancel_wanted = false,
+                unreported_since = coalesce(picked.unreported_since, now())
+            FROM picked
+            WHERE s.pk = picked.pk AND picked.place <= picked.quota
             RETURNING s.pk, s.run_id, s.environment_pk, s.integration_pk, s.connection_pk, s.sync_name, s.variant,
-                      s.frequency_override, due.due_reason, s.fence, s.failures, s.run_resets, s.run_empties_cache,
-                      due.unreported_since IS NOT NULL AS continues, s.unreported_since,
+                      s.frequency_override, picked.due_reason, s.fence, s.failures, s.run_resets, s.run_empties_cache,
+                      picked.unreported_since IS NOT NULL AS continues, s.unreported_since,
                       s.last_success_at
         ), opened AS (
             INSERT INTO runs (id, environment_pk, integration_pk, connection_pk, schedule_pk, kind, function_name, variant,
@@ -416,53 +518,82 @@ pub async fn claim_due(
                    due_reason, failures + 1, fence, $1, 'running', now()
             FROM claimed
         )
-        SELECT pk AS "pk!", run_id AS "run_id!", environment_pk AS "environment_pk!",
-               integration_pk AS "integration_pk!", connection_pk AS "connection_pk!", sync_name AS "sync_name!",
-               variant AS "variant!", frequency_override, due_reason AS "due_reason!: DueReason",
-               fence AS "fence!", failures AS "failures!", run_resets AS "run_resets!",
-               run_empties_cache AS "run_empties_cache!", continues AS "continues!",
-               unreported_since AS "unreported_since!", last_success_at
-        FROM claimed
+        SELECT steps.aside AS "aside!", claimed.pk AS "pk?", run_id, environment_pk AS "environment_pk?",
+               integration_pk AS "integration_pk?", connection_pk AS "connection_pk?", sync_name AS "sync_name?",
+               variant AS "variant?", frequency_override, due_reason AS "due_reason?: DueReason",
+               fence AS "fence?", failures AS "failures?", run_resets AS "run_resets?",
+               run_empties_cache AS "run_empties_cache?", continues AS "continues?", unreported_since,
+               last_success_at
+        FROM (SELECT count(*) AS aside FROM parked) AS steps LEFT JOIN claimed ON true
         "#,
         owner,
         interval(lease),
-        limit,
+        &column(wanted, |wanted| wanted.integration.0),
+        &column(wanted, |wanted| wanted.quota as i64),
+        &column(wanted, |wanted| wanted.most.map(i64::from)) as &[Option<i64>],
+        &column(wanted, |wanted| i64::from(wanted.most_of_connection)),
+        LOOK_AHEAD,
     )
     .fetch_all(conn)
     .await?;
-    let claims = rows.into_iter().map(|row| Claim {
-        schedule: SchedulePk(row.pk),
-        run_id: row.run_id,
-        environment: EnvironmentPk(row.environment_pk),
-        integration: IntegrationPk(row.integration_pk),
-        connection: ConnectionPk(row.connection_pk),
-        sync: FunctionName::from_stored(row.sync_name),
-        variant: Variant::from_stored(row.variant),
-        frequency_override: row.frequency_override,
-        reason: row.due_reason,
-        fence: row.fence,
-        failures: row.failures,
-        resets: row.run_resets,
-        empties_cache: row.run_empties_cache,
-        continues: row.continues,
-        unreported_since: row.unreported_since,
-        last_success_at: row.last_success_at,
+    let parked = rows.first().map_or(0, |row| row.aside.cast_unsigned());
+    let claims = rows.into_iter().filter_map(|row| {
+        Some(Claim {
+            schedule: SchedulePk(row.pk?),
+            run_id: row.run_id?,
+            environment: EnvironmentPk(row.environment_pk?),
+            integration: IntegrationPk(row.integration_pk?),
+            connection: ConnectionPk(row.connection_pk?),
+            sync: FunctionName::from_stored(row.sync_name?),
+            variant: Variant::from_stored(row.variant?),
+            frequency_override: row.frequency_override,
+            reason: row.due_reason?,
+            fence: row.fence?,
+            failures: row.failures?,
+            resets: row.run_resets?,
+            empties_cache: row.run_empties_cache?,
+            continues: row.continues?,
+            unreported_since: row.unreported_since?,
+            last_success_at: row.last_success_at,
+        })
     });
-    Ok(claims.collect())
+    Ok(Claimed { claims: claims.collect(), parked })
 }
 
-/// How long it is until the next schedule becomes due, by the database's clock; none if none will.
-pub async fn time_to_next(conn: &mut PgConnection) -> sqlx::Result<Option<Duration>> {
-    let seconds = sqlx::query_scalar!(
+/// Lets a schedule of each connection go on that has some parked and no run on. The end of a run does so too; this is
+/// for those that ended in another way, or while the others were being parked.
+pub async fn unpark_idle(conn: &mut PgConnection) -> sqlx::Result<u64> {
+    let unparked = sqlx::query!(
         r#"
-        SELECT extract(epoch FROM due_at - clock_timestamp())::double precision AS "seconds!" FROM schedules
-        WHERE run_id IS NULL AND due_at IS NOT NULL
-        ORDER BY due_at LIMIT 1
+        WITH RECURSIVE parked AS (
+            (
+                SELECT connection_pk, integration_pk, pk FROM schedules
+                WHERE is_parked ORDER BY connection_pk, due_at LIMIT 1
+            )
+            UNION ALL
+            SELECT next.connection_pk, next.integration_pk, next.pk
+            FROM parked CROSS JOIN LATERAL (
+                SELECT s.connection_pk, s.integration_pk, s.pk FROM schedules s
+                WHERE s.is_parked AND s.connection_pk > parked.connection_pk
+                ORDER BY s.connection_pk, s.due_at LIMIT 1
+            ) AS next
+        )
+        UPDATE schedules s SET is_parked = false
+        FROM parked
+        WHERE s.pk = parked.pk AND NOT EXISTS (
+            SELECT FROM schedules r
+            WHERE r.integration_pk = parked.integration_pk AND r.connection_pk = parked.connection_pk
+              AND r.run_id IS NOT NULL
+        )
         "#
     )
-    .fetch_optional(conn)
+    .execute(conn)
     .await?;
-    Ok(seconds.map(|seconds| Duration::try_from_secs_f64(seconds).unwrap_or_default()))
+    Ok(unparked.rows_affected())
+}
+
+fn column<T>(wanted: &[Wanted], value: impl Fn(&Wanted) -> T) -> Vec<T> {
+    wanted.iter().map(value).collect()
 }
 
 /// A run whose lease was renewed.
@@ -478,18 +609,20 @@ pub async fn renew_leases(
     conn: &mut PgConnection,
     owner: Uuid,
     lease: Duration,
-    runs: &[Uuid],
+    held: &[(SchedulePk, Uuid)],
 ) -> sqlx::Result<Vec<Renewed>> {
     sqlx::query_as!(
         Renewed,
         r#"
-        UPDATE schedules SET lease_expires_at = now() + $2
-        WHERE run_owner = $1 AND run_id = ANY($3) AND lease_expires_at > now()
-        RETURNING run_id AS "run_id!", cancel_wanted
+        UPDATE schedules s SET lease_expires_at = now() + $2
+        FROM unnest($3::bigint[], $4::uuid[]) AS held (pk, run_id)
+        WHERE s.pk = held.pk AND s.run_id = held.run_id AND s.run_owner = $1 AND s.lease_expires_at > now()
+        RETURNING s.run_id AS "run_id!", s.cancel_wanted
         "#,
         owner,
         interval(lease),
-        runs,
+        &held.iter().map(|(schedule, _)| schedule.0).collect::<Vec<_>>(),
+        &held.iter().map(|(_, run)| *run).collect::<Vec<_>>(),
     )
     .fetch_all(conn)
     .await
@@ -532,10 +665,20 @@ pub enum RunEnd {
     Dropped,
 }
 
-/// Ends the hold on a schedule. `false`: it was no longer held by this run.
+/// Ends the hold on a schedule, and lets one go on that waited for its connection. `false`: it was no longer held by
+/// this run.
 pub async fn release(conn: &mut PgConnection, claim: &Claim, owner: Uuid, next: &Next) -> sqlx::Result<bool> {
     let released = sqlx::query!(
         r#"
+        WITH unparked AS (
+            -- It takes its place behind what has been due for longer than it has had a turn.
+            UPDATE schedules SET is_parked = false, due_at = now()
+            WHERE pk = (
+                SELECT pk FROM schedules WHERE connection_pk = $10 AND is_parked
+                ORDER BY due_at LIMIT 1
+                FOR UPDATE SKIP LOCKED
+            )
+        )
         UPDATE schedules
         SET run_id = NULL, run_owner = NULL, lease_expires_at = NULL, cancel_wanted = false,
             reset_wanted = reset_wanted OR ($7 AND run_resets),
@@ -558,6 +701,7 @@ pub async fn release(conn: &mut PgConnection, claim: &Claim, owner: Uuid, next: 
         next.end == RunEnd::HandedBack,
         claim.fence,
         next.end == RunEnd::Succeeded,
+        claim.connection.0,
     )
     .execute(&mut *conn)
     .await?;

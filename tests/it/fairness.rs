@@ -1,0 +1,145 @@
+//! Who runs when more is due than can run at once: nobody waits for another's backlog, and limits hold over all hosts.
+
+use serde_json::{Value, json};
+
+use crate::support::{Bundle, Connection, Host, HostOptions, TestDatabase, eventually};
+
+/// A function that stays on until it is told to end.
+fn waiting() -> Value {
+    json!({ "steps": 0, "end": "wait-until-cancelled" })
+}
+
+/// Makes so many variants of `commit-raw` due, of the connections with these ids.
+async fn make_due(db: &TestDatabase, connections: &str, count: u32) {
+    let statement = format!(
+        "INSERT INTO schedules (environment_pk, integration_pk, connection_pk, sync_name, variant, state, due_at,
+                                due_reason)
+         SELECT s.environment_pk, s.integration_pk, s.connection_pk, sync_name, 'v' || number, 'running', now(), 'schedule'
+         FROM schedules s JOIN connections c ON c.pk = s.connection_pk, generate_series(1, {count}) AS number
+         WHERE sync_name = 'commit-raw' AND variant = 'base' AND c.connection_id LIKE '{connections}';
+         NOTIFY syncline, 'due'"
+    );
+    db.execute(&statement).await;
+}
+
+/// Copies a connection, which needs no credentials, so many times, each with a due `commit-raw`.
+async fn make_connections(db: &TestDatabase, count: u32) {
+    let statement = format!(
+        "WITH made AS (
+             INSERT INTO connections (id, environment_pk, integration_pk, connection_id, sealed_credentials, metadata)
+             SELECT gen_random_uuid(), environment_pk, integration_pk, 'copy-' || number, sealed_credentials, metadata
+             FROM connections, generate_series(1, {count}) AS number
+             WHERE connection_id = 'customer-1' AND integration_pk = (
+                 SELECT pk FROM integrations WHERE unique_key = 'hostile'
+             )
+             RETURNING pk, environment_pk, integration_pk
+         )
+         INSERT INTO schedules (environment_pk, integration_pk, connection_pk, sync_name, variant, state, due_at,
+                                due_reason)
+         SELECT environment_pk, integration_pk, pk, 'commit-raw', 'base', 'running', now() - interval '1 hour', 'schedule'
+         FROM made;
+         NOTIFY syncline, 'due'"
+    );
+    db.execute(&statement).await;
+}
+
+async fn running(db: &TestDatabase) -> i64 {
+    db.number("SELECT count(*) FROM schedules WHERE run_id IS NOT NULL").await
+}
+
+async fn waiting_for_a_place(db: &TestDatabase) -> i64 {
+    db.number("SELECT count(*) FROM schedules WHERE run_id IS NULL AND due_at <= now()").await
+}
+
+async fn ended(db: &TestDatabase) -> i64 {
+    db.number("SELECT count(*) FROM runs WHERE state = 'success'").await
+}
+
+/// A host with the hostile guest and the smallest example, and a connection to each. Nothing is due.
+async fn two_tenants(db: &TestDatabase, host: &Host, hostile: &Bundle) -> (Connection, Connection) {
+    host.deploy(hostile).await;
+    host.deploy(&Bundle::example("minimal")).await;
+    let greedy = host.connect("hostile", json!({ "steps": 0 })).await;
+    let modest = host.connect("minimal", json!({ "count": 1, "batch": 1 })).await;
+    assert_eq!(waiting_for_a_place(db).await, 0);
+    (greedy, modest)
+}
+
+#[tokio::test]
+async fn ten_thousand_due_syncs_of_one_tenant_delay_another_by_one_slot() {
+    let db = TestDatabase::create().await;
+    let host = HostOptions::new().database(&db).variable("SYNCLINE_MAX_SYNCS", "1").spawn().await;
+    let (_greedy, modest) = two_tenants(&db, &host, &Bundle::guest("hostile")).await;
+    let before = ended(&db).await;
+    make_connections(&db, 10_000).await;
+    eventually("the backlog is being worked off", async || (ended(&db).await > before + 5).then_some(()))
+        .await;
+    let sync = modest.statuses("*").await[0]["name"].as_str().expect("it has a name").to_owned();
+    modest.trigger(&sync).await;
+    // Every claim takes a number. One may have been on its way when the trigger was answered.
+    let asked_at = db.number("SELECT last_value FROM run_fences").await;
+    let claimed_at = eventually("the other's run begins", async || {
+        let fences = "SELECT coalesce(max(fence), 0) FROM runs WHERE trigger = 'trigger'";
+        Some(db.number(fences).await).filter(|fence| *fence > 0)
+    })
+    .await;
+    assert!(claimed_at <= asked_at + 2, "{} runs began before it", claimed_at - asked_at - 1);
+    let left = waiting_for_a_place(&db).await;
+    assert!(left > 8_000, "the backlog was still there: {left}");
+}
+
+#[tokio::test]
+async fn a_connection_has_no_more_runs_than_it_may_over_all_hosts_and_the_others_go_on() {
+    let db = TestDatabase::create().await;
+    let host = HostOptions::new().database(&db).variable("SYNCLINE_MAX_SYNCS", "6").spawn().await;
+    let bundle = Bundle::guest("hostile");
+    let table = "[integrations.hostile]";
+    let bundle = bundle.replace(table, &format!("{table}\nmax_concurrent_runs_per_connection = 2"));
+    let (greedy, _) = two_tenants(&db, &host, &bundle).await;
+    let _second = HostOptions::new().database(&db).variable("SYNCLINE_MAX_SYNCS", "6").spawn().await;
+    let other = host.connect_as("customer-2", "hostile", json!({ "steps": 0 })).await;
+    other.wait_until_idle().await;
+    greedy.set_metadata(waiting()).await;
+    make_due(&db, "customer-1", 100).await;
+    let parked = "SELECT count(*) FROM schedules WHERE is_parked";
+    eventually("all but two wait", async || (db.number(parked).await == 98).then_some(())).await;
+    assert_eq!(running(&db).await, 2);
+    // Another connection of the same integration finds a place, and is not kept from it by those that wait.
+    assert_eq!(other.run("commit-raw").await["status"], "SUCCESS");
+    assert_eq!(running(&db).await, 2);
+    // When the two end, the next two go on, until all have had their turn.
+    greedy.set_metadata(json!({ "steps": 0 })).await;
+    db.execute(
+        "UPDATE schedules SET cancel_wanted = true WHERE run_id IS NOT NULL; NOTIFY syncline, 'cancel'",
+    )
+    .await;
+    eventually("all have had their turn", async || {
+        (waiting_for_a_place(&db).await + running(&db).await == 0).then_some(())
+    })
+    .await;
+    assert_eq!(db.number(parked).await, 0);
+}
+
+#[tokio::test]
+async fn an_integration_has_no_more_runs_than_it_may_over_all_hosts_and_the_others_go_on() {
+    let db = TestDatabase::create().await;
+    let host = HostOptions::new().database(&db).variable("SYNCLINE_MAX_SYNCS", "1").spawn().await;
+    let bundle = Bundle::guest("hostile");
+    let table = "[integrations.hostile]";
+    let bundle = bundle.replace(table, &format!("{table}\nmax_concurrent_runs = 3"));
+    let (greedy, modest) = two_tenants(&db, &host, &bundle).await;
+    let _others = [
+        HostOptions::new().database(&db).variable("SYNCLINE_MAX_SYNCS", "2").spawn().await,
+        HostOptions::new().database(&db).variable("SYNCLINE_MAX_SYNCS", "2").spawn().await,
+    ];
+    greedy.set_metadata(waiting()).await;
+    make_connections(&db, 20).await;
+    eventually("three are on", async || (running(&db).await == 3).then_some(())).await;
+    let sync = modest.statuses("*").await[0]["name"].as_str().expect("it has a name").to_owned();
+    for _ in 0..3 {
+        // Hosts that have a place look for work, pass over what has its limit, and run what has not.
+        assert_eq!(modest.run(&sync).await["status"], "SUCCESS");
+        assert_eq!(running(&db).await, 3);
+    }
+    assert_eq!(waiting_for_a_place(&db).await, 17);
+}

@@ -8,6 +8,7 @@ mod connect_sessions;
 mod connect_telemetry;
 mod connections;
 mod cursor;
+mod dead_letters;
 mod deployments;
 mod environment;
 mod environment_variables;
@@ -122,6 +123,9 @@ fn routes() -> OpenApiRouter<App> {
         .routes(routes!(records::list_records))
         .routes(routes!(record_changes::follow_records))
         .routes(routes!(records::prune_records))
+        .routes(routes!(dead_letters::list_dead_letters))
+        .routes(routes!(dead_letters::drop_dead_letter))
+        .routes(routes!(dead_letters::replay_dead_letter))
         .routes(routes!(syncs::trigger_syncs))
         .routes(routes!(syncs::start_syncs))
         .routes(routes!(syncs::pause_syncs))

@@ -6,6 +6,7 @@ mod build;
 mod check;
 mod client;
 mod database;
+mod dead_letters;
 mod deploy;
 mod env;
 mod installation;
@@ -35,7 +36,7 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Run the host: the API and the scheduler
-    Serve(serve::ServeArgs),
+    Serve(Box<serve::ServeArgs>),
     /// Check syncline.toml, and that its components have the functions that it names
     Check(check::CheckArgs),
     /// Build the functions and write the bundle
@@ -50,6 +51,8 @@ enum Command {
     Providers(providers::ProvidersArgs),
     /// Look at what was run, and at what it said
     Runs(runs::RunsArgs),
+    /// Look at records that were set aside because they do not fit their model, and save or drop them
+    DeadLetters(dead_letters::DeadLettersArgs),
     /// Look at the webhooks that were sent, and send them again
     Webhooks(webhooks::WebhooksArgs),
     /// The compiling process, which the host starts for itself
@@ -82,13 +85,14 @@ pub fn main() -> ExitCode {
     };
     let done = match command {
         // Its private Postgres must be started from a thread that lives as long as the process.
-        Command::Serve(args) => runtime.block_on(serve::run(args)),
+        Command::Serve(args) => runtime.block_on(serve::run(*args)),
         Command::Check(args) => runtime.block_on(check::run(args)),
         Command::Build(args) => runtime.block_on(build::run(args)),
         Command::Deploy(args) => runtime.block_on(deploy::run(args)),
         Command::Env(args) => runtime.block_on(env::run(args)),
         Command::Keys(args) => runtime.block_on(keys::run(args)),
         Command::Runs(args) => runtime.block_on(runs::run(args)),
+        Command::DeadLetters(args) => runtime.block_on(dead_letters::run(args)),
         Command::Webhooks(args) => runtime.block_on(webhooks::run(args)),
         Command::Providers(args) => providers::run(&args),
         Command::CompileComponent => unreachable!("handled above"),

@@ -74,7 +74,8 @@ pub fn parse(
     check_models(&models, &uses, &mut found);
     match (name, found.is_empty()) {
         (Some(name), true) => {
-            let config = SyncConfig { name, environment, integrations, models: models.into_models() };
+            let (models, keeping) = models.into_parts();
+            let config = SyncConfig { name, environment, integrations, models, keeping };
             Ok(ConfigFile { config, file, places: Places::of(&tree) })
         }
         _ => Err(found),

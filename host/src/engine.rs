@@ -6,6 +6,7 @@ mod capabilities;
 mod commit;
 mod connect_sessions;
 mod connections;
+mod dead_letters;
 mod deletions;
 mod deploy;
 mod failure;
@@ -48,6 +49,7 @@ pub use self::connections::{
     AuthenticatedConnection, ConnectError, ConnectionRoute, Connections, ImportedConnection,
     OpenCredentialsError,
 };
+pub use self::dead_letters::{DeadLetterError, Replayed};
 pub use self::deploy::{DeployError, Deployment, PlannedChange, check_components};
 pub use self::failure::{ActionError, FunctionError};
 pub use self::function_descriptions::FunctionDescription;
@@ -101,6 +103,8 @@ pub struct EngineSettings {
     pub grace: Duration,
     /// The member of a record that holds its metadata.
     pub record_metadata_key: Arc<str>,
+    /// The most records of one model, connection and variant.
+    pub max_stream_records: u64,
     /// How long payloads and records are kept.
     pub retention: Retention,
 }

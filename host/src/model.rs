@@ -9,6 +9,7 @@ mod canonical;
 mod formats;
 mod json;
 pub mod json_schema;
+mod keeping;
 mod merge;
 mod problem;
 pub mod records;
@@ -19,6 +20,7 @@ mod walk;
 
 pub use canonical::{ChangeHash, HashKey, canonical_hash};
 pub use json::Malformed;
+pub use keeping::{Keeping, OnBadRecord};
 pub use merge::merge;
 pub use problem::Problem;
 pub use shape::{Invalid, Shape, ShapeError};

@@ -12,6 +12,7 @@ pub mod connect_sessions;
 pub mod connection_errors;
 pub mod connections;
 pub mod data_keys;
+pub mod dead_letters;
 pub mod deleted_connections;
 pub mod deployments;
 pub mod environments;

@@ -168,3 +168,20 @@ async fn a_guest_reaches_neither_files_nor_sockets_nor_private_addresses() {
     }
     assert_eq!(shop.log().matches("HTTP/1.1").count(), 0, "{}", shop.log());
 }
+
+#[tokio::test]
+async fn records_that_are_too_long_or_too_many_are_refused_with_the_limits_name() {
+    let bundle = Bundle::guest("hostile").limit("save-raw", "record = \"1KB\"");
+    let stage = Stage::with(&[("SYNCLINE_MAX_STREAM_RECORDS", "3")], &bundle, json!({ "steps": 0 })).await;
+    let long = json!([{ "id": "short" }, { "id": "long", "name": "x".repeat(1_024) }]).to_string();
+    let refused = stage.save_raw("Item", &long).await;
+    assert_eq!(refused.refusal(), (400, "action_script_runtime_error".to_owned()));
+    assert!(refused.message().contains("expected at most 1024 (limit `record`)"), "{}", refused.message());
+
+    stage.save_raw("Item", r#"[{"id":"1"},{"id":"2"},{"id":"3"}]"#).await.expect(200);
+    let refused = stage.save_raw("Item", r#"[{"id":"3","name":"new"},{"id":"4"}]"#).await;
+    assert_eq!(refused.refusal(), (400, "limit_exceeded".to_owned()));
+    assert_eq!(refused.json()["error"]["payload"], json!({ "limit": "stream" }));
+    stage.save_raw("Item", r#"[{"id":"3","name":"new"}]"#).await.expect(200);
+    assert_eq!(stage.all(&[("model", "Item")]).await.len(), 3);
+}

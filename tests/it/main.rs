@@ -8,6 +8,7 @@ mod connect_sessions;
 mod connect_ui;
 mod connections;
 mod crashes;
+mod dead_letters;
 mod deletions;
 mod deployments;
 mod environments;

@@ -11,6 +11,7 @@ use crate::support::{Host, Stage, TestDatabase, repository};
 const ROUTES: &[&str] = &[
     "DELETE /connect/session",
     "DELETE /connections/{connection_id}",
+    "DELETE /dead-letters/{id}",
     "DELETE /environment-variables/{name}",
     "DELETE /environment/api-keys",
     "DELETE /environments/{id}",
@@ -23,6 +24,7 @@ const ROUTES: &[&str] = &[
     "GET /connect/session",
     "GET /connections",
     "GET /connections/{connection_id}",
+    "GET /dead-letters",
     "GET /environment",
     "GET /environment-variables",
     "GET /health",
@@ -66,6 +68,7 @@ const ROUTES: &[&str] = &[
     "POST /connect/telemetry",
     "POST /connections",
     "POST /connections/metadata",
+    "POST /dead-letters/{id}/replay",
     "POST /deployments",
     "POST /environment/api-keys",
     "POST /environment/webhook-signing-key/rotate",

@@ -3,24 +3,14 @@
 use serde_json::{Value, json};
 use sqlx::Row;
 
-use crate::support::{
-    Bundle, HostOptions, METADATA_KEY, Stage, TestDatabase, cursor_of, eventually, masked, save,
-    without_metadata,
-};
+use crate::support::{Bundle, METADATA_KEY, Stage, cursor_of, eventually, masked, save, without_metadata};
 
 /// The hostile guest on a host that looks for what is old all the time.
 async fn stage(variables: &[(&str, &str)]) -> Stage {
-    let db = TestDatabase::create().await;
-    let mut options = HostOptions::new().database(&db).variable("SYNCLINE_RETENTION_EVERY", "50ms");
-    for (name, value) in variables {
-        options = options.variable(name, value);
-    }
-    let host = options.spawn().await;
-    let bundle = Bundle::guest("hostile");
-    host.deploy(&bundle).await;
-    let connection = host.connect(bundle.integration(), json!({ "steps": 3 })).await;
-    connection.wait_until_idle().await;
-    Stage { connection, host, db }
+    let variables = [&[("SYNCLINE_RETENTION_EVERY", "50ms")], variables].concat();
+    let stage = Stage::with(&variables, &Bundle::guest("hostile"), json!({ "steps": 3 })).await;
+    stage.wait_until_idle().await;
+    stage
 }
 
 fn items(numbers: std::ops::RangeInclusive<u32>) -> Value {

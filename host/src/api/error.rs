@@ -15,11 +15,11 @@ use uuid::Uuid;
 use crate::auth::{AuthError, DEFAULT_ENVIRONMENT, EnvironmentError};
 use crate::egress::{EgressError, UploadFailure};
 use crate::engine::{
-    ActionError, ActionFailure, AuthorizationError, ConnectError, DeployError, ProxyError, RefreshError,
-    SessionError, TypedConnectionError, VariantError,
+    ActionError, ActionFailure, AuthorizationError, ConnectError, DeadLetterError, DeployError, ProxyError,
+    RefreshError, SessionError, TypedConnectionError, VariantError,
 };
 use crate::ids::{ConnectionId, EnvironmentName, IntegrationKey};
-use crate::model::Problem;
+use crate::model::{Invalid, Problem};
 use crate::providers::AuthMode;
 
 /// The body of every error.
@@ -155,6 +155,8 @@ pub enum ApiError {
     )]
     NoWebhookUrl,
     #[error(transparent)]
+    DeadLetter(#[from] DeadLetterError),
+    #[error(transparent)]
     Action(#[from] ActionError),
     #[error("there is no job `{0}` in this environment; what a job came to is kept for a day")]
     UnknownJob(Uuid),
@@ -282,6 +284,7 @@ impl ApiError {
             Self::UnknownWebhook { .. } => (StatusCode::NOT_FOUND, "unknown_webhook"),
             Self::WebhookInFlight => (StatusCode::CONFLICT, "webhook_in_flight"),
             Self::NoWebhookUrl => (StatusCode::CONFLICT, "no_webhook_url"),
+            Self::DeadLetter(error) => dead_letter_status_and_code(error),
             Self::Action(error) => error.status_and_code(),
             Self::ConnectionRefused(_)
             | Self::Typed(TypedConnectionError::Connect(ConnectError::Refused(_))) => {
@@ -342,6 +345,9 @@ impl ApiError {
             | Self::Headers { errors }
             | Self::Body { errors }
             | Self::Path { errors } => errors.clone(),
+            Self::DeadLetter(DeadLetterError::Refused { invalid: Invalid::Problems(problems), .. }) => {
+                problems.iter().map(FieldError::from).collect()
+            }
             Self::Action(error) => error.problems().iter().map(FieldError::from).collect(),
             Self::ActionFailed(failure) => failure.problems.iter().map(FieldError::from).collect(),
             _ => Vec::new(),
@@ -378,6 +384,7 @@ impl IntoResponse for ApiError {
             Self::Action(error) => (error.payload(), error.upstream()),
             Self::ActionFailed(failure) => (failure.payload.clone(), failure.upstream.clone()),
             Self::ActionNotFinished(state) => (Some(json!({ "state": state })), None),
+            Self::DeadLetter(DeadLetterError::Limit(limit)) => (Some(json!({ "limit": limit.name() })), None),
             Self::Deploy(error) => (error.payload(), None),
             Self::Credentials { payload, .. } => (Some(payload.clone()), None),
             _ => (None, None),
@@ -396,6 +403,19 @@ impl IntoResponse for ApiError {
             response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("5"));
         }
         response
+    }
+}
+
+fn dead_letter_status_and_code(error: &DeadLetterError) -> (StatusCode, &'static str) {
+    match error {
+        DeadLetterError::Unknown(_) => (StatusCode::NOT_FOUND, "unknown_dead_letter"),
+        DeadLetterError::UnknownModel(_) => (StatusCode::NOT_FOUND, "unknown_model"),
+        DeadLetterError::Refused { .. } => (StatusCode::CONFLICT, "dead_letter_refused"),
+        DeadLetterError::Superseded => (StatusCode::CONFLICT, "dead_letter_superseded"),
+        DeadLetterError::Limit(_) => (StatusCode::BAD_REQUEST, "limit_exceeded"),
+        DeadLetterError::Store(_) | DeadLetterError::Host(_) => {
+            (StatusCode::INTERNAL_SERVER_ERROR, "internal_server_error")
+        }
     }
 }
 

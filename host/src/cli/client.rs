@@ -67,14 +67,24 @@ impl Client {
         self.post(path, "application/json", body.to_string().into_bytes()).await
     }
 
+    /// Deletes what has no answer but that it is gone.
+    pub(super) async fn delete(&self, path: &str) -> anyhow::Result<()> {
+        self.answer(self.http.delete(self.url.join(path)?)).await.map(drop)
+    }
+
     async fn send<T: DeserializeOwned>(&self, request: reqwest::RequestBuilder) -> anyhow::Result<T> {
+        let body = self.answer(request).await?;
+        serde_json::from_slice(&body).context("the host's answer is not what this version knows")
+    }
+
+    async fn answer(&self, request: reqwest::RequestBuilder) -> anyhow::Result<bytes::Bytes> {
         let response = request.bearer_auth(&self.secret_key).send().await.with_context(|| {
             format!("{} does not answer; is the host running, and is this its address (--url)?", self.url)
         })?;
         let status = response.status();
         let body = response.bytes().await.context("the host's answer was cut")?;
         if status.is_success() {
-            return serde_json::from_slice(&body).context("the host's answer is not what this version knows");
+            return Ok(body);
         }
         match serde_json::from_slice::<ErrorBody>(&body) {
             Ok(ErrorBody { error }) => {

@@ -99,6 +99,9 @@ pub(super) struct ServeArgs {
     /// How long runs may go on after a request to stop
     #[arg(long, env = "SYNCLINE_GRACE_SECONDS", default_value_t = 10, value_name = "SECONDS")]
     grace_seconds: u64,
+    /// The most records of one model, connection and variant, tombstones among them
+    #[arg(long, env = "SYNCLINE_MAX_STREAM_RECORDS", default_value_t = 50_000_000, value_name = "NUMBER")]
+    max_stream_records: u64,
     #[command(flatten)]
     retention: RetentionArgs,
     #[command(flatten)]
@@ -190,6 +193,7 @@ async fn start_engine(
         runs_kept_for: Duration::from_secs(args.run_retention_days * 24 * 3600),
         grace: Duration::from_secs(args.grace_seconds),
         record_metadata_key: args.record_metadata_key.as_str().into(),
+        max_stream_records: args.max_stream_records,
         retention: args.retention.settings(),
     };
     Engine::start(store, environments, notices, catalogue, gate, Arc::new(runtime), settings).await

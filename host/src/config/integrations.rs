@@ -246,6 +246,7 @@ fn read_limits(mut table: Table<'_>, kind: FunctionKind, found: &mut Diagnostics
         output_bytes: size("output", none),
         response_bytes: size("response", none),
         batch_bytes: size("batch", none),
+        record_bytes: size("record", none),
         requests: table.count(found, "requests"),
         records: table.count(found, "records"),
     };

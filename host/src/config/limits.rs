@@ -28,6 +28,9 @@ pub struct LimitOverrides {
     /// One call of `records.commit`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub batch_bytes: Option<u64>,
+    /// One record.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub record_bytes: Option<u64>,
     /// Outgoing requests.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub requests: Option<u64>,

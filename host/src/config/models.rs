@@ -9,12 +9,14 @@ use toml::de::DeValue;
 use super::diagnostics::{Diagnostics, Span, did_you_mean};
 use super::table::{Table, Text, Value};
 use crate::ids::ModelName;
-use crate::model::{Field, Model, Models, ObjectType, Shape, ShapeError, Type};
+use crate::model::{Field, Keeping, Model, Models, ObjectType, OnBadRecord, Shape, ShapeError, Type};
 
 /// The models of a file with their places.
 #[derive(Default)]
 pub(super) struct ReadModels {
     models: Models,
+    /// Only what is not the default.
+    keeping: BTreeMap<ModelName, Keeping>,
     places: BTreeMap<ModelName, Span>,
 }
 
@@ -41,10 +43,14 @@ pub(super) fn read_models(
         let Some(table) = Table::of(value, &key, found) else { continue };
         let model = match schema_file(&table) {
             Some(path) => read_schema(&table, path, found, schema_files),
-            None => Some(Model::Object(read_object(&table, found, uses))),
+            None => Some(Model::Object(read_fields(&table, &is_keeping, found, uses))),
         };
+        let keeping = read_keeping(&table, found);
         if let (Some(name), Some(model)) = (name, model) {
             read.places.insert(name.clone(), key.span);
+            if keeping != Keeping::default() {
+                read.keeping.insert(name.clone(), keeping);
+            }
             read.models.insert(name, model);
         }
     }
@@ -108,8 +114,8 @@ pub(super) fn check_models(read: &ReadModels, uses: &Uses, found: &mut Diagnosti
 }
 
 impl ReadModels {
-    pub(super) fn into_models(self) -> Models {
-        self.models
+    pub(super) fn into_parts(self) -> (Models, BTreeMap<ModelName, Keeping>) {
+        (self.models, self.keeping)
     }
 }
 
@@ -173,9 +179,42 @@ fn ends(ty: &Type, ending: &BTreeSet<&ModelName>, models: &Models) -> bool {
     }
 }
 
-fn read_object(table: &Table<'_>, found: &mut Diagnostics, uses: &mut Uses) -> ObjectType {
-    let mut object = ObjectType::default();
+/// Whether a key of a model's table is about how its records are kept, and no field.
+fn is_keeping(key: &str) -> bool {
+    key == "on_bad_record"
+}
+
+fn read_keeping(table: &Table<'_>, found: &mut Diagnostics) -> Keeping {
+    let mut keeping = Keeping::default();
     for (key, value) in table.entries() {
+        match (key.text, value.get_ref()) {
+            ("on_bad_record", DeValue::String(text)) if text == "fail" => {}
+            ("on_bad_record", DeValue::String(text)) if text == "set_aside" => {
+                keeping.on_bad_record = OnBadRecord::SetAside;
+            }
+            ("on_bad_record", _) => {
+                let help = "a field of this name can be declared as \"on_bad_record?\", or in a JSON Schema";
+                let message = "`on_bad_record` must be \"fail\" or \"set_aside\"";
+                found.add(value.span(), message.to_owned(), Some(help.to_owned()));
+            }
+            _ => {}
+        }
+    }
+    keeping
+}
+
+fn read_object(table: &Table<'_>, found: &mut Diagnostics, uses: &mut Uses) -> ObjectType {
+    read_fields(table, &|_| false, found, uses)
+}
+
+fn read_fields(
+    table: &Table<'_>,
+    is_apart: &dyn Fn(&str) -> bool,
+    found: &mut Diagnostics,
+    uses: &mut Uses,
+) -> ObjectType {
+    let mut object = ObjectType::default();
+    for (key, value) in table.entries().into_iter().filter(|(key, _)| !is_apart(key.text)) {
         if let ("strict", DeValue::Boolean(strict)) = (key.text, value.get_ref()) {
             object.strict = *strict;
             continue;
@@ -207,7 +246,9 @@ fn read_schema(
     found: &mut Diagnostics,
     schema_files: &dyn Fn(&str) -> io::Result<String>,
 ) -> Option<Model> {
-    for (key, _) in table.entries().into_iter().filter(|(key, _)| key.text != "schema") {
+    for (key, _) in
+        table.entries().into_iter().filter(|(key, _)| key.text != "schema" && !is_keeping(key.text))
+    {
         let message = format!("`{}` stands beside a schema, which says everything about its model", key.text);
         found.add(key.span, message, Some("move it into the schema, or declare all fields here".to_owned()));
     }

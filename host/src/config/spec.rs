@@ -1,6 +1,8 @@
 //! What a sync configuration file says. Functions are kept with their deployment as JSON of these types, so
 //! a field that is added later needs a default.
 
+use std::collections::BTreeMap;
+
 use chrono_tz::Tz;
 use serde::{Deserialize, Serialize};
 
@@ -8,7 +10,7 @@ use super::frequency::Frequency;
 use super::limits::LimitOverrides;
 use crate::environment_settings::SettingsChange;
 use crate::ids::{BundleName, FunctionName, IntegrationKey, ModelName, ProviderSlug};
-use crate::model::{Models, Type};
+use crate::model::{Keeping, Models, Type};
 
 /// A whole file.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -20,6 +22,9 @@ pub struct SyncConfig {
     /// In the order of the file, as are the functions below.
     pub integrations: Vec<IntegrationSpec>,
     pub models: Models,
+    /// How records of a model are kept, where that is not the default.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub keeping: BTreeMap<ModelName, Keeping>,
 }
 
 /// `[integrations.KEY]`.

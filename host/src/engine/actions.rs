@@ -15,6 +15,7 @@ use crate::auth::Environment;
 use crate::ids::{FunctionName, Variant};
 use crate::model::{Invalid, Malformed, Problem, Shape};
 use crate::runtime::{Call, RunInfo, Usage};
+use crate::store::dead_letters::Author;
 
 /// One invocation of a function that has no schedule.
 pub(super) struct Invocation<'a> {
@@ -97,6 +98,12 @@ impl Engine {
             Ok(variables) => variables,
             Err(error) => return (Err(FunctionError::Host(error)), Usage::default()),
         };
+        let author = Author {
+            environment: connection.environment,
+            integration: connection.integration,
+            function: function.name.to_string(),
+            run_id: run.id.clone(),
+        };
         let capabilities = FunctionCapabilities {
             engine: Arc::clone(self),
             environment: Arc::clone(environment),
@@ -108,6 +115,7 @@ impl Engine {
             signals,
             writer: RecordWriter::new(
                 self,
+                author,
                 connection.pk,
                 Arc::clone(&function.models),
                 &function.limits,

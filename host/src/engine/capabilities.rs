@@ -1,6 +1,5 @@
 //! What a function may do, for one connection: the imports of the world on our side.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -288,9 +287,6 @@ impl Observer for RequestLog<'_> {
         self.log.trace(&format!("{method} {url}: {outcome} ({} ms{again})", elapsed.as_millis()));
     }
 }
-
-/// Models that a function may write, by name.
-pub(super) type WritableModels = Arc<BTreeMap<crate::ids::ModelName, crate::model::Shape>>;
 
 fn failure(code: &str, message: impl Into<String>) -> Failure {
     Failure { code: code.to_owned(), message: message.into(), details: None }

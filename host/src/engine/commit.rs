@@ -1,7 +1,7 @@
 //! Writes what a function saves: a batch and its checkpoint in one transaction, all of it or nothing.
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -9,13 +9,15 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use sqlx::PgConnection;
 
+use super::functions::{WritableModel, WritableModels};
 use super::{Engine, RecordChanges};
 use crate::ids::{ConnectionPk, ModelName, Variant};
 use crate::model::records::{RecordOptions, RecordText, RefusedRecord};
-use crate::model::{self, HashKey, Invalid, Shape};
+use crate::model::{self, HashKey, Invalid, OnBadRecord, Problem, Shape};
 use crate::runtime::{
     Batch, Change, Counts, Deletion, Failure, Interrupt, Limit, Limits, LogLevel, Outcome, RunLog,
 };
+use crate::store::dead_letters::{self, Author, NewLetter};
 use crate::store::records::{self, IncomingRecord};
 use crate::store::streams::LockedStream;
 use crate::store::sync_states::{Attempt, CheckpointChange};
@@ -23,6 +25,10 @@ use crate::store::{Store, closed_connections, streams, sync_states};
 
 /// Longest checkpoint, in bytes.
 const MAX_CHECKPOINT_BYTES: usize = 64 << 10;
+/// Most records of one commit.
+const MAX_COMMIT_RECORDS: usize = 100_000;
+/// A stream of which more is set aside is a mistake of its function or of its model.
+const MAX_DEAD_LETTERS: i64 = 10_000;
 /// Of the records that were refused, how many a failure names.
 const MAX_NAMED_RECORDS: usize = 20;
 /// Text that is longer is read on a thread where it holds nobody up.
@@ -34,6 +40,8 @@ pub struct ModelCounts {
     pub added: u64,
     pub updated: u64,
     pub deleted: u64,
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub set_aside: u64,
 }
 
 /// Counts by model, as `latestResult` shows them.
@@ -43,14 +51,17 @@ pub type RunCounts = BTreeMap<ModelName, ModelCounts>;
 pub struct RecordWriter {
     store: Store,
     changes: Arc<RecordChanges>,
+    author: Author,
     connection: ConnectionPk,
-    models: Arc<BTreeMap<ModelName, Shape>>,
+    models: WritableModels,
     metadata_key: Arc<str>,
     /// Only a sync has one, and with it a checkpoint.
     attempt: Option<Attempt>,
     /// A run after a reset brings pruned payloads back.
     restores_pruned: bool,
     batch_bytes: usize,
+    record_bytes: usize,
+    stream_records: u64,
     records_left: u64,
     records_limit: u64,
     counts: RunCounts,
@@ -59,7 +70,7 @@ pub struct RecordWriter {
 
 /// A change, checked as far as it can be without the database.
 enum CheckedChange<'t> {
-    Save(Vec<RecordText<'t>>),
+    Save { records: Vec<RecordText<'t>>, bad: Vec<RefusedRecord<'t>> },
     Update(Vec<RecordText<'t>>),
     Delete(&'t [String]),
 }
@@ -69,20 +80,24 @@ type StreamName = (ModelName, Variant);
 impl RecordWriter {
     pub fn new(
         engine: &Engine,
+        author: Author,
         connection: ConnectionPk,
-        models: Arc<BTreeMap<ModelName, Shape>>,
+        models: WritableModels,
         limits: &Limits,
         log: RunLog,
     ) -> Self {
         Self {
             store: engine.store.clone(),
             changes: Arc::clone(&engine.record_changes),
+            author,
             connection,
             models,
             metadata_key: Arc::clone(&engine.settings.record_metadata_key),
             attempt: None,
             restores_pruned: false,
             batch_bytes: limits.batch_bytes,
+            record_bytes: limits.record_bytes,
+            stream_records: engine.settings.max_stream_records,
             records_left: limits.records,
             records_limit: limits.records,
             counts: RunCounts::new(),
@@ -119,6 +134,12 @@ impl RecordWriter {
             Err(refusal) => return Ok(Err(refusal)),
         };
         let saved: usize = checked.iter().map(|(_, change)| change.len()).sum();
+        if saved > MAX_COMMIT_RECORDS {
+            let message = format!(
+                "the changes are of {saved} records and one commit takes {MAX_COMMIT_RECORDS}; commit them in smaller batches"
+            );
+            return Ok(Err(failure("batch-too-large", message, None)));
+        }
         if saved as u64 > self.records_left {
             return Err(Interrupt::Limit(Limit::Records(self.records_limit)));
         }
@@ -157,8 +178,8 @@ impl RecordWriter {
         self.attempt.as_ref().map_or_else(Variant::base, |attempt| attempt.variant.clone())
     }
 
-    fn known_model(&self, name: &str) -> Result<(ModelName, &Shape), Failure> {
-        self.models.get_key_value(name).map(|(name, shape)| (name.clone(), shape)).ok_or_else(|| {
+    fn known_model(&self, name: &str) -> Result<(ModelName, &WritableModel), Failure> {
+        self.models.get_key_value(name).map(|(name, model)| (name.clone(), model)).ok_or_else(|| {
             let known: Vec<_> = self.models.keys().map(|name| format!("`{name}`")).collect();
             let message = match known.as_slice() {
                 [] => format!("the function saves `{name}`, but it declares no models"),
@@ -197,11 +218,16 @@ impl RecordWriter {
                     | Change::Delete(Deletion { model, variant, .. }) => (model, variant),
                 };
                 let variant = self.check_variant(variant.as_deref())?;
-                let (model, shape) = self.known_model(model)?;
+                let (model, WritableModel { shape, keeping }) = self.known_model(model)?;
                 let checked = match change {
-                    Change::Save(batch) => CheckedChange::Save(self.check_batch(batch, shape)?),
+                    Change::Save(batch) => {
+                        let (records, bad) = self.check_batch(batch, shape, keeping.on_bad_record)?;
+                        CheckedChange::Save { records, bad }
+                    }
                     // A change need not be a whole record: it is checked after the merge.
-                    Change::Update(batch) => CheckedChange::Update(self.check_batch(batch, &Shape::any())?),
+                    Change::Update(batch) => {
+                        CheckedChange::Update(self.check_batch(batch, &Shape::any(), OnBadRecord::Fail)?.0)
+                    }
                     Change::Delete(deletion) => CheckedChange::Delete(&deletion.ids),
                 };
                 Ok(((model, variant), checked))
@@ -221,14 +247,30 @@ impl RecordWriter {
         Ok(variant)
     }
 
-    fn check_batch<'t>(&self, batch: &'t Batch, shape: &Shape) -> Result<Vec<RecordText<'t>>, Failure> {
+    /// Gives the records, and those to be set aside. Of several with one id the last counts, good or bad.
+    fn check_batch<'t>(
+        &self,
+        batch: &'t Batch,
+        shape: &Shape,
+        on_bad_record: OnBadRecord,
+    ) -> Result<(Vec<RecordText<'t>>, Vec<RefusedRecord<'t>>), Failure> {
         let read = model::records::split(&batch.items, shape, self.record_options())
             .map_err(|error| failure("invalid-records", error.to_string(), None))?;
-        if !read.refused.is_empty() {
-            return Err(refused_records(&batch.model, &read.refused));
+        let (mut records, mut bad) = (read.records, read.refused);
+        if !bad.is_empty() && on_bad_record == OnBadRecord::Fail {
+            return Err(refused_records(&batch.model, &bad));
         }
-        let mut records = read.records;
-        let superseded = model::records::dedupe(&mut records);
+        let sent = records.len() + bad.len();
+        let last_bad: HashMap<String, usize> =
+            bad.iter().filter_map(|bad| Some((bad.id.as_deref()?.to_owned(), bad.index))).collect();
+        records.retain(|record| last_bad.get(&*record.id).is_none_or(|bad| *bad < record.index));
+        let good: HashSet<&str> = records.iter().map(|record| &*record.id).collect();
+        bad.retain(|bad| match bad.id.as_deref() {
+            Some(id) => !good.contains(id) && last_bad[id] == bad.index,
+            None => true,
+        });
+        model::records::dedupe(&mut records);
+        let superseded = sent - records.len() - bad.len();
         if superseded > 0 {
             let message = format!(
                 "a batch of `{}` had {superseded} records under ids that come again; the last of each counts",
@@ -236,11 +278,15 @@ impl RecordWriter {
             );
             self.log.note(LogLevel::Warn, &message);
         }
-        Ok(records)
+        Ok((records, bad))
     }
 
     fn record_options(&self) -> RecordOptions<'_> {
-        RecordOptions { metadata_key: &self.metadata_key, hash_key: &HashKey::None }
+        RecordOptions {
+            metadata_key: &self.metadata_key,
+            hash_key: &HashKey::None,
+            max_bytes: self.record_bytes,
+        }
     }
 
     async fn write(
@@ -263,12 +309,13 @@ impl RecordWriter {
         let mut locked = streams::lock(&mut tx, self.connection, &names, sync).await.map_err(host_failure)?;
         let mut total = Counts { added: 0, updated: 0, deleted: 0, unchanged: 0 };
         let mut counts = self.counts.clone();
+        let mut notes = Vec::new();
         for ((model, variant), change) in changes {
             let stream = locked
                 .iter_mut()
                 .find(|stream| stream.model == model && stream.variant == variant)
                 .expect("every named stream was locked");
-            let (done, unchanged) = match self.write_change(&mut tx, stream, change).await? {
+            let (done, unchanged) = match self.write_change(&mut tx, stream, change, &mut notes).await? {
                 Ok(done) => done,
                 Err(refusal) => return Ok(Err(refusal)),
             };
@@ -289,6 +336,7 @@ impl RecordWriter {
             self.changes.note(self.connection);
         }
         self.counts = counts;
+        notes.iter().for_each(|note| self.log.note(LogLevel::Warn, note));
         Ok(Ok(total))
     }
 
@@ -298,9 +346,13 @@ impl RecordWriter {
         conn: &mut PgConnection,
         stream: &mut LockedStream,
         change: CheckedChange<'_>,
+        notes: &mut Vec<String>,
     ) -> Outcome<(ModelCounts, u64)> {
-        let batch = match change {
-            CheckedChange::Save(records) => records.into_iter().map(incoming).collect(),
+        let (batch, letters) = match change {
+            CheckedChange::Save { records, bad } => (
+                records.into_iter().map(incoming).collect(),
+                bad.into_iter().map(letter_of_refused).collect(),
+            ),
             CheckedChange::Update(changes) => {
                 match self.merge_into_kept(conn, stream, changes).await.map_err(host_failure)? {
                     Ok(merged) => merged,
@@ -310,13 +362,43 @@ impl RecordWriter {
             CheckedChange::Delete(ids) => {
                 let ids = keepable(ids);
                 let deleted = records::delete(conn, stream, &ids).await.map_err(host_failure)?;
+                dead_letters::resolve(conn, stream, &ids).await.map_err(host_failure)?;
                 return Ok(Ok((ModelCounts { deleted, ..ModelCounts::default() }, 0)));
             }
         };
+        let before = stream.total_count;
         let saved = records::save(conn, stream, &batch, self.restores_pruned).await.map_err(host_failure)?;
+        ensure_room(stream, before, self.stream_records)?;
         records::mark_seen(conn, stream, &saved.unchanged_positions).await.map_err(host_failure)?;
-        let counts = ModelCounts { added: saved.added, updated: saved.updated, deleted: 0 };
+        let ids: Vec<&str> = batch.iter().map(|record| &*record.external_id).collect();
+        dead_letters::resolve(conn, stream, &ids).await.map_err(host_failure)?;
+        if !letters.is_empty() {
+            self.set_aside(conn, stream, &letters).await.map_err(host_failure)?;
+            if stream.dead_letters > MAX_DEAD_LETTERS {
+                let message = format!(
+                    "more than {MAX_DEAD_LETTERS} records of `{}` would be set aside; nothing was saved",
+                    stream.model
+                );
+                return Ok(Err(failure("invalid-records", message, None)));
+            }
+            notes.push(set_aside_note(&stream.model, &letters));
+        }
+        let set_aside = letters.len() as u64;
+        let counts = ModelCounts { added: saved.added, updated: saved.updated, deleted: 0, set_aside };
         Ok(Ok((counts, saved.unchanged)))
+    }
+
+    async fn set_aside(
+        &self,
+        conn: &mut PgConnection,
+        stream: &mut LockedStream,
+        letters: &[NewLetter<'_>],
+    ) -> sqlx::Result<()> {
+        // What does not fit is there at the provider: what is kept of it must not be taken for gone.
+        let ids: Vec<&str> = letters.iter().filter_map(|letter| letter.external_id.as_deref()).collect();
+        let kept = records::positions(conn, stream.key, &ids).await?;
+        records::mark_seen(conn, stream, &kept).await?;
+        dead_letters::set_aside(conn, stream, &self.author, letters).await
     }
 
     async fn merge_into_kept(
@@ -324,33 +406,42 @@ impl RecordWriter {
         conn: &mut PgConnection,
         stream: &LockedStream,
         changes: Vec<RecordText<'_>>,
-    ) -> sqlx::Result<Result<Vec<IncomingRecord<'static>>, Failure>> {
+    ) -> sqlx::Result<Result<Merged, Failure>> {
         let ids: Vec<&str> = changes.iter().map(|change| change.id.as_ref()).collect();
         let kept: HashMap<String, String> =
             records::find_payloads(conn, stream.key, &ids).await?.into_iter().collect();
-        let shape = &self.models[stream.model.as_str()];
-        let mut merged = Vec::with_capacity(kept.len());
+        let WritableModel { shape, keeping } = &self.models[stream.model.as_str()];
+        let (mut merged, mut letters) = (Vec::with_capacity(kept.len()), Vec::new());
         for (index, change) in changes.iter().enumerate() {
             let Some(payload) = kept.get(change.id.as_ref()) else { continue };
             let text =
                 model::merge(payload, &change.payload).map_err(|error| sqlx::Error::Decode(error.into()))?;
             match model::records::single(&text, shape, self.record_options()) {
                 Ok(record) => merged.push(incoming(record).into_owned()),
+                Err(invalid) if keeping.on_bad_record == OnBadRecord::SetAside => letters.push(NewLetter {
+                    external_id: Some(Cow::Owned(change.id.to_string())),
+                    problems: problems_of(&invalid),
+                    payload: Cow::Owned(text),
+                }),
                 Err(invalid) => {
                     let problem = RefusedMerge { index, id: &change.id, invalid: &invalid };
                     return Ok(Err(problem.into_failure(&stream.model)));
                 }
             }
         }
-        Ok(Ok(merged))
+        Ok(Ok((merged, letters)))
     }
 }
+
+/// Whole records after an update, and those to be set aside.
+type Merged = (Vec<IncomingRecord<'static>>, Vec<NewLetter<'static>>);
 
 impl ModelCounts {
     pub fn add(&mut self, other: Self) {
         self.added += other.added;
         self.updated += other.updated;
         self.deleted += other.deleted;
+        self.set_aside += other.set_aside;
     }
 
     fn without(self, other: Self) -> Self {
@@ -358,6 +449,7 @@ impl ModelCounts {
             added: self.added.saturating_sub(other.added),
             updated: self.updated.saturating_sub(other.updated),
             deleted: self.deleted.saturating_sub(other.deleted),
+            set_aside: self.set_aside.saturating_sub(other.set_aside),
         }
     }
 }
@@ -373,7 +465,8 @@ pub fn without_carried(counts: &RunCounts, carried: &RunCounts) -> RunCounts {
 impl CheckedChange<'_> {
     fn len(&self) -> usize {
         match self {
-            Self::Save(records) | Self::Update(records) => records.len(),
+            Self::Save { records, bad } => records.len() + bad.len(),
+            Self::Update(records) => records.len(),
             Self::Delete(ids) => ids.len(),
         }
     }
@@ -386,7 +479,51 @@ fn change_bytes(change: &Change) -> usize {
     }
 }
 
-fn incoming(record: RecordText<'_>) -> IncomingRecord<'_> {
+/// Ends an invocation that would let a stream grow beyond what it may have.
+pub(super) fn ensure_room(stream: &LockedStream, before: i64, limit: u64) -> Result<(), Interrupt> {
+    if stream.total_count > before && stream.total_count.unsigned_abs() > limit {
+        return Err(Interrupt::Limit(Limit::Stream(limit)));
+    }
+    Ok(())
+}
+
+fn letter_of_refused(refused: RefusedRecord<'_>) -> NewLetter<'_> {
+    NewLetter {
+        external_id: refused.id,
+        problems: json!(refused.problems),
+        payload: Cow::Borrowed(refused.text),
+    }
+}
+
+fn problems_of(invalid: &Invalid) -> Value {
+    match invalid {
+        Invalid::Problems(problems) => json!(problems),
+        Invalid::Malformed(malformed) => {
+            json!([Problem { path: String::new(), problem: malformed.to_string() }])
+        }
+    }
+}
+
+/// Says it once for a batch, with the first reason.
+fn set_aside_note(model: &ModelName, letters: &[NewLetter<'_>]) -> String {
+    let first = &letters[0];
+    let who = first.external_id.as_deref().map(|id| format!(" (`{id}`)")).unwrap_or_default();
+    let (path, problem) = (&first.problems[0]["path"], &first.problems[0]["problem"]);
+    let place =
+        path.as_str().filter(|path| !path.is_empty()).map(|path| format!("at {path}: ")).unwrap_or_default();
+    format!(
+        "{} records that are no `{model}` were set aside; the first{who}: {place}{}",
+        letters.len(),
+        problem.as_str().unwrap_or_default(),
+    )
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes it so")]
+fn is_zero(count: &u64) -> bool {
+    *count == 0
+}
+
+pub(super) fn incoming(record: RecordText<'_>) -> IncomingRecord<'_> {
     IncomingRecord { external_id: record.id, payload_hash: record.hash.0, payload: record.payload }
 }
 

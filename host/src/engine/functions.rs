@@ -10,14 +10,13 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::Mutex;
 use url::Url;
 
-use super::capabilities::WritableModels;
 use crate::config::{
     ActionSpec, Concurrency, Frequency, FunctionKind, IntegrationSpec, LifecycleEvent, LifecycleSpec,
     LimitOverrides, SyncConfig, SyncSpec, WebhookSpec,
 };
 use crate::egress::HostPattern;
 use crate::ids::{FunctionName, IntegrationKey, IntegrationPk, ModelName};
-use crate::model::{Models, Shape};
+use crate::model::{Keeping, Models, Shape};
 use crate::runtime::{ComponentDigest, Limits, PreparedComponent, Runtime};
 use crate::store::Store;
 use crate::store::deployments::{self, ActiveFunction};
@@ -47,6 +46,14 @@ pub(super) enum FunctionSpec {
     Lifecycle(LifecycleSpec),
 }
 
+/// A model that a function may write.
+pub(super) struct WritableModel {
+    pub(super) shape: Shape,
+    pub(super) keeping: Keeping,
+}
+
+pub(super) type WritableModels = Arc<BTreeMap<ModelName, WritableModel>>;
+
 /// A function that can be run.
 pub struct DeployedFunction {
     pub name: FunctionName,
@@ -64,7 +71,7 @@ pub struct DeployedFunction {
 
 /// What only functions of one kind have.
 enum Body {
-    Sync(SyncSpec),
+    Sync(Box<SyncSpec>),
     Action { input: Option<Shape>, output: Option<Shape>, ordered: bool },
     Lifecycle(LifecycleEvent),
     Webhook,
@@ -234,6 +241,20 @@ impl Functions {
             .any(|function| function.integration == integration && function.models.contains_key(model))
     }
 
+    /// A function of the integration that saves this model: its sync, if there is one.
+    pub(super) fn find_saving(
+        &self,
+        integration: IntegrationPk,
+        model: &ModelName,
+    ) -> Option<Arc<DeployedFunction>> {
+        let snapshot = self.snapshot();
+        snapshot
+            .values()
+            .filter(|function| function.integration == integration && function.models.contains_key(model))
+            .min_by_key(|function| !matches!(function.body, Body::Sync(_)))
+            .cloned()
+    }
+
     /// The number of what is known now: another once deployments were read again.
     pub(super) fn reading(&self) -> u64 {
         self.readings.load(Ordering::SeqCst)
@@ -267,13 +288,13 @@ impl Functions {
         let mut models = HashMap::with_capacity(active.len());
         for deployment in active {
             let config: SyncConfig = serde_json::from_value(deployment.config)?;
-            models.insert(deployment.pk, config.models);
+            models.insert(deployment.pk, (config.models, config.keeping));
         }
         let mut known = HashMap::with_capacity(functions.len());
         for function in functions {
-            let Some(models) = models.get(&function.deployment) else { continue };
+            let Some((models, keeping)) = models.get(&function.deployment) else { continue };
             let (kind, name) = (function.kind.clone(), function.name.clone());
-            match self.build(function, models).await {
+            match self.build(function, models, keeping).await {
                 Ok((key, deployed)) => {
                     known.insert(key, Arc::new(deployed));
                 }
@@ -292,14 +313,23 @@ impl Functions {
         Ok(())
     }
 
-    async fn build(&self, row: ActiveFunction, models: &Models) -> anyhow::Result<(Key, DeployedFunction)> {
+    async fn build(
+        &self,
+        row: ActiveFunction,
+        models: &Models,
+        keeping: &BTreeMap<ModelName, Keeping>,
+    ) -> anyhow::Result<(Key, DeployedFunction)> {
         let stored: StoredFunction = serde_json::from_value(row.spec)?;
         let digest: [u8; 32] = row.component_digest.as_slice().try_into()?;
         let component = self.component(ComponentDigest(digest)).await?;
         let (kind, overrides, written, sees_credentials, body) = match stored.spec {
-            FunctionSpec::Sync(spec) => {
-                (FunctionKind::Sync, spec.limits, spec.models.clone(), spec.credentials, Body::Sync(spec))
-            }
+            FunctionSpec::Sync(spec) => (
+                FunctionKind::Sync,
+                spec.limits,
+                spec.models.clone(),
+                spec.credentials,
+                Body::Sync(Box::new(spec)),
+            ),
             FunctionSpec::Action(spec) => {
                 let compile = |ty: Option<_>| ty.map(|ty| Shape::compile(&ty, models)).transpose();
                 let body = Body::Action {
@@ -319,7 +349,10 @@ impl Functions {
         };
         let written = written
             .into_iter()
-            .map(|model| Shape::of_model(&model, models).map(|shape| (model, shape)))
+            .map(|model| {
+                let keeping = keeping.get(&model).copied().unwrap_or_default();
+                Shape::of_model(&model, models).map(|shape| (model, WritableModel { shape, keeping }))
+            })
             .collect::<Result<BTreeMap<_, _>, _>>()?;
         let function = DeployedFunction {
             name: row.name.clone(),
@@ -370,6 +403,7 @@ fn limits(kind: FunctionKind, overrides: &LimitOverrides) -> Limits {
         output_bytes: bytes(overrides.output_bytes, default.output_bytes),
         response_bytes: bytes(overrides.response_bytes, default.response_bytes),
         batch_bytes: bytes(overrides.batch_bytes, default.batch_bytes),
+        record_bytes: bytes(overrides.record_bytes, default.record_bytes),
         requests: overrides.requests.unwrap_or(default.requests),
         records: overrides.records.unwrap_or(default.records),
     }

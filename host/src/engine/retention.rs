@@ -22,7 +22,7 @@ const LEAST_PAUSE: Duration = Duration::from_millis(10);
 /// What an operator can say about the age of records.
 #[derive(Debug, Clone, Copy)]
 pub struct Retention {
-    /// Payloads that have not changed for so long are emptied.
+    /// Payloads that have not changed for so long are emptied, and dead letters dropped that have not come again.
     pub prune_after: Age,
     /// Records of a sync that has not run for so long are deleted.
     pub delete_after: Age,
@@ -69,7 +69,7 @@ pub(super) async fn run(engine: Arc<Engine>, shutdown: CancellationToken) {
 
 /// Works until nothing is due, or another host does.
 async fn take_turn(engine: &Engine) -> sqlx::Result<()> {
-    for work in [Work::Delete, Work::Prune] {
+    for work in [Work::Delete, Work::Prune, Work::DropLetters] {
         let Age::Most(age) = work.age(&engine.settings.retention) else { continue };
         let mut records = 0;
         loop {
@@ -89,12 +89,13 @@ async fn take_turn(engine: &Engine) -> sqlx::Result<()> {
 enum Work {
     Prune,
     Delete,
+    DropLetters,
 }
 
 impl Work {
     fn age(self, retention: &Retention) -> Age {
         match self {
-            Self::Prune => retention.prune_after,
+            Self::Prune | Self::DropLetters => retention.prune_after,
             Self::Delete => retention.delete_after,
         }
     }
@@ -102,6 +103,7 @@ impl Work {
     fn report(self) -> &'static str {
         match self {
             Self::Prune => "payloads that have not changed for long were emptied",
+            Self::DropLetters => "dead letters that have not come again for long were dropped",
             Self::Delete => "records of syncs that have not run for long were deleted",
         }
     }
@@ -116,6 +118,7 @@ async fn step(engine: &Engine, work: Work, age: Duration) -> sqlx::Result<Option
     let done = match work {
         Work::Prune => retention::prune_step(&mut tx, age, STEP).await?,
         Work::Delete => retention::delete_step(&mut tx, age, STEP).await?,
+        Work::DropLetters => retention::drop_letters_step(&mut tx, age, STEP).await?,
     };
     tx.commit().await?;
     Ok(done)

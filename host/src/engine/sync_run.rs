@@ -19,6 +19,7 @@ use super::webhooks::{self, Checkpoints, SyncEnd};
 use super::{ConnectionRoute, Engine};
 use crate::config::Frequency;
 use crate::runtime::{Call, Limits, LogLevel, RunInfo, RunLog, Usage};
+use crate::store::dead_letters::Author;
 use crate::store::notices::Notice;
 use crate::store::records::{self, Unseen};
 use crate::store::runs::{self, LogLine, Outcome, RunError, RunState};
@@ -155,8 +156,15 @@ async fn try_execute(
     }
     let environment = engine.environments.get(claim.environment).await?;
     let variables = engine.process_variables(&environment, function).await?;
+    let author = Author {
+        environment: claim.environment,
+        integration: claim.integration,
+        function: claim.sync.to_string(),
+        run_id: claim.run_id.to_string(),
+    };
     let writer = RecordWriter::new(
         engine,
+        author,
         claim.connection,
         Arc::clone(&function.models),
         &function.limits,

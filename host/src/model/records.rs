@@ -6,7 +6,6 @@ use std::ops::Range;
 
 use serde::Serialize;
 
-use super::assembly::Piece;
 use super::canonical::{ChangeHash, HashKey, unescape};
 use super::json::Malformed;
 use super::problem::Problem;
@@ -19,6 +18,8 @@ pub const MAX_ID_BYTES: usize = 255;
 /// One record, ready to be stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RecordText<'t> {
+    /// Its place in the batch, from 0.
+    pub index: usize,
     /// What the payload's `id` says. An integer is the digits that were sent.
     pub id: Cow<'t, str>,
     /// The object as it was sent, but for an integer `id`, which is a string now, and the metadata key,
@@ -62,6 +63,8 @@ pub struct RecordOptions<'o> {
     /// The member that readers find the host's own metadata in. What a record has there is dropped.
     pub metadata_key: &'o str,
     pub hash_key: &'o HashKey,
+    /// A longer record is refused.
+    pub max_bytes: usize,
 }
 
 /// Cuts a JSON array into records of that shape. A record that does not fit is among the refused ones; only
@@ -78,7 +81,7 @@ pub fn split<'t>(items: &'t str, shape: &Shape, options: RecordOptions<'_>) -> R
     } else {
         for index in 0.. {
             let malformed = |malformed| BatchError::Malformed { index, malformed };
-            match next_record(&mut walk, &mut record, options.hash_key, index, 1).map_err(malformed)? {
+            match next_record(&mut walk, &mut record, &options, index, 1).map_err(malformed)? {
                 Ok(text) => batch.records.push(text),
                 Err(refused) => batch.refused.push(refused),
             }
@@ -105,7 +108,7 @@ pub fn single<'t>(
     let mut walk = Walk::new(text, shape);
     let mut record = Record::new(options.metadata_key);
     walk.scanner.skip_space();
-    let result = next_record(&mut walk, &mut record, options.hash_key, 0, 0)?;
+    let result = next_record(&mut walk, &mut record, &options, 0, 0)?;
     walk.scanner.finish()?;
     result.map_err(|refused| Invalid::Problems(refused.problems))
 }
@@ -136,7 +139,7 @@ pub fn splice_metadata(payload: &str, metadata_key: &str, metadata: &str, out: &
 fn next_record<'t>(
     walk: &mut Walk<'t, '_>,
     record: &mut Record<'_>,
-    hash_key: &HashKey,
+    options: &RecordOptions<'_>,
     index: usize,
     depth: usize,
 ) -> Result<Result<RecordText<'t>, RefusedRecord<'t>>, Malformed> {
@@ -151,26 +154,22 @@ fn next_record<'t>(
     let range = start..walk.scanner.at;
     let id = id(text, record);
     let mut problems = walk.problems.take();
+    if range.len() > options.max_bytes {
+        let problem =
+            format!("is {} bytes long, expected at most {} (limit `record`)", range.len(), options.max_bytes);
+        problems.insert(0, Problem::here(problem));
+    }
     match id {
-        Ok(id) if problems.is_empty() => Ok(Ok(finish(walk, record, hash_key, id, form, range))),
+        Ok(id) if problems.is_empty() => {
+            let hash = options.hash_key.hash(walk.assembly.bytes(form));
+            let payload = payload(text, range, &record.edits);
+            Ok(Ok(RecordText { index, id, payload, hash }))
+        }
         id => {
             let id = id.map_err(|problem| problems.insert(0, problem)).ok();
             Ok(Err(RefusedRecord { index, id, problems, text: &text[range] }))
         }
     }
-}
-
-fn finish<'t>(
-    walk: &Walk<'t, '_>,
-    record: &Record<'_>,
-    hash_key: &HashKey,
-    id: Cow<'t, str>,
-    form: Piece,
-    range: Range<usize>,
-) -> RecordText<'t> {
-    let hash = hash_key.hash(walk.assembly.bytes(form));
-    let payload = payload(walk.scanner.text, range, &record.edits);
-    RecordText { id, payload, hash }
 }
 
 fn id<'t>(text: &'t str, record: &Record<'_>) -> Result<Cow<'t, str>, Problem> {
@@ -221,7 +220,8 @@ mod tests {
     use super::super::{Field, Model, Models, ObjectType};
     use super::*;
 
-    const OPTIONS: RecordOptions<'_> = RecordOptions { metadata_key: "_meta", hash_key: &HashKey::None };
+    const OPTIONS: RecordOptions<'_> =
+        RecordOptions { metadata_key: "_meta", hash_key: &HashKey::None, max_bytes: 1_000 };
 
     fn shape(fields: &[(&str, &str)]) -> Shape {
         let field = |(name, ty): &(&str, &str)| Field { name: (*name).to_owned(), ty: ty.parse().unwrap() };
@@ -302,6 +302,16 @@ mod tests {
         assert_eq!(split_any(&fits).records[0].id.len(), 254);
         let too_long = format!(r#"[{{"id":"{}"}}]"#, r"\u00e9".repeat(128));
         assert_eq!(refusals(&too_long, &Shape::any())[0].1, "at /id: has 256 bytes, expected at most 255");
+    }
+
+    #[test]
+    fn a_record_that_is_too_long_is_refused_alone() {
+        let long = format!(r#"{{"id":"long","n":"{}"}}"#, "x".repeat(1_000));
+        let items = format!(r#"[{{"id":"short"}},{long}]"#);
+        assert_eq!(
+            refusals(&items, &Shape::any()),
+            [(1, "is 1020 bytes long, expected at most 1000 (limit `record`)".to_owned())]
+        );
     }
 
     #[test]

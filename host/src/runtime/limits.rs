@@ -24,6 +24,8 @@ pub struct Limits {
     pub requests: u64,
     /// One call of `records.commit`.
     pub batch_bytes: usize,
+    /// The text of one record.
+    pub record_bytes: usize,
     /// Records saved by one invocation.
     pub records: u64,
 }
@@ -42,6 +44,7 @@ impl Limits {
         response_bytes: 32 << 20,
         requests: 1_000,
         batch_bytes: 50 << 20,
+        record_bytes: 10 << 20,
         records: 100_000,
     };
 
@@ -76,6 +79,8 @@ pub enum Limit {
     Output(usize),
     Requests(u64),
     Records(u64),
+    /// Of what is kept of one model, connection and variant.
+    Stream(u64),
     Stack,
 }
 
@@ -91,6 +96,7 @@ impl Limit {
             Self::Output(_) => "output",
             Self::Requests(_) => "requests",
             Self::Records(_) => "records",
+            Self::Stream(_) => "stream",
             Self::Stack => "stack",
         }
     }
@@ -125,6 +131,10 @@ impl fmt::Display for Limit {
             Self::Records(count) => {
                 write!(f, "the function saved more than its {count} records (limit `records`)")
             }
+            Self::Stream(count) => write!(
+                f,
+                "the connection would have more than {count} records of one model and variant (limit `stream`)"
+            ),
             Self::Stack => write!(f, "the function called itself too deeply (limit `stack`)"),
         }
     }

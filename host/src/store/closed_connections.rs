@@ -6,6 +6,8 @@
 
 use sqlx::PgConnection;
 
+use super::dead_letters;
+use super::streams::StreamKey;
 use crate::ids::ConnectionPk;
 
 /// Whether something may be written for the connection until the transaction ends.
@@ -101,6 +103,7 @@ pub async fn remove_batch(
             )
             .execute(&mut *conn)
             .await?;
+            dead_letters::delete_all(conn, StreamKey { connection, number: stream }).await?;
             sqlx::query!(
                 "DELETE FROM streams WHERE connection_pk = $1 AND stream_no = $2",
                 connection.0,

@@ -258,6 +258,30 @@ macro_rules! list_rows {
     };
 }
 
+/// By which names clients know these connections, as far as they are there.
+pub async fn names(
+    conn: &mut PgConnection,
+    pks: &[ConnectionPk],
+) -> sqlx::Result<Vec<(ConnectionPk, IntegrationKey, ConnectionId)>> {
+    let pks: Vec<i64> = pks.iter().map(|pk| pk.0).collect();
+    let rows = sqlx::query!(
+        r#"
+        SELECT c.pk, i.unique_key, c.connection_id
+        FROM connections c JOIN integrations i ON i.pk = c.integration_pk
+        WHERE c.pk = ANY($1)
+        "#,
+        &pks,
+    )
+    .fetch_all(conn)
+    .await?;
+    let names = rows.into_iter().map(|row| {
+        let (key, id) =
+            (IntegrationKey::from_stored(row.unique_key), ConnectionId::from_stored(row.connection_id));
+        (ConnectionPk(row.pk), key, id)
+    });
+    Ok(names.collect())
+}
+
 /// One page of an environment's connections, newest first. An id or an end user is looked up; everything else is
 /// found by going through the environment's connections, in the order of the list.
 pub async fn list(

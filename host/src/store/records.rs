@@ -12,7 +12,7 @@ pub use read::{
     position_at, prune,
 };
 pub use seen::{Unseen, begin_generation, delete_unseen, end_generation, mark_seen};
-pub use write::{IncomingRecord, Saved, delete, delete_all, save};
+pub use write::{IncomingRecord, Saved, delete, delete_all, positions, save};
 
 use sqlx::Type;
 

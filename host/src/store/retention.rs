@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use sqlx::PgConnection;
 
+use super::dead_letters;
 use super::hosts::interval;
 use super::records::{self, Span};
 use super::streams::{self, StreamKey};
@@ -88,6 +89,55 @@ pub async fn delete_step(conn: &mut PgConnection, age: Duration, limit: i64) -> 
     delete_oldest(conn, key, limit).await.map(Some)
 }
 
+/// Drops up to `limit` dead letters of one stream that have not come again for longer than `age`. Gives their number;
+/// `None`: there are none, but for those of streams that somebody writes to.
+pub async fn drop_letters_step(
+    conn: &mut PgConnection,
+    age: Duration,
+    limit: i64,
+) -> sqlx::Result<Option<u64>> {
+    let stream = sqlx::query!(
+        r#"
+        SELECT s.connection_pk, s.stream_no
+        FROM dead_letters l
+        JOIN streams s ON s.connection_pk = l.connection_pk AND s.stream_no = l.stream_no
+        WHERE l.last_seen_at < now() - $1::interval
+        ORDER BY l.last_seen_at LIMIT 1
+        FOR NO KEY UPDATE OF s SKIP LOCKED
+        "#,
+        interval(age),
+    )
+    .fetch_optional(&mut *conn)
+    .await?;
+    let Some(stream) = stream else { return Ok(None) };
+    let dropped = sqlx::query!(
+        r#"
+        DELETE FROM dead_letters
+        WHERE connection_pk = $1 AND stream_no = $2 AND letter_key IN (
+            SELECT letter_key FROM dead_letters
+            WHERE connection_pk = $1 AND stream_no = $2 AND last_seen_at < now() - $3::interval
+            LIMIT $4
+        )
+        "#,
+        stream.connection_pk,
+        stream.stream_no,
+        interval(age),
+        limit,
+    )
+    .execute(&mut *conn)
+    .await?
+    .rows_affected();
+    sqlx::query!(
+        "UPDATE streams SET dead_letters = dead_letters - $3 WHERE connection_pk = $1 AND stream_no = $2",
+        stream.connection_pk,
+        stream.stream_no,
+        dropped.cast_signed(),
+    )
+    .execute(conn)
+    .await?;
+    Ok(Some(dropped))
+}
+
 async fn lock_stream_with_records(
     conn: &mut PgConnection,
     connection: ConnectionPk,
@@ -97,7 +147,7 @@ async fn lock_stream_with_records(
     let number = sqlx::query_scalar!(
         r#"
         SELECT stream_no FROM streams
-        WHERE connection_pk = $1 AND sync_name = $2 AND variant = $3 AND total_count > 0
+        WHERE connection_pk = $1 AND sync_name = $2 AND variant = $3 AND (total_count > 0 OR dead_letters > 0)
         ORDER BY stream_no LIMIT 1
         FOR NO KEY UPDATE
         "#,
@@ -176,11 +226,12 @@ async fn delete_oldest(conn: &mut PgConnection, key: StreamKey, limit: i64) -> s
     )
     .execute(&mut *conn)
     .await?;
+    dead_letters::delete_all(conn, key).await?;
     // Should the counts say that something is left where nothing is, this ends here all the same.
     sqlx::query!(
         r#"
         UPDATE streams
-        SET live_count = CASE WHEN $3::bigint = 0 THEN 0 ELSE live_count - $4 END,
+        SET dead_letters = 0, live_count = CASE WHEN $3::bigint = 0 THEN 0 ELSE live_count - $4 END,
             total_count = CASE WHEN $3 = 0 THEN 0 ELSE total_count - $3 END,
             generation = NULL, generation_start = NULL
         WHERE connection_pk = $1 AND stream_no = $2

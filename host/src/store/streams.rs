@@ -28,6 +28,8 @@ pub struct LockedStream {
     pub live_count: i64,
     pub total_count: i64,
     pub generation: Option<Generation>,
+    /// How many of its records are set aside.
+    pub dead_letters: i64,
 }
 
 /// A full sync whose saves are watched, so that what it does not save can be deleted at its end.
@@ -96,7 +98,7 @@ async fn lock_existing(
         )
         SELECT stream_no AS "stream_no!", model AS "model!", variant AS "variant!",
                last_position AS "last_position!", live_count AS "live_count!", total_count AS "total_count!",
-               generation, generation_start, greatest(last_modified_at, clock_timestamp()) AS "now!"
+               generation, generation_start, dead_letters AS "dead_letters!", greatest(last_modified_at, clock_timestamp()) AS "now!"
         FROM locked
         "#,
         connection.0,
@@ -113,6 +115,7 @@ async fn lock_existing(
         now: row.now,
         live_count: row.live_count,
         total_count: row.total_count,
+        dead_letters: row.dead_letters,
         generation: row
             .generation
             .zip(row.generation_start)
@@ -224,7 +227,7 @@ pub async fn store_head(conn: &mut PgConnection, stream: &LockedStream) -> sqlx:
         r#"
         UPDATE streams
         SET last_position = $3, last_modified_at = $4, live_count = $5, total_count = $6,
-            generation = $7, generation_start = $8, oldest_payload_at = coalesce(oldest_payload_at, $4)
+            generation = $7, generation_start = $8, oldest_payload_at = coalesce(oldest_payload_at, $4), dead_letters = $9
         WHERE connection_pk = $1 AND stream_no = $2
         "#,
         stream.key.connection.0,
@@ -235,6 +238,7 @@ pub async fn store_head(conn: &mut PgConnection, stream: &LockedStream) -> sqlx:
         stream.total_count,
         stream.generation.map(|generation| generation.number),
         stream.generation.map(|generation| generation.start_position),
+        stream.dead_letters,
     )
     .execute(conn)
     .await?;

@@ -26,8 +26,15 @@ impl Stage {
 
     /// With that bundle, and a connection with that metadata to the integration that it brings.
     pub async fn of(bundle: &Bundle, metadata: Value) -> Self {
+        Self::with(&[], bundle, metadata).await
+    }
+
+    /// As [`of`](Self::of), on a host with these settings.
+    pub async fn with(variables: &[(&str, &str)], bundle: &Bundle, metadata: Value) -> Self {
         let db = TestDatabase::create().await;
-        let host = Host::spawn(&db).await;
+        let options = HostOptions::new().database(&db);
+        let options = variables.iter().fold(options, |options, (name, value)| options.variable(name, value));
+        let host = options.spawn().await;
         host.deploy(bundle).await;
         let connection = host.connect(bundle.integration(), metadata).await;
         Self { connection, host, db }

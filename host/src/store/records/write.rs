@@ -16,6 +16,7 @@ use sqlx::PgConnection;
 use uuid::Uuid;
 
 use super::LastAction;
+use crate::store::dead_letters;
 use crate::store::streams::{LockedStream, StreamKey};
 
 /// A record to save. Its payload has the id in it and no metadata key.
@@ -107,6 +108,16 @@ pub async fn delete(conn: &mut PgConnection, stream: &mut LockedStream, ids: &[&
     delete_positions(conn, stream, &live).await
 }
 
+/// Where these records stand, as far as they are kept.
+pub async fn positions(
+    conn: &mut PgConnection,
+    key: StreamKey,
+    ids: &[&str],
+) -> sqlx::Result<RoaringTreemap> {
+    let existing = find_existing(conn, key, ids).await?;
+    Ok(existing.into_values().map(|old| old.position.cast_unsigned()).collect())
+}
+
 /// Marks the live records at these positions as deleted and moves them to the stream's end.
 pub(super) async fn delete_positions(
     conn: &mut PgConnection,
@@ -149,15 +160,17 @@ pub(super) async fn delete_positions(
     Ok(deleted)
 }
 
-/// Removes every record of the stream, tombstones too. Its positions go on where they were.
+/// Removes every record of the stream, tombstones and dead letters too. Its positions go on where they were.
 pub async fn delete_all(conn: &mut PgConnection, stream: &mut LockedStream) -> sqlx::Result<()> {
     sqlx::query!(
         "DELETE FROM records WHERE connection_pk = $1 AND stream_no = $2",
         stream.key.connection.0,
         stream.key.number,
     )
-    .execute(conn)
+    .execute(&mut *conn)
     .await?;
+    dead_letters::delete_all(conn, stream.key).await?;
+    stream.dead_letters = 0;
     stream.live_count = 0;
     stream.total_count = 0;
     stream.generation = None;

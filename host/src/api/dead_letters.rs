@@ -1,0 +1,231 @@
+//! `/dead-letters`: records that were set aside because they do not fit their model.
+
+use std::collections::HashMap;
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::StatusCode;
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use serde_json::value::RawValue;
+use utoipa::ToSchema;
+use uuid::Uuid;
+
+use super::App;
+use super::connections::parse_name;
+use super::error::{ApiError, ErrorBody};
+use super::extract::{ApiPath, ApiQuery, EnvironmentAuth, NoQuery};
+use super::lists::parse_limit;
+use super::time::iso;
+use crate::auth::{Client, Scope};
+use crate::engine::{DeadLetterError, Replayed};
+use crate::ids::{ConnectionId, ConnectionPk, EnvironmentPk, IntegrationKey};
+use crate::store::dead_letters::{self, DeadLetter, Filter};
+use crate::store::{connections, integrations};
+
+const DEFAULT_LIMIT: i64 = 100;
+const MAX_LIMIT: i64 = 500;
+const CURSOR_CHECK_BYTES: usize = 4;
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct DeadLettersQuery {
+    provider_config_key: Option<String>,
+    connection_id: Option<String>,
+    model: Option<String>,
+    limit: Option<String>,
+    cursor: Option<String>,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct DeadLettersResponse {
+    dead_letters: Vec<DeadLetterBody>,
+    /// Where the next page begins; null if there is none.
+    next_cursor: Option<String>,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+struct DeadLetterBody {
+    id: Uuid,
+    provider_config_key: String,
+    connection_id: String,
+    model: String,
+    variant: String,
+    /// The function that saved it, and the run.
+    function: String,
+    run_id: String,
+    /// Null if it is the id that is wrong.
+    record_id: Option<String>,
+    /// What is wrong with it, each with its place: names and types, never values.
+    problems: Value,
+    /// The record, as it was saved.
+    #[schema(value_type = Object)]
+    payload: Box<RawValue>,
+    /// How often it has come.
+    times: i64,
+    first_seen_at: String,
+    last_seen_at: String,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct ReplayResponse {
+    /// `added`, `updated` or `unchanged`.
+    outcome: &'static str,
+}
+
+/// `GET /dead-letters`: a page of the environment's letters, in the order in which they were set aside first.
+#[utoipa::path(
+    get, path = "/dead-letters", tag = "Records",
+    params(
+        ("provider_config_key" = Option<String>, Query, description = "Only those of this integration"),
+        ("connection_id" = Option<String>, Query, description = "Only those of this connection; together with `provider_config_key`"),
+        ("model" = Option<String>, Query, description = "Only those of this model"),
+        ("limit" = Option<i64>, Query, description = "1 to 500, default 100"),
+        ("cursor" = Option<String>, Query, description = "`next_cursor` of the page before"),
+    ),
+    responses((status = 200, body = DeadLettersResponse), (status = "4XX", body = ErrorBody)),
+)]
+pub(super) async fn list_dead_letters(
+    State(app): State<App>,
+    client: EnvironmentAuth,
+    ApiQuery(query): ApiQuery<DeadLettersQuery>,
+) -> Result<Json<DeadLettersResponse>, ApiError> {
+    client.require(Scope::RecordsRead)?;
+    let environment = client.environment.pk;
+    let limit = parse_limit(query.limit.as_deref(), DEFAULT_LIMIT, MAX_LIMIT)?;
+    let model =
+        query.model.as_deref().map(|model| parse_name("model", model, ApiError::query)).transpose()?;
+    let after = query.cursor.map_or(Ok(0), |cursor| decode_cursor(&cursor, environment))?;
+    let filter = app.letter_filter(&client, query.provider_config_key, query.connection_id).await?;
+    let filter = Filter { model, after, ..filter };
+    let mut conn = app.engine.store.connect_records().await?;
+    // One more than is shown tells whether there is a next page.
+    let mut found = dead_letters::list(&mut conn, environment, &filter, limit + 1).await?;
+    drop(conn);
+    let has_more = found.len() as i64 > limit;
+    found.truncate(limit.unsigned_abs() as usize);
+    let next_cursor = found.last().filter(|_| has_more).map(|last| encode_cursor(last.number, environment));
+    let mut pks: Vec<_> = found.iter().map(|letter| letter.stream.connection).collect();
+    pks.dedup();
+    let names = connections::names(&mut *app.engine.store.connect().await?, &pks).await?;
+    let names: HashMap<_, _> = names.into_iter().map(|(pk, key, id)| (pk, (key, id))).collect();
+    let dead_letters = found.into_iter().filter_map(|letter| DeadLetterBody::new(letter, &names));
+    Ok(Json(DeadLettersResponse { dead_letters: dead_letters.collect::<Result<_, _>>()?, next_cursor }))
+}
+
+/// `POST /dead-letters/{id}/replay`: saves the record, if it fits its model as it is deployed now.
+#[utoipa::path(
+    post, path = "/dead-letters/{id}/replay", tag = "Records", params(("id" = Uuid, Path)),
+    responses((status = 200, body = ReplayResponse), (status = "4XX", body = ErrorBody)),
+)]
+pub(super) async fn replay_dead_letter(
+    State(app): State<App>,
+    client: EnvironmentAuth,
+    ApiPath(id): ApiPath,
+    _: NoQuery,
+) -> Result<Json<ReplayResponse>, ApiError> {
+    client.require(Scope::RecordsWrite)?;
+    let outcome = match app.engine.replay_dead_letter(client.environment.pk, parse_id(&id)?).await? {
+        Replayed::Added => "added",
+        Replayed::Updated => "updated",
+        Replayed::Unchanged => "unchanged",
+    };
+    Ok(Json(ReplayResponse { outcome }))
+}
+
+/// `DELETE /dead-letters/{id}`: drops it for good.
+#[utoipa::path(
+    delete, path = "/dead-letters/{id}", tag = "Records", params(("id" = Uuid, Path)),
+    responses((status = 204), (status = "4XX", body = ErrorBody)),
+)]
+pub(super) async fn drop_dead_letter(
+    State(app): State<App>,
+    client: EnvironmentAuth,
+    ApiPath(id): ApiPath,
+    _: NoQuery,
+) -> Result<StatusCode, ApiError> {
+    client.require(Scope::RecordsWrite)?;
+    app.engine.drop_dead_letter(client.environment.pk, parse_id(&id)?).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+impl App {
+    async fn letter_filter(
+        &self,
+        client: &Client,
+        key: Option<String>,
+        id: Option<String>,
+    ) -> Result<Filter, ApiError> {
+        let Some(key) = key else {
+            if id.is_none() {
+                return Ok(Filter::default());
+            }
+            let message = "is required too: a connection's id is unique within an integration only";
+            return Err(ApiError::query("invalid_type", &["provider_config_key"], message));
+        };
+        let key = parse_name::<IntegrationKey>("provider_config_key", &key, ApiError::query)?;
+        if let Some(id) = id {
+            let id = parse_name::<ConnectionId>("connection_id", &id, ApiError::query)?;
+            let connection = self.find_connection_by_name(client, &key, &id).await?.pk;
+            return Ok(Filter { connection: Some(connection), ..Filter::default() });
+        }
+        let mut conn = self.engine.store.connect().await?;
+        let integration = integrations::find(&mut conn, client.environment.pk, &key).await?;
+        let integration = integration.ok_or(ApiError::UnknownIntegration(key))?.pk;
+        Ok(Filter { integration: Some(integration), ..Filter::default() })
+    }
+}
+
+type Names = HashMap<ConnectionPk, (IntegrationKey, ConnectionId)>;
+
+impl DeadLetterBody {
+    /// `None`: its connection is gone, and it will be soon.
+    fn new(letter: DeadLetter, names: &Names) -> Option<Result<Self, ApiError>> {
+        let (integration, connection) = names.get(&letter.stream.connection)?;
+        let payload = match RawValue::from_string(letter.payload) {
+            Ok(payload) => payload,
+            Err(error) => return Some(Err(ApiError::internal(error))),
+        };
+        Some(Ok(Self {
+            id: letter.id,
+            provider_config_key: integration.to_string(),
+            connection_id: connection.to_string(),
+            model: letter.model.to_string(),
+            variant: letter.variant.to_string(),
+            function: letter.function,
+            run_id: letter.run_id,
+            record_id: letter.external_id,
+            problems: letter.problems,
+            payload,
+            times: letter.times,
+            first_seen_at: iso(letter.first_seen_at),
+            last_seen_at: iso(letter.last_seen_at),
+        }))
+    }
+}
+
+fn parse_id(id: &str) -> Result<Uuid, ApiError> {
+    id.parse().map_err(|_| DeadLetterError::Unknown(id.chars().take(60).collect()).into())
+}
+
+/// A letter's number with a checksum that holds for one environment.
+fn encode_cursor(number: i64, environment: EnvironmentPk) -> String {
+    URL_SAFE_NO_PAD.encode([&number.to_be_bytes()[..], &cursor_check(number, environment)].concat())
+}
+
+fn decode_cursor(text: &str, environment: EnvironmentPk) -> Result<i64, ApiError> {
+    let broken = || ApiError::Cursor { problem: "is not one that this list gave out" };
+    let bytes = URL_SAFE_NO_PAD.decode(text).map_err(|_| broken())?;
+    let (number, check) = bytes.split_first_chunk().ok_or_else(broken)?;
+    let number = i64::from_be_bytes(*number);
+    if check == cursor_check(number, environment) { Ok(number) } else { Err(broken()) }
+}
+
+fn cursor_check(number: i64, environment: EnvironmentPk) -> [u8; CURSOR_CHECK_BYTES] {
+    let text = format!("dead letters {environment} {number}");
+    let mut check = [0; CURSOR_CHECK_BYTES];
+    check.copy_from_slice(&blake3::hash(text.as_bytes()).as_bytes()[..CURSOR_CHECK_BYTES]);
+    check
+}

@@ -1,0 +1,247 @@
+//! Dead letters: records that do not fit their model, set aside with the reason. They are written in the transaction
+//! that saves the rest of their batch, in a stream that the caller has locked.
+
+use std::borrow::Cow;
+
+use chrono::{DateTime, Utc};
+use serde_json::Value;
+use sqlx::PgConnection;
+use uuid::Uuid;
+
+use super::streams::{LockedStream, StreamKey};
+use crate::ids::{ConnectionPk, EnvironmentPk, IntegrationPk, ModelName, Variant};
+
+/// Who set a record aside.
+#[derive(Debug, Clone)]
+pub struct Author {
+    pub environment: EnvironmentPk,
+    pub integration: IntegrationPk,
+    pub function: String,
+    pub run_id: String,
+}
+
+/// A record to set aside.
+#[derive(Debug)]
+pub struct NewLetter<'a> {
+    /// None if it is the id that is wrong.
+    pub external_id: Option<Cow<'a, str>>,
+    pub problems: Value,
+    pub payload: Cow<'a, str>,
+}
+
+impl NewLetter<'_> {
+    /// What a stream has one letter for.
+    fn key(&self) -> String {
+        match &self.external_id {
+            Some(id) => format!("id:{id}"),
+            None => format!("text:{}", blake3::hash(self.payload.as_bytes()).to_hex()),
+        }
+    }
+}
+
+/// Sets records aside; of those with one id the last.
+pub async fn set_aside(
+    conn: &mut PgConnection,
+    stream: &mut LockedStream,
+    author: &Author,
+    letters: &[NewLetter<'_>],
+) -> sqlx::Result<()> {
+    for letter in letters {
+        let is_new = sqlx::query_scalar!(
+            r#"
+            INSERT INTO dead_letters AS kept
+                (connection_pk, stream_no, letter_key, environment_pk, integration_pk, external_id, function_name,
+                 run_id, problems, payload, position, first_seen_at, last_seen_at)
+            VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $12)
+            ON CONFLICT (connection_pk, stream_no, letter_key) DO UPDATE
+            SET function_name = excluded.function_name, run_id = excluded.run_id, problems = excluded.problems,
+                payload = excluded.payload, position = excluded.position, times = kept.times + 1,
+                last_seen_at = excluded.last_seen_at
+            RETURNING times = 1 AS "is_new!"
+            "#,
+            stream.key.connection.0,
+            stream.key.number,
+            letter.key(),
+            author.environment.0,
+            author.integration.0,
+            letter.external_id.as_deref(),
+            author.function,
+            author.run_id,
+            letter.problems,
+            &*letter.payload,
+            stream.last_position,
+            stream.now,
+        )
+        .fetch_one(&mut *conn)
+        .await?;
+        stream.dead_letters += i64::from(is_new);
+    }
+    Ok(())
+}
+
+/// Removes the letters of records that were saved or deleted meanwhile.
+pub async fn resolve(conn: &mut PgConnection, stream: &mut LockedStream, ids: &[&str]) -> sqlx::Result<()> {
+    if stream.dead_letters == 0 || ids.is_empty() {
+        return Ok(());
+    }
+    let keys: Vec<String> = ids.iter().map(|id| format!("id:{id}")).collect();
+    let resolved = sqlx::query!(
+        "DELETE FROM dead_letters WHERE connection_pk = $1 AND stream_no = $2 AND letter_key = ANY($3)",
+        stream.key.connection.0,
+        stream.key.number,
+        &keys,
+    )
+    .execute(conn)
+    .await?;
+    stream.dead_letters -= resolved.rows_affected().cast_signed();
+    Ok(())
+}
+
+/// Removes all letters of a stream.
+pub async fn delete_all(conn: &mut PgConnection, key: StreamKey) -> sqlx::Result<()> {
+    sqlx::query!(
+        "DELETE FROM dead_letters WHERE connection_pk = $1 AND stream_no = $2",
+        key.connection.0,
+        key.number,
+    )
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+/// A letter as it is kept.
+#[derive(Debug, Clone)]
+pub struct DeadLetter {
+    pub number: i64,
+    pub id: Uuid,
+    pub stream: StreamKey,
+    pub model: ModelName,
+    pub variant: Variant,
+    pub integration: IntegrationPk,
+    pub external_id: Option<String>,
+    pub function: String,
+    pub run_id: String,
+    pub problems: Value,
+    pub payload: String,
+    pub position: i64,
+    pub times: i64,
+    pub first_seen_at: DateTime<Utc>,
+    pub last_seen_at: DateTime<Utc>,
+}
+
+macro_rules! dead_letter {
+    ($row:expr) => {
+        DeadLetter {
+            number: $row.number,
+            id: $row.id,
+            stream: StreamKey { connection: ConnectionPk($row.connection_pk), number: $row.stream_no },
+            model: ModelName::from_stored($row.model),
+            variant: Variant::from_stored($row.variant),
+            integration: IntegrationPk($row.integration_pk),
+            external_id: $row.external_id,
+            function: $row.function_name,
+            run_id: $row.run_id,
+            problems: $row.problems,
+            payload: $row.payload,
+            position: $row.position,
+            times: $row.times,
+            first_seen_at: $row.first_seen_at,
+            last_seen_at: $row.last_seen_at,
+        }
+    };
+}
+
+/// Which letters of an environment are wanted.
+#[derive(Debug, Clone, Default)]
+pub struct Filter {
+    pub integration: Option<IntegrationPk>,
+    pub connection: Option<ConnectionPk>,
+    pub model: Option<ModelName>,
+    /// Only what stands behind this number.
+    pub after: i64,
+}
+
+/// The next `limit` letters, in the order in which they were first set aside.
+pub async fn list(
+    conn: &mut PgConnection,
+    environment: EnvironmentPk,
+    filter: &Filter,
+    limit: i64,
+) -> sqlx::Result<Vec<DeadLetter>> {
+    let model = filter.model.as_ref().map(ModelName::as_str);
+    if let Some(connection) = filter.connection {
+        let rows = sqlx::query!(
+            r#"
+            SELECT l.number, l.id, l.connection_pk, l.stream_no, s.model, s.variant, l.integration_pk, l.external_id,
+                   l.function_name, l.run_id, l.problems, l.payload, l.position, l.times, l.first_seen_at, l.last_seen_at
+            FROM dead_letters l
+            JOIN streams s ON s.connection_pk = l.connection_pk AND s.stream_no = l.stream_no
+            WHERE l.connection_pk = $1 AND l.environment_pk = $2 AND l.number > $3 AND ($4::text IS NULL OR s.model = $4)
+            ORDER BY l.number LIMIT $5
+            "#,
+            connection.0,
+            environment.0,
+            filter.after,
+            model,
+            limit,
+        )
+        .fetch_all(conn)
+        .await?;
+        return Ok(rows.into_iter().map(|row| dead_letter!(row)).collect());
+    }
+    let rows = sqlx::query!(
+        r#"
+        SELECT l.number, l.id, l.connection_pk, l.stream_no, s.model, s.variant, l.integration_pk, l.external_id,
+               l.function_name, l.run_id, l.problems, l.payload, l.position, l.times, l.first_seen_at, l.last_seen_at
+        FROM dead_letters l
+        JOIN streams s ON s.connection_pk = l.connection_pk AND s.stream_no = l.stream_no
+        WHERE l.environment_pk = $1 AND l.number > $2 AND ($3::bigint IS NULL OR l.integration_pk = $3)
+          AND ($4::text IS NULL OR s.model = $4)
+        ORDER BY l.number LIMIT $5
+        "#,
+        environment.0,
+        filter.after,
+        filter.integration.map(|integration| integration.0),
+        model,
+        limit,
+    )
+    .fetch_all(conn)
+    .await?;
+    Ok(rows.into_iter().map(|row| dead_letter!(row)).collect())
+}
+
+/// One letter of an environment.
+pub async fn find(
+    conn: &mut PgConnection,
+    environment: EnvironmentPk,
+    id: Uuid,
+) -> sqlx::Result<Option<DeadLetter>> {
+    let row = sqlx::query!(
+        r#"
+        SELECT l.number, l.id, l.connection_pk, l.stream_no, s.model, s.variant, l.integration_pk, l.external_id,
+               l.function_name, l.run_id, l.problems, l.payload, l.position, l.times, l.first_seen_at, l.last_seen_at
+        FROM dead_letters l
+        JOIN streams s ON s.connection_pk = l.connection_pk AND s.stream_no = l.stream_no
+        WHERE l.id = $1 AND l.environment_pk = $2
+        "#,
+        id,
+        environment.0,
+    )
+    .fetch_optional(conn)
+    .await?;
+    Ok(row.map(|row| dead_letter!(row)))
+}
+
+/// Removes one letter of a locked stream. `false`: it is gone already.
+pub async fn delete(conn: &mut PgConnection, stream: &mut LockedStream, id: Uuid) -> sqlx::Result<bool> {
+    let deleted = sqlx::query!(
+        "DELETE FROM dead_letters WHERE id = $1 AND connection_pk = $2 AND stream_no = $3",
+        id,
+        stream.key.connection.0,
+        stream.key.number,
+    )
+    .execute(conn)
+    .await?;
+    stream.dead_letters -= deleted.rows_affected().cast_signed();
+    Ok(deleted.rows_affected() > 0)
+}

@@ -12,6 +12,7 @@ pub mod crypto;
 pub mod egress;
 pub mod engine;
 pub mod environment_settings;
+pub mod failpoints;
 pub mod guest_build;
 pub mod ids;
 pub mod model;

@@ -20,6 +20,7 @@ use uuid::Uuid;
 use self::endpoints::Endpoints;
 pub use self::retry::{Delays, InvalidDelays};
 use crate::engine::Engine;
+use crate::failpoints::{self, Step};
 use crate::store::notices::Notice;
 use crate::store::webhooks::sending::{self, Attempt, Claimed, Verdict};
 
@@ -121,6 +122,9 @@ async fn run(context: Arc<Context>, shutdown: CancellationToken) {
             report_panic(ended);
         }
         let is_idle = claimed.is_empty();
+        if !is_idle {
+            failpoints::reach(Step::WebhookClaimed);
+        }
         for delivery in claimed {
             let held = Held::new(&context, &delivery);
             attempts.spawn(attempt(Arc::clone(&context), delivery, held));
@@ -190,6 +194,7 @@ async fn attempt(context: Arc<Context>, delivery: Claimed, _held: Held) {
             return;
         }
     };
+    failpoints::reach(Step::WebhookSent);
     let now = Instant::now();
     let duration = now - began;
     context.endpoints().note(delivery.endpoint, &outcome, now);

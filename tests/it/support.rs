@@ -3,6 +3,7 @@
 
 mod acme;
 mod answer;
+mod audit;
 mod browser;
 mod bundle;
 mod client;
@@ -12,6 +13,7 @@ mod database;
 mod events;
 mod host;
 mod json;
+mod numbers;
 mod oauth_scene;
 mod oauth_server;
 mod postgres_proxy;
@@ -25,6 +27,7 @@ mod wait;
 
 pub use self::acme::{ACME_JWT_KEY, ACME_PIN, ACME_SECRET, Acme};
 pub use self::answer::Answer;
+pub use self::audit::assert_settled;
 pub use self::browser::{Browser, Visited};
 pub use self::bundle::Bundle;
 pub use self::client::{Api, Request, query};
@@ -33,6 +36,7 @@ pub use self::database::TestDatabase;
 pub use self::events::{EventStream, Follower};
 pub use self::host::{ENCRYPTION_KEY, Host, HostOptions, SECRET_KEY, free_port};
 pub use self::json::{cursor_of, ids_of, masked, text, without_metadata};
+pub use self::numbers::Numbers;
 pub use self::oauth_scene::{KEY, OAuthScene, consent, open_session};
 pub use self::oauth_server::{OAUTH_PROVIDER, OAuthClient, OAuthServer};
 pub use self::postgres_proxy::{Fault, PostgresProxy};

@@ -24,6 +24,7 @@ use crate::auth::{Authenticator, Environments};
 use crate::connect::{self, ApiAddress, FrameAncestors};
 use crate::egress::{Gate, GateSettings, HostPort};
 use crate::engine::{Background, Engine, EngineSettings};
+use crate::failpoints::{self, Failpoint};
 use crate::providers::Catalogue;
 use crate::runtime::{CompiledCache, Runtime, RuntimeSettings};
 use crate::store::Store;
@@ -106,6 +107,9 @@ pub(super) struct ServeArgs {
     retention: RetentionArgs,
     #[command(flatten)]
     sender: SenderArgs,
+    /// For tests: a step at which this host is killed or frozen, such as batch-committing:2=kill
+    #[arg(long, env = "SYNCLINE_FAILPOINT", hide = true, value_name = "STEP:TIME=EFFECT")]
+    failpoint: Option<Failpoint>,
     /// How log lines look
     #[arg(long, env = "SYNCLINE_LOG_FORMAT", value_enum, default_value_t = LogFormat::Text)]
     log_format: LogFormat,
@@ -120,6 +124,9 @@ enum LogFormat {
 pub(super) async fn run(args: ServeArgs) -> anyhow::Result<Done> {
     let began = Instant::now();
     start_logging(args.log_format);
+    if let Some(failpoint) = args.failpoint {
+        failpoints::arm(failpoint);
+    }
     let master_keys = args.database.master_keys(Some(args.listen))?;
     // Taken first, so that a taken address is told before anything is started.
     let listener = TcpListener::bind(args.listen)

@@ -11,6 +11,7 @@ use sqlx::PgConnection;
 
 use super::functions::{WritableModel, WritableModels};
 use super::{Engine, RecordChanges};
+use crate::failpoints::{self, Step};
 use crate::ids::{ConnectionPk, ModelName, Variant};
 use crate::model::records::{RecordOptions, RecordText, RefusedRecord};
 use crate::model::{self, HashKey, Invalid, OnBadRecord, Problem, Shape};
@@ -328,10 +329,13 @@ impl RecordWriter {
         for stream in &locked {
             streams::store_head(&mut tx, stream).await.map_err(host_failure)?;
         }
+        failpoints::reach(Step::BatchWritten);
         if let Some(attempt) = &self.attempt {
             sync_states::store(&mut tx, attempt, checkpoint, &json!(counts)).await.map_err(host_failure)?;
         }
+        failpoints::reach(Step::BatchCommitting);
         tx.commit().await.map_err(host_failure)?;
+        failpoints::reach(Step::BatchCommitted);
         if total.added + total.updated + total.deleted > 0 {
             self.changes.note(self.connection);
         }

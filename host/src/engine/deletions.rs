@@ -13,6 +13,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::Engine;
+use crate::failpoints::{self, Step};
 use crate::ids::{ConnectionId, ConnectionPk, EnvironmentPk, IntegrationKey};
 use crate::store::deleted_connections::{self, Deleted};
 use crate::store::notices::Notice;
@@ -59,6 +60,7 @@ impl Engine {
         };
         deleted_connections::note(&mut tx, &[connection]).await?;
         tx.commit().await?;
+        failpoints::reach(Step::ConnectionDeleted);
         self.connections.forget(connection);
         self.close(&[connection]).await?;
         Ok(true)
@@ -88,6 +90,7 @@ impl Engine {
             closed_connections::close(&mut tx, part).await?;
             tx.commit().await?;
         }
+        failpoints::reach(Step::ConnectionClosed);
         runs::cancel_orphans(&mut *self.store.connect().await?, connections).await?;
         self.notices.tell(Notice::Cancel);
         self.notices.tell(Notice::Deletions);
@@ -136,6 +139,7 @@ async fn take_turn(engine: &Engine) -> sqlx::Result<bool> {
         }
         tokio::time::sleep(PAUSE).await;
     }
+    failpoints::reach(Step::ConnectionEmptied);
     let remembered_until = deleted_at + REMEMBERED_FOR;
     let mut conn = engine.store.connect().await?;
     match (remembered_until - Utc::now()).to_std() {

@@ -28,6 +28,7 @@ use super::functions::DeployedFunction;
 use super::{ConnectionRoute, Engine};
 use crate::auth::Environment;
 use crate::crypto::Place;
+use crate::failpoints::{self, Step};
 use crate::ids::FunctionName;
 use crate::store::function_jobs::{self, JobState, NewJob, NewKey};
 
@@ -74,6 +75,7 @@ impl Engine {
             let mut tx = self.store.begin().await.map_err(host_failure)?;
             let is_new = function_jobs::enqueue(&mut tx, &job).await.map_err(host_failure)?;
             tx.commit().await.map_err(host_failure)?;
+            failpoints::reach(Step::JobQueued);
             let Some(key) = key.filter(|_| !is_new) else { return Ok(id) };
             // It may have been removed since, as too old: then the key is free.
             if let Found::Same(first) = self.find_keyed(call, Mode::Async, key).await? {

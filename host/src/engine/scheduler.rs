@@ -13,6 +13,7 @@ use uuid::Uuid;
 use super::Engine;
 use super::sync_run::{self, RunControl};
 use super::turns::{self, Room, Tenant};
+use crate::failpoints::{self, Step};
 use crate::ids::{IntegrationPk, SchedulePk};
 use crate::store::notices::Notice;
 use crate::store::schedules::{self, Claim, Waiting, Wanted};
@@ -155,7 +156,11 @@ async fn look(
     }
     let mut tx = engine.store.begin().await?;
     let claimed = schedules::claim_due(&mut tx, engine.host_id, engine.settings.lease, &wanted).await?;
+    failpoints::reach(Step::SyncClaiming);
     tx.commit().await?;
+    if !claimed.claims.is_empty() {
+        failpoints::reach(Step::SyncClaimed);
+    }
     if claimed.parked > 0 {
         // The runs that they wait for may have ended meanwhile, and found nobody waiting.
         schedules::unpark_idle(&mut *engine.store.connect().await?).await?;

@@ -18,6 +18,7 @@ use super::recording::{masked, stored_usage};
 use super::webhooks::{self, Checkpoints, SyncEnd};
 use super::{ConnectionRoute, Engine};
 use crate::config::Frequency;
+use crate::failpoints::{self, Step};
 use crate::runtime::{Call, Limits, LogLevel, RunInfo, RunLog, Usage};
 use crate::store::dead_letters::Author;
 use crate::store::notices::Notice;
@@ -223,7 +224,8 @@ async fn begin(
     if !closed_connections::hold_open(&mut tx, claim.connection).await? {
         return Ok(Err(Ended::Dropped));
     }
-    let Some(mut begun) = sync_states::begin(&mut tx, attempt, claim.resets, claim.continues).await? else {
+    let begun = sync_states::begin(&mut tx, attempt, claim.resets, claim.unreported_since).await?;
+    let Some(mut begun) = begun else {
         return Ok(Err(Ended::Lost));
     };
     let models: Vec<_> = function.models.keys().map(ToString::to_string).collect();
@@ -246,7 +248,9 @@ async fn begin(
             streams::store_head(&mut tx, &stream).await?;
         }
     }
+    failpoints::reach(Step::SyncBeginning);
     tx.commit().await?;
+    failpoints::reach(Step::SyncBegun);
     Ok(Ok(begun))
 }
 
@@ -302,7 +306,9 @@ async fn complete(
         streams::store_head(&mut tx, &stream).await?;
     }
     sync_states::store(&mut tx, attempt, &CheckpointChange::Clear, &json!(counts)).await?;
+    failpoints::reach(Step::SyncCompleting);
     tx.commit().await?;
+    failpoints::reach(Step::SyncCompleted);
     if has_deleted {
         engine.record_changes.note(attempt.connection);
     }
@@ -493,7 +499,9 @@ async fn try_write_outcome(engine: &Engine, claim: &Claim, finished: &Finished) 
     schedules::release(&mut tx, claim, engine.host_id, &finished.next).await?;
     // A run that was closed before was told then, or is told by its successor.
     let written = if is_ours { tell(&mut tx, claim, finished).await? } else { 0 };
+    failpoints::reach(Step::SyncReleasing);
     tx.commit().await?;
+    failpoints::reach(Step::SyncReleased);
     if written > 0 {
         engine.notices.tell(Notice::Webhooks);
     }

@@ -57,8 +57,6 @@ pub struct Claim {
     pub failures: i32,
     pub resets: bool,
     pub empties_cache: bool,
-    /// The last attempt did not succeed: what it saved is counted with what this one saves.
-    pub continues: bool,
     /// The start of the first attempt after the last success, by the database's clock.
     pub unreported_since: DateTime<Utc>,
     /// When the latest run began that succeeded. Nobody else's can succeed while this one is on.
@@ -509,7 +507,7 @@ pub async fn claim_due(
             WHERE s.pk = picked.pk AND picked.place <= picked.quota
             RETURNING s.pk, s.run_id, s.environment_pk, s.integration_pk, s.connection_pk, s.sync_name, s.variant,
                       s.frequency_override, picked.due_reason, s.fence, s.failures, s.run_resets, s.run_empties_cache,
-                      picked.unreported_since IS NOT NULL AS continues, s.unreported_since,
+                      s.unreported_since,
                       s.last_success_at
         ), opened AS (
             INSERT INTO runs (id, environment_pk, integration_pk, connection_pk, schedule_pk, kind, function_name, variant,
@@ -522,7 +520,7 @@ pub async fn claim_due(
                integration_pk AS "integration_pk?", connection_pk AS "connection_pk?", sync_name AS "sync_name?",
                variant AS "variant?", frequency_override, due_reason AS "due_reason?: DueReason",
                fence AS "fence?", failures AS "failures?", run_resets AS "run_resets?",
-               run_empties_cache AS "run_empties_cache?", continues AS "continues?", unreported_since,
+               run_empties_cache AS "run_empties_cache?", unreported_since,
                last_success_at
         FROM (SELECT count(*) AS aside FROM parked) AS steps LEFT JOIN claimed ON true
         "#,
@@ -552,7 +550,6 @@ pub async fn claim_due(
             failures: row.failures?,
             resets: row.run_resets?,
             empties_cache: row.run_empties_cache?,
-            continues: row.continues?,
             unreported_since: row.unreported_since?,
             last_success_at: row.last_success_at,
         })

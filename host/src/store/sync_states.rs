@@ -3,6 +3,7 @@
 //! Each attempt raises the fence when it begins and shows it with every write. An attempt whose host was
 //! paused and comes back after its successor began finds a higher fence and can write nothing.
 
+use chrono::{DateTime, Utc};
 use serde_json::Value;
 use sqlx::PgConnection;
 
@@ -27,21 +28,22 @@ pub struct Begun {
     pub counts: Value,
 }
 
-/// Raises the fence and gives what to continue from. `continues`: the last attempt did not succeed, so what it counted
-/// stays. `None`: a later attempt has begun already.
+/// Raises the fence and gives what to continue from. What was counted stays if the attempts that counted it were not told
+/// either: `unreported_since` is the start of the first of them. `None`: a later attempt has begun already.
 pub async fn begin(
     conn: &mut PgConnection,
     attempt: &Attempt,
     resets: bool,
-    continues: bool,
+    unreported_since: DateTime<Utc>,
 ) -> sqlx::Result<Option<Begun>> {
     sqlx::query_as!(
         Begun,
         r#"
-        INSERT INTO sync_states (connection_pk, sync_name, variant, fence, restores_pruned)
-        VALUES ($1, $2, $3, $4, $5)
+        INSERT INTO sync_states (connection_pk, sync_name, variant, fence, restores_pruned, counts_since)
+        VALUES ($1, $2, $3, $4, $5, $6)
         ON CONFLICT (connection_pk, sync_name, variant) DO UPDATE
-        SET fence = excluded.fence, counts = CASE WHEN $6 THEN sync_states.counts ELSE '{}' END, last_run_at = now(),
+        SET fence = excluded.fence, last_run_at = now(), counts_since = excluded.counts_since,
+            counts = CASE WHEN sync_states.counts_since = excluded.counts_since THEN sync_states.counts ELSE '{}' END,
             restores_pruned = sync_states.restores_pruned OR excluded.restores_pruned
         WHERE sync_states.fence < excluded.fence
         RETURNING checkpoint, restores_pruned, counts
@@ -51,7 +53,7 @@ pub async fn begin(
         attempt.variant.as_str(),
         attempt.fence,
         resets,
-        continues,
+        unreported_since,
     )
     .fetch_optional(conn)
     .await

@@ -166,16 +166,29 @@ impl Host {
         self.signal(Signal::STOP);
     }
 
+    /// Waits until it has frozen by itself.
+    pub async fn wait_until_frozen(&self) {
+        let path = format!("/proc/{}/stat", self.child.id());
+        eventually("the host is frozen", async || {
+            let stat = fs::read_to_string(&path).unwrap_or_default();
+            stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('T')).then_some(())
+        })
+        .await;
+    }
+
     pub fn thaw(&self) {
         self.signal(Signal::CONT);
     }
 
     /// The most memory that it has had in use at a time.
     pub fn peak_memory_mb(&self) -> u64 {
+        self.status_kb("VmHWM:") / 1024
+    }
+
+    fn status_kb(&self, name: &str) -> u64 {
         let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap_or_default();
-        let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")?.trim().strip_suffix(" kB"));
-        let kilobytes: u64 = peak.and_then(|peak| peak.parse().ok()).expect("the system tells it");
-        kilobytes / 1024
+        let value = status.lines().find_map(|line| line.strip_prefix(name)?.trim().strip_suffix(" kB"));
+        value.and_then(|value| value.parse().ok()).expect("the system tells it")
     }
 
     fn signal(&self, signal: Signal) {

@@ -4,12 +4,14 @@
 //! It reads as much of the protocol as it takes to know where a message ends and which statement it is about.
 //! <https://www.postgresql.org/docs/current/protocol-message-formats.html>
 
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use sqlx::postgres::PgConnectOptions;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UnixStream};
+use tokio_util::sync::CancellationToken;
 
 use super::{TestDatabase, eventually};
 
@@ -18,12 +20,19 @@ use super::{TestDatabase, eventually};
 pub enum Fault {
     /// The server was asked for this `COPY` and waits for the rows, which do not come.
     StallCopy(&'static str),
+    /// The transaction in which this statement was made is committed, and nobody hears of it.
+    LoseCommitOf(&'static str),
+    /// The statement is done, in its own transaction or in a larger one, and nobody hears of it.
+    LoseAnswerOf(&'static str),
+    /// The transaction in which this statement was made is not committed: the connection ends before.
+    CutBeforeCommitOf(&'static str),
 }
 
 #[derive(Default)]
 struct Shared {
     armed: Mutex<Option<Fault>>,
     struck: AtomicBool,
+    is_deaf: AtomicBool,
 }
 
 pub struct PostgresProxy {
@@ -58,6 +67,11 @@ impl PostgresProxy {
     pub async fn struck(&self) {
         let what = format!("{:?} has struck", self.shared.armed());
         eventually(&what, async || self.shared.struck.load(Ordering::SeqCst).then_some(())).await;
+    }
+
+    /// Lets no notification through from now on.
+    pub fn drop_notifications(&self) {
+        self.shared.is_deaf.store(true, Ordering::SeqCst);
     }
 }
 
@@ -105,13 +119,17 @@ async fn serve(listener: TcpListener, server: PgConnectOptions, shared: Arc<Shar
 /// One connection of the host.
 struct Link {
     shared: Arc<Shared>,
+    /// The answer to what was sent last is not passed on, and the connection ends with it.
+    loses_answer: AtomicBool,
     /// Nothing more of what the host sends is passed on.
     is_stalled: AtomicBool,
+    cut: CancellationToken,
 }
 
 impl Link {
     fn new(shared: Arc<Shared>) -> Self {
-        Self { shared, is_stalled: AtomicBool::new(false) }
+        let (loses_answer, is_stalled) = (AtomicBool::new(false), AtomicBool::new(false));
+        Self { shared, loses_answer, is_stalled, cut: CancellationToken::new() }
     }
 
     async fn run(
@@ -125,6 +143,7 @@ impl Link {
         tokio::select! {
             _ended = self.ask(from_host, to_server) => {}
             _ended = self.answer(from_server, to_host) => {}
+            () = self.cut.cancelled() => {}
         }
     }
 
@@ -136,11 +155,37 @@ impl Link {
         // The first message has no kind.
         let start = read_body(&mut host).await?;
         server.write_all(&start).await?;
+        let mut prepared: HashMap<String, String> = HashMap::new();
+        let mut transaction: Vec<String> = Vec::new();
         loop {
             let kind = host.read_u8().await?;
             let body = read_body(&mut host).await?;
-            if kind == b'Q' {
-                self.begin_statement(&String::from_utf8_lossy(&body[4..]));
+            match kind {
+                b'P' => {
+                    let (name, rest) = text(&body[4..]);
+                    prepared.insert(name, text(rest).0);
+                }
+                b'B' => {
+                    let (_portal, rest) = text(&body[4..]);
+                    let statement = prepared.get(&text(rest).0).cloned().unwrap_or_default();
+                    self.begin_statement(&statement);
+                    transaction.push(statement);
+                }
+                b'Q' => {
+                    let statement = text(&body[4..]).0;
+                    match statement.split_whitespace().next() {
+                        Some("BEGIN") => transaction.clear(),
+                        Some("COMMIT") => self.begin_commit(&transaction),
+                        _ => {
+                            self.begin_statement(&statement);
+                            transaction.push(statement);
+                        }
+                    }
+                }
+                _ => {}
+            }
+            if self.cut.is_cancelled() {
+                return Ok(());
             }
             server.write_u8(kind).await?;
             server.write_all(&body).await?;
@@ -151,10 +196,23 @@ impl Link {
     }
 
     fn begin_statement(&self, statement: &str) {
-        if self.shared.strike(|fault| match fault {
-            Fault::StallCopy(part) => statement.contains(part),
-        }) {
+        if self.shared.strike(|fault| matches!(fault, Fault::StallCopy(part) if statement.contains(part))) {
             self.is_stalled.store(true, Ordering::SeqCst);
+        }
+        if self.shared.strike(|fault| matches!(fault, Fault::LoseAnswerOf(part) if statement.contains(part)))
+        {
+            self.loses_answer.store(true, Ordering::SeqCst);
+        }
+    }
+
+    fn begin_commit(&self, transaction: &[String]) {
+        let made = |part: &str| transaction.iter().any(|statement| statement.contains(part));
+        if self.shared.strike(|fault| matches!(fault, Fault::LoseCommitOf(part) if made(part))) {
+            self.loses_answer.store(true, Ordering::SeqCst);
+        }
+        if self.shared.strike(|fault| matches!(fault, Fault::CutBeforeCommitOf(part) if made(part))) {
+            self.cut.cancel();
+            self.shared.has_struck();
         }
     }
 
@@ -166,9 +224,18 @@ impl Link {
         loop {
             let kind = server.read_u8().await?;
             let body = read_body(&mut server).await?;
-            // It waits for the rows of a copy.
-            if kind == b'G' && self.is_stalled.load(Ordering::SeqCst) {
-                self.shared.has_struck();
+            match kind {
+                // It waits for the rows of a copy.
+                b'G' if self.is_stalled.load(Ordering::SeqCst) => self.shared.has_struck(),
+                b'A' if self.shared.is_deaf.load(Ordering::SeqCst) => continue,
+                // It is ready for the next: what was asked is done.
+                b'Z' if self.loses_answer.load(Ordering::SeqCst) => {
+                    self.cut.cancel();
+                    self.shared.has_struck();
+                    return Ok(());
+                }
+                _ if self.loses_answer.load(Ordering::SeqCst) => continue,
+                _ => {}
             }
             host.write_u8(kind).await?;
             host.write_all(&body).await?;
@@ -184,4 +251,10 @@ async fn read_body(from: &mut (impl AsyncRead + Unpin)) -> std::io::Result<Vec<u
     body.resize(length.max(4), 0);
     from.read_exact(&mut body[4..]).await?;
     Ok(body)
+}
+
+/// The text up to the next NUL, and what comes after that.
+fn text(bytes: &[u8]) -> (String, &[u8]) {
+    let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
+    (String::from_utf8_lossy(&bytes[..end]).into_owned(), bytes.get(end + 1..).unwrap_or_default())
 }

@@ -15,6 +15,7 @@ use crate::engine::recording::Recording;
 use crate::engine::sync_run::RunControl;
 use crate::engine::webhooks::{self, AsyncActionEvent};
 use crate::engine::{ConnectionRoute, Engine};
+use crate::failpoints::{self, Step};
 use crate::ids::Variant;
 use crate::runtime::{LogLevel, RunInfo, RunLog, Usage};
 use crate::store::function_jobs::{self, Hold, JobState};
@@ -72,6 +73,7 @@ impl Attempt {
         };
         match &ended {
             Ended::Done(result) => {
+                failpoints::reach(Step::JobReturned);
                 if let Err(error) = result {
                     self.report(error, &recording.live.log);
                 }
@@ -194,7 +196,9 @@ impl Attempt {
             };
             webhooks::note_async_action(&mut tx, &event).await?;
         }
+        failpoints::reach(Step::JobEnding);
         tx.commit().await?;
+        failpoints::reach(Step::JobEnded);
         Ok(true)
     }
 

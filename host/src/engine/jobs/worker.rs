@@ -17,6 +17,7 @@ use crate::engine::scheduler::{noticed, report_panic};
 use crate::engine::sync_run::RunControl;
 use crate::engine::webhooks::{self, AsyncActionEvent};
 use crate::engine::{ConnectionRoute, Engine};
+use crate::failpoints::{self, Step};
 use crate::ids::ConnectionPk;
 use crate::store::connections;
 use crate::store::function_jobs::{self, JobClaim, JobState};
@@ -56,6 +57,9 @@ pub(in crate::engine) async fn run(engine: Arc<Engine>, shutdown: CancellationTo
         let is_all = claims.len() < wanted || wanted == 0;
         let began_in_the_middle = last.0 > 0;
         let claimed = claims.len();
+        if claimed > 0 {
+            failpoints::reach(Step::JobClaimed);
+        }
         last = match claims.iter().map(|claim| claim.connection).max() {
             Some(connection) if !is_all => connection,
             _ => ConnectionPk(0),

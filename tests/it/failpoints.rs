@@ -1,0 +1,263 @@
+//! A host that dies or freezes at any step of its work: what others make of what it leaves.
+//!
+//! A scene has two hosts. The keeper is frozen while the other one, the victim, comes to the step that it does not
+//! survive; then it goes on alone. A victim that was only frozen comes back when the keeper is through.
+
+use std::os::unix::process::ExitStatusExt;
+
+use serde_json::json;
+use syncline::failpoints::Step;
+
+use crate::support::{Connection, Host, HostOptions, Numbers, assert_settled, eventually};
+
+/// What becomes of the victim.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fate {
+    Dies,
+    Freezes,
+}
+
+/// Steps in the middle of a run come more than once: the second time, something is there already.
+const SYNC: &[(Step, u32)] = &[
+    (Step::SyncClaiming, 1),
+    (Step::SyncClaimed, 1),
+    (Step::SyncBeginning, 1),
+    (Step::SyncBegun, 1),
+    (Step::BatchWritten, 2),
+    (Step::BatchCommitting, 2),
+    (Step::BatchCommitted, 2),
+    (Step::SyncCompleting, 1),
+    (Step::SyncCompleted, 1),
+    (Step::SyncReleasing, 1),
+    (Step::SyncReleased, 1),
+];
+const JOB: &[(Step, u32)] = &[
+    (Step::JobQueued, 1),
+    (Step::JobClaimed, 1),
+    (Step::JobReturned, 1),
+    (Step::JobEnding, 1),
+    (Step::JobEnded, 1),
+];
+const DELETION: &[(Step, u32)] =
+    &[(Step::ConnectionDeleted, 1), (Step::ConnectionClosed, 1), (Step::ConnectionEmptied, 1)];
+const WEBHOOK: &[(Step, u32)] = &[(Step::WebhookClaimed, 1), (Step::WebhookSent, 1)];
+
+#[test]
+fn no_step_is_left_out() {
+    let tested: Vec<Step> =
+        [SYNC, JOB, DELETION, WEBHOOK].concat().into_iter().map(|(step, _)| step).collect();
+    assert_eq!(tested, Step::ALL);
+}
+
+struct Scene {
+    keeper: Host,
+    numbers: Numbers,
+}
+
+impl Scene {
+    async fn set() -> Self {
+        let numbers = Numbers::new().await;
+        let keeper = options(&numbers).spawn().await;
+        numbers.set_up(&keeper).await;
+        Self { keeper, numbers }
+    }
+
+    /// Puts the keeper to sleep and starts a victim, which is the only one to see what `cause` brings about. Gives the
+    /// victim, frozen or dead.
+    async fn strike(&self, step: Step, nth: u32, fate: Fate, cause: impl AsyncFnOnce(&Host)) -> Host {
+        let effect = match fate {
+            Fate::Dies => "kill",
+            Fate::Freezes => "freeze",
+        };
+        self.keeper.freeze();
+        let failpoint = format!("{}:{nth}={effect}", step.name());
+        let mut victim = options(&self.numbers).variable("SYNCLINE_FAILPOINT", &failpoint).spawn().await;
+        cause(&victim).await;
+        match fate {
+            Fate::Dies => assert_eq!(victim.wait().await.signal(), Some(9), "{}", step.name()),
+            Fate::Freezes => victim.wait_until_frozen().await,
+        }
+        self.keeper.thaw();
+        victim
+    }
+
+    /// Lets a victim that was frozen find out what it missed, until it has nothing to do any more.
+    async fn recover(&self, mut victim: Host, fate: Fate) {
+        if fate == Fate::Freezes {
+            victim.thaw();
+            let status = victim.stop().await;
+            assert!(status.success(), "{status}");
+        }
+    }
+
+    async fn count(&self, sql: &str) -> i64 {
+        self.numbers.db.number(sql).await
+    }
+
+    async fn wait_for(&self, what: &str, sql: &str, count: i64) {
+        eventually(what, async || (self.count(sql).await == count).then_some(())).await;
+    }
+}
+
+fn options(numbers: &Numbers) -> HostOptions {
+    HostOptions::new()
+        .database(&numbers.db)
+        .variable("SYNCLINE_LEASE_SECONDS", "1")
+        .variable("SYNCLINE_EGRESS_ALLOW", &numbers.receiver.address())
+}
+
+/// Asks a host for an action that nobody waits for. It may not live to answer.
+fn ask_for_action(victim: &Host, connection: &Connection, input: &str) {
+    let body = json!({ "action_name": "echo", "input": input });
+    let request =
+        connection.through(victim).request("POST", "/action/trigger").header("X-Async", "true").json(&body);
+    tokio::spawn(request.try_send());
+}
+
+async fn sync_at_every_step(fate: Fate) {
+    let scene = Scene::set().await;
+    let numbers = &scene.numbers;
+    for (step, nth) in SYNC {
+        let connection = numbers.connect(&scene.keeper, step.name()).await;
+        numbers.order_changes(&connection).await;
+        let victim =
+            scene.strike(*step, *nth, fate, async |_victim| numbers.make_due(step.name()).await).await;
+        numbers.wait_until_changed(step.name()).await;
+        scene.recover(victim, fate).await;
+        numbers.assert_changed(&connection).await;
+    }
+    assert_settled(&numbers.db).await;
+}
+
+#[tokio::test]
+async fn a_sync_survives_a_host_that_dies_at_any_step() {
+    sync_at_every_step(Fate::Dies).await;
+}
+
+#[tokio::test]
+async fn a_sync_survives_a_host_that_freezes_at_any_step() {
+    sync_at_every_step(Fate::Freezes).await;
+}
+
+async fn job_at_every_step(fate: Fate) {
+    let scene = Scene::set().await;
+    for (step, nth) in JOB {
+        let name = step.name();
+        let connection = scene.numbers.connect(&scene.keeper, name).await;
+        let victim =
+            scene.strike(*step, *nth, fate, async |victim| ask_for_action(victim, &connection, name)).await;
+        let of = format!("connection_pk = (SELECT pk FROM connections WHERE connection_id = '{name}')");
+        let done = format!("SELECT count(*) FROM function_jobs WHERE state = 'success' AND {of}");
+        scene.wait_for(&format!("{name}: the job is done"), &done, 1).await;
+        scene.recover(victim, fate).await;
+        let jobs = scene.numbers.db.texts(&format!("SELECT id::text FROM function_jobs WHERE {of}")).await;
+        assert_eq!(jobs.len(), 1, "{name}");
+        let result = scene.keeper.get(&format!("/action/{}", jobs[0])).await.expect(200).json();
+        assert_eq!(result, json!(name));
+        let runs = format!("SELECT state FROM runs WHERE kind = 'action' AND {of}");
+        assert_eq!(scene.numbers.db.texts(&runs).await, ["success"], "{name}");
+        let told = eventually(&format!("{name}: the job is told"), async || {
+            let mut webhooks = scene.numbers.receiver.webhooks();
+            webhooks.retain(|webhook| webhook.text.contains(&jobs[0]));
+            (!webhooks.is_empty()).then_some(webhooks)
+        })
+        .await;
+        assert!(told.iter().all(|webhook| webhook.id() == told[0].id()), "{name}: {told:?}");
+    }
+    assert_settled(&scene.numbers.db).await;
+}
+
+#[tokio::test]
+async fn an_asynchronous_action_survives_a_host_that_dies_at_any_step() {
+    job_at_every_step(Fate::Dies).await;
+}
+
+#[tokio::test]
+async fn an_asynchronous_action_survives_a_host_that_freezes_at_any_step() {
+    job_at_every_step(Fate::Freezes).await;
+}
+
+async fn deletion_at_every_step(fate: Fate) {
+    let scene = Scene::set().await;
+    for (step, nth) in DELETION {
+        let name = step.name();
+        let connection = scene.numbers.connect(&scene.keeper, name).await;
+        let pk = scene.count(&format!("SELECT pk FROM connections WHERE connection_id = '{name}'")).await;
+        let path = format!("/connections/{name}?provider_config_key=minimal");
+        let victim = scene
+            .strike(*step, *nth, fate, async |victim| {
+                tokio::spawn(victim.request("DELETE", &path).try_send());
+            })
+            .await;
+        eventually(&format!("{name}: the connection is gone"), async || {
+            (scene.keeper.get(&path).await.status == 404).then_some(())
+        })
+        .await;
+        // Others leave alone for a minute what a host clears up; that is over now.
+        let over = "UPDATE deleted_connections SET purge_due_at = now(); NOTIFY syncline, 'deletions'";
+        scene.numbers.db.execute(over).await;
+        let left = format!(
+            "SELECT (SELECT count(*) FROM records WHERE connection_pk = {pk})
+                  + (SELECT count(*) FROM streams WHERE connection_pk = {pk})
+                  + (SELECT count(*) FROM sync_states WHERE connection_pk = {pk})
+                  + (SELECT count(*) FROM schedules WHERE connection_pk = {pk})"
+        );
+        scene.wait_for(&format!("{name}: nothing is left"), &left, 0).await;
+        scene.recover(victim, fate).await;
+        assert_eq!(scene.count(&left).await, 0, "{name}: and nothing comes back");
+        connection.set_metadata(json!({ "count": 3 })).await;
+        connection.wait_until_idle().await;
+        assert_eq!(
+            connection.all(&[("model", "Number")]).await.len(),
+            3,
+            "{name}: the same id is another connection"
+        );
+    }
+    assert_settled(&scene.numbers.db).await;
+}
+
+#[tokio::test]
+async fn a_deletion_survives_a_host_that_dies_at_any_step() {
+    deletion_at_every_step(Fate::Dies).await;
+}
+
+#[tokio::test]
+async fn a_deletion_survives_a_host_that_freezes_at_any_step() {
+    deletion_at_every_step(Fate::Freezes).await;
+}
+
+async fn webhook_at_every_step(fate: Fate) {
+    const OPEN: &str = "SELECT count(*) FROM webhook_deliveries WHERE state <> 'delivered'";
+    let scene = Scene::set().await;
+    for (step, nth) in WEBHOOK {
+        let name = step.name();
+        let connection = scene.numbers.connect(&scene.keeper, name).await;
+        scene.wait_for("its first run is noted as told", OPEN, 0).await;
+        let before = scene.numbers.receiver.webhooks().len();
+        let victim =
+            scene.strike(*step, *nth, fate, async |victim| ask_for_action(victim, &connection, name)).await;
+        // Others leave alone what a host is sending, for as long as that may take; that is over now.
+        let over = "UPDATE webhook_deliveries SET next_attempt_at = now() WHERE state = 'pending';
+                    NOTIFY syncline, 'webhooks'";
+        scene.numbers.db.execute(over).await;
+        scene.wait_for(&format!("{name}: it is delivered"), OPEN, 0).await;
+        scene.recover(victim, fate).await;
+        assert_eq!(scene.count(OPEN).await, 0, "{name}: and stays so");
+        let told = scene.numbers.receiver.webhooks().split_off(before);
+        assert!((1..=2).contains(&told.len()), "{name}: {told:?}");
+        assert!(
+            told.iter().all(|webhook| webhook.id() == told[0].id() && webhook.text == told[0].text),
+            "{name}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_webhook_survives_a_host_that_dies_while_it_sends() {
+    webhook_at_every_step(Fate::Dies).await;
+}
+
+#[tokio::test]
+async fn a_webhook_survives_a_host_that_freezes_while_it_sends() {
+    webhook_at_every_step(Fate::Freezes).await;
+}

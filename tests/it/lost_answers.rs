@@ -1,0 +1,168 @@
+//! A database that does what it is asked and does not say so, or says nothing of what others did.
+
+use serde_json::json;
+
+use crate::support::{
+    Connection, Fault, HostOptions, Numbers, PostgresProxy, assert_settled, eventually, text,
+};
+
+/// Statements by which the transactions of a run are known.
+const BEGIN: &str = "INSERT INTO sync_states";
+const BATCH: &str = "COPY records";
+const COMPLETE: &str = "SET restores_pruned = false";
+const RELEASE: &str = "unreported_since = CASE WHEN NOT";
+const CLAIM: &str = "opened AS (";
+
+fn options(numbers: &Numbers) -> HostOptions {
+    HostOptions::new()
+        .database(&numbers.db)
+        .variable("SYNCLINE_LEASE_SECONDS", "1")
+        .variable("SYNCLINE_EGRESS_ALLOW", &numbers.receiver.address())
+}
+
+/// A host whose way to the database goes wrong.
+async fn set_up(numbers: &Numbers) -> (PostgresProxy, crate::support::Host) {
+    let proxy = PostgresProxy::start(&numbers.db).await;
+    let host = options(numbers).database_through(&proxy).spawn().await;
+    numbers.set_up(&host).await;
+    (proxy, host)
+}
+
+/// Each fault strikes the run of a connection of its own.
+async fn disturb_syncs(faults: &[(&str, Fault)]) {
+    let numbers = Numbers::new().await;
+    let (proxy, host) = set_up(&numbers).await;
+    for (name, fault) in faults {
+        let connection = numbers.connect(&host, name).await;
+        numbers.order_changes(&connection).await;
+        proxy.arm(*fault);
+        numbers.make_due(name).await;
+        proxy.struck().await;
+        numbers.wait_until_changed(name).await;
+        numbers.assert_changed(&connection).await;
+    }
+    assert_settled(&numbers.db).await;
+}
+
+#[tokio::test]
+async fn a_sync_whose_commits_are_not_answered_does_nothing_twice() {
+    disturb_syncs(&[
+        ("claim", Fault::LoseCommitOf(CLAIM)),
+        ("begin", Fault::LoseCommitOf(BEGIN)),
+        ("batch", Fault::LoseCommitOf(BATCH)),
+        ("complete", Fault::LoseCommitOf(COMPLETE)),
+        ("release", Fault::LoseCommitOf(RELEASE)),
+    ])
+    .await;
+}
+
+#[tokio::test]
+async fn a_sync_whose_connections_break_before_a_commit_loses_nothing() {
+    disturb_syncs(&[
+        ("claim", Fault::CutBeforeCommitOf(CLAIM)),
+        ("begin", Fault::CutBeforeCommitOf(BEGIN)),
+        ("batch", Fault::CutBeforeCommitOf(BATCH)),
+        ("complete", Fault::CutBeforeCommitOf(COMPLETE)),
+        ("release", Fault::CutBeforeCommitOf(RELEASE)),
+    ])
+    .await;
+}
+
+async fn action_under_key(connection: &Connection) -> crate::support::Answer {
+    let headers = [("X-Async", "true"), ("Idempotency-Key", "once")];
+    connection.action_with(&headers, "echo", &json!("input")).await
+}
+
+#[tokio::test]
+async fn an_asynchronous_action_whose_commits_are_not_answered_runs_under_one_id() {
+    let numbers = Numbers::new().await;
+    let (proxy, host) = set_up(&numbers).await;
+    for (name, fault) in [
+        ("queued", Fault::LoseCommitOf("INSERT INTO function_jobs")),
+        ("claimed", Fault::LoseAnswerOf("first_in_order")),
+        ("ended", Fault::LoseCommitOf("sealed_result = $5")),
+    ] {
+        let connection = numbers.connect(&host, name).await;
+        proxy.arm(fault);
+        let first = action_under_key(&connection).await;
+        proxy.struck().await;
+        if name == "queued" {
+            assert_eq!(first.status, 500, "nobody can know: {}", first.text());
+        }
+        let accepted = action_under_key(&connection).await.expect(202).json();
+        let path = text(&accepted["statusUrl"]);
+        assert_eq!(connection.result(path).await.expect(200).json(), json!("input"), "{name}");
+        let id = text(&accepted["id"]);
+        let of = format!("connection_pk = (SELECT pk FROM connections WHERE connection_id = '{name}')");
+        assert_eq!(numbers.db.texts(&format!("SELECT id::text FROM function_jobs WHERE {of}")).await, [id]);
+        let runs = format!("SELECT state FROM runs WHERE kind = 'action' AND {of}");
+        assert_eq!(numbers.db.texts(&runs).await, ["success"], "{name}");
+        let told = format!("SELECT count(*) FROM webhook_deliveries WHERE body LIKE '%{id}%'");
+        assert_eq!(numbers.db.number(&told).await, 1, "{name}");
+    }
+    assert_settled(&numbers.db).await;
+}
+
+#[tokio::test]
+async fn a_webhook_whose_end_is_noted_without_an_answer_is_not_sent_again() {
+    let numbers = Numbers::new().await;
+    let (proxy, host) = set_up(&numbers).await;
+    let open = "SELECT count(*) FROM webhook_deliveries WHERE state <> 'delivered'";
+    let noted = async |count: i64| {
+        let all = "SELECT count(*) FROM webhook_deliveries";
+        eventually("all is noted as delivered", async || {
+            (numbers.db.number(all).await == count && numbers.db.number(open).await == 0).then_some(())
+        })
+        .await;
+    };
+    let connection = numbers.connect(&host, "customer-1").await;
+    noted(1).await;
+    proxy.arm(Fault::LoseCommitOf("INSERT INTO webhook_attempts (delivery_pk, number, at"));
+    connection.action_later("echo", &json!(1)).await;
+    proxy.struck().await;
+    // Its sender tries once more to note it, and sees that it was noted.
+    noted(2).await;
+    assert_eq!(numbers.receiver.webhooks().len(), 2);
+    assert_eq!(numbers.db.number("SELECT max(attempts)::bigint FROM webhook_deliveries").await, 1);
+}
+
+#[tokio::test]
+async fn a_host_that_hears_no_notifications_sees_what_is_to_do() {
+    let numbers = Numbers::new().await;
+    let proxy = PostgresProxy::start(&numbers.db).await;
+    proxy.drop_notifications();
+    let deaf = options(&numbers).database_through(&proxy).spawn().await;
+    numbers.set_up(&deaf).await;
+    // One that takes requests, and runs nothing itself.
+    let idle = options(&numbers)
+        .variable("SYNCLINE_MAX_SYNCS", "0")
+        .variable("SYNCLINE_MAX_ASYNC_ACTIONS", "0")
+        .spawn()
+        .await;
+    let connection = numbers.connect(&idle, "customer-1").await;
+    numbers.order_changes(&connection).await;
+    connection.trigger("numbers").await;
+    numbers.wait_until_changed("customer-1").await;
+    numbers.assert_changed(&connection).await;
+    let path = connection.action_later("echo", &json!("heard")).await;
+    assert_eq!(connection.result(&path).await.expect(200).json(), json!("heard"));
+
+    let other = idle.create_key(&numbers.db, "other", "full");
+    let with_other = deaf.with_key(Some(&other));
+    eventually("a new key opens the deaf host", async || {
+        (with_other.get("/connections").await.status == 200).then_some(())
+    })
+    .await;
+    idle.command(&numbers.db, &["keys", "revoke", "other"]);
+    eventually("a revoked key is refused by the deaf host", async || {
+        (with_other.get("/connections").await.status == 401).then_some(())
+    })
+    .await;
+
+    idle.delete("/connections/customer-1?provider_config_key=minimal").await.expect(200);
+    eventually("its records are removed", async || {
+        (numbers.db.number("SELECT count(*) FROM records").await == 0).then_some(())
+    })
+    .await;
+    assert_settled(&numbers.db).await;
+}

@@ -1,0 +1,50 @@
+//! What has to be true of a database whenever nobody is at work, whatever happened before.
+
+use super::{TestDatabase, eventually};
+
+/// Each with the number of rows that contradict it, which is none.
+const CONTRADICTIONS: &[(&str, &str)] = &[
+    (
+        "a stream's head counts its records",
+        "SELECT count(*) FROM streams s CROSS JOIN LATERAL (
+             SELECT count(*) AS total, count(*) FILTER (WHERE deleted_at IS NULL) AS live,
+                    coalesce(max(position), 0) AS last
+             FROM records r WHERE r.connection_pk = s.connection_pk AND r.stream_no = s.stream_no
+         ) AS kept
+         WHERE (s.total_count, s.live_count) <> (kept.total, kept.live) OR s.last_position < kept.last",
+    ),
+    (
+        "times of records grow with their positions",
+        "SELECT count(*) FROM (
+             SELECT last_modified_at < lag(last_modified_at) OVER (
+                 PARTITION BY connection_pk, stream_no ORDER BY position
+             ) AS goes_back FROM records
+         ) AS pairs WHERE goes_back",
+    ),
+    (
+        "no record is without its stream",
+        "SELECT count(*) FROM records r WHERE NOT EXISTS (
+             SELECT FROM streams s WHERE s.connection_pk = r.connection_pk AND s.stream_no = r.stream_no
+         )",
+    ),
+    (
+        "evidence of a full sync goes with it",
+        "SELECT count(*) FROM seen_positions p JOIN streams s USING (connection_pk, stream_no)
+         WHERE s.generation IS NULL",
+    ),
+    (
+        "a run that is on is its schedule's",
+        "SELECT count(*) FROM runs r WHERE kind = 'sync' AND state = 'running'
+             AND NOT EXISTS (SELECT FROM schedules s WHERE s.run_id = r.id)",
+    ),
+];
+
+/// Waits until nobody is at work, then looks whether all that is kept agrees with itself.
+pub async fn assert_settled(db: &TestDatabase) {
+    let busy = "SELECT (SELECT count(*) FROM schedules WHERE run_id IS NOT NULL OR due_at <= now())
+                     + (SELECT count(*) FROM function_jobs WHERE state IN ('queued', 'running'))";
+    eventually("nobody is at work", async || (db.number(busy).await == 0).then_some(())).await;
+    for (rule, contradictions) in CONTRADICTIONS {
+        assert_eq!(db.number(contradictions).await, 0, "not true any more: {rule}");
+    }
+}

@@ -180,6 +180,7 @@ fn routes() -> OpenApiRouter<App> {
         .routes(routes!(runs::list_runs))
         .routes(routes!(runs::get_run))
         .routes(routes!(runs::list_run_logs))
+        .routes(routes!(runs::approve_run))
         .routes(routes!(webhooks::list_deliveries))
         .routes(routes!(webhooks::redeliver_failed))
         .routes(routes!(webhooks::get_delivery))

@@ -23,8 +23,8 @@ pub use frequency::{Frequency, FrequencyError, MINIMUM_INTERVAL, Unit};
 pub use limits::LimitOverrides;
 pub(crate) use limits::{milliseconds, period};
 pub use spec::{
-    ActionSpec, Concurrency, FunctionKind, IntegrationSpec, LifecycleEvent, LifecycleSpec, SyncConfig,
-    SyncSpec, WebhookSpec,
+    ActionSpec, Concurrency, DeletionHold, FunctionKind, IntegrationSpec, LifecycleEvent, LifecycleSpec,
+    SyncConfig, SyncSpec, WebhookSpec,
 };
 
 use diagnostics::SourceFile;

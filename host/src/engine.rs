@@ -12,6 +12,7 @@ mod deploy;
 mod failure;
 mod function_descriptions;
 mod functions;
+mod held_deletions;
 mod jobs;
 mod lifecycle;
 mod live_runs;
@@ -54,6 +55,7 @@ pub use self::deploy::{DeployError, Deployment, PlannedChange, check_components}
 pub use self::failure::{ActionError, FunctionError};
 pub use self::function_descriptions::FunctionDescription;
 pub use self::functions::{DeployedFunction, Functions};
+pub use self::held_deletions::ApprovalError;
 pub use self::jobs::{
     ActionCall, ActionFailure, ActionJob, ActionResult, IdempotencyKey, InvalidIdempotencyKey, KeyedResult,
 };
@@ -68,6 +70,7 @@ pub use self::variants::VariantError;
 
 use self::run_writer::RunWriter;
 use crate::auth::Environments;
+use crate::config::DeletionHold;
 use crate::egress::Gate;
 use crate::providers::Catalogue;
 use crate::runtime::Runtime;
@@ -97,6 +100,8 @@ pub struct EngineSettings {
     pub results_kept_for: Duration,
     /// How many readers may follow records on this host at once.
     pub max_change_readers: usize,
+    /// When a full sync deletes nothing before somebody approves it.
+    pub deletion_hold: DeletionHold,
     /// How long runs that are over are kept, with their logs.
     pub runs_kept_for: Duration,
     /// How long runs may go on when the host stops.

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::support::{Bundle, Connection, METADATA_KEY, Stage, text};
+use crate::support::{Answer, Bundle, Connection, METADATA_KEY, Receiver, SECRET_KEY, Stage, text};
 
 /// The smallest example, watching for deletions, with so many numbers saved.
 async fn watched_numbers(count: u64) -> Stage {
@@ -80,4 +80,138 @@ async fn a_run_that_fails_deletes_nothing() {
     connection.set_metadata(orders(r#"[{"id":"b"},{"id":"c"}]"#, "return")).await;
     let status = connection.run("commit-raw").await;
     assert_eq!(status["latestResult"], json!({ "Item": { "added": 0, "updated": 0, "deleted": 1 } }));
+}
+
+/// The hostile guest, whose sync watches for deletions, with so many records saved and a last run that saved only
+/// the first few of them, so that it was held.
+async fn held(saved: usize, seen: usize) -> (Stage, String) {
+    let bundle = Bundle::guest("hostile").tracking_deletes("commit-raw");
+    let stage = Stage::of(&bundle, items(saved, "return")).await;
+    (stage.connection.set_metadata(items(seen, "return"))).await;
+    let status = stage.connection.run("commit-raw").await;
+    assert_eq!(status["status"], "ERROR", "{status}");
+    let id = latest_run(&stage).await;
+    (stage, id)
+}
+
+/// What has the hostile guest save so many records.
+fn items(count: usize, end: &str) -> Value {
+    let items: Vec<Value> = (0..count).map(|number| json!({ "id": format!("{number:03}") })).collect();
+    let change = json!({ "save": { "model": "Item", "items": json!(items).to_string() } });
+    json!({ "steps": 0, "commits": [{ "changes": [change] }], "end": end })
+}
+
+async fn latest_run(stage: &Stage) -> String {
+    let found = stage.host.get("/runs?function=commit-raw&limit=1").await.expect(200).json();
+    text(&found["runs"][0]["id"]).to_owned()
+}
+
+async fn approve(stage: &Stage, run: &str) -> Answer {
+    stage.host.request("POST", &format!("/runs/{run}/approve")).send().await
+}
+
+async fn live(connection: &Connection) -> usize {
+    let records = connection.all(&[("model", "Item"), ("limit", "500")]).await;
+    records.iter().filter(|record| record[METADATA_KEY]["deleted_at"].is_null()).count()
+}
+
+#[tokio::test]
+async fn what_was_held_back_is_deleted_when_it_is_approved_and_told() {
+    let receiver = Receiver::start().await;
+    let (stage, id) = held(120, 40).await;
+    let run = stage.host.get(&format!("/runs/{id}")).await.expect(200).json();
+    assert_eq!(run["error"]["code"], "mass_deletion_held");
+    assert_eq!(run["error"]["details"], json!({ "model": "Item", "unseen": 80, "live": 120 }));
+    assert_eq!(live(&stage.connection).await, 120);
+    let url = receiver.url("/hooks");
+    stage.db.execute(&format!("UPDATE environments SET webhook_url = '{url}'")).await;
+
+    let key = stage.host.create_key(&stage.db, "reader", "read-only");
+    let reader = stage.host.with_key(Some(&key));
+    let refused = reader.request("POST", &format!("/runs/{id}/approve")).send().await;
+    assert_eq!(refused.refusal(), (403, "forbidden".to_owned()));
+
+    let approved = approve(&stage, &id).await.expect(200).json();
+    assert_eq!((&approved["state"], &approved["error"]), (&json!("success"), &Value::Null));
+    assert_eq!(approved["counts"], json!({ "Item": { "added": 0, "updated": 0, "deleted": 80 } }));
+    assert!(approved["approved_at"].is_string(), "{approved}");
+    assert_eq!(live(&stage.connection).await, 40);
+    let status = stage.connection.status("commit-raw").await;
+    assert_eq!((&status["status"], &status["recordCount"]), (&json!("SUCCESS"), &json!({ "Item": 40 })));
+    let told = stage.db.texts("SELECT body FROM webhook_deliveries").await;
+    assert_eq!(told.len(), 1, "{told:?}");
+    let told: Value = serde_json::from_str(&told[0]).unwrap();
+    assert_eq!(told["responseResults"], json!({ "added": 0, "updated": 0, "deleted": 80 }));
+    let since = text(&told["modifiedAfter"]);
+    let found = stage.connection.all(&[("model", "Item"), ("modified_after", since), ("limit", "500")]).await;
+    assert_eq!(found.len(), 80, "what is told can be read by its time");
+
+    assert_eq!(approve(&stage, &id).await.refusal(), (409, "run_already_approved".to_owned()));
+    let next = stage.connection.run("commit-raw").await;
+    assert_eq!(next["latestResult"], json!({ "Item": { "added": 0, "updated": 0, "deleted": 0 } }));
+}
+
+#[tokio::test]
+async fn what_was_saved_again_since_is_not_deleted_by_an_approval() {
+    let (stage, id) = held(120, 40).await;
+    // One unchanged and one changed, by an action; and ten more, by a sync that fails after it has saved them.
+    stage.connection.save_raw("Item", r#"[{"id":"100"},{"id":"101","name":"changed"}]"#).await.expect(200);
+    stage.connection.set_metadata(items(50, "fail")).await;
+    assert_eq!(stage.connection.run("commit-raw").await["status"], "ERROR");
+    approve(&stage, &id).await.expect(200);
+    assert_eq!(live(&stage.connection).await, 52);
+}
+
+#[tokio::test]
+async fn an_approval_that_was_cut_short_is_carried_out_by_the_next() {
+    let (stage, id) = held(120, 40).await;
+    approve(&stage, &id).await.expect(200);
+    // As if the host had died after the deletion, before it was noted.
+    stage
+        .db
+        .execute("UPDATE runs SET approved_at = NULL, state = 'error', error_code = 'mass_deletion_held', counts = NULL WHERE approved_at IS NOT NULL")
+        .await;
+    let approved = approve(&stage, &id).await.expect(200).json();
+    assert_eq!(approved["counts"]["Item"]["deleted"], 80);
+    assert_eq!(live(&stage.connection).await, 40);
+}
+
+#[tokio::test]
+async fn only_what_is_held_can_be_approved() {
+    let (stage, id) = held(120, 40).await;
+    stage.connection.set_metadata(items(120, "return")).await;
+    assert_eq!(stage.connection.run("commit-raw").await["status"], "SUCCESS");
+    assert_eq!(approve(&stage, &id).await.refusal(), (409, "run_superseded".to_owned()));
+    assert_eq!(live(&stage.connection).await, 120);
+    let successful = latest_run(&stage).await;
+    assert_eq!(approve(&stage, &successful).await.refusal(), (409, "run_not_held".to_owned()));
+    for unknown in ["nonsense", "00000000-0000-0000-0000-000000000000"] {
+        assert_eq!(approve(&stage, unknown).await.refusal(), (404, "unknown_run".to_owned()), "{unknown}");
+    }
+    // Of two that are held, the later one counts.
+    stage.connection.set_metadata(items(30, "return")).await;
+    stage.connection.run("commit-raw").await;
+    let first = latest_run(&stage).await;
+    stage.connection.set_metadata(items(20, "return")).await;
+    stage.connection.run("commit-raw").await;
+    let second = latest_run(&stage).await;
+    assert_eq!(approve(&stage, &first).await.refusal(), (409, "run_superseded".to_owned()));
+    let said = stage
+        .db
+        .command(&["runs", "approve", &second, "--url", stage.host.base_url(), "--secret-key", SECRET_KEY])
+        .run();
+    assert_eq!(said, format!("run {second} is approved; 100 records of it were deleted in all\n"));
+    assert_eq!(live(&stage.connection).await, 20);
+}
+
+#[tokio::test]
+async fn a_sync_may_say_itself_what_is_held_back() {
+    let keys = "track_deletes = true\nhold_deletions_above = 0.1\nhold_deletions_from = 10";
+    let table = "[integrations.minimal.syncs.numbers]";
+    let bundle = Bundle::example("minimal").replace(table, &format!("{table}\n{keys}"));
+    let stage = Stage::of(&bundle, json!({ "count": 20 })).await;
+    for (count, expected) in [(17, "ERROR"), (18, "SUCCESS"), (9, "ERROR"), (17, "SUCCESS")] {
+        stage.connection.set_metadata(json!({ "count": count })).await;
+        assert_eq!(stage.connection.run("numbers").await["status"], expected, "{count}");
+    }
 }

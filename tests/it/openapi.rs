@@ -76,6 +76,7 @@ const ROUTES: &[&str] = &[
     "POST /integrations",
     "POST /oauth2/auth/{key}",
     "POST /proxy/{path}",
+    "POST /runs/{id}/approve",
     "POST /sync/pause",
     "POST /sync/start",
     "POST /sync/trigger",

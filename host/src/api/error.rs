@@ -15,8 +15,8 @@ use uuid::Uuid;
 use crate::auth::{AuthError, DEFAULT_ENVIRONMENT, EnvironmentError};
 use crate::egress::{EgressError, UploadFailure};
 use crate::engine::{
-    ActionError, ActionFailure, AuthorizationError, ConnectError, DeadLetterError, DeployError, ProxyError,
-    RefreshError, SessionError, TypedConnectionError, VariantError,
+    ActionError, ActionFailure, ApprovalError, AuthorizationError, ConnectError, DeadLetterError,
+    DeployError, ProxyError, RefreshError, SessionError, TypedConnectionError, VariantError,
 };
 use crate::ids::{ConnectionId, EnvironmentName, IntegrationKey};
 use crate::model::{Invalid, Problem};
@@ -146,6 +146,8 @@ pub enum ApiError {
     Cursor { problem: &'static str },
     #[error("there is no run `{id}` in this environment; old ones are removed")]
     UnknownRun { id: String },
+    #[error(transparent)]
+    Approval(#[from] ApprovalError),
     #[error("there is no webhook delivery `{id}` in this environment")]
     UnknownWebhook { id: String },
     #[error("the webhook is being sent at this moment; look at it again in a few seconds")]
@@ -281,6 +283,10 @@ impl ApiError {
             Self::SigningKeysOverlap => (StatusCode::CONFLICT, "multiple_webhook_signing_keys"),
             Self::Cursor { .. } => (StatusCode::BAD_REQUEST, "invalid_cursor"),
             Self::UnknownRun { .. } => (StatusCode::NOT_FOUND, "unknown_run"),
+            Self::Approval(ApprovalError::Unknown) => (StatusCode::NOT_FOUND, "unknown_run"),
+            Self::Approval(ApprovalError::NotHeld) => (StatusCode::CONFLICT, "run_not_held"),
+            Self::Approval(ApprovalError::Approved(_)) => (StatusCode::CONFLICT, "run_already_approved"),
+            Self::Approval(ApprovalError::Superseded) => (StatusCode::CONFLICT, "run_superseded"),
             Self::UnknownWebhook { .. } => (StatusCode::NOT_FOUND, "unknown_webhook"),
             Self::WebhookInFlight => (StatusCode::CONFLICT, "webhook_in_flight"),
             Self::NoWebhookUrl => (StatusCode::CONFLICT, "no_webhook_url"),
@@ -315,6 +321,7 @@ impl ApiError {
                 | TypedConnectionError::App(_),
             )
             | Self::ActionFailed(_)
+            | Self::Approval(ApprovalError::Store(_) | ApprovalError::Unreadable(_))
             | Self::Proxy(ProxyError::Store(_))
             | Self::Internal(_) => (StatusCode::INTERNAL_SERVER_ERROR, "internal_server_error"),
         }
@@ -479,6 +486,7 @@ mod tests {
             (include_str!("../engine/failure.rs"), beside_status),
             (include_str!("../engine/failure.rs"), r#"=> "([a-z_]+)""#),
             (include_str!("../engine/sync_run.rs"), r#"\bcode: "([a-z_]+)""#),
+            (include_str!("../engine/held_deletions.rs"), r#"const HELD: &str = "([a-z_]+)""#),
             (include_str!("../store/schedules.rs"), r"error_code = '([a-z_]+)'"),
         ];
         let known: BTreeSet<String> =

@@ -91,6 +91,8 @@ pub(super) struct RunBody {
     counts: Option<Value>,
     progress: Option<ProgressBody>,
     usage: UsageBody,
+    /// When the deletions were approved that it had held back.
+    approved_at: Option<String>,
 }
 
 #[derive(Debug, Serialize, ToSchema)]
@@ -265,6 +267,23 @@ pub(super) async fn list_run_logs(
     Ok(Json(LogsResponse { logs: logs.collect(), next_cursor }))
 }
 
+/// `POST /runs/{id}/approve`: deletes the records that a held run has not seen again, unless they were saved since.
+#[utoipa::path(
+    post, path = "/runs/{id}/approve", tag = "Runs", params(("id" = Uuid, Path)),
+    responses((status = 200, body = RunBody), (status = "4XX", body = ErrorBody)),
+)]
+pub(super) async fn approve_run(
+    State(app): State<App>,
+    client: EnvironmentAuth,
+    ApiPath(id): ApiPath,
+    _: NoQuery,
+) -> Result<Json<RunBody>, ApiError> {
+    client.require(Scope::SyncsExecute)?;
+    let run = app.find_run(&client, &id).await?;
+    app.engine.approve_run(client.environment.pk, run.id).await?;
+    app.find_run(&client, &id).await.map(|run| Json(run.into()))
+}
+
 impl App {
     async fn find_run(&self, client: &Client, id: &str) -> Result<LoggedRun, ApiError> {
         let unknown = || ApiError::UnknownRun { id: id.chars().take(60).collect() };
@@ -326,6 +345,7 @@ impl From<LoggedRun> for RunBody {
                 received_bytes: run.received_bytes,
                 records: run.records,
             },
+            approved_at: run.approved_at.map(iso),
         }
     }
 }

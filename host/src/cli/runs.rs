@@ -1,10 +1,11 @@
 //! `syncline runs`: what was run, what it said, and approving deletions that a run has held back.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Value, json};
 use url::form_urlencoded;
 
 use super::Done;
@@ -59,6 +60,13 @@ enum RunsCommand {
         /// Write a JSON object a line
         #[arg(long)]
         json: bool,
+    },
+    /// Delete the records that a held run has not seen again
+    Approve {
+        #[command(flatten)]
+        host: HostArgs,
+        /// The run's id
+        id: String,
     },
 }
 
@@ -116,6 +124,16 @@ struct Run {
 }
 
 #[derive(Debug, Deserialize)]
+struct Approved {
+    counts: BTreeMap<String, Counts>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Counts {
+    deleted: u64,
+}
+
+#[derive(Debug, Deserialize)]
 struct RunError {
     code: String,
 }
@@ -153,6 +171,11 @@ pub(super) async fn run(args: RunsArgs) -> anyhow::Result<Done> {
         RunsCommand::Logs { host, id, level, search, follow, json } => {
             let parameters = [("level", level.as_deref()), ("search", search.as_deref())];
             print_log(&host.client()?, &id, &parameters, follow, json).await?;
+        }
+        RunsCommand::Approve { host, id } => {
+            let run: Approved =
+                host.client()?.post_json(&format!("{}/approve", one(&id)), &json!({})).await?;
+            println!("run {id} is approved; {} records of it were deleted in all", run.deleted());
         }
     }
     Ok(Done::Well)
@@ -194,6 +217,12 @@ async fn list(client: &Client, filter: &RunFilter, limit: u32, as_json: bool) ->
         );
     }
     Ok(())
+}
+
+impl Approved {
+    fn deleted(&self) -> u64 {
+        self.counts.values().map(|counts| counts.deleted).sum()
+    }
 }
 
 impl Run {

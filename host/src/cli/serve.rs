@@ -21,6 +21,7 @@ use super::retention::RetentionArgs;
 use super::webhooks::SenderArgs;
 use crate::api::{self, App};
 use crate::auth::{Authenticator, Environments};
+use crate::config::DeletionHold;
 use crate::connect::{self, ApiAddress, FrameAncestors};
 use crate::egress::{Gate, GateSettings, HostPort};
 use crate::engine::{Background, Engine, EngineSettings};
@@ -94,6 +95,12 @@ pub(super) struct ServeArgs {
     /// After how long without a sign of life another host takes a run over
     #[arg(long, env = "SYNCLINE_LEASE_SECONDS", default_value_t = 30, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
     lease_seconds: u64,
+    /// A full sync that has not seen more than this share of its records again deletes nothing before it is approved
+    #[arg(long, env = "SYNCLINE_HOLD_DELETIONS_ABOVE", default_value_t = 0.5, value_name = "SHARE", value_parser = parse_share)]
+    hold_deletions_above: f64,
+    /// Fewer records than this are never held back
+    #[arg(long, env = "SYNCLINE_HOLD_DELETIONS_FROM", default_value_t = 100, value_name = "NUMBER")]
+    hold_deletions_from: u64,
     /// How long runs that are over are kept, with their logs
     #[arg(long, env = "SYNCLINE_RUN_RETENTION_DAYS", default_value_t = 30, value_name = "DAYS", value_parser = clap::value_parser!(u64).range(1..=3650))]
     run_retention_days: u64,
@@ -197,6 +204,7 @@ async fn start_engine(
         max_jobs: args.max_async_actions as usize,
         max_change_readers: args.max_change_readers as usize,
         results_kept_for: Duration::from_secs(args.action_result_seconds),
+        deletion_hold: DeletionHold { above: args.hold_deletions_above, from: args.hold_deletions_from },
         runs_kept_for: Duration::from_secs(args.run_retention_days * 24 * 3600),
         grace: Duration::from_secs(args.grace_seconds),
         record_metadata_key: args.record_metadata_key.as_str().into(),
@@ -244,6 +252,11 @@ async fn serve_until_stopped(
     database.close().await?;
     tracing::info!("stopped");
     Ok(())
+}
+
+fn parse_share(text: &str) -> Result<f64, String> {
+    let share = text.parse().ok().filter(|share| (0.0..=1.0).contains(share));
+    share.ok_or_else(|| format!("`{text}` is no number from 0 to 1"))
 }
 
 async fn stop_signal() -> anyhow::Result<&'static str> {

@@ -141,6 +141,8 @@ fn read_sync(
     let timezone = table.text(found, "timezone").and_then(|name| timezone(&name, found));
     Some(SyncSpec {
         track_deletes: table.flag(found, "track_deletes", false),
+        hold_deletions_above: table.share(found, "hold_deletions_above"),
+        hold_deletions_from: table.count(found, "hold_deletions_from"),
         auto_start: table.flag(found, "auto_start", true),
         frequency: frequency?,
         timezone: timezone.unwrap_or(Tz::UTC),

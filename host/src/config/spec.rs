@@ -75,11 +75,33 @@ pub struct SyncSpec {
     pub models: Vec<ModelName>,
     /// Whether records that a full run did not save are deleted after it.
     pub track_deletes: bool,
+    /// In place of what the host says: of the live records, the share that may be deleted unasked …
+    #[serde(default)]
+    pub hold_deletions_above: Option<f64>,
+    /// … if there are at least so many.
+    #[serde(default)]
+    pub hold_deletions_from: Option<u64>,
     /// Whether the schedule begins when a connection is made.
     pub auto_start: bool,
     /// Whether the function may read the connection's credentials.
     pub credentials: bool,
     pub limits: LimitOverrides,
+}
+
+/// When a full sync that has not seen records again is held instead of deleting them.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct DeletionHold {
+    /// If it has not seen more than this share of the live records.
+    pub above: f64,
+    /// Fewer live records are never held back.
+    pub from: u64,
+}
+
+impl DeletionHold {
+    #[expect(clippy::cast_precision_loss, reason = "a share needs no more digits than a double has")]
+    pub fn lets_pass(&self, unseen: u64, live: u64) -> bool {
+        live < self.from || unseen as f64 <= live as f64 * self.above
+    }
 }
 
 /// `[integrations.KEY.actions.NAME]`: runs when a client asks for it.

@@ -146,6 +146,21 @@ impl<'t> Table<'t> {
         count
     }
 
+    /// A part of a whole.
+    pub(super) fn share(&mut self, found: &mut Diagnostics, key: &'static str) -> Option<f64> {
+        let value = self.value(key)?;
+        let number = match value.get_ref() {
+            DeValue::Float(float) => float.as_str().parse().ok(),
+            DeValue::Integer(integer) => integer.as_str().parse().ok(),
+            _ => None,
+        };
+        let share = number.filter(|number: &f64| (0.0..=1.0).contains(number));
+        if share.is_none() {
+            wrong_type(value, key, "a number from 0 to 1", found);
+        }
+        share
+    }
+
     pub(super) fn texts(&mut self, found: &mut Diagnostics, key: &'static str) -> Option<Vec<Text<'t>>> {
         let value = self.value(key)?;
         match value.get_ref() {

@@ -11,8 +11,8 @@ use tokio::sync::Mutex;
 use url::Url;
 
 use crate::config::{
-    ActionSpec, Concurrency, Frequency, FunctionKind, IntegrationSpec, LifecycleEvent, LifecycleSpec,
-    LimitOverrides, SyncConfig, SyncSpec, WebhookSpec,
+    ActionSpec, Concurrency, DeletionHold, Frequency, FunctionKind, IntegrationSpec, LifecycleEvent,
+    LifecycleSpec, LimitOverrides, SyncConfig, SyncSpec, WebhookSpec,
 };
 use crate::egress::HostPattern;
 use crate::ids::{FunctionName, IntegrationKey, IntegrationPk, ModelName};
@@ -106,6 +106,17 @@ impl DeployedFunction {
 
     pub(super) fn tracks_deletes(&self) -> bool {
         matches!(&self.body, Body::Sync(spec) if spec.track_deletes)
+    }
+
+    /// When its deletions are held back, as its file says or else as the host does.
+    pub(super) fn deletion_hold(&self, default: &DeletionHold) -> DeletionHold {
+        match &self.body {
+            Body::Sync(spec) => DeletionHold {
+                above: spec.hold_deletions_above.unwrap_or(default.above),
+                from: spec.hold_deletions_from.unwrap_or(default.from),
+            },
+            _ => *default,
+        }
     }
 
     pub(super) fn auto_starts(&self) -> bool {

@@ -13,12 +13,14 @@ use super::capabilities::{FunctionCapabilities, RunSignals};
 use super::commit::{ModelCounts, RecordWriter, RunCounts, without_carried};
 use super::failure::FunctionError;
 use super::functions::DeployedFunction;
+use super::held_deletions::HELD;
 use super::live_runs::LiveRun;
 use super::recording::{masked, stored_usage};
 use super::webhooks::{self, Checkpoints, SyncEnd};
 use super::{ConnectionRoute, Engine};
 use crate::config::Frequency;
 use crate::failpoints::{self, Step};
+use crate::ids::{ModelName, Variant};
 use crate::runtime::{Call, Limits, LogLevel, RunInfo, RunLog, Usage};
 use crate::store::dead_letters::Author;
 use crate::store::notices::Notice;
@@ -33,10 +35,6 @@ const MAX_RETRIES: i32 = 3;
 const FIRST_RETRY: Duration = Duration::from_secs(10);
 /// A sync that this host does not know may be one that it has yet to hear of.
 const UNKNOWN_FUNCTION_DELAY: Duration = Duration::from_secs(60);
-/// A full sync that would delete more than this share of its records is held.
-const MASS_DELETION_SHARE: f64 = 0.5;
-/// Fewer live records than this are never held back.
-const MASS_DELETION_LEAST: u64 = 100;
 const WRITE_OUTCOME_TRIES: u32 = 5;
 
 /// How a run is told to stop.
@@ -278,8 +276,11 @@ async fn complete(
     let names: Vec<_> =
         function.models.keys().map(|model| (model.clone(), attempt.variant.clone())).collect();
     let mut has_deleted = false;
+    let hold = function.deletion_hold(&engine.settings.deletion_hold);
     for mut stream in streams::lock(&mut tx, attempt.connection, &names, Some(&attempt.sync)).await? {
-        match records::delete_unseen(&mut tx, &mut stream, may_delete).await? {
+        match records::delete_unseen(&mut tx, &mut stream, |unseen, live| hold.lets_pass(unseen, live))
+            .await?
+        {
             Unseen::Deleted(deleted) => {
                 has_deleted |= deleted > 0;
                 counts
@@ -290,14 +291,14 @@ async fn complete(
             Unseen::Held { unseen, live } => {
                 let message = format!(
                     "the sync did not see {unseen} of {live} records of `{}` again, which looks like a mistake; \
-                     nothing was deleted",
+                     nothing was deleted: approve the run if they are really gone",
                     stream.model
                 );
                 log.note(LogLevel::Error, &message);
                 let details = Some(json!({ "model": stream.model, "unseen": unseen, "live": live }));
-                let error = RunError { code: "mass_deletion_held".to_owned(), message, details };
+                let error = RunError { code: HELD.to_owned(), message, details };
                 tx.rollback().await?;
-                let counts = hold(engine, attempt, start).await?;
+                let counts = hold_back(engine, attempt, start, &names).await?;
                 let checkpoints = start.until(None);
                 return Ok(Ended::Failed { error, is_retryable: false, counts, checkpoints });
             }
@@ -341,21 +342,25 @@ impl Start {
     }
 }
 
-/// Lets the next run look at everything again: if it sees what this one did not, nothing was lost. Gives what was
-/// counted.
-async fn hold(engine: &Engine, attempt: &Attempt, start: &Start) -> anyhow::Result<Option<RunCounts>> {
+/// Keeps what the run has seen, for somebody to approve its deletions. The next run looks at everything again: if it
+/// sees what this one did not, nothing was lost. Gives what was counted.
+async fn hold_back(
+    engine: &Engine,
+    attempt: &Attempt,
+    start: &Start,
+    names: &[(ModelName, Variant)],
+) -> anyhow::Result<Option<RunCounts>> {
     let mut tx = engine.store.begin_records().await?;
     let counts = sync_states::lock(&mut tx, attempt).await?;
     if let Some(counts) = &counts {
+        for mut stream in streams::lock(&mut tx, attempt.connection, names, Some(&attempt.sync)).await? {
+            records::hold_generation(&mut tx, &mut stream, attempt.fence).await?;
+            streams::store_head(&mut tx, &stream).await?;
+        }
         sync_states::store(&mut tx, attempt, &CheckpointChange::Clear, counts).await?;
     }
     tx.commit().await?;
     start.own_counts(counts)
-}
-
-#[expect(clippy::cast_precision_loss, reason = "a share needs no more digits than a double has")]
-fn may_delete(unseen: u64, live: u64) -> bool {
-    live < MASS_DELETION_LEAST || unseen as f64 <= live as f64 * MASS_DELETION_SHARE
 }
 
 /// What the attempt has counted, and its checkpoint.
@@ -512,11 +517,11 @@ async fn try_write_outcome(engine: &Engine, claim: &Claim, finished: &Finished) 
 async fn tell(conn: &mut PgConnection, claim: &Claim, finished: &Finished) -> sqlx::Result<u64> {
     match &finished.ended {
         Ended::Success { unreported, checkpoints, .. } => {
-            webhooks::note_sync(conn, claim, &SyncEnd::Success { unreported }, checkpoints).await
+            webhooks::note_sync(conn, &claim.into(), &SyncEnd::Success { unreported }, checkpoints).await
         }
         Ended::Failed { error, checkpoints, .. } => {
             let models = finished.function.iter().flat_map(|function| function.models.keys()).collect();
-            webhooks::note_sync(conn, claim, &SyncEnd::Failure { models, error }, checkpoints).await
+            webhooks::note_sync(conn, &claim.into(), &SyncEnd::Failure { models, error }, checkpoints).await
         }
         Ended::Dropped | Ended::HandedBack | Ended::Lost => Ok(0),
     }

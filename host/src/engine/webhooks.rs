@@ -5,7 +5,7 @@
 
 mod sync;
 
-pub(super) use self::sync::{Checkpoints, SyncEnd, note_sync};
+pub(super) use self::sync::{Checkpoints, SyncEnd, SyncSubject, note_sync};
 
 use serde_json::{Map, Value, json};
 use sqlx::PgConnection;

@@ -11,7 +11,9 @@ pub use read::{
     ActionSet, Content, Filter, Pruned, Span, StoredRecord, find_payloads, has_payload, page, page_by_ids,
     position_at, prune,
 };
-pub use seen::{Unseen, begin_generation, delete_unseen, end_generation, mark_seen};
+pub use seen::{
+    Unseen, begin_generation, delete_held, delete_unseen, end_generation, hold_generation, mark_seen,
+};
 pub use write::{IncomingRecord, Saved, delete, delete_all, positions, save};
 
 use sqlx::Type;

@@ -1,5 +1,6 @@
 //! Runs: one execution of a function each, with its log.
 
+mod held;
 mod list;
 mod retention;
 
@@ -8,6 +9,7 @@ use serde_json::Value;
 use sqlx::PgConnection;
 use uuid::Uuid;
 
+pub use self::held::{HeldRun, approve, find_held};
 pub use self::list::{Filter, LineFilter, LoggedRun, Place, Scope, find, list, list_lines};
 pub use self::retention::{close_lost, delete_old};
 

@@ -30,6 +30,7 @@ pub struct LockedStream {
     pub generation: Option<Generation>,
     /// How many of its records are set aside.
     pub dead_letters: i64,
+    pub held: Option<Held>,
 }
 
 /// A full sync whose saves are watched, so that what it does not save can be deleted at its end.
@@ -39,6 +40,54 @@ pub struct Generation {
     pub number: i64,
     /// Records that stand behind this position were added or changed since it began.
     pub start_position: i64,
+}
+
+impl Generation {
+    fn read(number: Option<i64>, start_position: Option<i64>) -> Option<Self> {
+        let (number, start_position) = number.zip(start_position)?;
+        Some(Self { number, start_position })
+    }
+}
+
+/// What a full sync has not seen again and was too much to be deleted unasked. It lasts until a later run has come to
+/// its end; `fence` is of the attempt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Held {
+    /// Its generation goes on: what is saved meanwhile counts as seen.
+    Waiting {
+        fence: i64,
+        generation: Generation,
+    },
+    Approved {
+        fence: i64,
+        deleted: i64,
+    },
+}
+
+impl Held {
+    pub fn fence(self) -> i64 {
+        match self {
+            Self::Waiting { fence, .. } | Self::Approved { fence, .. } => fence,
+        }
+    }
+
+    fn read(fence: Option<i64>, generation: Option<Generation>, deleted: Option<i64>) -> Option<Self> {
+        let fence = fence?;
+        match generation {
+            Some(generation) => Some(Self::Waiting { fence, generation }),
+            None => Some(Self::Approved { fence, deleted: deleted.unwrap_or_default() }),
+        }
+    }
+}
+
+impl LockedStream {
+    /// The generation that is held, if it waits.
+    pub fn held_generation(&self) -> Option<Generation> {
+        match self.held {
+            Some(Held::Waiting { generation, .. }) => Some(generation),
+            Some(Held::Approved { .. }) | None => None,
+        }
+    }
 }
 
 /// Finds the stream; `None` until something was saved to it.
@@ -98,7 +147,8 @@ async fn lock_existing(
         )
         SELECT stream_no AS "stream_no!", model AS "model!", variant AS "variant!",
                last_position AS "last_position!", live_count AS "live_count!", total_count AS "total_count!",
-               generation, generation_start, dead_letters AS "dead_letters!", greatest(last_modified_at, clock_timestamp()) AS "now!"
+               generation, generation_start, dead_letters AS "dead_letters!", held_fence, held_generation, held_start,
+               held_deleted, greatest(last_modified_at, clock_timestamp()) AS "now!"
         FROM locked
         "#,
         connection.0,
@@ -116,10 +166,12 @@ async fn lock_existing(
         live_count: row.live_count,
         total_count: row.total_count,
         dead_letters: row.dead_letters,
-        generation: row
-            .generation
-            .zip(row.generation_start)
-            .map(|(number, start_position)| Generation { number, start_position }),
+        generation: Generation::read(row.generation, row.generation_start),
+        held: Held::read(
+            row.held_fence,
+            Generation::read(row.held_generation, row.held_start),
+            row.held_deleted,
+        ),
     });
     Ok(streams.collect())
 }
@@ -227,7 +279,8 @@ pub async fn store_head(conn: &mut PgConnection, stream: &LockedStream) -> sqlx:
         r#"
         UPDATE streams
         SET last_position = $3, last_modified_at = $4, live_count = $5, total_count = $6,
-            generation = $7, generation_start = $8, oldest_payload_at = coalesce(oldest_payload_at, $4), dead_letters = $9
+            generation = $7, generation_start = $8, oldest_payload_at = coalesce(oldest_payload_at, $4), dead_letters = $9,
+            held_fence = $10, held_generation = $11, held_start = $12, held_deleted = $13
         WHERE connection_pk = $1 AND stream_no = $2
         "#,
         stream.key.connection.0,
@@ -239,10 +292,34 @@ pub async fn store_head(conn: &mut PgConnection, stream: &LockedStream) -> sqlx:
         stream.generation.map(|generation| generation.number),
         stream.generation.map(|generation| generation.start_position),
         stream.dead_letters,
+        stream.held.map(Held::fence),
+        stream.held_generation().map(|generation| generation.number),
+        stream.held_generation().map(|generation| generation.start_position),
+        match stream.held {
+            Some(Held::Approved { deleted, .. }) => Some(deleted),
+            _ => None,
+        },
     )
     .execute(conn)
     .await?;
     Ok(())
+}
+
+/// The streams of a connection whose deletions an attempt has held back.
+pub async fn list_held(
+    conn: &mut PgConnection,
+    connection: ConnectionPk,
+    fence: i64,
+) -> sqlx::Result<Vec<(ModelName, Variant)>> {
+    let rows = sqlx::query!(
+        "SELECT model, variant FROM streams WHERE connection_pk = $1 AND held_fence = $2 ORDER BY stream_no",
+        connection.0,
+        fence,
+    )
+    .fetch_all(conn)
+    .await?;
+    let name = |model, variant| (ModelName::from_stored(model), Variant::from_stored(variant));
+    Ok(rows.into_iter().map(|row| name(row.model, row.variant)).collect())
 }
 
 /// How many records are live, by model, in the streams of one connection and variant.

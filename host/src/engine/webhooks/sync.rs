@@ -6,13 +6,38 @@ use sqlx::PgConnection;
 
 use super::{FROM, to_sorted_json};
 use crate::engine::commit::{ModelCounts, RunCounts};
-use crate::ids::ModelName;
+use crate::ids::{ConnectionPk, EnvironmentPk, FunctionName, ModelName, Variant};
 use crate::store::runs::RunError;
 use crate::store::schedules::Claim;
 use crate::store::webhooks::{self, Message, Subject};
 
 /// An error's details that are longer are left out: a webhook is no place for a provider's whole answer.
 const MAX_PAYLOAD_BYTES: usize = 64 << 10;
+
+/// Whose run it is.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::engine) struct SyncSubject<'a> {
+    pub environment: EnvironmentPk,
+    pub connection: ConnectionPk,
+    pub sync: &'a FunctionName,
+    pub variant: &'a Variant,
+    /// What was changed from then on is told, by the clock of the database.
+    pub since: DateTime<Utc>,
+    pub last_success_at: Option<DateTime<Utc>>,
+}
+
+impl<'a> From<&'a Claim> for SyncSubject<'a> {
+    fn from(claim: &'a Claim) -> Self {
+        Self {
+            environment: claim.environment,
+            connection: claim.connection,
+            sync: &claim.sync,
+            variant: &claim.variant,
+            since: claim.unreported_since,
+            last_success_at: claim.last_success_at,
+        }
+    }
+}
 
 /// How a run ended.
 pub(in crate::engine) enum SyncEnd<'a> {
@@ -37,33 +62,32 @@ pub(in crate::engine) struct Checkpoints {
 /// Gives how many.
 pub(in crate::engine) async fn note_sync(
     conn: &mut PgConnection,
-    claim: &Claim,
+    sync: &SyncSubject<'_>,
     end: &SyncEnd<'_>,
     checkpoints: &Checkpoints,
 ) -> sqlx::Result<u64> {
-    let Some(subject) = webhooks::find_subject(conn, claim.connection).await? else { return Ok(0) };
+    let Some(subject) = webhooks::find_subject(conn, sync.connection).await? else { return Ok(0) };
     let targets = subject.settings.targets(subject.webhook_url_override.as_deref());
     if targets.is_empty() || !is_wanted(end, &subject) {
         return Ok(0);
     }
-    let last_success = claim.last_success_at;
-    let base = base(claim, &subject, last_success.is_none(), checkpoints);
+    let base = base(sync, &subject, checkpoints);
     let bodies: Vec<Value> = match end {
         SyncEnd::Success { unreported } => unreported
             .iter()
             .filter(|(_, counts)| subject.settings.on_sync_completion_always || !is_empty(counts))
-            .map(|(model, counts)| success(&base, model, counts, claim.unreported_since))
+            .map(|(model, counts)| success(&base, model, counts, sync.since))
             .collect(),
         SyncEnd::Failure { models, error } => {
             let now = Utc::now();
-            vec![failure(&base, models, error, last_success.unwrap_or(now), now)]
+            vec![failure(&base, models, error, sync.last_success_at.unwrap_or(now), now)]
         }
     };
     let mut written = 0;
     for body in bodies {
         let message = Message {
-            environment: claim.environment,
-            connection: Some(claim.connection),
+            environment: sync.environment,
+            connection: Some(sync.connection),
             kind: "sync",
             body: &to_sorted_json(body),
         };
@@ -83,15 +107,15 @@ fn is_empty(counts: &ModelCounts) -> bool {
     *counts == ModelCounts::default()
 }
 
-fn base(claim: &Claim, subject: &Subject, is_initial: bool, checkpoints: &Checkpoints) -> Value {
+fn base(sync: &SyncSubject<'_>, subject: &Subject, checkpoints: &Checkpoints) -> Value {
     let mut body = json!({
         "from": FROM,
         "type": "sync",
         "connectionId": subject.connection_id,
         "providerConfigKey": subject.integration_key,
-        "syncName": claim.sync,
-        "syncVariant": claim.variant,
-        "syncType": if is_initial { "INITIAL" } else { "INCREMENTAL" },
+        "syncName": sync.sync,
+        "syncVariant": sync.variant,
+        "syncType": if sync.last_success_at.is_none() { "INITIAL" } else { "INCREMENTAL" },
     });
     if checkpoints.from.is_some() || checkpoints.to.is_some() {
         body["checkpoints"] = json!({

@@ -7,27 +7,39 @@ use roaring::RoaringTreemap;
 use sqlx::PgConnection;
 
 use super::write::delete_positions;
-use crate::store::streams::{Generation, LockedStream, StreamKey};
+use crate::store::streams::{Generation, Held, LockedStream, StreamKey};
 
 /// How many positions are read or deleted by one statement.
 const PAGE: i64 = 10_000;
 
-/// Begins to watch what is saved, forgetting what an earlier full sync saw.
+/// Begins to watch what is saved, forgetting what an earlier full sync saw, unless that is held.
 pub async fn begin_generation(
     conn: &mut PgConnection,
     stream: &mut LockedStream,
     number: i64,
 ) -> sqlx::Result<()> {
-    forget_seen(conn, stream.key).await?;
+    stream.generation = None;
+    forget_seen(conn, stream).await?;
     stream.generation = Some(Generation { number, start_position: stream.last_position });
     Ok(())
 }
 
-/// Stops watching.
+/// Stops watching: everything is known, also what an earlier run had held back.
 pub async fn end_generation(conn: &mut PgConnection, stream: &mut LockedStream) -> sqlx::Result<()> {
-    forget_seen(conn, stream.key).await?;
     stream.generation = None;
-    Ok(())
+    stream.held = None;
+    forget_seen(conn, stream).await
+}
+
+/// Keeps what the generation has seen, and goes on noting what is saved, so that what it has not seen can be deleted
+/// later. It takes the place of what an earlier run has held back.
+pub async fn hold_generation(
+    conn: &mut PgConnection,
+    stream: &mut LockedStream,
+    fence: i64,
+) -> sqlx::Result<()> {
+    stream.held = stream.generation.take().map(|generation| Held::Waiting { fence, generation });
+    forget_seen(conn, stream).await
 }
 
 /// Notes that the run saved these records and they had not changed.
@@ -36,25 +48,26 @@ pub async fn mark_seen(
     stream: &LockedStream,
     unchanged: &RoaringTreemap,
 ) -> sqlx::Result<()> {
-    let Some(generation) = stream.generation else { return Ok(()) };
-    if unchanged.is_empty() {
+    if unchanged.is_empty() || (stream.generation.is_none() && stream.held.is_none()) {
         return Ok(());
     }
     let mut positions = Vec::with_capacity(unchanged.serialized_size());
     unchanged.serialize_into(&mut positions).expect("writing to memory does not fail");
-    sqlx::query!(
-        r#"
-        INSERT INTO seen_positions (connection_pk, stream_no, generation, part, positions)
-        SELECT $1, $2, $3, coalesce(max(part), 0) + 1, $4
-        FROM seen_positions WHERE connection_pk = $1 AND stream_no = $2 AND generation = $3
-        "#,
-        stream.key.connection.0,
-        stream.key.number,
-        generation.number,
-        positions,
-    )
-    .execute(conn)
-    .await?;
+    for generation in stream.generation.iter().chain(&stream.held_generation()) {
+        sqlx::query!(
+            r#"
+            INSERT INTO seen_positions (connection_pk, stream_no, generation, part, positions)
+            SELECT $1, $2, $3, coalesce(max(part), 0) + 1, $4
+            FROM seen_positions WHERE connection_pk = $1 AND stream_no = $2 AND generation = $3
+            "#,
+            stream.key.connection.0,
+            stream.key.number,
+            generation.number,
+            positions,
+        )
+        .execute(&mut *conn)
+        .await?;
+    }
     Ok(())
 }
 
@@ -82,11 +95,40 @@ pub async fn delete_unseen(
     if !unseen.is_empty() && !may_delete(unseen.len() as u64, live) {
         return Ok(Unseen::Held { unseen: unseen.len() as u64, live });
     }
+    Ok(Unseen::Deleted(delete_pages(conn, stream, &unseen).await?))
+}
+
+/// Deletes the live records that a held attempt has not seen, and that nobody has saved since. Gives how many, also if
+/// that was done before. `None`: it holds nothing back any more.
+pub async fn delete_held(
+    conn: &mut PgConnection,
+    stream: &mut LockedStream,
+    fence: i64,
+) -> sqlx::Result<Option<u64>> {
+    match stream.held {
+        Some(Held::Waiting { fence: held, generation }) if held == fence => {
+            let seen = load_seen(conn, stream.key, generation).await?;
+            let unseen = list_unseen(conn, stream.key, generation, &seen).await?;
+            let deleted = delete_pages(conn, stream, &unseen).await?;
+            stream.held = Some(Held::Approved { fence, deleted: deleted.cast_signed() });
+            forget_seen(conn, stream).await?;
+            Ok(Some(deleted))
+        }
+        Some(Held::Approved { fence: held, deleted }) if held == fence => Ok(Some(deleted.cast_unsigned())),
+        _ => Ok(None),
+    }
+}
+
+async fn delete_pages(
+    conn: &mut PgConnection,
+    stream: &mut LockedStream,
+    positions: &[i64],
+) -> sqlx::Result<u64> {
     let mut deleted = 0;
-    for page in unseen.chunks(PAGE as usize) {
+    for page in positions.chunks(PAGE as usize) {
         deleted += delete_positions(conn, stream, page).await?;
     }
-    Ok(Unseen::Deleted(deleted))
+    Ok(deleted)
 }
 
 async fn load_seen(
@@ -140,11 +182,19 @@ async fn list_unseen(
     }
 }
 
-async fn forget_seen(conn: &mut PgConnection, key: StreamKey) -> sqlx::Result<()> {
+/// Forgets what was seen by generations that the stream no longer has.
+async fn forget_seen(conn: &mut PgConnection, stream: &LockedStream) -> sqlx::Result<()> {
+    let kept: Vec<i64> = stream
+        .generation
+        .iter()
+        .chain(&stream.held_generation())
+        .map(|generation| generation.number)
+        .collect();
     sqlx::query!(
-        "DELETE FROM seen_positions WHERE connection_pk = $1 AND stream_no = $2",
-        key.connection.0,
-        key.number,
+        "DELETE FROM seen_positions WHERE connection_pk = $1 AND stream_no = $2 AND generation <> ALL($3)",
+        stream.key.connection.0,
+        stream.key.number,
+        &kept,
     )
     .execute(conn)
     .await?;

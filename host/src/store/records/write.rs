@@ -174,6 +174,7 @@ pub async fn delete_all(conn: &mut PgConnection, stream: &mut LockedStream) -> s
     stream.live_count = 0;
     stream.total_count = 0;
     stream.generation = None;
+    stream.held = None;
     Ok(())
 }
 

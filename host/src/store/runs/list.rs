@@ -38,6 +38,8 @@ pub struct LoggedRun {
     pub progress_total: Option<i64>,
     pub started_at: DateTime<Utc>,
     pub finished_at: Option<DateTime<Utc>>,
+    /// When the deletions were approved that it had held back.
+    pub approved_at: Option<DateTime<Utc>>,
 }
 
 /// Where a run stands among all: they are listed by their start.
@@ -95,6 +97,7 @@ struct RunRow {
     progress_total: Option<i64>,
     started_at: DateTime<Utc>,
     finished_at: Option<DateTime<Utc>>,
+    approved_at: Option<DateTime<Utc>>,
 }
 
 impl From<RunRow> for LoggedRun {
@@ -124,6 +127,7 @@ impl From<RunRow> for LoggedRun {
             progress_total: row.progress_total,
             started_at: row.started_at,
             finished_at: row.finished_at,
+            approved_at: row.approved_at,
         }
     }
 }
@@ -161,7 +165,8 @@ async fn list_of_environment(
         SELECT r.id, r.job_id, i.unique_key AS "unique_key?", c.connection_id AS "connection_id?", r.kind,
                r.function_name, r.variant, r.trigger, r.attempt, r.state, r.error_code, r.error_message,
                NULL::jsonb AS error_details, r.counts, r.cpu_us, r.peak_memory_bytes, r.requests, r.sent_bytes,
-               r.received_bytes, r.records, r.progress_done, r.progress_total, r.started_at, r.finished_at
+               r.received_bytes, r.records, r.progress_done, r.progress_total, r.started_at, r.finished_at,
+               r.approved_at
         FROM unnest($2::text[]) AS wanted (state)
         CROSS JOIN LATERAL (
             SELECT * FROM runs
@@ -207,7 +212,8 @@ async fn list_of_integration(
         SELECT r.id, r.job_id, i.unique_key AS "unique_key?", c.connection_id AS "connection_id?", r.kind,
                r.function_name, r.variant, r.trigger, r.attempt, r.state, r.error_code, r.error_message,
                NULL::jsonb AS error_details, r.counts, r.cpu_us, r.peak_memory_bytes, r.requests, r.sent_bytes,
-               r.received_bytes, r.records, r.progress_done, r.progress_total, r.started_at, r.finished_at
+               r.received_bytes, r.records, r.progress_done, r.progress_total, r.started_at, r.finished_at,
+               r.approved_at
         FROM runs r
         LEFT JOIN connections c ON c.pk = r.connection_pk
         LEFT JOIN integrations i ON i.pk = r.integration_pk
@@ -250,7 +256,8 @@ async fn list_of_connection(
         SELECT r.id, r.job_id, i.unique_key AS "unique_key?", c.connection_id AS "connection_id?", r.kind,
                r.function_name, r.variant, r.trigger, r.attempt, r.state, r.error_code, r.error_message,
                NULL::jsonb AS error_details, r.counts, r.cpu_us, r.peak_memory_bytes, r.requests, r.sent_bytes,
-               r.received_bytes, r.records, r.progress_done, r.progress_total, r.started_at, r.finished_at
+               r.received_bytes, r.records, r.progress_done, r.progress_total, r.started_at, r.finished_at,
+               r.approved_at
         FROM runs r
         LEFT JOIN connections c ON c.pk = r.connection_pk
         LEFT JOIN integrations i ON i.pk = r.integration_pk
@@ -291,7 +298,8 @@ pub async fn find(
         SELECT r.id, r.job_id, i.unique_key AS "unique_key?", c.connection_id AS "connection_id?", r.kind,
                r.function_name, r.variant, r.trigger, r.attempt, r.state, r.error_code, r.error_message,
                r.error_details, r.counts, r.cpu_us, r.peak_memory_bytes, r.requests, r.sent_bytes,
-               r.received_bytes, r.records, r.progress_done, r.progress_total, r.started_at, r.finished_at
+               r.received_bytes, r.records, r.progress_done, r.progress_total, r.started_at, r.finished_at,
+               r.approved_at
         FROM runs r
         LEFT JOIN connections c ON c.pk = r.connection_pk
         LEFT JOIN integrations i ON i.pk = r.integration_pk

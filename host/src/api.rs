@@ -19,6 +19,7 @@ mod functions;
 mod health;
 mod integrations;
 mod lists;
+mod metrics;
 mod oauth;
 mod one_or_many;
 mod providers;
@@ -54,6 +55,8 @@ use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityRequirement
 use utoipa::openapi::{InfoBuilder, LicenseBuilder, OpenApi, OpenApiBuilder, RefOr};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
+
+pub use self::metrics::metrics_routes;
 
 use self::error::ApiError;
 use self::extract::ConnectionHeaders;
@@ -94,6 +97,7 @@ pub fn router(app: App, pages: Router<App>) -> Router {
         )
         .propagate_x_request_id()
         .layer(cors())
+        .layer(axum::middleware::from_fn(metrics::count))
         .layer(axum::middleware::from_fn(unread_body::throw_away))
         .layer(CatchPanicLayer::custom(answer_panic));
     routes

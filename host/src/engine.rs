@@ -16,6 +16,7 @@ mod held_deletions;
 mod jobs;
 mod lifecycle;
 mod live_runs;
+mod observation;
 mod proxy;
 mod record_changes;
 mod recording;

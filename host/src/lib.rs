@@ -15,6 +15,7 @@ pub mod environment_settings;
 pub mod failpoints;
 pub mod guest_build;
 pub mod ids;
+pub mod metrics;
 pub mod model;
 pub mod nul;
 pub mod private_postgres;

@@ -21,6 +21,7 @@ pub mod hosts;
 pub mod integrations;
 pub mod keys;
 pub mod notices;
+pub mod queues;
 pub mod records;
 pub mod refreshes;
 pub mod retention;
@@ -79,6 +80,13 @@ pub struct Store {
     records: PgPool,
 }
 
+/// The state of a pool.
+#[derive(Debug, Clone, Copy)]
+pub struct Connections {
+    pub total: usize,
+    pub idle: usize,
+}
+
 impl Store {
     /// Connects, and brings the tables up to date. Several hosts may do so at once.
     pub async fn open(options: PgConnectOptions, max_connections: u32) -> Result<Self, OpenError> {
@@ -135,6 +143,11 @@ impl Store {
 
     pub async fn begin_records(&self) -> sqlx::Result<Transaction<'static, Postgres>> {
         self.records.begin().await
+    }
+
+    /// How many connections there are, and how many of them nobody uses.
+    pub fn connections(&self) -> Connections {
+        Connections { total: self.control.size() as usize, idle: self.control.num_idle() }
     }
 
     pub async fn close(&self) {

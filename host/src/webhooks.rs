@@ -21,6 +21,7 @@ use self::endpoints::Endpoints;
 pub use self::retry::{Delays, InvalidDelays};
 use crate::engine::Engine;
 use crate::failpoints::{self, Step};
+use crate::metrics::metrics;
 use crate::store::notices::Notice;
 use crate::store::webhooks::sending::{self, Attempt, Claimed, Verdict};
 
@@ -201,6 +202,11 @@ async fn attempt(context: Arc<Context>, delivery: Claimed, _held: Held) {
     let left = delivery.left.saturating_sub(duration);
     let number = delivery.attempt_of_round;
     let verdict = retry::judge(&outcome, number, left, &context.settings.delays, rand::random());
+    metrics().count_webhook(match verdict {
+        Verdict::Delivered => "delivered",
+        Verdict::Retry(_) => "retried",
+        Verdict::Failed => "failed",
+    });
     report(&delivery, &outcome, verdict);
     let attempt = Attempt { status: outcome.status(), error: outcome.error(), duration };
     note(&context, &delivery, &attempt, verdict, outcome.is_gone()).await;

@@ -20,6 +20,7 @@ mod key_rotation;
 mod lifecycle;
 mod limits;
 mod lost_answers;
+mod metrics;
 mod node_client;
 mod oauth;
 mod openapi;

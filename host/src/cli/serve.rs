@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use axum::Router;
 use clap::{Args, ValueEnum};
+use futures_util::future::try_join_all;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
@@ -117,6 +118,9 @@ pub(super) struct ServeArgs {
     /// For tests: a step at which this host is killed or frozen, such as batch-committing:2=kill
     #[arg(long, env = "SYNCLINE_FAILPOINT", hide = true, value_name = "STEP:TIME=EFFECT")]
     failpoint: Option<Failpoint>,
+    /// Another address for /metrics, which then is not where the API is
+    #[arg(long, env = "SYNCLINE_METRICS_LISTEN", value_name = "ADDRESS:PORT")]
+    metrics_listen: Option<SocketAddr>,
     /// How log lines look
     #[arg(long, env = "SYNCLINE_LOG_FORMAT", value_enum, default_value_t = LogFormat::Text)]
     log_format: LogFormat,
@@ -139,6 +143,12 @@ pub(super) async fn run(args: ServeArgs) -> anyhow::Result<Done> {
     let listener = TcpListener::bind(args.listen)
         .await
         .with_context(|| format!("{} cannot be listened on; choose another with --listen", args.listen))?;
+    let metrics_listener = match args.metrics_listen {
+        None => None,
+        Some(address) => Some(TcpListener::bind(address).await.with_context(|| {
+            format!("{address} cannot be listened on; choose another with --metrics-listen")
+        })?),
+    };
     let address = listener.local_addr()?;
     let database = args.database.open(false).await?;
     let store = Store::open(database.options.clone(), args.database_connections).await?;
@@ -167,9 +177,15 @@ pub(super) async fn run(args: ServeArgs) -> anyhow::Result<Done> {
     let pages = connect::router(api, &args.connect_frame_ancestors);
     announce(public_url, generated.as_ref(), began);
     let sender = Sender::start(Arc::clone(&engine), args.sender.settings());
-    let router = api::router(app, pages);
+    let served = match metrics_listener {
+        None => vec![(listener, api::router(app, pages.merge(api::metrics_routes())))],
+        Some(metrics) => vec![
+            (metrics, api::metrics_routes().with_state(app.clone())),
+            (listener, api::router(app, pages)),
+        ],
+    };
     let grace = Duration::from_secs(args.grace_seconds);
-    serve_until_stopped(listener, router, engine, background, sender, database, grace).await?;
+    serve_until_stopped(served, engine, background, sender, database, grace).await?;
     Ok(Done::Well)
 }
 
@@ -215,8 +231,7 @@ async fn start_engine(
 }
 
 async fn serve_until_stopped(
-    listener: TcpListener,
-    routes: Router,
+    served: Vec<(TcpListener, Router)>,
     engine: Arc<Engine>,
     mut background: Background,
     sender: Sender,
@@ -224,8 +239,10 @@ async fn serve_until_stopped(
     grace: Duration,
 ) -> anyhow::Result<()> {
     let stop = CancellationToken::new();
-    let requests_done = axum::serve(listener, routes).with_graceful_shutdown(stop.clone().cancelled_owned());
-    let requests_done = tokio::spawn(requests_done.into_future());
+    let servers = served.into_iter().map(|(listener, routes)| {
+        axum::serve(listener, routes).with_graceful_shutdown(stop.clone().cancelled_owned()).into_future()
+    });
+    let requests_done = tokio::spawn(try_join_all(servers));
     let database_ended = async {
         match &mut database.private {
             Some(private) => private.ended().await,
@@ -245,7 +262,7 @@ async fn serve_until_stopped(
         sender.stop(grace)
     );
     match requests_done {
-        Ok(done) => done??,
+        Ok(done) => drop(done??),
         Err(_) => tracing::warn!("some requests were not answered in time"),
     }
     background.close(engine).await;

@@ -19,6 +19,7 @@ use super::redirect::{MAX_REDIRECTS, keep_headers, redirect};
 use super::resolver::NoPublicAddress;
 use super::upload::Payload;
 use super::{Exchange, Observer, Response, Route, headers};
+use crate::metrics::metrics;
 
 /// A request that has been checked and can be tried, several times if need be.
 pub(super) struct Call<'a, R> {
@@ -184,6 +185,8 @@ impl<R: Receive> Call<'_, R> {
         {
             outcome = Err(EgressError::Upload(failure));
         }
+        let status = outcome.as_ref().ok().map(|response| response.status.as_u16());
+        metrics().count_exchange(self.route.provider.name.as_str(), status, attempt, started.elapsed());
         self.observer.exchanged(&Exchange {
             attempt,
             method: &hop.method,

@@ -13,6 +13,7 @@ use super::functions::{WritableModel, WritableModels};
 use super::{Engine, RecordChanges};
 use crate::failpoints::{self, Step};
 use crate::ids::{ConnectionPk, ModelName, Variant};
+use crate::metrics::{SavedRecords, metrics};
 use crate::model::records::{RecordOptions, RecordText, RefusedRecord};
 use crate::model::{self, HashKey, Invalid, OnBadRecord, Problem, Shape};
 use crate::runtime::{
@@ -339,6 +340,12 @@ impl RecordWriter {
         if total.added + total.updated + total.deleted > 0 {
             self.changes.note(self.connection);
         }
+        metrics().count_records(SavedRecords {
+            added: total.added,
+            updated: total.updated,
+            deleted: total.deleted,
+            unchanged: total.unchanged,
+        });
         self.counts = counts;
         notes.iter().for_each(|note| self.log.note(LogLevel::Warn, note));
         Ok(Ok(total))

@@ -58,6 +58,8 @@ pub(super) type WritableModels = Arc<BTreeMap<ModelName, WritableModel>>;
 pub struct DeployedFunction {
     pub name: FunctionName,
     pub integration: IntegrationPk,
+    /// By which the file that deployed it knew the integration.
+    pub(super) integration_key: IntegrationKey,
     pub(super) component: Arc<PreparedComponent>,
     pub(super) limits: Limits,
     pub(super) models: WritableModels,
@@ -368,6 +370,7 @@ impl Functions {
         let function = DeployedFunction {
             name: row.name.clone(),
             integration: row.integration,
+            integration_key: stored.integration_key,
             component,
             limits: limits(kind, &overrides),
             models: Arc::new(written),

@@ -183,6 +183,10 @@ impl LiveRuns {
         }
     }
 
+    pub(super) fn count(&self) -> usize {
+        self.on().len()
+    }
+
     fn on(&self) -> MutexGuard<'_, HashMap<Uuid, Entry>> {
         self.on.lock().unwrap_or_else(PoisonError::into_inner)
     }

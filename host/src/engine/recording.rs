@@ -2,6 +2,7 @@
 //! ends because whoever waited for it went away.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use chrono::Utc;
 use uuid::Uuid;
@@ -10,12 +11,15 @@ use super::functions::DeployedFunction;
 use super::live_runs::LiveRun;
 use super::run_writer::RunWriter;
 use super::{ConnectionRoute, Engine};
+use crate::ids::IntegrationKey;
+use crate::metrics::metrics;
 use crate::runtime::{RunLog, Usage};
 use crate::store::runs::{self, FinishedRun, Outcome, RunError, RunStart, RunState};
 
 /// What becomes a run's row.
 pub(super) struct Recording {
     writer: RunWriter,
+    integration: IntegrationKey,
     pub(super) live: LiveRun,
     /// None once it has ended.
     start: Option<RunStart>,
@@ -47,7 +51,8 @@ impl Recording {
         };
         let log = RunLog::new(function.limits.log_bytes);
         let live = Arc::clone(&engine.live_runs).begin(id, Some(start.clone()), log);
-        Self { writer: engine.run_writer.clone(), live, start: Some(start) }
+        let integration = function.integration_key.clone();
+        Self { writer: engine.run_writer.clone(), integration, live, start: Some(start) }
     }
 
     /// The run as it is to be written.
@@ -62,7 +67,9 @@ impl Recording {
             usage: stored_usage(usage),
             figures: self.live.meter.figures(),
         };
-        FinishedRun { start, finished_at: Utc::now(), outcome, log }
+        let run = FinishedRun { start, finished_at: Utc::now(), outcome, log };
+        count(&run, &self.integration);
+        run
     }
 
     /// The end of a function that gave a result or failed.
@@ -88,8 +95,16 @@ impl Drop for Recording {
             figures: self.live.meter.figures(),
         };
         let log = self.live.take_lines();
-        self.writer.write_if_there_is_room(FinishedRun { start, finished_at: Utc::now(), outcome, log });
+        let run = FinishedRun { start, finished_at: Utc::now(), outcome, log };
+        count(&run, &self.integration);
+        self.writer.write_if_there_is_room(run);
     }
+}
+
+fn count(run: &FinishedRun, integration: &IntegrationKey) {
+    let took = (run.finished_at - run.start.started_at).to_std().unwrap_or_default();
+    let cpu = Duration::from_micros(run.outcome.usage.cpu_us.cast_unsigned());
+    metrics().count_run(run.start.kind, run.outcome.state.as_str(), integration.as_str(), took, cpu);
 }
 
 /// The error without the secrets that the function was shown.

@@ -22,6 +22,7 @@ use super::webhooks::{self, AuthEvent, AuthOperation};
 use crate::auth::flows::{Flow, FlowError};
 use crate::auth::{AppCredentials, AppCredentialsError, Environment, StoredCredentials};
 use crate::ids::{ConnectionPk, ProviderSlug};
+use crate::metrics::metrics;
 use crate::providers::Provider;
 use crate::store::connection_errors::{self, Failing};
 use crate::store::connections::{self, Connection};
@@ -286,11 +287,13 @@ async fn renew_under_lease(
         Ok(credentials) => {
             let renewed = seal(environment, Some(provider), live.connection.id, &credentials);
             store_renewed(engine, &live, &renewed).await?;
+            metrics().count_refresh("renewed");
             tracing::debug!(connection.pk = live.connection.pk.0, "credentials were refreshed");
             let (live, _) = engine.read_credentials(environment, live.connection.pk).await?;
             Ok(live)
         }
         Err(error) => {
+            metrics().count_refresh("failed");
             tracing::info!(
                 connection.pk = live.connection.pk.0,
                 provider = %live.connection.provider,

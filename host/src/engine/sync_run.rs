@@ -21,6 +21,7 @@ use super::{ConnectionRoute, Engine};
 use crate::config::Frequency;
 use crate::failpoints::{self, Step};
 use crate::ids::{ModelName, Variant};
+use crate::metrics::metrics;
 use crate::runtime::{Call, Limits, LogLevel, RunInfo, RunLog, Usage};
 use crate::store::dead_letters::Author;
 use crate::store::notices::Notice;
@@ -93,6 +94,16 @@ pub(super) async fn run(engine: Arc<Engine>, claim: Claim, control: RunControl) 
         function.as_ref().map_or_else(no_next, |function| plan_next(&claim, function, &ended, started_at));
     report(&claim, &ended);
     let outcome = outcome_of(&ended, usage, &live);
+    if let Some(function) = &function {
+        let took = (Utc::now() - started_at).to_std().unwrap_or_default();
+        metrics().count_run(
+            "sync",
+            outcome.state.as_str(),
+            function.integration_key.as_str(),
+            took,
+            usage.cpu,
+        );
+    }
     let finished = Finished { outcome, ended, function, next, lines };
     write_outcome(&engine, &claim, &finished).await;
 }

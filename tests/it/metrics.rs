@@ -1,0 +1,104 @@
+//! `/metrics`: what Prometheus fetches, read with Prometheus's own library.
+
+use std::io::Write;
+use std::process::{Command, Stdio};
+
+use serde_json::{Value, json};
+
+use crate::support::{Answer, Api, HostOptions, Stage, TestDatabase, eventually, free_port, repository};
+
+/// What was fetched: name, labels and value of each sample.
+struct Samples(Vec<(String, Value, f64)>);
+
+impl Samples {
+    #[track_caller]
+    fn parse(answer: &Answer) -> Self {
+        let mut parser = Command::new(repository(".tools/venv/bin/python"))
+            .arg(repository("tests/servers/parse_metrics.py"))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("Python is not installed; `scripts/setup` installs it");
+        parser.stdin.take().expect("its input is ours").write_all(&answer.body).expect("it reads");
+        let output = parser.wait_with_output().expect("it is our process");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{said}\n{}", answer.text());
+        Self(serde_json::from_slice(&output.stdout).expect("it writes JSON"))
+    }
+
+    /// The sum of the samples of that name that have these labels.
+    fn sum(&self, name: &str, labels: Value) -> f64 {
+        let wanted = labels.as_object().expect("labels are an object");
+        let fits = |labels: &Value| wanted.iter().all(|(name, value)| &labels[name] == value);
+        self.0.iter().filter(|sample| sample.0 == name && fits(&sample.1)).map(|sample| sample.2).sum()
+    }
+
+    /// Likewise, of what is counted.
+    fn count(&self, name: &str, labels: Value) -> u64 {
+        let sum = self.sum(name, labels);
+        assert!(sum >= 0.0 && sum.fract().abs() < f64::EPSILON, "`{name}` is {sum}");
+        sum as u64
+    }
+}
+
+async fn fetch(api: &Api) -> Samples {
+    let answer = api.with_key(None).get("/metrics").await.expect(200);
+    let content_type = answer.header("content-type").unwrap_or_default().to_owned();
+    assert!(content_type.starts_with("application/openmetrics-text; version=1.0.0"), "{content_type}");
+    Samples::parse(&answer)
+}
+
+#[tokio::test]
+async fn what_is_fetched_follows_what_is_done() {
+    let stage = Stage::numbers(20).await;
+    let before = fetch(&stage.host).await;
+    let of_syncs = json!({ "kind": "sync", "state": "success", "integration": "minimal" });
+    assert_eq!(before.count("syncline_runs_total", of_syncs.clone()), 1);
+    assert_eq!(before.count("syncline_records_total", json!({ "change": "added" })), 20);
+
+    stage.connection.set_metadata(json!({ "count": 25, "batch": 10 })).await;
+    stage.connection.run("numbers").await;
+    stage.connection.action("echo", &json!("hello")).await.expect(200);
+    stage.connection.action("no-such-action", &json!("hello")).await.expect(404);
+    let after = fetch(&stage.host).await;
+    assert_eq!(after.count("syncline_runs_total", of_syncs), 2);
+    assert_eq!(after.count("syncline_runs_total", json!({ "kind": "action", "state": "success" })), 1);
+    assert_eq!(after.count("syncline_run_duration_seconds_count", json!({ "kind": "sync" })), 2);
+    assert!(after.sum("syncline_run_cpu_seconds_total", json!({ "kind": "sync" })) > 0.0);
+    assert_eq!(after.count("syncline_records_total", json!({ "change": "added" })), 25);
+    let actions = |status: &str| json!({ "method": "POST", "route": "/action/trigger", "status": status });
+    assert_eq!(after.count("syncline_api_requests_total", actions("2xx")), 1);
+    assert_eq!(after.count("syncline_api_requests_total", actions("4xx")), 1);
+    assert_eq!(after.count("syncline_database_up", json!({})), 1);
+    assert_eq!(after.count("syncline_build_info", json!({ "version": env!("CARGO_PKG_VERSION") })), 1);
+    for name in ["process_resident_memory_bytes", "process_open_fds", "process_cpu_seconds_total"] {
+        assert!(after.sum(name, json!({})) > 0.0, "{name}");
+    }
+    let told = stage.host.with_key(None).get("/metrics").await.text();
+    assert!(!told.contains("customer-1"), "no label holds a connection: {told}");
+}
+
+#[tokio::test]
+async fn what_is_on_is_told() {
+    let stage = Stage::hostile().await;
+    assert_eq!(fetch(&stage.host).await.count("syncline_schedules_due", json!({})), 0);
+    stage.connection.set_metadata(json!({ "steps": 1_000_000, "pause_ms": 50 })).await;
+    stage.connection.trigger("steps").await;
+    eventually("the run is counted as on", async || {
+        (fetch(&stage.host).await.count("syncline_runs_on", json!({})) == 1).then_some(())
+    })
+    .await;
+    stage.host.delete("/connections/customer-1?provider_config_key=hostile").await.expect(200);
+}
+
+#[tokio::test]
+async fn metrics_may_have_a_listener_of_their_own() {
+    let db = TestDatabase::create().await;
+    let address = format!("127.0.0.1:{}", free_port());
+    let host = HostOptions::new().database(&db).variable("SYNCLINE_METRICS_LISTEN", &address).spawn().await;
+    assert_eq!(host.get("/metrics").await.refusal(), (404, "not_found".to_owned()));
+    let beside = Api::new(format!("http://{address}"), None);
+    assert_eq!(fetch(&beside).await.count("syncline_database_up", json!({})), 1);
+    assert_eq!(beside.get("/health").await.status, 404);
+}

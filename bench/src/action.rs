@@ -18,6 +18,7 @@ pub async fn measure(bench: &Bench) -> Result<Report> {
         method,
         targets: vec![target.to_owned()],
         body,
+        headers: Vec::new(),
     };
     let action = request(&stage.host.url, "POST", "/action/trigger", Some(body.clone()));
     let health = request(&stage.host.url, "GET", "/health", None);

@@ -92,6 +92,11 @@ impl Host {
         Ok(kilobytes / 1024.0)
     }
 
+    /// Ends it without a chance to tidy up.
+    pub async fn kill(&mut self) -> Result<()> {
+        Ok(self.process.kill().await?)
+    }
+
     /// Asks it to end, and waits until it has.
     pub async fn stop(&mut self) -> Result<()> {
         let id = self.process.id().and_then(|id| Pid::from_raw(id.try_into().ok()?));

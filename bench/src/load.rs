@@ -23,12 +23,15 @@ pub struct Load {
 }
 
 /// Requests that are sent in turn.
+#[derive(Clone)]
 pub struct Requests {
     pub url: String,
     pub method: &'static str,
     /// Paths with their queries.
     pub targets: Vec<String>,
     pub body: Option<String>,
+    /// Beside those of a client.
+    pub headers: Vec<(&'static str, String)>,
 }
 
 /// The lines of `load.lua`.
@@ -52,7 +55,7 @@ impl Requests {
             .args(["--connections", &connections.to_string()])
             .args(["--duration", &format!("{}s", bench.scale.load.as_secs())])
             .args(["--header", "Content-Type: application/json"]);
-        for (name, value) in client_headers() {
+        for (name, value) in client_headers().into_iter().chain(self.headers.clone()) {
             wrk.args(["--header", &format!("{name}: {value}")]);
         }
         wrk.args([

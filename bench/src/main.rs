@@ -9,6 +9,7 @@ mod footprint;
 mod host;
 mod http;
 mod ingest;
+mod intake;
 mod load;
 mod machine;
 mod proxy;
@@ -70,6 +71,7 @@ enum Benchmark {
     Read,
     Action,
     Proxy,
+    Intake,
     Footprint,
 }
 
@@ -136,6 +138,7 @@ impl Benchmark {
             Self::Read => read::measure(bench).await,
             Self::Action => action::measure(bench).await,
             Self::Proxy => proxy::measure(bench).await,
+            Self::Intake => intake::measure(bench).await,
             Self::Footprint => footprint::measure(bench).await,
         }
     }

@@ -37,6 +37,7 @@ pub async fn measure(bench: &Bench) -> Result<Report> {
             method: "GET",
             targets: vec![target.to_owned()],
             body: None,
+            headers: Vec::new(),
         };
         let proxied = request(&host.url, "/proxy/page");
         let by_nginx = request(&nginx.url, "/page");

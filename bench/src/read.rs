@@ -24,7 +24,8 @@ pub async fn measure(bench: &Bench) -> Result<Report> {
 
     let targets = list_pages(&stage).await?;
     let middle = stage.get(&targets[targets.len() / 2]).await?;
-    let host = Requests { url: stage.host.url.clone(), method: "GET", targets, body: None };
+    let host =
+        Requests { url: stage.host.url.clone(), method: "GET", targets, body: None, headers: Vec::new() };
     let statements = Statements {
         database_url: stage.database.url.clone(),
         options: PLANNER,
@@ -38,8 +39,7 @@ pub async fn measure(bench: &Bench) -> Result<Report> {
         ],
     };
     let server = BareServer::start(middle.len()).await?;
-    let bare =
-        Requests { url: server.url.clone(), method: "GET", targets: vec!["/page".to_owned()], body: None };
+    let bare = Requests { url: server.url.clone(), targets: vec!["/page".to_owned()], ..host.clone() };
 
     let about = format!(
         "pages of {PAGE_RECORDS} of {records} records, {} bytes each, never the same page twice",

@@ -17,6 +17,7 @@ mod error;
 mod extract;
 mod functions;
 mod health;
+mod intake;
 mod integrations;
 mod lists;
 mod metrics;
@@ -24,6 +25,7 @@ mod oauth;
 mod one_or_many;
 mod providers;
 mod proxy;
+mod received_webhooks;
 mod record_changes;
 mod records;
 mod runs;
@@ -189,6 +191,11 @@ fn routes() -> OpenApiRouter<App> {
         .routes(routes!(webhooks::redeliver_failed))
         .routes(routes!(webhooks::get_delivery))
         .routes(routes!(webhooks::redeliver))
+        .routes(routes!(intake::take_webhook, intake::answer_handshake))
+        .routes(routes!(received_webhooks::list_received))
+        .routes(routes!(received_webhooks::replay_many))
+        .routes(routes!(received_webhooks::get_received))
+        .routes(routes!(received_webhooks::replay))
         .routes(routes!(deployments::create_deployment))
         .merge(OpenApiRouter::with_openapi(proxy::openapi()))
         .routes(routes!(health::health))

@@ -14,6 +14,7 @@ mod remembered;
 mod scopes;
 mod session_tokens;
 mod signing_keys;
+mod webhook_signatures;
 
 pub use api_keys::{ApiKey, InvalidSecretKey};
 pub use app_credentials::{AppCredentials, AppCredentialsError, InstallableApp, OAuthApp};
@@ -26,8 +27,12 @@ pub use environments::{DEFAULT_ENVIRONMENT, Environment, EnvironmentError, Envir
 pub use integration_settings::{IntegrationSettings, SettingsError, Texts};
 pub use jwt::{JwtError, sign as sign_jwt};
 pub use key_rotation::{Resealed, RotationError};
+pub use remembered::Remembered;
 pub use scopes::{Scope, ScopePreset, Scopes};
 pub use session_tokens::{InvalidSessionToken, SessionToken};
 pub use signing_keys::{FormerKeys, SIGNING_KEY_OVERLAP, SigningKey};
+pub use webhook_signatures::{
+    Answered, IncomingWebhook, Refusal, Verified, WebhookSecrets, answer_handshake, verify_webhook,
+};
 
 pub use crate::environment_settings::{EnvironmentSettings, SettingsChange};

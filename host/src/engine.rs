@@ -13,11 +13,13 @@ mod failure;
 mod function_descriptions;
 mod functions;
 mod held_deletions;
+mod intake;
 mod jobs;
 mod lifecycle;
 mod live_runs;
 mod observation;
 mod proxy;
+mod received;
 mod record_changes;
 mod recording;
 mod refresh;
@@ -57,6 +59,7 @@ pub use self::failure::{ActionError, FunctionError};
 pub use self::function_descriptions::FunctionDescription;
 pub use self::functions::{DeployedFunction, Functions};
 pub use self::held_deletions::ApprovalError;
+pub use self::intake::{Intake, IntakeEndpoint, IntakeError, IntakeRequest, Taken};
 pub use self::jobs::{
     ActionCall, ActionFailure, ActionJob, ActionResult, IdempotencyKey, InvalidIdempotencyKey, KeyedResult,
 };
@@ -105,6 +108,14 @@ pub struct EngineSettings {
     pub deletion_hold: DeletionHold,
     /// How long runs that are over are kept, with their logs.
     pub runs_kept_for: Duration,
+    /// How often a webhook function that failed is tried again.
+    pub webhook_function_retries: u8,
+    /// How long what providers have told is kept.
+    pub received_webhooks_kept_for: Duration,
+    /// The longest body of a provider's webhook.
+    pub intake_max_body_bytes: usize,
+    /// What is held of providers' webhooks that are not stored yet.
+    pub intake_held_bytes: usize,
     /// How long runs may go on when the host stops.
     pub grace: Duration,
     /// The member of a record that holds its metadata.
@@ -133,6 +144,7 @@ pub struct Engine {
     run_writer: RunWriter,
     live_runs: Arc<live_runs::LiveRuns>,
     jobs: Arc<jobs::Jobs>,
+    intake: Arc<Intake>,
     settings: EngineSettings,
     host_id: Uuid,
     shutdown_begun: CancellationToken,
@@ -142,6 +154,7 @@ pub struct Engine {
 pub struct Background {
     scheduler: tokio::task::JoinHandle<()>,
     jobs: tokio::task::JoinHandle<()>,
+    received: tokio::task::JoinHandle<()>,
     shutdown: CancellationToken,
     live_runs: tokio::task::JoinHandle<()>,
     run_writer: TaskTracker,
@@ -173,6 +186,7 @@ impl Engine {
         tracker.spawn(write_runs);
         tracker.close();
         let record_changes = RecordChanges::new(settings.max_change_readers);
+        let intake = Intake::start(&store, &notices, &settings);
         let engine = Arc::new(Self {
             catalogue: Arc::new(catalogue),
             environments,
@@ -189,6 +203,7 @@ impl Engine {
             run_writer,
             live_runs: Arc::default(),
             jobs: Arc::default(),
+            intake,
             settings,
             host_id,
             shutdown_begun: CancellationToken::new(),
@@ -208,9 +223,11 @@ impl Engine {
         tokio::spawn(retention::run(Arc::clone(&engine), shutdown.clone()));
         tokio::spawn(run_upkeep::run(Arc::clone(&engine), shutdown.clone()));
         let live_runs = tokio::spawn(Arc::clone(&engine.live_runs).tell(engine.store.clone()));
+        tokio::spawn(received::sweep(Arc::clone(&engine), shutdown.clone()));
+        let received = tokio::spawn(received::run(Arc::clone(&engine), shutdown.clone()));
         let scheduler = tokio::spawn(scheduler::run(Arc::clone(&engine), shutdown.clone()));
         let jobs = tokio::spawn(jobs::run(Arc::clone(&engine), shutdown.clone()));
-        Ok((engine, Background { scheduler, jobs, shutdown, live_runs, run_writer: tracker }))
+        Ok((engine, Background { scheduler, jobs, received, shutdown, live_runs, run_writer: tracker }))
     }
 
     pub fn gate(&self) -> &Gate {
@@ -240,8 +257,8 @@ impl Background {
     /// Lets runs finish and gives back the rest.
     pub async fn finish_runs(&mut self) {
         self.shutdown.cancel();
-        let (syncs, jobs) = tokio::join!(&mut self.scheduler, &mut self.jobs);
-        for ended in [syncs, jobs] {
+        let (syncs, jobs, received) = tokio::join!(&mut self.scheduler, &mut self.jobs, &mut self.received);
+        for ended in [syncs, jobs, received] {
             if let Err(error) = ended {
                 tracing::error!(error = &error as &dyn std::error::Error, "background work did not end well");
             }

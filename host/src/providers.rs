@@ -10,6 +10,7 @@ mod question;
 mod rules;
 mod template;
 mod url_template;
+pub mod webhook;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -28,6 +29,7 @@ pub use proxy::{
 pub use question::{Pattern, Question, QuestionFormat, QuestionKind};
 pub use template::{InvalidTemplate, Template, Variable};
 pub use url_template::{InvalidUrlTemplate, UnusableConfig, UrlTemplate};
+pub use webhook::Webhook;
 
 use crate::ids::ProviderSlug;
 

@@ -22,6 +22,7 @@ pub mod integrations;
 pub mod keys;
 pub mod notices;
 pub mod queues;
+pub mod received_webhooks;
 pub mod records;
 pub mod refreshes;
 pub mod retention;

@@ -28,6 +28,7 @@ mod private_postgres;
 mod providers;
 mod proxy;
 mod prune;
+mod received_webhooks;
 mod record_changes;
 mod records;
 mod redirects;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
-use syncline_sdk::{Paging, Result, Writer, action, http, sync};
+use syncline_sdk::{Paging, Result, Webhook, Writer, action, http, sync, webhook};
 
 #[derive(Serialize, Deserialize)]
 pub struct Customer {
@@ -56,6 +56,33 @@ pub fn create_customer(new: NewCustomer) -> Result<Customer> {
     http::post("/v1/customers").form(&new).send_ok()?.json()
 }
 
+/// What Stripe tells of a customer.
+#[derive(Deserialize)]
+pub struct CustomerEvent {
+    #[serde(rename = "type")]
+    kind: String,
+    data: CustomerData,
+}
+
+#[derive(Deserialize)]
+struct CustomerData {
+    object: Customer,
+}
+
+/// A customer, as soon as Stripe tells of it.
+#[webhook]
+pub fn customer_changed(call: Webhook<CustomerEvent>) -> Result {
+    let CustomerEvent { kind, data } = call.body;
+    let mut customers = Writer::new("Customer");
+    if kind == "customer.deleted" {
+        customers.delete(data.object.id)?;
+    } else {
+        customers.save(&data.object)?;
+    }
+    customers.finish()?;
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use syncline_sdk::serde_json::{Value, from_value, json};
@@ -92,6 +119,20 @@ mod tests {
         host.answer("GET /v1/customers?limit=100", 200, &page);
         host.answer("GET /v1/customers?limit=100&starting_after=cus_1", 200, &page);
         assert_eq!(customers().unwrap_err().code(), "pagination-loop");
+    }
+
+    fn told(kind: &str, customer: Value) -> Result {
+        let body = json!({ "id": "evt_1", "type": kind, "data": { "object": customer } });
+        customer_changed(from_value(json!({ "headers": {}, "body": body })).unwrap())
+    }
+
+    #[test]
+    fn a_customer_is_saved_and_deleted_when_stripe_tells_of_it() {
+        let host = Host::new();
+        told("customer.created", customer("cus_1")).unwrap();
+        assert_eq!(host.records("Customer"), [customer("cus_1")]);
+        told("customer.deleted", customer("cus_1")).unwrap();
+        assert!(host.records("Customer").is_empty());
     }
 
     #[test]

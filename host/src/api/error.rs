@@ -12,11 +12,11 @@ use serde_json::{Value, json};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-use crate::auth::{AuthError, DEFAULT_ENVIRONMENT, EnvironmentError};
+use crate::auth::{AuthError, DEFAULT_ENVIRONMENT, EnvironmentError, Refusal};
 use crate::egress::{EgressError, UploadFailure};
 use crate::engine::{
     ActionError, ActionFailure, ApprovalError, AuthorizationError, ConnectError, DeadLetterError,
-    DeployError, ProxyError, RefreshError, SessionError, TypedConnectionError, VariantError,
+    DeployError, IntakeError, ProxyError, RefreshError, SessionError, TypedConnectionError, VariantError,
 };
 use crate::ids::{ConnectionId, EnvironmentName, IntegrationKey};
 use crate::model::{Invalid, Problem};
@@ -159,6 +159,14 @@ pub enum ApiError {
     #[error(transparent)]
     DeadLetter(#[from] DeadLetterError),
     #[error(transparent)]
+    Intake(#[from] IntakeError),
+    #[error("the body did not arrive within {seconds} seconds")]
+    BodyStalled { seconds: u64 },
+    #[error("there is no received webhook `{id}` in this environment")]
+    UnknownReceivedWebhook { id: String },
+    #[error("the webhook is still being processed; wait until it is over")]
+    ReceivedWebhookInFlight,
+    #[error(transparent)]
     Action(#[from] ActionError),
     #[error("there is no job `{0}` in this environment; what a job came to is kept for a day")]
     UnknownJob(Uuid),
@@ -291,6 +299,10 @@ impl ApiError {
             Self::WebhookInFlight => (StatusCode::CONFLICT, "webhook_in_flight"),
             Self::NoWebhookUrl => (StatusCode::CONFLICT, "no_webhook_url"),
             Self::DeadLetter(error) => dead_letter_status_and_code(error),
+            Self::Intake(error) => intake_status_and_code(error),
+            Self::BodyStalled { .. } => (StatusCode::REQUEST_TIMEOUT, "body_timeout"),
+            Self::UnknownReceivedWebhook { .. } => (StatusCode::NOT_FOUND, "unknown_webhook"),
+            Self::ReceivedWebhookInFlight => (StatusCode::CONFLICT, "webhook_in_flight"),
             Self::Action(error) => error.status_and_code(),
             Self::ConnectionRefused(_)
             | Self::Typed(TypedConnectionError::Connect(ConnectError::Refused(_))) => {
@@ -403,7 +415,13 @@ impl IntoResponse for ApiError {
         {
             response.headers_mut().insert(header::ALLOW, allowed);
         }
-        if matches!(self, Self::ActionNotFinished(_) | Self::Action(ActionError::KeyInUse(_))) {
+        let passes = matches!(
+            self,
+            Self::ActionNotFinished(_)
+                | Self::Action(ActionError::KeyInUse(_))
+                | Self::Intake(IntakeError::TooMany | IntakeError::Busy | IntakeError::NotStored)
+        );
+        if passes {
             response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
         }
         if matches!(self, Self::TooManyReaders) {
@@ -423,6 +441,29 @@ fn dead_letter_status_and_code(error: &DeadLetterError) -> (StatusCode, &'static
         DeadLetterError::Store(_) | DeadLetterError::Host(_) => {
             (StatusCode::INTERNAL_SERVER_ERROR, "internal_server_error")
         }
+    }
+}
+
+/// Of a provider's webhook that is not taken: what 5xx refuses, the provider may send again as it is.
+fn intake_status_and_code(error: &IntakeError) -> (StatusCode, &'static str) {
+    match error {
+        IntakeError::UnknownEnvironment(_) => (StatusCode::NOT_FOUND, "unknown_environment"),
+        IntakeError::UnknownIntegration(_) => (StatusCode::NOT_FOUND, "unknown_integration"),
+        IntakeError::NotTaken(_) => (StatusCode::NOT_FOUND, "webhooks_not_taken"),
+        IntakeError::Refused(Refusal::Unsigned(_)) => (StatusCode::UNAUTHORIZED, "missing_webhook_signature"),
+        IntakeError::Refused(Refusal::WrongSignature) => {
+            (StatusCode::UNAUTHORIZED, "invalid_webhook_signature")
+        }
+        IntakeError::Refused(Refusal::Expired(_)) => (StatusCode::UNAUTHORIZED, "expired_webhook_signature"),
+        IntakeError::Refused(Refusal::NoSecret(_) | Refusal::UnusableSecret) => {
+            (StatusCode::SERVICE_UNAVAILABLE, "webhook_secret_missing")
+        }
+        IntakeError::Json(_) => (StatusCode::BAD_REQUEST, "invalid_json"),
+        IntakeError::Compressed => (StatusCode::UNSUPPORTED_MEDIA_TYPE, "invalid_content_type"),
+        IntakeError::TooMany => (StatusCode::TOO_MANY_REQUESTS, "too_many_webhooks"),
+        IntakeError::Busy | IntakeError::NotStored => (StatusCode::SERVICE_UNAVAILABLE, "intake_busy"),
+        IntakeError::NoHandshake { .. } => (StatusCode::BAD_REQUEST, "unknown_handshake"),
+        IntakeError::Failed(_) => (StatusCode::INTERNAL_SERVER_ERROR, "internal_server_error"),
     }
 }
 

@@ -36,9 +36,11 @@ pub(super) struct IntegrationBody {
     forward_webhooks: bool,
     created_at: String,
     updated_at: String,
-    /// Where the provider sends its webhooks. With `include=webhook`.
+    /// Where the provider sends its webhooks; null if the catalogue does not know how to take them. With
+    /// `include=webhook`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    webhook_url: Option<String>,
+    #[schema(value_type = Option<String>)]
+    webhook_url: Option<Option<String>>,
     /// The app's own with its secrets masked, or null for an integration without an app. With
     /// `include=credentials`, for keys that may read them.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -198,7 +200,10 @@ pub(super) async fn get_integration(
     let mut conn = app.engine.store.connect().await?;
     let found = integrations::find(&mut conn, client.environment.pk, &key).await?;
     let integration = found.ok_or(ApiError::UnknownIntegration(key))?;
-    let webhook_url = with_webhook.then(|| app.webhook_url(&client.environment, &integration.unique_key));
+    let provider = app.engine.catalogue.find(&integration.provider);
+    let takes_webhooks = provider.is_some_and(|provider| provider.webhook.is_some());
+    let webhook_url = takes_webhooks.then(|| app.webhook_url(&client.environment, &integration.unique_key));
+    let webhook_url = with_webhook.then_some(webhook_url);
     let credentials = if with_credentials && client.allows(Scope::IntegrationsReadCredentials) {
         Some(app.shown_credentials(&client.environment, &integration)?)
     } else {
@@ -281,6 +286,7 @@ pub(super) async fn update_integration(
     let updated = updated.ok_or(ApiError::DuplicateIntegration(unique_key))?;
     tx.commit().await?;
     app.engine.connections.forget_all();
+    app.engine.intake().forget();
     Ok(Json(IntegrationResponse { data: app.integration_body(updated) }))
 }
 
@@ -310,6 +316,7 @@ pub(super) async fn delete_integration(
     if !app.engine.delete_integration(client.environment.pk, &key).await? {
         return Err(ApiError::UnknownIntegration(key));
     }
+    app.engine.intake().forget();
     Ok(Json(DeletedResponse::DONE))
 }
 

@@ -6,7 +6,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use crate::store::notices::Notices;
 
-pub(super) struct Remembered<K, V> {
+pub struct Remembered<K, V> {
     notices: Arc<Notices>,
     entries: RwLock<Entries<K, V>>,
 }
@@ -17,12 +17,12 @@ struct Entries<K, V> {
 }
 
 impl<K: Eq + Hash, V: Clone> Remembered<K, V> {
-    pub(super) fn new(notices: Arc<Notices>) -> Self {
+    pub fn new(notices: Arc<Notices>) -> Self {
         Self { notices, entries: RwLock::new(Entries { by_key: HashMap::new(), times_forgotten: 0 }) }
     }
 
     /// The value of that key: the remembered one, or what `read` gives.
-    pub(super) async fn get<E>(&self, key: K, read: impl Future<Output = Result<V, E>>) -> Result<V, E> {
+    pub async fn get<E>(&self, key: K, read: impl Future<Output = Result<V, E>>) -> Result<V, E> {
         let times_forgotten = {
             let entries = self.entries.read().unwrap_or_else(PoisonError::into_inner);
             if let Some(value) = entries.by_key.get(&key)
@@ -41,7 +41,7 @@ impl<K: Eq + Hash, V: Clone> Remembered<K, V> {
         Ok(value)
     }
 
-    pub(super) fn forget(&self) {
+    pub fn forget(&self) {
         let mut entries = self.entries.write().unwrap_or_else(PoisonError::into_inner);
         entries.by_key.clear();
         entries.times_forgotten += 1;

@@ -19,7 +19,7 @@ use super::Done;
 use super::database::{Database, DatabaseArgs};
 use super::keys::{GeneratedKey, ensure_key};
 use super::retention::RetentionArgs;
-use super::webhooks::SenderArgs;
+use super::webhooks::{IntakeArgs, SenderArgs};
 use crate::api::{self, App};
 use crate::auth::{Authenticator, Environments};
 use crate::config::DeletionHold;
@@ -121,6 +121,8 @@ pub(super) struct ServeArgs {
     /// Another address for /metrics, which then is not where the API is
     #[arg(long, env = "SYNCLINE_METRICS_LISTEN", value_name = "ADDRESS:PORT")]
     metrics_listen: Option<SocketAddr>,
+    #[command(flatten)]
+    intake: IntakeArgs,
     /// How log lines look
     #[arg(long, env = "SYNCLINE_LOG_FORMAT", value_enum, default_value_t = LogFormat::Text)]
     log_format: LogFormat,
@@ -222,6 +224,10 @@ async fn start_engine(
         results_kept_for: Duration::from_secs(args.action_result_seconds),
         deletion_hold: DeletionHold { above: args.hold_deletions_above, from: args.hold_deletions_from },
         runs_kept_for: Duration::from_secs(args.run_retention_days * 24 * 3600),
+        webhook_function_retries: args.intake.function_retries(),
+        received_webhooks_kept_for: args.intake.kept_for(),
+        intake_max_body_bytes: args.intake.max_body_bytes(),
+        intake_held_bytes: args.intake.held_bytes(),
         grace: Duration::from_secs(args.grace_seconds),
         record_metadata_key: args.record_metadata_key.as_str().into(),
         max_stream_records: args.max_stream_records,

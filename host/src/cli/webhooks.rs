@@ -1,5 +1,7 @@
 //! `syncline webhooks`: the log of what clients were told, and telling it again. Also how a host sends.
 
+mod received;
+
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
@@ -7,6 +9,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use url::form_urlencoded;
 
+pub(super) use self::received::IntakeArgs;
+
+use self::received::{ReceivedArgs, ReplayArgs};
 use super::Done;
 use super::client::{Client, HostArgs};
 use crate::webhooks::{Delays, SenderSettings};
@@ -89,6 +94,10 @@ enum WebhooksCommand {
         #[arg(long, conflicts_with = "id", value_name = "TIME")]
         failed_since: Option<String>,
     },
+    /// List what providers have told, the newest first, or show one of it
+    Received(ReceivedArgs),
+    /// Process again what a provider has told, or all of it that came to nothing since a time
+    Replay(ReplayArgs),
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -138,6 +147,8 @@ pub(super) async fn run(args: WebhooksArgs) -> anyhow::Result<Done> {
         WebhooksCommand::Redeliver { host, id, failed_since } => {
             redeliver(&host.client()?, id.as_deref(), failed_since.as_deref()).await?;
         }
+        WebhooksCommand::Received(args) => received::received(&args).await?,
+        WebhooksCommand::Replay(args) => received::replay(&args).await?,
     }
     Ok(Done::Well)
 }

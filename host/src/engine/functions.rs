@@ -76,7 +76,7 @@ enum Body {
     Sync(Box<SyncSpec>),
     Action { input: Option<Shape>, output: Option<Shape>, ordered: bool },
     Lifecycle(LifecycleEvent),
-    Webhook,
+    Webhook { subscriptions: Vec<String> },
 }
 
 impl DeployedFunction {
@@ -149,6 +149,14 @@ impl DeployedFunction {
         match self.body {
             Body::Lifecycle(event) => Some(serde_json::json!({ "event": event }).to_string()),
             _ => None,
+        }
+    }
+
+    /// The types of events that a webhook function handles; `*` is all.
+    pub(super) fn subscriptions(&self) -> &[String] {
+        match &self.body {
+            Body::Webhook { subscriptions } => subscriptions,
+            _ => &[],
         }
     }
 
@@ -241,6 +249,19 @@ impl Functions {
             .values()
             .filter(|function| function.integration == integration)
             .filter(|function| matches!(function.body, Body::Lifecycle(of) if of == event))
+            .cloned()
+            .collect();
+        functions.sort_by(|one, other| one.name.cmp(&other.name));
+        functions
+    }
+
+    /// The webhook functions of one integration, by name.
+    pub(super) fn webhooks_of(&self, integration: IntegrationPk) -> Vec<Arc<DeployedFunction>> {
+        let snapshot = self.snapshot();
+        let mut functions: Vec<_> = snapshot
+            .values()
+            .filter(|function| function.integration == integration)
+            .filter(|function| matches!(function.body, Body::Webhook { .. }))
             .cloned()
             .collect();
         functions.sort_by(|one, other| one.name.cmp(&other.name));
@@ -353,7 +374,8 @@ impl Functions {
                 (FunctionKind::Action, spec.limits, spec.models, spec.credentials, body)
             }
             FunctionSpec::Webhook(spec) => {
-                (FunctionKind::Webhook, spec.limits, spec.models, spec.credentials, Body::Webhook)
+                let body = Body::Webhook { subscriptions: spec.subscriptions };
+                (FunctionKind::Webhook, spec.limits, spec.models, spec.credentials, body)
             }
             FunctionSpec::Lifecycle(spec) => {
                 let body = Body::Lifecycle(spec.event);

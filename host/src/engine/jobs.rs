@@ -115,6 +115,7 @@ fn new_job<'a>(call: &'a ActionCall, function: &DeployedFunction, id: Uuid) -> N
         max_retries: 0,
         sealed_input: None,
         key: None,
+        webhook: None,
     }
 }
 

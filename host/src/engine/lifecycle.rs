@@ -46,6 +46,7 @@ impl Engine {
                 max_retries: 0,
                 sealed_input: None,
                 key: None,
+                webhook: None,
             };
             function_jobs::enqueue(conn, &job).await?;
         }

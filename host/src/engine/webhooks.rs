@@ -3,8 +3,10 @@
 //! A delivery is a row of the same transaction: it exists exactly if what it tells of has happened. Sending is for
 //! others, later.
 
+mod forward;
 mod sync;
 
+pub(super) use self::forward::{Forwarded, note_forward};
 pub(super) use self::sync::{Checkpoints, SyncEnd, SyncSubject, note_sync};
 
 use serde_json::{Map, Value, json};
@@ -131,8 +133,13 @@ pub async fn note_auth(
         return Ok(());
     }
     let body = to_sorted_json(event.body(environment.name.as_str()));
-    let message =
-        Message { environment: environment.pk, connection: event.connection, kind: "auth", body: &body };
+    let message = Message {
+        environment: environment.pk,
+        connection: event.connection,
+        kind: "auth",
+        body: &body,
+        headers: None,
+    };
     webhooks::enqueue(conn, &message, &targets).await?;
     webhooks::notify(conn).await
 }
@@ -177,6 +184,7 @@ pub async fn note_async_action(conn: &mut PgConnection, event: &AsyncActionEvent
         connection: Some(event.connection),
         kind: "async_action",
         body: &to_sorted_json(event.body()),
+        headers: None,
     };
     webhooks::enqueue(conn, &message, &targets).await?;
     webhooks::notify(conn).await

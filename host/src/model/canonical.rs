@@ -32,6 +32,14 @@ pub fn canonical_hash(text: &str, key: &HashKey) -> Result<ChangeHash, Malformed
     Ok(key.hash(walk.assembly.bytes(piece)))
 }
 
+/// One JSON text in canonical form.
+pub fn canonical_text(text: &str) -> Result<String, Malformed> {
+    let shape = Shape::any();
+    let mut walk = Walk::new(text, &shape);
+    let piece = walk.document()?;
+    Ok(String::from_utf8_lossy(walk.assembly.bytes(piece)).into_owned())
+}
+
 impl HashKey {
     pub(super) fn hash(&self, canonical: &[u8]) -> ChangeHash {
         let hash = match self {

@@ -14,6 +14,7 @@ use super::proxy::{HeaderKey, Proxy};
 use super::question::Question;
 use super::template::{Template, Variable};
 use super::url_template::{UnusableConfig, UrlTemplate};
+use super::webhook::Webhook;
 use crate::ids::ProviderSlug;
 
 /// What is known of a provider. As JSON it is what clients are shown.
@@ -102,6 +103,9 @@ pub struct Provider {
 
     #[serde(default)]
     pub proxy: Proxy,
+    /// How its webhooks are taken; none if they are not.
+    #[serde(default, skip_serializing)]
+    pub webhook: Option<Webhook>,
 }
 
 /// Where the facts of an entry were read, and when.

@@ -10,6 +10,7 @@ use super::proxy::Paginate;
 use super::question::Question;
 use super::template::Variable;
 use super::url_template::UrlTemplate;
+use super::webhook::{Algorithm, HandshakeHmac, SignatureRecipe, SignedPart, Verification};
 
 /// A rule that an entry breaks, and the key at which it does.
 #[derive(Debug, PartialEq, Eq)]
@@ -28,6 +29,7 @@ pub(super) fn check(provider: &Provider, file_stem: &str, origin: Origin) -> Res
     check_questions(provider)?;
     check_urls(provider, origin)?;
     check_credentials(provider)?;
+    check_webhook(provider)?;
     check_hints(provider)
 }
 
@@ -234,6 +236,44 @@ fn check_credentials(provider: &Provider) -> Result<(), Broken> {
         require(provider.credentials.contains_key(*name), &key, || format!("{mode} must ask for it"))?;
     }
     Ok(())
+}
+
+fn check_webhook(provider: &Provider) -> Result<(), Broken> {
+    let Some(webhook) = &provider.webhook else { return Ok(()) };
+    let is_link = Url::parse(&webhook.source.address).is_ok_and(|url| url.scheme() == "https");
+    require(is_link, "webhook.source.address", || "must be an https URL".to_owned())?;
+    if let Verification::Signature(recipe) = &webhook.verification {
+        check_signature(recipe)?;
+    }
+    for handshake in &webhook.handshakes {
+        let is_public =
+            |hmac: &HandshakeHmac| matches!(hmac.algorithm, Algorithm::Ed25519 | Algorithm::EcdsaP256);
+        require(!handshake.hmac.as_ref().is_some_and(is_public), "webhook.handshake.hmac.algorithm", || {
+            "must be an HMAC: a public key signs nothing".to_owned()
+        })?;
+    }
+    for route in &webhook.routes {
+        let takes_one = route.extract.as_ref().is_none_or(|extract| extract.groups() == 1);
+        require(takes_one, "webhook.route.extract", || "must have exactly one group".to_owned())?;
+    }
+    Ok(())
+}
+
+fn check_signature(recipe: &SignatureRecipe) -> Result<(), Broken> {
+    let key = "webhook.verification";
+    require(!recipe.signature.is_empty(), &format!("{key}.signature"), || "names no place".to_owned())?;
+    let uses_timestamp = recipe.signed.0.contains(&SignedPart::Timestamp);
+    let Some(timestamp) = &recipe.timestamp else {
+        return require(!uses_timestamp, &format!("{key}.signed"), || {
+            "has `{timestamp}`, so `timestamp` must say where it stands".to_owned()
+        });
+    };
+    require(timestamp.at.is_some() != timestamp.prefix.is_some(), &format!("{key}.timestamp"), || {
+        "is either at a place of its own or beside the signature: give `at` or `prefix`".to_owned()
+    })?;
+    require(timestamp.prefix.is_none() || recipe.separator.is_some(), &format!("{key}.separator"), || {
+        "must say what stands between timestamp and signature".to_owned()
+    })
 }
 
 fn check_hints(provider: &Provider) -> Result<(), Broken> {

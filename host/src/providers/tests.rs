@@ -189,3 +189,66 @@ fn a_missing_folder_is_told() {
     let error = Catalogue::load(Some(Path::new("/no/such/folder"))).unwrap_err();
     assert_eq!(error.to_string(), "the folder of providers `/no/such/folder` cannot be read");
 }
+
+const ACME_WEBHOOK: &str = r#"
+[webhook]
+type = "json:/type"
+
+[webhook.source]
+address = "https://docs.acme.example/webhooks"
+checked_at = "2026-11-21"
+
+[webhook.verification]
+kind = "signature"
+algorithm = "hmac-sha256"
+signature = "header:x-acme-signature"
+encoding = "hex"
+"#;
+
+#[test]
+fn a_webhook_that_could_not_be_verified_is_refused_with_its_place() {
+    let load = |change: &dyn Fn(&str) -> String| {
+        load_operator_file(&format!("{ACME}{}", change(ACME_WEBHOOK))).map_err(|error| error.to_string())
+    };
+    assert!(load(&|text| text.to_owned()).is_ok());
+    for (replace, with, says) in [
+        ("encoding = \"hex\"", "encodes = \"hex\"", "unknown field `encodes`"),
+        ("type = \"json:/type\"", "types = \"json:/type\"", "unknown field `types`"),
+        ("\"json:/type\"", "\"type\"", "`type` must be a place such as `header:x-event`"),
+        (
+            "encoding = \"hex\"",
+            "encoding = \"hex\"\nsigned = \"{timestamp}{body}\"",
+            "webhook.verification.signed",
+        ),
+        (
+            "encoding = \"hex\"",
+            "encoding = \"hex\"\ntimestamp = { prefix = \"t=\" }",
+            "webhook.verification.separator",
+        ),
+        ("encoding = \"hex\"", "encoding = \"hex\"\ntimestamp = {}", "webhook.verification.timestamp"),
+        ("https://docs.acme.example/webhooks", "http://acme.example", "webhook.source.address"),
+    ] {
+        assert!(ACME_WEBHOOK.contains(replace), "{replace}");
+        let refused = load(&|text| text.replace(replace, with)).unwrap_err();
+        assert!(refused.contains(says), "{with}: {refused}");
+        assert!(refused.contains("acme.toml"), "{refused}");
+    }
+}
+
+#[test]
+fn the_manual_lists_every_provider_whose_webhooks_are_taken() {
+    let manual = include_str!("../../../docs/webhooks-in.md");
+    let (_, table) = manual.split_once("## Providers\n").unwrap();
+    let (table, _) = table.split_once("\n## ").unwrap();
+    let first_cells = table.lines().filter_map(|line| line.strip_prefix("| ")?.split(" | ").next());
+    let listed = first_cells
+        .flat_map(|cell| cell.split(", "))
+        .filter_map(|name| name.strip_prefix('`')?.strip_suffix('`'));
+    let mut listed: Vec<&str> = listed.collect();
+    listed.sort_unstable();
+    let catalogue = Catalogue::load(None).unwrap();
+    let taken = catalogue.iter().filter(|provider| provider.webhook.is_some());
+    let taken: Vec<&str> = taken.map(|provider| provider.name.as_str()).collect();
+    assert_eq!(listed, taken);
+    assert!(taken.len() >= 25);
+}

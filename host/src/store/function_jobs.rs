@@ -49,6 +49,15 @@ pub struct NewJob<'a> {
     pub max_retries: i32,
     pub sealed_input: Option<&'a [u8]>,
     pub key: Option<NewKey<'a>>,
+    pub webhook: Option<JobWebhook>,
+}
+
+/// What a webhook function is run for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct JobWebhook {
+    pub id: Uuid,
+    /// The numbers of the events that it is given, if not all.
+    pub items: Option<Vec<i32>>,
 }
 
 /// An Idempotency-Key, with what a repeat is compared with.
@@ -81,6 +90,7 @@ pub struct JobClaim {
     pub max_retries: i32,
     pub failures: i32,
     pub losses: i32,
+    pub webhook: Option<JobWebhook>,
 }
 
 /// Stores a job that any host may claim. `false`: its Idempotency-Key is taken.
@@ -97,8 +107,8 @@ pub async fn enqueue(conn: &mut PgConnection, new: &NewJob<'_>) -> sqlx::Result<
             INSERT INTO function_jobs
                 (id, environment_pk, integration_pk, connection_pk, integration_key, connection_id, kind,
                  function_name, state, is_async, is_ordered, max_retries, sealed_input, idempotency_key,
-                 sealed_request)
-            VALUES ($1, $2, $3, $4, $5, $6, $7, $8, 'queued', true, $9, $10, $11, $12, $13)
+                 sealed_request, webhook_id, webhook_items)
+            VALUES ($1, $2, $3, $4, $5, $6, $7, $8, 'queued', true, $9, $10, $11, $12, $13, $14, $15)
             ON CONFLICT (connection_pk, function_name, idempotency_key) WHERE idempotency_key IS NOT NULL
                 DO NOTHING
             RETURNING pk
@@ -118,6 +128,8 @@ pub async fn enqueue(conn: &mut PgConnection, new: &NewJob<'_>) -> sqlx::Result<
         new.sealed_input,
         new.key.map(|key| key.key),
         new.key.map(|key| key.sealed_request),
+        new.webhook.as_ref().map(|webhook| webhook.id),
+        new.webhook.as_ref().and_then(|webhook| webhook.items.as_deref()),
     )
     .fetch_optional(conn)
     .await?;
@@ -281,7 +293,8 @@ pub async fn claim(
         FROM picked
         WHERE j.pk = picked.pk
         RETURNING j.pk, j.fence, j.id, j.environment_pk, j.integration_pk, j.connection_pk, j.integration_key,
-                  j.connection_id, j.kind, j.function_name, j.is_ordered, j.max_retries, j.failures, j.losses
+                  j.connection_id, j.kind, j.function_name, j.is_ordered, j.max_retries, j.failures, j.losses,
+                  j.webhook_id, j.webhook_items
         "#,
         owner,
         interval(lease),
@@ -305,6 +318,7 @@ pub async fn claim(
         max_retries: row.max_retries,
         failures: row.failures,
         losses: row.losses,
+        webhook: row.webhook_id.map(|id| JobWebhook { id, items: row.webhook_items }),
     });
     Ok(claims.collect())
 }

@@ -139,6 +139,28 @@ pub async fn find(
     Ok(row.map(Integration::from))
 }
 
+/// The integration behind a webhook's URL.
+pub async fn find_by_address(
+    conn: &mut PgConnection,
+    environment: Uuid,
+    key: &IntegrationKey,
+) -> sqlx::Result<Option<Integration>> {
+    let row = sqlx::query_as!(
+        IntegrationRow,
+        r#"
+        SELECT i.pk, i.id, i.environment_pk, i.unique_key, i.provider, i.display_name, i.forward_webhooks,
+               i.sealed_credentials, i.sealed_settings, i.created_at, i.updated_at
+        FROM environments e JOIN integrations i ON i.environment_pk = e.pk AND i.unique_key = $2
+        WHERE e.id = $1
+        "#,
+        environment,
+        key.as_str(),
+    )
+    .fetch_optional(conn)
+    .await?;
+    Ok(row.map(Integration::from))
+}
+
 /// As [`find`], and keeps it from being changed by others until the transaction ends.
 pub async fn lock(
     conn: &mut PgConnection,

@@ -36,6 +36,8 @@ pub enum Notice {
     Keys,
     /// A webhook is to be sent.
     Webhooks,
+    /// A provider's webhook has come in.
+    Received,
     /// A deployment was staged or activated.
     Deployments,
     /// An environment was made, changed or deleted, or has other keys.
@@ -180,6 +182,7 @@ fn parse(payload: &str) -> Option<Notice> {
         "cancel" => Some(Notice::Cancel),
         "keys" => Some(Notice::Keys),
         "webhooks" => Some(Notice::Webhooks),
+        "received" => Some(Notice::Received),
         "deployments" => Some(Notice::Deployments),
         "environments" => Some(Notice::Environments),
         "integrations" => Some(Notice::Integrations),

@@ -55,6 +55,8 @@ pub struct Message<'a> {
     pub connection: Option<ConnectionPk>,
     pub kind: &'static str,
     pub body: &'a str,
+    /// A provider's own headers, for what is forwarded: an object of texts.
+    pub headers: Option<&'a serde_json::Value>,
 }
 
 impl WebhookSettings {
@@ -140,8 +142,8 @@ pub async fn enqueue(
     let written = sqlx::query!(
         r#"
         INSERT INTO webhook_deliveries
-            (message_id, id, environment_pk, connection_pk, type, target, url, body, state, next_attempt_at)
-        SELECT $1, gen_random_uuid(), $2, $3, $4, t.target, t.url, $7, 'pending', now()
+            (message_id, id, environment_pk, connection_pk, type, target, url, body, headers, state, next_attempt_at)
+        SELECT $1, gen_random_uuid(), $2, $3, $4, t.target, t.url, $7, coalesce($8, '{}'::jsonb), 'pending', now()
         FROM unnest($5::text[], $6::text[]) AS t (target, url)
         WHERE NOT EXISTS (SELECT FROM webhook_endpoints_gone g WHERE g.environment_pk = $2 AND g.url = t.url)
         "#,
@@ -152,6 +154,7 @@ pub async fn enqueue(
         &names,
         &urls,
         message.body,
+        message.headers,
     )
     .execute(conn)
     .await?;

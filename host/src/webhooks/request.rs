@@ -9,6 +9,7 @@ use bytes::Bytes;
 use chrono::Utc;
 use hmac::{Hmac, KeyInit, Mac};
 use http::{HeaderMap, HeaderName, HeaderValue, header};
+use serde_json::Value;
 use sha2::{Digest, Sha256};
 use url::Url;
 
@@ -30,7 +31,10 @@ const SIGNATURE: HeaderName = HeaderName::from_static("webhook-signature");
 /// Signs and sends. An error is of our own making; what the receiver does is an outcome.
 pub(super) async fn send(engine: &Engine, delivery: &Claimed, timeout: Duration) -> anyhow::Result<Outcome> {
     let keys = engine.environments.signing_keys(delivery.environment).await?;
-    let headers = headers(&delivery.message_id.to_string(), Utc::now().timestamp(), &delivery.body, &keys)?;
+    let own = headers(&delivery.message_id.to_string(), Utc::now().timestamp(), &delivery.body, &keys)?;
+    let mut headers = providers_headers(&delivery.headers);
+    // In place of the provider's, where it signs by the same names.
+    headers.extend(own);
     let Ok(url) = Url::parse(&delivery.url) else {
         let reason = "the webhook URL is no URL".to_owned();
         return Ok(Outcome::NoAnswer(EgressError::InvalidRequest { reason }));
@@ -43,6 +47,15 @@ pub(super) async fn send(engine: &Engine, delivery: &Claimed, timeout: Duration)
         }
         Err(error) => Outcome::NoAnswer(error),
     })
+}
+
+/// The headers that came with what is forwarded.
+fn providers_headers(stored: &Value) -> HeaderMap {
+    let texts = stored.as_object().into_iter().flatten();
+    let header = |(name, value): (&String, &Value)| {
+        Some((name.parse::<HeaderName>().ok()?, HeaderValue::from_str(value.as_str()?).ok()?))
+    };
+    texts.filter_map(header).collect()
 }
 
 /// What goes with a body. All valid keys sign for Standard Webhooks; the older headers have room for one signature,

@@ -19,6 +19,7 @@ use crate::failpoints::{self, Step};
 use crate::ids::Variant;
 use crate::runtime::{LogLevel, RunInfo, RunLog, Usage};
 use crate::store::function_jobs::{self, Hold, JobState};
+use crate::store::received_webhooks;
 use crate::store::runs::{self, FinishedRun, Outcome, RunError, RunState};
 
 const FIRST_RETRY: Duration = Duration::from_secs(1);
@@ -29,6 +30,8 @@ pub(super) struct Attempt {
     pub(super) hold: Hold,
     pub(super) job: Uuid,
     pub(super) kind: &'static str,
+    /// What a webhook function runs for.
+    pub(super) webhook: Option<Uuid>,
     pub(super) is_async: bool,
     /// 1 for the first.
     pub(super) number: i32,
@@ -171,8 +174,12 @@ impl Attempt {
         run: &FinishedRun,
     ) -> sqlx::Result<bool> {
         let mut tx = engine.store.begin().await?;
-        let retries =
-            self.failures < self.max_retries && result.as_ref().is_err_and(ActionError::is_retryable);
+        // Nobody asks for a webhook again, so its function is tried again whatever it failed of.
+        let may_succeed = |error: &ActionError| match self.webhook {
+            Some(_) => !is_superseded(error),
+            None => error.is_retryable(),
+        };
+        let retries = self.failures < self.max_retries && result.as_ref().is_err_and(may_succeed);
         let is_ours = if retries {
             let wait = retry_delay(self.failures);
             function_jobs::retry_after(&mut tx, self.hold, engine.host_id, wait).await?
@@ -195,6 +202,10 @@ impl Attempt {
                 job: self.job,
             };
             webhooks::note_async_action(&mut tx, &event).await?;
+        }
+        if !retries && let Some(webhook) = self.webhook {
+            let has_failed = result.as_ref().is_err_and(|error| !is_superseded(error));
+            received_webhooks::note_job_end(&mut tx, webhook, has_failed).await?;
         }
         failpoints::reach(Step::JobEnding);
         tx.commit().await?;
@@ -229,6 +240,11 @@ fn lost_lease() -> RunError {
         message: "the host lost its lease, and another one has taken over".to_owned(),
         details: None,
     }
+}
+
+/// The connection was deleted meanwhile.
+fn is_superseded(error: &ActionError) -> bool {
+    matches!(error, ActionError::Function(FunctionError::Superseded))
 }
 
 fn retry_delay(failures: i32) -> Duration {

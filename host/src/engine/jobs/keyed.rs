@@ -114,6 +114,7 @@ impl Engine {
             hold,
             job,
             kind: "action",
+            webhook: None,
             is_async: false,
             number,
             failures: 0,

@@ -11,17 +11,18 @@ use tokio_util::sync::CancellationToken;
 use super::attempt::Attempt;
 use super::result::ActionResult;
 use crate::crypto::Place;
-use crate::engine::failure::ActionError;
-use crate::engine::lifecycle;
+use crate::engine::failure::{ActionError, FunctionError};
 use crate::engine::scheduler::{noticed, report_panic};
 use crate::engine::sync_run::RunControl;
 use crate::engine::webhooks::{self, AsyncActionEvent};
 use crate::engine::{ConnectionRoute, Engine};
+use crate::engine::{lifecycle, received};
 use crate::failpoints::{self, Step};
 use crate::ids::ConnectionPk;
 use crate::store::connections;
 use crate::store::function_jobs::{self, JobClaim, JobState};
 use crate::store::notices::Notice;
+use crate::store::received_webhooks;
 
 /// How many jobs are claimed by one statement.
 const MAX_CLAIM: usize = 64;
@@ -124,7 +125,11 @@ async fn prepare(engine: &Arc<Engine>, claim: &JobClaim) -> anyhow::Result<Resul
     if claim.losses >= MAX_LOSSES {
         return Ok(Err(ActionError::HostsLost(claim.losses)));
     }
-    let kind = if claim.kind == "action" { "action" } else { "lifecycle" };
+    let kind = match claim.kind.as_str() {
+        "action" => "action",
+        "webhook" => "webhook",
+        _ => "lifecycle",
+    };
     let mut function = engine.functions.find(claim.integration, kind, &claim.function);
     if function.is_none() {
         // It may have been deployed a moment ago, on another host.
@@ -143,17 +148,27 @@ async fn prepare(engine: &Arc<Engine>, claim: &JobClaim) -> anyhow::Result<Resul
         return Ok(Err(ActionError::Unknown { action, integration }));
     };
     let environment = engine.environments.get(claim.environment).await?;
-    let input = match function_jobs::load_input(&mut conn, claim.hold.pk).await? {
-        Some(sealed) => {
+    let input = match (&claim.webhook, function_jobs::load_input(&mut conn, claim.hold.pk).await?) {
+        (Some(webhook), _) => {
+            let input = received::function_input(engine, &mut conn, &connection.provider, webhook).await?;
+            let Some(input) = input else {
+                let gone =
+                    anyhow::anyhow!("the webhook was removed, or its provider is not in the catalogue");
+                return Ok(Err(ActionError::Function(FunctionError::Host(gone))));
+            };
+            Some(input)
+        }
+        (None, Some(sealed)) => {
             let place = Place { column: "function_jobs.sealed_input", row: &claim.id.to_string() };
             Some(String::from_utf8(environment.data_key.open(place, &sealed)?.to_vec())?)
         }
-        None => function.event_input(),
+        (None, None) => function.event_input(),
     };
     Ok(Ok(Attempt {
         hold: claim.hold,
         job: claim.id,
         kind,
+        webhook: claim.webhook.as_ref().map(|webhook| webhook.id),
         is_async: true,
         number: claim.failures + claim.losses + 1,
         failures: claim.failures,
@@ -169,6 +184,7 @@ async fn prepare(engine: &Arc<Engine>, claim: &JobClaim) -> anyhow::Result<Resul
 async fn refuse(engine: &Engine, claim: &JobClaim, failure: ActionError) -> anyhow::Result<()> {
     tracing::warn!(job.id = %claim.id, "{} `{}` was not run: {failure}", claim.kind, claim.function);
     let environment = engine.environments.get(claim.environment).await?;
+    let is_gone = matches!(failure, ActionError::ConnectionGone { .. });
     let sealed = ActionResult::from(&Err(failure)).seal(&environment, claim.id);
     let mut tx = engine.store.begin().await?;
     let (owner, kept_for) = (engine.host_id, engine.settings.results_kept_for);
@@ -183,6 +199,9 @@ async fn refuse(engine: &Engine, claim: &JobClaim, failure: ActionError) -> anyh
             job: claim.id,
         };
         webhooks::note_async_action(&mut tx, &event).await?;
+    }
+    if let Some(webhook) = claim.webhook.as_ref().filter(|_| is_ours) {
+        received_webhooks::note_job_end(&mut tx, webhook.id, !is_gone).await?;
     }
     tx.commit().await?;
     Ok(())

@@ -90,6 +90,7 @@ pub(in crate::engine) async fn note_sync(
             connection: Some(sync.connection),
             kind: "sync",
             body: &to_sorted_json(body),
+            headers: None,
         };
         written += webhooks::enqueue(conn, &message, &targets).await?;
     }

@@ -6,6 +6,7 @@
 
 use std::time::Duration;
 
+use serde_json::Value;
 use sqlx::PgConnection;
 use uuid::Uuid;
 
@@ -29,6 +30,8 @@ pub struct Claimed {
     pub endpoint: Uuid,
     pub url: String,
     pub body: String,
+    /// A provider's own headers, for what is forwarded: an object of texts.
+    pub headers: Value,
     /// The number of this attempt, from 1.
     pub attempt: i32,
     /// As `attempt`, since the delivery or its redelivery was asked for.
@@ -132,7 +135,7 @@ pub async fn claim(
         SET owner = $3, attempts = d.attempts + 1, next_attempt_at = now() + $4
         FROM due
         WHERE d.pk = due.pk
-        RETURNING d.pk, d.id, d.message_id, d.environment_pk, d.endpoint AS "endpoint!", d.url, d.body, d.attempts,
+        RETURNING d.pk, d.id, d.message_id, d.environment_pk, d.endpoint AS "endpoint!", d.url, d.body, d.headers, d.attempts,
                   d.attempts_before, extract(epoch FROM d.expires_at - now())::double precision AS "left!"
         "#,
         &endpoints,
@@ -150,6 +153,7 @@ pub async fn claim(
         endpoint: row.endpoint,
         url: row.url,
         body: row.body,
+        headers: row.headers,
         attempt: row.attempts,
         attempt_of_round: row.attempts - row.attempts_before,
         left: Duration::try_from_secs_f64(row.left).unwrap_or_default(),

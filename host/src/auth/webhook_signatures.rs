@@ -1,0 +1,390 @@
+//! Tells webhooks of a provider from others', by what the catalogue says of their signatures, and answers its
+//! handshakes. Pure: time and secrets are given.
+
+use base64::Engine as _;
+use base64::alphabet;
+use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
+use chrono::{DateTime, TimeDelta, Utc};
+use hmac::{Hmac, KeyInit, Mac};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, header};
+use ring::signature::{ECDSA_P256_SHA256_ASN1, ED25519, UnparsedPublicKey};
+use serde_json::Value;
+use subtle::ConstantTimeEq;
+
+use crate::crypto::hex;
+use crate::providers::KeyEncoding;
+use crate::providers::webhook::{
+    Algorithm, Answer, Encoding, Handshake, HandshakeHmac, Locator, SecretSource, SignatureRecipe,
+    SignedPart, TimeUnit, TokenRecipe, Verification, View, Webhook,
+};
+use crate::secret::Secret;
+
+/// The longest text that a handshake echoes.
+const MAX_ECHO: usize = 4096;
+/// The uncompressed point at the end of a P-256 key in X.509.
+const P256_POINT_BYTES: usize = 65;
+const BASE64: GeneralPurpose = GeneralPurpose::new(
+    &alphabet::STANDARD,
+    GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
+);
+
+/// A request as it came in.
+#[derive(Debug, Clone, Copy)]
+pub struct IncomingWebhook<'a> {
+    pub method: &'a Method,
+    /// As the provider was given it, with its query.
+    pub url: &'a str,
+    pub query: &'a str,
+    pub headers: &'a HeaderMap,
+    /// The bytes that were signed.
+    pub body: &'a [u8],
+    /// What they say; null for what cannot be read.
+    pub json: &'a Value,
+}
+
+/// The secrets of an integration with which its provider may sign.
+#[derive(Debug, Default)]
+pub struct WebhookSecrets {
+    /// Several while one replaces another.
+    pub webhook: Vec<Secret<String>>,
+    pub client: Option<Secret<String>>,
+}
+
+/// A request that the provider has sent.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Verified {
+    /// What no other delivery has, if the signature covers a time.
+    pub fingerprint: Option<String>,
+}
+
+/// Why a request is not taken for the provider's.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    #[error("the integration has no secret to verify webhooks with; set `{0}`")]
+    NoSecret(&'static str),
+    #[error("the request is not signed: {0} is missing")]
+    Unsigned(String),
+    #[error("the signature is not one that the integration's secret makes")]
+    WrongSignature,
+    #[error("the request was signed more than {0} seconds ago or ahead")]
+    Expired(u32),
+    #[error("the integration's secret for webhooks is no key of the kind that its provider signs with")]
+    UnusableSecret,
+}
+
+/// What a handshake is answered with.
+#[derive(Debug, PartialEq)]
+pub enum Answered {
+    Text(String),
+    Json(Value),
+    Header(HeaderName, HeaderValue),
+    /// With nothing; it is kept.
+    Kept,
+}
+
+impl IncomingWebhook<'_> {
+    pub fn view(&self) -> View<'_> {
+        View { headers: self.headers, query: self.query, json: self.json }
+    }
+}
+
+impl WebhookSecrets {
+    fn of(&self, source: SecretSource) -> Result<Vec<&str>, Refusal> {
+        let client =
+            self.client.iter().filter(|_| source == SecretSource::ClientSecret && self.webhook.is_empty());
+        let secrets: Vec<&str> = client.chain(&self.webhook).map(|secret| secret.expose().as_str()).collect();
+        if !secrets.is_empty() {
+            return Ok(secrets);
+        }
+        Err(Refusal::NoSecret(match source {
+            SecretSource::WebhookSecret => "credentials.webhook_secret` or `custom.webhook_secret",
+            SecretSource::ClientSecret => "credentials.client_secret` or `custom.webhook_secret",
+        }))
+    }
+}
+
+/// Whether the provider has sent it.
+pub fn verify_webhook(
+    verification: &Verification,
+    secrets: &WebhookSecrets,
+    request: &IncomingWebhook<'_>,
+    now: DateTime<Utc>,
+) -> Result<Verified, Refusal> {
+    match verification {
+        Verification::Signature(recipe) => verify_signature(recipe, secrets, request, now),
+        Verification::Token(recipe) => {
+            verify_token(recipe, secrets, request).map(|()| Verified { fingerprint: None })
+        }
+        Verification::Basic(_) => verify_basic(secrets, request).map(|()| Verified { fingerprint: None }),
+        Verification::None(_) => Ok(Verified { fingerprint: None }),
+    }
+}
+
+fn verify_token(
+    recipe: &TokenRecipe,
+    secrets: &WebhookSecrets,
+    request: &IncomingWebhook<'_>,
+) -> Result<(), Refusal> {
+    let secrets = secrets.of(recipe.secret)?;
+    let given = request.view().texts(&recipe.token);
+    if given.is_empty() {
+        return Err(Refusal::Unsigned(recipe.token.to_string()));
+    }
+    let is_right = |token: &String| {
+        let token = token.strip_prefix(&recipe.prefix).unwrap_or_default();
+        is_any(token.as_bytes(), secrets.iter().map(|secret| secret.as_bytes()))
+    };
+    if given.iter().all(is_right) { Ok(()) } else { Err(Refusal::WrongSignature) }
+}
+
+fn verify_basic(secrets: &WebhookSecrets, request: &IncomingWebhook<'_>) -> Result<(), Refusal> {
+    let secrets = secrets.of(SecretSource::WebhookSecret)?;
+    let given =
+        request.headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok()?.split_once(' '));
+    let Some((_, encoded)) = given.filter(|(scheme, _)| scheme.eq_ignore_ascii_case("basic")) else {
+        return Err(Refusal::Unsigned("basic authentication".to_owned()));
+    };
+    let decoded = BASE64.decode(encoded.trim()).map_err(|_| Refusal::WrongSignature)?;
+    let is_right = is_any(&decoded, secrets.iter().map(|secret| secret.as_bytes()));
+    if is_right { Ok(()) } else { Err(Refusal::WrongSignature) }
+}
+
+/// Compares digests, which all have the same length, so that the time tells nothing.
+fn is_any<'s>(given: &[u8], right: impl Iterator<Item = &'s [u8]>) -> bool {
+    let given = blake3::hash(given);
+    right.fold(false, |found, secret| {
+        found | bool::from(blake3::hash(secret).as_bytes().ct_eq(given.as_bytes()))
+    })
+}
+
+fn verify_signature(
+    recipe: &SignatureRecipe,
+    secrets: &WebhookSecrets,
+    request: &IncomingWebhook<'_>,
+    now: DateTime<Utc>,
+) -> Result<Verified, Refusal> {
+    let keys = secrets.of(recipe.secret)?;
+    let view = request.view();
+    let places: Vec<String> = recipe.signature.iter().flat_map(|place| view.texts(place)).collect();
+    let pieces: Vec<&str> = match &recipe.separator {
+        Some(separator) => {
+            places.iter().flat_map(|text| text.split(separator.as_str())).map(str::trim).collect()
+        }
+        None => places.iter().map(|text| text.trim()).collect(),
+    };
+    let candidates =
+        pieces.iter().filter_map(|piece| decode(recipe.encoding, piece.strip_prefix(&recipe.prefix)?));
+    let candidates: Vec<Vec<u8>> = candidates.collect();
+    if pieces.iter().all(|piece| piece.is_empty()) {
+        let places: Vec<_> = recipe.signature.iter().map(Locator::to_string).collect();
+        return Err(Refusal::Unsigned(places.join(" or ")));
+    }
+    let timestamp = find_timestamp(recipe, &pieces, &view)?;
+    let signed = signed_bytes(recipe, request, timestamp.as_deref().unwrap_or_default());
+    let mut is_right = false;
+    for key in keys {
+        let key = decode_key(recipe, key)?;
+        for candidate in &candidates {
+            is_right |= is_signed(recipe.algorithm, &key, &signed, candidate)?;
+        }
+    }
+    if !is_right {
+        return Err(Refusal::WrongSignature);
+    }
+    check_time(recipe, timestamp.as_deref(), now)?;
+    let fingerprint = recipe.signs_its_time().then(|| format!("signed:{}", blake3::hash(&signed).to_hex()));
+    Ok(Verified { fingerprint })
+}
+
+fn find_timestamp(
+    recipe: &SignatureRecipe,
+    pieces: &[&str],
+    view: &View<'_>,
+) -> Result<Option<String>, Refusal> {
+    let Some(timestamp) = &recipe.timestamp else { return Ok(None) };
+    let found = match (&timestamp.at, &timestamp.prefix) {
+        (Some(place), _) => view.texts(place).into_iter().next(),
+        (None, Some(prefix)) => {
+            pieces.iter().find_map(|piece| piece.strip_prefix(prefix.as_str())).map(str::to_owned)
+        }
+        (None, None) => None,
+    };
+    let missing = || {
+        let place = timestamp.at.as_ref().map_or_else(|| "its time".to_owned(), Locator::to_string);
+        Refusal::Unsigned(place)
+    };
+    found.map(Some).ok_or_else(missing)
+}
+
+/// Only what the right key has signed is looked at, so that nobody learns anything from a refusal.
+fn check_time(recipe: &SignatureRecipe, given: Option<&str>, now: DateTime<Utc>) -> Result<(), Refusal> {
+    let (Some(timestamp), Some(given)) = (&recipe.timestamp, given) else { return Ok(()) };
+    let at = match timestamp.unit {
+        TimeUnit::Seconds => given.parse().ok().and_then(|seconds| DateTime::from_timestamp(seconds, 0)),
+        TimeUnit::Milliseconds => given.parse().ok().and_then(DateTime::from_timestamp_millis),
+        TimeUnit::Rfc3339 => DateTime::parse_from_rfc3339(given).ok().map(|time| time.to_utc()),
+    };
+    let tolerance = TimeDelta::seconds(timestamp.tolerance_seconds.into());
+    let is_near = at.is_some_and(|at| now.signed_duration_since(at).abs() <= tolerance);
+    if is_near { Ok(()) } else { Err(Refusal::Expired(timestamp.tolerance_seconds)) }
+}
+
+fn signed_bytes(recipe: &SignatureRecipe, request: &IncomingWebhook<'_>, timestamp: &str) -> Vec<u8> {
+    let mut signed = Vec::with_capacity(request.body.len() + 64);
+    for part in &recipe.signed.0 {
+        match part {
+            SignedPart::Text(text) => signed.extend_from_slice(text.as_bytes()),
+            SignedPart::Body => signed.extend_from_slice(request.body),
+            SignedPart::Timestamp => signed.extend_from_slice(timestamp.as_bytes()),
+            SignedPart::Method => signed.extend_from_slice(request.method.as_str().as_bytes()),
+            SignedPart::Url => signed.extend_from_slice(request.url.as_bytes()),
+            SignedPart::Form => append_form(request.body, &mut signed),
+            SignedPart::At(place) => {
+                let text = request.view().texts(place).into_iter().next().unwrap_or_default();
+                signed.extend_from_slice(text.as_bytes());
+            }
+        }
+    }
+    signed
+}
+
+/// Names and values in the order of names, and of values where a name comes again; of equal pairs one.
+fn append_form(body: &[u8], signed: &mut Vec<u8>) {
+    let mut pairs: Vec<_> = url::form_urlencoded::parse(body).collect();
+    pairs.sort();
+    pairs.dedup();
+    for (name, value) in pairs {
+        signed.extend_from_slice(name.as_bytes());
+        signed.extend_from_slice(value.as_bytes());
+    }
+}
+
+fn decode(encoding: Encoding, text: &str) -> Option<Vec<u8>> {
+    match encoding {
+        Encoding::Base64 => BASE64.decode(text).ok(),
+        Encoding::Hex => decode_hex(text),
+    }
+}
+
+fn decode_hex(text: &str) -> Option<Vec<u8>> {
+    let digits = text.as_bytes();
+    if !digits.len().is_multiple_of(2) || !digits.iter().all(u8::is_ascii_hexdigit) {
+        return None;
+    }
+    let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
+    digits.chunks(2).map(byte).collect()
+}
+
+fn decode_key(recipe: &SignatureRecipe, secret: &str) -> Result<Vec<u8>, Refusal> {
+    let secret = secret.trim();
+    let secret = secret.strip_prefix(&recipe.secret_prefix).unwrap_or(secret);
+    let decoded = match recipe.secret_encoding {
+        KeyEncoding::Text => Some(secret.as_bytes().to_vec()),
+        KeyEncoding::Hex => decode_hex(secret),
+        KeyEncoding::Base64 => BASE64.decode(secret).ok(),
+    };
+    decoded.ok_or(Refusal::UnusableSecret)
+}
+
+fn is_signed(algorithm: Algorithm, key: &[u8], signed: &[u8], signature: &[u8]) -> Result<bool, Refusal> {
+    match algorithm {
+        Algorithm::Ed25519 => Ok(UnparsedPublicKey::new(&ED25519, key).verify(signed, signature).is_ok()),
+        Algorithm::EcdsaP256 => {
+            let point = key.last_chunk::<P256_POINT_BYTES>().ok_or(Refusal::UnusableSecret)?;
+            Ok(UnparsedPublicKey::new(&ECDSA_P256_SHA256_ASN1, point).verify(signed, signature).is_ok())
+        }
+        _ => Ok(bool::from(sign(algorithm, key, signed).ct_eq(signature))),
+    }
+}
+
+fn sign(algorithm: Algorithm, key: &[u8], signed: &[u8]) -> Vec<u8> {
+    fn finish<M: Mac + KeyInit>(key: &[u8], signed: &[u8]) -> Vec<u8> {
+        let mut mac = <M as KeyInit>::new_from_slice(key).expect("HMAC takes a key of any length");
+        mac.update(signed);
+        mac.finalize().into_bytes().to_vec()
+    }
+    match algorithm {
+        Algorithm::HmacSha1 => {
+            let key = ring::hmac::Key::new(ring::hmac::HMAC_SHA1_FOR_LEGACY_USE_ONLY, key);
+            ring::hmac::sign(&key, signed).as_ref().to_vec()
+        }
+        Algorithm::HmacSha256 => finish::<Hmac<sha2::Sha256>>(key, signed),
+        Algorithm::HmacSha512 => finish::<Hmac<sha2::Sha512>>(key, signed),
+        // The rules let no key of these sign.
+        Algorithm::Ed25519 | Algorithm::EcdsaP256 => Vec::new(),
+    }
+}
+
+/// The answer to a handshake; `None`: it is none.
+pub fn answer_handshake(
+    webhook: &Webhook,
+    secrets: &WebhookSecrets,
+    request: &IncomingWebhook<'_>,
+) -> Option<Result<Answered, Refusal>> {
+    let view = request.view();
+    let fits = |handshake: &&Handshake| {
+        let texts = view.texts(&handshake.when);
+        match &handshake.equals {
+            Some(wanted) => texts.iter().any(|text| text == wanted),
+            None => !texts.is_empty(),
+        }
+    };
+    let handshake = webhook.handshakes.iter().find(fits)?;
+    // What is kept may hold a secret to be: once there is one, only what is signed with it is believed.
+    let keeps = matches!(handshake.answer, Answer::Kept(_));
+    if keeps && secrets.of(SecretSource::WebhookSecret).is_ok() {
+        return None;
+    }
+    Some(answer(handshake, secrets, request))
+}
+
+fn answer(
+    handshake: &Handshake,
+    secrets: &WebhookSecrets,
+    request: &IncomingWebhook<'_>,
+) -> Result<Answered, Refusal> {
+    let view = request.view();
+    if let Some(place) = &handshake.token {
+        let recipe =
+            TokenRecipe { token: place.clone(), prefix: String::new(), secret: SecretSource::WebhookSecret };
+        verify_token(&recipe, secrets, request)?;
+    }
+    let place = handshake.value.as_ref().unwrap_or(&handshake.when);
+    let value = view.texts(place).into_iter().next().ok_or_else(|| Refusal::Unsigned(place.to_string()))?;
+    if value.len() > MAX_ECHO || value.chars().any(char::is_control) {
+        return Err(Refusal::WrongSignature);
+    }
+    let hmac = handshake.hmac.as_ref().map(|hmac| prove(hmac, secrets, &value)).transpose()?;
+    let fill = |text: &String| {
+        text.replace("{hmac}", hmac.as_deref().unwrap_or_default()).replace("{value}", &value)
+    };
+    Ok(match &handshake.answer {
+        Answer::Text(text) => Answered::Text(fill(text)),
+        Answer::Json(members) => {
+            Answered::Json(members.iter().map(|(name, text)| (name.clone(), fill(text))).collect())
+        }
+        Answer::Header(name) => {
+            let value = HeaderValue::from_str(&value).map_err(|_| Refusal::WrongSignature)?;
+            Answered::Header(name.clone(), value)
+        }
+        Answer::Kept(_) => Answered::Kept,
+    })
+}
+
+/// Shows that we have the secret. Anybody may ask, so only what cannot pass for a webhook's signed text is signed.
+fn prove(hmac: &HandshakeHmac, secrets: &WebhookSecrets, value: &str) -> Result<String, Refusal> {
+    let is_harmless = value.len() <= 255
+        && value.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_=".contains(&byte));
+    if !is_harmless {
+        return Err(Refusal::WrongSignature);
+    }
+    let secrets = secrets.of(hmac.secret)?;
+    let proof = sign(hmac.algorithm, secrets[0].as_bytes(), value.as_bytes());
+    Ok(match hmac.encoding {
+        Encoding::Hex => hex(&proof),
+        Encoding::Base64 => BASE64.encode(proof),
+    })
+}
+
+#[cfg(test)]
+mod tests;

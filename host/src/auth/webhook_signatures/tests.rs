@@ -1,0 +1,291 @@
+use http::HeaderMap;
+use serde_json::json;
+
+use super::*;
+
+const BODY: &str = r#"{"id":"evt_1"}"#;
+const URL: &str = "https://example.com/webhook/e/k?a=1";
+
+struct Sent {
+    recipe: Verification,
+    secrets: WebhookSecrets,
+    headers: HeaderMap,
+    body: String,
+    now: i64,
+}
+
+impl Sent {
+    fn new(recipe: &str, secret: &str) -> Self {
+        Self {
+            recipe: toml::from_str(recipe).unwrap(),
+            secrets: WebhookSecrets { webhook: vec![secret.to_owned().into()], client: None },
+            headers: HeaderMap::new(),
+            body: BODY.to_owned(),
+            now: 1_700_000_000,
+        }
+    }
+
+    fn header(mut self, name: &'static str, value: &str) -> Self {
+        self.headers.append(name, value.parse().unwrap());
+        self
+    }
+
+    fn verify(&self) -> Result<Verified, Refusal> {
+        let json = serde_json::from_str(&self.body).unwrap_or_default();
+        let request = IncomingWebhook {
+            method: &Method::POST,
+            url: URL,
+            query: "a=1",
+            headers: &self.headers,
+            body: self.body.as_bytes(),
+            json: &json,
+        };
+        let now = DateTime::from_timestamp(self.now, 0).unwrap();
+        verify_webhook(&self.recipe, &self.secrets, &request, now)
+    }
+}
+
+fn signature(secret: &str, text: &str) -> String {
+    hex(&sign(Algorithm::HmacSha256, secret.as_bytes(), text.as_bytes()))
+}
+
+const TIMED: &str = r#"
+    kind = "signature"
+    algorithm = "hmac-sha256"
+    signature = "header:x-signature"
+    separator = ","
+    prefix = "v1="
+    encoding = "hex"
+    signed = "{timestamp}.{body}"
+    timestamp = { prefix = "t=" }
+"#;
+
+#[test]
+fn one_right_signature_among_several_is_enough_and_it_must_be_fresh() {
+    let right = signature("planted", &format!("1700000000.{BODY}"));
+    let value = format!("t=1700000000, v1={}, v1={right}", "0".repeat(64));
+    let sent = |now| Sent { now, ..Sent::new(TIMED, "planted").header("x-signature", &value) };
+    assert!(sent(1_700_000_000).verify().unwrap().fingerprint.is_some());
+    assert!(sent(1_700_000_300).verify().is_ok());
+    assert_eq!(sent(1_700_000_301).verify(), Err(Refusal::Expired(300)));
+    assert_eq!(sent(1_699_999_699).verify(), Err(Refusal::Expired(300)));
+    let other_body = Sent { body: "{}".to_owned(), ..sent(1_700_000_000) };
+    assert_eq!(other_body.verify(), Err(Refusal::WrongSignature));
+    let other_time = Sent::new(TIMED, "planted").header("x-signature", &format!("t=1700000001,v1={right}"));
+    assert_eq!(other_time.verify(), Err(Refusal::WrongSignature));
+}
+
+#[test]
+fn what_is_not_signed_or_not_with_our_secret_is_refused() {
+    let unsigned = Sent::new(TIMED, "planted").verify().unwrap_err();
+    assert_eq!(unsigned.to_string(), "the request is not signed: the header `x-signature` is missing");
+    for value in ["nonsense", "v1=zz,t=1700000000", "t=1700000000", "v1=,t=1700000000", "v1=00,t=soon"] {
+        let refused = Sent::new(TIMED, "planted").header("x-signature", value).verify().unwrap_err();
+        assert!(matches!(refused, Refusal::WrongSignature | Refusal::Unsigned(_)), "{value}: {refused}");
+    }
+    let mut without = Sent::new(TIMED, "planted");
+    without.secrets.webhook.clear();
+    assert!(matches!(without.verify(), Err(Refusal::NoSecret(_))));
+}
+
+#[test]
+fn a_secret_and_the_one_before_it_both_verify() {
+    for secret in ["older", "newer"] {
+        let right = signature(secret, &format!("1700000000.{BODY}"));
+        let mut sent = Sent::new(TIMED, "newer").header("x-signature", &format!("t=1700000000,v1={right}"));
+        sent.secrets.webhook.push("older".to_owned().into());
+        assert!(sent.verify().is_ok(), "{secret}");
+    }
+}
+
+/// The example of the specification of Standard Webhooks.
+#[test]
+fn standard_webhooks_are_verified_by_its_own_example() {
+    let recipe = r#"
+        kind = "signature"
+        algorithm = "hmac-sha256"
+        signature = "header:webhook-signature"
+        separator = " "
+        prefix = "v1,"
+        encoding = "base64"
+        signed = "{header:webhook-id}.{timestamp}.{body}"
+        timestamp = { at = "header:webhook-timestamp" }
+        secret_prefix = "whsec_"
+        secret_encoding = "base64"
+    "#;
+    let sent = |signature: &str| Sent {
+        body: r#"{"test": 2432232314}"#.to_owned(),
+        now: 1_614_265_330,
+        ..Sent::new(recipe, "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
+            .header("webhook-id", "msg_p5jXN8AQM9LWM0D4loKWxJek")
+            .header("webhook-timestamp", "1614265330")
+            .header("webhook-signature", signature)
+    };
+    let right = "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=";
+    assert!(sent(right).verify().is_ok());
+    assert!(sent(&format!("v1,AAAA v1a,BBBB {right}")).verify().is_ok());
+    assert_eq!(
+        sent("v1a,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=").verify(),
+        Err(Refusal::WrongSignature)
+    );
+}
+
+/// An example that Twilio's own libraries are tested with.
+#[test]
+fn the_members_of_a_form_are_signed_in_the_order_of_their_names() {
+    let recipe = r#"
+        kind = "signature"
+        algorithm = "hmac-sha1"
+        signature = "header:x-twilio-signature"
+        encoding = "base64"
+        signed = "https://mycompany.com/myapp.php?foo=1&bar=2{form}"
+    "#;
+    let body =
+        "CallSid=CA1234567890ABCDE&Caller=%2B14158675309&Digits=1234&From=%2B14158675309&To=%2B18005551212";
+    let sent = Sent {
+        body: body.to_owned(),
+        ..Sent::new(recipe, "12345").header("x-twilio-signature", "RSOYDt4T1cUTdK1PDd93/VVr8B8=")
+    };
+    let changed = Sent { body: body.replace("1234&", "1235&"), ..Sent::new(recipe, "12345") };
+    let changed = changed.header("x-twilio-signature", "RSOYDt4T1cUTdK1PDd93/VVr8B8=");
+    assert!(sent.verify().is_ok());
+    assert_eq!(changed.verify(), Err(Refusal::WrongSignature));
+}
+
+/// The first example of RFC 8032.
+#[test]
+fn public_keys_verify_too() {
+    let recipe = r#"
+        kind = "signature"
+        algorithm = "ed25519"
+        signature = "header:x-signature"
+        encoding = "hex"
+        secret_encoding = "hex"
+    "#;
+    let key = "d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a";
+    let signature = "e5564300c360ac729086e2cc806e828a84877f1eb8e5d974d873e065224901555fb8821590a33bacc61e39701cf9b46bd25bf5f0595bbe24655141438e7a100b";
+    let sent = Sent { body: String::new(), ..Sent::new(recipe, key).header("x-signature", signature) };
+    assert!(sent.verify().is_ok());
+    let other = Sent::new(recipe, key).header("x-signature", signature);
+    assert_eq!(other.verify(), Err(Refusal::WrongSignature));
+    let no_key = Sent::new(recipe, "not hexadecimal").header("x-signature", signature);
+    assert_eq!(no_key.verify(), Err(Refusal::UnusableSecret));
+}
+
+#[test]
+fn a_carried_secret_must_be_right_wherever_it_stands() {
+    let token = |recipe: &str, name, value: &str| Sent::new(recipe, "planted").header(name, value).verify();
+    let recipe = "kind = \"token\"\ntoken = \"header:x-gitlab-token\"";
+    assert!(token(recipe, "x-gitlab-token", "planted").is_ok());
+    assert_eq!(token(recipe, "x-gitlab-token", "planted2"), Err(Refusal::WrongSignature));
+    assert!(matches!(token(recipe, "x-other", "planted"), Err(Refusal::Unsigned(_))));
+    let in_body = |body: Value| {
+        let recipe = "kind = \"token\"\ntoken = \"json:/value/*/clientState\"";
+        Sent { body: body.to_string(), ..Sent::new(recipe, "planted") }.verify()
+    };
+    assert!(
+        in_body(json!({ "value": [{ "clientState": "planted" }, { "clientState": "planted" }] })).is_ok()
+    );
+    let one_is_wrong = json!({ "value": [{ "clientState": "planted" }, { "clientState": "x" }] });
+    assert_eq!(in_body(one_is_wrong), Err(Refusal::WrongSignature));
+    let basic =
+        |value: &str| Sent::new("kind = \"basic\"", "user:planted").header("authorization", value).verify();
+    assert!(basic(&format!("Basic {}", BASE64.encode("user:planted"))).is_ok());
+    assert_eq!(basic(&format!("Basic {}", BASE64.encode("user:other"))), Err(Refusal::WrongSignature));
+    assert!(matches!(basic("Bearer planted"), Err(Refusal::Unsigned(_))));
+}
+
+fn webhook(handshake: &str) -> Webhook {
+    let text = format!(
+        r#"
+        source = {{ address = "https://example.com", checked_at = "2026-01-01" }}
+        verification = {{ kind = "none" }}
+        [[handshake]]
+        {handshake}
+        "#
+    );
+    toml::from_str(&text).unwrap()
+}
+
+fn shake(
+    webhook: &Webhook,
+    secret: Option<&str>,
+    query: &str,
+    body: &Value,
+) -> Option<Result<Answered, Refusal>> {
+    let secrets = WebhookSecrets {
+        webhook: secret.map(|secret| secret.to_owned().into()).into_iter().collect(),
+        client: None,
+    };
+    let headers = HeaderMap::from_iter([(HeaderName::from_static("x-hook-secret"), "abc".parse().unwrap())]);
+    let request =
+        IncomingWebhook { method: &Method::GET, url: URL, query, headers: &headers, body: b"", json: body };
+    answer_handshake(webhook, &secrets, &request)
+}
+
+#[test]
+fn handshakes_are_answered_as_each_provider_wants_it() {
+    let slack = webhook(
+        r#"
+        when = "json:/type"
+        equals = "url_verification"
+        value = "json:/challenge"
+        answer = { json = { challenge = "{value}" } }"#,
+    );
+    let body = json!({ "type": "url_verification", "challenge": "c1" });
+    assert_eq!(shake(&slack, None, "", &body), Some(Ok(Answered::Json(json!({ "challenge": "c1" })))));
+    assert_eq!(shake(&slack, None, "", &json!({ "type": "event" })), None);
+    let meta = webhook(
+        r#"
+        when = "query:hub.challenge"
+        token = "query:hub.verify_token"
+        answer = { text = "{value}" }"#,
+    );
+    let query = |token: &str| format!("hub.mode=subscribe&hub.verify_token={token}&hub.challenge=42");
+    let none = Value::Null;
+    assert_eq!(
+        shake(&meta, Some("planted"), &query("planted"), &none),
+        Some(Ok(Answered::Text("42".to_owned())))
+    );
+    assert_eq!(shake(&meta, Some("planted"), &query("x"), &none), Some(Err(Refusal::WrongSignature)));
+    let asana = webhook("when = \"header:x-hook-secret\"\nanswer = { header = \"x-hook-secret\" }");
+    let name = HeaderName::from_static("x-hook-secret");
+    assert_eq!(shake(&asana, None, "", &none), Some(Ok(Answered::Header(name, "abc".parse().unwrap()))));
+}
+
+#[test]
+fn what_is_kept_of_a_handshake_is_kept_only_until_there_is_a_secret() {
+    let notion = webhook("when = \"json:/verification_token\"\nanswer = { kept = {} }");
+    let body = json!({ "verification_token": "secret_x" });
+    assert_eq!(shake(&notion, None, "", &body), Some(Ok(Answered::Kept)));
+    assert_eq!(shake(&notion, Some("planted"), "", &body), None);
+}
+
+#[test]
+fn nobody_gets_a_webhook_signed_by_a_handshake() {
+    let zoom = webhook(
+        r#"
+        when = "json:/token"
+        hmac = { algorithm = "hmac-sha256", encoding = "hex" }
+        answer = { json = { plain = "{value}", encrypted = "{hmac}" } }"#,
+    );
+    let proof = signature("planted", "qgg8vlvZRS6UYooatFL8Aw");
+    let expected = json!({ "plain": "qgg8vlvZRS6UYooatFL8Aw", "encrypted": proof });
+    let shaken = shake(&zoom, Some("planted"), "", &json!({ "token": "qgg8vlvZRS6UYooatFL8Aw" }));
+    assert_eq!(shaken, Some(Ok(Answered::Json(expected))));
+    for forged in ["v0:1700000000:{}", r#"{"id":1}"#, "1.2", "a b"] {
+        let shaken = shake(&zoom, Some("planted"), "", &json!({ "token": forged }));
+        assert_eq!(shaken, Some(Err(Refusal::WrongSignature)), "{forged}");
+    }
+}
+
+#[test]
+fn what_would_break_out_of_an_answer_is_not_echoed() {
+    let echo = webhook("when = \"query:validationToken\"\nanswer = { text = \"{value}\" }");
+    for forged in ["a%0d%0aset-cookie:%20a=b", "%00"] {
+        let shaken = shake(&echo, None, &format!("validationToken={forged}"), &Value::Null);
+        assert_eq!(shaken, Some(Err(Refusal::WrongSignature)), "{forged}");
+    }
+    let long = format!("validationToken={}", "a".repeat(MAX_ECHO + 1));
+    assert_eq!(shake(&echo, None, &long, &Value::Null), Some(Err(Refusal::WrongSignature)));
+}

@@ -1,0 +1,179 @@
+//! `syncline webhooks received` and `replay`: what providers have told, and processing it again. Also how a host takes
+//! it in.
+
+use std::time::Duration;
+
+use clap::Args;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use url::form_urlencoded;
+
+use super::DAY_SECONDS;
+use crate::cli::client::{Client, HostArgs};
+
+/// What is held of webhooks that are not stored yet: several of the longest, and of usual ones very many.
+const MIN_HELD_BYTES: usize = 128 << 20;
+const HELD_BODIES: usize = 4;
+
+/// Settings of `syncline serve`.
+#[derive(Debug, Args)]
+pub(in crate::cli) struct IntakeArgs {
+    /// The longest body of a provider's webhook
+    #[arg(long, env = "SYNCLINE_WEBHOOK_INTAKE_MAX_BYTES", default_value_t = 25 << 20, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(1024..=(256 << 20)))]
+    webhook_intake_max_bytes: u32,
+    /// How often a webhook function that has failed is tried again
+    #[arg(long, env = "SYNCLINE_WEBHOOK_FUNCTION_RETRIES", default_value_t = 10, value_name = "NUMBER")]
+    webhook_function_retries: u8,
+    /// How long providers' webhooks are kept, to be replayed and to know repetitions by
+    #[arg(long, env = "SYNCLINE_RECEIVED_WEBHOOK_RETENTION_DAYS", default_value_t = 7, value_name = "DAYS", value_parser = clap::value_parser!(u64).range(1..=3650))]
+    received_webhook_retention_days: u64,
+}
+
+impl IntakeArgs {
+    pub(in crate::cli) fn max_body_bytes(&self) -> usize {
+        self.webhook_intake_max_bytes as usize
+    }
+
+    pub(in crate::cli) fn held_bytes(&self) -> usize {
+        MIN_HELD_BYTES.max(HELD_BODIES * self.max_body_bytes())
+    }
+
+    pub(in crate::cli) fn function_retries(&self) -> u8 {
+        self.webhook_function_retries
+    }
+
+    pub(in crate::cli) fn kept_for(&self) -> Duration {
+        Duration::from_secs(self.received_webhook_retention_days * DAY_SECONDS)
+    }
+}
+
+#[derive(Debug, Args)]
+pub(super) struct ReceivedArgs {
+    #[command(flatten)]
+    host: HostArgs,
+    /// Show this one with its body and functions, as JSON
+    #[arg(conflicts_with_all = ["state", "event_type", "integration", "since", "limit", "json"])]
+    id: Option<String>,
+    /// Only those in this state: received, processing, processed, unmatched or failed
+    #[arg(long)]
+    state: Option<String>,
+    /// Only events of this type, as the provider names it
+    #[arg(long = "type", value_name = "TYPE")]
+    event_type: Option<String>,
+    /// Only those of this integration, by its unique key
+    #[arg(long, value_name = "KEY")]
+    integration: Option<String>,
+    /// Only those that came in at this time or later, such as 2026-03-01T09:00:00Z
+    #[arg(long, value_name = "TIME")]
+    since: Option<String>,
+    /// How many at most
+    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=500))]
+    limit: u32,
+    /// Write JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct ReplayArgs {
+    #[command(flatten)]
+    host: HostArgs,
+    /// The webhook's id
+    #[arg(required_unless_present = "since")]
+    id: Option<String>,
+    /// All that came in at this time or later and are unmatched or failed
+    #[arg(long, conflicts_with = "id", value_name = "TIME")]
+    since: Option<String>,
+    /// Of these only those in this state: processed, unmatched or failed
+    #[arg(long, requires = "since")]
+    state: Option<String>,
+    /// Of these only those of this integration, by its unique key
+    #[arg(long, requires = "since", value_name = "KEY")]
+    integration: Option<String>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct ReceivedList {
+    webhooks: Vec<Received>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Received {
+    id: String,
+    provider_config_key: String,
+    #[serde(rename = "type")]
+    event_type: Option<String>,
+    delivery_id: Option<String>,
+    state: String,
+    connections: u32,
+    functions_left: u32,
+    functions_failed: u32,
+    replays: u32,
+    error: Option<String>,
+    received_at: String,
+    finished_at: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Replayed {
+    count: u64,
+}
+
+pub(super) async fn received(args: &ReceivedArgs) -> anyhow::Result<()> {
+    let client = args.host.client()?;
+    if let Some(id) = &args.id {
+        let found: Value = client.get(&one(id)).await?;
+        println!("{found:#}");
+        return Ok(());
+    }
+    let limit = args.limit.to_string();
+    let parameters = [
+        ("state", args.state.as_deref()),
+        ("type", args.event_type.as_deref()),
+        ("provider_config_key", args.integration.as_deref()),
+        ("since", args.since.as_deref()),
+        ("limit", Some(&*limit)),
+    ];
+    let given = parameters.into_iter().filter_map(|(name, value)| Some((name, value?)));
+    let query = form_urlencoded::Serializer::new(String::new()).extend_pairs(given).finish();
+    let found: ReceivedList = client.get(&format!("webhooks/received?{query}")).await?;
+    if args.json {
+        println!("{}", serde_json::to_string_pretty(&found.webhooks)?);
+        return Ok(());
+    }
+    for webhook in found.webhooks {
+        println!(
+            "{}  {}  {:10}  {}  {}  connections: {}",
+            webhook.id,
+            webhook.received_at,
+            webhook.state,
+            webhook.provider_config_key,
+            webhook.event_type.as_deref().unwrap_or("-"),
+            webhook.connections,
+        );
+    }
+    Ok(())
+}
+
+pub(super) async fn replay(args: &ReplayArgs) -> anyhow::Result<()> {
+    let client: Client = args.host.client()?;
+    if let Some(id) = &args.id {
+        let _replayed: Value = client.post_json(&format!("{}/replay", one(id)), &json!({})).await?;
+        println!("webhook {id} is processed again");
+        return Ok(());
+    }
+    let mut wanted = json!({ "since": args.since });
+    for (name, value) in [("state", &args.state), ("provider_config_key", &args.integration)] {
+        if let Some(value) = value {
+            wanted[name] = value.as_str().into();
+        }
+    }
+    let Replayed { count } = client.post_json("webhooks/received/replay", &wanted).await?;
+    println!("{count} webhooks are processed again");
+    Ok(())
+}
+
+fn one(id: &str) -> String {
+    let escaped: String = form_urlencoded::byte_serialize(id.as_bytes()).collect();
+    format!("webhooks/received/{escaped}")
+}

@@ -1,0 +1,45 @@
+//! A guest for the tests that is told what happens at the provider: it saves what it hears, and fails where its
+//! connection's metadata says so.
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+use syncline_sdk::{Error, Result, Webhook, Writer, connection, sync, webhook};
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Orders {
+    /// Fail instead of doing what is to be done.
+    fails: bool,
+}
+
+/// Has no work of its own: what it would list is told.
+#[sync]
+fn nothing() -> Result {
+    Ok(())
+}
+
+/// Saves every event under its delivery's id.
+#[webhook]
+fn note(call: Webhook) -> Result {
+    let id = call.headers.get("x-github-delivery").cloned().unwrap_or_default();
+    let event = call.headers.get("x-github-event").cloned().unwrap_or_default();
+    let action = call.body.get("action").cloned().unwrap_or(Value::Null);
+    let mut notes = Writer::new("Note");
+    notes.save(&json!({ "id": id, "event": event, "action": action, "members": call.body.as_object().map(|all| all.len()) }))?;
+    notes.finish()?;
+    Ok(())
+}
+
+/// Hears of pushes alone.
+#[webhook]
+fn pushed(call: Webhook) -> Result {
+    if connection::metadata::<Orders>()?.fails {
+        return Err(Error::new("told-to", "it was told to fail"));
+    }
+    let mut pushes = Writer::new("Push");
+    pushes.save(&json!({ "id": call.body["ref"] }))?;
+    pushes.finish()?;
+    Ok(())
+}
+
+syncline_sdk::export!(nothing, note, pushed);

@@ -1,0 +1,579 @@
+//! Webhooks of providers: told from others', stored before they are answered, and processed afterwards.
+
+use std::io::Write;
+use std::process::{Command, Stdio};
+
+use hmac::{Hmac, KeyInit, Mac};
+use serde_json::{Value, json};
+use sha2::Sha256;
+
+use crate::support::{
+    Answer, Api, Bundle, Connection, Host, HostOptions, Receiver, Request, TestDatabase, Webhook, eventually,
+    ids_of, repository, text,
+};
+
+const SECRET: &str = "planted-secret-of-webhooks";
+/// As Standard Webhooks wants it.
+const STANDARD_SECRET: &str = "whsec_cGxhbnRlZC1zdGFuZGFyZC13ZWJob29rcy1rZXk=";
+
+/// A host with the guest that is told of what happens at GitHub, and a connection of it.
+struct Scene {
+    connection: Connection,
+    url: String,
+    host: Host,
+    db: TestDatabase,
+}
+
+impl Scene {
+    async fn set() -> Self {
+        Self::with(|options| options).await
+    }
+
+    async fn with(options: impl FnOnce(HostOptions) -> HostOptions) -> Self {
+        let db = TestDatabase::create().await;
+        let host = options(options_for(&db)).spawn().await;
+        host.deploy(&Bundle::guest("webhooks")).await;
+        set_secret(&host, "webhooks", SECRET).await;
+        let connection = connect(&host, "customer-1", json!({ "repository": "acme/shop" })).await;
+        let url = webhook_path(&host, "webhooks").await;
+        Self { connection, url, host, db }
+    }
+
+    /// A delivery that GitHub would make.
+    async fn deliver(&self, event: &str, id: &str, body: &Value) -> Answer {
+        self.delivery(&self.host, event, id, &body.to_string()).send().await
+    }
+
+    fn delivery(&self, host: &Api, event: &str, id: &str, body: &str) -> Request {
+        let signature = format!("sha256={}", hex_hmac(SECRET, body));
+        signed(host, &self.url, event, id, body, &signature)
+    }
+
+    async fn notes(&self) -> Vec<Value> {
+        self.connection.all(&[("model", "Note")]).await
+    }
+
+    async fn wait_for_notes(&self, count: usize) -> Vec<Value> {
+        eventually(&format!("{count} events are saved"), async || {
+            let notes = self.notes().await;
+            (notes.len() == count).then_some(notes)
+        })
+        .await
+    }
+
+    async fn wait_for_state(&self, id: &str, state: &str) -> Value {
+        eventually(&format!("webhook {id} is {state}"), async || {
+            let webhook = self.host.get(&format!("/webhooks/received/{id}")).await.expect(200).json();
+            (webhook["state"] == state).then_some(webhook)
+        })
+        .await
+    }
+
+    async fn stored(&self) -> i64 {
+        self.db.number("SELECT count(*) FROM received_webhooks").await
+    }
+}
+
+fn options_for(db: &TestDatabase) -> HostOptions {
+    HostOptions::new()
+        .database(db)
+        .variable("SYNCLINE_WEBHOOK_FUNCTION_RETRIES", "1")
+        .variable("SYNCLINE_LEASE_SECONDS", "1")
+}
+
+async fn set_secret(api: &Api, integration: &str, secret: &str) {
+    let body = json!({ "custom": { "webhook_secret": secret } });
+    api.patch(&format!("/integrations/{integration}"), &body).await.expect(200);
+}
+
+async fn connect(api: &Api, id: &str, metadata: Value) -> Connection {
+    let credentials = json!({ "type": "API_KEY", "apiKey": "planted-token" });
+    Connection::import(api, "webhooks", id, credentials, metadata).await
+}
+
+/// Path of an integration's webhook URL.
+async fn webhook_path(api: &Api, integration: &str) -> String {
+    let shown = api.get(&format!("/integrations/{integration}?include=webhook")).await.expect(200).json();
+    let url = text(&shown["data"]["webhook_url"]).to_owned();
+    url.strip_prefix(api.base_url()).expect("it is a URL of the host").to_owned()
+}
+
+/// Makes an integration of a provider whose app is ours; gives the path of its webhook URL.
+async fn integration(api: &Api, provider: &str, credentials: Value, secret: Option<&str>) -> String {
+    let mut body = json!({ "provider": provider, "unique_key": provider });
+    if !credentials.is_null() {
+        body["credentials"] = credentials;
+    }
+    if let Some(secret) = secret {
+        body["custom"] = json!({ "webhook_secret": secret });
+    }
+    api.post("/integrations", &body).await.expect(200);
+    webhook_path(api, provider).await
+}
+
+fn app() -> Value {
+    json!({ "type": "OAUTH2", "client_id": "id", "client_secret": "planted-client-secret" })
+}
+
+fn signed(api: &Api, url: &str, event: &str, id: &str, body: &str, signature: &str) -> Request {
+    api.with_key(None)
+        .request("POST", url)
+        .header("content-type", "application/json")
+        .header("x-github-event", event)
+        .header("x-github-delivery", id)
+        .header("x-hub-signature-256", signature)
+        .bytes(body.to_owned())
+}
+
+fn hex_hmac(secret: &str, text: &str) -> String {
+    let mut mac = Hmac::<Sha256>::new_from_slice(secret.as_bytes()).expect("a key of any length");
+    mac.update(text.as_bytes());
+    mac.finalize().into_bytes().iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn push(branch: &str) -> Value {
+    json!({ "ref": branch, "repository": { "full_name": "acme/shop" } })
+}
+
+fn node(script: &str, input: &Value) -> Value {
+    let mut node = Command::new("node")
+        .arg(repository("tests/node").join(script))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("Node.js is installed; `scripts/setup` says how");
+    let mut stdin = node.stdin.take().expect("it is a pipe");
+    stdin.write_all(input.to_string().as_bytes()).expect("Node.js reads it");
+    drop(stdin);
+    let output = node.wait_with_output().expect("Node.js ends");
+    assert!(output.status.success(), "`npm ci` in tests/node installs what it needs");
+    serde_json::from_slice(&output.stdout).expect("it writes JSON")
+}
+
+#[tokio::test]
+async fn what_vendors_own_libraries_sign_is_taken_and_what_was_changed_is_not() {
+    let db = TestDatabase::create().await;
+    let host = Host::spawn(&db).await;
+    let form = "application/x-www-form-urlencoded";
+    let event = r#"{"id":"evt_1","type":"customer.created","account":"acct_1"}"#;
+    for (vendor, provider, credentials, secret, content_type, body) in [
+        ("stripe", "stripe-api-key", Value::Null, SECRET, "application/json", event),
+        ("github", "github", app(), SECRET, "application/json", event),
+        ("openai", "openai", Value::Null, STANDARD_SECRET, "application/json", event),
+        ("resend", "resend", Value::Null, STANDARD_SECRET, "application/json", event),
+        ("twilio", "twilio", Value::Null, SECRET, form, "From=%2B14158675310&Body=A+b%C3%A9&AccountSid=AC1"),
+    ] {
+        let path = integration(&host, provider, credentials, Some(secret)).await;
+        let url = format!("{}{path}?connection_id=c1", host.base_url());
+        let headers = node(
+            "sign-webhook.mjs",
+            &json!({ "vendor": vendor, "secret": secret, "url": url, "body": body }),
+        );
+        let send = async |body: &str| {
+            let request = host.with_key(None).request("POST", &format!("{path}?connection_id=c1"));
+            let headers = headers.as_object().expect("they are an object");
+            let request =
+                headers.iter().fold(request, |request, (name, value)| request.header(name, text(value)));
+            request.header("content-type", content_type).bytes(body.to_owned()).send().await
+        };
+        send(body).await.expect(200);
+        let changed = send(&body.replace('1', "2")).await;
+        assert_eq!(changed.refusal(), (401, "invalid_webhook_signature".to_owned()), "{vendor}");
+        // The same again is no second one; what has no id of its own has its signature.
+        send(body).await.expect(200);
+        let of_provider = format!(
+            "SELECT count(*) FROM received_webhooks r JOIN integrations i ON i.pk = r.integration_pk
+             WHERE i.provider = '{provider}'"
+        );
+        // Neither GitHub nor Twilio was given an id in this request.
+        let expected = if matches!(vendor, "github" | "twilio") { 2 } else { 1 };
+        assert_eq!(db.number(&of_provider).await, expected, "{vendor}");
+    }
+}
+
+#[tokio::test]
+async fn githubs_own_examples_are_saved_at_once_and_forwarded_so_that_the_client_verifies_them() {
+    let receiver = Receiver::start().await;
+    let allowed = receiver.address();
+    let scene = Scene::with(|options| options.variable("SYNCLINE_EGRESS_ALLOW", &allowed)).await;
+    scene.db.execute(&format!("UPDATE environments SET webhook_url = '{}'", receiver.url("/hooks"))).await;
+    let examples = node("sign-webhook.mjs", &json!({ "vendor": "github-examples", "secret": SECRET }));
+    let examples = examples.as_array().expect("it is a list");
+    assert!(examples.len() > 50);
+    let path = format!("{}?connection_id=customer-1", scene.url);
+    let send = async |(number, example): (usize, &Value)| {
+        let (event, body) = (text(&example["name"]), text(&example["body"]));
+        let id = format!("delivery-{number}");
+        signed(&scene.host, &path, event, &id, body, text(&example["signature"])).send().await.expect(200);
+    };
+    futures_util::future::join_all(examples.iter().enumerate().map(send)).await;
+    let notes = scene.wait_for_notes(examples.len()).await;
+    for note in &notes {
+        let number: usize = text(&note["id"]).trim_start_matches("delivery-").parse().unwrap();
+        let body: Value = serde_json::from_str(text(&examples[number]["body"])).unwrap();
+        assert_eq!(note["event"], examples[number]["name"]);
+        assert_eq!(note["action"], body["action"]);
+        assert_eq!(note["members"], json!(body.as_object().map(serde_json::Map::len)));
+    }
+    let forwarded = receiver.wait_for(examples.len()).await;
+    let keys = scene.host.command(&scene.db, &["env", "show", "--environment", "dev", "--secrets"]);
+    let key =
+        keys.split_whitespace().find(|word| word.starts_with("whsec_")).expect("it is shown").to_owned();
+    for webhook in &forwarded {
+        assert_eq!(webhook.body()["type"], "forward");
+        assert_eq!(webhook.body()["from"], "github-pat");
+        assert_eq!(webhook.body()["connectionId"], "customer-1");
+        let number: usize =
+            webhook.header("x-github-delivery").trim_start_matches("delivery-").parse().unwrap();
+        let sent: Value = serde_json::from_str(text(&examples[number]["body"])).unwrap();
+        assert_eq!(webhook.body()["payload"], sent);
+    }
+    let first = &forwarded[0];
+    let verified =
+        node("verify-webhook.mjs", &json!({ "key": key, "body": first.text, "headers": first.headers }));
+    assert_eq!(verified["client"], true, "{verified}");
+    assert_eq!(verified["standard"], true, "{verified}");
+}
+
+#[tokio::test]
+async fn an_event_goes_to_the_connection_that_the_catalogue_finds_and_to_functions_that_subscribe() {
+    let scene = Scene::set().await;
+    let other = connect(&scene.host, "customer-2", json!({ "repository": "acme/other" })).await;
+    scene.deliver("push", "d1", &push("refs/heads/main")).await.expect(200);
+    scene.deliver("star", "d2", &push("-")).await.expect(200);
+    let notes = scene.wait_for_notes(2).await;
+    assert_eq!(ids_of(&notes).len(), 2);
+    let pushes = eventually("the push is saved", async || {
+        let pushes = scene.connection.all(&[("model", "Push")]).await;
+        (!pushes.is_empty()).then_some(pushes)
+    })
+    .await;
+    assert_eq!(ids_of(&pushes), ["refs/heads/main"]);
+    assert!(other.all(&[("model", "Note")]).await.is_empty());
+}
+
+#[tokio::test]
+async fn a_delivery_that_comes_again_is_dropped() {
+    let scene = Scene::set().await;
+    let body = push("main").to_string();
+    let again = (0..8).map(|_| scene.delivery(&scene.host, "push", "d1", &body).send());
+    for answer in futures_util::future::join_all(again).await {
+        answer.expect(200);
+    }
+    assert_eq!(scene.stored().await, 1);
+    scene.wait_for_notes(1).await;
+    assert_eq!(scene.db.number("SELECT count(*) FROM function_jobs").await, 2);
+}
+
+#[tokio::test]
+async fn what_was_answered_is_not_lost_when_the_host_is_killed() {
+    let mut scene = Scene::set().await;
+    let bodies: Vec<String> = (0..300).map(|number| push(&format!("b{number}")).to_string()).collect();
+    let sender = scene.host.with_key(None);
+    let mut sending = tokio::task::JoinSet::new();
+    for (number, body) in bodies.iter().enumerate() {
+        let signature = format!("sha256={}", hex_hmac(SECRET, body));
+        let url = format!("{}{}", sender.base_url(), scene.url);
+        let client = reqwest_client();
+        let body = body.clone();
+        sending.spawn(async move {
+            let request = client
+                .post(url)
+                .header("content-type", "application/json")
+                .header("x-github-event", "push")
+                .header("x-github-delivery", format!("d{number}"))
+                .header("x-hub-signature-256", signature)
+                .body(body);
+            let is_taken = request.send().await.is_ok_and(|response| response.status() == 200);
+            is_taken.then(|| format!("d{number}"))
+        });
+    }
+    let mut taken = Vec::new();
+    while let Some(sent) = sending.join_next().await {
+        taken.extend(sent.expect("sending does not panic"));
+        if taken.len() == 40 {
+            scene.host.kill();
+        }
+    }
+    assert!(taken.len() >= 40);
+    let second = options_for(&scene.db).spawn().await;
+    let connection = scene.connection.through(&second);
+    eventually("all that was answered is saved", async || {
+        let saved = connection.all(&[("model", "Note")]).await;
+        let saved = ids_of(&saved);
+        taken.iter().all(|id| saved.contains(&id.as_str())).then_some(())
+    })
+    .await;
+}
+
+/// A client of its own for each request: one that is killed with its host must not be used again.
+fn reqwest_client() -> reqwest::Client {
+    reqwest::Client::builder().no_proxy().build().expect("an HTTP client can be built")
+}
+
+#[tokio::test]
+async fn two_hosts_process_every_webhook_once() {
+    let scene = Scene::set().await;
+    let second = options_for(&scene.db).spawn().await;
+    let hosts: [&Api; 2] = [&scene.host, &second];
+    let send = async |number: usize| {
+        let body = push(&format!("b{number}")).to_string();
+        let id = format!("d{number}");
+        scene.delivery(hosts[number % 2], "push", &id, &body).send().await.expect(200);
+    };
+    futures_util::future::join_all((0..60).map(send)).await;
+    scene.wait_for_notes(60).await;
+    let runs = "SELECT count(*) FROM runs WHERE kind = 'webhook' AND function_name = 'note'";
+    eventually("every run is written", async || (scene.db.number(runs).await == 60).then_some(())).await;
+    assert_eq!(scene.db.number("SELECT count(*) FROM received_webhooks WHERE state = 'processed'").await, 60);
+}
+
+#[tokio::test]
+async fn a_function_that_fails_is_tried_again_and_what_failed_for_good_can_be_replayed() {
+    let scene = Scene::set().await;
+    scene.connection.set_metadata(json!({ "repository": "acme/shop", "fails": true })).await;
+    let id = scene.deliver("push", "d1", &push("main")).await.expect(200);
+    let id = id.header("x-syncline-webhook-id").expect("it is told").to_owned();
+    let failed = scene.wait_for_state(&id, "failed").await;
+    assert_eq!((&failed["connections"], &failed["functions_failed"]), (&json!(1), &json!(1)));
+    let runs = "SELECT count(*) FROM runs WHERE function_name = 'pushed' AND state = 'error'";
+    assert_eq!(scene.db.number(runs).await, 2, "once more than at first");
+    let functions: Vec<_> =
+        failed["functions"].as_array().unwrap().iter().map(|job| text(&job["state"])).collect();
+    assert!(functions.contains(&"success") && functions.contains(&"error"), "{functions:?}");
+    assert_eq!(failed["body"], push("main"));
+    scene.connection.set_metadata(json!({ "repository": "acme/shop" })).await;
+    scene.host.post(&format!("/webhooks/received/{id}/replay"), &json!({})).await.expect(202);
+    let processed = scene.wait_for_state(&id, "processed").await;
+    assert_eq!(processed["replays"], 1);
+    let jobs = |webhook: &Value| -> Vec<String> {
+        let functions = webhook["functions"].as_array().unwrap().iter();
+        functions.map(|job| text(&job["job_id"]).to_owned()).collect()
+    };
+    assert_eq!(jobs(&processed), jobs(&failed), "a run's id stays the same");
+    // What was saved at the first time is not told again as a change.
+    let note = scene.notes().await.remove(0);
+    assert_eq!(note["_service_metadata"]["last_action"], "ADDED");
+}
+
+#[tokio::test]
+async fn what_is_about_nobody_yet_can_be_replayed_when_the_connection_is_there() {
+    let scene = Scene::set().await;
+    let body = json!({ "repository": { "full_name": "acme/later" } });
+    scene.deliver("star", "d1", &body).await.expect(200);
+    let list = || scene.host.get("/webhooks/received?state=unmatched&type=star&provider_config_key=webhooks");
+    eventually("it is unmatched", async || {
+        let listed = list().await.expect(200).json();
+        (listed["webhooks"].as_array().is_some_and(|all| all.len() == 1)).then_some(())
+    })
+    .await;
+    let later = connect(&scene.host, "customer-2", json!({ "repository": "acme/later" })).await;
+    let replayed =
+        scene.host.post("/webhooks/received/replay", &json!({ "since": "2026-01-01T00:00:00Z" })).await;
+    assert_eq!(replayed.expect(202).json(), json!({ "count": 1 }));
+    eventually("it is saved", async || {
+        let notes = later.all(&[("model", "Note")]).await;
+        (ids_of(&notes) == ["d1"]).then_some(())
+    })
+    .await;
+    assert!(list().await.expect(200).json()["webhooks"].as_array().unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn lists_go_page_by_page_and_refuse_what_they_do_not_know() {
+    let scene = Scene::set().await;
+    for number in 0..5 {
+        scene.deliver("star", &format!("d{number}"), &push("-")).await.expect(200);
+    }
+    let (mut seen, mut cursor) = (Vec::new(), String::new());
+    for _ in 0..3 {
+        let page = scene.host.get(&format!("/webhooks/received?limit=2{cursor}")).await.expect(200).json();
+        let webhooks = page["webhooks"].as_array().unwrap();
+        seen.extend(webhooks.iter().map(|webhook| text(&webhook["delivery_id"]).to_owned()));
+        cursor = page["next_cursor"].as_str().map(|next| format!("&cursor={next}")).unwrap_or_default();
+    }
+    assert_eq!(seen, ["d4", "d3", "d2", "d1", "d0"]);
+    assert_eq!(cursor, "");
+    for (query, code) in [
+        ("state=odd", "invalid_query_params"),
+        ("cursor=odd", "invalid_cursor"),
+        ("provider_config_key=odd", "unknown_integration"),
+        ("odd=1", "invalid_query_params"),
+    ] {
+        let refused = scene.host.get(&format!("/webhooks/received?{query}")).await;
+        assert_eq!(refused.refusal().1, code, "{query}");
+    }
+    let unknown = format!("/webhooks/received/{}", uuid::Uuid::nil());
+    assert_eq!(scene.host.get(&unknown).await.refusal(), (404, "unknown_webhook".to_owned()));
+    let reader = scene.host.create_key(&scene.db, "reader", "read-only");
+    let reader = scene.host.with_key(Some(reader.as_str()));
+    let replay = reader.post("/webhooks/received/replay", &json!({ "since": "2026-01-01T00:00:00Z" })).await;
+    assert_eq!(replay.refusal(), (403, "forbidden".to_owned()));
+}
+
+#[tokio::test]
+async fn what_is_bad_is_refused_and_leaves_nothing() {
+    let scene = Scene::with(|options| options.variable("SYNCLINE_WEBHOOK_INTAKE_MAX_BYTES", "65536")).await;
+    let host = &scene.host;
+    let body = push("main").to_string();
+    let right = format!("sha256={}", hex_hmac(SECRET, &body));
+    let refusal = async |request: Request| request.send().await.refusal();
+    let of = |status: u16, code: &str| (status, code.to_owned());
+    let forged = signed(host, &scene.url, "push", "d", &body, &format!("sha256={}", "0".repeat(64)));
+    assert_eq!(refusal(forged).await, of(401, "invalid_webhook_signature"));
+    let unsigned = host.with_key(None).request("POST", &scene.url).json(&push("main"));
+    assert_eq!(refusal(unsigned).await, of(401, "missing_webhook_signature"));
+    let broken = scene.delivery(host, "push", "d", "{\"a\":");
+    assert_eq!(refusal(broken).await, of(400, "invalid_json"));
+    let compressed = signed(host, &scene.url, "push", "d", &body, &right).header("content-encoding", "gzip");
+    assert_eq!(refusal(compressed).await, of(415, "invalid_content_type"));
+    let large = scene.delivery(host, "push", "d", &format!("\"{}\"", "a".repeat(70_000)));
+    assert_eq!(refusal(large).await, of(413, "payload_too_large"));
+    let deep = scene.delivery(host, "push", "d", &"[".repeat(60_000));
+    assert_eq!(refusal(deep).await, of(400, "invalid_json"));
+    let elsewhere = scene.url.replace("webhooks", "odd");
+    let elsewhere = signed(host, &elsewhere, "push", "d", &body, &right);
+    assert_eq!(refusal(elsewhere).await, of(404, "unknown_integration"));
+    let nowhere = format!("/webhook/{}/webhooks", uuid::Uuid::nil());
+    assert_eq!(
+        refusal(signed(host, &nowhere, "push", "d", &body, &right)).await,
+        of(404, "unknown_environment")
+    );
+    let odd = signed(host, "/webhook/odd/webhooks", "push", "d", &body, &right);
+    assert_eq!(refusal(odd).await, of(400, "invalid_uri_params"));
+    assert_eq!(refusal(host.with_key(None).request("GET", &scene.url)).await, of(400, "unknown_handshake"));
+    let forgotten = integration(host, "gitlab-pat", Value::Null, None).await;
+    let forgotten =
+        host.with_key(None).request("POST", &forgotten).header("x-gitlab-token", "x").json(&json!({}));
+    assert_eq!(refusal(forgotten).await, of(503, "webhook_secret_missing"));
+    assert_eq!(scene.stored().await, 0);
+}
+
+#[tokio::test]
+async fn a_signature_is_good_for_a_few_minutes() {
+    let db = TestDatabase::create().await;
+    let host = Host::spawn(&db).await;
+    let path = integration(&host, "stripe-api-key", Value::Null, Some(SECRET)).await;
+    let send = async |age_seconds: i64| {
+        let (body, at) = (r#"{"id":"evt_1"}"#, chrono::Utc::now().timestamp() - age_seconds);
+        let header = format!("t={at},v1={}", hex_hmac(SECRET, &format!("{at}.{body}")));
+        let request = host.with_key(None).request("POST", &path).header("stripe-signature", &header);
+        request.bytes(body).send().await
+    };
+    send(240).await.expect(200);
+    assert_eq!(send(420).await.refusal(), (401, "expired_webhook_signature".to_owned()));
+    assert_eq!(send(-420).await.refusal(), (401, "expired_webhook_signature".to_owned()));
+}
+
+#[tokio::test]
+async fn providers_that_try_the_url_out_are_answered() {
+    let db = TestDatabase::create().await;
+    let host = Host::spawn(&db).await;
+    let open = host.with_key(None);
+    let slack = integration(&host, "slack", app(), Some(SECRET)).await;
+    let challenge = json!({ "type": "url_verification", "challenge": "c1", "token": "t" });
+    let answer = open.post(&slack, &challenge).await.expect(200);
+    assert_eq!(answer.json(), json!({ "challenge": "c1" }));
+    let microsoft = integration(&host, "microsoft", app(), Some(SECRET)).await;
+    let answer =
+        open.request("POST", &format!("{microsoft}?validationToken=a%3Cb%3E+c")).send().await.expect(200);
+    assert_eq!(
+        (answer.text(), answer.header("content-type")),
+        ("a<b> c".into(), Some("text/plain; charset=utf-8"))
+    );
+    assert_eq!(answer.header("x-content-type-options"), Some("nosniff"));
+    let zoom = integration(&host, "zoom", app(), Some(SECRET)).await;
+    let token = json!({ "event": "endpoint.url_validation", "payload": { "plainToken": "abc" } });
+    let answer = open.post(&zoom, &token).await.expect(200).json();
+    assert_eq!(answer, json!({ "plainToken": "abc", "encryptedToken": hex_hmac(SECRET, "abc") }));
+    let trello = integration(&host, "asana", app(), Some(SECRET)).await;
+    open.request("HEAD", &trello).send().await.expect(200);
+    let answer = open.request("POST", &trello).header("x-hook-secret", "s1").send().await.expect(200);
+    assert_eq!(answer.header("x-hook-secret"), Some("s1"));
+    assert_eq!(db.number("SELECT count(*) FROM received_webhooks").await, 0);
+    // Notion's first request brings what signs all others: it is for whoever may read webhooks to see.
+    let notion = integration(&host, "notion", app(), None).await;
+    open.post(&notion, &json!({ "verification_token": "secret_notion" })).await.expect(200);
+    let listed = host.get("/webhooks/received?provider_config_key=notion").await.expect(200).json();
+    let id = text(&listed["webhooks"][0]["id"]);
+    let shown = host.get(&format!("/webhooks/received/{id}")).await.expect(200).json();
+    assert_eq!(shown["body"], json!({ "verification_token": "secret_notion" }));
+}
+
+#[tokio::test]
+async fn each_connection_is_told_its_own_events_of_a_list() {
+    let receiver = Receiver::start().await;
+    let db = TestDatabase::create().await;
+    let host = options_for(&db).variable("SYNCLINE_EGRESS_ALLOW", &receiver.address()).spawn().await;
+    db.execute(&format!("UPDATE environments SET webhook_url = '{}'", receiver.url("/hooks"))).await;
+    let path = integration(&host, "xero", app(), Some(SECRET)).await;
+    let tenant = |number: u32| format!("00000000-0000-4000-8000-00000000000{number}");
+    for number in [1, 2] {
+        let tenant = tenant(number);
+        let body = json!({
+            "provider_config_key": "xero", "connection_id": format!("t{number}"),
+            "credentials": { "type": "OAUTH2", "access_token": "planted-token" },
+            "connection_config": { "tenant_id": tenant },
+        });
+        host.post("/connections", &body).await.expect(201);
+    }
+    db.execute("DELETE FROM webhook_deliveries").await;
+    let event = |of: u32, number: u32| json!({ "tenantId": tenant(of), "resourceId": number });
+    let events = json!({ "events": [event(1, 1), event(2, 2), event(1, 3), event(9, 4)], "entropy": "e" });
+    let body = events.to_string();
+    let mut mac = Hmac::<Sha256>::new_from_slice(SECRET.as_bytes()).unwrap();
+    mac.update(body.as_bytes());
+    let signature =
+        base64::Engine::encode(&base64::engine::general_purpose::STANDARD, mac.finalize().into_bytes());
+    let request = host.with_key(None).request("POST", &path).header("x-xero-signature", &signature);
+    request.header("content-type", "application/json").bytes(body).send().await.expect(200);
+    let is_forward = |webhook: &Value| webhook["type"] == "forward" || webhook["entropy"] == "e";
+    let told = eventually("all three parts are forwarded", async || {
+        let webhooks = receiver.webhooks();
+        let told: Vec<Value> = webhooks.iter().map(Webhook::body).filter(is_forward).collect();
+        (told.len() == 3).then_some(told)
+    })
+    .await;
+    let of = |connection: &str| {
+        told.iter()
+            .find(|body| body["connectionId"] == connection)
+            .map(|body| body["payload"]["events"].clone())
+    };
+    assert_eq!(of("t1"), Some(json!([event(1, 1), event(1, 3)])));
+    assert_eq!(of("t2"), Some(json!([event(2, 2)])));
+    let unwrapped =
+        told.iter().find(|body| body.get("type").is_none()).expect("what is about nobody is told as it is");
+    assert_eq!(unwrapped["events"], json!([event(9, 4)]));
+}
+
+#[tokio::test]
+async fn what_belongs_to_what_was_deleted_ends() {
+    let scene = Scene::set().await;
+    let id = scene.deliver("star", "d1", &push("-")).await.expect(200);
+    let id = id.header("x-syncline-webhook-id").expect("it is told").to_owned();
+    scene.wait_for_state(&id, "processed").await;
+    scene.host.delete("/connections/customer-1?provider_config_key=webhooks").await.expect(200);
+    scene.host.post(&format!("/webhooks/received/{id}/replay"), &json!({})).await.expect(202);
+    scene.wait_for_state(&id, "unmatched").await;
+    scene.host.delete("/integrations/webhooks").await.expect(200);
+    let gone = scene.deliver("star", "d2", &push("-")).await;
+    assert_eq!(gone.refusal(), (404, "unknown_integration".to_owned()));
+    assert_eq!(scene.host.get("/webhooks/received").await.expect(200).json()["webhooks"], json!([]));
+}
+
+#[tokio::test]
+async fn secrets_that_requests_carry_are_neither_kept_nor_forwarded() {
+    let receiver = Receiver::start().await;
+    let db = TestDatabase::create().await;
+    let host = options_for(&db).variable("SYNCLINE_EGRESS_ALLOW", &receiver.address()).spawn().await;
+    db.execute(&format!("UPDATE environments SET webhook_url = '{}'", receiver.url("/hooks"))).await;
+    let path = integration(&host, "gitlab-pat", Value::Null, Some(SECRET)).await;
+    let request = host.with_key(None).request("POST", &path).header("x-gitlab-token", SECRET);
+    let request = request.header("authorization", "Basic planted").header("x-gitlab-event", "Push Hook");
+    request.header("cookie", "a=planted").json(&json!({ "object_kind": "push" })).send().await.expect(200);
+    let told = receiver.wait_for(1).await.remove(0);
+    assert_eq!(told.header("x-gitlab-event"), "Push Hook");
+    assert!(!format!("{:?}", told.headers).contains("planted"), "{:?}", told.headers);
+    let kept = db.texts("SELECT headers::text || query FROM received_webhooks").await;
+    assert!(kept.iter().all(|kept| !kept.contains("planted")), "{kept:?}");
+}

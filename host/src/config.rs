@@ -131,7 +131,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::model::{Model, Shape};
+    use crate::model::{Keeping, Model, OnBadRecord, Shape};
 
     const SHOP: &str = r#"
 name = "shop"
@@ -405,6 +405,24 @@ event = "connected"
             model("schema = \"schemas/invoice.json\"\nid = \"string\""),
             [
                 "4:1: `id` stands beside a schema, which says everything about its model; move it into the schema, or declare all fields here"
+            ]
+        );
+    }
+
+    #[test]
+    fn a_model_says_what_becomes_of_records_that_do_not_fit() {
+        let read = |line: &str| -> Vec<Keeping> {
+            let model = format!("[models.Invoice]\n{line}\nschema = \"schemas/invoice.json\"\n");
+            let file = parse("syncline.toml", &format!("name = \"shop\"\n{model}"), &files);
+            let file = file.unwrap_or_else(|mistakes| panic!("{mistakes}"));
+            file.config.keeping.into_values().collect()
+        };
+        assert_eq!(read("on_bad_record = \"set_aside\""), [Keeping { on_bad_record: OnBadRecord::SetAside }]);
+        assert!(read("on_bad_record = \"fail\"").is_empty());
+        assert_eq!(
+            mistakes("[models.Invoice]\non_bad_record = \"drop\"\n"),
+            [
+                r#"3:17: `on_bad_record` must be "fail" or "set_aside"; a field of this name can be declared as "on_bad_record?", or in a JSON Schema"#
             ]
         );
     }

@@ -3,8 +3,8 @@
 //! A module holds the functions of one table or of a few that change together. They take a connection, so
 //! that the caller owns the transaction and steps combine.
 //!
-//! The tables of syncs' output (`sync_states`, `streams`, `records`, `seen_positions`, `closed_connections`) refer to no others, and
-//! nothing joins across: they may live in a database of their own.
+//! The tables of syncs' output (`sync_states`, `streams`, `records`, `seen_positions`, `dead_letters`,
+//! `closed_connections`) refer to no others, and nothing joins across: they may live in a database of their own.
 
 pub mod authorizations;
 pub mod closed_connections;
@@ -17,6 +17,7 @@ pub mod deleted_connections;
 pub mod deployments;
 pub mod environments;
 pub mod function_jobs;
+mod halves;
 pub mod hosts;
 pub mod integrations;
 pub mod keys;
@@ -68,10 +69,37 @@ const TRUSTED_IDLE_TIME: Duration = Duration::from_secs(1);
 
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    #[error("the database at DATABASE_URL could not be reached")]
-    Unreachable(#[source] sqlx::Error),
-    #[error("the database's tables could not be brought up to date")]
-    Migration(#[source] MigrateError),
+    #[error("the database at {setting} could not be reached")]
+    Unreachable { setting: &'static str, source: sqlx::Error },
+    #[error("the tables of the database at {setting} could not be brought up to date")]
+    Migration { setting: &'static str, source: MigrateError },
+    #[error("the records of this database are in another one; name it in SYNCLINE_RECORDS_DATABASE_URL")]
+    RecordsElsewhere,
+    #[error("the database at DATABASE_URL holds another one's records and nothing else; name that one")]
+    RecordsOnly,
+    #[error(
+        "the database at DATABASE_URL holds its records itself; leave SYNCLINE_RECORDS_DATABASE_URL out, or move them \
+         first, as docs/operating.md says"
+    )]
+    RecordsHere,
+    #[error(
+        "the database at SYNCLINE_RECORDS_DATABASE_URL is not the one that has the records of DATABASE_URL's"
+    )]
+    OtherRecords,
+    #[error(
+        "DATABASE_URL and SYNCLINE_RECORDS_DATABASE_URL name the same database; leave the latter out, or make one"
+    )]
+    SameDatabase,
+    #[error("it could not be told which databases belong together")]
+    Halves(#[from] sqlx::Error),
+}
+
+/// Where everything is kept.
+#[derive(Debug, Clone)]
+pub struct Databases {
+    pub control: PgConnectOptions,
+    /// For syncs' output, if it is kept apart.
+    pub records: Option<PgConnectOptions>,
 }
 
 /// The pools through which everything is read and written.
@@ -89,33 +117,24 @@ pub struct Connections {
 }
 
 impl Store {
-    /// Connects, and brings the tables up to date. Several hosts may do so at once.
-    pub async fn open(options: PgConnectOptions, max_connections: u32) -> Result<Self, OpenError> {
-        let options =
-            options.application_name(APPLICATION_NAME).options(SESSION).statement_cache_capacity(STATEMENTS);
-        // A slow migration is nothing to warn of, and its text is long.
-        let mut conn = connect_patiently(&options.clone().disable_statement_logging())
-            .await
-            .map_err(OpenError::Unreachable)?;
-        sqlx::migrate!().run(&mut conn).await.map_err(OpenError::Migration)?;
-        conn.close().await.map_err(OpenError::Unreachable)?;
-        let pool = PgPoolOptions::new()
-            .max_connections(max_connections)
-            .acquire_timeout(Duration::from_secs(30))
-            // A connection that has lain idle is tried first: the server may have gone and come back.
-            .test_before_acquire(false)
-            .before_acquire(|conn, meta| {
-                Box::pin(async move {
-                    if meta.idle_for < TRUSTED_IDLE_TIME {
-                        return Ok(true);
-                    }
-                    conn.ping().await.map(|()| true)
-                })
-            })
-            .connect_with(options)
-            .await
-            .map_err(OpenError::Unreachable)?;
-        Ok(Self { control: pool.clone(), records: pool })
+    /// Connects, and brings the tables up to date. Several hosts may do so at once. Both databases of a pair have all
+    /// tables, and each uses its half of them.
+    pub async fn open(databases: Databases, max_connections: u32) -> Result<Self, OpenError> {
+        let (control, mut conn) = prepare(databases.control, "DATABASE_URL").await?;
+        let Some(records) = databases.records else {
+            halves::use_one(&mut conn).await?;
+            conn.close().await?;
+            let pool = pool(control, max_connections, "DATABASE_URL").await?;
+            return Ok(Self { control: pool.clone(), records: pool });
+        };
+        let (records, mut records_conn) = prepare(records, "SYNCLINE_RECORDS_DATABASE_URL").await?;
+        halves::use_two(&mut conn, &mut records_conn).await?;
+        conn.close().await?;
+        records_conn.close().await?;
+        Ok(Self {
+            control: pool(control, max_connections, "DATABASE_URL").await?,
+            records: pool(records, max_connections, "SYNCLINE_RECORDS_DATABASE_URL").await?,
+        })
     }
 
     /// Everything but syncs' output.
@@ -155,6 +174,44 @@ impl Store {
         self.records.close().await;
         self.control.close().await;
     }
+}
+
+/// Brings a database's tables up to date. Gives how to connect to it, and a first connection.
+async fn prepare(
+    options: PgConnectOptions,
+    setting: &'static str,
+) -> Result<(PgConnectOptions, PgConnection), OpenError> {
+    let options =
+        options.application_name(APPLICATION_NAME).options(SESSION).statement_cache_capacity(STATEMENTS);
+    // A slow migration is nothing to warn of, and its text is long.
+    let mut conn = connect_patiently(&options.clone().disable_statement_logging())
+        .await
+        .map_err(|source| OpenError::Unreachable { setting, source })?;
+    sqlx::migrate!().run(&mut conn).await.map_err(|source| OpenError::Migration { setting, source })?;
+    Ok((options, conn))
+}
+
+async fn pool(
+    options: PgConnectOptions,
+    max_connections: u32,
+    setting: &'static str,
+) -> Result<PgPool, OpenError> {
+    PgPoolOptions::new()
+        .max_connections(max_connections)
+        .acquire_timeout(Duration::from_secs(30))
+        // A connection that has lain idle is tried first: the server may have gone and come back.
+        .test_before_acquire(false)
+        .before_acquire(|conn, meta| {
+            Box::pin(async move {
+                if meta.idle_for < TRUSTED_IDLE_TIME {
+                    return Ok(true);
+                }
+                conn.ping().await.map(|()| true)
+            })
+        })
+        .connect_with(options)
+        .await
+        .map_err(|source| OpenError::Unreachable { setting, source })
 }
 
 /// Waits for a server that does not listen yet: it may be starting beside us. Pools wait too, but do not tell why.

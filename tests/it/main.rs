@@ -40,6 +40,7 @@ mod schedules;
 mod secrets;
 mod stripe;
 mod support;
+mod two_databases;
 mod typed_connections;
 mod variants;
 mod webhooks;

@@ -10,8 +10,8 @@ use serde_json::{Value, json};
 use syncline::auth::{Environments, FormerKeys};
 use syncline::crypto::MasterKeys;
 use syncline::ids::EnvironmentPk;
-use syncline::store::Store;
 use syncline::store::notices::Notices;
+use syncline::store::{Databases, Store};
 
 use crate::support::{
     Api, Bundle, Connection, ENCRYPTION_KEY, Host, HostOptions, METADATA_KEY, Receiver, Reply, SECRET_KEY,
@@ -82,7 +82,8 @@ struct Keys {
 
 impl Keys {
     async fn open(db: &TestDatabase) -> Self {
-        let store = Store::open(db.url().parse().expect("it is a URL"), 2).await.expect("it can be opened");
+        let databases = Databases { control: db.url().parse().expect("it is a URL"), records: None };
+        let store = Store::open(databases, 2).await.expect("it can be opened");
         let master_keys = MasterKeys::parse(ENCRYPTION_KEY).expect("it is a key");
         let environments = Environments::open(store.clone(), master_keys, Arc::new(Notices::default())).await;
         let environments = environments.expect("the key is the database's");

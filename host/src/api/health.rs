@@ -25,7 +25,10 @@ pub(super) async fn health() -> Json<HealthBody> {
     responses((status = 200, body = HealthBody), (status = 503, body = HealthBody)),
 )]
 pub(super) async fn ready(State(app): State<App>) -> (StatusCode, Json<HealthBody>) {
-    let reaches = async { sqlx::Connection::ping(&mut *app.engine.store.connect().await?).await };
+    let reaches = async {
+        sqlx::Connection::ping(&mut *app.engine.store.connect().await?).await?;
+        sqlx::Connection::ping(&mut *app.engine.store.connect_records().await?).await
+    };
     if app.engine.is_shutting_down() {
         return (StatusCode::SERVICE_UNAVAILABLE, Json(HealthBody { result: "shutting down" }));
     }

@@ -11,6 +11,7 @@ use sqlx::postgres::PgConnectOptions;
 
 use crate::crypto::MasterKeys;
 use crate::private_postgres::{self, PrivatePostgres};
+use crate::store::Databases;
 
 /// Where state is.
 #[derive(Debug, Clone, Args)]
@@ -18,6 +19,15 @@ pub(super) struct DatabaseArgs {
     /// Postgres to use; without one the host starts a private one in its data directory
     #[arg(long, env = "DATABASE_URL", hide_env_values = true, value_name = "URL")]
     database_url: Option<String>,
+    /// Postgres to keep records in, if not in the database of everything else
+    #[arg(
+        long,
+        env = "SYNCLINE_RECORDS_DATABASE_URL",
+        hide_env_values = true,
+        value_name = "URL",
+        requires = "database_url"
+    )]
+    records_database_url: Option<String>,
     /// Folder for everything that the host keeps beside Postgres [default: .syncline, as root /var/lib/syncline]
     #[arg(long, env = "SYNCLINE_DATA_DIR", value_name = "FOLDER")]
     data_dir: Option<PathBuf>,
@@ -28,7 +38,7 @@ pub(super) struct DatabaseArgs {
 
 /// A database that can be connected to, for as long as this is held.
 pub(super) struct Database {
-    pub(super) options: PgConnectOptions,
+    pub(super) databases: Databases,
     pub(super) private: Option<PrivatePostgres>,
 }
 
@@ -47,15 +57,17 @@ impl DatabaseArgs {
     /// starts it unless a host runs it; a host makes it.
     pub(super) async fn open(&self, may_share: bool) -> anyhow::Result<Database> {
         if let Some(url) = &self.database_url {
-            let options = url
-                .parse()
-                .context("DATABASE_URL is not a Postgres URL such as postgres://user:password@host/name")?;
-            return Ok(Database { options, private: None });
+            let records = self.records_database_url.as_deref();
+            let databases = Databases {
+                control: parse_url(url, "DATABASE_URL")?,
+                records: records.map(|url| parse_url(url, "SYNCLINE_RECORDS_DATABASE_URL")).transpose()?,
+            };
+            return Ok(Database { databases, private: None });
         }
         let data_dir = self.data_dir();
         if may_share {
-            if let Some(options) = private_postgres::find_running(&data_dir)? {
-                return Ok(Database { options, private: None });
+            if let Some(control) = private_postgres::find_running(&data_dir)? {
+                return Ok(Database { databases: Databases { control, records: None }, private: None });
             }
             if !private_postgres::exists(&data_dir) {
                 bail!(
@@ -66,7 +78,8 @@ impl DatabaseArgs {
             }
         }
         let private = PrivatePostgres::start(&data_dir).await?;
-        Ok(Database { options: private.connect_options().clone(), private: Some(private) })
+        let databases = Databases { control: private.connect_options().clone(), records: None };
+        Ok(Database { databases, private: Some(private) })
     }
 
     /// The encryption keys: the given ones or, for development on one's own machine, one kept in the data directory.
@@ -101,6 +114,12 @@ impl Database {
         }
         Ok(())
     }
+}
+
+fn parse_url(url: &str, setting: &'static str) -> anyhow::Result<PgConnectOptions> {
+    url.parse().with_context(|| {
+        format!("{setting} is not a Postgres URL such as postgres://user:password@host/name")
+    })
 }
 
 /// Writes a file that only its owner can read.

@@ -153,7 +153,7 @@ pub(super) async fn run(args: ServeArgs) -> anyhow::Result<Done> {
     };
     let address = listener.local_addr()?;
     let database = args.database.open(false).await?;
-    let store = Store::open(database.options.clone(), args.database_connections).await?;
+    let store = Store::open(database.databases.clone(), args.database_connections).await?;
     let derived_key = master_keys.derive("syncline 2026 compiled code");
     let notices = Arc::new(Notices::default());
     let environments = Environments::open(store.clone(), master_keys, Arc::clone(&notices)).await?;

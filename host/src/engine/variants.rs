@@ -60,10 +60,11 @@ impl Engine {
         if !schedules::retire_variant(&mut tx, connection, &sync.name, variant).await? {
             return Ok(false);
         }
+        let fence = schedules::next_fence(&mut tx).await?;
         tx.commit().await?;
 
         let mut tx = self.store.begin_records().await?;
-        sync_states::shut_out(&mut tx, connection, &sync.name, variant).await?;
+        sync_states::shut_out(&mut tx, connection, &sync.name, variant, fence).await?;
         let names: Vec<_> = sync.models.keys().map(|model| (model.clone(), variant.clone())).collect();
         for mut stream in streams::lock(&mut tx, connection, &names, Some(&sync.name)).await? {
             records::delete_all(&mut tx, &mut stream).await?;

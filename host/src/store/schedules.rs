@@ -175,6 +175,11 @@ pub async fn retire_variant(
     Ok(!retired.is_empty())
 }
 
+/// A fence above those of all claims so far.
+pub async fn next_fence(conn: &mut PgConnection) -> sqlx::Result<i64> {
+    sqlx::query_scalar!(r#"SELECT nextval('run_fences') AS "fence!""#).fetch_one(conn).await
+}
+
 pub async fn delete_variant(
     conn: &mut PgConnection,
     connection: ConnectionPk,

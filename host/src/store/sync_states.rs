@@ -134,22 +134,25 @@ pub async fn store(
     Ok(())
 }
 
-/// Raises the fence above every attempt there was and forgets the checkpoint: a run in progress can write nothing
-/// more.
+/// Raises the fence to `fence`, which is newer than that of every attempt there was, and forgets the checkpoint: a run in
+/// progress can write nothing more.
 pub async fn shut_out(
     conn: &mut PgConnection,
     connection: ConnectionPk,
     sync: &FunctionName,
     variant: &Variant,
+    fence: i64,
 ) -> sqlx::Result<()> {
     sqlx::query!(
         r#"
-        UPDATE sync_states SET fence = nextval('run_fences'), checkpoint = NULL, counts = '{}', restores_pruned = false
+        UPDATE sync_states
+        SET fence = greatest(fence, $4), checkpoint = NULL, counts = '{}', restores_pruned = false
         WHERE connection_pk = $1 AND sync_name = $2 AND variant = $3
         "#,
         connection.0,
         sync.as_str(),
         variant.as_str(),
+        fence,
     )
     .execute(conn)
     .await?;

@@ -1,0 +1,163 @@
+//! Records in a database of their own.
+
+use serde_json::{Value, json};
+
+use crate::support::{
+    Bundle, Connection, Host, HostOptions, METADATA_KEY, TestDatabase, delete, eventually, ids_of, save,
+};
+
+/// What syncs save, and nothing else.
+const RECORD_TABLES: [&str; 6] =
+    ["records", "streams", "sync_states", "seen_positions", "dead_letters", "closed_connections"];
+const CONTROL_TABLES: [&str; 6] =
+    ["environments", "integrations", "connections", "schedules", "runs", "hosts"];
+
+struct Pair {
+    control: TestDatabase,
+    records: TestDatabase,
+}
+
+impl Pair {
+    async fn create() -> Self {
+        Self { control: TestDatabase::create().await, records: TestDatabase::create().await }
+    }
+
+    fn options(&self) -> HostOptions {
+        options(&self.control, &self.records).variable("SYNCLINE_LEASE_SECONDS", "1")
+    }
+
+    async fn spawn(&self) -> Host {
+        self.options().spawn().await
+    }
+
+    /// Neither has a row of what belongs to the other.
+    async fn assert_apart(&self) {
+        for (database, tables) in [(&self.control, RECORD_TABLES), (&self.records, CONTROL_TABLES)] {
+            for table in tables {
+                let rows = database.number(&format!("SELECT count(*) FROM {table}")).await;
+                assert_eq!(rows, 0, "rows in `{table}` of the other database");
+            }
+        }
+    }
+}
+
+fn options(control: &TestDatabase, records: &TestDatabase) -> HostOptions {
+    HostOptions::new().database(control).variable("SYNCLINE_RECORDS_DATABASE_URL", &records.url())
+}
+
+async fn items(connection: &Connection, variant: &str) -> Vec<Value> {
+    connection.all(&[("model", "Item"), ("variant", variant)]).await
+}
+
+#[tokio::test]
+async fn records_are_in_one_database_and_all_else_in_the_other() {
+    let pair = Pair::create().await;
+    let host = pair.spawn().await;
+    let bundle = Bundle::guest("hostile")
+        .tracking_deletes("commit-raw")
+        .replace("[models.Item]\n", "[models.Item]\non_bad_record = \"set_aside\"\n");
+    host.deploy(&bundle).await;
+    let connection = host.connect("hostile", json!({ "steps": 2 })).await;
+    connection.wait_until_idle().await;
+    let batch = json!([{ "id": "a" }, { "id": "b" }, { "id": "c" }, { "id": "bad", "count": "x" }]);
+    connection.commit(json!([save(&batch)])).await;
+    connection
+        .commit(json!([save(&json!([{ "id": "a" }, { "id": "b", "name": "new" }])), delete(&["c"])]))
+        .await;
+    let records = items(&connection, "base").await;
+    assert_eq!(ids_of(&records), ["a", "b", "c"]);
+    let until = json!({ "model": "Item", "until_cursor": records[0][METADATA_KEY]["cursor"] });
+    let pruned = connection.prune(&until).await.expect(200).json();
+    assert_eq!(pruned, json!({ "count": 1, "has_more": false }));
+
+    let body = json!({ "provider_config_key": "hostile", "connection_id": connection.id });
+    let variant = "/sync/commit-raw/variant/second";
+    // A fence of the records' own database would lie far below those of the runs.
+    pair.control.execute("SELECT setval('run_fences', 1000000)").await;
+    for _ in 0..2 {
+        host.post(variant, &body).await.expect(200);
+        eventually("the variant has saved", async || {
+            (items(&connection, "second").await.len() == 2).then_some(())
+        })
+        .await;
+        host.request("DELETE", variant).json(&body).send().await.expect(200);
+        assert_eq!(items(&connection, "second").await, Vec::<Value>::new());
+    }
+    pair.assert_apart().await;
+
+    let path = format!("/connections/{}?provider_config_key=hostile", connection.id);
+    host.request("DELETE", &path).send().await.expect(200);
+    eventually("nothing is left of the connection", async || {
+        let rows = "SELECT (SELECT count(*) FROM records) + (SELECT count(*) FROM streams)
+                  + (SELECT count(*) FROM sync_states) + (SELECT count(*) FROM dead_letters)";
+        (pair.records.number(rows).await == 0).then_some(())
+    })
+    .await;
+    assert_eq!(pair.control.number("SELECT count(*) FROM closed_connections").await, 0);
+}
+
+#[tokio::test]
+async fn a_killed_hosts_sync_is_continued_from_its_checkpoint_in_the_other_database() {
+    const STEPS: usize = 60;
+    let pair = Pair::create().await;
+    let mut host = pair.spawn().await;
+    host.deploy(&Bundle::guest("hostile")).await;
+    let connection = host.connect("hostile", json!({ "steps": STEPS, "pause_ms": 10 })).await;
+    let steps = async |connection: &Connection| connection.all(&[("model", "Step")]).await;
+    eventually("some steps are made", async || (steps(&connection).await.len() >= 10).then_some(())).await;
+    host.kill();
+    let host = pair.spawn().await;
+    let connection = connection.through(&host);
+    eventually("the sync has succeeded", async || {
+        (connection.status("steps").await["status"] == "SUCCESS").then_some(())
+    })
+    .await;
+    let records = steps(&connection).await;
+    assert_eq!(ids_of(&records), (0..STEPS).map(|step| format!("step-{step}")).collect::<Vec<_>>());
+    assert!(
+        records.iter().all(|record| record[METADATA_KEY]["last_action"] == "ADDED"),
+        "none was made twice"
+    );
+    pair.assert_apart().await;
+}
+
+#[tokio::test]
+async fn databases_that_do_not_belong_together_are_refused() {
+    let (pair, stranger) = (Pair::create().await, Pair::create().await);
+    drop(pair.spawn().await);
+    let whole = TestDatabase::create().await;
+    drop(Host::spawn(&whole).await);
+    let nowhere = "postgres://127.0.0.1:1/nowhere";
+    for (what, options, reason) in [
+        (
+            "no records",
+            HostOptions::new().database(&pair.control),
+            "name it in SYNCLINE_RECORDS_DATABASE_URL",
+        ),
+        ("only records", HostOptions::new().database(&pair.records), "holds another one's records"),
+        ("swapped", options(&pair.records, &pair.control), "holds another one's records"),
+        ("a new one", options(&pair.control, &stranger.records), "is not the one that has the records"),
+        (
+            "a whole one for records",
+            options(&stranger.control, &whole),
+            "is not the one that has the records",
+        ),
+        ("a whole one with more", options(&whole, &stranger.records), "holds its records itself"),
+        ("one twice", options(&pair.control, &pair.control), "name the same database"),
+        (
+            "a wrong URL",
+            HostOptions::new().database(&pair.control).variable("SYNCLINE_RECORDS_DATABASE_URL", "mysql://x"),
+            "SYNCLINE_RECORDS_DATABASE_URL is not a Postgres URL",
+        ),
+        (
+            "no URL of the rest",
+            HostOptions::new().variable("SYNCLINE_RECORDS_DATABASE_URL", nowhere),
+            "--database-url",
+        ),
+    ] {
+        let (status, log) = options.spawn_and_wait().await;
+        assert!(!status.success(), "{what}");
+        assert!(log.contains(reason), "{what}: {log}");
+    }
+    pair.spawn().await;
+}

@@ -562,6 +562,36 @@ async fn what_belongs_to_what_was_deleted_ends() {
 }
 
 #[tokio::test]
+async fn a_webhook_may_have_a_secret_of_its_connection() {
+    let db = TestDatabase::create().await;
+    let host = options_for(&db).spawn().await;
+    let path = integration(&host, "clickup", app(), None).await;
+    for (id, secret) in [("c1", "planted-one"), ("c2", "planted-two")] {
+        let body = json!({
+            "provider_config_key": "clickup", "connection_id": id, "metadata": { "webhook_secret": secret },
+            "credentials": { "type": "OAUTH2", "access_token": "planted-token" },
+        });
+        host.post("/connections", &body).await.expect(201);
+    }
+    let body = r#"{"event":"taskCreated","webhook_id":"w1"}"#;
+    let send = async |query: &str, secret: &str| {
+        let request = host.with_key(None).request("POST", &format!("{path}{query}"));
+        request.header("x-signature", &hex_hmac(secret, body)).bytes(body).send().await
+    };
+    send("?connection_id=c1", "planted-one").await.expect(200);
+    send("?connection_id=c2", "planted-two").await.expect(200);
+    let others = send("?connection_id=c1", "planted-two").await;
+    assert_eq!(others.refusal(), (401, "invalid_webhook_signature".to_owned()));
+    let nobodys = send("", "planted-one").await;
+    assert_eq!(nobodys.refusal(), (503, "webhook_secret_missing".to_owned()));
+    let of = "SELECT state || connections FROM received_webhooks";
+    eventually("both have found their connection", async || {
+        (db.texts(of).await == ["processed1", "processed1"]).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn secrets_that_requests_carry_are_neither_kept_nor_forwarded() {
     let receiver = Receiver::start().await;
     let db = TestDatabase::create().await;

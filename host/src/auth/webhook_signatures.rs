@@ -43,11 +43,13 @@ pub struct IncomingWebhook<'a> {
 }
 
 /// The secrets of an integration with which its provider may sign.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct WebhookSecrets {
     /// Several while one replaces another.
     pub webhook: Vec<Secret<String>>,
     pub client: Option<Secret<String>>,
+    /// That of the connection which the URL names.
+    pub connection: Option<Secret<String>>,
 }
 
 /// A request that the provider has sent.
@@ -90,15 +92,19 @@ impl IncomingWebhook<'_> {
 
 impl WebhookSecrets {
     fn of(&self, source: SecretSource) -> Result<Vec<&str>, Refusal> {
-        let client =
-            self.client.iter().filter(|_| source == SecretSource::ClientSecret && self.webhook.is_empty());
-        let secrets: Vec<&str> = client.chain(&self.webhook).map(|secret| secret.expose().as_str()).collect();
+        let client = self.client.iter().filter(|_| source == SecretSource::ClientSecret);
+        let connection = self.connection.iter().filter(|_| source == SecretSource::Connection);
+        let secrets = client.chain(connection).chain(&self.webhook);
+        let secrets: Vec<&str> = secrets.map(|secret| secret.expose().as_str()).collect();
         if !secrets.is_empty() {
             return Ok(secrets);
         }
         Err(Refusal::NoSecret(match source {
             SecretSource::WebhookSecret => "credentials.webhook_secret` or `custom.webhook_secret",
             SecretSource::ClientSecret => "credentials.client_secret` or `custom.webhook_secret",
+            SecretSource::Connection => {
+                "webhook_secret` in the metadata of the connection that the URL names, or `custom.webhook_secret"
+            }
         }))
     }
 }

@@ -4,6 +4,7 @@
 //! a host holds of requests that are not stored yet is bounded: one that has no room refuses, and the provider sends
 //! it again.
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,13 +22,14 @@ use crate::auth::{
     Answered, AppCredentials, Environment, IncomingWebhook, IntegrationSettings, Refusal, Remembered,
     WebhookSecrets, answer_handshake, verify_webhook,
 };
-use crate::ids::{IntegrationKey, IntegrationPk, ProviderSlug};
+use crate::ids::{ConnectionId, IntegrationKey, IntegrationPk, ProviderSlug};
 use crate::nul::without_nul;
 use crate::providers::Provider;
-use crate::providers::webhook::{Locator, Verification, View, Webhook};
+use crate::providers::webhook::{Locator, SecretSource, Verification, View, Webhook};
+use crate::secret::Secret;
 use crate::store::notices::{Notice, Notices};
 use crate::store::received_webhooks::{self, NewWebhook};
-use crate::store::{Store, integrations};
+use crate::store::{Store, connections, integrations};
 
 /// Requests of one integration that this host has in hand at a time.
 const IN_HAND: usize = 512;
@@ -78,6 +80,7 @@ const OWN_NAMES: [HeaderName; 6] = [
 pub struct IntakeEndpoint {
     environment: Arc<Environment>,
     integration: IntegrationPk,
+    key: IntegrationKey,
     provider: Arc<Provider>,
     secrets: WebhookSecrets,
     in_hand: Arc<Semaphore>,
@@ -244,6 +247,7 @@ impl Engine {
             secrets: open_secrets(&environment, &integration).map_err(failed)?,
             environment,
             integration: integration.pk,
+            key: integration.unique_key,
             provider: Arc::clone(provider),
             in_hand: Arc::new(Semaphore::new(IN_HAND)),
         }))
@@ -261,7 +265,8 @@ impl Engine {
         let early_json = early.as_ref().and_then(|read| read.as_ref().ok()).map(|payload| &payload.json);
         let json = early_json.unwrap_or(&Value::Null);
         let incoming = IncomingWebhook { method, url, query, headers, body, json };
-        let kept = match answer_handshake(webhook, &endpoint.secrets, &incoming).transpose()? {
+        let secrets = self.secrets_for(endpoint, webhook, query).await?;
+        let kept = match answer_handshake(webhook, &secrets, &incoming).transpose()? {
             Some(Answered::Kept) => true,
             Some(answered) => return Ok(Taken::Handshake(answered)),
             None => false,
@@ -272,7 +277,7 @@ impl Engine {
         let fingerprint = if kept {
             None
         } else {
-            verify_webhook(&webhook.verification, &endpoint.secrets, &incoming, Utc::now())?.fingerprint
+            verify_webhook(&webhook.verification, &secrets, &incoming, Utc::now())?.fingerprint
         };
         let payload = match early {
             Some(read) => read,
@@ -297,6 +302,31 @@ impl Engine {
             body: body.to_vec(),
         };
         self.intake.store(new).await
+    }
+}
+
+impl Engine {
+    /// The secrets with which a request to this URL may be signed.
+    async fn secrets_for<'e>(
+        &self,
+        endpoint: &'e IntakeEndpoint,
+        webhook: &Webhook,
+        query: &str,
+    ) -> Result<Cow<'e, WebhookSecrets>, IntakeError> {
+        let named = connection_parameter(query).and_then(|id| id.parse::<ConnectionId>().ok());
+        let Some(id) = named.filter(|_| webhook.verification.secret_source() == SecretSource::Connection)
+        else {
+            return Ok(Cow::Borrowed(&endpoint.secrets));
+        };
+        let found = async {
+            let mut conn = self.store.connect().await?;
+            connections::find(&mut conn, endpoint.environment.pk, &endpoint.key, &id).await
+        };
+        let found = found.await.map_err(|error| IntakeError::Failed(error.into()))?;
+        let metadata = found.and_then(|connection| connection.metadata).unwrap_or_default();
+        let connection = metadata["webhook_secret"].as_str().filter(|secret| !secret.is_empty());
+        let connection = connection.map(|secret| Secret::new(secret.to_owned()));
+        Ok(Cow::Owned(WebhookSecrets { connection, ..endpoint.secrets.clone() }))
     }
 }
 

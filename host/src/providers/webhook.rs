@@ -127,6 +127,9 @@ pub enum SecretSource {
     WebhookSecret,
     /// That of the app; a webhook secret counts as well.
     ClientSecret,
+    /// That of the connection which the URL names, as `webhook_secret` of its metadata: each webhook has one of its
+    /// own. A webhook secret counts as well.
+    Connection,
 }
 
 #[derive(Debug, Clone, Deserialize)]
@@ -419,6 +422,15 @@ impl SignatureRecipe {
 }
 
 impl Verification {
+    /// Which secret it takes to verify.
+    pub fn secret_source(&self) -> SecretSource {
+        match self {
+            Self::Signature(recipe) => recipe.secret,
+            Self::Token(recipe) => recipe.secret,
+            Self::Basic(_) | Self::None(_) => SecretSource::WebhookSecret,
+        }
+    }
+
     /// Where a secret stands that must not be kept.
     pub fn carried_secret(&self) -> Option<&Locator> {
         match self {

@@ -18,7 +18,7 @@ impl Sent {
     fn new(recipe: &str, secret: &str) -> Self {
         Self {
             recipe: toml::from_str(recipe).unwrap(),
-            secrets: WebhookSecrets { webhook: vec![secret.to_owned().into()], client: None },
+            secrets: WebhookSecrets { webhook: vec![secret.to_owned().into()], ..WebhookSecrets::default() },
             headers: HeaderMap::new(),
             body: BODY.to_owned(),
             now: 1_700_000_000,
@@ -96,6 +96,16 @@ fn a_secret_and_the_one_before_it_both_verify() {
         sent.secrets.webhook.push("older".to_owned().into());
         assert!(sent.verify().is_ok(), "{secret}");
     }
+}
+
+#[test]
+fn an_app_signs_with_its_client_secret_also_if_there_is_a_webhook_secret() {
+    let recipe = TIMED.replace("encoding", "secret = \"client_secret\"\nencoding");
+    let right = signature("client", &format!("1700000000.{BODY}"));
+    let mut sent = Sent::new(&recipe, "token").header("x-signature", &format!("t=1700000000,v1={right}"));
+    assert_eq!(sent.verify(), Err(Refusal::WrongSignature));
+    sent.secrets.client = Some("client".to_owned().into());
+    assert!(sent.verify().is_ok());
 }
 
 /// The example of the specification of Standard Webhooks.
@@ -215,7 +225,7 @@ fn shake(
 ) -> Option<Result<Answered, Refusal>> {
     let secrets = WebhookSecrets {
         webhook: secret.map(|secret| secret.to_owned().into()).into_iter().collect(),
-        client: None,
+        ..WebhookSecrets::default()
     };
     let headers = HeaderMap::from_iter([(HeaderName::from_static("x-hook-secret"), "abc".parse().unwrap())]);
     let request =

@@ -44,6 +44,11 @@ test-workspace: guests ## the host's and the SDK's tests
 	cargo test --quiet --package syncline-sdk --doc
 	scripts/test-postgres $(RUN_TESTS) --workspace
 
+.PHONY: soak
+soak: guests ## kill hosts and Postgres at random; SEED=… draws it again, MINUTES=… (5) or ROUNDS=… say for how long
+	SEED=$(SEED) ROUNDS=$(ROUNDS) MINUTES=$(if $(ROUNDS),$(MINUTES),$(or $(MINUTES),5)) scripts/test-postgres \
+		cargo nextest run --workspace --test it --profile soak -E 'test(/^chaos::/)'
+
 .PHONY: lint
 lint: ## formatting and lints, as they must be
 	cargo fmt --all --check

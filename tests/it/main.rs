@@ -4,6 +4,7 @@
 
 mod async_actions;
 mod bad_records;
+mod chaos;
 mod connect_sessions;
 mod connect_ui;
 mod connections;

@@ -13,9 +13,14 @@ impl TestDatabase {
     pub async fn create() -> Self {
         let server_url = std::env::var("SYNCLINE_TEST_DATABASE_URL")
             .expect("SYNCLINE_TEST_DATABASE_URL is not set; run the tests with `make test`, or some of them with `scripts/test-postgres cargo nextest run -E 'test(records)'`");
+        Self::create_on(&server_url).await
+    }
+
+    /// On a server that the test runs itself.
+    pub async fn create_on(server_url: &str) -> Self {
         let name = format!("syncline_it_{}", uuid::Uuid::new_v4().simple());
-        execute(&server_url, format!("CREATE DATABASE {name}")).await.expect("a database can be created");
-        Self { server_url, name }
+        execute(server_url, format!("CREATE DATABASE {name}")).await.expect("a database can be created");
+        Self { server_url: server_url.to_owned(), name }
     }
 
     pub fn url(&self) -> String {

@@ -185,6 +185,16 @@ impl Host {
         self.status_kb("VmHWM:") / 1024
     }
 
+    /// The memory that it has in use.
+    pub fn memory_mb(&self) -> u64 {
+        self.status_kb("VmRSS:") / 1024
+    }
+
+    /// The number of its process.
+    pub fn process(&self) -> u32 {
+        self.child.id()
+    }
+
     fn status_kb(&self, name: &str) -> u64 {
         let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap_or_default();
         let value = status.lines().find_map(|line| line.strip_prefix(name)?.trim().strip_suffix(" kB"));

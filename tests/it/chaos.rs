@@ -1,0 +1,540 @@
+//! Hosts and their database die, freeze, leave and join at moments that a seed draws, while syncs run and readers
+//! follow them. After each round everything has to be as if nothing had happened.
+//!
+//! `make test` runs a few rounds; `make soak` as many as there is time for, and prints what it did. `SEED` draws the
+//! same rounds again; the moments within a round are as exact as the machine's clock.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use rand::rngs::StdRng;
+use rand::seq::IndexedRandom;
+use rand::{Rng, SeedableRng};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+use sqlx::ConnectOptions;
+use syncline::private_postgres::PrivatePostgres;
+use tempfile::TempDir;
+use tokio_util::sync::CancellationToken;
+
+use crate::support::{
+    Api, Bundle, Connection, Host, HostOptions, METADATA_KEY, Page, Receiver, TestDatabase, assert_settled,
+    cursor_of, query, text,
+};
+
+/// How long everybody may take to come to an end after a round.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Steps that a round adds to the sync that goes on from its checkpoint.
+const STEPS_A_ROUND: u64 = 25;
+/// What the connections are called.
+const FULL: &str = "full";
+const STEPS: &str = "steps";
+
+/// What happens in the middle of a round.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Blow {
+    /// `kill -9` of a host.
+    HostKilled,
+    /// `kill -9` of Postgres.
+    DatabaseKilled,
+    /// Of both at once.
+    BothKilled,
+    /// A host sleeps for longer than its lease.
+    HostFrozen,
+    /// A host is asked to stop, and leaves in order.
+    HostStopped,
+    HostJoins,
+    Nothing,
+}
+
+impl Blow {
+    const ALL: [Self; 7] = [
+        Self::HostKilled,
+        Self::DatabaseKilled,
+        Self::BothKilled,
+        Self::HostFrozen,
+        Self::HostStopped,
+        Self::HostJoins,
+        Self::Nothing,
+    ];
+}
+
+#[tokio::test]
+async fn one_host_and_its_database_survive_whatever_happens() {
+    Chaos::run(1, 1).await;
+}
+
+#[tokio::test]
+async fn hosts_that_come_and_go_do_the_work_of_one() {
+    Chaos::run(2, 4).await;
+}
+
+/// A number that the caller of the tests may set.
+fn setting(name: &str) -> Option<u64> {
+    let text = std::env::var(name).ok().filter(|text| !text.is_empty())?;
+    Some(text.parse().unwrap_or_else(|_| panic!("{name} is `{text}`; it must be a number")))
+}
+
+/// A Postgres that keeps what it was told to keep: it is the one that hosts bring along.
+struct Server {
+    folder: TempDir,
+    postgres: Option<PrivatePostgres>,
+}
+
+impl Server {
+    async fn start() -> Self {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = TempDir::new().expect("a temporary folder can be made");
+        // Started by root, Postgres runs as somebody else, who has to pass through.
+        let passable = std::fs::Permissions::from_mode(0o711);
+        std::fs::set_permissions(folder.path(), passable).expect("our folder is ours");
+        let mut server = Self { folder, postgres: None };
+        server.start_again().await;
+        server
+    }
+
+    async fn start_again(&mut self) {
+        let data_dir = self.folder.path().join("data");
+        self.postgres = Some(PrivatePostgres::start(&data_dir).await.expect("Postgres comes back"));
+    }
+
+    fn url(&self) -> String {
+        self.postgres.as_ref().expect("it runs").connect_options().to_url_lossy().to_string()
+    }
+
+    /// Ends it without a chance to tidy up.
+    async fn kill(&mut self) {
+        let pid_file = self.folder.path().join("data/postgres/postmaster.pid");
+        let pid = std::fs::read_to_string(pid_file).expect("it runs");
+        let pid = pid.lines().next().and_then(|line| line.parse().ok()).and_then(Pid::from_raw);
+        kill_process(pid.expect("the first line is its process"), Signal::KILL).expect("it runs");
+        let mut postgres = self.postgres.take().expect("it runs");
+        postgres.ended().await;
+    }
+}
+
+/// Where requests may go, as hosts come and go.
+#[derive(Clone, Default)]
+struct Doors(Arc<Mutex<Vec<Api>>>);
+
+impl Doors {
+    fn set(&self, hosts: &[Host]) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) =
+            hosts.iter().map(|host| Api::clone(host)).collect();
+    }
+
+    fn any(&self) -> Option<Api> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).choose(&mut rand::rng()).cloned()
+    }
+}
+
+/// What a reader that follows cursors has made of a stream.
+#[derive(Debug, Default)]
+struct Seen {
+    cursor: Option<String>,
+    position: i64,
+    /// The last that was read of each id: the record without metadata, none if it was deleted.
+    records: BTreeMap<String, Option<Value>>,
+    /// How often each content was read.
+    contents: BTreeMap<String, u32>,
+}
+
+impl Seen {
+    fn read(&mut self, page: &Page) {
+        for record in &page.records {
+            let cursor = cursor_of(record);
+            let position = position_of(cursor);
+            assert!(position > self.position, "positions grow: {position} after {}", self.position);
+            self.position = position;
+            self.cursor = Some(cursor.to_owned());
+            let mut content = record.clone();
+            let metadata = content.as_object_mut().and_then(|members| members.remove(METADATA_KEY));
+            let is_deleted = metadata.expect("it has some")["deleted_at"].is_string();
+            let id = text(&record["id"]).to_owned();
+            if !is_deleted {
+                *self.contents.entry(content.to_string()).or_default() += 1;
+            }
+            self.records.insert(id, (!is_deleted).then_some(content));
+        }
+    }
+
+    fn live(&self) -> BTreeMap<&str, &Value> {
+        self.records.iter().filter_map(|(id, content)| Some((id.as_str(), content.as_ref()?))).collect()
+    }
+}
+
+/// The position in a cursor, which is opaque to clients: this one wants to see it grow.
+fn position_of(cursor: &str) -> i64 {
+    let bytes = URL_SAFE_NO_PAD.decode(cursor).expect("a cursor is base64");
+    i64::from_be_bytes(bytes[13..21].try_into().expect("eight bytes"))
+}
+
+type Follower = Arc<Mutex<Seen>>;
+
+/// Reads on, whichever host answers, until it is told to stop.
+async fn follow(
+    doors: Doors,
+    connection: Connection,
+    model: &'static str,
+    seen: Follower,
+    stop: CancellationToken,
+) {
+    while !stop.is_cancelled() {
+        let Some(api) = doors.any() else {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            continue;
+        };
+        let cursor = seen.lock().unwrap_or_else(PoisonError::into_inner).cursor.clone();
+        let mut parameters = vec![("model", model), ("limit", "10")];
+        parameters.extend(cursor.as_deref().map(|cursor| ("cursor", cursor)));
+        let request =
+            connection.through(&api).request("GET", &format!("/records?{}", query(&parameters))).try_send();
+        // A frozen host answers much later, or never.
+        if let Ok(Ok(answer)) = tokio::time::timeout(Duration::from_secs(2), request).await
+            && answer.status == 200
+        {
+            let page = Page::read(&answer);
+            let is_end = page.next_cursor.is_none();
+            seen.lock().unwrap_or_else(PoisonError::into_inner).read(&page);
+            if !is_end {
+                continue;
+            }
+        }
+        tokio::time::sleep(Duration::from_millis(15)).await;
+    }
+}
+
+/// What the provider has, and what was to be told of it by now.
+#[derive(Default)]
+struct Provider {
+    numbers: BTreeSet<u64>,
+    salt: u64,
+    steps: u64,
+    /// Added, updated and deleted records of the full sync.
+    told: [u64; 3],
+}
+
+impl Provider {
+    /// Changes what there is, and gives the orders for the full sync.
+    fn change(&mut self, random: &mut StdRng) -> Value {
+        let (first, count) = (random.random_range(0..20), random.random_range(40..80));
+        let numbers: BTreeSet<u64> = (first..first + count).collect();
+        self.told[0] += numbers.difference(&self.numbers).count() as u64;
+        self.told[1] += numbers.intersection(&self.numbers).count() as u64;
+        self.told[2] += self.numbers.difference(&numbers).count() as u64;
+        self.numbers = numbers;
+        self.salt += 1;
+        self.steps += STEPS_A_ROUND;
+        json!({ "first": first, "count": count, "batch": 4, "size_bytes": 200, "salt": self.salt.to_string() })
+    }
+}
+
+/// What it stands on goes last.
+struct Chaos {
+    hosts: Vec<Host>,
+    db: TestDatabase,
+    server: Server,
+    receiver: Receiver,
+    random: StdRng,
+    doors: Doors,
+    least_hosts: usize,
+    most_hosts: usize,
+    provider: Provider,
+    full: Connection,
+    steps: Connection,
+    followers: [Follower; 2],
+    blows: BTreeMap<Blow, u32>,
+}
+
+impl Chaos {
+    /// Rounds until the time is over, with that many hosts.
+    async fn run(least_hosts: usize, most_hosts: usize) {
+        let seed = setting("SEED").unwrap_or_else(|| rand::rng().random_range(0..1_000_000));
+        let rounds = setting("ROUNDS");
+        let time = setting("MINUTES").map(|minutes| Duration::from_secs(minutes * 60));
+        let rounds = rounds.or(time.is_none().then_some(3)).unwrap_or(u64::MAX);
+        println!("SEED={seed}, {least_hosts} to {most_hosts} hosts");
+        let mut chaos = Self::begin(seed, least_hosts, most_hosts).await;
+        let stop = CancellationToken::new();
+        let [full, steps] = chaos.followers.clone();
+        let (doors, connection) = (chaos.doors.clone(), chaos.full.through(&chaos.hosts[0]));
+        let full = tokio::spawn(follow(doors, connection, "Number", full, stop.clone()));
+        let (doors, connection) = (chaos.doors.clone(), chaos.steps.through(&chaos.hosts[0]));
+        let steps = tokio::spawn(follow(doors, connection, "Step", steps, stop.clone()));
+
+        let began = Instant::now();
+        let mut done = 0;
+        let mut footprints = Vec::new();
+        while done < rounds && time.is_none_or(|time| began.elapsed() < time) {
+            chaos.round().await;
+            done += 1;
+            assert!(!full.is_finished() && !steps.is_finished(), "a reader found something wrong");
+            footprints.push(Footprint::of(&chaos.hosts[0]));
+            println!(
+                "round {done}: {} s, {:?}, {}",
+                began.elapsed().as_secs(),
+                chaos.blows,
+                footprints[footprints.len() - 1]
+            );
+        }
+        stop.cancel();
+        full.await.expect("the reader found nothing wrong");
+        steps.await.expect("the reader found nothing wrong");
+        println!("SEED={seed}: {done} rounds in {} s, {:?}", began.elapsed().as_secs(), chaos.blows);
+        assert_flat(&footprints);
+    }
+
+    async fn begin(seed: u64, least_hosts: usize, most_hosts: usize) -> Self {
+        let server = Server::start().await;
+        let db = TestDatabase::create_on(&server.url()).await;
+        let receiver = Receiver::start().await;
+        let mut hosts = vec![options(&db, &receiver).spawn().await];
+        hosts[0].deploy(&Bundle::example("minimal").tracking_deletes("numbers")).await;
+        hosts[0].deploy(&Bundle::guest("hostile")).await;
+        let url = receiver.url("/hooks");
+        db.execute(&format!("UPDATE environments SET webhook_url = '{url}', on_auth_creation = false")).await;
+        let nothing = json!({ "count": 0, "steps": 0 });
+        let full = hosts[0].connect_as(FULL, "minimal", nothing.clone()).await;
+        let steps = hosts[0].connect_as(STEPS, "hostile", nothing).await;
+        full.wait_until_idle().await;
+        steps.wait_until_idle().await;
+        while hosts.len() < least_hosts {
+            hosts.push(options(&db, &receiver).spawn().await);
+        }
+        let doors = Doors::default();
+        doors.set(&hosts);
+        Self {
+            random: StdRng::seed_from_u64(seed),
+            server,
+            db,
+            receiver,
+            hosts,
+            doors,
+            least_hosts,
+            most_hosts,
+            provider: Provider::default(),
+            full,
+            steps,
+            followers: Default::default(),
+            blows: BTreeMap::new(),
+        }
+    }
+
+    async fn round(&mut self) {
+        let orders = self.provider.change(&mut self.random);
+        let host = &self.hosts[0];
+        self.full.through(host).set_metadata(orders).await;
+        let orders = json!({ "steps": self.provider.steps, "pause_ms": 5 });
+        self.steps.through(host).set_metadata(orders).await;
+        self.db
+            .execute(
+                "UPDATE schedules SET due_at = now(), due_reason = 'trigger'
+                 WHERE run_id IS NULL AND sync_name IN ('numbers', 'steps');
+                 NOTIFY syncline, 'due'",
+            )
+            .await;
+        for _ in 0..self.random.random_range(1..=3) {
+            tokio::time::sleep(Duration::from_millis(self.random.random_range(0..250))).await;
+            let blow = *Blow::ALL.choose(&mut self.random).expect("there are some");
+            self.strike(blow).await;
+            *self.blows.entry(blow).or_default() += 1;
+        }
+        while self.hosts.len() < self.least_hosts {
+            self.join().await;
+        }
+        self.settle().await;
+        self.check().await;
+    }
+
+    async fn strike(&mut self, blow: Blow) {
+        // The first host lives for as long as it can, so that what it gathers over time shows.
+        let spared = usize::from(self.least_hosts > 1);
+        let victim = self.random.random_range(spared..self.hosts.len().max(spared + 1));
+        match blow {
+            Blow::HostKilled | Blow::HostStopped if victim >= self.hosts.len() => {}
+            Blow::HostKilled => {
+                self.hosts.remove(victim).kill();
+            }
+            Blow::DatabaseKilled => {
+                self.server.kill().await;
+                self.server.start_again().await;
+            }
+            Blow::BothKilled => {
+                self.server.kill().await;
+                if victim < self.hosts.len() {
+                    self.hosts.remove(victim).kill();
+                }
+                self.server.start_again().await;
+            }
+            Blow::HostFrozen => {
+                let host = &self.hosts[victim.min(self.hosts.len() - 1)];
+                host.freeze();
+                tokio::time::sleep(Duration::from_millis(self.random.random_range(1_100..2_000))).await;
+                host.thaw();
+            }
+            Blow::HostStopped => {
+                let status = self.hosts.remove(victim).stop().await;
+                assert!(status.success(), "{status}");
+            }
+            Blow::HostJoins if self.hosts.len() < self.most_hosts => self.join().await,
+            Blow::HostJoins | Blow::Nothing => {}
+        }
+        if self.hosts.is_empty() {
+            self.join().await;
+        }
+        self.doors.set(&self.hosts);
+    }
+
+    async fn join(&mut self) {
+        self.hosts.push(options(&self.db, &self.receiver).spawn().await);
+        self.doors.set(&self.hosts);
+    }
+
+    /// Waits until both syncs have succeeded with what was ordered. Nobody waits for a retry.
+    async fn settle(&self) {
+        let began = Instant::now();
+        loop {
+            let open =
+                "SELECT count(*) FROM schedules WHERE run_id IS NOT NULL OR unreported_since IS NOT NULL
+                            OR due_at <= now() + interval '1 minute'";
+            if self.db.number(open).await == 0 {
+                return;
+            }
+            self.db
+                .execute(
+                    "UPDATE schedules SET due_at = now() WHERE run_id IS NULL AND due_reason = 'retry' AND due_at > now();
+                     NOTIFY syncline, 'due'",
+                )
+                .await;
+            assert!(began.elapsed() < PATIENCE, "a sync is stuck: {}", self.describe().await);
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    async fn describe(&self) -> String {
+        let schedules = "SELECT sync_name || ' run ' || coalesce(run_id::text, '-') || ' due ' || coalesce(due_at::text, '-')
+                             || ' failures ' || failures FROM schedules";
+        let runs = "SELECT function_name || ' ' || state || ' ' || coalesce(error_message, '') FROM runs
+                    ORDER BY started_at DESC LIMIT 10";
+        format!("{:#?}\n{:#?}", self.db.texts(schedules).await, self.db.texts(runs).await)
+    }
+
+    /// Everything is as if nothing had happened.
+    async fn check(&self) {
+        assert_settled(&self.db).await;
+        let (full, steps) = (self.full.through(&self.hosts[0]), self.steps.through(&self.hosts[0]));
+        let salt = self.provider.salt.to_string();
+        let kept = full.all(&[("model", "Number"), ("limit", "500"), ("filter", "added,updated")]).await;
+        let numbers: BTreeSet<u64> =
+            kept.iter().map(|record| record["value"].as_u64().expect("it has one")).collect();
+        assert_eq!((kept.len(), &numbers), (self.provider.numbers.len(), &self.provider.numbers));
+        assert!(kept.iter().all(|record| record["salt"] == *salt), "all are as they were saved last");
+        let counted = full.status("numbers").await["recordCount"].clone();
+        assert_eq!(counted, json!({ "Number": self.provider.numbers.len() }));
+
+        let made = steps.all(&[("model", "Step"), ("limit", "500")]).await;
+        let ids: Vec<&str> = made.iter().map(|record| text(&record["id"])).collect();
+        let expected: Vec<String> = (0..self.provider.steps).map(|step| format!("step-{step}")).collect();
+        assert_eq!(ids, expected, "each step once, in order");
+        assert!(made.iter().all(|step| step[METADATA_KEY]["last_action"] == "ADDED"), "none was made twice");
+
+        for (follower, kept) in self.followers.iter().zip([&kept, &made]) {
+            self.wait_for_reader(follower, kept).await;
+        }
+        self.check_webhooks().await;
+    }
+
+    /// The reader comes to see exactly what is kept, and has seen no content twice.
+    async fn wait_for_reader(&self, follower: &Follower, kept: &[Value]) {
+        let last = kept.iter().map(|record| position_of(cursor_of(record))).max().unwrap_or_default();
+        let began = Instant::now();
+        while follower.lock().unwrap_or_else(PoisonError::into_inner).position < last {
+            assert!(began.elapsed() < PATIENCE, "the reader does not get on");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        let seen = follower.lock().unwrap_or_else(PoisonError::into_inner);
+        let kept: BTreeMap<&str, Value> = kept
+            .iter()
+            .map(|record| {
+                let mut content = record.clone();
+                content.as_object_mut().expect("it is an object").remove(METADATA_KEY);
+                (text(&record["id"]), content)
+            })
+            .collect();
+        let kept: BTreeMap<&str, &Value> = kept.iter().map(|(id, content)| (*id, content)).collect();
+        assert_eq!(seen.live(), kept, "the reader has missed nothing");
+        let twice: Vec<_> = seen.contents.iter().filter(|(_, times)| **times > 1).collect();
+        assert!(twice.is_empty(), "the reader was told twice of {twice:?}");
+    }
+
+    /// Each success is told under one id, and together they tell of every change once.
+    async fn check_webhooks(&self) {
+        let told = "SELECT count(*) FROM webhook_deliveries WHERE body::json ->> 'type' = 'sync'
+                        AND body::json ->> 'success' = 'true' AND body::json ->> 'syncName' <> 'commit-raw'";
+        let successes = "SELECT count(*) FROM runs WHERE kind = 'sync' AND state = 'success' AND function_name <> 'commit-raw'";
+        assert_eq!(self.db.number(told).await, self.db.number(successes).await);
+        let sums = |sync: &str| {
+            let sum = |name: &str| {
+                format!("coalesce(sum((body::json -> 'responseResults' ->> '{name}')::bigint), 0)")
+            };
+            let all = ["added", "updated", "deleted"].map(sum).join(" || ' ' || ");
+            format!(
+                "SELECT {all} FROM webhook_deliveries
+                 WHERE body::json ->> 'success' = 'true' AND body::json ->> 'syncName' = '{sync}'"
+            )
+        };
+        let [added, updated, deleted] = self.provider.told;
+        assert_eq!(self.db.texts(&sums("numbers")).await, [format!("{added} {updated} {deleted}")]);
+        assert_eq!(self.db.texts(&sums("steps")).await, [format!("{} 0 0", self.provider.steps)]);
+    }
+}
+
+fn options(db: &TestDatabase, receiver: &Receiver) -> HostOptions {
+    HostOptions::new()
+        .database(db)
+        .variable("SYNCLINE_LEASE_SECONDS", "1")
+        .variable("SYNCLINE_DATABASE_CONNECTIONS", "12")
+        .variable("SYNCLINE_GRACE_SECONDS", "5")
+        .variable("SYNCLINE_EGRESS_ALLOW", &receiver.address())
+        .variable("SYNCLINE_WEBHOOK_RETRIES", "200ms,1s,1s,1s,1s")
+}
+
+/// What a host takes of the machine.
+struct Footprint {
+    process: u32,
+    memory_mb: u64,
+    files: usize,
+}
+
+impl Footprint {
+    fn of(host: &Host) -> Self {
+        let folder = format!("/proc/{}", host.process());
+        let files = std::fs::read_dir(Path::new(&folder).join("fd")).map(Iterator::count).unwrap_or_default();
+        Self { process: host.process(), memory_mb: host.memory_mb(), files }
+    }
+}
+
+impl fmt::Display for Footprint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "host {}: {} MB, {} files", self.process, self.memory_mb, self.files)
+    }
+}
+
+/// A host that lived through many rounds takes no more at the end than after it has warmed up.
+fn assert_flat(footprints: &[Footprint]) {
+    const WARM: usize = 10;
+    let Some(last) = footprints.last() else { return };
+    let same: Vec<&Footprint> = footprints.iter().filter(|one| one.process == last.process).collect();
+    if same.len() < 3 * WARM {
+        return;
+    }
+    let warm = same[WARM];
+    assert!(last.files <= warm.files + 20, "files: {} after warming up, {} now", warm.files, last.files);
+    let most = warm.memory_mb * 3 / 2 + 30;
+    assert!(last.memory_mb <= most, "memory: {} MB after warming up, {} now", warm.memory_mb, last.memory_mb);
+}

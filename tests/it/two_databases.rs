@@ -146,7 +146,7 @@ async fn databases_that_do_not_belong_together_are_refused() {
         ("one twice", options(&pair.control, &pair.control), "name the same database"),
         (
             "a wrong URL",
-            HostOptions::new().database(&pair.control).variable("SYNCLINE_RECORDS_DATABASE_URL", "mysql://x"),
+            HostOptions::new().database(&pair.control).variable("SYNCLINE_RECORDS_DATABASE_URL", "no URL"),
             "SYNCLINE_RECORDS_DATABASE_URL is not a Postgres URL",
         ),
         (

@@ -47,12 +47,16 @@ use axum::extract::{MatchedPath, Request};
 use axum::http::{HeaderName, Method, Response, header};
 use axum::response::IntoResponse;
 use axum::routing::{delete, get, post};
+use opentelemetry::propagation::TextMapPropagator;
+use opentelemetry_http::HeaderExtractor;
+use opentelemetry_sdk::propagation::TraceContextPropagator;
 use tower_http::ServiceBuilderExt;
 use tower_http::catch_panic::CatchPanicLayer;
 use tower_http::cors::{AllowOrigin, CorsLayer};
 use tower_http::request_id::{MakeRequestUuid, RequestId};
 use tower_http::trace::TraceLayer;
 use tracing::Span;
+use tracing_opentelemetry::OpenTelemetrySpanExt;
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityRequirement, SecurityScheme};
 use utoipa::openapi::{InfoBuilder, LicenseBuilder, OpenApi, OpenApiBuilder, RefOr};
 use utoipa_axum::router::OpenApiRouter;
@@ -93,7 +97,7 @@ pub fn router(app: App, pages: Router<App>) -> Router {
                 .on_request(())
                 .on_failure(())
                 .on_response(|response: &Response<_>, latency: Duration, span: &Span| {
-                    span.record("http.status", response.status().as_u16());
+                    span.record("http.status", i64::from(response.status().as_u16()));
                     tracing::debug!(latency.us = latency.as_micros() as u64, "answered");
                 }),
         )
@@ -294,13 +298,21 @@ fn cors() -> CorsLayer {
 fn request_span(request: &Request<Body>) -> Span {
     let id = request.extensions().get::<RequestId>().and_then(|id| id.header_value().to_str().ok());
     let route = request.extensions().get::<MatchedPath>().map(MatchedPath::as_str);
-    tracing::debug_span!(
+    let span = tracing::debug_span!(
         "request",
+        otel.kind = "server",
+        otel.name = %format_args!("{} {}", request.method(), route.unwrap_or("unknown")),
         request.id = id,
         http.method = %request.method(),
         http.route = route,
         http.status = tracing::field::Empty,
-    )
+    );
+    if !span.is_disabled() && request.headers().contains_key("traceparent") {
+        // Whoever asks may be tracing already. Where nobody collects traces there is nothing to be a part of.
+        let parent = TraceContextPropagator::new().extract(&HeaderExtractor(request.headers()));
+        let _is_traced = span.set_parent(parent);
+    }
+    span
 }
 
 fn answer_panic(panic: Box<dyn Any + Send>) -> Response<Body> {

@@ -16,6 +16,7 @@ mod providers;
 mod retention;
 mod runs;
 mod serve;
+mod telemetry;
 mod webhooks;
 
 use std::process::ExitCode;

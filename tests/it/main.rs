@@ -41,6 +41,7 @@ mod schedules;
 mod secrets;
 mod stripe;
 mod support;
+mod traces;
 mod two_databases;
 mod typed_connections;
 mod variants;

@@ -1,6 +1,5 @@
 //! `syncline serve`: the host.
 
-use std::io::IsTerminal;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -8,17 +7,17 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use axum::Router;
-use clap::{Args, ValueEnum};
+use clap::Args;
 use futures_util::future::try_join_all;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
-use tracing_subscriber::EnvFilter;
 
 use super::Done;
 use super::database::{Database, DatabaseArgs};
 use super::keys::{GeneratedKey, ensure_key};
 use super::retention::RetentionArgs;
+use super::telemetry::{LogFormat, Telemetry};
 use super::webhooks::{IntakeArgs, SenderArgs};
 use crate::api::{self, App};
 use crate::auth::{Authenticator, Environments};
@@ -128,15 +127,9 @@ pub(super) struct ServeArgs {
     log_format: LogFormat,
 }
 
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum LogFormat {
-    Text,
-    Json,
-}
-
 pub(super) async fn run(args: ServeArgs) -> anyhow::Result<Done> {
     let began = Instant::now();
-    start_logging(args.log_format);
+    let telemetry = Telemetry::start(args.log_format)?;
     if let Some(failpoint) = args.failpoint {
         failpoints::arm(failpoint);
     }
@@ -188,6 +181,7 @@ pub(super) async fn run(args: ServeArgs) -> anyhow::Result<Done> {
     };
     let grace = Duration::from_secs(args.grace_seconds);
     serve_until_stopped(served, engine, background, sender, database, grace).await?;
+    telemetry.finish().await;
     Ok(Done::Well)
 }
 
@@ -288,15 +282,6 @@ async fn stop_signal() -> anyhow::Result<&'static str> {
     tokio::select! {
         _ = terminate.recv() => Ok("it was asked to terminate"),
         _ = interrupt.recv() => Ok("it was interrupted"),
-    }
-}
-
-fn start_logging(format: LogFormat) {
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
-    let logs = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
-    match format {
-        LogFormat::Text => logs.with_ansi(std::io::stderr().is_terminal()).with_target(false).init(),
-        LogFormat::Json => logs.json().flatten_event(true).init(),
     }
 }
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use tokio::time::{Instant, sleep_until, timeout_at};
+use tracing::Instrument;
 use url::Url;
 
 use super::answer_body::AnswerBody;
@@ -179,7 +180,19 @@ impl<R: Receive> Call<'_, R> {
             timeout: self.timeout,
             connect_timeout: self.connect_timeout,
         };
-        let mut outcome = self.receive.receive(sending).await;
+        let span = tracing::debug_span!(
+            "provider request",
+            otel.kind = "client",
+            http.request.method = %hop.method,
+            url.full = masked_url,
+            http.request.resend_count = i64::from(attempt - 1),
+            http.response.status_code = tracing::field::Empty,
+        );
+        let mut outcome = self.receive.receive(sending).instrument(span.clone()).await;
+        if let Ok(response) = &outcome {
+            // Unsigned numbers would be sent as text.
+            span.record("http.response.status_code", i64::from(response.status.as_u16()));
+        }
         if outcome.is_err()
             && let Some(failure) = hop.payload.failure()
         {

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use tracing::Instrument;
 use uuid::Uuid;
 
 use super::capabilities::{FunctionCapabilities, RunSignals};
@@ -126,9 +127,17 @@ impl Engine {
             route: None,
         };
         let call = Call { kind, name: function.name.as_str(), input: input.as_ref(), variables: &variables };
+        let span = tracing::debug_span!(
+            "run",
+            otel.name = %format_args!("{kind} {}", function.name),
+            run.id = %live.id,
+            run.kind = kind,
+            run.function = %function.name,
+        );
         let finished = self
             .runtime
             .invoke(&function.component, call, Box::new(capabilities), &function.limits, &live.log)
+            .instrument(span)
             .await;
         (finished.result.map_err(FunctionError::from), finished.usage)
     }

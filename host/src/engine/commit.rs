@@ -291,6 +291,7 @@ impl RecordWriter {
         }
     }
 
+    #[tracing::instrument(level = "debug", name = "commit", skip_all, fields(connection.pk = self.connection.0))]
     async fn write(
         &mut self,
         changes: Vec<(StreamName, CheckedChange<'_>)>,

@@ -83,7 +83,7 @@ struct News {
 
 /// A run that is told of until this is dropped.
 pub(super) struct LiveRun {
-    id: Uuid,
+    pub(super) id: Uuid,
     runs: Arc<LiveRuns>,
     pub(super) log: RunLog,
     pub(super) meter: Arc<RunMeter>,

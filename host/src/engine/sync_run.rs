@@ -8,6 +8,7 @@ use rand::Rng;
 use serde_json::{Value, json};
 use sqlx::PgConnection;
 use tokio_util::sync::CancellationToken;
+use tracing::Instrument;
 
 use super::capabilities::{FunctionCapabilities, RunSignals};
 use super::commit::{ModelCounts, RecordWriter, RunCounts, without_carried};
@@ -75,10 +76,19 @@ pub(super) async fn run(engine: Arc<Engine>, claim: Claim, control: RunControl) 
     let limits = function.as_ref().map_or(&Limits::SYNC, |function| &function.limits);
     let live = Arc::clone(&engine.live_runs).begin(claim.run_id, None, RunLog::new(limits.log_bytes));
     let mut usage = Usage::default();
+    let span = tracing::debug_span!(
+        "run",
+        otel.name = %format_args!("sync {}", claim.sync),
+        run.id = %claim.run_id,
+        run.kind = "sync",
+        run.function = %claim.sync,
+        run.variant = %claim.variant,
+        run.trigger = claim.reason.as_str(),
+    );
     let ended = match &function {
         None => Ended::Dropped,
         Some(function) => tokio::select! {
-            ended = execute(&engine, &claim, function, &control, &live, &mut usage) => ended,
+            ended = execute(&engine, &claim, function, &control, &live, &mut usage).instrument(span) => ended,
             () = control.hand_back.cancelled() => Ended::HandedBack,
             () = control.lost.cancelled() => Ended::Lost,
         },

@@ -1,0 +1,142 @@
+//! Where log lines and traces go: lines to standard error, traces to a collector if the standard variables name one.
+
+use std::fmt;
+use std::io::IsTerminal;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use clap::ValueEnum;
+use opentelemetry::KeyValue;
+use opentelemetry::trace::TracerProvider;
+use opentelemetry_http::{Bytes, HttpClient, HttpError, Request, Response};
+use opentelemetry_otlp::{Protocol, SpanExporter, WithExportConfig, WithHttpConfig};
+use opentelemetry_sdk::Resource;
+use opentelemetry_sdk::trace::SdkTracerProvider;
+use tokio::runtime::Handle;
+use tracing_subscriber::filter::{LevelFilter, filter_fn};
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{EnvFilter, Layer};
+
+/// The longest that the end of the host waits for the collector.
+const FLUSH_WITHIN: Duration = Duration::from_secs(3);
+const CONNECT_WITHIN: Duration = Duration::from_secs(3);
+const SEND_WITHIN: Duration = Duration::from_secs(10);
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub(super) enum LogFormat {
+    Text,
+    Json,
+}
+
+/// What was begun, to be ended in order.
+pub(super) struct Telemetry {
+    traces: Option<SdkTracerProvider>,
+}
+
+impl Telemetry {
+    /// Begins to log and, if the environment says where to, to trace.
+    pub(super) fn start(format: LogFormat) -> anyhow::Result<Self> {
+        let filter = || EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
+        let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
+        let lines = match format {
+            LogFormat::Text => lines
+                .with_ansi(std::io::stderr().is_terminal())
+                .with_target(false)
+                .with_filter(filter())
+                .boxed(),
+            LogFormat::Json => lines.json().flatten_event(true).with_filter(filter()).boxed(),
+        };
+        let traces = traces()?;
+        let spans = traces.as_ref().map(|traces| {
+            // Spans of our own, whatever the lines are filtered by, and no lines: they are written elsewhere.
+            let ours = filter_fn(|metadata| metadata.is_span() && metadata.target().starts_with("syncline"))
+                .with_max_level_hint(LevelFilter::DEBUG);
+            tracing_opentelemetry::layer()
+                .with_tracer(traces.tracer("syncline"))
+                .with_location(false)
+                .with_threads(false)
+                .with_tracked_inactivity(false)
+                .with_target(false)
+                .with_filter(ours)
+        });
+        tracing_subscriber::registry().with(lines).with(spans).init();
+        Ok(Self { traces })
+    }
+
+    /// Sends what is left. A collector that is away is not waited for long.
+    pub(super) async fn finish(self) {
+        let Some(traces) = self.traces else { return };
+        let finished = tokio::task::spawn_blocking(move || traces.shutdown_with_timeout(FLUSH_WITHIN));
+        if let Ok(Err(error)) = finished.await {
+            tracing::warn!(error = &error as &dyn std::error::Error, "the last traces were not sent");
+        }
+    }
+}
+
+/// None unless the standard variables say where traces go.
+fn traces() -> anyhow::Result<Option<SdkTracerProvider>> {
+    let says = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+    let has_endpoint = ["OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"]
+        .into_iter()
+        .any(|name| says(name).is_some());
+    let is_off = says("OTEL_SDK_DISABLED").is_some_and(|value| value.eq_ignore_ascii_case("true"))
+        || says("OTEL_TRACES_EXPORTER").is_some_and(|value| value == "none");
+    if !has_endpoint || is_off {
+        return Ok(None);
+    }
+    let client = reqwest::Client::builder().connect_timeout(CONNECT_WITHIN).timeout(SEND_WITHIN).build()?;
+    let exporter = SpanExporter::builder()
+        .with_http()
+        .with_http_client(OnOurRuntime { client, runtime: Handle::current() })
+        .with_protocol(Protocol::HttpBinary)
+        .build()?;
+    let names_service = says("OTEL_SERVICE_NAME").is_some()
+        || says("OTEL_RESOURCE_ATTRIBUTES").is_some_and(|value| value.contains("service.name="));
+    let mut resource =
+        Resource::builder().with_attribute(KeyValue::new("service.version", env!("CARGO_PKG_VERSION")));
+    if !names_service {
+        resource = resource.with_service_name("syncline");
+    }
+    Ok(Some(
+        SdkTracerProvider::builder().with_batch_exporter(exporter).with_resource(resource.build()).build(),
+    ))
+}
+
+/// Sends for the exporter, whose thread has no runtime of its own.
+struct OnOurRuntime {
+    client: reqwest::Client,
+    runtime: Handle,
+}
+
+impl fmt::Debug for OnOurRuntime {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Requests carry the collector's key.
+        f.write_str("OnOurRuntime")
+    }
+}
+
+#[async_trait]
+impl HttpClient for OnOurRuntime {
+    async fn send_bytes(&self, request: Request<Bytes>) -> Result<Response<Bytes>, HttpError> {
+        let client = self.client.clone();
+        let sent = self.runtime.spawn(async move {
+            let answer = client.execute(request.try_into()?).await?;
+            let status = answer.status();
+            let body = answer.bytes().await?;
+            let mut response = Response::new(body);
+            *response.status_mut() = status;
+            Ok::<_, reqwest::Error>(response)
+        });
+        let sent = sent.await?;
+        match &sent {
+            Ok(response) if response.status().is_success() => {}
+            Ok(response) => tracing::warn!("the collector of traces answered {}", response.status()),
+            Err(error) => {
+                let cause = std::error::Error::source(error).map(ToString::to_string).unwrap_or_default();
+                tracing::warn!(cause, "the collector of traces does not answer; what it was to get is lost");
+            }
+        }
+        sent.map_err(|error| error.without_url().into())
+    }
+}

@@ -1,4 +1,5 @@
-//! How fast an action answers, beside a route of the same host that does nothing and a server that only echoes.
+//! How fast an action answers, in Rust and in TypeScript, beside a route of the same host that does nothing and a
+//! server that only echoes.
 
 use anyhow::Result;
 use serde_json::json;
@@ -7,42 +8,54 @@ use crate::Bench;
 use crate::bare::BareServer;
 use crate::load::{Load, Requests, describe, over};
 use crate::report::{Report, Target};
-use crate::stage::Stage;
+use crate::stage::{INTEGRATION, Stage, TYPESCRIPT_INTEGRATION};
 
 pub async fn measure(bench: &Bench) -> Result<Report> {
     let stage = Stage::set(bench, "action").await?;
+    stage.connect(TYPESCRIPT_INTEGRATION).await?;
     let server = BareServer::start(0).await?;
     let body = json!({ "action_name": "echo", "input": { "message": "hello", "number": 1 } }).to_string();
-    let request = |url: &str, method, target: &str, body| Requests {
+    let request = |url: &str, integration, method, target: &str, body| Requests {
         url: url.to_owned(),
+        integration,
         method,
         targets: vec![target.to_owned()],
         body,
         headers: Vec::new(),
     };
-    let action = request(&stage.host.url, "POST", "/action/trigger", Some(body.clone()));
-    let health = request(&stage.host.url, "GET", "/health", None);
-    let echo = request(&server.url, "POST", "/echo", Some(body.clone()));
+    let action =
+        |integration| request(&stage.host.url, integration, "POST", "/action/trigger", Some(body.clone()));
+    let (rust, typescript) = (action(INTEGRATION), action(TYPESCRIPT_INTEGRATION));
+    let health = request(&stage.host.url, INTEGRATION, "GET", "/health", None);
+    let echo = request(&server.url, INTEGRATION, "POST", "/echo", Some(body.clone()));
 
     let mut report =
         Report::new("action", format!("the action `echo` of the minimal example, {} bytes", body.len()));
     for connections in [1, 16] {
         let over = over(connections);
-        let (mut actions, mut healths, mut echoes) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut rusts, mut typescripts) = (Vec::new(), Vec::new());
+        let (mut healths, mut echoes) = (Vec::new(), Vec::new());
         for _ in 0..bench.scale.rounds {
-            actions.push(action.load(bench, connections).await?);
+            rusts.push(rust.load(bench, connections).await?);
+            typescripts.push(typescript.load(bench, connections).await?);
             healths.push(health.load(bench, connections).await?);
             echoes.push(echo.load(bench, connections).await?);
         }
-        describe(report.row(format!("POST /action/trigger, {over}")), &actions);
+        describe(report.row(format!("the action in Rust, {over}")), &rusts);
+        describe(report.row(format!("the action in TypeScript, {over}")), &typescripts);
         describe(report.row(format!("GET /health, {over}")), &healths);
         describe(report.row(format!("an echo without a host, {over}")), &echoes);
-        let p50 = |loads: &[Load]| -> Vec<f64> { loads.iter().map(|load| load.p50_ms).collect() };
-        let actions = p50(&actions);
-        let target = Target::AtMost(3.0);
-        report.ratio(format!("p50, of GET /health, {over}"), &actions, &p50(&healths), target);
-        report.ratio(format!("p50, of the echo, {over}"), &actions, &p50(&echoes), Target::None);
+        let [rusts, typescripts, healths, echoes] =
+            [rusts, typescripts, healths, echoes].map(|loads| p50(&loads));
+        report.ratio(format!("p50 in Rust, of GET /health, {over}"), &rusts, &healths, Target::AtMost(2.0));
+        let target = Target::AtMost(6.0);
+        report.ratio(format!("p50 in TypeScript, of GET /health, {over}"), &typescripts, &healths, target);
+        report.ratio(format!("p50 in Rust, of the echo, {over}"), &rusts, &echoes, Target::None);
     }
     stage.strike(bench).await?;
     Ok(report)
+}
+
+fn p50(loads: &[Load]) -> Vec<f64> {
+    loads.iter().map(|load| load.p50_ms).collect()
 }

@@ -34,7 +34,7 @@ pub async fn measure(bench: &Bench) -> Result<Report> {
     let idle = [stage.host.resident_mb()?];
     stage.strike(bench).await?;
 
-    let about = "one host without its Postgres; the minimal example is deployed, but for the empty database";
+    let about = "one host without its Postgres; `bench/functions` is deployed, but for the empty database";
     let mut report = Report::new("footprint", about.to_owned());
     report.check("seconds until ready, tables are there", &migrated, Target::AtMost(0.5));
     report.check("seconds until ready, empty database", &empty, Target::AtMost(3.0));

@@ -36,6 +36,7 @@ pub async fn measure(bench: &Bench) -> Result<Report> {
     let signature = sign(&body);
     let webhook = Requests {
         url: host.url.clone(),
+        integration: crate::stage::INTEGRATION,
         method: "POST",
         targets: vec![path.clone()],
         body: Some(body.clone()),

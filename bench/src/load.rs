@@ -26,6 +26,8 @@ pub struct Load {
 #[derive(Clone)]
 pub struct Requests {
     pub url: String,
+    /// Whose connection they are for.
+    pub integration: &'static str,
     pub method: &'static str,
     /// Paths with their queries.
     pub targets: Vec<String>,
@@ -55,7 +57,7 @@ impl Requests {
             .args(["--connections", &connections.to_string()])
             .args(["--duration", &format!("{}s", bench.scale.load.as_secs())])
             .args(["--header", "Content-Type: application/json"]);
-        for (name, value) in client_headers().into_iter().chain(self.headers.clone()) {
+        for (name, value) in client_headers(self.integration).into_iter().chain(self.headers.clone()) {
             wrk.args(["--header", &format!("{name}: {value}")]);
         }
         wrk.args([

@@ -12,10 +12,12 @@ mod ingest;
 mod intake;
 mod load;
 mod machine;
+mod page_cost;
 mod proxy;
 mod read;
 mod report;
 mod stage;
+mod tracking;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -28,7 +30,7 @@ use self::machine::Machine;
 use self::report::Report;
 
 /// One benchmark that takes longer hangs, and says so.
-const LONGEST: Duration = Duration::from_secs(240);
+const LONGEST: Duration = Duration::from_secs(900);
 
 #[derive(Parser)]
 struct Cli {
@@ -54,7 +56,7 @@ struct Measure {
     /// The host's binary.
     #[arg(long)]
     syncline: PathBuf,
-    /// The bundle of the minimal example.
+    /// The bundle of `bench/functions`.
     #[arg(long)]
     bundle: PathBuf,
     /// Where results and logs go.
@@ -69,6 +71,8 @@ struct Measure {
 enum Benchmark {
     Ingest,
     Read,
+    PageCost,
+    Tracking,
     Action,
     Proxy,
     Intake,
@@ -136,6 +140,8 @@ impl Benchmark {
         match self {
             Self::Ingest => ingest::measure(bench).await,
             Self::Read => read::measure(bench).await,
+            Self::PageCost => page_cost::measure(bench).await,
+            Self::Tracking => tracking::measure(bench).await,
             Self::Action => action::measure(bench).await,
             Self::Proxy => proxy::measure(bench).await,
             Self::Intake => intake::measure(bench).await,

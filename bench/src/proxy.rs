@@ -34,6 +34,7 @@ pub async fn measure(bench: &Bench) -> Result<Report> {
 
         let request = |url: &str, target: &str| Requests {
             url: url.to_owned(),
+            integration: INTEGRATION,
             method: "GET",
             targets: vec![target.to_owned()],
             body: None,

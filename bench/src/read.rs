@@ -8,9 +8,9 @@ use crate::Bench;
 use crate::bare::BareServer;
 use crate::load::{Load, Requests, Statements, describe, over};
 use crate::report::{Report, Target};
-use crate::stage::Stage;
+use crate::stage::{INTEGRATION, Stage};
 
-const PAGE_RECORDS: u64 = 100;
+pub const PAGE_RECORDS: u64 = 100;
 /// The largest page that the API gives.
 const LIST_RECORDS: u64 = 500;
 /// As the host sets them for its own sessions.
@@ -24,8 +24,14 @@ pub async fn measure(bench: &Bench) -> Result<Report> {
 
     let targets = list_pages(&stage).await?;
     let middle = stage.get(&targets[targets.len() / 2]).await?;
-    let host =
-        Requests { url: stage.host.url.clone(), method: "GET", targets, body: None, headers: Vec::new() };
+    let host = Requests {
+        url: stage.host.url.clone(),
+        integration: INTEGRATION,
+        method: "GET",
+        targets,
+        body: None,
+        headers: Vec::new(),
+    };
     let statements = Statements {
         database_url: stage.database.url.clone(),
         options: PLANNER,
@@ -75,7 +81,7 @@ fn per_second(loads: &[Load]) -> Vec<f64> {
 }
 
 /// The requests that read every page once.
-async fn list_pages(stage: &Stage) -> Result<Vec<String>> {
+pub async fn list_pages(stage: &Stage) -> Result<Vec<String>> {
     let first = |limit: u64| format!("/records?model=Number&limit={limit}");
     let after = |limit: u64, cursor: &str| format!("{}&cursor={cursor}", first(limit));
     let mut pages = vec![first(PAGE_RECORDS)];
@@ -109,7 +115,7 @@ struct RecordMetadata {
     cursor: String,
 }
 
-async fn stream_number(stage: &Stage) -> Result<i64> {
+pub async fn stream_number(stage: &Stage) -> Result<i64> {
     let number =
         sqlx::query("SELECT stream_no::bigint FROM streams WHERE connection_pk = $1 AND model = 'Number'")
             .bind(stage.connection_pk)

@@ -1,4 +1,5 @@
-//! A host with the minimal example deployed, on a database of its own, and one connection to it.
+//! A host with the functions of `bench/functions` deployed, on a database of its own, and one connection to each
+//! integration that a benchmark uses.
 
 use std::time::{Duration, Instant};
 
@@ -18,6 +19,10 @@ pub const BATCH_RECORDS: u64 = 1_000;
 pub const RECORD_BYTES: u64 = 400;
 
 pub const INTEGRATION: &str = "minimal";
+/// As [`INTEGRATION`], with a full sync that finds out what is gone.
+pub const TRACKING_INTEGRATION: &str = "tracking";
+/// Has the action alone, in TypeScript.
+pub const TYPESCRIPT_INTEGRATION: &str = "typescript";
 const SYNC: &str = "numbers";
 pub const CONNECTION: &str = "bench";
 const LONGEST_RUN: Duration = Duration::from_secs(120);
@@ -27,6 +32,7 @@ pub struct Stage {
     pub database: Database,
     /// As the tables of records have it.
     pub connection_pk: i64,
+    integration: &'static str,
     database_name: String,
     observer: PgConnection,
 }
@@ -57,13 +63,18 @@ struct EndedRun {
 impl Stage {
     /// Sets it up from nothing. `name` tells its database from those of other stages.
     pub async fn set(bench: &Bench, name: &str) -> Result<Self> {
+        Self::set_for(bench, name, INTEGRATION).await
+    }
+
+    /// As [`set`](Self::set), with the connection to another integration.
+    pub async fn set_for(bench: &Bench, name: &str, integration: &'static str) -> Result<Self> {
         let database_name = format!("bench_{name}");
         let database = bench.server.create_database(&database_name).await?;
         let host = Host::start(bench, &database).await?;
         deploy(bench, &host).await?;
-        let connection_pk = import_connection(&host, 0, "").await?;
+        let connection_pk = import_connection(&host, integration, 0, "").await?;
         let observer = database.connect().await?;
-        let mut stage = Self { host, database, connection_pk, database_name, observer };
+        let mut stage = Self { host, database, connection_pk, integration, database_name, observer };
         // A new connection is synced at once, with the nothing that its metadata asks for.
         stage.wait_for_run_after(None).await?;
         Ok(stage)
@@ -71,21 +82,27 @@ impl Stage {
 
     /// Triggers a run that saves records number 0 to `count`. Another salt changes each of them.
     pub async fn sync(&mut self, count: u64, salt: &str) -> Result<Run> {
-        import_connection(&self.host, count, salt).await?;
+        import_connection(&self.host, self.integration, count, salt).await?;
         let last = self.last_ended_run().await?.map(|run| run.id);
         self.database.settle().await?;
         let triggered = Instant::now();
         let wish =
-            json!({ "provider_config_key": INTEGRATION, "connection_id": CONNECTION, "syncs": [SYNC] });
+            json!({ "provider_config_key": self.integration, "connection_id": CONNECTION, "syncs": [SYNC] });
         self.host.post("/sync/trigger", &wish).await?;
         let run = self.wait_for_run_after(last).await?;
         let seconds_from_trigger = triggered.elapsed().as_secs_f64();
         Ok(Run { seconds: run.seconds, seconds_from_trigger, counts: run.counts })
     }
 
+    /// A connection to another integration, which only has actions.
+    pub async fn connect(&self, integration: &str) -> Result<()> {
+        import_connection(&self.host, integration, 0, "").await?;
+        Ok(())
+    }
+
     /// Sends a request as a client of the connection does.
     pub async fn get(&self, path: &str) -> Result<bytes::Bytes> {
-        let headers = client_headers();
+        let headers = client_headers(self.integration);
         let headers: Vec<_> = headers.iter().map(|(name, value)| (*name, value.as_str())).collect();
         http::send(Method::GET, &format!("{}{path}", self.host.url), &headers, "").await
     }
@@ -141,11 +158,11 @@ impl Stage {
 }
 
 /// What a client of the connection sends with each request.
-pub fn client_headers() -> [(&'static str, String); 3] {
+pub fn client_headers(integration: &str) -> [(&'static str, String); 3] {
     [
         ("Authorization", format!("Bearer {SECRET_KEY}")),
         ("Connection-Id", CONNECTION.to_owned()),
-        ("Provider-Config-Key", INTEGRATION.to_owned()),
+        ("Provider-Config-Key", integration.to_owned()),
     ]
 }
 
@@ -162,9 +179,9 @@ async fn deploy(bench: &Bench, host: &Host) -> Result<()> {
 }
 
 /// Makes the connection or, if it is there, replaces its metadata. Gives its row number.
-async fn import_connection(host: &Host, count: u64, salt: &str) -> Result<i64> {
+async fn import_connection(host: &Host, integration: &str, count: u64, salt: &str) -> Result<i64> {
     let connection = json!({
-        "provider_config_key": INTEGRATION,
+        "provider_config_key": integration,
         "connection_id": CONNECTION,
         "credentials": { "type": "NONE" },
         "metadata": { "count": count, "batch": BATCH_RECORDS, "size_bytes": RECORD_BYTES, "salt": salt },

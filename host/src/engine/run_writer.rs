@@ -39,21 +39,26 @@ impl RunWriter {
 }
 
 async fn write_groups(store: Store, mut receiver: mpsc::Receiver<FinishedRun>) {
+    let mut group = Vec::new();
     while let Some(first) = receiver.recv().await {
-        let mut group = vec![first];
-        let deadline = tokio::time::Instant::now() + COLLECT_FOR;
-        while group.len() < MAX_GROUP {
-            match tokio::time::timeout_at(deadline, receiver.recv()).await {
-                Ok(Some(run)) => group.push(run),
-                Ok(None) | Err(_) => break,
+        group.push(first);
+        // Not a wait for the next one: being woken for each would cost the actions that end meanwhile.
+        tokio::time::sleep(COLLECT_FOR).await;
+        while !group.is_empty() {
+            while group.len() < MAX_GROUP
+                && let Ok(run) = receiver.try_recv()
+            {
+                group.push(run);
             }
-        }
-        if let Err(error) = write_group(&store, &group).await {
-            tracing::error!(
-                error = &error as &dyn std::error::Error,
-                runs = group.len(),
-                "runs were not written"
-            );
+            if let Err(error) = write_group(&store, &group).await {
+                tracing::error!(
+                    error = &error as &dyn std::error::Error,
+                    runs = group.len(),
+                    "runs were not written"
+                );
+            }
+            group.clear();
+            group.extend(receiver.try_recv());
         }
     }
 }

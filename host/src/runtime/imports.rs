@@ -17,6 +17,7 @@ pub(super) struct GuestState {
     table: ResourceTable,
     capabilities: Box<dyn Capabilities>,
     log: RunLog,
+    output: [LogStream; 2],
     pub(super) memory: MemoryLimiter,
     pub(super) panic: Option<Panic>,
     requests_left: u64,
@@ -38,9 +39,11 @@ impl GuestState {
         variables: &[(String, String)],
     ) -> Self {
         // Clocks and random numbers are WASI's defaults. No folder is opened, sockets and name lookup are off.
+        let output = [LogLevel::Info, LogLevel::Warn].map(|level| LogStream::new(level, log.clone()));
+        let [stdout, stderr] = output.clone();
         let wasi = WasiCtxBuilder::new()
-            .stdout(LogStream::new(LogLevel::Info, log.clone()))
-            .stderr(LogStream::new(LogLevel::Warn, log.clone()))
+            .stdout(stdout)
+            .stderr(stderr)
             .envs(variables)
             .allow_tcp(false)
             .allow_udp(false)
@@ -51,10 +54,18 @@ impl GuestState {
             table: ResourceTable::new(),
             capabilities,
             log,
+            output,
             memory: MemoryLimiter::new(limits),
             panic: None,
             requests_left: limits.requests,
             requests: 0,
+        }
+    }
+
+    /// Takes what the guest has printed without an end of the line.
+    pub(super) fn finish_output(&self) {
+        for stream in &self.output {
+            stream.finish();
         }
     }
 

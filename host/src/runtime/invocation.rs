@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -102,7 +103,7 @@ impl Runtime {
     where
         F: AsyncFnOnce(&mut Guest) -> wasmtime::Result<Result<Option<String>, Failure>>,
     {
-        let _slot = self.slots.acquire().await.expect("the semaphore is never closed");
+        let slot = Arc::clone(&self.slots).acquire_owned().await.expect("the semaphore is never closed");
         let mut store =
             Store::new(&self.engine, GuestState::new(capabilities, limits, log.clone(), variables));
         store.limiter(|state| &mut state.memory);
@@ -134,8 +135,15 @@ impl Runtime {
                 Err(explain(error, refused, panic, log))
             }
         };
-        // Dropping the store ends the guest's output streams, whose last lines belong in the log.
-        drop(guest);
+        if let Some(state) = state {
+            state.finish_output();
+        }
+        // Making the instance's memory anew takes about as long as a short function: whoever waits for the result
+        // gets it first.
+        tokio::spawn(async move {
+            drop(guest);
+            drop(slot);
+        });
         Finished { result, usage }
     }
 }

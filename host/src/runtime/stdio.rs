@@ -40,24 +40,18 @@ impl LogStream {
         Ok(())
     }
 
+    /// Writes the last line, which may have no end.
+    pub(super) fn finish(&self) {
+        let mut unfinished = self.unfinished.lock().unwrap_or_else(PoisonError::into_inner);
+        if !unfinished.is_empty() {
+            let _over_the_limit = self.write_line(&mut unfinished);
+        }
+    }
+
     fn write_line(&self, unfinished: &mut Vec<u8>) -> Result<(), Limit> {
         let line = std::mem::take(unfinished);
         let text = String::from_utf8_lossy(&line);
         self.log.write(self.level, text.trim_end_matches(['\n', '\r']), None)
-    }
-}
-
-impl Drop for LogStream {
-    /// The last line may have no end.
-    fn drop(&mut self) {
-        if let Some(unfinished) = Arc::get_mut(&mut self.unfinished) {
-            let unfinished = unfinished.get_mut().unwrap_or_else(PoisonError::into_inner);
-            if !unfinished.is_empty() {
-                let mut line = std::mem::take(unfinished);
-                let _over_the_limit = self.log.write(self.level, &String::from_utf8_lossy(&line), None);
-                line.clear();
-            }
-        }
     }
 }
 

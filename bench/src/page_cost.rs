@@ -1,0 +1,92 @@
+//! What a page of records costs in a large table, beside the same in a small one.
+
+use anyhow::{Result, ensure};
+use sqlx::Row;
+
+use crate::Bench;
+use crate::load::{Load, Requests, describe};
+use crate::read::{PAGE_RECORDS, list_pages, stream_number};
+use crate::report::{Report, Target};
+use crate::stage::{INTEGRATION, Stage};
+
+const FEW: u64 = 10_000;
+/// So many rows are added by one statement.
+const FILL_ROWS: u64 = 500_000;
+
+pub async fn measure(bench: &Bench) -> Result<Report> {
+    let many = bench.scale.records * 50;
+    let mut stage = Stage::set(bench, "page_cost").await?;
+    stage.sync(FEW, "a").await?;
+    let small = load(bench, &stage).await?;
+    grow(&stage, many).await?;
+    let large = load(bench, &stage).await?;
+
+    let about = format!("a page of {PAGE_RECORDS} records, any of a stream, at 1 connection");
+    let mut report = Report::new("page-cost", about);
+    describe(report.row(format!("{FEW} records")), &small);
+    describe(report.row(format!("{many} records")), &large);
+    let p50 = |loads: &[Load]| -> Vec<f64> { loads.iter().map(|load| load.p50_ms).collect() };
+    report.ratio("p50, large of small", &p50(&large), &p50(&small), Target::AtMost(1.3));
+    stage.strike(bench).await?;
+    Ok(report)
+}
+
+async fn load(bench: &Bench, stage: &Stage) -> Result<Vec<Load>> {
+    let pages = list_pages(stage).await?;
+    let requests = Requests {
+        url: stage.host.url.clone(),
+        integration: INTEGRATION,
+        method: "GET",
+        targets: pages,
+        body: None,
+        headers: Vec::new(),
+    };
+    stage.database.settle().await?;
+    let mut loads = Vec::new();
+    for _ in 0..bench.scale.rounds {
+        loads.push(requests.load(bench, 1).await?);
+    }
+    Ok(loads)
+}
+
+/// Makes the stream as long as that, with rows as the host wrote the first ones. Nothing is analysed.
+async fn grow(stage: &Stage, records: u64) -> Result<()> {
+    let stream = stream_number(stage).await?;
+    let mut conn = stage.database.connect().await?;
+    let columns: Vec<String> = sqlx::query_scalar(
+        "SELECT column_name::text FROM information_schema.columns
+         WHERE table_schema = 'public' AND table_name = 'records'
+           AND column_name NOT IN ('position', 'external_id') AND is_generated = 'NEVER'",
+    )
+    .fetch_all(&mut conn)
+    .await?;
+    let columns = columns.join(", ");
+    let mut last = FEW;
+    while last < records {
+        let rows = FILL_ROWS.min(records - last);
+        let fill = format!(
+            "INSERT INTO records (position, external_id, {columns})
+             SELECT {last} + g, 'filled-' || ({last} + g), {columns}
+             FROM (SELECT {columns} FROM records WHERE connection_pk = {connection} AND stream_no = {stream}
+                   ORDER BY position LIMIT 1) AS one, generate_series(1, {rows}) AS g",
+            connection = stage.connection_pk,
+        );
+        sqlx::raw_sql(sqlx::AssertSqlSafe(fill)).execute(&mut conn).await?;
+        last += rows;
+    }
+    let grown =
+        sqlx::query("UPDATE streams SET last_position = $3 WHERE connection_pk = $1 AND stream_no = $2")
+            .bind(stage.connection_pk)
+            .bind(stream)
+            .bind(last.cast_signed())
+            .execute(&mut conn)
+            .await?;
+    ensure!(grown.rows_affected() == 1, "the stream is gone");
+    let count = sqlx::query("SELECT count(*) FROM records WHERE connection_pk = $1")
+        .bind(stage.connection_pk)
+        .fetch_one(&mut conn)
+        .await?
+        .get::<i64, _>(0);
+    ensure!(count.cast_unsigned() == records, "{count} records are there instead of {records}");
+    Ok(())
+}

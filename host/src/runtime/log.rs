@@ -111,7 +111,7 @@ impl RunLog {
         let mut buffer = self.lock();
         // In fields it is written as JSON has it.
         let quoted = Value::from(secret).to_string();
-        for form in [secret, quoted.trim_matches('"')] {
+        for form in [secret, &quoted[1..quoted.len() - 1]] {
             if !buffer.hidden.iter().any(|hidden| hidden == form) {
                 buffer.hidden.push(form.to_owned());
             }

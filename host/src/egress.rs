@@ -30,6 +30,7 @@ use std::time::{Duration, SystemTime};
 use bytes::Bytes;
 use http::{HeaderMap, Method, StatusCode};
 use serde_json::{Map, Value};
+use tokio::time::Instant;
 use url::Url;
 
 use attempt::{Answer, Call, ReadWhole, Receive};
@@ -54,6 +55,9 @@ pub use upload::{Incoming, UploadFailure};
 
 use crate::providers::Provider;
 
+/// How far apart requests go on that were held back together.
+const MAX_SPREAD: Duration = Duration::from_secs(1);
+
 /// Sends requests under the rules above. One a host: it keeps the connections that are reused.
 pub struct Gate {
     clients: Clients,
@@ -72,6 +76,25 @@ pub struct Route {
     pub credentials: Arc<dyn CredentialSource>,
     /// The function's own limit of an answer; the gate's stands above it.
     pub max_response_bytes: Option<usize>,
+    pub pace: Arc<dyn Pace>,
+}
+
+/// How requests of one connection keep to what its provider has said about too many of them.
+pub trait Pace: Send + Sync {
+    /// How long requests are held back; `None` if they are not.
+    fn held_for(&self) -> Option<Duration>;
+
+    /// The provider asked to be left alone for so long.
+    fn hold(&self, wait: Duration);
+}
+
+/// For requests that are not counted with others.
+impl Pace for () {
+    fn held_for(&self) -> Option<Duration> {
+        None
+    }
+
+    fn hold(&self, _wait: Duration) {}
 }
 
 /// A request as a guest states it. Nothing in it has been checked.
@@ -88,6 +111,8 @@ pub struct Request {
     pub retries: Option<u8>,
     /// Time for one attempt.
     pub timeout: Option<Duration>,
+    /// How long it may be held back because the provider had too many requests before.
+    pub patience: Duration,
 }
 
 /// What the provider answered, whatever its status.
@@ -158,6 +183,7 @@ impl Gate {
             payload: request.body.map_or(Payload::Empty, Payload::Whole),
             timeout: request.timeout.unwrap_or(settings.request_timeout).min(settings.max_request_timeout),
             connect_timeout: settings.connect_timeout,
+            patient_until: Instant::now() + request.patience,
             receive: ReadWhole { most_bytes },
         };
         self.send_call(&call, retries, &[]).await
@@ -172,11 +198,13 @@ impl Gate {
     ) -> Result<Response<R::Body>, EgressError> {
         let hints = &call.route.provider.proxy.retry;
         let mut may_refresh = true;
+        call.keep_pace().await?;
         let mut credentials = call.current_credentials().await?;
         let mut number = 1;
         loop {
             let outcome = call.attempt(number, credentials.as_ref()).await;
             number += 1;
+            let is_held = outcome.as_ref().is_ok_and(|answer| call.note_limit(answer));
             if !call.payload.can_be_sent_again() {
                 return outcome.map(|answer| answer.response);
             }
@@ -199,12 +227,15 @@ impl Gate {
                 Err(error) if error.is_retryable() => None,
                 _ => return outcome.map(|answer| answer.response),
             };
-            let Some(wait) = retries.next_wait(told, rand::random()) else {
+            // What holds back all requests of the connection holds back this one, too.
+            let wait = if is_held { retries.spend() } else { retries.next_wait(told, rand::random()) };
+            let Some(wait) = wait else {
                 return outcome.map(|answer| answer.response);
             };
             // What is left of a refused answer must not keep its connection meanwhile.
             drop(outcome);
             tokio::time::sleep(wait).await;
+            call.keep_pace().await?;
             credentials = call.current_credentials().await?;
         }
     }
@@ -236,6 +267,40 @@ impl<R> Call<'_, R> {
         match self.side {
             Side::Provider => self.route.credentials.current().await.map(Some),
             Side::AllowedHost => Ok(None),
+        }
+    }
+
+    /// Waits while the provider wants to be left alone.
+    async fn keep_pace(&self) -> Result<(), EgressError> {
+        if self.side != Side::Provider {
+            return Ok(());
+        }
+        while let Some(left) = self.route.pace.held_for() {
+            if Instant::now() + left > self.patient_until {
+                return Err(EgressError::RateLimited {
+                    host: boundary::host_of(&self.url),
+                    retry_after: left,
+                });
+            }
+            // Those who were held back together do not come back together.
+            tokio::time::sleep(left + (left / 10).min(MAX_SPREAD).mul_f64(rand::random())).await;
+        }
+        Ok(())
+    }
+
+    /// Remembers that the provider had too many requests, for all who share its limit. `true`: they are held back.
+    fn note_limit<B>(&self, Answer { response, had_credentials }: &Answer<B>) -> bool {
+        let hints = &self.route.provider.proxy.retry;
+        // A third party, to which a redirect led, has no say in this.
+        if !had_credentials || !retry::is_rate_limit(response.status, &response.headers, hints) {
+            return false;
+        }
+        match retry::told_wait(&response.headers, hints, SystemTime::now()) {
+            Some(wait) if !wait.is_zero() => {
+                self.route.pace.hold(wait);
+                self.route.pace.held_for().is_some()
+            }
+            _ => false,
         }
     }
 }

@@ -19,6 +19,7 @@ mod lifecycle;
 mod live_runs;
 mod observation;
 mod proxy;
+mod rate_limits;
 mod received;
 mod record_changes;
 mod recording;
@@ -108,6 +109,10 @@ pub struct EngineSettings {
     pub deletion_hold: DeletionHold,
     /// How long runs that are over are kept, with their logs.
     pub runs_kept_for: Duration,
+    /// The least time between two runs of a sync that a bundle or a client may ask for.
+    pub minimum_interval: Duration,
+    /// How many attempts at a sync may be interrupted in a row before they have changed anything.
+    pub max_idle_attempts: i32,
     /// How often a webhook function that failed is tried again.
     pub webhook_function_retries: u8,
     /// How long what providers have told is kept.
@@ -140,6 +145,7 @@ pub struct Engine {
     runtime: Arc<Runtime>,
     gate: Gate,
     proxy_routes: Arc<proxy::ProxyRoutes>,
+    rate_limits: rate_limits::RateLimits,
     refreshes: refresh::Refreshes,
     run_writer: RunWriter,
     live_runs: Arc<live_runs::LiveRuns>,
@@ -199,6 +205,7 @@ impl Engine {
             notices,
             runtime,
             gate,
+            rate_limits: rate_limits::RateLimits::default(),
             refreshes: refresh::Refreshes::new(),
             run_writer,
             live_runs: Arc::default(),
@@ -219,6 +226,7 @@ impl Engine {
         tokio::spawn(record_changes::look(Arc::clone(&engine), shutdown.clone()));
         tokio::spawn(connect_sessions::sweep(Arc::clone(&engine), shutdown.clone()));
         tokio::spawn(refresh::run_background(Arc::clone(&engine), shutdown.clone()));
+        tokio::spawn(rate_limits::follow(Arc::clone(&engine), shutdown.clone()));
         tokio::spawn(deletions::clear_up(Arc::clone(&engine), shutdown.clone()));
         tokio::spawn(retention::run(Arc::clone(&engine), shutdown.clone()));
         tokio::spawn(run_upkeep::run(Arc::clone(&engine), shutdown.clone()));
@@ -232,6 +240,11 @@ impl Engine {
 
     pub fn gate(&self) -> &Gate {
         &self.gate
+    }
+
+    /// The least time between two runs of a sync that may be asked for.
+    pub fn minimum_interval(&self) -> Duration {
+        self.settings.minimum_interval
     }
 
     pub fn host_id(&self) -> Uuid {

@@ -24,7 +24,8 @@ pub use provider::{
     Source, TokenRequest, TokenRequestAuth, TokenResponsePaths,
 };
 pub use proxy::{
-    BasicTemplates, HeaderKey, Paginate, Proxy, RateLimit, RetryHints, Verification, VerificationMethod,
+    BasicTemplates, HeaderKey, LimitScope, Paginate, Proxy, RateLimit, RetryHints, Verification,
+    VerificationMethod,
 };
 pub use question::{Pattern, Question, QuestionFormat, QuestionKind};
 pub use template::{InvalidTemplate, Template, Variable};

@@ -23,6 +23,7 @@ pub mod integrations;
 pub mod keys;
 pub mod notices;
 pub mod queues;
+pub mod rate_limits;
 pub mod received_webhooks;
 pub mod records;
 pub mod refreshes;

@@ -502,6 +502,8 @@ fn options(db: &TestDatabase, receiver: &Receiver) -> HostOptions {
         .variable("SYNCLINE_GRACE_SECONDS", "5")
         .variable("SYNCLINE_EGRESS_ALLOW", &receiver.address())
         .variable("SYNCLINE_WEBHOOK_RETRIES", "200ms,1s,1s,1s,1s")
+        // Syncs are interrupted far more often here than any host may be blamed for.
+        .variable("SYNCLINE_MAX_IDLE_ATTEMPTS", "1000000")
 }
 
 /// What a host takes of the machine.

@@ -4,7 +4,9 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use crate::support::{Connection, METADATA_KEY, Stage, cursor_of, eventually, save, text};
+use crate::support::{
+    Bundle, Connection, HostOptions, METADATA_KEY, Stage, TestDatabase, cursor_of, eventually, save, text,
+};
 
 /// How many runs of a sync have ended or are on.
 async fn runs_of(stage: &Stage, sync: &str) -> i64 {
@@ -41,6 +43,25 @@ async fn a_new_connection_is_synced_at_once_and_then_at_its_frequency() {
     let minutes = (next.to_utc() - chrono::Utc::now()).num_minutes();
     assert!((54..=66).contains(&minutes), "the next run is in {minutes} minutes");
     assert_eq!(runs_of(&stage, "steps").await, 1);
+}
+
+#[tokio::test]
+async fn a_sync_runs_again_and_again_as_often_as_the_operator_lets_it() {
+    let db = TestDatabase::create().await;
+    let host =
+        HostOptions::new().database(&db).variable("SYNCLINE_MINIMUM_INTERVAL_SECONDS", "1").spawn().await;
+    let table = "[integrations.hostile.syncs.commit-raw]\nruns = ";
+    let often = |runs: &str| {
+        Bundle::guest("hostile").replace(&format!("{table}\"every 1 hour\""), &format!("{table}\"{runs}\""))
+    };
+    host.deploy(&often("every 1 second")).await;
+    host.connect("hostile", json!({ "steps": 0 })).await;
+    let runs = "SELECT count(*) FROM runs WHERE function_name = 'commit-raw' AND trigger = 'schedule' AND state = 'success'";
+    eventually("it has run again and again", async || (db.number(runs).await >= 3).then_some(())).await;
+
+    let strict = Stage::hostile().await;
+    let refused = strict.host.post_bundle(often("every 29 seconds").to_tar(), false).await;
+    assert_eq!(refused.refusal(), (400, "invalid_sync_config".to_owned()));
 }
 
 #[tokio::test]
@@ -270,8 +291,17 @@ async fn the_status_of_several_syncs_can_be_asked_for() {
 async fn a_failed_sync_says_so_until_it_succeeds() {
     let stage = Stage::hostile().await;
     stage.set_metadata(json!({ "steps": 0, "end": "fail" })).await;
+    let errors = async || {
+        let path = "/connections/customer-1?provider_config_key=hostile";
+        stage.host.get(path).await.expect(200).json()["errors"].clone()
+    };
+    assert_eq!(errors().await, json!([]));
     let failed = stage.run("commit-raw").await;
+    let noted = errors().await;
+    assert_eq!(noted.as_array().map(Vec::len), Some(1), "{noted}");
+    assert_eq!(noted[0]["type"], "sync");
     assert_eq!((&failed["status"], &failed["latestExecutionStatus"]), (&json!("ERROR"), &json!("STOPPED")));
     let mended = stage.commit(json!([save(&json!([{ "id": "a" }]))])).await;
     assert_eq!((&mended["status"], &mended["latestExecutionStatus"]), (&json!("SUCCESS"), &json!("SUCCESS")));
+    assert_eq!(errors().await, json!([]));
 }

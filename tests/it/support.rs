@@ -40,7 +40,7 @@ pub use self::numbers::Numbers;
 pub use self::oauth_scene::{KEY, OAuthScene, consent, open_session};
 pub use self::oauth_server::{OAUTH_PROVIDER, OAuthClient, OAuthServer};
 pub use self::postgres_proxy::{Fault, PostgresProxy};
-pub use self::provider::{BOMB_BYTES, PROVIDER_KEY, Provider};
+pub use self::provider::{BOMB_BYTES, PROVIDER_KEY, Provider, Server as ProviderServer};
 pub use self::python_server::PythonServer;
 pub use self::receiver::{Receiver, Reply, Webhook};
 pub use self::shop::{SHOP_KEY, Shop};

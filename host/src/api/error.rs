@@ -3,6 +3,7 @@
 //! `docs/errors.md` lists the codes for clients.
 
 use std::borrow::Cow;
+use std::time::Duration;
 
 use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};
@@ -339,6 +340,16 @@ impl ApiError {
         }
     }
 
+    fn retry_after(&self) -> Option<Duration> {
+        match self {
+            Self::Action(error) => error.retry_after(),
+            Self::Proxy(ProxyError::Egress(EgressError::RateLimited { retry_after, .. })) => {
+                Some(*retry_after)
+            }
+            _ => None,
+        }
+    }
+
     /// What is told: status, code, and a sentence that gives nothing of ours away. What is our fault is logged here.
     pub fn into_told(self) -> (StatusCode, &'static str, String) {
         let (status, code) = self.own_status_and_code();
@@ -424,6 +435,10 @@ impl IntoResponse for ApiError {
         if passes {
             response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
         }
+        if let Some(wait) = self.retry_after() {
+            let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
+            response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+        }
         if matches!(self, Self::TooManyReaders) {
             response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("5"));
         }
@@ -489,6 +504,7 @@ fn proxy_status_and_code(error: &EgressError) -> (StatusCode, &'static str) {
         EgressError::Network { .. } | EgressError::ResponseTooLarge { .. } => {
             (StatusCode::BAD_GATEWAY, "upstream_failed")
         }
+        EgressError::RateLimited { .. } => (StatusCode::TOO_MANY_REQUESTS, "rate_limited"),
         EgressError::Timeout { .. } => (StatusCode::GATEWAY_TIMEOUT, "upstream_timeout"),
     }
 }

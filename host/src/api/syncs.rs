@@ -17,7 +17,7 @@ use super::error::{ApiError, ErrorBody};
 use super::extract::{ApiJson, ApiQuery, EnvironmentAuth, NoQuery};
 use super::time::iso;
 use crate::auth::{Client, Scope};
-use crate::config::{Frequency, MINIMUM_INTERVAL};
+use crate::config::Frequency;
 use crate::engine::{ConnectionRoute, DeployedFunction};
 use crate::ids::{ConnectionId, FunctionName, IntegrationKey, InvalidName, Variant};
 use crate::store::integrations::Integration;
@@ -281,7 +281,8 @@ pub(super) async fn update_connection_frequency(
     let found = app
         .find_sync(&client, &request.provider_config_key, &request.connection_id, &request.sync_name)
         .await?;
-    let frequency = request.frequency.map(|text| Frequency::parse(&text, MINIMUM_INTERVAL)).transpose();
+    let minimum = app.engine.minimum_interval();
+    let frequency = request.frequency.map(|text| Frequency::parse(&text, minimum)).transpose();
     let frequency =
         frequency.map_err(|problem| ApiError::body("invalid_format", &["frequency"], problem.to_string()))?;
     let active = frequency.as_ref().or(found.sync.frequency());

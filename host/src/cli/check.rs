@@ -8,6 +8,7 @@ use clap::Args;
 
 use super::Done;
 use super::project::{Opened, Project, folder, show};
+use crate::config::MINIMUM_INTERVAL;
 use crate::crypto::random_bytes;
 use crate::engine::check_components;
 use crate::providers::Catalogue;
@@ -49,7 +50,8 @@ pub(super) async fn run(args: CheckArgs) -> anyhow::Result<Done> {
         let settings = RuntimeSettings { max_invocations: 4 };
         let runtime = Arc::new(Runtime::new(&settings, cache)?);
         let catalogue = Catalogue::load(args.providers_dir.as_deref())?;
-        let found = check_components(&project.file, &bundle.components, &catalogue, &runtime).await;
+        let found =
+            check_components(&project.file, &bundle.components, MINIMUM_INTERVAL, &catalogue, &runtime).await;
         if !found.is_empty() {
             return report(&found);
         }

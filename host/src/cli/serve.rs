@@ -21,7 +21,7 @@ use super::telemetry::{LogFormat, Telemetry};
 use super::webhooks::{IntakeArgs, SenderArgs};
 use crate::api::{self, App};
 use crate::auth::{Authenticator, Environments};
-use crate::config::DeletionHold;
+use crate::config::{DeletionHold, MINIMUM_INTERVAL};
 use crate::connect::{self, ApiAddress, FrameAncestors};
 use crate::egress::{Gate, GateSettings, HostPort};
 use crate::engine::{Background, Engine, EngineSettings};
@@ -80,6 +80,12 @@ pub(super) struct ServeArgs {
     /// Syncs of one connection that run at once over all hosts, unless its bundle says otherwise
     #[arg(long, env = "SYNCLINE_MAX_SYNCS_PER_CONNECTION", default_value_t = 8, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..))]
     max_syncs_per_connection: u32,
+    /// The least time between two runs of a sync that a bundle or a client may ask for
+    #[arg(long, env = "SYNCLINE_MINIMUM_INTERVAL_SECONDS", default_value_t = MINIMUM_INTERVAL.as_secs(), value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
+    minimum_interval_seconds: u64,
+    /// Attempts at a sync that are interrupted in a row before they saved anything: then it fails with `no_progress`
+    #[arg(long, env = "SYNCLINE_MAX_IDLE_ATTEMPTS", default_value_t = 5, value_name = "NUMBER", value_parser = clap::value_parser!(i32).range(1..))]
+    max_idle_attempts: i32,
     /// Asynchronous actions that run at once
     #[arg(long, env = "SYNCLINE_MAX_ASYNC_ACTIONS", default_value_t = 50, value_name = "NUMBER")]
     max_async_actions: u32,
@@ -214,6 +220,8 @@ async fn start_engine(
         max_syncs_per_integration: args.max_syncs_per_integration,
         max_syncs_per_connection: args.max_syncs_per_connection,
         max_jobs: args.max_async_actions as usize,
+        minimum_interval: Duration::from_secs(args.minimum_interval_seconds),
+        max_idle_attempts: args.max_idle_attempts,
         max_change_readers: args.max_change_readers as usize,
         results_kept_for: Duration::from_secs(args.action_result_seconds),
         deletion_hold: DeletionHold { above: args.hold_deletions_above, from: args.hold_deletions_from },

@@ -237,12 +237,14 @@ fn read_limits(mut table: Table<'_>, kind: FunctionKind, found: &mut Diagnostics
     let mut time =
         |key, max| measure(&mut table, key, milliseconds, "a time such as \"10s\" or \"2m\"", max, found);
     let (cpu_ms, wall_ms) = (time("cpu", max_wall), time("wall", max_wall));
+    let idle_ms = if kind == FunctionKind::Sync { time("idle", (u64::MAX, "")) } else { None };
     let mut size =
         |key, max| measure(&mut table, key, bytes, "a size such as \"64KB\" or \"128MB\"", max, found);
     let none = (u64::MAX, "");
     let limits = LimitOverrides {
         cpu_ms,
         wall_ms,
+        idle_ms,
         memory_bytes: size("memory", max_memory),
         log_bytes: size("log", none),
         output_bytes: size("output", none),

@@ -34,6 +34,9 @@ pub struct LimitOverrides {
     /// Outgoing requests.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub requests: Option<u64>,
+    /// Of a sync: time without a commit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub idle_ms: Option<u64>,
     /// Records saved.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub records: Option<u64>,

@@ -39,6 +39,8 @@ pub(super) struct Call<'a, R> {
     /// For one attempt, in the way that `receive` counts it.
     pub timeout: Duration,
     pub connect_timeout: Duration,
+    /// How long it may be held back.
+    pub patient_until: Instant,
     pub receive: R,
 }
 

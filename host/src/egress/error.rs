@@ -35,6 +35,8 @@ pub enum EgressError {
     Network { host: String, cause: String },
     #[error("the answer of `{host}` is longer than {limit_bytes} bytes")]
     ResponseTooLarge { host: String, limit_bytes: usize },
+    #[error("`{host}` had too many requests and wants none for {} s", retry_after.as_secs_f64().ceil())]
+    RateLimited { host: String, retry_after: Duration },
     #[error(transparent)]
     CredentialsUnavailable(#[from] CredentialsUnavailable),
 }
@@ -53,6 +55,7 @@ impl EgressError {
             Self::Timeout { .. } => "timeout",
             Self::Network { .. } | Self::Upload(_) => "network-error",
             Self::ResponseTooLarge { .. } => "response-too-large",
+            Self::RateLimited { .. } => "rate-limited",
             Self::CredentialsUnavailable(_) => "credentials-unavailable",
         }
     }

@@ -1,6 +1,9 @@
 //! Forwarding: a client's request goes to the provider as it arrives, and the answer comes back the same way.
 
+use std::time::Duration;
+
 use http::{HeaderMap, Method, StatusCode};
+use tokio::time::Instant;
 use url::Url;
 
 use super::answer_body::AnswerBody;
@@ -68,6 +71,9 @@ impl Gate {
             payload: self.payload(request.body)?,
             timeout: settings.forward_timeout,
             connect_timeout: settings.connect_timeout,
+            // A client that asks for no retries would rather know.
+            patient_until: Instant::now()
+                + if request.retries > 0 { settings.max_wait } else { Duration::ZERO },
             receive: PassOn { encoding },
             method: request.method,
         };

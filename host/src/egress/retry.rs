@@ -25,6 +25,12 @@ impl Retries {
         }
     }
 
+    /// Takes a retry that has no wait of its own.
+    pub fn spend(&mut self) -> Option<Duration> {
+        self.left = self.left.checked_sub(1)?;
+        Some(Duration::ZERO)
+    }
+
     /// How long to wait before the next attempt; `None` if there is none. `told` is what the provider asks
     /// for. If it asks for more than our maximum, coming back earlier would be of no use, so we do not.
     pub fn next_wait(&mut self, told: Option<Duration>, chance: f64) -> Option<Duration> {
@@ -41,11 +47,16 @@ impl Retries {
 
 /// Whether an answer means "later" rather than "no".
 pub(super) fn is_retryable(status: StatusCode, headers: &HeaderMap, hints: &RetryHints) -> bool {
+    status.is_server_error() || is_rate_limit(status, headers, hints)
+}
+
+/// Whether an answer means that there were too many requests.
+pub(super) fn is_rate_limit(status: StatusCode, headers: &HeaderMap, hints: &RetryHints) -> bool {
     let spent = || {
         let remaining = hints.remaining.as_ref().and_then(|key| headers.get(key.name()));
         status == StatusCode::FORBIDDEN && remaining.is_some_and(|value| value == "0")
     };
-    status == StatusCode::TOO_MANY_REQUESTS || status.is_server_error() || spent()
+    status == StatusCode::TOO_MANY_REQUESTS || spent()
 }
 
 /// How long the provider asks us to stay away: the longest of what its headers say.

@@ -1,6 +1,7 @@
 //! Runs actions: on demand, for one connection, while somebody waits.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use tracing::Instrument;
 use uuid::Uuid;
@@ -125,6 +126,7 @@ impl Engine {
             checkpoint: None,
             row: None,
             route: None,
+            ends_at: Instant::now() + function.limits.wall,
         };
         let call = Call { kind, name: function.name.as_str(), input: input.as_ref(), variables: &variables };
         let span = tracing::debug_span!(

@@ -1,22 +1,22 @@
 //! What a function may do, for one connection: the imports of the world on our side.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use futures_util::StreamExt;
-use futures_util::stream;
+use futures_util::{StreamExt, TryStreamExt, stream};
 use serde_json::{Map, Value};
 
 use super::commit::RecordWriter;
 use super::connections::ConnectionCredentials;
 use super::functions::DeployedFunction;
 use super::live_runs::RunMeter;
+use super::rate_limits::ConnectionPace;
 use super::{ConnectionRoute, Engine};
 use crate::auth::Environment;
-use crate::egress::{self, Exchange, Observer};
+use crate::egress::{self, EgressError, Exchange, Observer};
 use crate::nul::has_nul;
 use crate::runtime::{
     Capabilities, Change, ConnectionInfo, Counts, Failure, Interrupt, Outcome, Request, Response, RunInfo,
@@ -24,6 +24,9 @@ use crate::runtime::{
 };
 use crate::store::connections::{self, Connection};
 
+/// A request that has to wait for longer because of a provider's rate limit ends its run, which goes on later: its
+/// place is for others meanwhile.
+const MAX_PATIENCE: Duration = Duration::from_secs(600);
 const MAX_METADATA_BYTES: usize = 1 << 20;
 /// Of `send-all`, how many requests are under way at a time.
 const CONCURRENT_REQUESTS: usize = 8;
@@ -33,12 +36,18 @@ const CONCURRENT_REQUESTS: usize = 8;
 pub struct RunSignals {
     cancelled: AtomicBool,
     noticed: AtomicBool,
+    commits: AtomicU64,
 }
 
 impl RunSignals {
     /// Asks the function to come to its end. `false`: it was asked before.
     pub fn cancel(&self) -> bool {
         !self.cancelled.swap(true, Ordering::Relaxed)
+    }
+
+    /// How often the function has committed.
+    pub(super) fn commits(&self) -> u64 {
+        self.commits.load(Ordering::Relaxed)
     }
 
     /// Whether the function knows that it should come to its end: when it returns then, it may not be done.
@@ -62,9 +71,16 @@ pub(super) struct FunctionCapabilities {
     pub(super) row: Option<Connection>,
     /// Where requests go, once one was sent.
     pub(super) route: Option<Arc<egress::Route>>,
+    /// When the function goes over its limit of time.
+    pub(super) ends_at: Instant,
 }
 
 impl FunctionCapabilities {
+    /// How long a request may be held back.
+    fn patience(&self) -> Duration {
+        self.ends_at.saturating_duration_since(Instant::now()).min(MAX_PATIENCE)
+    }
+
     async fn row(&mut self) -> Result<&Connection, Interrupt> {
         if self.row.is_none() {
             let found = async {
@@ -95,6 +111,12 @@ impl FunctionCapabilities {
             Arc::clone(&self.environment),
             self.connection.pk,
         );
+        let pace = ConnectionPace {
+            engine: Arc::downgrade(&self.engine),
+            integration: self.connection.integration,
+            connection: self.connection.pk,
+            scope: provider.proxy.retry.scope,
+        };
         let route = Arc::new(egress::Route {
             provider,
             base_url: self.function.base_url.clone(),
@@ -102,6 +124,7 @@ impl FunctionCapabilities {
             allow_hosts: self.function.allow_hosts.clone(),
             credentials: Arc::new(credentials),
             max_response_bytes: Some(self.function.limits.response_bytes),
+            pace: Arc::new(pace),
         });
         self.route = Some(Arc::clone(&route));
         Ok(Ok(route))
@@ -115,7 +138,7 @@ impl Capabilities for FunctionCapabilities {
             Ok(route) => route,
             Err(refusal) => return Ok(Err(refusal)),
         };
-        Ok(send(&self.engine.gate, &route, request, &self.log, &self.meter).await)
+        send(&self.engine.gate, &route, request, self.patience(), &self.log, &self.meter).await
     }
 
     async fn send_all(
@@ -128,13 +151,17 @@ impl Capabilities for FunctionCapabilities {
         };
         let gate = &self.engine.gate;
         let (log, meter) = (&self.log, &self.meter);
-        let sent = requests.into_iter().map(|request| send(gate, &route, request, log, meter));
-        Ok(stream::iter(sent).buffered(CONCURRENT_REQUESTS).collect().await)
+        let patience = self.patience();
+        let sent = requests.into_iter().map(|request| send(gate, &route, request, patience, log, meter));
+        stream::iter(sent).buffered(CONCURRENT_REQUESTS).try_collect().await
     }
 
     async fn commit(&mut self, changes: Vec<Change>, checkpoint: Option<String>) -> Outcome<Counts> {
         let set = checkpoint.clone();
         let committed = self.writer.commit(changes, checkpoint).await?;
+        if committed.is_ok() {
+            self.signals.commits.fetch_add(1, Ordering::Relaxed);
+        }
         if let Ok(counts) = &committed {
             self.meter.count_records(counts.added + counts.updated + counts.deleted + counts.unchanged);
         }
@@ -242,9 +269,10 @@ async fn send(
     gate: &egress::Gate,
     route: &egress::Route,
     request: Request,
+    patience: Duration,
     log: &RunLog,
     meter: &RunMeter,
-) -> Result<Response, Failure> {
+) -> Outcome<Response> {
     let request = egress::Request {
         method: request.method,
         url: request.url,
@@ -253,19 +281,21 @@ async fn send(
         body: request.body.map(Bytes::from),
         retries: request.retries,
         timeout: request.timeout_ms.map(|ms| Duration::from_millis(ms.into())),
+        patience,
     };
     match gate.send(route, request, &RequestLog { log, meter }).await {
         Ok(response) => {
             let headers = response.headers.iter().map(|(name, value)| {
                 (name.as_str().to_owned(), String::from_utf8_lossy(value.as_bytes()).into_owned())
             });
-            Ok(Response {
+            Ok(Ok(Response {
                 status: response.status.as_u16(),
                 headers: headers.collect(),
                 body: response.body.into(),
-            })
+            }))
         }
-        Err(error) => Err(failure(error.code(), error.to_string())),
+        Err(EgressError::RateLimited { retry_after, .. }) => Err(Interrupt::RateLimited { retry_after }),
+        Err(error) => Ok(Err(failure(error.code(), error.to_string()))),
     }
 }
 

@@ -16,7 +16,7 @@ use super::Engine;
 use super::functions::{FunctionSpec, StoredFunction, stored_functions};
 use crate::auth::{Environment, EnvironmentSettings};
 use crate::config::bundle::{Bundle, BundleDigest, BundleError};
-use crate::config::{ConfigFile, Diagnostics, FunctionKind, MINIMUM_INTERVAL, SyncConfig, did_you_mean};
+use crate::config::{ConfigFile, Diagnostics, FunctionKind, SyncConfig, did_you_mean};
 use crate::egress::HostPattern;
 use crate::ids::{DeploymentPk, FunctionName, IntegrationKey, IntegrationPk, ProviderSlug};
 use crate::model::{Model, Models};
@@ -26,7 +26,7 @@ use crate::store::deployments::{self, ActiveFunction, LiveDeployment, NewDeploym
 use crate::store::hosts::ALIVE_WITHIN;
 use crate::store::integrations::{self, Integration, NewIntegration};
 use crate::store::notices::Notice;
-use crate::store::{environments, schedules};
+use crate::store::{connection_errors, environments, schedules};
 
 /// Longer than compiling a component may take.
 const WAIT_FOR_HOSTS: Duration = Duration::from_secs(300);
@@ -120,7 +120,8 @@ impl Engine {
         let bundle = tokio::task::block_in_place(|| Bundle::read(bytes))?;
         let digest = BundleDigest::of(bytes);
         let file = bundle.parse_config().map_err(DeployError::Config)?;
-        check_components(&file, &bundle.components, &self.catalogue, &self.runtime)
+        let minimum = self.settings.minimum_interval;
+        check_components(&file, &bundle.components, minimum, &self.catalogue, &self.runtime)
             .await
             .into_result()
             .map_err(DeployError::Config)?;
@@ -229,11 +230,12 @@ pub(super) async fn follow(engine: &Engine) -> anyhow::Result<()> {
 pub async fn check_components(
     file: &ConfigFile,
     components: &BTreeMap<String, Vec<u8>>,
+    minimum_interval: Duration,
     catalogue: &Catalogue,
     runtime: &Runtime,
 ) -> Diagnostics {
     let mut found = file.diagnostics();
-    file.check_frequencies(MINIMUM_INTERVAL, &mut found);
+    file.check_frequencies(minimum_interval, &mut found);
     let mut described: BTreeMap<&str, Result<Vec<KindAndName>, InvalidComponent>> = BTreeMap::new();
     for integration in &file.config.integrations {
         let key = integration.key.as_str();
@@ -564,6 +566,7 @@ async fn update_schedules(
     }
     for (row, _) in before.own.iter().filter(|(row, _)| row.kind == FunctionKind::Sync.as_str()) {
         if !kept.contains(&(row.integration, row.name.clone())) {
+            connection_errors::clear_sync(conn, row.integration, &row.name).await?;
             schedules::remove_sync(conn, row.integration, &row.name).await?;
         }
     }

@@ -1,5 +1,7 @@
 //! Why a run of a function failed, in words that the API, the run's row and the scheduler share.
 
+use std::time::Duration;
+
 use http::StatusCode;
 use serde_json::{Value, json};
 
@@ -27,6 +29,11 @@ pub enum FunctionError {
     Crashed(String),
     #[error("{0}")]
     Limit(Limit),
+    #[error(
+        "the provider had too many requests and wants none for {} s, which is longer than the run can wait",
+        retry_after.as_secs_f64().ceil()
+    )]
+    RateLimited { retry_after: Duration },
     #[error("a later attempt has taken over")]
     Superseded,
     #[error("the host failed")]
@@ -45,6 +52,7 @@ impl From<InvokeError> for FunctionError {
             }
             InvokeError::Crashed(message) => Self::Crashed(message),
             InvokeError::Limit(limit) => Self::Limit(limit),
+            InvokeError::RateLimited { retry_after } => Self::RateLimited { retry_after },
             InvokeError::Superseded => Self::Superseded,
             InvokeError::Host(error) => Self::Host(error),
         }
@@ -60,6 +68,7 @@ impl FunctionError {
             Self::Crashed(_) => "script_internal_error",
             Self::Limit(Limit::Wall(_)) => "execution_timeout",
             Self::Limit(_) => "limit_exceeded",
+            Self::RateLimited { .. } => "rate_limited",
             Self::Superseded => "script_aborted",
             Self::Host(_) => "internal_server_error",
         }
@@ -71,6 +80,7 @@ impl FunctionError {
             Self::Provider { .. } => StatusCode::FAILED_DEPENDENCY,
             Self::Limit(Limit::Wall(_)) => StatusCode::REQUEST_TIMEOUT,
             Self::Limit(_) => StatusCode::BAD_REQUEST,
+            Self::RateLimited { .. } => StatusCode::TOO_MANY_REQUESTS,
             Self::Superseded => StatusCode::GONE,
             Self::Host(_) => StatusCode::INTERNAL_SERVER_ERROR,
         }
@@ -80,7 +90,7 @@ impl FunctionError {
     pub fn is_retryable(&self) -> bool {
         match self {
             Self::Failed { code, .. } => PASSING.contains(&code.as_str()),
-            Self::Provider { .. } | Self::Host(_) => true,
+            Self::Provider { .. } | Self::RateLimited { .. } | Self::Host(_) => true,
             Self::Crashed(_) | Self::Limit(_) | Self::Superseded => false,
         }
     }
@@ -93,6 +103,9 @@ impl FunctionError {
             }
             Self::Provider { upstream, .. } => upstream.get("body").cloned(),
             Self::Limit(limit) => Some(json!({ "limit": limit.name() })),
+            Self::RateLimited { retry_after } => {
+                Some(json!({ "retry_after_s": retry_after.as_secs_f64().ceil() as u64 }))
+            }
             Self::Crashed(_) | Self::Superseded | Self::Host(_) => None,
         }
     }
@@ -171,6 +184,14 @@ impl ActionError {
     pub fn upstream(&self) -> Option<Value> {
         match self {
             Self::Function(FunctionError::Provider { upstream, .. }) => Some(upstream.clone()),
+            _ => None,
+        }
+    }
+
+    /// When the same call may succeed, if that is known.
+    pub fn retry_after(&self) -> Option<Duration> {
+        match self {
+            Self::Function(FunctionError::RateLimited { retry_after }) => Some(*retry_after),
             _ => None,
         }
     }

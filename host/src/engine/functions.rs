@@ -442,6 +442,7 @@ fn limits(kind: FunctionKind, overrides: &LimitOverrides) -> Limits {
         record_bytes: bytes(overrides.record_bytes, default.record_bytes),
         requests: overrides.requests.unwrap_or(default.requests),
         records: overrides.records.unwrap_or(default.records),
+        idle: time(overrides.idle_ms, default.idle),
     }
 }
 

@@ -9,6 +9,7 @@ use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::RecvError;
 
 use super::connections::ConnectionCredentials;
+use super::rate_limits::ConnectionPace;
 use super::{ConnectionRoute, Engine};
 use crate::auth::Environment;
 use crate::egress::{AnswerBody, EgressError, Exchange, ForwardedRequest, Observer, Response, Route};
@@ -114,6 +115,12 @@ impl Engine {
         };
         let credentials =
             ConnectionCredentials::new(Arc::downgrade(self), Arc::clone(environment), connection.pk);
+        let pace = ConnectionPace {
+            engine: Arc::downgrade(self),
+            integration: connection.integration,
+            connection: connection.pk,
+            scope: provider.proxy.retry.scope,
+        };
         let route = Arc::new(Route {
             provider: Arc::clone(provider),
             base_url: self.functions.base_url_of(connection.integration),
@@ -121,6 +128,7 @@ impl Engine {
             allow_hosts: self.functions.allow_hosts_of(connection.integration),
             credentials: Arc::new(credentials),
             max_response_bytes: None,
+            pace: Arc::new(pace),
         });
         // What was changed while it was being read must not be remembered as it was.
         if self.proxy_routes.changes_heard.load(Ordering::SeqCst) == heard_before {

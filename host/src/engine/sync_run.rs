@@ -1,7 +1,7 @@
 //! One run of a sync, from the claim of its schedule to its release.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use chrono::{DateTime, Utc};
 use rand::Rng;
@@ -23,18 +23,22 @@ use crate::config::Frequency;
 use crate::failpoints::{self, Step};
 use crate::ids::{ModelName, Variant};
 use crate::metrics::metrics;
-use crate::runtime::{Call, Limits, LogLevel, RunInfo, RunLog, Usage};
+use crate::runtime::{Call, Limit, Limits, LogLevel, RunInfo, RunLog, Usage};
+use crate::store::connection_errors::{self, Failing};
 use crate::store::dead_letters::Author;
 use crate::store::notices::Notice;
 use crate::store::records::{self, Unseen};
 use crate::store::runs::{self, LogLine, Outcome, RunError, RunState};
-use crate::store::schedules::{self, Claim, Next, RunEnd};
+use crate::store::schedules::{self, Claim, DueReason, Next, RunEnd};
 use crate::store::sync_states::{self, Attempt, Begun, CheckpointChange};
 use crate::store::{closed_connections, connections, streams};
 
 /// After so many failures in a row a sync waits for its next slot.
 const MAX_RETRIES: i32 = 3;
 const FIRST_RETRY: Duration = Duration::from_secs(10);
+/// The same for a sync that gets nowhere.
+const FIRST_STALL_DELAY: Duration = Duration::from_secs(60);
+const MAX_STALL_DELAY: Duration = Duration::from_secs(24 * 3600);
 /// A sync that this host does not know may be one that it has yet to hear of.
 const UNKNOWN_FUNCTION_DELAY: Duration = Duration::from_secs(60);
 const WRITE_OUTCOME_TRIES: u32 = 5;
@@ -59,7 +63,7 @@ enum Ended {
     },
     Failed {
         error: RunError,
-        is_retryable: bool,
+        again: Again,
         counts: Option<RunCounts>,
         checkpoints: Checkpoints,
     },
@@ -67,6 +71,26 @@ enum Ended {
     Dropped,
     HandedBack,
     Lost,
+}
+
+/// When a sync that failed is tried again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Again {
+    AtNextSlot,
+    /// In a few seconds, some times, since the cause may pass.
+    Soon,
+    /// Then, and not before, whenever the next slot is.
+    After(Duration),
+}
+
+impl Again {
+    fn of(error: &FunctionError) -> Self {
+        match error {
+            FunctionError::RateLimited { retry_after } => Self::After(*retry_after),
+            error if error.is_retryable() => Self::Soon,
+            _ => Self::AtNextSlot,
+        }
+    }
 }
 
 /// Runs what was claimed and releases the schedule, whatever happens.
@@ -100,8 +124,9 @@ pub(super) async fn run(engine: Arc<Engine>, claim: Claim, control: RunControl) 
         return;
     }
     let claim = with_current_frequency(&engine, claim).await;
-    let next =
-        function.as_ref().map_or_else(no_next, |function| plan_next(&claim, function, &ended, started_at));
+    let next = function
+        .as_ref()
+        .map_or_else(no_next, |function| plan_next(&engine, &claim, function, &ended, started_at));
     report(&claim, &ended);
     let outcome = outcome_of(&ended, usage, &live);
     if let Some(function) = &function {
@@ -143,7 +168,7 @@ async fn execute(
             live.log.note(LogLevel::Error, "something went wrong in the host; the sync will be tried again");
             let error = FunctionError::Host(error);
             let checkpoints = Checkpoints::default();
-            Ended::Failed { error: error.to_run_error(), is_retryable: true, counts: None, checkpoints }
+            Ended::Failed { again: Again::of(&error), error: error.to_run_error(), counts: None, checkpoints }
         }
     }
 }
@@ -169,8 +194,13 @@ async fn try_execute(
         Ok(begun) => begun,
         Err(ended) => return Ok(ended),
     };
-    let start =
-        Start { carried: serde_json::from_value(begun.counts)?, checkpoint: begun.checkpoint.clone() };
+    let is_asked_for = matches!(claim.reason, DueReason::Trigger | DueReason::Start);
+    if begun.idle_attempts >= engine.settings.max_idle_attempts && !is_asked_for {
+        let start = Start::from(&begun)?;
+        let message = interrupted(begun.idle_attempts);
+        return no_progress(engine, claim, &attempt, &start, message, log).await;
+    }
+    let start = Start::from(&begun)?;
     if claim.resets {
         schedules::note_reset_done(&mut *engine.store.connect().await?, claim).await?;
     }
@@ -207,10 +237,19 @@ async fn try_execute(
         checkpoint: begun.checkpoint,
         row: Some(connection),
         route: None,
+        ends_at: Instant::now() + function.limits.wall,
     };
     let call = Call { kind: "sync", name: claim.sync.as_str(), input: None, variables: &variables };
-    let finished =
-        engine.runtime.invoke(&function.component, call, Box::new(capabilities), &function.limits, log).await;
+    let invocation =
+        engine.runtime.invoke(&function.component, call, Box::new(capabilities), &function.limits, log);
+    let idle = function.limits.idle;
+    let finished = tokio::select! {
+        finished = invocation => finished,
+        () = silence(&control.signals, idle) => {
+            let message = format!("the sync has committed nothing for {idle:?} (limit `idle`), and was ended");
+            return no_progress(engine, claim, &attempt, &start, message, log).await;
+        }
+    };
     *usage = finished.usage;
     match finished.result.map_err(FunctionError::from) {
         // Taken for a whole one, a run that was cut short would delete what it has not come to.
@@ -220,15 +259,69 @@ async fn try_execute(
         Err(FunctionError::Host(error)) => Err(error),
         Err(error) => {
             log.note(LogLevel::Error, &error.to_string());
-            let (counts, checkpoint) = so_far(engine, &attempt, &start).await?;
+            let was_cut_off = matches!(error, FunctionError::Limit(Limit::Wall(_) | Limit::Cpu(_)));
+            let so_far = so_far(engine, &attempt, &start, if was_cut_off { None } else { Some(0) }).await?;
+            let attempts = start.idle_attempts + 1;
+            if so_far.is_idle && attempts >= engine.settings.max_idle_attempts {
+                let message = format!("{}; the last time, {error}", interrupted(attempts));
+                return no_progress(engine, claim, &attempt, &start, message, log).await;
+            }
             Ok(Ended::Failed {
-                is_retryable: error.is_retryable(),
+                again: Again::of(&error),
                 error: masked(error.to_run_error(), log),
-                counts,
-                checkpoints: start.until(checkpoint),
+                counts: so_far.counts,
+                checkpoints: start.until(so_far.checkpoint),
             })
         }
     }
+}
+
+/// Returns when the function has not committed anything for so long.
+async fn silence(signals: &RunSignals, idle: Duration) {
+    let (mut commits, mut since) = (signals.commits(), tokio::time::Instant::now());
+    while let Some(until) = since.checked_add(idle) {
+        tokio::time::sleep_until(until).await;
+        if signals.commits() == commits {
+            return;
+        }
+        // It did, at some time since: that is exact enough for what is measured in hours.
+        (commits, since) = (signals.commits(), tokio::time::Instant::now());
+    }
+    std::future::pending::<()>().await;
+}
+
+fn interrupted(attempts: i32) -> String {
+    format!(
+        "{attempts} attempts in a row were interrupted before they had saved anything or moved the checkpoint"
+    )
+}
+
+/// The sync gets nowhere. It is tried again, but with longer and longer waits: whatever interrupts it may be its own
+/// doing.
+async fn no_progress(
+    engine: &Engine,
+    claim: &Claim,
+    attempt: &Attempt,
+    start: &Start,
+    message: String,
+    log: &RunLog,
+) -> anyhow::Result<Ended> {
+    log.note(LogLevel::Error, &message);
+    // After each wait it has one attempt to get somewhere.
+    let so_far = so_far(engine, attempt, start, Some(engine.settings.max_idle_attempts - 1)).await?;
+    let error = RunError { code: "no_progress".to_owned(), message, details: None };
+    Ok(Ended::Failed {
+        error,
+        again: Again::After(stall_delay(claim.failures, rand::random())),
+        counts: so_far.counts,
+        checkpoints: start.until(so_far.checkpoint),
+    })
+}
+
+/// Doubles with every two failures in a row, give or take a quarter.
+fn stall_delay(failures: i32, chance: f64) -> Duration {
+    let doubled = FIRST_STALL_DELAY * 2_u32.pow((failures.max(0) / 2).min(16).cast_unsigned());
+    doubled.min(MAX_STALL_DELAY).mul_f64(0.75 + chance / 2.0)
 }
 
 /// Raises the fence, does a reset that was asked for, and begins to watch for deletions. Ends if a later attempt has
@@ -321,7 +414,7 @@ async fn complete(
                 tx.rollback().await?;
                 let counts = hold_back(engine, attempt, start, &names).await?;
                 let checkpoints = start.until(None);
-                return Ok(Ended::Failed { error, is_retryable: false, counts, checkpoints });
+                return Ok(Ended::Failed { error, again: Again::AtNextSlot, counts, checkpoints });
             }
         }
         records::end_generation(&mut tx, &mut stream).await?;
@@ -342,9 +435,18 @@ struct Start {
     /// What earlier attempts have counted since the last success.
     carried: RunCounts,
     checkpoint: Option<String>,
+    idle_attempts: i32,
 }
 
 impl Start {
+    fn from(begun: &Begun) -> serde_json::Result<Self> {
+        Ok(Self {
+            carried: serde_json::from_value(begun.counts.clone())?,
+            checkpoint: begun.checkpoint.clone(),
+            idle_attempts: begun.idle_attempts,
+        })
+    }
+
     fn until(&self, checkpoint: Option<String>) -> Checkpoints {
         Checkpoints { from: self.checkpoint.clone(), to: checkpoint }
     }
@@ -384,17 +486,35 @@ async fn hold_back(
     start.own_counts(counts)
 }
 
-/// What the attempt has counted, and its checkpoint.
+/// What an attempt has come to.
+struct SoFar {
+    counts: Option<RunCounts>,
+    checkpoint: Option<String>,
+    /// It was cut off before it had changed anything.
+    is_idle: bool,
+}
+
+/// What the attempt has come to. Unless it was cut off, it is not counted among those that were interrupted; so many
+/// before it still are.
 async fn so_far(
     engine: &Engine,
     attempt: &Attempt,
     start: &Start,
-) -> anyhow::Result<(Option<RunCounts>, Option<String>)> {
+    settled: Option<i32>,
+) -> anyhow::Result<SoFar> {
     let mut tx = engine.store.begin_records().await?;
     let counts = start.own_counts(sync_states::lock(&mut tx, attempt).await?)?;
     let checkpoint =
         sync_states::checkpoint(&mut tx, attempt.connection, &attempt.sync, &attempt.variant).await?;
-    Ok((counts, checkpoint))
+    let is_idle = match settled {
+        None => sync_states::is_idle(&mut tx, attempt).await?,
+        Some(idle_attempts) => {
+            sync_states::settle(&mut tx, attempt, idle_attempts).await?;
+            false
+        }
+    };
+    tx.commit().await?;
+    Ok(SoFar { counts, checkpoint, is_idle })
 }
 
 /// Tells the operator. A run that a later attempt or the next start continues is not worth a line.
@@ -457,14 +577,32 @@ async fn with_current_frequency(engine: &Engine, claim: Claim) -> Claim {
     }
 }
 
-fn plan_next(claim: &Claim, function: &DeployedFunction, ended: &Ended, started_at: DateTime<Utc>) -> Next {
+fn plan_next(
+    engine: &Engine,
+    claim: &Claim,
+    function: &DeployedFunction,
+    ended: &Ended,
+    started_at: DateTime<Utc>,
+) -> Next {
     let now = Utc::now();
+    // While the provider wants to be left alone, a run could only wait.
+    let held = engine.rate_limits.held_for(claim.integration, claim.connection).unwrap_or_default();
+    let again = match ended {
+        Ended::Failed { again, .. } => *again,
+        _ => Again::AtNextSlot,
+    };
+    let earliest = now + if let Again::After(wait) = again { wait.max(held) } else { held };
     let overridden = claim.frequency_override.as_deref().and_then(|text| text.parse::<Frequency>().ok());
     let frequency = overridden.as_ref().or(function.frequency());
     let slot = frequency.map(|frequency| next_slot(frequency, function.timezone(), started_at, now));
-    let retries = matches!(ended, Ended::Failed { is_retryable: true, .. }) && claim.failures < MAX_RETRIES;
-    let retry_at =
-        retries.then(|| now + retry_delay(claim.failures)).filter(|at| slot.is_none_or(|slot| *at < slot));
+    let slot = slot.map(|slot| slot.max(earliest));
+    let retry_at = match again {
+        Again::AtNextSlot => None,
+        Again::Soon if claim.failures >= MAX_RETRIES => None,
+        Again::Soon => Some((now + retry_delay(claim.failures, rand::random())).max(earliest)),
+        Again::After(_) => Some(earliest),
+    };
+    let retry_at = retry_at.filter(|at| slot.is_none_or(|slot| *at < slot));
     let end = match ended {
         Ended::Success { .. } => RunEnd::Succeeded,
         Ended::Failed { .. } => RunEnd::Failed,
@@ -494,9 +632,10 @@ fn next_slot(
     }
 }
 
-fn retry_delay(failures: i32) -> Duration {
+/// Doubles with every failure, give or take a quarter.
+fn retry_delay(failures: i32, chance: f64) -> Duration {
     let doubled = FIRST_RETRY * 2_u32.pow(failures.clamp(0, 10).cast_unsigned());
-    doubled.mul_f64(rand::rng().random_range(0.75..1.25))
+    doubled.mul_f64(0.75 + chance / 2.0)
 }
 
 /// Closes the run and releases the schedule. A database that is away for a moment is waited for; if it stays away,
@@ -524,7 +663,12 @@ async fn try_write_outcome(engine: &Engine, claim: &Claim, finished: &Finished) 
     runs::append_logs(&mut tx, &lines).await?;
     schedules::release(&mut tx, claim, engine.host_id, &finished.next).await?;
     // A run that was closed before was told then, or is told by its successor.
-    let written = if is_ours { tell(&mut tx, claim, finished).await? } else { 0 };
+    let written = if is_ours {
+        note_error(&mut tx, claim, finished).await?;
+        tell(&mut tx, claim, finished).await?
+    } else {
+        0
+    };
     failpoints::reach(Step::SyncReleasing);
     tx.commit().await?;
     failpoints::reach(Step::SyncReleased);
@@ -532,6 +676,27 @@ async fn try_write_outcome(engine: &Engine, claim: &Claim, finished: &Finished) 
         engine.notices.tell(Notice::Webhooks);
     }
     Ok(())
+}
+
+/// Says on the connection that the sync fails, until it succeeds.
+async fn note_error(conn: &mut PgConnection, claim: &Claim, finished: &Finished) -> sqlx::Result<()> {
+    let failing = Failing::Sync { name: claim.sync.as_str(), variant: claim.variant.as_str() };
+    match &finished.ended {
+        Ended::Success { .. } => connection_errors::clear(conn, claim.connection, failing).await,
+        Ended::Failed { error, .. } => {
+            connection_errors::set(
+                conn,
+                claim.connection,
+                failing,
+                claim.run_id,
+                &error.code,
+                &error.message,
+            )
+            .await?;
+            Ok(())
+        }
+        Ended::Dropped | Ended::HandedBack | Ended::Lost => Ok(()),
+    }
 }
 
 /// Writes the webhooks of a run's end. One that another follows at once is not told.
@@ -554,5 +719,25 @@ async fn append_log(engine: &Engine, claim: &Claim, lines: &[LogLine]) {
     let written = async { runs::append_logs(&mut *engine.store.connect().await?, &lines).await };
     if let Err(error) = written.await {
         tracing::warn!(run.id = %claim.run_id, error = &error as &dyn std::error::Error, "log lines were lost");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn retries_double_their_wait_and_differ_by_a_quarter_at_most() {
+        for (failures, least, most) in [(0, 7_500, 12_500), (1, 15_000, 25_000), (2, 30_000, 50_000)] {
+            assert_eq!(retry_delay(failures, 0.0), Duration::from_millis(least));
+            assert_eq!(retry_delay(failures, 1.0), Duration::from_millis(most));
+        }
+    }
+
+    #[test]
+    fn what_gets_nowhere_waits_for_longer_and_longer_up_to_a_day() {
+        let waits: Vec<u64> = (0..6).map(|failures| stall_delay(failures, 0.5).as_secs()).collect();
+        assert_eq!(waits, [60, 60, 120, 120, 240, 240]);
+        assert_eq!(stall_delay(1_000, 0.5), MAX_STALL_DELAY);
     }
 }

@@ -155,6 +155,7 @@ impl Engine {
             allow_hosts: Vec::new(),
             credentials: Arc::new(FixedCredentials::new(credentials)),
             max_response_bytes: Some(MAX_RESPONSE_BYTES),
+            pace: Arc::new(()),
         }
     }
 }

@@ -4,6 +4,7 @@ use uuid::Uuid;
 
 use super::{DeployedFunction, Engine};
 use crate::ids::{ConnectionPk, Variant};
+use crate::store::connection_errors::{self, Failing};
 use crate::store::records;
 use crate::store::schedules::{self, NewVariant};
 use crate::store::{streams, sync_states};
@@ -74,6 +75,8 @@ impl Engine {
 
         // Last, so that a deletion that was cut short can be asked for again.
         let mut conn = self.store.connect().await?;
+        let failing = Failing::Sync { name: sync.name.as_str(), variant: variant.as_str() };
+        connection_errors::clear(&mut conn, connection, failing).await?;
         schedules::delete_variant(&mut conn, connection, &sync.name, variant).await?;
         Ok(true)
     }

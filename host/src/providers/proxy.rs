@@ -73,6 +73,26 @@ pub struct RetryHints {
     /// Holds the requests that are left. With 0 in it, 403 means "too many requests" as 429 does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub remaining: Option<HeaderKey>,
+    /// Whose requests are counted together: when they are too many, all of them wait.
+    #[serde(default, skip_serializing_if = "LimitScope::is_connection")]
+    pub scope: LimitScope,
+}
+
+/// Whose requests a provider counts together.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LimitScope {
+    /// Those of one account.
+    #[default]
+    Connection,
+    /// Those of the app, for whatever account: those of all connections of an integration.
+    Integration,
+}
+
+impl LimitScope {
+    fn is_connection(&self) -> bool {
+        *self == Self::Connection
+    }
 }
 
 /// How many requests one connection may make in how many seconds.

@@ -1,6 +1,7 @@
 //! What a function may do, as the caller of the runtime grants it.
 
 use std::fmt;
+use std::time::Duration;
 
 use async_trait::async_trait;
 
@@ -31,6 +32,9 @@ pub enum Interrupt {
     /// It went over one of its limits.
     #[error("{0}")]
     Limit(Limit),
+    /// The provider wants no requests for longer than the run can wait.
+    #[error("the provider wants no requests for {} s", retry_after.as_secs_f64().ceil())]
+    RateLimited { retry_after: Duration },
     /// Another attempt at the same work has begun: this one may write nothing more.
     #[error("a later attempt has taken over")]
     Superseded,

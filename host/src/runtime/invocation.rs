@@ -54,6 +54,8 @@ pub enum InvokeError {
     Crashed(String),
     #[error("{0}")]
     Limit(Limit),
+    #[error("the provider wants no requests for {} s", retry_after.as_secs_f64().ceil())]
+    RateLimited { retry_after: Duration },
     #[error("a later attempt has taken over")]
     Superseded,
     #[error("the host failed")]
@@ -157,6 +159,7 @@ fn explain(
 ) -> InvokeError {
     let error = match error.downcast::<Interrupt>() {
         Ok(Interrupt::Limit(limit)) => return InvokeError::Limit(limit),
+        Ok(Interrupt::RateLimited { retry_after }) => return InvokeError::RateLimited { retry_after },
         Ok(Interrupt::Superseded) => return InvokeError::Superseded,
         Ok(Interrupt::Host(error)) => return InvokeError::Host(error),
         Err(error) => error,

@@ -28,6 +28,8 @@ pub struct Limits {
     pub record_bytes: usize,
     /// Records saved by one invocation.
     pub records: u64,
+    /// Of a sync: time without a commit. Watched by whoever runs it.
+    pub idle: Duration,
 }
 
 impl Limits {
@@ -46,6 +48,7 @@ impl Limits {
         batch_bytes: 50 << 20,
         record_bytes: 10 << 20,
         records: 100_000,
+        idle: Duration::MAX,
     };
 
     /// For a sync: it works in the background and may go through millions of records.
@@ -56,6 +59,7 @@ impl Limits {
         log_bytes: 4 << 20,
         requests: 1_000_000,
         records: 100_000_000,
+        idle: Duration::from_secs(3_600),
         ..Self::ACTION
     };
 

@@ -3,7 +3,7 @@
 use sqlx::PgConnection;
 use uuid::Uuid;
 
-use crate::ids::ConnectionPk;
+use crate::ids::{ConnectionPk, FunctionName, IntegrationPk};
 
 /// What of a connection does not work.
 #[derive(Debug, Clone, Copy)]
@@ -87,6 +87,26 @@ pub async fn list(
         log_id: row.log_id,
     });
     Ok(errors.collect())
+}
+
+/// A sync is no longer deployed: what was wrong with it goes, before its schedules do.
+pub async fn clear_sync(
+    conn: &mut PgConnection,
+    integration: IntegrationPk,
+    sync: &FunctionName,
+) -> sqlx::Result<()> {
+    sqlx::query!(
+        r#"
+        DELETE FROM connection_errors e USING schedules s
+        WHERE s.integration_pk = $1 AND s.sync_name = $2 AND e.connection_pk = s.connection_pk AND e.type = 'sync'
+          AND e.subject = s.sync_name || '::' || s.variant
+        "#,
+        integration.0,
+        sync.as_str(),
+    )
+    .execute(conn)
+    .await?;
+    Ok(())
 }
 
 /// It works again.

@@ -11,6 +11,7 @@ use sqlx::{PgConnection, PgPool};
 use tokio::sync::broadcast;
 use uuid::Uuid;
 
+use super::rate_limits::Hold;
 use crate::ids::ConnectionPk;
 
 /// The one channel of `NOTIFY` that hosts use.
@@ -48,6 +49,8 @@ pub enum Notice {
     Integrations,
     /// Connections were deleted, and what was kept of them is to be removed.
     Deletions,
+    /// A provider wants to be left alone.
+    Hold(Hold),
     /// There is an outcome of an authorization for this listener.
     Outcome(Uuid),
     /// Notices may have been missed: whatever is remembered must be read anew.
@@ -189,6 +192,7 @@ fn parse(payload: &str) -> Option<Notice> {
         "deletions" => Some(Notice::Deletions),
         _ => match payload.split_once(':')? {
             ("connection", pk) => Some(Notice::Connection(ConnectionPk(pk.parse().ok()?))),
+            ("hold", hold) => Some(Notice::Hold(Hold::parse(hold)?)),
             ("outcome", listener) => Some(Notice::Outcome(listener.parse().ok()?)),
             _ => None,
         },

@@ -26,6 +26,8 @@ pub struct Begun {
     pub restores_pruned: bool,
     /// What earlier attempts have counted that was not told yet.
     pub counts: Value,
+    /// How many attempts before this one, without a break, were interrupted before they had changed anything.
+    pub idle_attempts: i32,
 }
 
 /// Raises the fence and gives what to continue from. What was counted stays if the attempts that counted it were not told
@@ -39,14 +41,18 @@ pub async fn begin(
     sqlx::query_as!(
         Begun,
         r#"
-        INSERT INTO sync_states (connection_pk, sync_name, variant, fence, restores_pruned, counts_since)
-        VALUES ($1, $2, $3, $4, $5, $6)
+        INSERT INTO sync_states (connection_pk, sync_name, variant, fence, restores_pruned, counts_since, is_idle)
+        VALUES ($1, $2, $3, $4, $5, $6, true)
         ON CONFLICT (connection_pk, sync_name, variant) DO UPDATE
         SET fence = excluded.fence, last_run_at = now(), counts_since = excluded.counts_since,
             counts = CASE WHEN sync_states.counts_since = excluded.counts_since THEN sync_states.counts ELSE '{}' END,
-            restores_pruned = sync_states.restores_pruned OR excluded.restores_pruned
+            restores_pruned = sync_states.restores_pruned OR excluded.restores_pruned,
+            -- The same since: it continues what the attempt before has begun.
+            idle_attempts = CASE WHEN sync_states.counts_since = excluded.counts_since AND NOT $5
+                THEN sync_states.idle_attempts + sync_states.is_idle::integer ELSE 0 END,
+            is_idle = true
         WHERE sync_states.fence < excluded.fence
-        RETURNING checkpoint, restores_pruned, counts
+        RETURNING checkpoint, restores_pruned, counts, idle_attempts
         "#,
         attempt.connection.0,
         attempt.sync.as_str(),
@@ -93,6 +99,39 @@ pub async fn lock(conn: &mut PgConnection, attempt: &Attempt) -> sqlx::Result<Op
     .await
 }
 
+/// Whether an attempt that holds the lock has changed nothing so far.
+pub async fn is_idle(conn: &mut PgConnection, attempt: &Attempt) -> sqlx::Result<bool> {
+    let idle = sqlx::query_scalar!(
+        r#"
+        SELECT is_idle FROM sync_states
+        WHERE connection_pk = $1 AND sync_name = $2 AND variant = $3 AND fence = $4
+        "#,
+        attempt.connection.0,
+        attempt.sync.as_str(),
+        attempt.variant.as_str(),
+        attempt.fence,
+    );
+    Ok(idle.fetch_optional(conn).await?.unwrap_or(false))
+}
+
+/// Notes that an attempt is not to be counted among those that were interrupted, and how many before it still are.
+pub async fn settle(conn: &mut PgConnection, attempt: &Attempt, idle_attempts: i32) -> sqlx::Result<()> {
+    sqlx::query!(
+        r#"
+        UPDATE sync_states SET is_idle = false, idle_attempts = $5
+        WHERE connection_pk = $1 AND sync_name = $2 AND variant = $3 AND fence = $4 AND is_idle
+        "#,
+        attempt.connection.0,
+        attempt.sync.as_str(),
+        attempt.variant.as_str(),
+        attempt.fence,
+        idle_attempts,
+    )
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
 /// What a commit does to the checkpoint.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CheckpointChange {
@@ -117,6 +156,9 @@ pub async fn store(
         r#"
         UPDATE sync_states
         SET checkpoint = CASE WHEN $5 THEN checkpoint ELSE $6 END, counts = $7,
+            is_idle = is_idle AND counts = $7 AND ($5 OR checkpoint IS NOT DISTINCT FROM $6),
+            idle_attempts = CASE WHEN counts = $7 AND ($5 OR checkpoint IS NOT DISTINCT FROM $6) THEN idle_attempts
+                ELSE 0 END,
             -- Now and then is enough, and an index need not be written with every commit.
             last_run_at = CASE WHEN last_run_at < now() - interval '1 hour' THEN now() ELSE last_run_at END
         WHERE connection_pk = $1 AND sync_name = $2 AND variant = $3 AND fence = $4

@@ -120,7 +120,7 @@ impl Provider {
 }
 
 impl Server {
-    async fn start() -> Self {
+    pub async fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
         let address = listener.local_addr().expect("it is bound");
         let seen = Arc::new(Seen::default());
@@ -134,6 +134,7 @@ impl Server {
             .route("/redirect", any(redirect))
             .route("/loop", any(|| async { (StatusCode::FOUND, [(header::LOCATION, "loop")]) }))
             .route("/flaky", any(flaky))
+            .route("/limited", any(limited))
             .route("/bomb", any(bomb))
             .fallback(echo);
         let router = Router::new()
@@ -259,6 +260,16 @@ async fn flaky(State(seen): State<Arc<Seen>>, request: Request) -> Response {
         return (status, [(header::RETRY_AFTER, "0")], "not now").into_response();
     }
     echo(State(seen), body).await
+}
+
+/// `?SECONDS` that the first request is told to wait, and an echo for those after it.
+async fn limited(State(seen): State<Arc<Seen>>, request: Request) -> Response {
+    let seconds = request.uri().query().unwrap_or_default().to_owned();
+    if seen.attempts.fetch_add(1, Ordering::SeqCst) == 0 {
+        return (StatusCode::TOO_MANY_REQUESTS, [(header::RETRY_AFTER, seconds)], "slow down")
+            .into_response();
+    }
+    echo(State(seen), Bytes::new()).await
 }
 
 async fn bomb() -> Response {

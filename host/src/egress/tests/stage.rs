@@ -130,6 +130,7 @@ pub fn route_of(
         allow_hosts: Vec::new(),
         credentials: Arc::new(credentials),
         max_response_bytes: None,
+        pace: Arc::new(()),
     }
 }
 

@@ -181,7 +181,9 @@ impl Attempt {
         };
         let retries = self.failures < self.max_retries && result.as_ref().is_err_and(may_succeed);
         let is_ours = if retries {
-            let wait = retry_delay(self.failures);
+            // A provider that wants to be left alone is not asked before.
+            let told = result.as_ref().err().and_then(ActionError::retry_after);
+            let wait = retry_delay(self.failures).max(told.unwrap_or_default());
             function_jobs::retry_after(&mut tx, self.hold, engine.host_id, wait).await?
         } else {
             let state = if result.is_ok() { JobState::Success } else { JobState::Error };

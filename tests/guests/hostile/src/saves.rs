@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use syncline_sdk::bindings::syncline::integration::records::{self as boundary, Batch, Change, Deletion};
 use syncline_sdk::records::Counts;
-use syncline_sdk::{Error, Result, Writer, action, checkpoint, connection, run, sync};
+use syncline_sdk::{Error, Result, Writer, action, checkpoint, connection, http, run, sync};
 
 use crate::floods::wait;
 
@@ -62,13 +62,14 @@ pub fn save_raw(batch: RawBatch) -> Result<Saved> {
 #[derive(Deserialize)]
 #[serde(default)]
 struct CommitRaw {
+    fetches: Vec<String>,
     commits: Vec<RawCommit>,
     end: End,
 }
 
 impl Default for CommitRaw {
     fn default() -> Self {
-        Self { commits: Vec::new(), end: End::Return }
+        Self { fetches: Vec::new(), commits: Vec::new(), end: End::Return }
     }
 }
 
@@ -82,10 +83,13 @@ enum End {
     WaitUntilCancelled,
 }
 
-/// Makes the commits that the connection's metadata lists, then ends as it says.
+/// Sends the requests and makes the commits that the connection's metadata lists, then ends as it says.
 #[sync]
 pub fn commit_raw() -> Result {
     let settings: CommitRaw = connection::metadata()?;
+    for url in settings.fetches {
+        http::get(url).send_ok()?;
+    }
     for raw in settings.commits {
         commit(raw)?;
     }

@@ -1,0 +1,85 @@
+//! What one host hears of a provider's rate limit, all hosts keep to.
+
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::support::{Bundle, Connection, Host, HostOptions, ProviderServer, TestDatabase, eventually};
+
+struct Scene {
+    connection: Connection,
+    host: Host,
+    db: TestDatabase,
+    server: ProviderServer,
+}
+
+async fn host(db: &TestDatabase, server: &ProviderServer) -> Host {
+    HostOptions::new()
+        .database(db)
+        .variable("SYNCLINE_EGRESS_ALLOW", &server.address.to_string())
+        .spawn()
+        .await
+}
+
+/// A host, and a connection to a provider whose first answer at `/limited?SECONDS` is 429 with that `Retry-After`.
+async fn scene() -> Scene {
+    let db = TestDatabase::create().await;
+    let server = ProviderServer::start().await;
+    let host = host(&db, &server).await;
+    host.deploy(&Bundle::guest("hostile").at_address(&server.base_url())).await;
+    let connection = host.connect("hostile", json!({ "steps": 0 })).await;
+    Scene { connection, host, db, server }
+}
+
+/// Sends a request by a function, and gives the provider's status.
+async fn fetch(connection: &Connection, url: &str) -> Value {
+    connection.action("fetch", &json!({ "url": url, "retries": 0 })).await.expect(200).json()["status"]
+        .clone()
+}
+
+#[tokio::test]
+async fn what_one_host_hears_of_a_rate_limit_holds_back_all_hosts() {
+    const HELD: Duration = Duration::from_secs(6);
+    let scene = scene().await;
+    let second = host(&scene.db, &scene.server).await;
+    let there = scene.connection.through(&second);
+    let neighbour = second.connect_as("customer-2", "hostile", json!({ "steps": 0 })).await;
+    assert_eq!(fetch(&there, "/warm").await, 200);
+
+    let began = Instant::now();
+    assert_eq!(fetch(&scene.connection, "/limited?6").await, 429);
+    assert_eq!(fetch(&neighbour, "/neighbour").await, 200);
+    assert!(began.elapsed() < HELD, "another connection is not held back");
+    // Until it has heard of it, the other host sends what it has.
+    eventually("the other host holds requests back", async || {
+        let asked = Instant::now();
+        assert_eq!(fetch(&there, "/there").await, 200);
+        (asked.elapsed() > HELD / 3).then_some(())
+    })
+    .await;
+    assert!(began.elapsed() >= HELD, "it was sent after {:?}", began.elapsed());
+}
+
+#[tokio::test]
+async fn a_sync_that_would_have_to_wait_for_too_long_ends_and_is_tried_again_then() {
+    let scene = scene().await;
+    scene.connection.set_metadata(json!({ "steps": 0, "fetches": ["/limited?1200"] })).await;
+    assert_eq!(scene.connection.run("commit-raw").await["status"], "ERROR");
+    let codes = scene.db.texts("SELECT error_code FROM runs WHERE error_code IS NOT NULL").await;
+    assert_eq!(codes, ["rate_limited"]);
+    let due_in =
+        "SELECT extract(epoch FROM due_at - now())::bigint FROM schedules WHERE due_reason = 'retry'";
+    let due_in = scene.db.number(due_in).await;
+    assert!((1_100..=1_200).contains(&due_in), "it is tried again in {due_in} s");
+
+    // Whoever asks meanwhile is told, and the provider is left alone.
+    let action = scene.connection.action("fetch", &json!({ "url": "/later" })).await;
+    assert_eq!(action.refusal(), (429, "rate_limited".to_owned()));
+    let wait: u64 = action.header("retry-after").expect("it says when").parse().expect("a number of seconds");
+    assert!((1_100..=1_200).contains(&wait), "{wait}");
+    let proxied = scene.connection.request("GET", "/proxy/later").send().await;
+    assert_eq!(proxied.refusal(), (429, "rate_limited".to_owned()));
+    let targets: Vec<_> = scene.server.seen.requests().iter().map(|seen| seen["target"].clone()).collect();
+    assert_eq!(targets, [json!("/api/limited?1200")]);
+    drop(scene.host);
+}

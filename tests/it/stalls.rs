@@ -1,0 +1,102 @@
+//! Syncs that get nowhere: they are told as failures, and not tried again and again.
+
+use serde_json::{Value, json};
+
+use crate::support::{Bundle, Host, HostOptions, Stage, TestDatabase, eventually, save};
+
+const TABLE: &str = "[integrations.hostile.syncs.commit-raw]";
+
+/// A function that stays on until it is told to end.
+fn waiting() -> Value {
+    json!({ "steps": 0, "end": "wait-until-cancelled" })
+}
+
+async fn codes(db: &TestDatabase) -> Vec<String> {
+    db.texts("SELECT coalesce(error_code, state) FROM runs WHERE function_name = 'commit-raw' ORDER BY fence")
+        .await
+}
+
+async fn seconds_to_next(db: &TestDatabase) -> i64 {
+    let due_in =
+        "SELECT extract(epoch FROM due_at - now())::bigint FROM schedules WHERE sync_name = 'commit-raw'";
+    db.number(due_in).await
+}
+
+/// A host that reports after two attempts, with a limit for the sync.
+async fn stage(limits: &str) -> Stage {
+    let db = TestDatabase::create().await;
+    let host = HostOptions::new().database(&db).variable("SYNCLINE_MAX_IDLE_ATTEMPTS", "2").spawn().await;
+    host.deploy(&Bundle::guest("hostile").replace(TABLE, &format!("{TABLE}\nlimits = {{ {limits} }}"))).await;
+    let connection = host.connect("hostile", json!({ "steps": 0 })).await;
+    Stage { connection, host, db }
+}
+
+#[tokio::test]
+async fn a_run_that_commits_nothing_for_too_long_is_ended() {
+    let stage = stage("idle = \"300ms\"").await;
+    stage.set_metadata(waiting()).await;
+    let status = stage.run("commit-raw").await;
+    assert_eq!(status["status"], "ERROR");
+    assert_eq!(codes(&stage.db).await, ["success", "no_progress"]);
+    let next = seconds_to_next(&stage.db).await;
+    assert!((30..=75).contains(&next), "it is tried again in {next} s");
+    let connection =
+        stage.host.get("/connections/customer-1?provider_config_key=hostile").await.expect(200).json();
+    assert_eq!(connection["errors"][0]["type"], "sync");
+}
+
+#[tokio::test]
+async fn a_sync_that_is_cut_off_again_and_again_before_it_saved_anything_makes_no_progress() {
+    let stage = stage("wall = \"300ms\"").await;
+    stage.set_metadata(waiting()).await;
+    stage.run("commit-raw").await;
+    stage.run("commit-raw").await;
+    assert_eq!(codes(&stage.db).await, ["success", "execution_timeout", "no_progress"]);
+    // From then on one attempt shows that it still does.
+    stage.run("commit-raw").await;
+    assert_eq!(codes(&stage.db).await[3..], ["no_progress"]);
+    // One that saves something each time gets somewhere, however often it is cut off.
+    for id in ["a", "b", "c"] {
+        let changes = json!([save(&json!([{ "id": id }]))]);
+        let metadata =
+            json!({ "steps": 0, "commits": [{ "changes": changes }], "end": "wait-until-cancelled" });
+        stage.set_metadata(metadata).await;
+        stage.run("commit-raw").await;
+    }
+    assert_eq!(codes(&stage.db).await[4..], ["execution_timeout"; 3]);
+}
+
+#[tokio::test]
+async fn a_sync_whose_hosts_are_lost_again_and_again_is_not_given_to_the_next() {
+    let db = TestDatabase::create().await;
+    let options = || {
+        HostOptions::new()
+            .database(&db)
+            .variable("SYNCLINE_LEASE_SECONDS", "1")
+            .variable("SYNCLINE_MAX_IDLE_ATTEMPTS", "2")
+    };
+    let mut host: Host = options().spawn().await;
+    host.deploy(&Bundle::guest("hostile")).await;
+    let connection = host.connect("hostile", json!({ "steps": 0 })).await;
+    connection.set_metadata(waiting()).await;
+    connection.trigger("commit-raw").await;
+    for losses in 1..=2 {
+        let on = "SELECT count(*) FROM runs WHERE function_name = 'commit-raw' AND state = 'running'";
+        eventually("a run is on", async || (db.number(on).await == 1).then_some(())).await;
+        let begun = "SELECT count(*) FROM sync_states WHERE sync_name = 'commit-raw' AND is_idle
+                     AND fence = (SELECT max(fence) FROM runs)";
+        eventually("it has begun", async || (db.number(begun).await == 1).then_some(())).await;
+        host.kill();
+        host = options().spawn().await;
+        let lost = "SELECT count(*) FROM runs WHERE state = 'lost'";
+        eventually("it is noticed", async || (db.number(lost).await == losses).then_some(())).await;
+        db.execute("UPDATE schedules SET due_at = now() WHERE due_reason = 'retry' AND run_id IS NULL").await;
+    }
+    eventually("it is reported", async || codes(&db).await.contains(&"no_progress".to_owned()).then_some(()))
+        .await;
+    let next = seconds_to_next(&db).await;
+    assert!(next > 30, "it is tried again in {next} s");
+    // Whoever asks for it gets a run.
+    connection.through(&host).set_metadata(json!({ "steps": 0 })).await;
+    assert_eq!(connection.through(&host).run("commit-raw").await["status"], "SUCCESS");
+}

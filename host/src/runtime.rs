@@ -13,6 +13,7 @@ mod limits;
 mod log;
 mod stdio;
 
+use std::num::NonZero;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -62,6 +63,8 @@ pub struct Runtime {
     engine: Engine,
     linker: Linker<GuestState>,
     slots: Arc<Semaphore>,
+    /// So many guests that need much of the processor compute at a time.
+    turns: Arc<Semaphore>,
     compiled: CompiledCache,
 }
 
@@ -70,10 +73,12 @@ impl Runtime {
         let engine = engine(Some(settings)).map_err(SetupError)?;
         let linker = linker(&engine).map_err(SetupError)?;
         tick_epochs(&engine);
+        let threads = std::thread::available_parallelism().map_or(1, NonZero::get);
         Ok(Self {
             engine,
             linker,
             slots: Arc::new(Semaphore::new(settings.max_invocations as usize)),
+            turns: Arc::new(Semaphore::new(threads.saturating_sub(1).max(1))),
             compiled,
         })
     }

@@ -40,6 +40,37 @@ async fn a_function_that_computes_for_ever_is_ended_while_others_are_served() {
 }
 
 #[tokio::test]
+async fn neighbours_are_served_while_more_functions_compute_than_there_are_processors() {
+    let stage = limited("spin", "cpu = \"2s\"").await;
+    let spinners = async {
+        let spinners = (0..4).map(|_| Box::pin(stage.action("spin", &Value::Null)));
+        let (first, ..) = futures_util::future::select_all(spinners).await;
+        (first.refusal(), Instant::now())
+    };
+    let neighbours = async {
+        for _ in 0..20 {
+            assert_neighbour_answers(&stage).await;
+        }
+        Instant::now()
+    };
+    let ((ended, ended_at), served_at) = futures_util::future::join(spinners, neighbours).await;
+    assert_eq!(ended, (400, "limit_exceeded".to_owned()));
+    assert!(served_at < ended_at, "neighbours waited for those who compute");
+}
+
+#[tokio::test]
+async fn a_text_that_is_too_long_for_the_log_is_refused_at_the_boundary() {
+    let stage = limited("big-log", "log = \"256KB\"").await;
+    assert_over_limit(&stage, "big-log", json!(8 << 20), "log").await;
+}
+
+#[tokio::test]
+async fn a_function_that_goes_on_after_it_was_told_to_end_is_ended() {
+    let stage = limited("ignore-cancellation", "log = \"64KB\", wall = \"5s\"").await;
+    assert_over_limit(&stage, "ignore-cancellation", Value::Null, "log").await;
+}
+
+#[tokio::test]
 async fn a_function_that_takes_all_memory_is_ended() {
     let stage = limited("allocate", "memory = \"32MB\"").await;
     assert_over_limit(&stage, "allocate", Value::Null, "memory").await;

@@ -4,17 +4,21 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use pin_project_lite::pin_project;
 use rustix::time::{ClockId, clock_gettime};
+use tokio_util::sync::PollSemaphore;
 use wasmtime::{Store, Trap, UpdateDeadline, WasmBacktrace};
 use wasmtime_wasi::I32Exit;
 
 use super::bindings::Integration;
 use super::imports::{GuestState, Panic};
 use super::{Capabilities, Failure, Interrupt, Limit, Limits, LogLevel, PreparedComponent, RunLog, Runtime};
+
+/// What computes for less is never kept waiting: most functions that somebody waits for.
+const FREE_CPU: Duration = Duration::from_millis(50);
 
 /// A function to run.
 #[derive(Debug)]
@@ -118,7 +122,8 @@ impl Runtime {
             let instance = component.pre.instantiate_async(&mut store).await?;
             call(guest.insert(Guest { store, instance })).await
         };
-        let work = Metered { work, cpu: &cpu, limit: limits.cpu };
+        let turns = PollSemaphore::new(Arc::clone(&self.turns));
+        let work = Metered { work, cpu: &cpu, limit: limits.cpu, turns };
         let outcome = tokio::time::timeout(limits.wall, work).await;
         let state = guest.as_ref().map(|guest| guest.store.data());
         let usage = Usage {
@@ -209,12 +214,14 @@ impl CpuTime {
 
 pin_project! {
     /// Charges the processor time of every poll, and ends the work when it has used its share. A guest yields at
-    /// every tick of the epoch, so no poll lasts for long.
+    /// every tick of the epoch, so no poll lasts for long; and one that has computed for a while waits for its turn
+    /// before each, so that those who compute leave a thread to the others.
     struct Metered<'a, W> {
         #[pin]
         work: W,
         cpu: &'a CpuTime,
         limit: Duration,
+        turns: PollSemaphore,
     }
 }
 
@@ -226,6 +233,7 @@ impl<W: Future> Future for Metered<'_, W> {
         if this.cpu.total() > *this.limit {
             return Poll::Ready(Err(Limit::Cpu(*this.limit)));
         }
+        let _turn = if this.cpu.total() > FREE_CPU { ready!(this.turns.poll_acquire(cx)) } else { None };
         let before = thread_time();
         let polled = this.work.poll(cx);
         this.cpu.charge(thread_time().saturating_sub(before));

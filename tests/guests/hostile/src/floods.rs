@@ -39,6 +39,22 @@ pub fn allocate() -> Result<usize> {
     }
 }
 
+/// Hands the host a text of so many bytes in one call, as a message to log.
+#[action]
+pub fn big_log(bytes: usize) -> Result {
+    log::info!("{}", "x".repeat(bytes));
+    Ok(())
+}
+
+/// Goes on calling the host after it was told to end, for ever.
+#[action]
+pub fn ignore_cancellation() -> Result {
+    loop {
+        black_box(run::cancelled());
+        log::debug!("still here");
+    }
+}
+
 /// Logs for ever.
 #[action]
 pub fn log_flood() -> Result {

@@ -23,6 +23,8 @@ const FUNCTIONS: &[Function] = &[
     floods::allocate::FUNCTION,
     floods::log_flood::FUNCTION,
     floods::request_flood::FUNCTION,
+    floods::big_log::FUNCTION,
+    floods::ignore_cancellation::FUNCTION,
     floods::big_output::FUNCTION,
     outside::fetch::FUNCTION,
     outside::read_env::FUNCTION,

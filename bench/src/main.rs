@@ -5,6 +5,7 @@
 mod action;
 mod bare;
 mod database;
+mod density;
 mod footprint;
 mod host;
 mod http;
@@ -12,10 +13,12 @@ mod ingest;
 mod intake;
 mod load;
 mod machine;
+mod neighbour;
 mod page_cost;
 mod proxy;
 mod read;
 mod report;
+mod scheduler;
 mod stage;
 mod tracking;
 
@@ -59,6 +62,9 @@ struct Measure {
     /// The bundle of `bench/functions`.
     #[arg(long)]
     bundle: PathBuf,
+    /// The bundle of the guest that misbehaves on purpose.
+    #[arg(long)]
+    hostile: PathBuf,
     /// Where results and logs go.
     #[arg(long)]
     results: PathBuf,
@@ -77,6 +83,9 @@ enum Benchmark {
     Proxy,
     Intake,
     Footprint,
+    Scheduler,
+    Density,
+    Neighbour,
 }
 
 /// What every benchmark needs.
@@ -84,8 +93,10 @@ struct Bench {
     server: Server,
     syncline: PathBuf,
     bundle: PathBuf,
+    hostile: PathBuf,
     results: PathBuf,
     scale: Scale,
+    is_quick: bool,
 }
 
 /// How much is measured. Each measurement is taken in rounds, in turn with those it is compared with, so that
@@ -117,7 +128,9 @@ impl Measure {
             server: Server::new(&self.database_url)?,
             syncline: self.syncline.canonicalize().context("the host's binary is missing")?,
             bundle: self.bundle.canonicalize().context("the bundle is missing")?,
+            hostile: self.hostile.canonicalize().context("the hostile guest's bundle is missing")?,
             results: self.results.canonicalize()?,
+            is_quick: self.quick,
             scale: if self.quick { Scale::QUICK } else { Scale::FULL },
         };
         let postgres = bench.server.facts().await?;
@@ -146,6 +159,9 @@ impl Benchmark {
             Self::Proxy => proxy::measure(bench).await,
             Self::Intake => intake::measure(bench).await,
             Self::Footprint => footprint::measure(bench).await,
+            Self::Scheduler => scheduler::measure(bench).await,
+            Self::Density => density::measure(bench).await,
+            Self::Neighbour => neighbour::measure(bench).await,
         }
     }
 }

@@ -1,6 +1,7 @@
 //! A host with the functions of `bench/functions` deployed, on a database of its own, and one connection to each
 //! integration that a benchmark uses.
 
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -71,7 +72,7 @@ impl Stage {
         let database_name = format!("bench_{name}");
         let database = bench.server.create_database(&database_name).await?;
         let host = Host::start(bench, &database).await?;
-        deploy(bench, &host).await?;
+        deploy(&bench.syncline, &bench.bundle, &host).await?;
         let connection_pk = import_connection(&host, integration, 0, "").await?;
         let observer = database.connect().await?;
         let mut stage = Self { host, database, connection_pk, integration, database_name, observer };
@@ -166,10 +167,11 @@ pub fn client_headers(integration: &str) -> [(&'static str, String); 3] {
     ]
 }
 
-async fn deploy(bench: &Bench, host: &Host) -> Result<()> {
-    let deploy = Command::new(&bench.syncline)
+/// Deploys a bundle by the command that people use.
+pub async fn deploy(syncline: &Path, bundle: &Path, host: &Host) -> Result<()> {
+    let deploy = Command::new(syncline)
         .args(["deploy", "--yes", "--bundle"])
-        .arg(&bench.bundle)
+        .arg(bundle)
         .env("SYNCLINE_URL", &host.url)
         .env("SYNCLINE_SECRET_KEY", SECRET_KEY)
         .output()

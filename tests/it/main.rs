@@ -47,5 +47,6 @@ mod traces;
 mod two_databases;
 mod typed_connections;
 mod variants;
+mod views;
 mod webhooks;
 mod wit;

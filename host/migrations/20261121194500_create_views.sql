@@ -1,0 +1,61 @@
+-- For those who read the database directly: views whose names and columns stay, in a schema of their own. Whoever is
+-- granted the views can read them and nothing else: they are read with the rights of their owner. Nothing sealed is in
+-- them, nor settings, metadata and configuration of connections, in which there may be secrets.
+--
+-- The schema may not have a name that a user has: a schema that is called like its user is searched first, and tables
+-- of later migrations would be made in it.
+CREATE SCHEMA syncline_views;
+
+CREATE VIEW syncline_views.connections AS
+SELECT e.name AS environment, i.unique_key AS integration, i.provider, c.connection_id, c.tags, c.created_at,
+       c.updated_at
+FROM connections c
+JOIN integrations i ON i.pk = c.integration_pk
+JOIN environments e ON e.pk = c.environment_pk;
+
+-- What is left of deleted connections is removed little by little and belongs to nobody. The names come from the other
+-- half of the tables, so they are null where the records are in a database of their own.
+CREATE VIEW syncline_views.streams AS
+SELECT e.name AS environment, i.unique_key AS integration, c.connection_id, s.connection_pk AS connection_number,
+       s.stream_no AS stream_number,
+       s.model, s.variant, s.last_position, nullif(s.last_modified_at, '-infinity') AS last_modified_at,
+       s.live_count AS live_records, s.total_count AS kept_records
+FROM streams s
+LEFT JOIN connections c ON c.pk = s.connection_pk
+LEFT JOIN integrations i ON i.pk = c.integration_pk
+LEFT JOIN environments e ON e.pk = c.environment_pk
+WHERE NOT EXISTS (SELECT FROM closed_connections closed WHERE closed.connection_pk = s.connection_pk);
+
+CREATE VIEW syncline_views.records AS
+SELECT e.name AS environment, i.unique_key AS integration, c.connection_id, s.connection_pk AS connection_number,
+       s.stream_no AS stream_number,
+       s.model, s.variant, r.external_id AS id, r.payload,
+       CASE r.last_action WHEN 0 THEN 'ADDED' WHEN 1 THEN 'UPDATED' ELSE 'DELETED' END AS last_action,
+       r.position, r.first_seen_at, r.last_modified_at, r.deleted_at, r.pruned_at
+FROM records r
+JOIN streams s ON s.connection_pk = r.connection_pk AND s.stream_no = r.stream_no
+LEFT JOIN connections c ON c.pk = s.connection_pk
+LEFT JOIN integrations i ON i.pk = c.integration_pk
+LEFT JOIN environments e ON e.pk = c.environment_pk
+WHERE NOT EXISTS (SELECT FROM closed_connections closed WHERE closed.connection_pk = s.connection_pk);
+
+CREATE VIEW syncline_views.syncs AS
+SELECT e.name AS environment, i.unique_key AS integration, c.connection_id, s.sync_name AS sync, s.variant,
+       s.state = 'paused' AS is_paused, s.run_id IS NOT NULL AS is_running, s.frequency_override, s.next_run_at,
+       s.failures AS failures_in_a_row, latest.state AS last_run_state, latest.started_at AS last_run_started_at,
+       latest.finished_at AS last_run_finished_at, latest.error_code AS last_run_error_code,
+       latest.counts AS last_run_counts,
+       (
+           SELECT max(finished_at) FROM runs WHERE schedule_pk = s.pk AND state = 'success'
+       ) AS last_success_at
+FROM schedules s
+JOIN connections c ON c.pk = s.connection_pk
+JOIN integrations i ON i.pk = s.integration_pk
+JOIN environments e ON e.pk = s.environment_pk
+LEFT JOIN LATERAL (
+    SELECT state, started_at, finished_at, error_code, counts FROM runs
+    WHERE schedule_pk = s.pk AND state IN ('success', 'error')
+    ORDER BY started_at DESC LIMIT 1
+) AS latest ON true;
+
+COMMENT ON SCHEMA syncline_views IS 'Syncline: what may be read directly, see docs/sql-views.md';

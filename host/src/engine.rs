@@ -39,7 +39,6 @@ pub mod webhooks;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::broadcast::error::RecvError;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use uuid::Uuid;
@@ -79,7 +78,7 @@ use crate::config::DeletionHold;
 use crate::egress::Gate;
 use crate::providers::Catalogue;
 use crate::runtime::Runtime;
-use crate::store::notices::{Notice, Notices};
+use crate::store::notices::{self, Notice, Notices};
 use crate::store::{Store, hosts};
 
 const ANNOUNCE_EVERY: Duration = Duration::from_secs(5);
@@ -323,20 +322,11 @@ async fn announce(engine: Arc<Engine>, shutdown: CancellationToken) {
 
 /// Learns of environments and data keys that others have made.
 async fn follow_environments(engine: Arc<Engine>, shutdown: CancellationToken) {
-    let mut notices = engine.notices.subscribe();
+    let mut heard = engine.notices.subscribe();
     loop {
-        let noticed = async {
-            loop {
-                match notices.recv().await {
-                    Ok(Notice::Environments | Notice::Missed) | Err(RecvError::Lagged(_)) => return,
-                    Ok(_) => {}
-                    Err(RecvError::Closed) => std::future::pending().await,
-                }
-            }
-        };
         tokio::select! {
             () = shutdown.cancelled() => return,
-            () = noticed => {}
+            () = notices::heard(&mut heard, |notice| notice == Notice::Environments) => {}
             () = tokio::time::sleep(RELOAD_EVERY) => {}
         }
         if let Err(error) = engine.environments.follow(engine.host_id).await {
@@ -347,20 +337,11 @@ async fn follow_environments(engine: Arc<Engine>, shutdown: CancellationToken) {
 
 /// Compiles what other hosts have staged, and switches to what was activated.
 async fn follow_deployments(engine: Arc<Engine>, shutdown: CancellationToken) {
-    let mut notices = engine.notices.subscribe();
+    let mut heard = engine.notices.subscribe();
     loop {
-        let noticed = async {
-            loop {
-                match notices.recv().await {
-                    Ok(Notice::Deployments | Notice::Missed) | Err(RecvError::Lagged(_)) => return,
-                    Ok(_) => {}
-                    Err(RecvError::Closed) => std::future::pending().await,
-                }
-            }
-        };
         tokio::select! {
             () = shutdown.cancelled() => return,
-            () = noticed => {}
+            () = notices::heard(&mut heard, |notice| notice == Notice::Deployments) => {}
             () = tokio::time::sleep(RELOAD_EVERY) => {}
         }
         if let Err(error) = deploy::follow(&engine).await {

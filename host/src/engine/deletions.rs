@@ -8,7 +8,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use chrono::{TimeDelta, Utc};
-use tokio::sync::broadcast::error::RecvError;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -16,7 +15,7 @@ use super::Engine;
 use crate::failpoints::{self, Step};
 use crate::ids::{ConnectionId, ConnectionPk, EnvironmentPk, IntegrationKey};
 use crate::store::deleted_connections::{self, Deleted};
-use crate::store::notices::Notice;
+use crate::store::notices::{self, Notice};
 use crate::store::{closed_connections, connections, integrations, runs};
 
 /// How many connections are closed by one transaction: each takes a lock.
@@ -100,7 +99,7 @@ impl Engine {
 
 /// Removes what deleted connections have left, until `shutdown`.
 pub(super) async fn clear_up(engine: Arc<Engine>, shutdown: CancellationToken) {
-    let mut notices = engine.notices.subscribe();
+    let mut heard = engine.notices.subscribe();
     loop {
         match shutdown.run_until_cancelled(take_turn(&engine)).await {
             None => return,
@@ -116,7 +115,7 @@ pub(super) async fn clear_up(engine: Arc<Engine>, shutdown: CancellationToken) {
         tokio::select! {
             () = shutdown.cancelled() => return,
             () = tokio::time::sleep(LOOK_EVERY) => {}
-            () = heard_of_deletions(&mut notices) => {}
+            () = notices::heard(&mut heard, |notice| notice == Notice::Deletions) => {}
         }
     }
 }
@@ -154,14 +153,4 @@ async fn take_turn(engine: &Engine) -> sqlx::Result<bool> {
 
 async fn remove_batch(engine: &Engine, connection: ConnectionPk) -> sqlx::Result<bool> {
     closed_connections::remove_batch(&mut *engine.store.connect_records().await?, connection, BATCH).await
-}
-
-async fn heard_of_deletions(notices: &mut tokio::sync::broadcast::Receiver<Notice>) {
-    loop {
-        match notices.recv().await {
-            Ok(Notice::Deletions | Notice::Missed) | Err(RecvError::Lagged(_)) => return,
-            Ok(_) => {}
-            Err(RecvError::Closed) => std::future::pending().await,
-        }
-    }
 }

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use sqlx::postgres::PgListener;
 use sqlx::{PgConnection, PgPool};
 use tokio::sync::broadcast;
+use tokio::sync::broadcast::error::RecvError;
 use uuid::Uuid;
 
 use super::rate_limits::Hold;
@@ -148,6 +149,19 @@ impl Notices {
 
     fn set_heard(&self, at: Option<Instant>) {
         *self.heard_at.lock().unwrap_or_else(PoisonError::into_inner) = at;
+    }
+}
+
+/// Returns once a notice that is wanted was heard, or one may have been missed.
+pub async fn heard(notices: &mut broadcast::Receiver<Notice>, is_wanted: impl Fn(Notice) -> bool) {
+    loop {
+        match notices.recv().await {
+            Ok(Notice::Missed) | Err(RecvError::Lagged(_)) => return,
+            Ok(notice) if is_wanted(notice) => return,
+            Ok(_) => {}
+            // The host ends, and so does whoever waits.
+            Err(RecvError::Closed) => std::future::pending().await,
+        }
     }
 }
 

@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use tokio::sync::broadcast::error::RecvError;
 use uuid::Uuid;
 
 use super::super::Engine;
@@ -12,7 +11,7 @@ use super::AuthorizationError;
 use crate::ids::{ConnectSessionPk, ConnectionId, IntegrationKey};
 use crate::store::authorizations;
 use crate::store::connections::Connection;
-use crate::store::notices::Notice;
+use crate::store::notices::{self, Notice};
 
 /// A notice may be lost, so whoever waits also looks by itself.
 const LOOK_EVERY: Duration = Duration::from_secs(3);
@@ -65,7 +64,7 @@ impl Engine {
         listener: Uuid,
         patience: Duration,
     ) -> anyhow::Result<Option<(ConnectSessionPk, Outcome)>> {
-        let mut notices = self.notices.subscribe();
+        let mut heard = self.notices.subscribe();
         let deadline = tokio::time::Instant::now() + patience;
         loop {
             let mut conn = self.store.connect().await?;
@@ -77,18 +76,8 @@ impl Engine {
             if self.is_shutting_down() {
                 return Ok(None);
             }
-            let noticed = async {
-                loop {
-                    match notices.recv().await {
-                        Ok(Notice::Outcome(told)) if told == listener => return,
-                        Ok(Notice::Missed) | Err(RecvError::Lagged(_)) => return,
-                        Ok(_) => {}
-                        Err(RecvError::Closed) => std::future::pending().await,
-                    }
-                }
-            };
             tokio::select! {
-                () = noticed => {}
+                () = notices::heard(&mut heard, |notice| notice == Notice::Outcome(listener)) => {}
                 () = tokio::time::sleep(LOOK_EVERY) => {}
                 () = tokio::time::sleep_until(deadline) => return Ok(None),
             }

@@ -20,6 +20,7 @@ mod health;
 mod intake;
 mod integrations;
 mod lists;
+mod mcp;
 mod metrics;
 mod oauth;
 mod one_or_many;
@@ -191,6 +192,7 @@ fn routes() -> OpenApiRouter<App> {
         .routes(routes!(runs::get_run))
         .routes(routes!(runs::list_run_logs))
         .routes(routes!(runs::approve_run))
+        .routes(routes!(mcp::post_message))
         .routes(routes!(webhooks::list_deliveries))
         .routes(routes!(webhooks::redeliver_failed))
         .routes(routes!(webhooks::get_delivery))

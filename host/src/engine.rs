@@ -1,5 +1,6 @@
 //! What the service does: runs actions and syncs, deploys bundles, and keeps in memory what requests need often.
 
+mod action_tools;
 mod actions;
 mod authorizations;
 mod capabilities;
@@ -43,6 +44,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use uuid::Uuid;
 
+pub use self::action_tools::ActionTool;
 pub use self::authorizations::{
     AUTHORIZATION_SECONDS, Arrival, AuthorizationError, Departure, DepartureRequest, Outcome, ReturnPath,
 };

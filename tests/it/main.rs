@@ -21,6 +21,7 @@ mod key_rotation;
 mod lifecycle;
 mod limits;
 mod lost_answers;
+mod mcp;
 mod metrics;
 mod node_client;
 mod oauth;

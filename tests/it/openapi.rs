@@ -77,6 +77,7 @@ const ROUTES: &[&str] = &[
     "POST /environment/webhook-signing-key/rotate",
     "POST /environments",
     "POST /integrations",
+    "POST /mcp",
     "POST /oauth2/auth/{key}",
     "POST /proxy/{path}",
     "POST /runs/{id}/approve",

@@ -187,6 +187,10 @@ pub enum ApiError {
         "as many readers as this host takes follow records already; try again in a moment, or at another host"
     )]
     TooManyReaders,
+    #[error(
+        "requests from pages of `{0}` are not taken here; a program that is no browser sends no Origin header"
+    )]
+    Origin(String),
     #[error("too many end users are on their way to a provider and back; try again in a moment")]
     TooManySockets,
     #[error("there is nothing at {method} {path}")]
@@ -314,6 +318,7 @@ impl ApiError {
             Self::Deploy(error) => error.status_and_code(),
             Self::Authorization(error) => error.status_and_code(),
             Self::TooManyReaders => (StatusCode::TOO_MANY_REQUESTS, "too_many_readers"),
+            Self::Origin(_) => (StatusCode::FORBIDDEN, "origin_not_allowed"),
             Self::TooManySockets => (StatusCode::SERVICE_UNAVAILABLE, "too_many_sockets"),
             Self::Credentials { error, .. } if error.is_refused() => {
                 (StatusCode::BAD_REQUEST, "invalid_credentials")

@@ -49,6 +49,7 @@ scopes! {
     RecordsWrite => "environment:records:write",
     LogsRead => "environment:logs:read",
     ActionsExecute => "environment:actions:execute",
+    Mcp => "environment:mcp",
     Proxy => "environment:proxy",
     VariablesRead => "environment:variables:read",
     VariablesWrite => "environment:variables:write",

@@ -66,7 +66,7 @@ impl Engine {
         name: &FunctionName,
         input: Option<&str>,
     ) -> Result<Arc<DeployedFunction>, ActionError> {
-        let function = self.functions.find(connection.integration, "action", name).ok_or_else(|| {
+        let function = self.functions.find_action(connection.integration, name).ok_or_else(|| {
             ActionError::Unknown { action: name.clone(), integration: connection.integration_key.clone() }
         })?;
         if let Some(shape) = function.input() {

@@ -6,6 +6,7 @@ use chrono::{DateTime, Utc};
 use serde_json::{Map, Value, json};
 
 use super::Engine;
+use super::action_tools::{member_schema, object_schema};
 use super::functions::{FunctionSpec, StoredFunction};
 use crate::config::{FunctionKind, LifecycleEvent, SyncConfig};
 use crate::ids::{DeploymentPk, EnvironmentPk, FunctionName, FunctionPk, IntegrationKey, ProviderSlug};
@@ -133,28 +134,7 @@ fn schema_of(types: &[Type], models: &Models) -> Value {
 /// An input that is no object becomes the member `input` of one.
 fn parameters(input: Option<&Type>, models: &Models) -> Value {
     let Some(ty) = input else { return json!({ "type": "object", "properties": {}, "required": [] }) };
-    let mut schema = json_schema::of_type(ty, models);
-    let definitions = schema["$defs"].take();
-    let root = match ty {
-        Type::Model(name) => definitions[name.as_str()].clone(),
-        _ => schema.clone(),
-    };
-    let mut parameters = if root["type"] == "object" {
-        json!({
-            "type": "object",
-            "properties": root.get("properties").cloned().unwrap_or_else(|| json!({})),
-            "required": root.get("required").cloned().unwrap_or_else(|| json!([])),
-        })
-    } else {
-        if let Value::Object(keywords) = &mut schema {
-            keywords.retain(|name, _| name != "$schema" && name != "$defs");
-        }
-        json!({ "type": "object", "properties": { "input": schema }, "required": ["input"] })
-    };
-    if !definitions.is_null() {
-        parameters["$defs"] = definitions;
-    }
-    parameters
+    object_schema(ty, models).unwrap_or_else(|| member_schema(ty, models))
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::Mutex;
 use url::Url;
 
+use super::action_tools::ActionTool;
 use crate::config::{
     ActionSpec, Concurrency, DeletionHold, Frequency, FunctionKind, IntegrationSpec, LifecycleEvent,
     LifecycleSpec, LimitOverrides, SyncConfig, SyncSpec, WebhookSpec,
@@ -74,7 +75,7 @@ pub struct DeployedFunction {
 /// What only functions of one kind have.
 enum Body {
     Sync(Box<SyncSpec>),
-    Action { input: Option<Shape>, output: Option<Shape>, ordered: bool },
+    Action { input: Option<Shape>, output: Option<Shape>, ordered: bool, tool: ActionTool },
     Lifecycle(LifecycleEvent),
     Webhook { subscriptions: Vec<String> },
 }
@@ -135,6 +136,14 @@ impl DeployedFunction {
     pub(super) fn output(&self) -> Option<&Shape> {
         match &self.body {
             Body::Action { output, .. } => output.as_ref(),
+            _ => None,
+        }
+    }
+
+    /// How an action looks as a tool; none for other functions.
+    pub fn tool(&self) -> Option<&ActionTool> {
+        match &self.body {
+            Body::Action { tool, .. } => Some(tool),
             _ => None,
         }
     }
@@ -210,11 +219,29 @@ impl Functions {
         self.snapshot().get(&(integration, kind, name.clone())).cloned()
     }
 
+    pub fn find_action(
+        &self,
+        integration: IntegrationPk,
+        name: &FunctionName,
+    ) -> Option<Arc<DeployedFunction>> {
+        self.find(integration, FunctionKind::Action.as_str(), name)
+    }
+
+    /// The actions of one integration, by name.
+    pub fn actions_of(&self, integration: IntegrationPk) -> Vec<Arc<DeployedFunction>> {
+        let mut actions = self.all_of(integration, FunctionKind::Action);
+        actions.sort_by(|one, other| one.name.cmp(&other.name));
+        actions
+    }
+
     /// The syncs of one integration.
     pub fn syncs_of(&self, integration: IntegrationPk) -> Vec<Arc<DeployedFunction>> {
-        let of_integration =
-            |(key, _): &(&Key, _)| key.0 == integration && key.1 == FunctionKind::Sync.as_str();
-        self.snapshot().iter().filter(of_integration).map(|(_, function)| Arc::clone(function)).collect()
+        self.all_of(integration, FunctionKind::Sync)
+    }
+
+    fn all_of(&self, integration: IntegrationPk, kind: FunctionKind) -> Vec<Arc<DeployedFunction>> {
+        let wanted = |(key, _): &(&Key, _)| key.0 == integration && key.1 == kind.as_str();
+        self.snapshot().iter().filter(wanted).map(|(_, function)| Arc::clone(function)).collect()
     }
 
     /// Where the integration's provider is, if its bundle says so in place of the catalogue.
@@ -365,11 +392,13 @@ impl Functions {
                 Body::Sync(Box::new(spec)),
             ),
             FunctionSpec::Action(spec) => {
+                let tool = ActionTool::new(&spec, models);
                 let compile = |ty: Option<_>| ty.map(|ty| Shape::compile(&ty, models)).transpose();
                 let body = Body::Action {
                     input: compile(spec.input)?,
                     output: compile(spec.output)?,
                     ordered: spec.ordered,
+                    tool,
                 };
                 (FunctionKind::Action, spec.limits, spec.models, spec.credentials, body)
             }

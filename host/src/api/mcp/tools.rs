@@ -1,0 +1,150 @@
+//! What a connection can do, as the Model Context Protocol sees it.
+
+use std::sync::Arc;
+
+use rmcp::handler::server::ServerHandler;
+use rmcp::model::{
+    CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, CustomRequest, CustomResult,
+    ErrorData, Implementation, ListToolsResult, PaginatedRequestParams, ServerCapabilities, ServerConfig,
+    Tool,
+};
+use rmcp::service::{RequestContext, RoleServer};
+use serde_json::json;
+use serde_json::value::RawValue;
+
+use super::super::error::ApiError;
+use crate::auth::Environment;
+use crate::engine::{ActionError, ActionTool, ConnectionRoute, DeployedFunction, Engine, FunctionError};
+use crate::ids::FunctionName;
+
+/// The actions of one connection, for one request.
+#[derive(Clone)]
+pub struct ConnectionTools {
+    engine: Arc<Engine>,
+    environment: Arc<Environment>,
+    connection: Arc<ConnectionRoute>,
+    /// Of the call, as they were written.
+    arguments: Option<Arc<RawValue>>,
+}
+
+impl ConnectionTools {
+    pub fn new(
+        engine: Arc<Engine>,
+        environment: Arc<Environment>,
+        connection: Arc<ConnectionRoute>,
+        arguments: Option<Box<RawValue>>,
+    ) -> Self {
+        Self { engine, environment, connection, arguments: arguments.map(Arc::from) }
+    }
+
+    fn find(&self, name: &str) -> Option<Arc<DeployedFunction>> {
+        let name: FunctionName = name.parse().ok()?;
+        self.engine.functions.find_action(self.connection.integration, &name)
+    }
+
+    /// Runs the action on the one way that actions are run; whoever calls the tool sees why it failed.
+    async fn run(&self, action: &DeployedFunction, tool: &ActionTool) -> Result<CallToolResult, ErrorData> {
+        let input = tool.input_of(self.arguments.as_deref());
+        let ran = self.engine.run_action(&self.environment, &self.connection, &action.name, input).await;
+        match ran {
+            Ok(None) => Ok(CallToolResult::success(Vec::new())),
+            Ok(Some(output)) => {
+                let structured = tool.output.as_ref().and_then(|_| serde_json::from_str(&output).ok());
+                let mut result = CallToolResult::success(vec![ContentBlock::text(output)]);
+                result.structured_content = structured;
+                Ok(result)
+            }
+            Err(error @ ActionError::Function(FunctionError::Host(_))) => {
+                let (_, _, message) = ApiError::from(error).into_told();
+                Err(ErrorData::internal_error(message, None))
+            }
+            Err(error) => Ok(failed(&error)),
+        }
+    }
+}
+
+/// The function's message, and for programs what `/action/trigger` would say beside it.
+fn failed(error: &ActionError) -> CallToolResult {
+    let mut details = json!({ "code": error.status_and_code().1 });
+    for (name, detail) in [("payload", error.payload()), ("upstream", error.upstream())] {
+        if let Some(detail) = detail {
+            details[name] = detail;
+        }
+    }
+    CallToolResult::error(vec![
+        ContentBlock::text(error.to_string()),
+        ContentBlock::text(details.to_string()),
+    ])
+}
+
+fn described(action: &DeployedFunction, tool: &ActionTool) -> Tool {
+    let description = tool.description.clone().map(Into::into);
+    let mut described = Tool::new_with_raw(action.name.to_string(), description, Arc::clone(&tool.input));
+    described.output_schema = tool.output.clone();
+    described
+}
+
+impl ServerHandler for ConnectionTools {
+    fn get_info(&self) -> ServerConfig {
+        let ConnectionRoute { integration_key, connection_id, .. } = &*self.connection;
+        let mut info = ServerConfig::new(ServerCapabilities::builder().enable_tools().build());
+        info.server_info = Implementation::new("syncline", env!("CARGO_PKG_VERSION")).with_title("Syncline");
+        info.instructions = Some(format!(
+            "Each tool is an action of the integration `{integration_key}` and acts on the account of its connection \
+             `{connection_id}`."
+        ));
+        info
+    }
+
+    async fn list_tools(
+        &self,
+        _: Option<PaginatedRequestParams>,
+        _: RequestContext<RoleServer>,
+    ) -> Result<ListToolsResult, ErrorData> {
+        let actions = self.engine.functions.actions_of(self.connection.integration);
+        let tools = actions.iter().filter_map(|action| Some(described(action, action.tool()?)));
+        Ok(ListToolsResult::with_all_items(tools.collect()))
+    }
+
+    fn get_tool(&self, name: &str) -> Option<Tool> {
+        let action = self.find(name)?;
+        Some(described(&action, action.tool()?))
+    }
+
+    async fn call_tool(
+        &self,
+        request: CallToolRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<CallToolResponse, ErrorData> {
+        let action = self.find(&request.name);
+        let Some((action, tool)) = action.as_ref().and_then(|action| Some((action, action.tool()?))) else {
+            let integration = &self.connection.integration_key;
+            let message = format!(
+                "there is no tool `{}`: integration `{integration}` has no such action; `tools/list` names those it has",
+                request.name
+            );
+            return Err(ErrorData::invalid_params(message, None));
+        };
+        tokio::select! {
+            // Whoever called has gone, and dropping the run ends the function.
+            () = context.ct.cancelled() => Err(ErrorData::internal_error("the call was given up", None)),
+            result = self.run(action, tool) => Ok(CallToolResponse::from(result?)),
+        }
+    }
+
+    async fn on_custom_request(
+        &self,
+        request: CustomRequest,
+        _: RequestContext<RoleServer>,
+    ) -> Result<CustomResult, ErrorData> {
+        // A method that is known comes here if its parameters cannot be read.
+        const KNOWN: [&str; 3] = ["initialize", "tools/list", "tools/call"];
+        let CustomRequest { method, .. } = request;
+        if KNOWN.contains(&&*method) {
+            let message = format!("the params are not those of `{method}`");
+            return Err(ErrorData::invalid_params(message, None));
+        }
+        let message = format!("there is no method `{method}` here; there are {}", KNOWN.join(", "));
+        Err(ErrorData::new(rmcp::model::ErrorCode::METHOD_NOT_FOUND, message, None))
+    }
+}

@@ -33,6 +33,7 @@ const FUNCTIONS: &[Function] = &[
     outside::open_socket::FUNCTION,
     outside::print::FUNCTION,
     saves::save_raw::FUNCTION,
+    saves::change_raw::FUNCTION,
     saves::commit_raw::FUNCTION,
     saves::steps::FUNCTION,
     bad_json_output::FUNCTION,

@@ -8,7 +8,7 @@ use syncline_sdk::{Error, Result, Writer, action, checkpoint, connection, http, 
 use crate::floods::wait;
 
 #[derive(Deserialize)]
-struct RawCommit {
+pub struct RawCommit {
     changes: Vec<RawChange>,
     /// Text, so that it may be no JSON.
     checkpoint: Option<String>,
@@ -57,6 +57,13 @@ pub fn save_raw(batch: RawBatch) -> Result<Saved> {
         deleted: counts.deleted,
         unchanged: counts.unchanged,
     })
+}
+
+/// Makes one commit beside all syncs.
+#[action]
+pub fn change_raw(raw: RawCommit) -> Result {
+    commit(raw)?;
+    Ok(())
 }
 
 #[derive(Deserialize)]

@@ -1,0 +1,328 @@
+//! Readers miss nothing and get nothing twice, whoever writes meanwhile: random writers and readers against a host.
+//!
+//! The seed is printed; `SYNCLINE_TEST_SEED` repeats it. Writers that meet in other orders write another history, but
+//! each does the same.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rand::rngs::StdRng;
+use rand::seq::IndexedRandom;
+use rand::{Rng, SeedableRng};
+use serde_json::{Value, json};
+use tokio::sync::Mutex;
+
+use crate::support::{Connection, METADATA_KEY, Page, Stage, cursor_of, query, text};
+
+const ROUNDS: usize = 25;
+/// Every writer has ids of its own, and all share some.
+const OWN_IDS: usize = 12;
+const SHARED_IDS: usize = 6;
+
+/// What of one id is known to whoever alone writes it.
+#[derive(Debug, Clone, PartialEq)]
+struct Known {
+    payload: Value,
+    action: &'static str,
+}
+
+#[derive(Default)]
+struct Model(BTreeMap<String, Known>);
+
+impl Model {
+    fn save(&mut self, item: &Value) {
+        let id = text(&item["id"]).to_owned();
+        match self.0.get_mut(&id) {
+            None => {
+                self.0.insert(id, Known { payload: item.clone(), action: "ADDED" });
+            }
+            Some(known) if known.action == "DELETED" => {
+                *known = Known { payload: item.clone(), action: "ADDED" }
+            }
+            Some(known) if known.payload != *item => {
+                *known = Known { payload: item.clone(), action: "UPDATED" }
+            }
+            Some(_) => {}
+        }
+    }
+
+    fn delete(&mut self, id: &str) {
+        if let Some(known) = self.0.get_mut(id) {
+            known.action = "DELETED";
+        }
+    }
+}
+
+/// How a writer's commits get to the host.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Way {
+    Sync,
+    Action,
+}
+
+struct Writer {
+    name: String,
+    way: Way,
+    variant: &'static str,
+    rng: StdRng,
+    model: Model,
+}
+
+impl Writer {
+    /// A random commit, in the form that the guest takes it.
+    fn commit(&mut self) -> Value {
+        let mut changes = Vec::new();
+        for _ in 0..self.rng.random_range(1..=2) {
+            let ids: Vec<String> = (0..self.rng.random_range(1..6)).map(|_| self.id()).collect();
+            let named = |mut change: Value| {
+                if self.way == Way::Action {
+                    change["variant"] = json!(self.variant);
+                }
+                change
+            };
+            if self.rng.random_bool(0.25) {
+                ids.iter().for_each(|id| self.model.delete(id));
+                changes.push(json!({ "delete": named(json!({ "model": "Item", "ids": ids })) }));
+            } else {
+                let mut items: BTreeMap<&str, Value> = BTreeMap::new();
+                for id in &ids {
+                    items.insert(id, json!({ "id": id, "count": self.rng.random_range(0..4) }));
+                }
+                let items: Vec<Value> = items.into_values().collect();
+                items.iter().for_each(|item| self.model.save(item));
+                let items = json!(items).to_string();
+                changes.push(json!({ "save": named(json!({ "model": "Item", "items": items })) }));
+            }
+        }
+        json!({ "changes": changes })
+    }
+
+    fn id(&mut self) -> String {
+        if self.rng.random_bool(0.2) {
+            format!("shared-{}", self.rng.random_range(0..SHARED_IDS))
+        } else {
+            format!("{}-{}", self.name, self.rng.random_range(0..OWN_IDS))
+        }
+    }
+
+    async fn write(mut self, connection: &Connection) -> Self {
+        match self.way {
+            Way::Action => {
+                for _ in 0..ROUNDS {
+                    let commit = self.commit();
+                    connection.action("change-raw", &commit).await.expect(200);
+                }
+            }
+            Way::Sync => {
+                for _ in 0..ROUNDS / 5 {
+                    let commits: Vec<Value> = (0..5).map(|_| self.commit()).collect();
+                    connection.set_metadata(json!({ "steps": 0, "commits": commits })).await;
+                    connection.run("commit-raw").await;
+                }
+            }
+        }
+        self
+    }
+}
+
+/// How a reader asks, and what it has seen.
+struct Reader {
+    variant: &'static str,
+    filter: Option<String>,
+    limit: usize,
+    is_fed: bool,
+    /// The record behind which it began, if not at the first.
+    began_behind: Option<Value>,
+    cursor: Option<String>,
+    modified_after: Option<String>,
+    seen: Vec<Value>,
+}
+
+impl Reader {
+    fn random(rng: &mut StdRng, known: &[Value]) -> Self {
+        let words: Vec<&str> =
+            ["added", "updated", "deleted"].into_iter().filter(|_| rng.random_bool(0.6)).collect();
+        let began_behind = known.choose(rng).filter(|_| rng.random_bool(0.5)).cloned();
+        Self {
+            variant: if rng.random_bool(0.7) { "base" } else { "extra" },
+            filter: (!words.is_empty() && rng.random_bool(0.6)).then(|| words.join(",")),
+            limit: *[1, 3, 10, 100].choose(rng).expect("there are some"),
+            is_fed: rng.random_bool(0.4),
+            cursor: None,
+            modified_after: None,
+            began_behind,
+            seen: Vec::new(),
+        }
+        .placed(rng)
+    }
+
+    fn placed(mut self, rng: &mut StdRng) -> Self {
+        // What is known is of the base variant.
+        if self.variant != "base" {
+            self.began_behind = None;
+        }
+        if let Some(record) = &self.began_behind {
+            if self.is_fed || rng.random_bool(0.5) {
+                self.cursor = Some(cursor_of(record).to_owned());
+            } else {
+                self.modified_after = Some(text(&record[METADATA_KEY]["last_modified_at"]).to_owned());
+            }
+        }
+        self
+    }
+
+    /// Reads until the writers have ended and nothing is left.
+    async fn read(mut self, connection: &Connection, writers_ended: &AtomicBool) -> Self {
+        loop {
+            // Looked at before the page: what was written by then is on it.
+            let ended = writers_ended.load(Ordering::SeqCst);
+            let limit = self.limit.to_string();
+            let mut parameters = vec![("model", "Item"), ("variant", self.variant), ("limit", &limit)];
+            parameters.extend(self.filter.as_deref().map(|filter| ("filter", filter)));
+            parameters.extend(self.cursor.as_deref().map(|cursor| ("cursor", cursor)));
+            parameters.extend(self.modified_after.as_deref().map(|time| ("modified_after", time)));
+            let path = if self.is_fed {
+                parameters.push(("wait", if ended { "0" } else { "1" }));
+                "/records/changes"
+            } else {
+                "/records"
+            };
+            let answer = connection.request("GET", &format!("{path}?{}", query(&parameters))).send().await;
+            let page = Page::read(&answer.expect(200));
+            let is_empty = page.records.is_empty();
+            let last = page.records.last().map(|record| cursor_of(record).to_owned());
+            let next = if self.is_fed { page.next_cursor } else { last };
+            self.cursor = next.or(self.cursor);
+            self.seen.extend(page.records);
+            if is_empty && ended {
+                return self;
+            }
+            if is_empty && !self.is_fed {
+                tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+            }
+        }
+    }
+
+    fn check(&self, finally: &[Value], who: &str) {
+        let metadata = |record: &Value| record[METADATA_KEY].clone();
+        let times: Vec<String> =
+            self.seen.iter().map(|record| text(&metadata(record)["last_modified_at"]).to_owned()).collect();
+        assert!(times.is_sorted(), "{who} reads in the order of changes: {times:?}");
+        let mut cursors: Vec<&str> = self.seen.iter().map(cursor_of).collect();
+        cursors.sort_unstable();
+        let count = cursors.len();
+        cursors.dedup();
+        assert_eq!(cursors.len(), count, "{who} got a record twice that had not changed");
+
+        let last_seen: BTreeMap<&str, &Value> =
+            self.seen.iter().map(|record| (text(&record["id"]), record)).collect();
+        let wants = |record: &Value| {
+            let action = text(&metadata(record)["last_action"]).to_lowercase();
+            self.filter.as_ref().is_none_or(|filter| filter.split(',').any(|word| word == action))
+        };
+        let begin =
+            self.began_behind.as_ref().map(|record| text(&metadata(record)["last_modified_at"]).to_owned());
+        for record in finally.iter().filter(|record| wants(record)) {
+            let metadata = metadata(record);
+            if begin.as_deref().is_some_and(|begin| text(&metadata["last_modified_at"]) <= begin) {
+                continue;
+            }
+            let id = text(&record["id"]);
+            let seen = last_seen.get(id).unwrap_or_else(|| panic!("{who} missed {record}"));
+            assert_eq!(
+                cursor_of(seen),
+                cursor_of(record),
+                "{who} missed the last state of {record}: saw {seen}"
+            );
+            assert_eq!(seen[METADATA_KEY]["last_action"], metadata["last_action"], "{who}: {record}");
+            if metadata["pruned_at"].is_null() {
+                assert_eq!(**seen, *record, "{who}");
+            }
+        }
+    }
+}
+
+/// Empties payloads behind the readers' backs.
+async fn prune_now_and_then(connection: &Connection, mut rng: StdRng, ended: &AtomicBool) {
+    while !ended.load(Ordering::SeqCst) {
+        let page = connection.page(&[("model", "Item"), ("limit", "50")]).await;
+        if let Some(record) = page.records.choose(&mut rng) {
+            let body = json!({ "model": "Item", "until_cursor": cursor_of(record), "limit": 3 });
+            connection.prune(&body).await.expect(200);
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(150)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_reader_ends_with_every_records_last_state() {
+    let seed = std::env::var("SYNCLINE_TEST_SEED").ok().map(|text| text.parse().expect("a seed is a number"));
+    let seed: u64 = seed.unwrap_or_else(|| rand::rng().random());
+    eprintln!("SYNCLINE_TEST_SEED={seed}");
+    let rng = &mut StdRng::seed_from_u64(seed);
+
+    let stage = Arc::new(Stage::hostile().await);
+    let ways = [(Way::Sync, "base"), (Way::Action, "base"), (Way::Action, "base"), (Way::Action, "extra")];
+    let ended = Arc::new(AtomicBool::new(false));
+    let writers: Vec<Writer> = (0..)
+        .zip(ways)
+        .map(|(number, (way, variant))| Writer {
+            name: format!("writer{number}"),
+            way,
+            variant,
+            rng: StdRng::seed_from_u64(rng.random()),
+            model: Model::default(),
+        })
+        .collect();
+
+    let known = Arc::new(Mutex::new(Vec::new()));
+    let mut reading = Vec::new();
+    for number in 0..14 {
+        let (stage, ended, known) = (Arc::clone(&stage), Arc::clone(&ended), Arc::clone(&known));
+        let mut rng = StdRng::seed_from_u64(rng.random());
+        reading.push(tokio::spawn(async move {
+            // Some begin when much is there already, from whatever is there then.
+            if number >= 6 {
+                tokio::time::sleep(std::time::Duration::from_millis(rng.random_range(0..1500))).await;
+                *known.lock().await = stage.all(&[("model", "Item")]).await;
+            }
+            let reader = Reader::random(&mut rng, &known.lock().await);
+            reader.read(&stage, &ended).await
+        }));
+    }
+    let pruning = tokio::spawn({
+        let (stage, ended, rng) =
+            (Arc::clone(&stage), Arc::clone(&ended), StdRng::seed_from_u64(rng.random()));
+        async move { prune_now_and_then(&stage, rng, &ended).await }
+    });
+    let writers =
+        futures_util::future::join_all(writers.into_iter().map(|writer| writer.write(&stage))).await;
+    ended.store(true, Ordering::SeqCst);
+    pruning.await.expect("pruning goes well");
+
+    let base = stage.all(&[("model", "Item")]).await;
+    let extra = stage.all(&[("model", "Item"), ("variant", "extra")]).await;
+    for writer in &writers {
+        let finally = if writer.variant == "base" { &base } else { &extra };
+        for (id, known) in writer.model.0.iter().filter(|(id, _)| id.starts_with(&writer.name)) {
+            let found = finally.iter().find(|record| record["id"] == **id);
+            let record = found.unwrap_or_else(|| panic!("`{id}` was saved and is not there"));
+            assert_eq!(record[METADATA_KEY]["last_action"], known.action, "{record}");
+            if record[METADATA_KEY]["pruned_at"].is_null() {
+                assert_eq!(record["count"], known.payload["count"], "{record}");
+            }
+        }
+    }
+    let mut seen = 0;
+    for (number, reader) in reading.into_iter().enumerate() {
+        let reader = reader.await.expect("a reader comes to its end");
+        let who = format!(
+            "reader {number} (variant {}, filter {:?}, limit {}, fed: {})",
+            reader.variant, reader.filter, reader.limit, reader.is_fed
+        );
+        reader.check(if reader.variant == "base" { &base } else { &extra }, &who);
+        seen += reader.seen.len();
+    }
+    eprintln!("{} and {} records at the end; 14 readers were given {seen}", base.len(), extra.len());
+}

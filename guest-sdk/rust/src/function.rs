@@ -1,6 +1,8 @@
 //! What the attributes and [`export!`](crate::export) build on: a component's table of functions, and the
 //! way from JSON text to a typed function and back. Not part of the public interface.
 
+use std::any::TypeId;
+
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::json;
@@ -68,12 +70,14 @@ pub fn call_plain<E: Into<Error>>(function: impl Fn() -> Result<(), E>) -> Resul
 }
 
 /// Calls a function that gives something.
-pub fn call<T: Serialize, E: Into<Error>>(function: impl Fn() -> Result<T, E>) -> Result<Option<String>> {
+pub fn call<T: Serialize + 'static, E: Into<Error>>(
+    function: impl Fn() -> Result<T, E>,
+) -> Result<Option<String>> {
     output(function().map_err(Into::into)?)
 }
 
 /// Calls a function with an input, which counts as `null` where the caller sent none.
-pub fn call_with<I: DeserializeOwned, T: Serialize, E: Into<Error>>(
+pub fn call_with<I: DeserializeOwned, T: Serialize + 'static, E: Into<Error>>(
     function: impl Fn(I) -> Result<T, E>,
     input: Option<String>,
 ) -> Result<Option<String>> {
@@ -84,10 +88,13 @@ pub fn call_with<I: DeserializeOwned, T: Serialize, E: Into<Error>>(
     output(function(input).map_err(Into::into)?)
 }
 
-/// What is written as `null`, such as `()`, is no output.
-fn output(value: impl Serialize) -> Result<Option<String>> {
+/// `()` is no output; `null`, which a missing `Option` is written as, is one like any other.
+fn output<T: Serialize + 'static>(value: T) -> Result<Option<String>> {
+    if TypeId::of::<T>() == TypeId::of::<()>() {
+        return Ok(None);
+    }
     let json = serde_json::to_string(&value).map_err(|error| {
         Error::new("invalid-output", format!("the output cannot be written as JSON: {error}"))
     })?;
-    Ok((json != "null").then_some(json))
+    Ok(Some(json))
 }

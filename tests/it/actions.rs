@@ -1,0 +1,84 @@
+//! Actions that somebody waits for.
+
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use serde_json::json;
+
+use crate::support::{Bundle, HostOptions, SlowProvider, Stage, TestDatabase};
+
+#[tokio::test]
+async fn a_value_is_returned_as_the_function_wrote_it() {
+    let stage = Stage::numbers(0).await;
+    for input in
+        ["{ \"b\": 1.50,\n \"a\": [12345678901234567890123, \"\\u00fc\"] }", "\"\"", "0", "[]", "null"]
+    {
+        let body = format!("{{\"action_name\": \"echo\", \"input\": {input}}}");
+        let request = stage.request("POST", "/action/trigger").header("Content-Type", "application/json");
+        let answer = request.bytes(body).send().await.expect(200);
+        assert_eq!(answer.text(), input);
+        assert_eq!(answer.header("content-type"), Some("application/json"));
+    }
+    let hostile = Stage::hostile().await;
+    let nothing = hostile.action("print", &json!("x")).await.expect(200);
+    assert_eq!(
+        (nothing.text(), nothing.header("content-type")),
+        (String::new(), None),
+        "`null` is something"
+    );
+}
+
+#[tokio::test]
+async fn an_output_that_does_not_fit_its_model_is_refused_with_its_path() {
+    let typed = Bundle::example("minimal")
+        .replace("[integrations.minimal]\n", "[models.Order]\nlines = \"Line[]\"\n\n[models.Line]\ncount = \"integer\"\n\n[integrations.minimal]\n")
+        .replace("output = \"json\"", "output = \"Order\"");
+    let stage = Stage::of(&typed, json!({ "count": 0 })).await;
+    let good = json!({ "lines": [{ "count": 1 }], "further": true });
+    assert_eq!(stage.action("echo", &good).await.expect(200).json(), good);
+    let answer = stage.action("echo", &json!({ "lines": [{ "count": 1 }, { "count": "two" }] })).await;
+    assert_eq!(answer.refusal(), (400, "invalid_action_output".to_owned()));
+    assert_eq!(
+        answer.json()["error"]["errors"][0]["path"],
+        json!(["lines", "1", "count"]),
+        "{}",
+        answer.text()
+    );
+    assert!(!answer.text().contains("two"), "a refusal names types and no values: {}", answer.text());
+}
+
+#[tokio::test]
+async fn many_run_at_once() {
+    const CALLS: usize = 60;
+    let db = TestDatabase::create().await;
+    let provider = SlowProvider::listen().await;
+    let host =
+        HostOptions::new().database(&db).variable("SYNCLINE_EGRESS_ALLOW", &provider.address()).spawn().await;
+    host.deploy(&provider.bundle()).await;
+    let connection = host.connect_as("ada", "hostile", json!({ "steps": 0 })).await;
+    let input = json!({ "url": "/slow" });
+    let (answers, ()) =
+        tokio::join!(join_all((0..CALLS).map(|_| connection.action("fetch", &input))), async {
+            // The first is not answered before the last has asked.
+            let mut waiting = Vec::new();
+            for _ in 0..CALLS {
+                waiting.push(provider.asked().await);
+            }
+            for asker in waiting {
+                asker.answer("done").await;
+            }
+        });
+    for answer in answers {
+        assert_eq!(answer.expect(200).json()["body"], "done");
+    }
+}
+
+#[tokio::test]
+async fn what_was_compiled_once_is_ready_after_a_restart() {
+    let mut stage = Stage::numbers(0).await;
+    assert!(stage.host.stop().await.success());
+    let host = HostOptions::new().database(&stage.db).spawn().await;
+    let began = std::time::Instant::now();
+    stage.connection.through(&host).action("echo", &json!(1)).await.expect(200);
+    assert!(began.elapsed() < Duration::from_secs(5), "it was mapped, not compiled: {:?}", began.elapsed());
+}

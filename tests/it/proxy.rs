@@ -9,8 +9,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use crate::support::{
-    Answer, BOMB_BYTES, Connection, PROVIDER_KEY, Provider, SECRET_KEY, SHOP_KEY, Shop, Stage, eventually,
-    repository,
+    Answer, BOMB_BYTES, Bundle, Connection, PROVIDER_KEY, Provider, SECRET_KEY, SHOP_KEY, Shop, Stage,
+    eventually, repository,
 };
 
 /// The host's own refusals have no such header.
@@ -414,7 +414,21 @@ async fn another_base_url_is_used_where_it_is_allowed_and_gets_no_credentials() 
     let provider = Provider::start().await;
     let with =
         |base: &str, path: &str| provider.connection.request("GET", path).header("Base-Url-Override", base);
-    let other = with(&provider.elsewhere.base_url(), "/proxy/v1?a=b").send().await.expect(200).json();
+    // That the operator opened its address for somebody does not open it for this integration.
+    let elsewhere = provider.elsewhere.base_url();
+    is_refused(&with(&elsewhere, "/proxy/v1").send().await, 400, "base_url_override_not_allowed");
+    assert_eq!(provider.elsewhere.seen.requests().len(), 0);
+    let allowed = format!(
+        "[integrations.own]\nprovider = \"tests-own\"\nallow_hosts = [\"{}\"]",
+        provider.elsewhere.address
+    );
+    let bundle = Bundle::example("minimal")
+        .replace("[integrations.minimal]\nprovider = \"unauthenticated\"", &allowed)
+        .replace("[integrations.minimal.syncs.numbers]", "[integrations.own.syncs.numbers]")
+        .replace("[integrations.minimal.actions.echo]", "[integrations.own.actions.echo]");
+    provider.host.deploy(&bundle).await;
+
+    let other = with(&elsewhere, "/proxy/v1?a=b").send().await.expect(200).json();
     assert_eq!(other["target"], "/api/v1?a=b");
     assert_eq!(other["headers"]["x-api-key"], Value::Null);
     assert_eq!(provider.elsewhere.seen.requests().len(), 1);

@@ -106,7 +106,7 @@ impl Clients {
     }
 
     /// Whether the operator's allow list has the host.
-    pub fn is_opened(&self, url: &Url) -> bool {
+    fn is_opened(&self, url: &Url) -> bool {
         self.allow.iter().any(|entry| entry.matches(url))
     }
 }

@@ -90,7 +90,6 @@ impl Gate {
         let boundary = Boundary { base, base_override: None, allow_hosts: &route.allow_hosts };
         if let Some(url) = &base_override
             && boundary.side(url).is_err()
-            && !self.clients.is_opened(url)
         {
             return Err(EgressError::OverrideNotAllowed { host: boundary::host_of(url) });
         }

@@ -30,6 +30,7 @@ mod received_webhooks;
 mod record_changes;
 mod records;
 mod runs;
+pub mod server;
 mod sync_variants;
 mod syncs;
 mod tags;

@@ -6,6 +6,7 @@ mod actions;
 mod async_actions;
 mod bad_records;
 mod chaos;
+mod clients;
 mod connect_sessions;
 mod connect_ui;
 mod connections;

@@ -97,6 +97,10 @@ pub enum ApiError {
     Json { problem: String },
     #[error("the body is `{given}`; it must be `{expected}`")]
     ContentType { given: String, expected: &'static str },
+    #[error("the body is encoded as `{given}`; it must be sent as it is, without Content-Encoding")]
+    ContentEncoding { given: String },
+    #[error("nothing more of the body came for {} seconds", patience.as_secs())]
+    BodySilent { patience: Duration },
     #[error("the body is longer than {limit_bytes} bytes")]
     TooLarge { limit_bytes: usize },
     #[error("the body did not arrive whole")]
@@ -258,6 +262,7 @@ impl ApiError {
             Self::Path { .. } => (StatusCode::BAD_REQUEST, "invalid_uri_params"),
             Self::Json { .. } => (StatusCode::BAD_REQUEST, "invalid_json"),
             Self::ContentType { .. } => (StatusCode::UNSUPPORTED_MEDIA_TYPE, "invalid_content_type"),
+            Self::ContentEncoding { .. } => (StatusCode::UNSUPPORTED_MEDIA_TYPE, "invalid_content_encoding"),
             Self::TooLarge { .. } => (StatusCode::PAYLOAD_TOO_LARGE, "payload_too_large"),
             Self::BodyCut => (StatusCode::BAD_REQUEST, "invalid_body"),
             Self::OtherAuthMode { .. } => (StatusCode::BAD_REQUEST, "invalid_auth_mode"),
@@ -305,7 +310,9 @@ impl ApiError {
             Self::NoWebhookUrl => (StatusCode::CONFLICT, "no_webhook_url"),
             Self::DeadLetter(error) => dead_letter_status_and_code(error),
             Self::Intake(error) => intake_status_and_code(error),
-            Self::BodyStalled { .. } => (StatusCode::REQUEST_TIMEOUT, "body_timeout"),
+            Self::BodySilent { .. } | Self::BodyStalled { .. } => {
+                (StatusCode::REQUEST_TIMEOUT, "body_timeout")
+            }
             Self::UnknownReceivedWebhook { .. } => (StatusCode::NOT_FOUND, "unknown_webhook"),
             Self::ReceivedWebhookInFlight => (StatusCode::CONFLICT, "webhook_in_flight"),
             Self::Action(error) => error.status_and_code(),

@@ -4,11 +4,14 @@
 use std::ops::Deref;
 use std::str::FromStr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::body::Bytes;
 use axum::extract::{FromRequest, FromRequestParts, Path, Request};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, header};
+use bytes::BytesMut;
+use futures_util::StreamExt;
 use serde::de::DeserializeOwned;
 
 use super::App;
@@ -19,6 +22,10 @@ use crate::ids::{ConnectionId, IntegrationKey, InvalidName};
 
 /// Longest JSON body, in bytes.
 pub const MAX_BODY_BYTES: usize = 75 << 20;
+
+/// How long a client may say nothing within a body.
+#[derive(Debug, Clone, Copy)]
+pub struct Patience(pub Duration);
 
 /// The holder of the request's secret key.
 pub struct EnvironmentAuth(pub Arc<Client>);
@@ -242,23 +249,33 @@ impl<T: DeserializeOwned> FromRequest<App> for ApiJson<T> {
     }
 }
 
-/// Reads a whole body of at most `limit_bytes`.
+/// Reads a whole body of at most `limit_bytes`, which comes as it is: none is unfolded, so none can be a bomb.
 pub async fn read_body(request: Request, limit_bytes: usize) -> Result<Bytes, ApiError> {
+    let encoding = request.headers().get(header::CONTENT_ENCODING);
+    if let Some(encoding) = encoding.filter(|encoding| !encoding.as_bytes().eq_ignore_ascii_case(b"identity"))
+    {
+        let given = String::from_utf8_lossy(encoding.as_bytes()).chars().take(100).collect();
+        return Err(ApiError::ContentEncoding { given });
+    }
     let announced =
         request.headers().get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
     if announced.is_some_and(|length: usize| length > limit_bytes) {
         return Err(ApiError::TooLarge { limit_bytes });
     }
-    match axum::body::to_bytes(request.into_body(), limit_bytes).await {
-        Ok(bytes) => Ok(bytes),
-        Err(error) if is_length_limit(&error) => Err(ApiError::TooLarge { limit_bytes }),
-        Err(_) => Err(ApiError::BodyCut),
+    let patience = request.extensions().get::<Patience>().map_or(Duration::MAX, |patience| patience.0);
+    let mut parts = request.into_body().into_data_stream();
+    let mut body = BytesMut::new();
+    loop {
+        match tokio::time::timeout(patience, parts.next()).await {
+            Err(_) => return Err(ApiError::BodySilent { patience }),
+            Ok(None) => return Ok(body.freeze()),
+            Ok(Some(Err(_))) => return Err(ApiError::BodyCut),
+            Ok(Some(Ok(part))) if body.len() + part.len() > limit_bytes => {
+                return Err(ApiError::TooLarge { limit_bytes });
+            }
+            Ok(Some(Ok(part))) => body.extend_from_slice(&part),
+        }
     }
-}
-
-fn is_length_limit(error: &axum::Error) -> bool {
-    let source = std::error::Error::source(error);
-    source.is_some_and(|source| source.to_string().contains("length limit exceeded"))
 }
 
 /// Refuses a body of another type; none named is taken for the right one.

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use axum::Router;
 use clap::Args;
-use futures_util::future::try_join_all;
+use futures_util::future::join_all;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
@@ -19,7 +19,7 @@ use super::keys::{GeneratedKey, ensure_key};
 use super::retention::RetentionArgs;
 use super::telemetry::{LogFormat, Telemetry};
 use super::webhooks::{IntakeArgs, SenderArgs};
-use crate::api::{self, App};
+use crate::api::{self, App, server};
 use crate::auth::{Authenticator, Environments};
 use crate::config::{DeletionHold, MINIMUM_INTERVAL};
 use crate::connect::{self, ApiAddress, FrameAncestors};
@@ -54,6 +54,9 @@ pub(super) struct ServeArgs {
     /// Private addresses that providers may have, such as localhost:8420, separated by commas
     #[arg(long, env = "SYNCLINE_EGRESS_ALLOW", value_name = "HOST:PORT,…")]
     egress_allow: Option<String>,
+    /// The longest silence of a client, in what it sends, between requests, and while it has something to read
+    #[arg(long, env = "SYNCLINE_CLIENT_TIMEOUT_SECONDS", default_value_t = 75, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
+    client_timeout_seconds: u64,
     /// The longest silence of a client or a provider in a request through /proxy
     #[arg(long, env = "SYNCLINE_PROXY_TIMEOUT_SECONDS", default_value_t = 60, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
     proxy_timeout_seconds: u64,
@@ -186,7 +189,8 @@ pub(super) async fn run(args: ServeArgs) -> anyhow::Result<Done> {
         ],
     };
     let grace = Duration::from_secs(args.grace_seconds);
-    serve_until_stopped(served, engine, background, sender, database, grace).await?;
+    let patience = Duration::from_secs(args.client_timeout_seconds);
+    serve_until_stopped(served, patience, engine, background, sender, database, grace).await?;
     telemetry.finish().await;
     Ok(Done::Well)
 }
@@ -240,6 +244,7 @@ async fn start_engine(
 
 async fn serve_until_stopped(
     served: Vec<(TcpListener, Router)>,
+    patience: Duration,
     engine: Arc<Engine>,
     mut background: Background,
     sender: Sender,
@@ -247,10 +252,9 @@ async fn serve_until_stopped(
     grace: Duration,
 ) -> anyhow::Result<()> {
     let stop = CancellationToken::new();
-    let servers = served.into_iter().map(|(listener, routes)| {
-        axum::serve(listener, routes).with_graceful_shutdown(stop.clone().cancelled_owned()).into_future()
-    });
-    let requests_done = tokio::spawn(try_join_all(servers));
+    let servers =
+        served.into_iter().map(|(listener, routes)| server::serve(listener, routes, patience, stop.clone()));
+    let requests_done = tokio::spawn(join_all(servers.collect::<Vec<_>>()));
     let database_ended = async {
         match &mut database.private {
             Some(private) => private.ended().await,
@@ -270,7 +274,7 @@ async fn serve_until_stopped(
         sender.stop(grace)
     );
     match requests_done {
-        Ok(done) => drop(done??),
+        Ok(done) => drop(done?),
         Err(_) => tracing::warn!("some requests were not answered in time"),
     }
     background.close(engine).await;

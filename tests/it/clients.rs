@@ -1,0 +1,131 @@
+//! Clients that are slow, silent or odd: each is told, or left, and none is waited for without end.
+
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use crate::support::{EventStream, HostOptions, SECRET_KEY, Stage, TestDatabase, eventually};
+
+/// A host that waits one second for what a client says next.
+async fn impatient(variables: &[(&str, &str)]) -> Stage {
+    let db = TestDatabase::create().await;
+    let options = HostOptions::new().database(&db).variable("SYNCLINE_CLIENT_TIMEOUT_SECONDS", "1");
+    let options = variables.iter().fold(options, |options, (name, value)| options.variable(name, value));
+    let host = options.spawn().await;
+    Stage::at(host, db).await
+}
+
+/// Sends bytes, and reads until the host hangs up.
+async fn say(stage: &Stage, bytes: &str) -> String {
+    let mut stream = TcpStream::connect(stage.host.address()).await.expect("the host listens");
+    stream.write_all(bytes.as_bytes()).await.expect("the host reads");
+    let mut answer = Vec::new();
+    let read = tokio::time::timeout(Duration::from_secs(15), stream.read_to_end(&mut answer)).await;
+    // Whether it is an end or a reset: nobody is waited for any more.
+    let _ended = read.expect("the host hangs up");
+    String::from_utf8_lossy(&answer).into_owned()
+}
+
+fn head(path: &str, further: &str) -> String {
+    format!(
+        "POST {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {SECRET_KEY}\r\nConnection-Id: customer-1\r\n\
+         Provider-Config-Key: hostile\r\nContent-Type: application/json\r\n{further}\r\n"
+    )
+}
+
+#[tokio::test]
+async fn a_client_that_falls_silent_is_left() {
+    let stage = impatient(&[]).await;
+    // Before, within and behind a head.
+    assert_eq!(say(&stage, "").await, "");
+    let within = say(&stage, "GET /health HTTP/1.1\r\nHost: x\r\nX-Slow").await;
+    assert!(!within.contains(" 200 "), "{within}");
+    let behind = say(&stage, "GET /health HTTP/1.1\r\nHost: x\r\n\r\n").await;
+    assert!(behind.starts_with("HTTP/1.1 200 "), "{behind}");
+    // Within a body, announced or in chunks.
+    for path in ["/action/trigger", "/mcp", "/deployments", "/connections"] {
+        let sent = if path == "/deployments" {
+            head(path, "").replace("application/json", "application/x-tar")
+        } else {
+            head(path, "")
+        };
+        let sent = sent.trim_end().to_owned();
+        for body in
+            ["Content-Length: 100\r\n\r\n{\"action", "Transfer-Encoding: chunked\r\n\r\n4\r\n{\"ac\r\n"]
+        {
+            let answer = say(&stage, &format!("{sent}\r\nConnection: close\r\n{body}")).await;
+            assert!(answer.starts_with("HTTP/1.1 408 "), "{path}: {answer}");
+            assert!(answer.contains("\"body_timeout\""), "{path}: {answer}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_client_that_sends_slowly_but_steadily_is_heard() {
+    let stage = impatient(&[]).await;
+    let body = json!({ "action_name": "print", "input": "x" }).to_string();
+    let length = format!("Content-Length: {}\r\nConnection: close\r\n", body.len());
+    let mut stream = TcpStream::connect(stage.host.address()).await.unwrap();
+    stream.write_all(head("/action/trigger", &length).as_bytes()).await.unwrap();
+    let began = Instant::now();
+    for part in body.as_bytes().chunks(8) {
+        stream.write_all(part).await.unwrap();
+        tokio::time::sleep(Duration::from_millis(300)).await;
+    }
+    assert!(began.elapsed() > Duration::from_secs(1), "it took longer than any one silence may");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+}
+
+#[tokio::test]
+async fn a_client_that_does_not_read_is_left() {
+    let stage = impatient(&[("SYNCLINE_MAX_CHANGE_READERS", "1")]).await;
+    let name = "x".repeat(500_000);
+    for number in 0..8 {
+        let items: Value =
+            (0..6).map(|part| json!({ "id": format!("{number}-{part}"), "name": name })).collect();
+        stage.save_raw("Item", &items.to_string()).await.expect(200);
+    }
+    // More waits for it than fits on the way.
+    let unread = EventStream::open(&stage, &[("model", "Item")]).await;
+    eventually("its place is free again", async || {
+        let answer = stage.request("GET", "/records/changes?model=Item&wait=0&limit=1").send().await;
+        (answer.status == 200).then_some(())
+    })
+    .await;
+    drop(unread);
+}
+
+#[tokio::test]
+async fn a_compressed_body_is_refused_and_never_unfolded() {
+    let stage = Stage::hostile().await;
+    for encoding in ["gzip", "br", "deflate", "gzip, identity"] {
+        for path in ["/action/trigger", "/mcp", "/connections"] {
+            let request = stage.request("POST", path).header("Content-Encoding", encoding);
+            let answer =
+                request.header("Content-Type", "application/json").bytes(vec![31, 139, 8, 0]).send().await;
+            assert_eq!(answer.refusal(), (415, "invalid_content_encoding".to_owned()), "{path} {encoding}");
+        }
+    }
+    let body = json!({ "action_name": "print", "input": "x" });
+    let plain = stage.request("POST", "/action/trigger").header("Content-Encoding", "identity").json(&body);
+    plain.send().await.expect(200);
+}
+
+#[tokio::test]
+async fn a_client_that_breaks_off_leaves_nothing_behind() {
+    let stage = Stage::hostile().await;
+    for path in ["/action/trigger", "/mcp"] {
+        let mut stream = TcpStream::connect(stage.host.address()).await.unwrap();
+        let body =
+            r#"{"action_name": "save-raw", "input": {"model": "Item", "items": "[{\"id\": \"half\"}]"}}"#;
+        let length = format!("Content-Length: {}\r\n", body.len() + 1);
+        stream.write_all(format!("{}{body}", head(path, &length)).as_bytes()).await.unwrap();
+        drop(stream);
+    }
+    stage.save_raw("Item", r#"[{"id": "whole"}]"#).await.expect(200);
+    assert_eq!(stage.page(&[("model", "Item")]).await.ids(), ["whole"], "half a request is none");
+}

@@ -66,6 +66,8 @@ const SESSION: [(&str, &str); 8] = [
 const STATEMENTS: usize = 256;
 /// How long a database may take to listen.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(30);
+/// What a server answers that starts, recovers or ends.
+const CANNOT_CONNECT_NOW: &str = "57P03";
 const TRUSTED_IDLE_TIME: Duration = Duration::from_secs(1);
 
 #[derive(Debug, thiserror::Error)]
@@ -215,13 +217,14 @@ async fn pool(
         .map_err(|source| OpenError::Unreachable { setting, source })
 }
 
-/// Waits for a server that does not listen yet: it may be starting beside us. Pools wait too, but do not tell why.
+/// Waits for a server that does not listen yet, or recovers: it may be starting beside us. Pools wait too, but do not tell
+/// why.
 async fn connect_patiently(options: &PgConnectOptions) -> sqlx::Result<PgConnection> {
     let deadline = Instant::now() + CONNECT_PATIENCE;
     let mut is_told = false;
     loop {
         match options.connect().await {
-            Err(sqlx::Error::Io(error)) if Instant::now() < deadline => {
+            Err(error) if may_be_starting(&error) && Instant::now() < deadline => {
                 if !is_told {
                     tracing::warn!(error = &error as &dyn std::error::Error, "waiting for the database");
                     is_told = true;
@@ -230,5 +233,13 @@ async fn connect_patiently(options: &PgConnectOptions) -> sqlx::Result<PgConnect
             }
             result => return result,
         }
+    }
+}
+
+fn may_be_starting(error: &sqlx::Error) -> bool {
+    match error {
+        sqlx::Error::Io(_) => true,
+        sqlx::Error::Database(error) => error.code().as_deref() == Some(CANNOT_CONNECT_NOW),
+        _ => false,
     }
 }

@@ -109,6 +109,18 @@ async fn a_host_that_was_frozen_beyond_its_lease_writes_nothing_any_more() {
 }
 
 #[tokio::test]
+async fn a_run_whose_lease_ran_out_goes_on_if_nobody_has_taken_it_over() {
+    let db = TestDatabase::create().await;
+    let (host, connection) = host_in_the_middle(&db, &Bundle::guest("hostile"), "1").await;
+    host.freeze();
+    let over = "SELECT count(*) FROM schedules WHERE run_id IS NOT NULL AND lease_expires_at < now()";
+    eventually("the lease has run out", async || (db.number(over).await == 1).then_some(())).await;
+    host.thaw();
+    wait_for_success(&connection).await;
+    assert_eq!(assert_each_step_once(&connection).await, 1);
+}
+
+#[tokio::test]
 async fn a_host_that_goes_silent_within_a_statement_keeps_nobody_waiting() {
     let db = TestDatabase::create().await;
     let proxy = PostgresProxy::start(&db).await;

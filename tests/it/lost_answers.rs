@@ -3,7 +3,8 @@
 use serde_json::json;
 
 use crate::support::{
-    Connection, Fault, HostOptions, Numbers, PostgresProxy, assert_settled, eventually, text,
+    Connection, Fault, HostOptions, Numbers, PostgresProxy, Reply, TestDatabase, assert_settled, eventually,
+    text,
 };
 
 /// Statements by which the transactions of a run are known.
@@ -12,6 +13,8 @@ const BATCH: &str = "COPY records";
 const COMPLETE: &str = "SET restores_pruned = false";
 const RELEASE: &str = "unreported_since = CASE WHEN NOT";
 const CLAIM: &str = "opened AS (";
+/// And the one in which an attempt at a webhook is noted.
+const NOTE: &str = "INSERT INTO webhook_attempts (delivery_pk, number, at";
 
 fn options(numbers: &Numbers) -> HostOptions {
     HostOptions::new()
@@ -117,13 +120,36 @@ async fn a_webhook_whose_end_is_noted_without_an_answer_is_not_sent_again() {
     };
     let connection = numbers.connect(&host, "customer-1").await;
     noted(1).await;
-    proxy.arm(Fault::LoseCommitOf("INSERT INTO webhook_attempts (delivery_pk, number, at"));
+    proxy.arm(Fault::LoseCommitOf(NOTE));
     connection.action_later("echo", &json!(1)).await;
     proxy.struck().await;
     // Its sender tries once more to note it, and sees that it was noted.
     noted(2).await;
     assert_eq!(numbers.receiver.webhooks().len(), 2);
     assert_eq!(numbers.db.number("SELECT max(attempts)::bigint FROM webhook_deliveries").await, 1);
+}
+
+#[tokio::test]
+async fn a_refused_attempt_that_is_noted_without_an_answer_is_noted_once() {
+    let numbers = Numbers::new().await;
+    let proxy = PostgresProxy::start(&numbers.db).await;
+    // Longer than the sender waits before it tries again to note it, so that nobody has taken the webhook up by then.
+    let host =
+        options(&numbers).database_through(&proxy).variable("SYNCLINE_WEBHOOK_RETRIES", "3s").spawn().await;
+    numbers.set_up(&host).await;
+    let connection = numbers.connect(&host, "customer-1").await;
+    let noted = "SELECT count(*) FROM webhook_attempts";
+    eventually("its first run is noted", async || (numbers.db.number(noted).await == 1).then_some(())).await;
+    numbers.receiver.reply([Reply::status(500)]);
+    proxy.arm(Fault::LoseCommitOf(NOTE));
+    connection.action_later("echo", &json!(1)).await;
+    proxy.struck().await;
+    eventually("it is sent again and noted", async || (numbers.db.number(noted).await == 3).then_some(()))
+        .await;
+    let statuses = "SELECT status::text FROM webhook_attempts ORDER BY delivery_pk, number";
+    assert_eq!(numbers.db.texts(statuses).await, ["200", "500", "200"]);
+    let log = host.log();
+    assert_eq!(log.matches("was not noted").count(), 1, "the second try finds it noted: {log}");
 }
 
 #[tokio::test]
@@ -165,4 +191,14 @@ async fn a_host_that_hears_no_notifications_sees_what_is_to_do() {
     })
     .await;
     assert_settled(&numbers.db).await;
+}
+
+#[tokio::test]
+async fn a_host_that_is_started_while_postgres_recovers_waits_for_it() {
+    let db = TestDatabase::create().await;
+    let proxy = PostgresProxy::start(&db).await;
+    proxy.arm(Fault::Recover);
+    let host = HostOptions::new().database_through(&proxy).spawn().await;
+    proxy.struck().await;
+    assert!(host.log().contains("waiting for the database"), "{}", host.log());
 }

@@ -20,6 +20,7 @@ mod fairness;
 mod idempotency;
 mod integrations;
 mod key_rotation;
+mod late_hosts;
 mod lifecycle;
 mod limits;
 mod lost_answers;

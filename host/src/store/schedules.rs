@@ -605,8 +605,8 @@ pub struct Renewed {
     pub cancel_wanted: bool,
 }
 
-/// Renews the leases of these runs, as far as `owner` still holds them. A run that is not in the answer is no longer
-/// its.
+/// Renews the leases of these runs, as far as `owner` still holds them: also one that has run out, if nobody has taken it
+/// back. A run that is not in the answer is no longer its.
 pub async fn renew_leases(
     conn: &mut PgConnection,
     owner: Uuid,
@@ -618,7 +618,7 @@ pub async fn renew_leases(
         r#"
         UPDATE schedules s SET lease_expires_at = now() + $2
         FROM unnest($3::bigint[], $4::uuid[]) AS held (pk, run_id)
-        WHERE s.pk = held.pk AND s.run_id = held.run_id AND s.run_owner = $1 AND s.lease_expires_at > now()
+        WHERE s.pk = held.pk AND s.run_id = held.run_id AND s.run_owner = $1
         RETURNING s.run_id AS "run_id!", s.cancel_wanted
         "#,
         owner,

@@ -26,6 +26,8 @@ pub enum Fault {
     LoseAnswerOf(&'static str),
     /// The transaction in which this statement was made is not committed: the connection ends before.
     CutBeforeCommitOf(&'static str),
+    /// Whoever connects is told that the server recovers.
+    Recover,
 }
 
 #[derive(Default)]
@@ -96,7 +98,12 @@ impl Shared {
 }
 
 async fn serve(listener: TcpListener, server: PgConnectOptions, shared: Arc<Shared>) {
-    while let Ok((host, _)) = listener.accept().await {
+    while let Ok((mut host, _)) = listener.accept().await {
+        if shared.strike(|fault| matches!(fault, Fault::Recover)) {
+            let _may_be_gone = refuse(&mut host).await;
+            shared.has_struck();
+            continue;
+        }
         let (server, shared) = (server.clone(), Arc::clone(&shared));
         tokio::spawn(async move {
             let (from_host, to_host) = host.into_split();
@@ -114,6 +121,15 @@ async fn serve(listener: TcpListener, server: PgConnectOptions, shared: Arc<Shar
             }
         });
     }
+}
+
+/// Answers as a server does that is not ready yet.
+async fn refuse(host: &mut TcpStream) -> std::io::Result<()> {
+    read_body(host).await?;
+    let fields = b"SFATAL\0VFATAL\0C57P03\0Mthe database system is starting up\0\0";
+    host.write_u8(b'E').await?;
+    host.write_u32(4 + fields.len() as u32).await?;
+    host.write_all(fields).await
 }
 
 /// One connection of the host.

@@ -1,0 +1,130 @@
+//! Hosts that come back late, while their successor is in the middle of the same work. They find nothing that is still
+//! theirs: no row changes under the successor, and it comes to what it would have come to alone.
+
+use syncline::failpoints::Step;
+
+use crate::support::{Connection, Host, HostOptions, Numbers, assert_settled, eventually};
+
+const ID: &str = "customer-1";
+/// A host with this lease looks after what it holds so rarely that only the rows that it finds can stop it.
+const RARELY: &str = "3600";
+/// Where hosts meet.
+const TABLES: [&str; 6] =
+    ["schedules", "sync_states", "streams", "runs", "webhook_deliveries", "webhook_attempts"];
+
+/// Two hosts that stand still, and both believe that the same work is theirs.
+struct Overlap {
+    numbers: Numbers,
+    connection: Connection,
+    late: Host,
+    successor: Host,
+}
+
+impl Overlap {
+    /// Freezes a host at a step of the run that changes the numbers, or of telling of it, and the one that takes over at
+    /// another.
+    async fn set((late_at, lease_seconds): (Step, &str), successor_at: Step) -> Self {
+        let numbers = Numbers::new().await;
+        let mut first = options(&numbers).spawn().await;
+        numbers.set_up(&first).await;
+        let connection = numbers.connect(&first, ID).await;
+        numbers.order_changes(&connection).await;
+        first.stop().await;
+
+        let late = options(&numbers)
+            .variable("SYNCLINE_LEASE_SECONDS", lease_seconds)
+            .variable("SYNCLINE_FAILPOINT", &freeze_at(late_at))
+            .spawn()
+            .await;
+        numbers.make_due(ID).await;
+        late.wait_until_frozen().await;
+
+        let successor = options(&numbers)
+            .variable("SYNCLINE_LEASE_SECONDS", "6")
+            .variable("SYNCLINE_FAILPOINT", &freeze_at(successor_at))
+            .spawn()
+            .await;
+        let over =
+            "UPDATE schedules SET lease_expires_at = now() - interval '1 second' WHERE run_id IS NOT NULL;
+                    UPDATE webhook_deliveries SET next_attempt_at = now() WHERE state = 'pending'";
+        numbers.db.execute(over).await;
+        successor.wait_until_frozen().await;
+        // However long this takes, the successor is not late too.
+        let stays =
+            "UPDATE schedules SET lease_expires_at = now() + interval '1 hour' WHERE run_id IS NOT NULL";
+        numbers.db.execute(stays).await;
+        Self { numbers, connection, late, successor }
+    }
+
+    /// Lets the late host do what it was about to do, then the successor.
+    async fn play(mut self) -> Numbers {
+        let before = self.rows().await;
+        self.late.thaw();
+        // By its end it has tried whatever it was about to do.
+        let status = self.late.stop().await;
+        assert!(status.success(), "{status}");
+        assert_eq!(self.rows().await, before, "nothing changes under the successor");
+        let log = self.late.log();
+        let failed = ["was not noted", "was not written"].iter().any(|failure| log.contains(failure));
+        assert!(!failed, "it saw that it is late, and was not only kept from it by an error: {log}");
+        self.successor.thaw();
+        self.numbers.wait_until_changed(ID).await;
+        self.numbers.assert_changed(&self.connection.through(&self.successor)).await;
+        assert_settled(&self.numbers.db).await;
+        self.numbers
+    }
+
+    async fn rows(&self) -> Vec<String> {
+        let mut rows = Vec::new();
+        for table in TABLES {
+            let whole = format!("SELECT '{table}: ' || to_jsonb(t)::text FROM {table} t ORDER BY 1");
+            rows.extend(self.numbers.db.texts(&whole).await);
+        }
+        rows
+    }
+}
+
+fn options(numbers: &Numbers) -> HostOptions {
+    HostOptions::new().database(&numbers.db).variable("SYNCLINE_EGRESS_ALLOW", &numbers.receiver.address())
+}
+
+fn freeze_at(step: Step) -> String {
+    format!("{}:1=freeze", step.name())
+}
+
+async fn states_of_runs(numbers: &Numbers) -> Vec<String> {
+    numbers.db.texts("SELECT state FROM runs ORDER BY started_at").await
+}
+
+#[tokio::test]
+async fn a_host_that_begins_late_does_not_take_the_fence_from_its_successor() {
+    let overlap = Overlap::set((Step::SyncClaimed, RARELY), Step::BatchCommitted).await;
+    let numbers = overlap.play().await;
+    assert_eq!(states_of_runs(&numbers).await, ["success", "lost", "success"]);
+}
+
+#[tokio::test]
+async fn a_host_that_ends_late_neither_closes_its_run_nor_frees_the_schedule_nor_tells() {
+    let overlap = Overlap::set((Step::SyncCompleted, RARELY), Step::BatchCommitted).await;
+    let numbers = overlap.play().await;
+    assert_eq!(states_of_runs(&numbers).await, ["success", "lost", "success"]);
+}
+
+#[tokio::test]
+async fn a_host_that_renews_late_does_not_prolong_its_successors_lease() {
+    let overlap = Overlap::set((Step::BatchCommitted, "1"), Step::BatchCommitted).await;
+    let numbers = overlap.play().await;
+    assert_eq!(states_of_runs(&numbers).await, ["success", "lost", "success"]);
+}
+
+#[tokio::test]
+async fn a_host_that_notes_a_webhook_late_leaves_it_to_its_successor() {
+    let overlap = Overlap::set((Step::WebhookSent, RARELY), Step::WebhookClaimed).await;
+    let numbers = overlap.play().await;
+    let open = "SELECT count(*) FROM webhook_deliveries WHERE state <> 'delivered'";
+    eventually("it is delivered", async || (numbers.db.number(open).await == 0).then_some(())).await;
+    let attempts = "SELECT coalesce(status::text, error) FROM webhook_attempts a
+                    JOIN webhook_deliveries d ON d.pk = a.delivery_pk WHERE d.attempts > 1 ORDER BY number";
+    let lost = "the host stopped before the receiver's answer was noted";
+    assert_eq!(numbers.db.texts(attempts).await, [lost, "200"]);
+}

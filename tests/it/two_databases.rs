@@ -150,6 +150,13 @@ async fn databases_that_do_not_belong_together_are_refused() {
             "SYNCLINE_RECORDS_DATABASE_URL is not a Postgres URL",
         ),
         (
+            "another kind of server",
+            HostOptions::new()
+                .database(&pair.control)
+                .variable("SYNCLINE_RECORDS_DATABASE_URL", "mysql://127.0.0.1/records"),
+            "SYNCLINE_RECORDS_DATABASE_URL is not a Postgres URL",
+        ),
+        (
             "no URL of the rest",
             HostOptions::new().variable("SYNCLINE_RECORDS_DATABASE_URL", nowhere),
             "--database-url",

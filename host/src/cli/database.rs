@@ -117,9 +117,12 @@ impl Database {
 }
 
 fn parse_url(url: &str, setting: &'static str) -> anyhow::Result<PgConnectOptions> {
-    url.parse().with_context(|| {
-        format!("{setting} is not a Postgres URL such as postgres://user:password@host/name")
-    })
+    let refusal = || format!("{setting} is not a Postgres URL such as postgres://user:password@host/name");
+    // The driver takes any scheme, and would ask another kind of server.
+    if !["postgres://", "postgresql://"].iter().any(|scheme| url.starts_with(scheme)) {
+        bail!(refusal());
+    }
+    url.parse().with_context(refusal)
 }
 
 /// Writes a file that only its owner can read.

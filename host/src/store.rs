@@ -110,6 +110,7 @@ pub struct Databases {
 pub struct Store {
     control: PgPool,
     records: PgPool,
+    is_divided: bool,
 }
 
 /// The state of a pool.
@@ -128,7 +129,7 @@ impl Store {
             halves::use_one(&mut conn).await?;
             conn.close().await?;
             let pool = pool(control, max_connections, "DATABASE_URL").await?;
-            return Ok(Self { control: pool.clone(), records: pool });
+            return Ok(Self { control: pool.clone(), records: pool, is_divided: false });
         };
         let (records, mut records_conn) = prepare(records, "SYNCLINE_RECORDS_DATABASE_URL").await?;
         halves::use_two(&mut conn, &mut records_conn).await?;
@@ -137,7 +138,13 @@ impl Store {
         Ok(Self {
             control: pool(control, max_connections, "DATABASE_URL").await?,
             records: pool(records, max_connections, "SYNCLINE_RECORDS_DATABASE_URL").await?,
+            is_divided: true,
         })
+    }
+
+    /// Whether syncs' output is in a database of its own.
+    pub fn is_divided(&self) -> bool {
+        self.is_divided
     }
 
     /// Everything but syncs' output.

@@ -239,7 +239,11 @@ async fn keep_leases(engine: Arc<Engine>, running: Arc<Running>) {
             let unparked = schedules::unpark_idle(&mut conn).await?;
             drop(conn);
             let patience = lease.clamp(LEAST_PATIENCE, MOST_PATIENCE);
-            let stalled = stalled::end_stalled(&mut *engine.store.connect_records().await?, patience).await?;
+            let mut stalled =
+                stalled::end_stalled(&mut *engine.store.connect_records().await?, patience).await?;
+            if engine.store.is_divided() {
+                stalled += stalled::end_stalled(&mut *engine.store.connect().await?, patience).await?;
+            }
             Ok::<_, sqlx::Error>((renewed, lost, unparked, stalled))
         };
         match turn.await {

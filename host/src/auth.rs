@@ -10,6 +10,7 @@ pub mod flows;
 mod integration_settings;
 mod jwt;
 mod key_rotation;
+mod record_keys;
 mod remembered;
 mod scopes;
 mod session_tokens;

@@ -417,7 +417,8 @@ event = "connected"
             let file = file.unwrap_or_else(|mistakes| panic!("{mistakes}"));
             file.config.keeping.into_values().collect()
         };
-        assert_eq!(read("on_bad_record = \"set_aside\""), [Keeping { on_bad_record: OnBadRecord::SetAside }]);
+        let keeping = Keeping { on_bad_record: OnBadRecord::SetAside, encrypt: false };
+        assert_eq!(read("on_bad_record = \"set_aside\""), [keeping]);
         assert!(read("on_bad_record = \"fail\"").is_empty());
         assert_eq!(
             mistakes("[models.Invoice]\non_bad_record = \"drop\"\n"),
@@ -425,6 +426,26 @@ event = "connected"
                 r#"3:17: `on_bad_record` must be "fail" or "set_aside"; a field of this name can be declared as "on_bad_record?", or in a JSON Schema"#
             ]
         );
+    }
+
+    #[test]
+    fn a_model_says_whether_its_payloads_are_sealed() {
+        let read = |lines: &str| {
+            let file =
+                parse("syncline.toml", &format!("name = \"shop\"\n[models.Person]\n{lines}\n"), &files);
+            file.unwrap_or_else(|mistakes| panic!("{mistakes}")).config
+        };
+        let sealed = Keeping { encrypt: true, ..Keeping::default() };
+        assert_eq!(
+            read("encrypt = true\nid = \"string\"").keeping.into_values().collect::<Vec<_>>(),
+            [sealed]
+        );
+        assert_eq!(read("encrypt = true\nschema = \"schemas/invoice.json\"").keeping.len(), 1);
+        assert!(read("encrypt = false").keeping.is_empty());
+        let field = read("encrypt = \"boolean\"");
+        assert!(field.keeping.is_empty(), "a type makes it a field");
+        let Some(Model::Object(object)) = field.models.get("Person") else { panic!("{:?}", field.models) };
+        assert!(object.field("encrypt").is_some());
     }
 
     #[test]

@@ -6,6 +6,7 @@
 
 mod data_key;
 mod master_keys;
+mod record_keys;
 
 use aes_gcm::aead::{Aead, KeyInit, Payload};
 use aes_gcm::{Aes256Gcm, Key, Nonce};
@@ -15,6 +16,7 @@ use zeroize::Zeroizing;
 
 pub use data_key::{DataKey, DataKeyVersion};
 pub use master_keys::MasterKeys;
+pub use record_keys::{PayloadKey, PayloadKeys, RecordKeys, new_record_key};
 
 const KEY_BYTES: usize = 32;
 const NONCE_BYTES: usize = 12;
@@ -34,6 +36,10 @@ pub enum CryptoError {
     MissingMasterKey { id: String },
     #[error("version {version} of the data key, which a stored secret is sealed with, is not known here")]
     UnknownVersion { version: i32 },
+    #[error("the record key {number}, which the payload is sealed with, is not known here")]
+    UnknownRecordKey { number: i32 },
+    #[error("there is no record key to seal payloads with")]
+    NoRecordKey,
     #[error("a stored secret does not open: it was changed, moved, or sealed with another key")]
     DoesNotOpen,
 }

@@ -21,6 +21,7 @@ mod live_runs;
 mod observation;
 mod proxy;
 mod rate_limits;
+mod reading;
 mod received;
 mod record_changes;
 mod recording;
@@ -66,6 +67,7 @@ pub use self::jobs::{
     ActionCall, ActionFailure, ActionJob, ActionResult, IdempotencyKey, InvalidIdempotencyKey, KeyedResult,
 };
 pub use self::proxy::ProxyError;
+pub use self::reading::{ReadError, WantedRecords};
 pub use self::record_changes::{FollowedConnection, RecordChanges};
 pub use self::refresh::{Freshness, LiveCredentials, RefreshError};
 pub use self::retention::{Age, Retention};

@@ -18,7 +18,7 @@ mod shape;
 pub mod types;
 mod walk;
 
-pub use canonical::{ChangeHash, HashKey, canonical_hash, canonical_text};
+pub use canonical::{ChangeHash, canonical_hash, canonical_text};
 pub use json::Malformed;
 pub use keeping::{Keeping, OnBadRecord};
 pub use merge::merge;

@@ -25,6 +25,7 @@ pub mod notices;
 pub mod queues;
 pub mod rate_limits;
 pub mod received_webhooks;
+pub mod record_keys;
 pub mod records;
 pub mod refreshes;
 pub mod retention;

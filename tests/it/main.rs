@@ -14,6 +14,7 @@ mod crashes;
 mod dead_letters;
 mod deletions;
 mod deployments;
+mod encryption;
 mod environments;
 mod failpoints;
 mod fairness;

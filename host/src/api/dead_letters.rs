@@ -20,6 +20,7 @@ use super::extract::{ApiPath, ApiQuery, EnvironmentAuth, NoQuery};
 use super::lists::parse_limit;
 use super::time::iso;
 use crate::auth::{Client, Scope};
+use crate::crypto::RecordKeys;
 use crate::engine::{DeadLetterError, Replayed};
 use crate::ids::{ConnectionId, ConnectionPk, EnvironmentPk, IntegrationKey};
 use crate::store::dead_letters::{self, DeadLetter, Filter};
@@ -111,7 +112,13 @@ pub(super) async fn list_dead_letters(
     pks.dedup();
     let names = connections::names(&mut *app.engine.store.connect().await?, &pks).await?;
     let names: HashMap<_, _> = names.into_iter().map(|(pk, key, id)| (pk, (key, id))).collect();
-    let dead_letters = found.into_iter().filter_map(|letter| DeadLetterBody::new(letter, &names));
+    let newest_key = found.iter().filter_map(DeadLetter::payload_key).max();
+    let keys = match newest_key {
+        Some(number) => app.engine.environments.record_keys_with(environment, number).await,
+        None => app.engine.environments.record_keys(environment).await,
+    };
+    let keys = keys.map_err(ApiError::internal)?;
+    let dead_letters = found.into_iter().filter_map(|letter| DeadLetterBody::new(letter, &names, &keys));
     Ok(Json(DeadLettersResponse { dead_letters: dead_letters.collect::<Result<_, _>>()?, next_cursor }))
 }
 
@@ -182,11 +189,13 @@ type Names = HashMap<ConnectionPk, (IntegrationKey, ConnectionId)>;
 
 impl DeadLetterBody {
     /// `None`: its connection is gone, and it will be soon.
-    fn new(letter: DeadLetter, names: &Names) -> Option<Result<Self, ApiError>> {
+    fn new(letter: DeadLetter, names: &Names, keys: &RecordKeys) -> Option<Result<Self, ApiError>> {
         let (integration, connection) = names.get(&letter.stream.connection)?;
-        let payload = match RawValue::from_string(letter.payload) {
+        let payload = letter.payload(keys).map_err(ApiError::internal);
+        let payload = payload.and_then(|text| RawValue::from_string(text).map_err(ApiError::internal));
+        let payload = match payload {
             Ok(payload) => payload,
-            Err(error) => return Some(Err(ApiError::internal(error))),
+            Err(error) => return Some(Err(error)),
         };
         Some(Ok(Self {
             id: letter.id,

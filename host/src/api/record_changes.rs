@@ -27,9 +27,9 @@ use super::records::{
 };
 use super::{App, cursor};
 use crate::auth::{Client, Scope};
-use crate::engine::{ConnectionRoute, FollowedConnection};
+use crate::engine::{ConnectionRoute, FollowedConnection, WantedRecords};
 use crate::ids::{ModelName, Variant};
-use crate::store::records::{self, ActionSet, Filter, StoredRecord};
+use crate::store::records::{ActionSet, Filter, StoredRecord};
 use crate::store::streams::{self, StreamKey};
 
 /// About what a stream of events reads at once, and a reader that does not go on holds in memory.
@@ -328,7 +328,10 @@ impl Reader {
             return Ok(Vec::new());
         }
         let filter = Filter { after: self.after, modified_since: None, actions: self.followed.actions };
-        let records = records::page(&mut conn, stream, &filter, limit).await?;
+        drop(conn);
+        let wanted = WantedRecords { stream, filter: &filter, ids: &[], limit };
+        let environment = self.client.environment.pk;
+        let records = self.app.engine.read_records(environment, &wanted).await.map_err(ApiError::internal)?;
         let last = records.last().map_or(self.after, |record| record.position);
         self.after = if records.len() as i64 == limit { last } else { last.max(head) };
         Ok(records)

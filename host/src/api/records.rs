@@ -16,7 +16,7 @@ use super::extract::{ApiJson, ApiQuery, ConnectionHeaders, EnvironmentAuth, NoQu
 use super::one_or_many::OneOrMany;
 use super::{App, cursor};
 use crate::auth::Scope;
-use crate::engine::ConnectionRoute;
+use crate::engine::{self, ConnectionRoute};
 use crate::ids::{ModelName, Variant};
 use crate::store::records::{ActionSet, Filter, Span};
 use crate::store::streams::StreamKey;
@@ -102,14 +102,11 @@ pub(super) async fn list_records(
     };
     let filter = Filter { after, modified_since: wanted.modified_since, actions: wanted.actions };
 
-    let mut conn = app.engine.store.connect_records().await?;
     // One more than is wanted tells whether there is a next page.
-    let mut page = if wanted.ids.is_empty() {
-        records::page(&mut conn, stream, &filter, wanted.limit + 1).await?
-    } else {
-        records::page_by_ids(&mut conn, stream, &filter, &wanted.ids, wanted.limit + 1).await?
-    };
-    drop(conn);
+    let one_more =
+        engine::WantedRecords { stream, filter: &filter, ids: &wanted.ids, limit: wanted.limit + 1 };
+    let page = app.engine.read_records(client.environment.pk, &one_more).await;
+    let mut page = page.map_err(ApiError::internal)?;
     let has_more = page.len() as i64 > wanted.limit;
     page.truncate(wanted.limit as usize);
 

@@ -9,7 +9,7 @@ use uuid::Uuid;
 
 use super::remembered::Remembered;
 use super::{SigningKey, signing_keys};
-use crate::crypto::{CryptoError, DataKey, MasterKeys};
+use crate::crypto::{CryptoError, DataKey, MasterKeys, RecordKeys};
 use crate::environment_settings::{EnvironmentSettings, SettingsChange};
 use crate::ids::{EnvironmentName, EnvironmentPk};
 use crate::store::data_keys::{KnownVersions, StoredVersion};
@@ -38,6 +38,8 @@ pub enum EnvironmentError {
     Unknown(EnvironmentPk),
     #[error("a webhook signing key of environment `{environment}` cannot be opened: {source}")]
     SigningKey { environment: EnvironmentName, source: CryptoError },
+    #[error("a record key of environment `{environment}` cannot be opened: {source}")]
+    RecordKey { environment: EnvironmentName, source: CryptoError },
     #[error("environments could not be read")]
     Store(#[from] sqlx::Error),
 }
@@ -59,6 +61,7 @@ pub struct Environments {
     known: RwLock<HashMap<EnvironmentPk, Arc<Environment>>>,
     settings: Remembered<EnvironmentPk, Arc<EnvironmentSettings>>,
     pub(super) signing_keys: Remembered<EnvironmentPk, Arc<[SigningKey]>>,
+    pub(super) record_keys: Remembered<EnvironmentPk, Arc<RecordKeys>>,
 }
 
 impl Environments {
@@ -83,6 +86,7 @@ impl Environments {
             known: RwLock::default(),
             settings: Remembered::new(Arc::clone(&notices)),
             signing_keys: Remembered::new(Arc::clone(&notices)),
+            record_keys: Remembered::new(Arc::clone(&notices)),
         });
         environments.create(&EnvironmentName::from_stored(DEFAULT_ENVIRONMENT.to_owned())).await?;
         environments.reload().await?;
@@ -163,10 +167,11 @@ impl Environments {
         Ok(())
     }
 
-    /// Lets settings and signing keys be read again: they were changed.
+    /// Lets settings, signing keys and record keys be read again: some were changed.
     pub fn forget(&self) {
         self.settings.forget();
         self.signing_keys.forget();
+        self.record_keys.forget();
     }
 
     fn find_known(&self, pk: EnvironmentPk) -> Option<Arc<Environment>> {

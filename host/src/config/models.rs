@@ -179,9 +179,9 @@ fn ends(ty: &Type, ending: &BTreeSet<&ModelName>, models: &Models) -> bool {
     }
 }
 
-/// Whether a key of a model's table is about how its records are kept, and no field.
-fn is_keeping(key: &str) -> bool {
-    key == "on_bad_record"
+/// Whether a member of a model's table is about how its records are kept, and no field.
+fn is_keeping(key: &str, value: &DeValue<'_>) -> bool {
+    key == "on_bad_record" || key == "encrypt" && matches!(value, DeValue::Boolean(_))
 }
 
 fn read_keeping(table: &Table<'_>, found: &mut Diagnostics) -> Keeping {
@@ -192,6 +192,7 @@ fn read_keeping(table: &Table<'_>, found: &mut Diagnostics) -> Keeping {
             ("on_bad_record", DeValue::String(text)) if text == "set_aside" => {
                 keeping.on_bad_record = OnBadRecord::SetAside;
             }
+            ("encrypt", DeValue::Boolean(encrypt)) => keeping.encrypt = *encrypt,
             ("on_bad_record", _) => {
                 let help = "a field of this name can be declared as \"on_bad_record?\", or in a JSON Schema";
                 let message = "`on_bad_record` must be \"fail\" or \"set_aside\"";
@@ -204,17 +205,20 @@ fn read_keeping(table: &Table<'_>, found: &mut Diagnostics) -> Keeping {
 }
 
 fn read_object(table: &Table<'_>, found: &mut Diagnostics, uses: &mut Uses) -> ObjectType {
-    read_fields(table, &|_| false, found, uses)
+    read_fields(table, &|_, _| false, found, uses)
 }
 
 fn read_fields(
     table: &Table<'_>,
-    is_apart: &dyn Fn(&str) -> bool,
+    is_apart: &dyn Fn(&str, &DeValue<'_>) -> bool,
     found: &mut Diagnostics,
     uses: &mut Uses,
 ) -> ObjectType {
     let mut object = ObjectType::default();
-    for (key, value) in table.entries().into_iter().filter(|(key, _)| !is_apart(key.text)) {
+    for (key, value) in table.entries() {
+        if is_apart(key.text, value.get_ref()) {
+            continue;
+        }
         if let ("strict", DeValue::Boolean(strict)) = (key.text, value.get_ref()) {
             object.strict = *strict;
             continue;
@@ -246,9 +250,10 @@ fn read_schema(
     found: &mut Diagnostics,
     schema_files: &dyn Fn(&str) -> io::Result<String>,
 ) -> Option<Model> {
-    for (key, _) in
-        table.entries().into_iter().filter(|(key, _)| key.text != "schema" && !is_keeping(key.text))
-    {
+    for (key, value) in table.entries() {
+        if key.text == "schema" || is_keeping(key.text, value.get_ref()) {
+            continue;
+        }
         let message = format!("`{}` stands beside a schema, which says everything about its model", key.text);
         found.add(key.span, message, Some("move it into the schema, or declare all fields here".to_owned()));
     }

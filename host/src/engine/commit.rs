@@ -11,11 +11,13 @@ use sqlx::PgConnection;
 
 use super::functions::{WritableModel, WritableModels};
 use super::{Engine, RecordChanges};
+use crate::auth::Environments;
+use crate::crypto::{PayloadKeys, RecordKeys};
 use crate::failpoints::{self, Step};
 use crate::ids::{ConnectionPk, ModelName, Variant};
 use crate::metrics::{SavedRecords, metrics};
 use crate::model::records::{RecordOptions, RecordText, RefusedRecord};
-use crate::model::{self, HashKey, Invalid, OnBadRecord, Problem, Shape};
+use crate::model::{self, Invalid, OnBadRecord, Problem, Shape};
 use crate::runtime::{
     Batch, Change, Counts, Deletion, Failure, Interrupt, Limit, Limits, LogLevel, Outcome, RunLog,
 };
@@ -52,6 +54,7 @@ pub type RunCounts = BTreeMap<ModelName, ModelCounts>;
 /// The right of one invocation to write records of one connection.
 pub struct RecordWriter {
     store: Store,
+    environments: Arc<Environments>,
     changes: Arc<RecordChanges>,
     author: Author,
     connection: ConnectionPk,
@@ -90,6 +93,7 @@ impl RecordWriter {
     ) -> Self {
         Self {
             store: engine.store.clone(),
+            environments: Arc::clone(&engine.environments),
             changes: Arc::clone(&engine.record_changes),
             author,
             connection,
@@ -158,7 +162,8 @@ impl RecordWriter {
             Ok((model, _)) => model,
             Err(refusal) => return Ok(Err(refusal)),
         };
-        let found = self.find_payloads(&model, ids).await.map_err(host_failure)?;
+        let keys = self.record_keys().await?;
+        let found = self.find_payloads(&model, ids, &keys).await.map_err(host_failure)?;
         Ok(Ok(ids.iter().map(|id| found.get(id).cloned()).collect()))
     }
 
@@ -166,6 +171,7 @@ impl RecordWriter {
         &self,
         model: &ModelName,
         ids: &[String],
+        keys: &RecordKeys,
     ) -> sqlx::Result<HashMap<String, String>> {
         let mut conn = self.store.connect_records().await?;
         let variant = self.own_variant();
@@ -173,7 +179,19 @@ impl RecordWriter {
             return Ok(HashMap::new());
         };
         let ids = keepable(ids);
-        Ok(records::find_payloads(&mut conn, key, &ids).await?.into_iter().collect())
+        let keys = keys.of_stream(key.connection.0, key.number, false);
+        Ok(records::find_payloads(&mut conn, key, &keys, &ids).await?.into_iter().collect())
+    }
+
+    /// The environment's record keys. They are on the control side, so this comes before a transaction beside records.
+    async fn record_keys(&self) -> Result<Arc<RecordKeys>, Interrupt> {
+        let environment = self.author.environment;
+        let keys = if self.models.values().any(|model| model.keeping.encrypt) {
+            self.environments.ensure_record_keys(environment).await
+        } else {
+            self.environments.record_keys(environment).await
+        };
+        keys.map_err(|error| Interrupt::Host(error.into()))
     }
 
     fn own_variant(&self) -> Variant {
@@ -284,11 +302,7 @@ impl RecordWriter {
     }
 
     fn record_options(&self) -> RecordOptions<'_> {
-        RecordOptions {
-            metadata_key: &self.metadata_key,
-            hash_key: &HashKey::None,
-            max_bytes: self.record_bytes,
-        }
+        RecordOptions { metadata_key: &self.metadata_key, max_bytes: self.record_bytes }
     }
 
     #[tracing::instrument(level = "debug", name = "commit", skip_all, fields(connection.pk = self.connection.0))]
@@ -297,6 +311,7 @@ impl RecordWriter {
         changes: Vec<(StreamName, CheckedChange<'_>)>,
         checkpoint: &CheckpointChange,
     ) -> Outcome<Counts> {
+        let record_keys = self.record_keys().await?;
         let mut tx = self.store.begin_records().await.map_err(host_failure)?;
         let may_write = match &self.attempt {
             Some(attempt) => sync_states::lock(&mut tx, attempt).await.map(|held| held.is_some()),
@@ -318,7 +333,10 @@ impl RecordWriter {
                 .iter_mut()
                 .find(|stream| stream.model == model && stream.variant == variant)
                 .expect("every named stream was locked");
-            let (done, unchanged) = match self.write_change(&mut tx, stream, change, &mut notes).await? {
+            let encrypt = self.models[model.as_str()].keeping.encrypt;
+            let keys = record_keys.of_stream(stream.key.connection.0, stream.key.number, encrypt);
+            let written = self.write_change(&mut tx, stream, &keys, change, &mut notes).await?;
+            let (done, unchanged) = match written {
                 Ok(done) => done,
                 Err(refusal) => return Ok(Err(refusal)),
             };
@@ -357,6 +375,7 @@ impl RecordWriter {
         &self,
         conn: &mut PgConnection,
         stream: &mut LockedStream,
+        keys: &PayloadKeys,
         change: CheckedChange<'_>,
         notes: &mut Vec<String>,
     ) -> Outcome<(ModelCounts, u64)> {
@@ -366,7 +385,7 @@ impl RecordWriter {
                 bad.into_iter().map(letter_of_refused).collect(),
             ),
             CheckedChange::Update(changes) => {
-                match self.merge_into_kept(conn, stream, changes).await.map_err(host_failure)? {
+                match self.merge_into_kept(conn, stream, keys, changes).await.map_err(host_failure)? {
                     Ok(merged) => merged,
                     Err(refusal) => return Ok(Err(refusal)),
                 }
@@ -379,13 +398,14 @@ impl RecordWriter {
             }
         };
         let before = stream.total_count;
-        let saved = records::save(conn, stream, &batch, self.restores_pruned).await.map_err(host_failure)?;
+        let saved =
+            records::save(conn, stream, &batch, keys, self.restores_pruned).await.map_err(host_failure)?;
         ensure_room(stream, before, self.stream_records)?;
         records::mark_seen(conn, stream, &saved.unchanged_positions).await.map_err(host_failure)?;
         let ids: Vec<&str> = batch.iter().map(|record| &*record.external_id).collect();
         dead_letters::resolve(conn, stream, &ids).await.map_err(host_failure)?;
         if !letters.is_empty() {
-            self.set_aside(conn, stream, &letters).await.map_err(host_failure)?;
+            self.set_aside(conn, stream, &letters, keys).await.map_err(host_failure)?;
             if stream.dead_letters > MAX_DEAD_LETTERS {
                 let message = format!(
                     "more than {MAX_DEAD_LETTERS} records of `{}` would be set aside; nothing was saved",
@@ -405,23 +425,25 @@ impl RecordWriter {
         conn: &mut PgConnection,
         stream: &mut LockedStream,
         letters: &[NewLetter<'_>],
+        keys: &PayloadKeys,
     ) -> sqlx::Result<()> {
         // What does not fit is there at the provider: what is kept of it must not be taken for gone.
         let ids: Vec<&str> = letters.iter().filter_map(|letter| letter.external_id.as_deref()).collect();
         let kept = records::positions(conn, stream.key, &ids).await?;
         records::mark_seen(conn, stream, &kept).await?;
-        dead_letters::set_aside(conn, stream, &self.author, letters).await
+        dead_letters::set_aside(conn, stream, &self.author, letters, keys).await
     }
 
     async fn merge_into_kept(
         &self,
         conn: &mut PgConnection,
         stream: &LockedStream,
+        keys: &PayloadKeys,
         changes: Vec<RecordText<'_>>,
     ) -> sqlx::Result<Result<Merged, Failure>> {
         let ids: Vec<&str> = changes.iter().map(|change| change.id.as_ref()).collect();
         let kept: HashMap<String, String> =
-            records::find_payloads(conn, stream.key, &ids).await?.into_iter().collect();
+            records::find_payloads(conn, stream.key, keys, &ids).await?.into_iter().collect();
         let WritableModel { shape, keeping } = &self.models[stream.model.as_str()];
         let (mut merged, mut letters) = (Vec::with_capacity(kept.len()), Vec::new());
         for (index, change) in changes.iter().enumerate() {

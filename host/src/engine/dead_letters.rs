@@ -7,10 +7,10 @@ use super::Engine;
 use super::commit::{ensure_room, incoming};
 use crate::ids::{EnvironmentPk, ModelName};
 use crate::model::records::RecordOptions;
-use crate::model::{self, HashKey, Invalid};
+use crate::model::{self, Invalid};
 use crate::runtime::{Interrupt, Limit};
 use crate::store::dead_letters::{self, DeadLetter};
-use crate::store::streams::{self, LockedStream};
+use crate::store::streams::{self, LockedStream, StreamKey};
 use crate::store::{closed_connections, records};
 
 /// Why a letter was not replayed.
@@ -50,6 +50,9 @@ impl Engine {
         environment: EnvironmentPk,
         id: Uuid,
     ) -> Result<Replayed, DeadLetterError> {
+        // Keys are on the control side, so this comes before a transaction beside records; which model it is, and whether
+        // that is sealed, is not known yet, and a key that nothing needs does no harm.
+        let record_keys = self.environments.ensure_record_keys(environment).await.map_err(host)?;
         let mut tx = self.store.begin_records().await?;
         let (letter, mut stream) = find_locked(&mut tx, environment, id).await?;
         let function = self
@@ -58,10 +61,11 @@ impl Engine {
             .ok_or_else(|| DeadLetterError::UnknownModel(letter.model.clone()))?;
         let options = RecordOptions {
             metadata_key: &self.settings.record_metadata_key,
-            hash_key: &HashKey::None,
             max_bytes: function.limits.record_bytes,
         };
-        let record = model::records::single(&letter.payload, &function.models[&letter.model].shape, options)
+        let model = &function.models[&letter.model];
+        let payload = letter.payload(&record_keys).map_err(host)?;
+        let record = model::records::single(&payload, &model.shape, options)
             .map_err(|invalid| DeadLetterError::Refused { model: letter.model.clone(), invalid })?;
         if records::positions(&mut tx, stream.key, &[&record.id]).await?.max()
             > Some(letter.position.cast_unsigned())
@@ -69,7 +73,9 @@ impl Engine {
             return Err(DeadLetterError::Superseded);
         }
         let before = stream.total_count;
-        let saved = records::save(&mut tx, &mut stream, &[incoming(record)], true).await?;
+        let StreamKey { connection, number } = stream.key;
+        let keys = record_keys.of_stream(connection.0, number, model.keeping.encrypt);
+        let saved = records::save(&mut tx, &mut stream, &[incoming(record)], &keys, true).await?;
         ensure_room(&stream, before, self.settings.max_stream_records).map_err(
             |interrupt| match interrupt {
                 Interrupt::Limit(limit) => DeadLetterError::Limit(limit),
@@ -101,6 +107,10 @@ impl Engine {
         tx.commit().await?;
         Ok(())
     }
+}
+
+fn host(error: impl Into<anyhow::Error>) -> DeadLetterError {
+    DeadLetterError::Host(error.into())
 }
 
 /// The letter and its stream, which is locked: it is read again then, since it may have been resolved meanwhile.

@@ -15,21 +15,12 @@ use super::walk::Walk;
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ChangeHash(pub [u8; 16]);
 
-/// What the hash is keyed with. Payloads that are stored encrypted need a key: a plain hash would let
-/// somebody with the database alone confirm a guess at the payload.
-#[derive(Clone, Copy, Default)]
-pub enum HashKey {
-    #[default]
-    None,
-    Secret([u8; 32]),
-}
-
 /// The hash of one JSON text, as [`super::records::split`] would give it.
-pub fn canonical_hash(text: &str, key: &HashKey) -> Result<ChangeHash, Malformed> {
+pub fn canonical_hash(text: &str) -> Result<ChangeHash, Malformed> {
     let shape = Shape::any();
     let mut walk = Walk::new(text, &shape);
     let piece = walk.document()?;
-    Ok(key.hash(walk.assembly.bytes(piece)))
+    Ok(ChangeHash::of(walk.assembly.bytes(piece)))
 }
 
 /// One JSON text in canonical form.
@@ -40,15 +31,11 @@ pub fn canonical_text(text: &str) -> Result<String, Malformed> {
     Ok(String::from_utf8_lossy(walk.assembly.bytes(piece)).into_owned())
 }
 
-impl HashKey {
-    pub(super) fn hash(&self, canonical: &[u8]) -> ChangeHash {
-        let hash = match self {
-            Self::None => blake3::hash(canonical),
-            Self::Secret(key) => blake3::keyed_hash(key, canonical),
-        };
+impl ChangeHash {
+    pub(super) fn of(canonical: &[u8]) -> Self {
         let mut short = [0; 16];
-        short.copy_from_slice(&hash.as_bytes()[..16]);
-        ChangeHash(short)
+        short.copy_from_slice(&blake3::hash(canonical).as_bytes()[..16]);
+        Self(short)
     }
 }
 
@@ -200,17 +187,15 @@ mod tests {
 
     #[test]
     fn numbers_differ_if_they_are_written_differently() {
-        let hash = |text| canonical_hash(text, &HashKey::None).unwrap();
+        let hash = |text| canonical_hash(text).unwrap();
         assert_ne!(hash("1.0"), hash("1"));
         assert_ne!(hash("9007199254740993"), hash("9007199254740992"));
     }
 
     #[test]
-    fn a_key_changes_the_hash() {
-        let hash = |key| canonical_hash(r#"{"a":1}"#, &key).unwrap();
-        assert_eq!(format!("{:?}", hash(HashKey::None)), "d59b6562d7c9b121bc9760873d787890");
-        assert_ne!(hash(HashKey::None), hash(HashKey::Secret([0; 32])));
-        assert_ne!(hash(HashKey::Secret([1; 32])), hash(HashKey::Secret([0; 32])));
+    fn the_hash_of_a_value_stays_what_it_is() {
+        let hash = canonical_hash(r#"{"a":1}"#).unwrap();
+        assert_eq!(format!("{hash:?}"), "d59b6562d7c9b121bc9760873d787890", "the database is full of them");
     }
 
     #[test]

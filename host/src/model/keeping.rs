@@ -7,6 +7,8 @@ use serde::{Deserialize, Serialize};
 #[serde(default)]
 pub struct Keeping {
     pub on_bad_record: OnBadRecord,
+    /// Whether payloads are sealed.
+    pub encrypt: bool,
 }
 
 /// What becomes of a batch with a record that does not fit its model.

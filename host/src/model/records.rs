@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use serde::Serialize;
 
-use super::canonical::{ChangeHash, HashKey, unescape};
+use super::canonical::{ChangeHash, unescape};
 use super::json::Malformed;
 use super::problem::Problem;
 use super::shape::{Invalid, Shape};
@@ -62,7 +62,6 @@ pub enum BatchError {
 pub struct RecordOptions<'o> {
     /// The member that readers find the host's own metadata in. What a record has there is dropped.
     pub metadata_key: &'o str,
-    pub hash_key: &'o HashKey,
     /// A longer record is refused.
     pub max_bytes: usize,
 }
@@ -161,7 +160,7 @@ fn next_record<'t>(
     }
     match id {
         Ok(id) if problems.is_empty() => {
-            let hash = options.hash_key.hash(walk.assembly.bytes(form));
+            let hash = ChangeHash::of(walk.assembly.bytes(form));
             let payload = payload(text, range, &record.edits);
             Ok(Ok(RecordText { index, id, payload, hash }))
         }
@@ -220,8 +219,7 @@ mod tests {
     use super::super::{Field, Model, Models, ObjectType};
     use super::*;
 
-    const OPTIONS: RecordOptions<'_> =
-        RecordOptions { metadata_key: "_meta", hash_key: &HashKey::None, max_bytes: 1_000 };
+    const OPTIONS: RecordOptions<'_> = RecordOptions { metadata_key: "_meta", max_bytes: 1_000 };
 
     fn shape(fields: &[(&str, &str)]) -> Shape {
         let field = |(name, ty): &(&str, &str)| Field { name: (*name).to_owned(), ty: ty.parse().unwrap() };
@@ -417,7 +415,7 @@ mod tests {
                 TestCaseError::fail(format!("{} became {}: {error}", text, record.payload))
             })?;
             prop_assert_eq!(payload, expected);
-            let hash = super::super::canonical_hash(&record.payload, &HashKey::None).unwrap();
+            let hash = super::super::canonical_hash(&record.payload).unwrap();
             prop_assert_eq!(record.hash, hash);
         }
     }

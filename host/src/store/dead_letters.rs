@@ -9,6 +9,7 @@ use sqlx::PgConnection;
 use uuid::Uuid;
 
 use super::streams::{LockedStream, StreamKey};
+use crate::crypto::{CryptoError, PayloadKey, PayloadKeys, Place, RecordKeys, hex};
 use crate::ids::{ConnectionPk, EnvironmentPk, IntegrationPk, ModelName, Variant};
 
 /// Who set a record aside.
@@ -30,11 +31,15 @@ pub struct NewLetter<'a> {
 }
 
 impl NewLetter<'_> {
-    /// What a stream has one letter for.
-    fn key(&self) -> String {
-        match &self.external_id {
-            Some(id) => format!("id:{id}"),
-            None => format!("text:{}", blake3::hash(self.payload.as_bytes()).to_hex()),
+    /// What a stream has one letter for. A text that is sealed cannot be guessed from it.
+    fn key(&self, sealing: Option<&PayloadKey>) -> String {
+        if let Some(id) = &self.external_id {
+            return format!("id:{id}");
+        }
+        let hash = blake3::hash(self.payload.as_bytes());
+        match sealing {
+            None => format!("text:{}", hash.to_hex()),
+            Some(key) => format!("text:{}", hex(&key.hash(hash.as_bytes()))),
         }
     }
 }
@@ -45,32 +50,39 @@ pub async fn set_aside(
     stream: &mut LockedStream,
     author: &Author,
     letters: &[NewLetter<'_>],
+    keys: &PayloadKeys,
 ) -> sqlx::Result<()> {
+    let sealing = keys.sealing().map_err(|error| sqlx::Error::Decode(error.into()))?;
     for letter in letters {
+        let letter_key = letter.key(sealing);
+        let sealed = sealing.map(|key| key.seal(place(&letter_key), &letter.payload));
         let is_new = sqlx::query_scalar!(
             r#"
             INSERT INTO dead_letters AS kept
                 (connection_pk, stream_no, letter_key, environment_pk, integration_pk, external_id, function_name,
-                 run_id, problems, payload, position, first_seen_at, last_seen_at)
-            VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $12)
+                 run_id, problems, payload, position, first_seen_at, last_seen_at, payload_key, payload_ciphertext)
+            VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $12, $13, $14)
             ON CONFLICT (connection_pk, stream_no, letter_key) DO UPDATE
             SET function_name = excluded.function_name, run_id = excluded.run_id, problems = excluded.problems,
-                payload = excluded.payload, position = excluded.position, times = kept.times + 1,
+                payload = excluded.payload, payload_key = excluded.payload_key,
+                payload_ciphertext = excluded.payload_ciphertext, position = excluded.position, times = kept.times + 1,
                 last_seen_at = excluded.last_seen_at
             RETURNING times = 1 AS "is_new!"
             "#,
             stream.key.connection.0,
             stream.key.number,
-            letter.key(),
+            letter_key,
             author.environment.0,
             author.integration.0,
             letter.external_id.as_deref(),
             author.function,
             author.run_id,
             letter.problems,
-            &*letter.payload,
+            sealed.is_none().then_some(&*letter.payload),
             stream.last_position,
             stream.now,
+            sealing.map(PayloadKey::number),
+            sealed,
         )
         .fetch_one(&mut *conn)
         .await?;
@@ -122,11 +134,48 @@ pub struct DeadLetter {
     pub function: String,
     pub run_id: String,
     pub problems: Value,
-    pub payload: String,
+    payload: Option<String>,
+    payload_ciphertext: Option<Vec<u8>>,
+    payload_key: Option<i32>,
+    letter_key: String,
     pub position: i64,
     pub times: i64,
     pub first_seen_at: DateTime<Utc>,
     pub last_seen_at: DateTime<Utc>,
+}
+
+/// A letter that cannot be shown.
+#[derive(Debug, thiserror::Error)]
+#[error("dead letter {id} of model `{model}` cannot be read")]
+pub struct UnreadableLetter {
+    id: Uuid,
+    model: ModelName,
+    source: CryptoError,
+}
+
+impl DeadLetter {
+    /// The key that its payload is sealed with, if it is.
+    pub fn payload_key(&self) -> Option<i32> {
+        self.payload_key
+    }
+
+    /// The record, as it was saved.
+    pub fn payload(&self, keys: &RecordKeys) -> Result<String, UnreadableLetter> {
+        let StreamKey { connection, number } = self.stream;
+        let open = || match (&self.payload, &self.payload_ciphertext) {
+            (Some(payload), _) => Ok(payload.clone()),
+            (None, sealed) => {
+                let keys = keys.of_stream(connection.0, number, false);
+                let key = keys.get(self.payload_key.unwrap_or_default())?;
+                key.open(place(&self.letter_key), sealed.as_deref().unwrap_or_default())
+            }
+        };
+        open().map_err(|source| UnreadableLetter { id: self.id, model: self.model.clone(), source })
+    }
+}
+
+fn place(letter_key: &str) -> Place<'_> {
+    Place { column: "dead_letters.payload_ciphertext", row: letter_key }
 }
 
 macro_rules! dead_letter {
@@ -143,6 +192,9 @@ macro_rules! dead_letter {
             run_id: $row.run_id,
             problems: $row.problems,
             payload: $row.payload,
+            payload_ciphertext: $row.payload_ciphertext,
+            payload_key: $row.payload_key,
+            letter_key: $row.letter_key,
             position: $row.position,
             times: $row.times,
             first_seen_at: $row.first_seen_at,
@@ -173,7 +225,8 @@ pub async fn list(
         let rows = sqlx::query!(
             r#"
             SELECT l.number, l.id, l.connection_pk, l.stream_no, s.model, s.variant, l.integration_pk, l.external_id,
-                   l.function_name, l.run_id, l.problems, l.payload, l.position, l.times, l.first_seen_at, l.last_seen_at
+                   l.function_name, l.run_id, l.problems, l.payload, l.payload_key, l.payload_ciphertext, l.letter_key,
+                   l.position, l.times, l.first_seen_at, l.last_seen_at
             FROM dead_letters l
             JOIN streams s ON s.connection_pk = l.connection_pk AND s.stream_no = l.stream_no
             WHERE l.connection_pk = $1 AND l.environment_pk = $2 AND l.number > $3 AND ($4::text IS NULL OR s.model = $4)
@@ -192,7 +245,8 @@ pub async fn list(
     let rows = sqlx::query!(
         r#"
         SELECT l.number, l.id, l.connection_pk, l.stream_no, s.model, s.variant, l.integration_pk, l.external_id,
-               l.function_name, l.run_id, l.problems, l.payload, l.position, l.times, l.first_seen_at, l.last_seen_at
+               l.function_name, l.run_id, l.problems, l.payload, l.payload_key, l.payload_ciphertext, l.letter_key,
+                   l.position, l.times, l.first_seen_at, l.last_seen_at
         FROM dead_letters l
         JOIN streams s ON s.connection_pk = l.connection_pk AND s.stream_no = l.stream_no
         WHERE l.environment_pk = $1 AND l.number > $2 AND ($3::bigint IS NULL OR l.integration_pk = $3)
@@ -219,7 +273,8 @@ pub async fn find(
     let row = sqlx::query!(
         r#"
         SELECT l.number, l.id, l.connection_pk, l.stream_no, s.model, s.variant, l.integration_pk, l.external_id,
-               l.function_name, l.run_id, l.problems, l.payload, l.position, l.times, l.first_seen_at, l.last_seen_at
+               l.function_name, l.run_id, l.problems, l.payload, l.payload_key, l.payload_ciphertext, l.letter_key,
+                   l.position, l.times, l.first_seen_at, l.last_seen_at
         FROM dead_letters l
         JOIN streams s ON s.connection_pk = l.connection_pk AND s.stream_no = l.stream_no
         WHERE l.id = $1 AND l.environment_pk = $2

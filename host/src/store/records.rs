@@ -4,6 +4,7 @@
 //! the stream is locked, so they become visible in order.
 
 mod read;
+mod sealed;
 mod seen;
 mod write;
 
@@ -11,6 +12,7 @@ pub use read::{
     ActionSet, Content, Filter, Pruned, Span, StoredRecord, find_payloads, has_payload, page, page_by_ids,
     position_at, prune,
 };
+pub use sealed::missing_key;
 pub use seen::{
     Unseen, begin_generation, delete_held, delete_unseen, end_generation, hold_generation, mark_seen,
 };

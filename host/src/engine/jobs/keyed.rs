@@ -15,7 +15,7 @@ use crate::engine::actions::malformed_input;
 use crate::engine::failure::ActionError;
 use crate::engine::sync_run::RunControl;
 use crate::ids::MAX_NAME_BYTES;
-use crate::model::{HashKey, canonical_hash};
+use crate::model::canonical_hash;
 use crate::store::function_jobs::{self, Hold, KeyedJob, NewKey};
 
 /// What a client calls one request by, however often it sends it.
@@ -171,6 +171,6 @@ pub(super) fn seal_request(call: &ActionCall, mode: Mode, job: Uuid) -> Result<V
 /// Inputs that differ in the order of keys or in spaces are the same.
 fn request(call: &ActionCall, mode: Mode) -> Result<Vec<u8>, ActionError> {
     let input = call.input.as_deref().unwrap_or("null");
-    let hash = canonical_hash(input, &HashKey::None).map_err(|problem| malformed_input(&problem))?;
+    let hash = canonical_hash(input).map_err(|problem| malformed_input(&problem))?;
     Ok([&[u8::from(mode == Mode::Async)], hash.0.as_slice()].concat())
 }

@@ -4,6 +4,8 @@ use chrono::{DateTime, Utc};
 use sqlx::PgConnection;
 
 use super::LastAction;
+use super::sealed::open;
+use crate::crypto::PayloadKeys;
 use crate::store::streams::{self, StreamKey};
 
 /// A record as it is kept.
@@ -62,20 +64,28 @@ pub struct Filter {
 }
 
 macro_rules! stored_records {
-    ($rows:expr) => {
+    ($rows:expr, $stream:expr, $keys:expr) => {
         $rows
             .into_iter()
-            .map(|row| StoredRecord {
-                position: row.position,
-                last_action: row.last_action,
-                first_seen_at: row.first_seen_at,
-                last_modified_at: row.last_modified_at,
-                deleted_at: row.deleted_at,
-                pruned_at: row.pruned_at,
-                content: match row.payload {
-                    Some(payload) => Content::Payload(payload),
-                    None => Content::Pruned { external_id: row.pruned_id.unwrap_or_default() },
-                },
+            .map(|row| {
+                Ok(StoredRecord {
+                    position: row.position,
+                    last_action: row.last_action,
+                    first_seen_at: row.first_seen_at,
+                    last_modified_at: row.last_modified_at,
+                    deleted_at: row.deleted_at,
+                    pruned_at: row.pruned_at,
+                    content: match (row.payload, row.payload_ciphertext) {
+                        (Some(payload), _) => Content::Payload(payload),
+                        (None, Some(sealed)) => {
+                            let id = row.id_without_payload.unwrap_or_default();
+                            Content::Payload(open($keys, $stream, &id, row.payload_key, &sealed)?)
+                        }
+                        (None, None) => {
+                            Content::Pruned { external_id: row.id_without_payload.unwrap_or_default() }
+                        }
+                    },
+                })
             })
             .collect()
     };
@@ -85,6 +95,7 @@ macro_rules! stored_records {
 pub async fn page(
     conn: &mut PgConnection,
     key: StreamKey,
+    keys: &PayloadKeys,
     filter: &Filter,
     limit: i64,
 ) -> sqlx::Result<Vec<StoredRecord>> {
@@ -96,7 +107,8 @@ pub async fn page(
         let rows = sqlx::query!(
             r#"
             SELECT position, last_action AS "last_action: LastAction", first_seen_at, last_modified_at, deleted_at,
-                   pruned_at, payload, CASE WHEN payload IS NULL THEN external_id END AS pruned_id
+                   pruned_at, payload, CASE WHEN payload IS NULL THEN external_id END AS id_without_payload,
+                   payload_key, payload_ciphertext
             FROM records
             WHERE connection_pk = $1 AND stream_no = $2 AND position > $3
             ORDER BY position LIMIT $4
@@ -108,12 +120,13 @@ pub async fn page(
         )
         .fetch_all(conn)
         .await?;
-        return Ok(stored_records!(rows));
+        return stored_records!(rows, key, keys);
     }
     let rows = sqlx::query!(
         r#"
         SELECT position, last_action AS "last_action: LastAction", first_seen_at, last_modified_at, deleted_at,
-               pruned_at, payload, CASE WHEN payload IS NULL THEN external_id END AS pruned_id
+               pruned_at, payload, CASE WHEN payload IS NULL THEN external_id END AS id_without_payload,
+                   payload_key, payload_ciphertext
         FROM records
         WHERE connection_pk = $1 AND stream_no = $2 AND position > $3 AND last_action = ANY($5)
         ORDER BY position LIMIT $4
@@ -126,13 +139,14 @@ pub async fn page(
     )
     .fetch_all(conn)
     .await?;
-    Ok(stored_records!(rows))
+    stored_records!(rows, key, keys)
 }
 
 /// Of these records, the next `limit` in the order of positions.
 pub async fn page_by_ids(
     conn: &mut PgConnection,
     key: StreamKey,
+    keys: &PayloadKeys,
     filter: &Filter,
     ids: &[String],
     limit: i64,
@@ -143,7 +157,8 @@ pub async fn page_by_ids(
         SELECT named.position AS "position!", named.last_action AS "last_action!: LastAction",
                named.first_seen_at AS "first_seen_at!", named.last_modified_at AS "last_modified_at!",
                named.deleted_at, named.pruned_at, named.payload,
-               CASE WHEN named.payload IS NULL THEN named.external_id END AS pruned_id
+               CASE WHEN named.payload IS NULL THEN named.external_id END AS id_without_payload,
+               named.payload_key, named.payload_ciphertext
         FROM (SELECT DISTINCT id FROM unnest($3::text[]) AS asked (id)) AS wanted
         CROSS JOIN LATERAL (
             SELECT * FROM records
@@ -165,7 +180,7 @@ pub async fn page_by_ids(
     )
     .fetch_all(conn)
     .await?;
-    Ok(stored_records!(rows))
+    stored_records!(rows, key, keys)
 }
 
 /// The last position before everything that was modified at `since` or later.
@@ -200,19 +215,20 @@ pub async fn position_at(conn: &mut PgConnection, key: StreamKey, since: DateTim
 pub async fn find_payloads(
     conn: &mut PgConnection,
     key: StreamKey,
+    keys: &PayloadKeys,
     ids: &[&str],
 ) -> sqlx::Result<Vec<(String, String)>> {
     let rows = sqlx::query!(
         r#"
-        SELECT r.external_id, r.payload AS "payload!"
+        SELECT r.external_id, r.payload, r.payload_key, r.payload_ciphertext
         FROM unnest($3::text[]) AS wanted (id)
         CROSS JOIN LATERAL (
-            SELECT external_id, payload, deleted_at
+            SELECT external_id, payload, payload_key, payload_ciphertext, deleted_at
             FROM records
             WHERE connection_pk = $1 AND stream_no = $2 AND external_id >= wanted.id AND external_id <= wanted.id
             ORDER BY external_id LIMIT 1
         ) AS r
-        WHERE r.deleted_at IS NULL AND r.payload IS NOT NULL
+        WHERE r.deleted_at IS NULL
         "#,
         key.connection.0,
         key.number,
@@ -220,7 +236,16 @@ pub async fn find_payloads(
     )
     .fetch_all(conn)
     .await?;
-    Ok(rows.into_iter().map(|row| (row.external_id, row.payload)).collect())
+    let mut found = Vec::with_capacity(rows.len());
+    for row in rows {
+        let payload = match (row.payload, row.payload_ciphertext) {
+            (Some(payload), _) => payload,
+            (None, Some(sealed)) => open(keys, key, &row.external_id, row.payload_key, &sealed)?,
+            (None, None) => continue,
+        };
+        found.push((row.external_id, payload));
+    }
+    Ok(found)
 }
 
 /// Records behind one position, up to and including another.
@@ -249,11 +274,13 @@ pub async fn prune(conn: &mut PgConnection, key: StreamKey, span: Span, limit: i
                    external_id
             FROM (
                 SELECT * FROM records
-                WHERE connection_pk = $1 AND stream_no = $2 AND position > $3 AND position <= $4 AND payload IS NOT NULL
+                WHERE connection_pk = $1 AND stream_no = $2 AND position > $3 AND position <= $4
+                  AND num_nonnulls(payload, payload_ciphertext) > 0
                 ORDER BY position LIMIT $5
                 FOR NO KEY UPDATE
             ) AS oldest
-            ON CONFLICT (connection_pk, stream_no, external_id) DO UPDATE SET payload = NULL, pruned_at = now()
+            ON CONFLICT (connection_pk, stream_no, external_id) DO UPDATE
+            SET payload = NULL, payload_ciphertext = NULL, pruned_at = now()
             RETURNING position
         )
         SELECT count(*) AS "count!", max(position) AS last FROM pruned
@@ -274,7 +301,8 @@ pub async fn has_payload(conn: &mut PgConnection, key: StreamKey, span: Span) ->
     let found = sqlx::query_scalar!(
         r#"
         SELECT true AS "found!" FROM records
-        WHERE connection_pk = $1 AND stream_no = $2 AND position > $3 AND position <= $4 AND payload IS NOT NULL
+        WHERE connection_pk = $1 AND stream_no = $2 AND position > $3 AND position <= $4
+          AND num_nonnulls(payload, payload_ciphertext) > 0
         ORDER BY position LIMIT 1
         "#,
         key.connection.0,

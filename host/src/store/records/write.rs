@@ -16,10 +16,12 @@ use sqlx::PgConnection;
 use uuid::Uuid;
 
 use super::LastAction;
+use super::sealed::{Kept, is_hash_of};
+use crate::crypto::{PayloadKey, PayloadKeys};
 use crate::store::dead_letters;
 use crate::store::streams::{LockedStream, StreamKey};
 
-/// A record to save. Its payload has the id in it and no metadata key.
+/// A record to save, in clear. Its payload has the id in it and no metadata key.
 #[derive(Debug, Clone)]
 pub struct IncomingRecord<'a> {
     pub external_id: Cow<'a, str>,
@@ -39,11 +41,13 @@ pub struct Saved {
 
 /// Adds what is new and replaces what differs. No id may stand in `batch` twice.
 ///
-/// A pruned record whose payload is the same stays pruned, unless `restore_pruned`.
-pub async fn save(
+/// A pruned record whose payload is the same stays pruned, unless `restore_pruned`. One that is kept in another way
+/// than the model wants now, sealed or in clear, is kept anew where it stands, which nobody who reads it notices.
+pub async fn save<'b>(
     conn: &mut PgConnection,
     stream: &mut LockedStream,
-    batch: &[IncomingRecord<'_>],
+    batch: &'b [IncomingRecord<'_>],
+    keys: &PayloadKeys,
     restore_pruned: bool,
 ) -> sqlx::Result<Saved> {
     let mut saved = Saved::default();
@@ -54,8 +58,14 @@ pub async fn save(
         find_existing(conn, stream.key, &ids).await?
     };
 
+    let wanted_key =
+        keys.sealing().map_err(|error| sqlx::Error::Decode(error.into()))?.map(PayloadKey::number);
+    let keep = |record: &'b IncomingRecord<'_>| {
+        Kept::new(keys, &record.external_id, &record.payload_hash, &record.payload)
+    };
     let mut added = CopyRows::with_capacity(batch);
     let mut replaced = Replacements::default();
+    let mut converted = Replacements::default();
     for record in batch {
         let (action, is_new) = match existing.get(record.external_id.as_ref()) {
             None => {
@@ -68,9 +78,17 @@ pub async fn save(
                 (LastAction::Added, false)
             }
             Some(old)
-                if old.payload_hash.as_bytes() == &record.payload_hash
-                    && !(old.is_pruned && restore_pruned) =>
+                if !(old.is_pruned && restore_pruned)
+                    && is_hash_of(keys, old.key, old.payload_hash.as_bytes(), &record.payload_hash)? =>
             {
+                if old.key != wanted_key {
+                    let mut kept = keep(record)?;
+                    if old.is_pruned {
+                        (kept.payload, kept.sealed) = (None, None);
+                    }
+                    // What it keeps of its row is not written, so any action does.
+                    converted.push(old.position, LastAction::Added, &record.external_id, kept);
+                }
                 saved.unchanged += 1;
                 saved.unchanged_positions.insert(old.position.cast_unsigned());
                 continue;
@@ -83,12 +101,13 @@ pub async fn save(
         }
         stream.last_position += 1;
         if is_new {
-            added.push(stream, action, record);
+            added.push(stream, action, &record.external_id, &keep(record)?);
         } else {
-            replaced.push(stream.last_position, action, record);
+            replaced.push(stream.last_position, action, &record.external_id, keep(record)?);
         }
     }
 
+    converted.write_in_place(conn, stream).await?;
     replaced.write(conn, stream).await?;
     if !added.is_empty() {
         added.copy(conn).await?;
@@ -181,6 +200,7 @@ pub async fn delete_all(conn: &mut PgConnection, stream: &mut LockedStream) -> s
 struct Existing {
     position: i64,
     payload_hash: Uuid,
+    key: Option<i32>,
     is_deleted: bool,
     is_pruned: bool,
 }
@@ -192,11 +212,11 @@ async fn find_existing(
 ) -> sqlx::Result<HashMap<String, Existing>> {
     let rows = sqlx::query!(
         r#"
-        SELECT r.external_id, r.position, r.payload_hash,
+        SELECT r.external_id, r.position, r.payload_hash, r.payload_key,
                r.deleted_at IS NOT NULL AS "is_deleted!", r.pruned_at IS NOT NULL AS "is_pruned!"
         FROM unnest($3::text[]) AS wanted (id)
         CROSS JOIN LATERAL (
-            SELECT external_id, position, payload_hash, deleted_at, pruned_at
+            SELECT external_id, position, payload_hash, payload_key, deleted_at, pruned_at
             FROM records
             WHERE connection_pk = $1 AND stream_no = $2 AND external_id >= wanted.id AND external_id <= wanted.id
             ORDER BY external_id LIMIT 1
@@ -212,6 +232,7 @@ async fn find_existing(
         let old = Existing {
             position: row.position,
             payload_hash: row.payload_hash,
+            key: row.payload_key,
             is_deleted: row.is_deleted,
             is_pruned: row.is_pruned,
         };
@@ -227,16 +248,20 @@ struct Replacements<'r> {
     actions: Vec<i16>,
     hashes: Vec<Uuid>,
     external_ids: Vec<&'r str>,
-    payloads: Vec<&'r str>,
+    payloads: Vec<Option<&'r str>>,
+    keys: Vec<Option<i32>>,
+    sealed: Vec<Option<Vec<u8>>>,
 }
 
 impl<'r> Replacements<'r> {
-    fn push(&mut self, position: i64, action: LastAction, record: &'r IncomingRecord<'_>) {
+    fn push(&mut self, position: i64, action: LastAction, external_id: &'r str, kept: Kept<'r>) {
         self.positions.push(position);
         self.actions.push(action as i16);
-        self.hashes.push(Uuid::from_bytes(record.payload_hash));
-        self.external_ids.push(&record.external_id);
-        self.payloads.push(&record.payload);
+        self.hashes.push(Uuid::from_bytes(kept.hash));
+        self.external_ids.push(external_id);
+        self.payloads.push(kept.payload);
+        self.keys.push(kept.key);
+        self.sealed.push(kept.sealed);
     }
 
     async fn write(self, conn: &mut PgConnection, stream: &LockedStream) -> sqlx::Result<()> {
@@ -246,14 +271,16 @@ impl<'r> Replacements<'r> {
         sqlx::query!(
             r#"
             INSERT INTO records (connection_pk, stream_no, last_action, position, first_seen_at, last_modified_at,
-                                 payload_hash, external_id, payload)
-            SELECT $1, $2, last_action, position, $3, $3, payload_hash, external_id, payload
-            FROM unnest($4::smallint[], $5::bigint[], $6::uuid[], $7::text[], $8::text[])
-                AS replacement (last_action, position, payload_hash, external_id, payload)
+                                 payload_hash, external_id, payload, payload_key, payload_ciphertext)
+            SELECT $1, $2, last_action, position, $3, $3, payload_hash, external_id, payload, payload_key,
+                   payload_ciphertext
+            FROM unnest($4::smallint[], $5::bigint[], $6::uuid[], $7::text[], $8::text[], $9::int[], $10::bytea[])
+                AS replacement (last_action, position, payload_hash, external_id, payload, payload_key, payload_ciphertext)
             ON CONFLICT (connection_pk, stream_no, external_id) DO UPDATE
             SET last_action = excluded.last_action, position = excluded.position,
                 last_modified_at = excluded.last_modified_at, deleted_at = NULL, pruned_at = NULL,
-                payload_hash = excluded.payload_hash, payload = excluded.payload
+                payload_hash = excluded.payload_hash, payload = excluded.payload,
+                payload_key = excluded.payload_key, payload_ciphertext = excluded.payload_ciphertext
             "#,
             stream.key.connection.0,
             stream.key.number,
@@ -262,7 +289,42 @@ impl<'r> Replacements<'r> {
             &self.positions,
             &self.hashes,
             &self.external_ids as &[&str],
-            &self.payloads as &[&str],
+            &self.payloads as &[Option<&str>],
+            &self.keys as &[Option<i32>],
+            &self.sealed as &[Option<Vec<u8>>],
+        )
+        .execute(conn)
+        .await?;
+        Ok(())
+    }
+
+    /// Changes how payloads and their hashes are kept, and nothing else.
+    async fn write_in_place(self, conn: &mut PgConnection, stream: &LockedStream) -> sqlx::Result<()> {
+        if self.positions.is_empty() {
+            return Ok(());
+        }
+        sqlx::query!(
+            r#"
+            INSERT INTO records (connection_pk, stream_no, last_action, position, first_seen_at, last_modified_at,
+                                 payload_hash, external_id, payload, payload_key, payload_ciphertext)
+            SELECT $1, $2, last_action, position, $3, $3, payload_hash, external_id, payload, payload_key,
+                   payload_ciphertext
+            FROM unnest($4::smallint[], $5::bigint[], $6::uuid[], $7::text[], $8::text[], $9::int[], $10::bytea[])
+                AS kept (last_action, position, payload_hash, external_id, payload, payload_key, payload_ciphertext)
+            ON CONFLICT (connection_pk, stream_no, external_id) DO UPDATE
+            SET payload_hash = excluded.payload_hash, payload = excluded.payload,
+                payload_key = excluded.payload_key, payload_ciphertext = excluded.payload_ciphertext
+            "#,
+            stream.key.connection.0,
+            stream.key.number,
+            stream.now,
+            &self.actions,
+            &self.positions,
+            &self.hashes,
+            &self.external_ids as &[&str],
+            &self.payloads as &[Option<&str>],
+            &self.keys as &[Option<i32>],
+            &self.sealed as &[Option<Vec<u8>>],
         )
         .execute(conn)
         .await?;
@@ -276,12 +338,12 @@ struct CopyRows(Vec<u8>);
 
 impl CopyRows {
     const STATEMENT: &'static str = "COPY records (connection_pk, stream_no, last_action, position, first_seen_at, \
-         last_modified_at, payload_hash, external_id, payload) FROM STDIN (FORMAT binary)";
-    const COLUMNS: i16 = 9;
+         last_modified_at, payload_hash, external_id, payload, payload_key, payload_ciphertext) FROM STDIN (FORMAT binary)";
+    const COLUMNS: i16 = 11;
     const SIGNATURE: &'static [u8] = b"PGCOPY\n\xff\r\n\0\0\0\0\0\0\0\0\0";
     const END: [u8; 2] = (-1_i16).to_be_bytes();
     /// What a row takes besides its texts.
-    const FIXED_BYTES: usize = 2 + 9 * 4 + 8 + 4 + 2 + 8 + 8 + 8 + 16;
+    const FIXED_BYTES: usize = 2 + 11 * 4 + 8 + 4 + 2 + 8 + 8 + 8 + 16;
 
     fn with_capacity(batch: &[IncomingRecord<'_>]) -> Self {
         let texts: usize = batch.iter().map(|record| record.external_id.len() + record.payload.len()).sum();
@@ -295,7 +357,7 @@ impl CopyRows {
         self.0.len() == Self::SIGNATURE.len()
     }
 
-    fn push(&mut self, stream: &LockedStream, action: LastAction, record: &IncomingRecord<'_>) {
+    fn push(&mut self, stream: &LockedStream, action: LastAction, external_id: &str, kept: &Kept<'_>) {
         self.0.extend_from_slice(&Self::COLUMNS.to_be_bytes());
         self.field(&stream.key.connection.0.to_be_bytes());
         self.field(&stream.key.number.to_be_bytes());
@@ -304,9 +366,18 @@ impl CopyRows {
         let now = postgres_microseconds(stream.now).to_be_bytes();
         self.field(&now); // first seen
         self.field(&now); // last modified
-        self.field(&record.payload_hash);
-        self.field(record.external_id.as_bytes());
-        self.field(record.payload.as_bytes());
+        self.field(&kept.hash);
+        self.field(external_id.as_bytes());
+        self.field_or_null(kept.payload.map(str::as_bytes));
+        self.field_or_null(kept.key.map(i32::to_be_bytes).as_ref().map(<[u8; 4]>::as_slice));
+        self.field_or_null(kept.sealed.as_deref());
+    }
+
+    fn field_or_null(&mut self, bytes: Option<&[u8]>) {
+        match bytes {
+            Some(bytes) => self.field(bytes),
+            None => self.0.extend_from_slice(&(-1_i32).to_be_bytes()),
+        }
     }
 
     fn field(&mut self, bytes: &[u8]) {

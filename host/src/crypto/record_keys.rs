@@ -1,0 +1,157 @@
+//! The keys that seal payloads of records, where a model asks for it.
+//!
+//! An environment has few, which are random, and each stream has keys of its own, derived from them: a random nonce of
+//! GCM is good for four thousand million values under one key, and a stream does not come near that. Since connection
+//! and stream are in the key and the record's id is in the associated data, a ciphertext opens in its own row only.
+
+use std::collections::BTreeMap;
+
+use zeroize::Zeroizing;
+
+use super::{CryptoError, KEY_BYTES, KeyBytes, Place, decrypt, encrypt, random_bytes};
+
+const CIPHER_CONTEXT: &str = "syncline 2026-11-21 payloads of a stream";
+const HASH_CONTEXT: &str = "syncline 2026-11-21 change hashes of a stream";
+
+/// The keys of one environment, by their numbers.
+#[derive(Default)]
+pub struct RecordKeys(BTreeMap<i32, KeyBytes>);
+
+/// The keys of one stream.
+pub struct PayloadKeys {
+    keys: BTreeMap<i32, PayloadKey>,
+    seals: bool,
+}
+
+/// Seals and opens payloads of one stream.
+pub struct PayloadKey {
+    number: i32,
+    cipher: KeyBytes,
+    hash: KeyBytes,
+}
+
+/// The bytes of a new key, to be stored sealed.
+pub fn new_record_key() -> Zeroizing<Vec<u8>> {
+    Zeroizing::new(random_bytes::<KEY_BYTES>().to_vec())
+}
+
+impl RecordKeys {
+    /// Takes the bytes of keys by their numbers.
+    pub fn new<'b>(keys: impl IntoIterator<Item = (i32, &'b [u8])>) -> Result<Self, CryptoError> {
+        let read = |(number, bytes): (i32, &[u8])| {
+            let bytes = bytes.try_into().map_err(|_| CryptoError::DoesNotOpen)?;
+            Ok((number, Zeroizing::new(bytes)))
+        };
+        keys.into_iter().map(read).collect::<Result<_, _>>().map(Self)
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub fn has(&self, number: i32) -> bool {
+        self.0.contains_key(&number)
+    }
+
+    /// The keys of a stream. What is new there is sealed if `seals`.
+    pub fn of_stream(&self, connection: i64, stream: i32, seals: bool) -> PayloadKeys {
+        let derive = |context: &str, key: &KeyBytes| {
+            let mut hasher = blake3::Hasher::new_derive_key(context);
+            hasher.update(key.as_slice());
+            hasher.update(&connection.to_be_bytes());
+            hasher.update(&stream.to_be_bytes());
+            Zeroizing::new(*hasher.finalize().as_bytes())
+        };
+        let derived = self.0.iter().map(|(number, key)| {
+            let (cipher, hash) = (derive(CIPHER_CONTEXT, key), derive(HASH_CONTEXT, key));
+            (*number, PayloadKey { number: *number, cipher, hash })
+        });
+        PayloadKeys { keys: derived.collect(), seals }
+    }
+}
+
+impl PayloadKeys {
+    /// With which what is new is sealed; none if it is kept in clear.
+    pub fn sealing(&self) -> Result<Option<&PayloadKey>, CryptoError> {
+        if !self.seals {
+            return Ok(None);
+        }
+        self.keys.last_key_value().map(|(_, newest)| Some(newest)).ok_or(CryptoError::NoRecordKey)
+    }
+
+    /// With which something was sealed.
+    pub fn get(&self, number: i32) -> Result<&PayloadKey, CryptoError> {
+        self.keys.get(&number).ok_or(CryptoError::UnknownRecordKey { number })
+    }
+}
+
+impl PayloadKey {
+    pub fn number(&self) -> i32 {
+        self.number
+    }
+
+    pub fn seal(&self, place: Place<'_>, payload: &str) -> Vec<u8> {
+        encrypt(&self.cipher, &place, payload.as_bytes())
+    }
+
+    pub fn open(&self, place: Place<'_>, sealed: &[u8]) -> Result<String, CryptoError> {
+        let opened = decrypt(&self.cipher, &place, sealed)?;
+        String::from_utf8(opened).map_err(|_| CryptoError::DoesNotOpen)
+    }
+
+    /// What is kept in the place of a hash, which would let whoever reads it confirm a guess at what was hashed. It is
+    /// made from the hash alone, so that a row without a payload takes part too.
+    pub fn hash(&self, plain: &[u8]) -> [u8; 16] {
+        let mut short = [0; 16];
+        short.copy_from_slice(&blake3::keyed_hash(&self.hash, plain).as_bytes()[..16]);
+        short
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PLACE: Place<'_> = Place { column: "records.payload_ciphertext", row: "a" };
+
+    fn keys(numbers: &[u8]) -> RecordKeys {
+        let bytes: Vec<[u8; KEY_BYTES]> = numbers.iter().map(|number| [*number; KEY_BYTES]).collect();
+        let numbered =
+            numbers.iter().zip(&bytes).map(|(number, bytes)| (i32::from(*number), bytes.as_slice()));
+        RecordKeys::new(numbered).unwrap()
+    }
+
+    #[test]
+    fn a_payload_opens_in_its_own_row_only() {
+        let keys = keys(&[1]);
+        let own = keys.of_stream(7, 3, true);
+        let sealed = own.sealing().unwrap().unwrap().seal(PLACE, r#"{"id":"a"}"#);
+        assert_eq!(own.get(1).unwrap().open(PLACE, &sealed).unwrap(), r#"{"id":"a"}"#);
+        assert!(own.get(1).unwrap().open(Place { row: "b", ..PLACE }, &sealed).is_err());
+        assert!(own.get(1).unwrap().open(Place { column: "dead_letters", ..PLACE }, &sealed).is_err());
+        for (connection, stream) in [(7, 4), (8, 3)] {
+            let other = keys.of_stream(connection, stream, true);
+            assert!(other.get(1).unwrap().open(PLACE, &sealed).is_err(), "{connection} {stream}");
+        }
+    }
+
+    #[test]
+    fn what_is_new_is_sealed_with_the_newest_key_and_what_is_old_opens() {
+        let before = keys(&[1]).of_stream(1, 1, true);
+        let old = before.sealing().unwrap().unwrap().seal(PLACE, "old");
+        let now = keys(&[1, 2]).of_stream(1, 1, true);
+        assert_eq!(now.sealing().unwrap().unwrap().number(), 2);
+        assert_eq!(now.get(1).unwrap().open(PLACE, &old).unwrap(), "old");
+        assert!(matches!(before.get(2), Err(CryptoError::UnknownRecordKey { number: 2 })));
+        assert!(keys(&[]).of_stream(1, 1, false).sealing().unwrap().is_none());
+        assert!(matches!(keys(&[]).of_stream(1, 1, true).sealing(), Err(CryptoError::NoRecordKey)));
+    }
+
+    #[test]
+    fn a_hash_tells_nothing_without_the_key() {
+        let hash = |connection| keys(&[1]).of_stream(connection, 1, true).get(1).unwrap().hash(&[5; 16]);
+        assert_ne!(hash(1), [5; 16]);
+        assert_ne!(hash(1), hash(2), "equal payloads of two streams look different");
+        assert_eq!(hash(1), hash(1));
+    }
+}

@@ -1,0 +1,214 @@
+//! Payloads that are kept sealed, where their model asks for it.
+
+use serde_json::{Value, json};
+
+use crate::support::{
+    Bundle, EventStream, Host, HostOptions, METADATA_KEY, Stage, TestDatabase, delete, eventually, save,
+    without_metadata,
+};
+
+/// What nobody may find in a database.
+const MARK: &str = "Maria-Musterfrau";
+const ITEMS: (&str, &str) = ("model", "Item");
+const SEALED: &str = "SELECT count(*) FROM records WHERE payload_ciphertext IS NOT NULL AND payload_key = 1 AND payload IS NULL";
+const IN_CLEAR: &str = "SELECT count(*) FROM records WHERE payload_ciphertext IS NULL AND payload_key IS NULL AND payload IS NOT NULL";
+
+fn sealing() -> Bundle {
+    Bundle::guest("hostile").replace("[models.Item]\n", "[models.Item]\nencrypt = true\n")
+}
+
+fn setting_aside() -> Bundle {
+    sealing().replace("encrypt = true\n", "encrypt = true\non_bad_record = \"set_aside\"\n")
+}
+
+async fn stage(bundle: &Bundle) -> Stage {
+    Stage::of(bundle, json!({ "steps": 0 })).await
+}
+
+fn people() -> Value {
+    json!([
+        { "id": "a", "name": format!("{MARK} \u{1F980}"), "count": 1 },
+        { "id": "b", "name": format!("{MARK} \"too\""), "big": 9_007_199_254_740_993_u64 },
+        { "id": "c", "name": null },
+    ])
+}
+
+/// Saves without a trace of it in the connection's metadata. Gives the counts.
+async fn save_all(stage: &Stage, items: &Value) -> Value {
+    stage.save_raw("Item", &items.to_string()).await.expect(200).json()
+}
+
+fn counts(added: u64, updated: u64, unchanged: u64) -> Value {
+    json!({ "added": added, "updated": updated, "deleted": 0, "unchanged": unchanged })
+}
+
+async fn items(stage: &Stage) -> Vec<Value> {
+    stage.all(&[ITEMS]).await.into_iter().map(without_metadata).collect()
+}
+
+async fn assert_nowhere(db: &TestDatabase, text: &str) {
+    let tables = db.texts("SELECT tablename FROM pg_tables WHERE schemaname = 'public' ORDER BY 1").await;
+    assert!(tables.contains(&"records".to_owned()), "{tables:?}");
+    let hex: String = text.bytes().map(|byte| format!("{byte:02x}")).collect();
+    for table in tables {
+        let rows = format!(
+            "SELECT count(*) FROM {table} AS t WHERE t::text LIKE '%{text}%' OR t::text LIKE '%{hex}%'"
+        );
+        assert_eq!(db.number(&rows).await, 0, "rows of `{table}` with `{text}` in them");
+    }
+}
+
+#[tokio::test]
+async fn a_payload_ciphertext_is_nowhere_in_clear_and_is_read_as_it_was_sent() {
+    let stage = stage(&setting_aside()).await;
+    let people = people();
+    let bad = json!([{ "id": "bad", "count": MARK }, { "name": MARK }]);
+    assert_eq!(save_all(&stage, &people).await, counts(3, 0, 0));
+    assert_eq!(save_all(&stage, &bad).await, counts(0, 0, 0));
+    assert_nowhere(&stage.db, MARK).await;
+    assert_eq!(stage.db.number(SEALED).await, 3);
+    assert_eq!(stage.db.number("SELECT count(*) FROM dead_letters WHERE payload_key = 1").await, 2);
+
+    assert_eq!(json!(items(&stage).await), people);
+    let by_ids = stage.page(&[ITEMS, ("ids", "c"), ("ids", "b")]).await.records;
+    assert_eq!(
+        by_ids.into_iter().map(without_metadata).collect::<Vec<_>>(),
+        [&people[1], &people[2]].map(Value::clone)
+    );
+    let mut following = EventStream::open(&stage, &[ITEMS]).await;
+    for person in people.as_array().unwrap() {
+        assert_eq!(&without_metadata(following.next_record().await), person);
+    }
+    let letters = stage.host.get("/dead-letters").await.expect(200).json();
+    let payloads: Vec<_> =
+        letters["dead_letters"].as_array().unwrap().iter().map(|letter| &letter["payload"]).collect();
+    assert_eq!(payloads, [&bad[0], &bad[1]]);
+    let again = Host::spawn(&stage.db).await;
+    assert_eq!(
+        json!(
+            stage
+                .connection
+                .through(&again)
+                .all(&[ITEMS])
+                .await
+                .into_iter()
+                .map(without_metadata)
+                .collect::<Vec<_>>()
+        ),
+        people
+    );
+}
+
+#[tokio::test]
+async fn changes_are_told_from_repetitions_although_hashes_are_keyed() {
+    let stage = stage(&sealing()).await;
+    save_all(&stage, &people()).await;
+    let before = stage.all(&[ITEMS]).await;
+    assert_eq!(save_all(&stage, &people()).await, counts(0, 0, 3));
+    assert_eq!(stage.all(&[ITEMS]).await, before);
+
+    let changed = json!([{ "id": "a", "name": "Erika" }, { "id": "d" }]);
+    assert_eq!(save_all(&stage, &changed).await, counts(1, 1, 0));
+    let update = json!([{ "id": "a", "count": 7 }]).to_string();
+    stage.commit(json!([{ "update": { "model": "Item", "items": update } }, delete(&["c"])])).await;
+    let records = items(&stage).await;
+    assert!(records.contains(&json!({ "id": "a", "name": "Erika", "count": 7 })), "{records:?}");
+    assert!(records.contains(&people()[2]), "a deleted record keeps its last payload: {records:?}");
+
+    let records = stage.all(&[ITEMS]).await;
+    let until = json!({ "model": "Item", "until_cursor": records.last().unwrap()[METADATA_KEY]["cursor"] });
+    assert_eq!(stage.prune(&until).await.expect(200).json(), json!({ "count": 4, "has_more": false }));
+    assert_eq!(stage.db.number(SEALED).await, 0, "a pruned payload is gone");
+    assert_eq!(
+        save_all(&stage, &json!([{ "id": "b", "name": "new" }, { "id": "d" }])).await,
+        counts(0, 1, 1)
+    );
+}
+
+#[tokio::test]
+async fn equal_payloads_cannot_be_told_by_what_is_kept() {
+    let stage = stage(&sealing()).await;
+    let other = stage.host.connect_as("another", "hostile", json!({ "steps": 0 })).await;
+    let same = json!([{ "id": "a", "name": MARK }]).to_string();
+    stage.save_raw("Item", &same).await.expect(200);
+    other.save_raw("Item", &same).await.expect(200);
+    let different = "SELECT count(DISTINCT payload_hash) FROM records WHERE external_id = 'a'";
+    assert_eq!(stage.db.number(different).await, 2);
+}
+
+#[tokio::test]
+async fn a_payload_that_was_moved_to_another_row_is_not_served() {
+    let stage = stage(&sealing()).await;
+    save_all(&stage, &people()).await;
+    stage
+        .db
+        .execute(
+            "UPDATE records SET payload_ciphertext = (SELECT payload_ciphertext FROM records WHERE external_id = 'b')
+             WHERE external_id = 'a'",
+        )
+        .await;
+    for path in [&[ITEMS][..], &[ITEMS, ("ids", "a")]] {
+        let answer = stage.get_records(path).await;
+        assert!(!answer.text().contains(MARK), "{}", answer.text());
+        assert_eq!(answer.refusal(), (500, "internal_server_error".to_owned()));
+    }
+    eventually("the log names the record", async || {
+        stage.host.log().contains("record `a` of stream").then_some(())
+    })
+    .await;
+    assert_eq!(stage.page(&[ITEMS, ("ids", "b")]).await.ids(), ["b"]);
+}
+
+#[tokio::test]
+async fn replacing_the_data_key_touches_no_record_and_all_stay_readable() {
+    let stage = stage(&sealing()).await;
+    save_all(&stage, &people()).await;
+    let ciphertexts = "SELECT encode(payload_ciphertext, 'hex') FROM records ORDER BY external_id";
+    let before = stage.db.texts(ciphertexts).await;
+    stage.db.command(&["keys", "rotate-data"]).run();
+    assert_eq!(stage.db.number("SELECT sealed_key_version::bigint FROM record_keys").await, 2);
+    assert_eq!(stage.db.texts(ciphertexts).await, before);
+    let after = Host::spawn(&stage.db).await;
+    for host in [&stage.host, &after] {
+        assert_eq!(stage.connection.through(host).all(&[ITEMS]).await.len(), 3);
+    }
+    assert_eq!(save_all(&stage, &people()).await, counts(0, 0, 3));
+}
+
+#[tokio::test]
+async fn a_model_is_converted_as_it_is_saved_and_readers_do_not_notice() {
+    let stage = stage(&Bundle::guest("hostile")).await;
+    save_all(&stage, &people()).await;
+    let before = stage.all(&[ITEMS]).await;
+    let until = json!({ "model": "Item", "until_cursor": before[0][METADATA_KEY]["cursor"] });
+    stage.prune(&until).await.expect(200);
+    let before = stage.all(&[ITEMS]).await;
+    for (bundle, kept) in [(sealing(), SEALED), (Bundle::guest("hostile"), IN_CLEAR)] {
+        stage.host.deploy(&bundle).await;
+        assert_eq!(stage.all(&[ITEMS]).await, before);
+        assert_eq!(save_all(&stage, &people()).await, counts(0, 0, 3));
+        assert_eq!(stage.db.number(kept).await, 2, "{kept}");
+        assert_eq!(stage.all(&[ITEMS]).await, before, "where it stands, pruned or not");
+    }
+    stage.host.deploy(&sealing()).await;
+    assert_eq!(save_all(&stage, &json!([{ "id": "a", "name": "new" }])).await, counts(0, 1, 0));
+}
+
+#[tokio::test]
+async fn the_keys_are_in_the_one_database_and_what_they_seal_in_the_other() {
+    let (control, records) = (TestDatabase::create().await, TestDatabase::create().await);
+    let options =
+        HostOptions::new().database(&control).variable("SYNCLINE_RECORDS_DATABASE_URL", &records.url());
+    let host = options.spawn().await;
+    host.deploy(&sealing()).await;
+    let connection = host.connect("hostile", json!({ "steps": 0 })).await;
+    connection.save_raw("Item", &people().to_string()).await.expect(200);
+    connection.commit(json!([save(&json!([{ "id": "d" }]))])).await;
+    let read: Vec<_> = connection.all(&[ITEMS]).await.into_iter().map(without_metadata).collect();
+    assert_eq!(json!(read[..3]), people());
+    assert_eq!((control.number(SEALED).await, records.number(SEALED).await), (0, 4));
+    let keys = "SELECT count(*) FROM record_keys";
+    assert_eq!((control.number(keys).await, records.number(keys).await), (1, 0));
+    assert_nowhere(&control, MARK).await;
+    assert_nowhere(&records, MARK).await;
+}

@@ -41,7 +41,7 @@ async fn a_function_that_computes_for_ever_is_ended_while_others_are_served() {
 
 #[tokio::test]
 async fn neighbours_are_served_while_more_functions_compute_than_there_are_processors() {
-    let stage = limited("spin", "cpu = \"2s\"").await;
+    let stage = limited("spin", "cpu = \"1s\"").await;
     let spinners = async {
         let spinners = (0..4).map(|_| Box::pin(stage.action("spin", &Value::Null)));
         let (first, ..) = futures_util::future::select_all(spinners).await;
@@ -59,9 +59,9 @@ async fn neighbours_are_served_while_more_functions_compute_than_there_are_proce
 }
 
 #[tokio::test]
-async fn a_text_that_is_too_long_for_the_log_is_refused_at_the_boundary() {
-    let stage = limited("big-log", "log = \"256KB\"").await;
-    assert_over_limit(&stage, "big-log", json!(8 << 20), "log").await;
+async fn a_huge_text_for_the_log_ends_at_the_memory_that_it_takes() {
+    let stage = limited("big-log", "memory = \"32MB\"").await;
+    assert_over_limit(&stage, "big-log", json!(64 << 20), "memory").await;
 }
 
 #[tokio::test]

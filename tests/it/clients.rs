@@ -45,21 +45,17 @@ async fn a_client_that_falls_silent_is_left() {
     let behind = say(&stage, "GET /health HTTP/1.1\r\nHost: x\r\n\r\n").await;
     assert!(behind.starts_with("HTTP/1.1 200 "), "{behind}");
     // Within a body, announced or in chunks.
-    for path in ["/action/trigger", "/mcp", "/deployments", "/connections"] {
-        let sent = if path == "/deployments" {
-            head(path, "").replace("application/json", "application/x-tar")
-        } else {
-            head(path, "")
-        };
-        let sent = sent.trim_end().to_owned();
-        for body in
-            ["Content-Length: 100\r\n\r\n{\"action", "Transfer-Encoding: chunked\r\n\r\n4\r\n{\"ac\r\n"]
-        {
-            let answer = say(&stage, &format!("{sent}\r\nConnection: close\r\n{body}")).await;
-            assert!(answer.starts_with("HTTP/1.1 408 "), "{path}: {answer}");
-            assert!(answer.contains("\"body_timeout\""), "{path}: {answer}");
-        }
-    }
+    let bodies = ["Content-Length: 100\r\n\r\n{\"action", "Transfer-Encoding: chunked\r\n\r\n4\r\n{\"ac\r\n"];
+    let paths = ["/action/trigger", "/mcp", "/deployments", "/connections"];
+    let silent = paths.into_iter().flat_map(|path| bodies.map(|body| (path, body)));
+    futures_util::future::join_all(silent.map(async |(path, body)| {
+        let kind = if path == "/deployments" { "application/x-tar" } else { "application/json" };
+        let sent = head(path, "").replace("application/json", kind);
+        let answer = say(&stage, &format!("{}\r\nConnection: close\r\n{body}", sent.trim_end())).await;
+        assert!(answer.starts_with("HTTP/1.1 408 "), "{path}: {answer}");
+        assert!(answer.contains("\"body_timeout\""), "{path}: {answer}");
+    }))
+    .await;
 }
 
 #[tokio::test]

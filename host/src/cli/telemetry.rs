@@ -13,7 +13,7 @@ use opentelemetry_otlp::{Protocol, SpanExporter, WithExportConfig, WithHttpConfi
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::trace::SdkTracerProvider;
 use tokio::runtime::Handle;
-use tracing_subscriber::filter::{LevelFilter, filter_fn};
+use tracing_subscriber::filter::{FilterExt, LevelFilter, filter_fn};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Layer};
@@ -37,7 +37,11 @@ pub(super) struct Telemetry {
 impl Telemetry {
     /// Begins to log and, if the environment says where to, to trace.
     pub(super) fn start(format: LogFormat) -> anyhow::Result<Self> {
-        let filter = || EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
+        // The MCP library logs what clients send, which is theirs.
+        let filter = || {
+            let wanted = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
+            wanted.and(filter_fn(|metadata| !metadata.target().starts_with("rmcp")))
+        };
         let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
         let lines = match format {
             LogFormat::Text => lines

@@ -409,15 +409,8 @@ async fn redirects_are_followed_where_requests_may_go() {
     is_refused(&round, 502, "too_many_redirects");
 }
 
-#[tokio::test]
-async fn another_base_url_is_used_where_it_is_allowed_and_gets_no_credentials() {
-    let provider = Provider::start().await;
-    let with =
-        |base: &str, path: &str| provider.connection.request("GET", path).header("Base-Url-Override", base);
-    // That the operator opened its address for somebody does not open it for this integration.
-    let elsewhere = provider.elsewhere.base_url();
-    is_refused(&with(&elsewhere, "/proxy/v1").send().await, 400, "base_url_override_not_allowed");
-    assert_eq!(provider.elsewhere.seen.requests().len(), 0);
+/// Lets the integration reach the other server, as its author does.
+async fn allow_elsewhere(provider: &Provider) {
     let allowed = format!(
         "[integrations.own]\nprovider = \"tests-own\"\nallow_hosts = [\"{}\"]",
         provider.elsewhere.address
@@ -427,6 +420,18 @@ async fn another_base_url_is_used_where_it_is_allowed_and_gets_no_credentials() 
         .replace("[integrations.minimal.syncs.numbers]", "[integrations.own.syncs.numbers]")
         .replace("[integrations.minimal.actions.echo]", "[integrations.own.actions.echo]");
     provider.host.deploy(&bundle).await;
+}
+
+#[tokio::test]
+async fn another_base_url_is_used_where_it_is_allowed_and_gets_no_credentials() {
+    let provider = Provider::start().await;
+    let with =
+        |base: &str, path: &str| provider.connection.request("GET", path).header("Base-Url-Override", base);
+    // That the operator opened its address for somebody does not open it for this integration.
+    let elsewhere = provider.elsewhere.base_url();
+    is_refused(&with(&elsewhere, "/proxy/v1").send().await, 400, "base_url_override_not_allowed");
+    assert_eq!(provider.elsewhere.seen.requests().len(), 0);
+    allow_elsewhere(&provider).await;
 
     let other = with(&elsewhere, "/proxy/v1?a=b").send().await.expect(200).json();
     assert_eq!(other["target"], "/api/v1?a=b");
@@ -491,6 +496,7 @@ async fn a_request_does_not_wait_for_the_database() {
 #[tokio::test]
 async fn the_published_client_works_through_it() {
     let provider = Provider::start().await;
+    allow_elsewhere(&provider).await;
     let script = tokio::process::Command::new("node")
         .arg(repository("tests/node/proxy_client.mjs"))
         .args([

@@ -14,7 +14,8 @@ GUEST_TARGET_DIR := $(TARGET_DIR)/guests
 GUESTS := $(patsubst %/syncline.toml,%,$(wildcard examples/*/syncline.toml tests/guests/*/syncline.toml))
 RUST_EXAMPLES := $(wildcard examples/*/Cargo.toml)
 
-RUN_TESTS := $(if $(shell command -v cargo-nextest),cargo nextest run,cargo test --all-targets)
+# Most tests wait for processes of theirs most of the time, so twice as many run as there are processors.
+RUN_TESTS := $(if $(shell command -v cargo-nextest),cargo nextest run --test-threads $$(($$(getconf _NPROCESSORS_ONLN) * 2)),cargo test --all-targets)
 
 .PHONY: help
 help: ## print this

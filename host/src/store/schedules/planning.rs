@@ -1,0 +1,114 @@
+//! Which schedules there are, and when their regular slots come: as deployments, new connections and overridden
+//! frequencies will have it.
+
+use chrono::{DateTime, Utc};
+use sqlx::PgConnection;
+
+use crate::ids::{ConnectionPk, FunctionName, IntegrationPk, SchedulePk, Variant};
+
+/// Makes the schedules that are missing for the integration's connections, or for one of them. Those that start
+/// by themselves are due at once.
+pub async fn create_missing(
+    conn: &mut PgConnection,
+    integration: IntegrationPk,
+    connection: Option<ConnectionPk>,
+    sync: &FunctionName,
+    auto_start: bool,
+) -> sqlx::Result<u64> {
+    let made = sqlx::query!(
+        r#"
+        INSERT INTO schedules
+            (environment_pk, integration_pk, connection_pk, sync_name, variant, state, due_at, due_reason)
+        SELECT environment_pk, integration_pk, pk, $3, 'base',
+               CASE WHEN $4 THEN 'running' ELSE 'paused' END, CASE WHEN $4 THEN now() END, 'schedule'
+        FROM connections
+        WHERE integration_pk = $1 AND ($2::bigint IS NULL OR pk = $2)
+        ON CONFLICT ON CONSTRAINT schedules_sync DO NOTHING
+        "#,
+        integration.0,
+        connection.map(|connection| connection.0),
+        sync.as_str(),
+        auto_start,
+    )
+    .execute(conn)
+    .await?;
+    Ok(made.rows_affected())
+}
+
+/// Removes the schedules of a sync that is no longer deployed.
+pub async fn remove_sync(
+    conn: &mut PgConnection,
+    integration: IntegrationPk,
+    sync: &FunctionName,
+) -> sqlx::Result<u64> {
+    let removed = sqlx::query!(
+        "DELETE FROM schedules WHERE integration_pk = $1 AND sync_name = $2",
+        integration.0,
+        sync.as_str(),
+    )
+    .execute(conn)
+    .await?;
+    Ok(removed.rows_affected())
+}
+
+/// Moves the next regular slot of schedules that follow the default frequency and wait for it.
+pub async fn replan(
+    conn: &mut PgConnection,
+    integration: IntegrationPk,
+    sync: &FunctionName,
+    next: DateTime<Utc>,
+) -> sqlx::Result<()> {
+    sqlx::query!(
+        r#"
+        UPDATE schedules SET next_run_at = $3, due_at = $3, is_parked = false
+        WHERE integration_pk = $1 AND sync_name = $2 AND frequency_override IS NULL AND state = 'running'
+          AND run_id IS NULL AND due_reason = 'schedule'
+        "#,
+        integration.0,
+        sync.as_str(),
+        next,
+    )
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+/// Overrides the frequency of one schedule, or returns to the default with `None`. What waits for its regular slot
+/// waits for `next` instead; what is due already, or was asked for, stays so. `false`: there is no such schedule.
+pub async fn set_frequency(
+    conn: &mut PgConnection,
+    connection: ConnectionPk,
+    sync: &FunctionName,
+    variant: &Variant,
+    frequency: Option<&str>,
+    next: DateTime<Utc>,
+) -> sqlx::Result<bool> {
+    let changed = sqlx::query!(
+        r#"
+        UPDATE schedules
+        SET frequency_override = $4,
+            next_run_at = CASE WHEN state = 'running' THEN $5::timestamptz END,
+            due_at = CASE WHEN run_id IS NULL AND due_reason = 'schedule' AND due_at > now() THEN $5::timestamptz ELSE due_at END
+        WHERE connection_pk = $1 AND sync_name = $2 AND variant = $3
+        "#,
+        connection.0,
+        sync.as_str(),
+        variant.as_str(),
+        frequency,
+        next,
+    )
+    .execute(conn)
+    .await?;
+    Ok(changed.rows_affected() == 1)
+}
+
+/// The frequency that a schedule has in place of the default.
+pub async fn frequency_override(
+    conn: &mut PgConnection,
+    schedule: SchedulePk,
+) -> sqlx::Result<Option<String>> {
+    let row = sqlx::query_scalar!("SELECT frequency_override FROM schedules WHERE pk = $1", schedule.0)
+        .fetch_optional(conn)
+        .await?;
+    Ok(row.flatten())
+}

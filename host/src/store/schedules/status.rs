@@ -1,0 +1,90 @@
+//! Where schedules stand, for those who look.
+
+use chrono::{DateTime, Utc};
+use serde_json::Value;
+use sqlx::PgConnection;
+use uuid::Uuid;
+
+use super::requests::Target;
+use crate::ids::{ConnectionId, ConnectionPk, FunctionName, Variant};
+
+/// A schedule with its latest runs, for `GET /sync/status`.
+#[derive(Debug, Clone)]
+pub struct ScheduleStatus {
+    pub id: Uuid,
+    pub connection: ConnectionPk,
+    pub connection_id: ConnectionId,
+    pub sync: FunctionName,
+    pub variant: Variant,
+    pub is_paused: bool,
+    /// Also while an attempt that was interrupted is about to be followed by the next.
+    pub is_running: bool,
+    /// The latest attempt was lost with its host, or stopped.
+    pub is_interrupted: bool,
+    pub frequency_override: Option<String>,
+    pub next_run_at: Option<DateTime<Utc>>,
+    pub latest: Option<LatestRun>,
+    pub has_succeeded: bool,
+}
+
+/// The latest run that came to its end, well or not. One that was stopped or lost is followed by another.
+#[derive(Debug, Clone)]
+pub struct LatestRun {
+    pub state: String,
+    pub finished_at: Option<DateTime<Utc>>,
+    pub counts: Option<Value>,
+}
+
+pub async fn list_status(conn: &mut PgConnection, target: &Target) -> sqlx::Result<Vec<ScheduleStatus>> {
+    let (names, variants) = target.name_lists();
+    let rows = sqlx::query!(
+        r#"
+        SELECT s.id, s.connection_pk, c.connection_id, s.sync_name, s.variant, s.state = 'paused' AS "is_paused!",
+               s.run_id IS NOT NULL OR (coalesce(newest.state IN ('lost', 'cancelled'), false)
+                   AND coalesce(s.due_at <= now(), false)) AS "is_running!",
+               coalesce(newest.state IN ('lost', 'cancelled'), false) AS "is_interrupted!", s.frequency_override,
+               coalesce(s.next_run_at, CASE WHEN s.state = 'running' THEN s.due_at END) AS next_run_at,
+               latest.state AS "run_state?", latest.finished_at AS "finished_at?", latest.counts AS "counts?",
+               s.last_success_at IS NOT NULL AS "has_succeeded!"
+        FROM schedules s
+        JOIN connections c ON c.pk = s.connection_pk
+        LEFT JOIN LATERAL (
+            SELECT state FROM runs WHERE schedule_pk = s.pk ORDER BY started_at DESC LIMIT 1
+        ) AS newest ON true
+        LEFT JOIN LATERAL (
+            SELECT state, finished_at, counts FROM runs
+            WHERE schedule_pk = s.pk AND state IN ('success', 'error')
+            ORDER BY started_at DESC LIMIT 1
+        ) AS latest ON true
+        WHERE s.integration_pk = $1 AND ($2::bigint IS NULL OR s.connection_pk = $2)
+          AND ($3 OR (s.sync_name, s.variant) IN (SELECT * FROM unnest($4::text[], $5::text[])))
+        ORDER BY s.connection_pk, s.sync_name, s.variant
+        "#,
+        target.integration.0,
+        target.connection.map(|connection| connection.0),
+        target.syncs.is_none(),
+        &names,
+        &variants,
+    )
+    .fetch_all(conn)
+    .await?;
+    let statuses = rows.into_iter().map(|row| ScheduleStatus {
+        id: row.id,
+        connection: ConnectionPk(row.connection_pk),
+        connection_id: ConnectionId::from_stored(row.connection_id),
+        sync: FunctionName::from_stored(row.sync_name),
+        variant: Variant::from_stored(row.variant),
+        is_paused: row.is_paused,
+        is_running: row.is_running,
+        is_interrupted: row.is_interrupted,
+        frequency_override: row.frequency_override,
+        next_run_at: row.next_run_at,
+        latest: row.run_state.map(|state| LatestRun {
+            state,
+            finished_at: row.finished_at,
+            counts: row.counts,
+        }),
+        has_succeeded: row.has_succeeded,
+    });
+    Ok(statuses.collect())
+}

@@ -82,7 +82,7 @@ use crate::config::DeletionHold;
 use crate::egress::Gate;
 use crate::providers::Catalogue;
 use crate::runtime::Runtime;
-use crate::store::notices::{self, Notice, Notices};
+use crate::store::notices::{Notice, Notices};
 use crate::store::{Store, hosts};
 
 const ANNOUNCE_EVERY: Duration = Duration::from_secs(5);
@@ -326,13 +326,12 @@ async fn announce(engine: Arc<Engine>, shutdown: CancellationToken) {
 
 /// Learns of environments and data keys that others have made.
 async fn follow_environments(engine: Arc<Engine>, shutdown: CancellationToken) {
-    let mut heard = engine.notices.subscribe();
-    loop {
-        tokio::select! {
-            () = shutdown.cancelled() => return,
-            () = notices::heard(&mut heard, |notice| notice == Notice::Environments) => {}
-            () = tokio::time::sleep(RELOAD_EVERY) => {}
-        }
+    let mut notices = engine.notices.subscribe();
+    while shutdown
+        .run_until_cancelled(notices.hear_within(RELOAD_EVERY, Notice::Environments))
+        .await
+        .is_some()
+    {
         if let Err(error) = engine.environments.follow(engine.host_id).await {
             tracing::warn!(error = &error as &dyn std::error::Error, "environments could not be followed");
         }
@@ -341,13 +340,9 @@ async fn follow_environments(engine: Arc<Engine>, shutdown: CancellationToken) {
 
 /// Compiles what other hosts have staged, and switches to what was activated.
 async fn follow_deployments(engine: Arc<Engine>, shutdown: CancellationToken) {
-    let mut heard = engine.notices.subscribe();
-    loop {
-        tokio::select! {
-            () = shutdown.cancelled() => return,
-            () = notices::heard(&mut heard, |notice| notice == Notice::Deployments) => {}
-            () = tokio::time::sleep(RELOAD_EVERY) => {}
-        }
+    let mut notices = engine.notices.subscribe();
+    while shutdown.run_until_cancelled(notices.hear_within(RELOAD_EVERY, Notice::Deployments)).await.is_some()
+    {
         if let Err(error) = deploy::follow(&engine).await {
             tracing::warn!(error = format!("{error:#}"), "deployments could not be followed");
         }

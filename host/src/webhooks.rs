@@ -12,7 +12,6 @@ mod upkeep;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use tokio::sync::broadcast::error::RecvError;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
@@ -136,24 +135,12 @@ async fn run(context: Arc<Context>, shutdown: CancellationToken) {
         let wait = context.time_to_next().await;
         tokio::select! {
             () = shutdown.cancelled() => {}
-            () = tokio::time::sleep(wait) => {}
-            () = noticed(&mut notices) => {}
+            () = notices.hear_within(wait, Notice::Webhooks) => {}
             Some(ended) = attempts.join_next() => report_panic(ended),
         }
     }
     while let Some(ended) = attempts.join_next().await {
         report_panic(ended);
-    }
-}
-
-/// Waits for a notice of something to send, or for one that may have been missed.
-async fn noticed(notices: &mut tokio::sync::broadcast::Receiver<Notice>) {
-    loop {
-        match notices.recv().await {
-            Ok(Notice::Webhooks | Notice::Missed) | Err(RecvError::Lagged(_)) => return,
-            Ok(_) => {}
-            Err(RecvError::Closed) => std::future::pending().await,
-        }
     }
 }
 

@@ -6,7 +6,6 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 use std::time::Duration;
 
-use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::watch;
 
 use super::{ApiKey, Environment, EnvironmentError, Environments, InvalidSecretKey, Scope, Scopes};
@@ -143,11 +142,9 @@ impl Authenticator {
 
 async fn forget_on_notice(authenticator: Arc<Authenticator>) {
     let mut notices = authenticator.notices.subscribe();
-    loop {
-        match notices.recv().await {
-            Ok(Notice::Keys | Notice::Missed) | Err(RecvError::Lagged(_)) => authenticator.forget(),
-            Ok(_) => {}
-            Err(RecvError::Closed) => return,
+    while let Some(notice) = notices.next().await {
+        if matches!(notice, Notice::Keys | Notice::Missed) {
+            authenticator.forget();
         }
     }
 }

@@ -4,7 +4,6 @@ use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use chrono::{DateTime, Utc};
-use tokio::sync::broadcast::error::RecvError;
 use uuid::Uuid;
 
 use super::remembered::Remembered;
@@ -265,13 +264,9 @@ impl Environments {
 
 async fn forget_on_notice(environments: Arc<Environments>, notices: Arc<Notices>) {
     let mut notices = notices.subscribe();
-    loop {
-        match notices.recv().await {
-            Ok(Notice::Environments | Notice::Missed) | Err(RecvError::Lagged(_)) => {
-                environments.forget();
-            }
-            Ok(_) => {}
-            Err(RecvError::Closed) => return,
+    while let Some(notice) = notices.next().await {
+        if matches!(notice, Notice::Environments | Notice::Missed) {
+            environments.forget();
         }
     }
 }

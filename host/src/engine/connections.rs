@@ -8,7 +8,6 @@ use async_trait::async_trait;
 use serde_json::{Map, Value};
 use sqlx::{PgConnection, Postgres, Transaction};
 use tokio::sync::Mutex;
-use tokio::sync::broadcast::error::RecvError;
 use uuid::Uuid;
 
 use super::webhooks::{self, AuthEvent, AuthOperation};
@@ -122,12 +121,11 @@ impl From<&Connection> for ConnectionRoute {
 
 async fn forget_on_notice(connections: Arc<Connections>) {
     let mut notices = connections.notices.subscribe();
-    loop {
-        match notices.recv().await {
-            Ok(Notice::Connection(pk)) => connections.forget(pk),
-            Ok(Notice::Integrations | Notice::Missed) | Err(RecvError::Lagged(_)) => connections.forget_all(),
-            Ok(_) => {}
-            Err(RecvError::Closed) => return,
+    while let Some(notice) = notices.next().await {
+        match notice {
+            Notice::Connection(pk) => connections.forget(pk),
+            Notice::Integrations | Notice::Missed => connections.forget_all(),
+            _ => {}
         }
     }
 }

@@ -15,7 +15,7 @@ use super::Engine;
 use crate::failpoints::{self, Step};
 use crate::ids::{ConnectionId, ConnectionPk, EnvironmentPk, IntegrationKey};
 use crate::store::deleted_connections::{self, Deleted};
-use crate::store::notices::{self, Notice};
+use crate::store::notices::Notice;
 use crate::store::{closed_connections, connections, integrations, runs};
 
 /// How many connections are closed by one transaction: each takes a lock.
@@ -99,7 +99,7 @@ impl Engine {
 
 /// Removes what deleted connections have left, until `shutdown`.
 pub(super) async fn clear_up(engine: Arc<Engine>, shutdown: CancellationToken) {
-    let mut heard = engine.notices.subscribe();
+    let mut notices = engine.notices.subscribe();
     loop {
         match shutdown.run_until_cancelled(take_turn(&engine)).await {
             None => return,
@@ -112,10 +112,9 @@ pub(super) async fn clear_up(engine: Arc<Engine>, shutdown: CancellationToken) {
                 );
             }
         }
-        tokio::select! {
-            () = shutdown.cancelled() => return,
-            () = tokio::time::sleep(LOOK_EVERY) => {}
-            () = notices::heard(&mut heard, |notice| notice == Notice::Deletions) => {}
+        let wait = notices.hear_within(LOOK_EVERY, Notice::Deletions);
+        if shutdown.run_until_cancelled(wait).await.is_none() {
+            return;
         }
     }
 }

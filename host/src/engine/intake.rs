@@ -6,13 +6,12 @@
 
 use std::borrow::Cow;
 use std::collections::HashSet;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use chrono::Utc;
 use http::{HeaderMap, HeaderName, Method, header};
 use serde_json::{Map, Value};
-use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use uuid::Uuid;
 
@@ -27,7 +26,7 @@ use crate::nul::without_nul;
 use crate::providers::Provider;
 use crate::providers::webhook::{Locator, SecretSource, Verification, View, Webhook};
 use crate::secret::Secret;
-use crate::store::notices::{Notice, Notices};
+use crate::store::notices::{Notice, Notices, Subscription};
 use crate::store::received_webhooks::{self, NewWebhook};
 use crate::store::{Store, connections, integrations};
 
@@ -395,19 +394,12 @@ fn open_secrets(
     Ok(secrets)
 }
 
-async fn forget_on_notice(
-    intake: std::sync::Weak<Intake>,
-    mut notices: tokio::sync::broadcast::Receiver<Notice>,
-) {
-    loop {
-        let heard = notices.recv().await;
-        let Some(intake) = intake.upgrade() else { return };
-        match heard {
-            Ok(Notice::Integrations | Notice::Environments | Notice::Missed) | Err(RecvError::Lagged(_)) => {
-                intake.forget();
-            }
-            Ok(_) => {}
-            Err(RecvError::Closed) => return,
+async fn forget_on_notice(intake: Weak<Intake>, mut notices: Subscription) {
+    while let Some(notice) = notices.next().await
+        && let Some(intake) = intake.upgrade()
+    {
+        if matches!(notice, Notice::Integrations | Notice::Environments | Notice::Missed) {
+            intake.forget();
         }
     }
 }

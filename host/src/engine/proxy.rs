@@ -5,8 +5,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use serde_json::{Map, Value};
-use tokio::sync::broadcast;
-use tokio::sync::broadcast::error::RecvError;
 
 use super::connections::ConnectionCredentials;
 use super::rate_limits::ConnectionPace;
@@ -15,7 +13,7 @@ use crate::auth::Environment;
 use crate::egress::{AnswerBody, EgressError, Exchange, ForwardedRequest, Observer, Response, Route};
 use crate::ids::{ConnectionPk, ProviderSlug};
 use crate::store::connections;
-use crate::store::notices::{Notice, Notices};
+use crate::store::notices::{Notice, Notices, Subscription};
 
 const REMEMBERED: u64 = 10_000;
 /// Nothing is remembered for longer, whatever was heard.
@@ -68,13 +66,12 @@ impl ProxyRoutes {
     }
 }
 
-async fn forget_on_notice(routes: Arc<ProxyRoutes>, mut notices: broadcast::Receiver<Notice>) {
-    loop {
-        match notices.recv().await {
-            Ok(Notice::Connection(pk)) => routes.forget(pk),
-            Ok(Notice::Missed) | Err(RecvError::Lagged(_)) => routes.forget_all(),
-            Ok(_) => {}
-            Err(RecvError::Closed) => return,
+async fn forget_on_notice(routes: Arc<ProxyRoutes>, mut notices: Subscription) {
+    while let Some(notice) = notices.next().await {
+        match notice {
+            Notice::Connection(pk) => routes.forget(pk),
+            Notice::Missed => routes.forget_all(),
+            _ => {}
         }
     }
 }

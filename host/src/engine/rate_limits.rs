@@ -8,7 +8,6 @@ use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock, Weak};
 use std::time::{Duration, Instant};
 
-use tokio::sync::broadcast::error::RecvError;
 use tokio_util::sync::CancellationToken;
 
 use super::Engine;
@@ -114,19 +113,19 @@ pub(super) async fn follow(engine: Arc<Engine>, shutdown: CancellationToken) {
                 tracing::warn!(error, "rate limits could not be read");
             }
         }
-        let noticed = async {
+        let missed = async {
             loop {
-                match notices.recv().await {
-                    Ok(Notice::Hold(hold)) => _ = engine.rate_limits.hold(hold),
-                    Ok(Notice::Missed) | Err(RecvError::Lagged(_)) => return,
-                    Ok(_) => {}
-                    Err(RecvError::Closed) => std::future::pending().await,
+                match notices.next().await {
+                    Some(Notice::Hold(hold)) => _ = engine.rate_limits.hold(hold),
+                    Some(Notice::Missed) => return,
+                    Some(_) => {}
+                    None => std::future::pending().await,
                 }
             }
         };
         tokio::select! {
             () = shutdown.cancelled() => return,
-            () = noticed => {}
+            () = missed => {}
             () = tokio::time::sleep(LOOK_EVERY) => {}
         }
     }

@@ -23,7 +23,6 @@ use uuid::Uuid;
 use self::routing::{Event, Match, match_events};
 use super::Engine;
 use super::functions::DeployedFunction;
-use super::scheduler::noticed;
 use super::webhooks::{Forwarded, note_forward};
 use crate::ids::{ConnectionPk, EnvironmentPk, FunctionName};
 use crate::providers::webhook::Webhook;
@@ -65,8 +64,7 @@ pub(super) async fn run(engine: Arc<Engine>, shutdown: CancellationToken) {
             Ok(0) => {
                 tokio::select! {
                     () = shutdown.cancelled() => {}
-                    () = tokio::time::sleep(LOOK_EVERY) => {}
-                    () = noticed(Notice::Received, &mut notices) => {}
+                    () = notices.hear_within(LOOK_EVERY, Notice::Received) => {}
                 }
             }
             Ok(_) => {}

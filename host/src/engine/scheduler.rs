@@ -5,7 +5,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::Semaphore;
-use tokio::sync::broadcast::error::RecvError;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
@@ -119,8 +118,7 @@ pub(super) async fn run(engine: Arc<Engine>, shutdown: CancellationToken) {
         stuck.clear();
         tokio::select! {
             () = shutdown.cancelled() => {}
-            () = tokio::time::sleep(wait) => {}
-            () = noticed(Notice::Due, &mut notices) => {}
+            () = notices.hear_within(wait, Notice::Due) => {}
             Some(ended) = runs.join_next() => report_panic(ended),
         }
     }
@@ -207,18 +205,6 @@ fn pick(
     wanted.collect()
 }
 
-/// Waits for a notice of this kind, or for one that may have been missed.
-pub(super) async fn noticed(wanted: Notice, notices: &mut tokio::sync::broadcast::Receiver<Notice>) {
-    loop {
-        match notices.recv().await {
-            Ok(notice) if notice == wanted || notice == Notice::Missed => return,
-            Err(RecvError::Lagged(_)) => return,
-            Ok(_) => {}
-            Err(RecvError::Closed) => std::future::pending().await,
-        }
-    }
-}
-
 /// Renews leases, passes on cancellations, and ends runs whose lease is lost. What lost hosts held is taken back, and
 /// what they left locked is unlocked.
 async fn keep_leases(engine: Arc<Engine>, running: Arc<Running>) {
@@ -229,7 +215,7 @@ async fn keep_leases(engine: Arc<Engine>, running: Arc<Running>) {
     loop {
         tokio::select! {
             _ = turns.tick() => {}
-            () = noticed(Notice::Cancel, &mut notices) => {}
+            () = notices.hear(Notice::Cancel) => {}
         }
         let held: Vec<_> = running.lock().iter().map(|(run_id, run)| (run.schedule, *run_id)).collect();
         let turn = async {

@@ -66,6 +66,9 @@ pub struct Notices {
     heard_at: Mutex<Option<Instant>>,
 }
 
+/// What one part of the host hears.
+pub struct Subscription(broadcast::Receiver<Notice>);
+
 impl Default for Notices {
     fn default() -> Self {
         Self {
@@ -77,8 +80,8 @@ impl Default for Notices {
 }
 
 impl Notices {
-    pub fn subscribe(&self) -> broadcast::Receiver<Notice> {
-        self.sender.subscribe()
+    pub fn subscribe(&self) -> Subscription {
+        Subscription(self.sender.subscribe())
     }
 
     /// Connections whose records other hosts have changed.
@@ -152,16 +155,32 @@ impl Notices {
     }
 }
 
-/// Returns once a notice that is wanted was heard, or one may have been missed.
-pub async fn heard(notices: &mut broadcast::Receiver<Notice>, is_wanted: impl Fn(Notice) -> bool) {
-    loop {
-        match notices.recv().await {
-            Ok(Notice::Missed) | Err(RecvError::Lagged(_)) => return,
-            Ok(notice) if is_wanted(notice) => return,
-            Ok(_) => {}
-            // The host ends, and so does whoever waits.
-            Err(RecvError::Closed) => std::future::pending().await,
+impl Subscription {
+    /// The next notice; those that were not taken in time are `Missed`. `None`: the host ends.
+    pub async fn next(&mut self) -> Option<Notice> {
+        match self.0.recv().await {
+            Ok(notice) => Some(notice),
+            Err(RecvError::Lagged(_)) => Some(Notice::Missed),
+            Err(RecvError::Closed) => None,
         }
+    }
+
+    /// Returns once this notice was heard, or may have been missed.
+    pub async fn hear(&mut self, wanted: Notice) {
+        loop {
+            match self.next().await {
+                Some(notice) if notice == wanted || notice == Notice::Missed => return,
+                Some(_) => {}
+                // The host ends, and so does whoever waits.
+                None => std::future::pending().await,
+            }
+        }
+    }
+
+    /// The same, but waits for so long at most.
+    pub async fn hear_within(&mut self, patience: Duration, wanted: Notice) {
+        // Whether it was heard or not: it is time to look.
+        let _heard = tokio::time::timeout(patience, self.hear(wanted)).await;
     }
 }
 

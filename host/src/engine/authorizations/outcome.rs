@@ -11,7 +11,7 @@ use super::AuthorizationError;
 use crate::ids::{ConnectSessionPk, ConnectionId, IntegrationKey};
 use crate::store::authorizations;
 use crate::store::connections::Connection;
-use crate::store::notices::{self, Notice};
+use crate::store::notices::Notice;
 
 /// A notice may be lost, so whoever waits also looks by itself.
 const LOOK_EVERY: Duration = Duration::from_secs(3);
@@ -64,7 +64,7 @@ impl Engine {
         listener: Uuid,
         patience: Duration,
     ) -> anyhow::Result<Option<(ConnectSessionPk, Outcome)>> {
-        let mut heard = self.notices.subscribe();
+        let mut notices = self.notices.subscribe();
         let deadline = tokio::time::Instant::now() + patience;
         loop {
             let mut conn = self.store.connect().await?;
@@ -77,8 +77,7 @@ impl Engine {
                 return Ok(None);
             }
             tokio::select! {
-                () = notices::heard(&mut heard, |notice| notice == Notice::Outcome(listener)) => {}
-                () = tokio::time::sleep(LOOK_EVERY) => {}
+                () = notices.hear_within(LOOK_EVERY, Notice::Outcome(listener)) => {}
                 () = tokio::time::sleep_until(deadline) => return Ok(None),
             }
         }

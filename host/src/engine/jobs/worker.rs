@@ -12,7 +12,7 @@ use super::attempt::Attempt;
 use super::result::ActionResult;
 use crate::crypto::Place;
 use crate::engine::failure::{ActionError, FunctionError};
-use crate::engine::scheduler::{noticed, report_panic};
+use crate::engine::scheduler::report_panic;
 use crate::engine::sync_run::RunControl;
 use crate::engine::webhooks::{self, AsyncActionEvent};
 use crate::engine::{ConnectionRoute, Engine};
@@ -81,8 +81,7 @@ pub(in crate::engine) async fn run(engine: Arc<Engine>, shutdown: CancellationTo
         }
         tokio::select! {
             () = shutdown.cancelled() => {}
-            () = tokio::time::sleep(LOOK_EVERY) => {}
-            () = noticed(Notice::Jobs, &mut notices) => {}
+            () = notices.hear_within(LOOK_EVERY, Notice::Jobs) => {}
             Some(ended) = attempts.join_next() => report_panic(ended),
         }
     }

@@ -1,11 +1,16 @@
 //! A client of a host's API, for commands that talk to a running one.
 
+use std::collections::HashMap;
+
 use anyhow::{Context, bail};
 use clap::Args;
 use reqwest::header::CONTENT_TYPE;
-use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use url::Url;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use url::{Url, form_urlencoded};
+
+const UNKNOWN_ANSWER: &str = "the host's answer is not what this version knows";
 
 /// Which host to talk to.
 #[derive(Debug, Clone, Args)]
@@ -17,6 +22,20 @@ pub(super) struct HostArgs {
     #[arg(long, env = "SYNCLINE_SECRET_KEY", hide_env_values = true, value_name = "KEY")]
     secret_key: Option<String>,
 }
+
+/// How a list is shown.
+#[derive(Debug, Clone, Args)]
+pub(super) struct ListArgs {
+    /// How many at most
+    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=500))]
+    limit: u32,
+    /// Write JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// What is asked for in a query. What is `None` is left out.
+pub(super) type Parameter<'a> = (&'a str, Option<&'a str>);
 
 pub(super) struct Client {
     http: reqwest::Client,
@@ -49,6 +68,41 @@ impl Client {
         self.send(self.http.get(self.url.join(path)?)).await
     }
 
+    pub(super) async fn query<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        parameters: &[Parameter<'_>],
+    ) -> anyhow::Result<T> {
+        let mut url = self.url.join(path)?;
+        let given = parameters.iter().filter_map(|(name, value)| Some((name, value.as_ref()?)));
+        url.query_pairs_mut().extend_pairs(given);
+        self.send(self.http.get(url)).await
+    }
+
+    /// Prints what a list has under `name`: as JSON, or a line for each item.
+    pub(super) async fn print_list<T: Serialize + DeserializeOwned>(
+        &self,
+        path: &str,
+        name: &str,
+        parameters: &[Parameter<'_>],
+        args: &ListArgs,
+        line: impl Fn(&T) -> anyhow::Result<String>,
+    ) -> anyhow::Result<()> {
+        let limit = args.limit.to_string();
+        let parameters = [parameters, &[("limit", Some(&*limit))]].concat();
+        let mut page: HashMap<String, Value> = self.query(path, &parameters).await?;
+        let items = page.remove(name).context(UNKNOWN_ANSWER)?;
+        let items: Vec<T> = serde_json::from_value(items).context(UNKNOWN_ANSWER)?;
+        if args.json {
+            println!("{}", serde_json::to_string_pretty(&items)?);
+            return Ok(());
+        }
+        for item in &items {
+            println!("{}", line(item)?);
+        }
+        Ok(())
+    }
+
     /// Posts bytes and reads the JSON answer.
     pub(super) async fn post<T: DeserializeOwned>(
         &self,
@@ -59,11 +113,7 @@ impl Client {
         self.send(self.http.post(self.url.join(path)?).header(CONTENT_TYPE, content_type).body(bytes)).await
     }
 
-    pub(super) async fn post_json<T: DeserializeOwned>(
-        &self,
-        path: &str,
-        body: &serde_json::Value,
-    ) -> anyhow::Result<T> {
+    pub(super) async fn post_json<T: DeserializeOwned>(&self, path: &str, body: &Value) -> anyhow::Result<T> {
         self.post(path, "application/json", body.to_string().into_bytes()).await
     }
 
@@ -74,7 +124,7 @@ impl Client {
 
     async fn send<T: DeserializeOwned>(&self, request: reqwest::RequestBuilder) -> anyhow::Result<T> {
         let body = self.answer(request).await?;
-        serde_json::from_slice(&body).context("the host's answer is not what this version knows")
+        serde_json::from_slice(&body).context(UNKNOWN_ANSWER)
     }
 
     async fn answer(&self, request: reqwest::RequestBuilder) -> anyhow::Result<bytes::Bytes> {
@@ -93,4 +143,10 @@ impl Client {
             Err(_) => bail!("{} answered {status}; is it a Syncline host?", self.url),
         }
     }
+}
+
+/// The path of one item of a list.
+pub(super) fn item_path(list: &str, id: &str) -> String {
+    let escaped: String = form_urlencoded::byte_serialize(id.as_bytes()).collect();
+    format!("{list}/{escaped}")
 }

@@ -3,10 +3,11 @@
 use clap::{Args, Subcommand};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use url::form_urlencoded;
 
 use super::Done;
-use super::client::{Client, HostArgs};
+use super::client::{HostArgs, ListArgs, item_path};
+
+const PATH: &str = "dead-letters";
 
 #[derive(Debug, Args)]
 pub(super) struct DeadLettersArgs {
@@ -16,7 +17,7 @@ pub(super) struct DeadLettersArgs {
 
 #[derive(Debug, Subcommand)]
 enum DeadLettersCommand {
-    /// List records that were set aside, with the reason
+    /// List records that were set aside, with the reason; as JSON, with the records themselves
     List {
         #[command(flatten)]
         host: HostArgs,
@@ -29,12 +30,8 @@ enum DeadLettersCommand {
         /// Only those of this model
         #[arg(long)]
         model: Option<String>,
-        /// How many at most
-        #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=500))]
-        limit: u32,
-        /// Write JSON, with the records themselves
-        #[arg(long)]
-        json: bool,
+        #[command(flatten)]
+        list: ListArgs,
     },
     /// Save a record after all, if it fits its model as it is deployed now
     Replay {
@@ -50,11 +47,6 @@ enum DeadLettersCommand {
         /// The letter's id
         id: String,
     },
-}
-
-#[derive(Debug, Deserialize)]
-struct DeadLetters {
-    dead_letters: Vec<DeadLetter>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -87,62 +79,44 @@ struct Replayed {
 
 pub(super) async fn run(args: DeadLettersArgs) -> anyhow::Result<Done> {
     match args.command {
-        DeadLettersCommand::List { host, integration, connection, model, limit, json } => {
-            let limit = limit.to_string();
+        DeadLettersCommand::List { host, integration, connection, model, list } => {
             let parameters = [
                 ("provider_config_key", integration.as_deref()),
                 ("connection_id", connection.as_deref()),
                 ("model", model.as_deref()),
-                ("limit", Some(&*limit)),
             ];
-            list(&host.client()?, &parameters, json).await?;
+            let client = host.client()?;
+            client.print_list(PATH, "dead_letters", &parameters, &list, DeadLetter::line).await?;
         }
         DeadLettersCommand::Replay { host, id } => {
-            let path = format!("{}/replay", one(&id));
+            let path = format!("{}/replay", item_path(PATH, &id));
             let Replayed { outcome } = host.client()?.post_json(&path, &json!({})).await?;
             println!("the record was saved: {outcome}");
         }
         DeadLettersCommand::Drop { host, id } => {
-            host.client()?.delete(&one(&id)).await?;
+            host.client()?.delete(&item_path(PATH, &id)).await?;
             println!("dead letter {id} was dropped");
         }
     }
     Ok(Done::Well)
 }
 
-async fn list(client: &Client, parameters: &[(&str, Option<&str>)], as_json: bool) -> anyhow::Result<()> {
-    let mut query = form_urlencoded::Serializer::new(String::new());
-    for (name, value) in parameters {
-        if let Some(value) = value {
-            query.append_pair(name, value);
-        }
-    }
-    let found: DeadLetters = client.get(&format!("dead-letters?{}", query.finish())).await?;
-    if as_json {
-        println!("{}", serde_json::to_string_pretty(&found.dead_letters)?);
-        return Ok(());
-    }
-    for letter in found.dead_letters {
-        let problems = letter.problems.iter().map(|Problem { path, problem }| match path.as_str() {
+impl DeadLetter {
+    fn line(&self) -> anyhow::Result<String> {
+        let problems = self.problems.iter().map(|Problem { path, problem }| match path.as_str() {
             "" => problem.clone(),
             path => format!("at {path}: {problem}"),
         });
-        println!(
+        Ok(format!(
             "{}  {}  {}/{}  {} {}  {}  times: {}",
-            letter.id,
-            letter.last_seen_at,
-            letter.provider_config_key,
-            letter.connection_id,
-            letter.model,
-            letter.record_id.as_deref().unwrap_or("-"),
+            self.id,
+            self.last_seen_at,
+            self.provider_config_key,
+            self.connection_id,
+            self.model,
+            self.record_id.as_deref().unwrap_or("-"),
             problems.collect::<Vec<_>>().join("; "),
-            letter.times,
-        );
+            self.times,
+        ))
     }
-    Ok(())
-}
-
-fn one(id: &str) -> String {
-    let escaped: String = form_urlencoded::byte_serialize(id.as_bytes()).collect();
-    format!("dead-letters/{escaped}")
 }

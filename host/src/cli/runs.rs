@@ -6,11 +6,11 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use url::form_urlencoded;
 
 use super::Done;
-use super::client::{Client, HostArgs};
+use super::client::{Client, HostArgs, ListArgs, Parameter, item_path};
 
+const PATH: &str = "runs";
 /// How long `--follow` waits before it asks again.
 const FOLLOW_EVERY: Duration = Duration::from_secs(1);
 
@@ -28,12 +28,8 @@ enum RunsCommand {
         host: HostArgs,
         #[command(flatten)]
         filter: RunFilter,
-        /// How many at most
-        #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=500))]
-        limit: u32,
-        /// Write JSON
-        #[arg(long)]
-        json: bool,
+        #[command(flatten)]
+        list: ListArgs,
     },
     /// Show one run, as JSON
     Show {
@@ -101,11 +97,6 @@ struct RunFilter {
     started_before: Option<String>,
 }
 
-#[derive(Debug, Deserialize)]
-struct Runs {
-    runs: Vec<Value>,
-}
-
 /// What a line of the list shows.
 #[derive(Debug, Deserialize)]
 struct Run {
@@ -161,11 +152,12 @@ struct Line {
 
 pub(super) async fn run(args: RunsArgs) -> anyhow::Result<Done> {
     match args.command {
-        RunsCommand::List { host, filter, limit, json } => {
-            list(&host.client()?, &filter, limit, json).await?;
+        RunsCommand::List { host, filter, list } => {
+            let client = host.client()?;
+            client.print_list(PATH, "runs", &filter.parameters(), &list, line).await?;
         }
         RunsCommand::Show { host, id } => {
-            let found: Value = host.client()?.get(&one(&id)).await?;
+            let found: Value = host.client()?.get(&item_path(PATH, &id)).await?;
             println!("{found:#}");
         }
         RunsCommand::Logs { host, id, level, search, follow, json } => {
@@ -173,50 +165,45 @@ pub(super) async fn run(args: RunsArgs) -> anyhow::Result<Done> {
             print_log(&host.client()?, &id, &parameters, follow, json).await?;
         }
         RunsCommand::Approve { host, id } => {
-            let run: Approved =
-                host.client()?.post_json(&format!("{}/approve", one(&id)), &json!({})).await?;
+            let path = format!("{}/approve", item_path(PATH, &id));
+            let run: Approved = host.client()?.post_json(&path, &json!({})).await?;
             println!("run {id} is approved; {} records of it were deleted in all", run.deleted());
         }
     }
     Ok(Done::Well)
 }
 
-async fn list(client: &Client, filter: &RunFilter, limit: u32, as_json: bool) -> anyhow::Result<()> {
-    let limit = limit.to_string();
-    let parameters = [
-        ("provider_config_key", filter.integration.as_deref()),
-        ("connection_id", filter.connection.as_deref()),
-        ("function", filter.function.as_deref()),
-        ("kind", filter.kind.as_deref()),
-        ("variant", filter.variant.as_deref()),
-        ("state", filter.state.as_deref()),
-        ("trigger", filter.trigger.as_deref()),
-        ("started_after", filter.started_after.as_deref()),
-        ("started_before", filter.started_before.as_deref()),
-        ("limit", Some(&*limit)),
-    ];
-    let found: Runs = client.get(&format!("runs?{}", query(&parameters))).await?;
-    if as_json {
-        println!("{}", serde_json::to_string_pretty(&found.runs)?);
-        return Ok(());
+impl RunFilter {
+    fn parameters(&self) -> [Parameter<'_>; 9] {
+        [
+            ("provider_config_key", self.integration.as_deref()),
+            ("connection_id", self.connection.as_deref()),
+            ("function", self.function.as_deref()),
+            ("kind", self.kind.as_deref()),
+            ("variant", self.variant.as_deref()),
+            ("state", self.state.as_deref()),
+            ("trigger", self.trigger.as_deref()),
+            ("started_after", self.started_after.as_deref()),
+            ("started_before", self.started_before.as_deref()),
+        ]
     }
-    for run in found.runs {
-        let run: Run = serde_json::from_value(run)?;
-        let variant = if run.variant == "base" { String::new() } else { format!("::{}", run.variant) };
-        println!(
-            "{}  {}  {:9}  {:9}  {}/{}  {}{variant}  {}  {}",
-            run.id,
-            run.started_at,
-            run.state,
-            run.kind,
-            run.provider_config_key.as_deref().unwrap_or("-"),
-            run.connection_id.as_deref().unwrap_or("-"),
-            run.function,
-            run.trigger,
-            run.remark(),
-        );
-    }
-    Ok(())
+}
+
+fn line(run: &Value) -> anyhow::Result<String> {
+    let run = Run::deserialize(run)?;
+    let variant = if run.variant == "base" { String::new() } else { format!("::{}", run.variant) };
+    Ok(format!(
+        "{}  {}  {:9}  {:9}  {}/{}  {}{variant}  {}  {}",
+        run.id,
+        run.started_at,
+        run.state,
+        run.kind,
+        run.provider_config_key.as_deref().unwrap_or("-"),
+        run.connection_id.as_deref().unwrap_or("-"),
+        run.function,
+        run.trigger,
+        run.remark(),
+    ))
 }
 
 impl Approved {
@@ -243,14 +230,14 @@ impl Run {
 async fn print_log(
     client: &Client,
     id: &str,
-    parameters: &[(&str, Option<&str>)],
+    parameters: &[Parameter<'_>],
     follows: bool,
     as_json: bool,
 ) -> anyhow::Result<()> {
     let mut cursor: Option<String> = None;
     loop {
         let page = [parameters, &[("cursor", cursor.as_deref()), ("limit", Some("1000"))]].concat();
-        let found: Logs = client.get(&format!("{}/logs?{}", one(id), query(&page))).await?;
+        let found: Logs = client.query(&format!("{}/logs", item_path(PATH, id)), &page).await?;
         let is_caught_up = found.logs.is_empty();
         for line in found.logs {
             if as_json {
@@ -269,19 +256,4 @@ async fn print_log(
             tokio::time::sleep(FOLLOW_EVERY).await;
         }
     }
-}
-
-fn query(parameters: &[(&str, Option<&str>)]) -> String {
-    let mut query = form_urlencoded::Serializer::new(String::new());
-    for (name, value) in parameters {
-        if let Some(value) = value {
-            query.append_pair(name, value);
-        }
-    }
-    query.finish()
-}
-
-fn one(id: &str) -> String {
-    let escaped: String = form_urlencoded::byte_serialize(id.as_bytes()).collect();
-    format!("runs/{escaped}")
 }

@@ -7,15 +7,15 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use url::form_urlencoded;
 
 pub(super) use self::received::IntakeArgs;
 
 use self::received::{ReceivedArgs, ReplayArgs};
 use super::Done;
-use super::client::{Client, HostArgs};
+use super::client::{Client, HostArgs, ListArgs, item_path};
 use crate::webhooks::{Delays, SenderSettings};
 
+const DELIVERIES: &str = "webhooks/deliveries";
 const DAY_SECONDS: u64 = 24 * 60 * 60;
 
 /// Settings of `syncline serve`.
@@ -69,12 +69,8 @@ enum WebhooksCommand {
         /// Only those written at this time or later, such as 2026-03-01T09:00:00Z
         #[arg(long, value_name = "TIME")]
         since: Option<String>,
-        /// How many at most
-        #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=500))]
-        limit: u32,
-        /// Write JSON
-        #[arg(long)]
-        json: bool,
+        #[command(flatten)]
+        list: ListArgs,
     },
     /// Show one delivery with its body and attempts, as JSON
     Show {
@@ -101,11 +97,6 @@ enum WebhooksCommand {
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-struct Deliveries {
-    deliveries: Vec<Delivery>,
-}
-
-#[derive(Debug, Serialize, Deserialize)]
 struct Delivery {
     id: String,
     webhook_id: String,
@@ -128,20 +119,19 @@ struct Redelivered {
 
 pub(super) async fn run(args: WebhooksArgs) -> anyhow::Result<Done> {
     match args.command {
-        WebhooksCommand::List { host, state, kind, connection, integration, since, limit, json } => {
-            let limit = limit.to_string();
+        WebhooksCommand::List { host, state, kind, connection, integration, since, list } => {
             let parameters = [
                 ("state", state.as_deref()),
                 ("type", kind.as_deref()),
                 ("connection_id", connection.as_deref()),
                 ("provider_config_key", integration.as_deref()),
                 ("since", since.as_deref()),
-                ("limit", Some(&*limit)),
             ];
-            list(&host.client()?, &parameters, json).await?;
+            let client = host.client()?;
+            client.print_list(DELIVERIES, "deliveries", &parameters, &list, Delivery::line).await?;
         }
         WebhooksCommand::Show { host, id } => {
-            let found: Value = host.client()?.get(&one(&id)).await?;
+            let found: Value = host.client()?.get(&item_path(DELIVERIES, &id)).await?;
             println!("{found:#}");
         }
         WebhooksCommand::Redeliver { host, id, failed_since } => {
@@ -153,39 +143,23 @@ pub(super) async fn run(args: WebhooksArgs) -> anyhow::Result<Done> {
     Ok(Done::Well)
 }
 
-async fn list(client: &Client, parameters: &[(&str, Option<&str>)], as_json: bool) -> anyhow::Result<()> {
-    let mut query = form_urlencoded::Serializer::new(String::new());
-    for (name, value) in parameters {
-        if let Some(value) = value {
-            query.append_pair(name, value);
-        }
-    }
-    let found: Deliveries = client.get(&format!("webhooks/deliveries?{}", query.finish())).await?;
-    if as_json {
-        println!("{}", serde_json::to_string_pretty(&found.deliveries)?);
-        return Ok(());
-    }
-    for delivery in found.deliveries {
-        let about = match (&delivery.provider_config_key, &delivery.connection_id) {
+impl Delivery {
+    fn line(&self) -> anyhow::Result<String> {
+        let about = match (&self.provider_config_key, &self.connection_id) {
             (Some(integration), Some(connection)) => format!("{integration}/{connection}"),
             _ => "-".to_owned(),
         };
-        println!(
+        Ok(format!(
             "{}  {}  {:9}  {:4}  {about}  {}  attempts: {}",
-            delivery.id,
-            delivery.created_at,
-            delivery.state,
-            delivery.kind,
-            delivery.url,
-            delivery.attempt_count,
-        );
+            self.id, self.created_at, self.state, self.kind, self.url, self.attempt_count,
+        ))
     }
-    Ok(())
 }
 
 async fn redeliver(client: &Client, id: Option<&str>, failed_since: Option<&str>) -> anyhow::Result<()> {
     if let Some(id) = id {
-        let _sent: Value = client.post_json(&format!("{}/redeliver", one(id)), &json!({})).await?;
+        let _sent: Value =
+            client.post_json(&format!("{}/redeliver", item_path(DELIVERIES, id)), &json!({})).await?;
         println!("delivery {id} is on its way again");
         return Ok(());
     }
@@ -193,9 +167,4 @@ async fn redeliver(client: &Client, id: Option<&str>, failed_since: Option<&str>
     let Redelivered { count } = client.post_json("webhooks/deliveries/redeliver", &since).await?;
     println!("{count} deliveries are on their way again");
     Ok(())
-}
-
-fn one(id: &str) -> String {
-    let escaped: String = form_urlencoded::byte_serialize(id.as_bytes()).collect();
-    format!("webhooks/deliveries/{escaped}")
 }

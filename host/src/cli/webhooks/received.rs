@@ -6,10 +6,11 @@ use std::time::Duration;
 use clap::Args;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use url::form_urlencoded;
 
 use super::DAY_SECONDS;
-use crate::cli::client::{Client, HostArgs};
+use crate::cli::client::{Client, HostArgs, ListArgs, item_path};
+
+const RECEIVED: &str = "webhooks/received";
 
 /// What is held of webhooks that are not stored yet: several of the longest, and of usual ones very many.
 const MIN_HELD_BYTES: usize = 128 << 20;
@@ -66,12 +67,8 @@ pub(super) struct ReceivedArgs {
     /// Only those that came in at this time or later, such as 2026-03-01T09:00:00Z
     #[arg(long, value_name = "TIME")]
     since: Option<String>,
-    /// How many at most
-    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=500))]
-    limit: u32,
-    /// Write JSON
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    list: ListArgs,
 }
 
 #[derive(Debug, Args)]
@@ -90,11 +87,6 @@ pub(super) struct ReplayArgs {
     /// Of these only those of this integration, by its unique key
     #[arg(long, requires = "since", value_name = "KEY")]
     integration: Option<String>,
-}
-
-#[derive(Debug, Serialize, Deserialize)]
-struct ReceivedList {
-    webhooks: Vec<Received>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -122,43 +114,38 @@ struct Replayed {
 pub(super) async fn received(args: &ReceivedArgs) -> anyhow::Result<()> {
     let client = args.host.client()?;
     if let Some(id) = &args.id {
-        let found: Value = client.get(&one(id)).await?;
+        let found: Value = client.get(&item_path(RECEIVED, id)).await?;
         println!("{found:#}");
         return Ok(());
     }
-    let limit = args.limit.to_string();
     let parameters = [
         ("state", args.state.as_deref()),
         ("type", args.event_type.as_deref()),
         ("provider_config_key", args.integration.as_deref()),
         ("since", args.since.as_deref()),
-        ("limit", Some(&*limit)),
     ];
-    let given = parameters.into_iter().filter_map(|(name, value)| Some((name, value?)));
-    let query = form_urlencoded::Serializer::new(String::new()).extend_pairs(given).finish();
-    let found: ReceivedList = client.get(&format!("webhooks/received?{query}")).await?;
-    if args.json {
-        println!("{}", serde_json::to_string_pretty(&found.webhooks)?);
-        return Ok(());
-    }
-    for webhook in found.webhooks {
-        println!(
+    client.print_list(RECEIVED, "webhooks", &parameters, &args.list, Received::line).await
+}
+
+impl Received {
+    fn line(&self) -> anyhow::Result<String> {
+        Ok(format!(
             "{}  {}  {:10}  {}  {}  connections: {}",
-            webhook.id,
-            webhook.received_at,
-            webhook.state,
-            webhook.provider_config_key,
-            webhook.event_type.as_deref().unwrap_or("-"),
-            webhook.connections,
-        );
+            self.id,
+            self.received_at,
+            self.state,
+            self.provider_config_key,
+            self.event_type.as_deref().unwrap_or("-"),
+            self.connections,
+        ))
     }
-    Ok(())
 }
 
 pub(super) async fn replay(args: &ReplayArgs) -> anyhow::Result<()> {
     let client: Client = args.host.client()?;
     if let Some(id) = &args.id {
-        let _replayed: Value = client.post_json(&format!("{}/replay", one(id)), &json!({})).await?;
+        let _replayed: Value =
+            client.post_json(&format!("{}/replay", item_path(RECEIVED, id)), &json!({})).await?;
         println!("webhook {id} is processed again");
         return Ok(());
     }
@@ -171,9 +158,4 @@ pub(super) async fn replay(args: &ReplayArgs) -> anyhow::Result<()> {
     let Replayed { count } = client.post_json("webhooks/received/replay", &wanted).await?;
     println!("{count} webhooks are processed again");
     Ok(())
-}
-
-fn one(id: &str) -> String {
-    let escaped: String = form_urlencoded::byte_serialize(id.as_bytes()).collect();
-    format!("webhooks/received/{escaped}")
 }

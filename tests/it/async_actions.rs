@@ -185,6 +185,23 @@ async fn a_frozen_hosts_late_result_changes_nothing() {
 }
 
 #[tokio::test]
+async fn a_job_whose_lease_ran_out_goes_on_if_nobody_has_taken_it_over() {
+    let (db, provider) = (TestDatabase::create().await, SlowProvider::listen().await);
+    let (host, connection) = deployed(&db, &provider, &provider.bundle(), &[(LEASE, "1")]).await;
+    let path = connection.action_later("fetch", &json!({ "url": "/slow" })).await;
+    let asked = provider.asked().await;
+    host.freeze();
+    let over = "SELECT count(*) FROM function_jobs WHERE state = 'running' AND lease_expires_at < now()";
+    eventually("the lease has run out", async || (db.number(over).await == 1).then_some(())).await;
+    host.thaw();
+    let held = "SELECT count(*) FROM function_jobs WHERE state = 'running' AND lease_expires_at > now()";
+    eventually("the lease is renewed", async || (db.number(held).await == 1).then_some(())).await;
+    asked.answer("ok").await;
+    assert_eq!(connection.result(&path).await.json()["body"], "ok");
+    assert_eq!(runs(&db, "fetch").await, ["success 1"]);
+}
+
+#[tokio::test]
 async fn a_host_that_is_stopped_hands_its_jobs_to_another() {
     let (db, provider) = (TestDatabase::create().await, SlowProvider::listen().await);
     // A lease that no test waits for: the second host begins at once only because the first has let go.

@@ -147,6 +147,38 @@ async fn after_a_kill_a_repeat_runs_the_function_again() {
 }
 
 #[tokio::test]
+async fn what_a_stopped_host_had_to_give_up_runs_for_the_next_repeat() {
+    let (db, provider) = (TestDatabase::create().await, SlowProvider::listen().await);
+    // A lease that no test waits for: the repeat runs only because the host has let go.
+    let spawn = async || {
+        let options = HostOptions::new().database(&db).variable("SYNCLINE_EGRESS_ALLOW", &provider.address());
+        options.variable(LEASE, "3600").variable("SYNCLINE_GRACE_SECONDS", "0").spawn().await
+    };
+    let mut host = spawn().await;
+    host.deploy(&provider.bundle()).await;
+    let connection = host.connect("hostile", json!({ "steps": 0 })).await;
+    let input = json!({ "url": "/slow" });
+    let ask = async |connection: &Connection| {
+        tokio::select! {
+            answer = keyed(connection, "a", "fetch", &input) => panic!("answered too early: {}", answer.text()),
+            asker = provider.asked() => asker,
+        }
+    };
+    let _first = ask(&connection).await;
+    let status = host.stop().await;
+    assert!(status.success(), "{status}");
+    let second = spawn().await;
+    let connection = connection.through(&second);
+    ask(&connection).await.answer("again").await;
+    let answer = eventually("the repeat has ended", async || {
+        let answer = keyed(&connection, "a", "fetch", &input).await;
+        (answer.status != 409).then_some(answer)
+    })
+    .await;
+    assert_eq!(answer.expect(200).json()["body"], "again");
+}
+
+#[tokio::test]
 async fn a_key_is_free_again_when_it_was_kept_for_long_enough() {
     let db = TestDatabase::create().await;
     let options = HostOptions::new().database(&db).variable("SYNCLINE_ACTION_RESULT_SECONDS", "1");

@@ -329,7 +329,8 @@ pub async fn load_input(conn: &mut PgConnection, pk: i64) -> sqlx::Result<Option
     Ok(row.fetch_optional(conn).await?.flatten())
 }
 
-/// Renews the leases of these jobs, as far as `owner` still holds them, and gives the ones that it does.
+/// Renews the leases of these jobs, as far as `owner` still holds them, and gives the ones that it does: also one whose
+/// lease has run out, if nobody has taken the job back.
 pub async fn renew_leases(
     conn: &mut PgConnection,
     owner: Uuid,
@@ -340,7 +341,7 @@ pub async fn renew_leases(
         Hold,
         r#"
         UPDATE function_jobs SET lease_expires_at = now() + $2
-        WHERE pk = ANY($3) AND owner = $1 AND state = 'running' AND lease_expires_at > now()
+        WHERE pk = ANY($3) AND owner = $1 AND state = 'running'
         RETURNING pk, fence
         "#,
         owner,
@@ -431,7 +432,7 @@ pub async fn hand_back(conn: &mut PgConnection, hold: Hold, owner: Uuid) -> sqlx
         r#"
         WITH given AS (
             UPDATE function_jobs
-            SET state = CASE WHEN is_async THEN 'queued' ELSE state END, due_at = now(),
+            SET state = CASE WHEN is_async THEN 'queued' ELSE state END, due_at = now(), owner = NULL,
                 lease_expires_at = CASE WHEN NOT is_async THEN now() END
             WHERE pk = $1 AND fence = $2 AND owner = $3 AND state = 'running'
             RETURNING pk

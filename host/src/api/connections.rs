@@ -194,20 +194,18 @@ pub(super) async fn get_connection(
     }
     let (key, id) = parse_names(&query.provider_config_key, &id)?;
     let route = app.find_connection_by_name(&client, &key, &id).await?;
-    let mut conn = app.engine.store.connect().await?;
-    connections::note_fetched(&mut conn, route.pk).await?;
-    drop(conn);
     let unknown = || ApiError::UnknownConnection { integration: key.clone(), connection: id.clone() };
+    let mut conn = app.engine.store.connect().await?;
+    let connection = connections::fetch(&mut conn, route.pk).await?.ok_or_else(unknown)?;
     if !client.allows(Scope::ConnectionsReadCredentials) {
-        let mut conn = app.engine.store.connect().await?;
-        let connection = connections::get(&mut conn, route.pk).await?.ok_or_else(unknown)?;
         return Ok(Json(
             ConnectionBody::read(&mut conn, connection, None, Shown::WithoutRefreshTokens).await?,
         ));
     }
+    drop(conn);
     let shown = if shows_refresh_token { Shown::Whole } else { Shown::WithoutRefreshTokens };
     let freshness = if wants_new { Freshness::Forced } else { Freshness::AsNeeded };
-    let live = app.engine.live_credentials(&client.environment, route.pk, freshness).await;
+    let live = app.engine.live_credentials_of(&client.environment, connection, freshness).await;
     let mut conn = app.engine.store.connect().await?;
     match live {
         Ok(live) => {

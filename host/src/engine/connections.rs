@@ -494,7 +494,11 @@ impl ConnectionCredentials {
             None
         };
         let credentials = live.credentials.for_requests(app.as_ref().and_then(AppCredentials::oauth))?;
-        Ok(Remembered { read_at: Instant::now(), version: live.version, credentials: Arc::new(credentials) })
+        Ok(Remembered {
+            read_at: Instant::now(),
+            version: live.version(),
+            credentials: Arc::new(credentials),
+        })
     }
 }
 

@@ -66,7 +66,13 @@ pub enum Freshness {
 pub struct LiveCredentials {
     pub connection: Connection,
     pub credentials: StoredCredentials,
-    pub version: i64,
+}
+
+impl LiveCredentials {
+    /// Grows whenever they are replaced.
+    pub fn version(&self) -> i64 {
+        self.connection.refresh.version
+    }
 }
 
 /// Why there are no usable credentials. The texts are for clients.
@@ -151,7 +157,7 @@ fn due_at(provider: &Provider, credentials: &StoredCredentials, now: DateTime<Ut
 }
 
 /// When a reader renews them: with three quarters of the background's margin left.
-fn readers_due_at(credentials: &StoredCredentials, state: &RefreshState) -> Option<DateTime<Utc>> {
+fn readers_due_at(credentials: &StoredCredentials, state: RefreshState) -> Option<DateTime<Utc>> {
     let background = state.due_at?;
     match credentials.expires_at() {
         Some(expires_at) => Some(expires_at - (expires_at - background) * 3 / 4),
@@ -166,12 +172,8 @@ enum Verdict {
     Refuse(RefreshError),
 }
 
-fn judge(
-    credentials: &StoredCredentials,
-    state: &RefreshState,
-    freshness: Freshness,
-    now: DateTime<Utc>,
-) -> Verdict {
+fn judge(live: &LiveCredentials, freshness: Freshness, now: DateTime<Utc>) -> Verdict {
+    let (credentials, state) = (&live.credentials, live.connection.refresh);
     if !credentials.can_be_renewed() {
         return Verdict::Use;
     }
@@ -210,32 +212,44 @@ impl Engine {
         connection: ConnectionPk,
         freshness: Freshness,
     ) -> Result<LiveCredentials, RefreshError> {
-        let (live, state) = self.read_credentials(environment, connection).await?;
-        match judge(&live.credentials, &state, freshness, Utc::now()) {
+        let connection = self.read_connection(connection).await?;
+        self.live_credentials_of(environment, connection, freshness).await
+    }
+
+    /// The same of a connection that was read a moment ago.
+    pub async fn live_credentials_of(
+        self: &Arc<Self>,
+        environment: &Arc<Environment>,
+        connection: Connection,
+        freshness: Freshness,
+    ) -> Result<LiveCredentials, RefreshError> {
+        let live = self.open_live(environment, connection)?;
+        match judge(&live, freshness, Utc::now()) {
             Verdict::Use => return Ok(live),
             Verdict::Refuse(refusal) => return Err(refusal),
             Verdict::Renew => {}
         }
         // From here on it goes to its end even if whoever asked has gone away.
-        let task = renew(Arc::clone(self), Arc::clone(environment), connection, freshness, state.version);
+        let (pk, version) = (live.connection.pk, live.version());
+        let task = renew(Arc::clone(self), Arc::clone(environment), pk, freshness, version);
         match self.refreshes.running.spawn(task).await {
             Ok(renewed) => renewed,
             Err(_) => Err(RefreshError::Interrupted),
         }
     }
 
-    async fn read_credentials(
+    async fn read_connection(&self, connection: ConnectionPk) -> Result<Connection, RefreshError> {
+        let mut conn = self.store.connect().await?;
+        connections::get(&mut conn, connection).await?.ok_or(RefreshError::Gone)
+    }
+
+    fn open_live(
         &self,
         environment: &Environment,
-        connection: ConnectionPk,
-    ) -> Result<(LiveCredentials, RefreshState), RefreshError> {
-        let mut conn = self.store.connect().await?;
-        let state = refreshes::get(&mut conn, connection).await?.ok_or(RefreshError::Gone)?;
-        let mut row = connections::get(&mut conn, connection).await?.ok_or(RefreshError::Gone)?;
-        drop(conn);
-        row.sealed_credentials.clone_from(&state.sealed_credentials);
-        let credentials = self.open_credentials(environment, &row)?;
-        Ok((LiveCredentials { connection: row, credentials, version: state.version }, state))
+        connection: Connection,
+    ) -> Result<LiveCredentials, RefreshError> {
+        let credentials = self.open_credentials(environment, &connection)?;
+        Ok(LiveCredentials { connection, credentials })
     }
 }
 
@@ -250,12 +264,12 @@ async fn renew(
     let _turn = turn.lock().await;
     let deadline = tokio::time::Instant::now() + MAX_WAIT;
     loop {
-        let (live, state) = engine.read_credentials(&environment, connection).await?;
+        let live = engine.open_live(&environment, engine.read_connection(connection).await?)?;
         // Whoever came first did it for all who wait.
-        if state.version > seen_version {
+        if live.version() > seen_version {
             return Ok(live);
         }
-        match judge(&live.credentials, &state, freshness, Utc::now()) {
+        match judge(&live, freshness, Utc::now()) {
             Verdict::Use => return Ok(live),
             Verdict::Refuse(refusal) => return Err(refusal),
             Verdict::Renew => {}
@@ -263,7 +277,7 @@ async fn renew(
         let owner = Uuid::new_v4();
         let mut conn = engine.store.connect().await?;
         let is_ours =
-            refreshes::take_lease(&mut conn, connection, state.version, owner, LEASE.as_secs_f64()).await?;
+            refreshes::take_lease(&mut conn, connection, live.version(), owner, LEASE.as_secs_f64()).await?;
         drop(conn);
         if is_ours {
             return renew_under_lease(&engine, &environment, live, owner).await;
@@ -289,8 +303,7 @@ async fn renew_under_lease(
             store_renewed(engine, &live, &renewed).await?;
             metrics().count_refresh("renewed");
             tracing::debug!(connection.pk = live.connection.pk.0, "credentials were refreshed");
-            let (live, _) = engine.read_credentials(environment, live.connection.pk).await?;
-            Ok(live)
+            engine.open_live(environment, engine.read_connection(live.connection.pk).await?)
         }
         Err(error) => {
             metrics().count_refresh("failed");
@@ -349,7 +362,7 @@ async fn store_renewed(
     loop {
         let stored = async {
             let mut conn = engine.store.connect().await?;
-            refreshes::succeed(&mut conn, live.connection.pk, live.version, renewed).await
+            refreshes::succeed(&mut conn, live.connection.pk, live.version(), renewed).await
         };
         match stored.await {
             Ok(true) => return Ok(()),

@@ -1,5 +1,7 @@
 //! Connections: one end user's link to a provider each.
 
+mod list;
+
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
@@ -7,8 +9,10 @@ use serde_json::Value;
 use sqlx::PgConnection;
 use uuid::Uuid;
 
+pub use self::list::{ConnectionFilter, Page, list};
+
 use super::hosts::interval;
-use super::refreshes::RenewedCredentials;
+use super::refreshes::{RefreshState, RenewedCredentials};
 use crate::ids::{ConnectionId, ConnectionPk, EnvironmentPk, IntegrationKey, IntegrationPk, ProviderSlug};
 
 #[derive(Debug, Clone)]
@@ -29,6 +33,7 @@ pub struct Connection {
     pub created_at: DateTime<Utc>,
     pub updated_at: DateTime<Utc>,
     pub last_fetched_at: Option<DateTime<Utc>>,
+    pub refresh: RefreshState,
 }
 
 /// A connection to store. Its credentials were sealed for the row `id`.
@@ -44,17 +49,6 @@ pub struct NewConnection<'a> {
     pub tags: &'a Value,
     pub end_user: Option<&'a Value>,
     pub webhook_url_override: Option<&'a str>,
-}
-
-/// Which connections a list shows. What is `None` or empty does not restrict it.
-#[derive(Debug, Default)]
-pub struct ConnectionFilter {
-    pub connection_id: Option<String>,
-    pub search: Option<String>,
-    pub end_user_id: Option<String>,
-    pub organization_id: Option<String>,
-    pub integrations: Option<Vec<String>>,
-    pub tags: Option<Value>,
 }
 
 struct ConnectionRow {
@@ -74,6 +68,11 @@ struct ConnectionRow {
     created_at: DateTime<Utc>,
     updated_at: DateTime<Utc>,
     last_fetched_at: Option<DateTime<Utc>>,
+    credentials_version: i64,
+    refresh_due_at: Option<DateTime<Utc>>,
+    credentials_changed_at: DateTime<Utc>,
+    refresh_failed_at: Option<DateTime<Utc>>,
+    refresh_exhausted: bool,
 }
 
 impl From<ConnectionRow> for Connection {
@@ -95,9 +94,43 @@ impl From<ConnectionRow> for Connection {
             created_at: row.created_at,
             updated_at: row.updated_at,
             last_fetched_at: row.last_fetched_at,
+            refresh: RefreshState {
+                version: row.credentials_version,
+                due_at: row.refresh_due_at,
+                changed_at: row.credentials_changed_at,
+                failed_at: row.refresh_failed_at,
+                is_exhausted: row.refresh_exhausted,
+            },
         }
     }
 }
+
+/// Reads connections as they are kept, from the rows `c` that `$with` and `$from` give.
+macro_rules! query_connections {
+    ($with:literal, $from:literal, $rest:literal, $($parameter:expr),* $(,)?) => {
+        sqlx::query_as!(
+            ConnectionRow,
+            $with
+                + r#"
+        SELECT c.pk AS "pk!", c.id AS "id!", c.environment_pk AS "environment_pk!",
+               c.integration_pk AS "integration_pk!", i.unique_key AS "unique_key!", i.provider AS "provider!",
+               c.connection_id AS "connection_id!", c.sealed_credentials AS "sealed_credentials!",
+               c.connection_config AS "connection_config!", c.metadata AS "metadata?", c.tags AS "tags!",
+               c.end_user AS "end_user?", c.webhook_url_override AS "webhook_url_override?",
+               c.created_at AS "created_at!", c.updated_at AS "updated_at!", c.last_fetched_at AS "last_fetched_at?",
+               c.credentials_version AS "credentials_version!", c.refresh_due_at AS "refresh_due_at?",
+               c.credentials_changed_at AS "credentials_changed_at!", c.refresh_failed_at AS "refresh_failed_at?",
+               c.refresh_exhausted AS "refresh_exhausted!"
+        FROM "#
+                + $from
+                + r#" c JOIN integrations i ON i.pk = c.integration_pk
+        "#
+                + $rest,
+            $($parameter),*
+        )
+    };
+}
+use query_connections;
 
 /// Stores a connection. `None`: the integration has one of that id.
 pub async fn create(conn: &mut PgConnection, new: &NewConnection<'_>) -> sqlx::Result<Option<ConnectionPk>> {
@@ -172,15 +205,10 @@ pub async fn find(
     integration: &IntegrationKey,
     id: &ConnectionId,
 ) -> sqlx::Result<Option<Connection>> {
-    let row = sqlx::query_as!(
-        ConnectionRow,
-        r#"
-        SELECT c.pk, c.id, c.environment_pk, c.integration_pk, i.unique_key, i.provider, c.connection_id,
-               c.sealed_credentials, c.connection_config, c.metadata, c.tags, c.end_user, c.webhook_url_override,
-               c.created_at, c.updated_at, c.last_fetched_at
-        FROM connections c JOIN integrations i ON i.pk = c.integration_pk
-        WHERE i.environment_pk = $1 AND i.unique_key = $2 AND c.connection_id = $3
-        "#,
+    let row = query_connections!(
+        "",
+        "connections",
+        "WHERE i.environment_pk = $1 AND i.unique_key = $2 AND c.connection_id = $3",
         environment.0,
         integration.as_str(),
         id.as_str(),
@@ -191,71 +219,24 @@ pub async fn find(
 }
 
 pub async fn get(conn: &mut PgConnection, pk: ConnectionPk) -> sqlx::Result<Option<Connection>> {
-    let row = sqlx::query_as!(
-        ConnectionRow,
+    let row = query_connections!("", "connections", "WHERE c.pk = $1", pk.0).fetch_optional(conn).await?;
+    Ok(row.map(Connection::from))
+}
+
+/// What a client fetches, with the note that it did; `None` if there is none.
+pub async fn fetch(conn: &mut PgConnection, pk: ConnectionPk) -> sqlx::Result<Option<Connection>> {
+    let row = query_connections!(
         r#"
-        SELECT c.pk, c.id, c.environment_pk, c.integration_pk, i.unique_key, i.provider, c.connection_id,
-               c.sealed_credentials, c.connection_config, c.metadata, c.tags, c.end_user, c.webhook_url_override,
-               c.created_at, c.updated_at, c.last_fetched_at
-        FROM connections c JOIN integrations i ON i.pk = c.integration_pk
-        WHERE c.pk = $1
-        "#,
+        WITH fetched AS (
+            UPDATE connections SET last_fetched_at = now() WHERE pk = $1 RETURNING *
+        )"#,
+        "fetched",
+        "",
         pk.0,
     )
     .fetch_optional(conn)
     .await?;
     Ok(row.map(Connection::from))
-}
-
-/// A page of a list.
-#[derive(Debug, Clone, Copy)]
-pub struct Page {
-    pub limit: i64,
-    pub offset: i64,
-}
-
-/// Lists what passes the filter of the rows that `$from` names `c`. Each statement has its own: which index finds
-/// them is not left to a plan that knows nothing of the filter's values.
-macro_rules! list_rows {
-    ($found:literal, $from:literal, $conn:expr, $environment:expr, $filter:expr, $page:expr) => {
-        sqlx::query_as!(
-            ConnectionRow,
-            $found
-                + r#"
-        SELECT c.pk AS "pk!", c.id AS "id!", c.environment_pk AS "environment_pk!",
-               c.integration_pk AS "integration_pk!", i.unique_key AS "unique_key!", i.provider AS "provider!",
-               c.connection_id AS "connection_id!", c.sealed_credentials AS "sealed_credentials!",
-               c.connection_config AS "connection_config!", c.metadata AS "metadata?", c.tags AS "tags!",
-               c.end_user AS "end_user?", c.webhook_url_override AS "webhook_url_override?",
-               c.created_at AS "created_at!", c.updated_at AS "updated_at!", c.last_fetched_at AS "last_fetched_at?"
-        FROM "#
-                + $from
-                + r#" c JOIN integrations i ON i.pk = c.integration_pk
-        WHERE c.environment_pk = $1
-          AND ($2::text IS NULL OR c.connection_id = $2)
-          AND ($3::text IS NULL OR c.end_user->>'id' = $3 OR c.tags->>'end_user_id' = $3)
-          AND ($4::text IS NULL OR c.connection_id ILIKE $4
-               OR c.end_user->>'display_name' ILIKE $4 OR c.end_user->>'email' ILIKE $4
-               OR c.tags->>'end_user_display_name' ILIKE $4 OR c.tags->>'end_user_email' ILIKE $4)
-          AND ($5::text IS NULL OR c.end_user->'organization'->>'id' = $5 OR c.tags->>'organization_id' = $5)
-          AND ($6::text[] IS NULL OR i.unique_key = ANY($6))
-          AND ($7::jsonb IS NULL OR c.tags @> $7)
-        ORDER BY c.created_at DESC, c.pk DESC
-        LIMIT $8 OFFSET $9
-        "#,
-            $environment.0,
-            $filter.connection_id,
-            $filter.end_user_id,
-            $filter.search.as_deref().map(contains_pattern),
-            $filter.organization_id,
-            $filter.integrations.as_deref(),
-            $filter.tags,
-            $page.limit,
-            $page.offset,
-        )
-        .fetch_all($conn)
-        .await
-    };
 }
 
 /// By which names clients know these connections, as far as they are there.
@@ -280,47 +261,6 @@ pub async fn names(
         (ConnectionPk(row.pk), key, id)
     });
     Ok(names.collect())
-}
-
-/// One page of an environment's connections, newest first. An id or an end user is looked up; everything else is
-/// found by going through the environment's connections, in the order of the list.
-pub async fn list(
-    conn: &mut PgConnection,
-    environment: EnvironmentPk,
-    filter: &ConnectionFilter,
-    page: Page,
-) -> sqlx::Result<Vec<Connection>> {
-    let rows = if filter.connection_id.is_some() {
-        list_rows!(
-            r#"
-        WITH found AS MATERIALIZED (
-            SELECT * FROM connections WHERE environment_pk = $1 AND connection_id = $2
-        )"#,
-            "found",
-            conn,
-            environment,
-            filter,
-            page
-        )
-    } else if filter.end_user_id.is_some() {
-        list_rows!(
-            r#"
-        WITH found AS MATERIALIZED (
-            SELECT * FROM connections WHERE environment_pk = $1 AND end_user->>'id' = $3
-            UNION ALL
-            SELECT * FROM connections
-            WHERE environment_pk = $1 AND tags->>'end_user_id' = $3 AND end_user->>'id' IS DISTINCT FROM $3
-        )"#,
-            "found",
-            conn,
-            environment,
-            filter,
-            page
-        )
-    } else {
-        list_rows!("", "connections", conn, environment, filter, page)
-    };
-    Ok(rows?.into_iter().map(Connection::from).collect())
 }
 
 /// What changes of a connection beside its credentials and its metadata. What is `None` stays.
@@ -439,14 +379,6 @@ pub async fn list_unvalidated(
     Ok(names.collect())
 }
 
-/// Notes that a client fetched the connection.
-pub async fn note_fetched(conn: &mut PgConnection, connection: ConnectionPk) -> sqlx::Result<()> {
-    sqlx::query!("UPDATE connections SET last_fetched_at = now() WHERE pk = $1", connection.0)
-        .execute(conn)
-        .await?;
-    Ok(())
-}
-
 /// Locks those of an integration's connections that have these ids, in one order for all, and gives them.
 pub async fn lock_many(
     conn: &mut PgConnection,
@@ -495,10 +427,4 @@ pub async fn set_metadata(
     .execute(conn)
     .await?;
     Ok(())
-}
-
-/// A pattern for `ILIKE` that finds `text` anywhere, with its own wildcards taken literally.
-fn contains_pattern(text: &str) -> String {
-    let escaped = text.replace('\\', r"\\").replace('%', r"\%").replace('_', r"\_");
-    format!("%{escaped}%")
 }

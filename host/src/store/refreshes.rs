@@ -7,7 +7,7 @@ use uuid::Uuid;
 use crate::ids::{ConnectionPk, EnvironmentPk};
 
 /// What is known of a connection's renewals.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Copy)]
 pub struct RefreshState {
     /// Grows whenever the credentials are replaced.
     pub version: i64,
@@ -17,7 +17,6 @@ pub struct RefreshState {
     pub changed_at: DateTime<Utc>,
     pub failed_at: Option<DateTime<Utc>>,
     pub is_exhausted: bool,
-    pub sealed_credentials: Vec<u8>,
 }
 
 /// New credentials, sealed for the connection's row.
@@ -33,20 +32,6 @@ pub struct RenewedCredentials {
 pub struct DueRefresh {
     pub connection: ConnectionPk,
     pub environment: EnvironmentPk,
-}
-
-pub async fn get(conn: &mut PgConnection, connection: ConnectionPk) -> sqlx::Result<Option<RefreshState>> {
-    sqlx::query_as!(
-        RefreshState,
-        r#"
-        SELECT credentials_version AS version, refresh_due_at AS due_at, credentials_changed_at AS changed_at,
-               refresh_failed_at AS failed_at, refresh_exhausted AS is_exhausted, sealed_credentials
-        FROM connections WHERE pk = $1
-        "#,
-        connection.0,
-    )
-    .fetch_optional(conn)
-    .await
 }
 
 /// Takes the right to renew the credentials of this version. `false`: somebody else has it, or they were replaced.

@@ -253,6 +253,37 @@ struct Replacements<'r> {
     sealed: Vec<Option<Vec<u8>>>,
 }
 
+/// Writes replacements. What is kept under their ids gets their payloads and hashes, and what `$changes` adds to that.
+macro_rules! replace {
+    ($replacements:expr, $conn:expr, $stream:expr, $changes:literal) => {
+        sqlx::query!(
+            r#"
+            INSERT INTO records (connection_pk, stream_no, last_action, position, first_seen_at, last_modified_at,
+                                 payload_hash, external_id, payload, payload_key, payload_ciphertext)
+            SELECT $1, $2, last_action, position, $3, $3, payload_hash, external_id, payload, payload_key,
+                   payload_ciphertext
+            FROM unnest($4::smallint[], $5::bigint[], $6::uuid[], $7::text[], $8::text[], $9::int[], $10::bytea[])
+                AS replacement (last_action, position, payload_hash, external_id, payload, payload_key, payload_ciphertext)
+            ON CONFLICT (connection_pk, stream_no, external_id) DO UPDATE
+            SET payload_hash = excluded.payload_hash, payload = excluded.payload,
+                payload_key = excluded.payload_key, payload_ciphertext = excluded.payload_ciphertext"#
+                + $changes,
+            $stream.key.connection.0,
+            $stream.key.number,
+            $stream.now,
+            &$replacements.actions,
+            &$replacements.positions,
+            &$replacements.hashes,
+            &$replacements.external_ids as &[&str],
+            &$replacements.payloads as &[Option<&str>],
+            &$replacements.keys as &[Option<i32>],
+            &$replacements.sealed as &[Option<Vec<u8>>],
+        )
+        .execute($conn)
+        .await
+    };
+}
+
 impl<'r> Replacements<'r> {
     fn push(&mut self, position: i64, action: LastAction, external_id: &'r str, kept: Kept<'r>) {
         self.positions.push(position);
@@ -265,69 +296,24 @@ impl<'r> Replacements<'r> {
     }
 
     async fn write(self, conn: &mut PgConnection, stream: &LockedStream) -> sqlx::Result<()> {
-        if self.positions.is_empty() {
-            return Ok(());
+        if !self.positions.is_empty() {
+            replace!(
+                self,
+                conn,
+                stream,
+                r#",
+                last_action = excluded.last_action, position = excluded.position,
+                last_modified_at = excluded.last_modified_at, deleted_at = NULL, pruned_at = NULL"#
+            )?;
         }
-        sqlx::query!(
-            r#"
-            INSERT INTO records (connection_pk, stream_no, last_action, position, first_seen_at, last_modified_at,
-                                 payload_hash, external_id, payload, payload_key, payload_ciphertext)
-            SELECT $1, $2, last_action, position, $3, $3, payload_hash, external_id, payload, payload_key,
-                   payload_ciphertext
-            FROM unnest($4::smallint[], $5::bigint[], $6::uuid[], $7::text[], $8::text[], $9::int[], $10::bytea[])
-                AS replacement (last_action, position, payload_hash, external_id, payload, payload_key, payload_ciphertext)
-            ON CONFLICT (connection_pk, stream_no, external_id) DO UPDATE
-            SET last_action = excluded.last_action, position = excluded.position,
-                last_modified_at = excluded.last_modified_at, deleted_at = NULL, pruned_at = NULL,
-                payload_hash = excluded.payload_hash, payload = excluded.payload,
-                payload_key = excluded.payload_key, payload_ciphertext = excluded.payload_ciphertext
-            "#,
-            stream.key.connection.0,
-            stream.key.number,
-            stream.now,
-            &self.actions,
-            &self.positions,
-            &self.hashes,
-            &self.external_ids as &[&str],
-            &self.payloads as &[Option<&str>],
-            &self.keys as &[Option<i32>],
-            &self.sealed as &[Option<Vec<u8>>],
-        )
-        .execute(conn)
-        .await?;
         Ok(())
     }
 
     /// Changes how payloads and their hashes are kept, and nothing else.
     async fn write_in_place(self, conn: &mut PgConnection, stream: &LockedStream) -> sqlx::Result<()> {
-        if self.positions.is_empty() {
-            return Ok(());
+        if !self.positions.is_empty() {
+            replace!(self, conn, stream, "")?;
         }
-        sqlx::query!(
-            r#"
-            INSERT INTO records (connection_pk, stream_no, last_action, position, first_seen_at, last_modified_at,
-                                 payload_hash, external_id, payload, payload_key, payload_ciphertext)
-            SELECT $1, $2, last_action, position, $3, $3, payload_hash, external_id, payload, payload_key,
-                   payload_ciphertext
-            FROM unnest($4::smallint[], $5::bigint[], $6::uuid[], $7::text[], $8::text[], $9::int[], $10::bytea[])
-                AS kept (last_action, position, payload_hash, external_id, payload, payload_key, payload_ciphertext)
-            ON CONFLICT (connection_pk, stream_no, external_id) DO UPDATE
-            SET payload_hash = excluded.payload_hash, payload = excluded.payload,
-                payload_key = excluded.payload_key, payload_ciphertext = excluded.payload_ciphertext
-            "#,
-            stream.key.connection.0,
-            stream.key.number,
-            stream.now,
-            &self.actions,
-            &self.positions,
-            &self.hashes,
-            &self.external_ids as &[&str],
-            &self.payloads as &[Option<&str>],
-            &self.keys as &[Option<i32>],
-            &self.sealed as &[Option<Vec<u8>>],
-        )
-        .execute(conn)
-        .await?;
         Ok(())
     }
 }

@@ -178,28 +178,39 @@ fn place(letter_key: &str) -> Place<'_> {
     Place { column: "dead_letters.payload_ciphertext", row: letter_key }
 }
 
-macro_rules! dead_letter {
-    ($row:expr) => {
-        DeadLetter {
-            number: $row.number,
-            id: $row.id,
-            stream: StreamKey { connection: ConnectionPk($row.connection_pk), number: $row.stream_no },
-            model: ModelName::from_stored($row.model),
-            variant: Variant::from_stored($row.variant),
-            integration: IntegrationPk($row.integration_pk),
-            external_id: $row.external_id,
-            function: $row.function_name,
-            run_id: $row.run_id,
-            problems: $row.problems,
-            payload: $row.payload,
-            payload_ciphertext: $row.payload_ciphertext,
-            payload_key: $row.payload_key,
-            letter_key: $row.letter_key,
-            position: $row.position,
-            times: $row.times,
-            first_seen_at: $row.first_seen_at,
-            last_seen_at: $row.last_seen_at,
-        }
+/// Reads letters `l` with their streams `s`.
+macro_rules! query_letters {
+    ($rest:literal, $($parameter:expr),* $(,)?) => {
+        sqlx::query!(
+            r#"
+        SELECT l.number, l.id, l.connection_pk, l.stream_no, s.model, s.variant, l.integration_pk, l.external_id,
+               l.function_name, l.run_id, l.problems, l.payload, l.payload_key, l.payload_ciphertext, l.letter_key,
+               l.position, l.times, l.first_seen_at, l.last_seen_at
+        FROM dead_letters l
+        JOIN streams s ON s.connection_pk = l.connection_pk AND s.stream_no = l.stream_no
+        "# + $rest,
+            $($parameter),*
+        )
+        .map(|row| DeadLetter {
+            number: row.number,
+            id: row.id,
+            stream: StreamKey { connection: ConnectionPk(row.connection_pk), number: row.stream_no },
+            model: ModelName::from_stored(row.model),
+            variant: Variant::from_stored(row.variant),
+            integration: IntegrationPk(row.integration_pk),
+            external_id: row.external_id,
+            function: row.function_name,
+            run_id: row.run_id,
+            problems: row.problems,
+            payload: row.payload,
+            payload_ciphertext: row.payload_ciphertext,
+            payload_key: row.payload_key,
+            letter_key: row.letter_key,
+            position: row.position,
+            times: row.times,
+            first_seen_at: row.first_seen_at,
+            last_seen_at: row.last_seen_at,
+        })
     };
 }
 
@@ -222,16 +233,11 @@ pub async fn list(
 ) -> sqlx::Result<Vec<DeadLetter>> {
     let model = filter.model.as_ref().map(ModelName::as_str);
     if let Some(connection) = filter.connection {
-        let rows = sqlx::query!(
-            r#"
-            SELECT l.number, l.id, l.connection_pk, l.stream_no, s.model, s.variant, l.integration_pk, l.external_id,
-                   l.function_name, l.run_id, l.problems, l.payload, l.payload_key, l.payload_ciphertext, l.letter_key,
-                   l.position, l.times, l.first_seen_at, l.last_seen_at
-            FROM dead_letters l
-            JOIN streams s ON s.connection_pk = l.connection_pk AND s.stream_no = l.stream_no
-            WHERE l.connection_pk = $1 AND l.environment_pk = $2 AND l.number > $3 AND ($4::text IS NULL OR s.model = $4)
-            ORDER BY l.number LIMIT $5
-            "#,
+        return query_letters!(
+            r#"WHERE l.connection_pk = $1 AND l.environment_pk = $2 AND l.number > $3
+          AND ($4::text IS NULL OR s.model = $4)
+        ORDER BY l.number LIMIT $5
+        "#,
             connection.0,
             environment.0,
             filter.after,
@@ -239,17 +245,10 @@ pub async fn list(
             limit,
         )
         .fetch_all(conn)
-        .await?;
-        return Ok(rows.into_iter().map(|row| dead_letter!(row)).collect());
+        .await;
     }
-    let rows = sqlx::query!(
-        r#"
-        SELECT l.number, l.id, l.connection_pk, l.stream_no, s.model, s.variant, l.integration_pk, l.external_id,
-               l.function_name, l.run_id, l.problems, l.payload, l.payload_key, l.payload_ciphertext, l.letter_key,
-                   l.position, l.times, l.first_seen_at, l.last_seen_at
-        FROM dead_letters l
-        JOIN streams s ON s.connection_pk = l.connection_pk AND s.stream_no = l.stream_no
-        WHERE l.environment_pk = $1 AND l.number > $2 AND ($3::bigint IS NULL OR l.integration_pk = $3)
+    query_letters!(
+        r#"WHERE l.environment_pk = $1 AND l.number > $2 AND ($3::bigint IS NULL OR l.integration_pk = $3)
           AND ($4::text IS NULL OR s.model = $4)
         ORDER BY l.number LIMIT $5
         "#,
@@ -260,8 +259,7 @@ pub async fn list(
         limit,
     )
     .fetch_all(conn)
-    .await?;
-    Ok(rows.into_iter().map(|row| dead_letter!(row)).collect())
+    .await
 }
 
 /// One letter of an environment.
@@ -270,21 +268,7 @@ pub async fn find(
     environment: EnvironmentPk,
     id: Uuid,
 ) -> sqlx::Result<Option<DeadLetter>> {
-    let row = sqlx::query!(
-        r#"
-        SELECT l.number, l.id, l.connection_pk, l.stream_no, s.model, s.variant, l.integration_pk, l.external_id,
-               l.function_name, l.run_id, l.problems, l.payload, l.payload_key, l.payload_ciphertext, l.letter_key,
-                   l.position, l.times, l.first_seen_at, l.last_seen_at
-        FROM dead_letters l
-        JOIN streams s ON s.connection_pk = l.connection_pk AND s.stream_no = l.stream_no
-        WHERE l.id = $1 AND l.environment_pk = $2
-        "#,
-        id,
-        environment.0,
-    )
-    .fetch_optional(conn)
-    .await?;
-    Ok(row.map(|row| dead_letter!(row)))
+    query_letters!("WHERE l.id = $1 AND l.environment_pk = $2", id, environment.0).fetch_optional(conn).await
 }
 
 /// Removes one letter of a locked stream. `false`: it is gone already.

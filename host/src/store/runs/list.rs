@@ -132,6 +132,63 @@ impl From<RunRow> for LoggedRun {
     }
 }
 
+/// Reads runs as they are shown, from the rows `r` that `$from` gives.
+macro_rules! query_runs {
+    ($details:literal, $from:literal, $whose:literal, $rest:literal, $($parameter:expr),* $(,)?) => {
+        sqlx::query_as!(
+            RunRow,
+            r#"
+        SELECT r.id, r.job_id, i.unique_key AS "unique_key?", c.connection_id AS "connection_id?", r.kind,
+               r.function_name, r.variant, r.trigger, r.attempt, r.state, r.error_code, r.error_message,
+               "#
+                + $details
+                + r#" AS error_details, r.counts, r.cpu_us, r.peak_memory_bytes, r.requests, r.sent_bytes,
+               r.received_bytes, r.records, r.progress_done, r.progress_total, r.started_at, r.finished_at,
+               r.approved_at
+        FROM "#
+                + $from
+                + r#" AS r
+        LEFT JOIN connections c ON c.pk = r.connection_pk
+        LEFT JOIN integrations i ON i.pk = r.integration_pk
+        WHERE "#
+                + $whose
+                + $rest,
+            $($parameter),*
+        )
+    };
+}
+
+/// A page of the runs of one place, found by the index of the column that `$whose` names.
+macro_rules! list_of {
+    ($whose:literal, $place:expr, $environment:expr, $filter:expr, $states:expr, $limit:expr) => {
+        query_runs!(
+            "NULL::jsonb",
+            "runs",
+            $whose,
+            r#" AND r.environment_pk = $1 AND r.state = ANY($3)
+          AND (r.started_at, r.id) < (coalesce($4, 'infinity'::timestamptz), coalesce($5, 'ffffffff-ffff-ffff-ffff-ffffffffffff'::uuid))
+          AND r.started_at >= coalesce($6, '-infinity'::timestamptz)
+          AND r.started_at < coalesce($7, 'infinity'::timestamptz)
+          AND ($8::text IS NULL OR r.kind = $8) AND ($9::text IS NULL OR r.function_name = $9)
+          AND ($10::text IS NULL OR r.variant = $10) AND ($11::text IS NULL OR r.trigger = $11)
+        ORDER BY r.started_at DESC, r.id DESC LIMIT $12
+        "#,
+            $environment.0,
+            $place,
+            $states,
+            $filter.behind.map(|place| place.started_at),
+            $filter.behind.map(|place| place.id),
+            $filter.started_after,
+            $filter.started_before,
+            $filter.kind,
+            $filter.function,
+            $filter.variant,
+            $filter.trigger,
+            $limit,
+        )
+    };
+}
+
 /// A page of the environment's runs, the newest first.
 pub async fn list(
     conn: &mut PgConnection,
@@ -142,16 +199,21 @@ pub async fn list(
     let states: Vec<String> = filter.states.iter().map(|state| state.as_str().to_owned()).collect();
     let rows = match filter.scope {
         Scope::Environment => list_of_environment(conn, environment, filter, &states, limit).await?,
-        Scope::Integration(integration) => {
-            list_of_integration(conn, environment, integration, filter, &states, limit).await?
+        Scope::Integration(pk) => {
+            list_of!("r.integration_pk = $2", pk.0, environment, filter, &states, limit)
+                .fetch_all(conn)
+                .await?
         }
-        Scope::Connection(connection) => {
-            list_of_connection(conn, environment, connection, filter, &states, limit).await?
+        Scope::Connection(pk) => {
+            list_of!("r.connection_pk = $2", pk.0, environment, filter, &states, limit)
+                .fetch_all(conn)
+                .await?
         }
     };
     Ok(rows.into_iter().map(LoggedRun::from).collect())
 }
 
+/// Each state has an index of its own to be read by, so that a rare one is found as fast as a common one.
 async fn list_of_environment(
     conn: &mut PgConnection,
     environment: EnvironmentPk,
@@ -159,15 +221,9 @@ async fn list_of_environment(
     states: &[String],
     limit: i64,
 ) -> sqlx::Result<Vec<RunRow>> {
-    sqlx::query_as!(
-        RunRow,
-        r#"
-        SELECT r.id, r.job_id, i.unique_key AS "unique_key?", c.connection_id AS "connection_id?", r.kind,
-               r.function_name, r.variant, r.trigger, r.attempt, r.state, r.error_code, r.error_message,
-               NULL::jsonb AS error_details, r.counts, r.cpu_us, r.peak_memory_bytes, r.requests, r.sent_bytes,
-               r.received_bytes, r.records, r.progress_done, r.progress_total, r.started_at, r.finished_at,
-               r.approved_at
-        FROM unnest($2::text[]) AS wanted (state)
+    query_runs!(
+        "NULL::jsonb",
+        r#"unnest($2::text[]) AS wanted (state)
         CROSS JOIN LATERAL (
             SELECT * FROM runs
             WHERE environment_pk = $1 AND state = wanted.state
@@ -177,100 +233,10 @@ async fn list_of_environment(
               AND ($7::text IS NULL OR kind = $7) AND ($8::text IS NULL OR function_name = $8)
               AND ($9::text IS NULL OR variant = $9) AND ($10::text IS NULL OR trigger = $10)
             ORDER BY started_at DESC, id DESC LIMIT $11
-        ) AS r
-        LEFT JOIN connections c ON c.pk = r.connection_pk
-        LEFT JOIN integrations i ON i.pk = r.integration_pk
-        ORDER BY r.started_at DESC, r.id DESC LIMIT $11
-        "#,
+        )"#,
+        "true",
+        " ORDER BY r.started_at DESC, r.id DESC LIMIT $11",
         environment.0,
-        states,
-        filter.behind.map(|place| place.started_at),
-        filter.behind.map(|place| place.id),
-        filter.started_after,
-        filter.started_before,
-        filter.kind,
-        filter.function,
-        filter.variant,
-        filter.trigger,
-        limit,
-    )
-    .fetch_all(conn)
-    .await
-}
-
-async fn list_of_integration(
-    conn: &mut PgConnection,
-    environment: EnvironmentPk,
-    integration: IntegrationPk,
-    filter: &Filter,
-    states: &[String],
-    limit: i64,
-) -> sqlx::Result<Vec<RunRow>> {
-    sqlx::query_as!(
-        RunRow,
-        r#"
-        SELECT r.id, r.job_id, i.unique_key AS "unique_key?", c.connection_id AS "connection_id?", r.kind,
-               r.function_name, r.variant, r.trigger, r.attempt, r.state, r.error_code, r.error_message,
-               NULL::jsonb AS error_details, r.counts, r.cpu_us, r.peak_memory_bytes, r.requests, r.sent_bytes,
-               r.received_bytes, r.records, r.progress_done, r.progress_total, r.started_at, r.finished_at,
-               r.approved_at
-        FROM runs r
-        LEFT JOIN connections c ON c.pk = r.connection_pk
-        LEFT JOIN integrations i ON i.pk = r.integration_pk
-        WHERE r.integration_pk = $2 AND r.environment_pk = $1 AND r.state = ANY($3)
-          AND (r.started_at, r.id) < (coalesce($4, 'infinity'::timestamptz), coalesce($5, 'ffffffff-ffff-ffff-ffff-ffffffffffff'::uuid))
-          AND r.started_at >= coalesce($6, '-infinity'::timestamptz)
-          AND r.started_at < coalesce($7, 'infinity'::timestamptz)
-          AND ($8::text IS NULL OR r.kind = $8) AND ($9::text IS NULL OR r.function_name = $9)
-          AND ($10::text IS NULL OR r.variant = $10) AND ($11::text IS NULL OR r.trigger = $11)
-        ORDER BY r.started_at DESC, r.id DESC LIMIT $12
-        "#,
-        environment.0,
-        integration.0,
-        states,
-        filter.behind.map(|place| place.started_at),
-        filter.behind.map(|place| place.id),
-        filter.started_after,
-        filter.started_before,
-        filter.kind,
-        filter.function,
-        filter.variant,
-        filter.trigger,
-        limit,
-    )
-    .fetch_all(conn)
-    .await
-}
-
-async fn list_of_connection(
-    conn: &mut PgConnection,
-    environment: EnvironmentPk,
-    connection: ConnectionPk,
-    filter: &Filter,
-    states: &[String],
-    limit: i64,
-) -> sqlx::Result<Vec<RunRow>> {
-    sqlx::query_as!(
-        RunRow,
-        r#"
-        SELECT r.id, r.job_id, i.unique_key AS "unique_key?", c.connection_id AS "connection_id?", r.kind,
-               r.function_name, r.variant, r.trigger, r.attempt, r.state, r.error_code, r.error_message,
-               NULL::jsonb AS error_details, r.counts, r.cpu_us, r.peak_memory_bytes, r.requests, r.sent_bytes,
-               r.received_bytes, r.records, r.progress_done, r.progress_total, r.started_at, r.finished_at,
-               r.approved_at
-        FROM runs r
-        LEFT JOIN connections c ON c.pk = r.connection_pk
-        LEFT JOIN integrations i ON i.pk = r.integration_pk
-        WHERE r.connection_pk = $2 AND r.environment_pk = $1 AND r.state = ANY($3)
-          AND (r.started_at, r.id) < (coalesce($4, 'infinity'::timestamptz), coalesce($5, 'ffffffff-ffff-ffff-ffff-ffffffffffff'::uuid))
-          AND r.started_at >= coalesce($6, '-infinity'::timestamptz)
-          AND r.started_at < coalesce($7, 'infinity'::timestamptz)
-          AND ($8::text IS NULL OR r.kind = $8) AND ($9::text IS NULL OR r.function_name = $9)
-          AND ($10::text IS NULL OR r.variant = $10) AND ($11::text IS NULL OR r.trigger = $11)
-        ORDER BY r.started_at DESC, r.id DESC LIMIT $12
-        "#,
-        environment.0,
-        connection.0,
         states,
         filter.behind.map(|place| place.started_at),
         filter.behind.map(|place| place.id),
@@ -292,24 +258,10 @@ pub async fn find(
     environment: EnvironmentPk,
     id: Uuid,
 ) -> sqlx::Result<Option<LoggedRun>> {
-    let row = sqlx::query_as!(
-        RunRow,
-        r#"
-        SELECT r.id, r.job_id, i.unique_key AS "unique_key?", c.connection_id AS "connection_id?", r.kind,
-               r.function_name, r.variant, r.trigger, r.attempt, r.state, r.error_code, r.error_message,
-               r.error_details, r.counts, r.cpu_us, r.peak_memory_bytes, r.requests, r.sent_bytes,
-               r.received_bytes, r.records, r.progress_done, r.progress_total, r.started_at, r.finished_at,
-               r.approved_at
-        FROM runs r
-        LEFT JOIN connections c ON c.pk = r.connection_pk
-        LEFT JOIN integrations i ON i.pk = r.integration_pk
-        WHERE r.id = $2 AND r.environment_pk = $1
-        "#,
-        environment.0,
-        id,
-    )
-    .fetch_optional(conn)
-    .await?;
+    let row =
+        query_runs!("r.error_details", "runs", "r.id = $2", " AND r.environment_pk = $1", environment.0, id,)
+            .fetch_optional(conn)
+            .await?;
     Ok(row.map(LoggedRun::from))
 }
 

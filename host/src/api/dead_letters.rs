@@ -5,8 +5,6 @@ use std::collections::HashMap;
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
-use base64::Engine;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -17,18 +15,17 @@ use super::App;
 use super::connections::parse_name;
 use super::error::{ApiError, ErrorBody};
 use super::extract::{ApiPath, ApiQuery, EnvironmentAuth, NoQuery};
-use super::lists::parse_limit;
+use super::lists::{Cursors, cut_to_page, parse_limit};
 use super::time::iso;
 use crate::auth::{Client, Scope};
 use crate::crypto::RecordKeys;
 use crate::engine::{DeadLetterError, Replayed};
-use crate::ids::{ConnectionId, ConnectionPk, EnvironmentPk, IntegrationKey};
+use crate::ids::{ConnectionId, ConnectionPk, IntegrationKey};
 use crate::store::dead_letters::{self, DeadLetter, Filter};
 use crate::store::{connections, integrations};
 
 const DEFAULT_LIMIT: i64 = 100;
 const MAX_LIMIT: i64 = 500;
-const CURSOR_CHECK_BYTES: usize = 4;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -98,16 +95,14 @@ pub(super) async fn list_dead_letters(
     let limit = parse_limit(query.limit.as_deref(), DEFAULT_LIMIT, MAX_LIMIT)?;
     let model =
         query.model.as_deref().map(|model| parse_name("model", model, ApiError::query)).transpose()?;
-    let after = query.cursor.map_or(Ok(0), |cursor| decode_cursor(&cursor, environment))?;
+    let cursors = Cursors { list: "dead letters", environment };
+    let after = query.cursor.map_or(Ok(0), |cursor| cursors.decode_number(&cursor))?;
     let filter = app.letter_filter(&client, query.provider_config_key, query.connection_id).await?;
     let filter = Filter { model, after, ..filter };
     let mut conn = app.engine.store.connect_records().await?;
-    // One more than is shown tells whether there is a next page.
     let mut found = dead_letters::list(&mut conn, environment, &filter, limit + 1).await?;
     drop(conn);
-    let has_more = found.len() as i64 > limit;
-    found.truncate(limit.unsigned_abs() as usize);
-    let next_cursor = found.last().filter(|_| has_more).map(|last| encode_cursor(last.number, environment));
+    let next_cursor = cut_to_page(&mut found, limit).map(|last| cursors.encode_number(last.number));
     let mut pks: Vec<_> = found.iter().map(|letter| letter.stream.connection).collect();
     pks.dedup();
     let names = connections::names(&mut *app.engine.store.connect().await?, &pks).await?;
@@ -217,24 +212,4 @@ impl DeadLetterBody {
 
 fn parse_id(id: &str) -> Result<Uuid, ApiError> {
     id.parse().map_err(|_| DeadLetterError::Unknown(id.chars().take(60).collect()).into())
-}
-
-/// A letter's number with a checksum that holds for one environment.
-fn encode_cursor(number: i64, environment: EnvironmentPk) -> String {
-    URL_SAFE_NO_PAD.encode([&number.to_be_bytes()[..], &cursor_check(number, environment)].concat())
-}
-
-fn decode_cursor(text: &str, environment: EnvironmentPk) -> Result<i64, ApiError> {
-    let broken = || ApiError::Cursor { problem: "is not one that this list gave out" };
-    let bytes = URL_SAFE_NO_PAD.decode(text).map_err(|_| broken())?;
-    let (number, check) = bytes.split_first_chunk().ok_or_else(broken)?;
-    let number = i64::from_be_bytes(*number);
-    if check == cursor_check(number, environment) { Ok(number) } else { Err(broken()) }
-}
-
-fn cursor_check(number: i64, environment: EnvironmentPk) -> [u8; CURSOR_CHECK_BYTES] {
-    let text = format!("dead letters {environment} {number}");
-    let mut check = [0; CURSOR_CHECK_BYTES];
-    check.copy_from_slice(&blake3::hash(text.as_bytes()).as_bytes()[..CURSOR_CHECK_BYTES]);
-    check
 }

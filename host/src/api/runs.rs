@@ -2,8 +2,6 @@
 
 use axum::Json;
 use axum::extract::State;
-use base64::Engine;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use chrono::DateTime;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -14,11 +12,11 @@ use super::App;
 use super::connections::parse_name;
 use super::error::{ApiError, ErrorBody};
 use super::extract::{ApiPath, ApiQuery, EnvironmentAuth, NoQuery};
-use super::lists::{parse_limit, parse_time, parse_word};
+use super::lists::{Cursors, cut_to_page, parse_limit, parse_time, parse_word};
 use super::time::iso;
 use crate::auth::{Client, Scope};
 use crate::config::FunctionKind;
-use crate::ids::{EnvironmentPk, FunctionName, IntegrationKey, Variant};
+use crate::ids::{FunctionName, IntegrationKey, Variant};
 use crate::runtime::LogLevel;
 use crate::store::integrations;
 use crate::store::runs::{self, Filter, LineFilter, LoggedRun, Place, RunState, Scope as RunScope};
@@ -27,7 +25,6 @@ const DEFAULT_LIMIT: i64 = 100;
 const MAX_LIMIT: i64 = 500;
 const MAX_LINES: i64 = 1_000;
 const TRIGGERS: [&str; 7] = ["schedule", "trigger", "start", "retry", "api", "lifecycle", "webhook"];
-const CURSOR_CHECK_BYTES: usize = 4;
 const MAX_SEARCH_BYTES: usize = 200;
 
 #[derive(Debug, Deserialize)]
@@ -181,6 +178,7 @@ pub(super) async fn list_runs(
         query.trigger.map(|text| parse_word("trigger", &text, TRIGGERS.map(|trigger| (trigger, trigger))));
     let function = query.function.map(|text| parse_name::<FunctionName>("function", &text, ApiError::query));
     let variant = query.variant.map(|text| parse_name::<Variant>("variant", &text, ApiError::query));
+    let cursors = Cursors { list: "runs", environment };
     let time =
         |name, text: Option<String>| text.map(|text| parse_time(name, &text, ApiError::query)).transpose();
     let filter = Filter {
@@ -191,15 +189,12 @@ pub(super) async fn list_runs(
         trigger: trigger.transpose()?.map(str::to_owned),
         started_after: time("started_after", query.started_after)?,
         started_before: time("started_before", query.started_before)?,
-        behind: query.cursor.map(|cursor| decode_cursor(&cursor, environment)).transpose()?,
+        behind: query.cursor.map(|cursor| cursors.decode(&cursor, read_place)).transpose()?,
         scope: app.run_scope(&client, query.provider_config_key, query.connection_id).await?,
     };
     let mut conn = app.engine.store.connect().await?;
-    // One more than is shown tells whether there is a next page.
     let mut found = runs::list(&mut conn, environment, &filter, limit + 1).await?;
-    let has_more = found.len() as i64 > limit;
-    found.truncate(limit.unsigned_abs() as usize);
-    let next_cursor = found.last().filter(|_| has_more).map(|last| encode_cursor(last, environment));
+    let next_cursor = cut_to_page(&mut found, limit).map(|last| cursors.encode(&place_bytes(last)));
     Ok(Json(RunsResponse { runs: found.into_iter().map(RunBody::from).collect(), next_cursor }))
 }
 
@@ -253,8 +248,7 @@ pub(super) async fn list_run_logs(
     let run = app.find_run(&client, &id).await?;
     let mut conn = app.engine.store.connect().await?;
     let mut lines = runs::list_lines(&mut conn, run.id, &filter, limit + 1).await?;
-    let has_more = lines.len() as i64 > limit;
-    lines.truncate(limit.unsigned_abs() as usize);
+    let has_more = cut_to_page(&mut lines, limit).is_some();
     let may_come = has_more || run.state == RunState::Running.as_str();
     let next_cursor = may_come.then(|| lines.last().map_or(filter.after, |line| line.line).to_string());
     let logs = lines.into_iter().map(|line| LineBody {
@@ -363,28 +357,12 @@ fn parse_line(text: &str) -> Result<i32, ApiError> {
     line.ok_or(ApiError::Cursor { problem: "is not one that this log gave out" })
 }
 
-/// The run's start and id with a checksum that holds for one environment.
-fn encode_cursor(run: &LoggedRun, environment: EnvironmentPk) -> String {
-    let place = [&run.started_at.timestamp_micros().to_be_bytes()[..], run.id.as_bytes()].concat();
-    let check = cursor_check(&place, environment);
-    URL_SAFE_NO_PAD.encode([&place[..], &check].concat())
+/// Where a run stands in the list, for its cursor: its start and its id.
+fn place_bytes(run: &LoggedRun) -> Vec<u8> {
+    [&run.started_at.timestamp_micros().to_be_bytes()[..], run.id.as_bytes()].concat()
 }
 
-fn decode_cursor(text: &str, environment: EnvironmentPk) -> Result<Place, ApiError> {
-    let decode = || {
-        let bytes = URL_SAFE_NO_PAD.decode(text).ok()?;
-        let (place, check) = bytes.split_at_checked(24)?;
-        let (started_at, id) = place.split_first_chunk()?;
-        let started_at = DateTime::from_timestamp_micros(i64::from_be_bytes(*started_at))?;
-        let is_ours = check == cursor_check(place, environment);
-        is_ours.then_some(Place { started_at, id: Uuid::from_slice(id).ok()? })
-    };
-    decode().ok_or(ApiError::Cursor { problem: "is not one that this list gave out" })
-}
-
-fn cursor_check(place: &[u8], environment: EnvironmentPk) -> [u8; CURSOR_CHECK_BYTES] {
-    let text = [format!("runs {environment} ").as_bytes(), place].concat();
-    let mut check = [0; CURSOR_CHECK_BYTES];
-    check.copy_from_slice(&blake3::hash(&text).as_bytes()[..CURSOR_CHECK_BYTES]);
-    check
+fn read_place(bytes: [u8; 24]) -> Option<Place> {
+    let started_at = DateTime::from_timestamp_micros(i64::from_be_bytes(*bytes.first_chunk()?))?;
+    Some(Place { started_at, id: Uuid::from_bytes(*bytes.last_chunk()?) })
 }

@@ -3,8 +3,6 @@
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
-use base64::Engine;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use url::Url;
@@ -15,7 +13,7 @@ use super::App;
 use super::connections::parse_name;
 use super::error::{ApiError, ErrorBody};
 use super::extract::{ApiJson, ApiPath, ApiQuery, EnvironmentAuth, NoQuery};
-use super::lists::{parse_limit, parse_time};
+use super::lists::{Cursors, cut_to_page, parse_limit, parse_time};
 use super::time::iso;
 use crate::auth::{Client, Scope};
 use crate::ids::{ConnectionId, ConnectionPk, EnvironmentPk, IntegrationKey};
@@ -29,7 +27,6 @@ const MAX_LIMIT: i64 = 500;
 const KINDS: [&str; 4] = ["auth", "sync", "forward", "async_action"];
 /// Deliveries of one statement when many are sent again.
 const BATCH: i64 = 500;
-const CURSOR_CHECK_BYTES: usize = 4;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -127,19 +124,17 @@ pub(super) async fn list_deliveries(
     client.require(Scope::WebhooksRead)?;
     let environment = client.environment.pk;
     let limit = parse_limit(query.limit.as_deref(), DEFAULT_LIMIT, MAX_LIMIT)?;
+    let cursors = Cursors { list: "webhook deliveries", environment };
     let filter = Filter {
         states: query.state.as_deref().map_or(Ok(DeliveryState::ALL.to_vec()), parse_state)?,
         kind: query.kind.map(parse_kind).transpose()?,
         since: query.since.map(|text| parse_time("since", &text, ApiError::query)).transpose()?,
-        before: query.cursor.map(|cursor| decode_cursor(&cursor, environment)).transpose()?,
+        before: query.cursor.map(|cursor| cursors.decode_number(&cursor)).transpose()?,
         connection: app.filtered_connection(&client, query.provider_config_key, query.connection_id).await?,
     };
     let mut conn = app.engine.store.connect().await?;
-    // One more than is shown tells whether there is a next page.
     let mut found = log::list(&mut conn, environment, &filter, limit + 1).await?;
-    let has_more = found.len() as i64 > limit;
-    found.truncate(limit.unsigned_abs() as usize);
-    let next_cursor = found.last().filter(|_| has_more).map(|last| encode_cursor(last.pk, environment));
+    let next_cursor = cut_to_page(&mut found, limit).map(|last| cursors.encode_number(last.pk));
     let deliveries = found.into_iter().map(|delivery| DeliveryBody::new(delivery, &client)).collect();
     Ok(Json(DeliveriesResponse { deliveries, next_cursor }))
 }
@@ -312,25 +307,4 @@ fn parse_kind(text: String) -> Result<String, ApiError> {
 fn missing(name: &'static str) -> ApiError {
     let message = "is required too: `connection_id` and `provider_config_key` name a connection together";
     ApiError::query("invalid_type", &[name], message)
-}
-
-/// A row's number with a checksum that holds for one environment.
-fn encode_cursor(pk: i64, environment: EnvironmentPk) -> String {
-    let check = cursor_check(pk, environment);
-    URL_SAFE_NO_PAD.encode([&pk.to_be_bytes()[..], &check].concat())
-}
-
-fn decode_cursor(text: &str, environment: EnvironmentPk) -> Result<i64, ApiError> {
-    let broken = || ApiError::Cursor { problem: "is not one that this list gave out" };
-    let bytes = URL_SAFE_NO_PAD.decode(text).map_err(|_| broken())?;
-    let (pk, check) = bytes.split_first_chunk().ok_or_else(broken)?;
-    let pk = i64::from_be_bytes(*pk);
-    if check == cursor_check(pk, environment) { Ok(pk) } else { Err(broken()) }
-}
-
-fn cursor_check(pk: i64, environment: EnvironmentPk) -> [u8; CURSOR_CHECK_BYTES] {
-    let text = format!("webhook deliveries {environment} {pk}");
-    let mut check = [0; CURSOR_CHECK_BYTES];
-    check.copy_from_slice(&blake3::hash(text.as_bytes()).as_bytes()[..CURSOR_CHECK_BYTES]);
-    check
 }

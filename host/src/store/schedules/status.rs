@@ -5,7 +5,7 @@ use serde_json::Value;
 use sqlx::PgConnection;
 use uuid::Uuid;
 
-use super::requests::Target;
+use super::requests::{Target, query_target};
 use crate::ids::{ConnectionId, ConnectionPk, FunctionName, Variant};
 
 /// A schedule with its latest runs, for `GET /sync/status`.
@@ -36,8 +36,7 @@ pub struct LatestRun {
 }
 
 pub async fn list_status(conn: &mut PgConnection, target: &Target) -> sqlx::Result<Vec<ScheduleStatus>> {
-    let (names, variants) = target.name_lists();
-    let rows = sqlx::query!(
+    let rows = query_target!(
         r#"
         SELECT s.id, s.connection_pk, c.connection_id, s.sync_name, s.variant, s.state = 'paused' AS "is_paused!",
                s.run_id IS NOT NULL OR (coalesce(newest.state IN ('lost', 'cancelled'), false)
@@ -55,16 +54,9 @@ pub async fn list_status(conn: &mut PgConnection, target: &Target) -> sqlx::Resu
             SELECT state, finished_at, counts FROM runs
             WHERE schedule_pk = s.pk AND state IN ('success', 'error')
             ORDER BY started_at DESC LIMIT 1
-        ) AS latest ON true
-        WHERE s.integration_pk = $1 AND ($2::bigint IS NULL OR s.connection_pk = $2)
-          AND ($3 OR (s.sync_name, s.variant) IN (SELECT * FROM unnest($4::text[], $5::text[])))
-        ORDER BY s.connection_pk, s.sync_name, s.variant
-        "#,
-        target.integration.0,
-        target.connection.map(|connection| connection.0),
-        target.syncs.is_none(),
-        &names,
-        &variants,
+        ) AS latest ON true"#,
+        target,
+        "ORDER BY s.connection_pk, s.sync_name, s.variant",
     )
     .fetch_all(conn)
     .await?;

@@ -77,19 +77,31 @@ impl From<IntegrationRow> for Integration {
     }
 }
 
+/// Reads integrations with all that is kept of them, between `SELECT` or `RETURNING` and what says which.
+macro_rules! query_integrations {
+    ($before:literal, $after:literal, $($parameter:expr),* $(,)?) => {
+        sqlx::query_as!(
+            IntegrationRow,
+            $before
+                + r#" pk, id, environment_pk, unique_key, provider, display_name, forward_webhooks,
+                  sealed_credentials, sealed_settings, created_at, updated_at "#
+                + $after,
+            $($parameter),*
+        )
+    };
+}
+
 /// Stores an integration. `None`: its unique key is taken.
 pub async fn create(conn: &mut PgConnection, new: &NewIntegration<'_>) -> sqlx::Result<Option<Integration>> {
-    let row = sqlx::query_as!(
-        IntegrationRow,
+    let row = query_integrations!(
         r#"
         INSERT INTO integrations
             (id, environment_pk, unique_key, provider, display_name, forward_webhooks, sealed_credentials,
              sealed_settings)
         VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
         ON CONFLICT ON CONSTRAINT integrations_unique_key DO NOTHING
-        RETURNING pk, id, environment_pk, unique_key, provider, display_name, forward_webhooks,
-                  sealed_credentials, sealed_settings, created_at, updated_at
-        "#,
+        RETURNING"#,
+        "",
         new.id,
         new.environment.0,
         new.unique_key.as_str(),
@@ -105,13 +117,9 @@ pub async fn create(conn: &mut PgConnection, new: &NewIntegration<'_>) -> sqlx::
 }
 
 pub async fn list(conn: &mut PgConnection, environment: EnvironmentPk) -> sqlx::Result<Vec<Integration>> {
-    let rows = sqlx::query_as!(
-        IntegrationRow,
-        r#"
-        SELECT pk, id, environment_pk, unique_key, provider, display_name, forward_webhooks,
-               sealed_credentials, sealed_settings, created_at, updated_at
-        FROM integrations WHERE environment_pk = $1 ORDER BY pk
-        "#,
+    let rows = query_integrations!(
+        "SELECT",
+        "FROM integrations WHERE environment_pk = $1 ORDER BY pk",
         environment.0,
     )
     .fetch_all(conn)
@@ -124,13 +132,9 @@ pub async fn find(
     environment: EnvironmentPk,
     key: &IntegrationKey,
 ) -> sqlx::Result<Option<Integration>> {
-    let row = sqlx::query_as!(
-        IntegrationRow,
-        r#"
-        SELECT pk, id, environment_pk, unique_key, provider, display_name, forward_webhooks,
-               sealed_credentials, sealed_settings, created_at, updated_at
-        FROM integrations WHERE environment_pk = $1 AND unique_key = $2
-        "#,
+    let row = query_integrations!(
+        "SELECT",
+        "FROM integrations WHERE environment_pk = $1 AND unique_key = $2",
         environment.0,
         key.as_str(),
     )
@@ -145,14 +149,10 @@ pub async fn find_by_address(
     environment: Uuid,
     key: &IntegrationKey,
 ) -> sqlx::Result<Option<Integration>> {
-    let row = sqlx::query_as!(
-        IntegrationRow,
-        r#"
-        SELECT i.pk, i.id, i.environment_pk, i.unique_key, i.provider, i.display_name, i.forward_webhooks,
-               i.sealed_credentials, i.sealed_settings, i.created_at, i.updated_at
-        FROM environments e JOIN integrations i ON i.environment_pk = e.pk AND i.unique_key = $2
-        WHERE e.id = $1
-        "#,
+    let row = query_integrations!(
+        "SELECT",
+        r#"FROM integrations
+        WHERE environment_pk = (SELECT e.pk FROM environments e WHERE e.id = $1) AND unique_key = $2"#,
         environment,
         key.as_str(),
     )
@@ -167,14 +167,9 @@ pub async fn lock(
     environment: EnvironmentPk,
     key: &IntegrationKey,
 ) -> sqlx::Result<Option<Integration>> {
-    let row = sqlx::query_as!(
-        IntegrationRow,
-        r#"
-        SELECT pk, id, environment_pk, unique_key, provider, display_name, forward_webhooks,
-               sealed_credentials, sealed_settings, created_at, updated_at
-        FROM integrations WHERE environment_pk = $1 AND unique_key = $2
-        FOR NO KEY UPDATE
-        "#,
+    let row = query_integrations!(
+        "SELECT",
+        "FROM integrations WHERE environment_pk = $1 AND unique_key = $2 FOR NO KEY UPDATE",
         environment.0,
         key.as_str(),
     )
@@ -189,16 +184,14 @@ pub async fn update(
     integration: IntegrationPk,
     update: &IntegrationUpdate<'_>,
 ) -> sqlx::Result<Option<Integration>> {
-    let row = sqlx::query_as!(
-        IntegrationRow,
+    let row = query_integrations!(
         r#"
         UPDATE integrations
         SET unique_key = $2, display_name = $3, forward_webhooks = $4, sealed_credentials = $5, sealed_settings = $6,
             updated_at = now()
         WHERE pk = $1
-        RETURNING pk, id, environment_pk, unique_key, provider, display_name, forward_webhooks,
-                  sealed_credentials, sealed_settings, created_at, updated_at
-        "#,
+        RETURNING"#,
+        "",
         integration.0,
         update.unique_key.as_str(),
         update.display_name,
@@ -255,16 +248,7 @@ async fn notify_changed(conn: &mut PgConnection) -> sqlx::Result<()> {
 }
 
 pub async fn get(conn: &mut PgConnection, pk: IntegrationPk) -> sqlx::Result<Option<Integration>> {
-    let row = sqlx::query_as!(
-        IntegrationRow,
-        r#"
-        SELECT pk, id, environment_pk, unique_key, provider, display_name, forward_webhooks,
-               sealed_credentials, sealed_settings, created_at, updated_at
-        FROM integrations WHERE pk = $1
-        "#,
-        pk.0,
-    )
-    .fetch_optional(conn)
-    .await?;
+    let row =
+        query_integrations!("SELECT", "FROM integrations WHERE pk = $1", pk.0).fetch_optional(conn).await?;
     Ok(row.map(Integration::from))
 }

@@ -1,0 +1,313 @@
+//! Takes connections in: those that clients import, and those that end users have authenticated.
+
+use std::sync::Arc;
+
+use serde_json::{Map, Value};
+use sqlx::{PgConnection, Postgres, Transaction};
+use uuid::Uuid;
+
+use crate::auth::{Environment, StoredCredentials};
+use crate::engine::webhooks::{self, AuthEvent, AuthOperation};
+use crate::engine::{ConnectSession, Engine, refresh};
+use crate::ids::{ConnectionId, ConnectionPk};
+use crate::store::connection_errors::{self, Failing};
+use crate::store::connections::{self, Connection, NewConnection};
+use crate::store::integrations::Integration;
+use crate::store::notices::Notice;
+use crate::store::schedules;
+
+/// The code of a connection that a function refuses.
+const VALIDATION_FAILED: &str = "connection_validation_failed";
+
+/// A connection whose credentials a client already has.
+#[derive(Debug)]
+pub struct ImportedConnection {
+    pub connection_id: ConnectionId,
+    pub credentials: StoredCredentials,
+    pub connection_config: Value,
+    pub metadata: Value,
+    pub tags: Value,
+    pub end_user: Option<Value>,
+    pub webhook_url_override: Option<String>,
+}
+
+/// What came of an end user's authentication, and whose it is.
+#[derive(Debug)]
+pub struct AuthenticatedConnection {
+    /// The connection that was authenticated anew; `None` makes a new one.
+    pub reconnects: Option<ConnectionPk>,
+    pub credentials: StoredCredentials,
+    pub connection_config: Map<String, Value>,
+    /// Above those that a connection has already.
+    pub tags: Map<String, Value>,
+    /// In place of the one that a connection has already.
+    pub end_user: Option<Value>,
+    /// Likewise.
+    pub webhook_url_override: Option<String>,
+}
+
+/// Why what was authenticated is not stored.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    #[error("the connection that was to be connected anew is gone")]
+    TargetGone,
+    /// A function of the integration refuses the connection, in its own words. Nothing is left of a new one; one that
+    /// was connected anew has an authentication error now.
+    #[error("{0}")]
+    Refused(String),
+    #[error("the connection could not be validated")]
+    Validation(#[source] anyhow::Error),
+    #[error("the connection could not be stored")]
+    Store(#[from] sqlx::Error),
+}
+
+impl Engine {
+    /// Stores a connection, or replaces the one of that id, with the schedules of its integration's syncs.
+    pub async fn import_connection(
+        self: &Arc<Self>,
+        environment: &Environment,
+        integration: &Integration,
+        imported: ImportedConnection,
+    ) -> Result<Connection, ConnectError> {
+        loop {
+            let mut tx = self.store.begin().await?;
+            let existing =
+                connections::find(&mut tx, environment.pk, &integration.unique_key, &imported.connection_id)
+                    .await?;
+            // Nothing was stored if somebody else was first: now there is one to replace.
+            if let Some(connection) =
+                self.put_connection(tx, environment, integration, existing, &imported).await?
+            {
+                self.proxy_routes.forget(connection.pk);
+                return Ok(connection);
+            }
+        }
+    }
+
+    /// Stores what an end user authenticated: as a new connection, or in the one that was connected anew, which
+    /// keeps its id and metadata.
+    pub async fn connect(
+        self: &Arc<Self>,
+        environment: &Environment,
+        integration: &Integration,
+        authenticated: AuthenticatedConnection,
+    ) -> Result<Connection, ConnectError> {
+        let mut tx = self.store.begin().await?;
+        let existing = match authenticated.reconnects {
+            Some(pk) => {
+                let found = connections::get(&mut tx, pk).await?;
+                let found = found.filter(|connection| connection.integration == integration.pk);
+                Some(found.ok_or(ConnectError::TargetGone)?)
+            }
+            None => None,
+        };
+        let content = authenticated.onto(existing.as_ref());
+        let stored = self.put_connection(tx, environment, integration, existing, &content).await?;
+        let connection = stored.ok_or(ConnectError::TargetGone)?;
+        self.proxy_routes.forget(connection.pk);
+        Ok(connection)
+    }
+
+    /// Creates a connection, or replaces `existing`, and has it validated where the integration can. `None`: there is
+    /// one of that id by now, or `existing` is gone.
+    async fn put_connection(
+        self: &Arc<Self>,
+        mut tx: Transaction<'static, Postgres>,
+        environment: &Environment,
+        integration: &Integration,
+        existing: Option<Connection>,
+        content: &ImportedConnection,
+    ) -> Result<Option<Connection>, ConnectError> {
+        let is_new = existing.is_none();
+        let operation = if is_new { AuthOperation::Creation } else { AuthOperation::Override };
+        let Some(connection) = self.put_row(&mut tx, environment, integration, existing, content).await?
+        else {
+            return Ok(None);
+        };
+        if !self.can_validate(&connection) {
+            self.settle(&mut tx, environment, &connection, operation).await?;
+            tx.commit().await?;
+            self.notices.tell(Notice::Due);
+            return Ok(Some(connection));
+        }
+        if is_new {
+            connections::begin_validation(&mut tx, connection.pk).await?;
+        }
+        tx.commit().await?;
+        let environment = self.environments.get(environment.pk).await;
+        let environment = environment.map_err(|error| ConnectError::Validation(error.into()))?;
+        // From here on it goes to its end even if whoever asked has gone away.
+        let engine = Arc::clone(self);
+        let judged = self
+            .jobs
+            .waited_for
+            .spawn(async move { engine.judge(&environment, connection, operation).await });
+        judged.await.map_err(|error| ConnectError::Validation(error.into()))?.map(Some)
+    }
+
+    /// Has a stored connection validated. Takes back a new one that is refused.
+    async fn judge(
+        self: &Arc<Self>,
+        environment: &Arc<Environment>,
+        connection: Connection,
+        operation: AuthOperation,
+    ) -> Result<Connection, ConnectError> {
+        let judgement = self.validate(environment, &connection).await;
+        let is_new = operation == AuthOperation::Creation;
+        match judgement {
+            Ok(()) => {
+                let mut tx = self.store.begin().await?;
+                connections::end_validation(&mut tx, connection.pk).await?;
+                let found = connections::get(&mut tx, connection.pk).await?;
+                let connection = found.ok_or(ConnectError::TargetGone)?;
+                self.settle(&mut tx, environment, &connection, operation).await?;
+                tx.commit().await?;
+                self.notices.tell(Notice::Due);
+                Ok(connection)
+            }
+            Err(refusal) if is_new => {
+                let (integration, id) = (&connection.integration_key, &connection.connection_id);
+                self.remove_connection(environment.pk, integration, id).await?;
+                Err(refusal)
+            }
+            Err(ConnectError::Refused(message)) => {
+                let mut tx = self.store.begin().await?;
+                let log_id = Uuid::new_v4();
+                connection_errors::set(
+                    &mut tx,
+                    connection.pk,
+                    Failing::Auth,
+                    log_id,
+                    VALIDATION_FAILED,
+                    &message,
+                )
+                .await?;
+                let provider = self.catalogue.find(&connection.provider);
+                let auth_mode = provider.map(|provider| provider.auth_mode);
+                let event = AuthEvent::of(&connection, auth_mode, operation);
+                webhooks::note_auth(&mut tx, environment, &event.failed(VALIDATION_FAILED, &message)).await?;
+                tx.commit().await?;
+                Err(ConnectError::Refused(message))
+            }
+            Err(failure) => Err(failure),
+        }
+    }
+
+    /// Writes what follows from a connection that is there to stay, in one transaction: schedules, what runs after its
+    /// creation, and what clients are told.
+    async fn settle(
+        &self,
+        conn: &mut PgConnection,
+        environment: &Environment,
+        connection: &Connection,
+        operation: AuthOperation,
+    ) -> sqlx::Result<()> {
+        for sync in self.functions.syncs_of(connection.integration) {
+            let auto_start = sync.auto_starts();
+            let (integration, pk) = (connection.integration, Some(connection.pk));
+            schedules::create_missing(conn, integration, pk, &sync.name, auto_start).await?;
+        }
+        schedules::notify_due(conn).await?;
+        if let Some(url) = &connection.webhook_url_override {
+            webhooks::use_again(conn, environment.pk, url).await?;
+        }
+        self.queue_after_creation(conn, connection).await?;
+        let auth_mode = self.catalogue.find(&connection.provider).map(|provider| provider.auth_mode);
+        webhooks::note_auth(conn, environment, &AuthEvent::of(connection, auth_mode, operation)).await
+    }
+
+    async fn put_row(
+        &self,
+        conn: &mut PgConnection,
+        environment: &Environment,
+        integration: &Integration,
+        existing: Option<Connection>,
+        content: &ImportedConnection,
+    ) -> sqlx::Result<Option<Connection>> {
+        let id = existing.as_ref().map_or_else(Uuid::new_v4, |connection| connection.id);
+        let provider = self.catalogue.find(&integration.provider);
+        let credentials = refresh::seal(environment, provider.map(AsRef::as_ref), id, &content.credentials);
+        let new = NewConnection {
+            id,
+            environment: environment.pk,
+            integration: integration.pk,
+            connection_id: &content.connection_id,
+            credentials: &credentials,
+            connection_config: &content.connection_config,
+            metadata: &content.metadata,
+            tags: &content.tags,
+            end_user: content.end_user.as_ref(),
+            webhook_url_override: content.webhook_url_override.as_deref(),
+        };
+        let pk = match existing {
+            Some(connection) => {
+                connections::replace(conn, connection.pk, &new).await?;
+                connection.pk
+            }
+            None => match connections::create(conn, &new).await? {
+                Some(pk) => pk,
+                None => return Ok(None),
+            },
+        };
+        connections::get(conn, pk).await
+    }
+
+    /// Writes the webhook that tells a backend that its end user did not get through.
+    pub(in crate::engine) async fn note_failed_connection(
+        &self,
+        session: &ConnectSession,
+        integration: &Integration,
+        code: &str,
+        description: &str,
+    ) -> sqlx::Result<()> {
+        let mut tx = self.store.begin().await?;
+        let target = match &session.reconnects {
+            Some(target) => connections::get(&mut tx, target.pk).await?,
+            None => None,
+        };
+        let mode = self.catalogue.find(&integration.provider).map(|provider| provider.auth_mode);
+        let (connection_id, tags) =
+            (ConnectionId::from_stored(Uuid::new_v4().to_string()), Value::Object(session.tags.clone()));
+        let event = match &target {
+            Some(target) => AuthEvent::of(target, mode, AuthOperation::Override),
+            None => AuthEvent {
+                operation: AuthOperation::Creation,
+                connection: None,
+                connection_id: &connection_id,
+                integration: &integration.unique_key,
+                provider: integration.provider.as_str(),
+                auth_mode: mode,
+                tags: &tags,
+                end_user: session.end_user.as_ref(),
+                webhook_url_override: session.webhook_url_override.as_deref(),
+                failure: None,
+            },
+        };
+        webhooks::note_auth(&mut tx, &session.environment, &event.failed(code, description)).await?;
+        tx.commit().await
+    }
+}
+
+impl AuthenticatedConnection {
+    /// All of the connection as it is to be stored.
+    fn onto(self, existing: Option<&Connection>) -> ImportedConnection {
+        let before = existing.and_then(|connection| connection.tags.as_object()).cloned();
+        let tags: Map<String, Value> = before.into_iter().flatten().chain(self.tags).collect();
+        let connection_id = match existing {
+            Some(connection) => connection.connection_id.clone(),
+            None => ConnectionId::from_stored(Uuid::new_v4().to_string()),
+        };
+        let metadata = existing.and_then(|connection| connection.metadata.clone());
+        ImportedConnection {
+            connection_id,
+            credentials: self.credentials,
+            connection_config: Value::Object(self.connection_config),
+            metadata: metadata.unwrap_or_else(|| Value::Object(Map::new())),
+            tags: Value::Object(tags),
+            end_user: self.end_user.or_else(|| existing?.end_user.clone()),
+            webhook_url_override: self
+                .webhook_url_override
+                .or_else(|| existing?.webhook_url_override.clone()),
+        }
+    }
+}

@@ -555,6 +555,7 @@ mod tests {
             (include_str!("../engine/failure.rs"), beside_status),
             (include_str!("../engine/failure.rs"), r#"=> "([a-z_]+)""#),
             (include_str!("../engine/sync_run.rs"), r#"\bcode: "([a-z_]+)""#),
+            (include_str!("../engine/sync_run/ending.rs"), r#"\bcode: "([a-z_]+)""#),
             (include_str!("../engine/held_deletions.rs"), r#"const HELD: &str = "([a-z_]+)""#),
             (include_str!("../store/schedules/leases.rs"), r"error_code = '([a-z_]+)'"),
         ];

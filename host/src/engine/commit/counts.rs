@@ -1,0 +1,51 @@
+//! What is counted of records that were written.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::ids::ModelName;
+
+/// What a run has done to the records of one model.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ModelCounts {
+    pub added: u64,
+    pub updated: u64,
+    pub deleted: u64,
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub set_aside: u64,
+}
+
+/// Counts by model, as `latestResult` shows them.
+pub type RunCounts = BTreeMap<ModelName, ModelCounts>;
+
+impl ModelCounts {
+    pub fn add(&mut self, other: Self) {
+        self.added += other.added;
+        self.updated += other.updated;
+        self.deleted += other.deleted;
+        self.set_aside += other.set_aside;
+    }
+
+    fn without(self, other: Self) -> Self {
+        Self {
+            added: self.added.saturating_sub(other.added),
+            updated: self.updated.saturating_sub(other.updated),
+            deleted: self.deleted.saturating_sub(other.deleted),
+            set_aside: self.set_aside.saturating_sub(other.set_aside),
+        }
+    }
+}
+
+/// What is left of `counts` without those that were carried over.
+pub fn without_carried(counts: &RunCounts, carried: &RunCounts) -> RunCounts {
+    let own = |(model, counts): (&ModelName, &ModelCounts)| {
+        (model.clone(), counts.without(carried.get(model).copied().unwrap_or_default()))
+    };
+    counts.iter().map(own).collect()
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes it so")]
+fn is_zero(count: &u64) -> bool {
+    *count == 0
+}

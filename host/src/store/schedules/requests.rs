@@ -25,15 +25,14 @@ impl Target {
 
 /// A statement about the schedules `s` of a target, which is in its parameters up to `$5`.
 macro_rules! query_target {
-    ($statement:literal, $target:expr, $order:literal $(, $parameter:expr)* $(,)?) => {{
+    ($statement:literal, $target:expr $(, $parameter:expr)* $(,)?) => {{
         let (names, variants) = $target.name_lists();
         sqlx::query!(
             $statement
                 + r#"
         WHERE s.integration_pk = $1 AND ($2::bigint IS NULL OR s.connection_pk = $2)
           AND ($3 OR (s.sync_name, s.variant) IN (SELECT * FROM unnest($4::text[], $5::text[])))
-        "#
-                + $order,
+        "#,
             $target.integration.0,
             $target.connection.map(|connection| connection.0),
             $target.syncs.is_none(),
@@ -64,7 +63,6 @@ pub async fn trigger(conn: &mut PgConnection, target: &Target, options: TriggerO
             reset_wanted = reset_wanted OR $6, empty_cache_wanted = empty_cache_wanted OR ($6 AND $7),
             cancel_wanted = cancel_wanted OR (run_id IS NOT NULL AND $6)"#,
         target,
-        "",
         options.reset,
         options.empty_cache,
     )
@@ -87,7 +85,6 @@ pub async fn start(conn: &mut PgConnection, target: &Target) -> sqlx::Result<u64
             due_at = CASE WHEN state = 'paused' THEN now() ELSE due_at END,
             due_reason = CASE WHEN state = 'paused' THEN 'start' ELSE due_reason END"#,
         target,
-        "",
     )
     .execute(&mut *conn)
     .await?
@@ -105,7 +102,6 @@ pub async fn pause(conn: &mut PgConnection, target: &Target) -> sqlx::Result<u64
         SET state = 'paused', next_run_at = NULL, due_at = CASE WHEN due_reason = 'trigger' THEN due_at END,
             is_parked = is_parked AND due_reason = 'trigger'"#,
         target,
-        "",
     )
     .execute(conn)
     .await?;

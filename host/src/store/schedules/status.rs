@@ -35,6 +35,7 @@ pub struct LatestRun {
     pub counts: Option<Value>,
 }
 
+/// Where the schedules of a target stand, in the order of connections, syncs and variants.
 pub async fn list_status(conn: &mut PgConnection, target: &Target) -> sqlx::Result<Vec<ScheduleStatus>> {
     let rows = query_target!(
         r#"
@@ -56,7 +57,6 @@ pub async fn list_status(conn: &mut PgConnection, target: &Target) -> sqlx::Resu
             ORDER BY started_at DESC LIMIT 1
         ) AS latest ON true"#,
         target,
-        "ORDER BY s.connection_pk, s.sync_name, s.variant",
     )
     .fetch_all(conn)
     .await?;
@@ -78,5 +78,8 @@ pub async fn list_status(conn: &mut PgConnection, target: &Target) -> sqlx::Resu
         }),
         has_succeeded: row.has_succeeded,
     });
-    Ok(statuses.collect())
+    let mut statuses: Vec<_> = statuses.collect();
+    // Asked for it, Postgres would go through everybody's connections in their order, and find these among them.
+    statuses.sort_by(|a, b| (a.connection, &a.sync, &a.variant).cmp(&(b.connection, &b.sync, &b.variant)));
+    Ok(statuses)
 }

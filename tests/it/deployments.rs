@@ -1,6 +1,7 @@
 //! Deploying bundles: what is refused, what the plan says, and what a deployment leaves alone.
 
 use serde_json::{Value, json};
+use sqlx::Connection as _;
 
 use crate::support::{Bundle, Host, Stage, TestDatabase, eventually, text};
 
@@ -229,4 +230,67 @@ async fn a_sync_that_was_removed_and_comes_back_runs_again() {
     stage.host.deploy(&hostile.clone().replace(steps, "")).await;
     stage.host.deploy(&hostile).await;
     assert_eq!(stage.wait_for_finish_after("steps", None).await["status"], "SUCCESS");
+}
+
+#[tokio::test]
+async fn a_connection_has_the_syncs_that_are_deployed_and_not_those_that_its_host_remembers() {
+    let stage = Stage::hostile().await;
+    // As if another host had switched to a deployment that this one has yet to hear of.
+    stage
+        .db
+        .execute(
+            r#"INSERT INTO functions (deployment_pk, integration_pk, kind, name, spec, component_digest)
+               SELECT deployment_pk, integration_pk, kind, 'later', jsonb_set(spec, '{spec,name}', '"later"'),
+                      component_digest
+               FROM functions WHERE name = 'steps';
+               DELETE FROM functions WHERE name = 'steps'"#,
+        )
+        .await;
+    stage.host.connect_as("customer-2", "hostile", json!({ "steps": 0 })).await;
+    let of_second = "SELECT sync_name FROM schedules JOIN connections c ON c.pk = connection_pk
+                     WHERE connection_id = 'customer-2' ORDER BY sync_name";
+    assert_eq!(stage.db.texts(of_second).await, ["commit-raw", "later"]);
+    let body = json!({ "provider_config_key": "hostile", "connection_id": "customer-2" });
+    let refused = stage.host.post("/sync/steps/variant/second", &body).await;
+    assert_eq!(refused.refusal(), (404, "unknown_sync".to_owned()));
+}
+
+#[tokio::test]
+async fn a_connection_that_is_being_made_during_a_deployment_has_its_syncs() {
+    let steps = "[integrations.hostile.syncs.steps]\nruns = \"every 1 hour\"\nmodel = \"Step\"\n";
+    let without = Bundle::guest("hostile").replace(steps, "");
+    let stage = Stage::of(&without, json!({ "steps": 0 })).await;
+    stage.wait_until_idle().await;
+    // Its webhook is the last that is written of it, and has to wait.
+    stage.db.execute("UPDATE environments SET webhook_url = 'http://127.0.0.1:9/'").await;
+    let mut held = stage.db.connect().await;
+    let mut tx = held.begin().await.unwrap();
+    sqlx::query("LOCK TABLE webhook_deliveries IN EXCLUSIVE MODE").execute(&mut *tx).await.unwrap();
+    let waiting = |locks: &str| {
+        format!(
+            "SELECT count(*) FROM pg_locks JOIN pg_database d ON d.oid = database
+             WHERE datname = current_database() AND NOT granted AND {locks}"
+        )
+    };
+    let connecting = stage.host.connect_as("customer-2", "hostile", json!({ "steps": 0 }));
+    let deploying = async {
+        let waits = waiting("locktype = 'relation'");
+        eventually("it is being made", async || (stage.db.number(&waits).await == 1).then_some(())).await;
+        let full = Bundle::guest("hostile");
+        let deployment = stage.host.deploy(&full);
+        let going_on = async {
+            let waits = waiting("locktype = 'advisory'");
+            let active = "SELECT count(*) FROM deployments WHERE state = 'active' AND version = 2";
+            eventually("the deployment is on, or waits for it", async || {
+                (stage.db.number(&waits).await + stage.db.number(active).await > 0).then_some(())
+            })
+            .await;
+            tx.rollback().await.unwrap();
+        };
+        tokio::join!(deployment, going_on)
+    };
+    tokio::join!(connecting, deploying);
+    let with_steps = "SELECT connection_id FROM schedules JOIN connections c ON c.pk = connection_pk
+                      WHERE sync_name = 'steps' ORDER BY connection_id";
+    assert_eq!(stage.db.texts(with_steps).await, ["customer-1", "customer-2"]);
 }

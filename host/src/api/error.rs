@@ -286,6 +286,7 @@ impl ApiError {
             Self::UnknownVariant { .. } => (StatusCode::NOT_FOUND, "unknown_variant"),
             Self::Variant(VariantError::Exists) => (StatusCode::CONFLICT, "sync_variant_already_exists"),
             Self::Variant(VariantError::TooMany) => (StatusCode::BAD_REQUEST, "resource_capped"),
+            Self::Variant(VariantError::SyncGone) => (StatusCode::NOT_FOUND, "unknown_sync"),
             Self::Variant(VariantError::Store(_)) => {
                 (StatusCode::INTERNAL_SERVER_ERROR, "internal_server_error")
             }

@@ -44,10 +44,14 @@ pub(super) async fn create_variant(
     client.require(Scope::VariantsCreate)?;
     let variant = parse_variant(&variant)?;
     let found = app.find_sync(&client, &request.provider_config_key, &request.connection_id, &name).await?;
-    let (sync, name) = (&found.sync, found.sync.name.to_string());
-    match app.engine.create_variant(found.connection.pk, sync, &variant).await {
-        Ok(id) => Ok(Json(VariantResponse { id, name, variant: variant.to_string() })),
+    let (connection, sync) = (&found.connection, &found.sync.name);
+    match app.engine.create_variant(connection, sync, &variant).await {
+        Ok(id) => Ok(Json(VariantResponse { id, name: sync.to_string(), variant: variant.to_string() })),
         Err(VariantError::Store(error)) => Err(error.into()),
+        Err(VariantError::SyncGone) => {
+            let integration = connection.integration_key.clone();
+            Err(ApiError::UnknownSync { sync: sync.to_string(), integration })
+        }
         Err(error) => Err(ApiError::Variant(error)),
     }
 }

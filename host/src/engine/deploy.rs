@@ -182,6 +182,7 @@ impl Engine {
         }
         let mut tx = self.store.begin().await?;
         deployments::lock(&mut tx, environment.pk).await?;
+        deployments::begin_switch(&mut tx, environment.pk).await?;
         // Another deployment may have been switched on while the hosts compiled this one.
         let before = Present::read(&mut tx, environment, config).await?;
         before.plan(config)?;
@@ -322,8 +323,7 @@ impl Present {
                 continue;
             }
             if active.as_ref().is_some_and(|active| active.pk == function.deployment) {
-                let stored = serde_json::from_value(function.spec.clone())
-                    .map_err(|error| sqlx::Error::Decode(error.into()))?;
+                let stored = StoredFunction::read(function.spec.clone())?;
                 own.push((function, stored));
             } else if let Some(of) = live.iter().find(|deployment| deployment.pk == function.deployment) {
                 others.push((function, of.bundle_name.clone()));

@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use chrono_tz::Tz;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use sqlx::PgConnection;
 use tokio::sync::Mutex;
 use url::Url;
 
@@ -16,7 +18,7 @@ use crate::config::{
     LifecycleSpec, LimitOverrides, SyncConfig, SyncSpec, WebhookSpec,
 };
 use crate::egress::HostPattern;
-use crate::ids::{FunctionName, IntegrationKey, IntegrationPk, ModelName};
+use crate::ids::{EnvironmentPk, FunctionName, IntegrationKey, IntegrationPk, ModelName};
 use crate::model::{Keeping, Models, Shape};
 use crate::runtime::{ComponentDigest, Limits, PreparedComponent, Runtime};
 use crate::store::Store;
@@ -36,6 +38,29 @@ pub(super) struct StoredFunction {
     #[serde(default, skip_serializing_if = "Concurrency::is_default")]
     pub(super) concurrency: Concurrency,
     pub(super) spec: FunctionSpec,
+}
+
+impl StoredFunction {
+    pub(super) fn read(spec: Value) -> sqlx::Result<Self> {
+        serde_json::from_value(spec).map_err(|error| sqlx::Error::Decode(error.into()))
+    }
+}
+
+/// The syncs that are deployed for an integration by now, and stay so until the transaction ends. What this host
+/// remembers may be older.
+pub(super) async fn hold_active_syncs(
+    conn: &mut PgConnection,
+    environment: EnvironmentPk,
+    integration: IntegrationPk,
+) -> sqlx::Result<Vec<SyncSpec>> {
+    deployments::hold_active(conn, environment).await?;
+    let mut syncs = Vec::new();
+    for spec in deployments::list_active_syncs(conn, environment, integration).await? {
+        if let FunctionSpec::Sync(sync) = StoredFunction::read(spec)?.spec {
+            syncs.push(sync);
+        }
+    }
+    Ok(syncs)
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -120,10 +145,6 @@ impl DeployedFunction {
             },
             _ => *default,
         }
-    }
-
-    pub(super) fn auto_starts(&self) -> bool {
-        matches!(&self.body, Body::Sync(spec) if spec.auto_start)
     }
 
     pub(super) fn input(&self) -> Option<&Shape> {
@@ -229,19 +250,12 @@ impl Functions {
 
     /// The actions of one integration, by name.
     pub fn actions_of(&self, integration: IntegrationPk) -> Vec<Arc<DeployedFunction>> {
-        let mut actions = self.all_of(integration, FunctionKind::Action);
+        let kind = FunctionKind::Action.as_str();
+        let wanted = |(key, _): &(&Key, _)| key.0 == integration && key.1 == kind;
+        let mut actions: Vec<_> =
+            self.snapshot().iter().filter(wanted).map(|(_, function)| Arc::clone(function)).collect();
         actions.sort_by(|one, other| one.name.cmp(&other.name));
         actions
-    }
-
-    /// The syncs of one integration.
-    pub fn syncs_of(&self, integration: IntegrationPk) -> Vec<Arc<DeployedFunction>> {
-        self.all_of(integration, FunctionKind::Sync)
-    }
-
-    fn all_of(&self, integration: IntegrationPk, kind: FunctionKind) -> Vec<Arc<DeployedFunction>> {
-        let wanted = |(key, _): &(&Key, _)| key.0 == integration && key.1 == kind.as_str();
-        self.snapshot().iter().filter(wanted).map(|(_, function)| Arc::clone(function)).collect()
     }
 
     /// Where the integration's provider is, if its bundle says so in place of the catalogue.

@@ -2,8 +2,9 @@
 
 use uuid::Uuid;
 
-use super::{DeployedFunction, Engine};
-use crate::ids::{ConnectionPk, Variant};
+use super::functions::hold_active_syncs;
+use super::{ConnectionRoute, DeployedFunction, Engine};
+use crate::ids::{ConnectionPk, FunctionName, Variant};
 use crate::store::connection_errors::{self, Failing};
 use crate::store::records;
 use crate::store::schedules::{self, NewVariant};
@@ -15,6 +16,8 @@ pub const MAX_VARIANTS: i64 = 100;
 /// Why a variant was not made.
 #[derive(Debug, thiserror::Error)]
 pub enum VariantError {
+    #[error("the sync is not deployed any more")]
+    SyncGone,
     #[error("the sync has this variant already")]
     Exists,
     #[error("the sync has {MAX_VARIANTS} variants already, which is the most")]
@@ -27,21 +30,19 @@ impl Engine {
     /// Makes a variant, due at once if the sync starts by itself. Gives the id of its schedule.
     pub async fn create_variant(
         &self,
-        connection: ConnectionPk,
-        sync: &DeployedFunction,
+        connection: &ConnectionRoute,
+        sync: &FunctionName,
         variant: &Variant,
     ) -> Result<Uuid, VariantError> {
         let mut tx = self.store.begin().await?;
-        let new = NewVariant {
-            connection,
-            sync: &sync.name,
-            variant,
-            auto_start: sync.auto_starts(),
-            most: MAX_VARIANTS,
-        };
+        let active = hold_active_syncs(&mut tx, connection.environment, connection.integration).await?;
+        let spec = active.iter().find(|spec| spec.name == *sync).ok_or(VariantError::SyncGone)?;
+        let connection = connection.pk;
+        let new =
+            NewVariant { connection, sync, variant, auto_start: spec.auto_start, most: MAX_VARIANTS };
         let made = schedules::create_variant(&mut tx, &new).await?;
         let Some(id) = made else {
-            let taken = schedules::find_variant(&mut tx, connection, &sync.name, variant).await?;
+            let taken = schedules::find_variant(&mut tx, connection, sync, variant).await?;
             return Err(if taken.is_some() { VariantError::Exists } else { VariantError::TooMany });
         };
         schedules::notify_due(&mut tx).await?;

@@ -80,6 +80,53 @@ pub async fn lock(conn: &mut PgConnection, environment: EnvironmentPk) -> sqlx::
     Ok(())
 }
 
+/// Keeps what is active in an environment as it is until the transaction ends, for what has to follow from it, such as
+/// the schedules of a new connection. Any number may hold it at once, and a switch waits for them.
+pub async fn hold_active(conn: &mut PgConnection, environment: EnvironmentPk) -> sqlx::Result<()> {
+    sqlx::query!(
+        r#"SELECT pg_advisory_xact_lock_shared(hashtextextended('deployments', $1))::text AS "none?""#,
+        environment.0,
+    )
+    .fetch_one(conn)
+    .await?;
+    Ok(())
+}
+
+/// Waits for those that hold what is active, and lets nobody hold it until the transaction ends.
+pub async fn begin_switch(conn: &mut PgConnection, environment: EnvironmentPk) -> sqlx::Result<()> {
+    sqlx::query!(
+        r#"SELECT pg_advisory_xact_lock(hashtextextended('deployments', $1))::text AS "none?""#,
+        environment.0,
+    )
+    .fetch_one(conn)
+    .await?;
+    Ok(())
+}
+
+/// The syncs that are deployed for an integration, as their deployments have stored them.
+pub async fn list_active_syncs(
+    conn: &mut PgConnection,
+    environment: EnvironmentPk,
+    integration: IntegrationPk,
+) -> sqlx::Result<Vec<Value>> {
+    sqlx::query_scalar!(
+        r#"
+        SELECT f.spec
+        FROM deployments d CROSS JOIN LATERAL (
+            -- By deployment: of those that were superseded, there may be thousands.
+            SELECT name, spec FROM functions
+            WHERE deployment_pk = d.pk AND integration_pk = $2 AND kind = 'sync' OFFSET 0
+        ) AS f
+        WHERE d.environment_pk = $1 AND d.state = 'active'
+        ORDER BY f.name
+        "#,
+        environment.0,
+        integration.0,
+    )
+    .fetch_all(conn)
+    .await
+}
+
 /// Stores a deployment that is not active yet. Gives its row and its version.
 pub async fn stage(
     conn: &mut PgConnection,

@@ -7,6 +7,7 @@ use sqlx::{PgConnection, Postgres, Transaction};
 use uuid::Uuid;
 
 use crate::auth::{Environment, StoredCredentials};
+use crate::engine::functions::hold_active_syncs;
 use crate::engine::webhooks::{self, AuthEvent, AuthOperation};
 use crate::engine::{ConnectSession, Engine, refresh};
 use crate::ids::{ConnectionId, ConnectionPk};
@@ -202,10 +203,10 @@ impl Engine {
         connection: &Connection,
         operation: AuthOperation,
     ) -> sqlx::Result<()> {
-        for sync in self.functions.syncs_of(connection.integration) {
-            let auto_start = sync.auto_starts();
-            let (integration, pk) = (connection.integration, Some(connection.pk));
-            schedules::create_missing(conn, integration, pk, &sync.name, auto_start).await?;
+        let integration = connection.integration;
+        for sync in hold_active_syncs(conn, environment.pk, integration).await? {
+            schedules::create_missing(conn, integration, Some(connection.pk), &sync.name, sync.auto_start)
+                .await?;
         }
         schedules::notify_due(conn).await?;
         if let Some(url) = &connection.webhook_url_override {

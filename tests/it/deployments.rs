@@ -294,3 +294,16 @@ async fn a_connection_that_is_being_made_during_a_deployment_has_its_syncs() {
                       WHERE sync_name = 'steps' ORDER BY connection_id";
     assert_eq!(stage.db.texts(with_steps).await, ["customer-1", "customer-2"]);
 }
+
+#[tokio::test]
+async fn a_deployment_leaves_connections_alone_that_are_being_validated() {
+    let steps = "[integrations.hostile.syncs.steps]\nruns = \"every 1 hour\"\nmodel = \"Step\"\n";
+    let stage = Stage::of(&Bundle::guest("hostile").replace(steps, ""), json!({ "steps": 0 })).await;
+    stage.host.connect_as("customer-2", "hostile", json!({ "steps": 0 })).await;
+    let validating = "UPDATE connections SET validating_since = now() WHERE connection_id = 'customer-2'";
+    stage.db.execute(validating).await;
+    stage.host.deploy(&Bundle::guest("hostile")).await;
+    let with_steps = "SELECT connection_id FROM schedules JOIN connections c ON c.pk = connection_pk
+                      WHERE sync_name = 'steps'";
+    assert_eq!(stage.db.texts(with_steps).await, ["customer-1"]);
+}

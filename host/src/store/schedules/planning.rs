@@ -7,7 +7,7 @@ use sqlx::PgConnection;
 use crate::ids::{ConnectionPk, FunctionName, IntegrationPk, SchedulePk, Variant};
 
 /// Makes the schedules that are missing for the integration's connections, or for one of them. Those that start
-/// by themselves are due at once.
+/// by themselves are due at once. A connection that is being validated gets its own when that is over.
 pub async fn create_missing(
     conn: &mut PgConnection,
     integration: IntegrationPk,
@@ -22,7 +22,9 @@ pub async fn create_missing(
         SELECT environment_pk, integration_pk, pk, $3, 'base',
                CASE WHEN $4 THEN 'running' ELSE 'paused' END, CASE WHEN $4 THEN now() END, 'schedule'
         FROM connections
-        WHERE integration_pk = $1 AND ($2::bigint IS NULL OR pk = $2)
+        WHERE integration_pk = $1 AND ($2::bigint IS NULL OR pk = $2) AND validating_since IS NULL
+        -- One that is deleted meanwhile is passed over then, and not missed by the foreign key.
+        FOR KEY SHARE
         ON CONFLICT ON CONSTRAINT schedules_sync DO NOTHING
         "#,
         integration.0,

@@ -70,6 +70,10 @@ steps! {
     WebhookClaimed = "webhook-claimed",
     /// A receiver has answered, and it is not noted.
     WebhookSent = "webhook-sent",
+    /// A variant is retired; its records are there.
+    VariantRetired = "variant-retired",
+    /// The same without its records; its schedule is there.
+    VariantEmptied = "variant-emptied",
 }
 
 /// What happens to the host.

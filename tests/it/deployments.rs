@@ -307,3 +307,18 @@ async fn a_deployment_leaves_connections_alone_that_are_being_validated() {
                       WHERE sync_name = 'steps'";
     assert_eq!(stage.db.texts(with_steps).await, ["customer-1"]);
 }
+
+#[tokio::test]
+async fn a_deployment_that_removes_a_sync_cancels_its_runs() {
+    let stage = Stage::hostile().await;
+    stage.set_metadata(json!({ "steps": 2_000, "pause_ms": 10 })).await;
+    stage.trigger("steps").await;
+    stage.wait_until_running("steps").await;
+    let steps = "[integrations.hostile.syncs.steps]\nruns = \"every 1 hour\"\nmodel = \"Step\"\n";
+    stage.host.deploy(&Bundle::guest("hostile").replace(steps, "")).await;
+    let ends = "SELECT concat_ws(': ', state, error_message) FROM runs WHERE function_name = 'steps'
+                ORDER BY started_at DESC LIMIT 1";
+    assert_eq!(stage.db.texts(ends).await, ["cancelled: the sync is no longer deployed"]);
+    let told = stage.host.get("/runs?function=steps&state=running").await.expect(200).json();
+    assert_eq!(told["runs"], json!([]));
+}

@@ -42,10 +42,12 @@ const DELETION: &[(Step, u32)] =
     &[(Step::ConnectionDeleted, 1), (Step::ConnectionClosed, 1), (Step::ConnectionEmptied, 1)];
 const WEBHOOK: &[(Step, u32)] = &[(Step::WebhookClaimed, 1), (Step::WebhookSent, 1)];
 
+const VARIANT: &[(Step, u32)] = &[(Step::VariantRetired, 1), (Step::VariantEmptied, 1)];
+
 #[test]
 fn no_step_is_left_out() {
     let tested: Vec<Step> =
-        [SYNC, JOB, DELETION, WEBHOOK].concat().into_iter().map(|(step, _)| step).collect();
+        [SYNC, JOB, DELETION, WEBHOOK, VARIANT].concat().into_iter().map(|(step, _)| step).collect();
     assert_eq!(tested, Step::ALL);
 }
 
@@ -261,4 +263,53 @@ async fn a_webhook_survives_a_host_that_dies_while_it_sends() {
 #[tokio::test]
 async fn a_webhook_survives_a_host_that_freezes_while_it_sends() {
     webhook_at_every_step(Fate::Freezes).await;
+}
+
+async fn variant_at_every_step(fate: Fate) {
+    const PATH: &str = "/sync/numbers/variant/second";
+    let scene = Scene::set().await;
+    for (step, nth) in VARIANT {
+        let name = step.name();
+        let connection = scene.numbers.connect(&scene.keeper, name).await;
+        let body = json!({ "provider_config_key": "minimal", "connection_id": name });
+        scene.keeper.post(PATH, &body).await.expect(200);
+        connection.wait_until_idle().await;
+        let victim = scene
+            .strike(*step, *nth, fate, async |victim| {
+                tokio::spawn(victim.request("DELETE", PATH).json(&body).try_send());
+            })
+            .await;
+        for command in ["trigger", "start"] {
+            let refused = connection.control(command, "numbers::second").await;
+            assert_eq!(refused.refusal(), (400, "no_syncs_found".to_owned()), "{name}: {command}");
+        }
+        // Others leave alone for a minute what a host removes; that is over now.
+        let over = "UPDATE schedules SET retired_at = retired_at - interval '1 hour';
+                    NOTIFY syncline, 'deletions'";
+        scene.numbers.db.execute(over).await;
+        let left = format!(
+            "SELECT (SELECT count(*) FROM schedules WHERE connection_pk = c.pk AND variant = 'second')
+                  + (SELECT count(*) FROM records r JOIN streams s USING (connection_pk, stream_no)
+                     WHERE connection_pk = c.pk AND variant = 'second')
+             FROM connections c WHERE connection_id = '{name}'"
+        );
+        scene.wait_for(&format!("{name}: nothing is left"), &left, 0).await;
+        scene.recover(victim, fate).await;
+        assert_eq!(scene.count(&left).await, 0, "{name}: and nothing comes back");
+        scene.keeper.post(PATH, &body).await.expect(200);
+        connection.wait_until_idle().await;
+        let again = connection.all(&[("model", "Number"), ("variant", "second")]).await;
+        assert_eq!(again.len(), 10, "{name}: it can be made again");
+    }
+    assert_settled(&scene.numbers.db).await;
+}
+
+#[tokio::test]
+async fn the_deletion_of_a_variant_survives_a_host_that_dies_at_any_step() {
+    variant_at_every_step(Fate::Dies).await;
+}
+
+#[tokio::test]
+async fn the_deletion_of_a_variant_survives_a_host_that_freezes_at_any_step() {
+    variant_at_every_step(Fate::Freezes).await;
 }

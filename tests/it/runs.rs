@@ -316,3 +316,19 @@ async fn the_command_line_lists_shows_and_follows_runs() {
     let followed = command(&["logs", text(&on["id"]), "--follow", "--json"]);
     assert_eq!(run(&stage.host, &on["id"]).await["state"], "success", "it followed to the end: {followed}");
 }
+
+#[tokio::test]
+async fn a_run_of_a_sync_that_no_schedule_holds_is_closed() {
+    let stage = Stage::hostile().await;
+    stage.set_metadata(json!({ "steps": 2_000, "pause_ms": 10 })).await;
+    stage.trigger("steps").await;
+    stage.wait_until_running("steps").await;
+    stage.db.execute("DELETE FROM schedules WHERE sync_name = 'steps'").await;
+    // One that starts looks at once.
+    let _other = Host::spawn(&stage.db).await;
+    let on = "SELECT count(*) FROM runs WHERE state = 'running'";
+    eventually("it is closed", async || (stage.db.number(on).await == 0).then_some(())).await;
+    let ends = "SELECT concat_ws(' ', state, error_code) FROM runs WHERE function_name = 'steps'
+                ORDER BY started_at DESC LIMIT 1";
+    assert_eq!(stage.db.texts(ends).await, ["cancelled script_cancelled"]);
+}

@@ -72,7 +72,7 @@ pub(super) async fn delete_variant(
     client.require(Scope::VariantsDelete)?;
     let variant = parse_variant(&variant)?;
     let found = app.find_sync(&client, &request.provider_config_key, &request.connection_id, &name).await?;
-    if app.engine.delete_variant(found.connection.pk, &found.sync, &variant).await? {
+    if app.engine.delete_variant(found.connection.pk, &found.sync.name, &variant).await? {
         return Ok(StatusCode::OK);
     }
     Err(ApiError::UnknownVariant { sync: found.sync.name.to_string(), variant: variant.to_string() })

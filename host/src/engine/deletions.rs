@@ -2,7 +2,7 @@
 //!
 //! The connection's row goes first, and with it its schedules and leases. Then its streams are closed: a run that is on
 //! is waited for while it commits, and can write nothing afterwards. The records are nobody's by then; every host
-//! takes its turn at removing them.
+//! takes its turn at removing them, and at variants that a host did not come to the end of.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::failpoints::{self, Step};
 use crate::ids::{ConnectionId, ConnectionPk, EnvironmentPk, IntegrationKey};
 use crate::store::deleted_connections::{self, Deleted};
 use crate::store::notices::Notice;
-use crate::store::{closed_connections, connections, integrations, runs};
+use crate::store::{closed_connections, connections, integrations, runs, schedules};
 
 /// How many connections are closed by one transaction: each takes a lock.
 const CLOSE_AT_ONCE: usize = 200;
@@ -97,7 +97,7 @@ impl Engine {
     }
 }
 
-/// Removes what deleted connections have left, until `shutdown`.
+/// Removes what deleted connections have left, and variants whose deletion was cut short, until `shutdown`.
 pub(super) async fn clear_up(engine: Arc<Engine>, shutdown: CancellationToken) {
     let mut notices = engine.notices.subscribe();
     loop {
@@ -108,7 +108,7 @@ pub(super) async fn clear_up(engine: Arc<Engine>, shutdown: CancellationToken) {
             Some(Err(error)) => {
                 tracing::warn!(
                     error = &error as &dyn std::error::Error,
-                    "what deleted connections have left was not removed; it will be tried again"
+                    "what deleted connections and variants have left was not removed; it will be tried again"
                 );
             }
         }
@@ -119,9 +119,14 @@ pub(super) async fn clear_up(engine: Arc<Engine>, shutdown: CancellationToken) {
     }
 }
 
-/// Works on one deleted connection for a while. `false`: there is none.
+/// Works on one deleted connection for a while, or on a variant. `false`: there is none.
 async fn take_turn(engine: &Engine) -> sqlx::Result<bool> {
     let mut conn = engine.store.connect().await?;
+    if let Some(retired) = schedules::take_over_retired(&mut conn).await? {
+        drop(conn);
+        engine.remove_retired(&retired).await?;
+        return Ok(true);
+    }
     let Some(Deleted { connection, deleted_at }) = deleted_connections::claim(&mut conn, HOLD).await? else {
         return Ok(false);
     };

@@ -22,7 +22,11 @@ pub(super) async fn run(engine: Arc<Engine>, shutdown: CancellationToken) {
         let turn = async {
             let mut conn = engine.store.connect().await?;
             let lost = runs::close_lost(&mut conn, hosts::ALIVE_WITHIN.max(engine.settings.lease)).await?;
+            let orphans = runs::close_orphans(&mut conn).await?;
             drop(conn);
+            if orphans > 0 {
+                tracing::warn!(orphans, "closed {orphans} runs of syncs that are gone");
+            }
             if lost > 0 {
                 tracing::warn!(lost, "closed {lost} runs of hosts that are gone");
             }

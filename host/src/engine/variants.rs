@@ -3,12 +3,12 @@
 use uuid::Uuid;
 
 use super::functions::hold_active_syncs;
-use super::{ConnectionRoute, DeployedFunction, Engine};
+use super::{ConnectionRoute, Engine};
+use crate::failpoints::{self, Step};
 use crate::ids::{ConnectionPk, FunctionName, Variant};
 use crate::store::connection_errors::{self, Failing};
-use crate::store::records;
-use crate::store::schedules::{self, NewVariant};
-use crate::store::{streams, sync_states};
+use crate::store::schedules::{self, NewVariant, Retired};
+use crate::store::{closed_connections, records, streams, sync_states};
 
 /// How many instances a sync of one connection may have, the base variant among them.
 pub const MAX_VARIANTS: i64 = 100;
@@ -50,35 +50,48 @@ impl Engine {
         Ok(id)
     }
 
-    /// Removes a variant with its records and checkpoint. A run in progress can write nothing more from here on.
-    /// `false`: there is no such variant. What was interrupted is finished by asking again.
+    /// Removes a variant with its records and checkpoint. Nobody can ask for a run of it from here on, and one in progress
+    /// can write nothing more. `false`: there is no such variant. What is cut short is finished by another host, or by
+    /// asking again.
     pub async fn delete_variant(
         &self,
         connection: ConnectionPk,
-        sync: &DeployedFunction,
+        sync: &FunctionName,
         variant: &Variant,
     ) -> sqlx::Result<bool> {
         let mut tx = self.store.begin().await?;
-        if !schedules::retire_variant(&mut tx, connection, &sync.name, variant).await? {
+        let Some(retired) = schedules::retire_variant(&mut tx, connection, sync, variant).await? else {
             return Ok(false);
-        }
-        let fence = schedules::next_fence(&mut tx).await?;
+        };
         tx.commit().await?;
-
-        let mut tx = self.store.begin_records().await?;
-        sync_states::shut_out(&mut tx, connection, &sync.name, variant, fence).await?;
-        let names: Vec<_> = sync.models.keys().map(|model| (model.clone(), variant.clone())).collect();
-        for mut stream in streams::lock(&mut tx, connection, &names, Some(&sync.name)).await? {
-            records::delete_all(&mut tx, &mut stream).await?;
-            streams::store_head(&mut tx, &stream).await?;
-        }
-        tx.commit().await?;
-
-        // Last, so that a deletion that was cut short can be asked for again.
-        let mut conn = self.store.connect().await?;
-        let failing = Failing::Sync { name: sync.name.as_str(), variant: variant.as_str() };
-        connection_errors::clear(&mut conn, connection, failing).await?;
-        schedules::delete_variant(&mut conn, connection, &sync.name, variant).await?;
+        failpoints::reach(Step::VariantRetired);
+        self.remove_retired(&retired).await?;
         Ok(true)
+    }
+
+    /// Removes what a retired variant has left, and then itself, so that what is cut short is found again.
+    pub(super) async fn remove_retired(&self, retired: &Retired) -> sqlx::Result<()> {
+        let Retired { schedule, integration, connection, sync, variant, fence } = retired;
+        let mut tx = self.store.begin_records().await?;
+        // Somebody else may have come to the end of this, and the variant been made again; then it is not ours to touch.
+        if closed_connections::hold_open(&mut tx, *connection).await?
+            && sync_states::shut_out(&mut tx, *connection, sync, variant, *fence).await?
+        {
+            let models = self.functions.find_sync(*integration, sync).map(|sync| sync.models());
+            let names: Vec<_> =
+                models.into_iter().flatten().map(|model| (model, variant.clone())).collect();
+            for mut stream in streams::lock(&mut tx, *connection, &names, Some(sync)).await? {
+                records::delete_all(&mut tx, &mut stream).await?;
+                streams::store_head(&mut tx, &stream).await?;
+            }
+        }
+        tx.commit().await?;
+        failpoints::reach(Step::VariantEmptied);
+
+        let mut tx = self.store.begin().await?;
+        let failing = Failing::Sync { name: sync.as_str(), variant: variant.as_str() };
+        connection_errors::clear(&mut tx, *connection, failing).await?;
+        schedules::delete_retired(&mut tx, *schedule).await?;
+        tx.commit().await
     }
 }

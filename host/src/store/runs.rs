@@ -11,7 +11,7 @@ use uuid::Uuid;
 
 pub use self::held::{HeldRun, approve, find_held};
 pub use self::list::{Filter, LineFilter, LoggedRun, Place, Scope, find, list, list_lines};
-pub use self::retention::{close_lost, delete_old};
+pub use self::retention::{close_lost, close_orphans, delete_old};
 
 use crate::ids::{ConnectionPk, EnvironmentPk, FunctionName, IntegrationPk};
 
@@ -159,6 +159,22 @@ pub async fn close(
     .execute(conn)
     .await?;
     Ok(closed.rows_affected() > 0)
+}
+
+/// Closes those of these runs that are on, since what they were of is gone.
+pub async fn cancel(conn: &mut PgConnection, runs: &[Uuid], reason: &str) -> sqlx::Result<()> {
+    sqlx::query!(
+        r#"
+        UPDATE runs
+        SET state = 'cancelled', finished_at = now(), error_code = 'script_cancelled', error_message = $2
+        WHERE id = ANY($1) AND state = 'running'
+        "#,
+        runs,
+        reason,
+    )
+    .execute(conn)
+    .await?;
+    Ok(())
 }
 
 /// Closes the runs that are on for connections that are gone.

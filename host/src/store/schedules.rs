@@ -21,11 +21,17 @@ pub use self::planning::{create_missing, frequency_override, remove_sync, replan
 pub use self::requests::{Target, TriggerOptions, pause, start, trigger};
 pub use self::status::{ScheduleStatus, list_status};
 pub use self::variants::{
-    NewVariant, create_variant, delete_variant, find_variant, next_fence, retire_variant,
+    NewVariant, Retired, create_variant, delete_retired, find_variant, retire_variant, take_over_retired,
 };
 
 /// Lets every host look for due work at once instead of at its next turn.
 pub async fn notify_due(conn: &mut PgConnection) -> sqlx::Result<()> {
     sqlx::query!("SELECT pg_notify('syncline', 'due')").fetch_one(conn).await?;
+    Ok(())
+}
+
+/// Lets every host look at once which of its runs are to end.
+pub async fn notify_cancel(conn: &mut PgConnection) -> sqlx::Result<()> {
+    sqlx::query!("SELECT pg_notify('syncline', 'cancel')").fetch_one(conn).await?;
     Ok(())
 }

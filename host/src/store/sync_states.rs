@@ -176,20 +176,22 @@ pub async fn store(
     Ok(())
 }
 
-/// Raises the fence to `fence`, which is newer than that of every attempt there was, and forgets the checkpoint: a run in
-/// progress can write nothing more.
+/// Raises the fence to `fence` and forgets the checkpoint: attempts below it can neither write nor begin any more.
+/// `false`: an attempt above it has begun, and nothing was done.
 pub async fn shut_out(
     conn: &mut PgConnection,
     connection: ConnectionPk,
     sync: &FunctionName,
     variant: &Variant,
     fence: i64,
-) -> sqlx::Result<()> {
-    sqlx::query!(
+) -> sqlx::Result<bool> {
+    // Also where there is no row yet: an attempt may have been claimed and have yet to begin.
+    let shut_out = sqlx::query!(
         r#"
-        UPDATE sync_states
-        SET fence = greatest(fence, $4), checkpoint = NULL, counts = '{}', restores_pruned = false
-        WHERE connection_pk = $1 AND sync_name = $2 AND variant = $3
+        INSERT INTO sync_states (connection_pk, sync_name, variant, fence) VALUES ($1, $2, $3, $4)
+        ON CONFLICT (connection_pk, sync_name, variant) DO UPDATE
+        SET fence = excluded.fence, checkpoint = NULL, counts = '{}', restores_pruned = false
+        WHERE sync_states.fence < excluded.fence
         "#,
         connection.0,
         sync.as_str(),
@@ -198,7 +200,7 @@ pub async fn shut_out(
     )
     .execute(conn)
     .await?;
-    Ok(())
+    Ok(shut_out.rows_affected() > 0)
 }
 
 /// The checkpoint of a sync, as `GET /sync/status` shows it.

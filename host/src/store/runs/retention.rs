@@ -27,6 +27,24 @@ pub async fn close_lost(conn: &mut PgConnection, silent_for: Duration) -> sqlx::
     Ok(closed.rows_affected())
 }
 
+/// Closes the runs of syncs that no schedule holds any more, however that came about. Gives how many. Those of deleted
+/// connections are for the deletion to close.
+pub async fn close_orphans(conn: &mut PgConnection) -> sqlx::Result<u64> {
+    let closed = sqlx::query!(
+        r#"
+        UPDATE runs r
+        SET state = 'cancelled', finished_at = now(), error_code = 'script_cancelled',
+            error_message = 'the sync or the variant that this run was of is gone'
+        WHERE state = 'running' AND schedule_pk IS NOT NULL
+          AND NOT EXISTS (SELECT FROM schedules s WHERE s.pk = r.schedule_pk AND s.run_id = r.id)
+          AND NOT EXISTS (SELECT FROM deleted_connections d WHERE d.connection_pk = r.connection_pk)
+        "#,
+    )
+    .execute(conn)
+    .await?;
+    Ok(closed.rows_affected())
+}
+
 /// Deletes some of the environment's runs that began longer ago than `age` and are over, with their logs, the oldest
 /// first. Of a schedule the latest stays, and the latest that came to its end: the sync's status is read from them.
 /// Gives the last that was looked at; none is left behind it if there is none.

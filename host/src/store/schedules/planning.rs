@@ -3,8 +3,11 @@
 
 use chrono::{DateTime, Utc};
 use sqlx::PgConnection;
+use uuid::Uuid;
 
+use super::notify_cancel;
 use crate::ids::{ConnectionPk, FunctionName, IntegrationPk, SchedulePk, Variant};
+use crate::store::runs;
 
 /// Makes the schedules that are missing for the integration's connections, or for one of them. Those that start
 /// by themselves are due at once. A connection that is being validated gets its own when that is over.
@@ -37,20 +40,26 @@ pub async fn create_missing(
     Ok(made.rows_affected())
 }
 
-/// Removes the schedules of a sync that is no longer deployed.
+/// Removes the schedules of a sync that is no longer deployed, and cancels its runs.
 pub async fn remove_sync(
     conn: &mut PgConnection,
     integration: IntegrationPk,
     sync: &FunctionName,
-) -> sqlx::Result<u64> {
-    let removed = sqlx::query!(
-        "DELETE FROM schedules WHERE integration_pk = $1 AND sync_name = $2",
+) -> sqlx::Result<()> {
+    let removed = sqlx::query_scalar!(
+        "DELETE FROM schedules WHERE integration_pk = $1 AND sync_name = $2 RETURNING run_id",
         integration.0,
         sync.as_str(),
     )
-    .execute(conn)
+    .fetch_all(&mut *conn)
     .await?;
-    Ok(removed.rows_affected())
+    let on: Vec<Uuid> = removed.into_iter().flatten().collect();
+    if !on.is_empty() {
+        // A statement of its own: it has to see what was claimed while the schedules were waited for.
+        runs::cancel(conn, &on, "the sync is no longer deployed").await?;
+        notify_cancel(conn).await?;
+    }
+    Ok(())
 }
 
 /// Moves the next regular slot of schedules that follow the default frequency and wait for it.
@@ -91,7 +100,7 @@ pub async fn set_frequency(
         SET frequency_override = $4,
             next_run_at = CASE WHEN state = 'running' THEN $5::timestamptz END,
             due_at = CASE WHEN run_id IS NULL AND due_reason = 'schedule' AND due_at > now() THEN $5::timestamptz ELSE due_at END
-        WHERE connection_pk = $1 AND sync_name = $2 AND variant = $3
+        WHERE connection_pk = $1 AND sync_name = $2 AND variant = $3 AND retired_at IS NULL
         "#,
         connection.0,
         sync.as_str(),

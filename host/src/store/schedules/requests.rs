@@ -2,7 +2,7 @@
 
 use sqlx::PgConnection;
 
-use super::notify_due;
+use super::{notify_cancel, notify_due};
 use crate::ids::{ConnectionPk, FunctionName, IntegrationPk, Variant};
 
 /// Which schedules a request is about.
@@ -30,7 +30,7 @@ macro_rules! query_target {
         sqlx::query!(
             $statement
                 + r#"
-        WHERE s.integration_pk = $1 AND ($2::bigint IS NULL OR s.connection_pk = $2)
+        WHERE s.integration_pk = $1 AND ($2::bigint IS NULL OR s.connection_pk = $2) AND s.retired_at IS NULL
           AND ($3 OR (s.sync_name, s.variant) IN (SELECT * FROM unnest($4::text[], $5::text[])))
         "#,
             $target.integration.0,
@@ -70,7 +70,7 @@ pub async fn trigger(conn: &mut PgConnection, target: &Target, options: TriggerO
     .await?
     .rows_affected();
     if options.reset {
-        sqlx::query!("SELECT pg_notify('syncline', $1)", "cancel").fetch_one(&mut *conn).await?;
+        notify_cancel(conn).await?;
     }
     notify_due(conn).await?;
     Ok(changed)

@@ -3,7 +3,9 @@
 use sqlx::PgConnection;
 use uuid::Uuid;
 
-use crate::ids::{ConnectionPk, FunctionName, Variant};
+use super::notify_cancel;
+use crate::ids::{ConnectionPk, FunctionName, IntegrationPk, SchedulePk, Variant};
+use crate::store::runs;
 
 /// A further instance of a sync.
 #[derive(Debug)]
@@ -56,56 +58,92 @@ pub async fn find_variant(
     .await
 }
 
-/// Ends a variant's schedule and cancels its run, before its records go. `false`: there is none.
+/// A variant that nobody can ask for a run of any more.
+#[derive(Debug)]
+pub struct Retired {
+    pub schedule: SchedulePk,
+    pub integration: IntegrationPk,
+    pub connection: ConnectionPk,
+    pub sync: FunctionName,
+    pub variant: Variant,
+    /// Above those of all of its runs, and below those of every run of a variant that is made under its name later.
+    pub fence: i64,
+}
+
+/// Retires a variant, before its records go, and cancels its run. Asked again, it gives a later fence. `None`: there is
+/// none.
 pub async fn retire_variant(
     conn: &mut PgConnection,
     connection: ConnectionPk,
     sync: &FunctionName,
     variant: &Variant,
-) -> sqlx::Result<bool> {
-    let retired = sqlx::query!(
+) -> sqlx::Result<Option<Retired>> {
+    let found = sqlx::query!(
         r#"
-        WITH found AS (
-            SELECT pk, run_id FROM schedules
-            WHERE connection_pk = $1 AND sync_name = $2 AND variant = $3 FOR UPDATE
-        ), retired AS (
-            UPDATE schedules s
-            SET state = 'paused', due_at = NULL, next_run_at = NULL, run_id = NULL, run_owner = NULL,
-                lease_expires_at = NULL, is_parked = false
-            FROM found WHERE s.pk = found.pk
-        ), cancelled AS (
-            UPDATE runs SET state = 'cancelled', finished_at = now()
-            FROM found WHERE runs.id = found.run_id AND runs.state = 'running'
-        )
-        SELECT pg_notify('syncline', 'cancel') FROM found
+        SELECT pk, run_id FROM schedules WHERE connection_pk = $1 AND sync_name = $2 AND variant = $3 FOR UPDATE
         "#,
         connection.0,
         sync.as_str(),
         variant.as_str(),
     )
-    .fetch_all(conn)
+    .fetch_optional(&mut *conn)
     .await?;
-    Ok(!retired.is_empty())
-}
-
-/// A fence above those of all claims so far.
-pub async fn next_fence(conn: &mut PgConnection) -> sqlx::Result<i64> {
-    sqlx::query_scalar!(r#"SELECT nextval('run_fences') AS "fence!""#).fetch_one(conn).await
-}
-
-pub async fn delete_variant(
-    conn: &mut PgConnection,
-    connection: ConnectionPk,
-    sync: &FunctionName,
-    variant: &Variant,
-) -> sqlx::Result<()> {
-    sqlx::query!(
-        "DELETE FROM schedules WHERE connection_pk = $1 AND sync_name = $2 AND variant = $3",
-        connection.0,
-        sync.as_str(),
-        variant.as_str(),
+    let Some(found) = found else { return Ok(None) };
+    let retired = sqlx::query!(
+        r#"
+        UPDATE schedules
+        SET state = 'paused', due_at = NULL, next_run_at = NULL, run_id = NULL, run_owner = NULL,
+            lease_expires_at = NULL, is_parked = false, retired_at = now()
+        WHERE pk = $1
+        RETURNING integration_pk, nextval('run_fences') AS "fence!"
+        "#,
+        found.pk,
     )
-    .execute(conn)
+    .fetch_one(&mut *conn)
     .await?;
+    if let Some(run) = found.run_id {
+        runs::cancel(conn, &[run], "the variant was deleted").await?;
+        notify_cancel(conn).await?;
+    }
+    Ok(Some(Retired {
+        schedule: SchedulePk(found.pk),
+        integration: IntegrationPk(retired.integration_pk),
+        connection,
+        sync: sync.clone(),
+        variant: variant.clone(),
+        fence: retired.fence,
+    }))
+}
+
+/// A variant that was retired a while ago and is still there. Others leave it alone for as long.
+pub async fn take_over_retired(conn: &mut PgConnection) -> sqlx::Result<Option<Retired>> {
+    let row = sqlx::query!(
+        r#"
+        UPDATE schedules SET retired_at = now()
+        WHERE pk = (
+            SELECT pk FROM schedules WHERE retired_at < now() - interval '1 minute'
+            ORDER BY retired_at LIMIT 1
+            FOR UPDATE SKIP LOCKED
+        )
+        RETURNING pk, integration_pk, connection_pk, sync_name, variant, nextval('run_fences') AS "fence!"
+        "#,
+    )
+    .fetch_optional(conn)
+    .await?;
+    Ok(row.map(|row| Retired {
+        schedule: SchedulePk(row.pk),
+        integration: IntegrationPk(row.integration_pk),
+        connection: ConnectionPk(row.connection_pk),
+        sync: FunctionName::from_stored(row.sync_name),
+        variant: Variant::from_stored(row.variant),
+        fence: row.fence,
+    }))
+}
+
+/// Deletes the schedule of a retired variant, of which nothing else is left.
+pub async fn delete_retired(conn: &mut PgConnection, schedule: SchedulePk) -> sqlx::Result<()> {
+    sqlx::query!("DELETE FROM schedules WHERE pk = $1 AND retired_at IS NOT NULL", schedule.0)
+        .execute(conn)
+        .await?;
     Ok(())
 }

@@ -63,6 +63,15 @@ async fn a_run_that_would_delete_most_of_many_records_is_held() {
 }
 
 #[tokio::test]
+async fn what_a_run_adds_makes_no_room_for_deletions() {
+    let connection = watched_numbers(100).await;
+    // The provider gives a hundred others, as it may after a mix-up of accounts.
+    connection.set_metadata(json!({ "first": 100, "count": 100 })).await;
+    assert_eq!(connection.run("numbers").await["status"], "ERROR");
+    assert_eq!(deleted(&connection).await, [""; 0]);
+}
+
+#[tokio::test]
 async fn a_run_that_fails_deletes_nothing() {
     let bundle = Bundle::guest("hostile").tracking_deletes("commit-raw");
     let orders = |items: &str, end: &str| {

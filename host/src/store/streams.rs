@@ -28,6 +28,8 @@ pub struct LockedStream {
     pub live_count: i64,
     pub total_count: i64,
     pub generation: Option<Generation>,
+    /// How many were live when the generation began.
+    pub live_before: i64,
     /// How many of its records are set aside.
     pub dead_letters: i64,
     pub held: Option<Held>,
@@ -147,7 +149,8 @@ async fn lock_existing(
         )
         SELECT stream_no AS "stream_no!", model AS "model!", variant AS "variant!",
                last_position AS "last_position!", live_count AS "live_count!", total_count AS "total_count!",
-               generation, generation_start, dead_letters AS "dead_letters!", held_fence, held_generation, held_start,
+               generation, generation_start, coalesce(generation_live, live_count) AS "live_before!",
+               dead_letters AS "dead_letters!", held_fence, held_generation, held_start,
                held_deleted, greatest(last_modified_at, clock_timestamp()) AS "now!"
         FROM locked
         "#,
@@ -167,6 +170,7 @@ async fn lock_existing(
         total_count: row.total_count,
         dead_letters: row.dead_letters,
         generation: Generation::read(row.generation, row.generation_start),
+        live_before: row.live_before,
         held: Held::read(
             row.held_fence,
             Generation::read(row.held_generation, row.held_start),
@@ -280,7 +284,7 @@ pub async fn store_head(conn: &mut PgConnection, stream: &LockedStream) -> sqlx:
         UPDATE streams
         SET last_position = $3, last_modified_at = $4, live_count = $5, total_count = $6,
             generation = $7, generation_start = $8, oldest_payload_at = coalesce(oldest_payload_at, $4), dead_letters = $9,
-            held_fence = $10, held_generation = $11, held_start = $12, held_deleted = $13
+            held_fence = $10, held_generation = $11, held_start = $12, held_deleted = $13, generation_live = $14
         WHERE connection_pk = $1 AND stream_no = $2
         "#,
         stream.key.connection.0,
@@ -299,6 +303,7 @@ pub async fn store_head(conn: &mut PgConnection, stream: &LockedStream) -> sqlx:
             Some(Held::Approved { deleted, .. }) => Some(deleted),
             _ => None,
         },
+        stream.generation.map(|_| stream.live_before),
     )
     .execute(conn)
     .await?;

@@ -21,6 +21,7 @@ pub async fn begin_generation(
     stream.generation = None;
     forget_seen(conn, stream).await?;
     stream.generation = Some(Generation { number, start_position: stream.last_position });
+    stream.live_before = stream.live_count;
     Ok(())
 }
 
@@ -75,7 +76,7 @@ pub async fn mark_seen(
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unseen {
     Deleted(u64),
-    /// So many of the live records were not seen that it looks like a mistake: nothing was deleted.
+    /// So many of the records that were live when it began were not seen that it looks like a mistake: nothing was deleted.
     Held {
         unseen: u64,
         live: u64,
@@ -91,7 +92,7 @@ pub async fn delete_unseen(
     let Some(generation) = stream.generation else { return Ok(Unseen::Deleted(0)) };
     let seen = load_seen(conn, stream.key, generation).await?;
     let unseen = list_unseen(conn, stream.key, generation, &seen).await?;
-    let live = stream.live_count.max(0).cast_unsigned();
+    let live = stream.live_before.max(0).cast_unsigned();
     if !unseen.is_empty() && !may_delete(unseen.len() as u64, live) {
         return Ok(Unseen::Held { unseen: unseen.len() as u64, live });
     }

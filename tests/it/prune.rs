@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::support::{METADATA_KEY, Stage, masked, save, without_metadata};
+use crate::support::{Bundle, METADATA_KEY, Stage, ids_of, masked, save, text, without_metadata};
 
 /// Five items with a payload each.
 async fn five_items() -> (Stage, Vec<Value>) {
@@ -152,4 +152,45 @@ async fn a_run_with_reset_restores_what_was_pruned() {
         assert_eq!(after[METADATA_KEY]["last_action"], "UPDATED");
         assert_eq!(after[METADATA_KEY]["pruned_at"], Value::Null);
     }
+}
+
+#[tokio::test]
+async fn an_update_of_a_pruned_record_is_refused_by_its_id_and_nothing_of_the_batch_is_saved() {
+    let (stage, records) = five_items().await;
+    stage.prune(&until(&records[1])).await.expect(200);
+    let before = stage.all(&[("model", "Item")]).await;
+    let items = json!([{ "id": "3", "name": "new" }, { "id": "2", "name": "new" }, { "id": "none", "name": "new" }]);
+    let update = json!({ "update": { "model": "Item", "items": items.to_string() } });
+    stage.set_metadata(json!({ "steps": 0, "commits": [{ "changes": [update] }] })).await;
+    assert_eq!(stage.run("commit-raw").await["status"], "ERROR");
+    let run = stage.host.get("/runs?function=commit-raw&limit=1").await.expect(200).json()["runs"][0].clone();
+    let message = text(&run["error"]["message"]);
+    assert!(message.starts_with("record 1 (`2`) of `Item` cannot be updated: its payload was pruned"), "{run}");
+    assert_eq!(run["error"]["details"], json!([{ "index": 1, "id": "2" }]));
+    assert_eq!(stage.all(&[("model", "Item")]).await, before);
+    // What is saved as a whole is there again, and can be updated.
+    stage.commit(json!([save(&json!([{ "id": "2", "name": "whole" }])), update])).await;
+    let last = stage.all(&[("model", "Item")]).await.pop().unwrap();
+    assert_eq!(without_metadata(last), json!({ "id": "2", "name": "new" }));
+}
+
+#[tokio::test]
+async fn where_bad_records_are_set_aside_so_is_an_update_of_a_pruned_one_and_it_is_not_taken_for_deleted() {
+    let bundle = Bundle::guest("hostile")
+        .tracking_deletes("commit-raw")
+        .replace("[models.Item]\n", "[models.Item]\non_bad_record = \"set_aside\"\n");
+    let stage = Stage::of(&bundle, json!({ "steps": 0 })).await;
+    stage.wait_until_idle().await;
+    stage.commit(json!([save(&json!([{ "id": "1" }, { "id": "2" }]))])).await;
+    let records = stage.all(&[("model", "Item")]).await;
+    stage.prune(&until(&records[1])).await.expect(200);
+    let items = json!([{ "id": "1", "name": "new" }]).to_string();
+    let status = stage.commit(json!([{ "update": { "model": "Item", "items": items } }])).await;
+    let counts = json!({ "Item": { "added": 0, "updated": 0, "deleted": 1, "set_aside": 1 } });
+    assert_eq!(status["latestResult"], counts);
+    let deleted = stage.all(&[("model", "Item"), ("filter", "deleted")]).await;
+    assert_eq!(ids_of(&deleted), ["2"], "only what the run did not name");
+    let letters = stage.host.get("/dead-letters").await.expect(200).json();
+    let problem = text(&letters["dead_letters"][0]["problems"][0]["problem"]);
+    assert!(problem.starts_with("its payload was pruned"), "{letters}");
 }

@@ -1,7 +1,7 @@
 //! Writes what was checked, in one transaction beside the records.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use serde_json::{Value, json};
 use sqlx::PgConnection;
@@ -24,6 +24,8 @@ use crate::store::{closed_connections, streams, sync_states};
 
 /// A stream of which more is set aside is a mistake of its function or of its model.
 const MAX_DEAD_LETTERS: i64 = 10_000;
+/// Why an update of a record that has lost its payload cannot be made.
+const PRUNED: &str = "its payload was pruned, so there is nothing to merge with; save it as a whole";
 
 /// Whole records after an update, and those to be set aside.
 type Merged = (Vec<IncomingRecord<'static>>, Vec<NewLetter<'static>>);
@@ -169,9 +171,27 @@ impl RecordWriter {
         let kept: HashMap<String, String> =
             records::find_payloads(conn, stream.key, keys, &ids).await?.into_iter().collect();
         let WritableModel { shape, keeping } = &self.models[stream.model.as_str()];
+        let missing: Vec<&str> = ids.into_iter().filter(|id| !kept.contains_key(*id)).collect();
+        // A change that cannot be merged is not to be lost without a word, and half a record is worse than none.
+        let pruned = match missing.as_slice() {
+            [] => HashSet::new(),
+            missing => records::list_pruned(conn, stream.key, missing).await?,
+        };
+        if !pruned.is_empty() && keeping.on_bad_record == OnBadRecord::Fail {
+            return Ok(Err(pruned_records(&stream.model, &changes, &pruned)));
+        }
         let (mut merged, mut letters) = (Vec::with_capacity(kept.len()), Vec::new());
         for (index, change) in changes.iter().enumerate() {
-            let Some(payload) = kept.get(change.id.as_ref()) else { continue };
+            let Some(payload) = kept.get(change.id.as_ref()) else {
+                if pruned.contains(change.id.as_ref()) {
+                    letters.push(NewLetter {
+                        external_id: Some(Cow::Owned(change.id.to_string())),
+                        problems: json!([Problem { path: String::new(), problem: PRUNED.to_owned() }]),
+                        payload: Cow::Owned(change.payload.to_string()),
+                    });
+                }
+                continue;
+            };
             let text =
                 model::merge(payload, &change.payload).map_err(|error| sqlx::Error::Decode(error.into()))?;
             match model::records::single(&text, shape, self.record_options()) {
@@ -246,6 +266,26 @@ fn set_aside_note(model: &ModelName, letters: &[NewLetter<'_>]) -> String {
         letters.len(),
         problem.as_str().unwrap_or_default(),
     )
+}
+
+/// Names all of them, so that a function can fetch and save them as a whole.
+fn pruned_records(model: &ModelName, changes: &[RecordText<'_>], pruned: &HashSet<String>) -> Failure {
+    let named: Vec<(usize, &str)> = changes
+        .iter()
+        .enumerate()
+        .map(|(index, change)| (index, change.id.as_ref()))
+        .filter(|(_, id)| pruned.contains(*id))
+        .collect();
+    let (index, id) = named[0];
+    let others = match named.len() - 1 {
+        0 => String::new(),
+        more => format!("; so is that of {more} more of the batch"),
+    };
+    let message = format!(
+        "record {index} (`{id}`) of `{model}` cannot be updated: {PRUNED}{others}; nothing of the batch was saved"
+    );
+    let details = named.iter().map(|(index, id)| json!({ "index": index, "id": id })).collect();
+    failure("pruned-records", message, Some(Value::Array(details)))
 }
 
 struct RefusedMerge<'a> {

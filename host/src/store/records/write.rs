@@ -8,7 +8,7 @@
 //! that is meant, which the other one does not have, and rows are changed through the index of a conflict.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use chrono::{DateTime, Utc};
 use roaring::RoaringTreemap;
@@ -135,6 +135,16 @@ pub async fn positions(
 ) -> sqlx::Result<RoaringTreemap> {
     let existing = find_existing(conn, key, ids).await?;
     Ok(existing.into_values().map(|old| old.position.cast_unsigned()).collect())
+}
+
+/// Which of these records are live and have lost their payload.
+pub async fn list_pruned(
+    conn: &mut PgConnection,
+    key: StreamKey,
+    ids: &[&str],
+) -> sqlx::Result<HashSet<String>> {
+    let existing = find_existing(conn, key, ids).await?;
+    Ok(existing.into_iter().filter(|(_, old)| old.is_pruned && !old.is_deleted).map(|(id, _)| id).collect())
 }
 
 /// Marks the live records at these positions as deleted and moves them to the stream's end.

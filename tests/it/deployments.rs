@@ -322,3 +322,25 @@ async fn a_deployment_that_removes_a_sync_cancels_its_runs() {
     let told = stage.host.get("/runs?function=steps&state=running").await.expect(200).json();
     assert_eq!(told["runs"], json!([]));
 }
+
+#[tokio::test]
+async fn a_model_of_another_bundles_sync_is_refused() {
+    let stage = Stage::hostile().await;
+    let table = |sync: &str| format!("[integrations.hostile.syncs.{sync}]\nruns = \"every 1 hour\"\n");
+    let steps = format!("{}model = \"Step\"\n", table("steps"));
+    let items = format!("{}model = \"Item\"\n", table("commit-raw"));
+    stage.host.deploy(&Bundle::guest("hostile").replace(&steps, "")).await;
+    // Another bundle for the same integration, with the other sync alone.
+    let config = |model: &str| {
+        let mut bundle = Bundle::guest("hostile").replace("name = \"hostile\"", "name = \"second\"");
+        bundle = bundle.replace(&items, "").replace(&steps, &format!("{}model = \"{model}\"\n", table("steps")));
+        bundle.without_actions()
+    };
+    for dry_run in [true, false] {
+        let refused = stage.host.post_bundle(config("Item").to_tar(), dry_run).await;
+        assert_eq!(refused.refusal(), (409, "conflicting_deployment".to_owned()));
+        let message = refused.message();
+        assert!(message.contains("`Item`") && message.contains("`commit-raw`"), "{message}");
+    }
+    stage.host.deploy(&config("Step")).await;
+}

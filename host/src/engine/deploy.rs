@@ -18,7 +18,7 @@ use crate::auth::{Environment, EnvironmentSettings};
 use crate::config::bundle::{Bundle, BundleDigest, BundleError};
 use crate::config::{ConfigFile, Diagnostics, FunctionKind, SyncConfig, did_you_mean};
 use crate::egress::HostPattern;
-use crate::ids::{DeploymentPk, FunctionName, IntegrationKey, IntegrationPk, ProviderSlug};
+use crate::ids::{DeploymentPk, FunctionName, IntegrationKey, IntegrationPk, ModelName, ProviderSlug};
 use crate::model::{Model, Models};
 use crate::providers::Catalogue;
 use crate::runtime::{ComponentDigest, InvalidComponent, Runtime};
@@ -74,6 +74,11 @@ pub enum DeployError {
     Renamed { old: IntegrationKey, new: IntegrationKey },
     #[error("{kind} `{name}` of integration `{integration}` belongs to the bundle `{bundle}`")]
     OfOtherBundle { kind: String, name: FunctionName, integration: IntegrationKey, bundle: String },
+    #[error(
+        "model `{model}` of integration `{integration}` is saved by sync `{sync}` of the bundle `{bundle}`, and the copies \
+         would overwrite each other; give this sync a model of its own"
+    )]
+    ModelOfOtherBundle { model: ModelName, sync: FunctionName, integration: IntegrationKey, bundle: String },
     #[error("a host could not compile the bundle: {problem}")]
     NotReady { problem: String },
     #[error("{hosts} hosts did not compile the bundle within {} s", WAIT_FOR_HOSTS.as_secs())]
@@ -92,9 +97,10 @@ impl DeployError {
             }
             Self::Bundle(_) => (StatusCode::BAD_REQUEST, "invalid_bundle"),
             Self::Config(_) => (StatusCode::BAD_REQUEST, "invalid_sync_config"),
-            Self::OtherProvider { .. } | Self::Renamed { .. } | Self::OfOtherBundle { .. } => {
-                (StatusCode::CONFLICT, "conflicting_deployment")
-            }
+            Self::OtherProvider { .. }
+            | Self::Renamed { .. }
+            | Self::OfOtherBundle { .. }
+            | Self::ModelOfOtherBundle { .. } => (StatusCode::CONFLICT, "conflicting_deployment"),
             Self::NotReady { .. } | Self::HostsSilent { .. } => (StatusCode::CONFLICT, "hosts_not_ready"),
             Self::Store(_) | Self::Host(_) => (StatusCode::INTERNAL_SERVER_ERROR, "internal_server_error"),
         }
@@ -304,7 +310,7 @@ struct Present {
     /// The functions that the active version of this bundle brought.
     own: Vec<(ActiveFunction, StoredFunction)>,
     /// The functions of other bundles of the environment, with the bundle's name.
-    others: Vec<(ActiveFunction, String)>,
+    others: Vec<(ActiveFunction, StoredFunction, String)>,
     integrations: Vec<Integration>,
     settings: EnvironmentSettings,
 }
@@ -322,11 +328,11 @@ impl Present {
             if function.environment != environment.pk {
                 continue;
             }
+            let stored = StoredFunction::read(function.spec.clone())?;
             if active.as_ref().is_some_and(|active| active.pk == function.deployment) {
-                let stored = StoredFunction::read(function.spec.clone())?;
                 own.push((function, stored));
             } else if let Some(of) = live.iter().find(|deployment| deployment.pk == function.deployment) {
-                others.push((function, of.bundle_name.clone()));
+                others.push((function, stored, of.bundle_name.clone()));
             }
         }
         let settings = environments::settings(conn, environment.pk).await?.ok_or(sqlx::Error::RowNotFound)?;
@@ -374,6 +380,7 @@ impl Present {
             for (kind, name, stored) in stored_functions(wanted) {
                 if let Some(existing) = existing {
                     self.refuse_foreign(existing, kind, &name)?;
+                    self.refuse_foreign_models(existing, &stored)?;
                 }
                 let before = existing.and_then(|integration| self.own_function(integration.pk, kind, &name));
                 match before {
@@ -423,15 +430,40 @@ impl Present {
         let same = |row: &ActiveFunction| {
             row.integration == integration.pk && row.kind == kind.as_str() && row.name == *name
         };
-        match self.others.iter().find(|(row, _)| same(row)) {
+        match self.others.iter().find(|(row, ..)| same(row)) {
             None => Ok(()),
-            Some((_, bundle)) => Err(DeployError::OfOtherBundle {
+            Some((_, _, bundle)) => Err(DeployError::OfOtherBundle {
                 kind: kind.to_string(),
                 name: name.clone(),
                 integration: integration.unique_key.clone(),
                 bundle: bundle.clone(),
             }),
         }
+    }
+
+    /// A model belongs to one sync of an integration, whatever bundles bring them: two would overwrite each other's copies,
+    /// and with deletion tracking delete them.
+    fn refuse_foreign_models(
+        &self,
+        integration: &Integration,
+        stored: &StoredFunction,
+    ) -> Result<(), DeployError> {
+        let FunctionSpec::Sync(wanted) = &stored.spec else { return Ok(()) };
+        for (row, stored, bundle) in &self.others {
+            let FunctionSpec::Sync(other) = &stored.spec else { continue };
+            if row.integration != integration.pk {
+                continue;
+            }
+            if let Some(model) = wanted.models.iter().find(|model| other.models.contains(model)) {
+                return Err(DeployError::ModelOfOtherBundle {
+                    model: model.clone(),
+                    sync: row.name.clone(),
+                    integration: integration.unique_key.clone(),
+                    bundle: bundle.clone(),
+                });
+            }
+        }
+        Ok(())
     }
 }
 

@@ -49,6 +49,14 @@ impl Bundle {
         self.replace(&table, &format!("{table}\nlimits = {{ {limit} }}"))
     }
 
+    /// The same without its actions, which stand behind all else.
+    pub fn without_actions(mut self) -> Self {
+        let table = format!("[integrations.{}.actions.", self.integration);
+        let config = &mut self.content.config;
+        config.truncate(config.find(&table).expect("it has actions"));
+        self
+    }
+
     /// The same, with one of its syncs deleting what it has not seen again.
     #[track_caller]
     pub fn tracking_deletes(self, sync: &str) -> Self {

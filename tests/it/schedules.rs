@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 
 use crate::support::{
-    Bundle, Connection, HostOptions, METADATA_KEY, Stage, TestDatabase, cursor_of, eventually, save, text,
+    Bundle, Connection, Host, HostOptions, METADATA_KEY, Stage, TestDatabase, cursor_of, eventually, save, text,
 };
 
 /// How many runs of a sync have ended or are on.
@@ -304,4 +304,50 @@ async fn a_failed_sync_says_so_until_it_succeeds() {
     let mended = stage.commit(json!([save(&json!([{ "id": "a" }]))])).await;
     assert_eq!((&mended["status"], &mended["latestExecutionStatus"]), (&json!("SUCCESS"), &json!("SUCCESS")));
     assert_eq!(errors().await, json!([]));
+}
+
+#[tokio::test]
+async fn slots_are_counted_by_the_databases_clock() {
+    let stage = Stage::hostile().await;
+    stage.wait_until_idle().await;
+    // Hosts are two hours behind the database.
+    stage
+        .db
+        .execute(
+            "CREATE SCHEMA ahead;
+             CREATE FUNCTION ahead.now() RETURNS timestamptz STABLE LANGUAGE sql
+                 AS $$ SELECT pg_catalog.now() + interval '2 hours' $$;
+             CREATE FUNCTION ahead.clock_timestamp() RETURNS timestamptz VOLATILE LANGUAGE sql
+                 AS $$ SELECT pg_catalog.clock_timestamp() + interval '2 hours' $$;
+             ALTER TABLE hosts ALTER COLUMN seen_at SET DEFAULT ahead.now();
+             DO $$ BEGIN
+                 EXECUTE format('ALTER DATABASE %I SET search_path = public, ahead, pg_catalog', current_database());
+             END $$",
+        )
+        .await;
+    let host = Host::spawn(&stage.db).await;
+    let behind = stage.through(&host);
+    drop(stage.host);
+    let seconds_to_next = async |sync: &str| {
+        let busy = "SELECT count(*) FROM schedules WHERE run_id IS NOT NULL OR due_at <= now()";
+        eventually("nothing is due", async || (stage.db.number(busy).await == 0).then_some(())).await;
+        let due_in = "SELECT extract(epoch FROM due_at - now())::bigint FROM schedules";
+        stage.db.number(&format!("{due_in} WHERE sync_name = '{sync}'")).await
+    };
+    behind.set_metadata(json!({ "steps": 0, "end": "fail" })).await;
+    behind.run("commit-raw").await;
+    let next = seconds_to_next("commit-raw").await;
+    assert!((3_500..=3_700).contains(&next), "the next run is in {next} s");
+    let body = json!({
+        "provider_config_key": "hostile", "connection_id": behind.id, "sync_name": "commit-raw",
+        "frequency": "every 10 minutes",
+    });
+    host.put("/sync/update-connection-frequency", &body).await.expect(200);
+    let next = seconds_to_next("commit-raw").await;
+    assert!((500..=700).contains(&next), "the next run is in {next} s");
+    let bundle = Bundle::guest("hostile");
+    let table = "[integrations.hostile.syncs.steps]\nruns = ";
+    host.deploy(&bundle.replace(&format!("{table}\"every 1 hour\""), &format!("{table}\"every 2 hours\""))).await;
+    let next = seconds_to_next("steps").await;
+    assert!((7_100..=7_300).contains(&next), "the next run is in {next} s");
 }

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
-use chrono::Utc;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
@@ -287,9 +286,9 @@ pub(super) async fn update_connection_frequency(
         frequency.map_err(|problem| ApiError::body("invalid_format", &["frequency"], problem.to_string()))?;
     let active = frequency.as_ref().or(found.sync.frequency());
     let active = active.ok_or_else(|| ApiError::internal(anyhow::anyhow!("a sync without a frequency")))?;
-    let next = active.next_after(Utc::now(), found.sync.timezone());
     let text = frequency.as_ref().map(ToString::to_string);
     let mut conn = app.engine.store.connect().await?;
+    let next = active.next_after(schedules::now(&mut conn).await?, found.sync.timezone());
     let (connection, name) = (found.connection.pk, &found.sync.name);
     if !schedules::set_frequency(&mut conn, connection, name, &variant, text.as_deref(), next).await? {
         return Err(ApiError::UnknownVariant { sync: name.to_string(), variant: variant.to_string() });

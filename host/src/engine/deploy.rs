@@ -591,7 +591,7 @@ async fn update_schedules(
             if let Some((_, StoredFunction { spec: FunctionSpec::Sync(old), .. })) = old
                 && (&old.frequency, old.timezone) != (&sync.frequency, sync.timezone)
             {
-                let next = sync.frequency.next_after(chrono::Utc::now(), sync.timezone);
+                let next = sync.frequency.next_after(schedules::now(conn).await?, sync.timezone);
                 schedules::replan(conn, integration.pk, &sync.name, next).await?;
             }
         }

@@ -7,7 +7,6 @@ mod next;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use chrono::Utc;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
@@ -62,7 +61,7 @@ enum Ended {
 
 /// Runs what was claimed and releases the schedule, whatever happens.
 pub(super) async fn run(engine: Arc<Engine>, claim: Claim, control: RunControl) {
-    let started_at = Utc::now();
+    let began = Instant::now();
     let function = engine.functions.find_sync(claim.integration, &claim.sync);
     let limits = function.as_ref().map_or(&Limits::SYNC, |function| &function.limits);
     let live = Arc::clone(&engine.live_runs).begin(claim.run_id, None, RunLog::new(limits.log_bytes));
@@ -90,16 +89,15 @@ pub(super) async fn run(engine: Arc<Engine>, claim: Claim, control: RunControl) 
         tracing::warn!(run.id = %claim.run_id, "sync `{}` lost its lease; another attempt takes over", claim.sync);
         return;
     }
-    let next = next::plan(&engine, &claim, function.as_deref(), &ended, started_at).await;
+    let next = next::plan(&engine, &claim, function.as_deref(), &ended, began).await;
     report(&claim, &ended);
     let outcome = outcome_of(&ended, usage, &live);
     if let Some(function) = &function {
-        let took = (Utc::now() - started_at).to_std().unwrap_or_default();
         metrics().count_run(
             "sync",
             outcome.state.as_str(),
             function.integration_key.as_str(),
-            took,
+            began.elapsed(),
             usage.cpu,
         );
     }

@@ -1,6 +1,6 @@
 //! When a sync runs next: at its slot, or before if it failed.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use chrono::{DateTime, Utc};
 use rand::Rng;
@@ -46,20 +46,19 @@ impl Again {
     }
 }
 
-/// Plans what comes after a run. `None` for the function: this host does not know it.
+/// Plans what comes after a run that began at that instant. `None` for the function: this host does not know it.
 pub(super) async fn plan(
     engine: &Engine,
     claim: &Claim,
     function: Option<&DeployedFunction>,
     ended: &Ended,
-    started_at: DateTime<Utc>,
+    began: Instant,
 ) -> Next {
+    let (frequency, now) = look(engine, claim, began).await;
     let Some(function) = function else {
-        let retry_at = Some(Utc::now() + UNKNOWN_FUNCTION_DELAY);
+        let retry_at = Some(now + UNKNOWN_FUNCTION_DELAY);
         return Next { slot: None, retry_at, end: RunEnd::Dropped };
     };
-    let frequency = current_frequency(engine, claim).await;
-    let now = Utc::now();
     // While the provider wants to be left alone, a run could only wait.
     let held = engine.rate_limits.held_for(claim.integration, claim.connection).unwrap_or_default();
     let again = match ended {
@@ -68,7 +67,7 @@ pub(super) async fn plan(
     };
     let earliest = now + if let Again::After(wait) = again { wait.max(held) } else { held };
     let frequency = frequency.as_ref().or(function.frequency());
-    let slot = frequency.map(|frequency| next_slot(frequency, function.timezone(), started_at, now));
+    let slot = frequency.map(|frequency| next_slot(frequency, function.timezone(), claim.claimed_at, now));
     let slot = slot.map(|slot| slot.max(earliest));
     let retry_at = match again {
         Again::AtNextSlot => None,
@@ -86,13 +85,16 @@ pub(super) async fn plan(
     Next { slot, retry_at, end }
 }
 
-/// The frequency that overrides the function's, if one does. It may have been changed during the run.
-async fn current_frequency(engine: &Engine, claim: &Claim) -> Option<Frequency> {
+/// The frequency that overrides the function's, if one does, and what time it is. Both may have been changed during the
+/// run: the time is the database's, as a host whose clock is behind would plan the slot again that it has just served.
+async fn look(engine: &Engine, claim: &Claim, began: Instant) -> (Option<Frequency>, DateTime<Utc>) {
     let read =
         async { schedules::frequency_override(&mut *engine.store.connect().await?, claim.schedule).await };
-    // While the database is away it is that of the claim; the next run will see another.
-    let text = read.await.unwrap_or_else(|_| claim.frequency_override.clone())?;
-    text.parse().ok()
+    let (text, now) = read.await.unwrap_or_else(|_| {
+        // While the database is away it is as it was, but for the time; the next run will see more.
+        (claim.frequency_override.clone(), claim.claimed_at + began.elapsed())
+    });
+    (text.and_then(|text| text.parse().ok()), now)
 }
 
 /// The first slot after `now`, counted from the start of the run. Missed slots are skipped, never run in a burst.

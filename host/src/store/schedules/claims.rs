@@ -33,6 +33,8 @@ pub struct Claim {
     pub empties_cache: bool,
     /// The start of the first attempt after the last success, by the database's clock.
     pub unreported_since: DateTime<Utc>,
+    /// By the database's clock, by which schedules are due.
+    pub claimed_at: DateTime<Utc>,
     /// When the latest run began that succeeded. Nobody else's can succeed while this one is on.
     pub last_success_at: Option<DateTime<Utc>>,
 }
@@ -192,7 +194,7 @@ pub async fn claim_due(
                integration_pk AS "integration_pk?", connection_pk AS "connection_pk?", sync_name AS "sync_name?",
                variant AS "variant?", frequency_override, due_reason AS "due_reason?: DueReason",
                fence AS "fence?", failures AS "failures?", run_resets AS "run_resets?",
-               run_empties_cache AS "run_empties_cache?", unreported_since,
+               run_empties_cache AS "run_empties_cache?", unreported_since, now() AS "claimed_at!",
                last_success_at
         FROM (SELECT count(*) AS aside FROM parked) AS steps LEFT JOIN claimed ON true
         "#,
@@ -223,6 +225,7 @@ pub async fn claim_due(
             resets: row.run_resets?,
             empties_cache: row.run_empties_cache?,
             unreported_since: row.unreported_since?,
+            claimed_at: row.claimed_at,
             last_success_at: row.last_success_at,
         })
     });

@@ -113,13 +113,23 @@ pub async fn set_frequency(
     Ok(changed.rows_affected() == 1)
 }
 
-/// The frequency that a schedule has in place of the default.
+/// The frequency that a schedule has in place of the default, and what time it is.
 pub async fn frequency_override(
     conn: &mut PgConnection,
     schedule: SchedulePk,
-) -> sqlx::Result<Option<String>> {
-    let row = sqlx::query_scalar!("SELECT frequency_override FROM schedules WHERE pk = $1", schedule.0)
-        .fetch_optional(conn)
-        .await?;
-    Ok(row.flatten())
+) -> sqlx::Result<(Option<String>, DateTime<Utc>)> {
+    let row = sqlx::query!(
+        r#"
+        SELECT (SELECT frequency_override FROM schedules WHERE pk = $1) AS frequency, clock_timestamp() AS "now!"
+        "#,
+        schedule.0,
+    )
+    .fetch_one(conn)
+    .await?;
+    Ok((row.frequency, row.now))
+}
+
+/// What time it is by the database's clock, by which schedules are due: those of hosts may differ.
+pub async fn now(conn: &mut PgConnection) -> sqlx::Result<DateTime<Utc>> {
+    sqlx::query_scalar!(r#"SELECT clock_timestamp() AS "now!""#).fetch_one(conn).await
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
+use sqlx::Connection as _;
 
 use crate::support::{
     Bundle, Connection, Host, HostOptions, METADATA_KEY, Stage, TestDatabase, cursor_of, eventually, save, text,
@@ -89,6 +90,44 @@ async fn a_run_in_progress_completes_before_the_pause_takes_effect() {
     assert_eq!((&status["status"], &status["latestExecutionStatus"]), (&json!("PAUSED"), &json!("SUCCESS")));
     assert_eq!(steps(&stage).await.len(), 30);
     assert!(nothing_is_due(&stage).await);
+}
+
+#[tokio::test]
+async fn a_run_that_was_interrupted_completes_though_it_is_paused_before_its_next_attempt() {
+    let db = TestDatabase::create().await;
+    let options = || HostOptions::new().database(&db).variable("SYNCLINE_LEASE_SECONDS", "1");
+    let mut host = options().spawn().await;
+    host.deploy(&Bundle::guest("hostile")).await;
+    let connection = host.connect("hostile", json!({ "steps": 0 })).await;
+    connection.wait_until_idle().await;
+    // Stopped, it hands the run back; killed, it loses it. Both times it was triggered, which the next attempt is not.
+    for (total, is_killed) in [(100_i64, false), (200, true)] {
+        set_steps(&connection.through(&host), total.cast_unsigned()).await;
+        connection.through(&host).trigger("steps").await;
+        let saved = "SELECT count(*) FROM records";
+        eventually("some steps are made", async || (db.number(saved).await > total - 100).then_some(())).await;
+        if is_killed {
+            host.kill();
+        } else {
+            host.stop().await;
+        }
+        // Nobody may take it up before it is paused: it is held as if by a claim.
+        let mut waiting = db.connect().await;
+        let mut claim = waiting.begin().await.unwrap();
+        let claiming = "SELECT pg_advisory_xact_lock(x'636c61696d73'::bigint)";
+        sqlx::query(claiming).execute(&mut *claim).await.unwrap();
+        host = options().spawn().await;
+        let interrupted = "SELECT count(*) FROM schedules WHERE sync_name = 'steps' AND is_interrupted";
+        eventually("it is interrupted", async || (db.number(interrupted).await == 1).then_some(())).await;
+        connection.through(&host).control("pause", "steps").await.expect(200);
+        claim.rollback().await.unwrap();
+        eventually("it completes", async || {
+            (connection.through(&host).status("steps").await["status"] == "PAUSED").then_some(())
+        })
+        .await;
+        assert_eq!(db.number(saved).await, total);
+        connection.through(&host).control("start", "steps").await.expect(200);
+    }
 }
 
 #[tokio::test]

@@ -175,7 +175,7 @@ pub async fn claim_due(
             SET run_id = gen_random_uuid(), run_owner = $1, lease_expires_at = now() + $2,
                 fence = nextval('run_fences'), due_at = NULL, due_reason = 'schedule', reset_wanted = false,
                 empty_cache_wanted = false, run_resets = picked.reset_wanted,
-                run_empties_cache = picked.empty_cache_wanted, cancel_wanted = false,
+                run_empties_cache = picked.empty_cache_wanted, cancel_wanted = false, is_interrupted = false,
                 unreported_since = coalesce(picked.unreported_since, now())
             FROM picked
             WHERE s.pk = picked.pk AND picked.place <= picked.quota

@@ -99,6 +99,7 @@ pub async fn release(conn: &mut PgConnection, claim: &Claim, owner: Uuid, next: 
             empty_cache_wanted = empty_cache_wanted OR ($7 AND run_empties_cache),
             run_resets = false, run_empties_cache = false,
             failures = CASE WHEN $7 THEN failures WHEN $6 THEN failures + 1 ELSE 0 END,
+            is_interrupted = $7,
             unreported_since = CASE WHEN NOT $9 THEN unreported_since END,
             last_success_at = CASE WHEN $9 THEN (SELECT started_at FROM runs WHERE id = $2) ELSE last_success_at END,
             next_run_at = CASE WHEN state = 'running' THEN $4::timestamptz END,
@@ -143,7 +144,7 @@ pub async fn take_back_lost(conn: &mut PgConnection) -> sqlx::Result<u64> {
             reset_wanted = s.reset_wanted OR s.run_resets,
             empty_cache_wanted = s.empty_cache_wanted OR s.run_empties_cache,
             run_resets = false, run_empties_cache = false,
-            failures = s.failures + 1,
+            is_interrupted = true, failures = s.failures + 1,
             -- A sync that takes its host down with it must not take one after another without a pause.
             due_at = coalesce(s.due_at, now() + CASE WHEN s.failures = 0 THEN interval '0'
                 ELSE least(interval '10 seconds' * power(2, least(s.failures, 10)), interval '10 minutes') END),

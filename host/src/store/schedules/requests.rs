@@ -93,14 +93,16 @@ pub async fn start(conn: &mut PgConnection, target: &Target) -> sqlx::Result<u64
     Ok(changed)
 }
 
-/// Pauses; a run in progress completes, and a run that was triggered still takes place. Gives the number of
+/// Pauses; a run in progress completes, also one that was interrupted and waits for its next attempt, and a run that was
+/// triggered still takes place. Gives the number of
 /// schedules that the target names.
 pub async fn pause(conn: &mut PgConnection, target: &Target) -> sqlx::Result<u64> {
     let changed = query_target!(
         r#"
         UPDATE schedules s
-        SET state = 'paused', next_run_at = NULL, due_at = CASE WHEN due_reason = 'trigger' THEN due_at END,
-            is_parked = is_parked AND due_reason = 'trigger'"#,
+        SET state = 'paused', next_run_at = NULL,
+            due_at = CASE WHEN due_reason = 'trigger' OR is_interrupted THEN due_at END,
+            is_parked = is_parked AND (due_reason = 'trigger' OR is_interrupted)"#,
         target,
     )
     .execute(conn)

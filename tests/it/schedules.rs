@@ -220,6 +220,20 @@ async fn emptying_the_cache_adds_everything_anew_behind_the_old_positions() {
 }
 
 #[tokio::test]
+async fn what_the_cache_is_emptied_of_before_it_was_told_is_not_told() {
+    let stage = Stage::hostile().await;
+    stage.db.execute("UPDATE environments SET webhook_url = 'http://127.0.0.1:9/', on_sync_error = false").await;
+    let orders = |items: &Value, end: &str| json!({ "steps": 0, "commits": [{ "changes": [save(items)] }], "end": end });
+    stage.set_metadata(orders(&json!([{ "id": "a" }, { "id": "b" }]), "fail")).await;
+    assert_eq!(stage.run("commit-raw").await["status"], "ERROR");
+    stage.set_metadata(orders(&json!([{ "id": "c" }]), "return")).await;
+    stage.run_with("commit-raw", json!({ "reset": true, "emptyCache": true })).await;
+    let told = "SELECT body FROM webhook_deliveries WHERE type = 'sync' ORDER BY pk DESC LIMIT 1";
+    let told: Value = serde_json::from_str(&stage.db.texts(told).await[0]).unwrap();
+    assert_eq!(told["responseResults"], json!({ "added": 1, "updated": 0, "deleted": 0 }));
+}
+
+#[tokio::test]
 async fn emptying_the_cache_without_a_reset_has_no_effect() {
     let stage = Stage::hostile().await;
     set_steps(&stage, 3).await;

@@ -80,14 +80,19 @@ pub(super) async fn begin(
     let models: Vec<_> = function.models.keys().map(ToString::to_string).collect();
     streams::assign(&mut tx, claim.connection, &models, &claim.variant, &claim.sync).await?;
     let watches_deletions = function.tracks_deletes();
-    if claim.resets && begun.checkpoint.take().is_some() {
+    let empties_cache = claim.resets && claim.empties_cache;
+    if empties_cache {
+        // What was saved and not told yet goes with the rest: nobody is to be told of it.
+        begun.counts = json!({});
+    }
+    if claim.resets && (begun.checkpoint.take().is_some() || empties_cache) {
         sync_states::store(&mut tx, attempt, &CheckpointChange::Clear, &begun.counts).await?;
     }
-    if watches_deletions || (claim.resets && claim.empties_cache) {
+    if watches_deletions || empties_cache {
         let names: Vec<_> =
             function.models.keys().map(|model| (model.clone(), claim.variant.clone())).collect();
         for mut stream in streams::lock(&mut tx, claim.connection, &names, Some(&claim.sync)).await? {
-            if claim.resets && claim.empties_cache {
+            if empties_cache {
                 records::delete_all(&mut tx, &mut stream).await?;
             }
             // A run that continues from a checkpoint belongs to the generation that set it.

@@ -161,6 +161,22 @@ async fn what_was_held_back_is_deleted_when_it_is_approved_and_told() {
 }
 
 #[tokio::test]
+async fn nothing_is_noted_of_what_a_sync_sees_that_does_not_watch_for_deletions_any_more() {
+    let (stage, id) = held(120, 40).await;
+    // And one more full run that is interrupted.
+    stage.connection.set_metadata(items(50, "fail")).await;
+    assert_eq!(stage.connection.run("commit-raw").await["status"], "ERROR");
+    let noted = "SELECT count(*) FROM seen_positions";
+    assert!(stage.db.number(noted).await > 0);
+    stage.host.deploy(&Bundle::guest("hostile")).await;
+    stage.connection.set_metadata(items(60, "return")).await;
+    assert_eq!(stage.connection.run("commit-raw").await["status"], "SUCCESS");
+    assert_eq!(stage.db.number(noted).await, 0);
+    assert_eq!(live(&stage.connection).await, 120);
+    assert_eq!(approve(&stage, &id).await.refusal(), (409, "run_superseded".to_owned()));
+}
+
+#[tokio::test]
 async fn what_was_saved_again_since_is_not_deleted_by_an_approval() {
     let (stage, id) = held(120, 40).await;
     // One unchanged and one changed, by an action; and ten more, by a sync that fails after it has saved them.

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::support::{Answer, Stage, cursor_of, eventually};
+use crate::support::{Answer, Bundle, Stage, cursor_of, eventually};
 
 fn body(stage: &Stage) -> Value {
     json!({ "provider_config_key": stage.integration, "connection_id": stage.id })
@@ -65,6 +65,23 @@ async fn a_deleted_variant_leaves_nothing_and_touches_nothing_else() {
     let page =
         stage.page(&[("model", "Number"), ("variant", "second"), ("limit", "500"), ("cursor", &old)]).await;
     assert_eq!(page.records.len(), 20);
+}
+
+#[tokio::test]
+async fn a_variant_that_is_deleted_in_a_full_run_leaves_no_note_of_what_that_has_seen() {
+    let bundle = Bundle::guest("hostile").tracking_deletes("commit-raw");
+    let stage = Stage::of(&bundle, json!({ "steps": 0 })).await;
+    let saves = json!({ "save": { "model": "Item", "items": r#"[{"id":"a"},{"id":"b"}]"# } });
+    let orders = json!({ "steps": 0, "commits": [{ "changes": [saves] }], "end": "fail" });
+    stage.set_metadata(orders.clone()).await;
+    create(&stage, "commit-raw", "second").await.expect(200);
+    for _ in 0..2 {
+        stage.run("commit-raw::second").await;
+    }
+    let noted = "SELECT count(*) FROM seen_positions";
+    assert!(stage.db.number(noted).await > 0);
+    delete(&stage, "commit-raw", "second").await.expect(200);
+    assert_eq!(stage.db.number(noted).await, 0);
 }
 
 #[tokio::test]

@@ -310,6 +310,27 @@ pub async fn store_head(conn: &mut PgConnection, stream: &LockedStream) -> sqlx:
     Ok(())
 }
 
+/// Of the streams of these models those that are watched for deletions, or of which some are held back.
+pub async fn list_watched(
+    conn: &mut PgConnection,
+    connection: ConnectionPk,
+    models: &[String],
+    variant: &Variant,
+) -> sqlx::Result<Vec<(ModelName, Variant)>> {
+    let watched = sqlx::query_scalar!(
+        r#"
+        SELECT model FROM streams
+        WHERE connection_pk = $1 AND model = ANY($2) AND variant = $3 AND num_nonnulls(generation, held_fence) > 0
+        "#,
+        connection.0,
+        models,
+        variant.as_str(),
+    )
+    .fetch_all(conn)
+    .await?;
+    Ok(watched.into_iter().map(|model| (ModelName::from_stored(model), variant.clone())).collect())
+}
+
 /// The streams of a connection whose deletions an attempt has held back.
 pub async fn list_held(
     conn: &mut PgConnection,

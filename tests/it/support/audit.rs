@@ -30,7 +30,7 @@ const CONTRADICTIONS: &[(&str, &str)] = &[
     (
         "evidence of a full sync goes with it",
         "SELECT count(*) FROM seen_positions p JOIN streams s USING (connection_pk, stream_no)
-         WHERE s.generation IS NULL",
+         WHERE p.generation IS DISTINCT FROM s.generation AND p.generation IS DISTINCT FROM s.held_generation",
     ),
     (
         "a run that is on is its schedule's",

@@ -88,15 +88,21 @@ pub(super) async fn begin(
     if claim.resets && (begun.checkpoint.take().is_some() || empties_cache) {
         sync_states::store(&mut tx, attempt, &CheckpointChange::Clear, &begun.counts).await?;
     }
-    if watches_deletions || empties_cache {
-        let names: Vec<_> =
-            function.models.keys().map(|model| (model.clone(), claim.variant.clone())).collect();
+    let names = if watches_deletions || empties_cache {
+        function.models.keys().map(|model| (model.clone(), claim.variant.clone())).collect()
+    } else {
+        // An earlier deployment watched for deletions: nobody comes to an end of that any more.
+        streams::list_watched(&mut tx, claim.connection, &models, &claim.variant).await?
+    };
+    if !names.is_empty() {
         for mut stream in streams::lock(&mut tx, claim.connection, &names, Some(&claim.sync)).await? {
             if empties_cache {
                 records::delete_all(&mut tx, &mut stream).await?;
             }
-            // A run that continues from a checkpoint belongs to the generation that set it.
-            if watches_deletions && begun.checkpoint.is_none() {
+            if !watches_deletions {
+                records::end_generation(&mut tx, &mut stream).await?;
+            } else if begun.checkpoint.is_none() {
+                // A run that continues from a checkpoint belongs to the generation that set it.
                 records::begin_generation(&mut tx, &mut stream, claim.fence).await?;
             }
             streams::store_head(&mut tx, &stream).await?;

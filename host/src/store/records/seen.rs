@@ -184,7 +184,7 @@ async fn list_unseen(
 }
 
 /// Forgets what was seen by generations that the stream no longer has.
-async fn forget_seen(conn: &mut PgConnection, stream: &LockedStream) -> sqlx::Result<()> {
+pub(super) async fn forget_seen(conn: &mut PgConnection, stream: &LockedStream) -> sqlx::Result<()> {
     let kept: Vec<i64> = stream
         .generation
         .iter()

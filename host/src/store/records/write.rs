@@ -17,6 +17,7 @@ use uuid::Uuid;
 
 use super::LastAction;
 use super::sealed::{Kept, is_hash_of};
+use super::seen::forget_seen;
 use crate::crypto::{PayloadKey, PayloadKeys};
 use crate::store::dead_letters;
 use crate::store::streams::{LockedStream, StreamKey};
@@ -204,7 +205,7 @@ pub async fn delete_all(conn: &mut PgConnection, stream: &mut LockedStream) -> s
     stream.total_count = 0;
     stream.generation = None;
     stream.held = None;
-    Ok(())
+    forget_seen(conn, stream).await
 }
 
 struct Existing {

@@ -85,6 +85,35 @@ async fn a_variant_that_is_deleted_in_a_full_run_leaves_no_note_of_what_that_has
 }
 
 #[tokio::test]
+async fn records_of_a_model_that_the_sync_no_longer_declares_go_with_the_variant_and_with_the_cache() {
+    let declares = |models: &str| {
+        let table = "[integrations.hostile.syncs.steps]\nruns = \"every 1 hour\"\n";
+        let items = "[integrations.hostile.syncs.commit-raw]\nruns = \"every 1 hour\"\n";
+        Bundle::guest("hostile")
+            .replace(&format!("{table}model = \"Step\"\n"), "")
+            .replace(&format!("{items}model = \"Item\""), &format!("{items}models = {models}"))
+    };
+    let stage = Stage::of(&declares(r#"["Item", "Step"]"#), json!({ "steps": 0 })).await;
+    let save = |model: &str, items: &str| json!({ "save": { "model": model, "items": items } });
+    let both = [save("Item", r#"[{"id":"a"}]"#), save("Step", r#"[{"id":"a","run":"b"}]"#)];
+    stage.set_metadata(json!({ "steps": 0, "commits": [{ "changes": both }] })).await;
+    stage.run("commit-raw").await;
+    create(&stage, "commit-raw", "second").await.expect(200);
+    stage.wait_until_idle().await;
+    stage.host.deploy(&declares(r#"["Item"]"#)).await;
+    let kept = async |variant: &str| {
+        let of = |model| [("model", model), ("variant", variant)];
+        (stage.all(&of("Item")).await.len(), stage.all(&of("Step")).await.len())
+    };
+    assert_eq!((kept("base").await, kept("second").await), ((1, 1), (1, 1)));
+    delete(&stage, "commit-raw", "second").await.expect(200);
+    assert_eq!((kept("base").await, kept("second").await), ((1, 1), (0, 0)));
+    stage.set_metadata(json!({ "steps": 0 })).await;
+    stage.run_with("commit-raw", json!({ "reset": true, "emptyCache": true })).await;
+    assert_eq!(kept("base").await, (0, 0));
+}
+
+#[tokio::test]
 async fn a_variant_is_deleted_under_its_running_sync() {
     let stage = Stage::hostile().await;
     stage.set_metadata(json!({ "steps": 1_000, "pause_ms": 10 })).await;

@@ -77,9 +77,9 @@ impl Engine {
         if closed_connections::hold_open(&mut tx, *connection).await?
             && sync_states::shut_out(&mut tx, *connection, sync, variant, *fence).await?
         {
-            let models = self.functions.find_sync(*integration, sync).map(|sync| sync.models());
-            let names: Vec<_> =
-                models.into_iter().flatten().map(|model| (model, variant.clone())).collect();
+            let declared = self.functions.find_sync(*integration, sync).map(|sync| sync.models());
+            let declared: Vec<_> = declared.iter().flatten().map(ToString::to_string).collect();
+            let names = streams::list_of_sync(&mut tx, *connection, sync, variant, &declared).await?;
             for mut stream in streams::lock(&mut tx, *connection, &names, Some(sync)).await? {
                 records::delete_all(&mut tx, &mut stream).await?;
                 streams::store_head(&mut tx, &stream).await?;

@@ -310,6 +310,30 @@ pub async fn store_head(conn: &mut PgConnection, stream: &LockedStream) -> sqlx:
     Ok(())
 }
 
+/// The streams of one variant of a sync: those of the models that it declares, and those that it has written to under an
+/// earlier deployment.
+pub async fn list_of_sync(
+    conn: &mut PgConnection,
+    connection: ConnectionPk,
+    sync: &FunctionName,
+    variant: &Variant,
+    declared: &[String],
+) -> sqlx::Result<Vec<(ModelName, Variant)>> {
+    let models = sqlx::query_scalar!(
+        r#"
+        SELECT model FROM streams
+        WHERE connection_pk = $1 AND variant = $2 AND (sync_name = $3 OR model = ANY($4))
+        "#,
+        connection.0,
+        variant.as_str(),
+        sync.as_str(),
+        declared,
+    )
+    .fetch_all(conn)
+    .await?;
+    Ok(models.into_iter().map(|model| (ModelName::from_stored(model), variant.clone())).collect())
+}
+
 /// Of the streams of these models those that are watched for deletions, or of which some are held back.
 pub async fn list_watched(
     conn: &mut PgConnection,

@@ -88,18 +88,24 @@ pub(super) async fn begin(
     if claim.resets && (begun.checkpoint.take().is_some() || empties_cache) {
         sync_states::store(&mut tx, attempt, &CheckpointChange::Clear, &begun.counts).await?;
     }
-    let names = if watches_deletions || empties_cache {
+    let mut names: Vec<_> = if watches_deletions || empties_cache {
         function.models.keys().map(|model| (model.clone(), claim.variant.clone())).collect()
     } else {
         // An earlier deployment watched for deletions: nobody comes to an end of that any more.
         streams::list_watched(&mut tx, claim.connection, &models, &claim.variant).await?
     };
+    if empties_cache {
+        let all = streams::list_of_sync(&mut tx, claim.connection, &claim.sync, &claim.variant, &models);
+        names.extend(all.await?);
+        names.sort();
+        names.dedup();
+    }
     if !names.is_empty() {
         for mut stream in streams::lock(&mut tx, claim.connection, &names, Some(&claim.sync)).await? {
             if empties_cache {
                 records::delete_all(&mut tx, &mut stream).await?;
             }
-            if !watches_deletions {
+            if !(watches_deletions && function.models.contains_key(&stream.model)) {
                 records::end_generation(&mut tx, &mut stream).await?;
             } else if begun.checkpoint.is_none() {
                 // A run that continues from a checkpoint belongs to the generation that set it.

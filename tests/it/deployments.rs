@@ -192,6 +192,37 @@ async fn another_default_frequency_moves_the_next_run() {
 }
 
 #[tokio::test]
+async fn another_default_frequency_spreads_what_waits_and_leaves_alone_what_is_due() {
+    let stage = Stage::hostile().await;
+    stage.wait_until_idle().await;
+    // As if there were a hundred more variants: one has a run on, one is parked behind it with its first, the others wait.
+    stage
+        .db
+        .execute(
+            "INSERT INTO schedules (environment_pk, integration_pk, connection_pk, sync_name, variant, state, due_at,
+                                    due_reason, is_parked, run_id, run_owner, lease_expires_at)
+             SELECT environment_pk, integration_pk, connection_pk, sync_name, 'v' || number, 'running',
+                    CASE number WHEN 0 THEN NULL WHEN 1 THEN now() ELSE now() + interval '1 hour' END, 'schedule',
+                    number = 1, run.id, run.id, CASE number WHEN 0 THEN now() + interval '1 hour' END
+             FROM schedules, generate_series(0, 100) AS number
+             CROSS JOIN LATERAL (SELECT CASE number WHEN 0 THEN gen_random_uuid() END AS id) AS run
+             WHERE sync_name = 'steps'",
+        )
+        .await;
+    let steps = "runs = \"every 1 hour\"\nmodel = \"Step\"";
+    let other = "runs = \"every 2 hours\"\nmodel = \"Step\"";
+    stage.host.deploy(&Bundle::guest("hostile").replace(steps, other)).await;
+    let waits = "sync_name = 'steps' AND due_at BETWEEN now() + interval '115 minutes' AND
+                 now() + interval '121 minutes'";
+    assert_eq!(stage.db.number(&format!("SELECT count(*) FROM schedules WHERE {waits}")).await, 100);
+    let spread = format!("SELECT extract(epoch FROM max(due_at) - min(due_at))::bigint FROM schedules WHERE {waits}");
+    let seconds = stage.db.number(&spread).await;
+    assert!((10..=30).contains(&seconds), "they are spread over {seconds} s");
+    let due = "SELECT count(*) FROM schedules WHERE variant = 'v1' AND due_at <= now()";
+    assert_eq!(stage.db.number(due).await, 1);
+}
+
+#[tokio::test]
 async fn two_bundles_stand_beside_each_other() {
     let stage = Stage::hostile().await;
     stage.host.deploy(&Bundle::example("minimal")).await;

@@ -17,7 +17,7 @@ use super::extract::{ApiJson, ApiQuery, EnvironmentAuth, NoQuery};
 use super::time::iso;
 use crate::auth::{Client, Scope};
 use crate::config::Frequency;
-use crate::engine::{ConnectionRoute, DeployedFunction};
+use crate::engine::{ConnectionRoute, DeployedFunction, next_slot};
 use crate::ids::{ConnectionId, FunctionName, IntegrationKey, InvalidName, Variant};
 use crate::store::integrations::Integration;
 use crate::store::schedules::{ScheduleStatus, Target, TriggerOptions};
@@ -288,7 +288,8 @@ pub(super) async fn update_connection_frequency(
     let active = active.ok_or_else(|| ApiError::internal(anyhow::anyhow!("a sync without a frequency")))?;
     let text = frequency.as_ref().map(ToString::to_string);
     let mut conn = app.engine.store.connect().await?;
-    let next = active.next_after(schedules::now(&mut conn).await?, found.sync.timezone());
+    let now = schedules::now(&mut conn).await?;
+    let next = next_slot(active, found.sync.timezone(), now, now, rand::random());
     let (connection, name) = (found.connection.pk, &found.sync.name);
     if !schedules::set_frequency(&mut conn, connection, name, &variant, text.as_deref(), next).await? {
         return Err(ApiError::UnknownVariant { sync: name.to_string(), variant: variant.to_string() });

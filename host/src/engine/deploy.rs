@@ -14,6 +14,7 @@ use uuid::Uuid;
 
 use super::Engine;
 use super::functions::{FunctionSpec, StoredFunction, stored_functions};
+use super::slots::jitter;
 use crate::auth::{Environment, EnvironmentSettings};
 use crate::config::bundle::{Bundle, BundleDigest, BundleError};
 use crate::config::{ConfigFile, Diagnostics, FunctionKind, SyncConfig, did_you_mean};
@@ -592,7 +593,8 @@ async fn update_schedules(
                 && (&old.frequency, old.timezone) != (&sync.frequency, sync.timezone)
             {
                 let next = sync.frequency.next_after(schedules::now(conn).await?, sync.timezone);
-                schedules::replan(conn, integration.pk, &sync.name, next).await?;
+                let jitter = jitter(&sync.frequency);
+                schedules::replan(conn, integration.pk, &sync.name, next, jitter).await?;
             }
         }
     }

@@ -3,13 +3,13 @@
 use std::time::{Duration, Instant};
 
 use chrono::{DateTime, Utc};
-use rand::Rng;
 
 use super::Ended;
 use crate::config::Frequency;
 use crate::engine::Engine;
 use crate::engine::failure::FunctionError;
 use crate::engine::functions::DeployedFunction;
+use crate::engine::slots::next_slot;
 use crate::store::schedules::{self, Claim, Next, RunEnd};
 
 /// After so many failures in a row a sync waits for its next slot.
@@ -67,7 +67,7 @@ pub(super) async fn plan(
     };
     let earliest = now + if let Again::After(wait) = again { wait.max(held) } else { held };
     let frequency = frequency.as_ref().or(function.frequency());
-    let slot = frequency.map(|frequency| next_slot(frequency, function.timezone(), claim.claimed_at, now));
+    let slot = frequency.map(|frequency| next_slot(frequency, function.timezone(), claim.claimed_at, now, rand::random()));
     let slot = slot.map(|slot| slot.max(earliest));
     let retry_at = match again {
         Again::AtNextSlot => None,
@@ -95,26 +95,6 @@ async fn look(engine: &Engine, claim: &Claim, began: Instant) -> (Option<Frequen
         (claim.frequency_override.clone(), claim.claimed_at + began.elapsed())
     });
     (text.and_then(|text| text.parse().ok()), now)
-}
-
-/// The first slot after `now`, counted from the start of the run. Missed slots are skipped, never run in a burst.
-fn next_slot(
-    frequency: &Frequency,
-    timezone: chrono_tz::Tz,
-    started_at: DateTime<Utc>,
-    now: DateTime<Utc>,
-) -> DateTime<Utc> {
-    let mut slot = frequency.next_after(started_at, timezone);
-    if slot <= now {
-        slot = frequency.next_after(now, timezone);
-    }
-    match frequency.interval() {
-        // Connections that were made together should not run together for ever.
-        Some(interval) => {
-            slot + rand::rng().random_range(Duration::ZERO..=(interval / 20).min(Duration::from_secs(30)))
-        }
-        None => slot,
-    }
 }
 
 /// Doubles with every failure, give or take a quarter.

@@ -1,12 +1,15 @@
 //! Which schedules there are, and when their regular slots come: as deployments, new connections and overridden
 //! frequencies will have it.
 
+use std::time::Duration;
+
 use chrono::{DateTime, Utc};
 use sqlx::PgConnection;
 use uuid::Uuid;
 
 use super::notify_cancel;
 use crate::ids::{ConnectionPk, FunctionName, IntegrationPk, SchedulePk, Variant};
+use crate::store::hosts::interval;
 use crate::store::runs;
 
 /// Makes the schedules that are missing for the integration's connections, or for one of them. Those that start
@@ -62,22 +65,30 @@ pub async fn remove_sync(
     Ok(())
 }
 
-/// Moves the next regular slot of schedules that follow the default frequency and wait for it.
+/// Moves the next regular slot of schedules that follow the default frequency and wait for it, each to `next` and a part
+/// of `jitter`. What is due already stays so, also a first run.
 pub async fn replan(
     conn: &mut PgConnection,
     integration: IntegrationPk,
     sync: &FunctionName,
     next: DateTime<Utc>,
+    jitter: Duration,
 ) -> sqlx::Result<()> {
     sqlx::query!(
         r#"
-        UPDATE schedules SET next_run_at = $3, due_at = $3, is_parked = false
-        WHERE integration_pk = $1 AND sync_name = $2 AND frequency_override IS NULL AND state = 'running'
-          AND run_id IS NULL AND due_reason = 'schedule'
+        UPDATE schedules s SET next_run_at = slot.at, due_at = slot.at
+        FROM (
+            SELECT pk, $3::timestamptz + random() * $4::interval AS at FROM schedules
+            WHERE integration_pk = $1 AND sync_name = $2 AND frequency_override IS NULL AND state = 'running'
+              AND run_id IS NULL AND due_reason = 'schedule' AND due_at > now()
+            FOR NO KEY UPDATE
+        ) AS slot
+        WHERE s.pk = slot.pk
         "#,
         integration.0,
         sync.as_str(),
         next,
+        interval(jitter),
     )
     .execute(conn)
     .await?;

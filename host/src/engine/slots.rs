@@ -1,0 +1,64 @@
+//! When a sync is due by its frequency. Pure: no clock, no database.
+
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+use chrono_tz::Tz;
+
+use crate::config::Frequency;
+
+/// The most that an interval is lengthened by, and the part of it that is so at most.
+const MOST_JITTER: Duration = Duration::from_secs(30);
+const JITTER_PART: u32 = 20;
+
+/// The first slot after `now`, counted from the start of the latest run, or from now where there was none. Missed slots
+/// are skipped, never run in a burst. `chance`, from 0 to 1, is how much of the jitter there is.
+pub fn next_slot(
+    frequency: &Frequency,
+    timezone: Tz,
+    started_at: DateTime<Utc>,
+    now: DateTime<Utc>,
+    chance: f64,
+) -> DateTime<Utc> {
+    let mut slot = frequency.next_after(started_at, timezone);
+    if slot <= now {
+        slot = frequency.next_after(now, timezone);
+    }
+    slot + jitter(frequency).mul_f64(chance)
+}
+
+/// What is added to a slot at most: connections that were made together should not run together for ever. A cron means
+/// the time that it says.
+pub(super) fn jitter(frequency: &Frequency) -> Duration {
+    frequency.interval().map_or(Duration::ZERO, |interval| (interval / JITTER_PART).min(MOST_JITTER))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The next slot in seconds from `now`, of a run that began so long ago.
+    fn seconds(frequency: &str, began_ago: u64, chance: f64) -> f64 {
+        let now: DateTime<Utc> = "2026-11-21T12:00:10Z".parse().unwrap();
+        let began = now - Duration::from_secs(began_ago);
+        let slot = next_slot(&frequency.parse().unwrap(), Tz::UTC, began, now, chance);
+        (slot - now).as_seconds_f64()
+    }
+
+    #[test]
+    fn intervals_are_lengthened_by_a_twentieth_and_half_a_minute_at_most() {
+        assert_eq!(seconds("every 1 hour", 60, 0.0), 3_540.0);
+        assert_eq!(seconds("every 1 hour", 60, 0.5), 3_555.0);
+        assert_eq!(seconds("every 1 hour", 60, 1.0), 3_570.0);
+        assert_eq!(seconds("every 1 minute", 0, 1.0), 63.0);
+        assert_eq!(seconds("30 * * * *", 0, 1.0), 1_790.0, "a cron is on time");
+    }
+
+    #[test]
+    fn slots_that_were_missed_are_skipped() {
+        assert_eq!(seconds("every 1 minute", 59, 0.0), 1.0);
+        assert_eq!(seconds("every 1 minute", 60, 0.0), 60.0);
+        assert_eq!(seconds("every 1 minute", 100_000, 0.0), 60.0);
+        assert_eq!(seconds("* * * * *", 3_600, 0.0), 50.0);
+    }
+}

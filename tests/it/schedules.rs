@@ -47,6 +47,32 @@ async fn a_new_connection_is_synced_at_once_and_then_at_its_frequency() {
 }
 
 #[tokio::test]
+async fn the_next_run_is_told_also_while_one_is_on() {
+    let stage = Stage::of(&Bundle::guest("hostile"), json!({ "steps": 200, "pause_ms": 10 })).await;
+    let seconds_to_next = async || {
+        stage.wait_until_running("steps").await;
+        let status = stage.status("steps").await;
+        assert_eq!(status["status"], "RUNNING");
+        let next = chrono::DateTime::parse_from_rfc3339(text(&status["nextScheduledSyncAt"])).unwrap();
+        (next.to_utc() - chrono::Utc::now()).num_seconds()
+    };
+    let first = seconds_to_next().await;
+    assert!((3_580..=3_601).contains(&first), "in {first} s, during the first run");
+    stage.wait_until_idle().await;
+    // As if its slot had come.
+    set_steps(&stage, 400).await;
+    stage
+        .db
+        .execute(
+            "UPDATE schedules SET due_at = now(), next_run_at = now() - interval '1 minute' WHERE sync_name = 'steps';
+             SELECT pg_notify('syncline', 'due')",
+        )
+        .await;
+    let second = seconds_to_next().await;
+    assert!((3_580..=3_601).contains(&second), "in {second} s, during the second");
+}
+
+#[tokio::test]
 async fn a_sync_runs_again_and_again_as_often_as_the_operator_lets_it() {
     let db = TestDatabase::create().await;
     let host =

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
+use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
@@ -414,7 +415,7 @@ impl App {
             status: status_word(&status, spec.is_some()),
             frequency,
             finished_at: latest.filter(|_| !status.is_running).and_then(|run| run.finished_at).map(iso),
-            next_scheduled_sync_at: status.next_run_at.filter(|_| !status.is_paused).map(iso),
+            next_scheduled_sync_at: next_run(&status, spec.as_deref()).map(iso),
             latest_result: latest.and_then(|run| run.counts.clone()),
             latest_execution_status: if status.is_running {
                 Some("RUNNING")
@@ -425,6 +426,20 @@ impl App {
             checkpoint: checkpoint.and_then(|text| RawValue::from_string(text).ok()),
         })
     }
+}
+
+/// None only if it is paused. While a run is on, the next slot as it stands: it is planned when the run has ended.
+fn next_run(status: &ScheduleStatus, sync: Option<&DeployedFunction>) -> Option<DateTime<Utc>> {
+    if status.is_paused {
+        return None;
+    }
+    if !status.is_running {
+        return status.next_run_at;
+    }
+    let overridden = status.frequency_override.as_deref().and_then(|text| text.parse::<Frequency>().ok());
+    let frequency = overridden.as_ref().or(sync?.frequency())?;
+    let started_at = status.started_at.unwrap_or(status.now);
+    Some(next_slot(frequency, sync?.timezone(), started_at, status.now, 0.0))
 }
 
 fn status_word(status: &ScheduleStatus, is_deployed: bool) -> &'static str {

@@ -22,7 +22,12 @@ pub struct ScheduleStatus {
     /// The latest attempt was lost with its host, or stopped.
     pub is_interrupted: bool,
     pub frequency_override: Option<String>,
+    /// Of a schedule that waits. While a run is on, it is the slot before.
     pub next_run_at: Option<DateTime<Utc>>,
+    /// When the latest attempt began.
+    pub started_at: Option<DateTime<Utc>>,
+    /// By the clock by which schedules are due.
+    pub now: DateTime<Utc>,
     pub latest: Option<LatestRun>,
     pub has_succeeded: bool,
 }
@@ -45,11 +50,11 @@ pub async fn list_status(conn: &mut PgConnection, target: &Target) -> sqlx::Resu
                coalesce(newest.state IN ('lost', 'cancelled'), false) AS "is_interrupted!", s.frequency_override,
                coalesce(s.next_run_at, CASE WHEN s.state = 'running' THEN s.due_at END) AS next_run_at,
                latest.state AS "run_state?", latest.finished_at AS "finished_at?", latest.counts AS "counts?",
-               s.last_success_at IS NOT NULL AS "has_succeeded!"
+               s.last_success_at IS NOT NULL AS "has_succeeded!", newest.started_at AS "started_at?", now() AS "now!"
         FROM schedules s
         JOIN connections c ON c.pk = s.connection_pk
         LEFT JOIN LATERAL (
-            SELECT state FROM runs WHERE schedule_pk = s.pk ORDER BY started_at DESC LIMIT 1
+            SELECT state, started_at FROM runs WHERE schedule_pk = s.pk ORDER BY started_at DESC LIMIT 1
         ) AS newest ON true
         LEFT JOIN LATERAL (
             SELECT state, finished_at, counts FROM runs
@@ -71,6 +76,8 @@ pub async fn list_status(conn: &mut PgConnection, target: &Target) -> sqlx::Resu
         is_interrupted: row.is_interrupted,
         frequency_override: row.frequency_override,
         next_run_at: row.next_run_at,
+        started_at: row.started_at,
+        now: row.now,
         latest: row.run_state.map(|state| LatestRun {
             state,
             finished_at: row.finished_at,

@@ -98,6 +98,16 @@ pub enum OpenError {
     Halves(#[from] sqlx::Error),
 }
 
+/// How often what deadlocks is tried.
+pub const DEADLOCK_TRIES: u32 = 5;
+
+/// Whether Postgres ended a transaction since it and others waited for each other. That happens where one changes many
+/// schedules: no index has them in the order in which all lock them. Tried again, it goes through.
+pub fn is_deadlock(error: &sqlx::Error) -> bool {
+    let code = error.as_database_error().and_then(sqlx::error::DatabaseError::code);
+    code.is_some_and(|code| code == "40P01")
+}
+
 /// Where everything is kept.
 #[derive(Debug, Clone)]
 pub struct Databases {

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
-use sqlx::Connection as _;
+use sqlx::{AssertSqlSafe, Connection as _};
 
 use crate::support::{
     Bundle, Connection, Host, HostOptions, METADATA_KEY, Stage, TestDatabase, cursor_of, eventually, save, text,
@@ -429,4 +429,40 @@ async fn slots_are_counted_by_the_databases_clock() {
     host.deploy(&bundle.replace(&format!("{table}\"every 1 hour\""), &format!("{table}\"every 2 hours\""))).await;
     let next = seconds_to_next("steps").await;
     assert!((7_100..=7_300).contains(&next), "the next run is in {next} s");
+}
+
+#[tokio::test]
+async fn a_command_for_all_outlasts_a_deadlock() {
+    let stage = Stage::hostile().await;
+    stage.wait_until_idle().await;
+    let schedules = stage.db.texts("SELECT pk::text FROM schedules ORDER BY pk").await;
+    let pause_all = json!({ "provider_config_key": "hostile", "syncs": [] });
+    let lock = |pk: &str| format!("SELECT pk FROM schedules WHERE pk = {pk} FOR UPDATE");
+    // The command takes them in an order of its own: of the two ways to meet it half-way, one is none. And of a deadlock
+    // the other may be the victim.
+    for (first, second) in [(0, 1), (1, 0)].into_iter().cycle().take(20) {
+        let mut conn = stage.db.connect().await;
+        let mut tx = conn.begin().await.unwrap();
+        let patient = "SET LOCAL deadlock_timeout = '3s'";
+        sqlx::query(patient).execute(&mut *tx).await.unwrap();
+        sqlx::query(AssertSqlSafe(lock(&schedules[first]))).execute(&mut *tx).await.unwrap();
+        let pausing = stage.host.post("/sync/pause", &pause_all);
+        let meeting = async {
+            let waits = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
+                         AND wait_event_type = 'Lock' AND query LIKE '%UPDATE schedules s%'";
+            eventually("it waits", async || (stage.db.number(waits).await == 1).then_some(())).await;
+            let free = format!("{} SKIP LOCKED", lock(&schedules[second]));
+            let is_met = stage.db.texts(&free.replace("SELECT pk", "SELECT pk::text")).await.is_empty();
+            let locked = sqlx::query(AssertSqlSafe(lock(&schedules[second]))).execute(&mut *tx).await;
+            tx.rollback().await.unwrap();
+            is_met && locked.is_ok()
+        };
+        let (answer, was_its_victim) = tokio::join!(pausing, meeting);
+        answer.expect(200);
+        assert_eq!(stage.db.number("SELECT count(*) FROM schedules WHERE state = 'paused'").await, 2);
+        if was_its_victim {
+            return;
+        }
+    }
+    panic!("there was no deadlock");
 }

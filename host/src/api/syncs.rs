@@ -18,7 +18,7 @@ use super::extract::{ApiJson, ApiQuery, EnvironmentAuth, NoQuery};
 use super::time::iso;
 use crate::auth::{Client, Scope};
 use crate::config::Frequency;
-use crate::engine::{ConnectionRoute, DeployedFunction, next_slot};
+use crate::engine::{ConnectionRoute, DeployedFunction, SyncCommand, next_slot};
 use crate::ids::{ConnectionId, FunctionName, IntegrationKey, InvalidName, Variant};
 use crate::store::integrations::Integration;
 use crate::store::schedules::{ScheduleStatus, Target, TriggerOptions};
@@ -115,10 +115,8 @@ pub(super) async fn trigger_syncs(
     let target = app
         .find_schedules(&client, &integration, connection.as_deref(), &request.syncs, ApiError::body)
         .await?;
-    let mut tx = app.engine.store.begin().await?;
-    let count = schedules::trigger(&mut tx, &target.target, options).await?;
+    let count = app.engine.command_syncs(&target.target, SyncCommand::Trigger(options)).await?;
     target.require_any(count)?;
-    tx.commit().await?;
     Ok(StatusCode::OK)
 }
 
@@ -138,10 +136,8 @@ pub(super) async fn start_syncs(
     let target = app
         .find_schedules(&client, &request.provider_config_key, connection, &request.syncs, ApiError::body)
         .await?;
-    let mut tx = app.engine.store.begin().await?;
-    let count = schedules::start(&mut tx, &target.target).await?;
+    let count = app.engine.command_syncs(&target.target, SyncCommand::Start).await?;
     target.require_any(count)?;
-    tx.commit().await?;
     Ok(StatusCode::OK)
 }
 
@@ -161,8 +157,7 @@ pub(super) async fn pause_syncs(
     let target = app
         .find_schedules(&client, &request.provider_config_key, connection, &request.syncs, ApiError::body)
         .await?;
-    let mut conn = app.engine.store.connect().await?;
-    let count = schedules::pause(&mut conn, &target.target).await?;
+    let count = app.engine.command_syncs(&target.target, SyncCommand::Pause).await?;
     target.require_any(count)?;
     Ok(StatusCode::OK)
 }

@@ -27,7 +27,7 @@ use crate::store::deployments::{self, ActiveFunction, LiveDeployment, NewDeploym
 use crate::store::hosts::ALIVE_WITHIN;
 use crate::store::integrations::{self, Integration, NewIntegration};
 use crate::store::notices::Notice;
-use crate::store::{connection_errors, environments, schedules};
+use crate::store::{DEADLOCK_TRIES, connection_errors, environments, is_deadlock, schedules};
 
 /// Longer than compiling a component may take.
 const WAIT_FOR_HOSTS: Duration = Duration::from_secs(300);
@@ -187,6 +187,25 @@ impl Engine {
             }
             tokio::time::sleep(LOOK_AT_HOSTS_EVERY).await;
         }
+        let mut tries = 1;
+        while let Err(error) = self.activate(environment, config, deployment).await {
+            match error {
+                DeployError::Store(error) if is_deadlock(&error) && tries < DEADLOCK_TRIES => tries += 1,
+                error => return Err(error),
+            }
+        }
+        self.environments.forget();
+        self.functions.reload().await.map_err(DeployError::Host)?;
+        self.notices.tell(Notice::Due);
+        Ok(())
+    }
+
+    async fn activate(
+        &self,
+        environment: &Environment,
+        config: &SyncConfig,
+        deployment: DeploymentPk,
+    ) -> Result<(), DeployError> {
         let mut tx = self.store.begin().await?;
         deployments::lock(&mut tx, environment.pk).await?;
         deployments::begin_switch(&mut tx, environment.pk).await?;
@@ -196,11 +215,7 @@ impl Engine {
         deployments::activate(&mut tx, deployment).await?;
         update_schedules(&mut tx, environment, config, &before).await?;
         self.set_environment(&mut tx, environment, config).await?;
-        tx.commit().await?;
-        self.environments.forget();
-        self.functions.reload().await.map_err(DeployError::Host)?;
-        self.notices.tell(Notice::Due);
-        Ok(())
+        Ok(tx.commit().await?)
     }
 
     async fn set_environment(

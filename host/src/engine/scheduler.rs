@@ -217,7 +217,9 @@ async fn keep_leases(engine: Arc<Engine>, running: Arc<Running>) {
             _ = turns.tick() => {}
             () = notices.hear(Notice::Cancel) => {}
         }
-        let held: Vec<_> = running.lock().iter().map(|(run_id, run)| (run.schedule, *run_id)).collect();
+        let mut held: Vec<_> = running.lock().iter().map(|(run_id, run)| (run.schedule, *run_id)).collect();
+        // All who lock many of them by number do so in its order, and never wait for each other in a circle.
+        held.sort_unstable();
         let turn = async {
             let mut conn = engine.store.connect().await?;
             let renewed = schedules::renew_leases(&mut conn, engine.host_id, lease, &held).await?;

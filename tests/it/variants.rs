@@ -1,5 +1,6 @@
 //! Variants of a sync, and the frequency of one connection's sync.
 
+use futures_util::future::join_all;
 use serde_json::{Value, json};
 
 use crate::support::{Answer, Bundle, Stage, cursor_of, eventually};
@@ -153,10 +154,18 @@ async fn what_is_no_variant_is_refused() {
 async fn a_sync_has_at_most_a_hundred_variants() {
     let stage = Stage::numbers(1).await;
     stage.control("pause", "numbers").await.expect(200);
-    for number in 1..100 {
+    for number in 1..80 {
         create(&stage, "numbers", &format!("v{number}")).await.expect(200);
     }
-    assert_eq!(create(&stage, "numbers", "v100").await.refusal(), (400, "resource_capped".to_owned()));
+    // All at once, none counts another in vain.
+    let many: Vec<String> = (80..120).map(|number| format!("v{number}")).collect();
+    let answers = join_all(many.iter().map(|variant| create(&stage, "numbers", variant))).await;
+    let (made, refused): (Vec<_>, Vec<_>) = answers.iter().partition(|answer| answer.status == 200);
+    assert_eq!((made.len(), refused.len()), (20, 20));
+    for answer in refused {
+        assert_eq!(answer.refusal(), (400, "resource_capped".to_owned()));
+    }
+    assert_eq!(stage.db.number("SELECT count(*) FROM schedules").await, 100);
 }
 
 #[tokio::test]

@@ -20,6 +20,10 @@ pub struct NewVariant<'a> {
 
 /// Makes a variant's schedule and gives its id. `None`: there is one of that name, or there are too many.
 pub async fn create_variant(conn: &mut PgConnection, new: &NewVariant<'_>) -> sqlx::Result<Option<Uuid>> {
+    // One at a time, and a statement of its own: what is counted then is all that there is.
+    sqlx::query!("SELECT pk FROM connections WHERE pk = $1 FOR NO KEY UPDATE", new.connection.0)
+        .fetch_optional(&mut *conn)
+        .await?;
     sqlx::query_scalar!(
         r#"
         INSERT INTO schedules

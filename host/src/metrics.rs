@@ -48,6 +48,9 @@ pub struct Metrics {
     provider_retries: Family<ProviderOnly, Counter>,
     provider_seconds: Histogram,
     webhooks: Family<ResultLabels, Counter>,
+    received_webhooks: Family<ReceivedLabels, Counter>,
+    refused_webhooks: Family<RefusedLabels, Counter>,
+    processed_webhooks: Family<StateLabels, Counter>,
     refreshes: Family<ResultLabels, Counter>,
     api_requests: Family<ApiLabels, Counter>,
     api_seconds: Histograms<RouteLabels>,
@@ -56,6 +59,8 @@ pub struct Metrics {
     schedule_lateness: Seconds,
     jobs_queued: Gauge,
     webhooks_due: Gauge,
+    received_webhooks_waiting: Gauge,
+    received_webhooks_age: Seconds,
     database_up: Gauge,
     database_connections: Family<StateLabels, Gauge>,
     process: Process,
@@ -95,6 +100,18 @@ struct ResultLabels {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ReceivedLabels {
+    provider: String,
+    result: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct RefusedLabels {
+    provider: String,
+    reason: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ApiLabels {
     method: String,
     route: String,
@@ -129,6 +146,10 @@ pub struct Queues {
     pub lateness_seconds: f64,
     pub jobs_queued: i64,
     pub webhooks_due: i64,
+    /// Those of providers that are stored and not processed.
+    pub received_webhooks: i64,
+    /// How long the oldest of them has waited.
+    pub received_webhooks_age_seconds: f64,
 }
 
 /// Changes of one commit.
@@ -162,6 +183,12 @@ impl Metrics {
                 request_histogram(),
             ),
             webhooks: named.add("webhook_attempts", "Attempts at webhooks, by what came of them"),
+            received_webhooks: named
+                .add("received_webhooks", "Webhooks of providers that were taken, by what became of them"),
+            refused_webhooks: named
+                .add("refused_webhooks", "Webhooks of providers that were not taken, by reason"),
+            processed_webhooks: named
+                .add("processed_webhooks", "Webhooks of providers that are over, by how they ended"),
             refreshes: named.add("credential_refreshes", "Renewals of credentials, by what came of them"),
             api_requests: named.add("api_requests", "Requests to the API, by route and status"),
             api_seconds: named.seconds("api_request_duration", "How long answers took", request_histogram),
@@ -175,6 +202,15 @@ impl Metrics {
             ),
             jobs_queued: named.add("jobs_queued", "Jobs that wait for a host; 10000 is that or more"),
             webhooks_due: named.add("webhooks_due", "Webhooks that are due; 10000 is that or more"),
+            received_webhooks_waiting: named.add(
+                "received_webhooks_waiting",
+                "Webhooks of providers that are stored and not processed; 10000 is that or more",
+            ),
+            received_webhooks_age: named.duration(
+                "received_webhooks_age",
+                "How long the oldest of them has waited",
+                Seconds::default(),
+            ),
             database_up: named.add("database_up", "Whether the database answered at this look"),
             database_connections: named
                 .add("database_connections", "Connections of this host to its database"),
@@ -226,6 +262,22 @@ impl Metrics {
         self.webhooks.get_or_create(&ResultLabels { result }).inc();
     }
 
+    /// A provider's webhook was `stored`, was there already (`duplicate`), or is a `handshake`, which is answered only.
+    pub fn count_received_webhook(&self, provider: &str, result: &'static str) {
+        self.received_webhooks.get_or_create(&ReceivedLabels { provider: provider.to_owned(), result }).inc();
+    }
+
+    /// `reason` is the code of the refusal. What came to no integration has no provider.
+    pub fn count_refused_webhook(&self, provider: Option<&str>, reason: &'static str) {
+        let provider = provider.unwrap_or("none").to_owned();
+        self.refused_webhooks.get_or_create(&RefusedLabels { provider, reason }).inc();
+    }
+
+    /// `processed`, `unmatched` or `failed`.
+    pub fn count_processed_webhook(&self, state: &'static str) {
+        self.processed_webhooks.get_or_create(&StateLabels { state }).inc();
+    }
+
     /// `renewed` or `failed`.
     pub fn count_refresh(&self, result: &'static str) {
         self.refreshes.get_or_create(&ResultLabels { result }).inc();
@@ -247,6 +299,8 @@ impl Metrics {
         self.schedule_lateness.set(queues.lateness_seconds);
         self.jobs_queued.set(queues.jobs_queued);
         self.webhooks_due.set(queues.webhooks_due);
+        self.received_webhooks_waiting.set(queues.received_webhooks);
+        self.received_webhooks_age.set(queues.received_webhooks_age_seconds);
         for (state, count) in [("busy", observed.busy_connections), ("idle", observed.idle_connections)] {
             self.database_connections.get_or_create(&StateLabels { state }).set(count as i64);
         }

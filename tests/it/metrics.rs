@@ -5,6 +5,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
 
+use crate::support::webhook_scene::{Scene, push};
 use crate::support::{Answer, Api, HostOptions, Stage, TestDatabase, eventually, free_port, repository};
 
 /// What was fetched: name, labels and value of each sample.
@@ -90,6 +91,81 @@ async fn what_is_on_is_told() {
     })
     .await;
     stage.host.delete("/connections/customer-1?provider_config_key=hostile").await.expect(200);
+}
+
+#[tokio::test]
+async fn what_providers_tell_is_counted_until_it_is_over() {
+    let scene = Scene::set().await;
+    let host = &scene.host;
+    let received = |result: &str| json!({ "provider": "github-pat", "result": result });
+    let refused = |provider: &str, reason: &str| json!({ "provider": provider, "reason": reason });
+    let waits = async |what: &str, name: &str, labels: Value, count: u64| {
+        eventually(what, async || (fetch(host).await.count(name, labels.clone()) == count).then_some(()))
+            .await;
+    };
+
+    let deliver = async |event: &str, id: &str, body: &Value| {
+        let answer = scene.deliver(event, id, body).await.expect(200);
+        answer.header("x-syncline-webhook-id").unwrap_or_default().to_owned()
+    };
+    let ended = "syncline_processed_webhooks_total";
+    let processed = deliver("push", "d1", &push("main")).await;
+    assert_eq!(deliver("push", "d1", &push("main")).await, "", "it was there already");
+    let unmatched = deliver("star", "d2", &json!({ "repository": { "full_name": "acme/unknown" } })).await;
+    scene.wait_for_state(&processed, "processed").await;
+    waits("one is processed", ended, json!({ "state": "processed" }), 1).await;
+    scene.wait_for_state(&unmatched, "unmatched").await;
+    waits("one is about nobody", ended, json!({ "state": "unmatched" }), 1).await;
+    scene.connection.set_metadata(json!({ "repository": "acme/shop", "fails": true })).await;
+    let failed = deliver("push", "d3", &push("main")).await;
+    scene.wait_for_state(&failed, "failed").await;
+    waits("one has failed", ended, json!({ "state": "failed" }), 1).await;
+
+    let open = host.with_key(None);
+    open.post(&scene.url, &push("main")).await.expect(401);
+    open.get(&scene.url).await.expect(400);
+    open.post(&scene.url.replace("webhooks", "odd"), &push("main")).await.expect(404);
+    open.post("/webhook/odd/webhooks", &push("main")).await.expect(400);
+    open.request("HEAD", &scene.url).send().await.expect(200);
+    let told = fetch(host).await;
+    assert_eq!(told.count("syncline_received_webhooks_total", received("stored")), 3);
+    assert_eq!(told.count("syncline_received_webhooks_total", received("duplicate")), 1);
+    assert_eq!(told.count("syncline_received_webhooks_total", json!({})), 4);
+    for (provider, reason) in [
+        ("github-pat", "missing_webhook_signature"),
+        ("github-pat", "unknown_handshake"),
+        ("none", "unknown_integration"),
+        ("none", "invalid_uri_params"),
+    ] {
+        assert_eq!(told.count("syncline_refused_webhooks_total", refused(provider, reason)), 1, "{reason}");
+    }
+    assert_eq!(told.count("syncline_refused_webhooks_total", json!({})), 4);
+    assert_eq!(told.count("syncline_received_webhooks_waiting", json!({})), 0);
+
+    // What cannot be processed waits, and is processed when it can be.
+    let refuse =
+        "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RAISE ''not now''; END'";
+    scene.db.execute(refuse).await;
+    let trigger = "CREATE TRIGGER refuse BEFORE INSERT ON function_jobs EXECUTE FUNCTION refuse()";
+    scene.db.execute(trigger).await;
+    let waiting = deliver("star", "d4", &push("-")).await;
+    let older =
+        format!("UPDATE received_webhooks SET received_at = now() - interval '90 s' WHERE id = '{waiting}'");
+    scene.db.execute(&older).await;
+    eventually("it is told that one waits, and for how long", async || {
+        let told = fetch(host).await;
+        let age = told.sum("syncline_received_webhooks_age_seconds", json!({}));
+        (told.count("syncline_received_webhooks_waiting", json!({})) == 1 && age >= 90.0).then_some(())
+    })
+    .await;
+    scene.db.execute("DROP TRIGGER refuse ON function_jobs").await;
+    scene.wait_for_state(&waiting, "processed").await;
+    waits("it is counted", ended, json!({ "state": "processed" }), 2).await;
+    waits("nothing waits", "syncline_received_webhooks_waiting", json!({}), 0).await;
+    assert!(
+        !host.with_key(None).get("/metrics").await.text().contains("acme/"),
+        "no label holds what was told"
+    );
 }
 
 #[tokio::test]

@@ -3,137 +3,17 @@
 use std::io::Write;
 use std::process::{Command, Stdio};
 
-use hmac::{Hmac, KeyInit, Mac};
 use serde_json::{Value, json};
-use sha2::Sha256;
 
+use crate::support::webhook_scene::{
+    SECRET, Scene, app, base64_hmac, connect, hex_hmac, integration, options_for, push, signed,
+};
 use crate::support::{
-    Answer, Api, Bundle, Connection, Host, HostOptions, Receiver, Request, TestDatabase, Webhook, eventually,
-    ids_of, repository, text,
+    Api, Host, Receiver, Request, TestDatabase, Webhook, eventually, ids_of, repository, text,
 };
 
-const SECRET: &str = "planted-secret-of-webhooks";
 /// As Standard Webhooks wants it.
 const STANDARD_SECRET: &str = "whsec_cGxhbnRlZC1zdGFuZGFyZC13ZWJob29rcy1rZXk=";
-
-/// A host with the guest that is told of what happens at GitHub, and a connection of it.
-struct Scene {
-    connection: Connection,
-    url: String,
-    host: Host,
-    db: TestDatabase,
-}
-
-impl Scene {
-    async fn set() -> Self {
-        Self::with(|options| options).await
-    }
-
-    async fn with(options: impl FnOnce(HostOptions) -> HostOptions) -> Self {
-        let db = TestDatabase::create().await;
-        let host = options(options_for(&db)).spawn().await;
-        host.deploy(&Bundle::guest("webhooks")).await;
-        set_secret(&host, "webhooks", SECRET).await;
-        let connection = connect(&host, "customer-1", json!({ "repository": "acme/shop" })).await;
-        let url = webhook_path(&host, "webhooks").await;
-        Self { connection, url, host, db }
-    }
-
-    /// A delivery that GitHub would make.
-    async fn deliver(&self, event: &str, id: &str, body: &Value) -> Answer {
-        self.delivery(&self.host, event, id, &body.to_string()).send().await
-    }
-
-    fn delivery(&self, host: &Api, event: &str, id: &str, body: &str) -> Request {
-        let signature = format!("sha256={}", hex_hmac(SECRET, body));
-        signed(host, &self.url, event, id, body, &signature)
-    }
-
-    async fn notes(&self) -> Vec<Value> {
-        self.connection.all(&[("model", "Note")]).await
-    }
-
-    async fn wait_for_notes(&self, count: usize) -> Vec<Value> {
-        eventually(&format!("{count} events are saved"), async || {
-            let notes = self.notes().await;
-            (notes.len() == count).then_some(notes)
-        })
-        .await
-    }
-
-    async fn wait_for_state(&self, id: &str, state: &str) -> Value {
-        eventually(&format!("webhook {id} is {state}"), async || {
-            let webhook = self.host.get(&format!("/webhooks/received/{id}")).await.expect(200).json();
-            (webhook["state"] == state).then_some(webhook)
-        })
-        .await
-    }
-
-    async fn stored(&self) -> i64 {
-        self.db.number("SELECT count(*) FROM received_webhooks").await
-    }
-}
-
-fn options_for(db: &TestDatabase) -> HostOptions {
-    HostOptions::new()
-        .database(db)
-        .variable("SYNCLINE_WEBHOOK_FUNCTION_RETRIES", "1")
-        .variable("SYNCLINE_LEASE_SECONDS", "1")
-}
-
-async fn set_secret(api: &Api, integration: &str, secret: &str) {
-    let body = json!({ "custom": { "webhook_secret": secret } });
-    api.patch(&format!("/integrations/{integration}"), &body).await.expect(200);
-}
-
-async fn connect(api: &Api, id: &str, metadata: Value) -> Connection {
-    let credentials = json!({ "type": "API_KEY", "apiKey": "planted-token" });
-    Connection::import(api, "webhooks", id, credentials, metadata).await
-}
-
-/// Path of an integration's webhook URL.
-async fn webhook_path(api: &Api, integration: &str) -> String {
-    let shown = api.get(&format!("/integrations/{integration}?include=webhook")).await.expect(200).json();
-    let url = text(&shown["data"]["webhook_url"]).to_owned();
-    url.strip_prefix(api.base_url()).expect("it is a URL of the host").to_owned()
-}
-
-/// Makes an integration of a provider whose app is ours; gives the path of its webhook URL.
-async fn integration(api: &Api, provider: &str, credentials: Value, secret: Option<&str>) -> String {
-    let mut body = json!({ "provider": provider, "unique_key": provider });
-    if !credentials.is_null() {
-        body["credentials"] = credentials;
-    }
-    if let Some(secret) = secret {
-        body["custom"] = json!({ "webhook_secret": secret });
-    }
-    api.post("/integrations", &body).await.expect(200);
-    webhook_path(api, provider).await
-}
-
-fn app() -> Value {
-    json!({ "type": "OAUTH2", "client_id": "id", "client_secret": "planted-client-secret" })
-}
-
-fn signed(api: &Api, url: &str, event: &str, id: &str, body: &str, signature: &str) -> Request {
-    api.with_key(None)
-        .request("POST", url)
-        .header("content-type", "application/json")
-        .header("x-github-event", event)
-        .header("x-github-delivery", id)
-        .header("x-hub-signature-256", signature)
-        .bytes(body.to_owned())
-}
-
-fn hex_hmac(secret: &str, text: &str) -> String {
-    let mut mac = Hmac::<Sha256>::new_from_slice(secret.as_bytes()).expect("a key of any length");
-    mac.update(text.as_bytes());
-    mac.finalize().into_bytes().iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-fn push(branch: &str) -> Value {
-    json!({ "ref": branch, "repository": { "full_name": "acme/shop" } })
-}
 
 fn node(script: &str, input: &Value) -> Value {
     let mut node = Command::new("node")
@@ -526,10 +406,7 @@ async fn each_connection_is_told_its_own_events_of_a_list() {
     let event = |of: u32, number: u32| json!({ "tenantId": tenant(of), "resourceId": number });
     let events = json!({ "events": [event(1, 1), event(2, 2), event(1, 3), event(9, 4)], "entropy": "e" });
     let body = events.to_string();
-    let mut mac = Hmac::<Sha256>::new_from_slice(SECRET.as_bytes()).unwrap();
-    mac.update(body.as_bytes());
-    let signature =
-        base64::Engine::encode(&base64::engine::general_purpose::STANDARD, mac.finalize().into_bytes());
+    let signature = base64_hmac(SECRET, &body);
     let request = host.with_key(None).request("POST", &path).header("x-xero-signature", &signature);
     request.header("content-type", "application/json").bytes(body).send().await.expect(200);
     let is_forward = |webhook: &Value| webhook["type"] == "forward" || webhook["entropy"] == "e";

@@ -24,6 +24,7 @@ mod shop;
 mod slow_provider;
 mod stage;
 mod wait;
+pub mod webhook_scene;
 
 pub use self::acme::{ACME_JWT_KEY, ACME_PIN, ACME_SECRET, Acme};
 pub use self::answer::Answer;

@@ -238,6 +238,11 @@ impl ApiError {
         (status, Cow::Borrowed(code))
     }
 
+    /// The stable code of what is no failure of an action.
+    pub(super) fn own_code(&self) -> &'static str {
+        self.own_status_and_code().1
+    }
+
     fn own_status_and_code(&self) -> (StatusCode, &'static str) {
         match self {
             Self::MissingAuthorization => (StatusCode::UNAUTHORIZED, "missing_auth_header"),

@@ -1,5 +1,6 @@
 //! `/webhook/{environment_uuid}/{unique_key}`: where providers call.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::{Body, Bytes};
@@ -14,8 +15,9 @@ use super::App;
 use super::error::{ApiError, ErrorBody, FieldError};
 use super::integrations::parse_path_key;
 use crate::auth::Answered;
-use crate::engine::{Intake, IntakeError, IntakeRequest, Taken};
+use crate::engine::{Intake, IntakeEndpoint, IntakeError, IntakeRequest, Taken};
 use crate::ids::IntegrationKey;
+use crate::metrics::metrics;
 
 /// How long a whole body may take to arrive.
 const BODY_SECONDS: u64 = 10;
@@ -56,12 +58,32 @@ pub(super) async fn answer_handshake(
 }
 
 async fn take(app: &App, path: (String, String), request: Request) -> Result<Response, ApiError> {
-    let (environment, key) = parse_path(&path)?;
-    let endpoint = app.engine.find_intake(environment, &key).await?;
+    let endpoint = find(app, &path).await.inspect_err(|error| {
+        metrics().count_refused_webhook(None, error.own_code());
+    })?;
     if request.method() == Method::HEAD {
         // Some only look whether there is something.
         return Ok(StatusCode::OK.into_response());
     }
+    let provider = endpoint.provider().as_str();
+    let taken = take_from(app, &endpoint, request).await.inspect_err(|error| {
+        metrics().count_refused_webhook(Some(provider), error.own_code());
+    })?;
+    let (result, response) = match taken {
+        Taken::Stored(id) => ("stored", ([(ID_HEADER, id.to_string())], StatusCode::OK).into_response()),
+        Taken::Duplicate => ("duplicate", StatusCode::OK.into_response()),
+        Taken::Handshake(answered) => ("handshake", answer(answered)),
+    };
+    metrics().count_received_webhook(provider, result);
+    Ok(response)
+}
+
+async fn find(app: &App, path: &(String, String)) -> Result<Arc<IntakeEndpoint>, ApiError> {
+    let (environment, key) = parse_path(path)?;
+    Ok(app.engine.find_intake(environment, &key).await?)
+}
+
+async fn take_from(app: &App, endpoint: &IntakeEndpoint, request: Request) -> Result<Taken, ApiError> {
     let _place = endpoint.enter()?;
     let (parts, body) = request.into_parts();
     check_encoding(&parts.headers)?;
@@ -76,12 +98,7 @@ async fn take(app: &App, path: (String, String), request: Request) -> Result<Res
         headers: &parts.headers,
         body: &body.bytes,
     };
-    let taken = app.engine.take_webhook(&endpoint, request).await?;
-    Ok(match taken {
-        Taken::Stored(id) => ([(ID_HEADER, id.to_string())], StatusCode::OK).into_response(),
-        Taken::Duplicate => StatusCode::OK.into_response(),
-        Taken::Handshake(answered) => answer(answered),
-    })
+    Ok(app.engine.take_webhook(endpoint, request).await?)
 }
 
 fn parse_path((environment, key): &(String, String)) -> Result<(Uuid, IntegrationKey), ApiError> {

@@ -202,6 +202,10 @@ impl IntakeEndpoint {
         Arc::clone(&self.in_hand).try_acquire_owned().map_err(|_| IntakeError::TooMany)
     }
 
+    pub fn provider(&self) -> &ProviderSlug {
+        &self.provider.name
+    }
+
     fn webhook(&self) -> Result<&Webhook, IntakeError> {
         self.provider.webhook.as_ref().ok_or_else(|| IntakeError::NotTaken(self.provider.name.clone()))
     }

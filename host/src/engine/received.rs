@@ -25,9 +25,11 @@ use super::Engine;
 use super::functions::DeployedFunction;
 use super::webhooks::{Forwarded, note_forward};
 use crate::ids::{ConnectionPk, EnvironmentPk, FunctionName};
+use crate::metrics::metrics;
 use crate::providers::webhook::Webhook;
 use crate::store::function_jobs::{self, JobWebhook, NewJob};
 use crate::store::notices::Notice;
+use crate::store::received_webhooks::log::State;
 use crate::store::received_webhooks::{self, Routed, Subject, Waiting};
 use crate::store::webhooks::{WebhookSettings, find_settings, notify};
 
@@ -87,12 +89,19 @@ async fn note_failure(engine: &Engine, id: Uuid, failures: i32, error: &str) {
         (failures < MAX_FAILURES).then(|| Duration::from_secs(2_u64.pow(failures.max(0).cast_unsigned())));
     let noted =
         async { received_webhooks::note_failure(&mut *engine.store.connect().await?, id, error, wait).await };
-    if let Err(error) = noted.await {
-        tracing::warn!(
+    match noted.await {
+        Ok(()) if wait.is_none() => note_end(State::Failed),
+        Ok(()) => {}
+        Err(error) => tracing::warn!(
             error = &error as &dyn std::error::Error,
             "the failure of a webhook could not be noted"
-        );
+        ),
     }
+}
+
+/// Counts a webhook that is over.
+pub(super) fn note_end(state: State) {
+    metrics().count_processed_webhook(state.as_str());
 }
 
 /// Processes some webhooks. Gives how many.
@@ -121,6 +130,7 @@ async fn take_turn(engine: &Engine, (share, limit): (i64, i64)) -> Result<usize,
         let read: Vec<ReadWebhook> = read.collect();
         let told = process(engine, &mut tx, &read).await?;
         tx.commit().await?;
+        told.ended.iter().copied().for_each(note_end);
         if told.jobs > 0 {
             engine.notices.tell(Notice::Jobs);
         }
@@ -164,6 +174,8 @@ impl ReadWebhook {
 struct Told {
     jobs: usize,
     forwards: u64,
+    /// How those webhooks ended for which no function runs.
+    ended: Vec<State>,
 }
 
 async fn process(engine: &Engine, conn: &mut PgConnection, webhooks: &[ReadWebhook]) -> sqlx::Result<Told> {
@@ -205,6 +217,7 @@ async fn process(engine: &Engine, conn: &mut PgConnection, webhooks: &[ReadWebho
         told.jobs += jobs;
         routed.push(Routed { id: stored.id, connections: matched.connections.len(), jobs });
     }
+    told.ended = routed.iter().map(Routed::state).filter(|state| State::OVER.contains(state)).collect();
     received_webhooks::note_routed(conn, &routed).await?;
     if told.forwards > 0 {
         notify(conn).await?;

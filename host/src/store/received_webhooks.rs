@@ -9,6 +9,7 @@ use serde_json::Value;
 use sqlx::PgConnection;
 use uuid::Uuid;
 
+use self::log::State;
 use super::hosts::interval;
 use crate::ids::{ConnectionId, ConnectionPk, EnvironmentPk, IntegrationKey, IntegrationPk, ProviderSlug};
 
@@ -214,24 +215,35 @@ pub struct Routed {
     pub jobs: usize,
 }
 
+impl Routed {
+    /// Where the webhook stands with that.
+    pub fn state(&self) -> State {
+        match (self.jobs, self.connections) {
+            (0, 0) => State::Unmatched,
+            (0, _) => State::Processed,
+            _ => State::Processing,
+        }
+    }
+}
+
 /// Notes what was found for webhooks that this transaction has locked.
 pub async fn note_routed(conn: &mut PgConnection, routed: &[Routed]) -> sqlx::Result<()> {
     let ids: Vec<Uuid> = routed.iter().map(|routed| routed.id).collect();
     let connections: Vec<i32> = routed.iter().map(|routed| routed.connections as i32).collect();
     let jobs: Vec<i32> = routed.iter().map(|routed| routed.jobs as i32).collect();
+    let states: Vec<String> = routed.iter().map(|routed| routed.state().as_str().to_owned()).collect();
     sqlx::query!(
         r#"
         UPDATE received_webhooks r
         SET connections = routed.connections, jobs_left = routed.jobs, jobs_failed = 0, error = NULL,
-            state = CASE WHEN routed.jobs > 0 THEN 'processing' WHEN routed.connections > 0 THEN 'processed'
-                         ELSE 'unmatched' END,
-            finished_at = CASE WHEN routed.jobs = 0 THEN now() END
-        FROM unnest($1::uuid[], $2::integer[], $3::integer[]) AS routed (id, connections, jobs)
+            state = routed.state, finished_at = CASE WHEN routed.jobs = 0 THEN now() END
+        FROM unnest($1::uuid[], $2::integer[], $3::integer[], $4::text[]) AS routed (id, connections, jobs, state)
         WHERE r.id = routed.id
         "#,
         &ids,
         &connections,
         &jobs,
+        &states,
     )
     .execute(conn)
     .await?;
@@ -262,9 +274,14 @@ pub async fn note_failure(
     Ok(())
 }
 
-/// Notes that a function is over that ran for a webhook. With the last one the webhook is over, too.
-pub async fn note_job_end(conn: &mut PgConnection, id: Uuid, has_failed: bool) -> sqlx::Result<()> {
-    sqlx::query!(
+/// Notes that a function is over that ran for a webhook. With the last one the webhook is over, too: then this gives
+/// how it ended.
+pub async fn note_job_end(
+    conn: &mut PgConnection,
+    id: Uuid,
+    has_failed: bool,
+) -> sqlx::Result<Option<State>> {
+    let state = sqlx::query_scalar!(
         r#"
         UPDATE received_webhooks
         SET jobs_left = jobs_left - 1, jobs_failed = jobs_failed + $2::boolean::integer,
@@ -272,13 +289,14 @@ pub async fn note_job_end(conn: &mut PgConnection, id: Uuid, has_failed: bool) -
                          ELSE 'processed' END,
             finished_at = CASE WHEN jobs_left <= 1 THEN now() END
         WHERE id = $1 AND state = 'processing'
+        RETURNING state
         "#,
         id,
         has_failed,
     )
-    .execute(conn)
+    .fetch_optional(conn)
     .await?;
-    Ok(())
+    Ok(State::OVER.into_iter().find(|over| state.as_deref() == Some(over.as_str())))
 }
 
 /// What a function is given of a webhook.

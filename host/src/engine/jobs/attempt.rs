@@ -14,7 +14,7 @@ use crate::engine::functions::DeployedFunction;
 use crate::engine::recording::Recording;
 use crate::engine::sync_run::RunControl;
 use crate::engine::webhooks::{self, AsyncActionEvent};
-use crate::engine::{ConnectionRoute, Engine};
+use crate::engine::{ConnectionRoute, Engine, received};
 use crate::failpoints::{self, Step};
 use crate::ids::Variant;
 use crate::runtime::{LogLevel, RunInfo, RunLog, Usage};
@@ -205,12 +205,16 @@ impl Attempt {
             };
             webhooks::note_async_action(&mut tx, &event).await?;
         }
+        let mut webhook_end = None;
         if !retries && let Some(webhook) = self.webhook {
             let has_failed = result.as_ref().is_err_and(|error| !is_superseded(error));
-            received_webhooks::note_job_end(&mut tx, webhook, has_failed).await?;
+            webhook_end = received_webhooks::note_job_end(&mut tx, webhook, has_failed).await?;
         }
         failpoints::reach(Step::JobEnding);
         tx.commit().await?;
+        if let Some(state) = webhook_end {
+            received::note_end(state);
+        }
         failpoints::reach(Step::JobEnded);
         Ok(true)
     }

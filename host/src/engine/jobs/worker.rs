@@ -199,10 +199,14 @@ async fn refuse(engine: &Engine, claim: &JobClaim, failure: ActionError) -> anyh
         };
         webhooks::note_async_action(&mut tx, &event).await?;
     }
+    let mut webhook_end = None;
     if let Some(webhook) = claim.webhook.as_ref().filter(|_| is_ours) {
-        received_webhooks::note_job_end(&mut tx, webhook.id, !is_gone).await?;
+        webhook_end = received_webhooks::note_job_end(&mut tx, webhook.id, !is_gone).await?;
     }
     tx.commit().await?;
+    if let Some(state) = webhook_end {
+        received::note_end(state);
+    }
     Ok(())
 }
 

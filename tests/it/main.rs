@@ -55,5 +55,6 @@ mod two_databases;
 mod typed_connections;
 mod variants;
 mod views;
+mod webhook_intake;
 mod webhooks;
 mod wit;

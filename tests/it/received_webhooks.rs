@@ -9,7 +9,7 @@ use crate::support::webhook_scene::{
     SECRET, Scene, app, base64_hmac, connect, hex_hmac, integration, options_for, push, signed,
 };
 use crate::support::{
-    Api, Host, Receiver, Request, TestDatabase, Webhook, eventually, ids_of, repository, text,
+    Api, Host, Receiver, Request, SECRET_KEY, TestDatabase, Webhook, eventually, ids_of, repository, text,
 };
 
 /// As Standard Webhooks wants it.
@@ -214,6 +214,27 @@ async fn two_hosts_process_every_webhook_once() {
 }
 
 #[tokio::test]
+async fn of_a_delivery_that_comes_to_several_hosts_at_once_one_is_kept() {
+    let scene = Scene::set().await;
+    let second = options_for(&scene.db).spawn().await;
+    let hosts: [&Api; 2] = [&scene.host, &second];
+    let body = push("main").to_string();
+    let send = async |number: usize| {
+        let id = format!("d{}", number % 10);
+        let answer = scene.delivery(hosts[number / 10 % 2], "star", &id, &body).send().await.expect(200);
+        (id, answer.header("x-syncline-webhook-id").is_some())
+    };
+    let answers = futures_util::future::join_all((0..60).map(send)).await;
+    let mut kept: Vec<&str> =
+        answers.iter().filter(|(_, is_new)| *is_new).map(|(id, _)| id.as_str()).collect();
+    kept.sort_unstable();
+    assert_eq!(kept, ["d0", "d1", "d2", "d3", "d4", "d5", "d6", "d7", "d8", "d9"]);
+    assert_eq!(scene.stored().await, 10);
+    scene.wait_for_notes(10).await;
+    assert_eq!(scene.db.number("SELECT count(*) FROM function_jobs").await, 10);
+}
+
+#[tokio::test]
 async fn a_function_that_fails_is_tried_again_and_what_failed_for_good_can_be_replayed() {
     let scene = Scene::set().await;
     scene.connection.set_metadata(json!({ "repository": "acme/shop", "fails": true })).await;
@@ -262,6 +283,88 @@ async fn what_is_about_nobody_yet_can_be_replayed_when_the_connection_is_there()
     })
     .await;
     assert!(list().await.expect(200).json()["webhooks"].as_array().unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn the_command_line_lists_shows_and_replays() {
+    let scene = Scene::set().await;
+    let later = json!({ "ref": "main", "repository": { "full_name": "acme/later" } });
+    let mut ids = Vec::new();
+    for (event, id, body, state) in [
+        ("star", "d1", &push("-"), "processed"),
+        ("star", "d2", &later, "unmatched"),
+        ("push", "d3", &later, "unmatched"),
+    ] {
+        let answer = scene.deliver(event, id, body).await.expect(200);
+        ids.push(answer.header("x-syncline-webhook-id").expect("it is told").to_owned());
+        scene.wait_for_state(&ids[ids.len() - 1], state).await;
+    }
+    let access = ["--url", scene.host.base_url(), "--secret-key", SECRET_KEY];
+    let run =
+        |arguments: &[&str]| scene.host.command(&scene.db, &[&["webhooks"], arguments, &access].concat());
+    let listed = run(&["received"]);
+    let listed: Vec<&str> = listed.lines().filter_map(|line| line.split_whitespace().next()).collect();
+    assert_eq!(listed, [&ids[2], &ids[1], &ids[0]], "the newest first");
+    let filter = ["--state", "unmatched", "--type", "star", "--integration", "webhooks"];
+    let listed = run(&[&["received"], &filter[..]].concat());
+    assert_eq!(listed.lines().count(), 1, "{listed}");
+    assert!(listed.starts_with(&ids[1]) && listed.contains("star  connections: 0"), "{listed}");
+    assert_eq!(run(&["received", "--since", "2999-01-01T00:00:00Z"]), "");
+    let as_json: Value = serde_json::from_str(&run(&["received", "--json", "--limit", "1"])).unwrap();
+    assert_eq!((as_json[0]["delivery_id"].as_str(), as_json[1].as_object()), (Some("d3"), None));
+    let shown: Value = serde_json::from_str(&run(&["received", &ids[1]])).unwrap();
+    assert_eq!((&shown["body"], &shown["state"]), (&later, &json!("unmatched")));
+
+    scene.connection.set_metadata(json!({ "repository": "acme/later" })).await;
+    assert_eq!(run(&["replay", &ids[1]]), format!("webhook {} is processed again\n", ids[1]));
+    scene.wait_for_state(&ids[1], "processed").await;
+    let since =
+        ["replay", "--since", "2020-01-01T00:00:00Z", "--state", "unmatched", "--integration", "webhooks"];
+    assert_eq!(run(&since), "1 webhooks are processed again\n");
+    scene.wait_for_state(&ids[2], "processed").await;
+    assert_eq!(ids_of(&scene.wait_for_notes(3).await), ["d1", "d2", "d3"]);
+    let nil = uuid::Uuid::nil().to_string();
+    let unknown = scene.db.command(&[&["webhooks", "replay", &nil], &access[..]].concat()).refuse();
+    assert!(unknown.contains("unknown_webhook") || unknown.contains(&nil), "{unknown}");
+}
+
+#[tokio::test]
+async fn what_was_kept_for_long_enough_goes_and_what_is_not_over_stays() {
+    let scene = Scene::set().await;
+    let deliver = async |id: &str| {
+        let answer = scene.deliver("star", id, &push("-")).await.expect(200);
+        answer.header("x-syncline-webhook-id").expect("it is new").to_owned()
+    };
+    for id in ["old", "unmatched", "failed", "processing", "younger", "new", "orphan"] {
+        let stored = deliver(id).await;
+        scene.wait_for_state(&stored, "processed").await;
+    }
+    let change = async |id: &str, change: &str| {
+        scene.db.execute(&format!("UPDATE received_webhooks SET {change} WHERE delivery_id = '{id}'")).await;
+    };
+    // An id has the time in it at which it was made.
+    let id_of_age = |days: u64| {
+        let then = std::time::SystemTime::now() - std::time::Duration::from_secs(days * 24 * 3600);
+        let then = then.duration_since(std::time::UNIX_EPOCH).unwrap();
+        uuid::Uuid::new_v7(uuid::Timestamp::from_unix(uuid::NoContext, then.as_secs(), 0))
+    };
+    for (id, days) in [("old", 4), ("unmatched", 4), ("failed", 4), ("processing", 4), ("younger", 2)] {
+        change(id, &format!("id = '{}'", id_of_age(days))).await;
+    }
+    change("unmatched", "state = 'unmatched'").await;
+    change("failed", "state = 'failed'").await;
+    change("processing", "state = 'processing', jobs_left = 1").await;
+    change("orphan", "integration_pk = 0").await;
+    let kept = "SELECT delivery_id FROM received_webhooks ORDER BY delivery_id";
+    assert_eq!(scene.db.texts(kept).await.len(), 7);
+    let _second =
+        options_for(&scene.db).variable("SYNCLINE_RECEIVED_WEBHOOK_RETENTION_DAYS", "3").spawn().await;
+    eventually("the oldest and the orphan are gone", async || {
+        (scene.db.texts(kept).await == ["new", "processing", "younger"]).then_some(())
+    })
+    .await;
+    // Nothing is left that a repetition could be known by.
+    deliver("old").await;
 }
 
 #[tokio::test]

@@ -5,8 +5,8 @@
 //! it again.
 
 use std::borrow::Cow;
-use std::collections::HashSet;
-use std::sync::{Arc, Weak};
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, PoisonError, Weak};
 use std::time::Duration;
 
 use chrono::Utc;
@@ -88,9 +88,28 @@ pub struct IntakeEndpoint {
 /// The part of a host that takes webhooks in.
 pub struct Intake {
     endpoints: Remembered<(Uuid, IntegrationKey), Arc<IntakeEndpoint>>,
+    places: Places,
     held_bytes: Arc<Semaphore>,
     queue: mpsc::Sender<Queued>,
     max_body_bytes: usize,
+}
+
+/// The places of each integration. They outlive what is remembered of it, which is read anew whenever any integration
+/// was changed.
+#[derive(Default)]
+struct Places(std::sync::Mutex<HashMap<IntegrationPk, Weak<Semaphore>>>);
+
+impl Places {
+    fn of(&self, integration: IntegrationPk) -> Arc<Semaphore> {
+        let mut places = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = places.get(&integration).and_then(Weak::upgrade) {
+            return known;
+        }
+        let new = Arc::new(Semaphore::new(IN_HAND));
+        places.retain(|_, places| places.strong_count() > 0);
+        places.insert(integration, Arc::downgrade(&new));
+        new
+    }
 }
 
 struct Queued {
@@ -160,6 +179,7 @@ impl Intake {
         }
         let this = Arc::new(Self {
             endpoints: Remembered::new(Arc::clone(notices)),
+            places: Places::default(),
             held_bytes: Arc::new(Semaphore::new(settings.intake_held_bytes)),
             queue,
             max_body_bytes: settings.intake_max_body_bytes,
@@ -252,7 +272,7 @@ impl Engine {
             integration: integration.pk,
             key: integration.unique_key,
             provider: Arc::clone(provider),
-            in_hand: Arc::new(Semaphore::new(IN_HAND)),
+            in_hand: self.intake.places.of(integration.pk),
         }))
     }
 

@@ -1,0 +1,140 @@
+//! Webhooks of providers when there is more of them than a host can take: who is told to come again, and that nothing
+//! is lost that was answered.
+
+use std::collections::BTreeSet;
+
+use futures_util::future::{join, join_all};
+use serde_json::{Value, json};
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
+
+use crate::support::webhook_scene::{SECRET, Scene, integration, push};
+use crate::support::{Answer, Host, eventually};
+
+/// Requests of one integration that a host has in hand at a time.
+const IN_HAND: usize = 512;
+/// The longest body.
+const MAX_BODY_BYTES: usize = 25 << 20;
+/// Bodies of that length that fit into what a host holds of them, 128 MiB.
+const HELD_BODIES: usize = 5;
+
+/// A request of which `sent` is all that comes of a body of `announced` bytes.
+async fn stall(host: &Host, path: &str, announced: usize, sent: &[u8]) -> TcpStream {
+    let mut stream = TcpStream::connect(host.address()).await.expect("the host listens");
+    let address = host.address();
+    let head = format!("POST {path} HTTP/1.1\r\nhost: {address}\r\ncontent-length: {announced}\r\n\r\n");
+    stream.write_all(head.as_bytes()).await.expect("the host reads");
+    stream.write_all(sent).await.expect("the host reads");
+    stream
+}
+
+#[track_caller]
+fn assert_told_to_come_again(answer: &Answer, status: u16, code: &str) {
+    assert_eq!(answer.refusal(), (status, code.to_owned()));
+    assert_eq!(answer.header("retry-after"), Some("1"));
+}
+
+/// The ids of deliveries that are stored.
+async fn stored(scene: &Scene) -> BTreeSet<String> {
+    scene.db.texts("SELECT delivery_id FROM received_webhooks").await.into_iter().collect()
+}
+
+#[tokio::test]
+async fn an_integration_with_too_much_in_hand_is_told_to_come_again_and_loses_nothing() {
+    let scene = Scene::set().await;
+    let neighbour = integration(&scene.host, "gitlab-pat", Value::Null, Some(SECRET)).await;
+    let mut stalled = Vec::new();
+    for _ in 0..IN_HAND {
+        stalled.push(stall(&scene.host, &scene.url, 10, b"{").await);
+    }
+    // What is remembered of integrations is forgotten, the requests in hand are not.
+    let change = json!({ "custom": { "webhook_secret": SECRET, "odd": "1" } });
+    scene.host.patch("/integrations/gitlab-pat", &change).await.expect(200);
+    let send = async |id: String| (scene.deliver("star", &id, &push("-")).await, id);
+    let mut taken = BTreeSet::new();
+    let mut probes = 0;
+    let refused = eventually("every place is taken", async || {
+        probes += 1;
+        let (answer, id) = send(format!("probe-{probes}")).await;
+        if answer.status != 200 {
+            return Some(answer);
+        }
+        taken.insert(id);
+        None
+    })
+    .await;
+    assert_told_to_come_again(&refused, 429, "too_many_webhooks");
+    let others = scene.host.with_key(None).request("POST", &neighbour).header("x-gitlab-token", SECRET);
+    others.json(&push("-")).send().await.expect(200);
+    scene.db.execute("DELETE FROM received_webhooks WHERE delivery_id IS NULL").await;
+
+    // While places become free, some come through.
+    let burst = join_all((0..100).map(|number| send(format!("burst-{number}"))));
+    let (answers, ()) = join(burst, async { stalled.truncate(IN_HAND / 2) }).await;
+    let mut left = Vec::new();
+    for (answer, id) in answers {
+        if answer.status == 200 {
+            taken.insert(id);
+        } else {
+            assert_told_to_come_again(&answer, 429, "too_many_webhooks");
+            left.push(id);
+        }
+    }
+    assert_eq!(stored(&scene).await, taken, "what was answered with 200, and nothing else");
+
+    drop(stalled);
+    for id in left {
+        eventually("it is taken when it comes again", async || {
+            (send(id.clone()).await.0.status == 200).then_some(())
+        })
+        .await;
+        taken.insert(id);
+    }
+    assert_eq!(stored(&scene).await, taken);
+    scene.wait_for_notes(taken.len()).await;
+}
+
+#[tokio::test]
+async fn a_host_that_holds_as_much_as_it_may_takes_what_is_short() {
+    let scene = Scene::set().await;
+    let almost_all = vec![b' '; MAX_BODY_BYTES - 1];
+    let fill = (0..HELD_BODIES).map(|_| stall(&scene.host, &scene.url, MAX_BODY_BYTES, &almost_all));
+    let stalled = join_all(fill).await;
+    let long = vec![b' '; 4 << 20];
+    let send_long =
+        async || scene.host.with_key(None).request("POST", &scene.url).bytes(long.clone()).send().await;
+    let refused = eventually("there is no room for what is long", async || {
+        let answer = send_long().await;
+        (answer.status != 401).then_some(answer)
+    })
+    .await;
+    assert_told_to_come_again(&refused, 503, "intake_busy");
+    scene.deliver("star", "d1", &push("-")).await.expect(200);
+    drop(stalled);
+    eventually("the room is given back", async || (send_long().await.status == 401).then_some(())).await;
+}
+
+#[tokio::test]
+async fn what_could_not_be_stored_is_to_come_again() {
+    const COUNT: usize = 40;
+    let scene = Scene::set().await;
+    let refuse =
+        "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RAISE ''not now''; END'";
+    scene.db.execute(refuse).await;
+    let trigger = "CREATE TRIGGER refuse BEFORE INSERT ON received_webhooks EXECUTE FUNCTION refuse()";
+    scene.db.execute(trigger).await;
+    let send_all = async || {
+        let send = async |number: usize| scene.deliver("star", &format!("d{number}"), &push("-")).await;
+        join_all((0..COUNT).map(send)).await
+    };
+    for answer in send_all().await {
+        assert_told_to_come_again(&answer, 503, "intake_busy");
+    }
+    assert!(stored(&scene).await.is_empty());
+    scene.db.execute("DROP TRIGGER refuse ON received_webhooks").await;
+    for answer in send_all().await {
+        answer.expect(200);
+    }
+    assert_eq!(stored(&scene).await.len(), COUNT);
+    scene.wait_for_notes(COUNT).await;
+}

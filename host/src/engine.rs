@@ -70,6 +70,7 @@ pub use self::jobs::{
 };
 pub use self::proxy::ProxyError;
 pub use self::reading::{ReadError, WantedRecords};
+pub use self::received::stored_headers;
 pub use self::record_changes::{FollowedConnection, RecordChanges};
 pub use self::refresh::{Freshness, LiveCredentials, RefreshError};
 pub use self::retention::{Age, Retention};

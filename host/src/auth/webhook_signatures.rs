@@ -5,8 +5,8 @@ use base64::Engine as _;
 use base64::alphabet;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use chrono::{DateTime, TimeDelta, Utc};
-use hmac::{Hmac, KeyInit, Mac};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, header};
+use ring::hmac;
 use ring::signature::{ECDSA_P256_SHA256_ASN1, ED25519, UnparsedPublicKey};
 use serde_json::Value;
 use subtle::ConstantTimeEq;
@@ -299,26 +299,21 @@ fn is_signed(algorithm: Algorithm, key: &[u8], signed: &[u8], signature: &[u8]) 
             let point = key.last_chunk::<P256_POINT_BYTES>().ok_or(Refusal::UnusableSecret)?;
             Ok(UnparsedPublicKey::new(&ECDSA_P256_SHA256_ASN1, point).verify(signed, signature).is_ok())
         }
-        _ => Ok(bool::from(sign(algorithm, key, signed).ct_eq(signature))),
+        Algorithm::HmacSha1 | Algorithm::HmacSha256 | Algorithm::HmacSha512 => {
+            Ok(hmac::verify(&hmac_key(algorithm, key)?, signed, signature).is_ok())
+        }
     }
 }
 
-fn sign(algorithm: Algorithm, key: &[u8], signed: &[u8]) -> Vec<u8> {
-    fn finish<M: Mac + KeyInit>(key: &[u8], signed: &[u8]) -> Vec<u8> {
-        let mut mac = <M as KeyInit>::new_from_slice(key).expect("HMAC takes a key of any length");
-        mac.update(signed);
-        mac.finalize().into_bytes().to_vec()
-    }
-    match algorithm {
-        Algorithm::HmacSha1 => {
-            let key = ring::hmac::Key::new(ring::hmac::HMAC_SHA1_FOR_LEGACY_USE_ONLY, key);
-            ring::hmac::sign(&key, signed).as_ref().to_vec()
-        }
-        Algorithm::HmacSha256 => finish::<Hmac<sha2::Sha256>>(key, signed),
-        Algorithm::HmacSha512 => finish::<Hmac<sha2::Sha512>>(key, signed),
-        // The rules let no key of these sign.
-        Algorithm::Ed25519 | Algorithm::EcdsaP256 => Vec::new(),
-    }
+/// The key of an HMAC. What is signed with a private key cannot be signed here.
+fn hmac_key(algorithm: Algorithm, secret: &[u8]) -> Result<hmac::Key, Refusal> {
+    let algorithm = match algorithm {
+        Algorithm::HmacSha1 => hmac::HMAC_SHA1_FOR_LEGACY_USE_ONLY,
+        Algorithm::HmacSha256 => hmac::HMAC_SHA256,
+        Algorithm::HmacSha512 => hmac::HMAC_SHA512,
+        Algorithm::Ed25519 | Algorithm::EcdsaP256 => return Err(Refusal::UnusableSecret),
+    };
+    Ok(hmac::Key::new(algorithm, secret))
 }
 
 /// The answer to a handshake; `None`: it is none.
@@ -378,16 +373,16 @@ fn answer(
 }
 
 /// Shows that we have the secret. Anybody may ask, so only what cannot pass for a webhook's signed text is signed.
-fn prove(hmac: &HandshakeHmac, secrets: &WebhookSecrets, value: &str) -> Result<String, Refusal> {
+fn prove(wanted: &HandshakeHmac, secrets: &WebhookSecrets, value: &str) -> Result<String, Refusal> {
     let is_harmless = value.len() <= 255
         && value.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_=".contains(&byte));
     if !is_harmless {
         return Err(Refusal::WrongSignature);
     }
-    let secrets = secrets.of(hmac.secret)?;
-    let proof = sign(hmac.algorithm, secrets[0].as_bytes(), value.as_bytes());
-    Ok(match hmac.encoding {
-        Encoding::Hex => hex(&proof),
+    let secrets = secrets.of(wanted.secret)?;
+    let proof = hmac::sign(&hmac_key(wanted.algorithm, secrets[0].as_bytes())?, value.as_bytes());
+    Ok(match wanted.encoding {
+        Encoding::Hex => hex(proof.as_ref()),
         Encoding::Base64 => BASE64.encode(proof),
     })
 }

@@ -325,8 +325,8 @@ pub(super) async fn function_input(
     Ok(Some(format!(r#"{{"headers":{},"body":{body}}}"#, stored.headers)))
 }
 
-/// Headers as they were stored.
-fn header_map(stored: &Value) -> HeaderMap {
+/// The headers of a webhook, as they were stored with it.
+pub fn stored_headers(stored: &Value) -> HeaderMap {
     let texts = stored.as_object().into_iter().flatten();
     let header = |(name, value): (&String, &Value)| {
         Some((name.parse::<HeaderName>().ok()?, HeaderValue::from_str(value.as_str()?).ok()?))

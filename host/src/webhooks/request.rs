@@ -7,9 +7,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use chrono::Utc;
-use hmac::{Hmac, KeyInit, Mac};
 use http::{HeaderMap, HeaderName, HeaderValue, header};
-use serde_json::Value;
+use ring::hmac;
 use sha2::{Digest, Sha256};
 use url::Url;
 
@@ -17,7 +16,7 @@ use super::retry::Outcome;
 use crate::auth::SigningKey;
 use crate::crypto::hex;
 use crate::egress::{EgressError, retry_after};
-use crate::engine::Engine;
+use crate::engine::{Engine, stored_headers};
 use crate::store::webhooks::sending::Claimed;
 
 /// The names that existing receivers verify by.
@@ -32,8 +31,8 @@ const SIGNATURE: HeaderName = HeaderName::from_static("webhook-signature");
 pub(super) async fn send(engine: &Engine, delivery: &Claimed, timeout: Duration) -> anyhow::Result<Outcome> {
     let keys = engine.environments.signing_keys(delivery.environment).await?;
     let own = headers(&delivery.message_id.to_string(), Utc::now().timestamp(), &delivery.body, &keys)?;
-    let mut headers = providers_headers(&delivery.headers);
-    // In place of the provider's, where it signs by the same names.
+    let mut headers = stored_headers(&delivery.headers);
+    // In place of those of the provider whose webhook is forwarded, where it signs by the same names.
     headers.extend(own);
     let Ok(url) = Url::parse(&delivery.url) else {
         let reason = "the webhook URL is no URL".to_owned();
@@ -49,15 +48,6 @@ pub(super) async fn send(engine: &Engine, delivery: &Claimed, timeout: Duration)
     })
 }
 
-/// The headers that came with what is forwarded.
-fn providers_headers(stored: &Value) -> HeaderMap {
-    let texts = stored.as_object().into_iter().flatten();
-    let header = |(name, value): (&String, &Value)| {
-        Some((name.parse::<HeaderName>().ok()?, HeaderValue::from_str(value.as_str()?).ok()?))
-    };
-    texts.filter_map(header).collect()
-}
-
 /// What goes with a body. All valid keys sign for Standard Webhooks; the older headers have room for one signature,
 /// which is the newest key's.
 fn headers(id: &str, timestamp: i64, body: &str, keys: &[SigningKey]) -> anyhow::Result<HeaderMap> {
@@ -66,7 +56,7 @@ fn headers(id: &str, timestamp: i64, body: &str, keys: &[SigningKey]) -> anyhow:
     let signed = [id, &timestamp, body].join(".");
     let standard: Vec<String> = keys
         .iter()
-        .map(|key| format!("v1,{}", STANDARD.encode(hmac(&key.expose_bytes(), signed.as_bytes()))))
+        .map(|key| format!("v1,{}", STANDARD.encode(sign(&key.expose_bytes(), signed.as_bytes()))))
         .collect();
     let legacy = Sha256::new().chain_update(newest).chain_update(body).finalize();
     let values = [
@@ -75,13 +65,11 @@ fn headers(id: &str, timestamp: i64, body: &str, keys: &[SigningKey]) -> anyhow:
         (TIMESTAMP, timestamp),
         (SIGNATURE, standard.join(" ")),
         (LEGACY_SIGNATURE, hex(&legacy)),
-        (LEGACY_HMAC, hex(&hmac(newest.as_bytes(), body.as_bytes()))),
+        (LEGACY_HMAC, hex(sign(newest.as_bytes(), body.as_bytes()).as_ref())),
     ];
     values.into_iter().map(|(name, value)| Ok((name, HeaderValue::from_str(&value)?))).collect()
 }
 
-fn hmac(key: &[u8], message: &[u8]) -> Vec<u8> {
-    let mut mac = Hmac::<Sha256>::new_from_slice(key).expect("HMAC takes a key of any length");
-    mac.update(message);
-    mac.finalize().into_bytes().to_vec()
+fn sign(key: &[u8], message: &[u8]) -> hmac::Tag {
+    hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, key), message)
 }

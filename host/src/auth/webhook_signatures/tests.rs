@@ -46,7 +46,8 @@ impl Sent {
 }
 
 fn signature(secret: &str, text: &str) -> String {
-    hex(&sign(Algorithm::HmacSha256, secret.as_bytes(), text.as_bytes()))
+    let key = hmac_key(Algorithm::HmacSha256, secret.as_bytes()).unwrap();
+    hex(hmac::sign(&key, text.as_bytes()).as_ref())
 }
 
 const TIMED: &str = r#"

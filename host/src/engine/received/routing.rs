@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{Payload, header_map};
+use super::{Payload, stored_headers};
 use crate::ids::ConnectionPk;
 use crate::providers::webhook::{Route, View, Webhook};
 use crate::store::received_webhooks::{Addressee, Subject, Waiting};
@@ -37,7 +37,7 @@ pub(super) struct Match {
 
 /// The events of a stored webhook.
 pub(super) fn events(stored: &Waiting, webhook: &Webhook, payload: &Payload) -> Vec<Event> {
-    let headers = header_map(&stored.headers);
+    let headers = stored_headers(&stored.headers);
     let event = |json: &Value| {
         let view = View { headers: &headers, query: &stored.query, json };
         let whole = View { json: &payload.json, ..view };

@@ -489,6 +489,40 @@ async fn providers_that_try_the_url_out_are_answered() {
 }
 
 #[tokio::test]
+async fn what_a_shop_tells_within_one_second_is_kept_though_it_calls_all_of_it_the_same() {
+    let db = TestDatabase::create().await;
+    let host = options_for(&db).spawn().await;
+    let path = integration(&host, "woocommerce", Value::Null, None).await;
+    let connection = json!({
+        "provider_config_key": "woocommerce", "connection_id": "c1", "metadata": { "webhook_secret": SECRET },
+        "credentials": { "type": "BASIC", "username": "ck_1", "password": "planted-password" },
+    });
+    host.post("/connections", &connection).await.expect(201);
+    let path = format!("{path}?connection_id=c1");
+    let open = host.with_key(None);
+    let ping = open.request("POST", &path).header("content-type", "application/x-www-form-urlencoded");
+    ping.bytes("webhook_id=7").send().await.expect(200);
+    assert_eq!(db.number("SELECT count(*) FROM received_webhooks").await, 0);
+    let send = async |body: &str, signature: &str| {
+        let request = open.request("POST", &path).header("content-type", "application/json");
+        let request = request.header("x-wc-webhook-topic", "order.updated");
+        let request = request.header("x-wc-webhook-delivery-id", "27fcde6d5ed88139d07a62e0aa86a11c");
+        request.header("x-wc-webhook-signature", signature).bytes(body.to_owned()).send().await
+    };
+    for number in [1, 2] {
+        let body = format!("{{\"id\":{number},\"status\":\"processing\"}}");
+        send(&body, &base64_hmac(SECRET, &body)).await.expect(200);
+        let forged = send(&body, &base64_hmac("another", &body)).await;
+        assert_eq!(forged.refusal(), (401, "invalid_webhook_signature".to_owned()));
+    }
+    let of = "SELECT state || connections || event_type FROM received_webhooks";
+    eventually("both have found their connection", async || {
+        (db.texts(of).await == ["processed1order.updated", "processed1order.updated"]).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn each_connection_is_told_its_own_events_of_a_list() {
     let receiver = Receiver::start().await;
     let db = TestDatabase::create().await;

@@ -72,6 +72,33 @@ async fn what_vendors_own_libraries_sign_is_taken_and_what_was_changed_is_not() 
 }
 
 #[tokio::test]
+async fn vendors_own_libraries_and_the_host_take_the_same() {
+    let db = TestDatabase::create().await;
+    let host = Host::spawn(&db).await;
+    let judged = node("judge-webhooks.mjs", &json!({ "now": chrono::Utc::now().timestamp() }));
+    let judged = judged.as_array().expect("it is a list");
+    assert_eq!(judged.len(), 6);
+    for vendor in judged {
+        let provider = text(&vendor["provider"]);
+        let credentials = if matches!(provider, "sendgrid" | "razorpay") { Value::Null } else { app() };
+        let path = integration(&host, provider, credentials, Some(text(&vendor["secret"]))).await;
+        let tried = vendor["tried"].as_array().expect("it is a list");
+        assert_eq!(tried.iter().filter(|one| one["is_taken"] == true).count(), 1, "{provider}: {tried:?}");
+        for one in tried {
+            let request =
+                host.with_key(None).request("POST", &path).header("content-type", "application/json");
+            let headers = one["headers"].as_object().expect("they are an object");
+            let request =
+                headers.iter().fold(request, |request, (name, value)| request.header(name, text(value)));
+            let answer = request.bytes(text(&one["body"]).to_owned()).send().await;
+            let expected = if one["is_taken"] == true { 200 } else { 401 };
+            assert_eq!(answer.status, expected, "{provider}, {}: {}", one["what"], answer.text());
+        }
+    }
+    assert_eq!(db.number("SELECT count(*) FROM received_webhooks").await, 6);
+}
+
+#[tokio::test]
 async fn githubs_own_examples_are_saved_at_once_and_forwarded_so_that_the_client_verifies_them() {
     let receiver = Receiver::start().await;
     let allowed = receiver.address();

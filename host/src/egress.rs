@@ -57,6 +57,10 @@ use crate::providers::Provider;
 
 /// How far apart requests go on that were held back together.
 const MAX_SPREAD: Duration = Duration::from_secs(1);
+/// For so long a request waits to keep to a rate, also if nobody has patience for it …
+const LEAST_PACED: Duration = Duration::from_secs(10);
+/// … and whatever patience there is.
+const MOST_PACED: Duration = Duration::from_secs(60);
 
 /// Sends requests under the rules above. One a host: it keeps the connections that are reused.
 pub struct Gate {
@@ -84,6 +88,10 @@ pub trait Pace: Send + Sync {
     /// How long requests are held back; `None` if they are not.
     fn held_for(&self) -> Option<Duration>;
 
+    /// How long the next request has to wait to keep to the provider's rate; `None`: it may go, and is counted. So may
+    /// one that would have to wait for longer than `patience`: the provider is the one to refuse it.
+    fn admit(&self, patience: Duration) -> Option<Duration>;
+
     /// The provider asked to be left alone for so long.
     fn hold(&self, wait: Duration);
 }
@@ -91,6 +99,10 @@ pub trait Pace: Send + Sync {
 /// For requests that are not counted with others.
 impl Pace for () {
     fn held_for(&self) -> Option<Duration> {
+        None
+    }
+
+    fn admit(&self, _patience: Duration) -> Option<Duration> {
         None
     }
 
@@ -270,13 +282,19 @@ impl<R> Call<'_, R> {
         }
     }
 
-    /// Waits while the provider wants to be left alone.
+    /// Waits while the provider wants to be left alone, or would if it got more.
     async fn keep_pace(&self) -> Result<(), EgressError> {
         if self.side != Side::Provider {
             return Ok(());
         }
-        while let Some(left) = self.route.pace.held_for() {
-            if Instant::now() + left > self.patient_until {
+        let began = Instant::now();
+        let paced_until = self.patient_until.clamp(began + LEAST_PACED, began + MOST_PACED);
+        loop {
+            let now = Instant::now();
+            let held_for = self.route.pace.held_for();
+            let wait = held_for.or_else(|| self.route.pace.admit(paced_until.saturating_duration_since(now)));
+            let Some(left) = wait else { return Ok(()) };
+            if held_for.is_some() && now + left > self.patient_until {
                 return Err(EgressError::RateLimited {
                     host: boundary::host_of(&self.url),
                     retry_after: left,
@@ -285,7 +303,6 @@ impl<R> Call<'_, R> {
             // Those who were held back together do not come back together.
             tokio::time::sleep(left + (left / 10).min(MAX_SPREAD).mul_f64(rand::random())).await;
         }
-        Ok(())
     }
 
     /// Remembers that the provider had too many requests, for all who share its limit. `true`: they are held back.

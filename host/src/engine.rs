@@ -19,6 +19,7 @@ mod jobs;
 mod lifecycle;
 mod live_runs;
 mod observation;
+mod pacing;
 mod proxy;
 mod rate_limits;
 mod reading;
@@ -154,6 +155,7 @@ pub struct Engine {
     gate: Gate,
     proxy_routes: Arc<proxy::ProxyRoutes>,
     rate_limits: rate_limits::RateLimits,
+    paces: pacing::Paces,
     refreshes: refresh::Refreshes,
     run_writer: RunWriter,
     live_runs: Arc<live_runs::LiveRuns>,
@@ -214,6 +216,7 @@ impl Engine {
             runtime,
             gate,
             rate_limits: rate_limits::RateLimits::default(),
+            paces: pacing::Paces::default(),
             refreshes: refresh::Refreshes::new(),
             run_writer,
             live_runs: Arc::default(),
@@ -235,6 +238,8 @@ impl Engine {
         tokio::spawn(connect_sessions::sweep(Arc::clone(&engine), shutdown.clone()));
         tokio::spawn(refresh::run_background(Arc::clone(&engine), shutdown.clone()));
         tokio::spawn(rate_limits::follow(Arc::clone(&engine), shutdown.clone()));
+        tokio::spawn(pacing::tell(Arc::clone(&engine), shutdown.clone()));
+        tokio::spawn(pacing::hear(Arc::clone(&engine), shutdown.clone()));
         tokio::spawn(deletions::clear_up(Arc::clone(&engine), shutdown.clone()));
         tokio::spawn(retention::run(Arc::clone(&engine), shutdown.clone()));
         tokio::spawn(run_upkeep::run(Arc::clone(&engine), shutdown.clone()));

@@ -2,9 +2,13 @@
 
 use std::time::{Duration, Instant};
 
+use futures_util::future::join_all;
 use serde_json::{Value, json};
 
-use crate::support::{Bundle, Connection, Host, HostOptions, ProviderServer, TestDatabase, eventually};
+use crate::support::{
+    Api, Bundle, Connection, Host, HostOptions, PROVIDER_KEY, Provider, ProviderServer, TestDatabase,
+    eventually,
+};
 
 struct Scene {
     connection: Connection,
@@ -82,4 +86,49 @@ async fn a_sync_that_would_have_to_wait_for_too_long_ends_and_is_tried_again_the
     let targets: Vec<_> = scene.server.seen.requests().iter().map(|seen| seen["target"].clone()).collect();
     assert_eq!(targets, [json!("/api/limited?1200")]);
     drop(scene.host);
+}
+
+/// Sends so many requests of a connection at once. Gives how long they took.
+async fn proxy_at_once(connection: &Connection, count: usize) -> Duration {
+    let began = Instant::now();
+    let send = async |number: usize| {
+        connection.request("GET", &format!("/proxy/{number}")).send().await.expect(200);
+    };
+    join_all((0..count).map(send)).await;
+    began.elapsed()
+}
+
+#[tokio::test]
+async fn hosts_together_keep_to_the_rate_that_the_catalogue_knows() {
+    let provider =
+        Provider::start_entry("rate_limit = { requests = 5, per_seconds = 1 }", |options| options).await;
+    let second = provider.second_host().await;
+    let there = provider.connection.through(&second);
+    let began = Instant::now();
+    let (here, there) = tokio::join!(proxy_at_once(&provider.connection, 10), proxy_at_once(&there, 10));
+    // Either host alone would be through after little more than a second.
+    assert!(began.elapsed() >= Duration::from_secs(2), "20 requests took {here:?} and {there:?}");
+    assert_eq!(provider.server.seen.requests().len(), 20);
+
+    let credentials = json!({ "type": "API_KEY", "apiKey": PROVIDER_KEY });
+    let host: &Api = &provider.host;
+    let neighbour = Connection::import(host, "own", "customer-2", credentials, json!({})).await;
+    let burst = tokio::join!(proxy_at_once(&provider.connection, 10), proxy_at_once(&neighbour, 2));
+    assert!(burst.0 >= Duration::from_secs(1), "10 requests took {:?}", burst.0);
+    assert!(burst.1 < burst.0, "another connection has a rate of its own: {burst:?}");
+}
+
+#[tokio::test]
+async fn what_one_host_has_sent_is_no_longer_there_for_another() {
+    const WINDOW: Duration = Duration::from_secs(3);
+    let provider =
+        Provider::start_entry("rate_limit = { requests = 4, per_seconds = 3 }", |options| options).await;
+    let second = provider.second_host().await;
+    let there = provider.connection.through(&second);
+    let began = Instant::now();
+    proxy_at_once(&provider.connection, 4).await;
+    // Until it has heard of it, the other host sends what it has.
+    eventually("the other host waits", async || (proxy_at_once(&there, 1).await > WINDOW / 4).then_some(()))
+        .await;
+    assert!(began.elapsed() >= WINDOW, "it was sent after {:?}", began.elapsed());
 }

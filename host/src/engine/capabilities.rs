@@ -111,12 +111,13 @@ impl FunctionCapabilities {
             Arc::clone(&self.environment),
             self.connection.pk,
         );
-        let pace = ConnectionPace {
-            engine: Arc::downgrade(&self.engine),
-            integration: self.connection.integration,
-            connection: self.connection.pk,
-            scope: provider.proxy.retry.scope,
-        };
+        let pace = ConnectionPace::new(
+            Arc::downgrade(&self.engine),
+            &provider,
+            self.function.base_url.as_ref(),
+            self.connection.integration,
+            self.connection.pk,
+        );
         let route = Arc::new(egress::Route {
             provider,
             base_url: self.function.base_url.clone(),

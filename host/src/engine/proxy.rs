@@ -112,15 +112,17 @@ impl Engine {
         };
         let credentials =
             ConnectionCredentials::new(Arc::downgrade(self), Arc::clone(environment), connection.pk);
-        let pace = ConnectionPace {
-            engine: Arc::downgrade(self),
-            integration: connection.integration,
-            connection: connection.pk,
-            scope: provider.proxy.retry.scope,
-        };
+        let base_url = self.functions.base_url_of(connection.integration);
+        let pace = ConnectionPace::new(
+            Arc::downgrade(self),
+            provider,
+            base_url.as_ref(),
+            connection.integration,
+            connection.pk,
+        );
         let route = Arc::new(Route {
             provider: Arc::clone(provider),
-            base_url: self.functions.base_url_of(connection.integration),
+            base_url,
             connection_config,
             allow_hosts: self.functions.allow_hosts_of(connection.integration),
             credentials: Arc::new(credentials),

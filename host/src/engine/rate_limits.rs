@@ -9,11 +9,12 @@ use std::sync::{Arc, PoisonError, RwLock, Weak};
 use std::time::{Duration, Instant};
 
 use tokio_util::sync::CancellationToken;
+use url::Url;
 
 use super::Engine;
 use crate::egress::Pace;
 use crate::ids::{ConnectionPk, IntegrationPk};
-use crate::providers::LimitScope;
+use crate::providers::{LimitScope, Provider, RateLimit};
 use crate::store::notices::Notice;
 use crate::store::rate_limits::{self, Hold, Limited};
 
@@ -61,10 +62,31 @@ impl RateLimits {
 /// How one connection's requests keep to the limits.
 pub(super) struct ConnectionPace {
     /// Weak, since the engine remembers routes, which hold this.
-    pub(super) engine: Weak<Engine>,
-    pub(super) integration: IntegrationPk,
-    pub(super) connection: ConnectionPk,
-    pub(super) scope: LimitScope,
+    engine: Weak<Engine>,
+    integration: IntegrationPk,
+    connection: ConnectionPk,
+    /// Whose requests are counted together.
+    limited: Limited,
+    /// The rate that the provider is known to allow.
+    rate: Option<RateLimit>,
+}
+
+impl ConnectionPace {
+    /// `base_url` is where the integration has its provider instead of the catalogue: nothing is known of rates there.
+    pub(super) fn new(
+        engine: Weak<Engine>,
+        provider: &Provider,
+        base_url: Option<&Url>,
+        integration: IntegrationPk,
+        connection: ConnectionPk,
+    ) -> Self {
+        let limited = match provider.proxy.retry.scope {
+            LimitScope::Connection => Limited { integration, connection: Some(connection) },
+            LimitScope::Integration => Limited { integration, connection: None },
+        };
+        let rate = provider.proxy.rate_limit.filter(|_| base_url.is_none());
+        Self { engine, integration, connection, limited, rate }
+    }
 }
 
 impl Pace for ConnectionPace {
@@ -72,14 +94,15 @@ impl Pace for ConnectionPace {
         self.engine.upgrade()?.rate_limits.held_for(self.integration, self.connection)
     }
 
+    fn admit(&self, patience: Duration) -> Option<Duration> {
+        let rate = self.rate?;
+        let engine = self.engine.upgrade()?;
+        engine.paces.admit(self.limited, rate, engine.notices.live_hosts(), patience)
+    }
+
     fn hold(&self, wait: Duration) {
         let Some(engine) = self.engine.upgrade() else { return };
-        let connection = match self.scope {
-            LimitScope::Connection => Some(self.connection),
-            LimitScope::Integration => None,
-        };
-        let limited = Limited { integration: self.integration, connection };
-        let hold = Hold { limited, left: wait.min(MAX_HOLD) };
+        let hold = Hold { limited: self.limited, left: wait.min(MAX_HOLD) };
         if !engine.rate_limits.hold(hold) {
             return;
         }

@@ -95,7 +95,7 @@ impl LimitScope {
     }
 }
 
-/// How many requests one connection may make in how many seconds.
+/// How many requests may be made in how many seconds, by those whom the provider counts together ([`LimitScope`]).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RateLimit {

@@ -2,6 +2,7 @@
 //!
 //! A notification is only ever a reason to look earlier: everything that waits for one also looks by itself.
 
+use std::collections::HashMap;
 use std::sync::PoisonError;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -12,7 +13,7 @@ use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::RecvError;
 use uuid::Uuid;
 
-use super::rate_limits::Hold;
+use super::rate_limits::{Hold, Spent};
 use crate::ids::ConnectionPk;
 
 /// The one channel of `NOTIFY` that hosts use.
@@ -24,6 +25,11 @@ const DEAF_AFTER: Duration = Duration::from_secs(10);
 const RECONNECT_EVERY: Duration = Duration::from_secs(1);
 /// Connections that one notification of records names: Postgres takes 8,000 bytes.
 const NAMED_AT_ONCE: usize = 300;
+/// Likewise, entries of one notification of requests.
+const SPENT_AT_ONCE: usize = 100;
+
+/// A host, and what it has sent.
+type SpentBy = (Uuid, Arc<[Spent]>);
 
 /// What changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,7 +69,11 @@ pub struct Notices {
     sender: broadcast::Sender<Notice>,
     /// Apart from the rest, of which nobody should miss any because much is written.
     records: broadcast::Sender<Arc<[ConnectionPk]>>,
+    /// Likewise.
+    requests: broadcast::Sender<SpentBy>,
     heard_at: Mutex<Option<Instant>>,
+    /// Hosts, as they were last heard.
+    hosts: Mutex<HashMap<Uuid, Instant>>,
 }
 
 /// What one part of the host hears.
@@ -74,7 +84,9 @@ impl Default for Notices {
         Self {
             sender: broadcast::channel(1024).0,
             records: broadcast::channel(256).0,
+            requests: broadcast::channel(256).0,
             heard_at: Mutex::new(None),
+            hosts: Mutex::default(),
         }
     }
 }
@@ -87,6 +99,17 @@ impl Notices {
     /// Connections whose records other hosts have changed.
     pub fn subscribe_to_records(&self) -> broadcast::Receiver<Arc<[ConnectionPk]>> {
         self.records.subscribe()
+    }
+
+    /// What other hosts have sent to providers under a rate.
+    pub fn subscribe_to_requests(&self) -> broadcast::Receiver<SpentBy> {
+        self.requests.subscribe()
+    }
+
+    /// How many hosts were heard of late, with this one.
+    pub fn live_hosts(&self) -> usize {
+        let hosts = self.hosts.lock().unwrap_or_else(PoisonError::into_inner);
+        hosts.values().filter(|at| at.elapsed() < DEAF_AFTER).count().max(1)
     }
 
     /// Tells this host's own parts at once, without the way through the database.
@@ -144,10 +167,26 @@ impl Notices {
                     {
                         // Nobody listening is fine here too.
                         let _listeners = self.records.send(connections);
+                    } else if let Some((told_by, spent)) = parse_requests(payload)
+                        && told_by != host
+                    {
+                        let _listeners = self.requests.send((told_by, spent));
+                    } else if let Some(heard) = payload.strip_prefix("ping:").and_then(|id| id.parse().ok())
+                        && self.note_host(heard)
+                    {
+                        // Whoever is new shall know of this one, too.
+                        pings.reset_immediately();
                     }
                 }
             }
         }
+    }
+
+    /// Whether it was not known.
+    fn note_host(&self, host: Uuid) -> bool {
+        let mut hosts = self.hosts.lock().unwrap_or_else(PoisonError::into_inner);
+        hosts.retain(|_, at| at.elapsed() < DEAF_AFTER);
+        hosts.insert(host, Instant::now()).is_none()
     }
 
     fn set_heard(&self, at: Option<Instant>) {
@@ -192,13 +231,19 @@ pub async fn tell_of_records(
     host: Uuid,
     connections: &[ConnectionPk],
 ) -> sqlx::Result<()> {
-    let payloads: Vec<String> = connections
-        .chunks(NAMED_AT_ONCE)
-        .map(|part| {
-            let named: Vec<String> = part.iter().map(|pk| pk.0.to_string()).collect();
-            format!("records:{host}:{}", named.join(","))
-        })
-        .collect();
+    let named = |part: &[ConnectionPk]| part.iter().map(|pk| pk.0.to_string()).collect::<Vec<_>>().join(",");
+    let payloads = connections.chunks(NAMED_AT_ONCE).map(|part| format!("records:{host}:{}", named(part)));
+    tell_others(conn, payloads.collect()).await
+}
+
+/// Tells other hosts what was sent to providers.
+pub async fn tell_of_requests(conn: &mut PgConnection, host: Uuid, spent: &[Spent]) -> sqlx::Result<()> {
+    let written = |part: &[Spent]| part.iter().map(|spent| spent.to_text()).collect::<Vec<_>>().join(",");
+    let payloads = spent.chunks(SPENT_AT_ONCE).map(|part| format!("spent:{host}:{}", written(part)));
+    tell_others(conn, payloads.collect()).await
+}
+
+async fn tell_others(conn: &mut PgConnection, payloads: Vec<String>) -> sqlx::Result<()> {
     sqlx::query!("SELECT pg_notify('syncline', payload) FROM unnest($1::text[]) AS payload", &payloads)
         .fetch_all(conn)
         .await?;
@@ -209,6 +254,12 @@ fn parse_records(payload: &str) -> Option<(Uuid, Arc<[ConnectionPk]>)> {
     let (host, named) = payload.strip_prefix("records:")?.split_once(':')?;
     let connections: Result<_, _> = named.split(',').map(|pk| pk.parse().map(ConnectionPk)).collect();
     Some((host.parse().ok()?, connections.ok()?))
+}
+
+fn parse_requests(payload: &str) -> Option<SpentBy> {
+    let (host, spent) = payload.strip_prefix("spent:")?.split_once(':')?;
+    let spent: Option<_> = spent.split(',').map(Spent::parse).collect();
+    Some((host.parse().ok()?, spent?))
 }
 
 fn parse(payload: &str) -> Option<Notice> {
@@ -229,5 +280,35 @@ fn parse(payload: &str) -> Option<Notice> {
             ("outcome", listener) => Some(Notice::Outcome(listener.parse().ok()?)),
             _ => None,
         },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ids::IntegrationPk;
+    use crate::store::rate_limits::Limited;
+
+    #[test]
+    fn what_was_sent_is_read_as_it_was_written() {
+        let of = |connection: Option<i64>| Limited {
+            integration: IntegrationPk(i64::MAX),
+            connection: connection.map(ConnectionPk),
+        };
+        let spent = [None, Some(i64::MAX)].map(|pk| Spent {
+            limited: of(pk),
+            per_seconds: u32::MAX,
+            requests: u32::MAX,
+        });
+        let longest = spent[1].to_text();
+        assert!((longest.len() + 1) * SPENT_AT_ONCE < 7_900, "it fits into a notification");
+        let host = Uuid::from_u128(7);
+        let payload = format!("spent:{host}:{},{longest}", spent[0].to_text());
+        assert_eq!(parse_requests(&payload), Some((host, Arc::from(spent))));
+        for broken in
+            ["spent:", "spent:x:1.2.3.4", &format!("spent:{host}:1.2.0.4"), &format!("spent:{host}:1.2.3")]
+        {
+            assert_eq!(parse_requests(broken), None, "{broken}");
+        }
     }
 }

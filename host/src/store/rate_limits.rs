@@ -22,6 +22,14 @@ pub struct Hold {
     pub left: Duration,
 }
 
+/// Requests that a host has sent, of those that may be sent in so many seconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Spent {
+    pub limited: Limited,
+    pub per_seconds: u32,
+    pub requests: u32,
+}
+
 /// Notes a hold and tells every host, if it lasts for longer than one that is known.
 pub async fn hold(conn: &mut PgConnection, hold: Hold) -> sqlx::Result<()> {
     let Hold { limited: Limited { integration, connection }, left } = hold;
@@ -76,6 +84,25 @@ impl Limited {
     fn from_stored(integration: i64, connection: i64) -> Self {
         let connection = (connection != 0).then_some(ConnectionPk(connection));
         Self { integration: IntegrationPk(integration), connection }
+    }
+}
+
+impl Spent {
+    /// As a part of a notification.
+    pub(super) fn to_text(self) -> String {
+        let Self { limited: Limited { integration, connection }, per_seconds, requests } = self;
+        format!(
+            "{}.{}.{per_seconds}.{requests}",
+            integration.0,
+            connection.map_or(0, |connection| connection.0)
+        )
+    }
+
+    pub(super) fn parse(text: &str) -> Option<Self> {
+        let mut parts = text.split('.');
+        let limited = Limited::from_stored(parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
+        let per_seconds = parts.next()?.parse().ok().filter(|seconds| *seconds > 0)?;
+        Some(Self { limited, per_seconds, requests: parts.next()?.parse().ok()? })
     }
 }
 

@@ -35,7 +35,7 @@ pub struct Provider {
     pub server: Server,
     /// Another server of the same kind, which is not the provider's. The operator allows it.
     pub elsewhere: Server,
-    _folder: TempDir,
+    folder: TempDir,
 }
 
 /// One server. Its API is below `/api`.
@@ -83,6 +83,11 @@ impl Provider {
     }
 
     pub async fn start_with(options: impl FnOnce(HostOptions) -> HostOptions) -> Self {
+        Self::start_entry("", options).await
+    }
+
+    /// With more in the `[proxy]` of its entry.
+    pub async fn start_entry(more: &str, options: impl FnOnce(HostOptions) -> HostOptions) -> Self {
         let (server, elsewhere) = (Server::start().await, Server::start().await);
         let folder = TempDir::new().expect("a temporary folder can be made");
         let file = format!(
@@ -99,6 +104,7 @@ impl Provider {
             description = "Any."
             [proxy]
             base_url = "http://{}/api"
+            {more}
             [proxy.headers]
             x-api-key = "${{apiKey}}"
             "#,
@@ -106,17 +112,25 @@ impl Provider {
         );
         std::fs::write(folder.path().join("tests-own.toml"), file).expect("our folder is ours");
         let db = TestDatabase::create().await;
-        let host = HostOptions::new()
-            .database(&db)
-            .variable("SYNCLINE_PROVIDERS_DIR", &folder.path().display().to_string())
-            .variable("SYNCLINE_EGRESS_ALLOW", &format!("{},{}", server.address, elsewhere.address));
-        let host = options(host).spawn().await;
+        let host = options(host_options(&db, &folder, &server, &elsewhere)).spawn().await;
         let integration = json!({ "provider": "tests-own", "unique_key": "own" });
         host.post("/integrations", &integration).await.expect(200);
         let credentials = json!({ "type": "API_KEY", "apiKey": PROVIDER_KEY });
         let connection = Connection::import(&host, "own", "customer-1", credentials, json!({})).await;
-        Self { connection, host, db, server, elsewhere, _folder: folder }
+        Self { connection, host, db, server, elsewhere, folder }
     }
+
+    /// Another host of the same database.
+    pub async fn second_host(&self) -> Host {
+        host_options(&self.db, &self.folder, &self.server, &self.elsewhere).spawn().await
+    }
+}
+
+fn host_options(db: &TestDatabase, folder: &TempDir, server: &Server, elsewhere: &Server) -> HostOptions {
+    HostOptions::new()
+        .database(db)
+        .variable("SYNCLINE_PROVIDERS_DIR", &folder.path().display().to_string())
+        .variable("SYNCLINE_EGRESS_ALLOW", &format!("{},{}", server.address, elsewhere.address))
 }
 
 impl Server {

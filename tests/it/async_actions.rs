@@ -299,6 +299,52 @@ async fn a_connection_with_many_jobs_leaves_room_for_others() {
 }
 
 #[tokio::test]
+async fn connections_take_turns_also_while_every_place_is_taken() {
+    let (db, provider) = (TestDatabase::create().await, SlowProvider::listen().await);
+    let (host, first) =
+        deployed(&db, &provider, &provider.bundle(), &[("SYNCLINE_MAX_ASYNC_ACTIONS", "2")]).await;
+    let second = host.connect_as("customer-2", "hostile", json!({ "steps": 0 })).await;
+    let third = host.connect_as("customer-3", "hostile", json!({ "steps": 0 })).await;
+    let mut askers = Vec::new();
+    for (connection, path) in [(&first, "/first"), (&second, "/second")] {
+        for _ in 0..3 {
+            connection.action_later("fetch", &json!({ "url": path })).await;
+        }
+        let asker = provider.asked().await;
+        assert_eq!(asker.path, path);
+        askers.push(asker);
+    }
+    third.action_later("fetch", &json!({ "url": "/third" })).await;
+    askers.remove(0).answer("ok").await;
+    assert_eq!(provider.asked().await.path, "/third");
+}
+
+#[tokio::test]
+async fn jobs_that_may_not_begin_keep_no_other_connection_waiting_however_many_there_are() {
+    let stage = Stage::hostile().await;
+    stage
+        .db
+        .execute(
+            "WITH copies AS (
+                 INSERT INTO connections (id, environment_pk, integration_pk, connection_id, sealed_credentials)
+                 SELECT gen_random_uuid(), environment_pk, integration_pk, 'copy-' || number, sealed_credentials
+                 FROM connections, generate_series(1, 1100) AS number
+                 RETURNING pk, environment_pk, integration_pk, connection_id
+             )
+             INSERT INTO function_jobs (id, environment_pk, integration_pk, connection_pk, integration_key,
+                                        connection_id, kind, function_name, state, is_async, is_ordered, max_retries,
+                                        due_at)
+             SELECT gen_random_uuid(), environment_pk, integration_pk, pk, 'hostile', connection_id, 'action', 'print',
+                    'queued', true, false, 0, now() + interval '1 hour'
+             FROM copies",
+        )
+        .await;
+    let behind = stage.host.connect_as("customer-2", "hostile", json!({ "steps": 0 })).await;
+    let path = behind.action_later("print", &json!("x")).await;
+    behind.result(&path).await.expect(200);
+}
+
+#[tokio::test]
 async fn results_are_kept_for_a_while_and_then_removed() {
     let (db, provider) = (TestDatabase::create().await, SlowProvider::listen().await);
     let variables = [("SYNCLINE_ACTION_RESULT_SECONDS", "5")];

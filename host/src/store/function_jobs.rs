@@ -247,31 +247,48 @@ pub async fn take_over(
     .await
 }
 
-/// Claims up to `limit` queued jobs for `owner`: one a connection, connections in turn from the one behind `after`.
-/// Those in `busy` are passed over.
-pub async fn claim(
+/// The connections behind `after` that have queued jobs, due or not, in the order of their turns. At most `limit`.
+pub async fn list_waiting(
     conn: &mut PgConnection,
-    owner: Uuid,
-    lease: Duration,
     after: ConnectionPk,
-    busy: &[i64],
-    limit: i64,
-) -> sqlx::Result<Vec<JobClaim>> {
-    let rows = sqlx::query!(
+    limit: i32,
+) -> sqlx::Result<Vec<ConnectionPk>> {
+    let waiting = sqlx::query_scalar!(
         r#"
         WITH RECURSIVE waiting AS (
             (SELECT connection_pk, 1 AS turn FROM function_jobs
-             WHERE state = 'queued' AND connection_pk > $3 ORDER BY connection_pk LIMIT 1)
+             WHERE state = 'queued' AND connection_pk > $1 ORDER BY connection_pk LIMIT 1)
             UNION ALL
             SELECT next.connection_pk, turn + 1
             FROM waiting CROSS JOIN LATERAL (
                 SELECT connection_pk FROM function_jobs
                 WHERE state = 'queued' AND connection_pk > waiting.connection_pk ORDER BY connection_pk LIMIT 1
             ) AS next
-            WHERE turn < 1000
-        ), picked AS (
+            WHERE turn < $2
+        )
+        SELECT connection_pk AS "connection_pk!" FROM waiting
+        "#,
+        after.0,
+        limit,
+    )
+    .fetch_all(conn)
+    .await?;
+    Ok(waiting.into_iter().map(ConnectionPk).collect())
+}
+
+/// Claims up to `limit` queued jobs for `owner`: one of each of these connections, as long as there are any.
+pub async fn claim(
+    conn: &mut PgConnection,
+    owner: Uuid,
+    lease: Duration,
+    connections: &[i64],
+    limit: i64,
+) -> sqlx::Result<Vec<JobClaim>> {
+    let rows = sqlx::query!(
+        r#"
+        WITH picked AS (
             SELECT job.pk
-            FROM waiting
+            FROM unnest($3::bigint[]) AS waiting (connection_pk)
             CROSS JOIN LATERAL (
                 SELECT min(pk) AS first_in_order FROM function_jobs
                 WHERE connection_pk = waiting.connection_pk AND is_ordered AND state IN ('queued', 'running')
@@ -285,8 +302,7 @@ pub async fn claim(
                 LIMIT 1
                 FOR UPDATE SKIP LOCKED
             ) AS job
-            WHERE waiting.connection_pk <> ALL ($4)
-            LIMIT $5
+            LIMIT $4
         )
         UPDATE function_jobs j
         SET state = 'running', owner = $1, lease_expires_at = now() + $2, fence = nextval('run_fences')
@@ -298,8 +314,7 @@ pub async fn claim(
         "#,
         owner,
         interval(lease),
-        after.0,
-        busy,
+        connections,
         limit,
     )
     .fetch_all(conn)

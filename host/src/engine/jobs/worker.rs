@@ -26,6 +26,8 @@ use crate::store::received_webhooks;
 
 /// How many jobs are claimed by one statement.
 const MAX_CLAIM: usize = 64;
+/// At how many connections one claim looks: some of those that have queued jobs have none that may begin.
+const LOOK_AT: usize = 256;
 /// However quiet it is, jobs are looked for after this long: a retry may be due, or a notification lost.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 const AFTER_ERROR: Duration = Duration::from_secs(1);
@@ -43,11 +45,10 @@ pub(in crate::engine) async fn run(engine: Arc<Engine>, shutdown: CancellationTo
     let leases = tokio::spawn(keep_leases(Arc::clone(&engine)));
     let sweep = tokio::spawn(sweep(Arc::clone(&engine)));
     let mut notices = engine.notices.subscribe();
-    // Connections take turns: the next one is looked for behind the last that had one.
-    let mut last = ConnectionPk(0);
+    let mut round = Round::begin();
     while !shutdown.is_cancelled() {
         let wanted = slots.available_permits().min(MAX_CLAIM);
-        let claims = match claim(&engine, last, wanted).await {
+        let claims = match claim(&engine, &mut round, wanted).await {
             Ok(claims) => claims,
             Err(error) => {
                 tracing::warn!(error = &error as &dyn std::error::Error, "queued jobs could not be claimed");
@@ -55,16 +56,9 @@ pub(in crate::engine) async fn run(engine: Arc<Engine>, shutdown: CancellationTo
                 continue;
             }
         };
-        let is_all = claims.len() < wanted || wanted == 0;
-        let began_in_the_middle = last.0 > 0;
-        let claimed = claims.len();
-        if claimed > 0 {
+        if !claims.is_empty() {
             failpoints::reach(Step::JobClaimed);
         }
-        last = match claims.iter().map(|claim| claim.connection).max() {
-            Some(connection) if !is_all => connection,
-            _ => ConnectionPk(0),
-        };
         for claim in claims {
             let permit = Arc::clone(&slots).acquire_owned().await.expect("the semaphore is never closed");
             let engine = Arc::clone(&engine);
@@ -76,7 +70,7 @@ pub(in crate::engine) async fn run(engine: Arc<Engine>, shutdown: CancellationTo
                 drop(permit);
             });
         }
-        if claimed > 0 || (began_in_the_middle && wanted > 0) {
+        if wanted > 0 && !round.has_ended_in_vain {
             continue;
         }
         tokio::select! {
@@ -90,15 +84,56 @@ pub(in crate::engine) async fn run(engine: Arc<Engine>, shutdown: CancellationTo
     sweep.abort();
 }
 
+/// The way over the connections that have queued jobs. They take turns: each claim goes on behind the connection that
+/// the one before came to, and begins anew when there is none behind it.
+struct Round {
+    at: ConnectionPk,
+    has_found: bool,
+    /// It came to its end, and nothing was claimed on the way.
+    has_ended_in_vain: bool,
+}
+
+impl Round {
+    fn begin() -> Self {
+        Self { at: ConnectionPk(0), has_found: false, has_ended_in_vain: false }
+    }
+
+    /// After `claims` of the `waiting` connections behind this place, where so many were `wanted`.
+    fn go_on(&mut self, waiting: &[ConnectionPk], claims: &[ConnectionPk], wanted: usize) {
+        self.has_found |= !claims.is_empty();
+        let come_to = if claims.len() < wanted {
+            waiting.last().filter(|_| waiting.len() >= LOOK_AT)
+        } else {
+            claims.iter().max()
+        };
+        match come_to {
+            Some(connection) => {
+                self.at = *connection;
+                self.has_ended_in_vain = false;
+            }
+            None => *self = Self { has_ended_in_vain: !self.has_found, ..Self::begin() },
+        }
+    }
+}
+
 /// No connection has more than half of the places, so that others find one whatever it queues.
-async fn claim(engine: &Engine, after: ConnectionPk, wanted: usize) -> sqlx::Result<Vec<JobClaim>> {
+async fn claim(engine: &Engine, round: &mut Round, wanted: usize) -> sqlx::Result<Vec<JobClaim>> {
     if wanted == 0 {
         return Ok(Vec::new());
     }
-    let busy = engine.jobs.connections_with(engine.settings.max_jobs.div_ceil(2));
     let mut conn = engine.store.connect().await?;
-    let (owner, lease) = (engine.host_id, engine.settings.lease);
-    function_jobs::claim(&mut conn, owner, lease, after, &busy, wanted as i64).await
+    let waiting = function_jobs::list_waiting(&mut conn, round.at, LOOK_AT as i32).await?;
+    let busy = engine.jobs.connections_with(engine.settings.max_jobs.div_ceil(2));
+    let open: Vec<i64> = waiting.iter().map(|pk| pk.0).filter(|pk| !busy.contains(pk)).collect();
+    let claims = if open.is_empty() {
+        Vec::new()
+    } else {
+        let (owner, lease) = (engine.host_id, engine.settings.lease);
+        function_jobs::claim(&mut conn, owner, lease, &open, wanted as i64).await?
+    };
+    let claimed: Vec<ConnectionPk> = claims.iter().map(|claim| claim.connection).collect();
+    round.go_on(&waiting, &claimed, wanted);
+    Ok(claims)
 }
 
 async fn run_claimed(engine: &Arc<Engine>, claim: JobClaim, control: &RunControl) {
@@ -291,5 +326,36 @@ async fn sweep(engine: Arc<Engine>) {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pks(numbers: std::ops::Range<usize>) -> Vec<ConnectionPk> {
+        numbers.map(|number| ConnectionPk(number as i64)).collect()
+    }
+
+    #[test]
+    fn a_round_comes_to_every_connection_and_rests_only_after_one_in_vain() {
+        let mut round = Round::begin();
+        // Those that are looked at first have nothing that may begin.
+        round.go_on(&pks(1..LOOK_AT + 1), &[], 10);
+        assert_eq!((round.at, round.has_ended_in_vain), (ConnectionPk(LOOK_AT as i64), false));
+        round.go_on(&pks(300..310), &[ConnectionPk(309)], 10);
+        assert_eq!((round.at, round.has_ended_in_vain), (ConnectionPk(0), false));
+        round.go_on(&pks(1..LOOK_AT + 1), &[], 10);
+        round.go_on(&pks(300..309), &[], 10);
+        assert_eq!((round.at, round.has_ended_in_vain), (ConnectionPk(0), true));
+    }
+
+    #[test]
+    fn whoever_is_behind_the_last_that_was_served_is_next() {
+        let mut round = Round::begin();
+        round.go_on(&pks(1..6), &pks(1..3), 2);
+        assert_eq!((round.at, round.has_ended_in_vain), (ConnectionPk(2), false));
+        round.go_on(&pks(3..6), &pks(3..5), 2);
+        assert_eq!(round.at, ConnectionPk(4));
     }
 }

@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use crate::support::{
-    Connection, Fault, HostOptions, Numbers, PostgresProxy, Reply, TestDatabase, assert_settled, eventually,
+    Bundle, Connection, Fault, HostOptions, Numbers, PostgresProxy, Reply, TestDatabase, assert_settled, eventually,
     text,
 };
 
@@ -79,7 +79,7 @@ async fn action_under_key(connection: &Connection) -> crate::support::Answer {
 #[tokio::test]
 async fn an_asynchronous_action_whose_commits_are_not_answered_runs_under_one_id() {
     let numbers = Numbers::new().await;
-    let (proxy, host) = set_up(&numbers).await;
+    let (proxy, mut host) = set_up(&numbers).await;
     for (name, fault) in [
         ("queued", Fault::LoseCommitOf("INSERT INTO function_jobs")),
         ("claimed", Fault::LoseAnswerOf("first_in_order")),
@@ -98,12 +98,48 @@ async fn an_asynchronous_action_whose_commits_are_not_answered_runs_under_one_id
         let id = text(&accepted["id"]);
         let of = format!("connection_pk = (SELECT pk FROM connections WHERE connection_id = '{name}')");
         assert_eq!(numbers.db.texts(&format!("SELECT id::text FROM function_jobs WHERE {of}")).await, [id]);
-        let runs = format!("SELECT state FROM runs WHERE kind = 'action' AND {of}");
-        assert_eq!(numbers.db.texts(&runs).await, ["success"], "{name}");
         let told = format!("SELECT count(*) FROM webhook_deliveries WHERE body LIKE '%{id}%'");
         assert_eq!(numbers.db.number(&told).await, 1, "{name}");
     }
+    // By its end it has tried again what was not answered.
+    host.stop().await;
+    let runs = "SELECT state FROM runs WHERE kind = 'action'";
+    assert_eq!(numbers.db.texts(runs).await, ["success", "success", "success"]);
     assert_settled(&numbers.db).await;
+}
+
+#[tokio::test]
+async fn a_request_under_a_key_whose_end_is_not_answered_gets_its_result() {
+    let numbers = Numbers::new().await;
+    let (proxy, mut host) = set_up(&numbers).await;
+    let connection = numbers.connect(&host, "customer-1").await;
+    proxy.arm(Fault::LoseCommitOf("sealed_result = $5"));
+    for is_replay in [false, true] {
+        let answer = connection.action_with(&[("Idempotency-Key", "once")], "echo", &json!("input")).await;
+        assert_eq!(answer.expect(200).json(), json!("input"), "replay: {is_replay}");
+    }
+    proxy.struck().await;
+    host.stop().await;
+    assert_eq!(numbers.db.texts("SELECT state FROM runs WHERE kind = 'action'").await, ["success"]);
+}
+
+#[tokio::test]
+async fn a_failed_attempt_whose_end_is_not_answered_is_one_that_failed() {
+    let db = TestDatabase::create().await;
+    let proxy = PostgresProxy::start(&db).await;
+    let mut host = HostOptions::new().database_through(&proxy).spawn().await;
+    host.deploy(&Bundle::guest("hostile")).await;
+    let connection = host.connect("hostile", json!({ "steps": 0 })).await;
+    proxy.arm(Fault::LoseCommitOf("failures = $5 + 1"));
+    let headers = [("X-Async", "true"), ("X-Max-Retries", "1")];
+    let failing = json!({ "code": "timeout", "message": "later" });
+    let accepted = connection.action_with(&headers, "fail", &failing).await.expect(202).json();
+    proxy.struck().await;
+    let result = connection.result(text(&accepted["statusUrl"])).await;
+    assert_eq!(result.refusal(), (400, "action_script_runtime_error".to_owned()));
+    host.stop().await;
+    let runs = "SELECT state || ' ' || attempt FROM runs WHERE kind = 'action' ORDER BY attempt";
+    assert_eq!(db.texts(runs).await, ["error 1", "error 2"]);
 }
 
 #[tokio::test]

@@ -390,7 +390,17 @@ pub async fn take_back_lost(conn: &mut PgConnection) -> sqlx::Result<u64> {
     Ok(lost.rows_affected())
 }
 
-/// Ends a job. `false`: it was no longer this attempt's.
+/// What became of writing the end of an attempt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Written {
+    Now,
+    /// By an earlier try, whose answer was lost.
+    Before,
+    /// The job was no longer this attempt's.
+    NotOurs,
+}
+
+/// Ends a job.
 pub async fn finish(
     conn: &mut PgConnection,
     hold: Hold,
@@ -398,7 +408,7 @@ pub async fn finish(
     state: JobState,
     sealed_result: &[u8],
     kept_for: Duration,
-) -> sqlx::Result<bool> {
+) -> sqlx::Result<Written> {
     let finished = sqlx::query!(
         r#"
         UPDATE function_jobs
@@ -413,32 +423,59 @@ pub async fn finish(
         sealed_result,
         interval(kept_for),
     )
-    .execute(conn)
+    .execute(&mut *conn)
     .await?;
-    Ok(finished.rows_affected() > 0)
+    if finished.rows_affected() > 0 {
+        return Ok(Written::Now);
+    }
+    // Only who holds a job ends it, so under this fence nobody else did.
+    let is_over = sqlx::query_scalar!(
+        r#"SELECT state IN ('success', 'error') AS "is_over!" FROM function_jobs WHERE pk = $1 AND fence = $2"#,
+        hold.pk,
+        hold.fence,
+    )
+    .fetch_optional(conn)
+    .await?;
+    Ok(if is_over == Some(true) { Written::Before } else { Written::NotOurs })
 }
 
-/// Queues a job again that has failed. `false`: it was no longer this attempt's.
+/// Queues a job again that has failed, so often before this time.
 pub async fn retry_after(
     conn: &mut PgConnection,
     hold: Hold,
     owner: Uuid,
+    failures: i32,
     wait: Duration,
-) -> sqlx::Result<bool> {
+) -> sqlx::Result<Written> {
     let queued = sqlx::query!(
         r#"
         UPDATE function_jobs
-        SET state = 'queued', owner = NULL, lease_expires_at = NULL, failures = failures + 1, due_at = now() + $4
+        SET state = 'queued', owner = NULL, lease_expires_at = NULL, failures = $5 + 1, due_at = now() + $4
         WHERE pk = $1 AND fence = $2 AND owner = $3 AND state = 'running'
         "#,
         hold.pk,
         hold.fence,
         owner,
         interval(wait),
+        failures,
     )
-    .execute(conn)
+    .execute(&mut *conn)
     .await?;
-    Ok(queued.rows_affected() > 0)
+    if queued.rows_affected() > 0 {
+        return Ok(Written::Now);
+    }
+    // One that was taken back as lost is queued under this fence, too, and has failed no further time.
+    let is_queued = sqlx::query_scalar!(
+        r#"
+        SELECT state = 'queued' AND failures > $3 AS "is_queued!" FROM function_jobs WHERE pk = $1 AND fence = $2
+        "#,
+        hold.pk,
+        hold.fence,
+        failures,
+    )
+    .fetch_optional(conn)
+    .await?;
+    Ok(if is_queued == Some(true) { Written::Before } else { Written::NotOurs })
 }
 
 /// Lets go of a job that was not finished: it is queued again, or a repeat of its request may run it.

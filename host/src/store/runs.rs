@@ -231,7 +231,7 @@ pub async fn open(conn: &mut PgConnection, runs: &[RunStart]) -> sqlx::Result<()
 }
 
 /// Writes runs that are over, as a group, whether their rows are there or not. Those of environments that are gone
-/// are passed over.
+/// are passed over. A run of which there is more to say is not lost.
 pub async fn write_finished(conn: &mut PgConnection, runs: &[FinishedRun]) -> sqlx::Result<()> {
     let error = |run: &FinishedRun, text: fn(&RunError) -> String| run.outcome.error.as_ref().map(text);
     sqlx::query!(

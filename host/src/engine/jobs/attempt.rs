@@ -18,7 +18,7 @@ use crate::engine::{ConnectionRoute, Engine, received};
 use crate::failpoints::{self, Step};
 use crate::ids::Variant;
 use crate::runtime::{LogLevel, RunInfo, RunLog, Usage};
-use crate::store::function_jobs::{self, Hold, JobState};
+use crate::store::function_jobs::{self, Hold, JobState, Written};
 use crate::store::received_webhooks;
 use crate::store::runs::{self, FinishedRun, Outcome, RunError, RunState};
 
@@ -180,19 +180,19 @@ impl Attempt {
             None => error.is_retryable(),
         };
         let retries = self.failures < self.max_retries && result.as_ref().is_err_and(may_succeed);
-        let is_ours = if retries {
+        let written = if retries {
             // A provider that wants to be left alone is not asked before.
             let told = result.as_ref().err().and_then(ActionError::retry_after);
             let wait = retry_delay(self.failures).max(told.unwrap_or_default());
-            function_jobs::retry_after(&mut tx, self.hold, engine.host_id, wait).await?
+            function_jobs::retry_after(&mut tx, self.hold, engine.host_id, self.failures, wait).await?
         } else {
             let state = if result.is_ok() { JobState::Success } else { JobState::Error };
             let sealed = ActionResult::from(result).seal(&self.environment, self.job);
             let kept_for = engine.settings.results_kept_for;
             function_jobs::finish(&mut tx, self.hold, engine.host_id, state, &sealed, kept_for).await?
         };
-        if !is_ours {
-            return Ok(false);
+        if written != Written::Now {
+            return Ok(written == Written::Before);
         }
         runs::write_finished(&mut tx, std::slice::from_ref(run)).await?;
         if !retries && self.is_async && self.kind == "action" {

@@ -20,7 +20,7 @@ use crate::engine::{lifecycle, received};
 use crate::failpoints::{self, Step};
 use crate::ids::ConnectionPk;
 use crate::store::connections;
-use crate::store::function_jobs::{self, JobClaim, JobState};
+use crate::store::function_jobs::{self, JobClaim, JobState, Written};
 use crate::store::notices::Notice;
 use crate::store::received_webhooks;
 
@@ -222,8 +222,9 @@ async fn refuse(engine: &Engine, claim: &JobClaim, failure: ActionError) -> anyh
     let sealed = ActionResult::from(&Err(failure)).seal(&environment, claim.id);
     let mut tx = engine.store.begin().await?;
     let (owner, kept_for) = (engine.host_id, engine.settings.results_kept_for);
-    let is_ours =
+    let written =
         function_jobs::finish(&mut tx, claim.hold, owner, JobState::Error, &sealed, kept_for).await?;
+    let is_ours = written == Written::Now;
     if is_ours && claim.kind == "action" {
         let event = AsyncActionEvent {
             environment: claim.environment,

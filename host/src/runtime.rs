@@ -11,13 +11,12 @@ mod imports;
 mod invocation;
 mod limits;
 mod log;
+mod shares;
 mod stdio;
 
 use std::num::NonZero;
-use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::Semaphore;
 use wasmtime::component::{HasSelf, Linker};
 use wasmtime::{
     Config, Enabled, Engine, InstanceAllocationStrategy, OptLevel, PoolingAllocationConfig,
@@ -32,11 +31,12 @@ pub use self::compiler::{CompileError, CompiledCache, run_compiler};
 pub use self::component::{
     ComponentDigest, DescribedFunction, Description, InvalidComponent, PreparedComponent,
 };
-pub use self::invocation::{Call, Finished, InvokeError, Usage};
+pub use self::invocation::{Call, Finished, InvokeError, Urgency, Usage};
 pub use self::limits::{Limit, Limits};
 pub use self::log::{LogEntry, LogLevel, RunLog};
 
 use self::imports::GuestState;
+use self::shares::Shares;
 
 /// How often running guests are made to yield, so that none holds a thread for longer.
 const EPOCH_TICK: Duration = Duration::from_millis(5);
@@ -44,14 +44,9 @@ const EPOCH_TICK: Duration = Duration::from_millis(5);
 /// How the runtime shares the machine.
 #[derive(Debug, Clone)]
 pub struct RuntimeSettings {
-    /// How many invocations may be alive at once, also while they wait for a provider. More wait for a slot.
+    /// How many invocations may be alive at once, also while they wait for a provider. More wait for a slot. A quarter
+    /// is kept for what somebody waits for.
     pub max_invocations: u32,
-}
-
-impl Default for RuntimeSettings {
-    fn default() -> Self {
-        Self { max_invocations: 2_000 }
-    }
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -62,9 +57,7 @@ pub struct SetupError(#[source] wasmtime::Error);
 pub struct Runtime {
     engine: Engine,
     linker: Linker<GuestState>,
-    slots: Arc<Semaphore>,
-    /// So many guests that need much of the processor compute at a time.
-    turns: Arc<Semaphore>,
+    shares: Shares,
     compiled: CompiledCache,
 }
 
@@ -77,8 +70,7 @@ impl Runtime {
         Ok(Self {
             engine,
             linker,
-            slots: Arc::new(Semaphore::new(settings.max_invocations as usize)),
-            turns: Arc::new(Semaphore::new(threads.saturating_sub(1).max(1))),
+            shares: Shares::new(settings.max_invocations as usize, threads),
             compiled,
         })
     }

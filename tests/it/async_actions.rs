@@ -433,6 +433,66 @@ async fn an_action_never_waits_behind_syncs() {
 }
 
 #[tokio::test]
+async fn an_action_that_computes_does_not_wait_behind_syncs_that_compute() {
+    const NEEDED: Duration = Duration::from_millis(300);
+    let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let db = TestDatabase::create().await;
+    let host = HostOptions::new().database(&db).spawn().await;
+    host.deploy(&Bundle::guest("hostile").limit("spin", "cpu = \"300ms\"")).await;
+    let connection = host.connect("hostile", json!({ "steps": 0 })).await;
+    let syncs = 10 * processors;
+    for number in 0..syncs {
+        let id = format!("computes-{number}");
+        host.connect_as(&id, "hostile", json!({ "steps": 0, "end": "spin" })).await;
+    }
+    let running = "SELECT count(*) FROM schedules WHERE run_id IS NOT NULL";
+    // What computes for a moment only waits for nobody: they are beyond that when they have used so much.
+    let well_begun = host.processor_time() + Duration::from_millis(60) * syncs as u32;
+    eventually("all compute", async || {
+        (db.number(running).await == syncs as i64 && host.processor_time() > well_begun).then_some(())
+    })
+    .await;
+    let before = host.processor_time();
+    let answer = connection.action("spin", &Value::Null).await;
+    assert_eq!(answer.refusal(), (400, "limit_exceeded".to_owned()), "{}", answer.text());
+    // By processor time, of which the machine may give as little as it likes. Of every two turns one is the action's.
+    let used = host.processor_time() - before;
+    let most = NEEDED * 5 * processors.saturating_sub(1).max(1) as u32;
+    assert!(used < most, "all together used {used:?} until the action had used {NEEDED:?}");
+}
+
+#[tokio::test]
+async fn what_waits_for_a_place_waits_within_its_time_and_not_behind_the_background() {
+    let (db, provider) = (TestDatabase::create().await, SlowProvider::listen().await);
+    let bundle = provider.bundle().limit("print", "wall = \"1s\"");
+    let (_host, connection) =
+        deployed(&db, &provider, &bundle, &[("SYNCLINE_MAX_INVOCATIONS", "4")]).await;
+    let mut askers = Vec::new();
+    for _ in 0..3 {
+        connection.action_later("fetch", &json!({ "url": "/background" })).await;
+        askers.push(provider.asked().await);
+    }
+    let behind = connection.action_later("fetch", &json!({ "url": "/behind" })).await;
+    // The fourth place is not for what runs in the background.
+    connection.action("print", &json!("x")).await.expect(200);
+    let fetch = json!({ "url": "/waited-for" });
+    let ((), waiting) = tokio::join!(
+        async {
+            let asker = provider.asked().await;
+            assert_eq!(asker.path, "/waited-for");
+            let late = connection.action("print", &json!("x")).await;
+            assert_eq!(late.refusal(), (408, "execution_timeout".to_owned()), "{}", late.text());
+            asker.answer("ok").await;
+        },
+        connection.action("fetch", &fetch)
+    );
+    waiting.expect(200);
+    askers.remove(0).answer("ok").await;
+    provider.asked().await.answer("ok").await;
+    connection.result(&behind).await.expect(200);
+}
+
+#[tokio::test]
 async fn a_job_of_a_connection_that_is_gone_says_so() {
     let (db, provider) = (TestDatabase::create().await, SlowProvider::listen().await);
     let (_host, connection) =

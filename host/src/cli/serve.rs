@@ -92,6 +92,9 @@ pub(super) struct ServeArgs {
     /// Asynchronous actions that run at once
     #[arg(long, env = "SYNCLINE_MAX_ASYNC_ACTIONS", default_value_t = 50, value_name = "NUMBER")]
     max_async_actions: u32,
+    /// Functions that are on at once, of every kind; more wait. A quarter is kept for those that somebody waits for
+    #[arg(long, env = "SYNCLINE_MAX_INVOCATIONS", default_value_t = 2_000, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..))]
+    max_invocations: u32,
     /// How long the results of asynchronous actions, and of requests with an Idempotency-Key, are kept
     #[arg(long, env = "SYNCLINE_ACTION_RESULT_SECONDS", default_value_t = 24 * 3600, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
     action_result_seconds: u64,
@@ -216,8 +219,8 @@ async fn start_engine(
     let catalogue = Catalogue::load(args.providers_dir.as_deref())?;
     let folder = args.compiled_dir.clone().unwrap_or_else(|| args.database.data_dir().join("compiled"));
     let compiler = std::env::current_exe().context("the host does not know its own program file")?;
-    let runtime =
-        Runtime::new(&RuntimeSettings::default(), CompiledCache::new(folder, compiled_key, compiler))?;
+    let shares = RuntimeSettings { max_invocations: args.max_invocations };
+    let runtime = Runtime::new(&shares, CompiledCache::new(folder, compiled_key, compiler))?;
     let settings = EngineSettings {
         lease: Duration::from_secs(args.lease_seconds),
         max_syncs: args.max_syncs as usize,

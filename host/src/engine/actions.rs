@@ -16,7 +16,7 @@ use super::{ConnectionRoute, Engine};
 use crate::auth::Environment;
 use crate::ids::{FunctionName, Variant};
 use crate::model::{Invalid, Malformed, Problem, Shape};
-use crate::runtime::{Call, RunInfo, Usage};
+use crate::runtime::{Call, RunInfo, Urgency, Usage};
 use crate::store::dead_letters::Author;
 
 /// One invocation of a function that has no schedule.
@@ -26,6 +26,7 @@ pub(super) struct Invocation<'a> {
     pub(super) environment: &'a Arc<Environment>,
     pub(super) connection: &'a Arc<ConnectionRoute>,
     pub(super) function: &'a Arc<DeployedFunction>,
+    pub(super) urgency: Urgency,
     pub(super) input: Option<String>,
     pub(super) signals: Arc<RunSignals>,
     pub(super) live: &'a LiveRun,
@@ -49,6 +50,7 @@ impl Engine {
             environment,
             connection,
             function: &function,
+            urgency: Urgency::WaitedFor,
             input,
             signals: Arc::default(),
             live: &recording.live,
@@ -95,7 +97,8 @@ impl Engine {
         self: &Arc<Self>,
         invocation: Invocation<'_>,
     ) -> (Result<Option<String>, FunctionError>, Usage) {
-        let Invocation { kind, run, environment, connection, function, input, signals, live } = invocation;
+        let Invocation { kind, run, environment, connection, function, urgency, input, signals, live } =
+            invocation;
         let variables = match self.process_variables(environment, function).await {
             Ok(variables) => variables,
             Err(error) => return (Err(FunctionError::Host(error)), Usage::default()),
@@ -128,7 +131,13 @@ impl Engine {
             route: None,
             ends_at: Instant::now() + function.limits.wall,
         };
-        let call = Call { kind, name: function.name.as_str(), input: input.as_ref(), variables: &variables };
+        let call = Call {
+            kind,
+            name: function.name.as_str(),
+            urgency,
+            input: input.as_ref(),
+            variables: &variables,
+        };
         let span = tracing::debug_span!(
             "run",
             otel.name = %format_args!("{kind} {}", function.name),

@@ -15,7 +15,7 @@ use super::{ConnectionRoute, Engine};
 use crate::auth::Environment;
 use crate::config::LifecycleEvent;
 use crate::ids::Variant;
-use crate::runtime::RunInfo;
+use crate::runtime::{RunInfo, Urgency};
 use crate::store::connections::{self, Connection};
 use crate::store::function_jobs::{self, NewJob};
 
@@ -119,6 +119,7 @@ impl Engine {
             environment,
             connection,
             function,
+            urgency: Urgency::WaitedFor,
             input: function.event_input(),
             signals: Arc::default(),
             live: &recording.live,

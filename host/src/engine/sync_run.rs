@@ -191,7 +191,13 @@ async fn try_execute(
         route: None,
         ends_at: Instant::now() + function.limits.wall,
     };
-    let call = Call { kind: "sync", name: claim.sync.as_str(), input: None, variables: &variables };
+    let call = Call {
+        kind: "sync",
+        name: claim.sync.as_str(),
+        urgency: Urgency::Background,
+        input: None,
+        variables: &variables,
+    };
     let invocation =
         engine.runtime.invoke(&function.component, call, Box::new(capabilities), &function.limits, log);
     let idle = function.limits.idle;

@@ -9,16 +9,24 @@ use std::time::Duration;
 
 use pin_project_lite::pin_project;
 use rustix::time::{ClockId, clock_gettime};
-use tokio_util::sync::PollSemaphore;
+use tokio::time::{Instant, timeout};
 use wasmtime::{Store, Trap, UpdateDeadline, WasmBacktrace};
 use wasmtime_wasi::I32Exit;
 
 use super::bindings::Integration;
 use super::imports::{GuestState, Panic};
+use super::shares::Turns;
 use super::{Capabilities, Failure, Interrupt, Limit, Limits, LogLevel, PreparedComponent, RunLog, Runtime};
 
 /// What computes for less is never kept waiting: most functions that somebody waits for.
 const FREE_CPU: Duration = Duration::from_millis(50);
+
+/// Whether somebody waits for what an invocation comes to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Urgency {
+    WaitedFor,
+    Background,
+}
 
 /// A function to run.
 #[derive(Debug)]
@@ -26,6 +34,7 @@ pub struct Call<'a> {
     /// `sync`, `action`, …, as the world names them.
     pub kind: &'a str,
     pub name: &'a str,
+    pub urgency: Urgency,
     /// JSON text.
     pub input: Option<&'a String>,
     /// What the guest sees as environment variables of its process.
@@ -73,7 +82,7 @@ pub(super) struct Guest {
 }
 
 impl Runtime {
-    /// Runs one function to its end, waiting for a free slot first.
+    /// Runs one function to its end, waiting for a free slot first. Its time begins with the waiting.
     pub async fn invoke(
         &self,
         component: &PreparedComponent,
@@ -84,7 +93,7 @@ impl Runtime {
     ) -> Finished {
         let output_bytes = limits.output_bytes;
         let mut finished = self
-            .run(component, capabilities, limits, log, call.variables, async |guest: &mut Guest| {
+            .run(component, capabilities, limits, log, call.urgency, call.variables, async |guest: &mut Guest| {
                 let functions = guest.instance.syncline_integration_functions();
                 functions.call_invoke(&mut guest.store, call.kind, call.name, call.input).await
             })
@@ -103,13 +112,18 @@ impl Runtime {
         capabilities: Box<dyn Capabilities>,
         limits: &Limits,
         log: &RunLog,
+        urgency: Urgency,
         variables: &[(String, String)],
         call: F,
     ) -> Finished
     where
         F: AsyncFnOnce(&mut Guest) -> wasmtime::Result<Result<Option<String>, Failure>>,
     {
-        let slot = Arc::clone(&self.slots).acquire_owned().await.expect("the semaphore is never closed");
+        let began = Instant::now();
+        let Ok(slot) = timeout(limits.wall, self.shares.slot(urgency)).await else {
+            let result = Err(InvokeError::Limit(Limit::Wall(limits.wall)));
+            return Finished { result, usage: Usage::default() };
+        };
         let mut store =
             Store::new(&self.engine, GuestState::new(capabilities, limits, log.clone(), variables));
         store.limiter(|state| &mut state.memory);
@@ -122,9 +136,8 @@ impl Runtime {
             let instance = component.pre.instantiate_async(&mut store).await?;
             call(guest.insert(Guest { store, instance })).await
         };
-        let turns = PollSemaphore::new(Arc::clone(&self.turns));
-        let work = Metered { work, cpu: &cpu, limit: limits.cpu, turns };
-        let outcome = tokio::time::timeout(limits.wall, work).await;
+        let work = Metered { work, cpu: &cpu, limit: limits.cpu, turns: self.shares.turns(urgency) };
+        let outcome = timeout(limits.wall.saturating_sub(began.elapsed()), work).await;
         let state = guest.as_ref().map(|guest| guest.store.data());
         let usage = Usage {
             cpu: cpu.total(),
@@ -221,7 +234,7 @@ pin_project! {
         work: W,
         cpu: &'a CpuTime,
         limit: Duration,
-        turns: PollSemaphore,
+        turns: Turns,
     }
 }
 
@@ -233,7 +246,7 @@ impl<W: Future> Future for Metered<'_, W> {
         if this.cpu.total() > *this.limit {
             return Poll::Ready(Err(Limit::Cpu(*this.limit)));
         }
-        let _turn = if this.cpu.total() > FREE_CPU { ready!(this.turns.poll_acquire(cx)) } else { None };
+        let _turn = if this.cpu.total() > FREE_CPU { Some(ready!(this.turns.poll_turn(cx))) } else { None };
         let before = thread_time();
         let polled = this.work.poll(cx);
         this.cpu.charge(thread_time().saturating_sub(before));

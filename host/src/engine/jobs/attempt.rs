@@ -17,7 +17,7 @@ use crate::engine::webhooks::{self, AsyncActionEvent};
 use crate::engine::{ConnectionRoute, Engine, received};
 use crate::failpoints::{self, Step};
 use crate::ids::Variant;
-use crate::runtime::{LogLevel, RunInfo, RunLog, Usage};
+use crate::runtime::{LogLevel, RunInfo, RunLog, Urgency, Usage};
 use crate::store::function_jobs::{self, Hold, JobState, Written};
 use crate::store::received_webhooks;
 use crate::store::runs::{self, FinishedRun, Outcome, RunError, RunState};
@@ -117,6 +117,7 @@ impl Attempt {
             environment: &self.environment,
             connection: &self.connection,
             function: &self.function,
+            urgency: if self.is_async { Urgency::Background } else { Urgency::WaitedFor },
             input,
             signals: Arc::clone(&control.signals),
             live: &recording.live,

@@ -5,7 +5,7 @@ use syncline_sdk::bindings::syncline::integration::records::{self as boundary, B
 use syncline_sdk::records::Counts;
 use syncline_sdk::{Error, Result, Writer, action, checkpoint, connection, http, run, sync};
 
-use crate::floods::wait;
+use crate::floods::{spin, wait};
 
 #[derive(Deserialize)]
 pub struct RawCommit {
@@ -88,6 +88,7 @@ enum End {
     Fail,
     Panic,
     WaitUntilCancelled,
+    Spin,
 }
 
 /// Sends the requests and makes the commits that the connection's metadata lists, then ends as it says.
@@ -104,6 +105,7 @@ pub fn commit_raw() -> Result {
         End::Return => Ok(()),
         End::Fail => Err(Error::new("failed-on-purpose", "the metadata asks for a failure")),
         End::Panic => panic!("the metadata asks for a panic"),
+        End::Spin => spin(),
         End::WaitUntilCancelled => {
             while !run::cancelled() {
                 wait(5);

@@ -48,6 +48,32 @@ async fn an_output_that_does_not_fit_its_model_is_refused_with_its_path() {
 }
 
 #[tokio::test]
+async fn what_the_provider_answered_is_told_as_it_was_and_no_header_of_the_exchange() {
+    let stage = Stage::hostile().await;
+    let headers = json!({
+        "content-type": "application/problem+json", "X-RateLimit-Remaining": "0", "x-request-id": "of-the-provider",
+        "server": "shop",
+    });
+    let told = json!({ "content-type": "application/problem+json", "X-RateLimit-Remaining": "0" });
+    for (body, read, payload) in [
+        (json!("Unauthorized"), json!("Unauthorized"), json!("Unauthorized")),
+        (json!("17"), json!("17"), json!("17")),
+        (json!("{\"code\": 7}"), json!({ "code": 7 }), json!({ "code": 7 })),
+        (json!("{\"payload\": [1], \"more\": 2}"), json!({ "payload": [1], "more": 2 }), json!([1])),
+        (json!("[{\"cut\": "), json!("[{\"cut\": "), json!("[{\"cut\": ")),
+        (json!({ "code": 8 }), json!({ "code": 8 }), json!({ "code": 8 })),
+    ] {
+        let details = json!({ "status": 401, "headers": headers, "body": body });
+        let failure = json!({ "code": "provider-http-error", "message": "it said 401", "details": details });
+        let answer = stage.action("fail", &failure).await;
+        assert_eq!(answer.refusal(), (424, "script_http_error".to_owned()));
+        let error = &answer.json()["error"];
+        assert_eq!(error["upstream"], json!({ "status": 401, "headers": told, "body": read }));
+        assert_eq!(error["payload"], payload);
+    }
+}
+
+#[tokio::test]
 async fn many_run_at_once() {
     const CALLS: usize = 60;
     let db = TestDatabase::create().await;

@@ -194,8 +194,12 @@ async fn a_provider_error_that_the_action_does_not_handle_is_a_failed_dependency
     stage.host.post("/connections", &body).await.expect(201);
     let answer = stage.action("create-customer", &json!({ "name": "Grace" })).await;
     assert_eq!(answer.refusal(), (424, "script_http_error".to_owned()));
-    let upstream = &answer.json()["error"]["upstream"];
+    let error = &answer.json()["error"];
+    let upstream = &error["upstream"];
     assert_eq!(upstream["status"], 401, "{upstream}");
+    let headers: Vec<&str> = upstream["headers"].as_object().unwrap().keys().map(String::as_str).collect();
+    assert_eq!(headers, ["content-type"]);
+    assert_eq!(error["payload"], upstream["body"]);
     assert!(upstream["body"].to_string().contains("Unauthorized"), "{upstream}");
 }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use http::StatusCode;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::jobs::IdempotencyKey;
 use crate::ids::{ConnectionId, FunctionName, IntegrationKey};
@@ -101,7 +101,10 @@ impl FunctionError {
             Self::Failed { code, message, details: None } => {
                 Some(json!({ "code": code, "message": message }))
             }
-            Self::Provider { upstream, .. } => upstream.get("body").cloned(),
+            Self::Provider { upstream, .. } => {
+                let body = upstream_body(upstream);
+                Some(body.get("payload").cloned().unwrap_or(body))
+            }
             Self::Limit(limit) => Some(json!({ "limit": limit.name() })),
             Self::RateLimited { retry_after } => {
                 Some(json!({ "retry_after_s": retry_after.as_secs_f64().ceil() as u64 }))
@@ -183,7 +186,7 @@ impl ActionError {
     /// What the provider answered, if that is the cause.
     pub fn upstream(&self) -> Option<Value> {
         match self {
-            Self::Function(FunctionError::Provider { upstream, .. }) => Some(upstream.clone()),
+            Self::Function(FunctionError::Provider { upstream, .. }) => Some(told_upstream(upstream)),
             _ => None,
         }
     }
@@ -207,6 +210,28 @@ impl ActionError {
             },
         }
     }
+}
+
+/// A provider's answer for whoever called: of its headers those that say what the body is and how many requests are
+/// left. The others are about the exchange with the provider, and stand in the run.
+fn told_upstream(upstream: &Value) -> Value {
+    let headers = upstream.get("headers").and_then(Value::as_object).into_iter().flatten();
+    let is_told = |name: &str| {
+        let name = name.to_ascii_lowercase();
+        name == "content-type" || name.starts_with("x-rate")
+    };
+    let headers: Map<String, Value> = headers
+        .filter(|(name, _)| is_told(name))
+        .map(|(name, value)| (name.clone(), value.clone()))
+        .collect();
+    json!({ "status": upstream.get("status"), "headers": headers, "body": upstream_body(upstream) })
+}
+
+/// The body as clients want it: read, where it is JSON of which nothing was cut off.
+fn upstream_body(upstream: &Value) -> Value {
+    let body = upstream.get("body").cloned().unwrap_or_default();
+    let read = body.as_str().and_then(|text| serde_json::from_str(text).ok());
+    read.filter(|read: &Value| read.is_object() || read.is_array()).unwrap_or(body)
 }
 
 fn listed(problems: &[Problem]) -> String {

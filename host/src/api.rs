@@ -7,6 +7,7 @@ mod actions;
 mod connect_sessions;
 mod connect_telemetry;
 mod connections;
+mod cors;
 mod cursor;
 mod dead_letters;
 mod deployments;
@@ -46,7 +47,7 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{MatchedPath, Request};
-use axum::http::{HeaderName, Method, Response, header};
+use axum::http::{Response, header};
 use axum::response::IntoResponse;
 use axum::routing::{delete, get, post};
 use opentelemetry::propagation::TextMapPropagator;
@@ -54,7 +55,6 @@ use opentelemetry_http::HeaderExtractor;
 use opentelemetry_sdk::propagation::TraceContextPropagator;
 use tower_http::ServiceBuilderExt;
 use tower_http::catch_panic::CatchPanicLayer;
-use tower_http::cors::{AllowOrigin, CorsLayer};
 use tower_http::request_id::{MakeRequestUuid, RequestId};
 use tower_http::trace::TraceLayer;
 use tracing::Span;
@@ -104,7 +104,9 @@ pub fn router(app: App, pages: Router<App>) -> Router {
                 }),
         )
         .propagate_x_request_id()
-        .layer(cors())
+        .layer(axum::middleware::from_fn(cors::set_options_aside))
+        .layer(cors::layer())
+        .layer(axum::middleware::from_fn(cors::take_options_up))
         .layer(axum::middleware::from_fn(metrics::count))
         .layer(axum::middleware::from_fn(unread_body::throw_away))
         .layer(CatchPanicLayer::custom(answer_panic));
@@ -267,35 +269,6 @@ fn describe_responses(openapi: &mut OpenApi) {
             }
         }
     }
-}
-
-/// Browsers may call the API from anywhere: a key is what protects it, not the origin.
-fn cors() -> CorsLayer {
-    const ALLOWED: [&str; 11] = [
-        "authorization",
-        "content-type",
-        "accept",
-        "origin",
-        "x-requested-with",
-        "nango-activity-log-id",
-        "nango-is-dry-run",
-        "nango-is-sync",
-        "provider-config-key",
-        "connection-id",
-        "sentry-trace",
-    ];
-    CorsLayer::new()
-        .allow_origin(AllowOrigin::any())
-        .allow_methods([Method::GET, Method::POST, Method::PUT, Method::PATCH, Method::DELETE])
-        .allow_headers(ALLOWED.map(HeaderName::from_static))
-        .expose_headers([
-            header::AUTHORIZATION,
-            header::ETAG,
-            header::CONTENT_TYPE,
-            header::CONTENT_LENGTH,
-            proxy::FROM_PROVIDER,
-        ])
-        .max_age(Duration::from_secs(600))
 }
 
 fn request_span(request: &Request<Body>) -> Span {

@@ -124,9 +124,10 @@ async fn the_provider_sees_the_path_the_query_and_the_headers_that_are_meant_for
 #[tokio::test]
 async fn every_method_is_passed_on() {
     let provider = Provider::start().await;
-    for method in ["GET", "POST", "PUT", "PATCH", "DELETE", "PROPFIND", "REPORT"] {
+    for method in ["GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "PROPFIND", "REPORT"] {
         let answer = provider.connection.request(method, "/proxy/v1").send().await.expect(200);
         assert_eq!(answer.json()["method"], method);
+        assert_eq!(answer.header("access-control-allow-origin"), Some("*"));
     }
     let head = provider.connection.request("HEAD", "/proxy/v1").send().await.expect(200);
     assert_eq!((head.header("x-of-provider"), head.body.len()), (Some("1"), 0));
@@ -136,6 +137,22 @@ async fn every_method_is_passed_on() {
     }
     let trace = provider.connection.request("TRACE", "/proxy/v1").send().await;
     is_refused(&trace, 400, "invalid_proxy_request");
+}
+
+#[tokio::test]
+async fn what_a_browser_asks_before_a_request_is_for_the_host() {
+    let provider = Provider::start().await;
+    for path in ["/proxy/v1", "/proxy", "/connections"] {
+        let asked = provider.host.with_key(None).request("OPTIONS", path).header("Origin", "https://app.example.com");
+        let answer = asked.header("Access-Control-Request-Method", "POST").send().await.expect(200);
+        assert_eq!(answer.header("access-control-allow-origin"), Some("*"), "{path}");
+        assert!(answer.header("access-control-allow-methods").is_some_and(|methods| methods.contains("POST")));
+        assert_eq!(answer.header("syncline-proxied"), None);
+    }
+    // Any other is a request, for which one needs a key.
+    let stranger = provider.connection.through(&provider.host.with_key(None));
+    is_refused(&stranger.request("OPTIONS", "/proxy/v1").send().await, 401, "missing_auth_header");
+    assert_eq!(provider.server.seen.requests(), [] as [Value; 0]);
 }
 
 #[tokio::test]

@@ -164,7 +164,7 @@ impl<R: Receive> Call<'_, R> {
             }
             None => hop.headers.clone(),
         };
-        if let Some(length) = hop.payload.announced_bytes() {
+        if let Some(length) = hop.payload.announced_bytes(&hop.method) {
             headers.insert(header::CONTENT_LENGTH, HeaderValue::from(length));
         }
         let masked_url = mask_url(&url, &secret_names);

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use futures_util::{Stream, StreamExt};
+use http::Method;
 use tokio::time::{Instant, Sleep, sleep};
 
 use super::error::EgressError;
@@ -53,11 +54,14 @@ impl Payload {
         }
     }
 
-    /// How long it is, where only the client has said so: otherwise the HTTP library knows.
-    pub fn announced_bytes(&self) -> Option<u64> {
+    /// How long it is, where the HTTP library does not say so itself: if only the client has said it, or if there is
+    /// nothing where the method lets the server expect something. Some answer 411 otherwise (RFC 9110, 8.6).
+    pub fn announced_bytes(&self, method: &Method) -> Option<u64> {
+        let expects_content = [Method::POST, Method::PUT, Method::PATCH].contains(method);
         match self {
             Self::Upload(upload) => upload.announced_bytes,
-            Self::Empty | Self::Whole(_) => None,
+            Self::Whole(bytes) if !bytes.is_empty() => None,
+            Self::Empty | Self::Whole(_) => expects_content.then_some(0),
         }
     }
 

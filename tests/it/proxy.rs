@@ -449,7 +449,11 @@ async fn another_base_url_is_used_where_it_is_allowed_and_gets_no_credentials() 
         |base: &str, path: &str| provider.connection.request("GET", path).header("Base-Url-Override", base);
     // That the operator opened its address for somebody does not open it for this integration.
     let elsewhere = provider.elsewhere.base_url();
-    is_refused(&with(&elsewhere, "/proxy/v1").send().await, 400, "base_url_override_not_allowed");
+    let refused = with(&elsewhere, "/proxy/v1").send().await;
+    is_refused(&refused, 400, "base_url_override_not_allowed");
+    // What the message names must be what helps.
+    assert!(refused.message().contains("`allow_hosts`"), "{}", refused.message());
+    assert!(!refused.message().contains("SYNCLINE_EGRESS_ALLOW"), "{}", refused.message());
     assert_eq!(provider.elsewhere.seen.requests().len(), 0);
     allow_elsewhere(&provider).await;
 

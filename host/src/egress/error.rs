@@ -14,7 +14,7 @@ pub enum EgressError {
     #[error("`{host}` is neither the provider's host nor in the integration's `allow_hosts`")]
     HostNotAllowed { host: String },
     #[error(
-        "`{host}` is neither the provider's host nor in the integration's `allow_hosts` or SYNCLINE_EGRESS_ALLOW"
+        "`{host}` is neither the provider's host nor in the integration's `allow_hosts`, so it is no base URL for it"
     )]
     OverrideNotAllowed { host: String },
     #[error("`{host}` must be reached by https; plain http is only for hosts in SYNCLINE_EGRESS_ALLOW")]

@@ -480,6 +480,28 @@ async fn another_base_url_is_used_where_it_is_allowed_and_gets_no_credentials() 
 }
 
 #[tokio::test]
+async fn forwarded_headers_go_along_to_another_origin_only_if_that_is_wanted() {
+    let provider = Provider::start().await;
+    allow_elsewhere(&provider).await;
+    let to = format!("{}/v2", provider.elsewhere.base_url());
+    let to: String = url::form_urlencoded::byte_serialize(to.as_bytes()).collect();
+    for (wanted, tenant) in [(None, Value::Null), (Some("false"), Value::Null), (Some("true"), json!("t1"))] {
+        let request = provider.connection.request("GET", &format!("/proxy/redirect?307={to}"));
+        let request = request.header("Nango-Proxy-X-Tenant", "t1");
+        let request = match wanted {
+            Some(wanted) => request.header("Forward-Headers-On-Redirect", wanted),
+            None => request,
+        };
+        let arrived = request.send().await.expect(200).json();
+        assert_eq!(arrived["target"], "/api/v2");
+        assert_eq!(arrived["headers"]["host"], provider.elsewhere.address.to_string());
+        assert_eq!(arrived["headers"]["x-tenant"], tenant, "{wanted:?}");
+        // The credentials stay behind in any case.
+        assert_eq!(arrived["headers"]["x-api-key"], Value::Null, "{wanted:?}");
+    }
+}
+
+#[tokio::test]
 async fn new_credentials_are_used_at_once_and_none_are_logged() {
     let provider = Provider::start_with(|host| host.variable("RUST_LOG", "syncline=debug")).await;
     let sent_key = async || {

@@ -522,3 +522,21 @@ pub(super) fn stored_functions(
         .map(move |spec| store(FunctionKind::Lifecycle, &spec.name, FunctionSpec::Lifecycle(spec.clone())));
     syncs.chain(actions).chain(webhooks).chain(lifecycle)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whoever_is_waited_for_has_two_minutes_and_never_more_than_a_quarter_of_an_hour() {
+        const HOUR: u64 = 3_600_000;
+        let wall = |kind, wall_ms| limits(kind, &LimitOverrides { wall_ms, ..LimitOverrides::default() }).wall;
+        for kind in [FunctionKind::Action, FunctionKind::Webhook, FunctionKind::Lifecycle] {
+            assert_eq!(wall(kind, None), Duration::from_secs(120), "{kind:?}");
+            assert_eq!(wall(kind, Some(1_500)), Duration::from_millis(1_500), "{kind:?}");
+            // A bundle is checked for it; what is stored may be older than the check.
+            assert_eq!(wall(kind, Some(HOUR)), Duration::from_secs(900), "{kind:?}");
+        }
+        assert_eq!(wall(FunctionKind::Sync, Some(HOUR)), Duration::from_secs(3_600));
+    }
+}

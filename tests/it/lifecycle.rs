@@ -1,8 +1,12 @@
 //! Functions at the turns of a connection's life.
 
+use std::pin::pin;
+
 use serde_json::{Value, json};
 
-use crate::support::{Answer, Bundle, Host, HostOptions, SlowProvider, TestDatabase, eventually};
+use crate::support::{Answer, Bundle, Host, HostOptions, SlowProvider, TestDatabase, eventually, text};
+
+const PATH: &str = "/connections/customer-1?provider_config_key=lifecycle";
 
 async fn spawn(db: &TestDatabase, provider: &SlowProvider) -> Host {
     let options = HostOptions::new().database(db).variable("SYNCLINE_EGRESS_ALLOW", &provider.address());
@@ -26,11 +30,16 @@ async fn import(host: &Host, orders: Value) -> Answer {
 }
 
 async fn get(host: &Host) -> Answer {
-    host.get("/connections/customer-1?provider_config_key=lifecycle").await
+    host.get(PATH).await
 }
 
 async fn delete(host: &Host) -> Answer {
-    host.request("DELETE", "/connections/customer-1?provider_config_key=lifecycle").send().await
+    host.request("DELETE", PATH).send().await
+}
+
+async fn of_connection(host: &Host, method: &str, path: &str) -> Answer {
+    let request = host.request(method, path).header("Connection-Id", "customer-1");
+    request.header("Provider-Config-Key", "lifecycle").send().await
 }
 
 async fn wait_until_greeted(host: &Host) {
@@ -75,6 +84,101 @@ async fn a_connection_that_is_refused_when_it_is_connected_anew_stays_and_says_s
     import(&host, json!({})).await.expect(201);
     assert_eq!(db.number("SELECT count(*) FROM connection_errors").await, 0);
     assert_eq!(deliveries(&db).await, ["creation true", "override false", "override true"]);
+}
+
+#[tokio::test]
+async fn a_connection_that_is_being_validated_is_not_there_yet() {
+    let (db, provider, host) = stage().await;
+    let look = async |is_there: bool| {
+        for path in ["/connections", "/connections?connectionId=customer-1"] {
+            let listed = host.get(path).await.expect(200).json();
+            let count = listed["connections"].as_array().expect("a list").len();
+            assert_eq!(count, usize::from(is_there), "{listed}");
+        }
+        let viewed = "SELECT count(*) FROM syncline_views.connections";
+        assert_eq!(db.number(viewed).await, i64::from(is_there));
+        let metadata = json!({
+            "connection_id": "customer-1", "provider_config_key": "lifecycle", "metadata": { "seen": true },
+        });
+        for answer in [
+            get(&host).await,
+            host.patch(PATH, &json!({ "tags": { "seen": "yes" } })).await,
+            host.patch("/connections/metadata", &metadata).await,
+            of_connection(&host, "GET", "/records?model=Note").await,
+        ] {
+            assert_eq!(answer.status.is_success(), is_there, "{}", answer.text());
+            assert!(is_there || answer.refusal() == (404, "unknown_connection".to_owned()), "{}", answer.text());
+        }
+    };
+    let (imported, ()) = tokio::join!(import(&host, json!({ "asks": "/validating" })), async {
+        let asker = provider.asked().await;
+        look(false).await;
+        for answer in [of_connection(&host, "GET", "/proxy/v1").await, delete(&host).await] {
+            assert_eq!(answer.refusal(), (404, "unknown_connection".to_owned()));
+        }
+        asker.answer("ok").await;
+    });
+    imported.expect(201);
+    look(true).await;
+}
+
+#[tokio::test]
+async fn a_refusal_takes_back_only_what_it_is_about() {
+    let (db, provider, host) = stage().await;
+    let first = json!({ "asks": "/validating", "refuse": "not this one" });
+    let (refused, ()) = tokio::join!(import(&host, first), async {
+        let asker = provider.asked().await;
+        import(&host, json!({ "owner": "second" })).await.expect(201);
+        asker.answer("ok").await;
+    });
+    assert_eq!(refused.refusal(), (400, "connection_validation_failed".to_owned()));
+    assert_eq!(get(&host).await.expect(200).json()["metadata"]["owner"], "second");
+    assert_eq!(db.number("SELECT count(*) FROM schedules").await, 1);
+    assert_eq!(deliveries(&db).await, ["creation true"]);
+}
+
+#[tokio::test]
+async fn of_two_that_are_validated_at_the_same_time_the_later_decides() {
+    let (db, provider, host) = stage().await;
+    for refusal in [Some("not this one"), None] {
+        let mut first = pin!(import(&host, json!({ "asks": "/first" })));
+        let asker = tokio::select! {
+            asker = provider.asked() => asker,
+            _answer = &mut first => panic!("it waits for its validation"),
+        };
+        let mut second = pin!(import(&host, json!({ "asks": "/second", "refuse": refusal })));
+        let other = tokio::select! {
+            other = provider.asked() => other,
+            _answer = &mut second => panic!("it waits for its validation"),
+        };
+        asker.answer("ok").await;
+        assert_eq!(first.await.refusal(), (409, "connection_replaced".to_owned()));
+        assert_eq!(get(&host).await.status, 404, "what is there was not judged yet");
+        other.answer("ok").await;
+        let second = second.await;
+        let (imported, found) = if refusal.is_some() { (400, 404) } else { (201, 200) };
+        assert_eq!(second.status, imported, "{}", second.text());
+        assert_eq!(get(&host).await.status, found);
+    }
+    assert_eq!(deliveries(&db).await, ["creation true"]);
+}
+
+#[tokio::test]
+async fn an_end_user_who_is_refused_is_told_so() {
+    let (db, _provider, host) = stage().await;
+    let connect = async |tags: Value| {
+        let session = host.post("/connect/sessions", &json!({ "tags": tags })).await.expect(201).json();
+        let token = text(&session["data"]["token"]).to_owned();
+        let path = format!("/auth/unauthenticated/lifecycle?connect_session_token={token}");
+        host.with_key(None).post(&path, &json!({})).await
+    };
+    let refused = connect(json!({ "refuse": "this account has no plan" })).await;
+    assert_eq!(refused.refusal(), (400, "connection_validation_failed".to_owned()));
+    assert_eq!(refused.message(), "this account has no plan");
+    assert_eq!(db.number("SELECT count(*) FROM connections").await, 0);
+    connect(json!({})).await.expect(200);
+    assert_eq!(db.number("SELECT count(*) FROM connections WHERE validating_since IS NULL").await, 1);
+    assert_eq!(deliveries(&db).await, ["creation false", "creation true"]);
 }
 
 #[tokio::test]

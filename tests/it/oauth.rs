@@ -9,7 +9,7 @@ use url::Url;
 use uuid::Uuid;
 
 use crate::support::{
-    Answer, Api, Browser, KEY, OAUTH_PROVIDER, OAuthScene as Scene, OAuthServer, TestDatabase, consent,
+    Answer, Api, Browser, Bundle, KEY, OAUTH_PROVIDER, OAuthScene as Scene, OAuthServer, TestDatabase, consent,
     open_session, repository, text,
 };
 
@@ -35,6 +35,27 @@ fn with_param(url: &Url, name: &str, value: &str) -> String {
     let mut changed = url.clone();
     changed.query_pairs_mut().clear().extend_pairs(kept).append_pair(name, value);
     changed.into()
+}
+
+#[tokio::test]
+async fn a_function_may_refuse_what_the_provider_has_allowed() {
+    let scene = Scene::set().await;
+    scene.server.integrate(&scene.host, "lifecycle", OAUTH_PROVIDER).await;
+    let provider = format!("\"{OAUTH_PROVIDER}\"");
+    scene.host.deploy(&Bundle::guest("lifecycle").replace("\"unauthenticated\"", &provider)).await;
+    for (tags, outcome, connections) in [
+        (json!({ "refuse": "this account has no plan" }), (400, "connection_validation_failed"), 0),
+        (json!({}), (200, "connected"), 1),
+    ] {
+        let (token, mut browser) = (scene.session(json!({ "tags": tags })).await, Browser::new());
+        let start =
+            format!("{}/oauth/connect/lifecycle?connect_session_token={token}", scene.host.base_url());
+        let login = browser.visit(&start).await;
+        let back = consent(&mut browser, login, "none").await;
+        assert_eq!(told(&back.answer), (outcome.0, outcome.1.to_owned()));
+        assert_eq!(scene.db.number("SELECT count(*) FROM connections").await, connections);
+        assert_eq!(scene.connections().await.len() as i64, connections);
+    }
 }
 
 #[tokio::test]

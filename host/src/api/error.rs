@@ -183,6 +183,8 @@ pub enum ApiError {
     /// In the words of the function that refuses it.
     #[error("{0}")]
     ConnectionRefused(String),
+    #[error("another request has replaced the connection, or deleted it, while a function validated it")]
+    ConnectionOvertaken,
     #[error(transparent)]
     Deploy(#[from] DeployError),
     #[error(transparent)]
@@ -280,6 +282,10 @@ impl ApiError {
                 (StatusCode::BAD_REQUEST, "request_token_external_error")
             }
             Self::Typed(TypedConnectionError::NoClient) => (StatusCode::BAD_REQUEST, "missing_client_id"),
+            Self::ConnectionOvertaken
+            | Self::Typed(TypedConnectionError::Connect(ConnectError::Overtaken)) => {
+                (StatusCode::CONFLICT, "connection_replaced")
+            }
             Self::Typed(TypedConnectionError::Connect(ConnectError::TargetGone)) => {
                 (StatusCode::BAD_REQUEST, "invalid_connection")
             }
@@ -407,6 +413,7 @@ impl From<ConnectError> for ApiError {
     fn from(error: ConnectError) -> Self {
         match error {
             ConnectError::Refused(message) => Self::ConnectionRefused(message),
+            ConnectError::Overtaken => Self::ConnectionOvertaken,
             error => Self::internal(error),
         }
     }

@@ -14,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 use super::Engine;
 use crate::failpoints::{self, Step};
 use crate::ids::{ConnectionId, ConnectionPk, EnvironmentPk, IntegrationKey};
+use crate::store::connections::Validation;
 use crate::store::deleted_connections::{self, Deleted};
 use crate::store::notices::Notice;
 use crate::store::{closed_connections, connections, integrations, runs, schedules};
@@ -43,20 +44,19 @@ impl Engine {
             return Ok(false);
         };
         self.run_before_deletion(&route).await;
-        self.remove_connection(environment, integration, id).await
+        self.remove_connection(route.pk, None).await
     }
 
-    /// Deletes a connection at once.
+    /// Deletes a connection at once; with `validation`, only while that is the one that it waits for.
     pub(super) async fn remove_connection(
         &self,
-        environment: EnvironmentPk,
-        integration: &IntegrationKey,
-        id: &ConnectionId,
+        connection: ConnectionPk,
+        validation: Option<Validation>,
     ) -> sqlx::Result<bool> {
         let mut tx = self.store.begin().await?;
-        let Some(connection) = connections::delete(&mut tx, environment, integration, id).await? else {
+        if !connections::delete(&mut tx, connection, validation).await? {
             return Ok(false);
-        };
+        }
         deleted_connections::note(&mut tx, &[connection]).await?;
         tx.commit().await?;
         failpoints::reach(Step::ConnectionDeleted);

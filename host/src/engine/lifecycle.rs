@@ -145,9 +145,8 @@ pub(super) async fn remove_unvalidated(engine: &Engine) -> sqlx::Result<()> {
     let mut conn = engine.store.connect().await?;
     let left = connections::list_unvalidated(&mut conn, VALIDATION_LASTS).await?;
     drop(conn);
-    for connection in left {
-        let (integration, id) = (&connection.integration_key, &connection.connection_id);
-        engine.remove_connection(connection.environment, integration, id).await?;
+    for (connection, validation) in left {
+        engine.remove_connection(connection, Some(validation)).await?;
     }
     Ok(())
 }

@@ -161,7 +161,20 @@ pub async fn create(conn: &mut PgConnection, new: &NewConnection<'_>) -> sqlx::R
     Ok(pk.map(ConnectionPk))
 }
 
-/// Replaces what an import brings on a connection that exists; its id, records and schedules stay.
+/// Whether a connection is being validated and nobody was told of it yet. It is kept from others until the transaction
+/// ends.
+pub async fn lock_is_untold(conn: &mut PgConnection, connection: ConnectionPk) -> sqlx::Result<bool> {
+    let is_untold = sqlx::query_scalar!(
+        r#"SELECT validating_since IS NOT NULL AS "is_untold!" FROM connections WHERE pk = $1 FOR NO KEY UPDATE"#,
+        connection.0,
+    )
+    .fetch_optional(conn)
+    .await?;
+    Ok(is_untold == Some(true))
+}
+
+/// Replaces what an import brings on a connection that exists; its id, records and schedules stay. A validation that
+/// is on is of what was replaced, and decides nothing any more.
 pub async fn replace(
     conn: &mut PgConnection,
     connection: ConnectionPk,
@@ -175,7 +188,7 @@ pub async fn replace(
                 webhook_url_override = $7, updated_at = now(), credentials_version = credentials_version + 1,
                 credentials_expire_at = $8, refresh_due_at = $9, credentials_changed_at = now(),
                 refresh_failed_at = NULL, refresh_failing_days = 0, refresh_day_counted_at = NULL,
-                refresh_exhausted = false
+                refresh_exhausted = false, validating_since = NULL
             WHERE pk = $1
             RETURNING pk
         ), works_again AS (
@@ -198,8 +211,28 @@ pub async fn replace(
     Ok(())
 }
 
-/// Finds a connection by the names a client uses; `None` if there is none.
+/// Finds a connection by the names a client uses; `None` if there is none. One that is being validated is none yet.
 pub async fn find(
+    conn: &mut PgConnection,
+    environment: EnvironmentPk,
+    integration: &IntegrationKey,
+    id: &ConnectionId,
+) -> sqlx::Result<Option<Connection>> {
+    let row = query_connections!(
+        "",
+        "connections",
+        "WHERE i.environment_pk = $1 AND i.unique_key = $2 AND c.connection_id = $3 AND c.validating_since IS NULL",
+        environment.0,
+        integration.as_str(),
+        id.as_str(),
+    )
+    .fetch_optional(conn)
+    .await?;
+    Ok(row.map(Connection::from))
+}
+
+/// As [`find`], for whoever brings a connection of these names: one that is being validated is replaced, too.
+pub async fn find_to_replace(
     conn: &mut PgConnection,
     environment: EnvironmentPk,
     integration: &IntegrationKey,
@@ -289,6 +322,7 @@ pub async fn update(
             webhook_url_override = CASE WHEN $6 THEN $7 ELSE c.webhook_url_override END, updated_at = now()
         FROM integrations i
         WHERE i.pk = c.integration_pk AND i.environment_pk = $1 AND i.unique_key = $2 AND c.connection_id = $3
+          AND c.validating_since IS NULL
         "#,
         environment.0,
         integration.as_str(),
@@ -303,80 +337,83 @@ pub async fn update(
     Ok(updated.rows_affected() > 0)
 }
 
-/// Deletes a connection with its schedules and everything else of it but what its syncs kept. `None`: there is none.
+/// Deletes a connection with its schedules and everything else of it but what its syncs kept. With `validation`, only
+/// while that is the one that it waits for. `false`: there is none.
 pub async fn delete(
     conn: &mut PgConnection,
-    environment: EnvironmentPk,
-    integration: &IntegrationKey,
-    id: &ConnectionId,
-) -> sqlx::Result<Option<ConnectionPk>> {
-    let row = sqlx::query!(
+    connection: ConnectionPk,
+    validation: Option<Validation>,
+) -> sqlx::Result<bool> {
+    let gone = sqlx::query!(
         r#"
         WITH gone AS (
-            DELETE FROM connections c USING integrations i
-            WHERE i.pk = c.integration_pk AND i.environment_pk = $1 AND i.unique_key = $2 AND c.connection_id = $3
-            RETURNING c.pk
+            DELETE FROM connections
+            WHERE pk = $1 AND ($2::timestamptz IS NULL OR validating_since = $2)
+            RETURNING pk
         )
-        SELECT pk AS "pk!", pg_notify('syncline', 'connection:' || pk)::text AS "none?" FROM gone
+        SELECT pg_notify('syncline', 'connection:' || pk) FROM gone
         "#,
-        environment.0,
-        integration.as_str(),
-        id.as_str(),
+        connection.0,
+        validation.map(|validation| validation.0),
     )
     .fetch_optional(conn)
     .await?;
-    Ok(row.map(|row| ConnectionPk(row.pk)))
+    Ok(gone.is_some())
 }
 
-/// Marks a new connection as one that is being validated.
-pub async fn begin_validation(conn: &mut PgConnection, connection: ConnectionPk) -> sqlx::Result<()> {
-    sqlx::query!("UPDATE connections SET validating_since = now() WHERE pk = $1", connection.0)
-        .execute(conn)
-        .await?;
-    Ok(())
-}
+/// The judgement that a new connection waits for, by the moment at which it began.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Validation(DateTime<Utc>);
 
-/// It is there to stay.
-pub async fn end_validation(conn: &mut PgConnection, connection: ConnectionPk) -> sqlx::Result<()> {
-    sqlx::query!(
-        "UPDATE connections SET validating_since = NULL WHERE pk = $1 AND validating_since IS NOT NULL",
+/// Has a connection that nobody was told of wait for a validation.
+pub async fn begin_validation(
+    conn: &mut PgConnection,
+    connection: ConnectionPk,
+) -> sqlx::Result<Option<Validation>> {
+    let since = sqlx::query_scalar!(
+        r#"
+        UPDATE connections SET validating_since = clock_timestamp() WHERE pk = $1
+        RETURNING validating_since AS "validating_since!"
+        "#,
         connection.0,
+    )
+    .fetch_optional(conn)
+    .await?;
+    Ok(since.map(Validation))
+}
+
+/// The connection is there to stay. `false`: it does not wait for this validation any more.
+pub async fn end_validation(
+    conn: &mut PgConnection,
+    connection: ConnectionPk,
+    validation: Validation,
+) -> sqlx::Result<bool> {
+    let ended = sqlx::query!(
+        "UPDATE connections SET validating_since = NULL WHERE pk = $1 AND validating_since = $2",
+        connection.0,
+        validation.0,
     )
     .execute(conn)
     .await?;
-    Ok(())
-}
-
-/// The names of a connection.
-#[derive(Debug)]
-pub struct ConnectionName {
-    pub environment: EnvironmentPk,
-    pub integration_key: IntegrationKey,
-    pub connection_id: ConnectionId,
+    Ok(ended.rows_affected() > 0)
 }
 
 /// New connections whose validation began longer ago than this and has not ended.
 pub async fn list_unvalidated(
     conn: &mut PgConnection,
     older_than: Duration,
-) -> sqlx::Result<Vec<ConnectionName>> {
+) -> sqlx::Result<Vec<(ConnectionPk, Validation)>> {
     let rows = sqlx::query!(
         r#"
-        SELECT c.environment_pk, i.unique_key, c.connection_id
-        FROM connections c JOIN integrations i ON i.pk = c.integration_pk
-        WHERE c.validating_since < now() - $1::interval
+        SELECT pk, validating_since AS "validating_since!" FROM connections
+        WHERE validating_since < now() - $1::interval
         LIMIT 100
         "#,
         interval(older_than),
     )
     .fetch_all(conn)
     .await?;
-    let names = rows.into_iter().map(|row| ConnectionName {
-        environment: EnvironmentPk(row.environment_pk),
-        integration_key: IntegrationKey::from_stored(row.unique_key),
-        connection_id: ConnectionId::from_stored(row.connection_id),
-    });
-    Ok(names.collect())
+    Ok(rows.into_iter().map(|row| (ConnectionPk(row.pk), Validation(row.validating_since))).collect())
 }
 
 /// Locks those of an integration's connections that have these ids, in one order for all, and gives them.
@@ -391,6 +428,7 @@ pub async fn lock_many(
         r#"
         SELECT c.pk, c.connection_id FROM connections c JOIN integrations i ON i.pk = c.integration_pk
         WHERE i.environment_pk = $1 AND i.unique_key = $2 AND c.connection_id = ANY($3)
+          AND c.validating_since IS NULL
         ORDER BY c.pk
         FOR NO KEY UPDATE OF c
         "#,

@@ -119,7 +119,7 @@ impl From<SessionError> for AuthorizationError {
 impl From<ConnectError> for AuthorizationError {
     fn from(error: ConnectError) -> Self {
         match error {
-            ConnectError::TargetGone => Self::TargetGone,
+            ConnectError::TargetGone | ConnectError::Overtaken => Self::TargetGone,
             ConnectError::Refused(message) => Self::Refused(message),
             error @ (ConnectError::Store(_) | ConnectError::Validation(_)) => Self::internal(error),
         }

@@ -12,7 +12,7 @@ use crate::engine::webhooks::{self, AuthEvent, AuthOperation};
 use crate::engine::{ConnectSession, Engine, refresh};
 use crate::ids::{ConnectionId, ConnectionPk};
 use crate::store::connection_errors::{self, Failing};
-use crate::store::connections::{self, Connection, NewConnection};
+use crate::store::connections::{self, Connection, NewConnection, Validation};
 use crate::store::integrations::Integration;
 use crate::store::notices::Notice;
 use crate::store::schedules;
@@ -56,6 +56,9 @@ pub enum ConnectError {
     /// was connected anew has an authentication error now.
     #[error("{0}")]
     Refused(String),
+    /// Then what came last decides what becomes of it.
+    #[error("another request has replaced the connection, or deleted it, while a function validated it")]
+    Overtaken,
     #[error("the connection could not be validated")]
     Validation(#[source] anyhow::Error),
     #[error("the connection could not be stored")]
@@ -73,7 +76,7 @@ impl Engine {
         loop {
             let mut tx = self.store.begin().await?;
             let existing =
-                connections::find(&mut tx, environment.pk, &integration.unique_key, &imported.connection_id)
+                connections::find_to_replace(&mut tx, environment.pk, &integration.unique_key, &imported.connection_id)
                     .await?;
             // Nothing was stored if somebody else was first: now there is one to replace.
             if let Some(connection) =
@@ -119,9 +122,8 @@ impl Engine {
         existing: Option<Connection>,
         content: &ImportedConnection,
     ) -> Result<Option<Connection>, ConnectError> {
-        let is_new = existing.is_none();
-        let operation = if is_new { AuthOperation::Creation } else { AuthOperation::Override };
-        let Some(connection) = self.put_row(&mut tx, environment, integration, existing, content).await?
+        let Some((connection, operation)) =
+            self.put_row(&mut tx, environment, integration, existing, content).await?
         else {
             return Ok(None);
         };
@@ -131,45 +133,53 @@ impl Engine {
             self.notices.tell(Notice::Due);
             return Ok(Some(connection));
         }
-        if is_new {
-            connections::begin_validation(&mut tx, connection.pk).await?;
-        }
+        let validation = match operation {
+            AuthOperation::Creation => connections::begin_validation(&mut tx, connection.pk).await?,
+            _ => None,
+        };
         tx.commit().await?;
         let environment = self.environments.get(environment.pk).await;
         let environment = environment.map_err(|error| ConnectError::Validation(error.into()))?;
         // From here on it goes to its end even if whoever asked has gone away.
         let engine = Arc::clone(self);
-        let judged = self
-            .jobs
-            .waited_for
-            .spawn(async move { engine.judge(&environment, connection, operation).await });
+        let judged = self.jobs.waited_for.spawn(async move {
+            match validation {
+                Some(validation) => engine.judge_new(&environment, connection, validation).await,
+                None => engine.judge_replaced(&environment, connection).await,
+            }
+        });
         judged.await.map_err(|error| ConnectError::Validation(error.into()))?.map(Some)
     }
 
-    /// Has a stored connection validated. Takes back a new one that is refused.
-    async fn judge(
+    /// Has a connection validated that nobody was told of. Takes it back if it is refused.
+    async fn judge_new(
         self: &Arc<Self>,
         environment: &Arc<Environment>,
         connection: Connection,
-        operation: AuthOperation,
+        validation: Validation,
     ) -> Result<Connection, ConnectError> {
-        let judgement = self.validate(environment, &connection).await;
-        let is_new = operation == AuthOperation::Creation;
-        match judgement {
+        if let Err(refusal) = self.validate(environment, &connection).await {
+            self.remove_connection(connection.pk, Some(validation)).await?;
+            return Err(refusal);
+        }
+        let mut tx = self.store.begin().await?;
+        if !connections::end_validation(&mut tx, connection.pk, validation).await? {
+            return Err(ConnectError::Overtaken);
+        }
+        self.settle_judged(tx, environment, connection.pk, AuthOperation::Creation).await
+    }
+
+    /// Has a connection validated that was connected anew. It stays in any case.
+    async fn judge_replaced(
+        self: &Arc<Self>,
+        environment: &Arc<Environment>,
+        connection: Connection,
+    ) -> Result<Connection, ConnectError> {
+        let operation = AuthOperation::Override;
+        match self.validate(environment, &connection).await {
             Ok(()) => {
-                let mut tx = self.store.begin().await?;
-                connections::end_validation(&mut tx, connection.pk).await?;
-                let found = connections::get(&mut tx, connection.pk).await?;
-                let connection = found.ok_or(ConnectError::TargetGone)?;
-                self.settle(&mut tx, environment, &connection, operation).await?;
-                tx.commit().await?;
-                self.notices.tell(Notice::Due);
-                Ok(connection)
-            }
-            Err(refusal) if is_new => {
-                let (integration, id) = (&connection.integration_key, &connection.connection_id);
-                self.remove_connection(environment.pk, integration, id).await?;
-                Err(refusal)
+                let tx = self.store.begin().await?;
+                self.settle_judged(tx, environment, connection.pk, operation).await
             }
             Err(ConnectError::Refused(message)) => {
                 let mut tx = self.store.begin().await?;
@@ -192,6 +202,22 @@ impl Engine {
             }
             Err(failure) => Err(failure),
         }
+    }
+
+    /// As the function has left it: it may have set metadata.
+    async fn settle_judged(
+        &self,
+        mut tx: Transaction<'static, Postgres>,
+        environment: &Environment,
+        connection: ConnectionPk,
+        operation: AuthOperation,
+    ) -> Result<Connection, ConnectError> {
+        let found = connections::get(&mut tx, connection).await?;
+        let connection = found.ok_or(ConnectError::TargetGone)?;
+        self.settle(&mut tx, environment, &connection, operation).await?;
+        tx.commit().await?;
+        self.notices.tell(Notice::Due);
+        Ok(connection)
     }
 
     /// Writes what follows from a connection that is there to stay, in one transaction: schedules, what runs after its
@@ -217,6 +243,7 @@ impl Engine {
         webhooks::note_auth(conn, environment, &AuthEvent::of(connection, auth_mode, operation)).await
     }
 
+    /// Also says what that is to clients: one of which they were not told is new to them.
     async fn put_row(
         &self,
         conn: &mut PgConnection,
@@ -224,7 +251,7 @@ impl Engine {
         integration: &Integration,
         existing: Option<Connection>,
         content: &ImportedConnection,
-    ) -> sqlx::Result<Option<Connection>> {
+    ) -> sqlx::Result<Option<(Connection, AuthOperation)>> {
         let id = existing.as_ref().map_or_else(Uuid::new_v4, |connection| connection.id);
         let provider = self.catalogue.find(&integration.provider);
         let credentials = refresh::seal(environment, provider.map(AsRef::as_ref), id, &content.credentials);
@@ -240,17 +267,18 @@ impl Engine {
             end_user: content.end_user.as_ref(),
             webhook_url_override: content.webhook_url_override.as_deref(),
         };
-        let pk = match existing {
+        let (pk, operation) = match existing {
             Some(connection) => {
+                let is_untold = connections::lock_is_untold(conn, connection.pk).await?;
                 connections::replace(conn, connection.pk, &new).await?;
-                connection.pk
+                (connection.pk, if is_untold { AuthOperation::Creation } else { AuthOperation::Override })
             }
             None => match connections::create(conn, &new).await? {
-                Some(pk) => pk,
+                Some(pk) => (pk, AuthOperation::Creation),
                 None => return Ok(None),
             },
         };
-        connections::get(conn, pk).await
+        Ok(connections::get(conn, pk).await?.map(|connection| (connection, operation)))
     }
 
     /// Writes the webhook that tells a backend that its end user did not get through.

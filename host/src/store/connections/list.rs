@@ -32,7 +32,7 @@ macro_rules! list_rows {
             $found,
             $from,
             r#"
-        WHERE c.environment_pk = $1
+        WHERE c.environment_pk = $1 AND c.validating_since IS NULL
           AND ($2::text IS NULL OR c.connection_id = $2)
           AND ($3::text IS NULL OR c.end_user->>'id' = $3 OR c.tags->>'end_user_id' = $3)
           AND ($4::text IS NULL OR c.connection_id ILIKE $4

@@ -11,6 +11,8 @@ use syncline_sdk::{Error, Result, connection, http, lifecycle, sync};
 struct Orders {
     /// Refuse the connection with this message.
     refuse: Option<String>,
+    /// Ask the provider for this before that.
+    asks: Option<String>,
     /// Fail before the deletion.
     clings: bool,
     /// Take so long before the deletion.
@@ -27,7 +29,12 @@ fn nothing() -> Result {
 
 #[lifecycle(connection_validating)]
 fn validate() -> Result {
-    match orders()?.refuse {
+    let orders = orders()?;
+    if let Some(path) = orders.asks {
+        http::post(path).send_ok()?;
+    }
+    // An end user who connects has no metadata yet, and tags of the session.
+    match orders.refuse.or(connection::info()?.tags.remove("refuse")) {
         Some(message) => Err(Error::new("refused", message)),
         None => Ok(()),
     }

@@ -193,6 +193,25 @@ async fn what_follows_a_creation_survives_a_kill() {
 }
 
 #[tokio::test]
+async fn a_deletion_goes_to_its_end_though_whoever_asked_for_it_leaves() {
+    let (_db, provider, host) = stage().await;
+    import(&host, json!({})).await.expect(201);
+    wait_until_greeted(&host).await;
+    let told = json!({
+        "connection_id": "customer-1", "provider_config_key": "lifecycle", "metadata": { "tells": true },
+    });
+    host.patch("/connections/metadata", &told).await.expect(200);
+    let asker = tokio::select! {
+        asker = provider.asked() => asker,
+        _answer = delete(&host) => panic!("it waits for the function"),
+    };
+    assert_eq!(asker.path, "/deleting");
+    // By now the client has hung up.
+    asker.answer("ok").await;
+    eventually("it is deleted", async || (get(&host).await.status == 404).then_some(())).await;
+}
+
+#[tokio::test]
 async fn a_function_runs_before_a_deletion_and_cannot_prevent_it() {
     let (db, provider, host) = stage().await;
     import(&host, json!({ "clings": true })).await.expect(201);

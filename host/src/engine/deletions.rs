@@ -33,18 +33,23 @@ const LOOK_EVERY: Duration = Duration::from_secs(5);
 const REMEMBERED_FOR: TimeDelta = TimeDelta::hours(1);
 
 impl Engine {
-    /// Deletes a connection, after the functions that run before that. `false`: there is none.
+    /// Deletes a connection, after the functions that run before that. It goes to its end even if whoever asked has gone
+    /// away. `false`: there is none.
     pub async fn delete_connection(
         self: &Arc<Self>,
         environment: EnvironmentPk,
         integration: &IntegrationKey,
         id: &ConnectionId,
-    ) -> sqlx::Result<bool> {
+    ) -> anyhow::Result<bool> {
         let Some(route) = self.connections.find(environment, integration, id).await? else {
             return Ok(false);
         };
-        self.run_before_deletion(&route).await;
-        self.remove_connection(route.pk, None).await
+        let engine = Arc::clone(self);
+        let deleted = self.jobs.waited_for.spawn(async move {
+            engine.run_before_deletion(&route).await;
+            engine.remove_connection(route.pk, None).await
+        });
+        Ok(deleted.await??)
     }
 
     /// Deletes a connection at once; with `validation`, only while that is the one that it waits for.

@@ -101,7 +101,8 @@ pub(in crate::api) async fn delete_connection(
 ) -> Result<Json<ConnectionChanged>, ApiError> {
     client.require(Scope::ConnectionsDelete)?;
     let (key, id) = parse_names(&query.provider_config_key, &id)?;
-    if !app.engine.delete_connection(client.environment.pk, &key, &id).await? {
+    let deleted = app.engine.delete_connection(client.environment.pk, &key, &id).await;
+    if !deleted.map_err(ApiError::internal)? {
         return Err(app.missing_connection(&client, &key, &id).await?);
     }
     Ok(Json(ConnectionChanged { success: true }))

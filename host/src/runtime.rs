@@ -67,12 +67,7 @@ impl Runtime {
         let linker = linker(&engine).map_err(SetupError)?;
         tick_epochs(&engine);
         let threads = std::thread::available_parallelism().map_or(1, NonZero::get);
-        Ok(Self {
-            engine,
-            linker,
-            shares: Shares::new(settings.max_invocations as usize, threads),
-            compiled,
-        })
+        Ok(Self { engine, linker, shares: Shares::new(settings.max_invocations as usize, threads), compiled })
     }
 }
 

@@ -456,7 +456,7 @@ async fn an_action_that_computes_does_not_wait_behind_syncs_that_compute() {
     let answer = connection.action("spin", &Value::Null).await;
     assert_eq!(answer.refusal(), (400, "limit_exceeded".to_owned()), "{}", answer.text());
     // By processor time, of which the machine may give as little as it likes. Of every two turns one is the action's.
-    let used = host.processor_time() - before;
+    let used = host.processor_time().saturating_sub(before);
     let most = NEEDED * 5 * processors.saturating_sub(1).max(1) as u32;
     assert!(used < most, "all together used {used:?} until the action had used {NEEDED:?}");
 }
@@ -465,8 +465,7 @@ async fn an_action_that_computes_does_not_wait_behind_syncs_that_compute() {
 async fn what_waits_for_a_place_waits_within_its_time_and_not_behind_the_background() {
     let (db, provider) = (TestDatabase::create().await, SlowProvider::listen().await);
     let bundle = provider.bundle().limit("print", "wall = \"1s\"");
-    let (_host, connection) =
-        deployed(&db, &provider, &bundle, &[("SYNCLINE_MAX_INVOCATIONS", "4")]).await;
+    let (_host, connection) = deployed(&db, &provider, &bundle, &[("SYNCLINE_MAX_INVOCATIONS", "4")]).await;
     let mut askers = Vec::new();
     for _ in 0..3 {
         connection.action_later("fetch", &json!({ "url": "/background" })).await;

@@ -107,7 +107,11 @@ async fn a_connection_that_is_being_validated_is_not_there_yet() {
             of_connection(&host, "GET", "/records?model=Note").await,
         ] {
             assert_eq!(answer.status.is_success(), is_there, "{}", answer.text());
-            assert!(is_there || answer.refusal() == (404, "unknown_connection".to_owned()), "{}", answer.text());
+            assert!(
+                is_there || answer.refusal() == (404, "unknown_connection".to_owned()),
+                "{}",
+                answer.text()
+            );
         }
     };
     let (imported, ()) = tokio::join!(import(&host, json!({ "asks": "/validating" })), async {
@@ -190,6 +194,39 @@ async fn what_follows_a_creation_survives_a_kill() {
     let second = spawn(&db, &provider).await;
     provider.asked().await.answer("ok").await;
     wait_until_greeted(&second).await;
+}
+
+#[tokio::test]
+async fn functions_run_before_connections_are_deleted_with_what_they_belong_to() {
+    let (_db, provider, host) = stage().await;
+    let told = json!({
+        "connection_id": ["customer-1", "customer-2"], "provider_config_key": "lifecycle",
+        "metadata": { "tells": true, "greeted": true },
+    });
+    for id in ["customer-1", "customer-2"] {
+        let body = json!({
+            "provider_config_key": "lifecycle", "connection_id": id, "credentials": { "type": "NONE" },
+        });
+        host.post("/connections", &body).await.expect(201);
+        eventually("the function after the creation has run", async || {
+            let path = format!("/connections/{id}?provider_config_key=lifecycle");
+            (host.get(&path).await.json()["metadata"]["greeted"] == true).then_some(())
+        })
+        .await;
+    }
+    host.patch("/connections/metadata", &told).await.expect(200);
+    let (deleted, ()) = tokio::join!(host.delete("/integrations/lifecycle"), async {
+        // Both at once.
+        let askers = [provider.asked().await, provider.asked().await];
+        for asker in askers {
+            assert_eq!(asker.path, "/deleting");
+            get(&host).await.expect(200);
+            asker.answer("ok").await;
+        }
+    });
+    deleted.expect(200);
+    assert_eq!(get(&host).await.status, 404);
+    assert_eq!(host.get("/connections").await.expect(200).json(), json!({ "connections": [] }));
 }
 
 #[tokio::test]

@@ -3,8 +3,8 @@
 use serde_json::json;
 
 use crate::support::{
-    Bundle, Connection, Fault, HostOptions, Numbers, PostgresProxy, Reply, TestDatabase, assert_settled, eventually,
-    text,
+    Bundle, Connection, Fault, HostOptions, Numbers, PostgresProxy, Reply, TestDatabase, assert_settled,
+    eventually, text,
 };
 
 /// Statements by which the transactions of a run are known.

@@ -9,8 +9,8 @@ use url::Url;
 use uuid::Uuid;
 
 use crate::support::{
-    Answer, Api, Browser, Bundle, KEY, OAUTH_PROVIDER, OAuthScene as Scene, OAuthServer, TestDatabase, consent,
-    open_session, repository, text,
+    Answer, Api, Browser, Bundle, KEY, OAUTH_PROVIDER, OAuthScene as Scene, OAuthServer, TestDatabase,
+    consent, open_session, repository, text,
 };
 
 /// What a page of ours says, once its headers were found safe.

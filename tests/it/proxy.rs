@@ -146,10 +146,13 @@ async fn every_method_is_passed_on() {
 async fn what_a_browser_asks_before_a_request_is_for_the_host() {
     let provider = Provider::start().await;
     for path in ["/proxy/v1", "/proxy", "/connections"] {
-        let asked = provider.host.with_key(None).request("OPTIONS", path).header("Origin", "https://app.example.com");
+        let asked =
+            provider.host.with_key(None).request("OPTIONS", path).header("Origin", "https://app.example.com");
         let answer = asked.header("Access-Control-Request-Method", "POST").send().await.expect(200);
         assert_eq!(answer.header("access-control-allow-origin"), Some("*"), "{path}");
-        assert!(answer.header("access-control-allow-methods").is_some_and(|methods| methods.contains("POST")));
+        assert!(
+            answer.header("access-control-allow-methods").is_some_and(|methods| methods.contains("POST"))
+        );
         assert_eq!(answer.header("syncline-proxied"), None);
     }
     // Any other is a request, for which one needs a key.

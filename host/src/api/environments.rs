@@ -80,7 +80,7 @@ pub(super) async fn delete_environment(
     if environment.name.as_str() == DEFAULT_ENVIRONMENT {
         return Err(ApiError::DefaultEnvironment);
     }
-    app.engine.environments.delete(environment.pk).await?;
+    app.engine.delete_environment(environment.pk).await.map_err(ApiError::internal)?;
     Ok(StatusCode::NO_CONTENT)
 }
 

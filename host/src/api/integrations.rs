@@ -313,7 +313,8 @@ pub(super) async fn delete_integration(
 ) -> Result<Json<DeletedResponse>, ApiError> {
     client.require(Scope::IntegrationsDelete)?;
     let key = parse_path_key(&key)?;
-    if !app.engine.delete_integration(client.environment.pk, &key).await? {
+    let deleted = app.engine.delete_integration(client.environment.pk, &key).await;
+    if !deleted.map_err(ApiError::internal)? {
         return Err(ApiError::UnknownIntegration(key));
     }
     app.engine.intake().forget();

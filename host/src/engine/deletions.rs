@@ -70,8 +70,33 @@ impl Engine {
         Ok(true)
     }
 
-    /// Deletes an integration with its connections and functions. `false`: there is none.
+    /// Deletes an integration with its connections and functions, likewise. `false`: there is none.
     pub async fn delete_integration(
+        self: &Arc<Self>,
+        environment: EnvironmentPk,
+        key: &IntegrationKey,
+    ) -> anyhow::Result<bool> {
+        let found = integrations::find(&mut *self.store.connect().await?, environment, key).await?;
+        let Some(integration) = found else { return Ok(false) };
+        let (engine, key) = (Arc::clone(self), key.clone());
+        let deleted = self.jobs.waited_for.spawn(async move {
+            engine.run_before_deletions(environment, Some(integration.pk)).await;
+            engine.remove_integration(environment, &key).await
+        });
+        Ok(deleted.await??)
+    }
+
+    /// Deletes an environment with all that is in it, likewise.
+    pub async fn delete_environment(self: &Arc<Self>, environment: EnvironmentPk) -> anyhow::Result<()> {
+        let engine = Arc::clone(self);
+        let deleted = self.jobs.waited_for.spawn(async move {
+            engine.run_before_deletions(environment, None).await;
+            engine.environments.delete(environment).await
+        });
+        Ok(deleted.await??)
+    }
+
+    async fn remove_integration(
         &self,
         environment: EnvironmentPk,
         key: &IntegrationKey,

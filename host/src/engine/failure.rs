@@ -103,7 +103,7 @@ impl FunctionError {
             }
             Self::Provider { upstream, .. } => {
                 let body = upstream_body(upstream);
-                Some(body.get("payload").cloned().unwrap_or(body))
+                Some(body.get("payload").cloned().unwrap_or(body)).filter(|payload| !payload.is_null())
             }
             Self::Limit(limit) => Some(json!({ "limit": limit.name() })),
             Self::RateLimited { retry_after } => {

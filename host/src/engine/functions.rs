@@ -279,6 +279,15 @@ impl Functions {
         limits
     }
 
+    /// The integrations of all environments that have a function for this turn.
+    pub(super) fn integrations_with(&self, event: LifecycleEvent) -> Vec<IntegrationPk> {
+        let snapshot = self.snapshot();
+        let functions = snapshot.values();
+        let of_event =
+            functions.filter(|function| matches!(function.body, Body::Lifecycle(of) if of == event));
+        of_event.map(|function| function.integration).collect()
+    }
+
     /// The functions of one integration that run at this event, by name.
     pub(super) fn lifecycle_of(
         &self,
@@ -530,7 +539,8 @@ mod tests {
     #[test]
     fn whoever_is_waited_for_has_two_minutes_and_never_more_than_a_quarter_of_an_hour() {
         const HOUR: u64 = 3_600_000;
-        let wall = |kind, wall_ms| limits(kind, &LimitOverrides { wall_ms, ..LimitOverrides::default() }).wall;
+        let wall =
+            |kind, wall_ms| limits(kind, &LimitOverrides { wall_ms, ..LimitOverrides::default() }).wall;
         for kind in [FunctionKind::Action, FunctionKind::Webhook, FunctionKind::Lifecycle] {
             assert_eq!(wall(kind, None), Duration::from_secs(120), "{kind:?}");
             assert_eq!(wall(kind, Some(1_500)), Duration::from_millis(1_500), "{kind:?}");

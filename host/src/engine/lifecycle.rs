@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::{StreamExt, stream};
 use sqlx::PgConnection;
 use uuid::Uuid;
 
@@ -14,13 +15,16 @@ use super::recording::Recording;
 use super::{ConnectionRoute, Engine};
 use crate::auth::Environment;
 use crate::config::LifecycleEvent;
-use crate::ids::Variant;
+use crate::ids::{ConnectionPk, EnvironmentPk, IntegrationPk, Variant};
 use crate::runtime::{RunInfo, Urgency};
 use crate::store::connections::{self, Connection};
 use crate::store::function_jobs::{self, NewJob};
 
 /// How long a deletion waits for the functions before it, all of them together.
 const DELETION_WAITS: Duration = Duration::from_secs(30);
+/// Of how many connections they run at once, and how many are read at a time.
+const DELETIONS_AT_ONCE: usize = 16;
+const PAGE: i64 = 500;
 /// No validation lasts for longer, so the host of one that began before is gone.
 const VALIDATION_LASTS: Duration = Duration::from_secs(30 * 60);
 
@@ -78,30 +82,67 @@ impl Engine {
 
     /// Runs what comes before a deletion. Neither a failure nor one that takes too long keeps a connection.
     pub(super) async fn run_before_deletion(self: &Arc<Self>, connection: &Arc<ConnectionRoute>) {
-        let event = LifecycleEvent::ConnectionDeleting;
-        let functions = self.functions.lifecycle_of(connection.integration, event);
-        if functions.is_empty() {
+        let functions = async {
+            self.part_with(connection).await;
+            Ok(())
+        };
+        self.wait_before_deletion(functions).await;
+    }
+
+    /// The same for all connections of an integration, or of all in an environment.
+    pub(super) async fn run_before_deletions(
+        self: &Arc<Self>,
+        environment: EnvironmentPk,
+        integration: Option<IntegrationPk>,
+    ) {
+        let mut integrations = self.functions.integrations_with(LifecycleEvent::ConnectionDeleting);
+        integrations.retain(|pk| integration.is_none_or(|deleted| *pk == deleted));
+        if integrations.is_empty() {
             return;
         }
-        let environment = match self.environments.get(connection.environment).await {
-            Ok(environment) => environment,
-            Err(error) => {
-                let error = &error as &dyn std::error::Error;
-                tracing::warn!(error, "a connection is deleted without its functions having run");
-                return;
+        let functions = async {
+            let mut last = ConnectionPk(0);
+            loop {
+                let mut conn = self.store.connect().await?;
+                let page = connections::list_of(&mut conn, environment, &integrations, last, PAGE).await?;
+                drop(conn);
+                let Some(connection) = page.last() else { return Ok::<_, anyhow::Error>(()) };
+                last = connection.pk;
+                let routes: Vec<_> = page.iter().map(ConnectionRoute::from).map(Arc::new).collect();
+                stream::iter(routes)
+                    .for_each_concurrent(DELETIONS_AT_ONCE, |connection| {
+                        let engine = Arc::clone(self);
+                        async move { engine.part_with(&connection).await }
+                    })
+                    .await;
             }
         };
-        let all = async {
-            for function in functions {
-                // It is in the run's row.
-                let _failure = self.run_lifecycle(&environment, connection, &function).await;
-            }
+        self.wait_before_deletion(functions).await;
+    }
+
+    async fn wait_before_deletion(&self, functions: impl Future<Output = anyhow::Result<()>>) {
+        let problem = match tokio::time::timeout(DELETION_WAITS, functions).await {
+            Ok(Ok(())) => return,
+            Ok(Err(error)) => format!("{error:#}"),
+            Err(_elapsed) => format!("they took longer than {DELETION_WAITS:?}"),
         };
-        if tokio::time::timeout(DELETION_WAITS, all).await.is_err() {
-            tracing::warn!(
-                connection.id = connection.pk.0,
-                "a connection is deleted before its functions have ended: they took longer than {DELETION_WAITS:?}"
-            );
+        tracing::warn!(problem, "what is deleted is deleted before all of its functions have run");
+    }
+
+    async fn part_with(self: &Arc<Self>, connection: &Arc<ConnectionRoute>) {
+        for function in
+            self.functions.lifecycle_of(connection.integration, LifecycleEvent::ConnectionDeleting)
+        {
+            match self.environments.get(connection.environment).await {
+                Ok(environment) => {
+                    // It is in the run's row.
+                    let _failure = self.run_lifecycle(&environment, connection, &function).await;
+                }
+                Err(error) => {
+                    let error = &error as &dyn std::error::Error;
+                    tracing::warn!(error, "a connection is deleted without its functions having run");
+                }
+            }
         }
     }
 

@@ -22,7 +22,7 @@ use super::recording::masked;
 use super::webhooks::Checkpoints;
 use super::{ConnectionRoute, Engine};
 use crate::metrics::metrics;
-use crate::runtime::{Call, Limit, Limits, LogLevel, RunInfo, RunLog, Usage};
+use crate::runtime::{Call, Limit, Limits, LogLevel, RunInfo, RunLog, Urgency, Usage};
 use crate::store::connections;
 use crate::store::dead_letters::Author;
 use crate::store::runs::RunError;

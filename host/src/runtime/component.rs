@@ -9,7 +9,7 @@ use wasmtime::component::types::ComponentItem;
 use super::bindings::IntegrationPre;
 use super::capabilities::NoCapabilities;
 use super::imports::GuestState;
-use super::invocation::{Guest, Urgency};
+use super::invocation::{Guest, Setting, Urgency};
 use super::{CompileError, InvokeError, Limits, RunLog, Runtime};
 
 /// SHA-256 of a component's bytes.
@@ -109,8 +109,7 @@ impl Runtime {
                 Box::new(NoCapabilities),
                 &Limits::DESCRIBE,
                 &log,
-                Urgency::WaitedFor,
-                &[],
+                Setting { urgency: Urgency::WaitedFor, variables: &[] },
                 async |guest: &mut Guest| {
                     let functions = guest.instance.syncline_integration_functions();
                     functions.call_describe(&mut guest.store).await.map(|json| Ok(Some(json)))

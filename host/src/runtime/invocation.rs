@@ -2,7 +2,6 @@
 
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -39,6 +38,13 @@ pub struct Call<'a> {
     pub input: Option<&'a String>,
     /// What the guest sees as environment variables of its process.
     pub variables: &'a [(String, String)],
+}
+
+/// What an invocation finds around it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Setting<'a> {
+    pub(super) urgency: Urgency,
+    pub(super) variables: &'a [(String, String)],
 }
 
 /// What an invocation has used.
@@ -92,8 +98,9 @@ impl Runtime {
         log: &RunLog,
     ) -> Finished {
         let output_bytes = limits.output_bytes;
+        let setting = Setting { urgency: call.urgency, variables: call.variables };
         let mut finished = self
-            .run(component, capabilities, limits, log, call.urgency, call.variables, async |guest: &mut Guest| {
+            .run(component, capabilities, limits, log, setting, async |guest: &mut Guest| {
                 let functions = guest.instance.syncline_integration_functions();
                 functions.call_invoke(&mut guest.store, call.kind, call.name, call.input).await
             })
@@ -112,20 +119,19 @@ impl Runtime {
         capabilities: Box<dyn Capabilities>,
         limits: &Limits,
         log: &RunLog,
-        urgency: Urgency,
-        variables: &[(String, String)],
+        setting: Setting<'_>,
         call: F,
     ) -> Finished
     where
         F: AsyncFnOnce(&mut Guest) -> wasmtime::Result<Result<Option<String>, Failure>>,
     {
         let began = Instant::now();
-        let Ok(slot) = timeout(limits.wall, self.shares.slot(urgency)).await else {
+        let Ok(slot) = timeout(limits.wall, self.shares.slot(setting.urgency)).await else {
             let result = Err(InvokeError::Limit(Limit::Wall(limits.wall)));
             return Finished { result, usage: Usage::default() };
         };
         let mut store =
-            Store::new(&self.engine, GuestState::new(capabilities, limits, log.clone(), variables));
+            Store::new(&self.engine, GuestState::new(capabilities, limits, log.clone(), setting.variables));
         store.limiter(|state| &mut state.memory);
         store.set_epoch_deadline(1);
         store.epoch_deadline_callback(|_| Ok(UpdateDeadline::Yield(1)));
@@ -136,7 +142,7 @@ impl Runtime {
             let instance = component.pre.instantiate_async(&mut store).await?;
             call(guest.insert(Guest { store, instance })).await
         };
-        let work = Metered { work, cpu: &cpu, limit: limits.cpu, turns: self.shares.turns(urgency) };
+        let work = Metered { work, cpu: &cpu, limit: limits.cpu, turns: self.shares.turns(setting.urgency) };
         let outcome = timeout(limits.wall.saturating_sub(began.elapsed()), work).await;
         let state = guest.as_ref().map(|guest| guest.store.data());
         let usage = Usage {

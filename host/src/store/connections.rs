@@ -272,6 +272,30 @@ pub async fn fetch(conn: &mut PgConnection, pk: ConnectionPk) -> sqlx::Result<Op
     Ok(row.map(Connection::from))
 }
 
+/// Connections of some integrations of an environment behind `after`, in the order of their numbers.
+pub async fn list_of(
+    conn: &mut PgConnection,
+    environment: EnvironmentPk,
+    integrations: &[IntegrationPk],
+    after: ConnectionPk,
+    limit: i64,
+) -> sqlx::Result<Vec<Connection>> {
+    let integrations: Vec<i64> = integrations.iter().map(|pk| pk.0).collect();
+    let rows = query_connections!(
+        "",
+        "connections",
+        r#"WHERE c.environment_pk = $1 AND c.integration_pk = ANY($2) AND c.pk > $3 AND c.validating_since IS NULL
+        ORDER BY c.pk LIMIT $4"#,
+        environment.0,
+        &integrations,
+        after.0,
+        limit,
+    )
+    .fetch_all(conn)
+    .await?;
+    Ok(rows.into_iter().map(Connection::from).collect())
+}
+
 /// By which names clients know these connections, as far as they are there.
 pub async fn names(
     conn: &mut PgConnection,

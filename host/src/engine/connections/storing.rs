@@ -75,9 +75,13 @@ impl Engine {
     ) -> Result<Connection, ConnectError> {
         loop {
             let mut tx = self.store.begin().await?;
-            let existing =
-                connections::find_to_replace(&mut tx, environment.pk, &integration.unique_key, &imported.connection_id)
-                    .await?;
+            let existing = connections::find_to_replace(
+                &mut tx,
+                environment.pk,
+                &integration.unique_key,
+                &imported.connection_id,
+            )
+            .await?;
             // Nothing was stored if somebody else was first: now there is one to replace.
             if let Some(connection) =
                 self.put_connection(tx, environment, integration, existing, &imported).await?

@@ -5,6 +5,7 @@
 mod actions;
 mod async_actions;
 mod bad_records;
+mod cancellation;
 mod chaos;
 mod clients;
 mod connect_sessions;

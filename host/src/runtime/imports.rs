@@ -8,7 +8,7 @@ use super::bindings::syncline::integration::{
     checkpoint, connection, environment, log, provider, records, run, types,
 };
 use super::limits::MemoryLimiter;
-use super::stdio::LogStream;
+use super::stdio::Output;
 use super::{Capabilities, Interrupt, Limits, LogLevel, RunLog};
 
 /// Everything that belongs to one invocation.
@@ -17,7 +17,6 @@ pub(super) struct GuestState {
     table: ResourceTable,
     capabilities: Box<dyn Capabilities>,
     log: RunLog,
-    output: [LogStream; 2],
     pub(super) memory: MemoryLimiter,
     pub(super) panic: Option<Panic>,
     requests_left: u64,
@@ -36,14 +35,13 @@ impl GuestState {
         capabilities: Box<dyn Capabilities>,
         limits: &Limits,
         log: RunLog,
+        output: &Output,
         variables: &[(String, String)],
     ) -> Self {
         // Clocks and random numbers are WASI's defaults. No folder is opened, sockets and name lookup are off.
-        let output = [LogLevel::Info, LogLevel::Warn].map(|level| LogStream::new(level, log.clone()));
-        let [stdout, stderr] = output.clone();
         let wasi = WasiCtxBuilder::new()
-            .stdout(stdout)
-            .stderr(stderr)
+            .stdout(output.stdout.clone())
+            .stderr(output.stderr.clone())
             .envs(variables)
             .allow_tcp(false)
             .allow_udp(false)
@@ -54,18 +52,10 @@ impl GuestState {
             table: ResourceTable::new(),
             capabilities,
             log,
-            output,
             memory: MemoryLimiter::new(limits),
             panic: None,
             requests_left: limits.requests,
             requests: 0,
-        }
-    }
-
-    /// Takes what the guest has printed without an end of the line.
-    pub(super) fn finish_output(&self) {
-        for stream in &self.output {
-            stream.finish();
         }
     }
 

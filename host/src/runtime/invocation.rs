@@ -2,30 +2,24 @@
 
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use pin_project_lite::pin_project;
 use rustix::time::{ClockId, clock_gettime};
-use tokio::time::{Instant, timeout};
+use tokio_util::sync::PollSemaphore;
 use wasmtime::{Store, Trap, UpdateDeadline, WasmBacktrace};
 use wasmtime_wasi::I32Exit;
 
 use super::bindings::Integration;
 use super::imports::{GuestState, Panic};
-use super::shares::Turns;
+use super::stdio::Output;
 use super::{Capabilities, Failure, Interrupt, Limit, Limits, LogLevel, PreparedComponent, RunLog, Runtime};
 
 /// What computes for less is never kept waiting: most functions that somebody waits for.
 const FREE_CPU: Duration = Duration::from_millis(50);
-
-/// Whether somebody waits for what an invocation comes to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Urgency {
-    WaitedFor,
-    Background,
-}
 
 /// A function to run.
 #[derive(Debug)]
@@ -33,18 +27,10 @@ pub struct Call<'a> {
     /// `sync`, `action`, …, as the world names them.
     pub kind: &'a str,
     pub name: &'a str,
-    pub urgency: Urgency,
     /// JSON text.
     pub input: Option<&'a String>,
     /// What the guest sees as environment variables of its process.
     pub variables: &'a [(String, String)],
-}
-
-/// What an invocation finds around it.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Setting<'a> {
-    pub(super) urgency: Urgency,
-    pub(super) variables: &'a [(String, String)],
 }
 
 /// What an invocation has used.
@@ -88,7 +74,7 @@ pub(super) struct Guest {
 }
 
 impl Runtime {
-    /// Runs one function to its end, waiting for a free slot first. Its time begins with the waiting.
+    /// Runs one function to its end, waiting for a free slot first.
     pub async fn invoke(
         &self,
         component: &PreparedComponent,
@@ -98,9 +84,8 @@ impl Runtime {
         log: &RunLog,
     ) -> Finished {
         let output_bytes = limits.output_bytes;
-        let setting = Setting { urgency: call.urgency, variables: call.variables };
         let mut finished = self
-            .run(component, capabilities, limits, log, setting, async |guest: &mut Guest| {
+            .run(component, capabilities, limits, log, call.variables, async |guest: &mut Guest| {
                 let functions = guest.instance.syncline_integration_functions();
                 functions.call_invoke(&mut guest.store, call.kind, call.name, call.input).await
             })
@@ -119,19 +104,16 @@ impl Runtime {
         capabilities: Box<dyn Capabilities>,
         limits: &Limits,
         log: &RunLog,
-        setting: Setting<'_>,
+        variables: &[(String, String)],
         call: F,
     ) -> Finished
     where
         F: AsyncFnOnce(&mut Guest) -> wasmtime::Result<Result<Option<String>, Failure>>,
     {
-        let began = Instant::now();
-        let Ok(slot) = timeout(limits.wall, self.shares.slot(setting.urgency)).await else {
-            let result = Err(InvokeError::Limit(Limit::Wall(limits.wall)));
-            return Finished { result, usage: Usage::default() };
-        };
-        let mut store =
-            Store::new(&self.engine, GuestState::new(capabilities, limits, log.clone(), setting.variables));
+        let slot = Arc::clone(&self.slots).acquire_owned().await.expect("the semaphore is never closed");
+        let output = Output::new(log);
+        let state = GuestState::new(capabilities, limits, log.clone(), &output, variables);
+        let mut store = Store::new(&self.engine, state);
         store.limiter(|state| &mut state.memory);
         store.set_epoch_deadline(1);
         store.epoch_deadline_callback(|_| Ok(UpdateDeadline::Yield(1)));
@@ -142,8 +124,11 @@ impl Runtime {
             let instance = component.pre.instantiate_async(&mut store).await?;
             call(guest.insert(Guest { store, instance })).await
         };
-        let work = Metered { work, cpu: &cpu, limit: limits.cpu, turns: self.shares.turns(setting.urgency) };
-        let outcome = timeout(limits.wall.saturating_sub(began.elapsed()), work).await;
+        let turns = PollSemaphore::new(Arc::clone(&self.turns));
+        let work = Metered { work, cpu: &cpu, limit: limits.cpu, turns };
+        let outcome = tokio::time::timeout(limits.wall, work).await;
+        // What the guest said last comes before what the host has to say of its end.
+        drop(output);
         let state = guest.as_ref().map(|guest| guest.store.data());
         let usage = Usage {
             cpu: cpu.total(),
@@ -161,9 +146,6 @@ impl Runtime {
                 Err(explain(error, refused, panic, log))
             }
         };
-        if let Some(state) = state {
-            state.finish_output();
-        }
         // Making the instance's memory anew takes about as long as a short function: whoever waits for the result
         // gets it first.
         tokio::spawn(async move {
@@ -240,7 +222,7 @@ pin_project! {
         work: W,
         cpu: &'a CpuTime,
         limit: Duration,
-        turns: Turns,
+        turns: PollSemaphore,
     }
 }
 
@@ -252,7 +234,7 @@ impl<W: Future> Future for Metered<'_, W> {
         if this.cpu.total() > *this.limit {
             return Poll::Ready(Err(Limit::Cpu(*this.limit)));
         }
-        let _turn = if this.cpu.total() > FREE_CPU { Some(ready!(this.turns.poll_turn(cx))) } else { None };
+        let _turn = if this.cpu.total() > FREE_CPU { ready!(this.turns.poll_acquire(cx)) } else { None };
         let before = thread_time();
         let polled = this.work.poll(cx);
         this.cpu.charge(thread_time().saturating_sub(before));

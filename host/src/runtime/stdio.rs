@@ -16,6 +16,26 @@ const MAX_UNFINISHED_BYTES: usize = 10_000;
 /// How much a guest may write before it asks again.
 const PERMIT_BYTES: usize = 64 << 10;
 
+/// Where a guest prints to. A last line without an end is taken when this is dropped, however the invocation ended.
+pub(super) struct Output {
+    pub(super) stdout: LogStream,
+    pub(super) stderr: LogStream,
+}
+
+impl Output {
+    pub(super) fn new(log: &RunLog) -> Self {
+        let stream = |level| LogStream { level, log: log.clone(), unfinished: Arc::default() };
+        Self { stdout: stream(LogLevel::Info), stderr: stream(LogLevel::Warn) }
+    }
+}
+
+impl Drop for Output {
+    fn drop(&mut self) {
+        self.stdout.finish();
+        self.stderr.finish();
+    }
+}
+
 /// One of a guest's output streams.
 #[derive(Clone)]
 pub(super) struct LogStream {
@@ -25,10 +45,6 @@ pub(super) struct LogStream {
 }
 
 impl LogStream {
-    pub(super) fn new(level: LogLevel, log: RunLog) -> Self {
-        Self { level, log, unfinished: Arc::default() }
-    }
-
     fn take(&self, bytes: &[u8]) -> Result<(), Limit> {
         let mut unfinished = self.unfinished.lock().unwrap_or_else(PoisonError::into_inner);
         for part in bytes.split_inclusive(|byte| *byte == b'\n') {
@@ -41,7 +57,7 @@ impl LogStream {
     }
 
     /// Writes the last line, which may have no end.
-    pub(super) fn finish(&self) {
+    fn finish(&self) {
         let mut unfinished = self.unfinished.lock().unwrap_or_else(PoisonError::into_inner);
         if !unfinished.is_empty() {
             let _over_the_limit = self.write_line(&mut unfinished);

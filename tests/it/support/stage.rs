@@ -4,7 +4,7 @@ use std::ops::Deref;
 
 use serde_json::{Value, json};
 
-use super::{Bundle, Connection, Host, HostOptions, Shop, TestDatabase};
+use super::{Bundle, Connection, Host, HostOptions, Shop, SlowProvider, TestDatabase};
 
 /// Behaves as its connection; what is below it goes with it, the host before its database.
 pub struct Stage {
@@ -45,6 +45,12 @@ impl Stage {
         host.deploy(&Bundle::guest("hostile")).await;
         let connection = host.connect("hostile", json!({ "steps": 0 })).await;
         Self { connection, host, db }
+    }
+
+    /// With the hostile guest, as `change` makes it, at a provider that the test is.
+    pub async fn at_slow_provider(provider: &SlowProvider, change: impl FnOnce(Bundle) -> Bundle) -> Self {
+        let variables = [("SYNCLINE_EGRESS_ALLOW", &*provider.address())];
+        Self::with(&variables, &change(provider.bundle()), json!({ "steps": 0 })).await
     }
 
     /// With the stripe example and a connection to the shop.

@@ -32,6 +32,7 @@ const FUNCTIONS: &[Function] = &[
     outside::read_file::FUNCTION,
     outside::open_socket::FUNCTION,
     outside::print::FUNCTION,
+    outside::print_and_wait::FUNCTION,
     saves::save_raw::FUNCTION,
     saves::change_raw::FUNCTION,
     saves::commit_raw::FUNCTION,

@@ -1,6 +1,7 @@
 //! Functions that try what a sandbox must decide about.
 
 use std::collections::BTreeMap;
+use std::io::Write;
 use std::net::TcpStream;
 
 use serde::{Deserialize, Serialize};
@@ -93,6 +94,16 @@ pub fn open_socket(address: String) -> Result {
 pub fn print(line: String) -> Result {
     println!("{line}");
     eprintln!("{line}");
+    Ok(())
+}
+
+/// Prints on each of its standard outputs without an end of the line, and waits for the provider.
+#[action]
+pub fn print_and_wait(text: String) -> Result {
+    print!("{text}");
+    std::io::stdout().flush()?;
+    eprint!("{text}");
+    http::get("/wait").send()?;
     Ok(())
 }
 

@@ -130,7 +130,7 @@ pub struct EngineSettings {
     pub intake_max_body_bytes: usize,
     /// What is held of providers' webhooks that are not stored yet.
     pub intake_held_bytes: usize,
-    /// How long runs may go on when the host stops.
+    /// How long runs may go on that were asked to end: since the host stops, or for a reset.
     pub grace: Duration,
     /// The member of a record that holds its metadata.
     pub record_metadata_key: Arc<str>,

@@ -1,10 +1,10 @@
-//! Functions that are ended from the outside: since whoever asked for them went away.
+//! Functions that are ended from the outside: by a reset, or since whoever asked for them went away.
 
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::support::{Api, SlowProvider, Stage, eventually, query, text};
+use crate::support::{Api, Bundle, Connection, ProviderServer, SlowProvider, Stage, eventually, query, text};
 
 /// A run that was ended is closed by then.
 const BOUND: Duration = Duration::from_secs(15);
@@ -17,6 +17,14 @@ async fn newest(api: &Api, function: &str) -> Option<Value> {
 
 async fn run(api: &Api, id: &Value) -> Value {
     api.get(&format!("/runs/{}", text(id))).await.expect(200).json()
+}
+
+/// Waits until the newest run of a function is on.
+async fn on(api: &Api, function: &str) -> Value {
+    eventually(&format!("a run of `{function}` is on"), async || {
+        newest(api, function).await.filter(|run| run["state"] == "running")
+    })
+    .await
 }
 
 /// Waits until a run is closed, and checks that it was cancelled.
@@ -40,6 +48,62 @@ async fn log(api: &Api, id: &Value) -> Vec<(String, String)> {
     let log = api.get(&format!("/runs/{}/logs?level=info", text(id))).await.expect(200).json();
     let lines = log["logs"].as_array().expect("`logs` is a list");
     lines.iter().map(|line| (text(&line["level"]).to_owned(), text(&line["message"]).to_owned())).collect()
+}
+
+/// Asks for an action, and goes away once it is on. Gives the run.
+async fn leave(connection: &Connection, api: &Api, action: &str, input: Value) -> Value {
+    tokio::select! {
+        answer = connection.action(action, &input) => panic!("it has ended: {}", answer.text()),
+        run = on(api, action) => run,
+    }
+}
+
+#[tokio::test]
+async fn a_sync_that_goes_on_after_it_was_cancelled_is_ended_and_does_nothing_more() {
+    let server = ProviderServer::start().await;
+    let patience = [("SYNCLINE_GRACE_SECONDS", "1")];
+    let stage = Stage::at_provider(&server, &patience, Bundle::guest("hostile")).await;
+    let saved = async || stage.all(&[("model", "Item")]).await;
+    stage.set_metadata(json!({ "steps": 0, "end": "go-on" })).await;
+    stage.trigger("commit-raw").await;
+    let id = eventually("it saves", async || saved().await.first().map(|item| item["name"].clone())).await;
+
+    stage.set_metadata(json!({ "steps": 0 })).await;
+    let asked_before = server.seen.requests().len();
+    let reset = json!({
+        "provider_config_key": "hostile", "connection_id": stage.id, "syncs": ["commit-raw"],
+        "opts": { "reset": true },
+    });
+    stage.host.post("/sync/trigger", &reset).await.expect(200);
+    assert_cancelled(&stage.host, &id).await;
+    let (asked, kept) = (server.seen.requests().len(), saved().await);
+    assert!(asked > asked_before, "it goes on when it is told to end");
+
+    // The run that the reset waited for, and one more, pass by.
+    stage.wait_until_idle().await;
+    assert_eq!(stage.run("commit-raw").await["status"], "SUCCESS");
+    assert_eq!((server.seen.requests().len(), saved().await), (asked, kept));
+    let printed = ("info".to_owned(), "never done".to_owned());
+    assert!(log(&stage.host, &id).await.contains(&printed), "half a line is in the log");
+}
+
+#[tokio::test]
+async fn an_action_whose_caller_went_away_calls_nothing_any_more() {
+    let server = ProviderServer::start().await;
+    let endless = Bundle::guest("hostile").limit("request-flood", "requests = 1000000");
+    let stage = Stage::at_provider(&server, &[], endless).await;
+    let run = leave(&stage, &stage.host, "request-flood", json!("/again")).await;
+    assert_cancelled(&stage.host, &run["id"]).await;
+    let asked = server.seen.requests().len();
+    stage.save_raw("Item", r#"[{"id":"neighbour"}]"#).await.expect(200);
+    assert_eq!(server.seen.requests().len(), asked);
+}
+
+#[tokio::test]
+async fn an_action_whose_caller_went_away_computes_no_longer() {
+    let stage = Stage::hostile().await;
+    let run = leave(&stage, &stage.host, "spin", Value::Null).await;
+    assert_cancelled(&stage.host, &run["id"]).await;
 }
 
 #[tokio::test]

@@ -86,6 +86,18 @@ async fn a_commit_that_fails_sets_nothing_aside() {
 }
 
 #[tokio::test]
+async fn a_key_that_the_database_cannot_hold_is_told_without_it() {
+    let strict =
+        setting_aside(Bundle::guest("hostile")).replace("[models.Item]\n", "[models.Item]\nstrict = true\n");
+    let stage = Stage::of(&strict, json!({ "steps": 0 })).await;
+    stage.save_raw("Item", r#"[{"id":"good"},{"id":"bad","a\u0000b":1}]"#).await.expect(200);
+    assert_eq!(items(&stage).await, [json!({ "id": "good" })]);
+    let letters = letters(&stage).await;
+    assert_eq!((letters.len(), &letters[0]["record_id"]), (1, &json!("bad")));
+    assert_eq!(letters[0]["problems"][0]["path"], "/a\u{fffd}b");
+}
+
+#[tokio::test]
 async fn of_two_with_one_id_the_last_counts_also_when_one_is_bad() {
     let stage = stage().await;
     let batch = json!([

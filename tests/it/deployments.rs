@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use sqlx::Connection as _;
 
-use crate::support::{Bundle, Host, Stage, TestDatabase, eventually, text};
+use crate::support::{Assembled, Bundle, Host, Stage, TestDatabase, eventually, text};
 
 /// Posts bytes to a host that nothing is deployed on, and gives the code and the message of the refusal. Nothing
 /// may have changed by it.
@@ -74,6 +74,25 @@ async fn what_is_no_component_of_our_world_is_refused_with_the_reason() {
         assert!(message.contains(reason), "{message}");
     }
     host.deploy(&hostile).await;
+}
+
+#[tokio::test]
+async fn a_component_that_no_host_can_run_is_refused_with_the_reason() {
+    let db = TestDatabase::create().await;
+    let host = Host::spawn(&db).await;
+    let minimal = Bundle::example("minimal");
+    let assembled = || Assembled::new(&[("sync", "numbers"), ("action", "echo")]);
+    for (component, reason) in [
+        (assembled().table_elements(1_000_000), "which exceeds the limit of 200000"),
+        (assembled().memory_pages(10_000), "which exceeds the limit of"),
+        (assembled().importing_http(), "it imports what this host does not offer"),
+    ] {
+        let (code, message) =
+            refused(&host, minimal.clone().with_component(&component.component()).to_tar()).await;
+        assert_eq!(code, "invalid_sync_config", "{message}");
+        assert!(message.contains(reason), "{message}");
+    }
+    host.deploy(&minimal.with_component(&assembled().component())).await;
 }
 
 #[tokio::test]

@@ -160,6 +160,67 @@ async fn a_payload_that_was_moved_to_another_row_is_not_served() {
 }
 
 #[tokio::test]
+async fn a_payload_of_another_connection_is_not_served() {
+    let stage = stage(&sealing()).await;
+    let other = stage.host.connect_as("another", "hostile", json!({ "steps": 0 })).await;
+    save_all(&stage, &people()).await;
+    other.save_raw("Item", &people().to_string()).await.expect(200);
+    stage
+        .db
+        .execute(
+            "UPDATE records AS mine SET payload_ciphertext = theirs.payload_ciphertext FROM records AS theirs
+             WHERE mine.external_id = 'a' AND theirs.external_id = 'a' AND mine.connection_pk <> theirs.connection_pk",
+        )
+        .await;
+    for connection in [&*stage, &other] {
+        let answer = connection.get_records(&[ITEMS, ("ids", "a")]).await;
+        assert_eq!(answer.refusal(), (500, "internal_server_error".to_owned()));
+        assert_eq!(connection.page(&[ITEMS, ("ids", "b")]).await.ids(), ["b"]);
+    }
+}
+
+#[tokio::test]
+async fn a_function_reads_what_is_sealed_as_it_was_saved() {
+    let stage = stage(&sealing()).await;
+    save_all(&stage, &people()).await;
+    let find = json!({ "model": "Item", "ids": ["b", "nobody", "a", "c"] });
+    let found: Vec<Option<String>> =
+        serde_json::from_slice(&stage.action("find-raw", &find).await.expect(200).body).unwrap();
+    let people = people();
+    let texts = [1, 0, 2].map(|index: usize| Some(people[index].to_string()));
+    assert_eq!(found, [&texts[0..1], &[None], &texts[1..]].concat());
+
+    stage
+        .db
+        .execute(
+            "UPDATE records SET payload_ciphertext = (SELECT payload_ciphertext FROM records WHERE external_id = 'b')
+             WHERE external_id = 'a'",
+        )
+        .await;
+    let refused = stage.action("find-raw", &find).await;
+    assert_eq!(refused.refusal(), (500, "internal_server_error".to_owned()));
+    assert!(!refused.text().contains(MARK), "{}", refused.text());
+}
+
+#[tokio::test]
+async fn a_letter_that_was_moved_to_another_row_is_not_served() {
+    let stage = stage(&setting_aside()).await;
+    save_all(&stage, &json!([{ "id": "a", "count": MARK }, { "id": "b", "count": MARK }])).await;
+    stage.host.get("/dead-letters").await.expect(200);
+    stage
+        .db
+        .execute(
+            "UPDATE dead_letters SET payload_ciphertext =
+                 (SELECT payload_ciphertext FROM dead_letters WHERE external_id = 'b')
+             WHERE external_id = 'a'",
+        )
+        .await;
+    let refused = stage.host.get("/dead-letters").await;
+    assert_eq!(refused.refusal(), (500, "internal_server_error".to_owned()));
+    assert!(!refused.text().contains(MARK), "{}", refused.text());
+}
+
+#[tokio::test]
 async fn replacing_the_data_key_touches_no_record_and_all_stay_readable() {
     let stage = stage(&sealing()).await;
     save_all(&stage, &people()).await;

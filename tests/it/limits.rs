@@ -4,7 +4,10 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::support::{Bundle, Connection, HostOptions, Shop, Stage, TestDatabase};
+use crate::support::{
+    Assembled, Bundle, Connection, HostOptions, ProviderServer, Shop, SlowProvider, Stage, TestDatabase,
+    eventually, query, text,
+};
 
 /// The neighbour answers: what one function does ends with that function.
 async fn assert_neighbour_answers(connection: &Connection) {
@@ -15,13 +18,17 @@ async fn limited(action: &str, limit: &str) -> Stage {
     Stage::of(&Bundle::guest("hostile").limit(action, limit), json!({ "steps": 0 })).await
 }
 
-/// Runs an action that goes over a limit, and checks that it is told which.
+/// Runs an action that goes over a limit, and checks that it is told which and that others are unharmed.
 async fn assert_over_limit(connection: &Connection, action: &str, input: Value, limit: &str) {
+    assert_told(connection, action, input, limit).await;
+    assert_neighbour_answers(connection).await;
+}
+
+async fn assert_told(connection: &Connection, action: &str, input: Value, limit: &str) {
     let answer = connection.action(action, &input).await;
     assert_eq!(answer.refusal(), (400, "limit_exceeded".to_owned()), "{action}: {}", answer.text());
     assert_eq!(answer.json()["error"]["payload"], json!({ "limit": limit }), "{action}");
     assert!(answer.message().contains(&format!("(limit `{limit}`)")), "{action}: {}", answer.message());
-    assert_neighbour_answers(connection).await;
 }
 
 #[tokio::test]
@@ -65,15 +72,26 @@ async fn a_huge_text_for_the_log_ends_at_the_memory_that_it_takes() {
 }
 
 #[tokio::test]
-async fn a_function_that_goes_on_after_it_was_told_to_end_is_ended() {
-    let stage = limited("ignore-cancellation", "log = \"64KB\", wall = \"5s\"").await;
-    assert_over_limit(&stage, "ignore-cancellation", Value::Null, "log").await;
-}
-
-#[tokio::test]
 async fn a_function_that_takes_all_memory_is_ended() {
     let stage = limited("allocate", "memory = \"32MB\"").await;
     assert_over_limit(&stage, "allocate", Value::Null, "memory").await;
+}
+
+#[tokio::test]
+async fn a_function_that_begins_with_more_memory_than_it_may_have_is_told_so() {
+    let stage = limited("print", "memory = \"64KB\"").await;
+    assert_over_limit(&stage, "print", json!("x"), "memory").await;
+}
+
+#[tokio::test]
+async fn a_function_that_grows_its_table_for_ever_is_ended() {
+    let stage = Stage::hostile().await;
+    let growing = Assembled::new(&[("sync", "numbers"), ("action", "echo")]);
+    stage.host.deploy(&Bundle::example("minimal").with_component(&growing.component())).await;
+    let growing = stage.host.connect("minimal", json!({})).await;
+    assert_told(&growing, "echo", Value::Null, "table").await;
+    assert_eq!(growing.status("numbers").await["status"], "ERROR");
+    assert_neighbour_answers(&stage).await;
 }
 
 #[tokio::test]
@@ -108,6 +126,52 @@ async fn a_function_that_sends_requests_for_ever_is_ended() {
 }
 
 #[tokio::test]
+async fn a_function_that_sends_too_many_requests_at_once_sends_none() {
+    let server = ProviderServer::start().await;
+    let stage = Stage::at_provider(&server, &[], Bundle::guest("hostile")).await;
+    assert_over_limit(&stage, "request-storm", json!({ "url": "/", "count": 1_001 }), "requests").await;
+    assert_eq!(server.seen.requests().len(), 0);
+}
+
+#[tokio::test]
+async fn answers_that_a_function_could_not_take_are_not_held_for_it() {
+    let server = ProviderServer::start().await;
+    let bundle = Bundle::guest("hostile").limit("request-storm", "memory = \"16MB\"");
+    let stage = Stage::at_provider(&server, &[], bundle).await;
+    let before = stage.host.peak_memory_mb();
+    let storm = json!({ "url": "/long?8000000", "count": 60 });
+    assert_over_limit(&stage, "request-storm", storm, "memory").await;
+    let taken = stage.host.peak_memory_mb() - before;
+    assert!(taken < 300, "the host took {taken} MB for answers of 480 MB");
+}
+
+#[tokio::test]
+async fn records_that_a_function_could_not_take_are_not_held_for_it() {
+    let bundle = Bundle::guest("hostile")
+        .limit("find-raw", "memory = \"16MB\"")
+        .limit("change-raw", "batch = \"4MB\"");
+    let stage = Stage::of(&bundle, json!({ "steps": 0 })).await;
+    let long = |id: &str| json!([{ "id": id, "name": "x".repeat(1 << 20) }]).to_string();
+    for id in ["a", "b", "c", "d", "e"] {
+        stage.save_raw("Item", &long(id)).await.expect(200);
+    }
+    let before = stage.host.peak_memory_mb();
+    let find = json!({ "model": "Item", "ids": vec!["a"; 500] });
+    assert_over_limit(&stage, "find-raw", find, "memory").await;
+    let taken = stage.host.peak_memory_mb() - before;
+    assert!(taken < 200, "the host took {taken} MB for records of 500 MB");
+
+    let update = |ids: &[&str]| {
+        let items: Vec<Value> = ids.iter().map(|id| json!({ "id": id, "count": 1 })).collect();
+        json!({ "changes": [{ "update": { "model": "Item", "items": json!(items).to_string() } }] })
+    };
+    let refused = stage.action("change-raw", &update(&["a", "b", "c", "d", "e"])).await;
+    assert_eq!(refused.refusal(), (400, "action_script_runtime_error".to_owned()));
+    assert!(refused.message().contains("longer than the 4194304 bytes"), "{}", refused.message());
+    stage.action("change-raw", &update(&["a", "b", "c"])).await.expect(200);
+}
+
+#[tokio::test]
 async fn a_function_that_takes_too_long_is_a_timeout() {
     let stage = limited("sleep", "wall = \"300ms\"").await;
     let answer = stage.action("sleep", &json!(60_000)).await;
@@ -115,6 +179,17 @@ async fn a_function_that_takes_too_long_is_a_timeout() {
     assert!(answer.message().contains("(limit `wall`)"), "{}", answer.message());
     assert_neighbour_answers(&stage).await;
     stage.action("sleep", &json!(1)).await.expect(200);
+}
+
+#[tokio::test]
+async fn a_function_that_waits_for_a_silent_provider_for_too_long_is_a_timeout() {
+    let provider = SlowProvider::listen().await;
+    let stage = Stage::at_slow_provider(&provider, |bundle| bundle.limit("fetch", "wall = \"300ms\"")).await;
+    let input = json!({ "url": "/" });
+    let (answer, asker) = tokio::join!(stage.action("fetch", &input), provider.asked());
+    assert_eq!(answer.refusal(), (408, "execution_timeout".to_owned()));
+    asker.wait_for_hang_up().await;
+    assert_neighbour_answers(&stage).await;
 }
 
 #[tokio::test]
@@ -140,7 +215,7 @@ async fn a_panic_carries_the_guests_own_message() {
 #[tokio::test]
 async fn a_trap_is_a_crash_of_the_function_alone() {
     let stage = Stage::hostile().await;
-    for action in ["trap", "read-out-of-bounds"] {
+    for action in ["trap", "read-out-of-bounds", "recurse-in-memory", "bad-utf8-log"] {
         let answer = stage.action(action, &Value::Null).await;
         assert_eq!(answer.refusal(), (400, "script_internal_error".to_owned()), "{action}");
         assert_neighbour_answers(&stage).await;
@@ -176,6 +251,30 @@ async fn output_that_is_not_json_is_refused() {
 }
 
 #[tokio::test]
+async fn what_a_function_logs_with_broken_fields_is_kept_and_takes_no_other_run_along() {
+    let stage = Stage::hostile().await;
+    let deep = ["[".repeat(300), "]".repeat(300)].concat();
+    let fields =
+        [r#"{"a\u0000b": ["\u0000"]}"#, "a\0b", r#"{"half": "#, r#""\ud800""#, "1e999999", &deep, ""];
+    for fields in fields {
+        stage.action("log-fields", &json!(fields)).await.expect(200);
+    }
+    assert_neighbour_answers(&stage).await;
+    let kept = eventually("all runs are written", async || {
+        let found =
+            stage.host.get(&format!("/runs?{}", query(&[("kind", "action")]))).await.expect(200).json();
+        let runs = found["runs"].as_array().expect("`runs` is a list").clone();
+        (runs.len() == fields.len() + 1).then_some(runs)
+    })
+    .await;
+    for run in kept.iter().filter(|run| run["function"] == "log-fields") {
+        let log = stage.host.get(&format!("/runs/{}/logs", text(&run["id"]))).await.expect(200).json();
+        assert_eq!(log["logs"][0]["message"], "with fields", "{log}");
+        assert!(!log["logs"][0]["fields"].is_null(), "{log}");
+    }
+}
+
+#[tokio::test]
 async fn a_function_that_returns_nothing_answers_with_an_empty_body() {
     let stage = Stage::hostile().await;
     let answer = stage.action("print", &json!("a line")).await.expect(200);
@@ -190,6 +289,7 @@ async fn a_guest_reaches_neither_files_nor_sockets_nor_private_addresses() {
         ("read-file", json!("/etc/passwd")),
         ("read-file", json!("/proc/self/environ")),
         ("open-socket", json!(shop.address())),
+        ("open-socket", json!(shop.address().replace("127.0.0.1", "localhost"))),
         ("fetch", json!({ "url": "/v1/customers" })),
         ("fetch", json!({ "url": format!("{}/v1/customers", shop.base_url()) })),
         ("fetch", json!({ "url": "http://169.254.169.254/latest/meta-data/" })),

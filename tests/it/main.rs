@@ -3,6 +3,7 @@
 //! `make test` runs them all, `scripts/test-postgres cargo nextest run -E 'test(prune::)'` some of them.
 
 mod actions;
+mod addresses;
 mod async_actions;
 mod bad_records;
 mod cancellation;

@@ -3,6 +3,7 @@
 
 mod acme;
 mod answer;
+mod assembled;
 mod audit;
 mod browser;
 mod bundle;
@@ -28,6 +29,7 @@ pub mod webhook_scene;
 
 pub use self::acme::{ACME_JWT_KEY, ACME_PIN, ACME_SECRET, Acme};
 pub use self::answer::Answer;
+pub use self::assembled::Assembled;
 pub use self::audit::assert_settled;
 pub use self::browser::{Browser, Visited};
 pub use self::bundle::Bundle;

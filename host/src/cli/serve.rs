@@ -116,7 +116,7 @@ pub(super) struct ServeArgs {
     /// How long runs that are over are kept, with their logs
     #[arg(long, env = "SYNCLINE_RUN_RETENTION_DAYS", default_value_t = 30, value_name = "DAYS", value_parser = clap::value_parser!(u64).range(1..=3650))]
     run_retention_days: u64,
-    /// How long runs may go on after a request to stop
+    /// How long requests may go on after a request to stop, and runs after they were asked to end
     #[arg(long, env = "SYNCLINE_GRACE_SECONDS", default_value_t = 10, value_name = "SECONDS")]
     grace_seconds: u64,
     /// The most records of one model, connection and variant, tombstones among them

@@ -19,8 +19,8 @@ use crate::auth::Environment;
 use crate::egress::{self, EgressError, Exchange, Observer};
 use crate::nul::has_nul;
 use crate::runtime::{
-    Capabilities, Change, ConnectionInfo, Counts, Failure, Interrupt, Outcome, Request, Response, RunInfo,
-    RunLog,
+    Capabilities, Change, ConnectionInfo, Counts, Failure, Interrupt, Limit, Outcome, Request, Response,
+    RunInfo, RunLog,
 };
 use crate::store::connections::{self, Connection};
 
@@ -154,7 +154,18 @@ impl Capabilities for FunctionCapabilities {
         let (log, meter) = (&self.log, &self.meter);
         let patience = self.patience();
         let sent = requests.into_iter().map(|request| send(gate, &route, request, patience, log, meter));
-        stream::iter(sent).buffered(CONCURRENT_REQUESTS).try_collect().await
+        let mut sent = stream::iter(sent).buffered(CONCURRENT_REQUESTS);
+        let memory_bytes = self.function.limits.memory_bytes;
+        let (mut answers, mut bytes) = (Vec::new(), 0);
+        while let Some(answer) = sent.try_next().await? {
+            bytes += answer.as_ref().map_or(0, |response| response.body.len());
+            // The function could not take them all, so they are not held for it.
+            if bytes > memory_bytes {
+                return Err(Interrupt::Limit(Limit::Memory(memory_bytes)));
+            }
+            answers.push(answer);
+        }
+        Ok(answers)
     }
 
     async fn commit(&mut self, changes: Vec<Change>, checkpoint: Option<String>) -> Outcome<Counts> {

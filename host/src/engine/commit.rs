@@ -43,6 +43,8 @@ pub struct RecordWriter {
     restores_pruned: bool,
     batch_bytes: usize,
     record_bytes: usize,
+    /// Of the function itself: it can take no more than that.
+    memory_bytes: usize,
     stream_records: u64,
     records_left: u64,
     records_limit: u64,
@@ -73,6 +75,7 @@ impl RecordWriter {
             restores_pruned: false,
             batch_bytes: limits.batch_bytes,
             record_bytes: limits.record_bytes,
+            memory_bytes: limits.memory_bytes,
             stream_records: engine.settings.max_stream_records,
             records_left: limits.records,
             records_limit: limits.records,
@@ -134,6 +137,7 @@ impl RecordWriter {
         };
         let keys = self.record_keys().await?;
         let found = self.find_payloads(&model, ids, &keys).await.map_err(host_failure)?;
+        let found = found.ok_or(Interrupt::Limit(Limit::Memory(self.memory_bytes)))?;
         Ok(Ok(ids.iter().map(|id| found.get(id).cloned()).collect()))
     }
 
@@ -142,15 +146,16 @@ impl RecordWriter {
         model: &ModelName,
         ids: &[String],
         keys: &RecordKeys,
-    ) -> sqlx::Result<HashMap<String, String>> {
+    ) -> sqlx::Result<Option<HashMap<String, String>>> {
         let mut conn = self.store.connect_records().await?;
         let variant = self.own_variant();
         let Some(key) = streams::find(&mut conn, self.connection, model, &variant).await? else {
-            return Ok(HashMap::new());
+            return Ok(Some(HashMap::new()));
         };
         let ids = keepable(ids);
         let keys = keys.of_stream(key.connection.0, key.number, false);
-        Ok(records::find_payloads(&mut conn, key, &keys, &ids).await?.into_iter().collect())
+        let found = records::find_payloads(&mut conn, key, &keys, &ids, self.memory_bytes).await?;
+        Ok(found.map(|found| found.into_iter().collect()))
     }
 
     /// The environment's record keys. They are on the control side, so this comes before a transaction beside records.

@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
+use serde_json::Value;
 use tokio::sync::mpsc;
 
+use crate::nul::json_without_nul;
 use crate::runtime::LogEntry;
 use crate::store::Store;
 use crate::store::runs::{self, FinishedRun, LogLine};
@@ -79,7 +81,7 @@ pub(super) fn log_lines(entries: Vec<LogEntry>) -> Vec<LogLine> {
         // Fields that are no JSON are kept as the text they are.
         fields: entry
             .fields
-            .map(|text| serde_json::from_str(&text).unwrap_or(serde_json::Value::String(text))),
+            .map(|text| json_without_nul(serde_json::from_str(&text).unwrap_or(Value::String(text)))),
     };
     entries.into_iter().map(line).collect()
 }

@@ -23,8 +23,6 @@ const MAX_CLAIM: usize = 64;
 /// However quiet it is, the scheduler looks again after this long: a notification may have been lost.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
 const AFTER_ERROR: Duration = Duration::from_secs(1);
-/// A run that was asked to end, and does not, is ended after this long.
-const CANCEL_GRACE: Duration = Duration::from_secs(10);
 /// For how long a silent host may keep others waiting for its transaction: as long as its lease, within these bounds. One
 /// that is only short of processor time is not to lose its work for it.
 const LEAST_PATIENCE: Duration = Duration::from_secs(3);
@@ -254,7 +252,7 @@ async fn keep_leases(engine: Arc<Engine>, running: Arc<Running>) {
                     let Some(run) = running.lock().get(run_id).cloned() else { continue };
                     match renewed.get(run_id) {
                         None => run.control.lost.cancel(),
-                        Some(true) => cancel(&run.control),
+                        Some(true) => cancel(&run.control, engine.settings.grace),
                         Some(false) => {}
                     }
                 }
@@ -266,14 +264,14 @@ async fn keep_leases(engine: Arc<Engine>, running: Arc<Running>) {
     }
 }
 
-/// Asks the function to end, and ends it if it does not.
-fn cancel(control: &RunControl) {
+/// Asks the function to end, and ends it if it has not within `grace`.
+fn cancel(control: &RunControl, grace: Duration) {
     if !control.signals.cancel() {
         return;
     }
     let hand_back = control.hand_back.clone();
     tokio::spawn(async move {
-        tokio::time::sleep(CANCEL_GRACE).await;
+        tokio::time::sleep(grace).await;
         hand_back.cancel();
     });
 }

@@ -36,8 +36,9 @@ pub enum CompileError {
     Start(#[source] std::io::Error),
     #[error("compiled code could not be kept in `{}`", path.display())]
     Cache { path: PathBuf, source: std::io::Error },
-    #[error("compiled code could not be loaded")]
-    Load(#[source] wasmtime::Error),
+    /// It declares more than any guest gets, such as a table of a million elements.
+    #[error("no host can run the component: {0}")]
+    OverPool(String),
 }
 
 /// Machine code on disk, by the component it came from and the engine it is for.
@@ -78,7 +79,7 @@ impl CompiledCache {
             compile.ms = started.elapsed().as_millis() as u64,
             "compiled a component",
         );
-        load_file(engine, &path).map_err(CompileError::Load)
+        load_file(engine, &path).map_err(|error| CompileError::OverPool(format!("{error:#}")))
     }
 
     /// Loads what is kept, if it is what this host has written.

@@ -109,10 +109,10 @@ impl Runtime {
                 Box::new(NoCapabilities),
                 &Limits::DESCRIBE,
                 &log,
-                Setting { urgency: Urgency::WaitedFor, variables: &[] },
-                async |guest: &mut Guest| {
+                &[],
+                async |guest: Guest<'_>| {
                     let functions = guest.instance.syncline_integration_functions();
-                    functions.call_describe(&mut guest.store).await.map(|json| Ok(Some(json)))
+                    functions.call_describe(guest.store).await.map(|json| Ok(Some(json)))
                 },
             )
             .await;

@@ -68,8 +68,8 @@ pub enum InvokeError {
 }
 
 /// A live instance.
-pub(super) struct Guest {
-    pub(super) store: Store<GuestState>,
+pub(super) struct Guest<'s> {
+    pub(super) store: &'s mut Store<GuestState>,
     pub(super) instance: Integration,
 }
 
@@ -85,9 +85,9 @@ impl Runtime {
     ) -> Finished {
         let output_bytes = limits.output_bytes;
         let mut finished = self
-            .run(component, capabilities, limits, log, call.variables, async |guest: &mut Guest| {
+            .run(component, capabilities, limits, log, call.variables, async |guest: Guest<'_>| {
                 let functions = guest.instance.syncline_integration_functions();
-                functions.call_invoke(&mut guest.store, call.kind, call.name, call.input).await
+                functions.call_invoke(guest.store, call.kind, call.name, call.input).await
             })
             .await;
         if let Ok(Some(output)) = &finished.result
@@ -108,7 +108,7 @@ impl Runtime {
         call: F,
     ) -> Finished
     where
-        F: AsyncFnOnce(&mut Guest) -> wasmtime::Result<Result<Option<String>, Failure>>,
+        F: AsyncFnOnce(Guest<'_>) -> wasmtime::Result<Result<Option<String>, Failure>>,
     {
         let slot = Arc::clone(&self.slots).acquire_owned().await.expect("the semaphore is never closed");
         let output = Output::new(log);
@@ -119,37 +119,32 @@ impl Runtime {
         store.epoch_deadline_callback(|_| Ok(UpdateDeadline::Yield(1)));
 
         let cpu = CpuTime::default();
-        let mut guest = None;
         let work = async {
             let instance = component.pre.instantiate_async(&mut store).await?;
-            call(guest.insert(Guest { store, instance })).await
+            call(Guest { store: &mut store, instance }).await
         };
         let turns = PollSemaphore::new(Arc::clone(&self.turns));
         let work = Metered { work, cpu: &cpu, limit: limits.cpu, turns };
         let outcome = tokio::time::timeout(limits.wall, work).await;
         // What the guest said last comes before what the host has to say of its end.
         drop(output);
-        let state = guest.as_ref().map(|guest| guest.store.data());
+        let state = store.data();
         let usage = Usage {
             cpu: cpu.total(),
-            peak_memory_bytes: state.map_or(0, |state| state.memory.peak_bytes),
-            requests: state.map_or(0, GuestState::requests),
+            peak_memory_bytes: state.memory.peak_bytes,
+            requests: state.requests(),
         };
         let result = match outcome {
             Err(_elapsed) => Err(InvokeError::Limit(Limit::Wall(limits.wall))),
             Ok(Err(limit)) => Err(InvokeError::Limit(limit)),
             Ok(Ok(Ok(Ok(output)))) => Ok(output),
             Ok(Ok(Ok(Err(failure)))) => Err(InvokeError::Failed(failure)),
-            Ok(Ok(Err(error))) => {
-                let refused = state.and_then(|state| state.memory.refused);
-                let panic = state.and_then(|state| state.panic.clone());
-                Err(explain(error, refused, panic, log))
-            }
+            Ok(Ok(Err(error))) => Err(explain(error, state.memory.refused, state.panic.clone(), log)),
         };
         // Making the instance's memory anew takes about as long as a short function: whoever waits for the result
         // gets it first.
         tokio::spawn(async move {
-            drop(guest);
+            drop(store);
             drop(slot);
         });
         Finished { result, usage }

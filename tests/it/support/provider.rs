@@ -150,6 +150,7 @@ impl Server {
             .route("/flaky", any(flaky))
             .route("/limited", any(limited))
             .route("/bomb", any(bomb))
+            .route("/long", any(long))
             .fallback(echo);
         let router = Router::new()
             .nest("/api", api)
@@ -284,6 +285,12 @@ async fn limited(State(seen): State<Arc<Seen>>, request: Request) -> Response {
             .into_response();
     }
     echo(State(seen), Bytes::new()).await
+}
+
+/// `?BYTES`
+async fn long(request: Request) -> Body {
+    let bytes = request.uri().query().and_then(|bytes| bytes.parse().ok());
+    Body::from(vec![b'x'; bytes.expect("a test says how long")])
 }
 
 async fn bomb() -> Response {

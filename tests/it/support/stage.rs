@@ -4,7 +4,7 @@ use std::ops::Deref;
 
 use serde_json::{Value, json};
 
-use super::{Bundle, Connection, Host, HostOptions, Shop, SlowProvider, TestDatabase};
+use super::{Bundle, Connection, Host, HostOptions, ProviderServer, Shop, SlowProvider, TestDatabase};
 
 /// Behaves as its connection; what is below it goes with it, the host before its database.
 pub struct Stage {
@@ -45,6 +45,13 @@ impl Stage {
         host.deploy(&Bundle::guest("hostile")).await;
         let connection = host.connect("hostile", json!({ "steps": 0 })).await;
         Self { connection, host, db }
+    }
+
+    /// With the hostile guest at a provider of the tests, on a host with these settings.
+    pub async fn at_provider(server: &ProviderServer, variables: &[(&str, &str)], bundle: Bundle) -> Self {
+        let address = server.address.to_string();
+        let variables = [variables, &[("SYNCLINE_EGRESS_ALLOW", &*address)]].concat();
+        Self::with(&variables, &bundle.at_address(&server.base_url()), json!({ "steps": 0 })).await
     }
 
     /// With the hostile guest, as `change` makes it, at a provider that the test is.

@@ -15,6 +15,7 @@ use crate::ids::ModelName;
 use crate::metrics::{SavedRecords, metrics};
 use crate::model::records::{RecordText, RefusedRecord};
 use crate::model::{self, Invalid, OnBadRecord, Problem};
+use crate::nul::json_without_nul;
 use crate::runtime::{Counts, Failure, Interrupt, Limit, LogLevel, Outcome};
 use crate::store::dead_letters::{self, NewLetter};
 use crate::store::records::{self, IncomingRecord};
@@ -168,8 +169,16 @@ impl RecordWriter {
         changes: Vec<RecordText<'_>>,
     ) -> sqlx::Result<Result<Merged, Failure>> {
         let ids: Vec<&str> = changes.iter().map(|change| change.id.as_ref()).collect();
-        let kept: HashMap<String, String> =
-            records::find_payloads(conn, stream.key, keys, &ids).await?.into_iter().collect();
+        let kept = records::find_payloads(conn, stream.key, keys, &ids, self.batch_bytes).await?;
+        let Some(kept) = kept else {
+            let message = format!(
+                "what is kept of the records to update is longer than the {} bytes that one commit takes; commit \
+                 them in smaller batches",
+                self.batch_bytes
+            );
+            return Ok(Err(failure("batch-too-large", message, None)));
+        };
+        let kept: HashMap<String, String> = kept.into_iter().collect();
         let WritableModel { shape, keeping } = &self.models[stream.model.as_str()];
         let missing: Vec<&str> = ids.into_iter().filter(|id| !kept.contains_key(*id)).collect();
         // A change that cannot be merged is not to be lost without a word, and half a record is worse than none.
@@ -237,19 +246,24 @@ impl IncomingRecord<'_> {
     }
 }
 
+/// A path may have any key of the record in it.
+fn listed(problems: &[Problem]) -> Value {
+    json_without_nul(json!(problems))
+}
+
 fn letter_of_refused(refused: RefusedRecord<'_>) -> NewLetter<'_> {
     NewLetter {
         external_id: refused.id,
-        problems: json!(refused.problems),
+        problems: listed(&refused.problems),
         payload: Cow::Borrowed(refused.text),
     }
 }
 
 fn problems_of(invalid: &Invalid) -> Value {
     match invalid {
-        Invalid::Problems(problems) => json!(problems),
+        Invalid::Problems(problems) => listed(problems),
         Invalid::Malformed(malformed) => {
-            json!([Problem { path: String::new(), problem: malformed.to_string() }])
+            listed(&[Problem { path: String::new(), problem: malformed.to_string() }])
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Reading a stream in the order of positions, and emptying payloads.
 
 use chrono::{DateTime, Utc};
+use futures_util::TryStreamExt;
 use sqlx::PgConnection;
 
 use super::LastAction;
@@ -211,14 +212,15 @@ pub async fn position_at(conn: &mut PgConnection, key: StreamKey, since: DateTim
     Ok(before)
 }
 
-/// The kept payloads of live records, by id.
+/// The kept payloads of live records, by id; none if they are longer than `most_bytes` together.
 pub async fn find_payloads(
     conn: &mut PgConnection,
     key: StreamKey,
     keys: &PayloadKeys,
     ids: &[&str],
-) -> sqlx::Result<Vec<(String, String)>> {
-    let rows = sqlx::query!(
+    most_bytes: usize,
+) -> sqlx::Result<Option<Vec<(String, String)>>> {
+    let mut rows = sqlx::query!(
         r#"
         SELECT r.external_id, r.payload, r.payload_key, r.payload_ciphertext
         FROM unnest($3::text[]) AS wanted (id)
@@ -234,18 +236,22 @@ pub async fn find_payloads(
         key.number,
         ids as &[&str],
     )
-    .fetch_all(conn)
-    .await?;
-    let mut found = Vec::with_capacity(rows.len());
-    for row in rows {
+    .fetch(conn);
+    let mut found = Vec::new();
+    let mut bytes = 0;
+    while let Some(row) = rows.try_next().await? {
         let payload = match (row.payload, row.payload_ciphertext) {
             (Some(payload), _) => payload,
             (None, Some(sealed)) => open(keys, key, &row.external_id, row.payload_key, &sealed)?,
             (None, None) => continue,
         };
+        bytes += payload.len();
+        if bytes > most_bytes {
+            return Ok(None);
+        }
         found.push((row.external_id, payload));
     }
-    Ok(found)
+    Ok(Some(found))
 }
 
 /// Records behind one position, up to and including another.

@@ -3,6 +3,7 @@
 use std::hint::black_box;
 use std::time::Duration;
 
+use serde::Deserialize;
 use syncline_sdk::{Result, action, http, log, run};
 
 /// Uses the processor for ever.
@@ -46,15 +47,6 @@ pub fn big_log(bytes: usize) -> Result {
     Ok(())
 }
 
-/// Goes on calling the host after it was told to end, for ever.
-#[action]
-pub fn ignore_cancellation() -> Result {
-    loop {
-        black_box(run::cancelled());
-        log::debug!("still here");
-    }
-}
-
 /// Logs for ever.
 #[action]
 pub fn log_flood() -> Result {
@@ -71,6 +63,19 @@ pub fn request_flood(url: String) -> Result {
     loop {
         http::get(&url).send()?;
     }
+}
+
+#[derive(Deserialize)]
+pub struct Storm {
+    url: String,
+    count: usize,
+}
+
+/// Asks the provider for the same thing so many times at once.
+#[action]
+pub fn request_storm(storm: Storm) -> Result {
+    http::send_all((0..storm.count).map(|_| http::get(&storm.url)));
+    Ok(())
 }
 
 /// Returns a text of so many bytes.

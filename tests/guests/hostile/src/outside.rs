@@ -5,6 +5,7 @@ use std::io::Write;
 use std::net::TcpStream;
 
 use serde::{Deserialize, Serialize};
+use syncline_sdk::bindings::syncline::integration::log as boundary;
 use syncline_sdk::{Error, Result, action, env, http, log};
 
 #[derive(Deserialize)]
@@ -48,6 +49,20 @@ pub fn fetch(fetch: Fetch) -> Result<Fetched> {
         headers: response.headers().map(|(name, value)| (name.to_owned(), value.to_owned())).collect(),
         body: String::from_utf8_lossy(response.bytes()).into_owned(),
     })
+}
+
+/// Tries to reach each URL, one after the other and then all at once. Gives what came of each: the code of the
+/// failure, or the status of the answer.
+#[action]
+pub fn reach(urls: Vec<String>) -> Result<Vec<[String; 2]>> {
+    let outcome = |answer: Result<http::Response>| match answer {
+        Ok(response) => response.status().to_string(),
+        Err(error) => error.code().to_owned(),
+    };
+    let request = |url: &String| http::get(url).retries(0);
+    let alone: Vec<String> = urls.iter().map(|url| outcome(request(url).send())).collect();
+    let at_once = http::send_all(urls.iter().map(request)).into_iter().map(outcome);
+    Ok(alone.into_iter().zip(at_once).map(<[String; 2]>::from).collect())
 }
 
 #[derive(Serialize)]
@@ -104,6 +119,22 @@ pub fn print_and_wait(text: String) -> Result {
     std::io::stdout().flush()?;
     eprint!("{text}");
     http::get("/wait").send()?;
+    Ok(())
+}
+
+/// Logs with fields that are to be JSON and may be anything.
+#[action]
+pub fn log_fields(fields: String) -> Result {
+    boundary::write(boundary::Level::Info, "with fields", Some(&fields));
+    Ok(())
+}
+
+/// Hands the host a message that is no text.
+#[action]
+pub fn bad_utf8_log() -> Result {
+    // SAFETY: none. The host is what must notice.
+    let message = unsafe { String::from_utf8_unchecked(vec![b'a', 0xff]) };
+    boundary::write(boundary::Level::Info, &message, None);
     Ok(())
 }
 

@@ -1,6 +1,10 @@
 //! Functions that hand over records exactly as a test wrote them, past every check of the SDK.
 
+use std::hint::black_box;
+use std::io::Write;
+
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 use syncline_sdk::bindings::syncline::integration::records::{self as boundary, Batch, Change, Deletion};
 use syncline_sdk::records::Counts;
 use syncline_sdk::{Error, Result, Writer, action, checkpoint, connection, http, run, sync};
@@ -67,6 +71,18 @@ pub fn change_raw(raw: RawCommit) -> Result {
 }
 
 #[derive(Deserialize)]
+pub struct RawFind {
+    model: String,
+    ids: Vec<String>,
+}
+
+/// Returns the kept payloads as the texts that the host gives.
+#[action]
+pub fn find_raw(find: RawFind) -> Result<Vec<Option<String>>> {
+    boundary::get(&find.model, &find.ids).map_err(|failure| Error::new(failure.code, failure.message))
+}
+
+#[derive(Deserialize)]
 #[serde(default)]
 struct CommitRaw {
     fetches: Vec<String>,
@@ -89,6 +105,7 @@ enum End {
     Panic,
     WaitUntilCancelled,
     Spin,
+    GoOn,
 }
 
 /// Sends the requests and makes the commits that the connection's metadata lists, then ends as it says.
@@ -112,7 +129,22 @@ pub fn commit_raw() -> Result {
             }
             Ok(())
         }
+        End::GoOn => go_on(),
     }
+}
+
+/// Asks the provider and saves for ever, whatever it is told, after half a line on its standard output.
+fn go_on() -> Result {
+    print!("never done");
+    std::io::stdout().flush()?;
+    for number in 0_u64.. {
+        black_box(run::cancelled());
+        http::get(format!("/go-on/{number}")).send_ok()?;
+        let items = json!([{ "id": number.to_string(), "name": run::info().id }]).to_string();
+        let batch = RawBatch { model: "Item".to_owned(), items, variant: None, checkpoint: None };
+        commit(RawCommit { changes: vec![RawChange::Save(batch)], checkpoint: None })?;
+    }
+    Ok(())
 }
 
 #[derive(Deserialize)]

@@ -8,9 +8,6 @@ use serde::Serialize;
 use sqlx::postgres::PgConnectOptions;
 use sqlx::{AssertSqlSafe, ConnectOptions, PgConnection, Row};
 
-/// Names the schema that holds a second set of the host's tables, for what the host is compared with.
-pub const BESIDE: &str = "beside";
-
 pub struct Server {
     url: String,
 }
@@ -108,15 +105,13 @@ impl Database {
         Ok(())
     }
 
-    /// Makes the host's tables a second time, in a schema beside, by the host's own migrations.
-    pub async fn migrate_beside(&self) -> Result<()> {
+    /// Makes the host's tables by its own migrations, where no host runs.
+    pub async fn migrate(&self) -> Result<()> {
         let migrations = Path::new(env!("CARGO_MANIFEST_DIR")).join("../host/migrations");
         let mut files: Vec<_> =
             std::fs::read_dir(migrations)?.map(|entry| Ok(entry?.path())).collect::<Result<_>>()?;
         files.sort();
         let mut conn = self.connect().await?;
-        let schema = format!("CREATE SCHEMA {BESIDE}; SET search_path = {BESIDE}");
-        sqlx::raw_sql(AssertSqlSafe(schema)).execute(&mut conn).await?;
         for file in files {
             let migration = std::fs::read_to_string(&file)?;
             sqlx::raw_sql(AssertSqlSafe(migration))

@@ -6,13 +6,15 @@ use std::time::Instant;
 
 use anyhow::{Result, ensure};
 use futures_util::TryStreamExt;
-use sqlx::{AssertSqlSafe, PgConnection, Row};
+use sqlx::{PgConnection, Row};
 
 use crate::Bench;
-use crate::database::BESIDE;
+use crate::database::Database;
 use crate::report::{Report, Target};
 use crate::stage::{BATCH_RECORDS, Counts, RECORD_BYTES, Run, Stage};
 
+/// The database of what the host is compared with.
+const BESIDE: &str = "bench_beside";
 /// How much of the rows is handed to the connection at a time.
 const COPY_CHUNK_BYTES: usize = 256 << 10;
 
@@ -78,8 +80,14 @@ impl Round {
         let new = stage.sync(records, "a").await?;
         expect(&new, Counts { added: records, ..Counts::default() })?;
 
-        stage.database.migrate_beside().await?;
-        let mut beside = Beside { stage: &stage, conn: stage.database.connect().await? };
+        let database = bench.server.create_database(BESIDE).await?;
+        database.migrate().await?;
+        let mut beside = Beside {
+            stage: &stage,
+            source: stage.database.connect().await?,
+            target: database.connect().await?,
+            database,
+        };
         let whole = beside.export("text", 0, records).await?;
         let copy_text = beside.copy("text", &[whole]).await?;
         let whole = beside.export("binary", 0, records).await?;
@@ -90,6 +98,7 @@ impl Round {
         }
         let copy_batches = beside.copy("binary", &batches).await?;
         drop(beside);
+        bench.server.drop_database(BESIDE).await?;
 
         let unchanged = stage.sync(records, "a").await?;
         expect(&unchanged, Counts::default())?;
@@ -107,17 +116,19 @@ fn expect(run: &Run, counts: Counts) -> Result<()> {
     Ok(())
 }
 
-/// What the host is compared with, on a connection of its own.
+/// What the host is compared with: the same tables in a database of their own.
 struct Beside<'s> {
     stage: &'s Stage,
-    conn: PgConnection,
+    source: PgConnection,
+    database: Database,
+    target: PgConnection,
 }
 
 impl Beside<'_> {
     /// Some of the rows that the host wrote, as `COPY` takes them.
     async fn export(&mut self, format: &str, first: u64, count: u64) -> Result<Vec<u8>> {
         let statement = format!(
-            "COPY (SELECT * FROM public.records
+            "COPY (SELECT * FROM records
                    WHERE connection_pk = {} AND position > {first} AND position <= {}
                    ORDER BY position)
              TO STDOUT (FORMAT {format})",
@@ -125,7 +136,7 @@ impl Beside<'_> {
             first + count
         );
         let mut rows = Vec::new();
-        let mut chunks = self.conn.copy_out_raw(&statement).await?;
+        let mut chunks = self.source.copy_out_raw(&statement).await?;
         while let Some(chunk) = chunks.try_next().await? {
             rows.extend_from_slice(&chunk);
         }
@@ -134,23 +145,22 @@ impl Beside<'_> {
 
     /// Copies each part in a transaction of its own into the emptied table beside the host's. Gives the seconds.
     async fn copy(&mut self, format: &str, parts: &[Vec<u8>]) -> Result<f64> {
-        let table = format!("{BESIDE}.records");
-        sqlx::raw_sql(AssertSqlSafe(format!("TRUNCATE {table}"))).execute(&mut self.conn).await?;
-        self.stage.database.settle().await?;
-        let statement = format!("COPY {table} FROM STDIN (FORMAT {format})");
+        sqlx::raw_sql("TRUNCATE records").execute(&mut self.target).await?;
+        self.database.settle().await?;
+        let statement = format!("COPY records FROM STDIN (FORMAT {format})");
         let begun = Instant::now();
         let mut copied = 0;
         for part in parts {
-            let mut copy = self.conn.copy_in_raw(&statement).await?;
+            let mut copy = self.target.copy_in_raw(&statement).await?;
             for chunk in part.chunks(COPY_CHUNK_BYTES) {
                 copy.send(chunk).await?;
             }
             copied += copy.finish().await?;
         }
         let seconds = begun.elapsed().as_secs_f64();
-        let rows = sqlx::query("SELECT count(*) FROM public.records WHERE connection_pk = $1")
+        let rows = sqlx::query("SELECT count(*) FROM records WHERE connection_pk = $1")
             .bind(self.stage.connection_pk)
-            .fetch_one(&mut self.conn)
+            .fetch_one(&mut self.source)
             .await?
             .get::<i64, _>(0);
         ensure!(rows.cast_unsigned() == copied, "the host has {rows} rows and COPY wrote {copied}");

@@ -106,7 +106,18 @@ async fn connect(host: &Host) -> Result<()> {
 /// nginx as a plain reverse proxy that keeps its connections, ended with this value.
 struct Nginx {
     url: String,
+    arguments: [String; 4],
     _process: Child,
+}
+
+impl Drop for Nginx {
+    /// Its workers outlive a master that is killed.
+    fn drop(&mut self) {
+        let stopped = std::process::Command::new("nginx").args(&self.arguments).args(["-s", "stop"]).status();
+        if !stopped.is_ok_and(|status| status.success()) {
+            eprintln!("nginx could not be stopped");
+        }
+    }
 }
 
 impl Nginx {
@@ -147,8 +158,9 @@ impl Nginx {
         );
         let path = format!("{folder}/nginx.conf");
         std::fs::write(&path, config)?;
+        let arguments = ["-e".to_owned(), format!("{folder}/nginx.log"), "-c".to_owned(), path];
         let mut process = Command::new("nginx")
-            .args(["-e", &format!("{folder}/nginx.log"), "-c", &path])
+            .args(&arguments)
             .stdin(Stdio::null())
             .kill_on_drop(true)
             .spawn()
@@ -162,6 +174,6 @@ impl Nginx {
             ensure!(started.elapsed() < LONGEST_START, "nginx does not answer");
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
-        Ok(Self { url, _process: process })
+        Ok(Self { url, arguments, _process: process })
     }
 }

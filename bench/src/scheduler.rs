@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use sqlx::{AssertSqlSafe, PgConnection, Row};
 
 use crate::Bench;
@@ -169,9 +169,14 @@ async fn lateness(observer: &mut PgConnection, first: u64, rate: f64) -> Result<
 
 async fn wait_for_runs(observer: &mut PgConnection, wanted: u64) -> Result<()> {
     let began = Instant::now();
-    while count_runs(observer).await? < wanted {
+    while count_runs(&mut *observer).await? < wanted {
         ensure!(began.elapsed() < LONGEST_WAIT, "not all runs ended within {LONGEST_WAIT:?}");
         tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    let failed =
+        sqlx::query("SELECT error_message FROM runs WHERE state <> 'success' AND finished_at IS NOT NULL");
+    if let Some(run) = failed.fetch_optional(observer).await? {
+        bail!("a run failed: {:?}", run.get::<Option<String>, _>(0));
     }
     Ok(())
 }

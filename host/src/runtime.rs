@@ -7,14 +7,15 @@ mod bindings;
 mod capabilities;
 mod compiler;
 mod component;
+mod cpu_time;
 mod imports;
 mod invocation;
+mod lanes;
 mod limits;
 mod log;
-mod shares;
+mod slots;
 mod stdio;
 
-use std::num::NonZero;
 use std::time::Duration;
 
 use wasmtime::component::{HasSelf, Linker};
@@ -36,7 +37,8 @@ pub use self::limits::{Limit, Limits};
 pub use self::log::{LogEntry, LogLevel, RunLog};
 
 use self::imports::GuestState;
-use self::shares::Shares;
+use self::lanes::Lanes;
+use self::slots::Slots;
 
 /// How often running guests are made to yield, so that none holds a thread for longer.
 const EPOCH_TICK: Duration = Duration::from_millis(5);
@@ -57,7 +59,8 @@ pub struct SetupError(#[source] wasmtime::Error);
 pub struct Runtime {
     engine: Engine,
     linker: Linker<GuestState>,
-    shares: Shares,
+    slots: Slots,
+    lanes: Lanes,
     compiled: CompiledCache,
 }
 
@@ -66,8 +69,13 @@ impl Runtime {
         let engine = engine(Some(settings)).map_err(SetupError)?;
         let linker = linker(&engine).map_err(SetupError)?;
         tick_epochs(&engine);
-        let threads = std::thread::available_parallelism().map_or(1, NonZero::get);
-        Ok(Self { engine, linker, shares: Shares::new(settings.max_invocations as usize, threads), compiled })
+        Ok(Self {
+            engine,
+            linker,
+            slots: Slots::new(settings.max_invocations as usize),
+            lanes: Lanes::new().map_err(|error| SetupError(error.into()))?,
+            compiled,
+        })
     }
 }
 

@@ -234,7 +234,8 @@ async fn another_default_frequency_spreads_what_waits_and_leaves_alone_what_is_d
     let waits = "sync_name = 'steps' AND due_at BETWEEN now() + interval '115 minutes' AND
                  now() + interval '121 minutes'";
     assert_eq!(stage.db.number(&format!("SELECT count(*) FROM schedules WHERE {waits}")).await, 100);
-    let spread = format!("SELECT extract(epoch FROM max(due_at) - min(due_at))::bigint FROM schedules WHERE {waits}");
+    let spread =
+        format!("SELECT extract(epoch FROM max(due_at) - min(due_at))::bigint FROM schedules WHERE {waits}");
     let seconds = stage.db.number(&spread).await;
     assert!((10..=30).contains(&seconds), "they are spread over {seconds} s");
     let due = "SELECT count(*) FROM schedules WHERE variant = 'v1' AND due_at <= now()";
@@ -383,7 +384,8 @@ async fn a_model_of_another_bundles_sync_is_refused() {
     // Another bundle for the same integration, with the other sync alone.
     let config = |model: &str| {
         let mut bundle = Bundle::guest("hostile").replace("name = \"hostile\"", "name = \"second\"");
-        bundle = bundle.replace(&items, "").replace(&steps, &format!("{}model = \"{model}\"\n", table("steps")));
+        bundle =
+            bundle.replace(&items, "").replace(&steps, &format!("{}model = \"{model}\"\n", table("steps")));
         bundle.without_actions()
     };
     for dry_run in [true, false] {

@@ -159,13 +159,17 @@ async fn an_update_of_a_pruned_record_is_refused_by_its_id_and_nothing_of_the_ba
     let (stage, records) = five_items().await;
     stage.prune(&until(&records[1])).await.expect(200);
     let before = stage.all(&[("model", "Item")]).await;
-    let items = json!([{ "id": "3", "name": "new" }, { "id": "2", "name": "new" }, { "id": "none", "name": "new" }]);
+    let items =
+        json!([{ "id": "3", "name": "new" }, { "id": "2", "name": "new" }, { "id": "none", "name": "new" }]);
     let update = json!({ "update": { "model": "Item", "items": items.to_string() } });
     stage.set_metadata(json!({ "steps": 0, "commits": [{ "changes": [update] }] })).await;
     assert_eq!(stage.run("commit-raw").await["status"], "ERROR");
     let run = stage.host.get("/runs?function=commit-raw&limit=1").await.expect(200).json()["runs"][0].clone();
     let message = text(&run["error"]["message"]);
-    assert!(message.starts_with("record 1 (`2`) of `Item` cannot be updated: its payload was pruned"), "{run}");
+    assert!(
+        message.starts_with("record 1 (`2`) of `Item` cannot be updated: its payload was pruned"),
+        "{run}"
+    );
     assert_eq!(run["error"]["details"], json!([{ "index": 1, "id": "2" }]));
     assert_eq!(stage.all(&[("model", "Item")]).await, before);
     // What is saved as a whole is there again, and can be updated.

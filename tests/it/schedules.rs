@@ -6,7 +6,8 @@ use serde_json::{Value, json};
 use sqlx::{AssertSqlSafe, Connection as _};
 
 use crate::support::{
-    Bundle, Connection, Host, HostOptions, METADATA_KEY, Stage, TestDatabase, cursor_of, eventually, save, text,
+    Bundle, Connection, Host, HostOptions, METADATA_KEY, Stage, TestDatabase, cursor_of, eventually, save,
+    text,
 };
 
 /// How many runs of a sync have ended or are on.
@@ -131,7 +132,8 @@ async fn a_run_that_was_interrupted_completes_though_it_is_paused_before_its_nex
         set_steps(&connection.through(&host), total.cast_unsigned()).await;
         connection.through(&host).trigger("steps").await;
         let saved = "SELECT count(*) FROM records";
-        eventually("some steps are made", async || (db.number(saved).await > total - 100).then_some(())).await;
+        eventually("some steps are made", async || (db.number(saved).await > total - 100).then_some(()))
+            .await;
         if is_killed {
             host.kill();
         } else {
@@ -248,7 +250,10 @@ async fn emptying_the_cache_adds_everything_anew_behind_the_old_positions() {
 #[tokio::test]
 async fn what_the_cache_is_emptied_of_before_it_was_told_is_not_told() {
     let stage = Stage::hostile().await;
-    stage.db.execute("UPDATE environments SET webhook_url = 'http://127.0.0.1:9/', on_sync_error = false").await;
+    stage
+        .db
+        .execute("UPDATE environments SET webhook_url = 'http://127.0.0.1:9/', on_sync_error = false")
+        .await;
     let orders = |items: &Value, end: &str| json!({ "steps": 0, "commits": [{ "changes": [save(items)] }], "end": end });
     stage.set_metadata(orders(&json!([{ "id": "a" }, { "id": "b" }]), "fail")).await;
     assert_eq!(stage.run("commit-raw").await["status"], "ERROR");
@@ -426,7 +431,8 @@ async fn slots_are_counted_by_the_databases_clock() {
     assert!((500..=700).contains(&next), "the next run is in {next} s");
     let bundle = Bundle::guest("hostile");
     let table = "[integrations.hostile.syncs.steps]\nruns = ";
-    host.deploy(&bundle.replace(&format!("{table}\"every 1 hour\""), &format!("{table}\"every 2 hours\""))).await;
+    host.deploy(&bundle.replace(&format!("{table}\"every 1 hour\""), &format!("{table}\"every 2 hours\"")))
+        .await;
     let next = seconds_to_next("steps").await;
     assert!((7_100..=7_300).contains(&next), "the next run is in {next} s");
 }

@@ -38,8 +38,7 @@ impl Engine {
         let active = hold_active_syncs(&mut tx, connection.environment, connection.integration).await?;
         let spec = active.iter().find(|spec| spec.name == *sync).ok_or(VariantError::SyncGone)?;
         let connection = connection.pk;
-        let new =
-            NewVariant { connection, sync, variant, auto_start: spec.auto_start, most: MAX_VARIANTS };
+        let new = NewVariant { connection, sync, variant, auto_start: spec.auto_start, most: MAX_VARIANTS };
         let made = schedules::create_variant(&mut tx, &new).await?;
         let Some(id) = made else {
             let taken = schedules::find_variant(&mut tx, connection, sync, variant).await?;

@@ -9,7 +9,8 @@ use wasmtime::component::types::ComponentItem;
 use super::bindings::IntegrationPre;
 use super::capabilities::NoCapabilities;
 use super::imports::GuestState;
-use super::invocation::{Guest, Setting, Urgency};
+use super::invocation::{Export, Setting, Urgency};
+use super::lanes::Habits;
 use super::{CompileError, InvokeError, Limits, RunLog, Runtime};
 
 /// SHA-256 of a component's bytes.
@@ -78,6 +79,8 @@ pub struct DescribedFunction {
 pub struct PreparedComponent {
     pub digest: ComponentDigest,
     pub(super) pre: IntegrationPre<GuestState>,
+    /// What its functions usually compute.
+    pub(super) habits: Habits,
 }
 
 impl Runtime {
@@ -97,7 +100,11 @@ impl Runtime {
         }
         let unknown = |error: wasmtime::Error| InvalidComponent::UnknownImport(format!("{error:#}"));
         let pre = self.linker.instantiate_pre(&component).map_err(unknown)?;
-        Ok(PreparedComponent { digest, pre: IntegrationPre::new(pre).map_err(unknown)? })
+        Ok(PreparedComponent {
+            digest,
+            pre: IntegrationPre::new(pre).map_err(unknown)?,
+            habits: Habits::default(),
+        })
     }
 
     /// Asks a component what it offers.
@@ -106,14 +113,11 @@ impl Runtime {
         let finished = self
             .run(
                 component,
+                Export::Describe,
                 Box::new(NoCapabilities),
                 &Limits::DESCRIBE,
                 &log,
-                &[],
-                async |guest: Guest<'_>| {
-                    let functions = guest.instance.syncline_integration_functions();
-                    functions.call_describe(guest.store).await.map(|json| Ok(Some(json)))
-                },
+                Setting { urgency: Urgency::WaitedFor, variables: &[] },
             )
             .await;
         let json = finished.result.map_err(InvalidComponent::DescribeFailed)?.unwrap_or_default();

@@ -1,25 +1,24 @@
 //! One invocation: a fresh instance, its limits, and what became of it.
 
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use pin_project_lite::pin_project;
-use rustix::time::{ClockId, clock_gettime};
-use tokio_util::sync::PollSemaphore;
+use tokio::time::{Instant, timeout_at};
 use wasmtime::{Store, Trap, UpdateDeadline, WasmBacktrace};
 use wasmtime_wasi::I32Exit;
 
-use super::bindings::Integration;
+use super::bindings::{Integration, IntegrationPre};
+use super::cpu_time::{CpuTime, Metered};
 use super::imports::{GuestState, Panic};
 use super::stdio::Output;
 use super::{Capabilities, Failure, Interrupt, Limit, Limits, LogLevel, PreparedComponent, RunLog, Runtime};
 
-/// What computes for less is never kept waiting: most functions that somebody waits for.
-const FREE_CPU: Duration = Duration::from_millis(50);
+/// Whether somebody waits for what an invocation comes to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Urgency {
+    WaitedFor,
+    Background,
+}
 
 /// A function to run.
 #[derive(Debug)]
@@ -27,10 +26,18 @@ pub struct Call<'a> {
     /// `sync`, `action`, …, as the world names them.
     pub kind: &'a str,
     pub name: &'a str,
+    pub urgency: Urgency,
     /// JSON text.
     pub input: Option<&'a String>,
     /// What the guest sees as environment variables of its process.
     pub variables: &'a [(String, String)],
+}
+
+/// What an invocation finds around it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Setting<'a> {
+    pub(super) urgency: Urgency,
+    pub(super) variables: &'a [(String, String)],
 }
 
 /// What an invocation has used.
@@ -67,14 +74,38 @@ pub enum InvokeError {
     Host(#[source] anyhow::Error),
 }
 
-/// A live instance.
-pub(super) struct Guest<'s> {
-    pub(super) store: &'s mut Store<GuestState>,
-    pub(super) instance: Integration,
+/// What is called of a component.
+pub(super) enum Export {
+    Describe,
+    Invoke { kind: String, name: String, input: Option<String> },
+}
+
+impl Export {
+    /// Functions of one name are told apart by nothing else, as their names seldom meet.
+    fn name(&self) -> &str {
+        match self {
+            Self::Describe => "",
+            Self::Invoke { name, .. } => name,
+        }
+    }
+
+    async fn call(
+        &self,
+        instance: &Integration,
+        store: &mut Store<GuestState>,
+    ) -> wasmtime::Result<Result<Option<String>, Failure>> {
+        let functions = instance.syncline_integration_functions();
+        match self {
+            Self::Describe => functions.call_describe(store).await.map(|json| Ok(Some(json))),
+            Self::Invoke { kind, name, input } => {
+                functions.call_invoke(store, kind, name, input.as_ref()).await
+            }
+        }
+    }
 }
 
 impl Runtime {
-    /// Runs one function to its end, waiting for a free slot first.
+    /// Runs one function to its end, waiting for a free slot first. Its time begins with the waiting.
     pub async fn invoke(
         &self,
         component: &PreparedComponent,
@@ -83,49 +114,48 @@ impl Runtime {
         limits: &Limits,
         log: &RunLog,
     ) -> Finished {
-        let output_bytes = limits.output_bytes;
-        let mut finished = self
-            .run(component, capabilities, limits, log, call.variables, async |guest: Guest<'_>| {
-                let functions = guest.instance.syncline_integration_functions();
-                functions.call_invoke(guest.store, call.kind, call.name, call.input).await
-            })
-            .await;
+        let export = Export::Invoke {
+            kind: call.kind.to_owned(),
+            name: call.name.to_owned(),
+            input: call.input.cloned(),
+        };
+        let setting = Setting { urgency: call.urgency, variables: call.variables };
+        let mut finished = self.run(component, export, capabilities, limits, log, setting).await;
         if let Ok(Some(output)) = &finished.result
-            && output.len() > output_bytes
+            && output.len() > limits.output_bytes
         {
-            finished.result = Err(InvokeError::Limit(Limit::Output(output_bytes)));
+            finished.result = Err(InvokeError::Limit(Limit::Output(limits.output_bytes)));
         }
         finished
     }
 
-    pub(super) async fn run<F>(
+    pub(super) async fn run(
         &self,
         component: &PreparedComponent,
+        export: Export,
         capabilities: Box<dyn Capabilities>,
         limits: &Limits,
         log: &RunLog,
-        variables: &[(String, String)],
-        call: F,
-    ) -> Finished
-    where
-        F: AsyncFnOnce(Guest<'_>) -> wasmtime::Result<Result<Option<String>, Failure>>,
-    {
-        let slot = Arc::clone(&self.slots).acquire_owned().await.expect("the semaphore is never closed");
+        setting: Setting<'_>,
+    ) -> Finished {
+        let ends_at = Instant::now() + limits.wall;
+        let Ok(slot) = timeout_at(ends_at, self.slots.acquire(setting.urgency)).await else {
+            let result = Err(InvokeError::Limit(Limit::Wall(limits.wall)));
+            return Finished { result, usage: Usage::default() };
+        };
         let output = Output::new(log);
-        let state = GuestState::new(capabilities, limits, log.clone(), &output, variables);
+        let state = GuestState::new(capabilities, limits, log.clone(), &output, setting.variables);
         let mut store = Store::new(&self.engine, state);
         store.limiter(|state| &mut state.memory);
         store.set_epoch_deadline(1);
         store.epoch_deadline_callback(|_| Ok(UpdateDeadline::Yield(1)));
 
-        let cpu = CpuTime::default();
-        let work = async {
-            let instance = component.pre.instantiate_async(&mut store).await?;
-            call(Guest { store: &mut store, instance }).await
-        };
-        let turns = PollSemaphore::new(Arc::clone(&self.turns));
-        let work = Metered { work, cpu: &cpu, limit: limits.cpu, turns };
-        let outcome = tokio::time::timeout(limits.wall, work).await;
+        let cpu = Arc::new(CpuTime::default());
+        let name = export.name().to_owned();
+        let is_usually_light = component.habits.is_usually_light(&name);
+        let work = execute(component.pre.clone(), export, store, Arc::clone(&cpu), limits.cpu, ends_at);
+        let ((end, store), ended_on) = self.lanes.drive(work, setting.urgency, is_usually_light, &cpu).await;
+        component.habits.note(&name, cpu.total());
         // What the guest said last comes before what the host has to say of its end.
         drop(output);
         let state = store.data();
@@ -134,21 +164,52 @@ impl Runtime {
             peak_memory_bytes: state.memory.peak_bytes,
             requests: state.requests(),
         };
-        let result = match outcome {
-            Err(_elapsed) => Err(InvokeError::Limit(Limit::Wall(limits.wall))),
-            Ok(Err(limit)) => Err(InvokeError::Limit(limit)),
-            Ok(Ok(Ok(Ok(output)))) => Ok(output),
-            Ok(Ok(Ok(Err(failure)))) => Err(InvokeError::Failed(failure)),
-            Ok(Ok(Err(error))) => Err(explain(error, state.memory.refused, state.panic.clone(), log)),
+        let result = match end {
+            End::WallTime => Err(InvokeError::Limit(Limit::Wall(limits.wall))),
+            End::Limit(limit) => Err(InvokeError::Limit(limit)),
+            End::Returned(Ok(output)) => Ok(output),
+            End::Returned(Err(failure)) => Err(InvokeError::Failed(failure)),
+            End::Trapped(error) => Err(explain(error, state.memory.refused, state.panic.clone(), log)),
         };
         // Making the instance's memory anew takes about as long as a short function: whoever waits for the result
         // gets it first.
-        tokio::spawn(async move {
+        ended_on.spawn(async move {
             drop(store);
             drop(slot);
         });
         Finished { result, usage }
     }
+}
+
+/// How an invocation came to its end.
+enum End {
+    Returned(Result<Option<String>, Failure>),
+    Trapped(wasmtime::Error),
+    /// It has used more than its processor time.
+    Limit(Limit),
+    WallTime,
+}
+
+/// Makes an instance and calls it. Everything is owned, so that it can go on elsewhere.
+async fn execute(
+    pre: IntegrationPre<GuestState>,
+    export: Export,
+    mut store: Store<GuestState>,
+    cpu: Arc<CpuTime>,
+    cpu_limit: Duration,
+    ends_at: Instant,
+) -> (End, Store<GuestState>) {
+    let work = async {
+        let instance = pre.instantiate_async(&mut store).await?;
+        export.call(&instance, &mut store).await
+    };
+    let end = match timeout_at(ends_at, Metered::new(work, cpu, cpu_limit)).await {
+        Err(_elapsed) => End::WallTime,
+        Ok(Err(limit)) => End::Limit(limit),
+        Ok(Ok(Ok(returned))) => End::Returned(returned),
+        Ok(Ok(Err(error))) => End::Trapped(error),
+    };
+    (end, store)
 }
 
 /// Says why a guest did not return.
@@ -192,52 +253,4 @@ fn frames(backtrace: &WasmBacktrace) -> String {
         None => format!("  function {}", frame.func_index()),
     };
     backtrace.frames().iter().map(line).collect::<Vec<_>>().join("\n")
-}
-
-/// Processor time, as it is charged.
-#[derive(Default)]
-struct CpuTime(AtomicU64);
-
-impl CpuTime {
-    fn charge(&self, time: Duration) {
-        self.0.fetch_add(time.as_nanos() as u64, Ordering::Relaxed);
-    }
-
-    fn total(&self) -> Duration {
-        Duration::from_nanos(self.0.load(Ordering::Relaxed))
-    }
-}
-
-pin_project! {
-    /// Charges the processor time of every poll, and ends the work when it has used its share. A guest yields at
-    /// every tick of the epoch, so no poll lasts for long; and one that has computed for a while waits for its turn
-    /// before each, so that those who compute leave a thread to the others.
-    struct Metered<'a, W> {
-        #[pin]
-        work: W,
-        cpu: &'a CpuTime,
-        limit: Duration,
-        turns: PollSemaphore,
-    }
-}
-
-impl<W: Future> Future for Metered<'_, W> {
-    type Output = Result<W::Output, Limit>;
-
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let this = self.project();
-        if this.cpu.total() > *this.limit {
-            return Poll::Ready(Err(Limit::Cpu(*this.limit)));
-        }
-        let _turn = if this.cpu.total() > FREE_CPU { ready!(this.turns.poll_acquire(cx)) } else { None };
-        let before = thread_time();
-        let polled = this.work.poll(cx);
-        this.cpu.charge(thread_time().saturating_sub(before));
-        polled.map(Ok)
-    }
-}
-
-fn thread_time() -> Duration {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
-    Duration::new(time.tv_sec.cast_unsigned(), time.tv_nsec.cast_unsigned() as u32)
 }

@@ -67,7 +67,8 @@ pub(super) async fn plan(
     };
     let earliest = now + if let Again::After(wait) = again { wait.max(held) } else { held };
     let frequency = frequency.as_ref().or(function.frequency());
-    let slot = frequency.map(|frequency| next_slot(frequency, function.timezone(), claim.claimed_at, now, rand::random()));
+    let slot = frequency
+        .map(|frequency| next_slot(frequency, function.timezone(), claim.claimed_at, now, rand::random()));
     let slot = slot.map(|slot| slot.max(earliest));
     let retry_at = match again {
         Again::AtNextSlot => None,

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::support::{
     Bundle, EventStream, Host, HostOptions, METADATA_KEY, Stage, TestDatabase, delete, eventually, save,
-    without_metadata,
+    text, without_metadata,
 };
 
 /// What nobody may find in a database.
@@ -47,8 +47,15 @@ async fn items(stage: &Stage) -> Vec<Value> {
 }
 
 async fn assert_nowhere(db: &TestDatabase, text: &str) {
-    let tables = db.texts("SELECT tablename FROM pg_tables WHERE schemaname = 'public' ORDER BY 1").await;
-    assert!(tables.contains(&"records".to_owned()), "{tables:?}");
+    let tables = db
+        .texts(
+            "SELECT schemaname || '.' || tablename FROM pg_tables WHERE schemaname = 'public'
+             UNION ALL SELECT schemaname || '.' || viewname FROM pg_views WHERE schemaname = 'syncline_views'",
+        )
+        .await;
+    for known in ["public.records", "syncline_views.records"] {
+        assert!(tables.contains(&known.to_owned()), "{tables:?}");
+    }
     let hex: String = text.bytes().map(|byte| format!("{byte:02x}")).collect();
     for table in tables {
         let rows = format!(
@@ -234,6 +241,23 @@ async fn replacing_the_data_key_touches_no_record_and_all_stay_readable() {
         assert_eq!(stage.connection.through(host).all(&[ITEMS]).await.len(), 3);
     }
     assert_eq!(save_all(&stage, &people()).await, counts(0, 0, 3));
+}
+
+#[tokio::test]
+async fn a_deleted_environment_takes_its_record_key_along() {
+    let db = TestDatabase::create().await;
+    let host = Host::spawn(&db).await;
+    let account = host.with_key(Some(&host.create_key(&db, "account", "account")));
+    let made = account.post("/environments", &json!({ "name": "staging" })).await.expect(200).json();
+    let key = host.command(&db, &["keys", "create", "staging", "--environment", "staging"]);
+    let staging = host.with_key(Some(key.trim()));
+    staging.deploy(&sealing()).await;
+    let connection = staging.connect("hostile", json!({ "steps": 0 })).await;
+    connection.save_raw("Item", &people().to_string()).await.expect(200);
+    let keys = "SELECT count(*) FROM record_keys";
+    assert_eq!(db.number(keys).await, 1);
+    account.delete(&format!("/environments/{}", text(&made["data"]["id"]))).await.expect(204);
+    eventually("the key is gone", async || (db.number(keys).await == 0).then_some(())).await;
 }
 
 #[tokio::test]

@@ -46,6 +46,7 @@ mod redirects;
 mod refresh;
 mod requests;
 mod retention;
+mod retries;
 mod runs;
 mod schedules;
 mod secrets;

@@ -7,6 +7,7 @@ use serde_json::json;
 use sqlx::PgConnection;
 
 use super::Ended;
+use super::next::Again;
 use crate::engine::Engine;
 use crate::engine::commit::ModelCounts;
 use crate::engine::functions::DeployedFunction;
@@ -18,7 +19,7 @@ use crate::runtime::Usage;
 use crate::store::connection_errors::{self, Failing};
 use crate::store::notices::Notice;
 use crate::store::runs::{self, LogLine, Outcome, RunError, RunState};
-use crate::store::schedules::{self, Claim, Next};
+use crate::store::schedules::{self, Claim, DueReason, Next};
 
 const WRITE_OUTCOME_TRIES: u32 = 5;
 
@@ -137,9 +138,15 @@ async fn note_error(conn: &mut PgConnection, claim: &Claim, finished: &Finished)
     }
 }
 
-/// Writes the webhooks of a run's end. One that another follows at once is not told.
+/// Writes the webhooks of a run's end. One that another follows at once is not told, and of the retries that failed
+/// only the last is: that the sync fails was told before them.
 async fn tell(conn: &mut PgConnection, claim: &Claim, finished: &Finished) -> sqlx::Result<u64> {
     match &finished.ended {
+        Ended::Failed { again: Again::Soon, .. }
+            if claim.reason == DueReason::Retry && finished.next.retry_at.is_some() =>
+        {
+            Ok(0)
+        }
         Ended::Success { unreported, checkpoints, .. } => {
             webhooks::note_sync(conn, &claim.into(), &SyncEnd::Success { unreported }, checkpoints).await
         }

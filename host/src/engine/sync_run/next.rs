@@ -32,11 +32,12 @@ pub(super) enum Again {
 }
 
 impl Again {
+    /// Nobody can tell by an error whether it will pass: a function's own may come of what the provider answered, and
+    /// its crash or limit of what it met there.
     pub(super) fn of(error: &FunctionError) -> Self {
         match error {
             FunctionError::RateLimited { retry_after } => Self::After(*retry_after),
-            error if error.is_retryable() => Self::Soon,
-            _ => Self::AtNextSlot,
+            _ => Self::Soon,
         }
     }
 

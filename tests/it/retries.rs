@@ -1,0 +1,118 @@
+//! Syncs that fail: tried again soon, some times, whatever they failed of, and then at their next slot.
+
+use serde_json::{Value, json};
+
+use crate::support::{Bundle, Stage, TestDatabase, eventually, save};
+
+const SYNC: &str = "[integrations.hostile.syncs.commit-raw]";
+
+/// The runs of the sync, the first one first: why each took place and how it ended.
+async fn runs(db: &TestDatabase) -> Vec<String> {
+    let sql = "SELECT trigger || ' ' || coalesce(error_code, state) FROM runs
+               WHERE function_name = 'commit-raw' ORDER BY fence";
+    db.texts(sql).await
+}
+
+/// Why the sync is due next, and how long after the end of its latest run.
+async fn next(db: &TestDatabase) -> (String, i64) {
+    let reason = db.texts("SELECT due_reason FROM schedules WHERE sync_name = 'commit-raw'").await.remove(0);
+    let sql = "SELECT extract(epoch FROM due_at - (
+                   SELECT max(finished_at) FROM runs WHERE function_name = 'commit-raw'
+               ))::bigint FROM schedules WHERE sync_name = 'commit-raw'";
+    (reason, db.number(sql).await)
+}
+
+/// Lets what the sync waits for happen now, and waits until that run is over.
+async fn skip_the_wait(db: &TestDatabase) {
+    let before = runs(db).await.len();
+    db.execute(
+        "UPDATE schedules SET due_at = now() WHERE sync_name = 'commit-raw' AND run_id IS NULL;
+         SELECT pg_notify('syncline', 'due')",
+    )
+    .await;
+    let over = "SELECT count(*) FROM schedules WHERE sync_name = 'commit-raw' AND run_id IS NULL";
+    eventually("the run is over", async || {
+        (runs(db).await.len() > before && db.number(over).await == 1).then_some(())
+    })
+    .await;
+}
+
+fn ending(end: &str) -> Value {
+    json!({ "steps": 0, "end": end })
+}
+
+#[tokio::test]
+async fn a_run_that_failed_is_tried_again_soon_whatever_it_failed_of() {
+    let bundle = Bundle::guest("hostile").replace(SYNC, &format!("{SYNC}\nlimits = {{ records = 1 }}"));
+    let stage = Stage::of(&bundle, json!({ "steps": 0 })).await;
+    let two = json!([{ "changes": [save(&json!([{ "id": "a" }, { "id": "b" }]))] }]);
+    for (orders, code) in [
+        (ending("fail"), "action_script_runtime_error"),
+        (ending("panic"), "script_internal_error"),
+        (json!({ "steps": 0, "commits": two }), "limit_exceeded"),
+    ] {
+        stage.set_metadata(orders).await;
+        assert_eq!(stage.run("commit-raw").await["status"], "ERROR");
+        assert_eq!(runs(&stage.db).await.last().unwrap(), &format!("trigger {code}"));
+        let (reason, seconds) = next(&stage.db).await;
+        assert_eq!(reason, "retry", "{code}");
+        assert!((5..=13).contains(&seconds), "{code}: the retry comes {seconds} s later");
+        stage.set_metadata(json!({ "steps": 0 })).await;
+        skip_the_wait(&stage.db).await;
+        assert_eq!(runs(&stage.db).await.last().unwrap(), "retry success");
+    }
+}
+
+#[tokio::test]
+async fn retries_come_to_an_end_and_the_next_slot_follows() {
+    let stage = Stage::hostile().await;
+    let db = &stage.db;
+    db.execute("UPDATE environments SET webhook_url = 'http://127.0.0.1:9/hooks'").await;
+    let told = async || {
+        let failures = "SELECT count(*) FROM webhook_deliveries WHERE body LIKE '%\"success\":false%'";
+        db.number(failures).await
+    };
+    stage.set_metadata(ending("fail")).await;
+    stage.run("commit-raw").await;
+    for (least, most) in [(5, 13), (13, 25), (28, 50)] {
+        let (reason, seconds) = next(db).await;
+        assert_eq!(reason, "retry");
+        assert!((least..=most).contains(&seconds), "the retry comes {seconds} s later");
+        assert_eq!(told().await, 1, "the failure is told, and no retry that another follows");
+        skip_the_wait(db).await;
+    }
+    let failed = "action_script_runtime_error";
+    let expected: Vec<String> =
+        ["trigger", "retry", "retry", "retry"].map(|trigger| format!("{trigger} {failed}")).into();
+    assert_eq!(runs(db).await[1..], expected);
+    assert_eq!(told().await, 2, "that the last retry failed is told");
+    let (reason, seconds) = next(db).await;
+    assert_eq!(reason, "schedule");
+    assert!((3_500..=3_700).contains(&seconds), "the next slot comes {seconds} s later");
+
+    skip_the_wait(db).await;
+    assert_eq!(runs(db).await.last().unwrap(), &format!("schedule {failed}"));
+    assert_eq!(next(db).await.0, "schedule", "as long as it has not succeeded, a slot has one run");
+    assert_eq!(told().await, 3);
+
+    stage.set_metadata(ending("return")).await;
+    assert_eq!(stage.run("commit-raw").await["status"], "SUCCESS");
+    stage.set_metadata(ending("fail")).await;
+    stage.run("commit-raw").await;
+    assert_eq!(next(db).await.0, "retry", "after a success they begin anew");
+}
+
+#[tokio::test]
+async fn a_slot_that_comes_before_the_retry_takes_its_place() {
+    let often = Bundle::guest("hostile")
+        .replace(&format!("{SYNC}\nruns = \"every 1 hour\""), &format!("{SYNC}\nruns = \"every 4 seconds\""));
+    let variables = [("SYNCLINE_MINIMUM_INTERVAL_SECONDS", "1")];
+    let stage = Stage::with(&variables, &often, ending("fail")).await;
+    let failed = "schedule action_script_runtime_error";
+    let runs = eventually("it has failed at three slots", async || {
+        let runs = runs(&stage.db).await;
+        (runs.iter().filter(|run| *run == failed).count() >= 3).then_some(runs)
+    })
+    .await;
+    assert!(!runs.iter().any(|run| run.starts_with("retry")), "{runs:?}");
+}

@@ -13,6 +13,7 @@ mod deploy;
 mod failure;
 mod function_descriptions;
 mod functions;
+mod headway;
 mod held_deletions;
 mod intake;
 mod jobs;

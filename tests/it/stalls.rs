@@ -55,15 +55,63 @@ async fn a_sync_that_is_cut_off_again_and_again_before_it_saved_anything_makes_n
     // From then on one attempt shows that it still does.
     stage.run("commit-raw").await;
     assert_eq!(codes(&stage.db).await[3..], ["no_progress"]);
-    // One that saves something each time gets somewhere, however often it is cut off.
+    // One that saves something new each time gets somewhere, however often it is cut off.
     for id in ["a", "b", "c"] {
-        let changes = json!([save(&json!([{ "id": id }]))]);
-        let metadata =
-            json!({ "steps": 0, "commits": [{ "changes": changes }], "end": "wait-until-cancelled" });
-        stage.set_metadata(metadata).await;
-        stage.run("commit-raw").await;
+        run_until_cut_off(&stage, json!([{ "changes": [save(&json!([{ "id": id }]))] }])).await;
     }
     assert_eq!(codes(&stage.db).await[4..], ["execution_timeout"; 3]);
+}
+
+/// A run that makes these commits and then stays on.
+async fn run_until_cut_off(stage: &Stage, commits: Value) {
+    stage.set_metadata(json!({ "steps": 0, "commits": commits, "end": "wait-until-cancelled" })).await;
+    stage.run("commit-raw").await;
+}
+
+#[tokio::test]
+async fn saving_the_same_records_again_and_again_is_no_progress_and_moving_the_checkpoint_is() {
+    let stage = stage("wall = \"300ms\"").await;
+    let save_a = |count: i32, checkpoint: Value| {
+        let changes = json!([save(&json!([{ "id": "a", "count": count }]))]);
+        json!([{ "changes": changes, "checkpoint": checkpoint }])
+    };
+    // Each run finds the record changed, saves it and never gets to its end.
+    for count in 1..=3 {
+        run_until_cut_off(&stage, save_a(count, Value::Null)).await;
+    }
+    let codes_then = codes(&stage.db).await;
+    assert_eq!(codes_then[1..], ["execution_timeout", "execution_timeout", "no_progress"]);
+    // Saving and deleting in turns is no more than that.
+    let in_turns = json!([{ "delete": { "model": "Item", "ids": ["a"] } }, save(&json!([{ "id": "a" }]))]);
+    run_until_cut_off(&stage, json!([{ "changes": in_turns }])).await;
+    assert_eq!(codes(&stage.db).await[4..], ["no_progress"]);
+    for count in 4..=6 {
+        let checkpoint = json!({ "cursor": count.to_string() }).to_string();
+        run_until_cut_off(&stage, save_a(count, json!(checkpoint))).await;
+    }
+    assert_eq!(codes(&stage.db).await[5..], ["execution_timeout"; 3]);
+}
+
+#[tokio::test]
+async fn commits_that_only_repeat_themselves_keep_no_run_on() {
+    let stage = stage("idle = \"2s\"").await;
+    // The first commit saves what is unchanged, which is how a full sync begins. Then it comes again, for ten seconds.
+    let commit = json!({ "changes": [save(&json!([{ "id": "a" }]))], "checkpoint": r#"{"cursor":"1"}"# });
+    stage.set_metadata(json!({ "steps": 0, "commits": [commit] })).await;
+    stage.run("commit-raw").await;
+    stage
+        .set_metadata(json!({ "steps": 0, "commits": vec![commit; 1_000], "pause_ms": 10, "end": "fail" }))
+        .await;
+    stage.run("commit-raw").await;
+    assert_eq!(codes(&stage.db).await, ["success", "success", "no_progress"]);
+
+    // Unchanged records that the run has not come to before are what a full sync may have nothing but.
+    let commits: Vec<Value> =
+        (0..50).map(|id| json!({ "changes": [save(&json!([{ "id": id.to_string() }]))] })).collect();
+    stage.set_metadata(json!({ "steps": 0, "commits": commits })).await;
+    stage.run("commit-raw").await;
+    stage.set_metadata(json!({ "steps": 0, "commits": commits, "pause_ms": 100 })).await;
+    assert_eq!(stage.run("commit-raw").await["status"], "SUCCESS");
 }
 
 #[tokio::test]

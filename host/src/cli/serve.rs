@@ -86,7 +86,7 @@ pub(super) struct ServeArgs {
     /// The least time between two runs of a sync that a bundle or a client may ask for
     #[arg(long, env = "SYNCLINE_MINIMUM_INTERVAL_SECONDS", default_value_t = MINIMUM_INTERVAL.as_secs(), value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
     minimum_interval_seconds: u64,
-    /// Attempts at a sync that are interrupted in a row before they saved anything: then it fails with `no_progress`
+    /// Attempts at a sync that are interrupted in a row before they got anywhere: then it fails with `no_progress`
     #[arg(long, env = "SYNCLINE_MAX_IDLE_ATTEMPTS", default_value_t = 5, value_name = "NUMBER", value_parser = clap::value_parser!(i32).range(1..))]
     max_idle_attempts: i32,
     /// Asynchronous actions that run at once

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use futures_util::{StreamExt, TryStreamExt, stream};
 use serde_json::{Map, Value};
 
-use super::commit::RecordWriter;
+use super::commit::{Committed, RecordWriter};
 use super::connections::ConnectionCredentials;
 use super::functions::DeployedFunction;
 use super::live_runs::RunMeter;
@@ -36,7 +36,7 @@ const CONCURRENT_REQUESTS: usize = 8;
 pub struct RunSignals {
     cancelled: AtomicBool,
     noticed: AtomicBool,
-    commits: AtomicU64,
+    headway: AtomicU64,
 }
 
 impl RunSignals {
@@ -45,9 +45,9 @@ impl RunSignals {
         !self.cancelled.swap(true, Ordering::Relaxed)
     }
 
-    /// How often the function has committed.
-    pub(super) fn commits(&self) -> u64 {
-        self.commits.load(Ordering::Relaxed)
+    /// How often the function has got on: a commit that repeats what it has done is not counted.
+    pub(super) fn headway(&self) -> u64 {
+        self.headway.load(Ordering::Relaxed)
     }
 
     /// Whether the function knows that it should come to its end: when it returns then, it may not be done.
@@ -170,19 +170,20 @@ impl Capabilities for FunctionCapabilities {
 
     async fn commit(&mut self, changes: Vec<Change>, checkpoint: Option<String>) -> Outcome<Counts> {
         let set = checkpoint.clone();
-        let committed = self.writer.commit(changes, checkpoint).await?;
-        if committed.is_ok() {
-            self.signals.commits.fetch_add(1, Ordering::Relaxed);
-        }
-        if let Ok(counts) = &committed {
-            self.meter.count_records(counts.added + counts.updated + counts.deleted + counts.unchanged);
-        }
-        if committed.is_ok()
-            && let Some(text) = set
-        {
+        let Committed { counts, changed, gets_on } = match self.writer.commit(changes, checkpoint).await? {
+            Ok(committed) => committed,
+            Err(refusal) => return Ok(Err(refusal)),
+        };
+        self.meter.count_records(counts.added + counts.updated + counts.deleted + counts.unchanged);
+        self.meter.note_changes(changed);
+        let former = self.checkpoint.clone();
+        if let Some(text) = set {
             self.checkpoint = (text.trim() != "null").then_some(text);
         }
-        Ok(committed)
+        if gets_on || self.checkpoint != former {
+            self.signals.headway.fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(Ok(counts))
     }
 
     async fn find_records(&mut self, model: String, ids: Vec<String>) -> Outcome<Vec<Option<String>>> {

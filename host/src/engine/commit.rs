@@ -7,12 +7,14 @@ mod writing;
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use chrono::{DateTime, Utc};
 use serde_json::Value;
 
-pub use self::counts::{ModelCounts, RunCounts, without_carried};
+pub use self::counts::{Changes, ModelCounts, RunCounts, without_carried};
 pub(super) use self::writing::{ensure_room, incoming};
 
 use super::functions::{WritableModel, WritableModels};
+use super::headway::Headway;
 use super::{Engine, RecordChanges};
 use crate::auth::Environments;
 use crate::crypto::RecordKeys;
@@ -39,6 +41,7 @@ pub struct RecordWriter {
     metadata_key: Arc<str>,
     /// Only a sync has one, and with it a checkpoint.
     attempt: Option<Attempt>,
+    headway: Option<Headway>,
     /// A run after a reset brings pruned payloads back.
     restores_pruned: bool,
     batch_bytes: usize,
@@ -52,7 +55,16 @@ pub struct RecordWriter {
     log: RunLog,
 }
 
-type StreamName = (ModelName, Variant);
+pub type StreamName = (ModelName, Variant);
+
+/// What a commit has come to.
+#[derive(Debug)]
+pub struct Committed {
+    pub counts: Counts,
+    pub changed: Changes,
+    /// It has done more than to repeat what its run had done.
+    pub gets_on: bool,
+}
 
 impl RecordWriter {
     pub fn new(
@@ -72,6 +84,7 @@ impl RecordWriter {
             models,
             metadata_key: Arc::clone(&engine.settings.record_metadata_key),
             attempt: None,
+            headway: None,
             restores_pruned: false,
             batch_bytes: limits.batch_bytes,
             record_bytes: limits.record_bytes,
@@ -85,12 +98,19 @@ impl RecordWriter {
     }
 
     /// For a sync: everything is written under its fence, and with its checkpoint.
-    /// `carried` is what earlier attempts have counted that was not told yet.
-    pub fn for_attempt(self, attempt: Attempt, restores_pruned: bool, carried: RunCounts) -> Self {
-        Self { attempt: Some(attempt), restores_pruned, counts: carried, ..self }
+    /// `carried` is what earlier attempts have counted that was not told yet; the first of them began at `since`.
+    pub fn for_attempt(
+        self,
+        attempt: Attempt,
+        restores_pruned: bool,
+        carried: RunCounts,
+        since: DateTime<Utc>,
+    ) -> Self {
+        let headway = Some(Headway::new(since));
+        Self { attempt: Some(attempt), headway, restores_pruned, counts: carried, ..self }
     }
 
-    pub async fn commit(&mut self, changes: Vec<Change>, checkpoint: Option<String>) -> Outcome<Counts> {
+    pub async fn commit(&mut self, changes: Vec<Change>, checkpoint: Option<String>) -> Outcome<Committed> {
         let bytes: usize = changes.iter().map(change_bytes).sum();
         if bytes > self.batch_bytes {
             let message = format!(

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use uuid::Uuid;
 
+use super::commit::Changes;
 use super::run_writer::log_lines;
 use crate::runtime::RunLog;
 use crate::store::Store;
@@ -24,6 +25,7 @@ pub(super) struct RunMeter {
     received_bytes: AtomicI64,
     records: AtomicI64,
     progress: Mutex<Option<Progress>>,
+    changes: Mutex<Changes>,
 }
 
 impl RunMeter {
@@ -34,6 +36,17 @@ impl RunMeter {
 
     pub(super) fn count_records(&self, records: u64) {
         self.records.fetch_add(records.cast_signed(), Ordering::Relaxed);
+    }
+
+    pub(super) fn note_changes(&self, changes: Changes) {
+        if !changes.streams.is_empty() {
+            self.changes.lock().unwrap_or_else(PoisonError::into_inner).extend(changes);
+        }
+    }
+
+    /// What the function has changed so far, as far as it is committed.
+    pub(super) fn changes(&self) -> Changes {
+        self.changes.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     pub(super) fn set_progress(&self, done: u64, total: Option<u64>) {

@@ -185,7 +185,12 @@ async fn try_execute(
         log: log.clone(),
         meter: Arc::clone(&live.meter),
         signals: Arc::clone(&control.signals),
-        writer: writer.for_attempt(attempt.clone(), begun.restores_pruned, start.carried.clone()),
+        writer: writer.for_attempt(
+            attempt.clone(),
+            begun.restores_pruned,
+            start.carried.clone(),
+            claim.unreported_since,
+        ),
         checkpoint: begun.checkpoint,
         row: Some(connection),
         route: None,
@@ -204,7 +209,7 @@ async fn try_execute(
     let finished = tokio::select! {
         finished = invocation => finished,
         () = silence(&control.signals, idle) => {
-            let message = format!("the sync has committed nothing for {idle:?} (limit `idle`), and was ended");
+            let message = format!("the sync has committed nothing new for {idle:?} (limit `idle`), and was ended");
             return no_progress(engine, claim, &attempt, &start, message, log).await;
         }
     };
@@ -234,23 +239,24 @@ async fn try_execute(
     }
 }
 
-/// Returns when the function has not committed anything for so long.
+/// Returns when the function has not got on for so long.
 async fn silence(signals: &RunSignals, idle: Duration) {
-    let (mut commits, mut since) = (signals.commits(), tokio::time::Instant::now());
+    let (mut headway, mut since) = (signals.headway(), tokio::time::Instant::now());
     while let Some(until) = since.checked_add(idle) {
         tokio::time::sleep_until(until).await;
-        if signals.commits() == commits {
+        if signals.headway() == headway {
             return;
         }
         // It did, at some time since: that is exact enough for what is measured in hours.
-        (commits, since) = (signals.commits(), tokio::time::Instant::now());
+        (headway, since) = (signals.headway(), tokio::time::Instant::now());
     }
     std::future::pending::<()>().await;
 }
 
 fn interrupted(attempts: i32) -> String {
     format!(
-        "{attempts} attempts in a row were interrupted before they had saved anything or moved the checkpoint"
+        "{attempts} attempts in a row were interrupted before they had moved the checkpoint or changed a record that \
+         those before them had not"
     )
 }
 

@@ -26,7 +26,7 @@ pub struct Begun {
     pub restores_pruned: bool,
     /// What earlier attempts have counted that was not told yet.
     pub counts: Value,
-    /// How many attempts before this one, without a break, were interrupted before they had changed anything.
+    /// How many attempts before this one, without a break, were interrupted before they had made any headway.
     pub idle_attempts: i32,
 }
 
@@ -99,7 +99,7 @@ pub async fn lock(conn: &mut PgConnection, attempt: &Attempt) -> sqlx::Result<Op
     .await
 }
 
-/// Whether an attempt that holds the lock has changed nothing so far.
+/// Whether an attempt that holds the lock has made no headway so far.
 pub async fn is_idle(conn: &mut PgConnection, attempt: &Attempt) -> sqlx::Result<bool> {
     let idle = sqlx::query_scalar!(
         r#"
@@ -140,12 +140,13 @@ pub enum CheckpointChange {
     Set(String),
 }
 
-/// Stores checkpoint and counts of an attempt that holds the lock.
+/// Stores checkpoint and counts of an attempt that holds the lock. Another checkpoint is headway by itself.
 pub async fn store(
     conn: &mut PgConnection,
     attempt: &Attempt,
     checkpoint: &CheckpointChange,
     counts: &Value,
+    makes_headway: bool,
 ) -> sqlx::Result<()> {
     let (keep, text) = match checkpoint {
         CheckpointChange::Keep => (true, None),
@@ -156,8 +157,8 @@ pub async fn store(
         r#"
         UPDATE sync_states
         SET checkpoint = CASE WHEN $5 THEN checkpoint ELSE $6 END, counts = $7,
-            is_idle = is_idle AND counts = $7 AND ($5 OR checkpoint IS NOT DISTINCT FROM $6),
-            idle_attempts = CASE WHEN counts = $7 AND ($5 OR checkpoint IS NOT DISTINCT FROM $6) THEN idle_attempts
+            is_idle = is_idle AND NOT $8 AND ($5 OR checkpoint IS NOT DISTINCT FROM $6),
+            idle_attempts = CASE WHEN NOT $8 AND ($5 OR checkpoint IS NOT DISTINCT FROM $6) THEN idle_attempts
                 ELSE 0 END,
             -- Now and then is enough, and an index need not be written with every commit.
             last_run_at = CASE WHEN last_run_at < now() - interval '1 hour' THEN now() ELSE last_run_at END
@@ -170,6 +171,7 @@ pub async fn store(
         keep,
         text,
         counts,
+        makes_headway,
     )
     .execute(conn)
     .await?;

@@ -2,8 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
+use super::StreamName;
 use crate::ids::ModelName;
 
 /// What a run has done to the records of one model.
@@ -34,6 +36,31 @@ impl ModelCounts {
             deleted: self.deleted.saturating_sub(other.deleted),
             set_aside: self.set_aside.saturating_sub(other.set_aside),
         }
+    }
+}
+
+/// What commits have changed, stream by stream.
+#[derive(Debug, Clone, Default)]
+pub struct Changes {
+    pub streams: BTreeMap<StreamName, ModelCounts>,
+    /// Readers find all of it from then on.
+    pub since: Option<DateTime<Utc>>,
+}
+
+impl Changes {
+    pub(super) fn add(&mut self, stream: StreamName, counts: ModelCounts, at: DateTime<Utc>) {
+        if counts.added + counts.updated + counts.deleted == 0 {
+            return;
+        }
+        self.streams.entry(stream).or_default().add(counts);
+        self.since = self.since.min(Some(at)).or(Some(at));
+    }
+
+    pub fn extend(&mut self, later: Self) {
+        for (stream, counts) in later.streams {
+            self.streams.entry(stream).or_default().add(counts);
+        }
+        self.since = self.since.or(later.since);
     }
 }
 

@@ -7,9 +7,10 @@ use serde_json::{Value, json};
 use sqlx::PgConnection;
 
 use super::checks::CheckedChange;
-use super::{ModelCounts, RecordWriter, StreamName, failure, host_failure, keepable};
+use super::{Changes, Committed, ModelCounts, RecordWriter, StreamName, failure, host_failure, keepable};
 use crate::crypto::PayloadKeys;
 use crate::engine::functions::WritableModel;
+use crate::engine::headway::Passage;
 use crate::failpoints::{self, Step};
 use crate::ids::ModelName;
 use crate::metrics::{SavedRecords, metrics};
@@ -37,7 +38,7 @@ impl RecordWriter {
         &mut self,
         changes: Vec<(StreamName, CheckedChange<'_>)>,
         checkpoint: &CheckpointChange,
-    ) -> Outcome<Counts> {
+    ) -> Outcome<Committed> {
         let record_keys = self.record_keys().await?;
         let mut tx = self.store.begin_records().await.map_err(host_failure)?;
         let may_write = match &self.attempt {
@@ -54,6 +55,8 @@ impl RecordWriter {
         let mut locked = streams::lock(&mut tx, self.connection, &names, sync).await.map_err(host_failure)?;
         let mut total = Counts { added: 0, updated: 0, deleted: 0, unchanged: 0 };
         let mut counts = self.counts.clone();
+        let mut changed = Changes::default();
+        let mut passages = Vec::new();
         let mut notes = Vec::new();
         for ((model, variant), change) in changes {
             let stream = locked
@@ -63,22 +66,27 @@ impl RecordWriter {
             let encrypt = self.models[model.as_str()].keeping.encrypt;
             let keys = record_keys.of_stream(stream.key.connection.0, stream.key.number, encrypt);
             let written = self.write_change(&mut tx, stream, &keys, change, &mut notes).await?;
-            let (done, unchanged) = match written {
-                Ok(done) => done,
+            let (done, passage) = match written {
+                Ok(written) => written,
                 Err(refusal) => return Ok(Err(refusal)),
             };
-            total.unchanged += unchanged;
+            total.unchanged += passage.unchanged.len();
             total.added += done.added;
             total.updated += done.updated;
             total.deleted += done.deleted;
-            counts.entry(model).or_default().add(done);
+            passages.push(passage);
+            counts.entry(model.clone()).or_default().add(done);
+            changed.add((model, variant), done, stream.now);
         }
         for stream in &locked {
             streams::store_head(&mut tx, stream).await.map_err(host_failure)?;
         }
         failpoints::reach(Step::BatchWritten);
         if let Some(attempt) = &self.attempt {
-            sync_states::store(&mut tx, attempt, checkpoint, &json!(counts)).await.map_err(host_failure)?;
+            let makes_headway = self.headway.as_ref().is_some_and(|headway| headway.is_new_to_row(&passages));
+            sync_states::store(&mut tx, attempt, checkpoint, &json!(counts), makes_headway)
+                .await
+                .map_err(host_failure)?;
         }
         failpoints::reach(Step::BatchCommitting);
         tx.commit().await.map_err(host_failure)?;
@@ -94,10 +102,10 @@ impl RecordWriter {
         });
         self.counts = counts;
         notes.iter().for_each(|note| self.log.note(LogLevel::Warn, note));
-        Ok(Ok(total))
+        let gets_on = self.headway.as_mut().is_some_and(|headway| headway.take_in(passages));
+        Ok(Ok(Committed { counts: total, changed, gets_on }))
     }
 
-    /// Gives what changed, and how many records were saved as they already are.
     async fn write_change(
         &self,
         conn: &mut PgConnection,
@@ -105,7 +113,7 @@ impl RecordWriter {
         keys: &PayloadKeys,
         change: CheckedChange<'_>,
         notes: &mut Vec<String>,
-    ) -> Outcome<(ModelCounts, u64)> {
+    ) -> Outcome<(ModelCounts, Passage)> {
         let (batch, letters) = match change {
             CheckedChange::Save { records, bad } => (
                 records.into_iter().map(incoming).collect(),
@@ -121,10 +129,11 @@ impl RecordWriter {
                 let ids = keepable(ids);
                 let deleted = records::delete(conn, stream, &ids).await.map_err(host_failure)?;
                 dead_letters::resolve(conn, stream, &ids).await.map_err(host_failure)?;
-                return Ok(Ok((ModelCounts { deleted, ..ModelCounts::default() }, 0)));
+                let counts = ModelCounts { deleted: deleted.count, ..ModelCounts::default() };
+                return Ok(Ok((counts, Passage { replaced_since: deleted.since, ..Passage::of(stream) })));
             }
         };
-        let before = stream.total_count;
+        let (before, letters_before) = (stream.total_count, stream.dead_letters);
         let saved =
             records::save(conn, stream, &batch, keys, self.restores_pruned).await.map_err(host_failure)?;
         ensure_room(stream, before, self.stream_records)?;
@@ -144,7 +153,13 @@ impl RecordWriter {
         }
         let set_aside = letters.len() as u64;
         let counts = ModelCounts { added: saved.added, updated: saved.updated, deleted: 0, set_aside };
-        Ok(Ok((counts, saved.unchanged)))
+        let passage = Passage {
+            is_new: stream.total_count > before || stream.dead_letters > letters_before,
+            replaced_since: saved.replaced_since,
+            unchanged: saved.unchanged_positions,
+            ..Passage::of(stream)
+        };
+        Ok(Ok((counts, passage)))
     }
 
     async fn set_aside(

@@ -57,7 +57,7 @@ impl Start {
 pub(super) struct SoFar {
     pub(super) counts: Option<RunCounts>,
     pub(super) checkpoint: Option<String>,
-    /// It was cut off before it had changed anything.
+    /// It was cut off before it had made any headway.
     pub(super) is_idle: bool,
 }
 
@@ -86,7 +86,7 @@ pub(super) async fn begin(
         begun.counts = json!({});
     }
     if claim.resets && (begun.checkpoint.take().is_some() || empties_cache) {
-        sync_states::store(&mut tx, attempt, &CheckpointChange::Clear, &begun.counts).await?;
+        sync_states::store(&mut tx, attempt, &CheckpointChange::Clear, &begun.counts, false).await?;
     }
     let mut names: Vec<_> = if watches_deletions || empties_cache {
         function.models.keys().map(|model| (model.clone(), claim.variant.clone())).collect()
@@ -174,7 +174,7 @@ pub(super) async fn complete(
         records::end_generation(&mut tx, &mut stream).await?;
         streams::store_head(&mut tx, &stream).await?;
     }
-    sync_states::store(&mut tx, attempt, &CheckpointChange::Clear, &json!(counts)).await?;
+    sync_states::store(&mut tx, attempt, &CheckpointChange::Clear, &json!(counts), false).await?;
     failpoints::reach(Step::SyncCompleting);
     tx.commit().await?;
     failpoints::reach(Step::SyncCompleted);
@@ -199,7 +199,7 @@ async fn hold_back(
             records::hold_generation(&mut tx, &mut stream, attempt.fence).await?;
             streams::store_head(&mut tx, &stream).await?;
         }
-        sync_states::store(&mut tx, attempt, &CheckpointChange::Clear, counts).await?;
+        sync_states::store(&mut tx, attempt, &CheckpointChange::Clear, counts, false).await?;
     }
     tx.commit().await?;
     start.own_counts(counts)

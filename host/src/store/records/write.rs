@@ -35,9 +35,19 @@ pub struct IncomingRecord<'a> {
 pub struct Saved {
     pub added: u64,
     pub updated: u64,
-    pub unchanged: u64,
-    /// Positions of the unchanged records, for deletion tracking.
+    /// Positions of the unchanged records.
     pub unchanged_positions: RoaringTreemap,
+    /// Of the records that were replaced, when the one had changed that had not for the longest.
+    pub replaced_since: Option<DateTime<Utc>>,
+}
+
+/// What a deletion did.
+#[derive(Debug, Default)]
+pub struct Deleted {
+    /// Records that were live.
+    pub count: u64,
+    /// When the one of them had changed that had not for the longest.
+    pub since: Option<DateTime<Utc>>,
 }
 
 /// Adds what is new and replaces what differs. No id may stand in `batch` twice.
@@ -68,7 +78,8 @@ pub async fn save<'b>(
     let mut replaced = Replacements::default();
     let mut converted = Replacements::default();
     for record in batch {
-        let (action, is_new) = match existing.get(record.external_id.as_ref()) {
+        let old = existing.get(record.external_id.as_ref());
+        let (action, is_new) = match old {
             None => {
                 stream.live_count += 1;
                 stream.total_count += 1;
@@ -90,7 +101,6 @@ pub async fn save<'b>(
                     // What it keeps of its row is not written, so any action does.
                     converted.push(old.position, LastAction::Added, &record.external_id, kept);
                 }
-                saved.unchanged += 1;
                 saved.unchanged_positions.insert(old.position.cast_unsigned());
                 continue;
             }
@@ -100,6 +110,7 @@ pub async fn save<'b>(
             LastAction::Added => saved.added += 1,
             _ => saved.updated += 1,
         }
+        saved.replaced_since = earliest(saved.replaced_since, old.map(|old| old.last_modified_at));
         stream.last_position += 1;
         if is_new {
             added.push(stream, action, &record.external_id, &keep(record)?);
@@ -116,16 +127,22 @@ pub async fn save<'b>(
     Ok(saved)
 }
 
-/// Marks these records as deleted, keeping their last payload. Gives the number of those that were live.
-pub async fn delete(conn: &mut PgConnection, stream: &mut LockedStream, ids: &[&str]) -> sqlx::Result<u64> {
-    let mut live: Vec<i64> = find_existing(conn, stream.key, ids)
-        .await?
-        .into_values()
-        .filter(|old| !old.is_deleted)
-        .map(|old| old.position)
-        .collect();
-    live.sort_unstable();
-    delete_positions(conn, stream, &live).await
+/// Marks these records as deleted, keeping their last payload.
+pub async fn delete(
+    conn: &mut PgConnection,
+    stream: &mut LockedStream,
+    ids: &[&str],
+) -> sqlx::Result<Deleted> {
+    let existing = find_existing(conn, stream.key, ids).await?;
+    let live = existing.values().filter(|old| !old.is_deleted);
+    let since = live.clone().map(|old| old.last_modified_at).min();
+    let mut positions: Vec<i64> = live.map(|old| old.position).collect();
+    positions.sort_unstable();
+    Ok(Deleted { count: delete_positions(conn, stream, &positions).await?, since })
+}
+
+fn earliest(one: Option<DateTime<Utc>>, other: Option<DateTime<Utc>>) -> Option<DateTime<Utc>> {
+    one.into_iter().chain(other).min()
 }
 
 /// Where these records stand, as far as they are kept.
@@ -212,6 +229,7 @@ struct Existing {
     position: i64,
     payload_hash: Uuid,
     key: Option<i32>,
+    last_modified_at: DateTime<Utc>,
     is_deleted: bool,
     is_pruned: bool,
 }
@@ -223,11 +241,11 @@ async fn find_existing(
 ) -> sqlx::Result<HashMap<String, Existing>> {
     let rows = sqlx::query!(
         r#"
-        SELECT r.external_id, r.position, r.payload_hash, r.payload_key,
+        SELECT r.external_id, r.position, r.payload_hash, r.payload_key, r.last_modified_at,
                r.deleted_at IS NOT NULL AS "is_deleted!", r.pruned_at IS NOT NULL AS "is_pruned!"
         FROM unnest($3::text[]) AS wanted (id)
         CROSS JOIN LATERAL (
-            SELECT external_id, position, payload_hash, payload_key, deleted_at, pruned_at
+            SELECT external_id, position, payload_hash, payload_key, last_modified_at, deleted_at, pruned_at
             FROM records
             WHERE connection_pk = $1 AND stream_no = $2 AND external_id >= wanted.id AND external_id <= wanted.id
             ORDER BY external_id LIMIT 1
@@ -244,6 +262,7 @@ async fn find_existing(
             position: row.position,
             payload_hash: row.payload_hash,
             key: row.payload_key,
+            last_modified_at: row.last_modified_at,
             is_deleted: row.is_deleted,
             is_pruned: row.is_pruned,
         };

@@ -40,6 +40,7 @@ const FUNCTIONS: &[Function] = &[
     saves::change_raw::FUNCTION,
     saves::find_raw::FUNCTION,
     saves::commit_raw::FUNCTION,
+    saves::commit_other::FUNCTION,
     saves::steps::FUNCTION,
     bad_json_output::FUNCTION,
     bad_utf8_output::FUNCTION,

@@ -87,12 +87,14 @@ pub fn find_raw(find: RawFind) -> Result<Vec<Option<String>>> {
 struct CommitRaw {
     fetches: Vec<String>,
     commits: Vec<RawCommit>,
+    /// After each commit.
+    pause_ms: u64,
     end: End,
 }
 
 impl Default for CommitRaw {
     fn default() -> Self {
-        Self { fetches: Vec::new(), commits: Vec::new(), end: End::Return }
+        Self { fetches: Vec::new(), commits: Vec::new(), pause_ms: 0, end: End::Return }
     }
 }
 
@@ -108,15 +110,30 @@ enum End {
     GoOn,
 }
 
-/// Sends the requests and makes the commits that the connection's metadata lists, then ends as it says.
+/// Sends the requests and makes the commits that the connection's metadata lists, then ends as it says. A variant may
+/// have a list of its own, such as `commits-second`.
 #[sync]
 pub fn commit_raw() -> Result {
-    let settings: CommitRaw = connection::metadata()?;
+    follow_orders(&format!("commits-{}", run::info().variant))
+}
+
+/// The same, with a list of its own.
+#[sync]
+pub fn commit_other() -> Result {
+    follow_orders("commits-other")
+}
+
+fn follow_orders(own_list: &str) -> Result {
+    let metadata: serde_json::Value = connection::metadata()?;
+    let own: Option<Vec<RawCommit>> =
+        metadata.get(own_list).map(|list| serde_json::from_value(list.clone())).transpose()?;
+    let settings: CommitRaw = serde_json::from_value(metadata)?;
     for url in settings.fetches {
         http::get(url).send_ok()?;
     }
-    for raw in settings.commits {
+    for raw in own.unwrap_or(settings.commits) {
         commit(raw)?;
+        wait(settings.pause_ms);
     }
     match settings.end {
         End::Return => Ok(()),

@@ -147,6 +147,91 @@ async fn githubs_own_examples_are_saved_at_once_and_forwarded_so_that_the_client
     assert_eq!(verified["standard"], true, "{verified}");
 }
 
+/// What webhooks have told of records that the functions saved.
+fn saved(receiver: &Receiver) -> Vec<Value> {
+    let bodies = receiver.webhooks().into_iter().map(|webhook| webhook.body());
+    let mut told: Vec<Value> = bodies.filter(|body| body["syncType"] == "WEBHOOK").collect();
+    told.sort_by_key(|body| text(&body["model"]).to_owned());
+    told
+}
+
+#[tokio::test]
+async fn what_a_function_saves_is_told_once_under_the_name_of_the_models_sync() {
+    let receiver = Receiver::start().await;
+    let allowed = receiver.address();
+    let scene = Scene::with(|options| options.variable("SYNCLINE_EGRESS_ALLOW", &allowed)).await;
+    scene.connection.wait_until_idle().await;
+    scene.db.execute(&format!("UPDATE environments SET webhook_url = '{}'", receiver.url("/hooks"))).await;
+    let wait_for_saved = async |count: usize| {
+        eventually(&format!("{count} saves are told"), async || {
+            let told = saved(&receiver);
+            (told.len() >= count).then_some(told)
+        })
+        .await
+    };
+    let deliver = async |id: &str, body: &Value, state: &str| {
+        let taken = scene.deliver("push", id, body).await.expect(200);
+        scene.wait_for_state(taken.header("x-syncline-webhook-id").expect("it is told"), state).await;
+    };
+    deliver("d1", &push("refs/heads/main"), "processed").await;
+    let mut told = wait_for_saved(2).await;
+    for body in &mut told {
+        for time in ["modifiedAfter", "queryTimeStamp"] {
+            let since = text(&body[time]).to_owned();
+            let found = [("model", text(&body["model"])), ("modified_after", &since)];
+            assert_eq!(scene.connection.all(&found).await.len(), 1, "{body}");
+            body.as_object_mut().unwrap().remove(time);
+        }
+    }
+    let expected = |sync: &str, model: &str| {
+        json!({
+            "from": "nango", "type": "sync", "connectionId": "customer-1", "providerConfigKey": "webhooks",
+            "syncName": sync, "syncVariant": "base", "syncType": "WEBHOOK", "model": model, "success": true,
+            "responseResults": { "added": 1, "updated": 0, "deleted": 0 },
+        })
+    };
+    // Of the pushes no sync knows.
+    assert_eq!(told, [expected("nothing", "Note"), expected("pushed", "Push")]);
+
+    // The same push once more is another note, and nothing new of the push.
+    deliver("d2", &push("refs/heads/main"), "processed").await;
+    let orders = json!({ "repository": "acme/shop", "fails_after": true });
+    connect(&scene.host, "customer-1", orders).await;
+    deliver("d3", &push("refs/heads/other"), "failed").await;
+    let attempts = "SELECT count(*) FROM runs WHERE function_name = 'pushed' AND state = 'error'";
+    assert_eq!(scene.db.number(attempts).await, 2);
+    let models: Vec<String> =
+        wait_for_saved(5).await.iter().map(|body| text(&body["model"]).to_owned()).collect();
+    assert_eq!(models, ["Note", "Note", "Note", "Push", "Push"], "what a failed attempt saved is told once");
+    let written = "SELECT count(*) FROM webhook_deliveries WHERE body LIKE '%\"WEBHOOK\"%'";
+    assert_eq!(scene.db.number(written).await, 5);
+}
+
+#[tokio::test]
+async fn what_a_killed_host_had_saved_and_not_told_is_told_by_the_next() {
+    let receiver = Receiver::start().await;
+    let allowed = receiver.address();
+    let Scene { connection, url, mut host, db } = Scene::with(|options| {
+        options
+            .variable("SYNCLINE_EGRESS_ALLOW", &allowed)
+            .variable("SYNCLINE_FAILPOINT", "job-returned:1=kill")
+    })
+    .await;
+    connection.wait_until_idle().await;
+    db.execute(&format!("UPDATE environments SET webhook_url = '{}'", receiver.url("/hooks"))).await;
+    let body = push("refs/heads/main").to_string();
+    let signature = format!("sha256={}", hex_hmac(SECRET, &body));
+    // A star is for one function alone. The host may be gone before it answers.
+    tokio::spawn(signed(&host, &url, "star", "d1", &body, &signature).try_send());
+    host.wait().await;
+    let next = options_for(&db).variable("SYNCLINE_EGRESS_ALLOW", &allowed).spawn().await;
+    let told = eventually("it is told", async || saved(&receiver).pop()).await;
+    assert_eq!((&told["syncName"], &told["model"]), (&json!("nothing"), &json!("Note")), "{told}");
+    let since = text(&told["modifiedAfter"]);
+    let found = connection.through(&next).all(&[("model", "Note"), ("modified_after", since)]).await;
+    assert_eq!(ids_of(&found), ["d1"]);
+}
+
 #[tokio::test]
 async fn an_event_goes_to_the_connection_that_the_catalogue_finds_and_to_functions_that_subscribe() {
     let scene = Scene::set().await;

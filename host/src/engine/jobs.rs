@@ -10,6 +10,7 @@ mod attempt;
 mod held;
 mod keyed;
 mod result;
+mod saved;
 mod worker;
 
 use std::sync::Arc;

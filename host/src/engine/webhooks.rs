@@ -7,7 +7,7 @@ mod forward;
 mod sync;
 
 pub(super) use self::forward::{Forwarded, note_forward};
-pub(super) use self::sync::{Checkpoints, SyncEnd, SyncSubject, note_sync};
+pub(super) use self::sync::{Checkpoints, SavedByWebhook, SyncEnd, SyncSubject, note_saved, note_sync};
 
 use serde_json::{Map, Value, json};
 use sqlx::PgConnection;

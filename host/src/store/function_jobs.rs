@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use chrono::{DateTime, Utc};
 use sqlx::PgConnection;
 use uuid::Uuid;
 
@@ -91,6 +92,7 @@ pub struct JobClaim {
     pub failures: i32,
     pub losses: i32,
     pub webhook: Option<JobWebhook>,
+    pub created_at: DateTime<Utc>,
 }
 
 /// Stores a job that any host may claim. `false`: its Idempotency-Key is taken.
@@ -310,7 +312,7 @@ pub async fn claim(
         WHERE j.pk = picked.pk
         RETURNING j.pk, j.fence, j.id, j.environment_pk, j.integration_pk, j.connection_pk, j.integration_key,
                   j.connection_id, j.kind, j.function_name, j.is_ordered, j.max_retries, j.failures, j.losses,
-                  j.webhook_id, j.webhook_items
+                  j.webhook_id, j.webhook_items, j.created_at
         "#,
         owner,
         interval(lease),
@@ -334,6 +336,7 @@ pub async fn claim(
         failures: row.failures,
         losses: row.losses,
         webhook: row.webhook_id.map(|id| JobWebhook { id, items: row.webhook_items }),
+        created_at: row.created_at,
     });
     Ok(claims.collect())
 }
@@ -478,9 +481,10 @@ pub async fn retry_after(
     Ok(if is_queued == Some(true) { Written::Before } else { Written::NotOurs })
 }
 
-/// Lets go of a job that was not finished: it is queued again, or a repeat of its request may run it.
-pub async fn hand_back(conn: &mut PgConnection, hold: Hold, owner: Uuid) -> sqlx::Result<()> {
-    sqlx::query!(
+/// Lets go of a job that was not finished: it is queued again, or a repeat of its request may run it. `false`: it was no
+/// longer this attempt's.
+pub async fn hand_back(conn: &mut PgConnection, hold: Hold, owner: Uuid) -> sqlx::Result<bool> {
+    let given = sqlx::query!(
         r#"
         WITH given AS (
             UPDATE function_jobs
@@ -497,7 +501,7 @@ pub async fn hand_back(conn: &mut PgConnection, hold: Hold, owner: Uuid) -> sqlx
     )
     .fetch_optional(conn)
     .await?;
-    Ok(())
+    Ok(given.is_some())
 }
 
 /// What became of an asynchronous action.

@@ -3,12 +3,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use chrono::{DateTime, Utc};
 use rand::Rng;
+use sqlx::PgConnection;
 use uuid::Uuid;
 
 use super::result::ActionResult;
+use super::saved;
 use crate::auth::Environment;
 use crate::engine::actions::Invocation;
+use crate::engine::commit::Changes;
 use crate::engine::failure::{ActionError, FunctionError};
 use crate::engine::functions::DeployedFunction;
 use crate::engine::recording::Recording;
@@ -19,6 +23,7 @@ use crate::failpoints::{self, Step};
 use crate::ids::Variant;
 use crate::runtime::{LogLevel, RunInfo, RunLog, Urgency, Usage};
 use crate::store::function_jobs::{self, Hold, JobState, Written};
+use crate::store::notices::Notice;
 use crate::store::received_webhooks;
 use crate::store::runs::{self, FinishedRun, Outcome, RunError, RunState};
 
@@ -32,6 +37,8 @@ pub(super) struct Attempt {
     pub(super) kind: &'static str,
     /// What a webhook function runs for.
     pub(super) webhook: Option<Uuid>,
+    /// Attempts before it were lost, the first of them not before then.
+    pub(super) lost_since: Option<DateTime<Utc>>,
     pub(super) is_async: bool,
     /// 1 for the first.
     pub(super) number: i32,
@@ -81,8 +88,9 @@ impl Attempt {
                     self.report(error, &recording.live.log);
                 }
                 let error = result.as_ref().err().map(ActionError::to_run_error);
+                let changes = recording.live.meter.changes();
                 let run = recording.end_with(error, usage).await;
-                if !self.write(engine, result, &run).await {
+                if !self.write(engine, result, &run, &changes).await {
                     let outcome = Outcome { state: RunState::Lost, error: Some(lost_lease()), ..run.outcome };
                     engine.run_writer.write(FinishedRun { outcome, ..run }).await;
                     return Ended::Lost;
@@ -148,9 +156,10 @@ impl Attempt {
         engine: &Engine,
         result: &Result<Option<String>, ActionError>,
         run: &FinishedRun,
+        changes: &Changes,
     ) -> bool {
         for number in 1..=WRITE_TRIES {
-            match self.try_write(engine, result, run).await {
+            match self.try_write(engine, result, run, changes.clone()).await {
                 Ok(is_ours) => return is_ours,
                 Err(error) => {
                     tracing::warn!(
@@ -173,6 +182,7 @@ impl Attempt {
         engine: &Engine,
         result: &Result<Option<String>, ActionError>,
         run: &FinishedRun,
+        mut changes: Changes,
     ) -> sqlx::Result<bool> {
         let mut tx = engine.store.begin().await?;
         // Nobody asks for a webhook again, so its function is tried again whatever it failed of.
@@ -211,13 +221,34 @@ impl Attempt {
             let has_failed = result.as_ref().is_err_and(|error| !is_superseded(error));
             webhook_end = received_webhooks::note_job_end(&mut tx, webhook, has_failed).await?;
         }
+        if let Some(since) = self.lost_since.filter(|_| !retries) {
+            saved::add_lost(&mut changes, &self.function, since);
+        }
+        let told = self.tell_saved(&mut tx, engine, &changes).await?;
         failpoints::reach(Step::JobEnding);
         tx.commit().await?;
         if let Some(state) = webhook_end {
             received::note_end(state);
         }
         failpoints::reach(Step::JobEnded);
+        if told > 0 {
+            engine.notices.tell(Notice::Webhooks);
+        }
         Ok(true)
+    }
+
+    /// Of what actions save their callers know.
+    async fn tell_saved(
+        &self,
+        conn: &mut PgConnection,
+        engine: &Engine,
+        changes: &Changes,
+    ) -> sqlx::Result<u64> {
+        if self.webhook.is_none() {
+            return Ok(0);
+        }
+        let (environment, connection) = (self.environment.pk, self.connection.pk);
+        saved::note(conn, engine, &self.function, environment, connection, changes).await
     }
 
     async fn hand_back(&self, engine: &Engine, recording: Recording) {
@@ -226,10 +257,15 @@ impl Attempt {
             message: "the host stopped before the function had ended".to_owned(),
             details: None,
         };
+        let changes = recording.live.meter.changes();
         let run = recording.end(RunState::Cancelled, Some(error), Usage::default()).await;
         engine.run_writer.write(run).await;
         let given_back = async {
-            function_jobs::hand_back(&mut *engine.store.connect().await?, self.hold, engine.host_id).await
+            let mut tx = engine.store.begin().await?;
+            if function_jobs::hand_back(&mut tx, self.hold, engine.host_id).await? {
+                self.tell_saved(&mut tx, engine, &changes).await?;
+            }
+            tx.commit().await
         };
         if let Err(error) = given_back.await {
             tracing::warn!(

@@ -115,6 +115,7 @@ impl Engine {
             job,
             kind: "action",
             webhook: None,
+            lost_since: None,
             is_async: false,
             number,
             failures: 0,

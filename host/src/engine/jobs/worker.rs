@@ -10,7 +10,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::attempt::Attempt;
 use super::result::ActionResult;
+use super::saved;
 use crate::crypto::Place;
+use crate::engine::commit::Changes;
 use crate::engine::failure::{ActionError, FunctionError};
 use crate::engine::scheduler::report_panic;
 use crate::engine::sync_run::RunControl;
@@ -203,6 +205,7 @@ async fn prepare(engine: &Arc<Engine>, claim: &JobClaim) -> anyhow::Result<Resul
         job: claim.id,
         kind,
         webhook: claim.webhook.as_ref().map(|webhook| webhook.id),
+        lost_since: (claim.losses > 0).then_some(claim.created_at),
         is_async: true,
         number: claim.failures + claim.losses + 1,
         failures: claim.failures,
@@ -219,6 +222,12 @@ async fn refuse(engine: &Engine, claim: &JobClaim, failure: ActionError) -> anyh
     tracing::warn!(job.id = %claim.id, "{} `{}` was not run: {failure}", claim.kind, claim.function);
     let environment = engine.environments.get(claim.environment).await?;
     let is_gone = matches!(failure, ActionError::ConnectionGone { .. });
+    let mut lost = Changes::default();
+    let function = engine.functions.find(claim.integration, "webhook", &claim.function);
+    let function = function.filter(|_| claim.webhook.is_some() && claim.losses > 0);
+    if let Some(function) = &function {
+        saved::add_lost(&mut lost, function, claim.created_at);
+    }
     let sealed = ActionResult::from(&Err(failure)).seal(&environment, claim.id);
     let mut tx = engine.store.begin().await?;
     let (owner, kept_for) = (engine.host_id, engine.settings.results_kept_for);
@@ -235,11 +244,17 @@ async fn refuse(engine: &Engine, claim: &JobClaim, failure: ActionError) -> anyh
         };
         webhooks::note_async_action(&mut tx, &event).await?;
     }
-    let mut webhook_end = None;
+    let (mut webhook_end, mut told) = (None, 0);
     if let Some(webhook) = claim.webhook.as_ref().filter(|_| is_ours) {
         webhook_end = received_webhooks::note_job_end(&mut tx, webhook.id, !is_gone).await?;
+        if let Some(function) = &function {
+            told = saved::note(&mut tx, engine, function, claim.environment, claim.connection, &lost).await?;
+        }
     }
     tx.commit().await?;
+    if told > 0 {
+        engine.notices.tell(Notice::Webhooks);
+    }
     if let Some(state) = webhook_end {
         received::note_end(state);
     }

@@ -1,15 +1,16 @@
-//! The webhooks of syncs: one a model when a run has succeeded, one when it has failed.
+//! The webhooks of syncs: one a model when a run has succeeded, one when it has failed, and one a model when a provider's
+//! webhook has changed records.
 
 use chrono::{DateTime, SecondsFormat, Utc};
 use serde_json::{Value, json};
 use sqlx::PgConnection;
 
 use super::{FROM, to_sorted_json};
-use crate::engine::commit::{ModelCounts, RunCounts};
+use crate::engine::commit::{Changes, ModelCounts, RunCounts};
 use crate::ids::{ConnectionPk, EnvironmentPk, FunctionName, ModelName, Variant};
 use crate::store::runs::RunError;
 use crate::store::schedules::Claim;
-use crate::store::webhooks::{self, Message, Subject};
+use crate::store::webhooks::{self, Message, Subject, Target};
 
 /// An error's details that are longer are left out: a webhook is no place for a provider's whole answer.
 const MAX_PAYLOAD_BYTES: usize = 64 << 10;
@@ -71,7 +72,14 @@ pub(in crate::engine) async fn note_sync(
     if targets.is_empty() || !is_wanted(end, &subject) {
         return Ok(0);
     }
-    let base = base(sync, &subject, checkpoints);
+    let sync_type = if sync.last_success_at.is_none() { "INITIAL" } else { "INCREMENTAL" };
+    let mut base = base(&subject, sync.sync, sync.variant, sync_type);
+    if checkpoints.from.is_some() || checkpoints.to.is_some() {
+        base["checkpoints"] = json!({
+            "from": checkpoint_body(checkpoints.from.as_deref()),
+            "to": checkpoint_body(checkpoints.to.as_deref()),
+        });
+    }
     let bodies: Vec<Value> = match end {
         SyncEnd::Success { unreported } => unreported
             .iter()
@@ -83,16 +91,49 @@ pub(in crate::engine) async fn note_sync(
             vec![failure(&base, models, error, sync.last_success_at.unwrap_or(now), now)]
         }
     };
+    write(conn, sync.environment, sync.connection, bodies, &targets).await
+}
+
+/// What a webhook function has saved.
+#[derive(Debug)]
+pub(in crate::engine) struct SavedByWebhook<'a> {
+    pub environment: EnvironmentPk,
+    pub connection: ConnectionPk,
+    pub changes: &'a Changes,
+}
+
+/// Writes the deliveries of what a webhook function has changed: one for each model and variant, under the name of the
+/// sync whose model it is. Gives how many.
+pub(in crate::engine) async fn note_saved(
+    conn: &mut PgConnection,
+    saved: &SavedByWebhook<'_>,
+    sync_of: impl Fn(&ModelName) -> FunctionName,
+) -> sqlx::Result<u64> {
+    let Some(since) = saved.changes.since else { return Ok(0) };
+    let Some(subject) = webhooks::find_subject(conn, saved.connection).await? else { return Ok(0) };
+    let targets = subject.settings.targets(subject.webhook_url_override.as_deref());
+    if targets.is_empty() {
+        return Ok(0);
+    }
+    let bodies = saved.changes.streams.iter().map(|((model, variant), counts)| {
+        success(&base(&subject, &sync_of(model), variant, "WEBHOOK"), model, counts, since)
+    });
+    write(conn, saved.environment, saved.connection, bodies.collect(), &targets).await
+}
+
+async fn write(
+    conn: &mut PgConnection,
+    environment: EnvironmentPk,
+    connection: ConnectionPk,
+    bodies: Vec<Value>,
+    targets: &[(Target, &str)],
+) -> sqlx::Result<u64> {
     let mut written = 0;
     for body in bodies {
-        let message = Message {
-            environment: sync.environment,
-            connection: Some(sync.connection),
-            kind: "sync",
-            body: &to_sorted_json(body),
-            headers: None,
-        };
-        written += webhooks::enqueue(conn, &message, &targets).await?;
+        let body = &to_sorted_json(body);
+        let message =
+            Message { environment, connection: Some(connection), kind: "sync", body, headers: None };
+        written += webhooks::enqueue(conn, &message, targets).await?;
     }
     Ok(written)
 }
@@ -108,23 +149,16 @@ fn is_empty(counts: &ModelCounts) -> bool {
     *counts == ModelCounts::default()
 }
 
-fn base(sync: &SyncSubject<'_>, subject: &Subject, checkpoints: &Checkpoints) -> Value {
-    let mut body = json!({
+fn base(subject: &Subject, sync: &FunctionName, variant: &Variant, sync_type: &str) -> Value {
+    json!({
         "from": FROM,
         "type": "sync",
         "connectionId": subject.connection_id,
         "providerConfigKey": subject.integration_key,
-        "syncName": sync.sync,
-        "syncVariant": sync.variant,
-        "syncType": if sync.last_success_at.is_none() { "INITIAL" } else { "INCREMENTAL" },
-    });
-    if checkpoints.from.is_some() || checkpoints.to.is_some() {
-        body["checkpoints"] = json!({
-            "from": checkpoint_body(checkpoints.from.as_deref()),
-            "to": checkpoint_body(checkpoints.to.as_deref()),
-        });
-    }
-    body
+        "syncName": sync,
+        "syncVariant": variant,
+        "syncType": sync_type,
+    })
 }
 
 fn checkpoint_body(text: Option<&str>) -> Value {

@@ -10,6 +10,8 @@ use syncline_sdk::{Error, Result, Webhook, Writer, connection, sync, webhook};
 struct Orders {
     /// Fail instead of doing what is to be done.
     fails: bool,
+    /// Fail when it is done.
+    fails_after: bool,
 }
 
 /// Has no work of its own: what it would list is told.
@@ -33,13 +35,15 @@ fn note(call: Webhook) -> Result {
 /// Hears of pushes alone.
 #[webhook]
 fn pushed(call: Webhook) -> Result {
-    if connection::metadata::<Orders>()?.fails {
-        return Err(Error::new("told-to", "it was told to fail"));
+    let orders: Orders = connection::metadata()?;
+    let failure = Error::new("told-to", "it was told to fail");
+    if orders.fails {
+        return Err(failure);
     }
     let mut pushes = Writer::new("Push");
     pushes.save(&json!({ "id": call.body["ref"] }))?;
     pushes.finish()?;
-    Ok(())
+    if orders.fails_after { Err(failure) } else { Ok(()) }
 }
 
 syncline_sdk::export!(nothing, note, pushed);

@@ -13,7 +13,7 @@ use rand::{Rng, SeedableRng};
 use serde_json::{Value, json};
 use tokio::sync::Mutex;
 
-use crate::support::{Connection, METADATA_KEY, Page, Stage, cursor_of, query, text};
+use crate::support::{Bundle, Connection, METADATA_KEY, Page, Stage, cursor_of, query, text};
 
 const ROUNDS: usize = 25;
 /// Every writer has ids of its own, and all share some.
@@ -54,17 +54,29 @@ impl Model {
     }
 }
 
+/// A model and a variant.
+type Stream = (&'static str, &'static str);
+
+const BASE: Stream = ("Item", "base");
+const EXTRA: Stream = ("Item", "extra");
+/// That of the sync's own variant.
+const OWN: Stream = ("Item", "own");
+/// That of another sync.
+const OTHER: Stream = ("Other", "base");
+const STREAMS: [Stream; 4] = [BASE, EXTRA, OWN, OTHER];
+
 /// How a writer's commits get to the host.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Way {
-    Sync,
+    /// By the sync of this name, which finds them under that key of the connection's metadata.
+    Sync(&'static str, &'static str),
     Action,
 }
 
 struct Writer {
     name: String,
     way: Way,
-    variant: &'static str,
+    stream: Stream,
     rng: StdRng,
     model: Model,
 }
@@ -72,18 +84,19 @@ struct Writer {
 impl Writer {
     /// A random commit, in the form that the guest takes it.
     fn commit(&mut self) -> Value {
+        let (model, variant) = self.stream;
         let mut changes = Vec::new();
         for _ in 0..self.rng.random_range(1..=2) {
             let ids: Vec<String> = (0..self.rng.random_range(1..6)).map(|_| self.id()).collect();
             let named = |mut change: Value| {
                 if self.way == Way::Action {
-                    change["variant"] = json!(self.variant);
+                    change["variant"] = json!(variant);
                 }
                 change
             };
             if self.rng.random_bool(0.25) {
                 ids.iter().for_each(|id| self.model.delete(id));
-                changes.push(json!({ "delete": named(json!({ "model": "Item", "ids": ids })) }));
+                changes.push(json!({ "delete": named(json!({ "model": model, "ids": ids })) }));
             } else {
                 let mut items: BTreeMap<&str, Value> = BTreeMap::new();
                 for id in &ids {
@@ -92,7 +105,7 @@ impl Writer {
                 let items: Vec<Value> = items.into_values().collect();
                 items.iter().for_each(|item| self.model.save(item));
                 let items = json!(items).to_string();
-                changes.push(json!({ "save": named(json!({ "model": "Item", "items": items })) }));
+                changes.push(json!({ "save": named(json!({ "model": model, "items": items })) }));
             }
         }
         json!({ "changes": changes })
@@ -114,11 +127,12 @@ impl Writer {
                     connection.action("change-raw", &commit).await.expect(200);
                 }
             }
-            Way::Sync => {
+            Way::Sync(sync, key) => {
                 for _ in 0..ROUNDS / 5 {
                     let commits: Vec<Value> = (0..5).map(|_| self.commit()).collect();
-                    connection.set_metadata(json!({ "steps": 0, "commits": commits })).await;
-                    connection.run("commit-raw").await;
+                    connection.merge_metadata(json!({ key: commits })).await;
+                    let status = connection.run(sync).await;
+                    assert_eq!(status["status"], "SUCCESS", "{status}");
                 }
             }
         }
@@ -128,7 +142,7 @@ impl Writer {
 
 /// How a reader asks, and what it has seen.
 struct Reader {
-    variant: &'static str,
+    stream: Stream,
     filter: Option<String>,
     limit: usize,
     is_fed: bool,
@@ -145,7 +159,11 @@ impl Reader {
             ["added", "updated", "deleted"].into_iter().filter(|_| rng.random_bool(0.6)).collect();
         let began_behind = known.choose(rng).filter(|_| rng.random_bool(0.5)).cloned();
         Self {
-            variant: if rng.random_bool(0.7) { "base" } else { "extra" },
+            stream: if rng.random_bool(0.5) {
+                BASE
+            } else {
+                *STREAMS[1..].choose(rng).expect("there are some")
+            },
             filter: (!words.is_empty() && rng.random_bool(0.6)).then(|| words.join(",")),
             limit: *[1, 3, 10, 100].choose(rng).expect("there are some"),
             is_fed: rng.random_bool(0.4),
@@ -158,8 +176,8 @@ impl Reader {
     }
 
     fn placed(mut self, rng: &mut StdRng) -> Self {
-        // What is known is of the base variant.
-        if self.variant != "base" {
+        // What is known is of that stream.
+        if self.stream != BASE {
             self.began_behind = None;
         }
         if let Some(record) = &self.began_behind {
@@ -178,7 +196,8 @@ impl Reader {
             // Looked at before the page: what was written by then is on it.
             let ended = writers_ended.load(Ordering::SeqCst);
             let limit = self.limit.to_string();
-            let mut parameters = vec![("model", "Item"), ("variant", self.variant), ("limit", &limit)];
+            let (model, variant) = self.stream;
+            let mut parameters = vec![("model", model), ("variant", variant), ("limit", &limit)];
             parameters.extend(self.filter.as_deref().map(|filter| ("filter", filter)));
             parameters.extend(self.cursor.as_deref().map(|cursor| ("cursor", cursor)));
             parameters.extend(self.modified_after.as_deref().map(|time| ("modified_after", time)));
@@ -262,15 +281,30 @@ async fn every_reader_ends_with_every_records_last_state() {
     eprintln!("SYNCLINE_TEST_SEED={seed}");
     let rng = &mut StdRng::seed_from_u64(seed);
 
-    let stage = Arc::new(Stage::hostile().await);
-    let ways = [(Way::Sync, "base"), (Way::Action, "base"), (Way::Action, "base"), (Way::Action, "extra")];
+    let table = "[integrations.hostile.syncs.steps]";
+    let other = "[integrations.hostile.syncs.commit-other]\nruns = \"every 1 hour\"\nmodel = \"Other\"\n";
+    let bundle = Bundle::guest("hostile")
+        .replace("[models.Step]", "[models.Other]\nid = \"string\"\ncount = \"integer\"\n\n[models.Step]")
+        .replace(table, &format!("{other}\n{table}"));
+    let stage = Arc::new(Stage::of(&bundle, json!({ "steps": 0 })).await);
+    let body = json!({ "provider_config_key": "hostile", "connection_id": stage.id });
+    stage.host.post("/sync/commit-raw/variant/own", &body).await.expect(200);
+    stage.wait_until_idle().await;
+    let ways = [
+        (Way::Sync("commit-raw", "commits-base"), BASE),
+        (Way::Action, BASE),
+        (Way::Action, BASE),
+        (Way::Action, EXTRA),
+        (Way::Sync("commit-raw::own", "commits-own"), OWN),
+        (Way::Sync("commit-other", "commits-other"), OTHER),
+    ];
     let ended = Arc::new(AtomicBool::new(false));
     let writers: Vec<Writer> = (0..)
         .zip(ways)
-        .map(|(number, (way, variant))| Writer {
+        .map(|(number, (way, stream))| Writer {
             name: format!("writer{number}"),
             way,
-            variant,
+            stream,
             rng: StdRng::seed_from_u64(rng.random()),
             model: Model::default(),
         })
@@ -301,10 +335,12 @@ async fn every_reader_ends_with_every_records_last_state() {
     ended.store(true, Ordering::SeqCst);
     pruning.await.expect("pruning goes well");
 
-    let base = stage.all(&[("model", "Item")]).await;
-    let extra = stage.all(&[("model", "Item"), ("variant", "extra")]).await;
+    let mut finally = BTreeMap::new();
+    for (model, variant) in STREAMS {
+        finally.insert((model, variant), stage.all(&[("model", model), ("variant", variant)]).await);
+    }
     for writer in &writers {
-        let finally = if writer.variant == "base" { &base } else { &extra };
+        let finally = &finally[&writer.stream];
         for (id, known) in writer.model.0.iter().filter(|(id, _)| id.starts_with(&writer.name)) {
             let found = finally.iter().find(|record| record["id"] == **id);
             let record = found.unwrap_or_else(|| panic!("`{id}` was saved and is not there"));
@@ -318,11 +354,12 @@ async fn every_reader_ends_with_every_records_last_state() {
     for (number, reader) in reading.into_iter().enumerate() {
         let reader = reader.await.expect("a reader comes to its end");
         let who = format!(
-            "reader {number} (variant {}, filter {:?}, limit {}, fed: {})",
-            reader.variant, reader.filter, reader.limit, reader.is_fed
+            "reader {number} (of {:?}, filter {:?}, limit {}, fed: {})",
+            reader.stream, reader.filter, reader.limit, reader.is_fed
         );
-        reader.check(if reader.variant == "base" { &base } else { &extra }, &who);
+        reader.check(&finally[&reader.stream], &who);
         seen += reader.seen.len();
     }
-    eprintln!("{} and {} records at the end; 14 readers were given {seen}", base.len(), extra.len());
+    let kept: Vec<usize> = finally.values().map(Vec::len).collect();
+    eprintln!("{kept:?} records at the end; 14 readers were given {seen}");
 }

@@ -57,6 +57,12 @@ impl Connection {
         self.api.post("/connections", &body).await.expect(201);
     }
 
+    /// Changes these members of the metadata and leaves the others.
+    pub async fn merge_metadata(&self, metadata: Value) {
+        let body = json!({ "connection_id": self.id, "provider_config_key": self.integration, "metadata": metadata });
+        self.api.patch("/connections/metadata", &body).await.expect(200);
+    }
+
     /// A request with the headers that name this connection.
     pub fn request(&self, method: &str, path: &str) -> Request {
         self.api

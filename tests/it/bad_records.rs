@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::support::{Bundle, METADATA_KEY, Stage, save, without_metadata};
+use crate::support::{Bundle, METADATA_KEY, Stage, eventually, save, text, without_metadata};
 
 /// How the host told the guest that it keeps none of these; the guest hands it on to its caller.
 async fn refusal(stage: &Stage, model: &str, items: &str) -> String {
@@ -136,6 +136,16 @@ async fn of_two_records_with_one_id_the_last_counts() {
     let answer = stage.save_raw("Item", batch).await.expect(200);
     assert_eq!(answer.json()["added"], 2);
     assert_eq!(items(&stage).await, [json!({ "id": "b" }), json!({ "id": "a", "name": "last" })]);
+    let log = eventually("the run's log is written", async || {
+        let runs = stage.host.get("/runs?function=save-raw").await.expect(200).json();
+        let id = text(runs["runs"].get(0)?.get("id")?).to_owned();
+        Some(stage.host.get(&format!("/runs/{id}/logs")).await.expect(200).json())
+    })
+    .await;
+    let warnings: Vec<&Value> =
+        log["logs"].as_array().unwrap().iter().filter(|line| line["level"] == "warn").collect();
+    let said = "a batch of `Item` had 1 records under ids that come again; the last of each counts";
+    assert!(warnings.len() == 1 && warnings[0]["message"] == said, "{log}");
 }
 
 #[tokio::test]

@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 
 use crate::support::{
-    METADATA_KEY, Page, Stage, cursor_of, delete, eventually, ids_of, masked, save, text, without_metadata,
+    Bundle, METADATA_KEY, Page, Stage, cursor_of, delete, eventually, ids_of, masked, save, text,
+    without_metadata,
 };
 
 fn items(ids: &[&str]) -> Value {
@@ -248,6 +249,27 @@ async fn a_model_that_nobody_knows_is_not_found_and_one_without_records_is_empty
         let answer = stage.get_records(&[("model", no_name)]).await;
         assert_eq!(answer.refusal(), (400, "invalid_query_params".to_owned()), "model `{no_name}`");
     }
+}
+
+#[tokio::test]
+async fn a_model_that_is_declared_no_more_is_known_as_long_as_something_is_kept_of_it() {
+    let stage = Stage::hostile().await;
+    let other = stage.host.connect_as("customer-2", "hostile", json!({ "steps": 0 })).await;
+    other.wait_until_idle().await;
+    let kept = json!({ "model": "Item", "items": r#"[{"id":"a"}]"#, "variant": "extra" });
+    stage.action("save-raw", &kept).await.expect(200);
+    let mut bundle = Bundle::guest("hostile")
+        .replace("[integrations.hostile.syncs.commit-raw]\nruns = \"every 1 hour\"\nmodel = \"Item\"\n", "");
+    for action in ["save-raw", "change-raw"] {
+        let table = format!("[integrations.hostile.actions.{action}]\nmodels = [");
+        bundle = bundle.replace(&format!("{table}\"Item\", \"Step\"]"), &format!("{table}\"Step\"]"));
+    }
+    stage.host.deploy(&bundle).await;
+    let of_variant = |variant| [("model", "Item"), ("variant", variant)];
+    assert_eq!(stage.page(&of_variant("extra")).await.ids(), ["a"]);
+    assert_eq!(stage.page(&of_variant("base")).await.records, Vec::<Value>::new());
+    let unknown = other.get_records(&of_variant("base")).await;
+    assert_eq!(unknown.refusal(), (404, "unknown_model".to_owned()));
 }
 
 #[tokio::test]

@@ -1,7 +1,7 @@
 //! What time does to records: old payloads are emptied, and what a sync saved that runs no more is deleted.
 
 use serde_json::{Value, json};
-use sqlx::Row;
+use sqlx::{AssertSqlSafe, Row};
 
 use crate::support::{Bundle, METADATA_KEY, Stage, cursor_of, eventually, masked, save, without_metadata};
 
@@ -130,26 +130,24 @@ async fn records_of_a_sync_that_a_deployment_has_removed_wait_for_the_same_rule(
     .await;
 }
 
-#[tokio::test]
-async fn whoever_writes_waits_for_one_step_of_a_long_prune_at_most() {
-    const RECORDS: u32 = 10_000;
+const MANY: u32 = 10_000;
+
+/// Takes the lock of a writer again and again until all of many items are worked through, of which `progress` is a
+/// measure in SQL. None of the waits may be for more than a step.
+async fn write_until_done(stage: &Stage, progress: &str) {
     const STEP: i64 = 500;
 
-    let stage = stage(&[("SYNCLINE_RETENTION_EVERY", "1s")]).await;
-    stage.save_raw("Item", &items(1..=RECORDS).to_string()).await.expect(200);
     let mut writer = stage.db.connect().await;
-    age_records(&stage, RECORDS, 31).await;
     let (mut waits, mut through) = (Vec::new(), 0);
-    while through < i64::from(RECORDS) {
-        // The first sees what was committed when the statement began, the second what was when it got the lock.
-        let row = sqlx::query(
-            "WITH before AS MATERIALIZED (SELECT pruned_through FROM streams WHERE model = 'Item'),
-             locked AS MATERIALIZED (SELECT pruned_through FROM streams WHERE model = 'Item' FOR NO KEY UPDATE)
-             SELECT before.pruned_through, locked.pruned_through FROM before, locked",
-        )
-        .fetch_one(&mut writer)
-        .await
-        .expect("the stream can be locked");
+    // The first sees what was committed when the statement began, the second what was when it got the lock.
+    let sql = format!(
+        "WITH before AS MATERIALIZED (SELECT {progress} AS done FROM streams WHERE model = 'Item'),
+         locked AS MATERIALIZED (SELECT {progress} AS done FROM streams WHERE model = 'Item' FOR NO KEY UPDATE)
+         SELECT before.done, locked.done FROM before, locked"
+    );
+    while through < i64::from(MANY) {
+        let row = sqlx::query(AssertSqlSafe(&*sql));
+        let row = row.fetch_one(&mut writer).await.expect("the stream can be locked");
         through = row.get(1);
         waits.push(through - row.get::<i64, _>(0));
     }
@@ -157,4 +155,23 @@ async fn whoever_writes_waits_for_one_step_of_a_long_prune_at_most() {
     assert!(waited > 0, "the writer never met a step");
     // One more may have ended between the statement's beginning and its wait.
     assert!(waits.iter().all(|wait| *wait <= 2 * STEP), "{waits:?}");
+}
+
+#[tokio::test]
+async fn whoever_writes_waits_for_one_step_of_a_long_prune_at_most() {
+    let stage = stage(&[("SYNCLINE_RETENTION_EVERY", "1s")]).await;
+    stage.save_raw("Item", &items(1..=MANY).to_string()).await.expect(200);
+    age_records(&stage, MANY, 31).await;
+    write_until_done(&stage, "pruned_through").await;
+}
+
+#[tokio::test]
+async fn whoever_writes_waits_for_one_step_of_a_long_deletion_at_most() {
+    let stage = stage(&[("SYNCLINE_RETENTION_EVERY", "1s")]).await;
+    stage.save_raw("Item", &items(1..=MANY).to_string()).await.expect(200);
+    // It makes the stream the sync's.
+    stage.run("commit-raw").await;
+    age_sync(&stage, "commit-raw", 61).await;
+    write_until_done(&stage, &format!("{MANY} - total_count")).await;
+    assert_eq!(stage.all(&[("model", "Item")]).await, Vec::<Value>::new());
 }

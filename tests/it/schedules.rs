@@ -74,6 +74,24 @@ async fn the_next_run_is_told_also_while_one_is_on() {
 }
 
 #[tokio::test]
+async fn connections_that_were_made_together_do_not_run_together_for_ever() {
+    let stage = Stage::hostile().await;
+    let mut late = Vec::new();
+    for number in 0..8 {
+        let id = format!("twin-{number}");
+        let twin = stage.host.connect_as(&id, "hostile", json!({ "steps": 0 })).await;
+        twin.wait_until_idle().await;
+        let status = twin.status("steps").await;
+        let time = |name: &str| chrono::DateTime::parse_from_rfc3339(text(&status[name])).unwrap();
+        late.push((time("nextScheduledSyncAt") - time("finishedAt")).num_milliseconds() - 3_600_000);
+    }
+    late.sort_unstable();
+    // All of eight within a tenth of half a minute: one in a million times.
+    assert!(late[7] - late[0] > 3_000, "they hardly spread: {late:?}");
+    assert!(late[0] > -10_000 && late[7] <= 30_000, "an hour and half a minute at most: {late:?}");
+}
+
+#[tokio::test]
 async fn a_sync_runs_again_and_again_as_often_as_the_operator_lets_it() {
     let db = TestDatabase::create().await;
     let host =
@@ -354,6 +372,119 @@ async fn commands_reach_all_syncs_and_all_connections_unless_some_are_named() {
         stage.host.post("/sync/start", &start_all).await.expect(200);
         eventually("nothing is left to do", async || nothing_is_due(&stage).await.then_some(())).await;
     }
+}
+
+#[tokio::test]
+async fn a_trigger_reaches_what_it_names_and_nothing_else() {
+    let stage = Stage::hostile().await;
+    let other = stage.host.connect_as("customer-2", "hostile", json!({ "steps": 0 })).await;
+    stage.host.deploy(&Bundle::example("minimal")).await;
+    let stranger = stage.host.connect_as("customer-1", "minimal", json!({ "count": 1 })).await;
+    let of_variant = json!({ "provider_config_key": "hostile", "connection_id": stage.id });
+    stage.host.post("/sync/steps/variant/second", &of_variant).await.expect(200);
+    for connection in [&stage.connection, &other, &stranger] {
+        connection.wait_until_idle().await;
+    }
+    let triggered = async |after: i64| {
+        let sql = format!(
+            "SELECT concat_ws(' ', i.unique_key, c.connection_id, r.function_name, r.variant)
+             FROM runs r JOIN connections c ON c.pk = r.connection_pk JOIN integrations i ON i.pk = r.integration_pk
+             WHERE r.fence > {after}"
+        );
+        let mut runs = stage.db.texts(&sql).await;
+        runs.sort();
+        runs
+    };
+    let base = json!({ "provider_config_key": "hostile", "syncs": [] });
+    for (change, expected) in [
+        (
+            json!({ "connection_id": "customer-1" }),
+            &["customer-1 commit-raw base", "customer-1 steps base", "customer-1 steps second"][..],
+        ),
+        (json!({ "syncs": ["steps"] }), &["customer-1 steps base", "customer-2 steps base"]),
+        (json!({ "syncs": ["steps::second"] }), &["customer-1 steps second"]),
+        (
+            json!({ "connection_id": "customer-1", "syncs": [{ "name": "steps", "variant": "second" }] }),
+            &["customer-1 steps second"],
+        ),
+        (
+            json!({ "connection_id": "customer-1", "syncs": ["commit-raw", "steps::second"] }),
+            &["customer-1 commit-raw base", "customer-1 steps second"],
+        ),
+        (
+            json!({}),
+            &[
+                "customer-1 commit-raw base",
+                "customer-1 steps base",
+                "customer-1 steps second",
+                "customer-2 commit-raw base",
+                "customer-2 steps base",
+            ],
+        ),
+    ] {
+        let before = stage.db.number("SELECT max(fence) FROM runs").await;
+        let mut body = base.clone();
+        body.as_object_mut().unwrap().extend(change.as_object().unwrap().clone());
+        stage.host.post("/sync/trigger", &body).await.expect(200);
+        eventually("nothing is left to do", async || nothing_is_due(&stage).await.then_some(())).await;
+        let expected: Vec<String> = expected.iter().map(|run| format!("hostile {run}")).collect();
+        assert_eq!(triggered(before).await, expected, "{body}");
+    }
+}
+
+#[tokio::test]
+async fn what_does_not_start_by_itself_waits_to_be_started() {
+    let table = "[integrations.hostile.syncs.steps]\nruns = \"every 1 hour\"\nmodel = \"Step\"\n";
+    let hostile = || Bundle::guest("hostile");
+    let stage = Stage::of(&hostile().replace(table, ""), json!({ "steps": 2, "pause_ms": 0 })).await;
+    // To a connection that is there it comes with a deployment.
+    stage.host.deploy(&hostile().replace(table, &format!("{table}auto_start = false\n"))).await;
+    let other = stage.host.connect_as("customer-2", "hostile", json!({ "steps": 2, "pause_ms": 0 })).await;
+    let of_variant = json!({ "provider_config_key": "hostile", "connection_id": stage.id });
+    stage.host.post("/sync/steps/variant/second", &of_variant).await.expect(200);
+    other.wait_for_finish_after("commit-raw", None).await;
+    eventually("nothing is left to do", async || nothing_is_due(&stage).await.then_some(())).await;
+    let waiting = [(&stage.connection, "steps"), (&stage.connection, "steps::second"), (&other, "steps")];
+    for (connection, sync) in waiting {
+        let status = connection.status(sync).await;
+        assert_eq!((&status["status"], &status["nextScheduledSyncAt"]), (&json!("PAUSED"), &Value::Null));
+        assert_eq!(status["finishedAt"], Value::Null, "it has never run: {status}");
+    }
+    assert_eq!(runs_of(&stage, "steps").await, 0);
+
+    let start = json!({ "provider_config_key": "hostile", "syncs": ["steps", "steps::second"] });
+    stage.host.post("/sync/start", &start).await.expect(200);
+    for (connection, sync) in waiting {
+        let status = connection.wait_for_finish_after(sync, None).await;
+        assert_eq!((&status["status"], &status["recordCount"]), (&json!("SUCCESS"), &json!({ "Step": 2 })));
+        assert!(status["nextScheduledSyncAt"].is_string(), "it goes on at its frequency: {status}");
+    }
+}
+
+#[tokio::test]
+async fn a_cron_sync_runs_at_its_local_time_again_and_again() {
+    let table = "[integrations.hostile.syncs.steps]\nruns = ";
+    // 5 hours and 45 minutes before UTC, all year round.
+    let six = "\"0 6 * * *\"\ntimezone = \"Asia/Kathmandu\"";
+    let bundle =
+        Bundle::guest("hostile").replace(&format!("{table}\"every 1 hour\""), &format!("{table}{six}"));
+    let stage = Stage::of(&bundle, json!({ "steps": 1 })).await;
+    let next = async || {
+        let status = stage.status("steps").await;
+        assert_eq!((&status["status"], &status["frequency"]), (&json!("SUCCESS"), &json!("0 6 * * *")));
+        let next = text(&status["nextScheduledSyncAt"]).to_owned();
+        let at = chrono::DateTime::parse_from_rfc3339(&next).unwrap().to_utc();
+        assert!((0..=1_440).contains(&(at - chrono::Utc::now()).num_minutes()), "{next}");
+        next
+    };
+    assert!(next().await.ends_with("T00:15:00.000Z"), "cron has no jitter: {}", next().await);
+    let before = stage.status("steps").await["finishedAt"].clone();
+    // Its time has come.
+    stage.db.execute("UPDATE schedules SET due_at = now() WHERE sync_name = 'steps'").await;
+    stage.wait_for_finish_after("steps", before.as_str()).await;
+    assert!(next().await.ends_with("T00:15:00.000Z"), "{}", next().await);
+    let triggers = stage.db.texts("SELECT trigger FROM runs WHERE function_name = 'steps'").await;
+    assert_eq!(triggers, ["schedule", "schedule"]);
 }
 
 #[tokio::test]

@@ -29,7 +29,7 @@ async fn set_frequency(stage: &Stage, sync: &str, frequency: &Value) -> Answer {
 }
 
 #[tokio::test]
-async fn a_variant_has_its_own_schedule_records_and_checkpoint() {
+async fn a_variant_has_its_own_schedule_and_records() {
     let stage = Stage::numbers(20).await;
     let made = create(&stage, "numbers", "second").await.expect(200).json();
     assert_eq!((&made["name"], &made["variant"]), (&json!("numbers"), &json!("second")));
@@ -45,6 +45,29 @@ async fn a_variant_has_its_own_schedule_records_and_checkpoint() {
     stage.control("pause", "numbers::second").await.expect(200);
     assert_eq!(stage.status("numbers::second").await["status"], "PAUSED");
     assert_eq!(stage.status("numbers").await["status"], "SUCCESS", "the base variant goes on");
+}
+
+#[tokio::test]
+async fn a_variant_has_its_own_checkpoint() {
+    let stage = Stage::hostile().await;
+    let set_steps = async |steps: u32| stage.set_metadata(json!({ "steps": steps, "pause_ms": 0 })).await;
+    let added = |status: &Value| status["latestResult"]["Step"]["added"].clone();
+    set_steps(3).await;
+    stage.run("steps").await;
+    set_steps(5).await;
+    create(&stage, "steps", "second").await.expect(200);
+    let second = stage.wait_for_finish_after("steps::second", None).await;
+    assert_eq!((added(&second), &second["checkpoint"]), (json!(5), &json!({ "cursor": "5" })), "{second}");
+    assert_eq!(stage.status("steps").await["checkpoint"], json!({ "cursor": "3" }));
+    let base = stage.run("steps").await;
+    assert_eq!((added(&base), &base["checkpoint"]), (json!(2), &json!({ "cursor": "5" })), "{base}");
+
+    set_steps(6).await;
+    stage.run_with("steps::second", json!({ "reset": true })).await;
+    assert_eq!(stage.status("steps").await["checkpoint"], json!({ "cursor": "5" }));
+    assert_eq!(added(&stage.run("steps").await), json!(1));
+    set_steps(7).await;
+    assert_eq!(added(&stage.run("steps::second").await), json!(1));
 }
 
 #[tokio::test]
@@ -202,6 +225,44 @@ async fn the_frequency_of_one_connection_is_overridden_and_restored() {
     missing["sync_name"] = json!("steps");
     let answer = stage.host.put("/sync/update-connection-frequency", &missing).await;
     assert_eq!(answer.refusal(), (400, "invalid_body".to_owned()));
+}
+
+#[tokio::test]
+async fn the_frequency_of_a_variant_is_its_own() {
+    let stage = Stage::hostile().await;
+    create(&stage, "steps", "second").await.expect(200);
+    stage.wait_until_idle().await;
+    let set = async |variant: Option<&str>, frequency: &str| {
+        let mut request = body(&stage);
+        request["sync_name"] = json!("steps");
+        request["frequency"] = json!(frequency);
+        if let Some(variant) = variant {
+            request["sync_variant"] = json!(variant);
+        }
+        stage.host.put("/sync/update-connection-frequency", &request).await
+    };
+    let seen = async |sync: &str| {
+        let status = stage.status(sync).await;
+        let next =
+            chrono::DateTime::parse_from_rfc3339(status["nextScheduledSyncAt"].as_str().unwrap()).unwrap();
+        let minutes = (next.to_utc() - chrono::Utc::now()).num_minutes();
+        (status["frequency"].clone(), minutes)
+    };
+    let before = seen("steps").await;
+    set(Some("second"), "every 5 minutes").await.expect(200);
+    let second = seen("steps::second").await;
+    assert!(second.0 == "every 5 minutes" && second.1 <= 5, "{second:?}");
+    let base = seen("steps").await;
+    assert!(base.0 == "every 1 hour" && before.1 - base.1 <= 1, "{before:?}, then {base:?}");
+    set(None, "every 10 minutes").await.expect(200);
+    assert_eq!(seen("steps").await.0, "every 10 minutes");
+    assert_eq!(
+        seen("steps::second").await.0,
+        "every 5 minutes",
+        "the base variant is meant unless one is named"
+    );
+    assert_eq!(set(Some("third"), "every 5 minutes").await.refusal(), (404, "unknown_variant".to_owned()));
+    assert_eq!(set(Some("a b"), "every 5 minutes").await.refusal(), (400, "invalid_body".to_owned()));
 }
 
 #[tokio::test]

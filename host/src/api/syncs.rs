@@ -457,3 +457,46 @@ impl SyncReference {
         Ok((name.parse()?, variant.parse()?))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ids::ConnectionPk;
+    use crate::store::schedules::LatestRun;
+
+    #[test]
+    fn a_status_is_one_word_of_all_that_is_known() {
+        let word = |is_running, is_paused, is_deployed, is_interrupted, latest: Option<&str>| {
+            let status = ScheduleStatus {
+                id: Uuid::nil(),
+                connection: ConnectionPk(1),
+                connection_id: "customer-1".parse().unwrap(),
+                sync: "steps".parse().unwrap(),
+                variant: Variant::base(),
+                is_paused,
+                is_running,
+                is_interrupted,
+                frequency_override: None,
+                next_run_at: None,
+                started_at: None,
+                now: Utc::now(),
+                latest: latest.map(|state| LatestRun {
+                    state: state.to_owned(),
+                    finished_at: None,
+                    counts: None,
+                }),
+                has_succeeded: false,
+            };
+            status_word(&status, is_deployed)
+        };
+        let (yes, no) = (true, false);
+        assert_eq!(word(yes, yes, no, yes, Some("error")), "RUNNING");
+        assert_eq!(word(no, yes, no, yes, Some("error")), "PAUSED");
+        assert_eq!(word(no, no, no, no, Some("success")), "STOPPED", "nothing that is deployed runs it");
+        assert_eq!(word(no, no, no, no, None), "STOPPED");
+        assert_eq!(word(no, no, yes, no, Some("error")), "ERROR");
+        assert_eq!(word(no, no, yes, yes, Some("success")), "ERROR", "the attempt after it was interrupted");
+        assert_eq!(word(no, no, yes, no, Some("success")), "SUCCESS");
+        assert_eq!(word(no, no, yes, no, None), "SUCCESS", "it has never run");
+    }
+}

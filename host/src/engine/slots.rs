@@ -37,28 +37,28 @@ pub(super) fn jitter(frequency: &Frequency) -> Duration {
 mod tests {
     use super::*;
 
-    /// The next slot in seconds from `now`, of a run that began so long ago.
-    fn seconds(frequency: &str, began_ago: u64, chance: f64) -> f64 {
+    /// How many seconds it is to the next slot after a run that began so long ago.
+    fn seconds(frequency: &str, began_ago: u64, chance: f64) -> i64 {
         let now: DateTime<Utc> = "2026-11-21T12:00:10Z".parse().unwrap();
         let began = now - Duration::from_secs(began_ago);
         let slot = next_slot(&frequency.parse().unwrap(), Tz::UTC, began, now, chance);
-        (slot - now).as_seconds_f64()
+        (slot - now).num_seconds()
     }
 
     #[test]
     fn intervals_are_lengthened_by_a_twentieth_and_half_a_minute_at_most() {
-        assert_eq!(seconds("every 1 hour", 60, 0.0), 3_540.0);
-        assert_eq!(seconds("every 1 hour", 60, 0.5), 3_555.0);
-        assert_eq!(seconds("every 1 hour", 60, 1.0), 3_570.0);
-        assert_eq!(seconds("every 1 minute", 0, 1.0), 63.0);
-        assert_eq!(seconds("30 * * * *", 0, 1.0), 1_790.0, "a cron is on time");
+        assert_eq!(seconds("every 1 hour", 60, 0.0), 3_540);
+        assert_eq!(seconds("every 1 hour", 60, 0.5), 3_555);
+        assert_eq!(seconds("every 1 hour", 60, 1.0), 3_570);
+        assert_eq!(seconds("every 1 minute", 0, 1.0), 63);
+        assert_eq!(seconds("30 * * * *", 0, 1.0), 1_790, "a cron is on time");
     }
 
     #[test]
     fn slots_that_were_missed_are_skipped() {
-        assert_eq!(seconds("every 1 minute", 59, 0.0), 1.0);
-        assert_eq!(seconds("every 1 minute", 60, 0.0), 60.0);
-        assert_eq!(seconds("every 1 minute", 100_000, 0.0), 60.0);
-        assert_eq!(seconds("* * * * *", 3_600, 0.0), 50.0);
+        assert_eq!(seconds("every 1 minute", 59, 0.0), 1);
+        assert_eq!(seconds("every 1 minute", 60, 0.0), 60);
+        assert_eq!(seconds("every 1 minute", 100_000, 0.0), 60);
+        assert_eq!(seconds("* * * * *", 3_600, 0.0), 50);
     }
 }

@@ -325,6 +325,15 @@ impl Functions {
             .any(|function| function.integration == integration && function.models.contains_key(model))
     }
 
+    /// The sync of the integration that saves this model.
+    pub(super) fn find_sync_saving(
+        &self,
+        integration: IntegrationPk,
+        model: &ModelName,
+    ) -> Option<Arc<DeployedFunction>> {
+        self.find_saving(integration, model).filter(|function| matches!(function.body, Body::Sync(_)))
+    }
+
     /// A function of the integration that saves this model: its sync, if there is one.
     pub(super) fn find_saving(
         &self,

@@ -27,10 +27,9 @@ pub(super) async fn note(
     connection: ConnectionPk,
     changes: &Changes,
 ) -> sqlx::Result<u64> {
-    let syncs = engine.functions.syncs_of(function.integration);
     let saved = SavedByWebhook { environment, connection, changes };
     webhooks::note_saved(conn, &saved, |model| {
-        let sync = syncs.iter().find(|sync| sync.models.contains_key(model));
+        let sync = engine.functions.find_sync_saving(function.integration, model);
         sync.map_or_else(|| function.name.clone(), |sync| sync.name.clone())
     })
     .await

@@ -103,6 +103,24 @@ async fn retries_come_to_an_end_and_the_next_slot_follows() {
 }
 
 #[tokio::test]
+async fn the_first_failure_is_told_also_if_it_is_of_a_retry() {
+    let stage = Stage::hostile().await;
+    let db = &stage.db;
+    db.execute("UPDATE environments SET webhook_url = 'http://127.0.0.1:9/hooks'").await;
+    stage.set_metadata(ending("fail")).await;
+    // As after an attempt whose host was lost.
+    db.execute("UPDATE schedules SET failures = 1, due_reason = 'retry' WHERE sync_name = 'commit-raw'")
+        .await;
+    for _ in 0..2 {
+        skip_the_wait(db).await;
+        assert_eq!(runs(db).await.last().unwrap(), "retry action_script_runtime_error");
+        assert_eq!(next(db).await.0, "retry");
+        let told = "SELECT count(*) FROM webhook_deliveries WHERE body LIKE '%\"success\":false%'";
+        assert_eq!(db.number(told).await, 1);
+    }
+}
+
+#[tokio::test]
 async fn a_slot_that_comes_before_the_retry_takes_its_place() {
     let often = Bundle::guest("hostile")
         .replace(&format!("{SYNC}\nruns = \"every 1 hour\""), &format!("{SYNC}\nruns = \"every 4 seconds\""));

@@ -103,8 +103,8 @@ async fn try_write_outcome(engine: &Engine, claim: &Claim, finished: &Finished) 
     schedules::release(&mut tx, claim, engine.host_id, &finished.next).await?;
     // A run that was closed before was told then, or is told by its successor.
     let written = if is_ours {
-        note_error(&mut tx, claim, finished).await?;
-        tell(&mut tx, claim, finished).await?
+        let is_first = note_error(&mut tx, claim, finished).await?;
+        tell(&mut tx, claim, finished, is_first).await?
     } else {
         0
     };
@@ -117,33 +117,33 @@ async fn try_write_outcome(engine: &Engine, claim: &Claim, finished: &Finished) 
     Ok(())
 }
 
-/// Says on the connection that the sync fails, until it succeeds.
-async fn note_error(conn: &mut PgConnection, claim: &Claim, finished: &Finished) -> sqlx::Result<()> {
+/// Says on the connection that the sync fails, until it succeeds. `true`: it is its first failure since then.
+async fn note_error(conn: &mut PgConnection, claim: &Claim, finished: &Finished) -> sqlx::Result<bool> {
     let failing = Failing::Sync { name: claim.sync.as_str(), variant: claim.variant.as_str() };
     match &finished.ended {
-        Ended::Success { .. } => connection_errors::clear(conn, claim.connection, failing).await,
-        Ended::Failed { error, .. } => {
-            connection_errors::set(
-                conn,
-                claim.connection,
-                failing,
-                claim.run_id,
-                &error.code,
-                &error.message,
-            )
-            .await?;
-            Ok(())
+        Ended::Success { .. } => {
+            connection_errors::clear(conn, claim.connection, failing).await?;
+            Ok(false)
         }
-        Ended::Dropped | Ended::HandedBack | Ended::Lost => Ok(()),
+        Ended::Failed { error, .. } => {
+            connection_errors::set(conn, claim.connection, failing, claim.run_id, &error.code, &error.message)
+                .await
+        }
+        Ended::Dropped | Ended::HandedBack | Ended::Lost => Ok(false),
     }
 }
 
 /// Writes the webhooks of a run's end. One that another follows at once is not told, and of the retries that failed
-/// only the last is: that the sync fails was told before them.
-async fn tell(conn: &mut PgConnection, claim: &Claim, finished: &Finished) -> sqlx::Result<u64> {
+/// only the last is, once it was told that the sync fails.
+async fn tell(
+    conn: &mut PgConnection,
+    claim: &Claim,
+    finished: &Finished,
+    is_first: bool,
+) -> sqlx::Result<u64> {
     match &finished.ended {
         Ended::Failed { again: Again::Soon, .. }
-            if claim.reason == DueReason::Retry && finished.next.retry_at.is_some() =>
+            if claim.reason == DueReason::Retry && !is_first && finished.next.retry_at.is_some() =>
         {
             Ok(0)
         }

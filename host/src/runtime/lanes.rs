@@ -35,7 +35,7 @@ pub(super) struct Lanes {
 
 impl Lanes {
     pub(super) fn new() -> std::io::Result<Self> {
-        Ok(Self { waited_for: Lane::new("guests", 5)?, background: Lane::new("background guests", 10)? })
+        Ok(Self { waited_for: Lane::new("guests", 10)?, background: Lane::new("background guests", 15)? })
     }
 
     /// Drives one invocation to its end. Gives its value and where it ended, so that it is cleared away there.

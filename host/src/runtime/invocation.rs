@@ -10,6 +10,7 @@ use wasmtime_wasi::I32Exit;
 use super::bindings::{Integration, IntegrationPre};
 use super::cpu_time::{CpuTime, Metered};
 use super::imports::{GuestState, Panic};
+use super::slots::Slot;
 use super::stdio::Output;
 use super::{Capabilities, Failure, Interrupt, Limit, Limits, LogLevel, PreparedComponent, RunLog, Runtime};
 
@@ -153,8 +154,9 @@ impl Runtime {
         let cpu = Arc::new(CpuTime::default());
         let name = export.name().to_owned();
         let is_usually_light = component.habits.is_usually_light(&name);
-        let work = execute(component.pre.clone(), export, store, Arc::clone(&cpu), limits.cpu, ends_at);
-        let ((end, store), ended_on) = self.lanes.drive(work, setting.urgency, is_usually_light, &cpu).await;
+        let work = execute(slot, component.pre.clone(), export, store, Arc::clone(&cpu), limits.cpu, ends_at);
+        let ((end, store, slot), ended_on) =
+            self.lanes.drive(work, setting.urgency, is_usually_light, &cpu).await;
         component.habits.note(&name, cpu.total());
         // What the guest said last comes before what the host has to say of its end.
         drop(output);
@@ -190,15 +192,17 @@ enum End {
     WallTime,
 }
 
-/// Makes an instance and calls it. Everything is owned, so that it can go on elsewhere.
+/// Makes an instance and calls it. Everything is owned, so that it can go on elsewhere. The slot comes first and so goes
+/// last: where the work is dropped halfway, nobody gets the place before the instance has left it.
 async fn execute(
+    slot: Slot,
     pre: IntegrationPre<GuestState>,
     export: Export,
     mut store: Store<GuestState>,
     cpu: Arc<CpuTime>,
     cpu_limit: Duration,
     ends_at: Instant,
-) -> (End, Store<GuestState>) {
+) -> (End, Store<GuestState>, Slot) {
     let work = async {
         let instance = pre.instantiate_async(&mut store).await?;
         export.call(&instance, &mut store).await
@@ -209,7 +213,7 @@ async fn execute(
         Ok(Ok(Ok(returned))) => End::Returned(returned),
         Ok(Ok(Err(error))) => End::Trapped(error),
     };
-    (end, store)
+    (end, store, slot)
 }
 
 /// Says why a guest did not return.

@@ -123,7 +123,7 @@ async fn the_first_failure_is_told_also_if_it_is_of_a_retry() {
 #[tokio::test]
 async fn a_slot_that_comes_before_the_retry_takes_its_place() {
     let often = Bundle::guest("hostile")
-        .replace(&format!("{SYNC}\nruns = \"every 1 hour\""), &format!("{SYNC}\nruns = \"every 4 seconds\""));
+        .replace(&format!("{SYNC}\nruns = \"every 1 hour\""), &format!("{SYNC}\nruns = \"every 2 seconds\""));
     let variables = [("SYNCLINE_MINIMUM_INTERVAL_SECONDS", "1")];
     let stage = Stage::with(&variables, &often, ending("fail")).await;
     let failed = "schedule action_script_runtime_error";

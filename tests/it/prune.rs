@@ -164,7 +164,8 @@ async fn an_update_of_a_pruned_record_is_refused_by_its_id_and_nothing_of_the_ba
     let update = json!({ "update": { "model": "Item", "items": items.to_string() } });
     stage.set_metadata(json!({ "steps": 0, "commits": [{ "changes": [update] }] })).await;
     assert_eq!(stage.run("commit-raw").await["status"], "ERROR");
-    let run = stage.host.get("/runs?function=commit-raw&limit=1").await.expect(200).json()["runs"][0].clone();
+    let runs = stage.host.get("/runs?function=commit-raw&limit=1").await.expect(200).json();
+    let run = stage.host.get(&format!("/runs/{}", text(&runs["runs"][0]["id"]))).await.expect(200).json();
     let message = text(&run["error"]["message"]);
     assert!(
         message.starts_with("record 1 (`2`) of `Item` cannot be updated: its payload was pruned"),

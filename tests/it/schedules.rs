@@ -49,19 +49,21 @@ async fn a_new_connection_is_synced_at_once_and_then_at_its_frequency() {
 
 #[tokio::test]
 async fn the_next_run_is_told_also_while_one_is_on() {
-    let stage = Stage::of(&Bundle::guest("hostile"), json!({ "steps": 200, "pause_ms": 10 })).await;
+    let stage = Stage::hostile().await;
+    let orders = json!({ "steps": 200, "pause_ms": 10 });
+    let connection = stage.host.connect_as("customer-2", "hostile", orders).await;
     let seconds_to_next = async || {
-        stage.wait_until_running("steps").await;
-        let status = stage.status("steps").await;
+        connection.wait_until_running("steps").await;
+        let status = connection.status("steps").await;
         assert_eq!(status["status"], "RUNNING");
         let next = chrono::DateTime::parse_from_rfc3339(text(&status["nextScheduledSyncAt"])).unwrap();
         (next.to_utc() - chrono::Utc::now()).num_seconds()
     };
     let first = seconds_to_next().await;
-    assert!((3_580..=3_601).contains(&first), "in {first} s, during the first run");
-    stage.wait_until_idle().await;
+    assert!((3_560..=3_601).contains(&first), "in {first} s, during the first run");
+    connection.wait_until_idle().await;
     // As if its slot had come.
-    set_steps(&stage, 400).await;
+    set_steps(&connection, 400).await;
     stage
         .db
         .execute(
@@ -69,12 +71,8 @@ async fn the_next_run_is_told_also_while_one_is_on() {
              SELECT pg_notify('syncline', 'due')",
         )
         .await;
-    let seen = tokio::time::timeout(std::time::Duration::from_secs(20), seconds_to_next()).await;
-    let Ok(second) = seen else {
-        let state = "SELECT to_jsonb(s)::text FROM schedules s UNION ALL SELECT to_jsonb(r)::text FROM runs r";
-        panic!("it did not run: {:#?}", stage.db.texts(state).await);
-    };
-    assert!((3_580..=3_601).contains(&second), "in {second} s, during the second");
+    let second = seconds_to_next().await;
+    assert!((3_560..=3_601).contains(&second), "in {second} s, during the second");
 }
 
 #[tokio::test]
@@ -538,8 +536,11 @@ async fn slots_are_counted_by_the_databases_clock() {
                  AS $$ SELECT pg_catalog.now() + interval '2 hours' $$;
              CREATE FUNCTION ahead.clock_timestamp() RETURNS timestamptz VOLATILE LANGUAGE sql
                  AS $$ SELECT pg_catalog.clock_timestamp() + interval '2 hours' $$;
-             ALTER TABLE hosts ALTER COLUMN seen_at SET DEFAULT ahead.now();
-             DO $$ BEGIN
+             DO $$ DECLARE statement text; BEGIN
+                 FOR statement IN
+                     SELECT format('ALTER TABLE %I ALTER COLUMN %I SET DEFAULT ahead.now()', table_name, column_name)
+                     FROM information_schema.columns WHERE table_schema = 'public' AND column_default = 'now()'
+                 LOOP EXECUTE statement; END LOOP;
                  EXECUTE format('ALTER DATABASE %I SET search_path = public, ahead, pg_catalog', current_database());
              END $$",
         )

@@ -11,7 +11,7 @@ use uuid::Uuid;
 
 use super::Engine;
 use super::sync_run::{self, RunControl};
-use super::turns::{self, Room, Tenant};
+use super::turns::{self, Room, Served, Tenant};
 use crate::failpoints::{self, Step};
 use crate::ids::{IntegrationPk, SchedulePk};
 use crate::store::notices::Notice;
@@ -85,9 +85,10 @@ pub(super) async fn run(engine: Arc<Engine>, shutdown: CancellationToken) {
     let mut notices = engine.notices.subscribe();
     // Integrations that gave nothing since the last wait, though they have something due.
     let mut stuck = HashSet::new();
+    let mut served = Served::default();
     while !shutdown.is_cancelled() {
         let free = slots.available_permits().min(MAX_CLAIM);
-        let found = match look(&engine, &running, &mut stuck, free).await {
+        let found = match look(&engine, &running, &mut stuck, &mut served, free).await {
             Ok(found) => found,
             Err(error) => {
                 tracing::warn!(error = &error as &dyn std::error::Error, "due syncs could not be claimed");
@@ -138,6 +139,7 @@ async fn look(
     engine: &Engine,
     running: &Running,
     stuck: &mut HashSet<IntegrationPk>,
+    served: &mut Served,
     free: usize,
 ) -> sqlx::Result<Found> {
     if free == 0 {
@@ -146,7 +148,8 @@ async fn look(
     let waiting = schedules::list_waiting(&mut *engine.store.connect().await?).await?;
     let next = waiting.iter().map(|waiting| waiting.due_in).filter(|due_in| !due_in.is_zero()).min();
     let nothing = Found::Nothing { look_again_in: next.unwrap_or(LOOK_EVERY).min(LOOK_EVERY) };
-    let wanted = pick(engine, running, &waiting, stuck, free);
+    served.keep_only(&waiting.iter().map(|waiting| waiting.integration).collect());
+    let wanted = pick(engine, running, &waiting, stuck, served, free);
     if wanted.is_empty() {
         return Ok(nothing);
     }
@@ -154,6 +157,7 @@ async fn look(
     let claimed = schedules::claim_due(&mut tx, engine.host_id, engine.settings.lease, &wanted).await?;
     failpoints::reach(Step::SyncClaiming);
     tx.commit().await?;
+    served.note(claimed.claims.iter().map(|claim| claim.integration));
     if !claimed.claims.is_empty() {
         failpoints::reach(Step::SyncClaimed);
     }
@@ -177,6 +181,7 @@ fn pick(
     running: &Running,
     waiting: &[Waiting],
     stuck: &HashSet<IntegrationPk>,
+    served: &Served,
     free: usize,
 ) -> Vec<Wanted> {
     let settings = &engine.settings;
@@ -189,6 +194,7 @@ fn pick(
         .map(|Waiting { environment, integration, .. }| Room {
             tenant: Tenant { environment: *environment, integration: *integration },
             most: most(*integration).map_or(usize::MAX, |most| most as usize),
+            served: served.last(*integration),
         })
         .collect();
     let shares = turns::share(&rooms, &running.by_tenant(), free, &mut rand::rng());

@@ -7,7 +7,7 @@ use std::str::FromStr;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use rustix::process::{Signal, getpid, kill_process};
+use nix::sys::signal::{Signal, raise};
 
 macro_rules! steps {
     ($($(#[$doc:meta])* $step:ident = $name:literal,)*) => {
@@ -115,10 +115,11 @@ impl Failpoint {
             return;
         }
         let signal = match self.effect {
-            Effect::Kill => Signal::KILL,
-            Effect::Freeze => Signal::STOP,
+            Effect::Kill => Signal::SIGKILL,
+            Effect::Freeze => Signal::SIGSTOP,
         };
-        kill_process(getpid(), signal).expect("a process may signal itself");
+        // To this thread and not to its process: another thread would take it, and this one would go on until then.
+        raise(signal).expect("a process may signal itself");
     }
 }
 

@@ -89,6 +89,8 @@ impl Lane {
             .worker_threads(processors.saturating_sub(1).max(1))
             .thread_name(name)
             .on_thread_start(move || lower_priority(niceness))
+            // Who computes yields to itself at every tick: whoever comes new is looked at as often.
+            .global_queue_interval(1)
             .build()?;
         Ok(Self(Some(runtime)))
     }

@@ -1,6 +1,9 @@
 //! Runs and their logs: what is kept of each, while it is on and afterwards.
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
+use sqlx::Connection as _;
 
 use crate::support::{
     Api, Bundle, Connection, Host, PROVIDER_KEY, Provider, SECRET_KEY, Stage, eventually, query, text,
@@ -228,6 +231,48 @@ async fn an_action_that_lasts_is_seen_and_its_host_may_die() {
     assert_eq!((&over["state"], &over["error"]["code"]), (&json!("lost"), &json!("host_lost")));
     // What waits in the job's row for its lease would run once more.
     second.delete("/connections/customer-1?provider_config_key=hostile").await.expect(200);
+}
+
+#[tokio::test]
+async fn runs_with_long_logs_hold_up_no_others() {
+    let stage = Stage::hostile().await;
+    let mut holder = stage.db.connect().await;
+    let mut tx = holder.begin().await.unwrap();
+    sqlx::query("LOCK TABLE run_logs IN EXCLUSIVE MODE").execute(&mut *tx).await.unwrap();
+    for _ in 0..5 {
+        assert_eq!(stage.connection.action("log-flood", &Value::Null).await.status, 400);
+    }
+    stage.connection.action("sleep", &json!(0)).await.expect(200);
+    eventually("the run without a log is written", async || {
+        runs(&stage.host, &[("function", "sleep")]).await.pop()
+    })
+    .await;
+    assert!(runs(&stage.host, &[("function", "log-flood")]).await.is_empty());
+    tx.rollback().await.unwrap();
+    eventually("the others are written", async || {
+        (runs(&stage.host, &[("function", "log-flood")]).await.len() == 5).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn runs_outlast_a_database_that_is_away_for_a_moment() {
+    let stage = Stage::hostile().await;
+    let leave_and_return = async {
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        stage.db.go_away().await;
+        tokio::time::sleep(Duration::from_millis(1_000)).await;
+        stage.db.come_back().await;
+    };
+    let (answer, ()) =
+        futures_util::future::join(stage.connection.action("sleep", &json!(600)), leave_and_return).await;
+    answer.expect(200);
+    eventually("the run is written", async || {
+        let path = format!("/runs?{}", query(&[("function", "sleep")]));
+        let found = stage.host.get(&path).await;
+        (found.status == 200 && found.json()["runs"].as_array().map(Vec::len) == Some(1)).then_some(())
+    })
+    .await;
 }
 
 #[tokio::test]

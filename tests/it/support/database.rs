@@ -45,6 +45,20 @@ impl TestDatabase {
         execute(&self.url(), sql.to_owned()).await.expect("the statement is executed");
     }
 
+    /// Ends every connection and takes no more, as a server does that restarts.
+    pub async fn go_away(&self) {
+        let name = &self.name;
+        let refuse = format!("ALTER DATABASE {name} WITH ALLOW_CONNECTIONS false");
+        execute(&self.server_url, refuse).await.expect("connections can be refused");
+        let end = format!("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{name}'");
+        execute(&self.server_url, end).await.expect("connections can be ended");
+    }
+
+    pub async fn come_back(&self) {
+        let take = format!("ALTER DATABASE {} WITH ALLOW_CONNECTIONS true", self.name);
+        execute(&self.server_url, take).await.expect("connections can be taken");
+    }
+
     /// A connection for what takes more than a statement.
     pub async fn connect(&self) -> PgConnection {
         PgConnection::connect(&self.url()).await.expect("the test's database answers")

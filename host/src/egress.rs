@@ -24,7 +24,7 @@ mod settings;
 mod upload;
 mod wsse;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
@@ -53,7 +53,7 @@ pub use resolver::{Lookup, SystemLookup};
 pub use settings::{GateSettings, HostPort, InvalidHostPort};
 pub use upload::{Incoming, UploadFailure};
 
-use crate::providers::Provider;
+use crate::providers::{Provider, UnusableConfig};
 
 /// How far apart requests go on that were held back together.
 const MAX_SPREAD: Duration = Duration::from_secs(1);
@@ -75,12 +75,32 @@ pub struct Route {
     /// The integration's `base_url`, in place of the provider's own address.
     pub base_url: Option<Url>,
     pub connection_config: Map<String, Value>,
+    pub usual_base: UsualBase,
     /// Further hosts. Requests to them carry no credentials.
     pub allow_hosts: Vec<HostPattern>,
     pub credentials: Arc<dyn CredentialSource>,
     /// The function's own limit of an answer; the gate's stands above it.
     pub max_response_bytes: Option<usize>,
     pub pace: Arc<dyn Pace>,
+}
+
+/// Where the catalogue says that a provider is for a connection: worked out at the first request.
+#[derive(Clone, Default)]
+pub struct UsualBase(OnceLock<Result<Option<Url>, UnusableConfig>>);
+
+impl Route {
+    /// Where the provider is for this connection. `None`: it has no fixed address.
+    fn base(&self) -> Result<Option<&Url>, EgressError> {
+        match &self.base_url {
+            Some(base_url) => Ok(Some(base_url)),
+            None => self.usual_base().map_err(|unusable| EgressError::invalid(unusable.to_string())),
+        }
+    }
+
+    fn usual_base(&self) -> Result<Option<&Url>, &UnusableConfig> {
+        let work_out = || self.provider.base_url(&self.connection_config);
+        self.usual_base.0.get_or_init(work_out).as_ref().map(Option::as_ref)
+    }
 }
 
 /// How requests of one connection keep to what its provider has said about too many of them.
@@ -176,8 +196,7 @@ impl Gate {
         let settings = &self.settings;
         let method = parse_method(&request.method)?;
         let retries = Retries::new(settings, &method, request.retries);
-        let boundary =
-            Boundary { base: base_url(route)?, base_override: None, allow_hosts: &route.allow_hosts };
+        let boundary = Boundary { base: route.base()?, base_override: None, allow_hosts: &route.allow_hosts };
         let (url, side) = boundary.resolve(&request.url, &request.query)?;
         let most_bytes = route
             .max_response_bytes
@@ -325,17 +344,6 @@ impl<R> Call<'_, R> {
 /// For requests that nobody watches.
 impl Observer for () {
     fn exchanged(&self, _exchange: &Exchange<'_>) {}
-}
-
-/// Where the provider is for this connection.
-fn base_url(route: &Route) -> Result<Option<Url>, EgressError> {
-    match &route.base_url {
-        Some(base_url) => Ok(Some(base_url.clone())),
-        None => route
-            .provider
-            .base_url(&route.connection_config)
-            .map_err(|unusable| EgressError::invalid(unusable.to_string())),
-    }
 }
 
 fn parse_method(text: &str) -> Result<Method, EgressError> {

@@ -11,7 +11,7 @@ use tracing::Instrument;
 use url::Url;
 
 use super::answer_body::AnswerBody;
-use super::boundary::{Boundary, Side, host_of};
+use super::boundary::{Boundary, Side, host_of, same_origin};
 use super::client::{Clients, Encoding};
 use super::credentials::{Credentials, Injection};
 use super::error::EgressError;
@@ -124,7 +124,7 @@ impl<R: Receive> Call<'_, R> {
                 return Ok(Answer { response, had_credentials: hop.credentials.is_some() });
             };
             self.boundary.side(&next.url).map_err(EgressError::of_redirect)?;
-            let same_origin = next.url.origin() == hop.url.origin();
+            let same_origin = same_origin(&next.url, &hop.url);
             keep_headers(&mut hop.headers, same_origin || self.forwards_headers, next.keeps_body);
             if !same_origin {
                 // For the rest of the chain: a third party could otherwise send it back to the provider, to

@@ -13,7 +13,7 @@ use super::client::Encoding;
 use super::error::EgressError;
 use super::retry::Retries;
 use super::upload::{Incoming, Payload, Upload, UploadFailure, UploadLimits};
-use super::{Gate, Observer, Response, Route, base_url, check_method, headers};
+use super::{Gate, Observer, Response, Route, check_method, headers};
 
 /// A request as a client's backend states it.
 pub struct ForwardedRequest {
@@ -54,9 +54,9 @@ impl Gate {
         let settings = &self.settings;
         check_method(&request.method)?;
         let boundary = self.boundary(route, request.base_override)?;
-        let usual_base = route.provider.base_url(&route.connection_config).ok().flatten();
+        let usual_base = route.usual_base().ok().flatten();
         // Who writes out the provider's usual address means the path: the provider may be elsewhere here.
-        let target = usual_base.and_then(|usual_base| boundary::behind(&request.target, &usual_base));
+        let target = usual_base.and_then(|usual_base| boundary::behind(&request.target, usual_base));
         let (url, side) = boundary.resolve(target.unwrap_or(&request.target), &[])?;
         let encoding = if request.decompress { Encoding::Decoded } else { Encoding::AsSent };
         let call = Call {
@@ -86,8 +86,7 @@ impl Gate {
         route: &'r Route,
         base_override: Option<Url>,
     ) -> Result<Boundary<'r>, EgressError> {
-        let base = base_url(route)?;
-        let boundary = Boundary { base, base_override: None, allow_hosts: &route.allow_hosts };
+        let boundary = Boundary { base: route.base()?, base_override: None, allow_hosts: &route.allow_hosts };
         if let Some(url) = &base_override
             && boundary.side(url).is_err()
         {

@@ -122,6 +122,7 @@ impl FunctionCapabilities {
             provider,
             base_url: self.function.base_url.clone(),
             connection_config,
+            usual_base: egress::UsualBase::default(),
             allow_hosts: self.function.allow_hosts.clone(),
             credentials: Arc::new(credentials),
             max_response_bytes: Some(self.function.limits.response_bytes),

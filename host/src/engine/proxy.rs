@@ -10,7 +10,9 @@ use super::connections::ConnectionCredentials;
 use super::rate_limits::ConnectionPace;
 use super::{ConnectionRoute, Engine};
 use crate::auth::Environment;
-use crate::egress::{AnswerBody, EgressError, Exchange, ForwardedRequest, Observer, Response, Route};
+use crate::egress::{
+    AnswerBody, EgressError, Exchange, ForwardedRequest, Observer, Response, Route, UsualBase,
+};
 use crate::ids::{ConnectionPk, ProviderSlug};
 use crate::store::connections;
 use crate::store::notices::{Notice, Notices, Subscription};
@@ -124,6 +126,7 @@ impl Engine {
             provider: Arc::clone(provider),
             base_url,
             connection_config,
+            usual_base: UsualBase::default(),
             allow_hosts: self.functions.allow_hosts_of(connection.integration),
             credentials: Arc::new(credentials),
             max_response_bytes: None,

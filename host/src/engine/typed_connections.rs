@@ -152,6 +152,7 @@ impl Engine {
             provider: Arc::clone(provider),
             base_url: self.functions.base_url_of(integration.pk),
             connection_config: connection_config.clone(),
+            usual_base: egress::UsualBase::default(),
             allow_hosts: Vec::new(),
             credentials: Arc::new(FixedCredentials::new(credentials)),
             max_response_bytes: Some(MAX_RESPONSE_BYTES),

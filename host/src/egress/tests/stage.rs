@@ -18,6 +18,7 @@ use url::Url;
 
 use crate::egress::{
     CredentialSource, Credentials, CredentialsUnavailable, Exchange, GateSettings, Observer, Request, Route,
+    UsualBase,
 };
 use crate::providers::{Catalogue, Provider};
 
@@ -127,6 +128,7 @@ pub fn route_of(
         provider,
         base_url: Some(base_url.clone()),
         connection_config: Map::new(),
+        usual_base: UsualBase::default(),
         allow_hosts: Vec::new(),
         credentials: Arc::new(credentials),
         max_response_bytes: None,

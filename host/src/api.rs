@@ -104,11 +104,11 @@ pub fn router(app: App, pages: Router<App>) -> Router {
                 }),
         )
         .propagate_x_request_id()
-        .layer(axum::middleware::from_fn(cors::set_options_aside))
+        .map_request(cors::set_options_aside)
         .layer(cors::layer())
-        .layer(axum::middleware::from_fn(cors::take_options_up))
+        .map_request(cors::take_options_up)
         .layer(axum::middleware::from_fn(metrics::count))
-        .layer(axum::middleware::from_fn(unread_body::throw_away))
+        .map_request(unread_body::throw_away)
         .layer(CatchPanicLayer::custom(answer_panic));
     routes
         .route("/records/", get(records::list_records))

@@ -7,8 +7,6 @@ use std::time::Duration;
 
 use axum::extract::Request;
 use axum::http::{HeaderName, Method, header};
-use axum::middleware::Next;
-use axum::response::Response;
 use tower_http::cors::{AllowOrigin, CorsLayer};
 
 use super::proxy;
@@ -46,22 +44,22 @@ pub(super) fn layer() -> CorsLayer {
 }
 
 /// Around the layer.
-pub(super) async fn set_options_aside(mut request: Request, next: Next) -> Response {
+pub(super) fn set_options_aside(mut request: Request) -> Request {
     let path = request.uri().path();
     let is_for_provider = path == "/proxy" || path.starts_with("/proxy/");
     if request.method() == Method::OPTIONS && is_for_provider && !is_preflight(&request) {
         request.extensions_mut().insert(AsksOptions);
         *request.method_mut() = Method::GET;
     }
-    next.run(request).await
+    request
 }
 
 /// Within the layer.
-pub(super) async fn take_options_up(mut request: Request, next: Next) -> Response {
+pub(super) fn take_options_up(mut request: Request) -> Request {
     if request.extensions_mut().remove::<AsksOptions>().is_some() {
         *request.method_mut() = Method::OPTIONS;
     }
-    next.run(request).await
+    request
 }
 
 /// <https://fetch.spec.whatwg.org/#cors-preflight-request>

@@ -9,23 +9,21 @@ use std::time::Duration;
 
 use axum::body::{Body, BodyDataStream, Bytes, HttpBody};
 use axum::extract::Request;
-use axum::middleware::Next;
-use axum::response::Response;
 use futures_util::{Stream, StreamExt};
 use tokio::runtime::Handle;
 
 const MAX_THROWN_AWAY_BYTES: usize = 64 << 20;
 const MAX_TIME: Duration = Duration::from_secs(10);
 
-/// Runs the rest, and reads what it leaves of the body when it lets go of it: with the answer or, if the body is
-/// passed on somewhere else, later.
-pub async fn throw_away(request: Request, next: Next) -> Response {
+/// The request with a body whose rest is read when it is let go of: with the answer or, if the body is passed on
+/// somewhere else, later.
+pub fn throw_away(request: Request) -> Request {
     if request.body().is_end_stream() {
-        return next.run(request).await;
+        return request;
     }
     let (parts, body) = request.into_parts();
     let body = ReadOnDrop(Some(body.into_data_stream()));
-    next.run(Request::from_parts(parts, Body::from_stream(body))).await
+    Request::from_parts(parts, Body::from_stream(body))
 }
 
 /// A body whose rest is read and thrown away when it is dropped.

@@ -175,11 +175,8 @@ mod tests {
         query: &[(&str, &str)],
     ) -> Result<(String, Side), EgressError> {
         let allow_hosts = ["files.example.com".parse().unwrap(), "*.cdn.example.com".parse().unwrap()];
-        let boundary = Boundary {
-            base: Some(Url::parse(base).unwrap()),
-            base_override: None,
-            allow_hosts: &allow_hosts,
-        };
+        let base = Url::parse(base).unwrap();
+        let boundary = Boundary { base: Some(&base), base_override: None, allow_hosts: &allow_hosts };
         let query: Vec<_> =
             query.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
         boundary.resolve(given, &query).map(|(url, side)| (url.to_string(), side))
@@ -288,8 +285,9 @@ mod tests {
 
     #[test]
     fn a_path_is_put_behind_an_override_which_is_not_the_provider() {
+        let base = Url::parse("https://api.x.com/v0").unwrap();
         let boundary = Boundary {
-            base: Some(Url::parse("https://api.x.com/v0").unwrap()),
+            base: Some(&base),
             base_override: Some(Url::parse("https://eu.x.com/v1").unwrap()),
             allow_hosts: &[],
         };

@@ -3,7 +3,9 @@
 use serde_json::{Value, json};
 use sqlx::Connection as _;
 
-use crate::support::{Assembled, Bundle, Host, Stage, TestDatabase, eventually, text};
+use crate::support::{
+    Assembled, Bundle, Host, HostOptions, PostgresProxy, Stage, TestDatabase, eventually, text,
+};
 
 /// Posts bytes to a host that nothing is deployed on, and gives the code and the message of the refusal. Nothing
 /// may have changed by it.
@@ -395,4 +397,45 @@ async fn a_model_of_another_bundles_sync_is_refused() {
         assert!(message.contains("`Item`") && message.contains("`commit-raw`"), "{message}");
     }
     stage.host.deploy(&config("Step")).await;
+}
+
+#[tokio::test]
+async fn another_default_frequency_counts_after_a_run_that_was_on() {
+    let stage = Stage::hostile().await;
+    stage.wait_until_idle().await;
+    let before = stage.status("steps").await["finishedAt"].clone();
+    stage.set_metadata(json!({ "steps": 300, "pause_ms": 10 })).await;
+    stage.trigger("steps").await;
+    stage.wait_until_running("steps").await;
+    let steps = "runs = \"every 1 hour\"\nmodel = \"Step\"";
+    let other = "runs = \"every 2 hours\"\nmodel = \"Step\"";
+    stage.host.deploy(&Bundle::guest("hostile").replace(steps, other)).await;
+    assert_eq!(stage.status("steps").await["status"], "RUNNING");
+    let status = stage.wait_for_finish_after("steps", before.as_str()).await;
+    let next = chrono::DateTime::parse_from_rfc3339(text(&status["nextScheduledSyncAt"])).unwrap();
+    let minutes = (next.to_utc() - chrono::Utc::now()).num_minutes();
+    assert!((115..=121).contains(&minutes), "the next run is in {minutes} minutes");
+}
+
+#[tokio::test]
+async fn a_host_that_has_not_heard_of_a_sync_yet_runs_it_all_the_same() {
+    let db = TestDatabase::create().await;
+    let proxy = PostgresProxy::start(&db).await;
+    let asked = HostOptions::new().database(&db).variable("SYNCLINE_MAX_SYNCS", "0").spawn().await;
+    let deaf = HostOptions::new().database_through(&proxy).spawn().await;
+    let table = "[integrations.hostile.syncs.steps]\nruns = \"every 1 hour\"\nmodel = \"Step\"\n";
+    asked.deploy(&Bundle::guest("hostile").replace(table, "")).await;
+    let connection = asked.connect("hostile", json!({ "steps": 3 })).await;
+    connection.wait_until_idle().await;
+    proxy.drop_notifications();
+    // Nobody waits for it to compile, since it is thought to be gone.
+    deaf.freeze();
+    db.execute("UPDATE hosts SET seen_at = now() - interval '1 minute'").await;
+    let paused = format!("{table}auto_start = false\n");
+    asked.deploy(&Bundle::guest("hostile").replace(table, &paused)).await;
+    connection.trigger("steps").await;
+    deaf.thaw();
+    let status = connection.wait_for_finish_after("steps", None).await;
+    assert_eq!((&status["status"], &status["recordCount"]), (&json!("PAUSED"), &json!({ "Step": 3 })));
+    assert_eq!(db.texts("SELECT state FROM runs WHERE function_name = 'steps'").await, ["success"]);
 }

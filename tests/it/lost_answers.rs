@@ -3,8 +3,8 @@
 use serde_json::json;
 
 use crate::support::{
-    Bundle, Connection, Fault, HostOptions, Numbers, PostgresProxy, Reply, TestDatabase, assert_settled,
-    eventually, text,
+    Bundle, Connection, Fault, HostOptions, Numbers, PostgresProxy, Reply, Stage, TestDatabase,
+    assert_settled, eventually, text,
 };
 
 /// Statements by which the transactions of a run are known.
@@ -69,6 +69,61 @@ async fn a_sync_whose_connections_break_before_a_commit_loses_nothing() {
         ("release", Fault::CutBeforeCommitOf(RELEASE)),
     ])
     .await;
+}
+
+#[tokio::test]
+async fn a_reset_whose_run_could_not_begin_is_done_by_the_next() {
+    let db = TestDatabase::create().await;
+    let proxy = PostgresProxy::start(&db).await;
+    let host = HostOptions::new().database_through(&proxy).spawn().await;
+    let stage = Stage::at(host, db).await;
+    stage.wait_until_idle().await;
+    stage.set_metadata(json!({ "steps": 5 })).await;
+    for (opts, expected) in [
+        (json!({ "reset": true }), json!({ "Step": { "added": 0, "updated": 5, "deleted": 0 } })),
+        (
+            json!({ "reset": true, "emptyCache": true }),
+            json!({ "Step": { "added": 5, "updated": 0, "deleted": 0 } }),
+        ),
+    ] {
+        stage.run("steps").await;
+        proxy.arm(Fault::CutBeforeCommitOf(BEGIN));
+        let failed = stage.run_with("steps", opts.clone()).await;
+        proxy.struck().await;
+        assert_eq!(failed["status"], "ERROR", "{opts}: {failed}");
+        let next = stage.run("steps").await;
+        assert_eq!((&next["status"], &next["latestResult"]), (&json!("SUCCESS"), &expected), "{opts}");
+        let after = stage.run("steps").await;
+        let nothing = json!({ "Step": { "added": 0, "updated": 0, "deleted": 0 } });
+        assert_eq!(after["latestResult"], nothing, "{opts}: it is done once");
+    }
+}
+
+#[tokio::test]
+async fn an_approval_that_was_cut_short_is_finished_without_being_asked_for_again() {
+    let numbers = Numbers::new().await;
+    let (proxy, host) = set_up(&numbers).await;
+    let connection = numbers.connect(&host, "customer-1").await;
+    connection.set_metadata(json!({ "count": 120 })).await;
+    connection.run("numbers").await;
+    connection.set_metadata(json!({ "count": 20 })).await;
+    connection.run("numbers").await;
+    let runs = host.get("/runs?function=numbers&limit=1").await.expect(200).json();
+    let held = &runs["runs"][0];
+    assert_eq!(held["error"]["code"], "mass_deletion_held");
+    let path = format!("/runs/{}", text(&held["id"]));
+    proxy.arm(Fault::CutBeforeCommitOf("SET state = 'success', approved_at"));
+    assert_eq!(host.request("POST", &format!("{path}/approve")).send().await.status, 500);
+    proxy.struck().await;
+    numbers.db.execute("UPDATE approvals_under_way SET since = since - interval '1 minute'").await;
+    eventually("it is approved", async || {
+        host.get(&path).await.expect(200).json()["approved_at"].is_string().then_some(())
+    })
+    .await;
+    let told =
+        "SELECT count(*) FROM webhook_deliveries WHERE body::json -> 'responseResults' ->> 'deleted' = '100'";
+    assert_eq!(numbers.db.number(told).await, 1);
+    assert_eq!(numbers.db.number("SELECT count(*) FROM approvals_under_way").await, 0);
 }
 
 async fn action_under_key(connection: &Connection) -> crate::support::Answer {

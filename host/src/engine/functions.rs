@@ -240,6 +240,20 @@ impl Functions {
         self.snapshot().get(&(integration, kind, name.clone())).cloned()
     }
 
+    /// As [`find`](Self::find). What is not known here may have been deployed a moment ago, on another host.
+    pub(super) async fn find_or_reload(
+        &self,
+        integration: IntegrationPk,
+        kind: &'static str,
+        name: &FunctionName,
+    ) -> anyhow::Result<Option<Arc<DeployedFunction>>> {
+        if let Some(known) = self.find(integration, kind, name) {
+            return Ok(Some(known));
+        }
+        self.reload().await?;
+        Ok(self.find(integration, kind, name))
+    }
+
     pub fn find_action(
         &self,
         integration: IntegrationPk,

@@ -22,6 +22,7 @@ use super::recording::masked;
 use super::webhooks::Checkpoints;
 use super::{ConnectionRoute, Engine};
 use crate::metrics::metrics;
+use crate::config::FunctionKind;
 use crate::runtime::{Call, Limit, Limits, LogLevel, RunInfo, RunLog, Urgency, Usage};
 use crate::store::connections;
 use crate::store::dead_letters::Author;
@@ -58,11 +59,13 @@ enum Ended {
     HandedBack,
     Lost,
 }
+    /// This host does not know the sync, or cannot run it: another one may.
+    Unknown,
 
 /// Runs what was claimed and releases the schedule, whatever happens.
 pub(super) async fn run(engine: Arc<Engine>, claim: Claim, control: RunControl) {
     let began = Instant::now();
-    let function = engine.functions.find_sync(claim.integration, &claim.sync);
+    let function = find_function(&engine, &claim).await;
     let limits = function.as_ref().map_or(&Limits::SYNC, |function| &function.limits);
     let live = Arc::clone(&engine.live_runs).begin(claim.run_id, None, RunLog::new(limits.log_bytes));
     let mut usage = Usage::default();
@@ -76,7 +79,7 @@ pub(super) async fn run(engine: Arc<Engine>, claim: Claim, control: RunControl) 
         run.trigger = claim.reason.as_str(),
     );
     let ended = match &function {
-        None => Ended::Dropped,
+        None => Ended::Unknown,
         Some(function) => tokio::select! {
             ended = execute(&engine, &claim, function, &control, &live, &mut usage).instrument(span) => ended,
             () = control.hand_back.cancelled() => Ended::HandedBack,
@@ -108,6 +111,21 @@ pub(super) async fn run(engine: Arc<Engine>, claim: Claim, control: RunControl) 
 async fn execute(
     engine: &Arc<Engine>,
     claim: &Claim,
+async fn find_function(engine: &Engine, claim: &Claim) -> Option<Arc<DeployedFunction>> {
+    let kind = FunctionKind::Sync.as_str();
+    match engine.functions.find_or_reload(claim.integration, kind, &claim.sync).await {
+        Ok(function) => function,
+        Err(error) => {
+            tracing::warn!(
+                run.id = %claim.run_id,
+                error = format!("{error:#}"),
+                "sync `{}` is not known here, and what is deployed could not be read", claim.sync,
+            );
+            None
+        }
+    }
+}
+
     function: &Arc<DeployedFunction>,
     control: &RunControl,
     live: &LiveRun,

@@ -166,12 +166,7 @@ async fn prepare(engine: &Arc<Engine>, claim: &JobClaim) -> anyhow::Result<Resul
         "webhook" => "webhook",
         _ => "lifecycle",
     };
-    let mut function = engine.functions.find(claim.integration, kind, &claim.function);
-    if function.is_none() {
-        // It may have been deployed a moment ago, on another host.
-        engine.functions.reload().await?;
-        function = engine.functions.find(claim.integration, kind, &claim.function);
-    }
+    let function = engine.functions.find_or_reload(claim.integration, kind, &claim.function).await?;
     let mut conn = engine.store.connect().await?;
     let Some(connection) = connections::get(&mut conn, claim.connection).await? else {
         return Ok(Err(ActionError::ConnectionGone {

@@ -52,6 +52,10 @@ pub(super) fn report(claim: &Claim, ended: &Ended) {
             error.code,
             "sync `{sync}` failed: {}",
             error.message,
+        Ended::Unknown => tracing::warn!(
+            run.id = %claim.run_id,
+            "sync `{sync}` is not one that this host can run; it is left to another, or to later",
+        ),
         ),
         Ended::Dropped | Ended::HandedBack | Ended::Lost => {}
     }
@@ -63,7 +67,12 @@ pub(super) fn outcome_of(ended: &Ended, usage: Usage, live: &LiveRun) -> Outcome
         Ended::Failed { error, counts, .. } => {
             (RunState::Error, Some(error.clone()), counts.as_ref().map(|counts| json!(counts)))
         }
-        Ended::Dropped => (RunState::Cancelled, Some(cancelled("the connection or the sync is gone")), None),
+        Ended::Dropped => (RunState::Cancelled, Some(cancelled("the connection is gone")), None),
+        Ended::Unknown => (
+            RunState::Cancelled,
+            Some(cancelled("the host that took the run up does not know the sync; another attempt follows")),
+            None,
+        ),
         Ended::HandedBack | Ended::Lost => (
             RunState::Cancelled,
             Some(cancelled("the run was stopped; the sync continues from its checkpoint")),
@@ -129,7 +138,7 @@ async fn note_error(conn: &mut PgConnection, claim: &Claim, finished: &Finished)
             connection_errors::set(conn, claim.connection, failing, claim.run_id, &error.code, &error.message)
                 .await
         }
-        Ended::Dropped | Ended::HandedBack | Ended::Lost => Ok(false),
+        Ended::Dropped | Ended::Unknown | Ended::HandedBack | Ended::Lost => Ok(false),
     }
 }
 
@@ -154,7 +163,7 @@ async fn tell(
             let models = finished.function.iter().flat_map(|function| function.models.keys()).collect();
             webhooks::note_sync(conn, &claim.into(), &SyncEnd::Failure { models, error }, checkpoints).await
         }
-        Ended::Dropped | Ended::HandedBack | Ended::Lost => Ok(0),
+        Ended::Dropped | Ended::Unknown | Ended::HandedBack | Ended::Lost => Ok(0),
     }
 }
 

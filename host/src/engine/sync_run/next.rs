@@ -18,7 +18,7 @@ const FIRST_RETRY: Duration = Duration::from_secs(10);
 /// The same for a sync that gets nowhere.
 const FIRST_STALL_DELAY: Duration = Duration::from_secs(60);
 const MAX_STALL_DELAY: Duration = Duration::from_secs(24 * 3600);
-/// A sync that this host does not know may be one that it has yet to hear of.
+/// Until then another host, or this one with another version of itself, may know a sync that this one does not.
 const UNKNOWN_FUNCTION_DELAY: Duration = Duration::from_secs(60);
 
 /// When a sync that failed is tried again.
@@ -47,7 +47,8 @@ impl Again {
     }
 }
 
-/// Plans what comes after a run that began at that instant. `None` for the function: this host does not know it.
+/// Plans what comes after a run that began at that instant. `None` for the function: this host does not know it, and gives
+/// the run back with all that was asked for.
 pub(super) async fn plan(
     engine: &Engine,
     claim: &Claim,
@@ -58,7 +59,7 @@ pub(super) async fn plan(
     let (frequency, now) = look(engine, claim, began).await;
     let Some(function) = function else {
         let retry_at = Some(now + UNKNOWN_FUNCTION_DELAY);
-        return Next { slot: None, retry_at, end: RunEnd::Dropped };
+        return Next { slot: None, retry_at, end: RunEnd::HandedBack };
     };
     // While the provider wants to be left alone, a run could only wait.
     let held = engine.rate_limits.held_for(claim.integration, claim.connection).unwrap_or_default();
@@ -81,7 +82,7 @@ pub(super) async fn plan(
     let end = match ended {
         Ended::Success { .. } => RunEnd::Succeeded,
         Ended::Failed { .. } => RunEnd::Failed,
-        Ended::HandedBack => RunEnd::HandedBack,
+        Ended::HandedBack | Ended::Unknown => RunEnd::HandedBack,
         Ended::Dropped | Ended::Lost => RunEnd::Dropped,
     };
     Next { slot, retry_at, end }

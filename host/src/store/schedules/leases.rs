@@ -63,7 +63,7 @@ pub async fn note_reset_done(conn: &mut PgConnection, claim: &Claim) -> sqlx::Re
 pub struct Next {
     /// The next regular slot.
     pub slot: Option<DateTime<Utc>>,
-    /// When to try again before that, if the run failed.
+    /// When to try again before that, if the run failed or could not begin here.
     pub retry_at: Option<DateTime<Utc>>,
     pub end: RunEnd,
 }
@@ -73,7 +73,7 @@ pub struct Next {
 pub enum RunEnd {
     Succeeded,
     Failed,
-    /// It gave its work back unfinished: what it was asked to reset and has not, the next one does.
+    /// It gave its work back unfinished.
     HandedBack,
     /// There was nothing to run.
     Dropped,
@@ -95,8 +95,9 @@ pub async fn release(conn: &mut PgConnection, claim: &Claim, owner: Uuid, next: 
         )
         UPDATE schedules
         SET run_id = NULL, run_owner = NULL, lease_expires_at = NULL, cancel_wanted = false,
-            reset_wanted = reset_wanted OR ($7 AND run_resets),
-            empty_cache_wanted = empty_cache_wanted OR ($7 AND run_empties_cache),
+            -- However it ended: what it was asked to reset and has not, the next one does.
+            reset_wanted = reset_wanted OR run_resets,
+            empty_cache_wanted = empty_cache_wanted OR run_empties_cache,
             run_resets = false, run_empties_cache = false,
             failures = CASE WHEN $7 THEN failures WHEN $6 THEN failures + 1 ELSE 0 END,
             is_interrupted = $7,
@@ -104,7 +105,7 @@ pub async fn release(conn: &mut PgConnection, claim: &Claim, owner: Uuid, next: 
             last_success_at = CASE WHEN $9 THEN (SELECT started_at FROM runs WHERE id = $2) ELSE last_success_at END,
             next_run_at = CASE WHEN state = 'running' THEN $4::timestamptz END,
             due_reason = CASE WHEN due_at IS NULL AND $5::timestamptz IS NOT NULL THEN 'retry' ELSE due_reason END,
-            due_at = coalesce(due_at, CASE WHEN $7 THEN now() WHEN state = 'running' THEN coalesce($5, $4::timestamptz) END)
+            due_at = coalesce(due_at, CASE WHEN $7 THEN coalesce($5, now()) WHEN state = 'running' THEN coalesce($5, $4::timestamptz) END)
         WHERE pk = $1 AND run_id = $2 AND run_owner = $3 AND fence = $8
         "#,
         claim.schedule.0,

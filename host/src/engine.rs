@@ -76,7 +76,7 @@ pub use self::received::stored_headers;
 pub use self::record_changes::{FollowedConnection, RecordChanges};
 pub use self::refresh::{Freshness, LiveCredentials, RefreshError};
 pub use self::retention::{Age, Retention};
-pub use self::slots::next_slot;
+pub use self::slots::{next_slot, slot_after_change};
 pub use self::streams::StreamNumbers;
 pub use self::sync_commands::SyncCommand;
 pub use self::typed_connections::{TypedConnectionError, TypedCredentials};

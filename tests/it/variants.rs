@@ -278,3 +278,49 @@ async fn a_frequency_that_changes_during_a_run_counts_from_its_end() {
     let seconds = (next.to_utc() - chrono::Utc::now()).num_seconds();
     assert!((1..=130).contains(&seconds), "next in {seconds} s");
 }
+
+#[tokio::test]
+async fn saying_a_frequency_again_postpones_nothing_and_another_counts_from_the_latest_run() {
+    let stage = Stage::hostile().await;
+    stage.wait_until_idle().await;
+    let next = async || stage.status("steps").await["nextScheduledSyncAt"].as_str().unwrap().to_owned();
+    for frequency in [Value::Null, json!("every 20 minutes")] {
+        set_frequency(&stage, "steps", &frequency).await.expect(200);
+        let before = next().await;
+        set_frequency(&stage, "steps", &frequency).await.expect(200);
+        assert_eq!(next().await, before, "{frequency}");
+    }
+    let ago = "UPDATE runs SET started_at = started_at - interval '6 minutes' WHERE function_name = 'steps'";
+    stage.db.execute(ago).await;
+    set_frequency(&stage, "steps", &json!("every 10 minutes")).await.expect(200);
+    let at = chrono::DateTime::parse_from_rfc3339(&next().await).unwrap();
+    let seconds = (at.to_utc() - chrono::Utc::now()).num_seconds();
+    assert!((200..=270).contains(&seconds), "in {seconds} s");
+    let before = stage.status("steps").await["finishedAt"].clone();
+    // Its time is over already.
+    set_frequency(&stage, "steps", &json!("every 5 minutes")).await.expect(200);
+    stage.wait_for_finish_after("steps", before.as_str()).await;
+}
+
+#[tokio::test]
+async fn a_variant_can_be_deleted_after_its_sync_was_undeployed() {
+    let stage = Stage::hostile().await;
+    stage.set_metadata(json!({ "steps": 3, "pause_ms": 0 })).await;
+    stage.run("steps").await;
+    create(&stage, "steps", "second").await.expect(200);
+    stage.wait_for_finish_after("steps::second", None).await;
+    let table = "[integrations.hostile.syncs.steps]\nruns = \"every 1 hour\"\nmodel = \"Step\"\n";
+    stage.host.deploy(&Bundle::guest("hostile").replace(table, "")).await;
+    let count = async |variant: &str| {
+        stage.all(&[("model", "Step"), ("variant", variant), ("limit", "500")]).await.len()
+    };
+    assert_eq!((count("base").await, count("second").await), (3, 3));
+    delete(&stage, "steps", "second").await.expect(200);
+    assert_eq!((count("base").await, count("second").await), (3, 0));
+    assert_eq!(delete(&stage, "steps", "third").await.refusal(), (404, "unknown_sync".to_owned()));
+    // Deployed again, it can be made again.
+    stage.host.deploy(&Bundle::guest("hostile")).await;
+    create(&stage, "steps", "second").await.expect(200);
+    stage.wait_for_finish_after("steps::second", None).await;
+    assert_eq!(count("second").await, 3);
+}

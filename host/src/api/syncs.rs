@@ -18,7 +18,7 @@ use super::extract::{ApiJson, ApiQuery, EnvironmentAuth, NoQuery};
 use super::time::iso;
 use crate::auth::{Client, Scope};
 use crate::config::Frequency;
-use crate::engine::{ConnectionRoute, DeployedFunction, SyncCommand, next_slot};
+use crate::engine::{ConnectionRoute, DeployedFunction, SyncCommand, next_slot, slot_after_change};
 use crate::ids::{ConnectionId, FunctionName, IntegrationKey, InvalidName, Variant};
 use crate::store::integrations::Integration;
 use crate::store::schedules::{ScheduleStatus, Target, TriggerOptions};
@@ -287,10 +287,18 @@ pub(super) async fn update_connection_frequency(
     let now = schedules::now(&mut conn).await?;
     let next = next_slot(active, found.sync.timezone(), now, now, rand::random());
     let (connection, name) = (found.connection.pk, &found.sync.name);
-    if !schedules::set_frequency(&mut conn, connection, name, &variant, text.as_deref(), next).await? {
+    };
+    // Whoever says the same again and again changes nothing.
+    if before.frequency_override != text {
+        let started_at = before.started_at.unwrap_or(before.now);
+        let next = slot_after_change(active, found.sync.timezone(), started_at, before.now, rand::random());
+        schedules::set_frequency(&mut tx, connection, name, &variant, text.as_deref(), next).await?;
+        schedules::notify_due(&mut tx).await?;
+        tx.commit().await?;
+    let mut tx = app.engine.store.begin().await?;
+    let Some(before) = schedules::hold_planning(&mut tx, connection, name, &variant).await? else {
         return Err(ApiError::UnknownVariant { sync: name.to_string(), variant: variant.to_string() });
     }
-    schedules::notify_due(&mut conn).await?;
     Ok(Json(FrequencyResponse { frequency: active.to_string() }))
 }
 

@@ -27,6 +27,21 @@ pub fn next_slot(
     slot + jitter(frequency).mul_f64(chance)
 }
 
+/// The first slot by a frequency that the sync has not had so far. An interval counts from the start of the latest run,
+/// also if it is over by then: counted from now, one that is changed often enough would never be over.
+pub fn slot_after_change(
+    frequency: &Frequency,
+    timezone: Tz,
+    started_at: DateTime<Utc>,
+    now: DateTime<Utc>,
+    chance: f64,
+) -> DateTime<Utc> {
+    match frequency.interval() {
+        Some(interval) => (started_at + interval).max(now) + jitter(frequency).mul_f64(chance),
+        None => next_slot(frequency, timezone, started_at, now, chance),
+    }
+}
+
 /// What is added to a slot at most: connections that were made together should not run together for ever. A cron means
 /// the time that it says.
 pub(super) fn jitter(frequency: &Frequency) -> Duration {
@@ -52,6 +67,19 @@ mod tests {
         assert_eq!(seconds("every 1 hour", 60, 1.0), 3_570);
         assert_eq!(seconds("every 1 minute", 0, 1.0), 63);
         assert_eq!(seconds("30 * * * *", 0, 1.0), 1_790, "a cron is on time");
+    }
+
+    #[test]
+    fn another_interval_counts_from_the_latest_run_and_another_cron_from_now() {
+        let now: DateTime<Utc> = "2026-11-21T12:00:10Z".parse().unwrap();
+        let seconds = |frequency: &str, began_ago: u64| {
+            let began = now - Duration::from_secs(began_ago);
+            let slot = slot_after_change(&frequency.parse().unwrap(), Tz::UTC, began, now, 0.0);
+            (slot - now).num_seconds()
+        };
+        assert_eq!(seconds("every 1 hour", 600), 3_000);
+        assert_eq!(seconds("every 1 hour", 100_000), 0);
+        assert_eq!(seconds("30 * * * *", 100_000), 1_790);
     }
 
     #[test]

@@ -68,6 +68,9 @@ pub(super) async fn plan(
         _ => Again::AtNextSlot,
     };
     let earliest = now + if let Again::After(wait) = again { wait.max(held) } else { held };
+    // What was deployed during the run says when the next one is.
+    let deployed = engine.functions.find_sync(claim.integration, &claim.sync);
+    let function = deployed.as_deref().unwrap_or(function);
     let frequency = frequency.as_ref().or(function.frequency());
     let slot = frequency
         .map(|frequency| next_slot(frequency, function.timezone(), claim.claimed_at, now, rand::random()));

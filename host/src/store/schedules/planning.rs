@@ -95,8 +95,42 @@ pub async fn replan(
     Ok(())
 }
 
+/// By what a schedule is planned, apart from its default.
+#[derive(Debug)]
+pub struct Planning {
+    pub frequency_override: Option<String>,
+    /// When its latest run began that is still known. None: it has had none.
+    pub started_at: Option<DateTime<Utc>>,
+    /// By the clock by which schedules are due.
+    pub now: DateTime<Utc>,
+}
+
+/// By what a schedule is planned; `None` if there is none. Nobody changes it until the transaction ends.
+pub async fn hold_planning(
+    conn: &mut PgConnection,
+    connection: ConnectionPk,
+    sync: &FunctionName,
+    variant: &Variant,
+) -> sqlx::Result<Option<Planning>> {
+    sqlx::query_as!(
+        Planning,
+        r#"
+        SELECT s.frequency_override, clock_timestamp() AS "now!",
+               coalesce((SELECT max(started_at) FROM runs WHERE schedule_pk = s.pk), s.last_success_at) AS started_at
+        FROM schedules s
+        WHERE s.connection_pk = $1 AND s.sync_name = $2 AND s.variant = $3 AND s.retired_at IS NULL
+        FOR NO KEY UPDATE
+        "#,
+        connection.0,
+        sync.as_str(),
+        variant.as_str(),
+    )
+    .fetch_optional(conn)
+    .await
+}
+
 /// Overrides the frequency of one schedule, or returns to the default with `None`. What waits for its regular slot
-/// waits for `next` instead; what is due already, or was asked for, stays so. `false`: there is no such schedule.
+/// waits for `next` instead; what is due already, or was asked for, stays so.
 pub async fn set_frequency(
     conn: &mut PgConnection,
     connection: ConnectionPk,
@@ -104,8 +138,8 @@ pub async fn set_frequency(
     variant: &Variant,
     frequency: Option<&str>,
     next: DateTime<Utc>,
-) -> sqlx::Result<bool> {
-    let changed = sqlx::query!(
+) -> sqlx::Result<()> {
+    sqlx::query!(
         r#"
         UPDATE schedules
         SET frequency_override = $4,
@@ -121,7 +155,7 @@ pub async fn set_frequency(
     )
     .execute(conn)
     .await?;
-    Ok(changed.rows_affected() == 1)
+    Ok(())
 }
 
 /// The frequency that a schedule has in place of the default, and what time it is.

@@ -2,6 +2,7 @@
 
 mod action_tools;
 mod actions;
+mod attendance;
 mod authorizations;
 mod capabilities;
 mod commit;

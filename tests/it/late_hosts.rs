@@ -1,9 +1,14 @@
 //! Hosts that come back late, while their successor is in the middle of the same work. They find nothing that is still
 //! theirs: no row changes under the successor, and it comes to what it would have come to alone.
 
+use std::time::Duration;
+
+use serde_json::json;
 use syncline::failpoints::Step;
 
-use crate::support::{Connection, Host, HostOptions, Numbers, assert_settled, eventually};
+use crate::support::{
+    Bundle, Connection, Host, HostOptions, Numbers, TestDatabase, assert_settled, eventually,
+};
 
 const ID: &str = "customer-1";
 /// A host with this lease looks after what it holds so rarely that only the rows that it finds can stop it.
@@ -127,4 +132,40 @@ async fn a_host_that_notes_a_webhook_late_leaves_it_to_its_successor() {
                     JOIN webhook_deliveries d ON d.pk = a.delivery_pk WHERE d.attempts > 1 ORDER BY number";
     let lost = "the host stopped before the receiver's answer was noted";
     assert_eq!(numbers.db.texts(attempts).await, [lost, "200"]);
+}
+
+#[tokio::test]
+async fn the_first_host_that_is_back_leaves_the_others_what_they_hold() {
+    let db = TestDatabase::create().await;
+    let options = || HostOptions::new().database(&db).variable("SYNCLINE_LEASE_SECONDS", "3");
+    let first = options()
+        .variable("SYNCLINE_MAX_SYNCS", "0")
+        .variable("SYNCLINE_MAX_ASYNC_ACTIONS", "0")
+        .spawn()
+        .await;
+    let second = options().spawn().await;
+    first.deploy(&Bundle::guest("hostile")).await;
+    // It writes seldom, so that it is not frozen in a transaction.
+    let connection = first.connect("hostile", json!({ "steps": 5, "pause_ms": 2_000 })).await;
+    let result = connection.action_later("sleep", &json!(10_000)).await;
+    let held = "SELECT (SELECT count(*) FROM schedules WHERE sync_name = 'steps' AND run_id IS NOT NULL)
+                     + (SELECT count(*) FROM function_jobs WHERE state = 'running')";
+    eventually("both are on", async || (db.number(held).await == 2).then_some(())).await;
+    // As if the database were away.
+    first.freeze();
+    second.freeze();
+    let over = "SELECT (SELECT count(*) FROM schedules WHERE lease_expires_at < now())
+                     + (SELECT count(*) FROM function_jobs WHERE lease_expires_at < now())";
+    eventually("both leases have run out", async || (db.number(over).await == 2).then_some(())).await;
+    first.thaw();
+    tokio::time::sleep(Duration::from_millis(1_200)).await;
+    second.thaw();
+    connection.result(&result).await.expect(200);
+    eventually("the sync has succeeded", async || {
+        (connection.status("steps").await["status"] == "SUCCESS").then_some(())
+    })
+    .await;
+    let lost = "SELECT (SELECT count(*) FROM runs WHERE state = 'lost')
+                     + (SELECT coalesce(sum(losses), 0) FROM function_jobs)";
+    assert_eq!(db.number(lost).await, 0);
 }

@@ -10,6 +10,7 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::Engine;
+use super::attendance::{Attendance, MayTakeBack};
 use super::sync_run::{self, RunControl};
 use super::turns::{self, Room, Served, Tenant};
 use crate::failpoints::{self, Step};
@@ -82,6 +83,7 @@ pub(super) async fn run(engine: Arc<Engine>, shutdown: CancellationToken) {
     let slots = Arc::new(Semaphore::new(engine.settings.max_syncs));
     let mut runs = JoinSet::new();
     let leases = tokio::spawn(keep_leases(Arc::clone(&engine), Arc::clone(&running)));
+    let unlocking = tokio::spawn(end_stalled(Arc::clone(&engine)));
     let mut notices = engine.notices.subscribe();
     // Integrations that gave nothing since the last wait, though they have something due.
     let mut stuck = HashSet::new();
@@ -123,6 +125,7 @@ pub(super) async fn run(engine: Arc<Engine>, shutdown: CancellationToken) {
     }
     finish(&running, &mut runs, engine.settings.grace).await;
     leases.abort();
+    unlocking.abort();
 }
 
 enum Found {
@@ -209,63 +212,83 @@ fn pick(
     wanted.collect()
 }
 
-/// Renews leases, passes on cancellations, and ends runs whose lease is lost. What lost hosts held is taken back, and
-/// what they left locked is unlocked.
 async fn keep_leases(engine: Arc<Engine>, running: Arc<Running>) {
-    let lease = engine.settings.lease;
-    let mut turns = tokio::time::interval(lease / 3);
+    let mut turns = tokio::time::interval(engine.settings.lease / 3);
     turns.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let mut notices = engine.notices.subscribe();
+    let mut attendance = Attendance::begin(engine.settings.lease);
     loop {
         tokio::select! {
             _ = turns.tick() => {}
             () = notices.hear(Notice::Cancel) => {}
         }
-        let mut held: Vec<_> = running.lock().iter().map(|(run_id, run)| (run.schedule, *run_id)).collect();
-        // All who lock many of them by number do so in its order, and never wait for each other in a circle.
-        held.sort_unstable();
+        if let Err(error) = look_after_leases(&engine, &running, &mut attendance).await {
+            tracing::warn!(error = &error as &dyn std::error::Error, "leases could not be renewed");
+        }
+    }
+}
+
+/// Renews leases, passes on cancellations, and ends runs whose lease is lost. What lost hosts held is taken back.
+async fn look_after_leases(
+    engine: &Engine,
+    running: &Running,
+    attendance: &mut Attendance,
+) -> sqlx::Result<()> {
+    let mut held: Vec<_> = running.lock().iter().map(|(run_id, run)| (run.schedule, *run_id)).collect();
+    // All who lock many of them by number do so in its order, and never wait for each other in a circle.
+    held.sort_unstable();
+    let mut conn = engine.store.connect().await?;
+    let renewed = schedules::renew_leases(&mut conn, engine.host_id, engine.settings.lease, &held).await?;
+    let renewed: HashMap<Uuid, bool> =
+        renewed.iter().map(|renewed| (renewed.run_id, renewed.cancel_wanted)).collect();
+    for (_, run_id) in &held {
+        let Some(run) = running.lock().get(run_id).cloned() else { continue };
+        match renewed.get(run_id) {
+            None => run.control.lost.cancel(),
+            Some(true) => cancel(&run.control, engine.settings.grace),
+            Some(false) => {}
+        }
+    }
+    let lost = match attendance.note() {
+        MayTakeBack::Yes => schedules::take_back_lost(&mut conn).await?,
+        MayTakeBack::NotYet => 0,
+    };
+    if lost > 0 {
+        tracing::warn!(lost, "took back {lost} runs of hosts that are gone");
+    }
+    let unparked = schedules::unpark_idle(&mut conn).await?;
+    if lost + unparked > 0 {
+        engine.notices.tell(Notice::Due);
+    }
+    Ok(())
+}
+
+/// Unlocks what silent hosts keep others waiting for. Apart from the leases, which have to be renewed also while the
+/// records' database is away.
+async fn end_stalled(engine: Arc<Engine>) {
+    let patience = engine.settings.lease.clamp(LEAST_PATIENCE, MOST_PATIENCE);
+    let mut turns = tokio::time::interval(engine.settings.lease / 3);
+    turns.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        turns.tick().await;
         let turn = async {
-            let mut conn = engine.store.connect().await?;
-            let renewed = schedules::renew_leases(&mut conn, engine.host_id, lease, &held).await?;
-            let lost = schedules::take_back_lost(&mut conn).await?;
-            let unparked = schedules::unpark_idle(&mut conn).await?;
-            drop(conn);
-            let patience = lease.clamp(LEAST_PATIENCE, MOST_PATIENCE);
-            let mut stalled =
-                stalled::end_stalled(&mut *engine.store.connect_records().await?, patience).await?;
+            let mut stalled = stalled::end_stalled(&mut *engine.store.connect().await?, patience).await?;
             if engine.store.is_divided() {
-                stalled += stalled::end_stalled(&mut *engine.store.connect().await?, patience).await?;
+                stalled +=
+                    stalled::end_stalled(&mut *engine.store.connect_records().await?, patience).await?;
             }
-            Ok::<_, sqlx::Error>((renewed, lost, unparked, stalled))
+            Ok::<_, sqlx::Error>(stalled)
         };
         match turn.await {
-            Ok((renewed, lost, unparked, stalled)) => {
-                if stalled > 0 {
-                    tracing::warn!(
-                        stalled,
-                        "ended {stalled} transactions that silent hosts kept others waiting for"
-                    );
-                }
-                if lost > 0 {
-                    tracing::warn!(lost, "took back {lost} runs of hosts that are gone");
-                }
-                if lost + unparked > 0 {
-                    engine.notices.tell(Notice::Due);
-                }
-                let renewed: HashMap<Uuid, bool> =
-                    renewed.iter().map(|renewed| (renewed.run_id, renewed.cancel_wanted)).collect();
-                for (_, run_id) in &held {
-                    let Some(run) = running.lock().get(run_id).cloned() else { continue };
-                    match renewed.get(run_id) {
-                        None => run.control.lost.cancel(),
-                        Some(true) => cancel(&run.control, engine.settings.grace),
-                        Some(false) => {}
-                    }
-                }
-            }
-            Err(error) => {
-                tracing::warn!(error = &error as &dyn std::error::Error, "leases could not be renewed");
-            }
+            Ok(0) => {}
+            Ok(stalled) => tracing::warn!(
+                stalled,
+                "ended {stalled} transactions that silent hosts kept others waiting for"
+            ),
+            Err(error) => tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                "transactions of silent hosts could not be looked for"
+            ),
         }
     }
 }

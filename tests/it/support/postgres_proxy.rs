@@ -35,6 +35,7 @@ struct Shared {
     armed: Mutex<Option<Fault>>,
     struck: AtomicBool,
     is_deaf: AtomicBool,
+    gone: CancellationToken,
 }
 
 pub struct PostgresProxy {
@@ -71,6 +72,11 @@ impl PostgresProxy {
         eventually(&what, async || self.shared.struck.load(Ordering::SeqCst).then_some(())).await;
     }
 
+    /// Hangs up, and takes no connection any more.
+    pub fn go_away(&self) {
+        self.shared.gone.cancel();
+    }
+
     /// Lets no notification through from now on.
     pub fn drop_notifications(&self) {
         self.shared.is_deaf.store(true, Ordering::SeqCst);
@@ -98,7 +104,7 @@ impl Shared {
 }
 
 async fn serve(listener: TcpListener, server: PgConnectOptions, shared: Arc<Shared>) {
-    while let Ok((mut host, _)) = listener.accept().await {
+    while let Some(Ok((mut host, _))) = shared.gone.run_until_cancelled(listener.accept()).await {
         if shared.strike(|fault| matches!(fault, Fault::Recover)) {
             let _may_be_gone = refuse(&mut host).await;
             shared.has_struck();
@@ -145,7 +151,8 @@ struct Link {
 impl Link {
     fn new(shared: Arc<Shared>) -> Self {
         let (loses_answer, is_stalled) = (AtomicBool::new(false), AtomicBool::new(false));
-        Self { shared, loses_answer, is_stalled, cut: CancellationToken::new() }
+        let cut = shared.gone.child_token();
+        Self { shared, loses_answer, is_stalled, cut }
     }
 
     async fn run(

@@ -12,6 +12,7 @@ use super::attempt::Attempt;
 use super::result::ActionResult;
 use super::saved;
 use crate::crypto::Place;
+use crate::engine::attendance::{Attendance, MayTakeBack};
 use crate::engine::commit::Changes;
 use crate::engine::failure::{ActionError, FunctionError};
 use crate::engine::scheduler::report_panic;
@@ -260,6 +261,7 @@ async fn keep_leases(engine: Arc<Engine>) {
     let lease = engine.settings.lease;
     let mut turns = tokio::time::interval(lease / 3);
     turns.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut attendance = Attendance::begin(lease);
     loop {
         turns.tick().await;
         let holds = engine.jobs.holds();
@@ -270,7 +272,10 @@ async fn keep_leases(engine: Arc<Engine>) {
                 [] => Vec::new(),
                 pks => function_jobs::renew_leases(&mut conn, engine.host_id, lease, pks).await?,
             };
-            let lost = function_jobs::take_back_lost(&mut conn).await?;
+            let lost = match attendance.note() {
+                MayTakeBack::Yes => function_jobs::take_back_lost(&mut conn).await?,
+                MayTakeBack::NotYet => 0,
+            };
             Ok::<_, sqlx::Error>((renewed, lost))
         };
         match turn.await {

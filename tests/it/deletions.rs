@@ -2,7 +2,9 @@
 
 use serde_json::{Value, json};
 
-use crate::support::{Answer, Bundle, Connection, METADATA_KEY, Receiver, SECRET_KEY, Stage, text};
+use crate::support::{
+    Answer, Bundle, Connection, HostOptions, METADATA_KEY, Receiver, SECRET_KEY, Stage, eventually, text,
+};
 
 /// The smallest example, watching for deletions, with so many numbers saved.
 async fn watched_numbers(count: u64) -> Stage {
@@ -239,4 +241,15 @@ async fn a_sync_may_say_itself_what_is_held_back() {
         stage.connection.set_metadata(json!({ "count": count })).await;
         assert_eq!(stage.connection.run("numbers").await["status"], expected, "{count}");
     }
+}
+
+#[tokio::test]
+async fn nothing_is_held_any_more_of_records_that_go_by_age() {
+    let (stage, id) = held(120, 40).await;
+    let keeper =
+        HostOptions::new().database(&stage.db).variable("SYNCLINE_RETENTION_EVERY", "50ms").spawn().await;
+    stage.db.execute("UPDATE sync_states SET last_run_at = now() - interval '61 days'").await;
+    eventually("its records are deleted", async || (live(&stage.connection).await == 0).then_some(())).await;
+    drop(keeper);
+    assert_eq!(approve(&stage, &id).await.refusal(), (409, "run_superseded".to_owned()));
 }

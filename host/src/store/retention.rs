@@ -233,7 +233,9 @@ async fn delete_oldest(conn: &mut PgConnection, key: StreamKey, limit: i64) -> s
         UPDATE streams
         SET dead_letters = 0, live_count = CASE WHEN $3::bigint = 0 THEN 0 ELSE live_count - $4 END,
             total_count = CASE WHEN $3 = 0 THEN 0 ELSE total_count - $3 END,
-            generation = NULL, generation_start = NULL
+            generation = NULL, generation_start = NULL,
+            -- What a held run has seen is not known any more: nobody may approve its deletions by what is left of it.
+            held_fence = NULL, held_generation = NULL, held_start = NULL, held_deleted = NULL
         WHERE connection_pk = $1 AND stream_no = $2
         "#,
         key.connection.0,

@@ -528,23 +528,7 @@ async fn slots_are_counted_by_the_databases_clock() {
     let stage = Stage::hostile().await;
     stage.wait_until_idle().await;
     // Hosts are two hours behind the database.
-    stage
-        .db
-        .execute(
-            "CREATE SCHEMA ahead;
-             CREATE FUNCTION ahead.now() RETURNS timestamptz STABLE LANGUAGE sql
-                 AS $$ SELECT pg_catalog.now() + interval '2 hours' $$;
-             CREATE FUNCTION ahead.clock_timestamp() RETURNS timestamptz VOLATILE LANGUAGE sql
-                 AS $$ SELECT pg_catalog.clock_timestamp() + interval '2 hours' $$;
-             DO $$ DECLARE statement text; BEGIN
-                 FOR statement IN
-                     SELECT format('ALTER TABLE %I ALTER COLUMN %I SET DEFAULT ahead.now()', table_name, column_name)
-                     FROM information_schema.columns WHERE table_schema = 'public' AND column_default = 'now()'
-                 LOOP EXECUTE statement; END LOOP;
-                 EXECUTE format('ALTER DATABASE %I SET search_path = public, ahead, pg_catalog', current_database());
-             END $$",
-        )
-        .await;
+    stage.db.put_clock_forward(2).await;
     let host = Host::spawn(&stage.db).await;
     let behind = stage.through(&host);
     drop(stage.host);

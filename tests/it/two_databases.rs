@@ -1,9 +1,12 @@
 //! Records in a database of their own.
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
 
 use crate::support::{
-    Bundle, Connection, Host, HostOptions, METADATA_KEY, TestDatabase, delete, eventually, ids_of, save,
+    Bundle, Connection, Host, HostOptions, METADATA_KEY, PostgresProxy, TestDatabase, delete, eventually,
+    ids_of, save,
 };
 
 /// What syncs save, and nothing else.
@@ -167,4 +170,50 @@ async fn databases_that_do_not_belong_together_are_refused() {
         assert!(log.contains(reason), "{what}: {log}");
     }
     pair.spawn().await;
+}
+
+#[tokio::test]
+async fn a_run_keeps_its_lease_while_the_records_database_is_away() {
+    let pair = Pair::create().await;
+    let proxy = PostgresProxy::start(&pair.records).await;
+    let host = HostOptions::new()
+        .database(&pair.control)
+        .variable("SYNCLINE_RECORDS_DATABASE_URL", proxy.url())
+        .variable("SYNCLINE_LEASE_SECONDS", "2")
+        .spawn()
+        .await;
+    host.deploy(&Bundle::guest("hostile")).await;
+    let connection = host.connect("hostile", json!({ "steps": 2, "pause_ms": 20_000 })).await;
+    eventually("it has made a step", async || {
+        (connection.all(&[("model", "Step")]).await.len() == 1).then_some(())
+    })
+    .await;
+    proxy.go_away();
+    let held = "SELECT count(*) FROM schedules WHERE sync_name = 'steps' AND lease_expires_at > now()";
+    for _ in 0..12 {
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        assert_eq!(pair.control.number(held).await, 1);
+    }
+}
+
+#[tokio::test]
+async fn what_a_sync_tells_is_found_by_the_clock_of_the_records_database() {
+    let pair = Pair::create().await;
+    let mut first = pair.spawn().await;
+    first.stop().await;
+    pair.records.put_clock_forward(-2).await;
+    let host = pair.spawn().await;
+    host.deploy(&Bundle::guest("hostile")).await;
+    pair.control.execute("UPDATE environments SET webhook_url = 'http://127.0.0.1:9/'").await;
+    let connection = host.connect("hostile", json!({ "steps": 3 })).await;
+    connection.wait_until_idle().await;
+    connection.set_metadata(json!({ "steps": 5 })).await;
+    connection.run("steps").await;
+    let times = "SELECT body::json ->> 'modifiedAfter' FROM webhook_deliveries
+                 WHERE body::json ->> 'syncName' = 'steps' ORDER BY pk";
+    let mut found = Vec::new();
+    for since in pair.control.texts(times).await {
+        found.push(connection.all(&[("model", "Step"), ("modified_after", &since)]).await.len());
+    }
+    assert_eq!(found, [5, 2], "all since the first run, and since the second");
 }

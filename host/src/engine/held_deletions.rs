@@ -38,8 +38,8 @@ pub enum ApprovalError {
 }
 
 impl Engine {
-    /// Deletes what a held run did not see and nobody has saved since. Repeated after a failure, it goes on where it
-    /// stopped.
+    /// Deletes what a held run did not see and nobody has saved since. What is cut short is finished by another host, or by
+    /// asking again.
     pub async fn approve_run(&self, environment: EnvironmentPk, id: Uuid) -> Result<(), ApprovalError> {
         let mut conn = self.store.connect().await?;
         let held = runs::find_held(&mut conn, environment, id).await?.ok_or(ApprovalError::Unknown)?;
@@ -49,8 +49,8 @@ impl Engine {
         }
         let fence = held.fence.filter(|_| held.error_code.as_deref() == Some(HELD));
         let fence = fence.ok_or(ApprovalError::NotHeld)?;
-        let (deleted, since) = self.delete_held(&held, fence).await?;
-        self.note_approval(environment, id, &held, &deleted, since).await
+        let (deleted, since) = self.delete_held(held, fence).await?;
+        self.note_approval(environment, id, held, &deleted, since).await
     }
 
     /// Gives what was deleted by model, and since when readers find it.
@@ -104,10 +104,9 @@ impl Engine {
             connection: held.connection,
             sync: &held.sync,
             variant: &held.variant,
-            since,
             last_success_at: held.last_success_at,
         };
-        let end = SyncEnd::Success { unreported: deleted };
+        let end = SyncEnd::Success { unreported: deleted, since };
         let written = webhooks::note_sync(&mut tx, &subject, &end, &Checkpoints::default()).await?;
         tx.commit().await?;
         if written > 0 {

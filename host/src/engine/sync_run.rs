@@ -7,6 +7,7 @@ mod next;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use chrono::{DateTime, Utc};
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
@@ -21,8 +22,8 @@ use super::live_runs::LiveRun;
 use super::recording::masked;
 use super::webhooks::Checkpoints;
 use super::{ConnectionRoute, Engine};
-use crate::metrics::metrics;
 use crate::config::FunctionKind;
+use crate::metrics::metrics;
 use crate::runtime::{Call, Limit, Limits, LogLevel, RunInfo, RunLog, Urgency, Usage};
 use crate::store::connections;
 use crate::store::dead_letters::Author;
@@ -46,6 +47,8 @@ enum Ended {
         counts: RunCounts,
         /// With what earlier attempts saved since the last success.
         unreported: RunCounts,
+        /// When the first of these began, by the clock that records' times are from.
+        since: DateTime<Utc>,
         checkpoints: Checkpoints,
     },
     Failed {
@@ -56,11 +59,11 @@ enum Ended {
     },
     /// Nothing is left to do, as after the deletion of the connection.
     Dropped,
+    /// This host does not know the sync, or cannot run it: another one may.
+    Unknown,
     HandedBack,
     Lost,
 }
-    /// This host does not know the sync, or cannot run it: another one may.
-    Unknown,
 
 /// Runs what was claimed and releases the schedule, whatever happens.
 pub(super) async fn run(engine: Arc<Engine>, claim: Claim, control: RunControl) {
@@ -108,9 +111,6 @@ pub(super) async fn run(engine: Arc<Engine>, claim: Claim, control: RunControl) 
     write_outcome(&engine, &claim, &finished).await;
 }
 
-async fn execute(
-    engine: &Arc<Engine>,
-    claim: &Claim,
 async fn find_function(engine: &Engine, claim: &Claim) -> Option<Arc<DeployedFunction>> {
     let kind = FunctionKind::Sync.as_str();
     match engine.functions.find_or_reload(claim.integration, kind, &claim.sync).await {
@@ -126,6 +126,9 @@ async fn find_function(engine: &Engine, claim: &Claim) -> Option<Arc<DeployedFun
     }
 }
 
+async fn execute(
+    engine: &Arc<Engine>,
+    claim: &Claim,
     function: &Arc<DeployedFunction>,
     control: &RunControl,
     live: &LiveRun,
@@ -207,7 +210,7 @@ async fn try_execute(
             attempt.clone(),
             begun.restores_pruned,
             start.carried.clone(),
-            claim.unreported_since,
+            start.row_began_at,
         ),
         checkpoint: begun.checkpoint,
         row: Some(connection),

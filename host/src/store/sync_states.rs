@@ -28,6 +28,8 @@ pub struct Begun {
     pub counts: Value,
     /// How many attempts before this one, without a break, were interrupted before they had made any headway.
     pub idle_attempts: i32,
+    /// When the first of these attempts began that were not told, by the clock that records' times are from.
+    pub row_began_at: DateTime<Utc>,
 }
 
 /// Raises the fence and gives what to continue from. What was counted stays if the attempts that counted it were not told
@@ -41,18 +43,21 @@ pub async fn begin(
     sqlx::query_as!(
         Begun,
         r#"
-        INSERT INTO sync_states (connection_pk, sync_name, variant, fence, restores_pruned, counts_since, is_idle)
-        VALUES ($1, $2, $3, $4, $5, $6, true)
+        INSERT INTO sync_states
+            (connection_pk, sync_name, variant, fence, restores_pruned, counts_since, row_began_at, is_idle)
+        VALUES ($1, $2, $3, $4, $5, $6, clock_timestamp(), true)
         ON CONFLICT (connection_pk, sync_name, variant) DO UPDATE
         SET fence = excluded.fence, last_run_at = now(), counts_since = excluded.counts_since,
             counts = CASE WHEN sync_states.counts_since = excluded.counts_since THEN sync_states.counts ELSE '{}' END,
+            row_began_at = CASE WHEN sync_states.counts_since = excluded.counts_since
+                THEN coalesce(sync_states.row_began_at, excluded.counts_since) ELSE excluded.row_began_at END,
             restores_pruned = sync_states.restores_pruned OR excluded.restores_pruned,
             -- The same since: it continues what the attempt before has begun.
             idle_attempts = CASE WHEN sync_states.counts_since = excluded.counts_since AND NOT $5
                 THEN sync_states.idle_attempts + sync_states.is_idle::integer ELSE 0 END,
             is_idle = true
         WHERE sync_states.fence < excluded.fence
-        RETURNING checkpoint, restores_pruned, counts, idle_attempts
+        RETURNING checkpoint, restores_pruned, counts, idle_attempts, row_began_at AS "row_began_at!"
         "#,
         attempt.connection.0,
         attempt.sync.as_str(),

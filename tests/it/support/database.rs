@@ -59,6 +59,25 @@ impl TestDatabase {
         execute(&self.server_url, take).await.expect("connections can be taken");
     }
 
+    /// Has whoever connects from now on see a time that is so many hours later, or earlier.
+    pub async fn put_clock_forward(&self, hours: i32) {
+        let sql = format!(
+            "CREATE SCHEMA moved;
+             CREATE FUNCTION moved.now() RETURNS timestamptz STABLE LANGUAGE sql
+                 AS $$ SELECT pg_catalog.now() + interval '{hours} hours' $$;
+             CREATE FUNCTION moved.clock_timestamp() RETURNS timestamptz VOLATILE LANGUAGE sql
+                 AS $$ SELECT pg_catalog.clock_timestamp() + interval '{hours} hours' $$;
+             DO $$ DECLARE statement text; BEGIN
+                 FOR statement IN
+                     SELECT format('ALTER TABLE %I ALTER COLUMN %I SET DEFAULT moved.now()', table_name, column_name)
+                     FROM information_schema.columns WHERE table_schema = 'public' AND column_default = 'now()'
+                 LOOP EXECUTE statement; END LOOP;
+                 EXECUTE format('ALTER DATABASE %I SET search_path = public, moved, pg_catalog', current_database());
+             END $$"
+        );
+        self.execute(&sql).await;
+    }
+
     /// A connection for what takes more than a statement.
     pub async fn connect(&self) -> PgConnection {
         PgConnection::connect(&self.url()).await.expect("the test's database answers")

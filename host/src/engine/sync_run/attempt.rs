@@ -1,5 +1,6 @@
 //! What an attempt does beside the records, apart from its commits: it begins, completes or is held back there.
 
+use chrono::{DateTime, Utc};
 use serde_json::{Value, json};
 
 use super::Ended;
@@ -22,6 +23,8 @@ use crate::store::{closed_connections, streams};
 pub(super) struct Start {
     /// What earlier attempts have counted since the last success.
     pub(super) carried: RunCounts,
+    /// When the first of them began, by the clock that records' times are from.
+    pub(super) row_began_at: DateTime<Utc>,
     checkpoint: Option<String>,
     pub(super) idle_attempts: i32,
 }
@@ -30,6 +33,7 @@ impl Start {
     pub(super) fn from(begun: &Begun) -> serde_json::Result<Self> {
         Ok(Self {
             carried: serde_json::from_value(begun.counts.clone())?,
+            row_began_at: begun.row_began_at,
             checkpoint: begun.checkpoint.clone(),
             idle_attempts: begun.idle_attempts,
         })
@@ -43,6 +47,7 @@ impl Start {
         Ended::Success {
             counts: without_carried(&counts, &self.carried),
             unreported: counts,
+            since: self.row_began_at,
             checkpoints: self.until(checkpoint),
         }
     }

@@ -156,8 +156,9 @@ async fn tell(
         {
             Ok(0)
         }
-        Ended::Success { unreported, checkpoints, .. } => {
-            webhooks::note_sync(conn, &claim.into(), &SyncEnd::Success { unreported }, checkpoints).await
+        Ended::Success { unreported, since, checkpoints, .. } => {
+            let end = SyncEnd::Success { unreported, since: *since };
+            webhooks::note_sync(conn, &claim.into(), &end, checkpoints).await
         }
         Ended::Failed { error, checkpoints, .. } => {
             let models = finished.function.iter().flat_map(|function| function.models.keys()).collect();

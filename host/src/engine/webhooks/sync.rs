@@ -22,8 +22,6 @@ pub(in crate::engine) struct SyncSubject<'a> {
     pub connection: ConnectionPk,
     pub sync: &'a FunctionName,
     pub variant: &'a Variant,
-    /// What was changed from then on is told, by the clock of the database.
-    pub since: DateTime<Utc>,
     pub last_success_at: Option<DateTime<Utc>>,
 }
 
@@ -34,7 +32,6 @@ impl<'a> From<&'a Claim> for SyncSubject<'a> {
             connection: claim.connection,
             sync: &claim.sync,
             variant: &claim.variant,
-            since: claim.unreported_since,
             last_success_at: claim.last_success_at,
         }
     }
@@ -42,9 +39,11 @@ impl<'a> From<&'a Claim> for SyncSubject<'a> {
 
 /// How a run ended.
 pub(in crate::engine) enum SyncEnd<'a> {
-    /// With all that was saved since the last success.
+    /// With all that was saved since the last success, and since when that was, by the clock that records' times are
+    /// from.
     Success {
         unreported: &'a RunCounts,
+        since: DateTime<Utc>,
     },
     Failure {
         models: Vec<&'a ModelName>,
@@ -81,10 +80,10 @@ pub(in crate::engine) async fn note_sync(
         });
     }
     let bodies: Vec<Value> = match end {
-        SyncEnd::Success { unreported } => unreported
+        SyncEnd::Success { unreported, since } => unreported
             .iter()
             .filter(|(_, counts)| subject.settings.on_sync_completion_always || !is_empty(counts))
-            .map(|(model, counts)| success(&base, model, counts, sync.since))
+            .map(|(model, counts)| success(&base, model, counts, *since))
             .collect(),
         SyncEnd::Failure { models, error } => {
             let now = Utc::now();
@@ -169,7 +168,7 @@ fn success(base: &Value, model: &ModelName, counts: &ModelCounts, since: DateTim
     let mut body = base.clone();
     body["model"] = model.as_str().into();
     body["success"] = true.into();
-    // By the clock of the database, which records' times are from as well: `modified_after` with it misses none.
+    // By the clock that records' times are from as well: `modified_after` with it misses none.
     body["modifiedAfter"] = iso(since).into();
     body["queryTimeStamp"] = iso(since).into();
     body["responseResults"] = json!(counts);

@@ -132,3 +132,22 @@ async fn what_one_host_has_sent_is_no_longer_there_for_another() {
         .await;
     assert!(began.elapsed() >= WINDOW, "it was sent after {:?}", began.elapsed());
 }
+
+#[tokio::test]
+async fn a_sync_that_is_held_off_again_and_again_is_told_of_once_before_its_slot() {
+    let scene = scene().await;
+    scene.db.execute("UPDATE environments SET webhook_url = 'http://127.0.0.1:9/'").await;
+    scene.connection.set_metadata(json!({ "steps": 0, "fetches": ["/limited?1200"] })).await;
+    assert_eq!(scene.connection.run("commit-raw").await["status"], "ERROR");
+    for failed in 2..=3 {
+        let retry = "UPDATE schedules SET due_at = now() WHERE due_reason = 'retry';
+                     SELECT pg_notify('syncline', 'due')";
+        scene.db.execute(retry).await;
+        let failures = "SELECT count(*) FROM runs WHERE error_code = 'rate_limited'";
+        eventually("it has failed again", async || (scene.db.number(failures).await == failed).then_some(()))
+            .await;
+    }
+    let told = "SELECT count(*) FROM webhook_deliveries WHERE body::json ->> 'success' = 'false'";
+    assert_eq!(scene.db.number(told).await, 1);
+    drop(scene.host);
+}

@@ -7,7 +7,6 @@ use serde_json::json;
 use sqlx::PgConnection;
 
 use super::Ended;
-use super::next::Again;
 use crate::engine::Engine;
 use crate::engine::commit::ModelCounts;
 use crate::engine::functions::DeployedFunction;
@@ -52,10 +51,10 @@ pub(super) fn report(claim: &Claim, ended: &Ended) {
             error.code,
             "sync `{sync}` failed: {}",
             error.message,
+        ),
         Ended::Unknown => tracing::warn!(
             run.id = %claim.run_id,
             "sync `{sync}` is not one that this host can run; it is left to another, or to later",
-        ),
         ),
         Ended::Dropped | Ended::HandedBack | Ended::Lost => {}
     }
@@ -151,7 +150,7 @@ async fn tell(
     is_first: bool,
 ) -> sqlx::Result<u64> {
     match &finished.ended {
-        Ended::Failed { again: Again::Soon, .. }
+        Ended::Failed { .. }
             if claim.reason == DueReason::Retry && !is_first && finished.next.retry_at.is_some() =>
         {
             Ok(0)

@@ -43,7 +43,39 @@ impl Engine {
     pub async fn approve_run(&self, environment: EnvironmentPk, id: Uuid) -> Result<(), ApprovalError> {
         let mut conn = self.store.connect().await?;
         let held = runs::find_held(&mut conn, environment, id).await?.ok_or(ApprovalError::Unknown)?;
+        runs::begin_approval(&mut conn, id).await?;
         drop(conn);
+        let approved = self.try_approve(environment, id, &held).await;
+        if let Err(error) = &approved
+            && !matches!(error, ApprovalError::Store(_))
+        {
+            runs::end_approval(&mut *self.store.connect().await?, id).await?;
+        }
+        approved
+    }
+
+    /// Finishes the approvals that were cut short.
+    pub(super) async fn finish_approvals(&self) -> sqlx::Result<()> {
+        loop {
+            let mut conn = self.store.connect().await?;
+            let Some((environment, id)) = runs::take_over_approval(&mut conn).await? else { return Ok(()) };
+            drop(conn);
+            if let Err(error) = self.approve_run(environment, id).await {
+                tracing::warn!(
+                    run.id = %id,
+                    error = &error as &dyn std::error::Error,
+                    "an approval that was cut short was not finished",
+                );
+            }
+        }
+    }
+
+    async fn try_approve(
+        &self,
+        environment: EnvironmentPk,
+        id: Uuid,
+        held: &HeldRun,
+    ) -> Result<(), ApprovalError> {
         if let Some(at) = held.approved_at {
             return Err(ApprovalError::Approved(at));
         }
@@ -99,6 +131,7 @@ impl Engine {
         if !runs::approve(&mut tx, id, &json!(counts), &message).await? {
             return Err(ApprovalError::Approved(Utc::now()));
         }
+        runs::end_approval(&mut tx, id).await?;
         let subject = SyncSubject {
             environment,
             connection: held.connection,

@@ -1,4 +1,5 @@
-//! What has to be done about runs now and then: those of hosts that are gone are closed, and old ones go.
+//! What has to be done about runs now and then: those of hosts that are gone are closed, approvals that were cut short are
+//! finished, and old ones go.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -30,6 +31,7 @@ pub(super) async fn run(engine: Arc<Engine>, shutdown: CancellationToken) {
             if lost > 0 {
                 tracing::warn!(lost, "closed {lost} runs of hosts that are gone");
             }
+            engine.finish_approvals().await?;
             if deleted_at.is_none_or(|at| at.elapsed() >= DELETE_EVERY) {
                 deleted_at = Some(Instant::now());
                 delete_old(&engine).await?;

@@ -52,6 +52,45 @@ pub async fn find_held(
     }))
 }
 
+/// Notes that somebody has approved a run, before anything is done about it.
+pub async fn begin_approval(conn: &mut PgConnection, id: Uuid) -> sqlx::Result<()> {
+    sqlx::query!(
+        r#"
+        INSERT INTO approvals_under_way (run_id) VALUES ($1)
+        ON CONFLICT (run_id) DO UPDATE SET since = now()
+        "#,
+        id,
+    )
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+/// Notes that nothing is left to do about an approval.
+pub async fn end_approval(conn: &mut PgConnection, id: Uuid) -> sqlx::Result<()> {
+    sqlx::query!("DELETE FROM approvals_under_way WHERE run_id = $1", id).execute(conn).await?;
+    Ok(())
+}
+
+/// A run whose approval was begun a while ago and has not come to its end. Others leave it alone for as long.
+pub async fn take_over_approval(conn: &mut PgConnection) -> sqlx::Result<Option<(EnvironmentPk, Uuid)>> {
+    let row = sqlx::query!(
+        r#"
+        UPDATE approvals_under_way a SET since = now()
+        FROM runs r
+        WHERE r.id = a.run_id AND a.run_id = (
+            SELECT run_id FROM approvals_under_way WHERE since < now() - interval '1 minute'
+            ORDER BY since LIMIT 1
+            FOR UPDATE SKIP LOCKED
+        )
+        RETURNING r.environment_pk, r.id
+        "#,
+    )
+    .fetch_optional(conn)
+    .await?;
+    Ok(row.map(|row| (EnvironmentPk(row.environment_pk), row.id)))
+}
+
 /// Notes that a held run was approved: it has done by then what a run that succeeds does. `false`: somebody else has
 /// approved it already.
 pub async fn approve(conn: &mut PgConnection, id: Uuid, counts: &Value, message: &str) -> sqlx::Result<bool> {

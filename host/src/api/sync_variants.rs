@@ -71,11 +71,14 @@ pub(super) async fn delete_variant(
 ) -> Result<StatusCode, ApiError> {
     client.require(Scope::VariantsDelete)?;
     let variant = parse_variant(&variant)?;
-    let found = app.find_sync(&client, &request.provider_config_key, &request.connection_id, &name).await?;
-    if app.engine.delete_variant(found.connection.pk, &found.sync.name, &variant).await? {
+    let (integration, connection) = (&request.provider_config_key, &request.connection_id);
+    // Also of a sync that is not deployed any more.
+    let (connection, name) = app.find_sync_name(&client, integration, connection, &name).await?;
+    if app.engine.delete_variant(&connection, &name, &variant).await? {
         return Ok(StatusCode::OK);
     }
-    Err(ApiError::UnknownVariant { sync: found.sync.name.to_string(), variant: variant.to_string() })
+    let sync = app.deployed(connection, name)?.sync;
+    Err(ApiError::UnknownVariant { sync: sync.name.to_string(), variant: variant.to_string() })
 }
 
 fn parse_variant(text: &str) -> Result<Variant, ApiError> {

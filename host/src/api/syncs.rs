@@ -283,10 +283,10 @@ pub(super) async fn update_connection_frequency(
     let active = frequency.as_ref().or(found.sync.frequency());
     let active = active.ok_or_else(|| ApiError::internal(anyhow::anyhow!("a sync without a frequency")))?;
     let text = frequency.as_ref().map(ToString::to_string);
-    let mut conn = app.engine.store.connect().await?;
-    let now = schedules::now(&mut conn).await?;
-    let next = next_slot(active, found.sync.timezone(), now, now, rand::random());
     let (connection, name) = (found.connection.pk, &found.sync.name);
+    let mut tx = app.engine.store.begin().await?;
+    let Some(before) = schedules::hold_planning(&mut tx, connection, name, &variant).await? else {
+        return Err(ApiError::UnknownVariant { sync: name.to_string(), variant: variant.to_string() });
     };
     // Whoever says the same again and again changes nothing.
     if before.frequency_override != text {
@@ -295,9 +295,6 @@ pub(super) async fn update_connection_frequency(
         schedules::set_frequency(&mut tx, connection, name, &variant, text.as_deref(), next).await?;
         schedules::notify_due(&mut tx).await?;
         tx.commit().await?;
-    let mut tx = app.engine.store.begin().await?;
-    let Some(before) = schedules::hold_planning(&mut tx, connection, name, &variant).await? else {
-        return Err(ApiError::UnknownVariant { sync: name.to_string(), variant: variant.to_string() });
     }
     Ok(Json(FrequencyResponse { frequency: active.to_string() }))
 }
@@ -335,6 +332,18 @@ impl App {
         connection: &str,
         sync: &str,
     ) -> Result<FoundSync, ApiError> {
+        let (connection, name) = self.find_sync_name(client, integration, connection, sync).await?;
+        self.deployed(connection, name)
+    }
+
+    /// The connection that a body names, and the name of a sync that need not be deployed.
+    pub(super) async fn find_sync_name(
+        &self,
+        client: &Client,
+        integration: &str,
+        connection: &str,
+        sync: &str,
+    ) -> Result<(Arc<ConnectionRoute>, FunctionName), ApiError> {
         let invalid = |field: &'static str| {
             move |problem: InvalidName| ApiError::body("invalid_format", &[field], problem.to_string())
         };
@@ -342,8 +351,19 @@ impl App {
         let connection: ConnectionId = connection.parse().map_err(invalid("connection_id"))?;
         let name: FunctionName = sync.parse().map_err(invalid("sync_name"))?;
         let connection = self.find_connection_by_name(client, &integration, &connection).await?;
-        let found = self.engine.functions.find_sync(connection.integration, &name);
-        let sync = found.ok_or(ApiError::UnknownSync { sync: name.to_string(), integration })?;
+        Ok((connection, name))
+    }
+
+    /// The sync of that name, which has to be deployed.
+    pub(super) fn deployed(
+        &self,
+        connection: Arc<ConnectionRoute>,
+        name: FunctionName,
+    ) -> Result<FoundSync, ApiError> {
+        let sync = self.engine.functions.find_sync(connection.integration, &name).ok_or_else(|| {
+            let integration = connection.integration_key.clone();
+            ApiError::UnknownSync { sync: name.to_string(), integration }
+        })?;
         Ok(FoundSync { connection, sync })
     }
 

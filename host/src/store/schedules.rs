@@ -23,7 +23,8 @@ pub use self::planning::{
 pub use self::requests::{Target, TriggerOptions, pause, start, trigger};
 pub use self::status::{LatestRun, ScheduleStatus, list_status};
 pub use self::variants::{
-    NewVariant, Retired, create_variant, delete_retired, find_variant, retire_variant, take_over_retired,
+    NewVariant, Retired, create_variant, delete_retired, find_variant, next_fence, retire_variant,
+    take_over_retired,
 };
 
 /// Lets every host look for due work at once instead of at its next turn.

@@ -119,6 +119,11 @@ pub async fn retire_variant(
     }))
 }
 
+/// A fence above those of all runs so far, and below those of every run to come.
+pub async fn next_fence(conn: &mut PgConnection) -> sqlx::Result<i64> {
+    sqlx::query_scalar!(r#"SELECT nextval('run_fences') AS "fence!""#).fetch_one(conn).await
+}
+
 /// A variant that was retired a while ago and is still there. Others leave it alone for as long.
 pub async fn take_over_retired(conn: &mut PgConnection) -> sqlx::Result<Option<Retired>> {
     let row = sqlx::query!(

@@ -1,7 +1,8 @@
-//! Hosts and their database die, freeze, leave and join at moments that a seed draws, while syncs run and readers
-//! follow them. After each round everything has to be as if nothing had happened.
+//! Hosts and their database die, freeze, leave and join at moments that a seed draws, while syncs run, readers follow
+//! them, and clients trigger, reset, pause and start them and make and delete variants. After each round everything has
+//! to be as if nothing had happened.
 //!
-//! `make test` runs a few rounds; `make soak` as many as there is time for, and prints what it did. `SEED` draws the
+//! `make test` runs rounds for most of a minute; `make soak` for as long as it is told, and prints what it did. `SEED` draws the
 //! same rounds again; the moments within a round are as exact as the machine's clock.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use chrono::{DateTime, Utc};
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
@@ -29,11 +31,16 @@ use crate::support::{
 
 /// How long everybody may take to come to an end after a round.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// For how long rounds are begun unless the caller says.
+const TIME: Duration = Duration::from_secs(40);
 /// Steps that a round adds to the sync that goes on from its checkpoint.
-const STEPS_A_ROUND: u64 = 25;
-/// What the connections are called.
+const STEPS_A_ROUND: u64 = 40;
+/// What the connections are called. The wild one has its cache emptied and its variants made and deleted, which no reader
+/// could follow without seeing it.
 const FULL: &str = "full";
 const STEPS: &str = "steps";
+const WILD: &str = "wild";
+const VARIANT: &str = "second";
 
 /// What happens in the middle of a round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -49,18 +56,30 @@ enum Blow {
     /// A host is asked to stop, and leaves in order.
     HostStopped,
     HostJoins,
-    Nothing,
+    Triggered,
+    Reset,
+    CacheEmptied,
+    Paused,
+    Started,
+    VariantMade,
+    VariantDeleted,
 }
 
 impl Blow {
-    const ALL: [Self; 7] = [
+    const ALL: [Self; 13] = [
         Self::HostKilled,
         Self::DatabaseKilled,
         Self::BothKilled,
         Self::HostFrozen,
         Self::HostStopped,
         Self::HostJoins,
-        Self::Nothing,
+        Self::Triggered,
+        Self::Reset,
+        Self::CacheEmptied,
+        Self::Paused,
+        Self::Started,
+        Self::VariantMade,
+        Self::VariantDeleted,
     ];
 }
 
@@ -247,6 +266,11 @@ struct Chaos {
     provider: Provider,
     full: Connection,
     steps: Connection,
+    wild: Connection,
+    /// From before the latest time that a host promised to empty its cache.
+    emptied_since: Option<DateTime<Utc>>,
+    /// Nobody answered whether its variant was deleted.
+    is_variant_in_doubt: bool,
     followers: [Follower; 2],
     blows: BTreeMap<Blow, u32>,
 }
@@ -257,7 +281,8 @@ impl Chaos {
         let seed = setting("SEED").unwrap_or_else(|| rand::rng().random_range(0..1_000_000));
         let rounds = setting("ROUNDS");
         let time = setting("MINUTES").map(|minutes| Duration::from_secs(minutes * 60));
-        let rounds = rounds.or(time.is_none().then_some(3)).unwrap_or(u64::MAX);
+        let time = time.or(rounds.is_none().then_some(TIME));
+        let rounds = rounds.unwrap_or(u64::MAX);
         println!("SEED={seed}, {least_hosts} to {most_hosts} hosts");
         let mut chaos = Self::begin(seed, least_hosts, most_hosts).await;
         let stop = CancellationToken::new();
@@ -300,7 +325,9 @@ impl Chaos {
         db.execute(&format!("UPDATE environments SET webhook_url = '{url}', on_auth_creation = false")).await;
         let nothing = json!({ "count": 0, "steps": 0 });
         let full = hosts[0].connect_as(FULL, "minimal", nothing.clone()).await;
-        let steps = hosts[0].connect_as(STEPS, "hostile", nothing).await;
+        let steps = hosts[0].connect_as(STEPS, "hostile", nothing.clone()).await;
+        let wild = hosts[0].connect_as(WILD, "minimal", nothing).await;
+        wild.wait_until_idle().await;
         full.wait_until_idle().await;
         steps.wait_until_idle().await;
         while hosts.len() < least_hosts {
@@ -320,6 +347,9 @@ impl Chaos {
             provider: Provider::default(),
             full,
             steps,
+            wild,
+            emptied_since: None,
+            is_variant_in_doubt: false,
             followers: Default::default(),
             blows: BTreeMap::new(),
         }
@@ -328,8 +358,9 @@ impl Chaos {
     async fn round(&mut self) {
         let orders = self.provider.change(&mut self.random);
         let host = &self.hosts[0];
-        self.full.through(host).set_metadata(orders).await;
-        let orders = json!({ "steps": self.provider.steps, "pause_ms": 5 });
+        self.full.through(host).set_metadata(orders.clone()).await;
+        self.wild.through(host).set_metadata(orders).await;
+        let orders = json!({ "steps": self.provider.steps, "pause_ms": 20 });
         self.steps.through(host).set_metadata(orders).await;
         self.db
             .execute(
@@ -338,8 +369,8 @@ impl Chaos {
                  NOTIFY syncline, 'due'",
             )
             .await;
-        for _ in 0..self.random.random_range(1..=3) {
-            tokio::time::sleep(Duration::from_millis(self.random.random_range(0..250))).await;
+        for _ in 0..self.random.random_range(6..=18) {
+            tokio::time::sleep(Duration::from_millis(self.random.random_range(0..120))).await;
             let blow = *Blow::ALL.choose(&mut self.random).expect("there are some");
             self.strike(blow).await;
             *self.blows.entry(blow).or_default() += 1;
@@ -347,6 +378,7 @@ impl Chaos {
         while self.hosts.len() < self.least_hosts {
             self.join().await;
         }
+        self.calm().await;
         self.settle().await;
         self.check().await;
     }
@@ -374,7 +406,7 @@ impl Chaos {
             Blow::HostFrozen => {
                 let host = &self.hosts[victim.min(self.hosts.len() - 1)];
                 host.freeze();
-                tokio::time::sleep(Duration::from_millis(self.random.random_range(1_100..2_000))).await;
+                tokio::time::sleep(Duration::from_millis(self.random.random_range(1_100..1_600))).await;
                 host.thaw();
             }
             Blow::HostStopped => {
@@ -382,12 +414,83 @@ impl Chaos {
                 assert!(status.success(), "{status}");
             }
             Blow::HostJoins if self.hosts.len() < self.most_hosts => self.join().await,
-            Blow::HostJoins | Blow::Nothing => {}
+            Blow::HostJoins => {}
+            Blow::Triggered => self.command_any("trigger").await,
+            Blow::Paused => self.command_any("pause").await,
+            Blow::Started => self.command_any("start").await,
+            Blow::Reset => {
+                // Of steps that were made twice a reader would see it.
+                let connection = [&self.full, &self.wild][self.random.random_range(0..2)];
+                self.reset(connection, json!({ "reset": true })).await;
+            }
+            Blow::CacheEmptied => {
+                let since = Utc::now();
+                let opts = json!({ "reset": true, "emptyCache": true });
+                if self.reset(&self.wild, opts).await {
+                    self.emptied_since = Some(since);
+                }
+            }
+            Blow::VariantMade => _ = self.ask_of_variant("POST").await,
+            Blow::VariantDeleted => {
+                let status = self.ask_of_variant("DELETE").await;
+                self.is_variant_in_doubt |= !matches!(status, Some(200 | 404));
+            }
         }
         if self.hosts.is_empty() {
             self.join().await;
         }
         self.doors.set(&self.hosts);
+    }
+
+    /// Asks something of the syncs of one of the connections.
+    async fn command_any(&mut self, command: &str) {
+        let connection = [&self.full, &self.steps, &self.wild][self.random.random_range(0..3)];
+        self.command(connection, command).await;
+    }
+
+    /// `false`: nobody has promised to do it.
+    async fn command(&self, connection: &Connection, command: &str) -> bool {
+        let mut body = names_of(connection);
+        body["syncs"] = json!([]);
+        self.ask("POST", &format!("/sync/{command}"), &body).await == Some(200)
+    }
+
+    /// `false`: nobody has promised to do it.
+    async fn reset(&self, connection: &Connection, opts: Value) -> bool {
+        let mut body = names_of(connection);
+        body["syncs"] = json!(["numbers"]);
+        body["opts"] = opts;
+        self.ask("POST", "/sync/trigger", &body).await == Some(200)
+    }
+
+    async fn ask_of_variant(&self, method: &str) -> Option<u16> {
+        self.ask(method, &format!("/sync/numbers/variant/{VARIANT}"), &names_of(&self.wild)).await
+    }
+
+    /// Asks whichever host answers. If none does, nobody knows whether it was done.
+    async fn ask(&self, method: &str, path: &str, body: &Value) -> Option<u16> {
+        let request = self.doors.any()?.request(method, path).json(body).try_send();
+        match tokio::time::timeout(Duration::from_secs(2), request).await {
+            Ok(Ok(answer)) => Some(answer.status.as_u16()),
+            _ => None,
+        }
+    }
+
+    /// What was paused goes on, what was left half done is asked for again, and all is fetched once more.
+    async fn calm(&mut self) {
+        let began = Instant::now();
+        while self.is_variant_in_doubt {
+            assert!(began.elapsed() < PATIENCE, "the variant cannot be deleted");
+            self.is_variant_in_doubt = !matches!(self.ask_of_variant("DELETE").await, Some(200 | 404));
+        }
+        for connection in [&self.full, &self.steps, &self.wild] {
+            for command in ["start", "trigger"] {
+                while !self.command(connection, command).await {
+                    assert!(began.elapsed() < PATIENCE, "no host takes a command");
+                    tokio::time::sleep(Duration::from_millis(20)).await;
+                }
+            }
+        }
     }
 
     async fn join(&mut self) {
@@ -407,7 +510,8 @@ impl Chaos {
             }
             self.db
                 .execute(
-                    "UPDATE schedules SET due_at = now() WHERE run_id IS NULL AND due_reason = 'retry' AND due_at > now();
+                    "UPDATE schedules SET due_at = now()
+                     WHERE run_id IS NULL AND (due_reason = 'retry' OR unreported_since IS NOT NULL) AND due_at > now();
                      NOTIFY syncline, 'due'",
                 )
                 .await;
@@ -443,10 +547,36 @@ impl Chaos {
         assert_eq!(ids, expected, "each step once, in order");
         assert!(made.iter().all(|step| step[METADATA_KEY]["last_action"] == "ADDED"), "none was made twice");
 
+        self.check_wild().await;
         for (follower, kept) in self.followers.iter().zip([&kept, &made]) {
             self.wait_for_reader(follower, kept).await;
         }
         self.check_webhooks().await;
+    }
+
+    /// The connection whose cache was emptied and whose variants came and went has what its provider has.
+    async fn check_wild(&self) {
+        let wild = self.wild.through(&self.hosts[0]);
+        let made = format!("SELECT count(*) FROM schedules WHERE variant = '{VARIANT}'");
+        let variants = [("base", true), (VARIANT, self.db.number(&made).await == 1)];
+        for (variant, is_there) in variants {
+            let parameters =
+                [("model", "Number"), ("variant", variant), ("limit", "500"), ("filter", "added,updated")];
+            let kept = wild.all(&parameters).await;
+            let numbers: BTreeSet<u64> =
+                kept.iter().map(|record| record["value"].as_u64().expect("it has one")).collect();
+            let expected = if is_there { self.provider.numbers.clone() } else { BTreeSet::new() };
+            assert_eq!((kept.len(), &numbers), (expected.len(), &expected), "variant {variant}");
+            let salt = self.provider.salt.to_string();
+            assert!(kept.iter().all(|record| record["salt"] == *salt), "all are as they were saved last");
+            if let Some(since) = self.emptied_since.filter(|_| variant == "base") {
+                let first_seen = |record: &Value| -> DateTime<Utc> {
+                    text(&record[METADATA_KEY]["first_seen_at"]).parse().expect("a time")
+                };
+                let all_are_new = kept.iter().all(|record| first_seen(record) >= since);
+                assert!(all_are_new, "the cache was not emptied since {since}, as it was promised");
+            }
+        }
     }
 
     /// The reader comes to see exactly what is kept, and has seen no content twice.
@@ -478,20 +608,25 @@ impl Chaos {
                         AND body::json ->> 'success' = 'true' AND body::json ->> 'syncName' <> 'commit-raw'";
         let successes = "SELECT count(*) FROM runs WHERE kind = 'sync' AND state = 'success' AND function_name <> 'commit-raw'";
         assert_eq!(self.db.number(told).await, self.db.number(successes).await);
-        let sums = |sync: &str| {
+        let sums = |connection: &str| {
             let sum = |name: &str| {
                 format!("coalesce(sum((body::json -> 'responseResults' ->> '{name}')::bigint), 0)")
             };
             let all = ["added", "updated", "deleted"].map(sum).join(" || ' ' || ");
             format!(
                 "SELECT {all} FROM webhook_deliveries
-                 WHERE body::json ->> 'success' = 'true' AND body::json ->> 'syncName' = '{sync}'"
+                 WHERE body::json ->> 'success' = 'true' AND body::json ->> 'connectionId' = '{connection}'
+                     AND body::json ->> 'syncName' <> 'commit-raw'"
             )
         };
         let [added, updated, deleted] = self.provider.told;
-        assert_eq!(self.db.texts(&sums("numbers")).await, [format!("{added} {updated} {deleted}")]);
-        assert_eq!(self.db.texts(&sums("steps")).await, [format!("{} 0 0", self.provider.steps)]);
+        assert_eq!(self.db.texts(&sums(FULL)).await, [format!("{added} {updated} {deleted}")]);
+        assert_eq!(self.db.texts(&sums(STEPS)).await, [format!("{} 0 0", self.provider.steps)]);
     }
+}
+
+fn names_of(connection: &Connection) -> Value {
+    json!({ "provider_config_key": connection.integration, "connection_id": connection.id })
 }
 
 fn options(db: &TestDatabase, receiver: &Receiver) -> HostOptions {

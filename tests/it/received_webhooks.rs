@@ -250,6 +250,27 @@ async fn an_event_goes_to_the_connection_that_the_catalogue_finds_and_to_functio
 }
 
 #[tokio::test]
+async fn a_url_that_names_a_connection_is_believed_whatever_the_provider_says() {
+    let scene = Scene::set().await;
+    let other = connect(&scene.host, "customer-2", json!({ "repository": "acme/other" })).await;
+    let body = push("-").to_string();
+    let signature = format!("sha256={}", hex_hmac(SECRET, &body));
+    let send = async |id: &str, named: &str| {
+        let url = format!("{}?connection_id={named}", scene.url);
+        let sent = signed(&scene.host, &url, "star", id, &body, &signature).send().await.expect(200);
+        sent.header("x-syncline-webhook-id").expect("it is told").to_owned()
+    };
+    for (id, nobody) in [("d1", "customer-9"), ("d2", ""), ("d3", "%00")] {
+        let id = send(id, nobody).await;
+        assert_eq!(scene.wait_for_state(&id, "unmatched").await["connections"], 0, "{nobody}");
+    }
+    let id = send("d4", "customer-2").await;
+    scene.wait_for_state(&id, "processed").await;
+    assert_eq!(ids_of(&other.all(&[("model", "Note")]).await), ["d4"]);
+    assert!(scene.notes().await.is_empty(), "the body names the first connection, and nobody asked it");
+}
+
+#[tokio::test]
 async fn a_delivery_that_comes_again_is_dropped() {
     let scene = Scene::set().await;
     let body = push("main").to_string();

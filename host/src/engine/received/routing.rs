@@ -41,25 +41,19 @@ pub(super) fn events(stored: &Waiting, webhook: &Webhook, payload: &Payload) -> 
     let event = |json: &Value| {
         let view = View { headers: &headers, query: &stored.query, json };
         let whole = View { json: &payload.json, ..view };
-        let by_rules = webhook.routes.iter().map(|route| subjects(stored, route, &view, &whole));
-        Event {
-            event_type: view.first(&webhook.event_type),
-            subjects: std::iter::once(named_by_url(stored))
-                .chain(by_rules)
-                .filter(|found| !found.is_empty())
-                .collect(),
-        }
+        // The provider's own claims count only where the URL makes none.
+        let subjects = match connection_parameter(&stored.query) {
+            Some(connection) => vec![named_by_url(stored, connection)],
+            None => webhook.routes.iter().map(|route| subjects(stored, route, &view, &whole)).collect(),
+        };
+        Event { event_type: view.first(&webhook.event_type), subjects }
     };
     payload.events(webhook).into_iter().map(event).collect()
 }
 
-fn named_by_url(stored: &Waiting) -> Vec<Subject> {
-    let named = connection_parameter(&stored.query);
-    named
-        .filter(|value| is_storable(value))
-        .map(|value| subject(stored, "connection_id", value))
-        .into_iter()
-        .collect()
+fn named_by_url(stored: &Waiting, connection: String) -> Vec<Subject> {
+    let named = Some(connection).filter(|value| is_storable(value));
+    named.map(|value| subject(stored, "connection_id", value)).into_iter().collect()
 }
 
 /// The connection that the webhook's own URL names.

@@ -132,6 +132,24 @@ async fn what_the_session_settles_stands_above_what_the_browser_asks_for() {
 }
 
 #[tokio::test]
+async fn a_browser_puts_nothing_into_the_configuration_that_is_not_asked_for() {
+    let scene = Scene::with_entry(
+        "[connection_config.region]\ntitle = \"Region\"\ndescription = \"Where.\"\npattern = '[a-z]+'",
+    )
+    .await;
+    let token = scene.user_session().await;
+    let mut browser = Browser::new();
+    let asked = "&params[region]=eu&params[portalId]=62515&params[team.id]=T1&params[installation_id]=77";
+    let back = scene.leave(&mut browser, &token, asked).await;
+    browser.visit(back.as_str()).await.answer.expect(200);
+    let connection = scene.connection(text(&scene.connections().await[0]["connection_id"])).await;
+    assert_eq!(connection["connection_config"], json!({ "region": "eu" }));
+    let known =
+        scene.db.texts("SELECT name FROM connection_subjects WHERE name LIKE 'connection_config%'").await;
+    assert_eq!(known, ["connection_config.region"], "webhooks find it by nothing else");
+}
+
+#[tokio::test]
 async fn an_account_is_connected_again_in_place() {
     let scene = Scene::set().await;
     let (mut browser, token) = (Browser::new(), scene.user_session().await);

@@ -255,6 +255,14 @@ fn check_webhook(provider: &Provider) -> Result<(), Broken> {
     for route in &webhook.routes {
         let takes_one = route.extract.as_ref().is_none_or(|extract| extract.groups() == 1);
         require(takes_one, "webhook.route.extract", || "must have exactly one group".to_owned())?;
+        let answer = route.connection.as_str().strip_prefix("connection_config.");
+        let is_asked = answer.is_none_or(|name| provider.connection_config.contains_key(name));
+        require(is_asked, "webhook.route.connection", || {
+            format!(
+                "`{}` needs a question of that name; what only a backend knows is in `metadata`",
+                route.connection.as_str()
+            )
+        })?;
     }
     Ok(())
 }

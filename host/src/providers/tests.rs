@@ -227,6 +227,11 @@ fn a_webhook_that_could_not_be_verified_is_refused_with_its_place() {
         ),
         ("encoding = \"hex\"", "encoding = \"hex\"\ntimestamp = {}", "webhook.verification.timestamp"),
         ("https://docs.acme.example/webhooks", "http://acme.example", "webhook.source.address"),
+        (
+            "encoding = \"hex\"",
+            "encoding = \"hex\"\n[[webhook.route]]\nvalue = \"json:/a\"\nconnection = \"connection_config.a\"",
+            "webhook.route.connection",
+        ),
     ] {
         assert!(ACME_WEBHOOK.contains(replace), "{replace}");
         let refused = load(&|text| text.replace(replace, with)).unwrap_err();

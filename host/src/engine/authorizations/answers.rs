@@ -24,8 +24,10 @@ pub(super) fn of_departure(
     before: Option<&Value>,
     mut answers: Map<String, Value>,
 ) -> Result<Map<String, Value>, AuthorizationError> {
-    answers.remove(SCOPES);
-    answers.retain(|name, _| !provider.connection_config.get(name).is_some_and(|asked| asked.automated));
+    // What nobody asks for is dropped: functions, and the routing of webhooks, take the configuration at its word.
+    answers.retain(|name, _| {
+        name != SCOPES && provider.connection_config.get(name).is_some_and(|asked| !asked.automated)
+    });
     if let Some((name, _)) = answers.iter().find(|(name, value)| name.contains('\0') || has_nul(value)) {
         return Err(AuthorizationError::Nul(name.replace('\0', "")));
     }

@@ -105,6 +105,7 @@ async fn app_host(mode: &str, page: &str, key: &str) -> (Host, PythonServer, Tes
         }
         _ => {
             "authorization_url = \"BASE/authorize\"\ntoken_url = \"BASE/login/oauth/access_token\"\n\
+              installations_url = \"BASE/user/installations\"\n\
               refresh_url = \"BASE/app/installations/${connectionConfig.installation_id}/access_tokens\""
         }
     };
@@ -157,6 +158,55 @@ async fn an_installation_with_consent_has_the_users_token_too() {
     assert_eq!(credentials["type"], "CUSTOM");
     assert_eq!(credentials["user"]["access_token"], "user-token");
     assert!(text(&credentials["app"]["access_token"]).starts_with("installation-"), "{credentials}");
+}
+
+#[tokio::test]
+async fn somebody_elses_installation_is_refused_to_who_gives_consent() {
+    let (host, _server, db) = app_host("CUSTOM", "consent", "tests/keys/rsa_pkcs8.pem").await;
+    let callback = format!("{}/oauth/callback", host.base_url());
+    let mut browser = Browser::new();
+    let mut leave = async || browser.visit_until(&start(&host).await, &callback).await.url.to_string();
+    let (forged, unknown) = (leave().await, leave().await);
+    assert!(forged.contains("installation_id=77"), "{forged}");
+    for (forged, other) in [(forged, "78"), (unknown, "077")] {
+        let forged = forged.replace("installation_id=77", &format!("installation_id={other}"));
+        expect_failure(&browser.visit(&forged).await.answer, "connection_validation_failed");
+    }
+    assert_eq!(db.number("SELECT count(*) FROM connections").await, 0);
+}
+
+#[tokio::test]
+async fn what_comes_back_beside_the_code_is_confirmed_by_the_provider() {
+    let (db, port) = (TestDatabase::create().await, free_port());
+    let public_key = repository("tests/keys/rsa_public.pem");
+    let host_url = format!("http://127.0.0.1:{port}");
+    let server =
+        PythonServer::start("apps.py", &[public_key.to_str().expect("a plain path"), &host_url]).await;
+    server.write_entry(
+        "test-company",
+        "auth_mode = \"OAUTH2\"\nauthorization_url = \"BASE/authorize\"\n\
+         token_url = \"BASE/login/oauth/access_token\"\n\
+         [connection_config.realmId]\ntitle = \"Company\"\ndescription = \"Its id.\"\n\
+         pattern = '\\d+'\nautomated = true\nfrom_redirect = \"realmId\"\n\
+         [proxy]\nbase_url = \"BASE\"\n\
+         verification = { method = \"GET\", endpoint = \"/company/${connectionConfig.realmId}\" }",
+    );
+    let host = server.host_options(&db).listen(&format!("127.0.0.1:{port}")).spawn().await;
+    let app = json!({ "type": "OAUTH2", "client_id": "client", "client_secret": "planted-client-secret" });
+    integrate(&host, "test-company", app).await;
+    let callback = format!("{host_url}/oauth/callback");
+    let mut browser = Browser::new();
+    // Somebody else's, one about which nothing is said for now, and none at all.
+    for forged in ["realmId=8", "realmId=9", ""] {
+        let back = browser.visit_until(&start(&host).await, &callback).await.url.to_string();
+        assert!(back.contains("realmId=7"), "{back}");
+        let page = browser.visit(&back.replace("realmId=7", forged)).await.answer;
+        expect_failure(&page, "connection_validation_failed");
+        assert_eq!(page.text().contains("could not be asked"), forged == "realmId=9", "{}", page.text());
+    }
+    assert_eq!(db.number("SELECT count(*) FROM connections").await, 0);
+    browser.visit(&start(&host).await).await.answer.expect(200);
+    assert_eq!(only_connection(&host).await["connection_config"], json!({ "realmId": "7" }));
 }
 
 #[tokio::test]

@@ -3,8 +3,9 @@ protocol as its manual describes it, and checks with PyJWT what it is sent.
 
     python apps.py PORT PUBLIC_KEY_FILE HOST
 
-The app is 4242 with one installation, 77. Whoever comes to its page is sent to HOST, the way back of an installed
-app; `setup_action=request` on the page leaves the installation to its owner.
+The app is 4242 with two installations: 77, which the one user may use as the last of many, and 78, which is somebody
+else's. Whoever comes to its page is sent to HOST, the way back of an installed app; `setup_action=request` on the page
+leaves the installation to its owner. The user's company is 7; whoever asks about 9 is told to come later.
 """
 import json
 import secrets
@@ -16,7 +17,8 @@ from datetime import datetime, timedelta, timezone
 import jwt
 
 PORT, PUBLIC_KEY, HOST = int(sys.argv[1]), open(sys.argv[2]).read(), sys.argv[3]
-APP, INSTALLATION, CODE = "4242", "77", "planted-code"
+APP, INSTALLATIONS, CODE = "4242", ["77", "78"], "planted-code"
+USERS = [*range(1000, 1100), 77]
 TOKENS = set()
 
 
@@ -25,13 +27,23 @@ class Handler(BaseHTTPRequestHandler):
         path, query = urlsplit(self.path).path, parse_qs(urlsplit(self.path).query)
         bearer = self.headers.get("Authorization", "").removeprefix("Bearer ")
         if path.startswith("/apps/"):
-            back = {"state": query["state"][0], "installation_id": INSTALLATION, "setup_action": "install"}
+            back = {"state": query["state"][0], "installation_id": INSTALLATIONS[0], "setup_action": "install"}
             if path.startswith("/apps/owned/"):
                 back = {"state": query["state"][0], "setup_action": "request"}
             route = "/app-auth/connect"
             if path.startswith("/apps/consent/"):
                 back["code"], route = CODE, "/oauth/callback"
             self.send(302, {}, {"Location": f"{HOST}{route}?{urlencode(back)}"})
+        elif path == "/authorize":
+            back = {"state": query["state"][0], "code": CODE, "realmId": "7"}
+            self.send(302, {}, {"Location": f"{HOST}/oauth/callback?{urlencode(back)}"})
+        elif path == "/user/installations":
+            first = (int(query["page"][0]) - 1) * int(query["per_page"][0])
+            listed = [{"id": id} for id in USERS[first:first + int(query["per_page"][0])]]
+            self.send(200 if bearer == "user-token" else 401, {"total_count": len(USERS), "installations": listed})
+        elif path.startswith("/company/"):
+            status = {"/company/7": 200, "/company/9": 503}.get(path, 403)
+            self.send(status if bearer == "user-token" else 401, {})
         elif path == "/installation/repositories":
             self.send(200 if bearer in TOKENS else 401, {"total_count": 1})
         else:
@@ -39,7 +51,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_POST(self):
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0)).decode()
-        if self.path == f"/app/installations/{INSTALLATION}/access_tokens":
+        if self.path in [f"/app/installations/{id}/access_tokens" for id in INSTALLATIONS]:
             self.give_installation_token()
         elif self.path == "/login/oauth/access_token":
             form = {name: values[0] for name, values in parse_qs(body).items()}

@@ -276,6 +276,7 @@ impl ApiError {
             Self::Typed(
                 TypedConnectionError::Rejected { .. }
                 | TypedConnectionError::Refused { .. }
+                | TypedConnectionError::Unconfirmed { .. }
                 | TypedConnectionError::Unsendable { .. },
             ) => (StatusCode::BAD_REQUEST, "connection_test_failed"),
             Self::Typed(TypedConnectionError::NoToken { .. }) => {

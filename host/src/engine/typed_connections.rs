@@ -11,7 +11,7 @@ use super::{ConnectSession, Engine};
 use crate::auth::flows::{Flow, FlowError, TypedFields};
 use crate::auth::{AppCredentials, AppCredentialsError, ClientOverride, OAuthApp, StoredCredentials};
 use crate::egress::{self, Credentials, EgressError, FixedCredentials};
-use crate::providers::{Provider, VerificationMethod};
+use crate::providers::{Provider, Verification, VerificationMethod};
 use crate::store::connections::Connection;
 use crate::store::integrations::Integration;
 
@@ -37,6 +37,8 @@ pub enum TypedConnectionError {
     Refused { provider: String, reason: FlowError },
     #[error("these credentials cannot be sent to {provider}: {reason}")]
     Unsendable { provider: String, reason: String },
+    #[error("{provider} could not be asked whether these credentials are for that account; try again")]
+    Unconfirmed { provider: String },
     #[error("{provider} gave no token: {reason}")]
     NoToken { provider: String, reason: FlowError },
     #[error("the integration has no consumer key and secret to sign requests with, and none was given")]
@@ -51,9 +53,10 @@ impl TypedConnectionError {
     /// The code under which a backend is told of it; none for what is nobody's refusal.
     fn told_code(&self, session: &ConnectSession) -> Option<&'static str> {
         match self {
-            Self::Rejected { .. } | Self::Refused { .. } | Self::NoToken { .. } => {
-                Some("connection_test_failed")
-            }
+            Self::Rejected { .. }
+            | Self::Refused { .. }
+            | Self::Unconfirmed { .. }
+            | Self::NoToken { .. } => Some("connection_test_failed"),
             // On a connection that was connected anew it was told with the connection's error.
             Self::Connect(ConnectError::Refused(_)) if session.reconnects.is_none() => {
                 Some("connection_validation_failed")
@@ -110,7 +113,8 @@ impl Engine {
     }
 
     /// Makes the provider's verification request. Only a plain "no" is one: a provider that is away, or that
-    /// forbids this request, proves nothing against the credentials.
+    /// forbids this request, proves nothing against the credentials. Where the request is to confirm an answer, it
+    /// proves nothing for it either.
     pub(super) async fn verify(
         &self,
         integration: &Integration,
@@ -123,20 +127,32 @@ impl Engine {
             return Ok(());
         }
         let in_requests = credentials.for_requests(app).map_err(|_| TypedConnectionError::NoClient)?;
-        let Some(request) = verification_request(provider) else { return Ok(()) };
-        let route = self.verification_route(integration, provider, connection_config, in_requests);
+        let Some(verification) = provider.proxy.verification.as_ref() else { return Ok(()) };
         let name = || provider.display_name.clone();
+        let endpoint = provider.render(&verification.endpoint, connection_config).map_err(|unusable| {
+            TypedConnectionError::Unsendable { provider: name(), reason: unusable.to_string() }
+        })?;
+        let request = verification_request(verification, endpoint);
+        let route = self.verification_route(integration, provider, connection_config, in_requests);
+        let confirms = verification.confirmed_answers().next().is_some();
         match self.gate.send(&route, request, &()).await {
+            Ok(answer) if answer.status.is_success() => Ok(()),
             Ok(answer) if answer.status == StatusCode::UNAUTHORIZED => {
                 Err(TypedConnectionError::Rejected { provider: name() })
             }
-            Ok(_) => Ok(()),
+            Ok(_) if !confirms => Ok(()),
+            Ok(answer)
+                if answer.status.is_client_error() && answer.status != StatusCode::TOO_MANY_REQUESTS =>
+            {
+                Err(TypedConnectionError::Rejected { provider: name() })
+            }
+            Ok(_) => Err(TypedConnectionError::Unconfirmed { provider: name() }),
             Err(EgressError::CredentialsUnavailable(unavailable)) => {
                 Err(TypedConnectionError::Unsendable { provider: name(), reason: unavailable.reason })
             }
             Err(error) => {
                 tracing::info!(provider = %provider.name, error = %error, "new credentials could not be tried");
-                Ok(())
+                if confirms { Err(TypedConnectionError::Unconfirmed { provider: name() }) } else { Ok(()) }
             }
         }
     }
@@ -161,20 +177,19 @@ impl Engine {
     }
 }
 
-fn verification_request(provider: &Provider) -> Option<egress::Request> {
-    let verification = provider.proxy.verification.as_ref()?;
+fn verification_request(verification: &Verification, endpoint: String) -> egress::Request {
     let method = match verification.method {
         VerificationMethod::Get => "GET",
         VerificationMethod::Head => "HEAD",
         VerificationMethod::Post => "POST",
     };
-    Some(egress::Request {
+    egress::Request {
         method: method.to_owned(),
-        url: verification.endpoint.clone(),
+        url: endpoint,
         retries: Some(0),
         timeout: Some(VERIFICATION_TIMEOUT),
         ..egress::Request::default()
-    })
+    }
 }
 
 fn unobtained(provider: &Provider, reason: FlowError) -> TypedConnectionError {

@@ -61,6 +61,9 @@ pub struct Provider {
     pub refresh_url: Option<UrlTemplate>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub refresh_params: BTreeMap<String, Template>,
+    /// CUSTOM: where a user's token lists the installations that the user may use.
+    #[serde(default, skip_serializing)]
+    pub installations_url: Option<UrlTemplate>,
     /// In the body unless given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token_request_auth_method: Option<TokenRequestAuth>,
@@ -267,18 +270,22 @@ impl Provider {
     ) -> Result<Vec<(String, String)>, UnusableConfig> {
         let mut rendered = Vec::new();
         for (name, template) in params {
-            let value = template.render(|variable| match variable {
-                Variable::ConnectionConfig(name) => self.required_answer(config, name),
-                // The rules let nothing else in.
-                other => Err(UnusableConfig::Missing { name: other.to_string() }),
-            });
-            match value {
+            match self.render(template, config) {
                 Ok(value) => rendered.push((name.clone(), value)),
                 Err(UnusableConfig::Missing { name }) if self.is_optional(&name) => {}
                 Err(unusable) => return Err(unusable),
             }
         }
         Ok(rendered)
+    }
+
+    /// A template in which only answers stand, for a connection with this configuration.
+    pub fn render(&self, template: &Template, config: &Map<String, Value>) -> Result<String, UnusableConfig> {
+        template.render(|variable| match variable {
+            Variable::ConnectionConfig(name) => self.required_answer(config, name),
+            // The rules let nothing else in.
+            other => Err(UnusableConfig::Missing { name: other.to_string() }),
+        })
     }
 
     fn is_optional(&self, name: &str) -> bool {

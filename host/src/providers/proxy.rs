@@ -43,13 +43,14 @@ pub struct BasicTemplates {
 }
 
 /// A cheap request that the provider answers with 401 if the credentials are bad. Any other answer proves
-/// nothing against them: a key with few rights may well be forbidden what is asked here.
+/// nothing against them: a key with few rights may well be forbidden what is asked here. Where the endpoint names an
+/// answer, the request asks whether the credentials are for that, and only a success says so.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Verification {
     pub method: VerificationMethod,
     /// Resolved against the base URL.
-    pub endpoint: String,
+    pub endpoint: Template,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -87,6 +88,16 @@ pub enum LimitScope {
     Connection,
     /// Those of the app, for whatever account: those of all connections of an integration.
     Integration,
+}
+
+impl Verification {
+    /// The answers that it asks the provider to confirm.
+    pub fn confirmed_answers(&self) -> impl Iterator<Item = &str> {
+        self.endpoint.variables().filter_map(|variable| match variable {
+            Variable::ConnectionConfig(name) => Some(name.as_str()),
+            _ => None,
+        })
+    }
 }
 
 impl LimitScope {

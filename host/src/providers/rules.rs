@@ -6,11 +6,13 @@ use url::Url;
 use super::Origin;
 use super::auth_mode::AuthMode;
 use super::provider::Provider;
-use super::proxy::Paginate;
+use super::proxy::{Paginate, Verification};
 use super::question::Question;
 use super::template::Variable;
 use super::url_template::UrlTemplate;
-use super::webhook::{Algorithm, HandshakeHmac, SignatureRecipe, SignedPart, Verification};
+use super::webhook::{
+    Algorithm, HandshakeHmac, SignatureRecipe, SignedPart, Verification as WebhookVerification,
+};
 
 /// A rule that an entry breaks, and the key at which it does.
 #[derive(Debug, PartialEq, Eq)]
@@ -136,6 +138,7 @@ fn check_urls(provider: &Provider, origin: Origin) -> Result<(), Broken> {
         ("authorization_url", &provider.authorization_url),
         ("token_url", &provider.token_url),
         ("refresh_url", &provider.refresh_url),
+        ("installations_url", &provider.installations_url),
     ];
     let of_requests = [
         ("token_request.url", provider.token_request.as_ref().and_then(|request| request.url.as_ref())),
@@ -166,6 +169,7 @@ fn check_urls(provider: &Provider, origin: Origin) -> Result<(), Broken> {
     let exchanges = matches!(mode, AuthMode::TwoStep | AuthMode::Bill);
     let may_exchange = exchanges || mode == AuthMode::Jwt;
     let redirects = matches!(mode, AuthMode::OAuth1 | AuthMode::OAuth2 | AuthMode::Custom);
+    let is_custom = mode == AuthMode::Custom;
     // Whether it is there, whether it may be, and whether it must be.
     let given = [
         ("request_url", provider.request_url.is_some(), is_oauth1, is_oauth1),
@@ -173,6 +177,7 @@ fn check_urls(provider: &Provider, origin: Origin) -> Result<(), Broken> {
         ("token_url", provider.token_url.is_some(), mode.has_token_url(), fetches_token),
         ("token_request", provider.token_request.is_some(), may_exchange, exchanges),
         ("refresh_request", provider.refresh_request.is_some(), may_exchange, false),
+        ("installations_url", provider.installations_url.is_some(), is_custom, is_custom),
         ("jwt", provider.jwt.is_some(), mode == AuthMode::Jwt, mode == AuthMode::Jwt),
         ("signature", provider.signature.is_some(), mode == AuthMode::Signature, mode == AuthMode::Signature),
     ];
@@ -197,7 +202,6 @@ fn check_url(provider: &Provider, key: &str, url: &UrlTemplate, free_host: bool)
         return Ok(());
     }
     for name in url.host_answers() {
-        let is_bounded = |question: &Question| question.pattern.is_some() || !question.choices.is_empty();
         require(provider.connection_config.get(name).is_some_and(is_bounded), key, || {
             format!("`{name}` stands in a host name, so `connection_config.{name}` must have a pattern")
         })?;
@@ -209,6 +213,10 @@ fn check_url(provider: &Provider, key: &str, url: &UrlTemplate, free_host: bool)
         "the host must end in a fixed domain such as `.example.com`, or credentials could be sent anywhere"
             .to_owned()
     })
+}
+
+fn is_bounded(question: &Question) -> bool {
+    question.pattern.is_some() || !question.choices.is_empty()
 }
 
 fn check_credentials(provider: &Provider) -> Result<(), Broken> {
@@ -242,7 +250,7 @@ fn check_webhook(provider: &Provider) -> Result<(), Broken> {
     let Some(webhook) = &provider.webhook else { return Ok(()) };
     let is_link = Url::parse(&webhook.source.address).is_ok_and(|url| url.scheme() == "https");
     require(is_link, "webhook.source.address", || "must be an https URL".to_owned())?;
-    if let Verification::Signature(recipe) = &webhook.verification {
+    if let WebhookVerification::Signature(recipe) = &webhook.verification {
         check_signature(recipe)?;
     }
     for handshake in &webhook.handshakes {
@@ -255,16 +263,30 @@ fn check_webhook(provider: &Provider) -> Result<(), Broken> {
     for route in &webhook.routes {
         let takes_one = route.extract.as_ref().is_none_or(|extract| extract.groups() == 1);
         require(takes_one, "webhook.route.extract", || "must have exactly one group".to_owned())?;
-        let answer = route.connection.as_str().strip_prefix("connection_config.");
-        let is_asked = answer.is_none_or(|name| provider.connection_config.contains_key(name));
-        require(is_asked, "webhook.route.connection", || {
-            format!(
-                "`{}` needs a question of that name; what only a backend knows is in `metadata`",
-                route.connection.as_str()
-            )
-        })?;
+        if let Some(name) = route.connection.as_str().strip_prefix("connection_config.") {
+            check_routed_answer(provider, name)?;
+        }
     }
     Ok(())
+}
+
+/// Whoever chooses such an answer chooses whose webhooks the connection gets.
+fn check_routed_answer(provider: &Provider, name: &str) -> Result<(), Broken> {
+    let key = "webhook.route.connection";
+    let question = provider.connection_config.get(name);
+    require(question.is_some(), key, || {
+        format!(
+            "`{name}` must be a question in `connection_config`; what only a backend knows is in `metadata`"
+        )
+    })?;
+    let is_browsers = question.is_some_and(|question| question.from_redirect.is_some());
+    let mut confirmed = provider.proxy.verification.iter().flat_map(Verification::confirmed_answers);
+    let is_confirmed = provider.auth_mode != AuthMode::OAuth2 || confirmed.any(|answer| answer == name);
+    require(!is_browsers || is_confirmed, key, || {
+        format!(
+            "`{name}` comes back with a browser: `proxy.verification.endpoint` must ask the provider about it"
+        )
+    })
 }
 
 fn check_signature(recipe: &SignatureRecipe) -> Result<(), Broken> {
@@ -305,8 +327,16 @@ fn check_hints(provider: &Provider) -> Result<(), Broken> {
         })?;
     }
     if let Some(verification) = &provider.proxy.verification {
-        let is_path = verification.endpoint.starts_with('/');
-        require(is_path, "proxy.verification.endpoint", || "must be a path that starts with `/`".to_owned())?;
+        let key = "proxy.verification.endpoint";
+        let is_path = verification.endpoint.as_str().starts_with('/');
+        require(is_path, key, || "must be a path that starts with `/`".to_owned())?;
+        for variable in verification.endpoint.variables() {
+            let fits = matches!(variable, Variable::ConnectionConfig(name)
+                if provider.connection_config.get(name).is_some_and(is_bounded));
+            require(fits, key, || {
+                format!("`${{{variable}}}` must be an answer in `connection_config` that has a pattern")
+            })?;
+        }
     }
     Ok(())
 }

@@ -241,6 +241,33 @@ fn a_webhook_that_could_not_be_verified_is_refused_with_its_place() {
 }
 
 #[test]
+fn what_a_browser_brings_back_must_be_confirmed_before_webhooks_are_routed_by_it() {
+    let urls = "authorization_url = \"https://acme.example/a\"\ntoken_url = \"https://acme.example/t\"\n";
+    let acme = ACME
+        .replace("API_KEY", "OAUTH2")
+        .replace("[source]", &format!("{urls}[source]"))
+        .replace("x-api-key = \"${apiKey}\"", "");
+    let realm = "[connection_config.realm]\ntitle = \"R\"\ndescription = \"R.\"\npattern = '\\d+'\n\
+                 automated = true\nfrom_redirect = \"realm\"\n";
+    let route = "[[webhook.route]]\nvalue = \"json:/realm\"\nconnection = \"connection_config.realm\"";
+    let entry = |verification: &str| {
+        let acme = acme.replace("[proxy]", &format!("{realm}[proxy]\n{verification}"));
+        load_operator_file(&format!("{acme}{ACME_WEBHOOK}{route}")).map_err(|error| error.to_string())
+    };
+    let asks = |endpoint: &str| format!("verification = {{ method = \"GET\", endpoint = \"{endpoint}\" }}");
+    assert!(entry(&asks("/company/${connectionConfig.realm}")).is_ok());
+    for (verification, key) in [
+        (String::new(), "webhook.route.connection"),
+        (asks("/me"), "webhook.route.connection"),
+        (asks("/${connectionConfig.realm}/${connectionConfig.other}"), "proxy.verification.endpoint"),
+        (asks("/${connectionConfig.realm}/${accessToken}"), "proxy.verification.endpoint"),
+    ] {
+        let refused = entry(&verification).unwrap_err();
+        assert!(refused.contains(&format!("breaks a rule at `{key}`")), "{verification}: {refused}");
+    }
+}
+
+#[test]
 fn the_manual_lists_every_provider_whose_webhooks_are_taken() {
     let manual = include_str!("../../../docs/webhooks-in.md");
     let (_, table) = manual.split_once("## Providers\n").unwrap();

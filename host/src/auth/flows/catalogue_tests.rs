@@ -204,8 +204,10 @@ async fn every_request_to_an_api_carries_its_credentials() {
         let mut route = route_of(Arc::clone(&sample.provider), &server.url(), fixed);
         route.connection_config.clone_from(&sample.config);
         let verification = provider.proxy.verification.as_ref();
-        let path = verification.map_or("/", |verification| verification.endpoint.as_str());
-        gate.send(&route, get(path), &()).await.unwrap_or_else(|error| panic!("{name}: {error}"));
+        let path = verification.map(|asked| provider.render(&asked.endpoint, &sample.config).unwrap());
+        gate.send(&route, get(path.as_deref().unwrap_or("/")), &())
+            .await
+            .unwrap_or_else(|error| panic!("{name}: {error}"));
         let seen = server.seen().pop().unwrap();
         let url = server.url().join(&seen.path).unwrap();
         let sent = readable(&seen.headers, &url, seen.body.as_bytes());

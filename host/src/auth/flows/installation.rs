@@ -4,8 +4,10 @@ use bytes::Bytes;
 use chrono::Utc;
 use http::header::{ACCEPT, AUTHORIZATION, CONTENT_LENGTH};
 use http::{HeaderValue, Request};
+use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
+use super::token_response::{not_understood, parse, refusal};
 use super::{Flow, FlowError, MAX_RESPONSE_BYTES, TIMEOUT, TokenResponse};
 use crate::auth::{InstallableApp, InstallationToken, sign_jwt};
 use crate::providers::{AuthMode, JwtAlgorithm, TokenResponsePaths};
@@ -16,6 +18,20 @@ const LIFETIME_SECONDS: i64 = 9 * 60;
 /// How much our clock may be ahead of the provider's.
 const CLOCK_SKEW_SECONDS: i64 = 60;
 const INSTALLATION: &str = "installation_id";
+/// Of a user's installations: how many are listed at once, and how often.
+const PAGE: usize = 100;
+const MAX_PAGES: usize = 50;
+
+/// A page of the installations that a user may use.
+#[derive(Deserialize)]
+struct InstallationList {
+    installations: Vec<ListedInstallation>,
+}
+
+#[derive(Deserialize)]
+struct ListedInstallation {
+    id: u64,
+}
 
 impl Flow<'_> {
     /// A new token of an installation.
@@ -30,12 +46,8 @@ impl Flow<'_> {
         };
         let template = template.ok_or(FlowError::IncompleteProvider("token_url"))?;
         let url = self.provider.render_url(template, &config)?;
-        let signed = signed_by(app)?;
-        let header = HeaderValue::from_str(&format!("Bearer {}", signed.expose()));
-        let mut header = header.map_err(|_| FlowError::NoClient)?;
-        header.set_sensitive(true);
         let request = Request::post(url.as_str())
-            .header(AUTHORIZATION, header)
+            .header(AUTHORIZATION, bearer(&signed_by(app)?)?)
             .header(ACCEPT, "application/json")
             .header(CONTENT_LENGTH, "0")
             .body(Bytes::new())
@@ -56,6 +68,51 @@ impl Flow<'_> {
             raw: read.raw,
         })
     }
+
+    /// Whether the user of this token may use the installation, by the provider's own list. Its id has come back with
+    /// a browser, and so has whatever the browser's owner has put in its place.
+    pub async fn may_use(&self, user: &Secret<String>, installation: &str) -> Result<bool, FlowError> {
+        let template = self.provider.installations_url.as_ref();
+        let template = template.ok_or(FlowError::IncompleteProvider("installations_url"))?;
+        let mut url = self.provider.render_url(template, self.connection_config)?;
+        for page in 1..=MAX_PAGES {
+            let (size, number) = (PAGE.to_string(), page.to_string());
+            url.query_pairs_mut().clear().append_pair("per_page", &size).append_pair("page", &number);
+            let listed = self.list_installations(url.as_str(), user).await?;
+            if listed.iter().any(|listed| listed.id.to_string() == installation) {
+                return Ok(true);
+            }
+            if listed.len() < PAGE {
+                break;
+            }
+        }
+        Ok(false)
+    }
+
+    async fn list_installations(
+        &self,
+        url: &str,
+        user: &Secret<String>,
+    ) -> Result<Vec<ListedInstallation>, FlowError> {
+        let request = Request::get(url)
+            .header(AUTHORIZATION, bearer(user)?)
+            .header(ACCEPT, "application/json")
+            .body(Bytes::new())
+            .map_err(|_| FlowError::IncompleteProvider("installations_url"))?;
+        let answer = self.gate.send_own(request, TIMEOUT, MAX_RESPONSE_BYTES).await?;
+        if !answer.status.is_success() {
+            return Err(refusal(answer.status, &parse(&answer.body).unwrap_or_default()));
+        }
+        let listed = serde_json::from_slice::<InstallationList>(&answer.body);
+        Ok(listed.map_err(|_| not_understood(answer.status, &answer.body))?.installations)
+    }
+}
+
+fn bearer(token: &Secret<String>) -> Result<HeaderValue, FlowError> {
+    let header = HeaderValue::from_str(&format!("Bearer {}", token.expose()));
+    let mut header = header.map_err(|_| FlowError::Unsendable { header: AUTHORIZATION.to_string() })?;
+    header.set_sensitive(true);
+    Ok(header)
 }
 
 fn signed_by(app: &InstallableApp) -> Result<Secret<String>, FlowError> {

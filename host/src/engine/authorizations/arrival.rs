@@ -183,6 +183,9 @@ impl Arrival {
             AuthMode::Custom => {
                 let installation = self.installation()?;
                 let (user, raw) = self.exchange_code(flow, secrets).await?;
+                if !flow.may_use(&user.access_token, &installation).await? {
+                    return Err(AuthorizationError::OthersInstallation);
+                }
                 let app = flow.installation_token(&installation).await?;
                 Ok((StoredCredentials::Custom { app, user: Some(user) }, raw))
             }

@@ -51,6 +51,8 @@ pub enum AuthorizationError {
     Missing(&'static str),
     #[error("the installation was requested, and its owner has yet to approve it; connect again after that")]
     InstallationRequested,
+    #[error("the account that gave its consent may not use the installation that was chosen")]
+    OthersInstallation,
     #[error(transparent)]
     Flow(FlowError),
     #[error("the provider refuses the credentials that it has just given")]
@@ -84,7 +86,7 @@ impl AuthorizationError {
                 (StatusCode::BAD_REQUEST, "callback_err")
             }
             Self::Flow(_) => (StatusCode::BAD_REQUEST, "token_err"),
-            Self::Rejected | Self::Unusable(_) | Self::Refused(_) => {
+            Self::Rejected | Self::Unusable(_) | Self::Refused(_) | Self::OthersInstallation => {
                 (StatusCode::BAD_REQUEST, "connection_validation_failed")
             }
             Self::TargetGone => (StatusCode::BAD_REQUEST, "connection_not_found"),

@@ -3,10 +3,15 @@
 use std::io::Write;
 use std::process::{Command, Stdio};
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use hmac::{Hmac, KeyInit, Mac};
 use serde_json::{Value, json};
+use sha2::Sha256;
 
 use crate::support::webhook_scene::{
-    SECRET, Scene, app, base64_hmac, connect, hex_hmac, integration, options_for, push, signed,
+    SECRET, Scene, app, base64_hmac, connect, hex_hmac, integration, options_for, push, set_secret, signed,
+    webhook_path,
 };
 use crate::support::{
     Api, Host, Receiver, Request, SECRET_KEY, TestDatabase, Webhook, eventually, ids_of, repository, text,
@@ -588,6 +593,52 @@ async fn a_signature_is_good_for_a_few_minutes() {
 }
 
 #[tokio::test]
+async fn a_long_webhook_is_taken_wherever_its_signature_or_its_time_stands() {
+    let db = TestDatabase::create().await;
+    let host = options_for(&db).spawn().await;
+    let filler = "x".repeat(300_000);
+    let now = chrono::Utc::now().timestamp();
+    let send = async |path: &str, header: Option<(&str, &str)>, body: &Value| {
+        let request = host.with_key(None).request("POST", path);
+        let request = header.into_iter().fold(request, |request, (name, value)| request.header(name, value));
+        request.json(body).send().await
+    };
+    let wrong = |code: &str| (401, code.to_owned());
+    let path = integration(&host, "linear", app(), Some(SECRET)).await;
+    for (age_seconds, refused) in [(0, None), (90, Some("expired_webhook_signature"))] {
+        let body = json!({ "filler": filler, "webhookTimestamp": (now - age_seconds) * 1000 });
+        let signature = hex_hmac(SECRET, &body.to_string());
+        let answer = send(&path, Some(("linear-signature", &signature)), &body).await;
+        match refused {
+            Some(code) => assert_eq!(answer.refusal(), wrong(code)),
+            None => drop(answer.expect(200)),
+        }
+    }
+    let path = integration(&host, "mailgun", Value::Null, Some(SECRET)).await;
+    for (token, refused) in [("t1", false), ("t2", true)] {
+        let signature = json!({
+            "timestamp": now.to_string(), "token": token, "signature": hex_hmac(SECRET, &format!("{now}t1")),
+        });
+        let answer = send(&path, None, &json!({ "filler": filler, "signature": signature })).await;
+        if refused {
+            assert_eq!(answer.refusal(), wrong("invalid_webhook_signature"));
+        } else {
+            answer.expect(200);
+        }
+    }
+    let figma = integration(&host, "figma", app(), Some(SECRET)).await;
+    let microsoft = integration(&host, "microsoft", app(), Some(SECRET)).await;
+    let passcode = |secret: &str| json!({ "filler": filler, "passcode": secret });
+    let state = |secret: &str| json!({ "value": [{ "clientState": SECRET, "resource": filler }, { "clientState": secret }] });
+    send(&figma, None, &passcode(SECRET)).await.expect(200);
+    send(&microsoft, None, &state(SECRET)).await.expect(200);
+    for (path, body) in [(&figma, passcode("odd")), (&microsoft, state("odd"))] {
+        assert_eq!(send(path, None, &body).await.refusal(), wrong("invalid_webhook_signature"));
+    }
+    assert_eq!(db.number("SELECT count(*) FROM received_webhooks").await, 4);
+}
+
+#[tokio::test]
 async fn providers_that_try_the_url_out_are_answered() {
     let db = TestDatabase::create().await;
     let host = Host::spawn(&db).await;
@@ -757,6 +808,81 @@ async fn secrets_that_requests_carry_are_neither_kept_nor_forwarded() {
     let told = receiver.wait_for(1).await.remove(0);
     assert_eq!(told.header("x-gitlab-event"), "Push Hook");
     assert!(!format!("{:?}", told.headers).contains("planted"), "{:?}", told.headers);
-    let kept = db.texts("SELECT headers::text || query FROM received_webhooks").await;
+    for (provider, body) in [
+        ("figma", json!({ "event_type": "FILE_UPDATE", "passcode": SECRET, "retries": 1.00 })),
+        (
+            "microsoft",
+            json!({ "value": [{ "clientState": SECRET, "id": 1 }, { "clientState": SECRET, "id": 2 }] }),
+        ),
+    ] {
+        let path = integration(&host, provider, app(), Some(SECRET)).await;
+        let taken = host.with_key(None).request("POST", &path).json(&body).send().await.expect(200);
+        let id = taken.header("x-syncline-webhook-id").expect("it is told");
+        let emptied: Value = serde_json::from_str(&body.to_string().replace(SECRET, "")).expect("it is JSON");
+        let shown = host.get(&format!("/webhooks/received/{id}")).await.expect(200).json();
+        assert_eq!(shown["body"], emptied);
+        eventually("it is forwarded", async || {
+            receiver.webhooks().into_iter().find(|told| told.body() == emptied)
+        })
+        .await;
+    }
+    assert!(receiver.webhooks().iter().all(|told| !told.text.contains("planted")));
+    let kept = "SELECT headers::text || query || convert_from(body, 'UTF8') FROM received_webhooks";
+    let kept = db.texts(kept).await;
+    assert_eq!(kept.len(), 3);
     assert!(kept.iter().all(|kept| !kept.contains("planted")), "{kept:?}");
+}
+
+#[tokio::test]
+async fn a_token_that_is_shown_when_the_url_is_tried_out_signs_nothing() {
+    let db = TestDatabase::create().await;
+    let host = Host::spawn(&db).await;
+    let try_out = async |path: &str, token: &str| {
+        let query = format!("hub.mode=subscribe&hub.verify_token={token}&hub.challenge=42");
+        host.with_key(None).request("GET", &format!("{path}?{query}")).send().await
+    };
+    for (provider, answer) in [("facebook", "42"), ("strava", r#"{"hub.challenge":"42"}"#)] {
+        let path = integration(&host, provider, app(), None).await;
+        assert_eq!(try_out(&path, "mine").await.refusal(), (503, "webhook_secret_missing".to_owned()));
+        set_secret(&host, provider, SECRET).await;
+        assert_eq!(try_out(&path, SECRET).await.expect(200).text(), answer);
+        assert_eq!(try_out(&path, "mine").await.refusal(), (401, "invalid_webhook_signature".to_owned()));
+    }
+    let facebook = webhook_path(&host, "facebook").await;
+    let body = r#"{"object":"page","entry":[{"id":"p1","changes":[{"field":"feed"}]}]}"#;
+    let send = async |secret: &str| {
+        let signature = format!("sha256={}", hex_hmac(secret, body));
+        let request = host.with_key(None).request("POST", &facebook);
+        request.header("x-hub-signature-256", &signature).bytes(body).send().await
+    };
+    send("planted-client-secret").await.expect(200);
+    assert_eq!(send(SECRET).await.refusal(), (401, "invalid_webhook_signature".to_owned()));
+    let strava = webhook_path(&host, "strava").await;
+    host.with_key(None).post(&strava, &json!({ "object_type": "athlete", "owner_id": 1 })).await.expect(200);
+}
+
+#[tokio::test]
+async fn a_secret_that_is_no_key_does_not_keep_another_from_verifying() {
+    let db = TestDatabase::create().await;
+    let host = Host::spawn(&db).await;
+    let path = integration(&host, "resend", Value::Null, Some("whsec_no key")).await;
+    let key = STANDARD.decode(STANDARD_SECRET.trim_start_matches("whsec_")).expect("it is base64");
+    let send = async |id: &str| {
+        let (body, now) = (r#"{"type":"email.sent"}"#, chrono::Utc::now().timestamp().to_string());
+        let mut mac = Hmac::<Sha256>::new_from_slice(&key).expect("a key of any length");
+        mac.update(format!("{id}.{now}.{body}").as_bytes());
+        let signature = format!("v1,{}", STANDARD.encode(mac.finalize().into_bytes()));
+        let request = host.with_key(None).request("POST", &path).header("svix-id", id);
+        let request = request.header("svix-timestamp", &now).header("svix-signature", &signature);
+        request.bytes(body).send().await
+    };
+    assert_eq!(send("m1").await.refusal(), (503, "webhook_secret_missing".to_owned()));
+    for (newer, older) in [("whsec_no key", STANDARD_SECRET), (STANDARD_SECRET, "whsec_no key")] {
+        let custom = json!({ "custom": { "webhook_secret": newer, "former_webhook_secret": older } });
+        host.patch("/integrations/resend", &custom).await.expect(200);
+        eventually("the secrets have reached the host", async || {
+            (send("m1").await.status == 200).then_some(())
+        })
+        .await;
+    }
 }

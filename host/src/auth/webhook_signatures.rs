@@ -14,7 +14,7 @@ use subtle::ConstantTimeEq;
 use crate::crypto::hex;
 use crate::providers::KeyEncoding;
 use crate::providers::webhook::{
-    Algorithm, Answer, Encoding, Handshake, HandshakeHmac, Locator, SecretSource, SignatureRecipe,
+    Algorithm, Answer, Encoding, Handshake, HandshakeHmac, Locator, RawBody, SecretSource, SignatureRecipe,
     SignedPart, TimeUnit, TokenRecipe, Verification, View, Webhook,
 };
 use crate::secret::Secret;
@@ -38,8 +38,8 @@ pub struct IncomingWebhook<'a> {
     pub headers: &'a HeaderMap,
     /// The bytes that were signed.
     pub body: &'a [u8],
-    /// What they say; null for what cannot be read.
-    pub json: &'a Value,
+    /// The same, to look something up in.
+    pub raw: RawBody<'a>,
 }
 
 /// The secrets of an integration with which its provider may sign.
@@ -85,8 +85,13 @@ pub enum Answered {
 }
 
 impl IncomingWebhook<'_> {
-    pub fn view(&self) -> View<'_> {
-        View { headers: self.headers, query: self.query, json: self.json }
+    fn texts(&self, place: &Locator) -> Vec<String> {
+        match place {
+            Locator::Json(pointer) => self.raw.texts(pointer),
+            Locator::Header(_) | Locator::Query(_) => {
+                View { headers: self.headers, query: self.query, json: &Value::Null }.texts(place)
+            }
+        }
     }
 }
 
@@ -111,12 +116,16 @@ impl WebhookSecrets {
 
 /// Whether the provider has sent it.
 pub fn verify_webhook(
-    verification: &Verification,
+    webhook: &Webhook,
     secrets: &WebhookSecrets,
     request: &IncomingWebhook<'_>,
     now: DateTime<Utc>,
 ) -> Result<Verified, Refusal> {
-    match verification {
+    match &webhook.verification {
+        Verification::Signature(recipe) if webhook.shows_its_secret() => {
+            let signing = WebhookSecrets { webhook: Vec::new(), ..secrets.clone() };
+            verify_signature(recipe, &signing, request, now)
+        }
         Verification::Signature(recipe) => verify_signature(recipe, secrets, request, now),
         Verification::Token(recipe) => {
             verify_token(recipe, secrets, request).map(|()| Verified { fingerprint: None })
@@ -132,7 +141,7 @@ fn verify_token(
     request: &IncomingWebhook<'_>,
 ) -> Result<(), Refusal> {
     let secrets = secrets.of(recipe.secret)?;
-    let given = request.view().texts(&recipe.token);
+    let given = request.texts(&recipe.token);
     if given.is_empty() {
         return Err(Refusal::Unsigned(recipe.token.to_string()));
     }
@@ -170,8 +179,12 @@ fn verify_signature(
     now: DateTime<Utc>,
 ) -> Result<Verified, Refusal> {
     let keys = secrets.of(recipe.secret)?;
-    let view = request.view();
-    let places: Vec<String> = recipe.signature.iter().flat_map(|place| view.texts(place)).collect();
+    // One that is none must not keep the others from verifying.
+    let keys: Vec<Vec<u8>> = keys.into_iter().filter_map(|secret| decode_key(recipe, secret)).collect();
+    if keys.is_empty() {
+        return Err(Refusal::UnusableSecret);
+    }
+    let places: Vec<String> = recipe.signature.iter().flat_map(|place| request.texts(place)).collect();
     let pieces: Vec<&str> = match &recipe.separator {
         Some(separator) => {
             places.iter().flat_map(|text| text.split(separator.as_str())).map(str::trim).collect()
@@ -185,16 +198,12 @@ fn verify_signature(
         let places: Vec<_> = recipe.signature.iter().map(Locator::to_string).collect();
         return Err(Refusal::Unsigned(places.join(" or ")));
     }
-    let timestamp = find_timestamp(recipe, &pieces, &view)?;
+    let timestamp = find_timestamp(recipe, &pieces, request)?;
     let signed = signed_bytes(recipe, request, timestamp.as_deref().unwrap_or_default());
-    let mut is_right = false;
-    for key in keys {
-        let key = decode_key(recipe, key)?;
-        for candidate in &candidates {
-            is_right |= is_signed(recipe.algorithm, &key, &signed, candidate)?;
-        }
-    }
-    if !is_right {
+    let is_right = |key: &Vec<u8>| {
+        candidates.iter().any(|candidate| is_signed(recipe.algorithm, key, &signed, candidate))
+    };
+    if !keys.iter().any(is_right) {
         return Err(Refusal::WrongSignature);
     }
     check_time(recipe, timestamp.as_deref(), now)?;
@@ -205,11 +214,11 @@ fn verify_signature(
 fn find_timestamp(
     recipe: &SignatureRecipe,
     pieces: &[&str],
-    view: &View<'_>,
+    request: &IncomingWebhook<'_>,
 ) -> Result<Option<String>, Refusal> {
     let Some(timestamp) = &recipe.timestamp else { return Ok(None) };
     let found = match (&timestamp.at, &timestamp.prefix) {
-        (Some(place), _) => view.texts(place).into_iter().next(),
+        (Some(place), _) => request.texts(place).into_iter().next(),
         (None, Some(prefix)) => {
             pieces.iter().find_map(|piece| piece.strip_prefix(prefix.as_str())).map(str::to_owned)
         }
@@ -246,7 +255,7 @@ fn signed_bytes(recipe: &SignatureRecipe, request: &IncomingWebhook<'_>, timesta
             SignedPart::Url => signed.extend_from_slice(request.url.as_bytes()),
             SignedPart::Form => append_form(request.body, &mut signed),
             SignedPart::At(place) => {
-                let text = request.view().texts(place).into_iter().next().unwrap_or_default();
+                let text = request.texts(place).into_iter().next().unwrap_or_default();
                 signed.extend_from_slice(text.as_bytes());
             }
         }
@@ -281,26 +290,29 @@ fn decode_hex(text: &str) -> Option<Vec<u8>> {
     digits.chunks(2).map(byte).collect()
 }
 
-fn decode_key(recipe: &SignatureRecipe, secret: &str) -> Result<Vec<u8>, Refusal> {
+/// The key that a secret stands for; `None` if it is none of the kind that is wanted.
+fn decode_key(recipe: &SignatureRecipe, secret: &str) -> Option<Vec<u8>> {
     let secret = secret.trim();
     let secret = secret.strip_prefix(&recipe.secret_prefix).unwrap_or(secret);
     let decoded = match recipe.secret_encoding {
-        KeyEncoding::Text => Some(secret.as_bytes().to_vec()),
-        KeyEncoding::Hex => decode_hex(secret),
-        KeyEncoding::Base64 => BASE64.decode(secret).ok(),
+        KeyEncoding::Text => secret.as_bytes().to_vec(),
+        KeyEncoding::Hex => decode_hex(secret)?,
+        KeyEncoding::Base64 => BASE64.decode(secret).ok()?,
     };
-    decoded.ok_or(Refusal::UnusableSecret)
+    match recipe.algorithm {
+        Algorithm::EcdsaP256 => Some(decoded.last_chunk::<P256_POINT_BYTES>()?.to_vec()),
+        _ => Some(decoded),
+    }
 }
 
-fn is_signed(algorithm: Algorithm, key: &[u8], signed: &[u8], signature: &[u8]) -> Result<bool, Refusal> {
+fn is_signed(algorithm: Algorithm, key: &[u8], signed: &[u8], signature: &[u8]) -> bool {
     match algorithm {
-        Algorithm::Ed25519 => Ok(UnparsedPublicKey::new(&ED25519, key).verify(signed, signature).is_ok()),
+        Algorithm::Ed25519 => UnparsedPublicKey::new(&ED25519, key).verify(signed, signature).is_ok(),
         Algorithm::EcdsaP256 => {
-            let point = key.last_chunk::<P256_POINT_BYTES>().ok_or(Refusal::UnusableSecret)?;
-            Ok(UnparsedPublicKey::new(&ECDSA_P256_SHA256_ASN1, point).verify(signed, signature).is_ok())
+            UnparsedPublicKey::new(&ECDSA_P256_SHA256_ASN1, key).verify(signed, signature).is_ok()
         }
         Algorithm::HmacSha1 | Algorithm::HmacSha256 | Algorithm::HmacSha512 => {
-            Ok(hmac::verify(&hmac_key(algorithm, key)?, signed, signature).is_ok())
+            hmac_key(algorithm, key).is_ok_and(|key| hmac::verify(&key, signed, signature).is_ok())
         }
     }
 }
@@ -322,9 +334,8 @@ pub fn answer_handshake(
     secrets: &WebhookSecrets,
     request: &IncomingWebhook<'_>,
 ) -> Option<Result<Answered, Refusal>> {
-    let view = request.view();
     let fits = |handshake: &&Handshake| {
-        let texts = view.texts(&handshake.when);
+        let texts = request.texts(&handshake.when);
         match &handshake.equals {
             Some(wanted) => texts.iter().any(|text| text == wanted),
             None => !texts.is_empty(),
@@ -344,14 +355,14 @@ fn answer(
     secrets: &WebhookSecrets,
     request: &IncomingWebhook<'_>,
 ) -> Result<Answered, Refusal> {
-    let view = request.view();
     if let Some(place) = &handshake.token {
         let recipe =
             TokenRecipe { token: place.clone(), prefix: String::new(), secret: SecretSource::WebhookSecret };
         verify_token(&recipe, secrets, request)?;
     }
     let place = handshake.value.as_ref().unwrap_or(&handshake.when);
-    let value = view.texts(place).into_iter().next().ok_or_else(|| Refusal::Unsigned(place.to_string()))?;
+    let value =
+        request.texts(place).into_iter().next().ok_or_else(|| Refusal::Unsigned(place.to_string()))?;
     if value.len() > MAX_ECHO || value.chars().any(char::is_control) {
         return Err(Refusal::WrongSignature);
     }

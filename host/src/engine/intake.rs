@@ -24,7 +24,7 @@ use crate::auth::{
 use crate::ids::{ConnectionId, IntegrationKey, IntegrationPk, ProviderSlug};
 use crate::nul::without_nul;
 use crate::providers::Provider;
-use crate::providers::webhook::{Locator, SecretSource, Verification, View, Webhook};
+use crate::providers::webhook::{Locator, RawBody, SecretSource, Verification, View, Webhook};
 use crate::secret::Secret;
 use crate::store::notices::{Notice, Notices, Subscription};
 use crate::store::received_webhooks::{self, NewWebhook};
@@ -39,8 +39,6 @@ const GROUP: usize = 256;
 const GROUP_BYTES: usize = 8 << 20;
 /// Transactions that store at the same time: while one waits for the disk, the next fills.
 const WRITERS: usize = 2;
-/// A body that is longer is read only when it is known to be the provider's.
-const MAX_UNVERIFIED_JSON: usize = 64 << 10;
 /// Text that is longer is read on a thread where it holds nobody up.
 const LONG_BODY_BYTES: usize = 256 << 10;
 /// A provider waits for a few seconds only.
@@ -110,6 +108,12 @@ impl Places {
         places.insert(integration, Arc::downgrade(&new));
         new
     }
+}
+
+/// What a request is, once it is known whose it is.
+enum Judged {
+    Handshake(Answered),
+    Webhook(Box<NewWebhook>),
 }
 
 struct Queued {
@@ -226,6 +230,55 @@ impl IntakeEndpoint {
         &self.provider.name
     }
 
+    /// Whose a request is, and what is to be kept of it.
+    fn judge(
+        &self,
+        webhook: &Webhook,
+        secrets: &WebhookSecrets,
+        request: IntakeRequest<'_>,
+    ) -> Result<Judged, IntakeError> {
+        let IntakeRequest { method, url, query, headers, body } = request;
+        let raw = RawBody::new(headers, body, webhook.form_member.as_deref());
+        let incoming = IncomingWebhook { method, url, query, headers, body, raw };
+        let kept = match answer_handshake(webhook, secrets, &incoming).transpose()? {
+            Some(Answered::Kept) => true,
+            Some(answered) => return Ok(Judged::Handshake(answered)),
+            None => false,
+        };
+        if *method != Method::POST {
+            return Err(IntakeError::NoHandshake { provider: self.provider.name.clone() });
+        }
+        let fingerprint =
+            if kept { None } else { verify_webhook(webhook, secrets, &incoming, Utc::now())?.fingerprint };
+        self.read(webhook, request, &raw, fingerprint).map(|new| Judged::Webhook(Box::new(new)))
+    }
+
+    /// What is stored of a webhook.
+    fn read(
+        &self,
+        webhook: &Webhook,
+        request: IntakeRequest<'_>,
+        raw: &RawBody<'_>,
+        fingerprint: Option<String>,
+    ) -> Result<NewWebhook, IntakeError> {
+        let IntakeRequest { query, headers, body, .. } = request;
+        let payload = Payload::parse(headers, body, webhook).map_err(IntakeError::Json)?;
+        let view = View { headers, query, json: &payload.json };
+        let event = payload.events(webhook).into_iter().next();
+        let event_type = View { json: event.unwrap_or(&Value::Null), ..view }.first(&webhook.event_type);
+        Ok(NewWebhook {
+            id: Uuid::now_v7(),
+            environment: self.environment.pk,
+            integration: self.integration,
+            event_type: event_type.map(|text| shortened(&text)),
+            delivery_id: delivery_id(&view, webhook, fingerprint),
+            headers: kept_headers(headers, &webhook.verification),
+            query: kept_query(query, &webhook.verification),
+            format: payload.format,
+            body: kept_body(raw, body, &webhook.verification),
+        })
+    }
+
     fn webhook(&self) -> Result<&Webhook, IntakeError> {
         self.provider.webhook.as_ref().ok_or_else(|| IntakeError::NotTaken(self.provider.name.clone()))
     }
@@ -283,48 +336,16 @@ impl Engine {
         request: IntakeRequest<'_>,
     ) -> Result<Taken, IntakeError> {
         let webhook = endpoint.webhook()?;
-        let IntakeRequest { method, url, query, headers, body } = request;
-        let early = (body.len() <= MAX_UNVERIFIED_JSON).then(|| Payload::parse(headers, body, webhook));
-        let early_json = early.as_ref().and_then(|read| read.as_ref().ok()).map(|payload| &payload.json);
-        let json = early_json.unwrap_or(&Value::Null);
-        let incoming = IncomingWebhook { method, url, query, headers, body, json };
-        let secrets = self.secrets_for(endpoint, webhook, query).await?;
-        let kept = match answer_handshake(webhook, &secrets, &incoming).transpose()? {
-            Some(Answered::Kept) => true,
-            Some(answered) => return Ok(Taken::Handshake(answered)),
-            None => false,
+        let secrets = self.secrets_for(endpoint, webhook, request.query).await?;
+        let judge = || endpoint.judge(webhook, &secrets, request);
+        let judged = match request.body.len() {
+            0..=LONG_BODY_BYTES => judge()?,
+            _ => tokio::task::block_in_place(judge)?,
         };
-        if *method != Method::POST {
-            return Err(IntakeError::NoHandshake { provider: endpoint.provider.name.clone() });
+        match judged {
+            Judged::Handshake(answered) => Ok(Taken::Handshake(answered)),
+            Judged::Webhook(new) => self.intake.store(*new).await,
         }
-        let fingerprint = if kept {
-            None
-        } else {
-            verify_webhook(&webhook.verification, &secrets, &incoming, Utc::now())?.fingerprint
-        };
-        let payload = match early {
-            Some(read) => read,
-            None if body.len() > LONG_BODY_BYTES => {
-                tokio::task::block_in_place(|| Payload::parse(headers, body, webhook))
-            }
-            None => Payload::parse(headers, body, webhook),
-        };
-        let payload = payload.map_err(IntakeError::Json)?;
-        let view = View { headers, query, json: &payload.json };
-        let event = payload.events(webhook).into_iter().next();
-        let event_type = View { json: event.unwrap_or(&Value::Null), ..view }.first(&webhook.event_type);
-        let new = NewWebhook {
-            id: Uuid::now_v7(),
-            environment: endpoint.environment.pk,
-            integration: endpoint.integration,
-            event_type: event_type.map(|text| shortened(&text)),
-            delivery_id: delivery_id(&view, webhook, fingerprint),
-            headers: kept_headers(headers, &webhook.verification),
-            query: kept_query(query, &webhook.verification),
-            format: payload.format,
-            body: body.to_vec(),
-        };
-        self.intake.store(new).await
     }
 }
 
@@ -392,6 +413,13 @@ fn kept_query(query: &str, verification: &Verification) -> String {
     let Some(Locator::Query(secret)) = verification.carried_secret() else { return without_nul(query) };
     let kept = url::form_urlencoded::parse(query.as_bytes()).filter(|(name, _)| name != secret);
     url::form_urlencoded::Serializer::new(String::new()).extend_pairs(kept).finish()
+}
+
+fn kept_body(raw: &RawBody<'_>, body: &[u8], verification: &Verification) -> Vec<u8> {
+    match verification.carried_secret() {
+        Some(Locator::Json(secret)) => raw.without(secret),
+        _ => body.to_vec(),
+    }
 }
 
 /// The secrets with which a provider may sign: those of the app's credentials, and those of the settings, which every

@@ -1,12 +1,16 @@
 //! How a provider's webhooks are told from others', whose they are, and what they report. Pure: it reads a request
 //! that is there as a whole.
 
+mod raw_body;
+
 use std::fmt;
 use std::str::FromStr;
 
 use http::{HeaderMap, HeaderName};
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
+
+pub use self::raw_body::{RawBody, media_type};
 
 use super::provider::{KeyEncoding, Source};
 use super::question::Pattern;
@@ -411,6 +415,14 @@ impl FromStr for SignedText {
             parts.push(SignedPart::Text(rest.to_owned()));
         }
         Ok(Self(parts))
+    }
+}
+
+impl Webhook {
+    /// Whether the webhook secret is what the provider shows when it tries the URL out, while something else signs.
+    pub fn shows_its_secret(&self) -> bool {
+        self.verification.secret_source() == SecretSource::ClientSecret
+            && self.handshakes.iter().any(|handshake| handshake.token.is_some())
     }
 }
 

@@ -7,7 +7,7 @@ const BODY: &str = r#"{"id":"evt_1"}"#;
 const URL: &str = "https://example.com/webhook/e/k?a=1";
 
 struct Sent {
-    recipe: Verification,
+    webhook: Webhook,
     secrets: WebhookSecrets,
     headers: HeaderMap,
     body: String,
@@ -17,7 +17,7 @@ struct Sent {
 impl Sent {
     fn new(recipe: &str, secret: &str) -> Self {
         Self {
-            recipe: toml::from_str(recipe).unwrap(),
+            webhook: verified_by(recipe),
             secrets: WebhookSecrets { webhook: vec![secret.to_owned().into()], ..WebhookSecrets::default() },
             headers: HeaderMap::new(),
             body: BODY.to_owned(),
@@ -31,18 +31,23 @@ impl Sent {
     }
 
     fn verify(&self) -> Result<Verified, Refusal> {
-        let json = serde_json::from_str(&self.body).unwrap_or_default();
+        let body = self.body.as_bytes();
         let request = IncomingWebhook {
             method: &Method::POST,
             url: URL,
             query: "a=1",
             headers: &self.headers,
-            body: self.body.as_bytes(),
-            json: &json,
+            body,
+            raw: RawBody::new(&self.headers, body, None),
         };
         let now = DateTime::from_timestamp(self.now, 0).unwrap();
-        verify_webhook(&self.recipe, &self.secrets, &request, now)
+        verify_webhook(&self.webhook, &self.secrets, &request, now)
     }
+}
+
+fn verified_by(recipe: &str) -> Webhook {
+    let source = r#"source = { address = "https://example.com", checked_at = "2026-01-01" }"#;
+    toml::from_str(&format!("{source}\n[verification]\n{recipe}")).unwrap()
 }
 
 fn signature(secret: &str, text: &str) -> String {
@@ -229,8 +234,10 @@ fn shake(
         ..WebhookSecrets::default()
     };
     let headers = HeaderMap::from_iter([(HeaderName::from_static("x-hook-secret"), "abc".parse().unwrap())]);
+    let body = body.to_string();
+    let raw = RawBody::new(&headers, body.as_bytes(), None);
     let request =
-        IncomingWebhook { method: &Method::GET, url: URL, query, headers: &headers, body: b"", json: body };
+        IncomingWebhook { method: &Method::GET, url: URL, query, headers: &headers, body: b"", raw };
     answer_handshake(webhook, &secrets, &request)
 }
 

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use http::{HeaderMap, header};
+use http::HeaderMap;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
 use crate::model::canonical_text;
-use crate::providers::webhook::{Pointer, Webhook};
+use crate::providers::webhook::{Pointer, Webhook, media_type};
 use crate::store::received_webhooks::Format;
 
 /// A body that was read.
@@ -22,9 +22,7 @@ pub struct Payload {
 impl Payload {
     /// Reads what came in; the content type says what it is. The error says why it is not JSON.
     pub fn parse(headers: &HeaderMap, body: &[u8], webhook: &Webhook) -> Result<Self, String> {
-        let content_type = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
-        let media_type = content_type.and_then(|text| text.split(';').next()).unwrap_or_default();
-        let media_type = media_type.trim().to_ascii_lowercase();
+        let media_type = media_type(headers);
         if media_type == "application/x-www-form-urlencoded" {
             return Self::read(Format::Form, body, webhook);
         }
@@ -124,6 +122,8 @@ fn keep_below(text: &str, steps: &[String], items: &[i32]) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use http::header;
+
     use super::*;
 
     fn webhook(more: &str) -> Webhook {

@@ -14,7 +14,8 @@ use crate::support::webhook_scene::{
     webhook_path,
 };
 use crate::support::{
-    Api, Host, Receiver, Request, SECRET_KEY, TestDatabase, Webhook, eventually, ids_of, repository, text,
+    Answer, Api, Bundle, Host, Receiver, Request, SECRET_KEY, TestDatabase, Webhook, eventually, ids_of,
+    repository, text,
 };
 
 /// As Standard Webhooks wants it.
@@ -286,6 +287,39 @@ async fn a_delivery_that_comes_again_is_dropped() {
     assert_eq!(scene.stored().await, 1);
     scene.wait_for_notes(1).await;
     assert_eq!(scene.db.number("SELECT count(*) FROM function_jobs").await, 2);
+}
+
+#[tokio::test]
+async fn a_recorded_delivery_is_dropped_though_it_is_given_another_id() {
+    let db = TestDatabase::create().await;
+    let host = Host::spawn(&db).await;
+    let now = chrono::Utc::now();
+    let id_of = |answer: Answer| answer.expect(200).header("x-syncline-webhook-id").map(str::to_owned);
+    let path = integration(&host, "linear", app(), Some(SECRET)).await;
+    let send = async |id: &str, millis: i64| {
+        let body = format!(r#"{{"type":"Issue","webhookTimestamp":{millis}}}"#);
+        let request = host.with_key(None).request("POST", &path).header("linear-delivery", id);
+        let request = request.header("linear-signature", &hex_hmac(SECRET, &body));
+        id_of(request.bytes(body).send().await)
+    };
+    let millis = now.timestamp_millis();
+    assert!(send("d1", millis).await.is_some());
+    assert_eq!(send("d1", millis).await, None, "it comes again");
+    assert_eq!(send("d2", millis).await, None, "somebody gave it another id");
+    assert_eq!(send("d1", millis + 1).await, None, "the provider has signed it anew");
+    assert!(send("d2", millis + 1).await.is_some());
+    let path = integration(&host, "mailgun", Value::Null, Some(SECRET)).await;
+    let send = async |id: &str, token: &str| {
+        let at = now.timestamp().to_string();
+        let signature = json!({
+            "timestamp": at, "token": token, "signature": hex_hmac(SECRET, &format!("{at}{token}")),
+        });
+        let body = json!({ "signature": signature, "event-data": { "event": "opened", "id": id } });
+        id_of(host.with_key(None).post(&path, &body).await)
+    };
+    assert!(send("m1", "t1").await.is_some());
+    assert_eq!(send("m2", "t1").await, None, "what was signed for another body is used up");
+    assert!(send("m2", "t2").await.is_some());
 }
 
 #[tokio::test]
@@ -671,6 +705,61 @@ async fn providers_that_try_the_url_out_are_answered() {
     let id = text(&listed["webhooks"][0]["id"]);
     let shown = host.get(&format!("/webhooks/received/{id}")).await.expect(200).json();
     assert_eq!(shown["body"], json!({ "verification_token": "secret_notion" }));
+    assert_eq!(shown["state"], "handshake");
+}
+
+#[tokio::test]
+async fn what_anybody_could_have_sent_to_try_the_url_out_is_kept_and_nothing_is_done_with_it() {
+    const KEPT: usize = 10;
+    let receiver = Receiver::start().await;
+    let db = TestDatabase::create().await;
+    let host = options_for(&db).variable("SYNCLINE_EGRESS_ALLOW", &receiver.address()).spawn().await;
+    let made = json!({ "provider": "notion", "unique_key": "webhooks", "credentials": app() });
+    host.post("/integrations", &made).await.expect(200);
+    host.deploy(&Bundle::guest("webhooks").replace("\"github-pat\"", "\"notion\"")).await;
+    let connection = json!({
+        "provider_config_key": "webhooks", "connection_id": "c1", "metadata": { "workspace_id": "w1" },
+        "credentials": { "type": "OAUTH2", "access_token": "planted-token" },
+    });
+    host.post("/connections", &connection).await.expect(201);
+    let path = webhook_path(&host, "webhooks").await;
+    db.execute(&format!("UPDATE environments SET webhook_url = '{}'", receiver.url("/hooks"))).await;
+    db.execute("DELETE FROM webhook_deliveries").await;
+    let open = host.with_key(None);
+    for number in 0..KEPT + 3 {
+        let token = format!("secret_{number}");
+        let forged = json!({ "verification_token": token, "workspace_id": "w1", "type": "x", "id": "e1" });
+        let taken = open.post(&format!("{path}?connection_id=c1"), &forged).await.expect(200);
+        assert_eq!(taken.header("x-syncline-webhook-id"), None);
+    }
+    let long = json!({ "verification_token": "secret_long", "filler": "x".repeat(70_000) });
+    assert_eq!(open.post(&path, &long).await.refusal(), (503, "webhook_secret_missing".to_owned()));
+    let listed = host.get("/webhooks/received?state=handshake").await.expect(200).json();
+    let ids: Vec<&str> =
+        listed["webhooks"].as_array().expect("a list").iter().map(|one| text(&one["id"])).collect();
+    assert_eq!(ids.len(), KEPT, "the newest");
+    let replay = host.post(&format!("/webhooks/received/{}/replay", ids[0]), &json!({})).await;
+    assert_eq!(replay.refusal(), (409, "webhook_in_flight".to_owned()));
+    let all = json!({ "since": "2026-01-01T00:00:00Z", "state": "handshake" });
+    assert_eq!(host.post("/webhooks/received/replay", &all).await.refusal().0, 400);
+    // What comes afterwards and is signed is processed, under an id that a stranger had named before.
+    set_secret(&host, "webhooks", SECRET).await;
+    let body = r#"{"id":"e1","type":"page.created","workspace_id":"w1"}"#;
+    let signature = format!("sha256={}", hex_hmac(SECRET, body));
+    let request = open.request("POST", &format!("{path}?connection_id=c1"));
+    let request = request.header("x-notion-signature", &signature).header("content-type", "application/json");
+    request.bytes(body).send().await.expect(200);
+    let told = eventually("it is forwarded", async || {
+        let told = receiver.webhooks().into_iter().map(|told| told.body());
+        told.into_iter().find(|told| told["type"] == "forward")
+    })
+    .await;
+    assert_eq!(told["payload"]["id"], "e1");
+    assert!(receiver.webhooks().iter().all(|told| !told.text.contains("verification_token")));
+    let jobs = db.number("SELECT count(*) FROM function_jobs WHERE kind = 'webhook'").await;
+    assert_eq!(jobs, 1, "of the one that was signed");
+    let kept = db.texts("SELECT DISTINCT state FROM received_webhooks WHERE delivery_id IS NULL").await;
+    assert_eq!(kept, ["handshake"]);
 }
 
 #[tokio::test]

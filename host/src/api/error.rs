@@ -169,7 +169,9 @@ pub enum ApiError {
     BodyStalled { seconds: u64 },
     #[error("there is no received webhook `{id}` in this environment")]
     UnknownReceivedWebhook { id: String },
-    #[error("the webhook is still being processed; wait until it is over")]
+    #[error(
+        "the webhook is still being processed, which has to be over first, or is a handshake, with which nothing is done"
+    )]
     ReceivedWebhookInFlight,
     #[error(transparent)]
     Action(#[from] ActionError),

@@ -56,7 +56,8 @@ struct ReceivedBody {
     event_type: Option<String>,
     /// The provider's id of the delivery, or what else no other delivery has.
     delivery_id: Option<String>,
-    /// `received`, `processing`, `processed`, `unmatched` (about no connection) or `failed`.
+    /// `received`, `processing`, `processed`, `unmatched` (about no connection), `failed`, or `handshake` (the provider
+    /// tried the URL out, and nothing is done with it).
     state: String,
     /// How many connections it is about.
     connections: i32,
@@ -115,7 +116,7 @@ pub(super) struct ReplayResponse {
 #[utoipa::path(
     get, path = "/webhooks/received", tag = "Webhooks",
     params(
-        ("state" = Option<String>, Query, description = "`received`, `processing`, `processed`, `unmatched` or `failed`"),
+        ("state" = Option<String>, Query, description = "`received`, `processing`, `processed`, `unmatched`, `failed` or `handshake`"),
         ("type" = Option<String>, Query, description = "The event's type, as the provider names it"),
         ("provider_config_key" = Option<String>, Query),
         ("since" = Option<String>, Query, description = "Came in at this time or later"),

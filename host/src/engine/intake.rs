@@ -39,6 +39,9 @@ const GROUP: usize = 256;
 const GROUP_BYTES: usize = 8 << 20;
 /// Transactions that store at the same time: while one waits for the disk, the next fills.
 const WRITERS: usize = 2;
+/// Handshakes that are kept are anybody's: how long they may be, and how many are kept of an integration.
+const MAX_HANDSHAKE_BYTES: usize = 64 << 10;
+const KEPT_HANDSHAKES: i64 = 10;
 /// Text that is longer is read on a thread where it holds nobody up.
 const LONG_BODY_BYTES: usize = 256 << 10;
 /// A provider waits for a few seconds only.
@@ -113,6 +116,8 @@ impl Places {
 /// What a request is, once it is known whose it is.
 enum Judged {
     Handshake(Answered),
+    /// A handshake that somebody has to look at.
+    Kept(Box<NewWebhook>),
     Webhook(Box<NewWebhook>),
 }
 
@@ -240,17 +245,21 @@ impl IntakeEndpoint {
         let IntakeRequest { method, url, query, headers, body } = request;
         let raw = RawBody::new(headers, body, webhook.form_member.as_deref());
         let incoming = IncomingWebhook { method, url, query, headers, body, raw };
-        let kept = match answer_handshake(webhook, secrets, &incoming).transpose()? {
-            Some(Answered::Kept) => true,
-            Some(answered) => return Ok(Judged::Handshake(answered)),
-            None => false,
-        };
+        let answered = answer_handshake(webhook, secrets, &incoming).transpose()?;
+        let keeps = matches!(answered, Some(Answered::Kept));
+        if let Some(answered) = answered.filter(|_| !keeps) {
+            return Ok(Judged::Handshake(answered));
+        }
         if *method != Method::POST {
             return Err(IntakeError::NoHandshake { provider: self.provider.name.clone() });
         }
-        let fingerprint =
-            if kept { None } else { verify_webhook(webhook, secrets, &incoming, Utc::now())?.fingerprint };
-        self.read(webhook, request, &raw, fingerprint).map(|new| Judged::Webhook(Box::new(new)))
+        if keeps && body.len() <= MAX_HANDSHAKE_BYTES {
+            // It is anybody's, so no delivery may be taken for it either.
+            let new = NewWebhook { delivery_id: None, ..self.read(webhook, request, &raw, None)? };
+            return Ok(Judged::Kept(Box::new(new)));
+        }
+        let verified = verify_webhook(webhook, secrets, &incoming, Utc::now())?;
+        self.read(webhook, request, &raw, verified.fingerprint).map(|new| Judged::Webhook(Box::new(new)))
     }
 
     /// What is stored of a webhook.
@@ -266,12 +275,15 @@ impl IntakeEndpoint {
         let view = View { headers, query, json: &payload.json };
         let event = payload.events(webhook).into_iter().next();
         let event_type = View { json: event.unwrap_or(&Value::Null), ..view }.first(&webhook.event_type);
+        let id = view.first(&webhook.id).map(|id| delivery_key(id, query));
+        let fingerprint = fingerprint.map(|signed| delivery_key(signed, query));
         Ok(NewWebhook {
             id: Uuid::now_v7(),
             environment: self.environment.pk,
             integration: self.integration,
             event_type: event_type.map(|text| shortened(&text)),
-            delivery_id: delivery_id(&view, webhook, fingerprint),
+            delivery_id: id.or_else(|| fingerprint.clone()),
+            fingerprint: fingerprint.filter(|_| !webhook.signs_its_id()),
             headers: kept_headers(headers, &webhook.verification),
             query: kept_query(query, &webhook.verification),
             format: payload.format,
@@ -344,12 +356,22 @@ impl Engine {
         };
         match judged {
             Judged::Handshake(answered) => Ok(Taken::Handshake(answered)),
+            Judged::Kept(new) => self.keep_handshake(&new).await,
             Judged::Webhook(new) => self.intake.store(*new).await,
         }
     }
 }
 
 impl Engine {
+    async fn keep_handshake(&self, new: &NewWebhook) -> Result<Taken, IntakeError> {
+        let kept = async {
+            let mut conn = self.store.connect().await?;
+            received_webhooks::keep_handshake(&mut conn, new, KEPT_HANDSHAKES).await
+        };
+        kept.await.map_err(|error| IntakeError::Failed(error.into()))?;
+        Ok(Taken::Handshake(Answered::Kept))
+    }
+
     /// The secrets with which a request to this URL may be signed.
     async fn secrets_for<'e>(
         &self,
@@ -375,16 +397,15 @@ impl Engine {
 }
 
 /// What tells a delivery from others. Two connections may be sent the same: then the URL tells them apart.
-fn delivery_id(view: &View<'_>, webhook: &Webhook, fingerprint: Option<String>) -> Option<String> {
-    let id = view.first(&webhook.id).or(fingerprint)?;
-    let id = match connection_parameter(view.query) {
+fn delivery_key(id: String, query: &str) -> String {
+    let id = match connection_parameter(query) {
         Some(connection) => format!("{id}@{connection}"),
         None => id,
     };
     if id.len() <= MAX_NAME_BYTES && !id.contains('\0') {
-        return Some(id);
+        return id;
     }
-    Some(format!("hash:{}", blake3::hash(id.as_bytes()).to_hex()))
+    format!("hash:{}", blake3::hash(id.as_bytes()).to_hex())
 }
 
 fn shortened(text: &str) -> String {

@@ -419,6 +419,19 @@ impl FromStr for SignedText {
 }
 
 impl Webhook {
+    /// Whether a delivery's id is a part of what is signed, so that nobody can give a recorded one another.
+    pub fn signs_its_id(&self) -> bool {
+        let Verification::Signature(recipe) = &self.verification else { return false };
+        let is_signed = |place: &Locator| {
+            recipe.signed.0.iter().any(|part| match (part, place) {
+                (SignedPart::At(signed), place) => signed == place,
+                (SignedPart::Body, Locator::Json(_)) | (SignedPart::Url, Locator::Query(_)) => true,
+                _ => false,
+            })
+        };
+        self.id.iter().all(is_signed)
+    }
+
     /// Whether the webhook secret is what the provider shows when it tries the URL out, while something else signs.
     pub fn shows_its_secret(&self) -> bool {
         self.verification.secret_source() == SecretSource::ClientSecret

@@ -40,6 +40,8 @@ pub struct NewWebhook {
     pub integration: IntegrationPk,
     pub event_type: Option<String>,
     pub delivery_id: Option<String>,
+    /// What was signed, where the id was not: a webhook that has either is there already.
+    pub fingerprint: Option<String>,
     pub headers: Value,
     pub query: String,
     pub format: Format,
@@ -48,7 +50,8 @@ pub struct NewWebhook {
 
 /// Stores webhooks in one statement, and gives the ids of those that were not there already.
 pub async fn insert(conn: &mut PgConnection, new: &[NewWebhook]) -> sqlx::Result<Vec<Uuid>> {
-    // In one order everywhere: transactions that store the same deliveries must not wait for each other in a ring.
+    // In one order everywhere: transactions that store the same deliveries must not wait for each other in a ring. Only
+    // whoever gives recorded ones other ids could make one, and Postgres ends it.
     let mut rows: Vec<&NewWebhook> = new.iter().collect();
     rows.sort_by_key(|row| (row.integration.0, row.delivery_id.as_deref()));
     let ids: Vec<Uuid> = rows.iter().map(|row| row.id).collect();
@@ -56,6 +59,7 @@ pub async fn insert(conn: &mut PgConnection, new: &[NewWebhook]) -> sqlx::Result
     let integrations: Vec<i64> = rows.iter().map(|row| row.integration.0).collect();
     let types: Vec<Option<String>> = rows.iter().map(|row| row.event_type.clone()).collect();
     let deliveries: Vec<Option<String>> = rows.iter().map(|row| row.delivery_id.clone()).collect();
+    let fingerprints: Vec<Option<String>> = rows.iter().map(|row| row.fingerprint.clone()).collect();
     let headers: Vec<Value> = rows.iter().map(|row| row.headers.clone()).collect();
     let queries: Vec<String> = rows.iter().map(|row| row.query.clone()).collect();
     let formats: Vec<String> = rows.iter().map(|row| row.format.as_str().to_owned()).collect();
@@ -63,11 +67,12 @@ pub async fn insert(conn: &mut PgConnection, new: &[NewWebhook]) -> sqlx::Result
     sqlx::query_scalar!(
         r#"
         INSERT INTO received_webhooks
-            (id, environment_pk, integration_pk, event_type, delivery_id, headers, query, format, body, state)
+            (id, environment_pk, integration_pk, event_type, delivery_id, fingerprint, headers, query, format, body,
+             state)
         SELECT new.*, 'received'
-        FROM unnest($1::uuid[], $2::bigint[], $3::bigint[], $4::text[], $5::text[], $6::jsonb[], $7::text[],
-                    $8::text[], $9::bytea[]) AS new
-        ON CONFLICT (integration_pk, delivery_id) WHERE delivery_id IS NOT NULL DO NOTHING
+        FROM unnest($1::uuid[], $2::bigint[], $3::bigint[], $4::text[], $5::text[], $6::text[], $7::jsonb[],
+                    $8::text[], $9::text[], $10::bytea[]) AS new
+        ON CONFLICT DO NOTHING
         RETURNING id
         "#,
         &ids,
@@ -75,6 +80,7 @@ pub async fn insert(conn: &mut PgConnection, new: &[NewWebhook]) -> sqlx::Result
         &integrations,
         &types as &[Option<String>],
         &deliveries as &[Option<String>],
+        &fingerprints as &[Option<String>],
         &headers,
         &queries,
         &formats,
@@ -82,6 +88,36 @@ pub async fn insert(conn: &mut PgConnection, new: &[NewWebhook]) -> sqlx::Result
     )
     .fetch_all(conn)
     .await
+}
+
+/// Keeps what a provider has sent to try the URL out, and of its integration's others only the newest, so that there are
+/// `most`. Nothing is done with any of them.
+pub async fn keep_handshake(conn: &mut PgConnection, new: &NewWebhook, most: i64) -> sqlx::Result<()> {
+    sqlx::query!(
+        r#"
+        WITH former AS (
+            SELECT id FROM received_webhooks WHERE integration_pk = $3 AND state = 'handshake'
+            ORDER BY id DESC OFFSET $9::bigint - 1 FOR UPDATE SKIP LOCKED
+        ), gone AS (
+            DELETE FROM received_webhooks r USING former WHERE r.id = former.id
+        )
+        INSERT INTO received_webhooks
+            (id, environment_pk, integration_pk, event_type, headers, query, format, body, state, finished_at)
+        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, 'handshake', now())
+        "#,
+        new.id,
+        new.environment.0,
+        new.integration.0,
+        new.event_type,
+        new.headers,
+        new.query,
+        new.format.as_str(),
+        new.body,
+        most,
+    )
+    .execute(conn)
+    .await?;
+    Ok(())
 }
 
 /// A webhook whose connections are to be found. It is locked.

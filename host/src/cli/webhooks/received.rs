@@ -55,7 +55,7 @@ pub(super) struct ReceivedArgs {
     /// Show this one with its body and functions, as JSON
     #[arg(conflicts_with_all = ["state", "event_type", "integration", "since", "limit", "json"])]
     id: Option<String>,
-    /// Only those in this state: received, processing, processed, unmatched or failed
+    /// Only those in this state: received, processing, processed, unmatched, failed or handshake
     #[arg(long)]
     state: Option<String>,
     /// Only events of this type, as the provider names it

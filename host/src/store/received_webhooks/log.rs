@@ -20,11 +20,13 @@ pub enum State {
     Unmatched,
     /// A function has failed for good.
     Failed,
+    /// The provider's way to try the URL out: nothing is done with it.
+    Handshake,
 }
 
 impl State {
-    pub const ALL: [Self; 5] =
-        [Self::Received, Self::Processing, Self::Processed, Self::Unmatched, Self::Failed];
+    pub const ALL: [Self; 6] =
+        [Self::Received, Self::Processing, Self::Processed, Self::Unmatched, Self::Failed, Self::Handshake];
     /// Those that are over, and can be processed again.
     pub const OVER: [Self; 3] = [Self::Processed, Self::Unmatched, Self::Failed];
 
@@ -35,6 +37,7 @@ impl State {
             Self::Processed => "processed",
             Self::Unmatched => "unmatched",
             Self::Failed => "failed",
+            Self::Handshake => "handshake",
         }
     }
 }

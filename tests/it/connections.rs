@@ -4,7 +4,9 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::support::{Api, Connection, Host, Stage, TestDatabase, eventually, ids_of, masked, text};
+use crate::support::{
+    Api, Connection, Host, SlowProvider, Stage, TestDatabase, eventually, ids_of, masked, text,
+};
 
 const APP: &str = "planted-app-secret-77d0";
 const TOKEN: &str = "planted-token-2c1f";
@@ -451,6 +453,21 @@ async fn an_action_that_is_on_cannot_write_for_a_deleted_connection() {
     assert_eq!(refused.refusal(), (410, "script_aborted".to_owned()));
     let records = stage.page(&[("model", "Item")]).await.records;
     assert_eq!(ids_of(&records), ["a"]);
+}
+
+#[tokio::test]
+async fn an_action_whose_connection_is_deleted_meanwhile_says_so_and_is_no_failure_of_the_host() {
+    let provider = SlowProvider::listen().await;
+    let stage = Stage::at_slow_provider(&provider, |bundle| bundle).await;
+    let (answer, ()) = tokio::join!(stage.action("wait-and-look", &Value::Null), async {
+        let asker = provider.asked().await;
+        stage.host.delete("/connections/customer-1?provider_config_key=hostile").await.expect(200);
+        asker.answer("ok").await;
+    });
+    assert_eq!(answer.refusal(), (410, "script_aborted".to_owned()));
+    let errors: Vec<_> =
+        stage.host.log().lines().filter(|line| line.contains("ERROR")).map(str::to_owned).collect();
+    assert!(errors.is_empty(), "{errors:?}");
 }
 
 #[tokio::test]

@@ -87,10 +87,22 @@ impl FunctionCapabilities {
                 connections::get(&mut *self.engine.store.connect().await?, self.connection.pk).await
             };
             let row = found.await.map_err(host_failure)?;
-            let row = row.ok_or_else(|| Interrupt::Host(anyhow::anyhow!("the connection was deleted")))?;
-            self.row = Some(row);
+            // The connection was deleted while the function was on.
+            self.row = Some(row.ok_or(Interrupt::Superseded)?);
         }
         Ok(self.row.as_ref().expect("it was just read"))
+    }
+
+    /// Ends the run if requests had no credentials since there is no connection any more.
+    async fn look_for_connection(&mut self, answers: &[Result<Response, Failure>]) -> Result<(), Interrupt> {
+        let lacks_credentials = |answer: &Result<Response, Failure>| {
+            answer.as_ref().is_err_and(|failure| failure.code == "credentials-unavailable")
+        };
+        if answers.iter().any(lacks_credentials) {
+            self.row = None;
+            self.row().await?;
+        }
+        Ok(())
     }
 
     async fn route(&mut self) -> Outcome<Arc<egress::Route>> {
@@ -140,7 +152,10 @@ impl Capabilities for FunctionCapabilities {
             Ok(route) => route,
             Err(refusal) => return Ok(Err(refusal)),
         };
-        send(&self.engine.gate, &route, request, self.patience(), &self.log, &self.meter).await
+        let answer =
+            send(&self.engine.gate, &route, request, self.patience(), &self.log, &self.meter).await?;
+        self.look_for_connection(std::slice::from_ref(&answer)).await?;
+        Ok(answer)
     }
 
     async fn send_all(
@@ -166,6 +181,8 @@ impl Capabilities for FunctionCapabilities {
             }
             answers.push(answer);
         }
+        drop(sent);
+        self.look_for_connection(&answers).await?;
         Ok(answers)
     }
 

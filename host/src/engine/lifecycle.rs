@@ -74,6 +74,7 @@ impl Engine {
             match self.run_lifecycle(environment, &route, &function).await {
                 Ok(()) => {}
                 Err(FunctionError::Host(error)) => return Err(ConnectError::Validation(error)),
+                Err(FunctionError::Superseded) => return Err(ConnectError::Overtaken),
                 Err(refusal) => return Err(ConnectError::Refused(refusal.to_string())),
             }
         }

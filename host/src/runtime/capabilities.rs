@@ -35,8 +35,9 @@ pub enum Interrupt {
     /// The provider wants no requests for longer than the run can wait.
     #[error("the provider wants no requests for {} s", retry_after.as_secs_f64().ceil())]
     RateLimited { retry_after: Duration },
-    /// Another attempt at the same work has begun: this one may write nothing more.
-    #[error("a later attempt has taken over")]
+    /// Another attempt at the same work has begun, or there is nobody to do it for any more: this one may write nothing
+    /// more.
+    #[error("a later attempt has taken over, or the connection was deleted")]
     Superseded,
     /// Something on our side failed.
     #[error("the host failed")]

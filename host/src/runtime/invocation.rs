@@ -69,7 +69,7 @@ pub enum InvokeError {
     Limit(Limit),
     #[error("the provider wants no requests for {} s", retry_after.as_secs_f64().ceil())]
     RateLimited { retry_after: Duration },
-    #[error("a later attempt has taken over")]
+    #[error("a later attempt has taken over, or the connection was deleted")]
     Superseded,
     #[error("the host failed")]
     Host(#[source] anyhow::Error),

@@ -34,6 +34,7 @@ const FUNCTIONS: &[Function] = &[
     outside::open_socket::FUNCTION,
     outside::print::FUNCTION,
     outside::print_and_wait::FUNCTION,
+    outside::wait_and_look::FUNCTION,
     outside::log_fields::FUNCTION,
     outside::bad_utf8_log::FUNCTION,
     saves::save_raw::FUNCTION,

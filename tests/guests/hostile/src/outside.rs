@@ -5,8 +5,9 @@ use std::io::Write;
 use std::net::TcpStream;
 
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 use syncline_sdk::bindings::syncline::integration::log as boundary;
-use syncline_sdk::{Error, Result, action, env, http, log};
+use syncline_sdk::{Error, Result, action, connection, env, http, log};
 
 #[derive(Deserialize)]
 pub struct Fetch {
@@ -120,6 +121,14 @@ pub fn print_and_wait(text: String) -> Result {
     eprint!("{text}");
     http::get("/wait").send()?;
     Ok(())
+}
+
+/// Waits for the provider, and then looks at its connection anew.
+#[action]
+pub fn wait_and_look() -> Result<Value> {
+    http::get("/wait").send()?;
+    connection::update_metadata(&json!({ "seen": true }))?;
+    connection::metadata()
 }
 
 /// Logs with fields that are to be JSON and may be anything.

@@ -71,8 +71,12 @@ async fn an_asynchronous_action_is_asked_for_its_result() {
 
 #[tokio::test]
 async fn a_failed_job_answers_as_the_call_that_waits_would_have() {
-    let stage = Stage::hostile().await;
+    let bundle = Bundle::guest("hostile").limit("sleep", "wall = \"200ms\"");
+    let stage = Stage::of(&bundle, json!({ "steps": 0 })).await;
+    let answered = json!({ "status": 503, "headers": { "x-rate-left": "0" }, "body": "{\"payload\":[1]}" });
     for (action, input) in [
+        ("sleep", json!(60_000)),
+        ("fail", json!({ "code": "provider-http-error", "message": "GET /x: 503", "details": answered })),
         ("fail", json!({ "code": "no", "message": "not today", "details": { "why": [1, 2] } })),
         ("fail", json!({ "code": "no", "message": "not today" })),
         ("panic", json!("oh")),
@@ -82,7 +86,12 @@ async fn a_failed_job_answers_as_the_call_that_waits_would_have() {
         let path = stage.action_later(action, &input).await;
         let asked_for = stage.result(&path).await;
         assert_eq!((waited_for.status, waited_for.text()), (asked_for.status, asked_for.text()), "{action}");
-        assert!(waited_for.status.is_client_error(), "{action}");
+        let expected = match (action, input["code"].as_str()) {
+            ("sleep", _) => 408,
+            ("fail", Some("provider-http-error")) => 424,
+            _ => 400,
+        };
+        assert_eq!(waited_for.status, expected, "{action}");
     }
     // What can be told at once is.
     for (action, input, refusal) in [

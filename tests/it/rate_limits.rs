@@ -88,6 +88,30 @@ async fn a_sync_that_would_have_to_wait_for_too_long_ends_and_is_tried_again_the
     drop(scene.host);
 }
 
+#[tokio::test]
+async fn an_answer_that_was_kept_says_how_long_the_provider_is_still_to_be_left_alone() {
+    let scene = scene().await;
+    let connection = &scene.connection;
+    assert_eq!(fetch(connection, "/limited?1200").await, 429);
+    let input = json!({ "url": "/later" });
+    let key = [("Idempotency-Key", "a")];
+    let first = connection.action_with(&key, "fetch", &input).await;
+    let path = connection.action_later("fetch", &input).await;
+    let of_job = connection.result(&path).await;
+    // What is left is counted from now.
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let repeat = connection.action_with(&key, "fetch", &input).await;
+    assert_eq!((repeat.text(), repeat.header("idempotent-replayed")), (first.text(), Some("true")));
+    let mut waits = Vec::new();
+    for answer in [&first, &of_job, &repeat] {
+        assert_eq!(answer.refusal(), (429, "rate_limited".to_owned()));
+        let wait: u64 = answer.header("retry-after").expect("it says when").parse().expect("a number");
+        assert!((1_100..=1_200).contains(&wait), "{wait}");
+        waits.push(wait);
+    }
+    assert!(waits[2] + 1 < waits[0], "{waits:?}");
+}
+
 /// Sends so many requests of a connection at once. Gives how long they took.
 async fn proxy_at_once(connection: &Connection, count: usize) -> Duration {
     let began = Instant::now();

@@ -370,6 +370,7 @@ impl ApiError {
     fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::Action(error) => error.retry_after(),
+            Self::ActionFailed(failure) => failure.retry_after(),
             Self::Proxy(ProxyError::Egress(EgressError::RateLimited { retry_after, .. })) => {
                 Some(*retry_after)
             }

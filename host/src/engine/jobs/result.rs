@@ -1,5 +1,8 @@
 //! What an action came to, as it is kept for those who ask later.
 
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use uuid::Uuid;
@@ -26,6 +29,17 @@ pub struct ActionFailure {
     pub problems: Vec<Problem>,
     pub payload: Option<Value>,
     pub upstream: Option<Value>,
+    /// Since when the same call may succeed, if that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retry_at: Option<DateTime<Utc>>,
+}
+
+impl ActionFailure {
+    /// What is left until the same call may succeed. A second at least, so that nobody asks again and again.
+    pub fn retry_after(&self) -> Option<Duration> {
+        let left = (self.retry_at? - Utc::now()).to_std().unwrap_or_default();
+        Some(left.max(Duration::from_secs(1)))
+    }
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -90,6 +104,7 @@ impl From<&ActionError> for ActionFailure {
             problems: error.problems().to_vec(),
             payload: error.payload(),
             upstream: error.upstream(),
+            retry_at: error.retry_after().map(|wait| Utc::now() + wait),
         }
     }
 }
@@ -113,6 +128,7 @@ mod tests {
             problems: vec![Problem { path: "/a/0".to_owned(), problem: "expected string".to_owned() }],
             payload: Some(json!({ "n": 12345678901234567890_u64 })),
             upstream: None,
+            retry_at: Some(DateTime::from_timestamp_millis(1_800_000_000_123).expect("it is a time")),
         };
         for result in [
             ActionResult::Output(None),

@@ -2,7 +2,9 @@
 
 use serde_json::{Value, json};
 
-use crate::support::{Answer, Connection, HostOptions, SlowProvider, Stage, TestDatabase, eventually, text};
+use crate::support::{
+    Answer, Bundle, Connection, HostOptions, SlowProvider, Stage, TestDatabase, eventually, text,
+};
 
 const LEASE: &str = "SYNCLINE_LEASE_SECONDS";
 
@@ -183,11 +185,37 @@ async fn a_key_is_free_again_when_it_was_kept_for_long_enough() {
     let db = TestDatabase::create().await;
     let options = HostOptions::new().database(&db).variable("SYNCLINE_ACTION_RESULT_SECONDS", "1");
     let host = options.spawn().await;
-    host.deploy(&crate::support::Bundle::guest("hostile")).await;
+    host.deploy(&Bundle::guest("hostile")).await;
     let connection = host.connect("hostile", json!({ "steps": 0 })).await;
     keyed(&connection, "a", "print", &json!("x")).await.expect(200);
     eventually("another request may use the key", async || {
         (keyed(&connection, "a", "print", &json!("y")).await.status == 200).then_some(())
     })
     .await;
+}
+
+#[tokio::test]
+async fn a_failure_of_the_hosts_own_is_not_kept_and_the_next_repeat_runs_the_function_again() {
+    let stage = Stage::hostile().await;
+    let bundle = Bundle::guest("hostile");
+    let integration = "[integrations.hostile]\n";
+    let with_variables = bundle.clone().replace(integration, &format!("{integration}env = [\"NAME\"]\n"));
+    // Variables are read by the function and, where some are let into its process, before it begins.
+    for (key, bundle) in [("in-between", bundle), ("before", with_variables)] {
+        stage.host.deploy(&bundle).await;
+        let ask = async || keyed(&stage, key, "read-env", &Value::Null).await;
+        stage.db.execute("ALTER TABLE environment_variables RENAME TO away").await;
+        assert_eq!(ask().await.refusal(), (500, "internal_server_error".to_owned()), "{key}");
+        stage.db.execute("ALTER TABLE away RENAME TO environment_variables").await;
+        let first = ask().await.expect(200);
+        assert_eq!(first.header("idempotent-replayed"), None, "{key}");
+        assert_eq!(ask().await.expect(200).header("idempotent-replayed"), Some("true"), "{key}");
+        let attempts = "SELECT state FROM runs WHERE function_name = 'read-env' ORDER BY attempt";
+        assert_eq!(stage.db.texts(attempts).await, ["error", "success"], "{key}");
+        assert_eq!(
+            stage.db.number("SELECT count(DISTINCT job_id) FROM runs WHERE job_id IS NOT NULL").await,
+            1
+        );
+        stage.db.execute("DELETE FROM runs").await;
+    }
 }

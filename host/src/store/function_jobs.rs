@@ -481,9 +481,8 @@ pub async fn retry_after(
     Ok(if is_queued == Some(true) { Written::Before } else { Written::NotOurs })
 }
 
-/// Lets go of a job that was not finished: it is queued again, or a repeat of its request may run it. `false`: it was no
-/// longer this attempt's.
-pub async fn hand_back(conn: &mut PgConnection, hold: Hold, owner: Uuid) -> sqlx::Result<bool> {
+/// Lets go of a job that was not finished: it is queued again, or a repeat of its request may run it.
+pub async fn hand_back(conn: &mut PgConnection, hold: Hold, owner: Uuid) -> sqlx::Result<Written> {
     let given = sqlx::query!(
         r#"
         WITH given AS (
@@ -499,9 +498,32 @@ pub async fn hand_back(conn: &mut PgConnection, hold: Hold, owner: Uuid) -> sqlx
         hold.fence,
         owner,
     )
+    .fetch_optional(&mut *conn)
+    .await?;
+    if given.is_some() {
+        return Ok(Written::Now);
+    }
+    // Only handing it back leaves one that nobody else has taken without an owner.
+    let is_free = sqlx::query_scalar!(
+        r#"
+        SELECT state = 'running' AND owner IS NULL AS "is_free!" FROM function_jobs WHERE pk = $1 AND fence = $2
+        "#,
+        hold.pk,
+        hold.fence,
+    )
     .fetch_optional(conn)
     .await?;
-    Ok(given.is_some())
+    Ok(if is_free == Some(true) { Written::Before } else { Written::NotOurs })
+}
+
+/// How many of these jobs are not over.
+pub async fn count_unfinished(conn: &mut PgConnection, jobs: &[Uuid]) -> sqlx::Result<i64> {
+    sqlx::query_scalar!(
+        r#"SELECT count(*) AS "count!" FROM function_jobs WHERE id = ANY($1) AND state IN ('queued', 'running')"#,
+        jobs,
+    )
+    .fetch_one(conn)
+    .await
 }
 
 /// What became of an asynchronous action.

@@ -196,6 +196,9 @@ impl Attempt {
             let told = result.as_ref().err().and_then(ActionError::retry_after);
             let wait = retry_delay(self.failures).max(told.unwrap_or_default());
             function_jobs::retry_after(&mut tx, self.hold, engine.host_id, self.failures, wait).await?
+        } else if !self.is_async && result.as_ref().is_err_and(is_host_failure) {
+            // Kept, it would answer every repeat under the key, long after it has passed.
+            function_jobs::hand_back(&mut tx, self.hold, engine.host_id).await?
         } else {
             let state = if result.is_ok() { JobState::Success } else { JobState::Error };
             let sealed = ActionResult::from(result).seal(&self.environment, self.job);
@@ -262,7 +265,7 @@ impl Attempt {
         engine.run_writer.write(run).await;
         let given_back = async {
             let mut tx = engine.store.begin().await?;
-            if function_jobs::hand_back(&mut tx, self.hold, engine.host_id).await? {
+            if function_jobs::hand_back(&mut tx, self.hold, engine.host_id).await? == Written::Now {
                 self.tell_saved(&mut tx, engine, &changes).await?;
             }
             tx.commit().await
@@ -288,6 +291,10 @@ fn lost_lease() -> RunError {
 /// The connection was deleted meanwhile.
 fn is_superseded(error: &ActionError) -> bool {
     matches!(error, ActionError::Function(FunctionError::Superseded))
+}
+
+fn is_host_failure(error: &ActionError) -> bool {
+    matches!(error, ActionError::Function(FunctionError::Host(_)))
 }
 
 fn retry_delay(failures: i32) -> Duration {

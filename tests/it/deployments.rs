@@ -309,6 +309,38 @@ async fn a_connection_has_the_syncs_that_are_deployed_and_not_those_that_its_hos
 }
 
 #[tokio::test]
+async fn what_another_host_has_deployed_is_found_before_this_one_has_heard_of_it() {
+    let stage = Stage::hostile().await;
+    let steps = "[integrations.hostile.syncs.steps]\nruns = \"every 1 hour\"\nmodel = \"Step\"\n";
+    let less = Bundle::guest("hostile").without_actions().replace(steps, "");
+    let mcp = async |message: Value| {
+        let request = stage.request("POST", "/mcp").header("Content-Type", "application/json");
+        request.bytes(message.to_string()).send().await.expect(200).json()
+    };
+    let list = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/list" });
+    let params = json!({ "name": "print", "arguments": { "input": "x" } });
+    let call = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params });
+    let variant = json!({ "provider_config_key": "hostile", "connection_id": "customer-1" });
+    for asked in ["action", "job", "tools", "tool", "variant", "records"] {
+        stage.host.deploy(&less).await;
+        stage.db.switch_to_first_versions().await;
+        match asked {
+            "action" => drop(stage.action("print", &json!("x")).await.expect(200)),
+            "job" => drop(stage.action_later("print", &json!("x")).await),
+            "tools" => {
+                let listed = mcp(list.clone()).await;
+                assert!(listed.to_string().contains("\"print\""), "{listed}");
+            }
+            "tool" => assert!(mcp(call.clone()).await["error"].is_null()),
+            "variant" => drop(stage.host.post("/sync/steps/variant/second", &variant).await.expect(200)),
+            _ => assert!(stage.page(&[("model", "Step")]).await.records.is_empty()),
+        }
+    }
+    // What nobody has deployed is still told.
+    assert_eq!(stage.action("dance", &Value::Null).await.refusal(), (404, "unknown_action".to_owned()));
+}
+
+#[tokio::test]
 async fn a_connection_that_is_being_made_during_a_deployment_has_its_syncs() {
     let steps = "[integrations.hostile.syncs.steps]\nruns = \"every 1 hour\"\nmodel = \"Step\"\n";
     let without = Bundle::guest("hostile").replace(steps, "");

@@ -459,6 +459,17 @@ async fn what_is_about_nobody_yet_can_be_replayed_when_the_connection_is_there()
 }
 
 #[tokio::test]
+async fn a_function_that_another_host_was_given_a_moment_ago_is_told_of_what_comes_in() {
+    let scene = Scene::set().await;
+    let note = "[integrations.webhooks.webhooks.note]\nmodels = [\"Note\"]\n";
+    // From here on the host remembers a deployment without it.
+    scene.host.deploy(&Bundle::guest("webhooks").replace(note, "")).await;
+    scene.db.switch_to_first_versions().await;
+    scene.deliver("star", "d1", &push("-")).await.expect(200);
+    scene.wait_for_notes(1).await;
+}
+
+#[tokio::test]
 async fn the_command_line_lists_shows_and_replays() {
     let scene = Scene::set().await;
     let later = json!({ "ref": "main", "repository": { "full_name": "acme/later" } });

@@ -318,7 +318,9 @@ impl App {
         if let Some(stream) = self.engine.streams.find(connection.pk, model, variant).await? {
             return Ok(Some(stream));
         }
-        if self.engine.functions.declares_model(connection.integration, model) {
+        let (environment, integration) = (connection.environment, connection.integration);
+        let declares = self.engine.functions.declares_model(environment, integration, model).await;
+        if declares.map_err(ApiError::Internal)? {
             return Ok(None);
         }
         let mut conn = self.engine.store.connect_records().await?;

@@ -77,7 +77,7 @@ pub(super) async fn delete_variant(
     if app.engine.delete_variant(&connection, &name, &variant).await? {
         return Ok(StatusCode::OK);
     }
-    let sync = app.deployed(connection, name)?.sync;
+    let sync = app.deployed(&client, connection, name).await?.sync;
     Err(ApiError::UnknownVariant { sync: sync.name.to_string(), variant: variant.to_string() })
 }
 

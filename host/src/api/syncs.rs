@@ -17,9 +17,9 @@ use super::error::{ApiError, ErrorBody};
 use super::extract::{ApiJson, ApiQuery, EnvironmentAuth, NoQuery};
 use super::time::iso;
 use crate::auth::{Client, Scope};
-use crate::config::Frequency;
+use crate::config::{Frequency, FunctionKind};
 use crate::engine::{ConnectionRoute, DeployedFunction, SyncCommand, next_slot, slot_after_change};
-use crate::ids::{ConnectionId, FunctionName, IntegrationKey, InvalidName, Variant};
+use crate::ids::{ConnectionId, FunctionName, IntegrationKey, IntegrationPk, InvalidName, Variant};
 use crate::store::integrations::Integration;
 use crate::store::schedules::{ScheduleStatus, Target, TriggerOptions};
 use crate::store::{integrations, schedules, streams, sync_states};
@@ -333,7 +333,7 @@ impl App {
         sync: &str,
     ) -> Result<FoundSync, ApiError> {
         let (connection, name) = self.find_sync_name(client, integration, connection, sync).await?;
-        self.deployed(connection, name)
+        self.deployed(client, connection, name).await
     }
 
     /// The connection that a body names, and the name of a sync that need not be deployed.
@@ -355,16 +355,29 @@ impl App {
     }
 
     /// The sync of that name, which has to be deployed.
-    pub(super) fn deployed(
+    pub(super) async fn deployed(
         &self,
+        client: &Client,
         connection: Arc<ConnectionRoute>,
         name: FunctionName,
     ) -> Result<FoundSync, ApiError> {
-        let sync = self.engine.functions.find_sync(connection.integration, &name).ok_or_else(|| {
+        let sync = self.find_deployed_sync(client, connection.integration, &name).await?.ok_or_else(|| {
             let integration = connection.integration_key.clone();
             ApiError::UnknownSync { sync: name.to_string(), integration }
         })?;
         Ok(FoundSync { connection, sync })
+    }
+
+    async fn find_deployed_sync(
+        &self,
+        client: &Client,
+        integration: IntegrationPk,
+        name: &FunctionName,
+    ) -> Result<Option<Arc<DeployedFunction>>, ApiError> {
+        let functions = &self.engine.functions;
+        let found =
+            functions.find_deployed(client.environment.pk, integration, FunctionKind::Sync, name).await;
+        found.map_err(ApiError::Internal)
     }
 
     async fn find_schedules(
@@ -403,7 +416,7 @@ impl App {
             Some(id) => Some(self.find_connection_by_name(client, &key, &id).await?.pk),
         };
         for (sync, _) in &named {
-            if self.engine.functions.find_sync(integration.pk, sync).is_none() {
+            if self.find_deployed_sync(client, integration.pk, sync).await?.is_none() {
                 return Err(ApiError::UnknownSync { sync: sync.to_string(), integration: key });
             }
         }

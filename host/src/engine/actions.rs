@@ -14,6 +14,7 @@ use super::live_runs::LiveRun;
 use super::recording::Recording;
 use super::{ConnectionRoute, Engine};
 use crate::auth::Environment;
+use crate::config::FunctionKind;
 use crate::ids::{FunctionName, Variant};
 use crate::model::{Invalid, Malformed, Problem, Shape};
 use crate::runtime::{Call, RunInfo, Urgency, Usage};
@@ -41,7 +42,7 @@ impl Engine {
         name: &FunctionName,
         input: Option<String>,
     ) -> Result<Option<String>, ActionError> {
-        let function = self.find_action(connection, name, input.as_deref())?;
+        let function = self.find_action(connection, name, input.as_deref()).await?;
         let id = Uuid::now_v7();
         let recording = Recording::begin(self, "action", id, None, 1, connection, &function);
         let invocation = Invocation {
@@ -62,14 +63,18 @@ impl Engine {
     }
 
     /// The action of that name, if the input is one that it takes.
-    pub(super) fn find_action(
+    pub(super) async fn find_action(
         &self,
         connection: &ConnectionRoute,
         name: &FunctionName,
         input: Option<&str>,
     ) -> Result<Arc<DeployedFunction>, ActionError> {
-        let function = self.functions.find_action(connection.integration, name).ok_or_else(|| {
-            ActionError::Unknown { action: name.clone(), integration: connection.integration_key.clone() }
+        let (environment, integration) = (connection.environment, connection.integration);
+        let found = self.functions.find_deployed(environment, integration, FunctionKind::Action, name).await;
+        let found = found.map_err(|error| ActionError::Function(FunctionError::Host(error)))?;
+        let function = found.ok_or_else(|| ActionError::Unknown {
+            action: name.clone(),
+            integration: connection.integration_key.clone(),
         })?;
         if let Some(shape) = function.input() {
             check(shape, input).map_err(ActionError::Input)?;

@@ -18,7 +18,7 @@ use crate::config::{
     LifecycleSpec, LimitOverrides, SyncConfig, SyncSpec, WebhookSpec,
 };
 use crate::egress::HostPattern;
-use crate::ids::{EnvironmentPk, FunctionName, IntegrationKey, IntegrationPk, ModelName};
+use crate::ids::{DeploymentPk, EnvironmentPk, FunctionName, IntegrationKey, IntegrationPk, ModelName};
 use crate::model::{Keeping, Models, Shape};
 use crate::runtime::{ComponentDigest, Limits, PreparedComponent, Runtime};
 use crate::store::Store;
@@ -46,21 +46,29 @@ impl StoredFunction {
     }
 }
 
-/// The syncs that are deployed for an integration by now, and stay so until the transaction ends. What this host
-/// remembers may be older.
-pub(super) async fn hold_active_syncs(
+/// The functions of an integration that its connections begin with.
+#[derive(Default)]
+pub(super) struct Beginnings {
+    pub(super) syncs: Vec<SyncSpec>,
+    pub(super) lifecycle: Vec<LifecycleSpec>,
+}
+
+/// What is deployed of these by now, and stays so until the transaction ends. What this host remembers may be older.
+pub(super) async fn hold_beginnings(
     conn: &mut PgConnection,
     environment: EnvironmentPk,
     integration: IntegrationPk,
-) -> sqlx::Result<Vec<SyncSpec>> {
+) -> sqlx::Result<Beginnings> {
     deployments::hold_active(conn, environment).await?;
-    let mut syncs = Vec::new();
-    for spec in deployments::list_active_syncs(conn, environment, integration).await? {
-        if let FunctionSpec::Sync(sync) = StoredFunction::read(spec)?.spec {
-            syncs.push(sync);
+    let mut beginnings = Beginnings::default();
+    for spec in deployments::list_active_beginnings(conn, environment, integration).await? {
+        match StoredFunction::read(spec)?.spec {
+            FunctionSpec::Sync(spec) => beginnings.syncs.push(spec),
+            FunctionSpec::Lifecycle(spec) => beginnings.lifecycle.push(spec),
+            FunctionSpec::Action(_) | FunctionSpec::Webhook(_) => {}
         }
     }
-    Ok(syncs)
+    Ok(beginnings)
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -201,11 +209,19 @@ impl DeployedFunction {
 
 type Key = (IntegrationPk, &'static str, FunctionName);
 
+/// What one reading of the deployments gave.
+#[derive(Default)]
+struct Known {
+    functions: HashMap<Key, Arc<DeployedFunction>>,
+    /// Which deployments those are of.
+    active: HashMap<EnvironmentPk, Vec<DeploymentPk>>,
+}
+
 /// Every deployed function of every environment.
 pub struct Functions {
     store: Store,
     runtime: Arc<Runtime>,
-    known: RwLock<Arc<HashMap<Key, Arc<DeployedFunction>>>>,
+    known: RwLock<Arc<Known>>,
     readings: AtomicU64,
     components: Mutex<HashMap<ComponentDigest, Arc<PreparedComponent>>>,
     reloading: Mutex<()>,
@@ -237,21 +253,7 @@ impl Functions {
         kind: &'static str,
         name: &FunctionName,
     ) -> Option<Arc<DeployedFunction>> {
-        self.snapshot().get(&(integration, kind, name.clone())).cloned()
-    }
-
-    /// As [`find`](Self::find). What is not known here may have been deployed a moment ago, on another host.
-    pub(super) async fn find_or_reload(
-        &self,
-        integration: IntegrationPk,
-        kind: &'static str,
-        name: &FunctionName,
-    ) -> anyhow::Result<Option<Arc<DeployedFunction>>> {
-        if let Some(known) = self.find(integration, kind, name) {
-            return Ok(Some(known));
-        }
-        self.reload().await?;
-        Ok(self.find(integration, kind, name))
+        self.snapshot().functions.get(&(integration, kind, name.clone())).cloned()
     }
 
     pub fn find_action(
@@ -262,12 +264,54 @@ impl Functions {
         self.find(integration, FunctionKind::Action.as_str(), name)
     }
 
+    /// The function of that name. Only if this host knows of none, it looks whether another has deployed it since.
+    pub async fn find_deployed(
+        &self,
+        environment: EnvironmentPk,
+        integration: IntegrationPk,
+        kind: FunctionKind,
+        name: &FunctionName,
+    ) -> anyhow::Result<Option<Arc<DeployedFunction>>> {
+        let kind = kind.as_str();
+        if let Some(function) = self.find(integration, kind, name) {
+            return Ok(Some(function));
+        }
+        self.catch_up(environment).await?;
+        Ok(self.find(integration, kind, name))
+    }
+
+    /// Reads the deployments again if others are active in the environment than this host remembers: another host may
+    /// have switched a moment ago.
+    pub async fn catch_up(&self, environment: EnvironmentPk) -> anyhow::Result<()> {
+        let is_current = self.is_current(&mut *self.store.connect().await?, &[environment]).await?;
+        if is_current { Ok(()) } else { self.reload().await }
+    }
+
+    /// Whether what this host remembers of these environments is what is active in them.
+    pub(super) async fn is_current(
+        &self,
+        conn: &mut PgConnection,
+        environments: &[EnvironmentPk],
+    ) -> sqlx::Result<bool> {
+        let mut active: HashMap<EnvironmentPk, Vec<DeploymentPk>> = HashMap::new();
+        for (environment, deployment) in deployments::list_active_in(conn, environments).await? {
+            active.entry(environment).or_default().push(deployment);
+        }
+        let known = self.snapshot();
+        Ok(environments.iter().all(|environment| known.active.get(environment) == active.get(environment)))
+    }
+
     /// The actions of one integration, by name.
     pub fn actions_of(&self, integration: IntegrationPk) -> Vec<Arc<DeployedFunction>> {
         let kind = FunctionKind::Action.as_str();
         let wanted = |(key, _): &(&Key, _)| key.0 == integration && key.1 == kind;
-        let mut actions: Vec<_> =
-            self.snapshot().iter().filter(wanted).map(|(_, function)| Arc::clone(function)).collect();
+        let mut actions: Vec<_> = self
+            .snapshot()
+            .functions
+            .iter()
+            .filter(wanted)
+            .map(|(_, function)| Arc::clone(function))
+            .collect();
         actions.sort_by(|one, other| one.name.cmp(&other.name));
         actions
     }
@@ -275,14 +319,17 @@ impl Functions {
     /// Where the integration's provider is, if its bundle says so in place of the catalogue.
     pub fn base_url_of(&self, integration: IntegrationPk) -> Option<Url> {
         let snapshot = self.snapshot();
-        let mut of_integration = snapshot.values().filter(|function| function.integration == integration);
+        let mut of_integration =
+            snapshot.functions.values().filter(|function| function.integration == integration);
         of_integration.find_map(|function| function.base_url.clone())
     }
 
     /// How many syncs may run at once, for the integrations whose bundles say so.
     pub(super) fn concurrency(&self) -> HashMap<IntegrationPk, Concurrency> {
         let mut limits: HashMap<IntegrationPk, Concurrency> = HashMap::new();
-        for function in self.snapshot().values().filter(|function| !function.concurrency.is_default()) {
+        for function in
+            self.snapshot().functions.values().filter(|function| !function.concurrency.is_default())
+        {
             // Of several bundles that have functions of one integration, the most careful one counts.
             let limit = limits.entry(function.integration).or_default();
             let least = |one: Option<u32>, other: Option<u32>| one.into_iter().chain(other).min();
@@ -296,7 +343,7 @@ impl Functions {
     /// The integrations of all environments that have a function for this turn.
     pub(super) fn integrations_with(&self, event: LifecycleEvent) -> Vec<IntegrationPk> {
         let snapshot = self.snapshot();
-        let functions = snapshot.values();
+        let functions = snapshot.functions.values();
         let of_event =
             functions.filter(|function| matches!(function.body, Body::Lifecycle(of) if of == event));
         of_event.map(|function| function.integration).collect()
@@ -310,6 +357,7 @@ impl Functions {
     ) -> Vec<Arc<DeployedFunction>> {
         let snapshot = self.snapshot();
         let mut functions: Vec<_> = snapshot
+            .functions
             .values()
             .filter(|function| function.integration == integration)
             .filter(|function| matches!(function.body, Body::Lifecycle(of) if of == event))
@@ -323,6 +371,7 @@ impl Functions {
     pub(super) fn webhooks_of(&self, integration: IntegrationPk) -> Vec<Arc<DeployedFunction>> {
         let snapshot = self.snapshot();
         let mut functions: Vec<_> = snapshot
+            .functions
             .values()
             .filter(|function| function.integration == integration)
             .filter(|function| matches!(function.body, Body::Webhook { .. }))
@@ -332,11 +381,18 @@ impl Functions {
         functions
     }
 
-    /// Whether any function of the integration saves this model.
-    pub fn declares_model(&self, integration: IntegrationPk, model: &ModelName) -> bool {
-        self.snapshot()
-            .values()
-            .any(|function| function.integration == integration && function.models.contains_key(model))
+    /// Whether any function of the integration saves this model, by what is deployed by now.
+    pub async fn declares_model(
+        &self,
+        environment: EnvironmentPk,
+        integration: IntegrationPk,
+        model: &ModelName,
+    ) -> anyhow::Result<bool> {
+        if self.find_saving(integration, model).is_some() {
+            return Ok(true);
+        }
+        self.catch_up(environment).await?;
+        Ok(self.find_saving(integration, model).is_some())
     }
 
     /// The sync of the integration that saves this model.
@@ -356,6 +412,7 @@ impl Functions {
     ) -> Option<Arc<DeployedFunction>> {
         let snapshot = self.snapshot();
         snapshot
+            .functions
             .values()
             .filter(|function| function.integration == integration && function.models.contains_key(model))
             .min_by_key(|function| !matches!(function.body, Body::Sync(_)))
@@ -370,7 +427,8 @@ impl Functions {
     /// The further hosts that functions of an integration may reach, taken together.
     pub(super) fn allow_hosts_of(&self, integration: IntegrationPk) -> Vec<HostPattern> {
         let snapshot = self.snapshot();
-        let of_integration = snapshot.values().filter(|function| function.integration == integration);
+        let of_integration =
+            snapshot.functions.values().filter(|function| function.integration == integration);
         let mut hosts: Vec<HostPattern> = Vec::new();
         for host in of_integration.flat_map(|function| &function.allow_hosts) {
             if !hosts.contains(host) {
@@ -380,7 +438,7 @@ impl Functions {
         hosts
     }
 
-    fn snapshot(&self) -> Arc<HashMap<Key, Arc<DeployedFunction>>> {
+    fn snapshot(&self) -> Arc<Known> {
         Arc::clone(&self.known.read().unwrap_or_else(PoisonError::into_inner))
     }
 
@@ -393,17 +451,18 @@ impl Functions {
         let functions = deployments::list_active_functions(&mut snapshot).await?;
         snapshot.commit().await?;
         let mut models = HashMap::with_capacity(active.len());
+        let mut known = Known::default();
         for deployment in active {
+            known.active.entry(deployment.environment).or_default().push(deployment.pk);
             let config: SyncConfig = serde_json::from_value(deployment.config)?;
             models.insert(deployment.pk, (config.models, config.keeping));
         }
-        let mut known = HashMap::with_capacity(functions.len());
         for function in functions {
             let Some((models, keeping)) = models.get(&function.deployment) else { continue };
             let (kind, name) = (function.kind.clone(), function.name.clone());
             match self.build(function, models, keeping).await {
                 Ok((key, deployed)) => {
-                    known.insert(key, Arc::new(deployed));
+                    known.functions.insert(key, Arc::new(deployed));
                 }
                 Err(error) => {
                     tracing::error!(
@@ -413,7 +472,7 @@ impl Functions {
                 }
             }
         }
-        let used: Vec<_> = known.values().map(|function| function.component.digest).collect();
+        let used: Vec<_> = known.functions.values().map(|function| function.component.digest).collect();
         self.components.lock().await.retain(|digest, _| used.contains(digest));
         *self.known.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(known);
         self.readings.fetch_add(1, Ordering::SeqCst);

@@ -59,7 +59,7 @@ impl Engine {
         max_retries: u8,
         key: Option<&IdempotencyKey>,
     ) -> Result<Uuid, ActionError> {
-        let function = self.find_action(&call.connection, &call.action, call.input.as_deref())?;
+        let function = self.find_action(&call.connection, &call.action, call.input.as_deref()).await?;
         let id = Uuid::now_v7();
         let sealed_request = key.map(|_| keyed::seal_request(call, Mode::Async, id)).transpose()?;
         let sealed_input = call.input.as_ref().map(|input| {

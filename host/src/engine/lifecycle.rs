@@ -15,7 +15,7 @@ use super::recording::Recording;
 use super::{ConnectionRoute, Engine};
 use crate::auth::Environment;
 use crate::config::LifecycleEvent;
-use crate::ids::{ConnectionPk, EnvironmentPk, IntegrationPk, Variant};
+use crate::ids::{ConnectionPk, EnvironmentPk, FunctionName, IntegrationPk, Variant};
 use crate::runtime::{RunInfo, Urgency};
 use crate::store::connections::{self, Connection};
 use crate::store::function_jobs::{self, NewJob};
@@ -29,34 +29,6 @@ const PAGE: i64 = 500;
 const VALIDATION_LASTS: Duration = Duration::from_secs(30 * 60);
 
 impl Engine {
-    /// Queues what runs after a connection was made or connected anew, in the transaction that does so.
-    pub(super) async fn queue_after_creation(
-        &self,
-        conn: &mut PgConnection,
-        connection: &Connection,
-    ) -> sqlx::Result<()> {
-        let event = LifecycleEvent::ConnectionCreated;
-        for function in self.functions.lifecycle_of(connection.integration, event) {
-            let job = NewJob {
-                id: Uuid::now_v7(),
-                environment: connection.environment,
-                integration: connection.integration,
-                connection: connection.pk,
-                integration_key: &connection.integration_key,
-                connection_id: &connection.connection_id,
-                kind: "lifecycle",
-                function: &function.name,
-                is_ordered: false,
-                max_retries: 0,
-                sealed_input: None,
-                key: None,
-                webhook: None,
-            };
-            function_jobs::enqueue(conn, &job).await?;
-        }
-        Ok(())
-    }
-
     pub(super) fn can_validate(&self, connection: &Connection) -> bool {
         let event = LifecycleEvent::ConnectionValidating;
         !self.functions.lifecycle_of(connection.integration, event).is_empty()
@@ -84,6 +56,7 @@ impl Engine {
     /// Runs what comes before a deletion. Neither a failure nor one that takes too long keeps a connection.
     pub(super) async fn run_before_deletion(self: &Arc<Self>, connection: &Arc<ConnectionRoute>) {
         let functions = async {
+            self.functions.catch_up(connection.environment).await?;
             self.part_with(connection).await;
             Ok(())
         };
@@ -96,12 +69,13 @@ impl Engine {
         environment: EnvironmentPk,
         integration: Option<IntegrationPk>,
     ) {
-        let mut integrations = self.functions.integrations_with(LifecycleEvent::ConnectionDeleting);
-        integrations.retain(|pk| integration.is_none_or(|deleted| *pk == deleted));
-        if integrations.is_empty() {
-            return;
-        }
         let functions = async {
+            self.functions.catch_up(environment).await?;
+            let mut integrations = self.functions.integrations_with(LifecycleEvent::ConnectionDeleting);
+            integrations.retain(|pk| integration.is_none_or(|deleted| *pk == deleted));
+            if integrations.is_empty() {
+                return Ok(());
+            }
             let mut last = ConnectionPk(0);
             loop {
                 let mut conn = self.store.connect().await?;
@@ -191,4 +165,29 @@ pub(super) async fn remove_unvalidated(engine: &Engine) -> sqlx::Result<()> {
         engine.remove_connection(connection, Some(validation)).await?;
     }
     Ok(())
+}
+
+/// Queues a function that runs for a connection beside whoever made it, or deletes it. Gives the job's id.
+pub(super) async fn queue(
+    conn: &mut PgConnection,
+    connection: &Connection,
+    function: &FunctionName,
+) -> sqlx::Result<Uuid> {
+    let job = NewJob {
+        id: Uuid::now_v7(),
+        environment: connection.environment,
+        integration: connection.integration,
+        connection: connection.pk,
+        integration_key: &connection.integration_key,
+        connection_id: &connection.connection_id,
+        kind: "lifecycle",
+        function,
+        is_ordered: false,
+        max_retries: 0,
+        sealed_input: None,
+        key: None,
+        webhook: None,
+    };
+    function_jobs::enqueue(conn, &job).await?;
+    Ok(job.id)
 }

@@ -9,14 +9,14 @@ mod routing;
 pub(super) use self::payload::Payload;
 pub(super) use self::routing::connection_parameter;
 
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 use serde_json::Value;
-use sqlx::PgConnection;
+use sqlx::{PgConnection, Postgres, Transaction};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
@@ -108,8 +108,7 @@ pub(super) fn note_end(state: State) {
 async fn take_turn(engine: &Engine, (share, limit): (i64, i64)) -> Result<usize, Failed> {
     let mut in_hand = Vec::new();
     let turn = async {
-        let mut tx = engine.store.begin().await?;
-        let mut waiting = received_webhooks::lock_waiting(&mut tx, share, limit).await?;
+        let (mut tx, mut waiting) = lock_waiting(engine, share, limit).await?;
         if waiting.is_empty() {
             return Ok(0);
         }
@@ -140,6 +139,27 @@ async fn take_turn(engine: &Engine, (share, limit): (i64, i64)) -> Result<usize,
         Ok(read.len())
     };
     turn.await.map_err(|error: anyhow::Error| Failed { webhooks: in_hand, error })
+}
+
+/// Locks some webhooks that are to be processed. This host then knows what was deployed when they came in.
+async fn lock_waiting(
+    engine: &Engine,
+    share: i64,
+    limit: i64,
+) -> anyhow::Result<(Transaction<'static, Postgres>, Vec<Waiting>)> {
+    loop {
+        let mut tx = engine.store.begin().await?;
+        let waiting = received_webhooks::lock_waiting(&mut tx, share, limit).await?;
+        let environments: BTreeSet<EnvironmentPk> =
+            waiting.iter().map(|webhook| webhook.environment).collect();
+        let environments: Vec<EnvironmentPk> = environments.into_iter().collect();
+        if waiting.is_empty() || engine.functions.is_current(&mut tx, &environments).await? {
+            return Ok((tx, waiting));
+        }
+        // Reading takes connections of its own, so nothing is held meanwhile.
+        tx.rollback().await?;
+        engine.functions.reload().await?;
+    }
 }
 
 /// A webhook with what the catalogue finds in it. Without an entry in the catalogue, it is about nobody.

@@ -112,8 +112,10 @@ pub(super) async fn run(engine: Arc<Engine>, claim: Claim, control: RunControl) 
 }
 
 async fn find_function(engine: &Engine, claim: &Claim) -> Option<Arc<DeployedFunction>> {
-    let kind = FunctionKind::Sync.as_str();
-    match engine.functions.find_or_reload(claim.integration, kind, &claim.sync).await {
+    let functions = &engine.functions;
+    let found =
+        functions.find_deployed(claim.environment, claim.integration, FunctionKind::Sync, &claim.sync).await;
+    match found {
         Ok(function) => function,
         Err(error) => {
             tracing::warn!(

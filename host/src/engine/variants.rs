@@ -2,7 +2,7 @@
 
 use uuid::Uuid;
 
-use super::functions::hold_active_syncs;
+use super::functions::hold_beginnings;
 use super::{ConnectionRoute, Engine};
 use crate::failpoints::{self, Step};
 use crate::ids::{ConnectionPk, FunctionName, Variant};
@@ -35,8 +35,8 @@ impl Engine {
         variant: &Variant,
     ) -> Result<Uuid, VariantError> {
         let mut tx = self.store.begin().await?;
-        let active = hold_active_syncs(&mut tx, connection.environment, connection.integration).await?;
-        let spec = active.iter().find(|spec| spec.name == *sync).ok_or(VariantError::SyncGone)?;
+        let active = hold_beginnings(&mut tx, connection.environment, connection.integration).await?;
+        let spec = active.syncs.iter().find(|spec| spec.name == *sync).ok_or(VariantError::SyncGone)?;
         let connection = connection.pk;
         let new = NewVariant { connection, sync, variant, auto_start: spec.auto_start, most: MAX_VARIANTS };
         let made = schedules::create_variant(&mut tx, &new).await?;

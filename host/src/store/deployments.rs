@@ -103,8 +103,8 @@ pub async fn begin_switch(conn: &mut PgConnection, environment: EnvironmentPk) -
     Ok(())
 }
 
-/// The syncs that are deployed for an integration, as their deployments have stored them.
-pub async fn list_active_syncs(
+/// What is deployed for an integration that its connections begin with, syncs and lifecycle functions, as it was stored.
+pub async fn list_active_beginnings(
     conn: &mut PgConnection,
     environment: EnvironmentPk,
     integration: IntegrationPk,
@@ -115,7 +115,7 @@ pub async fn list_active_syncs(
         FROM deployments d CROSS JOIN LATERAL (
             -- By deployment: of those that were superseded, there may be thousands.
             SELECT name, spec FROM functions
-            WHERE deployment_pk = d.pk AND integration_pk = $2 AND kind = 'sync' OFFSET 0
+            WHERE deployment_pk = d.pk AND integration_pk = $2 AND kind IN ('sync', 'lifecycle') OFFSET 0
         ) AS f
         WHERE d.environment_pk = $1 AND d.state = 'active'
         ORDER BY f.name
@@ -213,6 +213,23 @@ pub async fn list_active(conn: &mut PgConnection) -> sqlx::Result<Vec<LiveDeploy
         config: row.config,
     });
     Ok(deployments.collect())
+}
+
+/// The deployments that are active in these environments, in the order of [`list_active`].
+pub async fn list_active_in(
+    conn: &mut PgConnection,
+    environments: &[EnvironmentPk],
+) -> sqlx::Result<Vec<(EnvironmentPk, DeploymentPk)>> {
+    let environments: Vec<i64> = environments.iter().map(|pk| pk.0).collect();
+    let rows = sqlx::query!(
+        r#"
+        SELECT environment_pk, pk FROM deployments WHERE environment_pk = ANY($1) AND state = 'active' ORDER BY pk
+        "#,
+        &environments,
+    )
+    .fetch_all(conn)
+    .await?;
+    Ok(rows.into_iter().map(|row| (EnvironmentPk(row.environment_pk), DeploymentPk(row.pk))).collect())
 }
 
 /// The functions of every active deployment, of all environments.

@@ -79,6 +79,15 @@ impl TestDatabase {
     }
 
     /// A connection for what takes more than a statement.
+    /// Switches back to the first version of every bundle, as another host does that this test's has yet to hear of.
+    pub async fn switch_to_first_versions(&self) {
+        self.execute(
+            "UPDATE deployments SET state = 'superseded' WHERE state = 'active';
+             UPDATE deployments SET state = 'active' WHERE version = 1",
+        )
+        .await;
+    }
+
     pub async fn connect(&self) -> PgConnection {
         PgConnection::connect(&self.url()).await.expect("the test's database answers")
     }

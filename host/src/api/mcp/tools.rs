@@ -14,6 +14,7 @@ use serde_json::value::RawValue;
 
 use super::super::error::ApiError;
 use crate::auth::Environment;
+use crate::config::FunctionKind;
 use crate::engine::{ActionError, ActionTool, ConnectionRoute, DeployedFunction, Engine, FunctionError};
 use crate::ids::FunctionName;
 
@@ -37,9 +38,16 @@ impl ConnectionTools {
         Self { engine, environment, connection, arguments: arguments.map(Arc::from) }
     }
 
-    fn find(&self, name: &str) -> Option<Arc<DeployedFunction>> {
-        let name: FunctionName = name.parse().ok()?;
-        self.engine.functions.find_action(self.connection.integration, &name)
+    /// The action of that name, also if another host has been given it a moment ago.
+    async fn find(&self, name: &str) -> Result<Option<Arc<DeployedFunction>>, ErrorData> {
+        let Ok(name) = name.parse::<FunctionName>() else { return Ok(None) };
+        let ConnectionRoute { environment, integration, .. } = *self.connection;
+        let functions = &self.engine.functions;
+        functions
+            .find_deployed(environment, integration, FunctionKind::Action, &name)
+            .await
+            .map_err(ApiError::Internal)
+            .map_err(unserved)
     }
 
     /// Runs the action on the one way that actions are run; whoever calls the tool sees why it failed.
@@ -54,13 +62,16 @@ impl ConnectionTools {
                 result.structured_content = structured;
                 Ok(result)
             }
-            Err(error @ ActionError::Function(FunctionError::Host(_))) => {
-                let (_, _, message) = ApiError::from(error).into_told();
-                Err(ErrorData::internal_error(message, None))
-            }
+            Err(error @ ActionError::Function(FunctionError::Host(_))) => Err(unserved(error)),
             Err(error) => Ok(failed(&error)),
         }
     }
+}
+
+/// What is our own fault.
+fn unserved(error: impl Into<ApiError>) -> ErrorData {
+    let (_, _, message) = error.into().into_told();
+    ErrorData::internal_error(message, None)
 }
 
 /// The function's message, and for programs what `/action/trigger` would say beside it.
@@ -101,13 +112,17 @@ impl ServerHandler for ConnectionTools {
         _: Option<PaginatedRequestParams>,
         _: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
-        let actions = self.engine.functions.actions_of(self.connection.integration);
+        let ConnectionRoute { environment, integration, .. } = *self.connection;
+        let functions = &self.engine.functions;
+        functions.catch_up(environment).await.map_err(ApiError::Internal).map_err(unserved)?;
+        let actions = functions.actions_of(integration);
         let tools = actions.iter().filter_map(|action| Some(described(action, action.tool()?)));
         Ok(ListToolsResult::with_all_items(tools.collect()))
     }
 
     fn get_tool(&self, name: &str) -> Option<Tool> {
-        let action = self.find(name)?;
+        let name: FunctionName = name.parse().ok()?;
+        let action = self.engine.functions.find_action(self.connection.integration, &name)?;
         Some(described(&action, action.tool()?))
     }
 
@@ -116,7 +131,7 @@ impl ServerHandler for ConnectionTools {
         request: CallToolRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
-        let action = self.find(&request.name);
+        let action = self.find(&request.name).await?;
         let Some((action, tool)) = action.as_ref().and_then(|action| Some((action, action.tool()?))) else {
             let integration = &self.connection.integration_key;
             let message = format!(

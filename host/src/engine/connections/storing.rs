@@ -7,9 +7,10 @@ use sqlx::{PgConnection, Postgres, Transaction};
 use uuid::Uuid;
 
 use crate::auth::{Environment, StoredCredentials};
-use crate::engine::functions::hold_active_syncs;
+use crate::config::LifecycleEvent;
+use crate::engine::functions::hold_beginnings;
 use crate::engine::webhooks::{self, AuthEvent, AuthOperation};
-use crate::engine::{ConnectSession, Engine, refresh};
+use crate::engine::{ConnectSession, Engine, lifecycle, refresh};
 use crate::ids::{ConnectionId, ConnectionPk};
 use crate::store::connection_errors::{self, Failing};
 use crate::store::connections::{self, Connection, NewConnection, Validation};
@@ -73,6 +74,7 @@ impl Engine {
         integration: &Integration,
         imported: ImportedConnection,
     ) -> Result<Connection, ConnectError> {
+        self.learn_validation(environment).await?;
         loop {
             let mut tx = self.store.begin().await?;
             let existing = connections::find_to_replace(
@@ -100,6 +102,7 @@ impl Engine {
         integration: &Integration,
         authenticated: AuthenticatedConnection,
     ) -> Result<Connection, ConnectError> {
+        self.learn_validation(environment).await?;
         let mut tx = self.store.begin().await?;
         let existing = match authenticated.reconnects {
             Some(pk) => {
@@ -114,6 +117,11 @@ impl Engine {
         let connection = stored.ok_or(ConnectError::TargetGone)?;
         self.proxy_routes.forget(connection.pk);
         Ok(connection)
+    }
+
+    /// Another host may have been given a function that validates, a moment ago.
+    async fn learn_validation(&self, environment: &Environment) -> Result<(), ConnectError> {
+        self.functions.catch_up(environment.pk).await.map_err(ConnectError::Validation)
     }
 
     /// Creates a connection, or replaces `existing`, and has it validated where the integration can. `None`: there is
@@ -234,7 +242,8 @@ impl Engine {
         operation: AuthOperation,
     ) -> sqlx::Result<()> {
         let integration = connection.integration;
-        for sync in hold_active_syncs(conn, environment.pk, integration).await? {
+        let beginnings = hold_beginnings(conn, environment.pk, integration).await?;
+        for sync in &beginnings.syncs {
             schedules::create_missing(conn, integration, Some(connection.pk), &sync.name, sync.auto_start)
                 .await?;
         }
@@ -242,7 +251,10 @@ impl Engine {
         if let Some(url) = &connection.webhook_url_override {
             webhooks::use_again(conn, environment.pk, url).await?;
         }
-        self.queue_after_creation(conn, connection).await?;
+        let after_creation = LifecycleEvent::ConnectionCreated;
+        for function in beginnings.lifecycle.iter().filter(|function| function.event == after_creation) {
+            lifecycle::queue(conn, connection, &function.name).await?;
+        }
         let auth_mode = self.catalogue.find(&connection.provider).map(|provider| provider.auth_mode);
         webhooks::note_auth(conn, environment, &AuthEvent::of(connection, auth_mode, operation)).await
     }

@@ -79,7 +79,7 @@ impl Engine {
         call: ActionCall,
         key: &IdempotencyKey,
     ) -> Result<KeyedResult, ActionError> {
-        let function = self.find_action(&call.connection, &call.action, call.input.as_deref())?;
+        let function = self.find_action(&call.connection, &call.action, call.input.as_deref()).await?;
         let id = Uuid::now_v7();
         let sealed_request = seal_request(&call, Mode::Waiting, id)?;
         let (lease, kept_for) = (self.settings.lease, self.settings.results_kept_for);

@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 use super::attempt::Attempt;
 use super::result::ActionResult;
 use super::saved;
+use crate::config::FunctionKind;
 use crate::crypto::Place;
 use crate::engine::attendance::{Attendance, MayTakeBack};
 use crate::engine::commit::Changes;
@@ -163,11 +164,12 @@ async fn prepare(engine: &Arc<Engine>, claim: &JobClaim) -> anyhow::Result<Resul
         return Ok(Err(ActionError::HostsLost(claim.losses)));
     }
     let kind = match claim.kind.as_str() {
-        "action" => "action",
-        "webhook" => "webhook",
-        _ => "lifecycle",
+        "action" => FunctionKind::Action,
+        "webhook" => FunctionKind::Webhook,
+        _ => FunctionKind::Lifecycle,
     };
-    let function = engine.functions.find_or_reload(claim.integration, kind, &claim.function).await?;
+    let function =
+        engine.functions.find_deployed(claim.environment, claim.integration, kind, &claim.function).await?;
     let mut conn = engine.store.connect().await?;
     let Some(connection) = connections::get(&mut conn, claim.connection).await? else {
         return Ok(Err(ActionError::ConnectionGone {
@@ -199,7 +201,7 @@ async fn prepare(engine: &Arc<Engine>, claim: &JobClaim) -> anyhow::Result<Resul
     Ok(Ok(Attempt {
         hold: claim.hold,
         job: claim.id,
-        kind,
+        kind: kind.as_str(),
         webhook: claim.webhook.as_ref().map(|webhook| webhook.id),
         lost_since: (claim.losses > 0).then_some(claim.created_at),
         is_async: true,

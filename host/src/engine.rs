@@ -71,6 +71,7 @@ pub use self::intake::{Intake, IntakeEndpoint, IntakeError, IntakeRequest, Taken
 pub use self::jobs::{
     ActionCall, ActionFailure, ActionJob, ActionResult, IdempotencyKey, InvalidIdempotencyKey, KeyedResult,
 };
+pub use self::lifecycle::{Parted, part_through_hosts};
 pub use self::proxy::ProxyError;
 pub use self::reading::{ReadError, WantedRecords};
 pub use self::received::stored_headers;

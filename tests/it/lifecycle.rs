@@ -271,3 +271,71 @@ async fn a_function_runs_before_a_deletion_and_cannot_prevent_it() {
     })
     .await;
 }
+
+#[tokio::test]
+async fn functions_that_another_host_was_given_a_moment_ago_run_at_each_turn() {
+    let (db, provider, host) = stage().await;
+    let mut less = Bundle::guest("lifecycle").at_address(&format!("http://{}", provider.address()));
+    for event in ["connection-created", "connection-deleting", "connection-validating"] {
+        let table = format!("[integrations.lifecycle.lifecycle.{event}]\nevent = \"{event}\"\n");
+        less = less.replace(&table, "");
+    }
+    // From here on the host remembers that there are none.
+    let forget = async || {
+        host.deploy(&less).await;
+        db.switch_to_first_versions().await;
+    };
+    forget().await;
+    let refused = import(&host, json!({ "refuse": "this account has no plan" })).await;
+    assert_eq!(refused.refusal(), (400, "connection_validation_failed".to_owned()));
+    forget().await;
+    import(&host, json!({})).await.expect(201);
+    wait_until_greeted(&host).await;
+    db.execute(r#"UPDATE connections SET metadata = '{"tells": true}'"#).await;
+    forget().await;
+    let (deleted, ()) = tokio::join!(delete(&host), async {
+        let asker = provider.asked().await;
+        assert_eq!(asker.path, "/deleting");
+        asker.answer("ok").await;
+    });
+    deleted.expect(200);
+}
+
+/// Another environment with a connection that tells of its deletion.
+async fn connect_in_another(host: &Host, db: &TestDatabase, provider: &SlowProvider) {
+    host.command(db, &["env", "create", "other"]);
+    let key = host.command(db, &["keys", "create", "backend", "--environment", "other"]);
+    let other = host.with_key(Some(key.trim()));
+    other.deploy(&Bundle::guest("lifecycle").at_address(&format!("http://{}", provider.address()))).await;
+    other.connect_as("customer-1", "lifecycle", json!({})).await;
+    let greeted = "SELECT count(*) FROM connections WHERE metadata->>'greeted' = 'true'";
+    eventually("the function after the creation has run", async || {
+        (db.number(greeted).await == 1).then_some(())
+    })
+    .await;
+    db.execute(r#"UPDATE connections SET metadata = '{"tells": true}'"#).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_command_deletes_an_environment_after_hosts_have_run_the_functions_before_it() {
+    let (db, provider, host) = stage().await;
+    connect_in_another(&host, &db, &provider).await;
+    let command = db.command(&["env", "delete", "other", "--yes"]);
+    let command = tokio::task::spawn_blocking(|| command.run());
+    let asker = provider.asked().await;
+    assert_eq!(asker.path, "/deleting");
+    assert_eq!(db.number("SELECT count(*) FROM connections").await, 1);
+    asker.answer("ok").await;
+    assert_eq!(command.await.unwrap(), "deleted `other`\n");
+    assert_eq!(db.number("SELECT count(*) FROM connections").await, 0);
+}
+
+#[tokio::test]
+async fn a_command_that_finds_no_host_deletes_an_environment_and_says_what_did_not_run() {
+    let (db, provider, mut host) = stage().await;
+    connect_in_another(&host, &db, &provider).await;
+    host.stop().await;
+    let said = db.command(&["env", "delete", "other", "--yes"]).run();
+    assert!(said.contains("no host is on"), "{said}");
+    assert_eq!(db.number("SELECT count(*) FROM connections").await, 0);
+}

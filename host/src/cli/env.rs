@@ -11,6 +11,7 @@ use super::Done;
 use super::database::DatabaseArgs;
 use super::installation::{EnvironmentArgs, Installation};
 use crate::auth::{DEFAULT_ENVIRONMENT, FormerKeys};
+use crate::engine::{Parted, part_through_hosts};
 use crate::ids::EnvironmentName;
 
 #[derive(Debug, Args)]
@@ -130,8 +131,13 @@ async fn delete(args: &DatabaseArgs, name: &str, yes: bool) -> anyhow::Result<()
     if !yes {
         bail!("`{name}` and everything in it would be gone for good; say --yes to delete it");
     }
+    let note = match part_through_hosts(&installation.store, environment.pk).await? {
+        Parted::Done => "",
+        Parted::OutOfTime => "; not all functions that run before a deletion had come to their end",
+        Parted::NoHost => "; no host is on, so the functions that run before a deletion did not run",
+    };
     installation.environments.delete(environment.pk).await?;
-    println!("deleted `{name}`");
+    println!("deleted `{name}`{note}");
     installation.close().await
 }
 

@@ -10,7 +10,7 @@ use uuid::Uuid;
 use super::actions::Invocation;
 use super::connections::ConnectError;
 use super::failure::{ActionError, FunctionError};
-use super::functions::DeployedFunction;
+use super::functions::{DeployedFunction, FunctionSpec, StoredFunction};
 use super::recording::Recording;
 use super::{ConnectionRoute, Engine};
 use crate::auth::Environment;
@@ -19,12 +19,15 @@ use crate::ids::{ConnectionPk, EnvironmentPk, FunctionName, IntegrationPk, Varia
 use crate::runtime::{RunInfo, Urgency};
 use crate::store::connections::{self, Connection};
 use crate::store::function_jobs::{self, NewJob};
+use crate::store::{Store, deployments, hosts};
 
 /// How long a deletion waits for the functions before it, all of them together.
 const DELETION_WAITS: Duration = Duration::from_secs(30);
 /// Of how many connections they run at once, and how many are read at a time.
 const DELETIONS_AT_ONCE: usize = 16;
 const PAGE: i64 = 500;
+/// A command is told of the ends of jobs by nobody.
+const LOOK_AT_JOBS_EVERY: Duration = Duration::from_millis(100);
 /// No validation lasts for longer, so the host of one that began before is gone.
 const VALIDATION_LASTS: Duration = Duration::from_secs(30 * 60);
 
@@ -154,6 +157,72 @@ impl Engine {
             Err(error) => Err(FunctionError::Host(error.into())),
         }
     }
+}
+
+/// What became of the functions before the deletion of an environment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Parted {
+    Done,
+    /// They were given the time that there is, and some have not ended.
+    OutOfTime,
+    /// No host is there to run them.
+    NoHost,
+}
+
+/// Has hosts run what comes before the deletion of an environment's connections, for a command, which can run nothing
+/// itself: as jobs, which any of them takes. Waits for them as long as a host does that deletes.
+pub async fn part_through_hosts(store: &Store, environment: EnvironmentPk) -> anyhow::Result<Parted> {
+    let mut conn = store.connect().await?;
+    let functions = list_before_deletion(&mut conn, environment).await?;
+    if functions.is_empty() {
+        return Ok(Parted::Done);
+    }
+    if !hosts::is_any_alive(&mut conn).await? {
+        return Ok(Parted::NoHost);
+    }
+    drop(conn);
+    let integrations: Vec<IntegrationPk> = functions.iter().map(|(integration, _)| *integration).collect();
+    let jobs = async {
+        let mut last = ConnectionPk(0);
+        loop {
+            let mut tx = store.begin().await?;
+            let page = connections::list_of(&mut tx, environment, &integrations, last, PAGE).await?;
+            let Some(connection) = page.last() else { return Ok::<_, sqlx::Error>(()) };
+            last = connection.pk;
+            let mut queued = Vec::new();
+            for connection in &page {
+                let of_integration =
+                    functions.iter().filter(|(integration, _)| *integration == connection.integration);
+                for (_, function) in of_integration {
+                    queued.push(queue(&mut tx, connection, function).await?);
+                }
+            }
+            tx.commit().await?;
+            while function_jobs::count_unfinished(&mut *store.connect().await?, &queued).await? > 0 {
+                tokio::time::sleep(LOOK_AT_JOBS_EVERY).await;
+            }
+        }
+    };
+    match tokio::time::timeout(DELETION_WAITS, jobs).await {
+        Ok(done) => Ok(done.map(|()| Parted::Done)?),
+        Err(_elapsed) => Ok(Parted::OutOfTime),
+    }
+}
+
+async fn list_before_deletion(
+    conn: &mut PgConnection,
+    environment: EnvironmentPk,
+) -> sqlx::Result<Vec<(IntegrationPk, FunctionName)>> {
+    let mut functions = Vec::new();
+    for function in deployments::list_active_functions(conn).await? {
+        if function.environment == environment
+            && let FunctionSpec::Lifecycle(spec) = StoredFunction::read(function.spec)?.spec
+            && spec.event == LifecycleEvent::ConnectionDeleting
+        {
+            functions.push((function.integration, function.name));
+        }
+    }
+    Ok(functions)
 }
 
 /// Removes new connections whose validation was never ended.

@@ -36,6 +36,16 @@ pub async fn leave(conn: &mut PgConnection, host: Uuid) -> sqlx::Result<()> {
     Ok(())
 }
 
+/// Whether any host is alive.
+pub async fn is_any_alive(conn: &mut PgConnection) -> sqlx::Result<bool> {
+    sqlx::query_scalar!(
+        r#"SELECT EXISTS (SELECT FROM hosts WHERE seen_at > now() - $1::interval) AS "is_any_alive!""#,
+        interval(ALIVE_WITHIN),
+    )
+    .fetch_one(conn)
+    .await
+}
+
 /// How many live hosts were not given the encryption key of that id.
 pub async fn count_without_encryption_key(conn: &mut PgConnection, id: &str) -> sqlx::Result<i64> {
     sqlx::query_scalar!(

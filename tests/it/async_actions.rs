@@ -8,7 +8,7 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 
 use crate::support::{
-    Bundle, Connection, Host, HostOptions, SECRET_KEY, SlowProvider, Stage, TestDatabase, eventually,
+    Asker, Bundle, Connection, Host, HostOptions, SECRET_KEY, SlowProvider, Stage, TestDatabase, eventually,
     repository, text,
 };
 
@@ -260,9 +260,7 @@ async fn a_failure_that_may_pass_is_tried_again_as_often_as_asked() {
 #[tokio::test]
 async fn ordered_actions_of_a_connection_run_one_after_another() {
     let (db, provider) = (TestDatabase::create().await, SlowProvider::listen().await);
-    let fetch = "[integrations.hostile.actions.fetch]";
-    let ordered = provider.bundle().replace(fetch, &format!("{fetch}\nordered = true"));
-    let (host, connection) = deployed(&db, &provider, &ordered, &[]).await;
+    let (host, connection) = deployed(&db, &provider, &ordered(&provider), &[]).await;
     let second = spawn(&db, &provider, &[]).await;
     let other = second.connect_as("customer-2", "hostile", json!({ "steps": 0 })).await;
     let mut paths = Vec::new();
@@ -289,6 +287,62 @@ async fn ordered_actions_of_a_connection_run_one_after_another() {
     for path in paths {
         connection.result(&path).await.expect(200);
     }
+}
+
+/// The hostile guest, whose `fetch` is ordered.
+fn ordered(provider: &SlowProvider) -> Bundle {
+    let fetch = "[integrations.hostile.actions.fetch]";
+    provider.bundle().replace(fetch, &format!("{fetch}\nordered = true"))
+}
+
+/// Asks for `/0` and `/1`, one behind the other. Gives their results' paths and whoever asks for the first.
+async fn line_up(
+    connection: &Connection,
+    provider: &SlowProvider,
+    headers: &[(&str, &str)],
+) -> (Vec<String>, Asker) {
+    let mut paths = Vec::new();
+    for number in 0..2 {
+        let input = json!({ "url": format!("/{number}"), "retries": 0 });
+        let accepted = connection.action_with(headers, "fetch", &input).await.expect(202).json();
+        paths.push(text(&accepted["statusUrl"]).to_owned());
+    }
+    let first = provider.asked().await;
+    assert_eq!(first.path, "/0");
+    (paths, first)
+}
+
+async fn answer_in_order(connection: &Connection, provider: &SlowProvider, paths: &[String]) {
+    for (number, path) in paths.iter().enumerate() {
+        let asker = provider.asked().await;
+        assert_eq!(asker.path, format!("/{number}"));
+        asker.answer("ok").await;
+        connection.result(path).await.expect(200);
+    }
+}
+
+#[tokio::test]
+async fn a_retry_keeps_its_place_and_the_ones_behind_it_wait() {
+    let (db, provider) = (TestDatabase::create().await, SlowProvider::listen().await);
+    let (_host, connection) = deployed(&db, &provider, &ordered(&provider), &[]).await;
+    let (paths, first) = line_up(&connection, &provider, &[ASYNC, ("X-Max-Retries", "1")]).await;
+    // No answer at all is a failure that may pass.
+    drop(first);
+    answer_in_order(&connection, &provider, &paths).await;
+    assert_eq!(runs(&db, "fetch").await, ["error 1", "success 2", "success 1"]);
+}
+
+#[tokio::test]
+async fn a_lost_hosts_job_keeps_its_place_and_the_ones_behind_it_wait() {
+    let (db, provider) = (TestDatabase::create().await, SlowProvider::listen().await);
+    let lease = [(LEASE, "1")];
+    let (mut host, connection) = deployed(&db, &provider, &ordered(&provider), &lease).await;
+    let (paths, _first) = line_up(&connection, &provider, &[ASYNC]).await;
+    // It has nothing to do but what is behind that.
+    let second = spawn(&db, &provider, &lease).await;
+    assert!(provider.is_left_alone_for(Duration::from_millis(300)).await, "two of a line run at once");
+    host.kill();
+    answer_in_order(&connection.through(&second), &provider, &paths).await;
 }
 
 #[tokio::test]

@@ -222,7 +222,8 @@ impl Response {
     }
 
     /// An answer with a status of 400 or above becomes the error `provider-http-error`, which the caller of an
-    /// action sees as 424. Its details hold the status, the headers, and the beginning of the body.
+    /// action sees as 424. Its details hold the status, the headers, and the first 10,000 bytes of the body: whoever
+    /// needs more looks at [`status`](Self::status) before, and makes an error of its own.
     pub fn error_for_status(self) -> Result<Self> {
         if self.inner.status < 400 {
             return Ok(self);

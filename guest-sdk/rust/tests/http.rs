@@ -42,6 +42,18 @@ fn an_error_status_holds_what_the_provider_said_but_no_cookie() {
 }
 
 #[test]
+fn a_long_answer_is_cut_only_in_the_error_that_is_made_of_it() {
+    let host = Host::new();
+    let long = json!({ "mistakes": "x".repeat(20_000) });
+    host.answer("GET /x", 422, &long).answer("GET /x", 422, &long);
+    let kept: Value = http::get("/x").send().unwrap().json().unwrap();
+    assert_eq!(kept, long);
+    let error = http::get("/x").send_ok().unwrap_err();
+    let details: Value = serde_json::from_str(error.details().unwrap()).unwrap();
+    assert_eq!(details["body"].as_str().unwrap().len(), 10_000);
+}
+
+#[test]
 fn a_body_that_cannot_be_written_is_told_by_send_and_sent_to_nobody() {
     let host = Host::new();
     host.answer("GET /a", 200, &json!(1)).answer("GET /b", 200, &json!(2));

@@ -70,7 +70,8 @@ async fn a_reader_hears_of_a_commit_within_a_moment_wherever_it_was_made() {
         waits.sort_unstable();
         let (median, longest) = (waits[waits.len() / 2], waits[waits.len() - 1]);
         eprintln!("written at {place}: heard of after {median} ms (median), {longest} ms at most");
-        assert!(median < 1_000, "{place}: {waits:?}");
+        // A host that was told of none would look every five seconds.
+        assert!(longest < 1_000, "{place}: {waits:?}");
     }
 }
 

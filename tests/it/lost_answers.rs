@@ -1,5 +1,7 @@
 //! A database that does what it is asked and does not say so, or says nothing of what others did.
 
+use std::time::Duration;
+
 use serde_json::json;
 
 use crate::support::{
@@ -241,6 +243,31 @@ async fn a_refused_attempt_that_is_noted_without_an_answer_is_noted_once() {
     assert_eq!(numbers.db.texts(statuses).await, ["200", "500", "200"]);
     let log = host.log();
     assert_eq!(log.matches("was not noted").count(), 1, "the second try finds it noted: {log}");
+}
+
+#[tokio::test]
+async fn an_attempt_that_is_noted_again_leaves_the_next_one_of_its_host_alone() {
+    let numbers = Numbers::new().await;
+    let proxy = PostgresProxy::start(&numbers.db).await;
+    // Shorter than the sender waits before it tries again to note it: by then it is at the next attempt.
+    let host =
+        options(&numbers).database_through(&proxy).variable("SYNCLINE_WEBHOOK_RETRIES", "1ms").spawn().await;
+    numbers.set_up(&host).await;
+    let connection = numbers.connect(&host, "customer-1").await;
+    let noted = "SELECT count(*) FROM webhook_attempts";
+    eventually("its first run is noted", async || (numbers.db.number(noted).await == 1).then_some(())).await;
+    numbers.receiver.reply([Reply::status(500), Reply::status(200).after(Duration::from_secs(2))]);
+    proxy.arm(Fault::LoseCommitOf(NOTE));
+    connection.action_later("echo", &json!(1)).await;
+    proxy.struck().await;
+    numbers.db.execute("SELECT pg_notify('syncline', 'webhooks')").await;
+    numbers.receiver.wait_for(3).await;
+    eventually("it is sent again and noted", async || (numbers.db.number(noted).await == 3).then_some(()))
+        .await;
+    let statuses = "SELECT status::text FROM webhook_attempts ORDER BY delivery_pk, number";
+    assert_eq!(numbers.db.texts(statuses).await, ["200", "500", "200"]);
+    let log = host.log();
+    assert_eq!(log.matches("was not noted").count(), 1, "the second try finds another attempt: {log}");
 }
 
 #[tokio::test]

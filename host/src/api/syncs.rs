@@ -534,6 +534,7 @@ mod tests {
         assert_eq!(word(yes, yes, no, yes, Some("error")), "RUNNING");
         assert_eq!(word(no, yes, no, yes, Some("error")), "PAUSED");
         assert_eq!(word(no, no, no, no, Some("success")), "STOPPED", "nothing that is deployed runs it");
+        assert_eq!(word(no, no, no, yes, Some("error")), "STOPPED", "whatever came of it before");
         assert_eq!(word(no, no, no, no, None), "STOPPED");
         assert_eq!(word(no, no, yes, no, Some("error")), "ERROR");
         assert_eq!(word(no, no, yes, yes, Some("success")), "ERROR", "the attempt after it was interrupted");

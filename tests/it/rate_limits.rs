@@ -145,16 +145,19 @@ async fn hosts_together_keep_to_the_rate_that_the_catalogue_knows() {
 #[tokio::test]
 async fn what_one_host_has_sent_is_no_longer_there_for_another() {
     const WINDOW: Duration = Duration::from_secs(3);
+    const RATE: usize = 20;
     let provider =
-        Provider::start_entry("rate_limit = { requests = 4, per_seconds = 3 }", |options| options).await;
+        Provider::start_entry("rate_limit = { requests = 20, per_seconds = 3 }", |options| options).await;
     let second = provider.second_host().await;
     let there = provider.connection.through(&second);
     let began = Instant::now();
-    proxy_at_once(&provider.connection, 4).await;
-    // Until it has heard of it, the other host sends what it has.
+    proxy_at_once(&provider.connection, RATE).await;
+    // Until it has heard of the last, the other host sends what it has.
     eventually("the other host waits", async || (proxy_at_once(&there, 1).await > WINDOW / 4).then_some(()))
         .await;
     assert!(began.elapsed() >= WINDOW, "it was sent after {:?}", began.elapsed());
+    let sent_there = provider.server.seen.requests().len() - RATE;
+    assert!(sent_there <= RATE / 2, "it waited only after {sent_there} of its own");
 }
 
 #[tokio::test]

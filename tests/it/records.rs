@@ -221,6 +221,7 @@ async fn a_cursor_that_was_never_given_out_is_refused() {
     {
         let answer = stage.get_records(&[("model", "Item"), ("cursor", broken)]).await;
         assert_eq!(answer.refusal(), (400, "invalid_cursor".to_owned()), "cursor `{broken}`");
+        assert!(answer.message().contains("is not one that this service gave out"), "{}", answer.message());
     }
 }
 
@@ -234,6 +235,7 @@ async fn a_cursor_of_another_stream_is_refused() {
     let cursor = other.page(&[("model", "Item"), ("limit", "1")]).await.next_cursor.unwrap();
     let elsewhere = stage.get_records(&[("model", "Item"), ("cursor", &cursor)]).await;
     assert_eq!(elsewhere.refusal(), (400, "invalid_cursor".to_owned()), "another connection's");
+    assert!(elsewhere.message().contains("another connection, model or variant"), "{}", elsewhere.message());
     let other_model = other.get_records(&[("model", "Step"), ("cursor", &cursor)]).await;
     assert_eq!(other_model.refusal(), (400, "invalid_cursor".to_owned()), "another model's");
 }

@@ -114,6 +114,7 @@ mod tests {
         assert_eq!(commit(run, 201, false, Some(99), &[]), (true, true), "a record that none had changed");
         assert_eq!(commit(run, 202, false, Some(150), &[]), (false, true), "one that the first had changed");
         assert_eq!(commit(run, 203, false, Some(202), &[]), (false, false), "the same once more");
+        assert_eq!(commit(run, 203, false, Some(200), &[]), (false, false), "what its first commit added");
         assert_eq!(commit(run, 204, false, None, &[1, 2]), (false, true), "unchanged ones");
         assert_eq!(commit(run, 205, false, None, &[2, 3]), (false, true), "one more among them");
         assert_eq!(commit(run, 206, false, None, &[1, 2, 3]), (false, false), "the same once more");

@@ -171,6 +171,23 @@ mod tests {
     }
 
     #[test]
+    fn an_outcome_says_what_was_wrong_and_whose_trouble_it_is() {
+        let told =
+            |outcome: &Outcome| (outcome.status(), outcome.error(), outcome.is_gone(), outcome.is_trouble());
+        let error = |text: &str| Some(format!("the receiver answered {text}"));
+        assert_eq!(told(&answered(204, None)), (Some(204), None, false, false));
+        let redirect = error("302 Found; redirects are not followed, so set the URL that it leads to");
+        assert_eq!(told(&answered(302, None)), (Some(302), redirect, false, false));
+        assert_eq!(told(&answered(410, None)), (Some(410), error("410 Gone"), true, false));
+        assert_eq!(told(&answered(503, None)), (Some(503), error("503 Service Unavailable"), false, true));
+        let cut = EgressError::Network { host: "example.com".to_owned(), cause: "reset".to_owned() };
+        let cause = Some("the exchange with `example.com` failed: reset".to_owned());
+        assert_eq!(told(&Outcome::NoAnswer(cut)), (None, cause, false, true));
+        let refused = EgressError::AddressNotAllowed { host: "intranet".to_owned() };
+        assert!(!told(&Outcome::NoAnswer(refused)).3, "it is ours to refuse");
+    }
+
+    #[test]
     fn what_would_come_after_the_end_is_given_up() {
         let verdict = |left| judge(&answered(500, None), 3, Duration::from_secs(left), &delays(), 0.5);
         assert_eq!(verdict(1_799), Verdict::Failed);

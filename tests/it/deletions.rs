@@ -46,7 +46,9 @@ async fn what_came_back_can_be_deleted_again() {
         (json!({ "count": 3, "salt": "other" }), counts(0, 0, 0)),
     ] {
         connection.set_metadata(metadata.clone()).await;
-        assert_eq!(connection.run("numbers").await["latestResult"], expected, "{metadata}");
+        let status = connection.run("numbers").await;
+        assert_eq!(status["latestResult"], expected, "{metadata}");
+        assert_eq!(status["recordCount"], json!({ "Number": metadata["count"] }), "{metadata}");
     }
 }
 

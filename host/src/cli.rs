@@ -2,6 +2,7 @@
 //!
 //! Exit codes: 0 done, 1 it failed, 2 the command line is wrong, 3 what was checked has mistakes.
 
+mod address;
 mod build;
 mod check;
 mod client;

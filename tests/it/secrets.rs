@@ -3,6 +3,7 @@
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
+use tempfile::TempDir;
 
 use crate::support::{
     Bundle, ENCRYPTION_KEY, Host, HostOptions, SECRET_KEY, SHOP_KEY, Shop, Stage, TestDatabase, eventually,
@@ -229,4 +230,27 @@ async fn a_host_with_another_encryption_key_refuses_to_start() {
     let (status, log) = options.spawn_and_wait().await;
     assert!(!status.success());
     assert!(log.contains("is not the one that this database was written with"), "{log}");
+}
+
+#[tokio::test]
+async fn a_command_without_the_right_encryption_key_leaves_no_other_behind() {
+    let db = TestDatabase::create().await;
+    Host::spawn(&db).await.stop().await;
+    let facts = "SELECT name || value FROM installation ORDER BY 1";
+    let before = db.texts(facts).await;
+    let folder = TempDir::new().expect("a temporary folder can be made");
+    for arguments in [&["env", "list"][..], &["env", "show"], &["keys", "create", "reader"]] {
+        let refused = db.command(arguments).data_dir(folder.path()).refuse();
+        assert!(refused.contains("set SYNCLINE_ENCRYPTION_KEY"), "{refused}");
+    }
+    assert!(!folder.path().join("encryption.key").exists(), "only a host makes one");
+
+    let stranger = format!("stranger:{}", STANDARD.encode([7; 32]));
+    let refused = db.command(&["env", "list"]).encryption_key(&stranger).refuse();
+    let missing = "the encryption key `test` is needed to read this database";
+    assert_eq!(refused.matches(missing).count(), 1, "{refused}");
+    let options = HostOptions::new().database(&db).variable("SYNCLINE_ENCRYPTION_KEY", &stranger);
+    let (status, log) = options.spawn_and_wait().await;
+    assert!(!status.success() && log.contains(missing), "{log}");
+    assert_eq!(db.texts(facts).await, before, "no key is noted that opens nothing");
 }

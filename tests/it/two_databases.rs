@@ -1,12 +1,14 @@
 //! Records in a database of their own.
 
+use std::process::{Command, ExitStatus};
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use tempfile::TempDir;
 
 use crate::support::{
     Bundle, Connection, Host, HostOptions, METADATA_KEY, PostgresProxy, TestDatabase, delete, eventually,
-    ids_of, save,
+    ids_of, repository, save,
 };
 
 /// What syncs save, and nothing else.
@@ -216,4 +218,51 @@ async fn what_a_sync_tells_is_found_by_the_clock_of_the_records_database() {
         found.push(connection.all(&[("model", "Step"), ("modified_after", &since)]).await.len());
     }
     assert_eq!(found, [5, 2], "all since the first run, and since the second");
+}
+
+/// Moves the records with the commands that operators are given for it.
+fn move_records(from: &TestDatabase, to: &TestDatabase) -> ExitStatus {
+    let manual = std::fs::read_to_string(repository("docs/operating.md")).expect("it is in the repository");
+    let (_, section) = manual.split_once("**Moving**").expect("it tells how records are moved");
+    let block = section.lines().skip_while(|line| !line.starts_with("    "));
+    let commands: Vec<_> = block.take_while(|line| line.starts_with("    ")).collect();
+    let with_programs = "source \"$COMMON\"; PATH=\"$(postgres_bin):$PATH\"\n";
+    let folder = TempDir::new().expect("a temporary folder can be made");
+    Command::new("bash")
+        .args(["-c", &(with_programs.to_owned() + &commands.join("\n"))])
+        .current_dir(&folder)
+        .env("COMMON", repository("scripts/common.sh"))
+        .env("DATABASE_URL", from.url())
+        .env("RECORDS_URL", to.url())
+        .status()
+        .expect("there is a shell")
+}
+
+#[tokio::test]
+async fn records_are_moved_out_whole_or_not_at_all() {
+    let pair = Pair::create().await;
+    let mut host = Host::spawn(&pair.control).await;
+    host.deploy(&Bundle::guest("hostile")).await;
+    let connection = host.connect("hostile", json!({ "steps": 2 })).await;
+    connection.wait_until_idle().await;
+    connection.commit(json!([save(&json!([{ "id": "a" }, { "id": "b" }]))])).await;
+    let before = items(&connection, "base").await;
+    assert_eq!(ids_of(&before), ["a", "b"]);
+    host.stop().await;
+
+    // It has no tables yet, so the load fails.
+    assert!(!move_records(&pair.control, &pair.records).success());
+    assert_eq!(pair.control.number("SELECT count(*) FROM records WHERE model = 'Item'").await, 2);
+    Host::spawn(&pair.records).await.stop().await;
+    assert!(move_records(&pair.control, &pair.records).success());
+
+    let (status, log) = HostOptions::new().database(&pair.control).spawn_and_wait().await;
+    assert!(!status.success(), "the records are elsewhere now");
+    assert!(log.contains("name it in SYNCLINE_RECORDS_DATABASE_URL"), "{log}");
+    let host = pair.spawn().await;
+    let connection = connection.through(&host);
+    assert_eq!(items(&connection, "base").await, before);
+    connection.commit(json!([save(&json!([{ "id": "c" }]))])).await;
+    assert_eq!(ids_of(&items(&connection, "base").await), ["a", "b", "c"]);
+    pair.assert_apart().await;
 }

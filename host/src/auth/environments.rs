@@ -29,15 +29,15 @@ pub enum EnvironmentError {
          SYNCLINE_ENCRYPTION_KEY as before, or another id for a new key"
     )]
     OtherMasterKey { id: String },
-    #[error("the data key of environment `{environment}` cannot be opened: {source}")]
+    #[error("the data key of environment `{environment}` cannot be opened")]
     DataKey { environment: EnvironmentName, source: CryptoError },
     #[error("environment `{environment}` has no data key")]
     NoDataKey { environment: EnvironmentName },
     #[error("environment {0} does not exist")]
     Unknown(EnvironmentPk),
-    #[error("a webhook signing key of environment `{environment}` cannot be opened: {source}")]
+    #[error("a webhook signing key of environment `{environment}` cannot be opened")]
     SigningKey { environment: EnvironmentName, source: CryptoError },
-    #[error("a record key of environment `{environment}` cannot be opened: {source}")]
+    #[error("a record key of environment `{environment}` cannot be opened")]
     RecordKey { environment: EnvironmentName, source: CryptoError },
     #[error("environments could not be read")]
     Store(#[from] sqlx::Error),
@@ -71,14 +71,6 @@ impl Environments {
         master_keys: MasterKeys,
         notices: Arc<Notices>,
     ) -> Result<Arc<Self>, EnvironmentError> {
-        let mut conn = store.connect().await?;
-        for (id, fingerprint) in master_keys.fingerprints() {
-            let fact = format!("encryption key {id}");
-            if environments::remember_fact(&mut conn, &fact, &fingerprint).await? != fingerprint {
-                return Err(EnvironmentError::OtherMasterKey { id: id.to_owned() });
-            }
-        }
-        drop(conn);
         let environments = Arc::new(Self {
             store,
             master_keys,
@@ -87,10 +79,36 @@ impl Environments {
             signing_keys: Remembered::new(Arc::clone(&notices)),
             record_keys: Remembered::new(Arc::clone(&notices)),
         });
+        environments.refuse_other_keys().await?;
         environments.create(&EnvironmentName::from_stored(DEFAULT_ENVIRONMENT.to_owned())).await?;
         environments.reload().await?;
+        environments.note_keys().await?;
         tokio::spawn(forget_on_notice(Arc::clone(&environments), notices));
         Ok(environments)
+    }
+
+    /// Refuses master keys that have the id of another that the database was written with.
+    async fn refuse_other_keys(&self) -> Result<(), EnvironmentError> {
+        let mut conn = self.store.connect().await?;
+        for (id, fingerprint) in self.master_keys.fingerprints() {
+            let known = environments::find_fact(&mut conn, &key_fact(id)).await?;
+            if known.is_some_and(|known| known != fingerprint) {
+                return Err(EnvironmentError::OtherMasterKey { id: id.to_owned() });
+            }
+        }
+        Ok(())
+    }
+
+    /// Notes which master keys there are, once they were seen to open every data key: whoever comes with a key that
+    /// opens none must not take its id from the right one.
+    async fn note_keys(&self) -> Result<(), EnvironmentError> {
+        let mut conn = self.store.connect().await?;
+        for (id, fingerprint) in self.master_keys.fingerprints() {
+            if environments::remember_fact(&mut conn, &key_fact(id), &fingerprint).await? != fingerprint {
+                return Err(EnvironmentError::OtherMasterKey { id: id.to_owned() });
+            }
+        }
+        Ok(())
     }
 
     /// Makes an environment with a data key and a signing key of its own. `None`: there is one of that name.
@@ -260,6 +278,10 @@ impl Environments {
             .map_err(|source| EnvironmentError::DataKey { environment: row.name.clone(), source })?;
         Ok(DataKey::new(opened, active.version))
     }
+}
+
+fn key_fact(id: &str) -> String {
+    format!("encryption key {id}")
 }
 
 async fn forget_on_notice(environments: Arc<Environments>, notices: Arc<Notices>) {

@@ -8,7 +8,9 @@ use reqwest::header::CONTENT_TYPE;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use url::{Url, form_urlencoded};
+use url::form_urlencoded;
+
+use super::address::HttpAddress;
 
 const UNKNOWN_ANSWER: &str = "the host's answer is not what this version knows";
 
@@ -16,8 +18,8 @@ const UNKNOWN_ANSWER: &str = "the host's answer is not what this version knows";
 #[derive(Debug, Clone, Args)]
 pub(super) struct HostArgs {
     /// Address of the host
-    #[arg(long, env = "SYNCLINE_URL", default_value = "http://127.0.0.1:3003", value_name = "URL")]
-    url: Url,
+    #[arg(long, env = "SYNCLINE_URL", default_value = "http://127.0.0.1:3003", value_name = "URL", value_parser = HttpAddress::parse_host)]
+    url: HttpAddress,
     /// Secret key of the environment
     #[arg(long, env = "SYNCLINE_SECRET_KEY", hide_env_values = true, value_name = "KEY")]
     secret_key: Option<String>,
@@ -39,7 +41,7 @@ pub(super) type Parameter<'a> = (&'a str, Option<&'a str>);
 
 pub(super) struct Client {
     http: reqwest::Client,
-    url: Url,
+    url: HttpAddress,
     secret_key: String,
 }
 
@@ -65,7 +67,7 @@ impl HostArgs {
 
 impl Client {
     pub(super) async fn get<T: DeserializeOwned>(&self, path: &str) -> anyhow::Result<T> {
-        self.send(self.http.get(self.url.join(path)?)).await
+        self.send(self.http.get(self.url.at(path)?)).await
     }
 
     pub(super) async fn query<T: DeserializeOwned>(
@@ -73,7 +75,7 @@ impl Client {
         path: &str,
         parameters: &[Parameter<'_>],
     ) -> anyhow::Result<T> {
-        let mut url = self.url.join(path)?;
+        let mut url = self.url.at(path)?;
         let given = parameters.iter().filter_map(|(name, value)| Some((name, value.as_ref()?)));
         url.query_pairs_mut().extend_pairs(given);
         self.send(self.http.get(url)).await
@@ -110,7 +112,7 @@ impl Client {
         content_type: &str,
         bytes: Vec<u8>,
     ) -> anyhow::Result<T> {
-        self.send(self.http.post(self.url.join(path)?).header(CONTENT_TYPE, content_type).body(bytes)).await
+        self.send(self.http.post(self.url.at(path)?).header(CONTENT_TYPE, content_type).body(bytes)).await
     }
 
     pub(super) async fn post_json<T: DeserializeOwned>(&self, path: &str, body: &Value) -> anyhow::Result<T> {
@@ -119,7 +121,7 @@ impl Client {
 
     /// Deletes what has no answer but that it is gone.
     pub(super) async fn delete(&self, path: &str) -> anyhow::Result<()> {
-        self.answer(self.http.delete(self.url.join(path)?)).await.map(drop)
+        self.answer(self.http.delete(self.url.at(path)?)).await.map(drop)
     }
 
     async fn send<T: DeserializeOwned>(&self, request: reqwest::RequestBuilder) -> anyhow::Result<T> {

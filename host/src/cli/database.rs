@@ -82,28 +82,58 @@ impl DatabaseArgs {
         Ok(Database { databases, private: Some(private) })
     }
 
-    /// The encryption keys: the given ones or, for development on one's own machine, one kept in the data directory.
-    pub(super) fn master_keys(&self, listen: Option<SocketAddr>) -> anyhow::Result<MasterKeys> {
-        if let Some(text) = &self.encryption_key {
-            return MasterKeys::parse(text).context("SYNCLINE_ENCRYPTION_KEY cannot be used");
+    /// The encryption keys of a host: the given ones or, for development on one's own machine, one kept in the data
+    /// directory, where the first start makes it.
+    pub(super) fn master_keys_of_host(&self, listen: SocketAddr) -> anyhow::Result<MasterKeys> {
+        if let Some(keys) = self.given_master_keys()? {
+            return Ok(keys);
         }
-        if let Some(listen) = listen.filter(|listen| !listen.ip().is_loopback()) {
+        if !listen.ip().is_loopback() {
             bail!(
                 "SYNCLINE_ENCRYPTION_KEY is needed to listen on {listen}, beyond this machine; \
                  `syncline keys encryption` makes one, and losing it loses every stored credential"
             );
         }
-        let path = self.data_dir().join("encryption.key");
+        if let Some(keys) = self.kept_master_keys()? {
+            return Ok(keys);
+        }
+        let key = MasterKeys::generate("dev");
+        write_private_file(&self.key_file(), key.as_bytes())?;
+        Ok(MasterKeys::parse(&key)?)
+    }
+
+    /// The encryption keys of a host that was started before: another than its own is of no use.
+    pub(super) fn master_keys(&self) -> anyhow::Result<MasterKeys> {
+        if let Some(keys) = self.given_master_keys()? {
+            return Ok(keys);
+        }
+        self.kept_master_keys()?.with_context(|| {
+            format!(
+                "the host's encryption key is needed, and {} is not there; set SYNCLINE_ENCRYPTION_KEY, or name the \
+                 host's data directory with --data-dir",
+                self.key_file().display()
+            )
+        })
+    }
+
+    fn given_master_keys(&self) -> anyhow::Result<Option<MasterKeys>> {
+        let keys = self.encryption_key.as_deref().map(MasterKeys::parse);
+        keys.transpose().context("SYNCLINE_ENCRYPTION_KEY cannot be used")
+    }
+
+    fn kept_master_keys(&self) -> anyhow::Result<Option<MasterKeys>> {
+        let path = self.key_file();
         let text = match std::fs::read_to_string(&path) {
             Ok(text) => text,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                let key = MasterKeys::generate("dev");
-                write_private_file(&path, key.as_bytes())?;
-                key.to_string()
-            }
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(error).with_context(|| format!("{} cannot be read", path.display())),
         };
-        MasterKeys::parse(text.trim()).with_context(|| format!("{} cannot be used", path.display()))
+        let keys = MasterKeys::parse(text.trim());
+        keys.map(Some).with_context(|| format!("{} cannot be used", path.display()))
+    }
+
+    fn key_file(&self) -> PathBuf {
+        self.data_dir().join("encryption.key")
     }
 }
 

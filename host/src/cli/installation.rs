@@ -27,10 +27,11 @@ pub(super) struct Installation {
 
 impl Installation {
     pub(super) async fn open(args: &DatabaseArgs) -> anyhow::Result<Self> {
+        let master_keys = args.master_keys()?;
         let database = args.open(true).await?;
         let store = Store::open(database.databases.clone(), 2).await?;
         // No notices are heard here, so everything is read anew each time.
-        let environments = Environments::open(store.clone(), args.master_keys(None)?, Arc::default()).await?;
+        let environments = Environments::open(store.clone(), master_keys, Arc::default()).await?;
         Ok(Self { store, environments, database })
     }
 

@@ -14,6 +14,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 use super::Done;
+use super::address::HttpAddress;
 use super::database::{Database, DatabaseArgs};
 use super::keys::{GeneratedKey, ensure_key};
 use super::retention::RetentionArgs;
@@ -40,11 +41,11 @@ pub(super) struct ServeArgs {
     #[arg(long, env = "SYNCLINE_LISTEN", default_value = "127.0.0.1:3003", value_name = "ADDRESS:PORT")]
     listen: SocketAddr,
     /// Where clients reach this host [default: http://<listen>]
-    #[arg(long, env = "SYNCLINE_PUBLIC_URL", value_name = "URL")]
-    public_url: Option<String>,
+    #[arg(long, env = "SYNCLINE_PUBLIC_URL", value_name = "URL", value_parser = HttpAddress::parse_public)]
+    public_url: Option<HttpAddress>,
     /// Where end users reach the Connect UI [default: the public URL and /connect]
-    #[arg(long, env = "SYNCLINE_CONNECT_URL", value_name = "URL")]
-    connect_url: Option<String>,
+    #[arg(long, env = "SYNCLINE_CONNECT_URL", value_name = "URL", value_parser = HttpAddress::parse_public)]
+    connect_url: Option<HttpAddress>,
     /// Pages that may show the Connect UI in a frame, such as https://app.example.com, separated by spaces
     #[arg(long, env = "SYNCLINE_CONNECT_FRAME_ANCESTORS", default_value = "*", value_name = "ORIGIN …")]
     connect_frame_ancestors: FrameAncestors,
@@ -71,7 +72,8 @@ pub(super) struct ServeArgs {
         long,
         env = "SYNCLINE_RECORD_METADATA_KEY",
         default_value = "_service_metadata",
-        value_name = "NAME"
+        value_name = "NAME",
+        value_parser = parse_metadata_key
     )]
     record_metadata_key: String,
     /// Syncs that run at once
@@ -145,7 +147,7 @@ pub(super) async fn run(args: ServeArgs) -> anyhow::Result<Done> {
     if let Some(failpoint) = args.failpoint {
         failpoints::arm(failpoint);
     }
-    let master_keys = args.database.master_keys(Some(args.listen))?;
+    let master_keys = args.database.master_keys_of_host(args.listen)?;
     // Taken first, so that a taken address is told before anything is started.
     let listener = TcpListener::bind(args.listen)
         .await
@@ -167,14 +169,15 @@ pub(super) async fn run(args: ServeArgs) -> anyhow::Result<Done> {
     let (engine, background) =
         start_engine(&args, store.clone(), Arc::clone(&environments), notices, derived_key).await?;
     let authenticator = Authenticator::new(store, environments, Arc::clone(&engine.notices));
-    let public_url = args.public_url.clone().unwrap_or_else(|| format!("http://{address}"));
-    let public_url = public_url.trim_end_matches('/');
-    let connect_url = args.connect_url.clone().unwrap_or_else(|| format!("{public_url}/connect"));
+    let public_url =
+        args.public_url.as_ref().map_or_else(|| format!("http://{address}"), ToString::to_string);
+    let connect_url =
+        args.connect_url.as_ref().map_or_else(|| format!("{public_url}/connect"), ToString::to_string);
     let app = App {
         engine: Arc::clone(&engine),
         authenticator,
-        public_url: public_url.into(),
-        connect_url: connect_url.trim_end_matches('/').into(),
+        public_url: public_url.as_str().into(),
+        connect_url: connect_url.into(),
         record_metadata_key: args.record_metadata_key.as_str().into(),
     };
     let api = match args.connect_url {
@@ -182,7 +185,7 @@ pub(super) async fn run(args: ServeArgs) -> anyhow::Result<Done> {
         Some(_) => ApiAddress::At(public_url.parse().context("SYNCLINE_PUBLIC_URL")?),
     };
     let pages = connect::router(api, &args.connect_frame_ancestors);
-    announce(public_url, generated.as_ref(), began);
+    announce(&public_url, generated.as_ref(), began);
     let sender = Sender::start(Arc::clone(&engine), args.sender.settings());
     let served = match metrics_listener {
         None => vec![(listener, api::router(app, pages.merge(api::metrics_routes())))],
@@ -284,6 +287,16 @@ async fn serve_until_stopped(
     database.close().await?;
     tracing::info!("stopped");
     Ok(())
+}
+
+/// It is written into JSON as it is, beside the `id` that every record has.
+fn parse_metadata_key(text: &str) -> Result<String, String> {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_-".contains(&byte);
+    match text {
+        "id" => Err("it is where a record has its id; choose another".to_owned()),
+        _ if (1..=64).contains(&text.len()) && text.bytes().all(is_plain) => Ok(text.to_owned()),
+        _ => Err("it must be 1 to 64 of letters, digits, `_` and `-`".to_owned()),
+    }
 }
 
 fn parse_share(text: &str) -> Result<f64, String> {

@@ -170,6 +170,11 @@ pub async fn change_settings(
     Ok(())
 }
 
+/// What is known of the installation under that name.
+pub async fn find_fact(conn: &mut PgConnection, name: &str) -> sqlx::Result<Option<String>> {
+    sqlx::query_scalar!("SELECT value FROM installation WHERE name = $1", name).fetch_optional(conn).await
+}
+
 /// Notes a fact of the installation unless it is known, and gives what is known.
 pub async fn remember_fact(conn: &mut PgConnection, name: &str, value: &str) -> sqlx::Result<String> {
     sqlx::query_scalar!(

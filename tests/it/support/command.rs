@@ -1,6 +1,7 @@
 //! Commands of the same program that work on a test's database.
 
 use std::io::Write;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use super::{ENCRYPTION_KEY, TestDatabase};
@@ -34,6 +35,12 @@ impl Syncline {
 
     pub fn encryption_key(mut self, keys: &str) -> Self {
         self.command.env("SYNCLINE_ENCRYPTION_KEY", keys);
+        self
+    }
+
+    /// Without a key in its environment: one is in that folder, or none at all.
+    pub fn data_dir(mut self, path: &Path) -> Self {
+        self.command.env_remove("SYNCLINE_ENCRYPTION_KEY").env("SYNCLINE_DATA_DIR", path);
         self
     }
 

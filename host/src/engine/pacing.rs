@@ -322,6 +322,18 @@ mod tests {
     }
 
     #[test]
+    fn every_request_counts_for_a_window_of_its_own() {
+        let now = Instant::now();
+        let mut meter = Meter::new(1, now);
+        assert!(meter.admit(1, now).is_none());
+        let late = now + SECOND * 9 / 10;
+        assert!((1..RATE).all(|_| meter.admit(1, late).is_none()));
+        let over = now + SECOND + SECOND / SLOTS;
+        assert!(meter.admit(1, over).is_none(), "the first is over");
+        assert!(meter.admit(1, over).is_some(), "the others are not");
+    }
+
+    #[test]
     fn a_request_that_would_wait_for_too_long_goes_and_is_counted() {
         let paces = Paces::default();
         let limited = Limited { integration: IntegrationPk(1), connection: None };
@@ -333,6 +345,25 @@ mod tests {
         let untold = paces.take_untold().expect("there is something");
         assert_eq!(untold, [Spent { limited, per_seconds: 3600, requests: 2 }]);
         assert_eq!(paces.take_untold(), None);
+    }
+
+    #[test]
+    fn what_another_host_tells_is_counted_and_forgotten_when_its_window_is_over() {
+        let paces = Paces::default();
+        let [short, long, own] =
+            [1, 2, 3].map(|pk| Limited { integration: IntegrationPk(pk), connection: None });
+        let spent = |limited, per_seconds| Spent { limited, per_seconds, requests: 1 };
+        paces.note(Uuid::from_u128(2), &[spent(short, 1), spent(long, 3600)]);
+        let rate = RateLimit { requests: 1, per_seconds: 3600 };
+        assert_eq!(paces.admit(own, rate, 2, SECOND), None);
+        assert!(paces.admit(long, rate, 2, 2 * 3600 * SECOND).is_some());
+
+        let mut meters = paces.meters();
+        let began = meters.swept_at;
+        meters.sweep(began + SWEEP_EVERY / 2);
+        assert_eq!(meters.of.len(), 3, "not at every look");
+        meters.sweep(began + SWEEP_EVERY + SECOND);
+        assert_eq!(meters.of.keys().copied().collect::<HashSet<_>>(), HashSet::from([long, own]));
     }
 
     #[test]

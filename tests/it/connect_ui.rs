@@ -126,6 +126,7 @@ async fn end_users_connect_with_what_they_type() {
         "an_api_key_is_typed_and_checked",
         "mistakes_are_told_at_their_fields",
         "what_is_settled_is_not_asked",
+        "integrations_of_one_name_are_told_apart",
         "everything_can_be_done_by_keyboard",
     ])
     .await;

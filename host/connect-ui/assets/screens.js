@@ -24,11 +24,13 @@ export function loading() {
 /** Every integration that may be connected; `onSearch` is told how many are left. */
 export function list({ title, integrations, logoOf, onChoose, onSearch }) {
     const entries = integrations.map((integration) => {
+        const isAlone = integrations.every((other) => other === integration || other.display_name !== integration.display_name);
         const button = h(
             'button',
             { type: 'button', class: 'entry', onclick: () => onChoose(integration) },
             logo(integration, logoOf),
             h('span', { class: 'entry-name' }, integration.display_name),
+            !isAlone && h('span', { class: 'entry-key' }, integration.unique_key),
             icon('next'),
         );
         return { element: h('li', {}, button), text: `${integration.display_name} ${integration.unique_key}`.toLowerCase() };

@@ -78,6 +78,14 @@ export async function what_is_settled_is_not_asked(stage) {
     await heading(open, 'Unauthenticated is connected');
 }
 
+/** Keys stand beside those integrations alone that have a name in common. */
+export async function integrations_of_one_name_are_told_apart(stage) {
+    const page = await stage.open({});
+    await heading(page, 'Connect your account');
+    const keys = await page.locator('.entry-key').allTextContents();
+    assert.deepEqual(keys.sort(), ['fill-1', 'fill-2', 'fill-3', 'fill-4']);
+}
+
 /** From the list to the end without a pointer. */
 export async function everything_can_be_done_by_keyboard(stage, { shopKey }) {
     const page = await stage.open({ allowed_integrations: ['stripe', 'open'] });

@@ -18,14 +18,17 @@ mod retention;
 mod runs;
 mod serve;
 mod telemetry;
+mod variables;
 mod webhooks;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 /// Exit code of a command that found mistakes in what it was given.
 const MISTAKES: u8 = 3;
+/// Exit code of a command line, or of a variable, that is wrong.
+const MISUSED: u8 = 2;
 
 /// Product integrations as WebAssembly: connects accounts, keeps copies of their data fresh, and acts on them.
 #[derive(Debug, Parser)]
@@ -70,7 +73,10 @@ enum Done {
 }
 
 pub fn main() -> ExitCode {
-    let command = Cli::parse().command;
+    let command = match Cli::try_parse() {
+        Ok(cli) => cli.command,
+        Err(error) => return refuse(&error),
+    };
     if let Command::CompileComponent = command {
         return exit_code(crate::runtime::run_compiler());
     }
@@ -109,6 +115,18 @@ pub fn main() -> ExitCode {
             }
             ExitCode::FAILURE
         }
+    }
+}
+
+/// Tells what is wrong with the command line; asking for help is not.
+fn refuse(error: &clap::Error) -> ExitCode {
+    let arguments: Vec<_> = std::env::args_os().collect();
+    match variables::explain(error, &Cli::command(), &arguments) {
+        Some(problem) => {
+            eprintln!("error: {problem}");
+            ExitCode::from(MISUSED)
+        }
+        None => error.exit(),
     }
 }
 

@@ -63,6 +63,9 @@ const SESSION: [(&str, &str); 8] = [
     ("idle_in_transaction_session_timeout", "10s"),
 ];
 
+/// Migrations find some of their tables there already, of which the server would tell.
+const QUIET: [(&str, &str); 1] = [("client_min_messages", "warning")];
+
 /// Every statement of ours stays prepared on every connection.
 const STATEMENTS: usize = 256;
 /// How long a database may take to listen.
@@ -73,8 +76,8 @@ const TRUSTED_IDLE_TIME: Duration = Duration::from_secs(1);
 
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    #[error("the database at {setting} could not be reached")]
-    Unreachable { setting: &'static str, source: sqlx::Error },
+    #[error("the database at {setting} cannot be used: {reason}")]
+    Unusable { setting: &'static str, reason: String },
     #[error("the tables of the database at {setting} could not be brought up to date")]
     Migration { setting: &'static str, source: MigrateError },
     #[error("the records of this database are in another one; name it in SYNCLINE_RECORDS_DATABASE_URL")]
@@ -205,9 +208,8 @@ async fn prepare(
     let options =
         options.application_name(APPLICATION_NAME).options(SESSION).statement_cache_capacity(STATEMENTS);
     // A slow migration is nothing to warn of, and its text is long.
-    let mut conn = connect_patiently(&options.clone().disable_statement_logging())
-        .await
-        .map_err(|source| OpenError::Unreachable { setting, source })?;
+    let migrating = options.clone().disable_statement_logging().options(QUIET);
+    let mut conn = connect_patiently(&migrating, setting).await.map_err(|error| unusable(setting, &error))?;
     sqlx::migrate!().run(&mut conn).await.map_err(|source| OpenError::Migration { setting, source })?;
     Ok((options, conn))
 }
@@ -232,25 +234,46 @@ async fn pool(
         })
         .connect_with(options)
         .await
-        .map_err(|source| OpenError::Unreachable { setting, source })
+        .map_err(|error| unusable(setting, &error))
+}
+
+/// In the server's own words, if it answered.
+fn unusable(setting: &'static str, error: &sqlx::Error) -> OpenError {
+    let reason = match error {
+        sqlx::Error::Database(error) => error.message().to_owned(),
+        other => other.to_string(),
+    };
+    OpenError::Unusable { setting, reason }
 }
 
 /// Waits for a server that does not listen yet, or recovers: it may be starting beside us. Pools wait too, but do not tell
 /// why.
-async fn connect_patiently(options: &PgConnectOptions) -> sqlx::Result<PgConnection> {
+async fn connect_patiently(options: &PgConnectOptions, setting: &'static str) -> sqlx::Result<PgConnection> {
     let deadline = Instant::now() + CONNECT_PATIENCE;
     let mut is_told = false;
     loop {
         match options.connect().await {
             Err(error) if may_be_starting(&error) && Instant::now() < deadline => {
                 if !is_told {
-                    tracing::warn!(error = &error as &dyn std::error::Error, "waiting for the database");
+                    tracing::warn!(
+                        error = &error as &dyn std::error::Error,
+                        "waiting for the database at {setting}, {}, for up to {} s",
+                        place(options),
+                        CONNECT_PATIENCE.as_secs()
+                    );
                     is_told = true;
                 }
                 tokio::time::sleep(Duration::from_millis(500)).await;
             }
             result => return result,
         }
+    }
+}
+
+fn place(options: &PgConnectOptions) -> String {
+    match options.get_socket() {
+        Some(folder) => folder.display().to_string(),
+        None => format!("{}:{}", options.get_host(), options.get_port()),
     }
 }
 

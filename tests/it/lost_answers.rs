@@ -318,5 +318,6 @@ async fn a_host_that_is_started_while_postgres_recovers_waits_for_it() {
     proxy.arm(Fault::Recover);
     let host = HostOptions::new().database_through(&proxy).spawn().await;
     proxy.struck().await;
-    assert!(host.log().contains("waiting for the database"), "{}", host.log());
+    let told = "waiting for the database at DATABASE_URL, 127.0.0.1:";
+    assert!(host.log().contains(told) && host.log().contains(", for up to 30 s"), "{}", host.log());
 }

@@ -51,6 +51,7 @@ mod runs;
 mod schedules;
 mod secrets;
 mod stalls;
+mod starting;
 mod stripe;
 mod support;
 mod traces;

@@ -306,6 +306,11 @@ async fn a_key_works_with_and_without_its_scheme() {
     for header in [format!("Bearer {SECRET_KEY}"), SECRET_KEY.to_owned()] {
         nobody.request("GET", "/integrations").header("Authorization", &header).send().await.expect(200);
     }
+    // As `curl -u key:` sends it.
+    let answer =
+        nobody.request("GET", "/integrations").header("Authorization", "Basic cGxhbnRlZDo=").send().await;
+    assert_eq!(answer.refusal(), (401, "malformed_auth_header".to_owned()));
+    assert_eq!(answer.message(), "the Authorization header must be `Bearer <secret key>`");
 }
 
 /// Says that a body of this length follows, sends nothing of it, and gives the answer as text.

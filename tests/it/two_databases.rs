@@ -164,7 +164,7 @@ async fn databases_that_do_not_belong_together_are_refused() {
         (
             "no URL of the rest",
             HostOptions::new().variable("SYNCLINE_RECORDS_DATABASE_URL", nowhere),
-            "--database-url",
+            "SYNCLINE_RECORDS_DATABASE_URL needs DATABASE_URL",
         ),
     ] {
         let (status, log) = options.spawn_and_wait().await;

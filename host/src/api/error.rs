@@ -149,7 +149,10 @@ pub enum ApiError {
     SigningKeysOverlap,
     #[error("the cursor {problem}; leave it out to begin anew")]
     Cursor { problem: &'static str },
-    #[error("there is no run `{id}` in this environment; old ones are removed")]
+    #[error(
+        "there is no run `{id}` in this environment: a run's id is a whole UUID, `syncline runs list` shows them, and old \
+         ones are removed"
+    )]
     UnknownRun { id: String },
     #[error(transparent)]
     Approval(#[from] ApprovalError),

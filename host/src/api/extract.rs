@@ -122,7 +122,10 @@ impl Caller {
 fn bearer(headers: &HeaderMap) -> Result<&str, ApiError> {
     let header = headers.get(header::AUTHORIZATION).ok_or(ApiError::MissingAuthorization)?;
     let text = header.to_str().map_err(|_| ApiError::MalformedAuthorization)?;
-    // A bare key without its scheme works too: existing clients send it.
+    // A bare key without its scheme works too: existing clients send it. Another scheme has no key of ours.
+    if text.contains(' ') && !text.contains("Bearer ") {
+        return Err(ApiError::MalformedAuthorization);
+    }
     let key = text.rsplit("Bearer ").next().unwrap_or_default().trim();
     if key.is_empty() || key == "Bearer" {
         return Err(ApiError::MalformedAuthorization);
@@ -306,7 +309,7 @@ fn parse_json<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
 /// Turns a refusal of serde into the form that clients read.
 fn field_error<E: std::error::Error>(error: serde_path_to_error::Error<E>) -> FieldError {
     use serde_path_to_error::Segment;
-    let path = error
+    let mut path: Vec<String> = error
         .path()
         .iter()
         .filter_map(|segment| match segment {
@@ -318,10 +321,15 @@ fn field_error<E: std::error::Error>(error: serde_path_to_error::Error<E>) -> Fi
         .collect();
     let message = error.inner().to_string();
     // The place in the text says less than the path.
-    let message = message.split(" at line ").next().unwrap_or_default().to_owned();
+    let message = message.split(" at line ").next().unwrap_or_default();
+    if let Some(name) = message.strip_prefix("missing field `").and_then(|rest| rest.strip_suffix('`')) {
+        path.push(name.to_owned());
+        return FieldError { code: "invalid_type", message: "is required".to_owned(), path };
+    }
+    let message = in_words_of_json(message);
     let code = if message.starts_with("unknown field") {
         "unrecognized_keys"
-    } else if message.starts_with("missing field") || message.starts_with("invalid type") {
+    } else if message.starts_with("invalid type") {
         "invalid_type"
     } else if message.starts_with("unknown variant") || message.starts_with("invalid value") {
         "invalid_value"
@@ -329,6 +337,16 @@ fn field_error<E: std::error::Error>(error: serde_path_to_error::Error<E>) -> Fi
         "custom"
     };
     FieldError { code, message, path }
+}
+
+/// Says what was expected without the names of types here.
+fn in_words_of_json(message: &str) -> String {
+    match message.split_once(", expected ") {
+        Some((found, "a sequence")) => format!("{found}, expected a list"),
+        Some((found, "a map")) => format!("{found}, expected an object"),
+        Some((found, kind)) if kind.starts_with("struct ") => format!("{found}, expected an object"),
+        _ => message.to_owned(),
+    }
 }
 
 #[cfg(test)]
@@ -364,6 +382,30 @@ mod tests {
         let Err(ApiError::Query { errors }) = query("model=A&modle=B") else { panic!("accepted") };
         assert_eq!(errors[0].code, "unrecognized_keys");
         assert!(errors[0].message.contains("`modle`"), "{}", errors[0].message);
+    }
+
+    #[test]
+    fn a_missing_member_or_parameter_is_named_in_the_path() {
+        let Err(ApiError::Query { errors }) = query("ids=a") else { panic!("accepted") };
+        assert_eq!(errors[0].path, ["model"]);
+        assert_eq!((errors[0].code, &*errors[0].message), ("invalid_type", "is required"));
+    }
+
+    #[test]
+    fn what_was_expected_is_said_in_words_of_json() {
+        #[derive(Debug, Deserialize)]
+        struct Body {
+            #[expect(dead_code, reason = "only read by serde")]
+            syncs: Vec<String>,
+        }
+        let Err(ApiError::Body { errors }) = parse_json::<Body>(br#"{"syncs":"buyers"}"#) else {
+            panic!("accepted")
+        };
+        assert_eq!(errors[0].message, "invalid type: string \"buyers\", expected a list");
+        assert_eq!(
+            in_words_of_json("invalid type: null, expected struct Opts"),
+            "invalid type: null, expected an object"
+        );
     }
 
     #[test]

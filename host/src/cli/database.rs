@@ -20,13 +20,7 @@ pub(super) struct DatabaseArgs {
     #[arg(long, env = "DATABASE_URL", hide_env_values = true, value_name = "URL")]
     database_url: Option<String>,
     /// Postgres to keep records in, if not in the database of everything else
-    #[arg(
-        long,
-        env = "SYNCLINE_RECORDS_DATABASE_URL",
-        hide_env_values = true,
-        value_name = "URL",
-        requires = "database_url"
-    )]
+    #[arg(long, env = "SYNCLINE_RECORDS_DATABASE_URL", hide_env_values = true, value_name = "URL")]
     records_database_url: Option<String>,
     /// Folder for everything that the host keeps beside Postgres [default: .syncline, as root /var/lib/syncline]
     #[arg(long, env = "SYNCLINE_DATA_DIR", value_name = "FOLDER")]
@@ -63,6 +57,9 @@ impl DatabaseArgs {
                 records: records.map(|url| parse_url(url, "SYNCLINE_RECORDS_DATABASE_URL")).transpose()?,
             };
             return Ok(Database { databases, private: None });
+        }
+        if self.records_database_url.is_some() {
+            bail!("SYNCLINE_RECORDS_DATABASE_URL needs DATABASE_URL, the database of everything else");
         }
         let data_dir = self.data_dir();
         if may_share {

@@ -32,6 +32,8 @@ pub(super) struct DeployArgs {
 
 #[derive(Debug, Deserialize)]
 struct Deployment {
+    /// None if the bundle was active already.
+    id: Option<String>,
     bundle: String,
     version: Option<i32>,
     changes: Vec<Change>,
@@ -68,8 +70,18 @@ pub(super) async fn run(args: DeployArgs) -> anyhow::Result<Done> {
         return Ok(Done::Well);
     }
     let deployed = post(&client, "deployments", &bytes).await?;
-    println!("bundle `{}` version {} is active", deployed.bundle, deployed.version.unwrap_or_default());
+    println!("{}", outcome(&deployed));
     Ok(Done::Well)
+}
+
+fn outcome(deployed: &Deployment) -> String {
+    let Deployment { bundle, version, .. } = deployed;
+    let version = version.unwrap_or_default();
+    match (&deployed.id, deployed.changes.as_slice()) {
+        (None, _) => format!("bundle `{bundle}` version {version} was active already; nothing has changed"),
+        (Some(_), []) => format!("bundle `{bundle}` version {version} is active; its code has changed"),
+        (Some(_), _) => format!("bundle `{bundle}` version {version} is active"),
+    }
 }
 
 async fn post(client: &Client, path: &str, bytes: &[u8]) -> anyhow::Result<Deployment> {
@@ -91,7 +103,7 @@ fn print_plan(plan: &Deployment) {
         println!("  {sign} {kind} {}", path.join("/"));
     }
     if plan.changes.is_empty() {
-        println!("  no function is added, removed or declared differently");
+        println!("  nothing, unless the code of its functions has changed");
     }
     for warning in &plan.warnings {
         println!("  ! {warning}");
@@ -107,4 +119,27 @@ fn confirmed() -> anyhow::Result<bool> {
     let mut answer = String::new();
     std::io::stdin().read_line(&mut answer)?;
     Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_deployment_tells_what_has_changed() {
+        let change = json!({ "change": "add", "kind": "sync", "integration": "shop", "name": "buyers" });
+        for (id, changes, told) in [
+            (json!(null), json!([]), "version 3 was active already; nothing has changed"),
+            (json!("a"), json!([]), "version 3 is active; its code has changed"),
+            (json!("a"), json!([change]), "version 3 is active"),
+        ] {
+            let deployed = json!({
+                "id": id, "bundle": "shop", "version": 3, "changes": changes, "warnings": [],
+            });
+            let deployed = serde_json::from_value(deployed).unwrap();
+            assert_eq!(outcome(&deployed), format!("bundle `shop` {told}"));
+        }
+    }
 }

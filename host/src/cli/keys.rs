@@ -182,30 +182,29 @@ impl GeneratedKey {
 pub(super) async fn ensure_key(
     store: &Store,
     environments: &Environments,
-    configured: Option<&str>,
+    configured: Option<ApiKey>,
 ) -> anyhow::Result<Option<GeneratedKey>> {
     let environment =
         environments.find_by_name(DEFAULT_ENVIRONMENT).context("the default environment is missing")?;
     let mut tx = store.begin().await?;
-    let store_key = |key: &ApiKey, name: &'static str| (key.hash(), key.shown_prefix().to_owned(), name);
-    let generated = match configured {
+    let (key, name) = match configured {
         None if keys::any_exists(&mut tx).await? => return Ok(None),
-        None => Some(ApiKey::generate()),
-        Some(_) => None,
-    };
-    let (hash, prefix, name) = match (&generated, configured) {
-        (Some(key), _) => store_key(key, FIRST_KEY),
-        (None, text) => {
-            let key =
-                ApiKey::parse(text.unwrap_or_default()).context("SYNCLINE_SECRET_KEY cannot be used")?;
+        None => (ApiKey::generate(), FIRST_KEY),
+        Some(key) => {
             keys::revoke_replaced(&mut tx, environment.pk, CONFIGURED_KEY, &key.hash()).await?;
-            store_key(&key, CONFIGURED_KEY)
+            (key, CONFIGURED_KEY)
         }
     };
     let scopes = ScopePreset::Full.scopes();
-    let new = NewKey { environment: environment.pk, name, prefix: &prefix, hash: &hash, scopes: &scopes };
+    let new = NewKey {
+        environment: environment.pk,
+        name,
+        prefix: key.shown_prefix(),
+        hash: &key.hash(),
+        scopes: &scopes,
+    };
     // Another host may have stored the same key a moment ago.
     keys::create(&mut tx, &new).await?;
     tx.commit().await?;
-    Ok(generated.map(GeneratedKey))
+    Ok((name == FIRST_KEY).then_some(GeneratedKey(key)))
 }

@@ -7,21 +7,21 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use axum::Router;
-use clap::Args;
+use clap::{Args, CommandFactory};
 use futures_util::future::join_all;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-use super::Done;
 use super::address::HttpAddress;
 use super::database::{Database, DatabaseArgs};
 use super::keys::{GeneratedKey, ensure_key};
 use super::retention::RetentionArgs;
 use super::telemetry::{LogFormat, Telemetry};
 use super::webhooks::{IntakeArgs, SenderArgs};
+use super::{Cli, Done, variables};
 use crate::api::{self, App, server};
-use crate::auth::{Authenticator, Environments};
+use crate::auth::{ApiKey, Authenticator, Environments};
 use crate::config::{DeletionHold, MINIMUM_INTERVAL};
 use crate::connect::{self, ApiAddress, FrameAncestors};
 use crate::egress::{Gate, GateSettings, HostPort};
@@ -38,7 +38,7 @@ pub(super) struct ServeArgs {
     #[command(flatten)]
     database: DatabaseArgs,
     /// Address to listen on
-    #[arg(long, env = "SYNCLINE_LISTEN", default_value = "127.0.0.1:3003", value_name = "ADDRESS:PORT")]
+    #[arg(long, env = "SYNCLINE_LISTEN", default_value = "127.0.0.1:3003", value_name = "ADDRESS:PORT", value_parser = parse_listen)]
     listen: SocketAddr,
     /// Where clients reach this host [default: http://<listen>]
     #[arg(long, env = "SYNCLINE_PUBLIC_URL", value_name = "URL", value_parser = HttpAddress::parse_public)]
@@ -132,7 +132,7 @@ pub(super) struct ServeArgs {
     #[arg(long, env = "SYNCLINE_FAILPOINT", hide = true, value_name = "STEP:TIME=EFFECT")]
     failpoint: Option<Failpoint>,
     /// Another address for /metrics, which then is not where the API is
-    #[arg(long, env = "SYNCLINE_METRICS_LISTEN", value_name = "ADDRESS:PORT")]
+    #[arg(long, env = "SYNCLINE_METRICS_LISTEN", value_name = "ADDRESS:PORT", value_parser = parse_listen)]
     metrics_listen: Option<SocketAddr>,
     #[command(flatten)]
     intake: IntakeArgs,
@@ -147,6 +147,12 @@ pub(super) async fn run(args: ServeArgs) -> anyhow::Result<Done> {
     if let Some(failpoint) = args.failpoint {
         failpoints::arm(failpoint);
     }
+    warn_of_unknown_variables();
+    // Told before anything is started or waited for.
+    let secret_key = args.secret_key.as_deref().map(ApiKey::parse).transpose();
+    let secret_key = secret_key.context("SYNCLINE_SECRET_KEY cannot be used")?;
+    let gate = gate(&args)?;
+    let catalogue = Catalogue::load(args.providers_dir.as_deref())?;
     let master_keys = args.database.master_keys_of_host(args.listen)?;
     // Taken first, so that a taken address is told before anything is started.
     let listener = TcpListener::bind(args.listen)
@@ -164,10 +170,11 @@ pub(super) async fn run(args: ServeArgs) -> anyhow::Result<Done> {
     let derived_key = master_keys.derive("syncline 2026 compiled code");
     let notices = Arc::new(Notices::default());
     let environments = Environments::open(store.clone(), master_keys, Arc::clone(&notices)).await?;
-    let generated = ensure_key(&store, &environments, args.secret_key.as_deref()).await?;
+    let generated = ensure_key(&store, &environments, secret_key).await?;
 
     let (engine, background) =
-        start_engine(&args, store.clone(), Arc::clone(&environments), notices, derived_key).await?;
+        start_engine(&args, store.clone(), Arc::clone(&environments), notices, derived_key, catalogue, gate)
+            .await?;
     let authenticator = Authenticator::new(store, environments, Arc::clone(&engine.notices));
     let public_url =
         args.public_url.as_ref().map_or_else(|| format!("http://{address}"), ToString::to_string);
@@ -201,25 +208,35 @@ pub(super) async fn run(args: ServeArgs) -> anyhow::Result<Done> {
     Ok(Done::Well)
 }
 
+fn warn_of_unknown_variables() {
+    let set = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
+    let unknown = variables::unknown(&Cli::command(), set);
+    if !unknown.is_empty() {
+        tracing::warn!(
+            "nothing is read from {}; `syncline serve --help` lists the variables",
+            unknown.join(", ")
+        );
+    }
+}
+
+fn gate(args: &ServeArgs) -> anyhow::Result<Gate> {
+    let allow = args.egress_allow.as_deref().map(HostPort::parse_list).transpose();
+    Ok(Gate::new(GateSettings {
+        allow: allow.context("SYNCLINE_EGRESS_ALLOW cannot be used")?.unwrap_or_default(),
+        forward_timeout: Duration::from_secs(args.proxy_timeout_seconds),
+        ..GateSettings::default()
+    })?)
+}
+
 async fn start_engine(
     args: &ServeArgs,
     store: Store,
     environments: Arc<Environments>,
     notices: Arc<Notices>,
     compiled_key: [u8; 32],
+    catalogue: Catalogue,
+    gate: Gate,
 ) -> anyhow::Result<(Arc<Engine>, Background)> {
-    let allow = args
-        .egress_allow
-        .as_deref()
-        .map(HostPort::parse_list)
-        .transpose()
-        .context("SYNCLINE_EGRESS_ALLOW")?;
-    let gate = Gate::new(GateSettings {
-        allow: allow.unwrap_or_default(),
-        forward_timeout: Duration::from_secs(args.proxy_timeout_seconds),
-        ..GateSettings::default()
-    })?;
-    let catalogue = Catalogue::load(args.providers_dir.as_deref())?;
     let folder = args.compiled_dir.clone().unwrap_or_else(|| args.database.data_dir().join("compiled"));
     let compiler = std::env::current_exe().context("the host does not know its own program file")?;
     let shares = RuntimeSettings { max_invocations: args.max_invocations };
@@ -287,6 +304,10 @@ async fn serve_until_stopped(
     database.close().await?;
     tracing::info!("stopped");
     Ok(())
+}
+
+fn parse_listen(text: &str) -> Result<SocketAddr, &'static str> {
+    text.parse().map_err(|_| "it must be an IP address and a port, such as 127.0.0.1:3003")
 }
 
 /// It is written into JSON as it is, beside the `id` that every record has.

@@ -13,11 +13,12 @@ use opentelemetry_otlp::{Protocol, SpanExporter, WithExportConfig, WithHttpConfi
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::trace::SdkTracerProvider;
 use tokio::runtime::Handle;
-use tracing_subscriber::filter::{FilterExt, LevelFilter, filter_fn};
+use tracing_subscriber::filter::{FilterExt, LevelFilter, ParseError, filter_fn};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Layer};
 
+const DEFAULT_LINES: &str = "info";
 /// The longest that the end of the host waits for the collector.
 const FLUSH_WITHIN: Duration = Duration::from_secs(3);
 const CONNECT_WITHIN: Duration = Duration::from_secs(3);
@@ -38,10 +39,9 @@ impl Telemetry {
     /// Begins to log and, if the environment says where to, to trace.
     pub(super) fn start(format: LogFormat) -> anyhow::Result<Self> {
         // The MCP library logs what clients send, which is theirs.
-        let filter = || {
-            let wanted = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
-            wanted.and(filter_fn(|metadata| !metadata.target().starts_with("rmcp")))
-        };
+        let (wanted, mistake) = wanted_lines();
+        let filter =
+            || EnvFilter::new(&wanted).and(filter_fn(|metadata| !metadata.target().starts_with("rmcp")));
         let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
         let lines = match format {
             LogFormat::Text => lines
@@ -65,6 +65,9 @@ impl Telemetry {
                 .with_filter(ours)
         });
         tracing_subscriber::registry().with(lines).with(spans).init();
+        if let Some(mistake) = mistake {
+            tracing::warn!("RUST_LOG cannot be used, so it is taken for `{wanted}`: {mistake}");
+        }
         Ok(Self { traces })
     }
 
@@ -75,6 +78,16 @@ impl Telemetry {
         if let Ok(Err(error)) = finished.await {
             tracing::warn!(error = &error as &dyn std::error::Error, "the last traces were not sent");
         }
+    }
+}
+
+/// Which lines are written, as `RUST_LOG` says it, and what is wrong with that.
+fn wanted_lines() -> (String, Option<ParseError>) {
+    let given = std::env::var(EnvFilter::DEFAULT_ENV).ok().filter(|given| !given.is_empty());
+    match given.map(|given| EnvFilter::builder().parse(&given).map(|_| given)) {
+        Some(Ok(given)) => (given, None),
+        None => (DEFAULT_LINES.to_owned(), None),
+        Some(Err(mistake)) => (DEFAULT_LINES.to_owned(), Some(mistake)),
     }
 }
 

@@ -73,7 +73,10 @@ pub enum DeployError {
         "integration `{old}` was renamed to `{new}` here; rename its table in syncline.toml to [integrations.{new}]"
     )]
     Renamed { old: IntegrationKey, new: IntegrationKey },
-    #[error("{kind} `{name}` of integration `{integration}` belongs to the bundle `{bundle}`")]
+    #[error(
+        "{kind} `{name}` of integration `{integration}` belongs to the bundle `{bundle}`; choose another integration, or \
+         take it out of that bundle first"
+    )]
     OfOtherBundle { kind: String, name: FunctionName, integration: IntegrationKey, bundle: String },
     #[error(
         "model `{model}` of integration `{integration}` is saved by sync `{sync}` of the bundle `{bundle}`, and the copies \

@@ -44,6 +44,9 @@ pub(super) async fn set(args: &EnvironmentArgs, pairs: &[String]) -> anyhow::Res
     let installation = Installation::open(&args.database).await?;
     let environment = installation.environment(&args.environment)?;
     installation.environments.change_settings(environment.pk, &change).await?;
+    let names: Vec<_> =
+        pairs.iter().filter_map(|pair| Some(format!("`{}`", pair.split_once('=')?.0))).collect();
+    println!("set {} of environment `{}`", names.join(", "), environment.name);
     installation.close().await
 }
 

@@ -1,0 +1,117 @@
+//! The variables that settings come from: which there are, and which one a refused value stood in.
+
+use std::collections::BTreeSet;
+use std::error::Error as _;
+use std::ffi::OsString;
+use std::num::{IntErrorKind, ParseIntError};
+
+use clap::Command;
+use clap::error::{ContextKind, ContextValue};
+
+const PREFIX: &str = "SYNCLINE_";
+/// Read where no flag stands for it.
+const OTHERS: [&str; 1] = ["SYNCLINE_GUEST_TARGET"];
+
+/// Says what is wrong with the value of a setting: the library names the flag, whatever the value came from. `None`:
+/// the mistake is of another kind.
+pub(super) fn explain(error: &clap::Error, command: &Command, arguments: &[OsString]) -> Option<String> {
+    let text = |kind| match error.get(kind) {
+        Some(ContextValue::String(text)) => Some(text.as_str()),
+        _ => None,
+    };
+    let flag = text(ContextKind::InvalidArg)?.split(' ').next()?;
+    let value = text(ContextKind::InvalidValue)?;
+    let source = error.source()?;
+    let problem = match source.downcast_ref::<ParseIntError>().map(ParseIntError::kind) {
+        None => source.to_string(),
+        Some(IntErrorKind::PosOverflow | IntErrorKind::NegOverflow) => "it is too large a number".to_owned(),
+        Some(_) => "it must be a whole number".to_owned(),
+    };
+    let is_typed = arguments.iter().filter_map(|argument| argument.to_str()).any(|argument| {
+        argument.strip_prefix(flag).is_some_and(|rest| rest.is_empty() || rest.starts_with('='))
+    });
+    let variable = flag.strip_prefix("--").and_then(|long| variable_of(command, long));
+    let setting = variable.filter(|_| !is_typed).unwrap_or_else(|| flag.to_owned());
+    Some(format!("{setting} cannot be `{value}`: {problem}"))
+}
+
+/// Those that are set and that no setting is read from: most are misspelt.
+pub(super) fn unknown(command: &Command, set: impl Iterator<Item = String>) -> Vec<String> {
+    let mut known: BTreeSet<String> = OTHERS.into_iter().map(str::to_owned).collect();
+    add_variables(command, &mut known);
+    let mut unknown: Vec<_> = set.filter(|name| name.starts_with(PREFIX) && !known.contains(name)).collect();
+    unknown.sort();
+    unknown
+}
+
+fn add_variables(command: &Command, known: &mut BTreeSet<String>) {
+    let named = command.get_arguments().filter_map(|argument| argument.get_env()?.to_str());
+    known.extend(named.map(str::to_owned));
+    for subcommand in command.get_subcommands() {
+        add_variables(subcommand, known);
+    }
+}
+
+/// A flag reads one variable in whichever commands it is.
+fn variable_of(command: &Command, long: &str) -> Option<String> {
+    let own = command.get_arguments().find(|argument| argument.get_long() == Some(long));
+    match own.and_then(clap::Arg::get_env) {
+        Some(name) => name.to_str().map(str::to_owned),
+        None => command.get_subcommands().find_map(|subcommand| variable_of(subcommand, long)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::super::Cli;
+    use super::*;
+
+    fn refusal(arguments: &[&str]) -> String {
+        let arguments: Vec<OsString> = arguments.iter().map(Into::into).collect();
+        let error = Cli::command().try_get_matches_from(&arguments).expect_err("it is a mistake");
+        explain(&error, &Cli::command(), &arguments).expect("a value is wrong")
+    }
+
+    #[test]
+    fn a_wrong_value_says_what_would_be_right() {
+        for (flag, value, problem) in [
+            ("--max-syncs", "many", "it must be a whole number"),
+            ("--lease-seconds", "1.5", "it must be a whole number"),
+            ("--grace-seconds", "99999999999999999999", "it is too large a number"),
+            ("--listen", "3000", "it must be an IP address and a port, such as 127.0.0.1:3003"),
+            ("--listen", "localhost:3000", "it must be an IP address and a port, such as 127.0.0.1:3003"),
+            ("--metrics-listen", "9090", "it must be an IP address and a port, such as 127.0.0.1:3003"),
+            ("--public-url", "example.com", "it must be an address such as https://syncline.example.com"),
+            ("--connect-url", "foo", "it must be an address such as https://syncline.example.com"),
+            ("--record-metadata-key", "id", "it is where a record has its id; choose another"),
+            ("--record-metadata-key", "", "it must be 1 to 64 of letters, digits, `_` and `-`"),
+            ("--record-metadata-key", "a b", "it must be 1 to 64 of letters, digits, `_` and `-`"),
+        ] {
+            let told = refusal(&["syncline", "serve", &format!("{flag}={value}")]);
+            assert_eq!(told, format!("{flag} cannot be `{value}`: {problem}"));
+        }
+        let told = refusal(&["syncline", "runs", "list", "--url", "127.0.0.1:41313"]);
+        assert_eq!(
+            told,
+            "--url cannot be `127.0.0.1:41313`: it must be an address such as http://127.0.0.1:3003"
+        );
+    }
+
+    #[test]
+    fn a_value_that_nobody_typed_came_from_its_variable() {
+        let arguments = ["syncline", "serve", "--max-syncs=many"];
+        let error = Cli::command().try_get_matches_from(arguments).expect_err("it is a mistake");
+        let told = explain(&error, &Cli::command(), &["syncline".into(), "serve".into()]);
+        let told = told.expect("a value is wrong");
+        assert_eq!(told, "SYNCLINE_MAX_SYNCS cannot be `many`: it must be a whole number");
+    }
+
+    #[test]
+    fn variables_that_nothing_reads_are_found() {
+        let set =
+            ["SYNCLINE_MAX_SINCS", "SYNCLINE_MAX_SYNCS", "SYNCLINE_GUEST_TARGET", "PATH", "SYNCLINE_URL"];
+        assert_eq!(unknown(&Cli::command(), set.into_iter().map(str::to_owned)), ["SYNCLINE_MAX_SINCS"]);
+    }
+}

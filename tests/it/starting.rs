@@ -1,0 +1,58 @@
+//! What a host says when it is started, and with which settings it is not.
+
+use crate::support::{Host, HostOptions, TestDatabase};
+
+const NOWHERE: (&str, &str) = ("DATABASE_URL", "postgres://127.0.0.1:1/nowhere");
+
+#[tokio::test]
+async fn a_later_start_says_nothing_of_tables_that_are_there() {
+    let db = TestDatabase::create().await;
+    Host::spawn(&db).await.stop().await;
+    let host = Host::spawn(&db).await;
+    assert!(!host.log().contains("already exists"), "{}", host.log());
+}
+
+#[tokio::test]
+async fn a_database_that_is_not_there_is_told_once_in_the_servers_words() {
+    let db = TestDatabase::create().await;
+    let url = db.url();
+    let (server, _) = url.rsplit_once('/').expect("a database is named");
+    let options = HostOptions::new().variable("DATABASE_URL", &format!("{server}/nope"));
+    let (status, log) = options.spawn_and_wait().await;
+    assert!(!status.success());
+    let told = "the database at DATABASE_URL cannot be used: database \"nope\" does not exist\n";
+    assert!(log.contains(told), "{log}");
+    assert_eq!(log.matches("does not exist").count(), 1, "{log}");
+}
+
+#[tokio::test]
+async fn settings_that_cannot_be_used_are_told_before_the_database_is_waited_for() {
+    for (name, value, reason) in [
+        ("SYNCLINE_SECRET_KEY", "short", "SYNCLINE_SECRET_KEY cannot be used\n  because: a key is 16 to 255"),
+        (
+            "SYNCLINE_EGRESS_ALLOW",
+            "localhost",
+            "SYNCLINE_EGRESS_ALLOW cannot be used\n  because: `localhost` must be",
+        ),
+        ("SYNCLINE_PROVIDERS_DIR", "/nonexistent/providers", "/nonexistent/providers"),
+        ("SYNCLINE_MAX_SYNCS", "many", "SYNCLINE_MAX_SYNCS cannot be `many`: it must be a whole number"),
+        ("SYNCLINE_RECORD_METADATA_KEY", "id", "SYNCLINE_RECORD_METADATA_KEY cannot be `id`"),
+        ("SYNCLINE_PUBLIC_URL", "example.com", "an address such as https://syncline.example.com"),
+    ] {
+        let options = HostOptions::new().variable(NOWHERE.0, NOWHERE.1).variable(name, value);
+        let (status, log) = options.spawn_and_wait().await;
+        assert!(!status.success(), "{name}");
+        assert!(log.contains(reason), "{name}: {log}");
+        assert!(!log.contains("waiting for the database"), "{name}: {log}");
+    }
+}
+
+#[tokio::test]
+async fn variables_that_are_not_understood_are_told() {
+    let db = TestDatabase::create().await;
+    let options = HostOptions::new().database(&db).variable("SYNCLINE_MAX_SINCS", "5");
+    let host = options.variable("RUST_LOG", "syncline=loud").spawn().await;
+    let log = host.log();
+    assert!(log.contains("nothing is read from SYNCLINE_MAX_SINCS;"), "{log}");
+    assert!(log.contains("RUST_LOG cannot be used, so it is taken for `info`"), "{log}");
+}

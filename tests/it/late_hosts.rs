@@ -146,7 +146,8 @@ async fn the_first_host_that_is_back_leaves_the_others_what_they_hold() {
     let second = options().spawn().await;
     first.deploy(&Bundle::guest("hostile")).await;
     // It writes seldom, so that it is not frozen in a transaction.
-    let connection = first.connect("hostile", json!({ "steps": 5, "pause_ms": 2_000 })).await;
+    let connection =
+        first.connect_as("customer-1", "hostile", json!({ "steps": 5, "pause_ms": 2_000 })).await;
     let result = connection.action_later("sleep", &json!(10_000)).await;
     let held = "SELECT (SELECT count(*) FROM schedules WHERE sync_name = 'steps' AND run_id IS NOT NULL)
                      + (SELECT count(*) FROM function_jobs WHERE state = 'running')";

@@ -185,7 +185,8 @@ async fn a_run_keeps_its_lease_while_the_records_database_is_away() {
         .spawn()
         .await;
     host.deploy(&Bundle::guest("hostile")).await;
-    let connection = host.connect("hostile", json!({ "steps": 2, "pause_ms": 20_000 })).await;
+    let connection =
+        host.connect_as("customer-1", "hostile", json!({ "steps": 2, "pause_ms": 20_000 })).await;
     eventually("it has made a step", async || {
         (connection.all(&[("model", "Step")]).await.len() == 1).then_some(())
     })

@@ -21,7 +21,7 @@ use crate::config::{Frequency, FunctionKind};
 use crate::engine::{ConnectionRoute, DeployedFunction, SyncCommand, next_slot, slot_after_change};
 use crate::ids::{ConnectionId, FunctionName, IntegrationKey, IntegrationPk, InvalidName, Variant};
 use crate::store::integrations::Integration;
-use crate::store::schedules::{ScheduleStatus, Target, TriggerOptions};
+use crate::store::schedules::{ScheduleStatus, Target, TriggerOptions, Whose};
 use crate::store::{integrations, schedules, streams, sync_states};
 
 const MAX_SYNCS: usize = 256;
@@ -310,7 +310,7 @@ struct FoundSchedules {
 
 impl FoundSchedules {
     fn require_any(&self, count: u64) -> Result<(), ApiError> {
-        if count == 0 && self.target.connection.is_some() {
+        if count == 0 && matches!(self.target.whose, Whose::Connection(_)) {
             return Err(ApiError::NoSyncs(self.integration.unique_key.clone()));
         }
         Ok(())
@@ -411,9 +411,9 @@ impl App {
         let found = integrations::find(&mut conn, client.environment.pk, &key).await?;
         let integration = found.ok_or_else(|| ApiError::UnknownIntegration(key.clone()))?;
         drop(conn);
-        let connection = match connection {
-            None => None,
-            Some(id) => Some(self.find_connection_by_name(client, &key, &id).await?.pk),
+        let whose = match connection {
+            None => Whose::Integration(integration.pk),
+            Some(id) => Whose::Connection(self.find_connection_by_name(client, &key, &id).await?.pk),
         };
         for (sync, _) in &named {
             if self.find_deployed_sync(client, integration.pk, sync).await?.is_none() {
@@ -421,7 +421,7 @@ impl App {
             }
         }
         let syncs = (!named.is_empty()).then(|| named.into_iter().collect());
-        Ok(FoundSchedules { target: Target { integration: integration.pk, connection, syncs }, integration })
+        Ok(FoundSchedules { target: Target { whose, syncs }, integration })
     }
 
     async fn describe(

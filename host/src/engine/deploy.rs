@@ -605,7 +605,7 @@ async fn update_schedules(
         };
         for sync in &wanted.syncs {
             kept.insert((integration.pk, sync.name.clone()));
-            schedules::create_missing(conn, integration.pk, None, &sync.name, sync.auto_start).await?;
+            schedules::create_missing(conn, integration.pk, &sync.name, sync.auto_start).await?;
             let old = before.own_function(integration.pk, FunctionKind::Sync, &sync.name);
             if let Some((_, StoredFunction { spec: FunctionSpec::Sync(old), .. })) = old
                 && (&old.frequency, old.timezone) != (&sync.frequency, sync.timezone)

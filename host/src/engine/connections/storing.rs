@@ -244,8 +244,7 @@ impl Engine {
         let integration = connection.integration;
         let beginnings = hold_beginnings(conn, environment.pk, integration).await?;
         for sync in &beginnings.syncs {
-            schedules::create_missing(conn, integration, Some(connection.pk), &sync.name, sync.auto_start)
-                .await?;
+            schedules::create_missing_of_connection(conn, connection.pk, &sync.name, sync.auto_start).await?;
         }
         schedules::notify_due(conn).await?;
         if let Some(url) = &connection.webhook_url_override {

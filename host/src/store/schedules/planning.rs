@@ -12,35 +12,51 @@ use crate::ids::{ConnectionPk, FunctionName, IntegrationPk, SchedulePk, Variant}
 use crate::store::hosts::interval;
 use crate::store::runs;
 
-/// Makes the schedules that are missing for the integration's connections, or for one of them. Those that start
-/// by themselves are due at once. A connection that is being validated gets its own when that is over.
-pub async fn create_missing(
-    conn: &mut PgConnection,
-    integration: IntegrationPk,
-    connection: Option<ConnectionPk>,
-    sync: &FunctionName,
-    auto_start: bool,
-) -> sqlx::Result<u64> {
-    let made = sqlx::query!(
-        r#"
+/// Makes the schedules of a sync that are missing for the connections that `$whose` names. Those that start by themselves
+/// are due at once. A connection that is being validated gets its own when that is over.
+macro_rules! insert_missing {
+    ($whose:literal, $pk:expr, $sync:expr, $auto_start:expr) => {
+        sqlx::query!(
+            r#"
         INSERT INTO schedules
             (environment_pk, integration_pk, connection_pk, sync_name, variant, state, due_at, due_reason)
-        SELECT environment_pk, integration_pk, pk, $3, 'base',
-               CASE WHEN $4 THEN 'running' ELSE 'paused' END, CASE WHEN $4 THEN now() END, 'schedule'
+        SELECT environment_pk, integration_pk, pk, $2, 'base',
+               CASE WHEN $3 THEN 'running' ELSE 'paused' END, CASE WHEN $3 THEN now() END, 'schedule'
         FROM connections
-        WHERE integration_pk = $1 AND ($2::bigint IS NULL OR pk = $2) AND validating_since IS NULL
+        WHERE "#
+                + $whose
+                + r#" AND validating_since IS NULL
         -- One that is deleted meanwhile is passed over then, and not missed by the foreign key.
         FOR KEY SHARE
         ON CONFLICT ON CONSTRAINT schedules_sync DO NOTHING
         "#,
-        integration.0,
-        connection.map(|connection| connection.0),
-        sync.as_str(),
-        auto_start,
-    )
-    .execute(conn)
-    .await?;
-    Ok(made.rows_affected())
+            $pk,
+            $sync.as_str(),
+            $auto_start,
+        )
+    };
+}
+
+/// Makes the schedules of a sync that are missing for the integration's connections.
+pub async fn create_missing(
+    conn: &mut PgConnection,
+    integration: IntegrationPk,
+    sync: &FunctionName,
+    auto_start: bool,
+) -> sqlx::Result<()> {
+    insert_missing!("integration_pk = $1", integration.0, sync, auto_start).execute(conn).await?;
+    Ok(())
+}
+
+/// Makes the schedule of a sync for one connection, if it is missing.
+pub async fn create_missing_of_connection(
+    conn: &mut PgConnection,
+    connection: ConnectionPk,
+    sync: &FunctionName,
+    auto_start: bool,
+) -> sqlx::Result<()> {
+    insert_missing!("pk = $1", connection.0, sync, auto_start).execute(conn).await?;
+    Ok(())
 }
 
 /// Removes the schedules of a sync that is no longer deployed, and cancels its runs.

@@ -8,11 +8,16 @@ use crate::ids::{ConnectionPk, FunctionName, IntegrationPk, Variant};
 /// Which schedules a request is about.
 #[derive(Debug)]
 pub struct Target {
-    pub integration: IntegrationPk,
-    /// `None`: every connection of the integration.
-    pub connection: Option<ConnectionPk>,
+    pub whose: Whose,
     /// `None`: every sync and variant.
     pub syncs: Option<Vec<(FunctionName, Variant)>>,
+}
+
+/// Whose schedules: of every connection of an integration, or of one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Whose {
+    Integration(IntegrationPk),
+    Connection(ConnectionPk),
 }
 
 impl Target {
@@ -23,24 +28,43 @@ impl Target {
     }
 }
 
-/// A statement about the schedules `s` of a target, which is in its parameters up to `$5`.
-macro_rules! query_target {
-    ($statement:literal, $target:expr $(, $parameter:expr)* $(,)?) => {{
+/// A statement about those of the schedules `s` that `$whose` names and that have these names, which are in its
+/// parameters up to `$4`.
+macro_rules! query_named {
+    ($statement:literal, $whose:literal, $pk:expr, $target:expr $(, $parameter:expr)*) => {{
         let (names, variants) = $target.name_lists();
         sqlx::query!(
             $statement
-                + r#"
-        WHERE s.integration_pk = $1 AND ($2::bigint IS NULL OR s.connection_pk = $2) AND s.retired_at IS NULL
-          AND ($3 OR (s.sync_name, s.variant) IN (SELECT * FROM unnest($4::text[], $5::text[])))
+                + " WHERE "
+                + $whose
+                + r#" AND s.retired_at IS NULL
+          AND ($2 OR (s.sync_name, s.variant) IN (SELECT * FROM unnest($3::text[], $4::text[])))
         "#,
-            $target.integration.0,
-            $target.connection.map(|connection| connection.0),
+            $pk,
             $target.syncs.is_none(),
             &names,
             &variants,
             $($parameter),*
         )
     }};
+}
+pub(super) use query_named;
+
+/// Carries a statement about the schedules `s` of a target out, and takes of its result what `$then` does. One about a
+/// connection does not name the integration too: there may be a hundred thousand others in that index.
+macro_rules! query_target {
+    ($statement:literal, $target:expr $(, $parameter:expr)*; $query:ident => $then:expr) => {
+        match $target.whose {
+            Whose::Integration(pk) => {
+                let $query = query_named!($statement, "s.integration_pk = $1", pk.0, $target $(, $parameter)*);
+                $then
+            }
+            Whose::Connection(pk) => {
+                let $query = query_named!($statement, "s.connection_pk = $1", pk.0, $target $(, $parameter)*);
+                $then
+            }
+        }
+    };
 }
 pub(super) use query_target;
 
@@ -60,15 +84,11 @@ pub async fn trigger(conn: &mut PgConnection, target: &Target, options: TriggerO
         r#"
         UPDATE schedules s
         SET due_at = now(), due_reason = 'trigger', is_parked = false,
-            reset_wanted = reset_wanted OR $6, empty_cache_wanted = empty_cache_wanted OR ($6 AND $7),
-            cancel_wanted = cancel_wanted OR (run_id IS NOT NULL AND $6)"#,
-        target,
-        options.reset,
-        options.empty_cache,
-    )
-    .execute(&mut *conn)
-    .await?
-    .rows_affected();
+            reset_wanted = reset_wanted OR $5, empty_cache_wanted = empty_cache_wanted OR ($5 AND $6),
+            cancel_wanted = cancel_wanted OR (run_id IS NOT NULL AND $5)"#,
+        target, options.reset, options.empty_cache;
+        query => query.execute(&mut *conn).await?.rows_affected()
+    );
     if options.reset {
         notify_cancel(conn).await?;
     }
@@ -84,11 +104,9 @@ pub async fn start(conn: &mut PgConnection, target: &Target) -> sqlx::Result<u64
         SET state = 'running', is_parked = false,
             due_at = CASE WHEN state = 'paused' THEN now() ELSE due_at END,
             due_reason = CASE WHEN state = 'paused' THEN 'start' ELSE due_reason END"#,
-        target,
-    )
-    .execute(&mut *conn)
-    .await?
-    .rows_affected();
+        target;
+        query => query.execute(&mut *conn).await?.rows_affected()
+    );
     notify_due(conn).await?;
     Ok(changed)
 }
@@ -103,9 +121,8 @@ pub async fn pause(conn: &mut PgConnection, target: &Target) -> sqlx::Result<u64
         SET state = 'paused', next_run_at = NULL,
             due_at = CASE WHEN due_reason = 'trigger' OR is_interrupted THEN due_at END,
             is_parked = is_parked AND (due_reason = 'trigger' OR is_interrupted)"#,
-        target,
-    )
-    .execute(conn)
-    .await?;
-    Ok(changed.rows_affected())
+        target;
+        query => query.execute(&mut *conn).await?.rows_affected()
+    );
+    Ok(changed)
 }

@@ -5,7 +5,7 @@ use serde_json::Value;
 use sqlx::PgConnection;
 use uuid::Uuid;
 
-use super::requests::{Target, query_target};
+use super::requests::{Target, Whose, query_named, query_target};
 use crate::ids::{ConnectionId, ConnectionPk, FunctionName, Variant};
 
 /// A schedule with its latest runs, for `GET /sync/status`.
@@ -42,7 +42,7 @@ pub struct LatestRun {
 
 /// Where the schedules of a target stand, in the order of connections, syncs and variants.
 pub async fn list_status(conn: &mut PgConnection, target: &Target) -> sqlx::Result<Vec<ScheduleStatus>> {
-    let rows = query_target!(
+    let mut statuses: Vec<_> = query_target!(
         r#"
         SELECT s.id, s.connection_pk, c.connection_id, s.sync_name, s.variant, s.state = 'paused' AS "is_paused!",
                s.run_id IS NOT NULL OR (coalesce(newest.state IN ('lost', 'cancelled'), false)
@@ -61,31 +61,31 @@ pub async fn list_status(conn: &mut PgConnection, target: &Target) -> sqlx::Resu
             WHERE schedule_pk = s.pk AND state IN ('success', 'error')
             ORDER BY started_at DESC LIMIT 1
         ) AS latest ON true"#,
-        target,
-    )
-    .fetch_all(conn)
-    .await?;
-    let statuses = rows.into_iter().map(|row| ScheduleStatus {
-        id: row.id,
-        connection: ConnectionPk(row.connection_pk),
-        connection_id: ConnectionId::from_stored(row.connection_id),
-        sync: FunctionName::from_stored(row.sync_name),
-        variant: Variant::from_stored(row.variant),
-        is_paused: row.is_paused,
-        is_running: row.is_running,
-        is_interrupted: row.is_interrupted,
-        frequency_override: row.frequency_override,
-        next_run_at: row.next_run_at,
-        started_at: row.started_at,
-        now: row.now,
-        latest: row.run_state.map(|state| LatestRun {
-            state,
-            finished_at: row.finished_at,
-            counts: row.counts,
-        }),
-        has_succeeded: row.has_succeeded,
-    });
-    let mut statuses: Vec<_> = statuses.collect();
+        target;
+        query => query
+            .map(|row| ScheduleStatus {
+                id: row.id,
+                connection: ConnectionPk(row.connection_pk),
+                connection_id: ConnectionId::from_stored(row.connection_id),
+                sync: FunctionName::from_stored(row.sync_name),
+                variant: Variant::from_stored(row.variant),
+                is_paused: row.is_paused,
+                is_running: row.is_running,
+                is_interrupted: row.is_interrupted,
+                frequency_override: row.frequency_override,
+                next_run_at: row.next_run_at,
+                started_at: row.started_at,
+                now: row.now,
+                latest: row.run_state.map(|state| LatestRun {
+                    state,
+                    finished_at: row.finished_at,
+                    counts: row.counts,
+                }),
+                has_succeeded: row.has_succeeded,
+            })
+            .fetch_all(&mut *conn)
+            .await?
+    );
     // Asked for it, Postgres would go through everybody's connections in their order, and find these among them.
     statuses.sort_by(|a, b| (a.connection, &a.sync, &a.variant).cmp(&(b.connection, &b.sync, &b.variant)));
     Ok(statuses)

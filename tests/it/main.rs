@@ -33,6 +33,7 @@ mod never_miss;
 mod node_client;
 mod oauth;
 mod openapi;
+mod plans;
 mod private_postgres;
 mod providers;
 mod proxy;

@@ -72,6 +72,12 @@ pub struct Filter {
     pub behind: Option<Place>,
 }
 
+impl Filter {
+    fn state_names(&self) -> Vec<String> {
+        self.states.iter().map(|state| state.as_str().to_owned()).collect()
+    }
+}
+
 struct RunRow {
     id: Uuid,
     job_id: Option<Uuid>,
@@ -158,24 +164,30 @@ macro_rules! query_runs {
     };
 }
 
-/// A page of the runs of one place, found by the index of the column that `$whose` names.
-macro_rules! list_of {
-    ($whose:literal, $place:expr, $environment:expr, $filter:expr, $states:expr, $limit:expr) => {
+/// A page of the runs that `$whose` names. Each state has a range of an index to be read by, so that a rare one is found
+/// as fast as a common one. An integration's are not looked for by their environment too: without statistics the planner
+/// might take the index that begins with that.
+macro_rules! list_by_state {
+    ($whose:literal, $pk:expr, $filter:expr, $limit:expr) => {
         query_runs!(
             "NULL::jsonb",
-            "runs",
-            $whose,
-            r#" AND r.environment_pk = $1 AND r.state = ANY($3)
-          AND (r.started_at, r.id) < (coalesce($4, 'infinity'::timestamptz), coalesce($5, 'ffffffff-ffff-ffff-ffff-ffffffffffff'::uuid))
-          AND r.started_at >= coalesce($6, '-infinity'::timestamptz)
-          AND r.started_at < coalesce($7, 'infinity'::timestamptz)
-          AND ($8::text IS NULL OR r.kind = $8) AND ($9::text IS NULL OR r.function_name = $9)
-          AND ($10::text IS NULL OR r.variant = $10) AND ($11::text IS NULL OR r.trigger = $11)
-        ORDER BY r.started_at DESC, r.id DESC LIMIT $12
-        "#,
-            $environment.0,
-            $place,
-            $states,
+            r#"unnest($2::text[]) AS wanted (state)
+        CROSS JOIN LATERAL (
+            SELECT * FROM runs
+            WHERE "#
+                + $whose
+                + r#" AND state = wanted.state
+              AND (started_at, id) < (coalesce($3, 'infinity'::timestamptz), coalesce($4, 'ffffffff-ffff-ffff-ffff-ffffffffffff'::uuid))
+              AND started_at >= coalesce($5, '-infinity'::timestamptz)
+              AND started_at < coalesce($6, 'infinity'::timestamptz)
+              AND ($7::text IS NULL OR kind = $7) AND ($8::text IS NULL OR function_name = $8)
+              AND ($9::text IS NULL OR variant = $9) AND ($10::text IS NULL OR trigger = $10)
+            ORDER BY started_at DESC, id DESC LIMIT $11
+        )"#,
+            "true",
+            " ORDER BY r.started_at DESC, r.id DESC LIMIT $11",
+            $pk,
+            &$filter.state_names(),
             $filter.behind.map(|place| place.started_at),
             $filter.behind.map(|place| place.id),
             $filter.started_after,
@@ -196,48 +208,41 @@ pub async fn list(
     filter: &Filter,
     limit: i64,
 ) -> sqlx::Result<Vec<LoggedRun>> {
-    let states: Vec<String> = filter.states.iter().map(|state| state.as_str().to_owned()).collect();
     let rows = match filter.scope {
-        Scope::Environment => list_of_environment(conn, environment, filter, &states, limit).await?,
+        Scope::Environment => {
+            list_by_state!("environment_pk = $1", environment.0, filter, limit).fetch_all(conn).await?
+        }
         Scope::Integration(pk) => {
-            list_of!("r.integration_pk = $2", pk.0, environment, filter, &states, limit)
-                .fetch_all(conn)
-                .await?
+            list_by_state!("integration_pk = $1", pk.0, filter, limit).fetch_all(conn).await?
         }
-        Scope::Connection(pk) => {
-            list_of!("r.connection_pk = $2", pk.0, environment, filter, &states, limit)
-                .fetch_all(conn)
-                .await?
-        }
+        Scope::Connection(pk) => list_of_connection(conn, environment, pk, filter, limit).await?,
     };
     Ok(rows.into_iter().map(LoggedRun::from).collect())
 }
 
-/// Each state has an index of its own to be read by, so that a rare one is found as fast as a common one.
-async fn list_of_environment(
+/// A connection's runs are few enough to be looked through, whatever their states.
+async fn list_of_connection(
     conn: &mut PgConnection,
     environment: EnvironmentPk,
+    connection: ConnectionPk,
     filter: &Filter,
-    states: &[String],
     limit: i64,
 ) -> sqlx::Result<Vec<RunRow>> {
     query_runs!(
         "NULL::jsonb",
-        r#"unnest($2::text[]) AS wanted (state)
-        CROSS JOIN LATERAL (
-            SELECT * FROM runs
-            WHERE environment_pk = $1 AND state = wanted.state
-              AND (started_at, id) < (coalesce($3, 'infinity'::timestamptz), coalesce($4, 'ffffffff-ffff-ffff-ffff-ffffffffffff'::uuid))
-              AND started_at >= coalesce($5, '-infinity'::timestamptz)
-              AND started_at < coalesce($6, 'infinity'::timestamptz)
-              AND ($7::text IS NULL OR kind = $7) AND ($8::text IS NULL OR function_name = $8)
-              AND ($9::text IS NULL OR variant = $9) AND ($10::text IS NULL OR trigger = $10)
-            ORDER BY started_at DESC, id DESC LIMIT $11
-        )"#,
-        "true",
-        " ORDER BY r.started_at DESC, r.id DESC LIMIT $11",
+        "runs",
+        "r.connection_pk = $2",
+        r#" AND r.environment_pk = $1 AND r.state = ANY($3)
+          AND (r.started_at, r.id) < (coalesce($4, 'infinity'::timestamptz), coalesce($5, 'ffffffff-ffff-ffff-ffff-ffffffffffff'::uuid))
+          AND r.started_at >= coalesce($6, '-infinity'::timestamptz)
+          AND r.started_at < coalesce($7, 'infinity'::timestamptz)
+          AND ($8::text IS NULL OR r.kind = $8) AND ($9::text IS NULL OR r.function_name = $9)
+          AND ($10::text IS NULL OR r.variant = $10) AND ($11::text IS NULL OR r.trigger = $11)
+        ORDER BY r.started_at DESC, r.id DESC LIMIT $12
+        "#,
         environment.0,
-        states,
+        connection.0,
+        &filter.state_names(),
         filter.behind.map(|place| place.started_at),
         filter.behind.map(|place| place.id),
         filter.started_after,

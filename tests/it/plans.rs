@@ -1,0 +1,234 @@
+//! What statements read, counted by Postgres itself: not more than what they are about, however much else there is, and
+//! whether there are statistics or not.
+
+use sqlx::PgConnection;
+use syncline::ids::{ConnectionPk, EnvironmentPk, FunctionName, IntegrationPk, Variant};
+use syncline::store::runs::{self, RunState, Scope};
+use syncline::store::schedules::{self, NewVariant, Target, TriggerOptions, Whose};
+use syncline::store::{Databases, Store, queues};
+
+use crate::support::TestDatabase;
+
+const CONNECTIONS: i64 = 5_000;
+/// What a statement about one connection may read of tables in which it has a few rows.
+const FEW: i64 = 100;
+
+/// An integration with many connections, each with two syncs, and one that the statements are about.
+struct Crowd {
+    store: Store,
+    environment: EnvironmentPk,
+    integration: IntegrationPk,
+    connection: ConnectionPk,
+    db: TestDatabase,
+}
+
+impl Crowd {
+    async fn gather() -> Self {
+        let db = TestDatabase::create().await;
+        let store = open(&db).await;
+        db.execute(&format!(
+            "INSERT INTO environments (name) VALUES ('crowd');
+             INSERT INTO data_key_versions (environment_pk, version, wrapped_key, is_active)
+             SELECT pk, 1, '', true FROM environments;
+             INSERT INTO integrations (id, environment_pk, unique_key, provider)
+             SELECT gen_random_uuid(), pk, 'crowd', 'acme' FROM environments;
+             INSERT INTO connections (id, environment_pk, integration_pk, connection_id, sealed_credentials)
+             SELECT gen_random_uuid(), environment_pk, pk, 'customer-' || number, ''
+             FROM integrations, generate_series(1, {CONNECTIONS}) AS number;
+             INSERT INTO schedules (environment_pk, integration_pk, connection_pk, sync_name, variant, state, due_at,
+                                    due_reason)
+             SELECT environment_pk, integration_pk, pk, sync_name, 'base', 'running', now() + interval '1 hour',
+                    'schedule'
+             FROM connections, unnest(ARRAY['contacts', 'deals']) AS sync_name"
+        ))
+        .await;
+        let pk = async |of: &str| db.number(&format!("SELECT pk FROM {of}")).await;
+        let environment = EnvironmentPk(pk("environments").await);
+        let integration = IntegrationPk(pk("integrations").await);
+        let connection = ConnectionPk(pk("connections WHERE connection_id = 'customer-2500'").await);
+        Self { store, environment, integration, connection, db }
+    }
+
+    fn target(&self) -> Target {
+        Target { whose: Whose::Connection(self.connection), syncs: None }
+    }
+
+    /// Asserts that what is done reads no more than `most` rows, also when Postgres knows how many there are.
+    #[track_caller]
+    fn assert_reads<T>(
+        &self,
+        what: &str,
+        most: i64,
+        mut done: impl AsyncFnMut(&mut PgConnection) -> sqlx::Result<T>,
+    ) -> impl Future<Output = T> {
+        let caller = std::panic::Location::caller();
+        async move {
+            let mut last = None;
+            for statistics in ["SELECT", "ANALYZE"] {
+                self.db.execute(statistics).await;
+                let mut tx = self.store.begin().await.expect("the database answers");
+                let before = rows_read(&mut tx).await;
+                last = Some(done(&mut tx).await.expect("the statement is executed"));
+                let read = rows_read(&mut tx).await - before;
+                assert!(read <= most, "{caller}: {what} reads {read} rows, {statistics}");
+            }
+            last.expect("it was done twice")
+        }
+    }
+}
+
+async fn open(db: &TestDatabase) -> Store {
+    let databases = Databases { control: db.url().parse().expect("it is a URL"), records: None };
+    Store::open(databases, 4).await.expect("it can be opened")
+}
+
+/// How many rows of tables and entries of indexes the transaction has read, without those of the catalogue.
+async fn rows_read(conn: &mut PgConnection) -> i64 {
+    let sql = "SELECT sum(pg_stat_get_xact_tuples_returned(oid))::bigint FROM pg_class
+               WHERE relkind IN ('r', 'i') AND relnamespace = 'public'::regnamespace";
+    sqlx::query_scalar(sql).fetch_one(conn).await.expect("the query gives a number")
+}
+
+fn sync() -> FunctionName {
+    "contacts".parse().expect("it is a name")
+}
+
+#[tokio::test]
+async fn what_is_asked_of_one_connections_syncs_reads_no_others() {
+    let crowd = Crowd::gather().await;
+    let target = crowd.target();
+    let reset = TriggerOptions { reset: true, empty_cache: false };
+    crowd.assert_reads("a trigger", FEW, async |conn| schedules::trigger(conn, &target, reset).await).await;
+    crowd.assert_reads("a start", FEW, async |conn| schedules::start(conn, &target).await).await;
+    crowd.assert_reads("a pause", FEW, async |conn| schedules::pause(conn, &target).await).await;
+    let statuses =
+        crowd.assert_reads("a status", FEW, async |conn| schedules::list_status(conn, &target).await).await;
+    assert_eq!(statuses.len(), 2);
+
+    let variant: Variant = "another".parse().expect("it is a name");
+    let new = NewVariant {
+        connection: crowd.connection,
+        sync: &sync(),
+        variant: &variant,
+        auto_start: true,
+        most: 100,
+    };
+    crowd
+        .assert_reads("a frequency", FEW, async |conn| {
+            let now = schedules::now(conn).await?;
+            let base = Variant::base();
+            schedules::set_frequency(conn, crowd.connection, &sync(), &base, Some("every hour"), now).await
+        })
+        .await;
+    crowd
+        .assert_reads("a variant", FEW, async |conn| {
+            schedules::create_variant(conn, &new).await?;
+            schedules::retire_variant(conn, crowd.connection, &sync(), &variant).await
+        })
+        .await;
+}
+
+#[tokio::test]
+async fn a_connection_that_is_made_gets_its_schedules_without_a_look_at_the_others() {
+    let crowd = Crowd::gather().await;
+    let contacts = "sync_name = 'contacts'";
+    crowd
+        .db
+        .execute(&format!("DELETE FROM schedules WHERE connection_pk = {} AND {contacts}", crowd.connection))
+        .await;
+    crowd
+        .assert_reads("a schedule", FEW, async |conn| {
+            schedules::create_missing_of_connection(conn, crowd.connection, &sync(), true).await
+        })
+        .await;
+    let mut conn = crowd.store.connect().await.expect("the database answers");
+    schedules::create_missing_of_connection(&mut conn, crowd.connection, &sync(), true)
+        .await
+        .expect("it is made");
+    schedules::create_missing_of_connection(&mut conn, crowd.connection, &sync(), true)
+        .await
+        .expect("it is there");
+    let made = crowd.db.number(&format!("SELECT count(*) FROM schedules WHERE {contacts}")).await;
+    assert_eq!(made, CONNECTIONS, "nobody's is missing and nobody has two");
+}
+
+#[tokio::test]
+async fn a_look_at_the_queues_reads_what_is_due_and_nothing_that_waits() {
+    let crowd = Crowd::gather().await;
+    let idle = crowd.assert_reads("a look", FEW, queues::look).await;
+    assert_eq!((idle.schedules_due, idle.lateness_seconds), (0, 0.0));
+
+    crowd
+        .db
+        .execute(&format!(
+            "INSERT INTO integrations (id, environment_pk, unique_key, provider)
+             SELECT gen_random_uuid(), pk, 'another', 'acme' FROM environments;
+             -- Of three that are due, one belongs to another integration, and one has stepped aside.
+             UPDATE schedules SET due_at = now() - interval '1 minute' WHERE connection_pk = {pk} AND sync_name = 'deals';
+             UPDATE schedules SET due_at = now() - interval '3 minutes', is_parked = true
+             WHERE connection_pk = {pk} AND sync_name = 'contacts';
+             UPDATE schedules SET due_at = now() - interval '2 minutes',
+                 integration_pk = (SELECT pk FROM integrations WHERE unique_key = 'another')
+             WHERE connection_pk = {pk} + 1 AND sync_name = 'deals'",
+            pk = crowd.connection
+        ))
+        .await;
+    let busy = crowd.assert_reads("a look", FEW, queues::look).await;
+    assert_eq!(busy.schedules_due, 3);
+    assert!((180.0..240.0).contains(&busy.lateness_seconds), "{}", busy.lateness_seconds);
+
+    crowd.db.execute("UPDATE schedules SET due_at = now() - interval '1 hour'").await;
+    crowd
+        .db
+        .execute(
+            "INSERT INTO schedules (environment_pk, integration_pk, connection_pk, sync_name, variant, state,
+                                             due_at, due_reason)
+                      SELECT environment_pk, integration_pk, pk, 'tasks', 'base', 'running', now(), 'schedule'
+                      FROM connections",
+        )
+        .await;
+    let full = crowd.assert_reads("a look", 10_000 + FEW, queues::look).await;
+    assert_eq!(full.schedules_due, 10_000, "it is not counted any further");
+}
+
+#[tokio::test]
+async fn runs_that_failed_are_listed_without_a_look_at_those_that_did_not() {
+    let crowd = Crowd::gather().await;
+    crowd
+        .db
+        .execute(&format!(
+            "INSERT INTO runs (id, environment_pk, integration_pk, connection_pk, kind, function_name, variant, trigger,
+                               attempt, owner, state, started_at)
+             SELECT gen_random_uuid(), environment_pk, integration_pk, c.pk, 'sync', 'contacts', 'base', 'schedule', 1,
+                    gen_random_uuid(), CASE WHEN c.pk = {} AND number = 1 THEN 'error' ELSE 'success' END,
+                    now() - number * interval '1 minute'
+             FROM connections c, generate_series(1, 4) AS number",
+            crowd.connection
+        ))
+        .await;
+    let list = async |scope: Scope, states: &[RunState]| {
+        let filter = runs::Filter {
+            scope,
+            states: states.to_vec(),
+            kind: None,
+            function: None,
+            variant: None,
+            trigger: None,
+            started_after: None,
+            started_before: None,
+            behind: None,
+        };
+        crowd
+            .assert_reads("a list", FEW, async |conn| runs::list(conn, crowd.environment, &filter, 10).await)
+            .await
+    };
+    let scopes =
+        [Scope::Environment, Scope::Integration(crowd.integration), Scope::Connection(crowd.connection)];
+    for scope in scopes {
+        let failed = list(scope, &[RunState::Error]).await;
+        assert_eq!(failed.len(), 1, "{scope:?}");
+        let all = list(scope, &RunState::ALL).await;
+        assert!(all.is_sorted_by_key(|run| std::cmp::Reverse((run.started_at, run.id))), "{scope:?}");
+        assert_eq!(all.len(), if matches!(scope, Scope::Connection(_)) { 4 } else { 10 }, "{scope:?}");
+    }
+}

@@ -2,9 +2,12 @@
 //! whether there are statistics or not.
 
 use sqlx::PgConnection;
+use syncline::crypto::RecordKeys;
 use syncline::ids::{ConnectionPk, EnvironmentPk, FunctionName, IntegrationPk, Variant};
+use syncline::store::records::{self, ActionSet};
 use syncline::store::runs::{self, RunState, Scope};
 use syncline::store::schedules::{self, NewVariant, Target, TriggerOptions, Whose};
+use syncline::store::streams::StreamKey;
 use syncline::store::{Databases, Store, queues};
 
 use crate::support::TestDatabase;
@@ -231,4 +234,41 @@ async fn runs_that_failed_are_listed_without_a_look_at_those_that_did_not() {
         assert!(all.is_sorted_by_key(|run| std::cmp::Reverse((run.started_at, run.id))), "{scope:?}");
         assert_eq!(all.len(), if matches!(scope, Scope::Connection(_)) { 4 } else { 10 }, "{scope:?}");
     }
+}
+
+#[tokio::test]
+async fn what_was_updated_or_deleted_is_found_among_itself() {
+    let crowd = Crowd::gather().await;
+    let stream = StreamKey { connection: crowd.connection, number: 1 };
+    crowd
+        .db
+        .execute(&format!(
+            "INSERT INTO records (connection_pk, stream_no, last_action, position, first_seen_at, last_modified_at,
+                                  payload_hash, external_id, payload)
+             SELECT {}, 1, CASE position WHEN 2000 THEN 1 WHEN 3000 THEN 2 WHEN 4000 THEN 1 ELSE 0 END, position, now(),
+                    now(), gen_random_uuid(), position, '{{}}'
+             FROM generate_series(1, 5000) AS position",
+            crowd.connection
+        ))
+        .await;
+    let keys =
+        RecordKeys::new([]).expect("none is wrong").of_stream(stream.connection.0, stream.number, false);
+    let read = async |actions: ActionSet, after: i64, limit: i64| {
+        let filter = records::Filter { after, modified_since: None, actions };
+        let page = crowd
+            .assert_reads("a page", FEW, async |conn| {
+                records::page(conn, stream, &keys, &filter, limit).await
+            })
+            .await;
+        page.into_iter().map(|record| record.position).collect::<Vec<_>>()
+    };
+    let updated = ActionSet { updated: true, ..ActionSet::default() };
+    let deleted = ActionSet { deleted: true, ..ActionSet::default() };
+    let either = ActionSet { updated: true, deleted: true, added: false };
+    assert_eq!(read(deleted, 0, 10).await, [3000]);
+    assert_eq!(read(deleted, 3000, 10).await, [0; 0]);
+    assert_eq!(read(updated, 0, 10).await, [2000, 4000]);
+    assert_eq!(read(either, 0, 10).await, [2000, 3000, 4000]);
+    assert_eq!(read(either, 0, 2).await, [2000, 3000]);
+    assert_eq!(read(either, 2000, 2).await, [3000, 4000]);
 }

@@ -123,6 +123,9 @@ pub async fn page(
         .await?;
         return stored_records!(rows, key, keys);
     }
+    if !filter.actions.added {
+        return page_of_changed(conn, key, keys, after, filter.actions, limit).await;
+    }
     let rows = sqlx::query!(
         r#"
         SELECT position, last_action AS "last_action: LastAction", first_seen_at, last_modified_at, deleted_at,
@@ -137,6 +140,43 @@ pub async fn page(
         after,
         limit,
         &filter.actions.to_numbers(),
+    )
+    .fetch_all(conn)
+    .await?;
+    stored_records!(rows, key, keys)
+}
+
+/// Likewise of what was updated or deleted, each by an index in which nothing else is: of a stream that was only added to,
+/// neither is looked for among millions. That index is met by its order, and by a range that is one action.
+async fn page_of_changed(
+    conn: &mut PgConnection,
+    key: StreamKey,
+    keys: &PayloadKeys,
+    after: i64,
+    actions: ActionSet,
+    limit: i64,
+) -> sqlx::Result<Vec<StoredRecord>> {
+    let rows = sqlx::query!(
+        r#"
+        SELECT changed.position AS "position!", changed.last_action AS "last_action!: LastAction",
+               changed.first_seen_at AS "first_seen_at!", changed.last_modified_at AS "last_modified_at!",
+               changed.deleted_at, changed.pruned_at, changed.payload,
+               CASE WHEN changed.payload IS NULL THEN changed.external_id END AS id_without_payload,
+               changed.payload_key, changed.payload_ciphertext
+        FROM unnest($5::smallint[]) AS wanted (action)
+        CROSS JOIN LATERAL (
+            SELECT * FROM records
+            WHERE connection_pk = $1 AND stream_no = $2 AND last_action > 0
+              AND last_action >= wanted.action AND last_action <= wanted.action AND position > $3
+            ORDER BY last_action, position LIMIT $4
+        ) AS changed
+        ORDER BY changed.position LIMIT $4
+        "#,
+        key.connection.0,
+        key.number,
+        after,
+        limit,
+        &actions.to_numbers(),
     )
     .fetch_all(conn)
     .await?;

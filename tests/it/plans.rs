@@ -8,13 +8,16 @@ use syncline::store::records::{self, ActionSet};
 use syncline::store::runs::{self, RunState, Scope};
 use syncline::store::schedules::{self, NewVariant, Target, TriggerOptions, Whose};
 use syncline::store::streams::StreamKey;
-use syncline::store::{Databases, Store, queues};
+use syncline::store::{Databases, Store, dead_letters, queues};
 
 use crate::support::TestDatabase;
 
 const CONNECTIONS: i64 = 5_000;
 /// What a statement about one connection may read of tables in which it has a few rows.
 const FEW: i64 = 100;
+/// The tables of the half that may be in a database of its own, and be distributed by the connection.
+const HALF_OF_RECORDS: [&str; 6] =
+    ["sync_states", "streams", "records", "seen_positions", "dead_letters", "closed_connections"];
 
 /// An integration with many connections, each with two syncs, and one that the statements are about.
 struct Crowd {
@@ -271,4 +274,65 @@ async fn what_was_updated_or_deleted_is_found_among_itself() {
     assert_eq!(read(either, 0, 10).await, [2000, 3000, 4000]);
     assert_eq!(read(either, 0, 2).await, [2000, 3000]);
     assert_eq!(read(either, 2000, 2).await, [3000, 4000]);
+}
+
+#[tokio::test]
+async fn letters_of_one_connection_are_found_without_a_look_at_the_others() {
+    let crowd = Crowd::gather().await;
+    crowd
+        .db
+        .execute(
+            "INSERT INTO streams (connection_pk, stream_no, model, variant) SELECT pk, 1, 'Item', 'base' FROM connections;
+             INSERT INTO dead_letters (connection_pk, stream_no, letter_key, environment_pk, integration_pk, function_name,
+                                       run_id, problems, payload, position, first_seen_at, last_seen_at)
+             SELECT pk, 1, 'id:1', environment_pk, integration_pk, 'contacts', '', '[]', '{}', 0, now(), now()
+             FROM connections ORDER BY pk DESC",
+        )
+        .await;
+    let filter =
+        dead_letters::Filter { connection: Some(crowd.connection), ..dead_letters::Filter::default() };
+    let listed = crowd
+        .assert_reads("a list", FEW, async |conn| {
+            dead_letters::list(conn, crowd.environment, &filter, 10).await
+        })
+        .await;
+    assert_eq!(listed.len(), 1);
+    let found = crowd
+        .assert_reads("a letter", FEW, async |conn| {
+            dead_letters::find(conn, crowd.environment, listed[0].id).await
+        })
+        .await;
+    assert_eq!(found.map(|letter| letter.number), Some(listed[0].number));
+}
+
+#[tokio::test]
+async fn everything_beside_the_records_is_keyed_by_the_connection() {
+    let db = TestDatabase::create().await;
+    let _store = open(&db).await;
+    let half = HALF_OF_RECORDS.map(|table| format!("'{table}'")).join(", ");
+    let keyed = "a.attname = 'connection_pk'";
+    let begins = db
+        .number(&format!(
+            "SELECT count(*) FROM pg_index i JOIN pg_class t ON t.oid = i.indrelid
+             JOIN pg_attribute a ON a.attrelid = t.oid AND a.attnum = i.indkey[0]
+             WHERE i.indisprimary AND {keyed} AND t.relname IN ({half})"
+        ))
+        .await;
+    assert_eq!(begins, HALF_OF_RECORDS.len() as i64, "every primary key begins with the connection");
+    let unique_elsewhere = db
+        .texts(&format!(
+            "SELECT i.indexrelid::regclass::text FROM pg_index i JOIN pg_class t ON t.oid = i.indrelid
+             WHERE i.indisunique AND t.relname IN ({half}) AND NOT EXISTS (
+                 SELECT FROM pg_attribute a WHERE a.attrelid = t.oid AND a.attnum = ANY(i.indkey) AND {keyed}
+             )"
+        ))
+        .await;
+    assert!(unique_elsewhere.is_empty(), "unique over connections: {unique_elsewhere:?}");
+    let references = db
+        .texts(&format!(
+            "SELECT conname::text FROM pg_constraint c JOIN pg_class t ON t.oid IN (c.conrelid, c.confrelid)
+             WHERE c.contype = 'f' AND t.relname IN ({half})"
+        ))
+        .await;
+    assert!(references.is_empty(), "tables that refer to others: {references:?}");
 }

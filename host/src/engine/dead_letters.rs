@@ -83,7 +83,7 @@ impl Engine {
             },
         )?;
         records::mark_seen(&mut tx, &stream, &saved.unchanged_positions).await?;
-        dead_letters::delete(&mut tx, &mut stream, id).await?;
+        dead_letters::delete(&mut tx, &mut stream, &letter).await?;
         streams::store_head(&mut tx, &stream).await?;
         tx.commit().await?;
         self.record_changes.note(letter.stream.connection);
@@ -101,8 +101,8 @@ impl Engine {
         id: Uuid,
     ) -> Result<(), DeadLetterError> {
         let mut tx = self.store.begin_records().await?;
-        let (_, mut stream) = find_locked(&mut tx, environment, id).await?;
-        dead_letters::delete(&mut tx, &mut stream, id).await?;
+        let (letter, mut stream) = find_locked(&mut tx, environment, id).await?;
+        dead_letters::delete(&mut tx, &mut stream, &letter).await?;
         streams::store_head(&mut tx, &stream).await?;
         tx.commit().await?;
         Ok(())

@@ -178,15 +178,17 @@ fn place(letter_key: &str) -> Place<'_> {
     Place { column: "dead_letters.payload_ciphertext", row: letter_key }
 }
 
-/// Reads letters `l` with their streams `s`.
+/// Reads letters `l`, which `$from` gives, with their streams `s`.
 macro_rules! query_letters {
-    ($rest:literal, $($parameter:expr),* $(,)?) => {
+    ($from:literal, $rest:literal, $($parameter:expr),* $(,)?) => {
         sqlx::query!(
             r#"
         SELECT l.number, l.id, l.connection_pk, l.stream_no, s.model, s.variant, l.integration_pk, l.external_id,
                l.function_name, l.run_id, l.problems, l.payload, l.payload_key, l.payload_ciphertext, l.letter_key,
                l.position, l.times, l.first_seen_at, l.last_seen_at
-        FROM dead_letters l
+        FROM "#
+                + $from
+                + r#" AS l
         JOIN streams s ON s.connection_pk = l.connection_pk AND s.stream_no = l.stream_no
         "# + $rest,
             $($parameter),*
@@ -233,13 +235,13 @@ pub async fn list(
 ) -> sqlx::Result<Vec<DeadLetter>> {
     let model = filter.model.as_ref().map(ModelName::as_str);
     if let Some(connection) = filter.connection {
+        // Not of the environment too, whose letters have an index alike.
         return query_letters!(
-            r#"WHERE l.connection_pk = $1 AND l.environment_pk = $2 AND l.number > $3
-          AND ($4::text IS NULL OR s.model = $4)
-        ORDER BY l.number LIMIT $5
+            "dead_letters",
+            r#"WHERE l.connection_pk = $1 AND l.number > $2 AND ($3::text IS NULL OR s.model = $3)
+        ORDER BY l.number LIMIT $4
         "#,
             connection.0,
-            environment.0,
             filter.after,
             model,
             limit,
@@ -248,6 +250,7 @@ pub async fn list(
         .await;
     }
     query_letters!(
+        "dead_letters",
         r#"WHERE l.environment_pk = $1 AND l.number > $2 AND ($3::bigint IS NULL OR l.integration_pk = $3)
           AND ($4::text IS NULL OR s.model = $4)
         ORDER BY l.number LIMIT $5
@@ -268,19 +271,30 @@ pub async fn find(
     environment: EnvironmentPk,
     id: Uuid,
 ) -> sqlx::Result<Option<DeadLetter>> {
-    query_letters!("WHERE l.id = $1 AND l.environment_pk = $2", id, environment.0).fetch_optional(conn).await
+    query_letters!(
+        "(SELECT * FROM dead_letters WHERE id >= $1 AND id <= $1 ORDER BY id LIMIT 1)",
+        "WHERE l.environment_pk = $2",
+        id,
+        environment.0,
+    )
+    .fetch_optional(conn)
+    .await
 }
 
-/// Removes one letter of a locked stream. `false`: it is gone already.
-pub async fn delete(conn: &mut PgConnection, stream: &mut LockedStream, id: Uuid) -> sqlx::Result<bool> {
+/// Removes one letter of a locked stream.
+pub async fn delete(
+    conn: &mut PgConnection,
+    stream: &mut LockedStream,
+    letter: &DeadLetter,
+) -> sqlx::Result<()> {
     let deleted = sqlx::query!(
-        "DELETE FROM dead_letters WHERE id = $1 AND connection_pk = $2 AND stream_no = $3",
-        id,
+        "DELETE FROM dead_letters WHERE connection_pk = $1 AND stream_no = $2 AND letter_key = $3",
         stream.key.connection.0,
         stream.key.number,
+        letter.letter_key,
     )
     .execute(conn)
     .await?;
     stream.dead_letters -= deleted.rows_affected().cast_signed();
-    Ok(deleted.rows_affected() > 0)
+    Ok(())
 }

@@ -20,6 +20,7 @@ mod encryption;
 mod environments;
 mod failpoints;
 mod fairness;
+mod guarantees;
 mod idempotency;
 mod integrations;
 mod key_rotation;

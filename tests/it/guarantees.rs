@@ -1,0 +1,42 @@
+//! What is promised names the tests that prove it; a promise whose test is gone, or has another name, is none.
+
+use std::path::PathBuf;
+
+use crate::support::repository;
+
+/// The pages that name tests.
+const PAGES: [&str; 2] = ["docs/guarantees.md", "docs/testing.md"];
+
+/// Where a test is that a page calls `file::test`, as docs/guarantees.md says.
+fn place(file: &str) -> PathBuf {
+    match file.strip_prefix("sdk/") {
+        Some(file) => repository("guest-sdk/rust/tests").join(file),
+        None if file.ends_with(".rs") => repository("host/src").join(file),
+        None => repository("tests/it").join(format!("{file}.rs")),
+    }
+}
+
+/// Whether what stands between backticks is the name of a test, and not of a function or a setting.
+fn as_test(code: &str) -> Option<(&str, &str)> {
+    let (file, test) = code.split_once("::")?;
+    let is_name =
+        |text: &str| text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_');
+    (is_name(test) && code != "file::test").then_some((file, test))
+}
+
+/// Whether the file has the test, or is there if none is named.
+fn has_test(file: &str, test: &str) -> bool {
+    let is_there = |source: String| test.is_empty() || source.contains(&format!("fn {test}("));
+    std::fs::read_to_string(place(file)).is_ok_and(is_there)
+}
+
+#[test]
+fn every_test_that_is_named_is_there() {
+    for page in PAGES {
+        let text = std::fs::read_to_string(repository(page)).expect("the page is there");
+        let named: Vec<_> = text.split('`').skip(1).step_by(2).filter_map(as_test).collect();
+        assert!(named.len() > 30, "{page} names {} tests", named.len());
+        let missing: Vec<_> = named.into_iter().filter(|(file, test)| !has_test(file, test)).collect();
+        assert!(missing.is_empty(), "{page} names tests that are not there: {missing:?}");
+    }
+}

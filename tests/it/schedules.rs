@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 use sqlx::{AssertSqlSafe, Connection as _};
 
 use crate::support::{
-    Bundle, Connection, Host, HostOptions, METADATA_KEY, Stage, TestDatabase, cursor_of, eventually, save,
-    text,
+    Bundle, Connection, Host, HostOptions, METADATA_KEY, PostgresProxy, Stage, TestDatabase, cursor_of,
+    eventually, save, text,
 };
 
 /// How many runs of a sync have ended or are on.
@@ -487,6 +487,34 @@ async fn a_cron_sync_runs_at_its_local_time_again_and_again() {
     assert!(next().await.ends_with("T00:15:00.000Z"), "{}", next().await);
     let triggers = stage.db.texts("SELECT trigger FROM runs WHERE function_name = 'steps'").await;
     assert_eq!(triggers, ["schedule", "schedule"]);
+}
+
+#[tokio::test]
+async fn the_status_of_many_connections_takes_no_statements_for_each() {
+    const CONNECTIONS: u64 = 25;
+    let db = TestDatabase::create().await;
+    let proxy = PostgresProxy::start(&db).await;
+    let host = HostOptions::new().database_through(&proxy).spawn().await;
+    host.deploy(&Bundle::guest("hostile")).await;
+    for number in 1..=CONNECTIONS {
+        host.connect_as(&format!("customer-{number}"), "hostile", json!({ "steps": number })).await;
+    }
+    let path = "/sync/status?provider_config_key=hostile&syncs=steps";
+    let statuses = eventually("all have run", async || {
+        let statuses = host.get(path).await.expect(200).json()["syncs"].clone();
+        let have_run = |statuses: &Vec<Value>| statuses.iter().all(|status| status["status"] == "SUCCESS");
+        statuses.as_array().filter(|statuses| have_run(statuses)).cloned()
+    })
+    .await;
+    assert_eq!(statuses.len() as u64, CONNECTIONS);
+    for (status, number) in statuses.iter().zip(1..) {
+        assert_eq!(status["connection_id"], format!("customer-{number}"));
+        assert_eq!(status["recordCount"], json!({ "Step": number }), "each has its own: {status}");
+    }
+    let before = proxy.statements();
+    host.get(path).await.expect(200);
+    let asked = proxy.statements() - before;
+    assert!(asked < CONNECTIONS as usize, "{asked} statements were made");
 }
 
 #[tokio::test]

@@ -1,6 +1,6 @@
 //! `/sync/…`: triggers, pauses and shows schedules.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use axum::Json;
@@ -19,10 +19,12 @@ use super::time::iso;
 use crate::auth::{Client, Scope};
 use crate::config::{Frequency, FunctionKind};
 use crate::engine::{ConnectionRoute, DeployedFunction, SyncCommand, next_slot, slot_after_change};
-use crate::ids::{ConnectionId, FunctionName, IntegrationKey, IntegrationPk, InvalidName, Variant};
+use crate::ids::{
+    ConnectionId, ConnectionPk, FunctionName, IntegrationKey, IntegrationPk, InvalidName, ModelName, Variant,
+};
 use crate::store::integrations::Integration;
 use crate::store::schedules::{ScheduleStatus, Target, TriggerOptions, Whose};
-use crate::store::{integrations, schedules, streams, sync_states};
+use crate::store::{Store, integrations, schedules, streams, sync_states};
 
 const MAX_SYNCS: usize = 256;
 
@@ -230,11 +232,9 @@ pub(super) async fn sync_status(
     let mut conn = app.engine.store.connect().await?;
     let statuses = schedules::list_status(&mut conn, &target.target).await?;
     drop(conn);
-    let mut syncs = Vec::with_capacity(statuses.len());
-    for status in statuses {
-        syncs.push(app.describe(&target.integration, status).await?);
-    }
-    Ok(Json(StatusResponse { syncs }))
+    let kept = Kept::look(&app.engine.store, &statuses).await?;
+    let describe = |status| app.describe(&target.integration, status, &kept);
+    Ok(Json(StatusResponse { syncs: statuses.into_iter().map(describe).collect() }))
 }
 
 #[derive(Debug, Deserialize, ToSchema)]
@@ -424,25 +424,18 @@ impl App {
         Ok(FoundSchedules { target: Target { whose, syncs }, integration })
     }
 
-    async fn describe(
-        &self,
-        integration: &Integration,
-        status: ScheduleStatus,
-    ) -> Result<SyncStatus, ApiError> {
+    fn describe(&self, integration: &Integration, status: ScheduleStatus, kept: &Kept) -> SyncStatus {
         let spec = self.engine.functions.find_sync(integration.pk, &status.sync);
         let frequency =
             status.frequency_override.clone().or_else(|| spec.as_ref().map(|spec| spec.frequency_text()));
-        let mut conn = self.engine.store.connect_records().await?;
-        let live = streams::live_counts(&mut conn, status.connection, &status.variant).await?;
-        let checkpoint =
-            sync_states::checkpoint(&mut conn, status.connection, &status.sync, &status.variant).await?;
         let declared = spec.as_ref().map(|spec| spec.models()).unwrap_or_default();
         let record_count = declared.iter().map(|model| {
-            let count = live.iter().find(|(name, _)| name == model).map_or(0, |(_, count)| *count);
-            (model.to_string(), count)
+            let stream = (status.connection, model.clone(), status.variant.clone());
+            (model.to_string(), kept.live.get(&stream).copied().unwrap_or(0))
         });
+        let sync = (status.connection, status.sync.clone(), status.variant.clone());
         let latest = status.latest.as_ref();
-        Ok(SyncStatus {
+        SyncStatus {
             id: status.id,
             connection_id: status.connection_id.to_string(),
             name: status.sync.to_string(),
@@ -459,7 +452,26 @@ impl App {
                 latest.map(|run| if run.state == "success" { "SUCCESS" } else { "STOPPED" })
             },
             record_count: record_count.collect(),
-            checkpoint: checkpoint.and_then(|text| RawValue::from_string(text).ok()),
+            checkpoint: kept.checkpoints.get(&sync).and_then(|text| RawValue::from_string(text.clone()).ok()),
+        }
+    }
+}
+
+/// What is kept beside the records of the connections whose syncs are asked for.
+struct Kept {
+    live: HashMap<(ConnectionPk, ModelName, Variant), i64>,
+    checkpoints: HashMap<(ConnectionPk, FunctionName, Variant), String>,
+}
+
+impl Kept {
+    /// Asks once for all of them.
+    async fn look(store: &Store, statuses: &[ScheduleStatus]) -> sqlx::Result<Self> {
+        let mut connections: Vec<_> = statuses.iter().map(|status| status.connection).collect();
+        connections.dedup();
+        let mut conn = store.connect_records().await?;
+        Ok(Self {
+            live: streams::live_counts(&mut conn, &connections).await?,
+            checkpoints: sync_states::checkpoints(&mut conn, &connections).await?,
         })
     }
 }
@@ -502,7 +514,6 @@ impl SyncReference {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ids::ConnectionPk;
     use crate::store::schedules::LatestRun;
 
     #[test]

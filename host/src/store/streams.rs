@@ -3,6 +3,8 @@
 //! A writer locks the stream's row until it commits. That makes positions visible in order, which is what lets
 //! a reader follow a cursor without ever missing a record.
 
+use std::collections::HashMap;
+
 use chrono::{DateTime, Utc};
 use sqlx::PgConnection;
 
@@ -372,20 +374,28 @@ pub async fn list_held(
     Ok(rows.into_iter().map(|row| name(row.model, row.variant)).collect())
 }
 
-/// How many records are live, by model, in the streams of one connection and variant.
+/// How many records are live, in each stream of these connections.
 pub async fn live_counts(
     conn: &mut PgConnection,
-    connection: ConnectionPk,
-    variant: &Variant,
-) -> sqlx::Result<Vec<(ModelName, i64)>> {
+    connections: &[ConnectionPk],
+) -> sqlx::Result<HashMap<(ConnectionPk, ModelName, Variant), i64>> {
+    let pks: Vec<i64> = connections.iter().map(|pk| pk.0).collect();
     let rows = sqlx::query!(
-        "SELECT model, live_count FROM streams WHERE connection_pk = $1 AND variant = $2 ORDER BY model",
-        connection.0,
-        variant.as_str(),
+        r#"
+        SELECT s.connection_pk AS "connection_pk!", s.model AS "model!", s.variant AS "variant!",
+               s.live_count AS "live_count!"
+        FROM unnest($1::bigint[]) AS asked (pk)
+        CROSS JOIN LATERAL (SELECT * FROM streams WHERE connection_pk = asked.pk) AS s
+        "#,
+        &pks,
     )
     .fetch_all(conn)
     .await?;
-    Ok(rows.into_iter().map(|row| (ModelName::from_stored(row.model), row.live_count)).collect())
+    let counts = rows.into_iter().map(|row| {
+        let variant = Variant::from_stored(row.variant);
+        ((ConnectionPk(row.connection_pk), ModelName::from_stored(row.model), variant), row.live_count)
+    });
+    Ok(counts.collect())
 }
 
 /// The last position that was given out. Whatever stands up to it can be read by now.

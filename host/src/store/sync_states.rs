@@ -3,6 +3,8 @@
 //! Each attempt raises the fence when it begins and shows it with every write. An attempt whose host was
 //! paused and comes back after its successor began finds a higher fence and can write nothing.
 
+use std::collections::HashMap;
+
 use chrono::{DateTime, Utc};
 use serde_json::Value;
 use sqlx::PgConnection;
@@ -210,7 +212,7 @@ pub async fn shut_out(
     Ok(shut_out.rows_affected() > 0)
 }
 
-/// The checkpoint of a sync, as `GET /sync/status` shows it.
+/// The checkpoint of a sync.
 pub async fn checkpoint(
     conn: &mut PgConnection,
     connection: ConnectionPk,
@@ -226,4 +228,30 @@ pub async fn checkpoint(
     .fetch_optional(conn)
     .await?;
     Ok(row.flatten())
+}
+
+/// The checkpoints of all syncs of these connections, as `GET /sync/status` shows them.
+pub async fn checkpoints(
+    conn: &mut PgConnection,
+    connections: &[ConnectionPk],
+) -> sqlx::Result<HashMap<(ConnectionPk, FunctionName, Variant), String>> {
+    let pks: Vec<i64> = connections.iter().map(|pk| pk.0).collect();
+    let rows = sqlx::query!(
+        r#"
+        SELECT s.connection_pk AS "connection_pk!", s.sync_name AS "sync_name!", s.variant AS "variant!",
+               s.checkpoint AS "checkpoint!"
+        FROM unnest($1::bigint[]) AS asked (pk)
+        CROSS JOIN LATERAL (
+            SELECT * FROM sync_states WHERE connection_pk = asked.pk AND checkpoint IS NOT NULL
+        ) AS s
+        "#,
+        &pks,
+    )
+    .fetch_all(conn)
+    .await?;
+    let checkpoints = rows.into_iter().map(|row| {
+        let (sync, variant) = (FunctionName::from_stored(row.sync_name), Variant::from_stored(row.variant));
+        ((ConnectionPk(row.connection_pk), sync, variant), row.checkpoint)
+    });
+    Ok(checkpoints.collect())
 }

@@ -5,7 +5,7 @@
 //! <https://www.postgresql.org/docs/current/protocol-message-formats.html>
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use sqlx::postgres::PgConnectOptions;
@@ -36,6 +36,7 @@ struct Shared {
     struck: AtomicBool,
     is_deaf: AtomicBool,
     gone: CancellationToken,
+    statements: AtomicUsize,
 }
 
 pub struct PostgresProxy {
@@ -75,6 +76,11 @@ impl PostgresProxy {
     /// Hangs up, and takes no connection any more.
     pub fn go_away(&self) {
         self.shared.gone.cancel();
+    }
+
+    /// How many statements have passed.
+    pub fn statements(&self) -> usize {
+        self.shared.statements.load(Ordering::SeqCst)
     }
 
     /// Lets no notification through from now on.
@@ -219,6 +225,7 @@ impl Link {
     }
 
     fn begin_statement(&self, statement: &str) {
+        self.shared.statements.fetch_add(1, Ordering::SeqCst);
         if self.shared.strike(|fault| matches!(fault, Fault::StallCopy(part) if statement.contains(part))) {
             self.is_stalled.store(true, Ordering::SeqCst);
         }

@@ -39,12 +39,15 @@ pub mod sync_states;
 pub mod variables;
 pub mod webhooks;
 
+use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use sqlx::migrate::MigrateError;
 use sqlx::pool::PoolConnection;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{ConnectOptions, Connection, PgConnection, PgPool, Postgres, Transaction};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// What sessions of ours are known by.
 const APPLICATION_NAME: &str = "syncline";
@@ -68,6 +71,8 @@ const QUIET: [(&str, &str); 1] = [("client_min_messages", "warning")];
 
 /// Every statement of ours stays prepared on every connection.
 const STATEMENTS: usize = 256;
+/// How long a connection is waited for.
+const ACQUIRE_PATIENCE: Duration = Duration::from_secs(30);
 /// How long a database may take to listen.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(30);
 /// What a server answers that starts, recovers or ends.
@@ -124,7 +129,40 @@ pub struct Databases {
 pub struct Store {
     control: PgPool,
     records: PgPool,
+    /// How many transactions there may be beside the records.
+    records_room: Arc<Semaphore>,
     is_divided: bool,
+}
+
+/// A transaction beside the records. It may wait for the lock of a stream for as long as somebody writes there, so there
+/// are never so many that no connection is left to renew leases and to answer with.
+pub struct RecordsTransaction {
+    tx: Transaction<'static, Postgres>,
+    _room: OwnedSemaphorePermit,
+}
+
+impl RecordsTransaction {
+    pub async fn commit(self) -> sqlx::Result<()> {
+        self.tx.commit().await
+    }
+
+    pub async fn rollback(self) -> sqlx::Result<()> {
+        self.tx.rollback().await
+    }
+}
+
+impl Deref for RecordsTransaction {
+    type Target = PgConnection;
+
+    fn deref(&self) -> &PgConnection {
+        &self.tx
+    }
+}
+
+impl DerefMut for RecordsTransaction {
+    fn deref_mut(&mut self) -> &mut PgConnection {
+        &mut self.tx
+    }
 }
 
 /// The state of a pool.
@@ -138,12 +176,13 @@ impl Store {
     /// Connects, and brings the tables up to date. Several hosts may do so at once. Both databases of a pair have all
     /// tables, and each uses its half of them.
     pub async fn open(databases: Databases, max_connections: u32) -> Result<Self, OpenError> {
+        let records_room = Arc::new(Semaphore::new(room_beside_records(max_connections)));
         let (control, mut conn) = prepare(databases.control, "DATABASE_URL").await?;
         let Some(records) = databases.records else {
             halves::use_one(&mut conn).await?;
             conn.close().await?;
             let pool = pool(control, max_connections, "DATABASE_URL").await?;
-            return Ok(Self { control: pool.clone(), records: pool, is_divided: false });
+            return Ok(Self { control: pool.clone(), records: pool, records_room, is_divided: false });
         };
         let (records, mut records_conn) = prepare(records, "SYNCLINE_RECORDS_DATABASE_URL").await?;
         halves::use_two(&mut conn, &mut records_conn).await?;
@@ -152,6 +191,7 @@ impl Store {
         Ok(Self {
             control: pool(control, max_connections, "DATABASE_URL").await?,
             records: pool(records, max_connections, "SYNCLINE_RECORDS_DATABASE_URL").await?,
+            records_room,
             is_divided: true,
         })
     }
@@ -185,8 +225,11 @@ impl Store {
         self.records.acquire().await
     }
 
-    pub async fn begin_records(&self) -> sqlx::Result<Transaction<'static, Postgres>> {
-        self.records.begin().await
+    pub async fn begin_records(&self) -> sqlx::Result<RecordsTransaction> {
+        let room = tokio::time::timeout(ACQUIRE_PATIENCE, Arc::clone(&self.records_room).acquire_owned());
+        let room = room.await.map_err(|_| sqlx::Error::PoolTimedOut)?;
+        let room = room.map_err(|_| sqlx::Error::PoolClosed)?;
+        Ok(RecordsTransaction { tx: self.records.begin().await?, _room: room })
     }
 
     /// How many connections there are, and how many of them nobody uses.
@@ -198,6 +241,11 @@ impl Store {
         self.records.close().await;
         self.control.close().await;
     }
+}
+
+/// All connections but a quarter: of those one listens, and the others are never kept waiting by a lock of a stream.
+fn room_beside_records(max_connections: u32) -> usize {
+    max_connections.saturating_sub((max_connections / 4).max(2)).max(1) as usize
 }
 
 /// Brings a database's tables up to date. Gives how to connect to it, and a first connection.
@@ -221,7 +269,7 @@ async fn pool(
 ) -> Result<PgPool, OpenError> {
     PgPoolOptions::new()
         .max_connections(max_connections)
-        .acquire_timeout(Duration::from_secs(30))
+        .acquire_timeout(ACQUIRE_PATIENCE)
         // A connection that has lain idle is tried first: the server may have gone and come back.
         .test_before_acquire(false)
         .before_acquire(|conn, meta| {

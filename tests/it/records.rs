@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
+use sqlx::Connection;
 
 use crate::support::{
     Bundle, METADATA_KEY, Page, Stage, cursor_of, delete, eventually, ids_of, masked, save, text,
@@ -349,4 +350,39 @@ async fn a_reader_misses_nothing_while_others_write() {
     let distinct: BTreeSet<_> = seen.iter().collect();
     assert_eq!(distinct.len(), seen.len(), "a record that is not changed is read once");
     assert_eq!(stage.all(&[("model", "Item")]).await.len(), seen.len());
+}
+
+#[tokio::test]
+async fn writers_that_wait_for_a_stream_leave_connections_to_leases_and_readers() {
+    let variables = [("SYNCLINE_DATABASE_CONNECTIONS", "8"), ("SYNCLINE_LEASE_SECONDS", "2")];
+    let metadata = json!({ "steps": 0, "commits": [{ "changes": [save(&items(&["first"]))] }],
+                           "end": "wait-until-cancelled" });
+    let stage = Stage::with(&variables, &Bundle::guest("hostile"), metadata).await;
+    eventually("the sync has saved", async || {
+        (stage.db.number("SELECT count(*) FROM streams WHERE model = 'Item'").await == 1).then_some(())
+    })
+    .await;
+    let mut other = stage.db.connect().await;
+    let mut holding = other.begin().await.expect("the database answers");
+    let lock = "SELECT stream_no FROM streams WHERE model = 'Item' FOR NO KEY UPDATE";
+    sqlx::query(lock).execute(&mut *holding).await.expect("nobody writes");
+
+    let second = items(&["second"]).to_string();
+    let writing = futures_util::future::join_all((0..12).map(|_| stage.save_raw("Item", &second)));
+    let watching = async {
+        let waiting = "SELECT count(*) FROM pg_stat_activity
+                       WHERE datname = current_database() AND wait_event_type = 'Lock'";
+        eventually("writers wait", async || (stage.db.number(waiting).await >= 5).then_some(())).await;
+        let lease = "SELECT max(extract(epoch FROM lease_expires_at) * 1000)::bigint FROM schedules";
+        let first = stage.db.number(lease).await;
+        eventually("the lease is renewed again and again", async || {
+            (stage.db.number(lease).await > first + 3_000).then_some(())
+        })
+        .await;
+        assert_eq!(stage.page(&[("model", "Item")]).await.ids(), ["first"]);
+        holding.rollback().await.expect("it is freed");
+    };
+    let (answers, ()) = tokio::join!(writing, watching);
+    answers.into_iter().for_each(|answer| drop(answer.expect(200)));
+    assert_eq!(stage.page(&[("model", "Item")]).await.ids(), ["first", "second"]);
 }

@@ -7,7 +7,6 @@ use axum::extract::State;
 use axum::response::Response;
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
-use sqlx::Connection;
 use utoipa::ToSchema;
 
 use self::writer::PageWriter;
@@ -165,13 +164,12 @@ pub(super) async fn prune_records(
     let until = decode_cursor(Some(&request.until_cursor), stream)?;
     let Some(stream) = stream else { return Ok(Json(PruneResponse { count: 0, has_more: false })) };
 
-    let mut conn = app.engine.store.connect_records().await?;
     let mut left = request.limit.unwrap_or(i64::MAX);
     let mut count = 0;
     let mut after = 0;
     while left > 0 {
         let step = left.min(STEP);
-        let mut tx = conn.begin().await?;
+        let mut tx = app.engine.store.begin_records().await?;
         // Writers lock the stream before its records too, so nobody waits in a circle.
         after = streams::lock_for_pruning(&mut tx, stream).await?.max(after);
         let pruned = records::prune(&mut tx, stream, Span { after, until }, step).await?;
@@ -186,6 +184,7 @@ pub(super) async fn prune_records(
             return Ok(Json(PruneResponse { count, has_more: false }));
         }
     }
+    let mut conn = app.engine.store.connect_records().await?;
     let has_more = records::has_payload(&mut conn, stream, Span { after, until }).await?;
     Ok(Json(PruneResponse { count, has_more }))
 }

@@ -1,16 +1,16 @@
 //! What statements read, counted by Postgres itself: not more than what they are about, however much else there is, and
 //! whether there are statistics or not.
 
-use sqlx::PgConnection;
+use sqlx::{Connection, PgConnection};
 use syncline::crypto::RecordKeys;
 use syncline::ids::{ConnectionPk, EnvironmentPk, FunctionName, IntegrationPk, Variant};
 use syncline::store::records::{self, ActionSet};
 use syncline::store::runs::{self, RunState, Scope};
 use syncline::store::schedules::{self, NewVariant, Target, TriggerOptions, Whose};
 use syncline::store::streams::StreamKey;
-use syncline::store::{Databases, Store, dead_letters, queues};
+use syncline::store::{Databases, Store, dead_letters, queues, streams};
 
-use crate::support::TestDatabase;
+use crate::support::{TestDatabase, eventually};
 
 const CONNECTIONS: i64 = 5_000;
 /// What a statement about one connection may read of tables in which it has a few rows.
@@ -335,4 +335,44 @@ async fn everything_beside_the_records_is_keyed_by_the_connection() {
         ))
         .await;
     assert!(references.is_empty(), "tables that refer to others: {references:?}");
+}
+
+#[tokio::test]
+async fn a_sync_locks_its_streams_in_the_order_of_all_writers() {
+    let db = TestDatabase::create().await;
+    let store = open(&db).await;
+    db.execute(
+        "INSERT INTO streams (connection_pk, stream_no, model, variant, sync_name)
+         VALUES (1, 1, 'Zebra', 'base', 'contacts'), (1, 2, 'Yak', 'base', NULL), (1, 3, 'Ant', 'base', NULL)",
+    )
+    .await;
+    let lock = async |conn: &mut PgConnection, number: i32| {
+        let sql = "SELECT stream_no FROM streams WHERE stream_no = $1 FOR NO KEY UPDATE";
+        sqlx::query(sql).bind(number).execute(conn).await
+    };
+    for held in [1, 2] {
+        db.execute("UPDATE streams SET sync_name = NULL WHERE stream_no > 1").await;
+        let mut writer = db.connect().await;
+        let mut writing = writer.begin().await.expect("the database answers");
+        lock(&mut writing, held).await.expect("nobody has it");
+        let models = ["Ant", "Yak"].map(str::to_owned);
+        let zebras = [("Zebra".parse().expect("it is a name"), Variant::base())];
+        let assigning = async {
+            let mut tx = store.begin_records().await?;
+            streams::assign(&mut tx, ConnectionPk(1), &models, &Variant::base(), &sync()).await?;
+            streams::lock(&mut tx, ConnectionPk(1), &zebras, Some(&sync())).await?;
+            tx.commit().await
+        };
+        let going_on = async {
+            let waiting = "SELECT count(*) FROM pg_stat_activity
+                           WHERE datname = current_database() AND wait_event_type = 'Lock'";
+            eventually("the sync waits", async || (db.number(waiting).await == 1).then_some(())).await;
+            lock(&mut writing, 3).await?;
+            writing.commit().await
+        };
+        let (assigned, written) = tokio::join!(assigning, going_on);
+        assigned.expect("the sync is in nobody's way");
+        written.expect("nobody is in the writer's way");
+    }
+    assert_eq!(db.number("SELECT count(*) FROM streams WHERE sync_name = 'contacts'").await, 3);
 }

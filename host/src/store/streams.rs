@@ -221,7 +221,8 @@ async fn create_missing(
     Ok(())
 }
 
-/// Notes whose records these are, where it is not noted yet: a deployment may give a model to another sync.
+/// Notes whose records these are, where it is not noted yet: a deployment may give a model to another sync. Then it locks
+/// all streams of the sync first, in the order of every writer, since the caller may go on to lock the others.
 pub async fn assign(
     conn: &mut PgConnection,
     connection: ConnectionPk,
@@ -231,8 +232,19 @@ pub async fn assign(
 ) -> sqlx::Result<()> {
     sqlx::query!(
         r#"
-        UPDATE streams SET sync_name = $4
-        WHERE connection_pk = $1 AND model = ANY($2) AND variant = $3 AND sync_name IS DISTINCT FROM $4
+        WITH locked AS MATERIALIZED (
+            SELECT stream_no, sync_name FROM streams
+            WHERE connection_pk = $1 AND variant = $3 AND (model = ANY($2) OR sync_name = $4)
+              AND EXISTS (
+                  SELECT FROM streams
+                  WHERE connection_pk = $1 AND variant = $3 AND model = ANY($2) AND sync_name IS DISTINCT FROM $4
+              )
+            ORDER BY stream_no
+            FOR NO KEY UPDATE
+        )
+        UPDATE streams s SET sync_name = $4
+        FROM locked
+        WHERE s.connection_pk = $1 AND s.stream_no = locked.stream_no AND locked.sync_name IS DISTINCT FROM $4
         "#,
         connection.0,
         models,

@@ -4,11 +4,12 @@
 use sqlx::{Connection, PgConnection};
 use syncline::crypto::RecordKeys;
 use syncline::ids::{ConnectionPk, EnvironmentPk, FunctionName, IntegrationPk, Variant};
+use syncline::store::received_webhooks::log;
 use syncline::store::records::{self, ActionSet};
 use syncline::store::runs::{self, RunState, Scope};
 use syncline::store::schedules::{self, NewVariant, Target, TriggerOptions, Whose};
 use syncline::store::streams::StreamKey;
-use syncline::store::{Databases, Store, dead_letters, queues, streams};
+use syncline::store::{Databases, Store, dead_letters, integrations, queues, streams};
 
 use crate::support::{TestDatabase, eventually};
 
@@ -303,6 +304,44 @@ async fn letters_of_one_connection_are_found_without_a_look_at_the_others() {
         })
         .await;
     assert_eq!(found.map(|letter| letter.number), Some(listed[0].number));
+}
+
+#[tokio::test]
+async fn functions_of_one_webhook_are_found_without_a_look_at_the_others() {
+    let crowd = Crowd::gather().await;
+    crowd
+        .db
+        .execute(
+            "INSERT INTO function_jobs (id, environment_pk, integration_pk, connection_pk, integration_key, connection_id,
+                                        kind, function_name, state, is_async, is_ordered, max_retries, webhook_id)
+             SELECT gen_random_uuid(), environment_pk, integration_pk, pk, 'crowd', connection_id, 'webhook', 'push',
+                    'success', true, false, 0, md5(connection_id)::uuid
+             FROM connections",
+        )
+        .await;
+    let webhook =
+        crowd.db.texts("SELECT md5('customer-2500')::uuid::text").await[0].parse().expect("it is an id");
+    let jobs = crowd.assert_reads("a list", FEW, async |conn| log::list_jobs(conn, webhook).await).await;
+    assert_eq!(jobs.len(), 1);
+}
+
+#[tokio::test]
+async fn an_integration_is_deleted_without_a_look_at_the_connections_of_others() {
+    let crowd = Crowd::gather().await;
+    crowd
+        .db
+        .execute(
+            "INSERT INTO integrations (id, environment_pk, unique_key, provider)
+             SELECT gen_random_uuid(), pk, 'unused', 'acme' FROM environments",
+        )
+        .await;
+    let unused = "unused".parse().expect("it is a key");
+    let connections = crowd
+        .assert_reads("a deletion", FEW, async |conn| {
+            integrations::delete(conn, crowd.environment, &unused).await
+        })
+        .await;
+    assert_eq!(connections, Some(Vec::new()));
 }
 
 #[tokio::test]

@@ -230,10 +230,12 @@ pub async fn delete(
     .await?;
     let Some(integration) = integration else { return Ok(None) };
     let connections =
-        sqlx::query_scalar!("SELECT pk FROM connections WHERE integration_pk = $1 ORDER BY pk", integration)
+        sqlx::query_scalar!("SELECT pk FROM connections WHERE integration_pk = $1", integration)
             .fetch_all(&mut *conn)
             .await?;
-    let connections: Vec<ConnectionPk> = connections.into_iter().map(ConnectionPk).collect();
+    let mut connections: Vec<ConnectionPk> = connections.into_iter().map(ConnectionPk).collect();
+    // Here: Postgres would go through those of every integration in that order.
+    connections.sort_unstable();
     deleted_connections::note(conn, &connections).await?;
     sqlx::query!("DELETE FROM integrations WHERE pk = $1", integration).execute(&mut *conn).await?;
     sqlx::query!("SELECT pg_notify('syncline', 'deployments')").fetch_one(&mut *conn).await?;

@@ -361,10 +361,11 @@ impl App {
         connection: Arc<ConnectionRoute>,
         name: FunctionName,
     ) -> Result<FoundSync, ApiError> {
-        let sync = self.find_deployed_sync(client, connection.integration, &name).await?.ok_or_else(|| {
-            let integration = connection.integration_key.clone();
-            ApiError::UnknownSync { sync: name.to_string(), integration }
-        })?;
+        let sync =
+            self.find_deployed_sync(client, connection.integration, &name).await?.ok_or_else(|| {
+                let integration = connection.integration_key.clone();
+                ApiError::UnknownSync { sync: name.to_string(), integration }
+            })?;
         Ok(FoundSync { connection, sync })
     }
 

@@ -18,8 +18,8 @@ use sqlx::PgConnection;
 pub use self::claims::{Claim, DueReason, Waiting, Wanted, claim_due, list_waiting, unpark_idle};
 pub use self::leases::{Next, RunEnd, note_reset_done, release, renew_leases, take_back_lost};
 pub use self::planning::{
-    create_missing, create_missing_of_connection, frequency_override, hold_planning, now, remove_sync, replan,
-    set_frequency,
+    create_missing, create_missing_of_connection, frequency_override, hold_planning, now, remove_sync,
+    replan, set_frequency,
 };
 pub use self::requests::{Target, TriggerOptions, Whose, pause, start, trigger};
 pub use self::status::{LatestRun, ScheduleStatus, list_status};

@@ -140,7 +140,7 @@ impl From<RunRow> for LoggedRun {
 
 /// Reads runs as they are shown, from the rows `r` that `$from` gives.
 macro_rules! query_runs {
-    ($details:literal, $from:literal, $whose:literal, $rest:literal, $($parameter:expr),* $(,)?) => {
+    ($details:literal, [$($from:tt)+], $whose:literal, $rest:literal, $($parameter:expr),* $(,)?) => {
         sqlx::query_as!(
             RunRow,
             r#"
@@ -152,7 +152,7 @@ macro_rules! query_runs {
                r.received_bytes, r.records, r.progress_done, r.progress_total, r.started_at, r.finished_at,
                r.approved_at
         FROM "#
-                + $from
+                + $($from)+
                 + r#" AS r
         LEFT JOIN connections c ON c.pk = r.connection_pk
         LEFT JOIN integrations i ON i.pk = r.integration_pk
@@ -171,7 +171,7 @@ macro_rules! list_by_state {
     ($whose:literal, $pk:expr, $filter:expr, $limit:expr) => {
         query_runs!(
             "NULL::jsonb",
-            r#"unnest($2::text[]) AS wanted (state)
+            [r#"unnest($2::text[]) AS wanted (state)
         CROSS JOIN LATERAL (
             SELECT * FROM runs
             WHERE "#
@@ -183,7 +183,7 @@ macro_rules! list_by_state {
               AND ($7::text IS NULL OR kind = $7) AND ($8::text IS NULL OR function_name = $8)
               AND ($9::text IS NULL OR variant = $9) AND ($10::text IS NULL OR trigger = $10)
             ORDER BY started_at DESC, id DESC LIMIT $11
-        )"#,
+        )"#],
             "true",
             " ORDER BY r.started_at DESC, r.id DESC LIMIT $11",
             $pk,
@@ -230,7 +230,7 @@ async fn list_of_connection(
 ) -> sqlx::Result<Vec<RunRow>> {
     query_runs!(
         "NULL::jsonb",
-        "runs",
+        ["runs"],
         "r.connection_pk = $2",
         r#" AND r.environment_pk = $1 AND r.state = ANY($3)
           AND (r.started_at, r.id) < (coalesce($4, 'infinity'::timestamptz), coalesce($5, 'ffffffff-ffff-ffff-ffff-ffffffffffff'::uuid))
@@ -263,10 +263,16 @@ pub async fn find(
     environment: EnvironmentPk,
     id: Uuid,
 ) -> sqlx::Result<Option<LoggedRun>> {
-    let row =
-        query_runs!("r.error_details", "runs", "r.id = $2", " AND r.environment_pk = $1", environment.0, id,)
-            .fetch_optional(conn)
-            .await?;
+    let row = query_runs!(
+        "r.error_details",
+        ["runs"],
+        "r.id = $2",
+        " AND r.environment_pk = $1",
+        environment.0,
+        id,
+    )
+    .fetch_optional(conn)
+    .await?;
     Ok(row.map(LoggedRun::from))
 }
 

@@ -79,6 +79,14 @@ mod tests {
 
     use super::*;
 
+    #[test]
+    fn a_refusal_says_what_is_wrong() {
+        let [one, other] = [1, 2].map(|number| StreamKey { connection: ConnectionPk(1), number });
+        let problem = |text: &str| decode(text, one).map_err(InvalidCursor::problem);
+        assert_eq!(problem("mistyped"), Err("is not one that this service gave out"));
+        assert_eq!(problem(&to_text(other, 1)), Err("belongs to another connection, model or variant"));
+    }
+
     proptest! {
         #[test]
         fn a_cursor_gives_its_position_back(connection: i64, number: i32, position: i64) {

@@ -293,6 +293,7 @@ mod tests {
             ("every 5 minutes", "every 5 minutes"),
             ("5m", "every 5 minutes"),
             (" every 5min ", "every 5 minutes"),
+            ("every 30s", "every 30 seconds"),
             ("90 secs", "every 90 seconds"),
             ("every 1 hr", "every 1 hour"),
             ("every half hour", "every 30 minutes"),

@@ -329,7 +329,10 @@ mod tests {
         assert!(refusal("61 * * * *").starts_with("`61 * * * *` is not cron: "));
         assert_eq!(refusal("0 0 30 2 *"), "`0 0 30 2 *` is never due");
         let hour = Duration::from_secs(3_600);
-        assert!(Frequency::parse("0,59 3 * * *", hour).is_err());
+        assert_eq!(
+            Frequency::parse("0,59 3 * * *", hour).unwrap_err().to_string(),
+            "`0,59 3 * * *` is too often; at least 1 hour must lie between two runs"
+        );
         assert!(Frequency::parse("0 3 * * *", hour).is_ok());
     }
 

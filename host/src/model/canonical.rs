@@ -164,14 +164,8 @@ mod tests {
     use serde::de::IgnoredAny;
     use serde_json::Value;
 
+    use super::canonical_text as canonical;
     use super::*;
-
-    fn canonical(text: &str) -> Result<String, Malformed> {
-        let shape = Shape::any();
-        let mut walk = Walk::new(text, &shape);
-        let form = walk.document()?;
-        Ok(String::from_utf8(walk.assembly.bytes(form).to_vec()).expect("text in, text out"))
-    }
 
     #[test]
     fn writings_of_one_value_have_one_form() {

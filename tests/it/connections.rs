@@ -215,7 +215,7 @@ async fn tags_follow_from_the_end_user_and_are_replaced_with_it() {
     for (body, field) in [
         (json!({ "credentials": {} }), "credentials"),
         (json!({ "tags": { "a b": "x" } }), "tags.a b"),
-        (json!({ "end_user": {} }), "end_user"),
+        (json!({ "end_user": {} }), "end_user.id"),
         (json!({ "organization": { "id": "o" } }), "organization"),
         (json!({ "webhook_url_override": "ftp://a" }), "webhook_url_override"),
     ] {

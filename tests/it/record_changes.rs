@@ -258,7 +258,7 @@ async fn wrong_requests_are_told_what_is_wrong() {
     save_items(&stage, &["a"]).await;
     stage.commit(json!([save(&json!([{ "id": "b" }]))])).await;
     for (parameters, named) in [
-        (&[][..], ""),
+        (&[][..], "model"),
         (&[ITEMS, ("wait", "61")], "wait"),
         (&[ITEMS, ("wait", "-1")], "wait"),
         (&[ITEMS, ("wait", "soon")], "wait"),

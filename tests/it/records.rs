@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 use sqlx::Connection;
 
 use crate::support::{
-    Bundle, METADATA_KEY, Page, Stage, cursor_of, delete, eventually, ids_of, masked, save, text,
-    without_metadata,
+    Bundle, HostOptions, METADATA_KEY, Page, Stage, TestDatabase, cursor_of, delete, eventually, ids_of,
+    masked, save, text, without_metadata,
 };
 
 fn items(ids: &[&str]) -> Value {
@@ -361,7 +361,13 @@ async fn writers_that_wait_for_a_stream_leave_connections_to_leases_and_readers(
     let variables = [("SYNCLINE_DATABASE_CONNECTIONS", "8"), ("SYNCLINE_LEASE_SECONDS", "2")];
     let metadata = json!({ "steps": 0, "commits": [{ "changes": [save(&items(&["first"]))] }],
                            "end": "wait-until-cancelled" });
-    let stage = Stage::with(&variables, &Bundle::guest("hostile"), metadata).await;
+    let db = TestDatabase::create().await;
+    let options = HostOptions::new().database(&db);
+    let options = variables.iter().fold(options, |options, (name, value)| options.variable(name, value));
+    let host = options.spawn().await;
+    host.deploy(&Bundle::guest("hostile")).await;
+    let connection = host.connect_as("customer-1", "hostile", metadata).await;
+    let stage = Stage { connection, host, db };
     eventually("the sync has saved", async || {
         (stage.db.number("SELECT count(*) FROM streams WHERE model = 'Item'").await == 1).then_some(())
     })

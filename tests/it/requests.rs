@@ -32,7 +32,7 @@ async fn a_body_that_is_not_json_is_told_from_one_that_is_wrong() {
         assert_eq!(put(body).await.refusal(), (400, "invalid_json".to_owned()), "{body}");
     }
     for (body, path) in [
-        ("{}", ""),
+        ("{}", "value"),
         ("[]", ""),
         ("null", ""),
         ("{\"value\": 7}", "value"),
@@ -83,7 +83,7 @@ async fn wrong_bodies_name_the_field_that_is_wrong() {
         body
     };
     for (path, body, field) in [
-        ("/integrations", json!({ "provider": "unauthenticated" }), ""),
+        ("/integrations", json!({ "provider": "unauthenticated" }), "unique_key"),
         ("/integrations", json!({ "provider": "unauthenticated", "unique_key": "a/b" }), "unique_key"),
         ("/integrations", json!({ "provider": "unauthenticated", "unique_key": 7 }), "unique_key"),
         ("/integrations", json!({ "provider": "no provider", "unique_key": "a" }), "provider"),
@@ -115,21 +115,21 @@ async fn wrong_bodies_name_the_field_that_is_wrong() {
         ("/connections", connection(json!({ "metadata": [] })), "metadata"),
         ("/connections", connection(json!({ "tags": { "1st": "x" } })), "tags.1st"),
         ("/connections", connection(json!({ "tags": { "key": 7 } })), "tags.key"),
-        ("/connections", connection(json!({ "end_user": { "email": "a@example.com" } })), "end_user"),
+        ("/connections", connection(json!({ "end_user": { "email": "a@example.com" } })), "end_user.id"),
         (
             "/connections",
             connection(json!({ "webhook_url_override": "ftp://example.com" })),
             "webhook_url_override",
         ),
         ("/sync/trigger", json!({ "syncs": [], "connection_id": stage.id }), "provider_config_key"),
-        ("/sync/trigger", json!({ "provider_config_key": "hostile" }), ""),
+        ("/sync/trigger", json!({ "provider_config_key": "hostile" }), "syncs"),
         ("/sync/trigger", trigger(json!({ "syncs": "steps" })), "syncs"),
         ("/sync/trigger", trigger(json!({ "syncs": ["no name"] })), "syncs"),
         ("/sync/trigger", trigger(json!({ "opts": { "reset": "yes" } })), "opts.reset"),
         ("/sync/trigger", trigger(json!({ "opts": { "emptycache": true } })), "opts.emptycache"),
         ("/sync/trigger", trigger(json!({ "opts": {}, "full_resync": true })), "opts"),
         ("/sync/start", trigger(json!({ "opts": {} })), "opts"),
-        ("/sync/pause", json!({ "syncs": [] }), ""),
+        ("/sync/pause", json!({ "syncs": [] }), "provider_config_key"),
     ] {
         let answer = stage.host.post(path, &body).await;
         assert_eq!(answer.refusal(), (400, "invalid_body".to_owned()), "{path} {body}");
@@ -141,18 +141,18 @@ async fn wrong_bodies_name_the_field_that_is_wrong() {
 async fn wrong_queries_name_the_parameter_that_is_wrong() {
     let stage = Stage::hostile().await;
     for (path, parameter) in [
-        ("/records", ""),
+        ("/records", "model"),
         ("/records?model=Item&modell=Item", "modell"),
         ("/records?model=Item&variant=no%20name", "variant"),
-        ("/sync/status", ""),
-        ("/sync/status?provider_config_key=hostile", ""),
+        ("/sync/status", "provider_config_key"),
+        ("/sync/status?provider_config_key=hostile", "syncs"),
         ("/sync/status?provider_config_key=hostile&syncs=", "syncs"),
         ("/sync/status?provider_config_key=hostile&syncs=*&connection=x", "connection"),
         ("/connections?limit=0", "limit"),
         ("/connections?limit=ten", "limit"),
         ("/connections?page=-1", "page"),
         ("/connections?connection_id=x", "connection_id"),
-        ("/connections/customer-1", ""),
+        ("/connections/customer-1", "provider_config_key"),
         ("/connections/customer-1?provider_config_key=a/b", "provider_config_key"),
         ("/connections/customer-1?provider_config_key=hostile&force_refresh=perhaps", "force_refresh"),
         ("/integrations?provider=x", ""),

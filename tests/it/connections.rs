@@ -1,5 +1,6 @@
 //! Connections: importing, changing, searching and deleting them.
 
+use std::pin::pin;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -459,8 +460,12 @@ async fn an_action_that_is_on_cannot_write_for_a_deleted_connection() {
 async fn an_action_whose_connection_is_deleted_meanwhile_says_so_and_is_no_failure_of_the_host() {
     let provider = SlowProvider::listen().await;
     let stage = Stage::at_slow_provider(&provider, |bundle| bundle).await;
-    let (answer, ()) = tokio::join!(stage.action("wait-and-look", &Value::Null), async {
-        let asker = provider.asked().await;
+    let mut action = pin!(stage.action("wait-and-look", &Value::Null));
+    let asker = tokio::select! {
+        asker = provider.asked() => asker,
+        early = &mut action => panic!("answered before the provider was: {early:?}"),
+    };
+    let (answer, ()) = tokio::join!(action, async {
         stage.host.delete("/connections/customer-1?provider_config_key=hostile").await.expect(200);
         asker.answer("ok").await;
     });

@@ -20,7 +20,7 @@ async fn spawn(db: &TestDatabase, lease_seconds: &str) -> Host {
 async fn host_in_the_middle(db: &TestDatabase, bundle: &Bundle, lease_seconds: &str) -> (Host, Connection) {
     let host = spawn(db, lease_seconds).await;
     host.deploy(bundle).await;
-    let orders = json!({ "steps": STEPS, "pause_ms": 10 });
+    let orders = json!({ "steps": STEPS, "pause_ms": 25 });
     let connection = host.connect_as("customer-1", "hostile", orders).await;
     wait_for_steps(&connection, 10).await;
     (host, connection)
@@ -127,7 +127,7 @@ async fn a_host_that_goes_silent_within_a_statement_keeps_nobody_waiting() {
     let options = HostOptions::new().database_through(&proxy).variable("SYNCLINE_LEASE_SECONDS", "1");
     let mut silent = options.spawn().await;
     silent.deploy(&Bundle::guest("hostile")).await;
-    let orders = json!({ "steps": STEPS, "pause_ms": 10 });
+    let orders = json!({ "steps": STEPS, "pause_ms": 25 });
     let connection = silent.connect_as("customer-1", "hostile", orders).await;
     wait_for_steps(&connection, 10).await;
     // The server has the locks of the stream and of the sync's state, and waits for rows for as long as it takes.

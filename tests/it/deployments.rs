@@ -436,7 +436,7 @@ async fn another_default_frequency_counts_after_a_run_that_was_on() {
     let stage = Stage::hostile().await;
     stage.wait_until_idle().await;
     let before = stage.status("steps").await["finishedAt"].clone();
-    stage.set_metadata(json!({ "steps": 300, "pause_ms": 10 })).await;
+    stage.set_metadata(json!({ "steps": 60, "pause_ms": 100 })).await;
     stage.trigger("steps").await;
     stage.wait_until_running("steps").await;
     let steps = "runs = \"every 1 hour\"\nmodel = \"Step\"";

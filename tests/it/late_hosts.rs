@@ -137,7 +137,8 @@ async fn a_host_that_notes_a_webhook_late_leaves_it_to_its_successor() {
 #[tokio::test]
 async fn the_first_host_that_is_back_leaves_the_others_what_they_hold() {
     let db = TestDatabase::create().await;
-    let options = || HostOptions::new().database(&db).variable("SYNCLINE_LEASE_SECONDS", "3");
+    let lease = Duration::from_secs(6);
+    let options = || HostOptions::new().database(&db).variable("SYNCLINE_LEASE_SECONDS", "6");
     let first = options()
         .variable("SYNCLINE_MAX_SYNCS", "0")
         .variable("SYNCLINE_MAX_ASYNC_ACTIONS", "0")
@@ -155,7 +156,10 @@ async fn the_first_host_that_is_back_leaves_the_others_what_they_hold() {
     // As if the database were away.
     first.freeze();
     second.freeze();
-    let over = "SELECT (SELECT count(*) FROM schedules WHERE lease_expires_at < now())
+    // Long enough that both know of it, however late they were when it began.
+    tokio::time::sleep(lease).await;
+    let over =
+        "SELECT (SELECT count(*) FROM schedules WHERE sync_name = 'steps' AND lease_expires_at < now())
                      + (SELECT count(*) FROM function_jobs WHERE lease_expires_at < now())";
     eventually("both leases have run out", async || (db.number(over).await == 2).then_some(())).await;
     first.thaw();

@@ -352,7 +352,7 @@ async fn the_command_line_lists_shows_and_follows_runs() {
     let shown: Value = serde_json::from_str(&command(&["show", id])).unwrap();
     assert_eq!(shown["error"]["message"], "on purpose");
 
-    stage.connection.set_metadata(json!({ "steps": 300, "pause_ms": 5 })).await;
+    stage.connection.set_metadata(json!({ "steps": 300, "pause_ms": 20 })).await;
     stage.connection.trigger("steps").await;
     let on = eventually("the sync is on", async || {
         runs(&stage.host, &[("function", "steps"), ("state", "running")]).await.pop()

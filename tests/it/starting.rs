@@ -6,10 +6,19 @@ const NOWHERE: (&str, &str) = ("DATABASE_URL", "postgres://127.0.0.1:1/nowhere")
 
 #[tokio::test]
 async fn a_later_start_says_nothing_of_tables_that_are_there() {
-    let db = TestDatabase::create().await;
+    let db = TestDatabase::create_empty().await;
     Host::spawn(&db).await.stop().await;
     let host = Host::spawn(&db).await;
     assert!(!host.log().contains("already exists"), "{}", host.log());
+}
+
+#[tokio::test]
+async fn hosts_that_start_together_make_the_tables_once() {
+    let db = TestDatabase::create_empty().await;
+    let (first, second) = tokio::join!(Host::spawn(&db), Host::spawn(&db));
+    for host in [&first, &second] {
+        host.get("/ready").await.expect(200);
+    }
 }
 
 #[tokio::test]

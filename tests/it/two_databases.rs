@@ -24,7 +24,7 @@ struct Pair {
 
 impl Pair {
     async fn create() -> Self {
-        Self { control: TestDatabase::create().await, records: TestDatabase::create().await }
+        Self { control: TestDatabase::create_empty().await, records: TestDatabase::create_empty().await }
     }
 
     fn options(&self) -> HostOptions {
@@ -107,7 +107,7 @@ async fn a_killed_hosts_sync_is_continued_from_its_checkpoint_in_the_other_datab
     let pair = Pair::create().await;
     let mut host = pair.spawn().await;
     host.deploy(&Bundle::guest("hostile")).await;
-    let connection = host.connect("hostile", json!({ "steps": STEPS, "pause_ms": 10 })).await;
+    let connection = host.connect("hostile", json!({ "steps": STEPS, "pause_ms": 50 })).await;
     let steps = async |connection: &Connection| connection.all(&[("model", "Step")]).await;
     eventually("some steps are made", async || (steps(&connection).await.len() >= 10).then_some(())).await;
     host.kill();

@@ -269,7 +269,7 @@ async fn the_frequency_of_a_variant_is_its_own() {
 async fn a_frequency_that_changes_during_a_run_counts_from_its_end() {
     let stage = Stage::hostile().await;
     let before = stage.status("steps").await["finishedAt"].clone();
-    stage.set_metadata(json!({ "steps": 60, "pause_ms": 10 })).await;
+    stage.set_metadata(json!({ "steps": 60, "pause_ms": 50 })).await;
     stage.trigger("steps").await;
     stage.wait_until_running("steps").await;
     set_frequency(&stage, "steps", &json!("every 2 minutes")).await.expect(200);

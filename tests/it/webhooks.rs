@@ -476,7 +476,7 @@ async fn what_a_killed_host_had_saved_is_told_by_its_successor() {
     let scene = Scene::with(|options| options.variable("SYNCLINE_LEASE_SECONDS", "1")).await;
     let Scene { receiver, mut host, db } = scene;
     host.deploy(&Bundle::guest("hostile")).await;
-    let connection = host.connect_as("customer-1", "hostile", json!({ "steps": 60, "pause_ms": 20 })).await;
+    let connection = host.connect_as("customer-1", "hostile", json!({ "steps": 60, "pause_ms": 50 })).await;
     eventually("some steps are made", async || {
         (connection.all(&[("model", "Step")]).await.len() >= 10).then_some(())
     })

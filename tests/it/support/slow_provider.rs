@@ -4,10 +4,17 @@ use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Mutex, mpsc};
+use tokio::task::JoinSet;
 
 use super::Bundle;
 
-pub struct SlowProvider(TcpListener);
+pub struct SlowProvider {
+    address: String,
+    askers: Mutex<mpsc::UnboundedReceiver<Asker>>,
+    /// Takes connections, and goes with the value.
+    _listening: JoinSet<()>,
+}
 
 /// A request that waits for its answer.
 pub struct Asker {
@@ -17,11 +24,28 @@ pub struct Asker {
 
 impl SlowProvider {
     pub async fn listen() -> Self {
-        Self(TcpListener::bind("127.0.0.1:0").await.expect("a port is free"))
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
+        let address = listener.local_addr().expect("it is bound").to_string();
+        let (asked, askers) = mpsc::unbounded_channel();
+        let mut listening = JoinSet::new();
+        listening.spawn(async move {
+            // Read one beside the other: somebody may connect who never asks.
+            let mut readers = JoinSet::new();
+            loop {
+                let (stream, _) = listener.accept().await.expect("a connection can be taken");
+                let asked = asked.clone();
+                readers.spawn(async move {
+                    if let Some(asker) = Asker::read(stream).await {
+                        let _nobody_waits = asked.send(asker);
+                    }
+                });
+            }
+        });
+        Self { address, askers: Mutex::new(askers), _listening: listening }
     }
 
     pub fn address(&self) -> String {
-        self.0.local_addr().expect("it is bound").to_string()
+        self.address.clone()
     }
 
     /// The hostile guest, for which this is the provider.
@@ -31,26 +55,28 @@ impl SlowProvider {
 
     /// Waits until somebody asks.
     pub async fn asked(&self) -> Asker {
-        let asked = tokio::time::timeout(Duration::from_secs(30), async {
-            let (mut stream, _) = self.0.accept().await.expect("the host connects");
-            let mut head = Vec::new();
-            while !head.ends_with(b"\r\n\r\n") {
-                head.push(stream.read_u8().await.expect("the host sends a whole request"));
-            }
-            let head = String::from_utf8(head).expect("a head is text");
-            let path = head.split(' ').nth(1).expect("a request has a path").to_owned();
-            Asker { stream, path }
-        });
-        asked.await.expect("somebody asks within half a minute")
+        let asked = async { self.askers.lock().await.recv().await.expect("it listens") };
+        tokio::time::timeout(Duration::from_secs(60), asked).await.expect("somebody asks within a minute")
     }
 
     /// Nobody asks for this long.
     pub async fn is_left_alone_for(&self, time: Duration) -> bool {
-        tokio::time::timeout(time, self.0.accept()).await.is_err()
+        tokio::time::timeout(time, async { self.askers.lock().await.recv().await }).await.is_err()
     }
 }
 
 impl Asker {
+    /// Reads the head of a request; `None` if none comes.
+    async fn read(mut stream: TcpStream) -> Option<Self> {
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") {
+            head.push(stream.read_u8().await.ok()?);
+        }
+        let head = String::from_utf8(head).expect("a head is text");
+        let path = head.split(' ').nth(1).expect("a request has a path").to_owned();
+        Some(Self { stream, path })
+    }
+
     pub async fn answer(mut self, body: &str) {
         let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\nConnection: close\r\n\r\n", body.len());
         let answer = format!("{head}{body}");

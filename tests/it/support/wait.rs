@@ -2,7 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-const DEADLINE: Duration = Duration::from_secs(30);
+/// Far more than anything takes that is waited for, since a busy machine can be ten times as slow.
+const DEADLINE: Duration = Duration::from_secs(90);
 const LOOK_EVERY: Duration = Duration::from_millis(15);
 
 /// Looks again and again until there is something to see.

@@ -1,10 +1,11 @@
 //! Functions that use too much of something.
 
 use std::hint::black_box;
-use std::time::Duration;
 
 use serde::Deserialize;
-use syncline_sdk::{Result, action, http, log, run};
+use syncline_sdk::{Result, action, http, log};
+
+use crate::clock::wait;
 
 /// Uses the processor for ever.
 #[action]
@@ -15,20 +16,11 @@ pub fn spin() -> Result {
     Ok(())
 }
 
-/// Waits for so many milliseconds: idly where there is WASI, asking for the time again and again elsewhere.
+/// Waits idly for so many milliseconds.
 #[action]
 pub fn sleep(time_ms: u64) -> Result {
     wait(time_ms);
     Ok(())
-}
-
-pub fn wait(time_ms: u64) {
-    if cfg!(target_os = "wasi") {
-        std::thread::sleep(Duration::from_millis(time_ms));
-    } else {
-        let until = run::now_ms() + time_ms;
-        while run::now_ms() < until {}
-    }
 }
 
 /// Takes memory and uses it, until there is none.

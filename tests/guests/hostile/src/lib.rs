@@ -1,6 +1,7 @@
 //! A guest that misbehaves on purpose, so that tests drive every limit and every refusal of the host through the
 //! real boundary. It only makes sense as WebAssembly.
 
+mod clock;
 mod crashes;
 mod floods;
 mod outside;

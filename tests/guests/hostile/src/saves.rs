@@ -9,7 +9,8 @@ use syncline_sdk::bindings::syncline::integration::records::{self as boundary, B
 use syncline_sdk::records::Counts;
 use syncline_sdk::{Error, Result, Writer, action, checkpoint, connection, http, run, sync};
 
-use crate::floods::{spin, wait};
+use crate::clock::wait;
+use crate::floods::spin;
 
 #[derive(Deserialize)]
 pub struct RawCommit {

@@ -36,6 +36,9 @@ pub async fn serve(listener: TcpListener, routes: Router, patience: Duration, st
                 continue;
             }
         };
+        // The parts of an answer that comes in parts do not wait until those before them are acknowledged. If this fails,
+        // the connection has ended.
+        let _at_once = stream.set_nodelay(true);
         limit_reading(&stream, patience);
         connections.spawn(attend(stream, routes.clone(), patience, stop.clone()));
     }

@@ -116,6 +116,7 @@ async fn serve(listener: TcpListener, server: PgConnectOptions, shared: Arc<Shar
             shared.has_struck();
             continue;
         }
+        host.set_nodelay(true).expect("it was just opened");
         let (server, shared) = (server.clone(), Arc::clone(&shared));
         tokio::spawn(async move {
             let (from_host, to_host) = host.into_split();
@@ -128,6 +129,7 @@ async fn serve(listener: TcpListener, server: PgConnectOptions, shared: Arc<Shar
             } else {
                 let address = (server.get_host(), server.get_port());
                 let Ok(server) = TcpStream::connect(address).await else { return };
+                server.set_nodelay(true).expect("it was just opened");
                 let (from_server, to_server) = server.into_split();
                 Link::new(shared).run(from_host, to_host, from_server, to_server).await;
             }

@@ -17,6 +17,7 @@ use crate::report::{Report, Target};
 use crate::stage::{CONNECTION, INTEGRATION};
 
 const LONGEST_START: Duration = Duration::from_secs(10);
+const LONGEST_STOP: Duration = Duration::from_secs(5);
 /// The key that the proxy puts in, as nginx does.
 const PROVIDER_KEY: &str = "only-for-benchmarks";
 
@@ -107,13 +108,17 @@ async fn connect(host: &Host) -> Result<()> {
 struct Nginx {
     url: String,
     arguments: [String; 4],
-    _process: Child,
+    process: Child,
 }
 
 impl Drop for Nginx {
-    /// Its workers outlive a master that is killed.
+    /// Its workers outlive a master that is killed, as this one is afterwards, so it gets the time to end them.
     fn drop(&mut self) {
         let stopped = std::process::Command::new("nginx").args(&self.arguments).args(["-s", "stop"]).status();
+        let asked = Instant::now();
+        while matches!(self.process.try_wait(), Ok(None)) && asked.elapsed() < LONGEST_STOP {
+            std::thread::sleep(Duration::from_millis(10));
+        }
         if !stopped.is_ok_and(|status| status.success()) {
             eprintln!("nginx could not be stopped");
         }
@@ -174,6 +179,6 @@ impl Nginx {
             ensure!(started.elapsed() < LONGEST_START, "nginx does not answer");
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
-        Ok(Self { url, arguments, _process: process })
+        Ok(Self { url, arguments, process })
     }
 }

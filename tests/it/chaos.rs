@@ -32,7 +32,7 @@ use crate::support::{
 /// How long everybody may take to come to an end after a round.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// For how long rounds are begun unless the caller says.
-const TIME: Duration = Duration::from_secs(40);
+const TIME: Duration = Duration::from_secs(100);
 /// Steps that a round adds to the sync that goes on from its checkpoint.
 const STEPS_A_ROUND: u64 = 40;
 /// What the connections are called. The wild one has its cache emptied and its variants made and deleted, which no reader

@@ -280,6 +280,28 @@ async fn bodies_are_passed_on_as_they_arrive() {
 }
 
 #[tokio::test]
+async fn small_parts_of_an_answer_do_not_wait_for_each_others_acknowledgement() {
+    let provider = Provider::start().await;
+    let mut stream = send_raw(&provider, "GET /proxy/paced HTTP/1.1\r\n\r\n").await;
+    let mut waits = Vec::new();
+    for _ in 0..60 {
+        let began = Instant::now();
+        provider.server.seen.parts.send_one();
+        loop {
+            let read = read_first(&mut stream).await;
+            assert!(!read.is_empty(), "the answer ends after {waits:?}");
+            if read.contains("part;") {
+                break;
+            }
+        }
+        waits.push(began.elapsed());
+    }
+    waits.sort_unstable();
+    // A client that has nothing to say acknowledges after 40 ms.
+    assert!(waits[waits.len() / 2] < Duration::from_millis(30), "{waits:?}");
+}
+
+#[tokio::test]
 async fn a_long_body_takes_no_memory() {
     let provider = Provider::start().await;
     let before = provider.host.peak_memory_mb();

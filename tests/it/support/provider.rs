@@ -10,6 +10,7 @@ use axum::body::{Body, Bytes};
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
 use axum::routing::any;
+use axum::serve::ListenerExt;
 use axum::{Json, Router};
 use flate2::Compression;
 use flate2::write::GzEncoder;
@@ -156,6 +157,7 @@ impl Server {
             .nest("/api", api)
             .layer(axum::middleware::map_request_with_state(Arc::clone(&seen), note))
             .with_state(Arc::clone(&seen));
+        let listener = listener.tap_io(|stream| stream.set_nodelay(true).expect("it was just opened"));
         tokio::spawn(async move { axum::serve(listener, router).await });
         Self { address, seen }
     }

@@ -285,6 +285,9 @@ async fn small_parts_of_an_answer_do_not_wait_for_each_others_acknowledgement() 
     let mut stream = send_raw(&provider, "GET /proxy/paced HTTP/1.1\r\n\r\n").await;
     let mut waits = Vec::new();
     for _ in 0..60 {
+        // As a client that has nothing to say, which acknowledges after 40 ms.
+        #[cfg(target_os = "linux")]
+        rustix::net::sockopt::set_tcp_quickack(&stream, false).expect("it is open");
         let began = Instant::now();
         provider.server.seen.parts.send_one();
         loop {
@@ -297,8 +300,7 @@ async fn small_parts_of_an_answer_do_not_wait_for_each_others_acknowledgement() 
         waits.push(began.elapsed());
     }
     waits.sort_unstable();
-    // A client that has nothing to say acknowledges after 40 ms.
-    assert!(waits[waits.len() / 2] < Duration::from_millis(30), "{waits:?}");
+    assert!(waits[waits.len() * 3 / 4] < Duration::from_millis(30), "{waits:?}");
 }
 
 #[tokio::test]

@@ -42,7 +42,8 @@ const CONTRADICTIONS: &[(&str, &str)] = &[
 /// Waits until nobody is at work, then looks whether all that is kept agrees with itself.
 pub async fn assert_settled(db: &TestDatabase) {
     let busy = "SELECT (SELECT count(*) FROM schedules WHERE run_id IS NOT NULL OR due_at <= now())
-                     + (SELECT count(*) FROM function_jobs WHERE state IN ('queued', 'running'))";
+                     + (SELECT count(*) FROM function_jobs WHERE state IN ('queued', 'running'))
+                     + (SELECT count(*) FROM streams JOIN closed_connections USING (connection_pk))";
     eventually("nobody is at work", async || (db.number(busy).await == 0).then_some(())).await;
     for (rule, contradictions) in CONTRADICTIONS {
         assert_eq!(db.number(contradictions).await, 0, "not true any more: {rule}");

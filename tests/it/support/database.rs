@@ -91,7 +91,6 @@ impl TestDatabase {
         self.execute(&sql).await;
     }
 
-    /// A connection for what takes more than a statement.
     /// Switches back to the first version of every bundle, as another host does that this test's has yet to hear of.
     pub async fn switch_to_first_versions(&self) {
         self.execute(
@@ -101,6 +100,7 @@ impl TestDatabase {
         .await;
     }
 
+    /// A connection for what takes more than a statement.
     pub async fn connect(&self) -> PgConnection {
         PgConnection::connect(&self.url()).await.expect("the test's database answers")
     }

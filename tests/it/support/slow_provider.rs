@@ -1,5 +1,7 @@
 //! A provider that the test itself is: it answers when it is told to.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -12,6 +14,8 @@ use super::Bundle;
 pub struct SlowProvider {
     address: String,
     askers: Mutex<mpsc::UnboundedReceiver<Asker>>,
+    /// How many have connected that no test has been given.
+    connected: Arc<AtomicUsize>,
     /// Takes connections, and goes with the value.
     _listening: JoinSet<()>,
 }
@@ -27,12 +31,15 @@ impl SlowProvider {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
         let address = listener.local_addr().expect("it is bound").to_string();
         let (asked, askers) = mpsc::unbounded_channel();
+        let connected = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&connected);
         let mut listening = JoinSet::new();
         listening.spawn(async move {
             // Read one beside the other: somebody may connect who never asks.
             let mut readers = JoinSet::new();
             loop {
                 let (stream, _) = listener.accept().await.expect("a connection can be taken");
+                count.fetch_add(1, Ordering::SeqCst);
                 let asked = asked.clone();
                 readers.spawn(async move {
                     if let Some(asker) = Asker::read(stream).await {
@@ -41,7 +48,7 @@ impl SlowProvider {
                 });
             }
         });
-        Self { address, askers: Mutex::new(askers), _listening: listening }
+        Self { address, askers: Mutex::new(askers), connected, _listening: listening }
     }
 
     pub fn address(&self) -> String {
@@ -56,12 +63,15 @@ impl SlowProvider {
     /// Waits until somebody asks.
     pub async fn asked(&self) -> Asker {
         let asked = async { self.askers.lock().await.recv().await.expect("it listens") };
-        tokio::time::timeout(Duration::from_secs(60), asked).await.expect("somebody asks within a minute")
+        let asker = tokio::time::timeout(Duration::from_secs(60), asked).await;
+        self.connected.fetch_sub(1, Ordering::SeqCst);
+        asker.expect("somebody asks within a minute")
     }
 
-    /// Nobody asks for this long.
+    /// Nobody so much as connects for this long.
     pub async fn is_left_alone_for(&self, time: Duration) -> bool {
-        tokio::time::timeout(time, async { self.askers.lock().await.recv().await }).await.is_err()
+        tokio::time::sleep(time).await;
+        self.connected.load(Ordering::SeqCst) == 0
     }
 }
 

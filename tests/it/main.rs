@@ -62,5 +62,6 @@ mod typed_connections;
 mod variants;
 mod views;
 mod webhook_intake;
+mod webhook_signatures;
 mod webhooks;
 mod wit;

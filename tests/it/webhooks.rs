@@ -1,8 +1,6 @@
 //! Webhooks to clients: written with what they report, signed, and sent until they are taken or given up.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::Write;
-use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -15,7 +13,7 @@ use syncline::store::{Databases, Store};
 
 use crate::support::{
     Api, Bundle, Connection, ENCRYPTION_KEY, Host, HostOptions, METADATA_KEY, Receiver, Reply, SECRET_KEY,
-    TestDatabase, Webhook, eventually, masked, repository, text,
+    TestDatabase, Webhook, eventually, masked, node, text,
 };
 
 /// A host whose environment sends to the receiver, and tries again soon.
@@ -115,19 +113,7 @@ async fn signing_key(db: &TestDatabase) -> String {
 
 /// Which of the libraries that receivers use take it.
 fn verify(webhook: &Webhook, key: &str) -> Value {
-    let mut node = Command::new("node")
-        .arg(repository("tests/node/verify-webhook.mjs"))
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .expect("Node.js is installed; `scripts/setup` says how");
-    let input = json!({ "key": key, "body": webhook.text, "headers": webhook.headers });
-    let mut stdin = node.stdin.take().expect("it is a pipe");
-    stdin.write_all(input.to_string().as_bytes()).expect("Node.js reads it");
-    drop(stdin);
-    let output = node.wait_with_output().expect("Node.js ends");
-    assert!(output.status.success(), "`npm ci` in tests/node installs what it needs");
-    serde_json::from_slice(&output.stdout).expect("it writes JSON")
+    node("verify-webhook.mjs", &json!({ "key": key, "body": webhook.text, "headers": webhook.headers }))
 }
 
 fn taken(yes: bool) -> Value {

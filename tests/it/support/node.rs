@@ -1,0 +1,24 @@
+//! Scripts that ask vendors' own libraries.
+
+use std::io::Write;
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+
+use super::repository;
+
+/// What a script of `tests/node` says about `input`; both are JSON.
+pub fn node(script: &str, input: &Value) -> Value {
+    let mut node = Command::new("node")
+        .arg(repository("tests/node").join(script))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("Node.js is installed; `scripts/setup` says how");
+    let mut stdin = node.stdin.take().expect("it is a pipe");
+    stdin.write_all(input.to_string().as_bytes()).expect("Node.js reads it");
+    drop(stdin);
+    let output = node.wait_with_output().expect("Node.js ends");
+    assert!(output.status.success(), "`npm ci` in tests/node installs what it needs");
+    serde_json::from_slice(&output.stdout).expect("it writes JSON")
+}

@@ -1,0 +1,357 @@
+//! Webhooks of providers, told from others': by what vendors sign, by secrets, and when the URL is tried out.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use hmac::{Hmac, KeyInit, Mac};
+use serde_json::{Value, json};
+use sha2::Sha256;
+
+use crate::support::webhook_scene::{
+    SECRET, app, hex_hmac, integration, options_for, set_secret, webhook_path,
+};
+use crate::support::{Bundle, Host, Receiver, TestDatabase, eventually, node, text};
+
+/// As Standard Webhooks wants it.
+const STANDARD_SECRET: &str = "whsec_cGxhbnRlZC1zdGFuZGFyZC13ZWJob29rcy1rZXk=";
+
+#[tokio::test]
+async fn what_vendors_own_libraries_sign_is_taken_and_what_was_changed_is_not() {
+    let db = TestDatabase::create().await;
+    let host = Host::spawn(&db).await;
+    let form = "application/x-www-form-urlencoded";
+    let event = r#"{"id":"evt_1","type":"customer.created","account":"acct_1"}"#;
+    for (vendor, provider, credentials, secret, content_type, body) in [
+        ("stripe", "stripe-api-key", Value::Null, SECRET, "application/json", event),
+        ("github", "github", app(), SECRET, "application/json", event),
+        ("openai", "openai", Value::Null, STANDARD_SECRET, "application/json", event),
+        ("resend", "resend", Value::Null, STANDARD_SECRET, "application/json", event),
+        ("twilio", "twilio", Value::Null, SECRET, form, "From=%2B14158675310&Body=A+b%C3%A9&AccountSid=AC1"),
+    ] {
+        let path = integration(&host, provider, credentials, Some(secret)).await;
+        let url = format!("{}{path}?connection_id=c1", host.base_url());
+        let headers = node(
+            "sign-webhook.mjs",
+            &json!({ "vendor": vendor, "secret": secret, "url": url, "body": body }),
+        );
+        let send = async |body: &str| {
+            let request = host.with_key(None).request("POST", &format!("{path}?connection_id=c1"));
+            let headers = headers.as_object().expect("they are an object");
+            let request =
+                headers.iter().fold(request, |request, (name, value)| request.header(name, text(value)));
+            request.header("content-type", content_type).bytes(body.to_owned()).send().await
+        };
+        send(body).await.expect(200);
+        let changed = send(&body.replace('1', "2")).await;
+        assert_eq!(changed.refusal(), (401, "invalid_webhook_signature".to_owned()), "{vendor}");
+        // The same again is no second one; what has no id of its own has its signature.
+        send(body).await.expect(200);
+        let of_provider = format!(
+            "SELECT count(*) FROM received_webhooks r JOIN integrations i ON i.pk = r.integration_pk
+             WHERE i.provider = '{provider}'"
+        );
+        // Neither GitHub nor Twilio was given an id in this request.
+        let expected = if matches!(vendor, "github" | "twilio") { 2 } else { 1 };
+        assert_eq!(db.number(&of_provider).await, expected, "{vendor}");
+    }
+}
+
+#[tokio::test]
+async fn vendors_own_libraries_and_the_host_take_the_same() {
+    let db = TestDatabase::create().await;
+    let host = Host::spawn(&db).await;
+    let judged = node("judge-webhooks.mjs", &json!({ "now": chrono::Utc::now().timestamp() }));
+    let judged = judged.as_array().expect("it is a list");
+    assert_eq!(judged.len(), 6);
+    for vendor in judged {
+        let provider = text(&vendor["provider"]);
+        let credentials = if matches!(provider, "sendgrid" | "razorpay") { Value::Null } else { app() };
+        let path = integration(&host, provider, credentials, Some(text(&vendor["secret"]))).await;
+        let tried = vendor["tried"].as_array().expect("it is a list");
+        assert_eq!(tried.iter().filter(|one| one["is_taken"] == true).count(), 1, "{provider}: {tried:?}");
+        for one in tried {
+            let request =
+                host.with_key(None).request("POST", &path).header("content-type", "application/json");
+            let headers = one["headers"].as_object().expect("they are an object");
+            let request =
+                headers.iter().fold(request, |request, (name, value)| request.header(name, text(value)));
+            let answer = request.bytes(text(&one["body"]).to_owned()).send().await;
+            let expected = if one["is_taken"] == true { 200 } else { 401 };
+            assert_eq!(answer.status, expected, "{provider}, {}: {}", one["what"], answer.text());
+        }
+    }
+    assert_eq!(db.number("SELECT count(*) FROM received_webhooks").await, 6);
+}
+
+#[tokio::test]
+async fn a_signature_is_good_for_a_few_minutes() {
+    let db = TestDatabase::create().await;
+    let host = Host::spawn(&db).await;
+    let path = integration(&host, "stripe-api-key", Value::Null, Some(SECRET)).await;
+    let send = async |age_seconds: i64| {
+        let (body, at) = (r#"{"id":"evt_1"}"#, chrono::Utc::now().timestamp() - age_seconds);
+        let header = format!("t={at},v1={}", hex_hmac(SECRET, &format!("{at}.{body}")));
+        let request = host.with_key(None).request("POST", &path).header("stripe-signature", &header);
+        request.bytes(body).send().await
+    };
+    send(240).await.expect(200);
+    assert_eq!(send(420).await.refusal(), (401, "expired_webhook_signature".to_owned()));
+    assert_eq!(send(-420).await.refusal(), (401, "expired_webhook_signature".to_owned()));
+}
+
+#[tokio::test]
+async fn a_long_webhook_is_taken_wherever_its_signature_or_its_time_stands() {
+    let db = TestDatabase::create().await;
+    let host = options_for(&db).spawn().await;
+    let filler = "x".repeat(300_000);
+    let now = chrono::Utc::now().timestamp();
+    let send = async |path: &str, header: Option<(&str, &str)>, body: &Value| {
+        let request = host.with_key(None).request("POST", path);
+        let request = header.into_iter().fold(request, |request, (name, value)| request.header(name, value));
+        request.json(body).send().await
+    };
+    let wrong = |code: &str| (401, code.to_owned());
+    let path = integration(&host, "linear", app(), Some(SECRET)).await;
+    for (age_seconds, refused) in [(0, None), (90, Some("expired_webhook_signature"))] {
+        let body = json!({ "filler": filler, "webhookTimestamp": (now - age_seconds) * 1000 });
+        let signature = hex_hmac(SECRET, &body.to_string());
+        let answer = send(&path, Some(("linear-signature", &signature)), &body).await;
+        match refused {
+            Some(code) => assert_eq!(answer.refusal(), wrong(code)),
+            None => drop(answer.expect(200)),
+        }
+    }
+    let path = integration(&host, "mailgun", Value::Null, Some(SECRET)).await;
+    for (token, refused) in [("t1", false), ("t2", true)] {
+        let signature = json!({
+            "timestamp": now.to_string(), "token": token, "signature": hex_hmac(SECRET, &format!("{now}t1")),
+        });
+        let answer = send(&path, None, &json!({ "filler": filler, "signature": signature })).await;
+        if refused {
+            assert_eq!(answer.refusal(), wrong("invalid_webhook_signature"));
+        } else {
+            answer.expect(200);
+        }
+    }
+    let figma = integration(&host, "figma", app(), Some(SECRET)).await;
+    let microsoft = integration(&host, "microsoft", app(), Some(SECRET)).await;
+    let passcode = |secret: &str| json!({ "filler": filler, "passcode": secret });
+    let state = |secret: &str| json!({ "value": [{ "clientState": SECRET, "resource": filler }, { "clientState": secret }] });
+    send(&figma, None, &passcode(SECRET)).await.expect(200);
+    send(&microsoft, None, &state(SECRET)).await.expect(200);
+    for (path, body) in [(&figma, passcode("odd")), (&microsoft, state("odd"))] {
+        assert_eq!(send(path, None, &body).await.refusal(), wrong("invalid_webhook_signature"));
+    }
+    assert_eq!(db.number("SELECT count(*) FROM received_webhooks").await, 4);
+}
+
+#[tokio::test]
+async fn providers_that_try_the_url_out_are_answered() {
+    let db = TestDatabase::create().await;
+    let host = Host::spawn(&db).await;
+    let open = host.with_key(None);
+    let slack = integration(&host, "slack", app(), Some(SECRET)).await;
+    let challenge = json!({ "type": "url_verification", "challenge": "c1", "token": "t" });
+    let answer = open.post(&slack, &challenge).await.expect(200);
+    assert_eq!(answer.json(), json!({ "challenge": "c1" }));
+    let microsoft = integration(&host, "microsoft", app(), Some(SECRET)).await;
+    let answer =
+        open.request("POST", &format!("{microsoft}?validationToken=a%3Cb%3E+c")).send().await.expect(200);
+    assert_eq!(
+        (answer.text(), answer.header("content-type")),
+        ("a<b> c".into(), Some("text/plain; charset=utf-8"))
+    );
+    assert_eq!(answer.header("x-content-type-options"), Some("nosniff"));
+    let zoom = integration(&host, "zoom", app(), Some(SECRET)).await;
+    let token = json!({ "event": "endpoint.url_validation", "payload": { "plainToken": "abc" } });
+    let answer = open.post(&zoom, &token).await.expect(200).json();
+    assert_eq!(answer, json!({ "plainToken": "abc", "encryptedToken": hex_hmac(SECRET, "abc") }));
+    let trello = integration(&host, "asana", app(), Some(SECRET)).await;
+    open.request("HEAD", &trello).send().await.expect(200);
+    let answer = open.request("POST", &trello).header("x-hook-secret", "s1").send().await.expect(200);
+    assert_eq!(answer.header("x-hook-secret"), Some("s1"));
+    assert_eq!(db.number("SELECT count(*) FROM received_webhooks").await, 0);
+    // Notion's first request brings what signs all others: it is for whoever may read webhooks to see.
+    let notion = integration(&host, "notion", app(), None).await;
+    open.post(&notion, &json!({ "verification_token": "secret_notion" })).await.expect(200);
+    let listed = host.get("/webhooks/received?provider_config_key=notion").await.expect(200).json();
+    let id = text(&listed["webhooks"][0]["id"]);
+    let shown = host.get(&format!("/webhooks/received/{id}")).await.expect(200).json();
+    assert_eq!(shown["body"], json!({ "verification_token": "secret_notion" }));
+    assert_eq!(shown["state"], "handshake");
+}
+
+#[tokio::test]
+async fn what_anybody_could_have_sent_to_try_the_url_out_is_kept_and_nothing_is_done_with_it() {
+    const KEPT: usize = 10;
+    let receiver = Receiver::start().await;
+    let db = TestDatabase::create().await;
+    let host = options_for(&db).variable("SYNCLINE_EGRESS_ALLOW", &receiver.address()).spawn().await;
+    let made = json!({ "provider": "notion", "unique_key": "webhooks", "credentials": app() });
+    host.post("/integrations", &made).await.expect(200);
+    host.deploy(&Bundle::guest("webhooks").replace("\"github-pat\"", "\"notion\"")).await;
+    let connection = json!({
+        "provider_config_key": "webhooks", "connection_id": "c1", "metadata": { "workspace_id": "w1" },
+        "credentials": { "type": "OAUTH2", "access_token": "planted-token" },
+    });
+    host.post("/connections", &connection).await.expect(201);
+    let path = webhook_path(&host, "webhooks").await;
+    db.execute(&format!("UPDATE environments SET webhook_url = '{}'", receiver.url("/hooks"))).await;
+    db.execute("DELETE FROM webhook_deliveries").await;
+    let open = host.with_key(None);
+    for number in 0..KEPT + 3 {
+        let token = format!("secret_{number}");
+        let forged = json!({ "verification_token": token, "workspace_id": "w1", "type": "x", "id": "e1" });
+        let taken = open.post(&format!("{path}?connection_id=c1"), &forged).await.expect(200);
+        assert_eq!(taken.header("x-syncline-webhook-id"), None);
+    }
+    let long = json!({ "verification_token": "secret_long", "filler": "x".repeat(70_000) });
+    assert_eq!(open.post(&path, &long).await.refusal(), (503, "webhook_secret_missing".to_owned()));
+    let listed = host.get("/webhooks/received?state=handshake").await.expect(200).json();
+    let ids: Vec<&str> =
+        listed["webhooks"].as_array().expect("a list").iter().map(|one| text(&one["id"])).collect();
+    assert_eq!(ids.len(), KEPT, "the newest");
+    let replay = host.post(&format!("/webhooks/received/{}/replay", ids[0]), &json!({})).await;
+    assert_eq!(replay.refusal(), (409, "webhook_in_flight".to_owned()));
+    let all = json!({ "since": "2026-01-01T00:00:00Z", "state": "handshake" });
+    assert_eq!(host.post("/webhooks/received/replay", &all).await.refusal().0, 400);
+    // What comes afterwards and is signed is processed, under an id that a stranger had named before.
+    set_secret(&host, "webhooks", SECRET).await;
+    let body = r#"{"id":"e1","type":"page.created","workspace_id":"w1"}"#;
+    let signature = format!("sha256={}", hex_hmac(SECRET, body));
+    let request = open.request("POST", &format!("{path}?connection_id=c1"));
+    let request = request.header("x-notion-signature", &signature).header("content-type", "application/json");
+    request.bytes(body).send().await.expect(200);
+    let told = eventually("it is forwarded", async || {
+        let told = receiver.webhooks().into_iter().map(|told| told.body());
+        told.into_iter().find(|told| told["type"] == "forward")
+    })
+    .await;
+    assert_eq!(told["payload"]["id"], "e1");
+    assert!(receiver.webhooks().iter().all(|told| !told.text.contains("verification_token")));
+    let jobs = db.number("SELECT count(*) FROM function_jobs WHERE kind = 'webhook'").await;
+    assert_eq!(jobs, 1, "of the one that was signed");
+    let kept = db.texts("SELECT DISTINCT state FROM received_webhooks WHERE delivery_id IS NULL").await;
+    assert_eq!(kept, ["handshake"]);
+}
+
+#[tokio::test]
+async fn a_webhook_may_have_a_secret_of_its_connection() {
+    let db = TestDatabase::create().await;
+    let host = options_for(&db).spawn().await;
+    let path = integration(&host, "clickup", app(), None).await;
+    for (id, secret) in [("c1", "planted-one"), ("c2", "planted-two")] {
+        let body = json!({
+            "provider_config_key": "clickup", "connection_id": id, "metadata": { "webhook_secret": secret },
+            "credentials": { "type": "OAUTH2", "access_token": "planted-token" },
+        });
+        host.post("/connections", &body).await.expect(201);
+    }
+    let body = r#"{"event":"taskCreated","webhook_id":"w1"}"#;
+    let send = async |query: &str, secret: &str| {
+        let request = host.with_key(None).request("POST", &format!("{path}{query}"));
+        request.header("x-signature", &hex_hmac(secret, body)).bytes(body).send().await
+    };
+    send("?connection_id=c1", "planted-one").await.expect(200);
+    send("?connection_id=c2", "planted-two").await.expect(200);
+    let others = send("?connection_id=c1", "planted-two").await;
+    assert_eq!(others.refusal(), (401, "invalid_webhook_signature".to_owned()));
+    let nobodys = send("", "planted-one").await;
+    assert_eq!(nobodys.refusal(), (503, "webhook_secret_missing".to_owned()));
+    let of = "SELECT state || connections FROM received_webhooks";
+    eventually("both have found their connection", async || {
+        (db.texts(of).await == ["processed1", "processed1"]).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn secrets_that_requests_carry_are_neither_kept_nor_forwarded() {
+    let receiver = Receiver::start().await;
+    let db = TestDatabase::create().await;
+    let host = options_for(&db).variable("SYNCLINE_EGRESS_ALLOW", &receiver.address()).spawn().await;
+    db.execute(&format!("UPDATE environments SET webhook_url = '{}'", receiver.url("/hooks"))).await;
+    let path = integration(&host, "gitlab-pat", Value::Null, Some(SECRET)).await;
+    let request = host.with_key(None).request("POST", &path).header("x-gitlab-token", SECRET);
+    let request = request.header("authorization", "Basic planted").header("x-gitlab-event", "Push Hook");
+    request.header("cookie", "a=planted").json(&json!({ "object_kind": "push" })).send().await.expect(200);
+    let told = receiver.wait_for(1).await.remove(0);
+    assert_eq!(told.header("x-gitlab-event"), "Push Hook");
+    assert!(!format!("{:?}", told.headers).contains("planted"), "{:?}", told.headers);
+    for (provider, body) in [
+        ("figma", json!({ "event_type": "FILE_UPDATE", "passcode": SECRET, "retries": 1.00 })),
+        (
+            "microsoft",
+            json!({ "value": [{ "clientState": SECRET, "id": 1 }, { "clientState": SECRET, "id": 2 }] }),
+        ),
+    ] {
+        let path = integration(&host, provider, app(), Some(SECRET)).await;
+        let taken = host.with_key(None).request("POST", &path).json(&body).send().await.expect(200);
+        let id = taken.header("x-syncline-webhook-id").expect("it is told");
+        let emptied: Value = serde_json::from_str(&body.to_string().replace(SECRET, "")).expect("it is JSON");
+        let shown = host.get(&format!("/webhooks/received/{id}")).await.expect(200).json();
+        assert_eq!(shown["body"], emptied);
+        eventually("it is forwarded", async || {
+            receiver.webhooks().into_iter().find(|told| told.body() == emptied)
+        })
+        .await;
+    }
+    assert!(receiver.webhooks().iter().all(|told| !told.text.contains("planted")));
+    let kept = "SELECT headers::text || query || convert_from(body, 'UTF8') FROM received_webhooks";
+    let kept = db.texts(kept).await;
+    assert_eq!(kept.len(), 3);
+    assert!(kept.iter().all(|kept| !kept.contains("planted")), "{kept:?}");
+}
+
+#[tokio::test]
+async fn a_token_that_is_shown_when_the_url_is_tried_out_signs_nothing() {
+    let db = TestDatabase::create().await;
+    let host = Host::spawn(&db).await;
+    let try_out = async |path: &str, token: &str| {
+        let query = format!("hub.mode=subscribe&hub.verify_token={token}&hub.challenge=42");
+        host.with_key(None).request("GET", &format!("{path}?{query}")).send().await
+    };
+    for (provider, answer) in [("facebook", "42"), ("strava", r#"{"hub.challenge":"42"}"#)] {
+        let path = integration(&host, provider, app(), None).await;
+        assert_eq!(try_out(&path, "mine").await.refusal(), (503, "webhook_secret_missing".to_owned()));
+        set_secret(&host, provider, SECRET).await;
+        assert_eq!(try_out(&path, SECRET).await.expect(200).text(), answer);
+        assert_eq!(try_out(&path, "mine").await.refusal(), (401, "invalid_webhook_signature".to_owned()));
+    }
+    let facebook = webhook_path(&host, "facebook").await;
+    let body = r#"{"object":"page","entry":[{"id":"p1","changes":[{"field":"feed"}]}]}"#;
+    let send = async |secret: &str| {
+        let signature = format!("sha256={}", hex_hmac(secret, body));
+        let request = host.with_key(None).request("POST", &facebook);
+        request.header("x-hub-signature-256", &signature).bytes(body).send().await
+    };
+    send("planted-client-secret").await.expect(200);
+    assert_eq!(send(SECRET).await.refusal(), (401, "invalid_webhook_signature".to_owned()));
+    let strava = webhook_path(&host, "strava").await;
+    host.with_key(None).post(&strava, &json!({ "object_type": "athlete", "owner_id": 1 })).await.expect(200);
+}
+
+#[tokio::test]
+async fn a_secret_that_is_no_key_does_not_keep_another_from_verifying() {
+    let db = TestDatabase::create().await;
+    let host = Host::spawn(&db).await;
+    let path = integration(&host, "resend", Value::Null, Some("whsec_no key")).await;
+    let key = STANDARD.decode(STANDARD_SECRET.trim_start_matches("whsec_")).expect("it is base64");
+    let send = async |id: &str| {
+        let (body, now) = (r#"{"type":"email.sent"}"#, chrono::Utc::now().timestamp().to_string());
+        let mut mac = Hmac::<Sha256>::new_from_slice(&key).expect("a key of any length");
+        mac.update(format!("{id}.{now}.{body}").as_bytes());
+        let signature = format!("v1,{}", STANDARD.encode(mac.finalize().into_bytes()));
+        let request = host.with_key(None).request("POST", &path).header("svix-id", id);
+        let request = request.header("svix-timestamp", &now).header("svix-signature", &signature);
+        request.bytes(body).send().await
+    };
+    assert_eq!(send("m1").await.refusal(), (503, "webhook_secret_missing".to_owned()));
+    for (newer, older) in [("whsec_no key", STANDARD_SECRET), (STANDARD_SECRET, "whsec_no key")] {
+        let custom = json!({ "custom": { "webhook_secret": newer, "former_webhook_secret": older } });
+        host.patch("/integrations/resend", &custom).await.expect(200);
+        eventually("the secrets have reached the host", async || {
+            (send("m1").await.status == 200).then_some(())
+        })
+        .await;
+    }
+}

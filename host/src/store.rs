@@ -7,6 +7,7 @@
 //! `closed_connections`) refer to no others, and nothing joins across: they may live in a database of their own.
 
 pub mod authorizations;
+mod begin;
 pub mod closed_connections;
 pub mod connect_sessions;
 pub mod connection_errors;
@@ -212,12 +213,12 @@ impl Store {
     }
 
     pub async fn begin(&self) -> sqlx::Result<Transaction<'static, Postgres>> {
-        self.control.begin().await
+        begin::begin(&self.control).await
     }
 
     /// For several queries that must see the same state of everything but syncs' output.
     pub async fn begin_snapshot(&self) -> sqlx::Result<Transaction<'static, Postgres>> {
-        self.control.begin_with("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY").await
+        begin::begin_with(&self.control, "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY").await
     }
 
     /// A connection to syncs' output.
@@ -229,7 +230,7 @@ impl Store {
         let room = tokio::time::timeout(ACQUIRE_PATIENCE, Arc::clone(&self.records_room).acquire_owned());
         let room = room.await.map_err(|_| sqlx::Error::PoolTimedOut)?;
         let room = room.map_err(|_| sqlx::Error::PoolClosed)?;
-        Ok(RecordsTransaction { tx: self.records.begin().await?, _room: room })
+        Ok(RecordsTransaction { tx: begin::begin(&self.records).await?, _room: room })
     }
 
     /// How many connections there are, and how many of them nobody uses.

@@ -57,6 +57,7 @@ mod starting;
 mod stripe;
 mod support;
 mod traces;
+mod transactions;
 mod two_databases;
 mod typed_connections;
 mod variants;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use chrono::{DateTime, Utc};
-use sqlx::{Connection, PgConnection};
+use sqlx::PgConnection;
 use uuid::Uuid;
 use zeroize::Zeroizing;
 
@@ -111,7 +111,8 @@ impl Environments {
             return Ok(valid.into());
         }
         // An environment of an earlier version has none yet. Whoever is first makes it.
-        let mut tx = conn.begin().await?;
+        drop(conn);
+        let mut tx = self.store.begin().await?;
         environments::lock(&mut tx, pk).await?;
         let mut valid = open_valid(&mut tx, &environment).await?;
         if valid.is_empty() {

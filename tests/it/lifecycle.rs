@@ -87,6 +87,21 @@ async fn a_connection_that_is_refused_when_it_is_connected_anew_stays_and_says_s
 }
 
 #[tokio::test]
+async fn a_refusal_gives_no_variable_away() {
+    const VARIABLE: &str = "planted-variable-of-the-validation-03aa";
+    let db = TestDatabase::create().await;
+    let host = Host::spawn(&db).await;
+    host.put("/environment-variables/PLAN", &json!({ "value": VARIABLE })).await.expect(204);
+    let granted =
+        Bundle::guest("lifecycle").replace("component = \".\"", "component = \".\"\nenv = [\"PLAN\"]");
+    host.deploy(&granted).await;
+    import(&host, json!({})).await.expect(201);
+    let refused = import(&host, json!({ "refuse": format!("it is {VARIABLE}") })).await;
+    assert_eq!(refused.message(), "it is ***");
+    assert_eq!(db.texts("SELECT message FROM connection_errors").await, ["it is ***"]);
+}
+
+#[tokio::test]
 async fn a_connection_that_is_being_validated_is_not_there_yet() {
     let (db, provider, host) = stage().await;
     let look = async |is_there: bool| {

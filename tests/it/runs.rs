@@ -333,6 +333,46 @@ async fn what_a_function_was_shown_is_masked_in_its_log() {
 }
 
 #[tokio::test]
+async fn a_variable_of_the_process_is_masked_though_nobody_asked_for_it() {
+    const VARIABLE: &str = "planted-variable-of-the-process-7d02";
+    let granted =
+        Bundle::guest("hostile").replace("component = \".\"", "component = \".\"\nenv = [\"TOKEN\"]");
+    let stage = Stage::of(&granted, json!({ "steps": 0 })).await;
+    stage.host.put("/environment-variables/TOKEN", &json!({ "value": VARIABLE })).await.expect(204);
+    let failure = json!({ "code": "told", "message": format!("it is {VARIABLE}"), "details": [VARIABLE] });
+    let answer = stage.connection.action("fail", &failure).await;
+    assert!(answer.message().contains(VARIABLE), "whoever called is told what the function says");
+    let found =
+        eventually("the run is written", async || runs(&stage.host, &[("function", "fail")]).await.pop())
+            .await;
+    let kept = run(&stage.host, &found["id"]).await["error"].clone();
+    assert_eq!((&kept["message"], &kept["details"]), (&json!("it is ***"), &json!(["***"])));
+}
+
+#[tokio::test]
+async fn of_a_huge_failure_no_more_is_kept_than_can_be_listed() {
+    let stage = Stage::hostile().await;
+    let failure = |bytes: usize| {
+        let details = json!({ "text": "d".repeat(bytes) });
+        json!({ "code": "huge", "message": "m".repeat(bytes), "details": details })
+    };
+    let told = stage.connection.action("fail", &failure(1_000_000)).await.expect(400);
+    assert_eq!(told.message().len(), 1_000_000, "whoever called is told as much as a function may return");
+    let cut = stage.connection.action("fail", &failure(3_000_000)).await.expect(400);
+    assert!(cut.text().len() < 5_000_000, "{}", cut.text().len());
+    let kept = eventually("the runs are written", async || {
+        let found = runs(&stage.host, &[("function", "fail")]).await;
+        (found.len() == 2).then_some(found)
+    })
+    .await;
+    for found in kept {
+        let error = run(&stage.host, &found["id"]).await["error"].clone();
+        assert_eq!(text(&error["message"]).len(), 10_000);
+        assert_eq!(error["details"], Value::Null);
+    }
+}
+
+#[tokio::test]
 async fn the_command_line_lists_shows_and_follows_runs() {
     let stage = Stage::hostile().await;
     let command = |arguments: &[&str]| {

@@ -17,7 +17,7 @@ use crate::auth::Environment;
 use crate::config::FunctionKind;
 use crate::ids::{FunctionName, Variant};
 use crate::model::{Invalid, Malformed, Problem, Shape};
-use crate::runtime::{Call, RunInfo, Urgency, Usage};
+use crate::runtime::{Call, RunInfo, RunLog, Urgency, Usage};
 use crate::store::dead_letters::Author;
 
 /// One invocation of a function that has no schedule.
@@ -104,7 +104,7 @@ impl Engine {
     ) -> (Result<Option<String>, FunctionError>, Usage) {
         let Invocation { kind, run, environment, connection, function, urgency, input, signals, live } =
             invocation;
-        let variables = match self.process_variables(environment, function).await {
+        let variables = match self.process_variables(environment, function, &live.log).await {
             Ok(variables) => variables,
             Err(error) => return (Err(FunctionError::Host(error)), Usage::default()),
         };
@@ -158,16 +158,19 @@ impl Engine {
         (finished.result.map_err(FunctionError::from), finished.usage)
     }
 
-    /// What the guest's process environment holds: only what the integration's `env` lists.
+    /// What the guest's process environment holds: only what the integration's `env` lists. The log has none of it.
     pub(super) async fn process_variables(
         &self,
         environment: &Environment,
         function: &DeployedFunction,
+        log: &RunLog,
     ) -> anyhow::Result<Vec<(String, String)>> {
         if function.env.is_none() {
             return Ok(Vec::new());
         }
-        Ok(function.granted_variables(self.variables.list(environment).await?))
+        let granted = function.granted_variables(self.variables.list(environment).await?);
+        granted.iter().for_each(|(_, value)| log.hide(value));
+        Ok(granted)
     }
 }
 

@@ -144,7 +144,9 @@ impl Engine {
             live: &recording.live,
         };
         let (result, usage) = self.invoke(invocation).await;
-        let result = result.map_err(ActionError::Function);
+        // A refusal is kept with the connection, told to clients and to whoever connects.
+        let log = recording.live.log.clone();
+        let result = result.map_err(|error| ActionError::Function(error.masked(&log)));
         let error = result.as_ref().err().map(ActionError::to_run_error);
         self.run_writer.write(recording.end_with(error, usage).await).await;
         match result {

@@ -16,6 +16,11 @@ use crate::metrics::metrics;
 use crate::runtime::{RunLog, Usage};
 use crate::store::runs::{self, FinishedRun, Outcome, RunError, RunStart, RunState};
 
+/// Longer messages of errors are cut when they are kept, as the lines of a log are.
+const MAX_MESSAGE_BYTES: usize = 10_000;
+/// Longer details are left out: a run's row, and the webhook that tells of it, are no place for a provider's whole answer.
+const MAX_DETAILS_BYTES: usize = 64 << 10;
+
 /// What becomes a run's row.
 pub(super) struct Recording {
     writer: RunWriter,
@@ -59,7 +64,7 @@ impl Recording {
     pub(super) async fn end(mut self, state: RunState, error: Option<RunError>, usage: Usage) -> FinishedRun {
         let log = self.live.finish().await;
         let start = self.start.take().expect("a run ends once");
-        let error = error.map(|error| masked(error, &self.live.log));
+        let error = error.map(|error| kept(error, &self.live.log));
         let outcome = Outcome {
             state,
             error,
@@ -107,13 +112,14 @@ fn count(run: &FinishedRun, integration: &IntegrationKey) {
     metrics().count_run(run.start.kind, run.outcome.state.as_str(), integration.as_str(), took, cpu);
 }
 
-/// The error without the secrets that the function was shown.
-pub(super) fn masked(error: RunError, log: &RunLog) -> RunError {
-    RunError {
-        code: error.code,
-        message: log.masked(&error.message),
-        details: error.details.map(|details| log.masked_json(details)),
-    }
+/// The error as it is kept: without the secrets that the function was shown, and no longer than can be listed by
+/// hundreds.
+pub(super) fn kept(error: RunError, log: &RunLog) -> RunError {
+    let mut message = log.masked(&error.message);
+    message.truncate(message.floor_char_boundary(MAX_MESSAGE_BYTES));
+    let details = error.details.map(|details| log.masked_json(details));
+    let details = details.filter(|details| details.to_string().len() <= MAX_DETAILS_BYTES);
+    RunError { code: error.code, message, details }
 }
 
 pub(super) fn stored_usage(usage: Usage) -> runs::Usage {

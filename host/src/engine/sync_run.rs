@@ -19,7 +19,7 @@ use super::commit::{RecordWriter, RunCounts};
 use super::failure::FunctionError;
 use super::functions::DeployedFunction;
 use super::live_runs::LiveRun;
-use super::recording::masked;
+use super::recording::kept;
 use super::webhooks::Checkpoints;
 use super::{ConnectionRoute, Engine};
 use crate::config::FunctionKind;
@@ -180,7 +180,7 @@ async fn try_execute(
         schedules::note_reset_done(&mut *engine.store.connect().await?, claim).await?;
     }
     let environment = engine.environments.get(claim.environment).await?;
-    let variables = engine.process_variables(&environment, function).await?;
+    let variables = engine.process_variables(&environment, function, log).await?;
     let author = Author {
         environment: claim.environment,
         integration: claim.integration,
@@ -254,7 +254,7 @@ async fn try_execute(
             }
             Ok(Ended::Failed {
                 again: Again::of(&error),
-                error: masked(error.to_run_error(), log),
+                error: kept(error.to_run_error(), log),
                 counts: so_far.counts,
                 checkpoints: start.until(so_far.checkpoint),
             })
@@ -296,7 +296,7 @@ async fn no_progress(
     log.note(LogLevel::Error, &message);
     // After each wait it has one attempt to get somewhere.
     let so_far = so_far(engine, attempt, start, Some(engine.settings.max_idle_attempts - 1)).await?;
-    let error = RunError { code: "no_progress".to_owned(), message, details: None };
+    let error = kept(RunError { code: "no_progress".to_owned(), message, details: None }, log);
     Ok(Ended::Failed {
         error,
         again: Again::of_stall(claim.failures),

@@ -122,10 +122,19 @@ impl Runtime {
         };
         let setting = Setting { urgency: call.urgency, variables: call.variables };
         let mut finished = self.run(component, export, capabilities, limits, log, setting).await;
-        if let Ok(Some(output)) = &finished.result
-            && output.len() > limits.output_bytes
-        {
-            finished.result = Err(InvokeError::Limit(Limit::Output(limits.output_bytes)));
+        let most_bytes = limits.output_bytes;
+        match &mut finished.result {
+            Ok(Some(output)) if output.len() > most_bytes => {
+                finished.result = Err(InvokeError::Limit(Limit::Output(most_bytes)));
+            }
+            // Why it failed is worth more than that it says too much of it.
+            Err(InvokeError::Failed(failure)) => {
+                cut(&mut failure.code, most_bytes);
+                cut(&mut failure.message, most_bytes);
+                failure.details.take_if(|details| details.len() > most_bytes);
+            }
+            Err(InvokeError::Crashed(message)) => cut(message, most_bytes),
+            _ => {}
         }
         finished
     }
@@ -249,6 +258,10 @@ fn explain(
             None => InvokeError::Crashed(error.root_cause().to_string()),
         },
     }
+}
+
+fn cut(text: &mut String, most_bytes: usize) {
+    text.truncate(text.floor_char_boundary(most_bytes));
 }
 
 fn frames(backtrace: &WasmBacktrace) -> String {

@@ -12,9 +12,6 @@ use crate::store::runs::RunError;
 use crate::store::schedules::Claim;
 use crate::store::webhooks::{self, Message, Subject, Target};
 
-/// An error's details that are longer are left out: a webhook is no place for a provider's whole answer.
-const MAX_PAYLOAD_BYTES: usize = 64 << 10;
-
 /// Whose run it is.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::engine) struct SyncSubject<'a> {
@@ -192,8 +189,7 @@ fn failure(
         "description": error.message,
         "additional_properties": { "code": error.code },
     });
-    let payload = error.details.as_ref().filter(|details| details.to_string().len() <= MAX_PAYLOAD_BYTES);
-    if let Some(details) = payload {
+    if let Some(details) = &error.details {
         body["error"]["payload"] = details.clone();
     }
     body

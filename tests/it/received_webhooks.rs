@@ -504,7 +504,7 @@ async fn what_is_bad_is_refused_and_leaves_nothing() {
     let broken = scene.delivery(host, "push", "d", "{\"a\":");
     assert_eq!(refusal(broken).await, of(400, "invalid_json"));
     let compressed = signed(host, &scene.url, "push", "d", &body, &right).header("content-encoding", "gzip");
-    assert_eq!(refusal(compressed).await, of(415, "invalid_content_type"));
+    assert_eq!(refusal(compressed).await, of(415, "invalid_content_encoding"));
     let large = scene.delivery(host, "push", "d", &format!("\"{}\"", "a".repeat(70_000)));
     assert_eq!(refusal(large).await, of(413, "payload_too_large"));
     let deep = scene.delivery(host, "push", "d", &"[".repeat(60_000));

@@ -178,7 +178,7 @@ pub enum ApiError {
     ReceivedWebhookInFlight,
     #[error(transparent)]
     Action(#[from] ActionError),
-    #[error("there is no job `{0}` in this environment; what a job came to is kept for a day")]
+    #[error("there is no job `{0}` in this environment; what a job came to is kept for a while only")]
     UnknownJob(Uuid),
     #[error("the action is {0} and has no result yet; ask again a little later")]
     ActionNotFinished(&'static str),
@@ -506,7 +506,7 @@ fn intake_status_and_code(error: &IntakeError) -> (StatusCode, &'static str) {
             (StatusCode::SERVICE_UNAVAILABLE, "webhook_secret_missing")
         }
         IntakeError::Json(_) => (StatusCode::BAD_REQUEST, "invalid_json"),
-        IntakeError::Compressed => (StatusCode::UNSUPPORTED_MEDIA_TYPE, "invalid_content_type"),
+        IntakeError::Compressed => (StatusCode::UNSUPPORTED_MEDIA_TYPE, "invalid_content_encoding"),
         IntakeError::TooMany => (StatusCode::TOO_MANY_REQUESTS, "too_many_webhooks"),
         IntakeError::Busy | IntakeError::NotStored => (StatusCode::SERVICE_UNAVAILABLE, "intake_busy"),
         IntakeError::NoHandshake { .. } => (StatusCode::BAD_REQUEST, "unknown_handshake"),

@@ -29,8 +29,9 @@ impl Payload {
         let is_json = media_type == "application/json" || media_type.ends_with("+json");
         match Self::read(Format::Json, body, webhook) {
             Ok(payload) => Ok(payload),
-            // Some have a body only if there is something to say.
-            Err(problem) if is_json && !body.is_empty() => Err(problem),
+            // Some have a body only if there is something to say. JSON that nothing of ours can hold, such as the number
+            // 1e400, is kept and passed on as text: the provider can say it in no other way.
+            Err(problem) if is_json && !body.is_empty() && !is_json_text(body) => Err(problem),
             Err(_) => Self::read(Format::Text, body, webhook),
         }
     }
@@ -63,8 +64,15 @@ impl Payload {
         let text = std::str::from_utf8(body).map_err(|_| "it is not UTF-8".to_owned())?;
         // Some begin with the mark that only UTF-16 needs.
         let text = text.trim_start_matches('\u{feff}');
-        let json = serde_json::from_str(text).map_err(|error| error.to_string())?;
-        Ok(Self { format, json, text: text.to_owned() })
+        match serde_json::from_str(text) {
+            Ok(json) => Ok(Self { format, json, text: text.to_owned() }),
+            Err(problem) if is_json_text(text.as_bytes()) => {
+                let text = with_whole_characters(text);
+                let json = serde_json::from_str(&text).map_err(|_| problem.to_string())?;
+                Ok(Self { format, json, text })
+            }
+            Err(problem) => Err(problem.to_string()),
+        }
     }
 
     /// The events in it: the items of the list that the catalogue names, or the one that it is itself.
@@ -82,9 +90,41 @@ impl Payload {
             _ => None,
         };
         let text = restricted.as_deref().unwrap_or(&self.text);
-        // It was read before, so it is well-formed; halves of surrogate pairs are all that is refused here.
+        // It was read before, so it is well-formed.
         canonical_text(text).unwrap_or_else(|_| text.to_owned())
     }
+}
+
+/// Whether it is JSON, also with numbers, characters and depths that no `Value` can hold.
+fn is_json_text(body: &[u8]) -> bool {
+    serde_json::from_slice::<&RawValue>(body).is_ok()
+}
+
+/// JSON text with the replacement character for each half of a character, as is left where JavaScript cuts a text within
+/// an emoji.
+fn with_whole_characters(json: &str) -> String {
+    let mut whole = String::with_capacity(json.len());
+    let mut rest = json;
+    while let Some(at) = rest.find('\\') {
+        whole.push_str(&rest[..at]);
+        rest = &rest[at..];
+        let escape = match (unit(rest), rest.get(6..).and_then(unit)) {
+            (Some(0xD800..=0xDBFF), Some(0xDC00..=0xDFFF)) => &rest[..12],
+            (Some(0xD800..=0xDFFF), _) => "",
+            (Some(_), _) => &rest[..6],
+            // What is escaped otherwise is one character.
+            (None, _) => &rest[..2],
+        };
+        whole.push_str(if escape.is_empty() { r"\ufffd" } else { escape });
+        rest = &rest[escape.len().max(if escape.is_empty() { 6 } else { 2 })..];
+    }
+    whole.push_str(rest);
+    whole
+}
+
+/// The number of an escape `\uXXXX` at the beginning of the text.
+fn unit(text: &str) -> Option<u16> {
+    u16::from_str_radix(text.strip_prefix("\\u")?.get(..4)?, 16).ok()
 }
 
 fn read_form(body: &[u8]) -> Map<String, Value> {
@@ -159,6 +199,26 @@ mod tests {
         }
         let deep = "[".repeat(200_000);
         assert!(read("application/json", &deep).is_err());
+    }
+
+    #[test]
+    fn json_that_nothing_can_hold_is_kept() {
+        let read = |body: &str| {
+            let payload =
+                Payload::parse(&headers("application/json"), body.as_bytes(), &webhook("")).unwrap();
+            let again = Payload::read(payload.format, body.as_bytes(), &webhook("")).unwrap();
+            assert_eq!((&payload.json, &payload.text), (&again.json, &again.text));
+            (payload.format, payload.json)
+        };
+        let halves =
+            r#"{"a":"hey \ud83d","b":"\udc00\ud83d\ude00\\ud83d \u00e9\n","c":"\ud83d\ud83d\ude00"}"#;
+        let whole = serde_json::json!({
+            "a": "hey \u{fffd}", "b": "\u{fffd}😀\\ud83d é\n", "c": "\u{fffd}😀",
+        });
+        assert_eq!(read(halves), (Format::Json, whole));
+        for odd in ["[1e400]".to_owned(), format!("{}{}", "[".repeat(200), "]".repeat(200))] {
+            assert_eq!(read(&odd), (Format::Text, Value::String(odd.clone())));
+        }
     }
 
     #[test]

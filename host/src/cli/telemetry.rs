@@ -14,7 +14,7 @@ use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::trace::SdkTracerProvider;
 use tokio::runtime::Handle;
 use tracing_subscriber::filter::{FilterExt, LevelFilter, ParseError, filter_fn};
-use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::layer::{Filter, SubscriberExt};
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Layer};
 
@@ -38,10 +38,8 @@ pub(super) struct Telemetry {
 impl Telemetry {
     /// Begins to log and, if the environment says where to, to trace.
     pub(super) fn start(format: LogFormat) -> anyhow::Result<Self> {
-        // The MCP library logs what clients send, which is theirs.
         let (wanted, mistake) = wanted_lines();
-        let filter =
-            || EnvFilter::new(&wanted).and(filter_fn(|metadata| !metadata.target().starts_with("rmcp")));
+        let filter = || filter(&wanted);
         let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
         let lines = match format {
             LogFormat::Text => lines
@@ -79,6 +77,15 @@ impl Telemetry {
             tracing::warn!(error = &error as &dyn std::error::Error, "the last traces were not sent");
         }
     }
+}
+
+/// Lets lines pass as `RUST_LOG` has it.
+fn filter<S>(wanted: &str) -> impl Filter<S> + use<S> {
+    // The MCP library logs what clients send, which is theirs. Without the hint each line and span of any level would
+    // be made, to be thrown away.
+    let others =
+        filter_fn(|metadata| !metadata.target().starts_with("rmcp")).with_max_level_hint(LevelFilter::TRACE);
+    EnvFilter::new(wanted).and(others)
 }
 
 /// Which lines are written, as `RUST_LOG` says it, and what is wrong with that.
@@ -155,5 +162,19 @@ impl HttpClient for OnOurRuntime {
             }
         }
         sent.map_err(|error| error.without_url().into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tracing_subscriber::Registry;
+
+    use super::*;
+
+    #[test]
+    fn what_no_line_is_wanted_of_is_not_even_made() {
+        for (wanted, most) in [("info", LevelFilter::INFO), ("warn,syncline=debug", LevelFilter::DEBUG)] {
+            assert_eq!(Filter::<Registry>::max_level_hint(&filter(wanted)), Some(most), "{wanted}");
+        }
     }
 }

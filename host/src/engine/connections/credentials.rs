@@ -116,7 +116,8 @@ impl CredentialSource for ConnectionCredentials {
         {
             return Ok(Arc::clone(&remembered.credentials));
         }
-        let read = self.read(Freshness::AsNeeded).await?;
+        // Apart, so that those which are remembered cost no room for all that reading may need.
+        let read = Box::pin(self.read(Freshness::AsNeeded)).await?;
         Ok(Arc::clone(&last.insert(read).credentials))
     }
 
@@ -133,7 +134,7 @@ impl CredentialSource for ConnectionCredentials {
             Some(remembered) => remembered.version,
             None => return Ok(None),
         };
-        let Ok(read) = self.read(Freshness::After { rejected_version }).await else {
+        let Ok(read) = Box::pin(self.read(Freshness::After { rejected_version })).await else {
             // Then the provider's refusal is the answer.
             return Ok(None);
         };

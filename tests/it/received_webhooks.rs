@@ -326,6 +326,11 @@ async fn a_function_that_fails_is_tried_again_and_what_failed_for_good_can_be_re
     let functions: Vec<_> =
         failed["functions"].as_array().unwrap().iter().map(|job| text(&job["state"])).collect();
     assert!(functions.contains(&"success") && functions.contains(&"error"), "{functions:?}");
+    let failures = |of: &str| {
+        let functions = failed["functions"].as_array().unwrap().iter();
+        functions.filter(|job| job["state"] == of).map(|job| job["failures"].clone()).collect::<Vec<_>>()
+    };
+    assert_eq!((failures("success"), failures("error")), (vec![json!(0)], vec![json!(2)]));
     assert_eq!(failed["body"], push("main"));
     scene.connection.set_metadata(json!({ "repository": "acme/shop" })).await;
     scene.host.post(&format!("/webhooks/received/{id}/replay"), &json!({})).await.expect(202);

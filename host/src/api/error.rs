@@ -509,7 +509,9 @@ fn intake_status_and_code(error: &IntakeError) -> (StatusCode, &'static str) {
         IntakeError::Compressed => (StatusCode::UNSUPPORTED_MEDIA_TYPE, "invalid_content_encoding"),
         IntakeError::TooMany => (StatusCode::TOO_MANY_REQUESTS, "too_many_webhooks"),
         IntakeError::Busy | IntakeError::NotStored => (StatusCode::SERVICE_UNAVAILABLE, "intake_busy"),
-        IntakeError::NoHandshake { .. } => (StatusCode::BAD_REQUEST, "unknown_handshake"),
+        IntakeError::NoHandshake { .. } | IntakeError::Refused(Refusal::UnusableChallenge(_)) => {
+            (StatusCode::BAD_REQUEST, "unknown_handshake")
+        }
         IntakeError::Failed(_) => (StatusCode::INTERNAL_SERVER_ERROR, "internal_server_error"),
     }
 }

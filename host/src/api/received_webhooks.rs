@@ -91,6 +91,7 @@ struct WebhookFunctionBody {
     name: String,
     /// `queued`, `running`, `success` or `error`.
     state: &'static str,
+    /// How many attempts have failed.
     failures: i32,
 }
 

@@ -72,6 +72,10 @@ pub enum Refusal {
     Expired(u32),
     #[error("the integration's secret for webhooks is no key of the kind that its provider signs with")]
     UnusableSecret,
+    #[error(
+        "what is to be given back, {0}, is missing, longer than {MAX_ECHO} bytes, or has control characters"
+    )]
+    UnusableChallenge(String),
 }
 
 /// What a handshake is answered with.
@@ -361,10 +365,10 @@ fn answer(
         verify_token(&recipe, secrets, request)?;
     }
     let place = handshake.value.as_ref().unwrap_or(&handshake.when);
-    let value =
-        request.texts(place).into_iter().next().ok_or_else(|| Refusal::Unsigned(place.to_string()))?;
+    let unusable = || Refusal::UnusableChallenge(place.to_string());
+    let value = request.texts(place).into_iter().next().ok_or_else(unusable)?;
     if value.len() > MAX_ECHO || value.chars().any(char::is_control) {
-        return Err(Refusal::WrongSignature);
+        return Err(unusable());
     }
     let hmac = handshake.hmac.as_ref().map(|hmac| prove(hmac, secrets, &value)).transpose()?;
     let fill = |text: &String| {
@@ -376,7 +380,7 @@ fn answer(
             Answered::Json(members.iter().map(|(name, text)| (name.clone(), fill(text))).collect())
         }
         Answer::Header(name) => {
-            let value = HeaderValue::from_str(&value).map_err(|_| Refusal::WrongSignature)?;
+            let value = HeaderValue::from_str(&value).map_err(|_| unusable())?;
             Answered::Header(name.clone(), value)
         }
         Answer::Kept(_) => Answered::Kept,

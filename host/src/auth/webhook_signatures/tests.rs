@@ -300,10 +300,11 @@ fn nobody_gets_a_webhook_signed_by_a_handshake() {
 #[test]
 fn what_would_break_out_of_an_answer_is_not_echoed() {
     let echo = webhook("when = \"query:validationToken\"\nanswer = { text = \"{value}\" }");
+    let refused = Some(Err(Refusal::UnusableChallenge("the query parameter `validationToken`".to_owned())));
     for forged in ["a%0d%0aset-cookie:%20a=b", "%00"] {
         let shaken = shake(&echo, None, &format!("validationToken={forged}"), &Value::Null);
-        assert_eq!(shaken, Some(Err(Refusal::WrongSignature)), "{forged}");
+        assert_eq!(shaken, refused, "{forged}");
     }
     let long = format!("validationToken={}", "a".repeat(MAX_ECHO + 1));
-    assert_eq!(shake(&echo, None, &long, &Value::Null), Some(Err(Refusal::WrongSignature)));
+    assert_eq!(shake(&echo, None, &long, &Value::Null), refused);
 }

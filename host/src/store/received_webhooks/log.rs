@@ -191,6 +191,7 @@ pub struct WebhookJob {
     pub connection_id: ConnectionId,
     pub function: FunctionName,
     pub state: JobState,
+    /// How many attempts have failed.
     pub failures: i32,
 }
 
@@ -211,7 +212,8 @@ pub async fn list_jobs(conn: &mut PgConnection, id: Uuid) -> sqlx::Result<Vec<We
         connection_id: ConnectionId::from_stored(row.connection_id),
         function: FunctionName::from_stored(row.function_name),
         state: row.state,
-        failures: row.failures,
+        // Those that another attempt followed, and the last.
+        failures: row.failures + i32::from(row.state == JobState::Error),
     });
     Ok(jobs.collect())
 }

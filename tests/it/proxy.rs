@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use futures_util::{StreamExt, stream};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use tokio::net::{TcpListener, TcpStream};
 
 use crate::support::{
     Answer, BOMB_BYTES, Bundle, Connection, PROVIDER_KEY, Provider, SECRET_KEY, SHOP_KEY, Shop, Stage,
@@ -55,6 +55,29 @@ async fn read_raw(mut stream: TcpStream) -> String {
         .expect("it comes in time")
         .expect("the connection holds");
     String::from_utf8_lossy(&read).into_owned()
+}
+
+/// A provider that gives every request of a connection these bytes, and then closes it.
+async fn raw_provider(answer: &'static [u8]) -> Provider {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
+    let address = listener.local_addr().expect("it is bound");
+    tokio::spawn(async move {
+        loop {
+            let (mut stream, _) = listener.accept().await.expect("a connection can be taken");
+            let mut seen = Vec::new();
+            while !seen.ends_with(b"\r\n\r\n") && stream.read_buf(&mut seen).await.expect("it holds") > 0 {}
+            stream.write_all(answer).await.expect("it holds");
+        }
+    });
+    let allow = address.to_string();
+    let provider = Provider::start_with(|host| host.variable("SYNCLINE_EGRESS_ALLOW", &allow)).await;
+    deploy_own(&provider, &format!("base_url = \"http://{address}\"")).await;
+    provider
+}
+
+/// The answer to a request, as it comes over the connection.
+async fn raw_answer(provider: &Provider, request: &str) -> String {
+    read_raw(send_raw(provider, &format!("{request}\r\nConnection: close\r\n\r\n")).await).await
 }
 
 #[tokio::test]
@@ -333,6 +356,27 @@ async fn an_answer_that_breaks_off_does_not_look_whole() {
 }
 
 #[tokio::test]
+async fn an_answer_is_as_long_as_its_provider_framed_it() {
+    const GET: &str = "GET /proxy/v1 HTTP/1.1";
+    // A length that is too small would cut the answer, one that is too great would leave the client waiting.
+    for length in ["5", "500"] {
+        let framed =
+            format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\nTransfer-Encoding: chunked\r\n\r\n");
+        let answer = format!("{framed}14\r\n0123456789abcdefghij\r\n0\r\n\r\n");
+        let provider = raw_provider(answer.leak().as_bytes()).await;
+        let answer = raw_answer(&provider, GET).await;
+        assert!(answer.ends_with("\r\n\r\n14\r\n0123456789abcdefghij\r\n0\r\n\r\n"), "{answer}");
+        assert!(!answer.contains("\r\ncontent-length:"), "{answer}");
+    }
+    let provider = raw_provider(b"HTTP/1.1 200 OK\r\nContent-Length: 5, 5\r\n\r\nhello").await;
+    let answer = raw_answer(&provider, GET).await;
+    assert!(answer.contains("\r\ncontent-length: 5\r\n") && answer.ends_with("\r\n\r\nhello"), "{answer}");
+    let provider = raw_provider(b"HTTP/1.1 204 No Content\r\nContent-Length: 0\r\n\r\n").await;
+    let answer = raw_answer(&provider, GET).await;
+    assert!(answer.starts_with("HTTP/1.1 204 ") && !answer.contains("\r\ncontent-length:"), "{answer}");
+}
+
+#[tokio::test]
 async fn silence_is_bounded_on_both_sides() {
     let provider = Provider::start_with(|host| host.variable("SYNCLINE_PROXY_TIMEOUT_SECONDS", "1")).await;
     let began = Instant::now();
@@ -458,10 +502,12 @@ async fn redirects_are_followed_where_requests_may_go() {
 
 /// Lets the integration reach the other server, as its author does.
 async fn allow_elsewhere(provider: &Provider) {
-    let allowed = format!(
-        "[integrations.own]\nprovider = \"tests-own\"\nallow_hosts = [\"{}\"]",
-        provider.elsewhere.address
-    );
+    deploy_own(provider, &format!("allow_hosts = [\"{}\"]", provider.elsewhere.address)).await;
+}
+
+/// Deploys the integration with a line of its author's.
+async fn deploy_own(provider: &Provider, line: &str) {
+    let allowed = format!("[integrations.own]\nprovider = \"tests-own\"\n{line}");
     let bundle = Bundle::example("minimal")
         .replace("[integrations.minimal]\nprovider = \"unauthenticated\"", &allowed)
         .replace("[integrations.minimal.syncs.numbers]", "[integrations.own.syncs.numbers]")

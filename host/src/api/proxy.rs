@@ -216,6 +216,7 @@ fn refuse(name: &'static str, problem: &str) -> ApiError {
 /// The provider's answer. If it breaks off, so does ours: the client sees that it is not whole.
 fn answer(answer: Answer<AnswerBody>) -> Response {
     let Answer { status, mut headers, body } = answer;
+    settle_length(status, &mut headers);
     remove_own(&mut headers);
     headers.insert(FROM_PROVIDER, HeaderValue::from_static("true"));
     let body = body.inspect(|part| {
@@ -227,6 +228,38 @@ fn answer(answer: Answer<AnswerBody>) -> Response {
     *response.status_mut() = status;
     *response.headers_mut() = headers;
     response
+}
+
+/// Leaves a length only where it is the body's, and says it once. With a `Transfer-Encoding` beside it, it is not
+/// (RFC 9112, 6.3), and to 204 none belongs (RFC 9110, 8.6).
+fn settle_length(status: StatusCode, headers: &mut HeaderMap) {
+    if !headers.contains_key(header::CONTENT_LENGTH) {
+        return;
+    }
+    let is_framed_otherwise =
+        status == StatusCode::NO_CONTENT || headers.contains_key(header::TRANSFER_ENCODING);
+    match content_length(headers).filter(|_| !is_framed_otherwise) {
+        Some(length) => {
+            headers.insert(header::CONTENT_LENGTH, length.into());
+        }
+        None => {
+            headers.remove(header::CONTENT_LENGTH);
+        }
+    }
+}
+
+/// The length on which all that is said of it agrees: some servers repeat it, in a list or another header.
+fn content_length(headers: &HeaderMap) -> Option<u64> {
+    let mut agreed = None;
+    for value in headers.get_all(header::CONTENT_LENGTH) {
+        for length in value.to_str().ok()?.split(',') {
+            let length = length.trim().parse().ok()?;
+            if *agreed.get_or_insert(length) != length {
+                return None;
+            }
+        }
+    }
+    agreed
 }
 
 /// Takes out what is not the client's business.
@@ -327,5 +360,28 @@ mod tests {
         ]);
         remove_own(&mut given);
         assert_eq!(given, headers(&[("content-length", "5"), ("etag", "1")]));
+    }
+
+    #[test]
+    fn an_answers_length_is_said_once_and_only_where_it_is_the_bodys() {
+        let settled = |status: u16, pairs: &[(&'static str, &str)]| {
+            let mut given = HeaderMap::new();
+            for (name, value) in pairs {
+                given.append(*name, value.parse().unwrap());
+            }
+            settle_length(status.try_into().unwrap(), &mut given);
+            let lengths = given.get_all("content-length").iter();
+            lengths.map(|value| value.to_str().unwrap().to_owned()).collect::<Vec<_>>()
+        };
+        assert_eq!(settled(200, &[]), [""; 0]);
+        assert_eq!(settled(200, &[("content-length", "5")]), ["5"]);
+        assert_eq!(settled(200, &[("content-length", "5, 5")]), ["5"]);
+        assert_eq!(settled(200, &[("content-length", "5"), ("content-length", "05")]), ["5"]);
+        assert_eq!(settled(304, &[("content-length", "5")]), ["5"]);
+        assert_eq!(settled(204, &[("content-length", "0")]), [""; 0]);
+        assert_eq!(settled(200, &[("content-length", "5"), ("transfer-encoding", "chunked")]), [""; 0]);
+        for nonsense in ["5, 6", "-5", "five", ""] {
+            assert_eq!(settled(200, &[("content-length", nonsense)]), [""; 0], "{nonsense}");
+        }
     }
 }

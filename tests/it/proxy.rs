@@ -407,6 +407,13 @@ async fn a_slow_upload_is_not_taken_for_a_silent_provider() {
 }
 
 #[tokio::test]
+async fn a_provider_that_redirects_is_not_silent() {
+    let provider = Provider::start_with(|host| host.variable("SYNCLINE_PROXY_TIMEOUT_SECONDS", "3")).await;
+    let answer = provider.connection.request("GET", "/proxy/slow-redirect?3").send().await.expect(200);
+    assert_eq!(answer.json()["target"], "/api/slow-redirect?0");
+}
+
+#[tokio::test]
 async fn a_client_that_leaves_ends_the_exchange_with_the_provider() {
     let provider = Provider::start().await;
     let stream = send_raw(&provider, "GET /proxy/silence HTTP/1.1\r\n\r\n").await;

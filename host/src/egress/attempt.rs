@@ -72,9 +72,9 @@ pub(super) struct Sending<'a> {
     pub host: &'a str,
     pub request: reqwest::RequestBuilder,
     pub payload: &'a Payload,
-    /// When the attempt ends.
+    /// When the attempt ends, which redirects may make of several exchanges.
     pub deadline: Instant,
-    /// How long that is.
+    /// How long the attempt, or silence, may last.
     pub timeout: Duration,
     pub connect_timeout: Duration,
 }
@@ -243,7 +243,9 @@ impl Receive for PassOn {
     }
 
     async fn receive(&self, sending: Sending<'_>) -> Result<Response<AnswerBody>, EgressError> {
-        let Sending { host, request, payload, mut deadline, timeout, connect_timeout } = sending;
+        let Sending { host, request, payload, timeout, connect_timeout, .. } = sending;
+        // An answer, be it a redirect, ends the silence before it.
+        let mut deadline = Instant::now() + timeout;
         let mut answer = std::pin::pin!(request.send());
         let mut answer = loop {
             tokio::select! {

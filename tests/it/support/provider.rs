@@ -5,6 +5,7 @@ use std::io::Write;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use axum::body::{Body, Bytes};
 use axum::extract::{Request, State};
@@ -147,6 +148,7 @@ impl Server {
             .route("/silence", any(silence))
             .route("/stall", any(stall))
             .route("/redirect", any(redirect))
+            .route("/slow-redirect", any(slow_redirect))
             .route("/loop", any(|| async { (StatusCode::FOUND, [(header::LOCATION, "loop")]) }))
             .route("/flaky", any(flaky))
             .route("/limited", any(limited))
@@ -220,7 +222,7 @@ async fn paced(State(seen): State<Arc<Seen>>) -> Body {
 /// Two parts of an answer, and then the connection's end.
 fn broken() -> impl Stream<Item = std::io::Result<Bytes>> {
     let end = stream::once(async {
-        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+        tokio::time::sleep(Duration::from_millis(100)).await;
         Err(std::io::Error::other("cut"))
     });
     stream::iter([Ok(Bytes::from_static(b"12345"))]).chain(end)
@@ -266,6 +268,20 @@ async fn redirect(request: Request) -> Response {
         .expect("a test says where to");
     let status: StatusCode = status.parse().expect("a test names a real status");
     (status, [(header::LOCATION, location)]).into_response()
+}
+
+/// `?TIMES`, each after a second, and an echo in the end.
+async fn slow_redirect(State(seen): State<Arc<Seen>>, request: Request) -> Response {
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let times =
+        request.uri().query().and_then(|times| times.parse::<u8>().ok()).expect("a test says how often");
+    match times.checked_sub(1) {
+        Some(left) => {
+            let location = format!("slow-redirect?{left}");
+            (StatusCode::FOUND, [(header::LOCATION, location)]).into_response()
+        }
+        None => echo(State(seen), Bytes::new()).await,
+    }
 }
 
 /// `?STATUS` for the first request, and an echo for those after it.

@@ -560,6 +560,24 @@ async fn another_base_url_is_used_where_it_is_allowed_and_gets_no_credentials() 
 }
 
 #[tokio::test]
+async fn a_whole_url_behind_the_integrations_own_base_url_goes_where_it_says() {
+    let provider = Provider::start().await;
+    let usual = provider.server.base_url();
+    deploy_own(&provider, &format!("base_url = \"{usual}/shop\"")).await;
+    for (whole, target) in [
+        (format!("{usual}/shop/v1?a=b"), "/api/shop/v1?a=b"),
+        (format!("{usual}/shop"), "/api/shop"),
+        // The usual address means the path.
+        (format!("{usual}/v1?a=b"), "/api/shop/v1?a=b"),
+        (format!("{usual}/shopping"), "/api/shop/shopping"),
+    ] {
+        let answer = provider.connection.request("GET", &format!("/proxy/{whole}")).send().await.expect(200);
+        assert_eq!(answer.json()["target"], target, "{whole}");
+        assert_eq!(answer.json()["headers"]["x-api-key"], PROVIDER_KEY);
+    }
+}
+
+#[tokio::test]
 async fn forwarded_headers_go_along_to_another_origin_only_if_that_is_wanted() {
     let provider = Provider::start().await;
     allow_elsewhere(&provider).await;

@@ -54,9 +54,10 @@ impl Gate {
         let settings = &self.settings;
         check_method(&request.method)?;
         let boundary = self.boundary(route, request.base_override)?;
-        let usual_base = route.usual_base().ok().flatten();
-        // Who writes out the provider's usual address means the path: the provider may be elsewhere here.
-        let target = usual_base.and_then(|usual_base| boundary::behind(&request.target, usual_base));
+        // Who writes out the provider's usual address means the path: the provider may be elsewhere here. First its
+        // own address is looked for, which may be one behind the usual one.
+        let bases = [boundary.base, route.usual_base().ok().flatten()];
+        let target = bases.into_iter().flatten().find_map(|base| boundary::behind(&request.target, base));
         let (url, side) = boundary.resolve(target.unwrap_or(&request.target), &[])?;
         let encoding = if request.decompress { Encoding::Decoded } else { Encoding::AsSent };
         let call = Call {

@@ -377,6 +377,26 @@ async fn an_answer_is_as_long_as_its_provider_framed_it() {
 }
 
 #[tokio::test]
+async fn what_came_before_a_provider_broke_off_is_passed_on() {
+    const CHUNKED: &str = "HTTP/1.1 200 OK\r\nX-Of-Provider: 1\r\nTransfer-Encoding: chunked\r\n\r\n";
+    const PACKED: &str =
+        "HTTP/1.1 200 OK\r\nX-Of-Provider: 1\r\nContent-Encoding: gzip\r\nContent-Length: 8\r\n\r\n";
+    for (answer, headers, last) in [
+        (format!("{CHUNKED}zz\r\nhello\r\n"), "", "\r\n\r\n"),
+        (format!("{CHUNKED}5\r\nhello\r\nzz\r\n"), "", "\r\n5\r\nhello\r\n"),
+        (CHUNKED.to_owned(), "", "\r\n\r\n"),
+        (format!("{PACKED}nonsense"), "\r\nDecompress: true", "\r\n\r\n"),
+    ] {
+        let provider = raw_provider(answer.clone().leak().as_bytes()).await;
+        let passed = raw_answer(&provider, &format!("GET /proxy/v1 HTTP/1.1{headers}")).await;
+        assert!(passed.starts_with("HTTP/1.1 200 "), "{answer:?}: {passed:?}");
+        assert!(passed.contains("\r\nx-of-provider: 1\r\n"), "{answer:?}: {passed:?}");
+        // Without its last chunk.
+        assert!(passed.ends_with(last), "{answer:?}: {passed:?}");
+    }
+}
+
+#[tokio::test]
 async fn silence_is_bounded_on_both_sides() {
     let provider = Provider::start_with(|host| host.variable("SYNCLINE_PROXY_TIMEOUT_SECONDS", "1")).await;
     let began = Instant::now();

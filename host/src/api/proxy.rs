@@ -1,12 +1,15 @@
 //! `/proxy/…`: a client's own request to a connection's provider, with its credentials put in.
 
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
 use axum::Router;
-use axum::body::{Body, HttpBody};
+use axum::body::{Body, Bytes, HttpBody};
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri, header};
 use axum::response::Response;
 use axum::routing::any;
-use futures_util::StreamExt;
+use futures_util::{Stream, StreamExt};
 use url::Url;
 use utoipa::OpenApi;
 
@@ -14,7 +17,7 @@ use super::App;
 use super::error::{ApiError, ErrorBody, FieldError};
 use super::extract::{ConnectionHeaders, EnvironmentAuth, flag_header};
 use crate::auth::Scope;
-use crate::egress::{AnswerBody, ForwardedBody, ForwardedRequest, Response as Answer};
+use crate::egress::{AnswerBody, EgressError, ForwardedBody, ForwardedRequest, Response as Answer};
 
 /// Headers of this prefix are sent on without it.
 const FORWARDED_PREFIX: &str = "nango-proxy-";
@@ -219,15 +222,36 @@ fn answer(answer: Answer<AnswerBody>) -> Response {
     settle_length(status, &mut headers);
     remove_own(&mut headers);
     headers.insert(FROM_PROVIDER, HeaderValue::from_static("true"));
-    let body = body.inspect(|part| {
-        if let Err(error) = part {
-            tracing::debug!(error = error as &dyn std::error::Error, "a forwarded answer broke off");
-        }
-    });
-    let mut response = Response::new(Body::from_stream(body));
+    let mut response = Response::new(Body::from_stream(Flushed { body, failure: None }));
     *response.status_mut() = status;
     *response.headers_mut() = headers;
     response
+}
+
+/// A body that fails a turn late. When a body fails, the server forgets what it has not flushed yet, which may be all
+/// of a short answer and its head; it flushes when it has to wait.
+struct Flushed {
+    body: AnswerBody,
+    failure: Option<EgressError>,
+}
+
+impl Stream for Flushed {
+    type Item = Result<Bytes, EgressError>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        if let Some(failure) = self.failure.take() {
+            return Poll::Ready(Some(Err(failure)));
+        }
+        match ready!(self.body.poll_next_unpin(cx)) {
+            Some(Err(error)) => {
+                tracing::debug!(error = &error as &dyn std::error::Error, "a forwarded answer broke off");
+                self.failure = Some(error);
+                cx.waker().wake_by_ref();
+                Poll::Pending
+            }
+            part => Poll::Ready(part),
+        }
+    }
 }
 
 /// Leaves a length only where it is the body's, and says it once. With a `Transfer-Encoding` beside it, it is not

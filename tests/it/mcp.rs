@@ -114,6 +114,17 @@ async fn values_pass_as_they_were_written() {
 }
 
 #[tokio::test]
+async fn arguments_that_say_two_things_are_refused() {
+    let db = TestDatabase::create().await;
+    let host = Host::spawn(&db).await;
+    host.deploy(&Bundle::example("minimal")).await;
+    let connection = host.connect_as("ada", "minimal", json!({ "count": 0 })).await;
+    let answer = call(&connection, "echo", r#"{"input": "first", "input": "second"}"#).await;
+    assert_eq!(rpc_error(&answer), (200, -32602));
+    assert!(answer.message().contains("duplicate field `input`"), "{}", answer.message());
+}
+
+#[tokio::test]
 async fn failures_are_results_that_say_why() {
     let db = TestDatabase::create().await;
     let host = Host::spawn(&db).await;

@@ -49,20 +49,20 @@ impl ActionTool {
     }
 
     /// The action's input, as JSON text, from a tool's arguments, which are an object.
-    pub fn input_of(&self, arguments: Option<&RawValue>) -> Option<String> {
+    pub fn input_of(&self, arguments: Option<&RawValue>) -> Result<Option<String>, serde_json::Error> {
         #[derive(Deserialize)]
         struct Arguments {
             input: Option<Box<RawValue>>,
         }
         let text = arguments.map_or("{}", RawValue::get);
-        match self.takes {
+        Ok(match self.takes {
             Takes::Anything => arguments.map(|arguments| arguments.get().to_owned()),
             Takes::Object => Some(text.to_owned()),
             Takes::Member => {
-                let arguments: Option<Arguments> = serde_json::from_str(text).ok();
-                arguments?.input.map(|input| input.get().to_owned())
+                let arguments: Arguments = serde_json::from_str(text)?;
+                arguments.input.map(|input| Box::<str>::from(input).into_string())
             }
-        }
+        })
     }
 }
 
@@ -165,10 +165,13 @@ mod tests {
         let arguments: Box<RawValue> =
             serde_json::from_str(r#"{"input": 12345678901234567890123.0}"#).unwrap();
         let given = Some(&*arguments);
-        assert_eq!(tool(Takes::Object).input_of(given).as_deref(), Some(arguments.get()));
-        assert_eq!(tool(Takes::Member).input_of(given).as_deref(), Some("12345678901234567890123.0"));
-        assert_eq!(tool(Takes::Object).input_of(None).as_deref(), Some("{}"));
-        assert_eq!(tool(Takes::Member).input_of(None), None);
-        assert_eq!(tool(Takes::Anything).input_of(None), None);
+        let input = |takes, given| tool(takes).input_of(given).unwrap();
+        assert_eq!(input(Takes::Object, given).as_deref(), Some(arguments.get()));
+        assert_eq!(input(Takes::Member, given).as_deref(), Some("12345678901234567890123.0"));
+        assert_eq!(input(Takes::Object, None).as_deref(), Some("{}"));
+        assert_eq!(input(Takes::Member, None), None);
+        assert_eq!(input(Takes::Anything, None), None);
+        let twice: Box<RawValue> = serde_json::from_str(r#"{"input": 1, "input": 2}"#).unwrap();
+        assert!(tool(Takes::Member).input_of(Some(&twice)).is_err());
     }
 }

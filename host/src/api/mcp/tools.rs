@@ -52,7 +52,12 @@ impl ConnectionTools {
 
     /// Runs the action on the one way that actions are run; whoever calls the tool sees why it failed.
     async fn run(&self, action: &DeployedFunction, tool: &ActionTool) -> Result<CallToolResult, ErrorData> {
-        let input = tool.input_of(self.arguments.as_deref());
+        let input = tool.input_of(self.arguments.as_deref()).map_err(|error| {
+            ErrorData::invalid_params(
+                format!("the arguments of `{}` cannot be read: {error}", action.name),
+                None,
+            )
+        })?;
         let ran = self.engine.run_action(&self.environment, &self.connection, &action.name, input).await;
         match ran {
             Ok(None) => Ok(CallToolResult::success(Vec::new())),

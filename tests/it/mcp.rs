@@ -202,7 +202,10 @@ async fn wrong_requests_are_told_what_is_wrong() {
     );
     with("Origin", "http://localhost:6274").await.expect(200);
     with("Accept", "application/json").await.expect(200);
-    assert_eq!(with("Mcp-Protocol-Version", "1999-01-01").await.status, 400);
+    let unknown = with("Mcp-Protocol-Version", "1999-01-01").await;
+    assert_eq!(unknown.refusal(), refused("invalid_headers", 400));
+    assert_eq!(unknown.json()["error"]["errors"][0]["path"], json!(["mcp-protocol-version"]));
+    with("Mcp-Protocol-Version", "2025-06-18").await.expect(200);
     let query = stage.request("POST", "/mcp?x=1").bytes(list).send().await;
     assert_eq!(query.refusal(), refused("invalid_query_params", 400));
     for method in ["GET", "DELETE"] {

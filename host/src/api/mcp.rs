@@ -12,7 +12,7 @@ use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use rmcp::model::{ClientJsonRpcMessage, ErrorCode};
+use rmcp::model::{ClientJsonRpcMessage, ErrorCode, ProtocolVersion};
 use rmcp::transport::streamable_http_server::session::never::NeverSessionManager;
 use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
 use serde::Deserialize;
@@ -81,7 +81,19 @@ pub(super) async fn post_message(
     let sessions = Arc::new(NeverSessionManager::default());
     let service = StreamableHttpService::new(move || Ok(tools.clone()), sessions, config);
     let response = service.handle(Request::from_parts(head, Body::from(body))).await;
+    // What the protocol refuses it refuses as JSON, but for one header.
+    if response.status() == StatusCode::BAD_REQUEST && !response.headers().contains_key(header::CONTENT_TYPE)
+    {
+        return Err(unknown_version());
+    }
     Ok(response.map(Body::new))
+}
+
+fn unknown_version() -> ApiError {
+    let known: Vec<&str> = ProtocolVersion::KNOWN_VERSIONS.iter().map(ProtocolVersion::as_str).collect();
+    let message =
+        format!("the header must be a version of the protocol that is spoken here: {}", known.join(", "));
+    ApiError::headers("invalid_value", &["mcp-protocol-version"], message)
 }
 
 /// Refuses what a page of another site has a browser send. Programs that are no browsers name no origin, and those on

@@ -177,6 +177,9 @@ async fn what_a_browser_asks_before_a_request_is_for_the_host() {
             answer.header("access-control-allow-methods").is_some_and(|methods| methods.contains("POST"))
         );
         assert_eq!(answer.header("syncline-proxied"), None);
+        let headers = answer.header("access-control-allow-headers").expect("some are allowed");
+        // What the browser's tracing adds by itself.
+        assert!(headers.contains("sentry-trace") && headers.contains("baggage"), "{headers}");
     }
     // Any other is a request, for which one needs a key.
     let stranger = provider.connection.through(&provider.host.with_key(None));

@@ -16,7 +16,7 @@ use super::proxy;
 struct AsksOptions;
 
 pub(super) fn layer() -> CorsLayer {
-    const ALLOWED: [&str; 11] = [
+    const ALLOWED: [&str; 12] = [
         "authorization",
         "content-type",
         "accept",
@@ -28,6 +28,7 @@ pub(super) fn layer() -> CorsLayer {
         "provider-config-key",
         "connection-id",
         "sentry-trace",
+        "baggage",
     ];
     CorsLayer::new()
         .allow_origin(AllowOrigin::any())

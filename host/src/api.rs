@@ -107,7 +107,7 @@ pub fn router(app: App, pages: Router<App>) -> Router {
         .map_request(cors::set_options_aside)
         .layer(cors::layer())
         .map_request(cors::take_options_up)
-        .layer(axum::middleware::from_fn(metrics::count))
+        .layer(metrics::CountLayer)
         .map_request(unread_body::throw_away)
         .layer(CatchPanicLayer::custom(answer_panic));
     routes

@@ -206,8 +206,8 @@ pub enum ApiError {
     TooManySockets,
     #[error("there is nothing at {method} {path}")]
     UnknownRoute { method: String, path: String },
-    #[error("{path} takes {allowed}, not {method}")]
-    MethodNotAllowed { method: String, path: String, allowed: String },
+    #[error("{path} does not take {method}; the header Allow lists what it takes")]
+    MethodNotAllowed { method: String, path: String },
     #[error("{error}")]
     Credentials { error: RefreshError, payload: Value },
     #[error(transparent)]
@@ -453,11 +453,6 @@ impl IntoResponse for ApiError {
         };
         let detail = ErrorDetail { code, message, errors: self.field_errors(), payload, upstream };
         let mut response = (status, Json(ErrorBody { error: detail })).into_response();
-        if let Self::MethodNotAllowed { allowed, .. } = &self
-            && let Ok(allowed) = HeaderValue::from_str(allowed)
-        {
-            response.headers_mut().insert(header::ALLOW, allowed);
-        }
         let passes = matches!(
             self,
             Self::ActionNotFinished(_)

@@ -114,6 +114,26 @@ async fn values_pass_as_they_were_written() {
 }
 
 #[tokio::test]
+async fn arguments_that_no_double_or_text_can_hold_reach_the_action() {
+    let db = TestDatabase::create().await;
+    let host = Host::spawn(&db).await;
+    host.deploy(&Bundle::example("minimal")).await;
+    let connection = host.connect_as("ada", "minimal", json!({ "count": 0 })).await;
+    let deep = format!("{}1{}", "[".repeat(150), "]".repeat(150));
+    for value in ["1e400", deep.as_str(), r#""\ud800""#] {
+        let trigger =
+            connection.request("POST", "/action/trigger").header("Content-Type", "application/json");
+        let trigger = trigger.bytes(format!(r#"{{"action_name": "echo", "input": {value}}}"#)).send().await;
+        let called = call(&connection, "echo", &format!(r#"{{"input": {value}}}"#)).await.expect(200);
+        let result = &called.json()["result"];
+        // Whatever the action makes of it.
+        assert_eq!(result["isError"], trigger.status != 200, "{value}: {} {result}", trigger.text());
+        let said = if trigger.status == 200 { trigger.text() } else { trigger.message() };
+        assert_eq!(result["content"][0]["text"], said, "{value}");
+    }
+}
+
+#[tokio::test]
 async fn arguments_that_say_two_things_are_refused() {
     let db = TestDatabase::create().await;
     let host = Host::spawn(&db).await;
@@ -187,6 +207,19 @@ async fn wrong_requests_are_told_what_is_wrong() {
         ),
     ] {
         assert_eq!(rpc_error(&post(&stage, body).await), error, "{body}");
+    }
+    for (body, problem) in [
+        (
+            r#"{"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {"x": 1e400}}"#,
+            "number out of range",
+        ),
+        (r#"{"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {"x": "\ud800"}}"#, "hex escape"),
+        (r#"{"jsonrpc": "2.0", "id": 1, "method": "ping", "method": "ping"}"#, "duplicate field `method`"),
+        (r#"{"jsonrpc": "2.0", "id": 1, "method": 7}"#, "expected a string"),
+    ] {
+        let answer = post(&stage, body).await;
+        assert_eq!(rpc_error(&answer), (400, -32600), "{body}");
+        assert!(answer.message().contains(problem), "{}", answer.message());
     }
     let notification = r#"{"jsonrpc": "2.0", "method": "notifications/initialized"}"#;
     post(&stage, notification).await.expect(202);

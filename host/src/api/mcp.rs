@@ -5,10 +5,11 @@
 
 mod tools;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use axum::Json;
-use axum::body::Body;
+use axum::body::{Body, Bytes};
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -16,8 +17,8 @@ use rmcp::model::{ClientJsonRpcMessage, ErrorCode, ProtocolVersion};
 use rmcp::transport::streamable_http_server::session::never::NeverSessionManager;
 use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
 use serde::Deserialize;
-use serde_json::json;
 use serde_json::value::RawValue;
+use serde_json::{Value, json};
 use url::{Host, Url};
 
 use self::tools::ConnectionTools;
@@ -31,6 +32,8 @@ use crate::auth::Scope;
 /// Clients must accept both forms, and get JSON whatever they say: there is nothing to stream.
 const BOTH_FORMS: HeaderValue = HeaderValue::from_static("application/json, text/event-stream");
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
+/// The method that runs an action.
+const CALL: &str = "tools/call";
 
 /// `POST /mcp`: one message of the Model Context Protocol.
 #[utoipa::path(
@@ -60,11 +63,12 @@ pub(super) async fn post_message(
     let connection = app.find_connection(&client, &target).await?;
     let (mut head, body) = request.into_parts();
     let body = read_body(Request::from_parts(head.clone(), body), MAX_BODY_BYTES).await?;
-    let call = match read_call(&body) {
-        Ok(call) => call,
+    let Message { call, stripped } = match read_message(&body) {
+        Ok(message) => message,
         Err((code, message)) => return Ok(refusal(code, &message)),
     };
-    if call.method == "tools/call" {
+    let body = stripped.map_or(body, Bytes::from);
+    if call.method == CALL {
         client.require(Scope::ActionsExecute)?;
     }
     let arguments = call.params.and_then(|params| params.arguments);
@@ -127,11 +131,17 @@ struct CallParams {
     arguments: Option<Box<RawValue>>,
 }
 
+struct Message {
+    call: Call,
+    /// For the protocol, if its own reading cannot take the arguments.
+    stripped: Option<String>,
+}
+
 /// Reads a message, or gives the code and the words for what is none.
 ///
 /// It is read twice, and both readings must succeed: the protocol's own decides what is done, and ours which right it
 /// takes. A member that stands twice, which the two might read otherwise, is refused by ours.
-fn read_call(body: &[u8]) -> Result<Call, (ErrorCode, String)> {
+fn read_message(body: &[u8]) -> Result<Message, (ErrorCode, String)> {
     let json: &RawValue = serde_json::from_slice(body)
         .map_err(|error| (ErrorCode::PARSE_ERROR, format!("the body is not JSON: {error}")))?;
     let no_message = || {
@@ -139,11 +149,41 @@ fn read_call(body: &[u8]) -> Result<Call, (ErrorCode, String)> {
                        an object, and a request has an `id`";
         (ErrorCode::INVALID_REQUEST, message.to_owned())
     };
+    let unreadable = |error: serde_json::Error| {
+        (ErrorCode::INVALID_REQUEST, format!("the message cannot be read: {error}"))
+    };
+    let is_message = |text: &str| serde_json::from_str::<ClientJsonRpcMessage>(text).is_ok();
     // Serde would take a list for the members of an object in their order.
-    if !json.get().starts_with('{') || serde_json::from_str::<ClientJsonRpcMessage>(json.get()).is_err() {
+    if !json.get().starts_with('{') {
         return Err(no_message());
     }
-    serde_json::from_str(json.get()).map_err(|_| no_message())
+    let call: Call = serde_json::from_str(json.get()).map_err(unreadable)?;
+    if is_message(json.get()) {
+        return Ok(Message { call, stripped: None });
+    }
+    let stripped = without_arguments(json.get()).map_err(unreadable)?;
+    // What no value can hold: a number beyond a double, half of a surrogate pair, lists too deep.
+    serde_json::from_str::<Value>(&stripped).map_err(unreadable)?;
+    if is_message(&stripped) { Ok(Message { call, stripped: Some(stripped) }) } else { Err(no_message()) }
+}
+
+/// The same message with an empty object in the place of a call's arguments, if those are an object. The action gets
+/// them as they were written, whatever the protocol makes of them.
+fn without_arguments(json: &str) -> serde_json::Result<String> {
+    let mut message: BTreeMap<String, Box<RawValue>> = serde_json::from_str(json)?;
+    let is_call = message.get("method").is_some_and(|method| {
+        serde_json::from_str::<String>(method.get()).is_ok_and(|method| method == CALL)
+    });
+    if is_call && let Some(params) = message.get_mut("params").filter(|params| params.get().starts_with('{'))
+    {
+        let mut members: BTreeMap<String, Box<RawValue>> = serde_json::from_str(params.get())?;
+        let arguments = members.get_mut("arguments").filter(|arguments| arguments.get().starts_with('{'));
+        if let Some(arguments) = arguments {
+            *arguments = RawValue::from_string("{}".to_owned())?;
+        }
+        *params = serde_json::value::to_raw_value(&members)?;
+    }
+    serde_json::to_string(&message)
 }
 
 fn refusal(code: ErrorCode, message: &str) -> Response {

@@ -114,6 +114,31 @@ async fn values_pass_as_they_were_written() {
 }
 
 #[tokio::test]
+async fn structured_content_is_what_the_function_wrote() {
+    let db = TestDatabase::create().await;
+    let host = Host::spawn(&db).await;
+    let bundle = Bundle::example("minimal")
+        .replace(
+            "[integrations.minimal]\n",
+            "[models.Measure]\nvalue = \"number\"\nnote = \"string\"\n\n[integrations.minimal]\n",
+        )
+        .replace("input = \"json\"\noutput = \"json\"", "input = \"Measure\"\noutput = \"Measure\"");
+    host.deploy(&bundle).await;
+    let connection = host.connect_as("ada", "minimal", json!({ "count": 0 })).await;
+    for value in ["12345678901234567890123", "0.1234567890123456789", "1e400"] {
+        let output = format!(r#"{{"value": {value}, "note": "{{\"structuredContent\":ü}}"}}"#);
+        let trigger =
+            connection.request("POST", "/action/trigger").header("Content-Type", "application/json");
+        let trigger = trigger.bytes(format!(r#"{{"action_name": "echo", "input": {output}}}"#)).send().await;
+        let answer = call(&connection, "echo", &output).await.expect(200).text();
+        // If it can be given back at all, it is given as it is.
+        let is_kept = answer.contains(&format!("\"structuredContent\":{}", trigger.text()));
+        assert_eq!(is_kept, trigger.status == 200, "{answer}: {}", trigger.text());
+        assert_eq!(answer.contains("\"isError\":true"), trigger.status != 200, "{answer}");
+    }
+}
+
+#[tokio::test]
 async fn arguments_that_no_double_or_text_can_hold_reach_the_action() {
     let db = TestDatabase::create().await;
     let host = Host::spawn(&db).await;

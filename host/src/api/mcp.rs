@@ -21,7 +21,7 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use url::{Host, Url};
 
-use self::tools::ConnectionTools;
+use self::tools::{ConnectionTools, Structured};
 use super::App;
 use super::error::{ApiError, ErrorBody};
 use super::extract::{
@@ -72,7 +72,9 @@ pub(super) async fn post_message(
         client.require(Scope::ActionsExecute)?;
     }
     let arguments = call.params.and_then(|params| params.arguments);
-    let tools = ConnectionTools::new(app.engine, Arc::clone(&client.environment), connection, arguments);
+    let structured = Structured::default();
+    let environment = Arc::clone(&client.environment);
+    let tools = ConnectionTools::new(app.engine, environment, connection, arguments, structured.clone());
 
     head.headers.insert(header::ACCEPT, BOTH_FORMS);
     head.headers.insert(header::CONTENT_TYPE, JSON);
@@ -90,7 +92,15 @@ pub(super) async fn post_message(
     {
         return Err(unknown_version());
     }
-    Ok(response.map(Body::new))
+    if !structured.is_needed() {
+        return Ok(response.map(Body::new));
+    }
+    let (head, body) = response.into_parts();
+    let body = axum::body::to_bytes(Body::new(body), usize::MAX).await.map_err(anyhow::Error::from);
+    let text = String::from_utf8(body.map_err(ApiError::Internal)?.into());
+    let text = text.map_err(anyhow::Error::from).map_err(ApiError::Internal)?;
+    let whole = structured.put_into(&text).unwrap_or(text);
+    Ok(Response::from_parts(head, Body::from(whole)))
 }
 
 fn unknown_version() -> ApiError {

@@ -1,6 +1,6 @@
 //! What a connection can do, as the Model Context Protocol sees it.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use rmcp::handler::server::ServerHandler;
 use rmcp::model::{
@@ -9,8 +9,9 @@ use rmcp::model::{
     Tool,
 };
 use rmcp::service::{RequestContext, RoleServer};
-use serde_json::json;
 use serde_json::value::RawValue;
+use serde_json::{Value, json};
+use uuid::Uuid;
 
 use super::super::error::ApiError;
 use crate::auth::Environment;
@@ -26,6 +27,34 @@ pub struct ConnectionTools {
     connection: Arc<ConnectionRoute>,
     /// Of the call, as they were written.
     arguments: Option<Arc<RawValue>>,
+    structured: Structured,
+}
+
+/// A call's `structuredContent`, as the function wrote it. The protocol's own type of values would round its numbers, so
+/// that gets a stand-in, which is replaced in the answer's text.
+#[derive(Clone, Default)]
+pub struct Structured(Arc<OnceLock<(String, String)>>);
+
+impl Structured {
+    /// Keeps the text of an object and gives its stand-in: an object with a name that nobody can guess.
+    fn stand_in(&self, output: &str) -> Value {
+        let stand_in = json!({ Uuid::new_v4().to_string(): null });
+        // Of an answer that is sent as events, a line would end with one of these, which are only spaces to JSON.
+        let kept = (stand_in.to_string(), output.replace(['\r', '\n'], " "));
+        let _is_first = self.0.set(kept);
+        stand_in
+    }
+
+    /// An answer's text with the object in the place of its stand-in; `None` if there is none.
+    pub fn put_into(&self, answer: &str) -> Option<String> {
+        let (stand_in, output) = self.0.get()?;
+        let (before, after) = answer.split_once(stand_in)?;
+        Some([before, output, after].concat())
+    }
+
+    pub fn is_needed(&self) -> bool {
+        self.0.get().is_some()
+    }
 }
 
 impl ConnectionTools {
@@ -34,8 +63,9 @@ impl ConnectionTools {
         environment: Arc<Environment>,
         connection: Arc<ConnectionRoute>,
         arguments: Option<Box<RawValue>>,
+        structured: Structured,
     ) -> Self {
-        Self { engine, environment, connection, arguments: arguments.map(Arc::from) }
+        Self { engine, environment, connection, arguments: arguments.map(Arc::from), structured }
     }
 
     /// The action of that name, also if another host has been given it a moment ago.
@@ -62,7 +92,7 @@ impl ConnectionTools {
         match ran {
             Ok(None) => Ok(CallToolResult::success(Vec::new())),
             Ok(Some(output)) => {
-                let structured = tool.output.as_ref().and_then(|_| serde_json::from_str(&output).ok());
+                let structured = tool.output.as_ref().map(|_| self.structured.stand_in(&output));
                 let mut result = CallToolResult::success(vec![ContentBlock::text(output)]);
                 result.structured_content = structured;
                 Ok(result)

@@ -10,6 +10,7 @@ mod attempt;
 mod boundary;
 mod client;
 mod credentials;
+mod decode;
 mod error;
 mod forward;
 mod headers;
@@ -35,7 +36,8 @@ use url::Url;
 
 use attempt::{Answer, Call, ReadWhole, Receive};
 use boundary::{Boundary, Side};
-use client::{Clients, Encoding};
+use client::Clients;
+use decode::Encoding;
 use retry::Retries;
 use upload::Payload;
 
@@ -279,11 +281,12 @@ impl Gate {
         timeout: Duration,
         most_bytes: usize,
     ) -> Result<Response, EgressError> {
-        let (parts, body) = request.into_parts();
+        let (mut parts, body) = request.into_parts();
         let url = Url::parse(&parts.uri.to_string())
             .map_err(|_| EgressError::invalid("the request has no whole URL"))?;
         let host = boundary::host_of(&url);
-        let client = self.clients.for_url(&url, Encoding::Decoded)?;
+        let client = self.clients.for_url(&url)?;
+        Encoding::Decoded.ask(&mut parts.headers);
         let request = client.request(parts.method, url).headers(parts.headers).body(body);
         let exchange = attempt::transfer(&host, request, self.settings.connect_timeout, most_bytes);
         match tokio::time::timeout(timeout, exchange).await {

@@ -460,6 +460,8 @@ async fn a_compressed_answer_stays_so_unless_asked_otherwise() {
     assert_eq!(unpacked.body.len(), BOMB_BYTES);
     let more = provider.host.peak_memory_mb() - before;
     assert!(more < 50, "the host took {more} MB");
+    let request = provider.connection.request("GET", "/proxy/members").header("Decompress", "true");
+    assert_eq!(request.send().await.expect(200).text(), "one;two;");
     // Which compression is taken is the client's to say.
     let request =
         provider.connection.request("GET", "/proxy/v1").header("Nango-Proxy-Accept-Encoding", "zstd");

@@ -9,21 +9,22 @@ use futures_util::Stream;
 use tokio::time::{Sleep, sleep};
 
 use super::attempt;
+use super::decode::Incoming;
 use super::error::EgressError;
 
 /// Gives the body part by part. An error means that the provider broke off, or fell silent: what came before
 /// it is not the whole answer. Dropping it ends the exchange with the provider.
 pub struct AnswerBody {
     host: String,
-    incoming: Pin<Box<dyn Stream<Item = reqwest::Result<Bytes>> + Send>>,
+    incoming: Incoming,
     idle: Duration,
     /// Runs while the provider is waited for.
     stall: Option<Pin<Box<Sleep>>>,
 }
 
 impl AnswerBody {
-    pub(super) fn new(host: &str, answer: reqwest::Response, idle: Duration) -> Self {
-        Self { host: host.to_owned(), incoming: Box::pin(answer.bytes_stream()), idle, stall: None }
+    pub(super) fn new(host: &str, incoming: Incoming, idle: Duration) -> Self {
+        Self { host: host.to_owned(), incoming, idle, stall: None }
     }
 }
 
@@ -36,7 +37,7 @@ impl Stream for AnswerBody {
             Poll::Ready(next) => {
                 this.stall = None;
                 Poll::Ready(
-                    next.map(|chunk| chunk.map_err(|error| attempt::failure(&this.host, &error, this.idle))),
+                    next.map(|chunk| chunk.map_err(|error| attempt::cut(&this.host, &error, this.idle))),
                 )
             }
             Poll::Pending => {

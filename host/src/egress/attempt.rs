@@ -1,10 +1,12 @@
 //! One attempt at a request: the exchange with the provider, and those that its redirects ask for.
 
 use std::error::Error;
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::TryStreamExt;
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use tokio::time::{Instant, sleep_until, timeout_at};
 use tracing::Instrument;
@@ -12,8 +14,9 @@ use url::Url;
 
 use super::answer_body::AnswerBody;
 use super::boundary::{Boundary, Side, host_of, same_origin};
-use super::client::{Clients, Encoding};
+use super::client::Clients;
 use super::credentials::{Credentials, Injection};
+use super::decode::Encoding;
 use super::error::EgressError;
 use super::mask::mask_url;
 use super::redirect::{MAX_REDIRECTS, keep_headers, redirect};
@@ -149,7 +152,7 @@ impl<R: Receive> Call<'_, R> {
         hop: &Hop<'_>,
         deadline: Instant,
     ) -> Result<Response<R::Body>, EgressError> {
-        let client = self.clients.for_url(&hop.url, self.receive.encoding())?;
+        let client = self.clients.for_url(&hop.url)?;
         let mut url = hop.url.clone();
         let mut secret_names = Vec::new();
         let mut headers = match hop.credentials {
@@ -167,6 +170,7 @@ impl<R: Receive> Call<'_, R> {
         if let Some(length) = hop.payload.announced_bytes(&hop.method) {
             headers.insert(header::CONTENT_LENGTH, HeaderValue::from(length));
         }
+        self.receive.encoding().ask(&mut headers);
         let masked_url = mask_url(&url, &secret_names);
         let mut request = client.request(hop.method.clone(), url).headers(headers);
         if let Some(body) = hop.payload.to_body() {
@@ -264,8 +268,9 @@ impl Receive for PassOn {
             let cause = "it changed to a protocol that nobody asked for".to_owned();
             return Err(EgressError::Network { host: host.to_owned(), cause });
         }
-        let headers = std::mem::take(answer.headers_mut());
-        Ok(Response { status, headers, body: AnswerBody::new(host, answer, timeout) })
+        let mut headers = std::mem::take(answer.headers_mut());
+        let incoming = self.encoding.body(answer, &mut headers);
+        Ok(Response { status, headers, body: AnswerBody::new(host, incoming, timeout) })
     }
 
     /// It is only beginning to.
@@ -286,15 +291,27 @@ pub(super) async fn transfer(
     let too_large = || EgressError::ResponseTooLarge { host: host.to_owned(), limit_bytes };
     let mut answer = request.send().await.map_err(failed)?;
     let status = answer.status();
-    let headers = std::mem::take(answer.headers_mut());
+    let mut headers = std::mem::take(answer.headers_mut());
+    let mut incoming = Encoding::Decoded.body(answer, &mut headers);
     let mut body = Vec::new();
-    while let Some(chunk) = answer.chunk().await.map_err(failed)? {
+    while let Some(chunk) = incoming.try_next().await.map_err(|error| cut(host, &error, connect_timeout))? {
         if chunk.len() > limit_bytes - body.len() {
             return Err(too_large());
         }
         body.extend_from_slice(&chunk);
     }
     Ok(Response { status, headers, body: body.into() })
+}
+
+/// Why a body ended too early: its connection failed, or it is not what its encoding says.
+pub(super) fn cut(host: &str, error: &io::Error, connect_timeout: Duration) -> EgressError {
+    match error.get_ref().and_then(|cause| cause.downcast_ref()) {
+        Some(error) => failure(host, error, connect_timeout),
+        None => EgressError::Network {
+            host: host.to_owned(),
+            cause: format!("it cannot be decompressed: {error}"),
+        },
+    }
 }
 
 /// Only the innermost cause is told: the client's own errors name the whole URL.

@@ -2,8 +2,7 @@
 //!
 //! There are two kinds, each with its own pool of connections: one that reaches public addresses only, and one
 //! for the hosts of the operator's allow list. A connection is checked when it is opened, so a pooled one needs
-//! no second check, and none can pass from one pool to the other. Of each kind there is one that decompresses
-//! answers, and one that leaves them as they are.
+//! no second check, and none can pass from one pool to the other.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -29,42 +28,17 @@ pub enum GateError {
     Client(#[from] reqwest::Error),
 }
 
-/// What the body of an answer is to be.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Encoding {
-    /// Decompressed. The client says itself which compression it reads.
-    Decoded,
-    /// As the provider sent it.
-    AsSent,
-}
-
 pub(super) struct Clients {
-    guarded: ByEncoding,
-    open: ByEncoding,
+    guarded: reqwest::Client,
+    open: reqwest::Client,
     allow: Vec<HostPort>,
-}
-
-struct ByEncoding {
-    decoded: reqwest::Client,
-    as_sent: reqwest::Client,
-}
-
-impl ByEncoding {
-    fn get(&self, encoding: Encoding) -> &reqwest::Client {
-        match encoding {
-            Encoding::Decoded => &self.decoded,
-            Encoding::AsSent => &self.as_sent,
-        }
-    }
 }
 
 impl Clients {
     pub fn new(settings: &GateSettings, lookup: &Arc<dyn Lookup>) -> Result<Self, GateError> {
         let tls = tls_config()?;
-        let client = |public_only, decodes| {
+        let client = |public_only| {
             reqwest::Client::builder()
-                .gzip(decodes)
-                .brotli(decodes)
                 .tls_backend_preconfigured(tls.clone())
                 .dns_resolver(Resolver { lookup: Arc::clone(lookup), public_only })
                 // A proxy would resolve names itself, past our filter.
@@ -76,20 +50,14 @@ impl Clients {
                 .connect_timeout(settings.connect_timeout)
                 .build()
         };
-        let clients = |public_only| {
-            Ok::<_, GateError>(ByEncoding {
-                decoded: client(public_only, true)?,
-                as_sent: client(public_only, false)?,
-            })
-        };
-        Ok(Self { guarded: clients(true)?, open: clients(false)?, allow: settings.allow.clone() })
+        Ok(Self { guarded: client(true)?, open: client(false)?, allow: settings.allow.clone() })
     }
 
     /// The client for a URL, or why there is none. A name is checked when it is resolved; a literal address,
     /// however it was spelled, was normalised by the URL parser and is checked here.
-    pub fn for_url(&self, url: &Url, encoding: Encoding) -> Result<&reqwest::Client, EgressError> {
+    pub fn for_url(&self, url: &Url) -> Result<&reqwest::Client, EgressError> {
         if self.is_opened(url) {
-            return Ok(self.open.get(encoding));
+            return Ok(&self.open);
         }
         let literal: Option<IpAddr> = match url.host() {
             Some(Host::Ipv4(address)) => Some(address.into()),
@@ -102,7 +70,7 @@ impl Clients {
         if url.scheme() != "https" {
             return Err(EgressError::PlainHttp { host: host_of(url) });
         }
-        Ok(self.guarded.get(encoding))
+        Ok(&self.guarded)
     }
 
     /// Whether the operator's allow list has the host.

@@ -9,7 +9,7 @@ use url::Url;
 use super::answer_body::AnswerBody;
 use super::attempt::{Call, PassOn};
 use super::boundary::{self, Boundary};
-use super::client::Encoding;
+use super::decode::Encoding;
 use super::error::EgressError;
 use super::retry::Retries;
 use super::upload::{Incoming, Payload, Upload, UploadFailure, UploadLimits};

@@ -8,7 +8,6 @@ use url::Url;
 
 use super::attempt::failure;
 use super::boundary::host_of;
-use super::client::Encoding;
 use super::error::EgressError;
 use super::{Gate, retry};
 use crate::providers::RetryHints;
@@ -28,7 +27,7 @@ impl Gate {
         timeout: Duration,
     ) -> Result<(StatusCode, HeaderMap), EgressError> {
         let host = host_of(&url);
-        let request = self.clients.for_url(&url, Encoding::Decoded)?.post(url).headers(headers).body(body);
+        let request = self.clients.for_url(&url)?.post(url).headers(headers).body(body);
         let mut answer = match tokio::time::timeout(timeout, request.send()).await {
             Ok(answer) => answer.map_err(|error| failure(&host, &error, self.settings.connect_timeout))?,
             Err(_) => return Err(EgressError::Timeout { host, after: timeout }),

@@ -153,6 +153,7 @@ impl Server {
             .route("/flaky", any(flaky))
             .route("/limited", any(limited))
             .route("/bomb", any(bomb))
+            .route("/members", any(members))
             .route("/long", any(long))
             .fallback(echo);
         let router = Router::new()
@@ -312,8 +313,17 @@ async fn long(request: Request) -> Body {
 }
 
 async fn bomb() -> Response {
+    ([(header::CONTENT_ENCODING, "gzip")], gzip(&vec![0; BOMB_BYTES])).into_response()
+}
+
+/// One body in two members, as whoever appends to a compressed file makes it.
+async fn members() -> Response {
+    let body = [gzip(b"one;"), gzip(b"two;")].concat();
+    ([(header::CONTENT_ENCODING, "GZIP")], body).into_response()
+}
+
+fn gzip(bytes: &[u8]) -> Vec<u8> {
     let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
-    encoder.write_all(&vec![0; BOMB_BYTES]).expect("memory takes everything");
-    let body = encoder.finish().expect("memory takes everything");
-    ([(header::CONTENT_ENCODING, "gzip")], body).into_response()
+    encoder.write_all(bytes).expect("memory takes everything");
+    encoder.finish().expect("memory takes everything")
 }

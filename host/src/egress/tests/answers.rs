@@ -46,6 +46,27 @@ async fn an_answer_is_decompressed_and_its_headers_say_so() {
 }
 
 #[tokio::test]
+async fn an_answer_of_several_gzip_members_is_read_to_its_end() {
+    let server = Server::start().await;
+    let members = [gzip(100), gzip(20)].concat();
+    let gate = Gate::new(settings(&[server.address])).unwrap();
+    for name in ["gzip", "GZIP", "x-gzip"] {
+        server.answer(([("content-encoding", name)], members.clone()));
+        let answer = send_once(&gate, &server, get("/a")).await.unwrap();
+        assert_eq!(answer.body.len(), 120, "{name}");
+        assert!(!answer.headers.contains_key("content-encoding"), "{name}");
+    }
+    let broken = [&members[..], b"junk"].concat();
+    server.answer(gzipped(broken));
+    assert_eq!(send_once(&gate, &server, get("/a")).await.unwrap_err().code(), "network-error");
+    // What cannot be decompressed here is left to whoever asked, and says so.
+    server.answer(([("content-encoding", "gzip, gzip")], members.clone()));
+    let answer = send_once(&gate, &server, get("/a")).await.unwrap();
+    assert_eq!(answer.body, members);
+    assert_eq!(answer.headers["content-encoding"], "gzip, gzip");
+}
+
+#[tokio::test]
 async fn a_small_message_that_unfolds_into_a_huge_one_is_dropped() {
     let server = Server::start().await;
     let bomb = gzip(200_000_000);

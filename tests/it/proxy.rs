@@ -527,6 +527,13 @@ async fn redirects_are_followed_where_requests_may_go() {
 
     let long = provider.connection.request("PUT", &redirect(308, "/api/v2")).bytes(vec![b'x'; 3 << 20]);
     is_refused(&long.send().await, 502, "redirect_not_allowed");
+    // One that asks for no body needs none that was kept.
+    for (method, status) in [("POST", 302), ("PUT", 303)] {
+        let long =
+            provider.connection.request(method, &redirect(status, "/api/v2")).bytes(vec![b'x'; 3 << 20]);
+        let followed = long.send().await.expect(200).json();
+        assert_eq!((&followed["method"], &followed["body"]), (&json!("GET"), &json!("")));
+    }
 
     let round = provider.connection.request("GET", "/proxy/loop").send().await;
     is_refused(&round, 502, "too_many_redirects");

@@ -4,9 +4,10 @@ use std::pin::pin;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
+use sqlx::{AssertSqlSafe, Connection as _};
 
 use crate::support::{
-    Api, Connection, Host, SlowProvider, Stage, TestDatabase, eventually, ids_of, masked, text,
+    Answer, Api, Connection, Host, SlowProvider, Stage, TestDatabase, eventually, ids_of, masked, text,
 };
 
 const APP: &str = "planted-app-secret-77d0";
@@ -63,6 +64,44 @@ fn import(mode: &str, credentials: Value) -> Value {
         _ => {}
     }
     body
+}
+
+/// Asks for something, and has `sql` happen right before the statement for it in which `part` stands, which `lock`
+/// keeps waiting.
+async fn ask_meanwhile(
+    db: &TestDatabase,
+    [lock, part, sql]: [&str; 3],
+    request: impl Future<Output = Answer>,
+) -> Answer {
+    let mut conn = db.connect().await;
+    let mut tx = conn.begin().await.unwrap();
+    sqlx::query(AssertSqlSafe(format!("LOCK TABLE {lock}"))).execute(&mut *tx).await.unwrap();
+    let (answer, ()) = tokio::join!(request, async {
+        let waits = format!(
+            "SELECT count(*) FROM pg_stat_activity
+             WHERE datname = current_database() AND wait_event_type = 'Lock' AND query LIKE '%{part}%'"
+        );
+        eventually("the host waits", async || (db.number(&waits).await > 0).then_some(())).await;
+        sqlx::query(AssertSqlSafe(sql.to_owned())).execute(&mut *tx).await.unwrap();
+        tx.commit().await.unwrap();
+    });
+    answer
+}
+
+#[tokio::test]
+async fn an_import_comes_to_an_end_though_its_integration_is_renamed_meanwhile() {
+    let db = TestDatabase::create().await;
+    let host = Host::spawn(&db).await;
+    create(&host, "sendgrid", "before", None).await;
+    let body = json!({
+        "provider_config_key": "before", "connection_id": "c-1",
+        "credentials": { "type": "API_KEY", "apiKey": "k" },
+    });
+    host.post("/connections", &body).await.expect(201);
+    let renamed = ["connections", "c.connection_id = $", "UPDATE integrations SET unique_key = 'after'"];
+    let again = ask_meanwhile(&db, renamed, host.post("/connections", &body)).await;
+    assert_eq!(again.expect(201).json()["provider_config_key"], "after");
+    assert_eq!(db.number("SELECT count(*) FROM connections").await, 1);
 }
 
 #[tokio::test]

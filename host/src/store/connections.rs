@@ -231,19 +231,17 @@ pub async fn find(
     Ok(row.map(Connection::from))
 }
 
-/// As [`find`], for whoever brings a connection of these names: one that is being validated is replaced, too.
+/// Finds the connection that one of this id replaces: also one that is being validated.
 pub async fn find_to_replace(
     conn: &mut PgConnection,
-    environment: EnvironmentPk,
-    integration: &IntegrationKey,
+    integration: IntegrationPk,
     id: &ConnectionId,
 ) -> sqlx::Result<Option<Connection>> {
     let row = query_connections!(
         "",
         "connections",
-        "WHERE i.environment_pk = $1 AND i.unique_key = $2 AND c.connection_id = $3",
-        environment.0,
-        integration.as_str(),
+        "WHERE c.integration_pk = $1 AND c.connection_id = $2",
+        integration.0,
         id.as_str(),
     )
     .fetch_optional(conn)

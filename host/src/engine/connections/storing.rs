@@ -18,6 +18,8 @@ use crate::store::integrations::Integration;
 use crate::store::notices::Notice;
 use crate::store::schedules;
 
+/// How often others may make and delete the same connection while it is stored.
+const ATTEMPTS: usize = 10;
 /// The code of a connection that a function refuses.
 const VALIDATION_FAILED: &str = "connection_validation_failed";
 
@@ -75,15 +77,11 @@ impl Engine {
         imported: ImportedConnection,
     ) -> Result<Connection, ConnectError> {
         self.learn_validation(environment).await?;
-        loop {
+        for _ in 0..ATTEMPTS {
             let mut tx = self.store.begin().await?;
-            let existing = connections::find_to_replace(
-                &mut tx,
-                environment.pk,
-                &integration.unique_key,
-                &imported.connection_id,
-            )
-            .await?;
+            // Not by the integration's name, which may be another by now.
+            let existing =
+                connections::find_to_replace(&mut tx, integration.pk, &imported.connection_id).await?;
             // Nothing was stored if somebody else was first: now there is one to replace.
             if let Some(connection) =
                 self.put_connection(tx, environment, integration, existing, &imported).await?
@@ -92,6 +90,7 @@ impl Engine {
                 return Ok(connection);
             }
         }
+        Err(ConnectError::Overtaken)
     }
 
     /// Stores what an end user authenticated: as a new connection, or in the one that was connected anew, which

@@ -7,7 +7,8 @@ use serde_json::{Value, json};
 use sqlx::{AssertSqlSafe, Connection as _};
 
 use crate::support::{
-    Answer, Api, Connection, Host, SlowProvider, Stage, TestDatabase, eventually, ids_of, masked, text,
+    Answer, Api, Connection, Host, SlowProvider, Stage, TestDatabase, eventually, ids_of, masked,
+    open_session, text,
 };
 
 const APP: &str = "planted-app-secret-77d0";
@@ -102,6 +103,31 @@ async fn an_import_comes_to_an_end_though_its_integration_is_renamed_meanwhile()
     let again = ask_meanwhile(&db, renamed, host.post("/connections", &body)).await;
     assert_eq!(again.expect(201).json()["provider_config_key"], "after");
     assert_eq!(db.number("SELECT count(*) FROM connections").await, 1);
+}
+
+#[tokio::test]
+async fn nothing_is_made_in_what_is_deleted_meanwhile() {
+    let db = TestDatabase::create().await;
+    let host = Host::spawn(&db).await;
+    let gone = ["connections IN SHARE MODE", "INSERT INTO connections", "DELETE FROM integrations"];
+    let body = json!({ "provider_config_key": "mail", "credentials": { "type": "API_KEY", "apiKey": "k" } });
+    create(&host, "sendgrid", "mail", None).await;
+    let imported = ask_meanwhile(&db, gone, host.post("/connections", &body)).await;
+    assert_eq!(imported.refusal(), (404, "unknown_integration".to_owned()));
+
+    create(&host, "unauthenticated", "mail", None).await;
+    let token = open_session(&host, "/connect/sessions", json!({ "tags": {} })).await;
+    let path = format!("/auth/unauthenticated/mail?connect_session_token={token}");
+    let connected = ask_meanwhile(&db, gone, host.post(&path, &json!({}))).await;
+    assert_eq!(connected.refusal(), (404, "unknown_integration".to_owned()));
+
+    create(&host, "unauthenticated", "mail", None).await;
+    let connection = host.connect_as("c-1", "mail", json!({})).await;
+    let gone =
+        ["connect_sessions IN SHARE MODE", "INSERT INTO connect_sessions", "DELETE FROM connections"];
+    let body = json!({ "connection_id": connection.id, "integration_id": "mail" });
+    let opened = ask_meanwhile(&db, gone, host.post("/connect/sessions/reconnect", &body)).await;
+    assert_eq!(opened.refusal(), (404, "unknown_connection".to_owned()));
 }
 
 #[tokio::test]

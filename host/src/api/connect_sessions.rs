@@ -1,6 +1,7 @@
 //! `/connect/sessions` and `/connect/session`: short-lived tokens with which end users connect their accounts.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::State;
@@ -16,8 +17,8 @@ use super::extract::{ApiJson, EnvironmentAuth, NoQuery, SessionAuth};
 use super::tags::{EndUser, Organization, checked_tags, end_user_of_tags, generated_tags};
 use super::time::iso;
 use crate::auth::{Client, Scope};
-use crate::engine::{ConfigDefaults, NewConnectSession, UiOverrides};
-use crate::ids::{ConnectionId, ConnectionPk, IntegrationKey};
+use crate::engine::{ConfigDefaults, ConnectionRoute, NewConnectSession, UiOverrides};
+use crate::ids::{ConnectionId, IntegrationKey};
 use crate::nul::has_nul;
 use crate::store::connect_sessions;
 use crate::store::integrations::{self, Integration};
@@ -141,7 +142,7 @@ pub(super) async fn create_reconnect_session(
         overrides: request.overrides,
         webhook_url_override: request.webhook_url_override,
         tags: request.tags,
-        reconnects: Some(route.pk),
+        reconnects: Some(route),
     };
     app.open_session(&client, wanted).await
 }
@@ -263,7 +264,7 @@ struct Wanted {
     overrides: PerIntegration<UiOverrides>,
     webhook_url_override: Option<String>,
     tags: Option<BTreeMap<String, String>>,
-    reconnects: Option<ConnectionPk>,
+    reconnects: Option<Arc<ConnectionRoute>>,
 }
 
 impl App {
@@ -314,9 +315,17 @@ impl App {
             defaults,
             overrides,
             webhook_url_override,
-            reconnects: wanted.reconnects,
+            reconnects: wanted.reconnects.as_ref().map(|route| route.pk),
         };
         let created = self.engine.create_connect_session(&client.environment, new).await?;
+        let created = match (created, wanted.reconnects) {
+            (Some(created), _) => created,
+            (None, Some(route)) => {
+                let (integration, connection) = (route.integration_key.clone(), route.connection_id.clone());
+                return Err(ApiError::UnknownConnection { integration, connection });
+            }
+            (None, None) => return Err(ApiError::internal(anyhow::anyhow!("a session was not stored"))),
+        };
         let token = created.token.expose().to_owned();
         let connect_link = format!("{}/?session_token={token}", self.connect_url);
         let data = SessionBody { token, connect_link, expires_at: iso(created.expires_at) };

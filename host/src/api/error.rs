@@ -295,7 +295,10 @@ impl ApiError {
             Self::Typed(TypedConnectionError::Connect(ConnectError::TargetGone)) => {
                 (StatusCode::BAD_REQUEST, "invalid_connection")
             }
-            Self::UnknownIntegration(_) => (StatusCode::NOT_FOUND, "unknown_integration"),
+            Self::UnknownIntegration(_)
+            | Self::Typed(TypedConnectionError::Connect(ConnectError::IntegrationGone(_))) => {
+                (StatusCode::NOT_FOUND, "unknown_integration")
+            }
             Self::UnknownProvider(_) => (StatusCode::NOT_FOUND, "unknown_provider"),
             Self::UnknownConnection { .. } => (StatusCode::NOT_FOUND, "unknown_connection"),
             Self::UnknownSync { .. } => (StatusCode::NOT_FOUND, "unknown_sync"),
@@ -421,6 +424,7 @@ impl From<ConnectError> for ApiError {
         match error {
             ConnectError::Refused(message) => Self::ConnectionRefused(message),
             ConnectError::Overtaken => Self::ConnectionOvertaken,
+            ConnectError::IntegrationGone(integration) => Self::UnknownIntegration(integration),
             error => Self::internal(error),
         }
     }

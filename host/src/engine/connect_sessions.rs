@@ -99,12 +99,12 @@ pub enum SessionError {
 }
 
 impl Engine {
-    /// Makes a session of 30 minutes.
+    /// Makes a session of 30 minutes. `None`: the connection that was to be connected anew is gone.
     pub async fn create_connect_session(
         &self,
         environment: &Environment,
         new: NewConnectSession,
-    ) -> Result<CreatedSession, SessionError> {
+    ) -> Result<Option<CreatedSession>, SessionError> {
         let token = SessionToken::generate();
         let tags = Value::Object(new.tags);
         let stored = NewSession {
@@ -121,7 +121,7 @@ impl Engine {
             lifetime_seconds: LIFETIME_SECONDS,
         };
         let expires_at = connect_sessions::create(&mut *self.store.connect().await?, &stored).await?;
-        Ok(CreatedSession { token, expires_at })
+        Ok(expires_at.map(|expires_at| CreatedSession { token, expires_at }))
     }
 
     /// The session that a token opens.

@@ -6,6 +6,8 @@ use uuid::Uuid;
 
 use crate::ids::{AuthorizationPk, ConnectSessionPk, EnvironmentPk, IntegrationPk};
 
+const INTEGRATION_EXISTS: &str = "authorizations_integration_pk_fkey";
+
 /// Somebody who leaves for a provider. What is sealed was sealed for the row `id`.
 #[derive(Debug)]
 pub struct NewAuthorization<'a> {
@@ -37,8 +39,9 @@ pub struct Authorization {
     pub listener: Option<Uuid>,
 }
 
-pub async fn create(conn: &mut PgConnection, new: &NewAuthorization<'_>) -> sqlx::Result<()> {
-    sqlx::query!(
+/// Stores who leaves. `false`: the integration is gone.
+pub async fn create(conn: &mut PgConnection, new: &NewAuthorization<'_>) -> sqlx::Result<bool> {
+    let created = sqlx::query!(
         r#"
         INSERT INTO authorizations
             (id, environment_pk, integration_pk, connect_session_pk, state_hash, browser_hash, connection_config,
@@ -57,8 +60,12 @@ pub async fn create(conn: &mut PgConnection, new: &NewAuthorization<'_>) -> sqlx
         f64::from(new.lifetime_seconds),
     )
     .execute(conn)
-    .await?;
-    Ok(())
+    .await;
+    match created {
+        Ok(_) => Ok(true),
+        Err(sqlx::Error::Database(error)) if error.constraint() == Some(INTEGRATION_EXISTS) => Ok(false),
+        Err(error) => Err(error),
+    }
 }
 
 /// The authorization of that state, unless it was taken or has ended.

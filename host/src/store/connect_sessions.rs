@@ -7,6 +7,8 @@ use uuid::Uuid;
 
 use crate::ids::{ConnectSessionPk, ConnectionId, ConnectionPk, EnvironmentPk, IntegrationKey};
 
+const CONNECTION_EXISTS: &str = "connect_sessions_reconnects_pk_fkey";
+
 /// A session that can be used.
 #[derive(Debug)]
 pub struct StoredSession {
@@ -47,11 +49,11 @@ pub struct NewSession<'a> {
     pub lifetime_seconds: i32,
 }
 
-/// Stores a session, and gives the time at which it ends.
-pub async fn create(conn: &mut PgConnection, new: &NewSession<'_>) -> sqlx::Result<DateTime<Utc>> {
+/// Stores a session, and gives the time at which it ends. `None`: the connection that it is for is gone.
+pub async fn create(conn: &mut PgConnection, new: &NewSession<'_>) -> sqlx::Result<Option<DateTime<Utc>>> {
     let allowed: Option<Vec<String>> =
         new.allowed_integrations.map(|keys| keys.iter().map(ToString::to_string).collect());
-    sqlx::query_scalar!(
+    let created = sqlx::query_scalar!(
         r#"
         INSERT INTO connect_sessions
             (id, environment_pk, token_hash, end_user, tags, allowed_integrations, integrations_config_defaults,
@@ -72,7 +74,12 @@ pub async fn create(conn: &mut PgConnection, new: &NewSession<'_>) -> sqlx::Resu
         f64::from(new.lifetime_seconds),
     )
     .fetch_one(conn)
-    .await
+    .await;
+    match created {
+        Ok(expires_at) => Ok(Some(expires_at)),
+        Err(sqlx::Error::Database(error)) if error.constraint() == Some(CONNECTION_EXISTS) => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 /// The session of that token, unless it has ended.

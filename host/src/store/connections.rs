@@ -132,9 +132,18 @@ macro_rules! query_connections {
 }
 use query_connections;
 
-/// Stores a connection. `None`: the integration has one of that id.
-pub async fn create(conn: &mut PgConnection, new: &NewConnection<'_>) -> sqlx::Result<Option<ConnectionPk>> {
-    let pk = sqlx::query_scalar!(
+/// What became of a connection to store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Created {
+    Now(ConnectionPk),
+    /// The integration has one of that id.
+    Before,
+    /// The integration was deleted meanwhile. The transaction can only be ended.
+    IntegrationGone,
+}
+
+pub async fn create(conn: &mut PgConnection, new: &NewConnection<'_>) -> sqlx::Result<Created> {
+    let created = sqlx::query_scalar!(
         r#"
         INSERT INTO connections
             (id, environment_pk, integration_pk, connection_id, sealed_credentials, connection_config, metadata,
@@ -157,8 +166,13 @@ pub async fn create(conn: &mut PgConnection, new: &NewConnection<'_>) -> sqlx::R
         new.credentials.due_at,
     )
     .fetch_optional(conn)
-    .await?;
-    Ok(pk.map(ConnectionPk))
+    .await;
+    match created {
+        Ok(Some(pk)) => Ok(Created::Now(ConnectionPk(pk))),
+        Ok(None) => Ok(Created::Before),
+        Err(sqlx::Error::Database(error)) if error.is_foreign_key_violation() => Ok(Created::IntegrationGone),
+        Err(error) => Err(error),
+    }
 }
 
 /// Whether a connection is being validated and nobody was told of it yet. It is kept from others until the transaction

@@ -159,7 +159,9 @@ impl Engine {
             listener: request.listener,
             lifetime_seconds: AUTHORIZATION_SECONDS,
         };
-        authorizations::create(&mut *self.store.connect().await?, &new).await?;
+        if !authorizations::create(&mut *self.store.connect().await?, &new).await? {
+            return Err(AuthorizationError::UnknownIntegration(request.integration));
+        }
         Ok(Departure { url: page.url, cookie_name: cookie_name(id), cookie_value, returns_to })
     }
 }

@@ -122,6 +122,7 @@ impl From<ConnectError> for AuthorizationError {
     fn from(error: ConnectError) -> Self {
         match error {
             ConnectError::TargetGone | ConnectError::Overtaken => Self::TargetGone,
+            ConnectError::IntegrationGone(integration) => Self::UnknownIntegration(integration),
             ConnectError::Refused(message) => Self::Refused(message),
             error @ (ConnectError::Store(_) | ConnectError::Validation(_)) => Self::internal(error),
         }

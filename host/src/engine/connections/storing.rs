@@ -11,9 +11,9 @@ use crate::config::LifecycleEvent;
 use crate::engine::functions::hold_beginnings;
 use crate::engine::webhooks::{self, AuthEvent, AuthOperation};
 use crate::engine::{ConnectSession, Engine, lifecycle, refresh};
-use crate::ids::{ConnectionId, ConnectionPk};
+use crate::ids::{ConnectionId, ConnectionPk, IntegrationKey};
 use crate::store::connection_errors::{self, Failing};
-use crate::store::connections::{self, Connection, NewConnection, Validation};
+use crate::store::connections::{self, Connection, Created, NewConnection, Validation};
 use crate::store::integrations::Integration;
 use crate::store::notices::Notice;
 use crate::store::schedules;
@@ -55,6 +55,8 @@ pub struct AuthenticatedConnection {
 pub enum ConnectError {
     #[error("the connection that was to be connected anew is gone")]
     TargetGone,
+    #[error("integration `{0}` was deleted meanwhile")]
+    IntegrationGone(IntegrationKey),
     /// A function of the integration refuses the connection, in its own words. Nothing is left of a new one; one that
     /// was connected anew has an authentication error now.
     #[error("{0}")]
@@ -265,7 +267,7 @@ impl Engine {
         integration: &Integration,
         existing: Option<Connection>,
         content: &ImportedConnection,
-    ) -> sqlx::Result<Option<(Connection, AuthOperation)>> {
+    ) -> Result<Option<(Connection, AuthOperation)>, ConnectError> {
         let id = existing.as_ref().map_or_else(Uuid::new_v4, |connection| connection.id);
         let provider = self.catalogue.find(&integration.provider);
         let credentials = refresh::seal(environment, provider.map(AsRef::as_ref), id, &content.credentials);
@@ -288,8 +290,11 @@ impl Engine {
                 (connection.pk, if is_untold { AuthOperation::Creation } else { AuthOperation::Override })
             }
             None => match connections::create(conn, &new).await? {
-                Some(pk) => (pk, AuthOperation::Creation),
-                None => return Ok(None),
+                Created::Now(pk) => (pk, AuthOperation::Creation),
+                Created::Before => return Ok(None),
+                Created::IntegrationGone => {
+                    return Err(ConnectError::IntegrationGone(integration.unique_key.clone()));
+                }
             },
         };
         Ok(connections::get(conn, pk).await?.map(|connection| (connection, operation)))

@@ -132,6 +132,32 @@ async fn what_the_session_settles_stands_above_what_the_browser_asks_for() {
 }
 
 #[tokio::test]
+async fn a_browser_chooses_neither_what_is_granted_nor_how_it_comes_back() {
+    let scene = Scene::set().await;
+    let asked = "&authorization_params[scope]=openid%20write&authorization_params[Scope]=write\
+                 &authorization_params[optional_scope]=write&authorization_params[response_type]=token\
+                 &authorization_params[response_mode]=fragment&authorization_params[request_uri]=urn:x\
+                 &authorization_params[login_hint]=ada&authorization_params[access_type]=online";
+    let leave = async |token: &str, asked: &str| {
+        Browser::new().visit(&scene.start(token, asked)).await.way[1].clone()
+    };
+    let plain = scene.user_session().await;
+    for asked in [asked, "&authorization_params[scope]=undefined"] {
+        let url = leave(&plain, asked).await;
+        assert_eq!(param(&url, "scope"), "openid offline_access");
+        assert_eq!(param(&url, "response_type"), "code");
+        let refused = ["Scope", "optional_scope", "response_mode", "request_uri"];
+        assert!(url.query_pairs().all(|(name, _)| !refused.contains(&&*name)), "{url}");
+    }
+    let url = leave(&plain, asked).await;
+    assert_eq!((param(&url, "login_hint"), param(&url, "access_type")), ("ada".into(), "online".into()));
+    let settled = json!({ "authorization_params": { "scope": "openid read" } });
+    let token =
+        scene.session(json!({ "tags": {}, "integrations_config_defaults": { KEY: settled } })).await;
+    assert_eq!(param(&leave(&token, asked).await, "scope"), "openid read", "a session may say so");
+}
+
+#[tokio::test]
 async fn a_browser_puts_nothing_into_the_configuration_that_is_not_asked_for() {
     let scene = Scene::with_entry(
         "[connection_config.region]\ntitle = \"Region\"\ndescription = \"Where.\"\npattern = '[a-z]+'",

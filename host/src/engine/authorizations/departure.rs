@@ -23,6 +23,22 @@ use crate::secret::Secret;
 use crate::store::authorizations::{self, NewAuthorization};
 use crate::store::{connections, integrations};
 
+/// What decides to whom, in which way and what a provider grants is for the entry, the integration and the session to
+/// say, never for a browser. `request` and `request_uri` would stand for all other parameters.
+const NOT_FOR_BROWSERS: [&str; 12] = [
+    "response_type",
+    "response_mode",
+    "state",
+    "redirect_uri",
+    "client_id",
+    "client_secret",
+    "code_challenge",
+    "code_challenge_method",
+    "request",
+    "request_uri",
+    "claims",
+    "authorization_details",
+];
 /// A parameter of this value takes one of the entry's away: what the published client writes for `undefined`.
 const TAKEN_AWAY: &str = "undefined";
 
@@ -34,7 +50,7 @@ pub struct DepartureRequest {
     pub answers: Map<String, Value>,
     /// Scopes of the user's own, where a provider tells them from the app's.
     pub user_scopes: Option<String>,
-    /// For the provider's page, above the entry's.
+    /// For the provider's page, above the entry's. What is not for a browser to choose is left out.
     pub authorization_params: BTreeMap<String, String>,
     /// The end user's own client, in place of the integration's.
     pub own_client: Option<ClientOverride>,
@@ -124,6 +140,7 @@ impl Engine {
         let defaults = session.defaults(key);
         let user_scopes = defaults.and_then(|defaults| defaults.user_scopes.clone()).or(request.user_scopes);
         let mut params = request.authorization_params;
+        params.retain(|name, _| is_for_browsers(provider, name));
         params.extend(user_scopes.map(|scopes| ("user_scope".to_owned(), scopes)));
         params.extend(defaults.into_iter().flat_map(|defaults| defaults.authorization_params.clone()));
         let leaving = Leaving {
@@ -253,6 +270,15 @@ impl Leaving<'_> {
             url.query_pairs().into_owned().filter(|(name, _)| !is_taken_away(name)).collect();
         url.query_pairs_mut().clear().extend_pairs(&kept);
     }
+}
+
+/// Whether a browser may choose this parameter of the provider's page. Scopes have many names: `optional_scope`,
+/// `bot_scopes`, `include_granted_scopes`. Those of the user's own have a place of their own in the request.
+fn is_for_browsers(provider: &Provider, name: &str) -> bool {
+    let name = name.to_ascii_lowercase();
+    let is_of_oauth1 = provider.auth_mode == AuthMode::OAuth1 && name.starts_with("oauth_");
+    let is_client = provider.client_id_param.as_deref().is_some_and(|param| name.eq_ignore_ascii_case(param));
+    !(is_of_oauth1 || is_client || name.contains("scope") || NOT_FOR_BROWSERS.contains(&name.as_str()))
 }
 
 /// The name of the cookie that binds an authorization to a browser. Each has its own, so that several may be under

@@ -123,8 +123,7 @@ async fn nothing_is_made_in_what_is_deleted_meanwhile() {
 
     create(&host, "unauthenticated", "mail", None).await;
     let connection = host.connect_as("c-1", "mail", json!({})).await;
-    let gone =
-        ["connect_sessions IN SHARE MODE", "INSERT INTO connect_sessions", "DELETE FROM connections"];
+    let gone = ["connect_sessions IN SHARE MODE", "INSERT INTO connect_sessions", "DELETE FROM connections"];
     let body = json!({ "connection_id": connection.id, "integration_id": "mail" });
     let opened = ask_meanwhile(&db, gone, host.post("/connect/sessions/reconnect", &body)).await;
     assert_eq!(opened.refusal(), (404, "unknown_connection".to_owned()));

@@ -183,6 +183,50 @@ async fn of_two_that_are_validated_at_the_same_time_the_later_decides() {
 }
 
 #[tokio::test]
+async fn of_two_that_replace_a_connection_the_later_decides() {
+    let (db, provider, host) = stage().await;
+    import(&host, json!({})).await.expect(201);
+    for (first, second, status, errors) in [
+        (json!({ "asks": "/first", "refuse": "not this one" }), json!({ "owner": "second" }), 201, 0),
+        (json!({ "asks": "/first" }), json!({ "owner": "second", "refuse": "nor this one" }), 400, 1),
+    ] {
+        let (overtaken, ()) = tokio::join!(import(&host, first), async {
+            let asker = provider.asked().await;
+            let later = import(&host, second).await;
+            assert_eq!(later.status, status, "{}", later.text());
+            asker.answer("ok").await;
+        });
+        assert_eq!(overtaken.refusal(), (409, "connection_replaced".to_owned()));
+        let found = get(&host).await.expect(200).json();
+        assert_eq!(found["metadata"]["owner"], "second");
+        assert_eq!(found["errors"].as_array().map(Vec::len), Some(errors), "{found}");
+    }
+    assert_eq!(deliveries(&db).await, ["creation true", "override true", "override false"]);
+}
+
+#[tokio::test]
+async fn what_a_lost_host_was_judging_is_judged_again() {
+    let (db, provider, mut host) = stage().await;
+    import(&host, json!({})).await.expect(201);
+    wait_until_greeted(&host).await;
+    for orders in [json!({ "asks": "/judging", "refuse": "not this one" }), json!({ "asks": "/judging" })] {
+        tokio::select! {
+            _asker = provider.asked() => {}
+            _answer = import(&host, orders) => panic!("it waits for its validation"),
+        }
+        host.kill();
+        // So that nobody has to wait until it was silent for long.
+        db.execute("UPDATE hosts SET seen_at = seen_at - interval '5 minutes'").await;
+        host = spawn(&db, &provider).await;
+        let told = deliveries(&db).await.len();
+        provider.asked().await.answer("ok").await;
+        eventually("it is judged", async || (deliveries(&db).await.len() > told).then_some(())).await;
+    }
+    assert_eq!(deliveries(&db).await, ["creation true", "override false", "override true"]);
+    assert_eq!(get(&host).await.expect(200).json()["errors"], json!([]));
+}
+
+#[tokio::test]
 async fn an_end_user_who_is_refused_is_told_so() {
     let (db, _provider, host) = stage().await;
     let connect = async |tags: Value| {

@@ -152,8 +152,7 @@ async fn a_browser_chooses_neither_what_is_granted_nor_how_it_comes_back() {
     let url = leave(&plain, asked).await;
     assert_eq!((param(&url, "login_hint"), param(&url, "access_type")), ("ada".into(), "online".into()));
     let settled = json!({ "authorization_params": { "scope": "openid read" } });
-    let token =
-        scene.session(json!({ "tags": {}, "integrations_config_defaults": { KEY: settled } })).await;
+    let token = scene.session(json!({ "tags": {}, "integrations_config_defaults": { KEY: settled } })).await;
     assert_eq!(param(&leave(&token, asked).await, "scope"), "openid read", "a session may say so");
 }
 

@@ -30,6 +30,8 @@ const PAGE: i64 = 500;
 const LOOK_AT_JOBS_EVERY: Duration = Duration::from_millis(100);
 /// No validation lasts for longer, so the host of one that began before is gone.
 const VALIDATION_LASTS: Duration = Duration::from_secs(30 * 60);
+/// How many that were left behind are judged at a time.
+const JUDGED_AT_ONCE: i64 = 16;
 
 impl Engine {
     pub(super) fn can_validate(&self, connection: &Connection) -> bool {
@@ -234,6 +236,31 @@ pub(super) async fn remove_unvalidated(engine: &Engine) -> sqlx::Result<()> {
     drop(conn);
     for (connection, validation) in left {
         engine.remove_connection(connection, Some(validation)).await?;
+    }
+    Ok(())
+}
+
+/// Judges connections again that were connected anew on a host that is gone before it knew whether they are good.
+pub(super) async fn judge_left_behind(engine: &Arc<Engine>) -> sqlx::Result<()> {
+    let silent_for = hosts::ALIVE_WITHIN.max(engine.settings.lease);
+    let mut conn = engine.store.connect().await?;
+    let left = connections::take_over_judgements(
+        &mut conn,
+        engine.host_id,
+        silent_for,
+        VALIDATION_LASTS,
+        JUDGED_AT_ONCE,
+    )
+    .await?;
+    drop(conn);
+    for (connection, judgement) in left {
+        let again = Arc::clone(engine);
+        engine.jobs.waited_for.spawn(async move {
+            if let Err(error) = again.judge_again(connection, judgement).await {
+                let error = &error as &dyn std::error::Error;
+                tracing::warn!(error, connection.id = connection.0, "a connection could not be validated");
+            }
+        });
     }
     Ok(())
 }

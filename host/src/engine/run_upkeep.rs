@@ -1,12 +1,12 @@
-//! What has to be done about runs now and then: those of hosts that are gone are closed, approvals that were cut short are
-//! finished, and old ones go.
+//! What has to be done about runs now and then: those of hosts that are gone are closed, approvals and judgements of
+//! connections that were cut short are finished, and old ones go.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio_util::sync::CancellationToken;
 
-use super::Engine;
+use super::{Engine, lifecycle};
 use crate::store::{environments, hosts, runs};
 
 const EVERY: Duration = Duration::from_secs(10);
@@ -32,6 +32,7 @@ pub(super) async fn run(engine: Arc<Engine>, shutdown: CancellationToken) {
                 tracing::warn!(lost, "closed {lost} runs of hosts that are gone");
             }
             engine.finish_approvals().await?;
+            lifecycle::judge_left_behind(&engine).await?;
             if deleted_at.is_none_or(|at| at.elapsed() >= DELETE_EVERY) {
                 deleted_at = Some(Instant::now());
                 delete_old(&engine).await?;

@@ -187,7 +187,7 @@ pub async fn lock_is_untold(conn: &mut PgConnection, connection: ConnectionPk) -
     Ok(is_untold == Some(true))
 }
 
-/// Replaces what an import brings on a connection that exists; its id, records and schedules stay. A validation that
+/// Replaces what an import brings on a connection that exists; its id, records and schedules stay. A judgement that
 /// is on is of what was replaced, and decides nothing any more.
 pub async fn replace(
     conn: &mut PgConnection,
@@ -202,7 +202,7 @@ pub async fn replace(
                 webhook_url_override = $7, updated_at = now(), credentials_version = credentials_version + 1,
                 credentials_expire_at = $8, refresh_due_at = $9, credentials_changed_at = now(),
                 refresh_failed_at = NULL, refresh_failing_days = 0, refresh_day_counted_at = NULL,
-                refresh_exhausted = false, validating_since = NULL
+                refresh_exhausted = false, validating_since = NULL, judging_since = NULL, judging_host = NULL
             WHERE pk = $1
             RETURNING pk
         ), works_again AS (
@@ -450,6 +450,80 @@ pub async fn list_unvalidated(
     .fetch_all(conn)
     .await?;
     Ok(rows.into_iter().map(|row| (ConnectionPk(row.pk), Validation(row.validating_since))).collect())
+}
+
+/// The judgement that a connection waits for which was connected anew and is there meanwhile, likewise.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Judgement(DateTime<Utc>);
+
+/// Has a connection that was connected anew wait for a judgement by this host.
+pub async fn begin_judgement(
+    conn: &mut PgConnection,
+    connection: ConnectionPk,
+    host: Uuid,
+) -> sqlx::Result<Option<Judgement>> {
+    let since = sqlx::query_scalar!(
+        r#"
+        UPDATE connections SET judging_since = clock_timestamp(), judging_host = $2 WHERE pk = $1
+        RETURNING judging_since AS "judging_since!"
+        "#,
+        connection.0,
+        host,
+    )
+    .fetch_optional(conn)
+    .await?;
+    Ok(since.map(Judgement))
+}
+
+/// What was found out counts. `false`: the connection does not wait for this judgement any more.
+pub async fn end_judgement(
+    conn: &mut PgConnection,
+    connection: ConnectionPk,
+    judgement: Judgement,
+) -> sqlx::Result<bool> {
+    let ended = sqlx::query!(
+        "UPDATE connections SET judging_since = NULL, judging_host = NULL WHERE pk = $1 AND judging_since = $2",
+        connection.0,
+        judgement.0,
+    )
+    .execute(conn)
+    .await?;
+    Ok(ended.rows_affected() > 0)
+}
+
+/// Gives this host judgements of hosts that were silent for longer than `silent_for`, and such that began longer ago
+/// than any takes. The former ones count no more.
+pub async fn take_over_judgements(
+    conn: &mut PgConnection,
+    host: Uuid,
+    silent_for: Duration,
+    older_than: Duration,
+    limit: i64,
+) -> sqlx::Result<Vec<(ConnectionPk, Judgement)>> {
+    let rows = sqlx::query!(
+        r#"
+        UPDATE connections c
+        SET judging_since = clock_timestamp(), judging_host = $1
+        FROM (
+            SELECT pk FROM connections
+            WHERE judging_since IS NOT NULL
+              AND (judging_since < now() - $3::interval OR NOT EXISTS (
+                  SELECT FROM hosts h WHERE h.id = judging_host AND h.seen_at > now() - $2::interval
+              ))
+            LIMIT $4
+            FOR NO KEY UPDATE SKIP LOCKED
+        ) AS left_behind
+        WHERE c.pk = left_behind.pk
+        RETURNING c.pk, c.judging_since AS "judging_since!"
+        "#,
+        host,
+        interval(silent_for),
+        interval(older_than),
+        limit,
+    )
+    .fetch_all(conn)
+    .await?;
+    Ok(rows.into_iter().map(|row| (ConnectionPk(row.pk), Judgement(row.judging_since))).collect())
 }
 
 /// Locks those of an integration's connections that have these ids, in one order for all, and gives them.

@@ -13,7 +13,7 @@ use crate::engine::webhooks::{self, AuthEvent, AuthOperation};
 use crate::engine::{ConnectSession, Engine, lifecycle, refresh};
 use crate::ids::{ConnectionId, ConnectionPk, IntegrationKey};
 use crate::store::connection_errors::{self, Failing};
-use crate::store::connections::{self, Connection, Created, NewConnection, Validation};
+use crate::store::connections::{self, Connection, Created, Judgement, NewConnection, Validation};
 use crate::store::integrations::Integration;
 use crate::store::notices::Notice;
 use crate::store::schedules;
@@ -48,6 +48,13 @@ pub struct AuthenticatedConnection {
     pub end_user: Option<Value>,
     /// Likewise.
     pub webhook_url_override: Option<String>,
+}
+
+/// What a stored connection waits for: to be there at all, or to be found good.
+#[derive(Debug, Clone, Copy)]
+enum Awaited {
+    Validation(Validation),
+    Judgement(Judgement),
 }
 
 /// Why what was authenticated is not stored.
@@ -146,19 +153,28 @@ impl Engine {
             self.notices.tell(Notice::Due);
             return Ok(Some(connection));
         }
-        let validation = match operation {
-            AuthOperation::Creation => connections::begin_validation(&mut tx, connection.pk).await?,
-            _ => None,
+        let awaited = match operation {
+            AuthOperation::Creation => {
+                connections::begin_validation(&mut tx, connection.pk).await?.map(Awaited::Validation)
+            }
+            _ => connections::begin_judgement(&mut tx, connection.pk, self.host_id)
+                .await?
+                .map(Awaited::Judgement),
         };
+        let Some(awaited) = awaited else { return Ok(None) };
         tx.commit().await?;
         let environment = self.environments.get(environment.pk).await;
         let environment = environment.map_err(|error| ConnectError::Validation(error.into()))?;
         // From here on it goes to its end even if whoever asked has gone away.
         let engine = Arc::clone(self);
         let judged = self.jobs.waited_for.spawn(async move {
-            match validation {
-                Some(validation) => engine.judge_new(&environment, connection, validation).await,
-                None => engine.judge_replaced(&environment, connection).await,
+            match awaited {
+                Awaited::Validation(validation) => {
+                    engine.judge_new(&environment, connection, validation).await
+                }
+                Awaited::Judgement(judgement) => {
+                    engine.judge_replaced(&environment, connection, judgement).await
+                }
             }
         });
         judged.await.map_err(|error| ConnectError::Validation(error.into()))?.map(Some)
@@ -182,38 +198,54 @@ impl Engine {
         self.settle_judged(tx, environment, connection.pk, AuthOperation::Creation).await
     }
 
-    /// Has a connection validated that was connected anew. It stays in any case.
+    /// Has a connection validated that was connected anew. It stays in any case; where the host fails at that, it is
+    /// judged again later.
     async fn judge_replaced(
         self: &Arc<Self>,
         environment: &Arc<Environment>,
         connection: Connection,
+        judgement: Judgement,
     ) -> Result<Connection, ConnectError> {
         let operation = AuthOperation::Override;
-        match self.validate(environment, &connection).await {
-            Ok(()) => {
-                let tx = self.store.begin().await?;
-                self.settle_judged(tx, environment, connection.pk, operation).await
+        let refusal = match self.validate(environment, &connection).await {
+            Ok(()) => None,
+            Err(ConnectError::Refused(message)) => Some(message),
+            Err(failure) => return Err(failure),
+        };
+        let mut tx = self.store.begin().await?;
+        if !connections::end_judgement(&mut tx, connection.pk, judgement).await? {
+            return Err(ConnectError::Overtaken);
+        }
+        let Some(message) = refusal else {
+            return self.settle_judged(tx, environment, connection.pk, operation).await;
+        };
+        let log_id = Uuid::new_v4();
+        connection_errors::set(&mut tx, connection.pk, Failing::Auth, log_id, VALIDATION_FAILED, &message)
+            .await?;
+        let auth_mode = self.catalogue.find(&connection.provider).map(|provider| provider.auth_mode);
+        let event = AuthEvent::of(&connection, auth_mode, operation);
+        webhooks::note_auth(&mut tx, environment, &event.failed(VALIDATION_FAILED, &message)).await?;
+        tx.commit().await?;
+        Err(ConnectError::Refused(message))
+    }
+
+    /// Judges what a host has left behind that was to judge it.
+    pub(in crate::engine) async fn judge_again(
+        self: &Arc<Self>,
+        connection: ConnectionPk,
+        judgement: Judgement,
+    ) -> Result<(), ConnectError> {
+        let found = connections::get(&mut *self.store.connect().await?, connection).await?;
+        let Some(connection) = found else { return Ok(()) };
+        let environment = self.environments.get(connection.environment).await;
+        let environment = environment.map_err(|error| ConnectError::Validation(error.into()))?;
+        self.learn_validation(&environment).await?;
+        match self.judge_replaced(&environment, connection, judgement).await {
+            // It has been told, or is told by whoever came in between.
+            Ok(_) | Err(ConnectError::Refused(_) | ConnectError::Overtaken | ConnectError::TargetGone) => {
+                Ok(())
             }
-            Err(ConnectError::Refused(message)) => {
-                let mut tx = self.store.begin().await?;
-                let log_id = Uuid::new_v4();
-                connection_errors::set(
-                    &mut tx,
-                    connection.pk,
-                    Failing::Auth,
-                    log_id,
-                    VALIDATION_FAILED,
-                    &message,
-                )
-                .await?;
-                let provider = self.catalogue.find(&connection.provider);
-                let auth_mode = provider.map(|provider| provider.auth_mode);
-                let event = AuthEvent::of(&connection, auth_mode, operation);
-                webhooks::note_auth(&mut tx, environment, &event.failed(VALIDATION_FAILED, &message)).await?;
-                tx.commit().await?;
-                Err(ConnectError::Refused(message))
-            }
-            Err(failure) => Err(failure),
+            Err(error) => Err(error),
         }
     }
 

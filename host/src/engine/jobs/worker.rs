@@ -316,7 +316,7 @@ async fn finish(engine: &Engine, attempts: &mut JoinSet<()>) {
     while let Some(ended) = attempts.join_next().await {
         report_panic(ended);
     }
-    // A validation cannot be handed back; the connection is removed later.
+    // A validation cannot be handed back; the connection is removed or judged again later.
     if tokio::time::timeout(HAND_BACK_WITHIN, engine.jobs.waited_for.wait()).await.is_err() {
         tracing::warn!("some connections were not validated to the end");
     }

@@ -29,7 +29,7 @@ pub use integration_settings::{IntegrationSettings, SettingsError, Texts};
 pub use jwt::{JwtError, sign as sign_jwt};
 pub use key_rotation::{Resealed, RotationError};
 pub use remembered::Remembered;
-pub use scopes::{Scope, ScopePreset, Scopes};
+pub use scopes::{Right, Scope, ScopePreset, Scopes, rights};
 pub use session_tokens::{InvalidSessionToken, SessionToken};
 pub use signing_keys::{FormerKeys, SIGNING_KEY_OVERLAP, SigningKey};
 pub use webhook_signatures::{

@@ -144,6 +144,25 @@ async fn the_document_lists_every_route_and_says_how_each_fails() {
 }
 
 #[tokio::test]
+async fn a_right_is_asked_for_before_the_rest_of_a_request_is_looked_at() {
+    let db = TestDatabase::create().await;
+    let host = Host::spawn(&db).await;
+    let key = host.command(&db, &["keys", "create", "narrow", "--scopes", "environment:functions:list"]);
+    let narrow = host.with_key(Some(key.trim()));
+    let document = host.get("/openapi.json").await.expect(200).json();
+    let mut asked = 0;
+    for (method, path, operation) in operations(&document) {
+        // Without a word on it, a secret key is what a route wants.
+        if operation["security"].is_null() {
+            let answer = narrow.request(&method, &path.replace(['{', '}'], "")).bytes("{").send().await;
+            assert_eq!(answer.refusal(), (403, "forbidden".to_owned()), "{method} {path}");
+            asked += 1;
+        }
+    }
+    assert!(asked > 50, "{asked} routes");
+}
+
+#[tokio::test]
 async fn every_listed_route_is_there() {
     let stage = Stage::hostile().await;
     let document = stage.host.get("/openapi.json").await.expect(200).json();

@@ -16,7 +16,7 @@ use uuid::Uuid;
 use super::App;
 use super::error::{ApiError, ErrorBody, FieldError};
 use super::extract::{ApiJson, ApiPath, ConnectionHeaders, EnvironmentAuth, NoQuery, flag_header};
-use crate::auth::Scope;
+use crate::auth::rights;
 use crate::engine::{
     ActionCall, ActionJob, ActionResult, IdempotencyKey, InvalidIdempotencyKey, KeyedResult,
 };
@@ -96,13 +96,12 @@ pub(super) struct AcceptedAction {
 )]
 pub(super) async fn trigger_action(
     State(app): State<App>,
-    client: EnvironmentAuth,
+    client: EnvironmentAuth<rights::ActionsExecute>,
     _: NoQuery,
     target: ConnectionHeaders,
     headers: ActionHeaders,
     ApiJson(request): ApiJson<TriggerActionRequest>,
 ) -> Result<Response, ApiError> {
-    client.require(Scope::ActionsExecute)?;
     let action = request.action_name.parse().map_err(|problem: InvalidName| {
         ApiError::body("invalid_format", &["action_name"], problem.to_string())
     })?;
@@ -146,11 +145,10 @@ pub(super) async fn trigger_action(
 )]
 pub(super) async fn get_action_result(
     State(app): State<App>,
-    client: EnvironmentAuth,
+    client: EnvironmentAuth<rights::ActionsExecute>,
     _: NoQuery,
     ApiPath(id): ApiPath,
 ) -> Result<Response, ApiError> {
-    client.require(Scope::ActionsExecute)?;
     let id: Uuid = id.parse().map_err(|_| {
         let message = "must be a UUID, as `POST /action/trigger` gives with `X-Async`";
         ApiError::Path { errors: vec![FieldError::new("invalid_format", &["id"], message)] }

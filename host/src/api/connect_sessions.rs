@@ -16,7 +16,7 @@ use super::error::{ApiError, ErrorBody, FieldError};
 use super::extract::{ApiJson, EnvironmentAuth, NoQuery, SessionAuth};
 use super::tags::{EndUser, Organization, checked_tags, end_user_of_tags, generated_tags};
 use super::time::iso;
-use crate::auth::{Client, Scope};
+use crate::auth::{Client, rights};
 use crate::engine::{ConfigDefaults, ConnectionRoute, NewConnectSession, UiOverrides};
 use crate::ids::{ConnectionId, IntegrationKey};
 use crate::nul::has_nul;
@@ -94,11 +94,10 @@ struct SessionBody {
 )]
 pub(super) async fn create_session(
     State(app): State<App>,
-    client: EnvironmentAuth,
+    client: EnvironmentAuth<rights::ConnectSessionsWrite>,
     _: NoQuery,
     ApiJson(request): ApiJson<CreateSessionRequest>,
 ) -> Result<(StatusCode, Json<SessionResponse>), ApiError> {
-    client.require(Scope::ConnectSessionsWrite)?;
     if request.end_user.is_none() && request.tags.is_none() {
         let message = "is required: `end_user` says whose account it will be, or `tags` do";
         return Err(ApiError::body("invalid_type", &["end_user"], message));
@@ -126,11 +125,10 @@ pub(super) async fn create_session(
 )]
 pub(super) async fn create_reconnect_session(
     State(app): State<App>,
-    client: EnvironmentAuth,
+    client: EnvironmentAuth<rights::ConnectSessionsWrite>,
     _: NoQuery,
     ApiJson(request): ApiJson<ReconnectSessionRequest>,
 ) -> Result<(StatusCode, Json<SessionResponse>), ApiError> {
-    client.require(Scope::ConnectSessionsWrite)?;
     let integration = parse_key(&["integration_id"], &request.integration_id)?;
     let connection: ConnectionId = parse_name("connection_id", &request.connection_id, ApiError::body)?;
     let route = app.find_connection_by_name(&client, &integration, &connection).await?;

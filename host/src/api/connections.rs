@@ -21,7 +21,7 @@ use super::App;
 use super::error::{ApiError, ErrorBody, FieldError};
 use super::extract::{ApiPath, ApiQuery, EnvironmentAuth, parse_flag};
 use super::time::iso_with_offset;
-use crate::auth::{Scope, remove_refresh_tokens};
+use crate::auth::{Scope, remove_refresh_tokens, rights};
 use crate::engine::{Freshness, RefreshError};
 use crate::ids::{ConnectionId, ConnectionPk, IntegrationKey, InvalidName};
 use crate::store::connection_errors::{self, ConnectionError};
@@ -116,10 +116,9 @@ pub(super) struct ConnectionBody {
 )]
 pub(super) async fn list_connections(
     State(app): State<App>,
-    client: EnvironmentAuth,
+    client: EnvironmentAuth<rights::ConnectionsList>,
     ApiQuery(query): ApiQuery<ConnectionsQuery>,
 ) -> Result<Json<ConnectionsResponse>, ApiError> {
-    client.require(Scope::ConnectionsList)?;
     let limit = match query.limit {
         None => DEFAULT_LIMIT,
         Some(text) => parse_number("limit", &text, 1, MAX_LIMIT)?,
@@ -179,11 +178,10 @@ pub(super) struct ConnectionQuery {
 )]
 pub(super) async fn get_connection(
     State(app): State<App>,
-    client: EnvironmentAuth,
+    client: EnvironmentAuth<rights::ConnectionsRead>,
     ApiPath(id): ApiPath,
     ApiQuery(query): ApiQuery<ConnectionQuery>,
 ) -> Result<Json<ConnectionBody>, ApiError> {
-    client.require(Scope::ConnectionsRead)?;
     let forces = parse_query_flag("force_refresh", query.force_refresh.as_deref())?;
     let shows_refresh_token = parse_query_flag("refresh_token", query.refresh_token.as_deref())?;
     let renews_app =

@@ -17,7 +17,7 @@ use super::error::{ApiError, ErrorBody};
 use super::extract::{ApiPath, ApiQuery, EnvironmentAuth, NoQuery};
 use super::lists::{Cursors, cut_to_page, parse_limit};
 use super::time::iso;
-use crate::auth::{Client, Scope};
+use crate::auth::{Client, rights};
 use crate::crypto::RecordKeys;
 use crate::engine::{DeadLetterError, Replayed};
 use crate::ids::{ConnectionId, ConnectionPk, IntegrationKey};
@@ -87,10 +87,9 @@ pub(super) struct ReplayResponse {
 )]
 pub(super) async fn list_dead_letters(
     State(app): State<App>,
-    client: EnvironmentAuth,
+    client: EnvironmentAuth<rights::RecordsRead>,
     ApiQuery(query): ApiQuery<DeadLettersQuery>,
 ) -> Result<Json<DeadLettersResponse>, ApiError> {
-    client.require(Scope::RecordsRead)?;
     let environment = client.environment.pk;
     let limit = parse_limit(query.limit.as_deref(), DEFAULT_LIMIT, MAX_LIMIT)?;
     let model =
@@ -124,11 +123,10 @@ pub(super) async fn list_dead_letters(
 )]
 pub(super) async fn replay_dead_letter(
     State(app): State<App>,
-    client: EnvironmentAuth,
+    client: EnvironmentAuth<rights::RecordsWrite>,
     ApiPath(id): ApiPath,
     _: NoQuery,
 ) -> Result<Json<ReplayResponse>, ApiError> {
-    client.require(Scope::RecordsWrite)?;
     let outcome = match app.engine.replay_dead_letter(client.environment.pk, parse_id(&id)?).await? {
         Replayed::Added => "added",
         Replayed::Updated => "updated",
@@ -144,11 +142,10 @@ pub(super) async fn replay_dead_letter(
 )]
 pub(super) async fn drop_dead_letter(
     State(app): State<App>,
-    client: EnvironmentAuth,
+    client: EnvironmentAuth<rights::RecordsWrite>,
     ApiPath(id): ApiPath,
     _: NoQuery,
 ) -> Result<StatusCode, ApiError> {
-    client.require(Scope::RecordsWrite)?;
     app.engine.drop_dead_letter(client.environment.pk, parse_id(&id)?).await?;
     Ok(StatusCode::NO_CONTENT)
 }

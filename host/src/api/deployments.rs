@@ -7,7 +7,7 @@ use serde::Deserialize;
 use super::App;
 use super::error::{ApiError, ErrorBody};
 use super::extract::{ApiQuery, EnvironmentAuth, check_content_type, parse_flag, read_body};
-use crate::auth::Scope;
+use crate::auth::rights;
 use crate::config::bundle::MAX_BUNDLE_BYTES;
 use crate::engine::Deployment;
 
@@ -26,11 +26,10 @@ pub(super) struct DeployQuery {
 )]
 pub(super) async fn create_deployment(
     State(app): State<App>,
-    client: EnvironmentAuth,
+    client: EnvironmentAuth<rights::Deploy>,
     ApiQuery(query): ApiQuery<DeployQuery>,
     request: Request,
 ) -> Result<Json<Deployment>, ApiError> {
-    client.require(Scope::Deploy)?;
     let dry_run = match query.dry_run.as_deref() {
         None => false,
         Some(text) => parse_flag(text)

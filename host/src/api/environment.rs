@@ -11,7 +11,8 @@ use super::error::{ApiError, ErrorBody};
 use super::extract::{ApiJson, EnvironmentAuth, NoQuery};
 use super::time::iso;
 use crate::auth::{
-    ApiKey, EnvironmentSettings, FormerKeys, Scope, ScopePreset, Scopes, SettingsChange, SigningKey,
+    ApiKey, Client, EnvironmentSettings, FormerKeys, Scope, ScopePreset, Scopes, SettingsChange, SigningKey,
+    rights,
 };
 use crate::store::keys::{self, NewKey};
 
@@ -51,10 +52,9 @@ struct SigningKeyBody {
 )]
 pub(super) async fn get_environment(
     State(app): State<App>,
-    client: EnvironmentAuth,
+    client: EnvironmentAuth<rights::SettingsRead>,
     _: NoQuery,
 ) -> Result<Json<EnvironmentResponse>, ApiError> {
-    client.require(Scope::SettingsRead)?;
     app.environment_response(&client).await
 }
 
@@ -65,11 +65,10 @@ pub(super) async fn get_environment(
 )]
 pub(super) async fn patch_environment(
     State(app): State<App>,
-    client: EnvironmentAuth,
+    client: EnvironmentAuth<rights::SettingsUpdate>,
     _: NoQuery,
     ApiJson(change): ApiJson<SettingsChange>,
 ) -> Result<Json<EnvironmentResponse>, ApiError> {
-    client.require(Scope::SettingsUpdate)?;
     app.engine.environments.change_settings(client.environment.pk, &change).await?;
     app.environment_response(&client).await
 }
@@ -92,10 +91,9 @@ struct RotatedBody {
 )]
 pub(super) async fn rotate_signing_key(
     State(app): State<App>,
-    client: EnvironmentAuth,
+    client: EnvironmentAuth<rights::WebhookSigningKeyRotate>,
     _: NoQuery,
 ) -> Result<Json<RotatedResponse>, ApiError> {
-    client.require(Scope::WebhookSigningKeyRotate)?;
     let environments = &app.engine.environments;
     let key = environments.rotate_signing_key(client.environment.pk, FormerKeys::Overlap).await?;
     let key = key.ok_or(ApiError::SigningKeysOverlap)?;
@@ -133,11 +131,10 @@ struct CreatedKeyBody {
 )]
 pub(super) async fn create_key(
     State(app): State<App>,
-    client: EnvironmentAuth,
+    client: EnvironmentAuth<rights::ApiKeysCreate>,
     _: NoQuery,
     ApiJson(request): ApiJson<CreateKeyRequest>,
 ) -> Result<Json<CreatedKeyResponse>, ApiError> {
-    client.require(Scope::ApiKeysCreate)?;
     let CreateKeyRequest { environment_id, display_name, scopes } = request;
     let chars = display_name.chars().count();
     if display_name.trim().is_empty() || chars > MAX_KEY_NAME_CHARS || display_name.contains('\0') {
@@ -193,11 +190,10 @@ pub(super) struct SuccessResponse {
 )]
 pub(super) async fn delete_key(
     State(app): State<App>,
-    client: EnvironmentAuth,
+    client: EnvironmentAuth<rights::ApiKeysDelete>,
     _: NoQuery,
     ApiJson(request): ApiJson<DeleteKeyRequest>,
 ) -> Result<Json<SuccessResponse>, ApiError> {
-    client.require(Scope::ApiKeysDelete)?;
     let environment = app.environment_by_id(request.environment_id).await?;
     let mut conn = app.engine.store.connect().await?;
     if !keys::revoke_by_id(&mut conn, environment.pk, request.key_id).await? {
@@ -208,10 +204,7 @@ pub(super) async fn delete_key(
 }
 
 impl App {
-    async fn environment_response(
-        &self,
-        client: &EnvironmentAuth,
-    ) -> Result<Json<EnvironmentResponse>, ApiError> {
+    async fn environment_response(&self, client: &Client) -> Result<Json<EnvironmentResponse>, ApiError> {
         let environment = &client.environment;
         let settings = self.engine.environments.settings(environment.pk).await?;
         let signing_keys = self.engine.environments.signing_keys(environment.pk).await?;

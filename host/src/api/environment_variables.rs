@@ -9,7 +9,7 @@ use utoipa::ToSchema;
 use super::App;
 use super::error::{ApiError, ErrorBody, FieldError};
 use super::extract::{ApiJson, ApiPath, EnvironmentAuth, NoQuery};
-use crate::auth::Scope;
+use crate::auth::rights;
 use crate::engine::{InvalidVariableValue, VariableValue};
 use crate::ids::{InvalidName, VariableName};
 
@@ -32,10 +32,9 @@ pub(super) struct PutVariableRequest {
 )]
 pub(super) async fn list_variables(
     State(app): State<App>,
-    client: EnvironmentAuth,
+    client: EnvironmentAuth<rights::VariablesRead>,
     _: NoQuery,
 ) -> Result<Json<Vec<VariableBody>>, ApiError> {
-    client.require(Scope::VariablesRead)?;
     let variables = app.engine.variables.list(&client.environment).await.map_err(ApiError::internal)?;
     Ok(Json(variables.into_iter().map(|(name, value)| VariableBody { name, value }).collect()))
 }
@@ -48,12 +47,11 @@ pub(super) async fn list_variables(
 )]
 pub(super) async fn put_variable(
     State(app): State<App>,
-    client: EnvironmentAuth,
+    client: EnvironmentAuth<rights::VariablesWrite>,
     ApiPath(name): ApiPath,
     _: NoQuery,
     ApiJson(request): ApiJson<PutVariableRequest>,
 ) -> Result<StatusCode, ApiError> {
-    client.require(Scope::VariablesWrite)?;
     let name = parse_name(&name)?;
     let value = VariableValue::new(request.value).map_err(|problem| {
         let code = match problem {
@@ -73,11 +71,10 @@ pub(super) async fn put_variable(
 )]
 pub(super) async fn delete_variable(
     State(app): State<App>,
-    client: EnvironmentAuth,
+    client: EnvironmentAuth<rights::VariablesWrite>,
     ApiPath(name): ApiPath,
     _: NoQuery,
 ) -> Result<StatusCode, ApiError> {
-    client.require(Scope::VariablesWrite)?;
     let name = parse_name(&name)?;
     app.engine.variables.delete(&client.environment, &name).await.map_err(ApiError::internal)?;
     Ok(StatusCode::NO_CONTENT)

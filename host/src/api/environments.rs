@@ -12,7 +12,7 @@ use uuid::Uuid;
 use super::App;
 use super::error::{ApiError, ErrorBody, FieldError};
 use super::extract::{ApiJson, ApiPath, EnvironmentAuth, NoQuery};
-use crate::auth::{DEFAULT_ENVIRONMENT, Environment, Scope, SettingsChange};
+use crate::auth::{DEFAULT_ENVIRONMENT, Environment, SettingsChange, rights};
 use crate::environment_settings::HttpUrl;
 use crate::ids::{EnvironmentName, InvalidName};
 
@@ -42,11 +42,10 @@ struct CreatedEnvironmentBody {
 )]
 pub(super) async fn create_environment(
     State(app): State<App>,
-    client: EnvironmentAuth,
+    client: EnvironmentAuth<rights::EnvironmentsCreate>,
     _: NoQuery,
     ApiJson(request): ApiJson<CreateEnvironmentRequest>,
 ) -> Result<Json<CreatedEnvironmentResponse>, ApiError> {
-    client.require(Scope::EnvironmentsCreate)?;
     let name: EnvironmentName = request
         .name
         .parse()
@@ -68,11 +67,10 @@ pub(super) async fn create_environment(
 )]
 pub(super) async fn delete_environment(
     State(app): State<App>,
-    client: EnvironmentAuth,
+    client: EnvironmentAuth<rights::EnvironmentsDelete>,
     ApiPath(id): ApiPath,
     _: NoQuery,
 ) -> Result<StatusCode, ApiError> {
-    client.require(Scope::EnvironmentsDelete)?;
     let id: Uuid = id.parse().map_err(|_| ApiError::Path {
         errors: vec![FieldError::new("invalid_format", &["id"], "must be the UUID of an environment")],
     })?;

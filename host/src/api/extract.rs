@@ -1,6 +1,7 @@
 //! What handlers take out of a request: who asks, for which connection, with which body and query. Each part is
 //! checked here, so that a handler starts from what is valid.
 
+use std::marker::PhantomData;
 use std::ops::Deref;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -16,7 +17,7 @@ use serde::de::DeserializeOwned;
 
 use super::App;
 use super::error::{ApiError, FieldError};
-use crate::auth::{Client, Environment, Scope, SessionToken};
+use crate::auth::{Client, Environment, Right, Scope, SessionToken};
 use crate::engine::ConnectSession;
 use crate::ids::{ConnectionId, IntegrationKey, InvalidName};
 
@@ -27,22 +28,34 @@ pub const MAX_BODY_BYTES: usize = 75 << 20;
 #[derive(Debug, Clone, Copy)]
 pub struct Patience(pub Duration);
 
-/// The holder of the request's secret key.
-pub struct EnvironmentAuth(pub Arc<Client>);
+/// The holder of the request's secret key, which has this right. A route cannot be had without naming one, and it is
+/// looked at before anything of the body is read.
+pub struct EnvironmentAuth<R: Right> {
+    client: Arc<Client>,
+    right: PhantomData<R>,
+}
 
-impl Deref for EnvironmentAuth {
-    type Target = Client;
-
-    fn deref(&self) -> &Client {
-        &self.0
+impl<R: Right> EnvironmentAuth<R> {
+    pub fn into_client(self) -> Arc<Client> {
+        self.client
     }
 }
 
-impl FromRequestParts<App> for EnvironmentAuth {
+impl<R: Right> Deref for EnvironmentAuth<R> {
+    type Target = Client;
+
+    fn deref(&self) -> &Client {
+        &self.client
+    }
+}
+
+impl<R: Right> FromRequestParts<App> for EnvironmentAuth<R> {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, ApiError> {
-        Ok(Self(app.authenticator.authenticate(bearer(&parts.headers)?).await?))
+        let client = app.authenticator.authenticate(bearer(&parts.headers)?).await?;
+        client.require(R::SCOPE)?;
+        Ok(Self { client, right: PhantomData })
     }
 }
 
@@ -75,7 +88,8 @@ impl FromRequestParts<App> for SessionQueryAuth {
     }
 }
 
-/// Whoever may look at what can be connected: the holder of a secret key or of a session's token.
+/// Whoever may look at what can be connected: the holder of a secret key that may list integrations, or of a session's
+/// token.
 pub enum Caller {
     Client(Arc<Client>),
     Session(Box<ConnectSession>),
@@ -89,7 +103,9 @@ impl FromRequestParts<App> for Caller {
         if SessionToken::is_meant_by(token) {
             return Ok(Self::Session(Box::new(app.engine.find_connect_session(token).await?)));
         }
-        Ok(Self::Client(app.authenticator.authenticate(token).await?))
+        let client = app.authenticator.authenticate(token).await?;
+        client.require(Scope::IntegrationsList)?;
+        Ok(Self::Client(client))
     }
 }
 
@@ -98,14 +114,6 @@ impl Caller {
         match self {
             Self::Client(client) => &client.environment,
             Self::Session(session) => &session.environment,
-        }
-    }
-
-    /// Whether this scope is held; a session stands for what it allows, whatever the scope.
-    pub fn require(&self, scope: Scope) -> Result<(), ApiError> {
-        match self {
-            Self::Client(client) => Ok(client.require(scope)?),
-            Self::Session(_) => Ok(()),
         }
     }
 

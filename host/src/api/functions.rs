@@ -13,7 +13,7 @@ use super::error::{ApiError, ErrorBody, FieldError};
 use super::extract::{ApiPath, ApiQuery, EnvironmentAuth};
 use super::integrations::parse_path_key;
 use super::time::iso;
-use crate::auth::{Client, Scope};
+use crate::auth::{Client, rights};
 use crate::config::{FunctionKind, LifecycleEvent};
 use crate::engine::FunctionDescription;
 use crate::ids::{FunctionName, IntegrationKey, InvalidName};
@@ -96,11 +96,10 @@ pub(super) struct FunctionsQuery {
 )]
 pub(super) async fn list_functions(
     State(app): State<App>,
-    client: EnvironmentAuth,
+    client: EnvironmentAuth<rights::IntegrationsListFunctions>,
     ApiPath(key): ApiPath,
     ApiQuery(query): ApiQuery<FunctionsQuery>,
 ) -> Result<Json<FunctionsResponse>, ApiError> {
-    client.require(Scope::IntegrationsListFunctions)?;
     let key = parse_path_key(&key)?;
     let kind = query.r#type.as_deref().map(parse_kind).transpose()?;
     let search = query.search.as_deref().map(parse_search).transpose()?.unwrap_or_default();
@@ -135,11 +134,10 @@ pub(super) struct FunctionQuery {
 )]
 pub(super) async fn get_function(
     State(app): State<App>,
-    client: EnvironmentAuth,
+    client: EnvironmentAuth<rights::FunctionsRead>,
     Path((key, name)): Path<(String, String)>,
     ApiQuery(query): ApiQuery<FunctionQuery>,
 ) -> Result<Json<FunctionResponse>, ApiError> {
-    client.require(Scope::FunctionsRead)?;
     let key = parse_path_key(&key)?;
     let name: FunctionName = name.parse().map_err(|problem: InvalidName| ApiError::Path {
         errors: vec![FieldError::new("invalid_format", &["name"], problem.to_string())],
@@ -154,14 +152,12 @@ pub(super) async fn get_function(
 }
 
 /// `GET …/functions/{name}/code`: a component is not the source that it was compiled from.
-pub(super) async fn get_function_code(client: EnvironmentAuth) -> Result<(), ApiError> {
-    client.require(Scope::FunctionsRead)?;
+pub(super) async fn get_function_code(_: EnvironmentAuth<rights::FunctionsRead>) -> Result<(), ApiError> {
     Err(ApiError::NotOffered("the code of a function is in the project that it was deployed from"))
 }
 
 /// `DELETE …/functions/{name}`: a deployment brings and removes functions.
-pub(super) async fn delete_function(client: EnvironmentAuth) -> Result<(), ApiError> {
-    client.require(Scope::Deploy)?;
+pub(super) async fn delete_function(_: EnvironmentAuth<rights::Deploy>) -> Result<(), ApiError> {
     Err(ApiError::NotOffered("a function is removed by deploying its project without it"))
 }
 
@@ -179,10 +175,9 @@ pub(super) struct ScriptsQuery {
 )]
 pub(super) async fn scripts_config(
     State(app): State<App>,
-    client: EnvironmentAuth,
+    client: EnvironmentAuth<rights::IntegrationsListFunctions>,
     ApiQuery(query): ApiQuery<ScriptsQuery>,
 ) -> Result<Json<Value>, ApiError> {
-    client.require(Scope::IntegrationsListFunctions)?;
     let functions = app.engine.describe_functions(client.environment.pk).await.map_err(ApiError::internal)?;
     match query.format.as_deref() {
         None | Some("nango") => Ok(Json(by_integration(functions))),

@@ -15,7 +15,9 @@ use super::error::{ApiError, ErrorBody, FieldError};
 use super::extract::{ApiJson, ApiPath, ApiQuery, Caller, EnvironmentAuth, NoQuery};
 use super::one_or_many::OneOrMany;
 use super::time::iso;
-use crate::auth::{AppCredentials, AppCredentialsError, Environment, IntegrationSettings, Scope, Texts};
+use crate::auth::{
+    AppCredentials, AppCredentialsError, Environment, IntegrationSettings, Scope, Texts, rights,
+};
 use crate::ids::{IntegrationKey, InvalidName, ProviderSlug};
 use crate::providers::{AuthMode, Provider};
 use crate::secret::Secret;
@@ -95,7 +97,6 @@ pub(super) async fn list_integrations(
     caller: Caller,
     _: NoQuery,
 ) -> Result<Json<IntegrationsResponse>, ApiError> {
-    caller.require(Scope::IntegrationsList)?;
     let mut conn = app.engine.store.connect().await?;
     let found = integrations::list(&mut conn, caller.environment().pk).await?;
     let seen = found.into_iter().filter(|integration| caller.sees(&integration.unique_key));
@@ -116,11 +117,10 @@ pub(super) async fn list_integrations(
 )]
 pub(super) async fn create_integration(
     State(app): State<App>,
-    client: EnvironmentAuth,
+    client: EnvironmentAuth<rights::IntegrationsCreate>,
     _: NoQuery,
     ApiJson(request): ApiJson<CreateIntegrationRequest>,
 ) -> Result<Json<IntegrationResponse>, ApiError> {
-    client.require(Scope::IntegrationsCreate)?;
     let unique_key = parse_unique_key(&request.unique_key)?;
     let slug: ProviderSlug = request.provider.parse().map_err(|problem: InvalidName| {
         ApiError::body("invalid_format", &["provider"], problem.to_string())
@@ -180,11 +180,10 @@ pub(super) struct IntegrationQuery {
 )]
 pub(super) async fn get_integration(
     State(app): State<App>,
-    client: EnvironmentAuth,
+    client: EnvironmentAuth<rights::IntegrationsRead>,
     ApiPath(key): ApiPath,
     ApiQuery(query): ApiQuery<IntegrationQuery>,
 ) -> Result<Json<IntegrationResponse>, ApiError> {
-    client.require(Scope::IntegrationsRead)?;
     let (mut with_webhook, mut with_credentials) = (false, false);
     for part in query.include.into_vec().iter().flat_map(|parts| parts.split(',')) {
         match part {
@@ -241,12 +240,11 @@ pub(super) struct UpdateIntegrationRequest {
 )]
 pub(super) async fn update_integration(
     State(app): State<App>,
-    client: EnvironmentAuth,
+    client: EnvironmentAuth<rights::IntegrationsUpdate>,
     ApiPath(key): ApiPath,
     _: NoQuery,
     ApiJson(request): ApiJson<UpdateIntegrationRequest>,
 ) -> Result<Json<IntegrationResponse>, ApiError> {
-    client.require(Scope::IntegrationsUpdate)?;
     let key = parse_path_key(&key)?;
     let unique_key = request.unique_key.as_deref().map(parse_unique_key).transpose()?;
     check_display_name(request.display_name.as_deref())?;
@@ -307,11 +305,10 @@ impl DeletedResponse {
 )]
 pub(super) async fn delete_integration(
     State(app): State<App>,
-    client: EnvironmentAuth,
+    client: EnvironmentAuth<rights::IntegrationsDelete>,
     ApiPath(key): ApiPath,
     _: NoQuery,
 ) -> Result<Json<DeletedResponse>, ApiError> {
-    client.require(Scope::IntegrationsDelete)?;
     let key = parse_path_key(&key)?;
     let deleted = app.engine.delete_integration(client.environment.pk, &key).await;
     if !deleted.map_err(ApiError::internal)? {
@@ -323,8 +320,9 @@ pub(super) async fn delete_integration(
 
 /// `POST /integrations/quickstart`: would use an app of the vendor's; whoever hosts a service of their own has apps
 /// of their own.
-pub(super) async fn create_quickstart(client: EnvironmentAuth) -> Result<(), ApiError> {
-    client.require(Scope::IntegrationsCreate)?;
+pub(super) async fn create_quickstart(
+    _: EnvironmentAuth<rights::IntegrationsCreate>,
+) -> Result<(), ApiError> {
     Err(ApiError::NotOffered(
         "there are no apps of ours to use; create the integration with the credentials of your own",
     ))

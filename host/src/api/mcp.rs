@@ -27,7 +27,7 @@ use super::error::{ApiError, ErrorBody};
 use super::extract::{
     ConnectionHeaders, EnvironmentAuth, MAX_BODY_BYTES, NoQuery, check_content_type, read_body,
 };
-use crate::auth::Scope;
+use crate::auth::{Scope, rights};
 
 /// Clients must accept both forms, and get JSON whatever they say: there is nothing to stream.
 const BOTH_FORMS: HeaderValue = HeaderValue::from_static("application/json, text/event-stream");
@@ -52,12 +52,11 @@ const CALL: &str = "tools/call";
 )]
 pub(super) async fn post_message(
     State(app): State<App>,
-    client: EnvironmentAuth,
+    client: EnvironmentAuth<rights::Mcp>,
     _: NoQuery,
     target: ConnectionHeaders,
     request: Request,
 ) -> Result<Response, ApiError> {
-    client.require(Scope::Mcp)?;
     check_origin(request.headers(), &app.public_url)?;
     check_content_type(request.headers(), "application/json")?;
     let connection = app.find_connection(&client, &target).await?;

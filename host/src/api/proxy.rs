@@ -16,7 +16,7 @@ use utoipa::OpenApi;
 use super::App;
 use super::error::{ApiError, ErrorBody, FieldError};
 use super::extract::{ConnectionHeaders, EnvironmentAuth, flag_header};
-use crate::auth::Scope;
+use crate::auth::rights;
 use crate::egress::{AnswerBody, EgressError, ForwardedBody, ForwardedRequest, Response as Answer};
 
 /// Headers of this prefix are sent on without it.
@@ -99,11 +99,10 @@ pub(super) fn routes() -> Router<App> {
 )]
 async fn proxy(
     State(app): State<App>,
-    client: EnvironmentAuth,
+    client: EnvironmentAuth<rights::Proxy>,
     target: ConnectionHeaders,
     request: Request,
 ) -> Result<Response, ApiError> {
-    client.require(Scope::Proxy)?;
     let request = forwarded(request)?;
     let connection = app.find_connection(&client, &target).await?;
     Ok(answer(app.engine.forward(&client.environment, &connection, request).await?))

@@ -16,7 +16,7 @@ use super::error::{ApiError, ErrorBody};
 use super::extract::{ApiJson, ApiPath, ApiQuery, EnvironmentAuth, NoQuery};
 use super::lists::{parse_limit, parse_time};
 use super::time::iso;
-use crate::auth::{Client, Scope};
+use crate::auth::{Client, rights};
 use crate::ids::{IntegrationKey, IntegrationPk};
 use crate::nul::without_nul;
 use crate::store::integrations;
@@ -128,10 +128,9 @@ pub(super) struct ReplayResponse {
 )]
 pub(super) async fn list_received(
     State(app): State<App>,
-    client: EnvironmentAuth,
+    client: EnvironmentAuth<rights::WebhooksRead>,
     ApiQuery(query): ApiQuery<ReceivedQuery>,
 ) -> Result<Json<ReceivedListResponse>, ApiError> {
-    client.require(Scope::WebhooksRead)?;
     let limit = parse_limit(query.limit.as_deref(), DEFAULT_LIMIT, MAX_LIMIT)?;
     let broken = |_| ApiError::Cursor { problem: "is not one that this list gave out" };
     let filter = Filter {
@@ -162,11 +161,10 @@ pub(super) async fn list_received(
 )]
 pub(super) async fn get_received(
     State(app): State<App>,
-    client: EnvironmentAuth,
+    client: EnvironmentAuth<rights::WebhooksRead>,
     ApiPath(id): ApiPath,
     _: NoQuery,
 ) -> Result<Json<ReceivedDetailBody>, ApiError> {
-    client.require(Scope::WebhooksRead)?;
     app.received_detail(&client, &id).await.map(Json)
 }
 
@@ -177,11 +175,10 @@ pub(super) async fn get_received(
 )]
 pub(super) async fn replay(
     State(app): State<App>,
-    client: EnvironmentAuth,
+    client: EnvironmentAuth<rights::WebhooksRedeliver>,
     ApiPath(id): ApiPath,
     _: NoQuery,
 ) -> Result<(StatusCode, Json<ReceivedDetailBody>), ApiError> {
-    client.require(Scope::WebhooksRedeliver)?;
     let detail = app.received_detail(&client, &id).await?;
     let mut tx = app.engine.store.begin().await?;
     if log::replay(&mut tx, &[detail.webhook.id]).await? == 0 {
@@ -200,11 +197,10 @@ pub(super) async fn replay(
 )]
 pub(super) async fn replay_many(
     State(app): State<App>,
-    client: EnvironmentAuth,
+    client: EnvironmentAuth<rights::WebhooksRedeliver>,
     _: NoQuery,
     ApiJson(request): ApiJson<ReplayRequest>,
 ) -> Result<(StatusCode, Json<ReplayResponse>), ApiError> {
-    client.require(Scope::WebhooksRedeliver)?;
     let states = match &request.state {
         Some(text) => parse_state(text, &ReceivedState::OVER, ApiError::body)?,
         None => vec![ReceivedState::Unmatched, ReceivedState::Failed],

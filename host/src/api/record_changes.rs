@@ -26,7 +26,7 @@ use super::records::{
     parse_limit,
 };
 use super::{App, cursor};
-use crate::auth::{Client, Scope};
+use crate::auth::{Client, rights};
 use crate::engine::{ConnectionRoute, FollowedConnection, WantedRecords};
 use crate::ids::{ModelName, Variant};
 use crate::store::records::{ActionSet, Filter, StoredRecord};
@@ -93,14 +93,13 @@ enum Form {
 )]
 pub(super) async fn follow_records(
     State(app): State<App>,
-    client: EnvironmentAuth,
+    client: EnvironmentAuth<rights::RecordsRead>,
     ApiQuery(query): ApiQuery<ChangesQuery>,
     target: ConnectionHeaders,
     headers: HeaderMap,
 ) -> Result<Response, ApiError> {
-    client.require(Scope::RecordsRead)?;
     let (followed, form) = check(query, &headers)?;
-    let reader = Reader::open(app, client.0, target, followed).await?;
+    let reader = Reader::open(app, client.into_client(), target, followed).await?;
     match form {
         Form::Events => Ok(Sse::new(Events::of(reader)).into_response()),
         Form::Page { wait, limit } => page(reader, wait, limit).await,

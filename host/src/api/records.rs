@@ -14,7 +14,7 @@ use super::error::{ApiError, ErrorBody};
 use super::extract::{ApiJson, ApiQuery, ConnectionHeaders, EnvironmentAuth, NoQuery};
 use super::one_or_many::OneOrMany;
 use super::{App, cursor};
-use crate::auth::Scope;
+use crate::auth::rights;
 use crate::engine::{self, ConnectionRoute};
 use crate::ids::{ModelName, Variant};
 use crate::store::records::{ActionSet, Filter, Span};
@@ -87,11 +87,10 @@ struct RecordMetadata {
 )]
 pub(super) async fn list_records(
     State(app): State<App>,
-    client: EnvironmentAuth,
+    client: EnvironmentAuth<rights::RecordsRead>,
     ApiQuery(query): ApiQuery<RecordsQuery>,
     target: ConnectionHeaders,
 ) -> Result<Response, ApiError> {
-    client.require(Scope::RecordsRead)?;
     let wanted = WantedRecords::check(query)?;
     let connection = app.find_connection(&client, &target).await?;
     let stream = app.find_stream(&connection, &wanted.model, &wanted.variant).await?;
@@ -146,7 +145,7 @@ pub(super) struct PruneResponse {
 )]
 pub(super) async fn prune_records(
     State(app): State<App>,
-    client: EnvironmentAuth,
+    client: EnvironmentAuth<rights::RecordsWrite>,
     _: NoQuery,
     target: ConnectionHeaders,
     ApiJson(request): ApiJson<PruneRequest>,
@@ -154,7 +153,6 @@ pub(super) async fn prune_records(
     /// So many at a time, so that no transaction grows with what there is to prune.
     const STEP: i64 = 1000;
 
-    client.require(Scope::RecordsWrite)?;
     let (model, variant) = check_names(&request.model, request.variant.as_deref(), ApiError::body)?;
     if request.limit.is_some_and(|limit| limit < 1) {
         return Err(ApiError::body("too_small", &["limit"], "must be 1 or more"));

@@ -14,7 +14,7 @@ use super::error::{ApiError, ErrorBody};
 use super::extract::{ApiPath, ApiQuery, EnvironmentAuth, NoQuery};
 use super::lists::{Cursors, cut_to_page, parse_limit, parse_time, parse_word};
 use super::time::iso;
-use crate::auth::{Client, Scope};
+use crate::auth::{Client, rights};
 use crate::config::FunctionKind;
 use crate::ids::{FunctionName, IntegrationKey, Variant};
 use crate::runtime::LogLevel;
@@ -162,10 +162,9 @@ struct LineBody {
 )]
 pub(super) async fn list_runs(
     State(app): State<App>,
-    client: EnvironmentAuth,
+    client: EnvironmentAuth<rights::LogsRead>,
     ApiQuery(query): ApiQuery<RunsQuery>,
 ) -> Result<Json<RunsResponse>, ApiError> {
-    client.require(Scope::LogsRead)?;
     let environment = client.environment.pk;
     let limit = parse_limit(query.limit.as_deref(), DEFAULT_LIMIT, MAX_LIMIT)?;
     let state = query
@@ -205,11 +204,10 @@ pub(super) async fn list_runs(
 )]
 pub(super) async fn get_run(
     State(app): State<App>,
-    client: EnvironmentAuth,
+    client: EnvironmentAuth<rights::LogsRead>,
     ApiPath(id): ApiPath,
     _: NoQuery,
 ) -> Result<Json<RunBody>, ApiError> {
-    client.require(Scope::LogsRead)?;
     app.find_run(&client, &id).await.map(|run| Json(run.into()))
 }
 
@@ -229,11 +227,10 @@ pub(super) async fn get_run(
 )]
 pub(super) async fn list_run_logs(
     State(app): State<App>,
-    client: EnvironmentAuth,
+    client: EnvironmentAuth<rights::LogsRead>,
     ApiPath(id): ApiPath,
     ApiQuery(query): ApiQuery<LogsQuery>,
 ) -> Result<Json<LogsResponse>, ApiError> {
-    client.require(Scope::LogsRead)?;
     let limit = parse_limit(query.limit.as_deref(), DEFAULT_LIMIT, MAX_LINES)?;
     let level = query.level.as_deref().map_or(Ok(LogLevel::Debug), |text| {
         parse_word("level", text, LogLevel::ALL.map(|level| (level.as_str(), level)))
@@ -268,11 +265,10 @@ pub(super) async fn list_run_logs(
 )]
 pub(super) async fn approve_run(
     State(app): State<App>,
-    client: EnvironmentAuth,
+    client: EnvironmentAuth<rights::SyncsExecute>,
     ApiPath(id): ApiPath,
     _: NoQuery,
 ) -> Result<Json<RunBody>, ApiError> {
-    client.require(Scope::SyncsExecute)?;
     let run = app.find_run(&client, &id).await?;
     app.engine.approve_run(client.environment.pk, run.id).await?;
     app.find_run(&client, &id).await.map(|run| Json(run.into()))

@@ -10,7 +10,7 @@ use uuid::Uuid;
 use super::App;
 use super::error::{ApiError, ErrorBody, FieldError};
 use super::extract::{ApiJson, EnvironmentAuth, NoQuery};
-use crate::auth::Scope;
+use crate::auth::rights;
 use crate::engine::VariantError;
 use crate::ids::Variant;
 
@@ -36,12 +36,11 @@ pub(super) struct VariantResponse {
 )]
 pub(super) async fn create_variant(
     State(app): State<App>,
-    client: EnvironmentAuth,
+    client: EnvironmentAuth<rights::VariantsCreate>,
     Path((name, variant)): Path<(String, String)>,
     _: NoQuery,
     ApiJson(request): ApiJson<VariantRequest>,
 ) -> Result<Json<VariantResponse>, ApiError> {
-    client.require(Scope::VariantsCreate)?;
     let variant = parse_variant(&variant)?;
     let found = app.find_sync(&client, &request.provider_config_key, &request.connection_id, &name).await?;
     let (connection, sync) = (&found.connection, &found.sync.name);
@@ -64,12 +63,11 @@ pub(super) async fn create_variant(
 )]
 pub(super) async fn delete_variant(
     State(app): State<App>,
-    client: EnvironmentAuth,
+    client: EnvironmentAuth<rights::VariantsDelete>,
     Path((name, variant)): Path<(String, String)>,
     _: NoQuery,
     ApiJson(request): ApiJson<VariantRequest>,
 ) -> Result<StatusCode, ApiError> {
-    client.require(Scope::VariantsDelete)?;
     let variant = parse_variant(&variant)?;
     let (integration, connection) = (&request.provider_config_key, &request.connection_id);
     // Also of a sync that is not deployed any more.

@@ -16,7 +16,7 @@ use super::App;
 use super::error::{ApiError, ErrorBody};
 use super::extract::{ApiJson, ApiQuery, EnvironmentAuth, NoQuery};
 use super::time::iso;
-use crate::auth::{Client, Scope};
+use crate::auth::{Client, rights};
 use crate::config::{Frequency, FunctionKind};
 use crate::engine::{ConnectionRoute, DeployedFunction, SyncCommand, next_slot, slot_after_change};
 use crate::ids::{
@@ -88,12 +88,11 @@ pub(super) struct SyncControlRequest {
 )]
 pub(super) async fn trigger_syncs(
     State(app): State<App>,
-    client: EnvironmentAuth,
+    client: EnvironmentAuth<rights::SyncsExecute>,
     headers: HeaderMap,
     _: NoQuery,
     ApiJson(request): ApiJson<TriggerRequest>,
 ) -> Result<StatusCode, ApiError> {
-    client.require(Scope::SyncsExecute)?;
     let header = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
     let integration = request
         .provider_config_key
@@ -129,11 +128,10 @@ pub(super) async fn trigger_syncs(
 )]
 pub(super) async fn start_syncs(
     State(app): State<App>,
-    client: EnvironmentAuth,
+    client: EnvironmentAuth<rights::SyncsExecute>,
     _: NoQuery,
     ApiJson(request): ApiJson<SyncControlRequest>,
 ) -> Result<StatusCode, ApiError> {
-    client.require(Scope::SyncsExecute)?;
     let connection = request.connection_id.as_deref();
     let target = app
         .find_schedules(&client, &request.provider_config_key, connection, &request.syncs, ApiError::body)
@@ -150,11 +148,10 @@ pub(super) async fn start_syncs(
 )]
 pub(super) async fn pause_syncs(
     State(app): State<App>,
-    client: EnvironmentAuth,
+    client: EnvironmentAuth<rights::SyncsExecute>,
     _: NoQuery,
     ApiJson(request): ApiJson<SyncControlRequest>,
 ) -> Result<StatusCode, ApiError> {
-    client.require(Scope::SyncsExecute)?;
     let connection = request.connection_id.as_deref();
     let target = app
         .find_schedules(&client, &request.provider_config_key, connection, &request.syncs, ApiError::body)
@@ -215,10 +212,9 @@ pub(super) struct SyncStatus {
 )]
 pub(super) async fn sync_status(
     State(app): State<App>,
-    client: EnvironmentAuth,
+    client: EnvironmentAuth<rights::SyncsRead>,
     ApiQuery(query): ApiQuery<StatusQuery>,
 ) -> Result<Json<StatusResponse>, ApiError> {
-    client.require(Scope::SyncsRead)?;
     let wanted = match query.syncs.trim() {
         "*" => Vec::new(),
         "" => {
@@ -263,11 +259,10 @@ pub(super) struct FrequencyResponse {
 )]
 pub(super) async fn update_connection_frequency(
     State(app): State<App>,
-    client: EnvironmentAuth,
+    client: EnvironmentAuth<rights::SyncsUpdate>,
     _: NoQuery,
     ApiJson(request): ApiJson<FrequencyRequest>,
 ) -> Result<Json<FrequencyResponse>, ApiError> {
-    client.require(Scope::SyncsUpdate)?;
     let invalid = |field: &'static str| {
         move |problem: InvalidName| ApiError::body("invalid_format", &[field], problem.to_string())
     };

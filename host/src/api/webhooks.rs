@@ -15,7 +15,7 @@ use super::error::{ApiError, ErrorBody};
 use super::extract::{ApiJson, ApiPath, ApiQuery, EnvironmentAuth, NoQuery};
 use super::lists::{Cursors, cut_to_page, parse_limit, parse_time};
 use super::time::iso;
-use crate::auth::{Client, Scope};
+use crate::auth::{Client, Scope, rights};
 use crate::ids::{ConnectionId, ConnectionPk, EnvironmentPk, IntegrationKey};
 use crate::store::notices::Notice;
 use crate::store::webhooks::log::{
@@ -118,10 +118,9 @@ pub(super) struct RedeliverResponse {
 )]
 pub(super) async fn list_deliveries(
     State(app): State<App>,
-    client: EnvironmentAuth,
+    client: EnvironmentAuth<rights::WebhooksRead>,
     ApiQuery(query): ApiQuery<DeliveriesQuery>,
 ) -> Result<Json<DeliveriesResponse>, ApiError> {
-    client.require(Scope::WebhooksRead)?;
     let environment = client.environment.pk;
     let limit = parse_limit(query.limit.as_deref(), DEFAULT_LIMIT, MAX_LIMIT)?;
     let cursors = Cursors { list: "webhook deliveries", environment };
@@ -146,11 +145,10 @@ pub(super) async fn list_deliveries(
 )]
 pub(super) async fn get_delivery(
     State(app): State<App>,
-    client: EnvironmentAuth,
+    client: EnvironmentAuth<rights::WebhooksRead>,
     ApiPath(id): ApiPath,
     _: NoQuery,
 ) -> Result<Json<DeliveryDetailBody>, ApiError> {
-    client.require(Scope::WebhooksRead)?;
     app.delivery_detail(&client, &id).await.map(Json)
 }
 
@@ -161,11 +159,10 @@ pub(super) async fn get_delivery(
 )]
 pub(super) async fn redeliver(
     State(app): State<App>,
-    client: EnvironmentAuth,
+    client: EnvironmentAuth<rights::WebhooksRedeliver>,
     ApiPath(id): ApiPath,
     _: NoQuery,
 ) -> Result<(StatusCode, Json<DeliveryDetailBody>), ApiError> {
-    client.require(Scope::WebhooksRedeliver)?;
     let mut tx = app.engine.store.begin().await?;
     let (delivery, _) = find(&mut tx, client.environment.pk, &id).await?;
     match log::redeliver(&mut tx, delivery.pk).await? {
@@ -187,11 +184,10 @@ pub(super) async fn redeliver(
 )]
 pub(super) async fn redeliver_failed(
     State(app): State<App>,
-    client: EnvironmentAuth,
+    client: EnvironmentAuth<rights::WebhooksRedeliver>,
     _: NoQuery,
     ApiJson(request): ApiJson<RedeliverRequest>,
 ) -> Result<(StatusCode, Json<RedeliverResponse>), ApiError> {
-    client.require(Scope::WebhooksRedeliver)?;
     let since = parse_time("since", &request.since, ApiError::body)?;
     let mut count = 0;
     let mut before = None;

@@ -20,6 +20,18 @@ macro_rules! scopes {
                 }
             }
         }
+
+        /// Each scope as a type, for signatures to name.
+        pub mod rights {
+            $(
+                #[derive(Debug)]
+                pub enum $name {}
+
+                impl super::Right for $name {
+                    const SCOPE: super::Scope = super::Scope::$name;
+                }
+            )+
+        }
     };
 }
 
@@ -64,6 +76,11 @@ scopes! {
     EnvironmentsDelete => "account:environments:delete",
     ApiKeysCreate => "account:environments:api_keys:create",
     ApiKeysDelete => "account:environments:api_keys:delete",
+}
+
+/// A type that stands for a scope.
+pub trait Right: Send + Sync + 'static {
+    const SCOPE: Scope;
 }
 
 /// The rights of one key.

@@ -12,7 +12,7 @@ use super::{App, check_webhook_url, parse_names};
 use crate::api::error::{ApiError, ErrorBody};
 use crate::api::extract::{ApiJson, ApiPath, ApiQuery, EnvironmentAuth};
 use crate::api::tags::{EndUser, Organization};
-use crate::auth::Scope;
+use crate::auth::rights;
 use crate::store::connections::{self, ConnectionUpdate};
 use crate::store::webhooks;
 
@@ -50,12 +50,11 @@ pub(in crate::api) struct ConnectionChanged {
 )]
 pub(in crate::api) async fn update_connection(
     State(app): State<App>,
-    client: EnvironmentAuth,
+    client: EnvironmentAuth<rights::ConnectionsUpdate>,
     ApiPath(id): ApiPath,
     ApiQuery(query): ApiQuery<OfIntegration>,
     ApiJson(request): ApiJson<UpdateConnectionRequest>,
 ) -> Result<Json<ConnectionChanged>, ApiError> {
-    client.require(Scope::ConnectionsUpdate)?;
     let (key, id) = parse_names(&query.provider_config_key, &id)?;
     let url = request.webhook_url_override.as_deref();
     if let Some(url) = url.filter(|url| !url.is_empty()) {
@@ -95,11 +94,10 @@ pub(in crate::api) async fn update_connection(
 )]
 pub(in crate::api) async fn delete_connection(
     State(app): State<App>,
-    client: EnvironmentAuth,
+    client: EnvironmentAuth<rights::ConnectionsDelete>,
     ApiPath(id): ApiPath,
     ApiQuery(query): ApiQuery<OfIntegration>,
 ) -> Result<Json<ConnectionChanged>, ApiError> {
-    client.require(Scope::ConnectionsDelete)?;
     let (key, id) = parse_names(&query.provider_config_key, &id)?;
     let deleted = app.engine.delete_connection(client.environment.pk, &key, &id).await;
     if !deleted.map_err(ApiError::internal)? {

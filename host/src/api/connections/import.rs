@@ -14,7 +14,7 @@ use super::{App, ConnectionBody, Shown, parse_name};
 use crate::api::error::{ApiError, ErrorBody};
 use crate::api::extract::{ApiJson, EnvironmentAuth, NoQuery};
 use crate::api::tags::{EndUser, Organization, checked_tags, generated_tags};
-use crate::auth::{CredentialsError, Scope, StoredCredentials};
+use crate::auth::{CredentialsError, Scope, StoredCredentials, rights};
 use crate::engine::ImportedConnection;
 use crate::ids::{ConnectionId, IntegrationKey};
 use crate::nul::has_nul;
@@ -51,11 +51,10 @@ pub(in crate::api) struct ImportRequest {
 )]
 pub(in crate::api) async fn import_connection(
     State(app): State<App>,
-    client: EnvironmentAuth,
+    client: EnvironmentAuth<rights::ConnectionsCreate>,
     _: NoQuery,
     ApiJson(request): ApiJson<ImportRequest>,
 ) -> Result<(StatusCode, Json<ConnectionBody>), ApiError> {
-    client.require(Scope::ConnectionsCreate)?;
     let key =
         parse_name::<IntegrationKey>("provider_config_key", &request.provider_config_key, ApiError::body)?;
     let id = match &request.connection_id {

@@ -13,7 +13,7 @@ use super::import::check_members;
 use super::{App, parse_name, parse_names};
 use crate::api::error::{ApiError, ErrorBody};
 use crate::api::extract::{ApiJson, ApiPath, ApiQuery, EnvironmentAuth, NoQuery};
-use crate::auth::{Client, Scope};
+use crate::auth::{Client, rights};
 use crate::ids::{ConnectionId, IntegrationKey};
 use crate::store::connections;
 
@@ -42,7 +42,7 @@ enum IdOrIds {
 )]
 pub(in crate::api) async fn set_metadata(
     State(app): State<App>,
-    client: EnvironmentAuth,
+    client: EnvironmentAuth<rights::ConnectionsUpdate>,
     _: NoQuery,
     ApiJson(request): ApiJson<MetadataRequest>,
 ) -> Result<(StatusCode, Json<MetadataRequest>), ApiError> {
@@ -57,7 +57,7 @@ pub(in crate::api) async fn set_metadata(
 )]
 pub(in crate::api) async fn merge_metadata(
     State(app): State<App>,
-    client: EnvironmentAuth,
+    client: EnvironmentAuth<rights::ConnectionsUpdate>,
     _: NoQuery,
     ApiJson(request): ApiJson<MetadataRequest>,
 ) -> Result<Json<MetadataRequest>, ApiError> {
@@ -74,7 +74,7 @@ pub(in crate::api) struct OlderQuery {
 /// its body.
 pub(in crate::api) async fn set_metadata_of_one(
     State(app): State<App>,
-    client: EnvironmentAuth,
+    client: EnvironmentAuth<rights::ConnectionsUpdate>,
     ApiPath(id): ApiPath,
     ApiQuery(query): ApiQuery<OlderQuery>,
     headers: HeaderMap,
@@ -88,7 +88,7 @@ pub(in crate::api) async fn set_metadata_of_one(
 /// `PATCH /connection/{connection_id}/metadata`: likewise for [`merge_metadata`].
 pub(in crate::api) async fn merge_metadata_of_one(
     State(app): State<App>,
-    client: EnvironmentAuth,
+    client: EnvironmentAuth<rights::ConnectionsUpdate>,
     ApiPath(id): ApiPath,
     ApiQuery(query): ApiQuery<OlderQuery>,
     headers: HeaderMap,
@@ -128,7 +128,6 @@ impl App {
         request: MetadataRequest,
         write: Write,
     ) -> Result<MetadataRequest, ApiError> {
-        client.require(Scope::ConnectionsUpdate)?;
         let key = &request.provider_config_key;
         let key = parse_name::<IntegrationKey>("provider_config_key", key, ApiError::body)?;
         let given = match &request.connection_id {

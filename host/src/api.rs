@@ -117,7 +117,18 @@ pub fn router(app: App, pages: Router<App>) -> Router {
         .route("/images/template-logos/{file}", get(providers::get_logo))
         .route("/integrations/{unique_key}/functions/{name}/code", get(functions::get_function_code))
         .route("/integrations/{unique_key}/functions/{name}", delete(functions::delete_function))
-        .route("/integrations/quickstart", post(integrations::create_quickstart))
+        // These are names like any other, too: what no route of their own takes is about what has them.
+        .route(
+            "/integrations/quickstart",
+            post(integrations::create_quickstart)
+                .get(integrations::get_integration)
+                .patch(integrations::update_integration)
+                .delete(integrations::delete_integration),
+        )
+        .route(
+            "/connections/metadata",
+            get(connections::get_connection).delete(connections::delete_connection),
+        )
         .route("/", get(oauth::open_socket))
         .merge(proxy::routes())
         .route("/openapi.json", get(move || async move { (json, document.to_string()) }))
@@ -215,7 +226,13 @@ fn routes() -> OpenApiRouter<App> {
 fn older_routes() -> Router<App> {
     Router::new()
         .route("/connection", get(connections::list_connections).post(connections::import_connection))
-        .route("/connection/metadata", post(connections::set_metadata).patch(connections::merge_metadata))
+        .route(
+            "/connection/metadata",
+            post(connections::set_metadata)
+                .patch(connections::merge_metadata)
+                .get(connections::get_connection)
+                .delete(connections::delete_connection),
+        )
         .route(
             "/connection/{connection_id}",
             get(connections::get_connection)

@@ -130,6 +130,25 @@ async fn nothing_is_made_in_what_is_deleted_meanwhile() {
 }
 
 #[tokio::test]
+async fn names_that_are_words_of_routes_are_names_like_any_other() {
+    let db = TestDatabase::create().await;
+    let host = Host::spawn(&db).await;
+    create(&host, "unauthenticated", "quickstart", None).await;
+    host.get("/integrations/quickstart").await.expect(200);
+    let renamed = host.patch("/integrations/quickstart", &json!({ "display_name": "Quick" })).await;
+    assert_eq!(renamed.expect(200).json()["data"]["display_name"], "Quick");
+    for path in ["/connections/metadata", "/connection/metadata"] {
+        host.connect_as("metadata", "quickstart", json!({ "plan": "pro" })).await;
+        let path = format!("{path}?provider_config_key=quickstart");
+        assert_eq!(host.get(&path).await.expect(200).json()["metadata"], json!({ "plan": "pro" }));
+        host.delete(&path).await.expect(200);
+        assert_eq!(host.get(&path).await.refusal(), (404, "unknown_connection".to_owned()));
+    }
+    host.delete("/integrations/quickstart").await.expect(200);
+    assert_eq!(host.get("/integrations/quickstart").await.status, 404);
+}
+
+#[tokio::test]
 async fn credentials_of_every_importable_mode_are_taken_over() {
     let db = TestDatabase::create().await;
     let host = Host::spawn(&db).await;

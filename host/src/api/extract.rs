@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Bytes;
-use axum::extract::{FromRequest, FromRequestParts, Path, Request};
+use axum::extract::{FromRequest, FromRequestParts, MatchedPath, Path, Request};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, header};
 use bytes::BytesMut;
@@ -193,13 +193,19 @@ pub fn parse_flag(text: &str) -> Option<bool> {
     }
 }
 
-/// A part of the path.
+/// A part of the path; where the route has a word in its place, that word, which is its end.
 pub struct ApiPath(pub String);
 
 impl<S: Send + Sync> FromRequestParts<S> for ApiPath {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
+        let route = parts.extensions.get::<MatchedPath>().map(MatchedPath::as_str);
+        if let Some((_, word)) =
+            route.filter(|route| !route.contains('{')).and_then(|route| route.rsplit_once('/'))
+        {
+            return Ok(Self(word.to_owned()));
+        }
         match Path::<String>::from_request_parts(parts, state).await {
             Ok(Path(part)) => Ok(Self(part)),
             Err(rejection) => {

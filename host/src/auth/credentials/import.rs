@@ -1,6 +1,6 @@
 //! Takes over credentials that a client has already, in the fields that each auth mode asks for.
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, NaiveDate, NaiveDateTime, Utc};
 use serde_json::{Map, Value};
 
 use super::{ClientCredentialsToken, ClientOverride, InstallationToken, OAuth2Token, StoredCredentials};
@@ -129,11 +129,7 @@ impl Fields {
         let invalid = || CredentialsError::Date { name };
         match self.0.remove(name) {
             None | Some(Value::Null) => Ok(None),
-            Some(Value::String(text)) => {
-                let date =
-                    DateTime::parse_from_rfc3339(&text).or_else(|_| DateTime::parse_from_rfc2822(&text));
-                date.map(|date| Some(date.to_utc())).map_err(|_| invalid())
-            }
+            Some(Value::String(text)) => parse_date(&text).map(Some).ok_or_else(invalid),
             Some(Value::Number(number)) => {
                 number.as_i64().and_then(DateTime::from_timestamp_millis).map(Some).ok_or_else(invalid)
             }
@@ -168,6 +164,31 @@ impl Fields {
     }
 }
 
+/// Takes what JavaScript's `Date` reads and programs write. Without a zone it is UTC.
+fn parse_date(text: &str) -> Option<DateTime<Utc>> {
+    const WITH_ZONE: [&str; 3] =
+        ["%Y-%m-%d %H:%M:%S%.f %#z", "%Y-%m-%d %H:%M %#z", "%a %b %d %Y %H:%M:%S GMT%#z"];
+    const WITHOUT: [&str; 2] = ["%Y-%m-%d %H:%M:%S%.f", "%Y-%m-%d %H:%M"];
+    // `Date.toString()` has the name of its zone behind the rest.
+    let text = text.trim();
+    let text = text.split_once(" (").map_or(text, |(date, _zone)| date);
+    if let Ok(date) = DateTime::parse_from_rfc3339(text).or_else(|_| DateTime::parse_from_rfc2822(text)) {
+        return Some(date.to_utc());
+    }
+    let spaced = if text.starts_with(|first: char| first.is_ascii_digit()) {
+        text.replacen('T', " ", 1)
+    } else {
+        text.to_owned()
+    };
+    let mut with_zone = WITH_ZONE
+        .iter()
+        .filter_map(|form| DateTime::parse_from_str(&spaced, form).ok())
+        .map(|date| date.to_utc());
+    let without = || WITHOUT.iter().find_map(|form| NaiveDateTime::parse_from_str(&spaced, form).ok());
+    let day = || NaiveDate::parse_from_str(text, "%Y-%m-%d").ok()?.and_hms_opt(0, 0, 0);
+    with_zone.next().or_else(|| Some(without().or_else(day)?.and_utc()))
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -197,6 +218,33 @@ mod tests {
             (AuthMode::TwoStep, json!({ "type": "TWO_STEP" }), "type"),
         ] {
             assert_eq!(field(mode, value.clone()).as_deref(), Some(blamed), "{value}");
+        }
+    }
+
+    #[test]
+    fn dates_are_taken_as_programs_write_them() {
+        for written in [
+            json!("2030-01-01"),
+            json!("2030-01-01T00:00"),
+            json!("2030-01-01T00:00:00"),
+            json!("2030-01-01 00:00:00"),
+            json!("2030-01-01T00:00Z"),
+            json!("2030-01-01T00:00:00.000Z"),
+            json!("2030-01-01T01:00:00+0100"),
+            json!("2030-01-01 01:00:00+01:00"),
+            json!("2029-12-31T19:00-05:00"),
+            json!("Tue Jan 01 2030 00:00:00 GMT+0000 (Coordinated Universal Time)"),
+            json!("Tue, 01 Jan 2030 00:00:00 GMT"),
+            json!(1_893_456_000_000_i64),
+        ] {
+            let sent = json!({ "type": "OAUTH2", "access_token": "a", "expires_at": written });
+            let imported = import(AuthMode::OAuth2, sent).map(|imported| imported.expires_at());
+            assert_eq!(imported.ok().flatten().map(|at| at.timestamp()), Some(1_893_456_000), "{written}");
+        }
+        for written in [json!("soon"), json!("2030-13-01"), json!("2030-01-01T25:00"), json!(""), json!(true)]
+        {
+            let sent = json!({ "type": "OAUTH2", "access_token": "a", "expires_at": written });
+            assert!(import(AuthMode::OAuth2, sent).is_err(), "{written}");
         }
     }
 

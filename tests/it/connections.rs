@@ -173,6 +173,13 @@ async fn credentials_of_every_importable_mode_are_taken_over() {
     ] {
         let made = host.post("/connections", &import(mode, credentials.clone())).await.expect(201).json();
         assert_eq!(made["credentials"]["type"], mode, "{made}");
+        if ["APP", "CUSTOM"].contains(&mode) {
+            assert_eq!(
+                made["connection_config"],
+                json!({ "installation_id": "42" }),
+                "webhooks find it by that"
+            );
+        }
         for (name, value) in credentials.as_object().unwrap() {
             let is_shown = !["APP", "CUSTOM"].contains(&mode) && name != "refresh_token";
             assert_eq!(made["credentials"].get(name), is_shown.then_some(value), "{mode} {name}");
@@ -226,6 +233,16 @@ async fn wrong_imports_are_refused_with_the_place_of_the_mistake() {
             "connection_config.accountId",
         ),
         (import("APP", json!({ "app_id": "1" })), "credentials.installation_id"),
+        (import("APP", json!({ "app_id": "1", "installation_id": "../7" })), "credentials.installation_id"),
+        (
+            with(
+                "APP",
+                json!({ "app_id": "1", "installation_id": "7" }),
+                "connection_config",
+                json!({ "installation_id": "8" }),
+            ),
+            "connection_config.installation_id",
+        ),
         (import("TWO_STEP", json!({ "token": "t" })), "credentials.type"),
         (
             json!({ "provider_config_key": "NONE", "credentials": { "type": "API_KEY", "apiKey": "k" } }),

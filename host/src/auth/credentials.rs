@@ -212,6 +212,14 @@ impl StoredCredentials {
         }
     }
 
+    /// Of those of an app, the installation's.
+    pub fn installation(&self) -> Option<&InstallationToken> {
+        match self {
+            Self::App(token) | Self::Custom { app: token, .. } => Some(token),
+            _ => None,
+        }
+    }
+
     /// The form that clients read. Refresh tokens are only in it if they were asked for.
     pub fn to_wire(&self, with_refresh_token: bool) -> Value {
         let mut wire = match self {

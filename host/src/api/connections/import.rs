@@ -18,6 +18,7 @@ use crate::auth::{CredentialsError, Scope, StoredCredentials, rights};
 use crate::engine::ImportedConnection;
 use crate::ids::{ConnectionId, IntegrationKey};
 use crate::nul::has_nul;
+use crate::providers::Provider;
 use crate::store::integrations;
 
 #[derive(Debug, Deserialize, ToSchema)]
@@ -53,7 +54,7 @@ pub(in crate::api) async fn import_connection(
     State(app): State<App>,
     client: EnvironmentAuth<rights::ConnectionsCreate>,
     _: NoQuery,
-    ApiJson(request): ApiJson<ImportRequest>,
+    ApiJson(mut request): ApiJson<ImportRequest>,
 ) -> Result<(StatusCode, Json<ConnectionBody>), ApiError> {
     let key =
         parse_name::<IntegrationKey>("provider_config_key", &request.provider_config_key, ApiError::body)?;
@@ -78,6 +79,7 @@ pub(in crate::api) async fn import_connection(
     let provider = app.provider_of(&integration)?;
     let credentials =
         StoredCredentials::import(provider.auth_mode, request.credentials).map_err(credentials_error)?;
+    note_installation(provider, &credentials, &mut request.connection_config)?;
     provider.check_config(&request.connection_config).map_err(|problem| {
         let path: Vec<&str> = std::iter::once("connection_config").chain(problem.name()).collect();
         ApiError::body("invalid_value", &path, problem.to_string())
@@ -153,6 +155,31 @@ fn check_scopes_override(config: &Map<String, Value>) -> Result<(), ApiError> {
         }
         _ => Ok(()),
     }
+}
+
+/// Writes which installation of an app it is to where webhooks look for it, as its end user's way does.
+fn note_installation(
+    provider: &Provider,
+    credentials: &StoredCredentials,
+    config: &mut Map<String, Value>,
+) -> Result<(), ApiError> {
+    const NAME: &str = "installation_id";
+    let Some(token) = credentials.installation() else { return Ok(()) };
+    let id = token.installation_id.as_str();
+    let is_other = match config.get(NAME) {
+        None | Some(Value::Null) => false,
+        Some(Value::String(given)) => given != id,
+        Some(given) => given.to_string() != id,
+    };
+    if is_other {
+        let message = format!("must be `{id}`, as in the credentials, or be left out");
+        return Err(ApiError::body("invalid_value", &["connection_config", NAME], message));
+    }
+    config.insert(NAME.to_owned(), id.into());
+    provider
+        .answer(config, NAME)
+        .map_err(|problem| ApiError::body("invalid_value", &["credentials", NAME], problem.to_string()))?;
+    Ok(())
 }
 
 fn credentials_error(error: CredentialsError) -> ApiError {

@@ -135,7 +135,7 @@ async fn app_host(mode: &str, page: &str, key: &str) -> (Host, PythonServer, Tes
 
 #[tokio::test]
 async fn an_installed_app_is_connected_and_its_token_renewed() {
-    let (host, _server, _db) = app_host("APP", "plain", "tests/keys/rsa_pkcs1.pem").await;
+    let (host, server, _db) = app_host("APP", "plain", "tests/keys/rsa_pkcs1.pem").await;
     let mut browser = Browser::new();
     let back = browser.visit(&start(&host).await).await;
     back.answer.expect(200);
@@ -147,6 +147,12 @@ async fn an_installed_app_is_connected_and_its_token_renewed() {
     let id = text(&connection["connection_id"]);
     let forced = format!("/connections/{id}?provider_config_key={KEY}&force_refresh=true");
     assert_ne!(token(&host.get(&forced).await.expect(200).json()), token(&connection));
+    assert!(connection["credentials"].get("jwtToken").is_none(), "it is made when it is asked for");
+    let signed = forced.replace("force_refresh", "refresh_github_app_jwt_token");
+    let signed = host.get(&signed).await.expect(200).json();
+    let signed = Api::new(server.base_url().to_owned(), signed["credentials"]["jwtToken"].as_str());
+    // Only the app itself may ask for that, by the provider's reading of the token.
+    signed.post("/app/installations/77/access_tokens", &json!({})).await.expect(201);
     expect_failure(&browser.visit(back.url.as_str()).await.answer, "state_err");
 }
 

@@ -172,7 +172,7 @@ pub(super) struct ConnectionQuery {
         ("provider_config_key" = String, Query, description = "The integration's unique key"),
         ("force_refresh" = Option<bool>, Query, description = "Fetch new credentials even if these are valid"),
         ("refresh_token" = Option<bool>, Query, description = "Show the refresh token"),
-        ("refresh_github_app_jwt_token" = Option<bool>, Query, description = "Make a new JWT of an app"),
+        ("refresh_github_app_jwt_token" = Option<bool>, Query, description = "Also give a new JWT of the app, as `jwtToken`"),
     ),
     responses((status = 200, body = ConnectionBody), (status = "4XX", body = ErrorBody)),
 )]
@@ -184,10 +184,9 @@ pub(super) async fn get_connection(
 ) -> Result<Json<ConnectionBody>, ApiError> {
     let forces = parse_query_flag("force_refresh", query.force_refresh.as_deref())?;
     let shows_refresh_token = parse_query_flag("refresh_token", query.refresh_token.as_deref())?;
-    let renews_app =
+    let wants_app_token =
         parse_query_flag("refresh_github_app_jwt_token", query.refresh_github_app_jwt_token.as_deref())?;
-    let wants_new = forces || renews_app;
-    if wants_new || shows_refresh_token {
+    if forces || wants_app_token || shows_refresh_token {
         client.require(Scope::ConnectionsReadCredentials)?;
     }
     let (key, id) = parse_names(&query.provider_config_key, &id)?;
@@ -202,8 +201,11 @@ pub(super) async fn get_connection(
     }
     drop(conn);
     let shown = if shows_refresh_token { Shown::Whole } else { Shown::WithoutRefreshTokens };
-    let freshness = if wants_new { Freshness::Forced } else { Freshness::AsNeeded };
-    let live = app.engine.live_credentials_of(&client.environment, connection, freshness).await;
+    let freshness = if forces { Freshness::Forced } else { Freshness::AsNeeded };
+    let mut live = app.engine.live_credentials_of(&client.environment, connection, freshness).await;
+    if wants_app_token && let Ok(credentials) = live {
+        live = app.engine.with_app_token(&client.environment, credentials).await;
+    }
     let mut conn = app.engine.store.connect().await?;
     match live {
         Ok(live) => {

@@ -220,6 +220,15 @@ impl StoredCredentials {
         }
     }
 
+    /// The same with a token that the app itself has signed, for those who asked for it. It is never stored.
+    #[must_use]
+    pub fn with_app_token(mut self, signed: Secret<String>) -> Self {
+        if let Self::App(token) | Self::Custom { app: token, .. } = &mut self {
+            token.jwt_token = Some(signed);
+        }
+        self
+    }
+
     /// The form that clients read. Refresh tokens are only in it if they were asked for.
     pub fn to_wire(&self, with_refresh_token: bool) -> Value {
         let mut wire = match self {

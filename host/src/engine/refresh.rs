@@ -238,6 +238,21 @@ impl Engine {
         }
     }
 
+    /// The same credentials, with a new token of the app's own where they are of an app's installation.
+    pub async fn with_app_token(
+        &self,
+        environment: &Environment,
+        live: LiveCredentials,
+    ) -> Result<LiveCredentials, RefreshError> {
+        if live.credentials.installation().is_none() {
+            return Ok(live);
+        }
+        let app = app_of(self, environment, &live.connection).await?;
+        let app = app.as_ref().and_then(AppCredentials::app).ok_or(FlowError::NoClient)?;
+        let credentials = live.credentials.with_app_token(app.sign_token()?);
+        Ok(LiveCredentials { credentials, ..live })
+    }
+
     async fn read_connection(&self, connection: ConnectionPk) -> Result<Connection, RefreshError> {
         let mut conn = self.store.connect().await?;
         connections::get(&mut conn, connection).await?.ok_or(RefreshError::Gone)

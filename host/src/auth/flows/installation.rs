@@ -47,7 +47,7 @@ impl Flow<'_> {
         let template = template.ok_or(FlowError::IncompleteProvider("token_url"))?;
         let url = self.provider.render_url(template, &config)?;
         let request = Request::post(url.as_str())
-            .header(AUTHORIZATION, bearer(&signed_by(app)?)?)
+            .header(AUTHORIZATION, bearer(&app.sign_token()?)?)
             .header(ACCEPT, "application/json")
             .header(CONTENT_LENGTH, "0")
             .body(Bytes::new())
@@ -115,12 +115,15 @@ fn bearer(token: &Secret<String>) -> Result<HeaderValue, FlowError> {
     Ok(header)
 }
 
-fn signed_by(app: &InstallableApp) -> Result<Secret<String>, FlowError> {
-    let now = Utc::now().timestamp();
-    let claims = json!({
-        "iss": app.app_id, "iat": now - CLOCK_SKEW_SECONDS, "exp": now + LIFETIME_SECONDS,
-    });
-    let claims: Map<String, Value> = claims.as_object().cloned().unwrap_or_default();
-    let key = Secret::new(app.private_key.expose().clone().into_bytes());
-    Ok(sign_jwt(JwtAlgorithm::Rs256, &key, &Map::new(), &claims)?)
+impl InstallableApp {
+    /// A new token of the app's own, by which it asks for those of its installations.
+    pub fn sign_token(&self) -> Result<Secret<String>, FlowError> {
+        let now = Utc::now().timestamp();
+        let claims = json!({
+            "iss": self.app_id, "iat": now - CLOCK_SKEW_SECONDS, "exp": now + LIFETIME_SECONDS,
+        });
+        let claims: Map<String, Value> = claims.as_object().cloned().unwrap_or_default();
+        let key = Secret::new(self.private_key.expose().clone().into_bytes());
+        Ok(sign_jwt(JwtAlgorithm::Rs256, &key, &Map::new(), &claims)?)
+    }
 }

@@ -157,6 +157,19 @@ async fn a_browser_chooses_neither_what_is_granted_nor_how_it_comes_back() {
 }
 
 #[tokio::test]
+async fn what_existing_clients_send_along_is_taken() {
+    let scene = Scene::set().await;
+    let (token, mut browser) = (scene.user_session().await, Browser::new());
+    let own = "&hmac=0f3a&credentials[oauth_refresh_token_override]=planted-own-token";
+    let back = scene.leave(&mut browser, &token, own).await;
+    browser.visit(back.as_str()).await.answer.expect(200);
+    let id = text(&scene.connections().await[0]["connection_id"]).to_owned();
+    let path = format!("/connections/{id}?provider_config_key={KEY}&refresh_token=true");
+    let shown = scene.host.get(&path).await.expect(200).json();
+    assert_eq!(shown["credentials"]["refresh_token"], "planted-own-token");
+}
+
+#[tokio::test]
 async fn a_browser_puts_nothing_into_the_configuration_that_is_not_asked_for() {
     let scene = Scene::with_entry(
         "[connection_config.region]\ntitle = \"Region\"\ndescription = \"Where.\"\npattern = '[a-z]+'",

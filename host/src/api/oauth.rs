@@ -49,6 +49,9 @@ pub(super) struct ConnectQuery {
     #[serde(default)]
     credentials: OwnCredentials,
     ws_client_id: Option<Uuid>,
+    /// Existing clients send it to every route.
+    #[serde(rename = "hmac")]
+    _hmac: Option<String>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -56,6 +59,7 @@ pub(super) struct ConnectQuery {
 struct OwnCredentials {
     oauth_client_id_override: Option<String>,
     oauth_client_secret_override: Option<Secret<String>>,
+    oauth_refresh_token_override: Option<Secret<String>>,
 }
 
 /// `GET /oauth/connect/{unique_key}`: sends a browser to the provider.
@@ -67,7 +71,7 @@ struct OwnCredentials {
         ("params" = Option<Object>, Query, style = DeepObject, explode, description = "Answers to the provider's questions"),
         ("user_scope" = Option<String>, Query, description = "Scopes of the user's own, separated by commas"),
         ("authorization_params" = Option<Object>, Query, style = DeepObject, explode, description = "For the provider's page"),
-        ("credentials" = Option<Object>, Query, style = DeepObject, explode, description = "`oauth_client_id_override` and `oauth_client_secret_override`: the end user's own client"),
+        ("credentials" = Option<Object>, Query, style = DeepObject, explode, description = "`oauth_client_id_override` and `oauth_client_secret_override`: the end user's own client; `oauth_refresh_token_override`: to be kept in place of the provider's"),
         ("ws_client_id" = Option<String>, Query, description = "Who is told the outcome: the UUID that the web socket gave, or a random one of your own for `GET /connect/authorizations/{id}`"),
     ),
     responses(
@@ -192,8 +196,11 @@ impl App {
         }
         let integration =
             key.parse().map_err(|problem: InvalidName| path_error("unique_key", problem.to_string()))?;
-        let OwnCredentials { oauth_client_id_override: id, oauth_client_secret_override: secret } =
-            query.credentials;
+        let OwnCredentials {
+            oauth_client_id_override: id,
+            oauth_client_secret_override: secret,
+            oauth_refresh_token_override: own_refresh_token,
+        } = query.credentials;
         if secret.is_some() && id.is_none() {
             let message = "is required with `oauth_client_secret_override`";
             let path = ["credentials", "oauth_client_id_override"];
@@ -204,6 +211,7 @@ impl App {
             answers: query.params.into_iter().map(|(name, value)| (name, Value::String(value))).collect(),
             user_scopes: query.user_scope,
             authorization_params: query.authorization_params,
+            own_refresh_token: own_refresh_token.filter(|token| !token.expose().is_empty()),
             own_client: id.map(|id| ClientOverride { client_id: Some(id), client_secret: secret }),
             listener: query.ws_client_id,
             callback_url: format!("{}{CALLBACK}", self.public_url),

@@ -21,6 +21,7 @@ use crate::store::{connections, integrations};
 
 /// Longest key, user name and password, in bytes.
 const MAX_PLAIN: usize = 1024;
+const ASSERTION_OPTION: &str = "assertionOption";
 
 /// The connection that was made, or connected anew.
 #[derive(Debug, Serialize, ToSchema)]
@@ -221,6 +222,10 @@ fn credentials(
         && body.remove("type").is_some_and(|given| given != mode.as_str())
     {
         return Err(ApiError::body("invalid_value", &["type"], format!("must be `{mode}` or be left out")));
+    }
+    // Existing clients send it along, whether or not the provider leaves a choice.
+    if mode == AuthMode::TwoStep && !provider.credentials.contains_key(ASSERTION_OPTION) {
+        body.remove(ASSERTION_OPTION);
     }
     let mut given = BTreeMap::new();
     let mut errors = Vec::new();

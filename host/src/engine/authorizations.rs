@@ -40,6 +40,8 @@ struct DepartureSecrets {
     temporary: Option<TemporaryToken>,
     #[serde(default)]
     own_client: Option<ClientOverride>,
+    #[serde(default, serialize_with = "serialize_exposed_option")]
+    own_refresh_token: Option<Secret<String>>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]

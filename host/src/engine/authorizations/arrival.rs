@@ -207,7 +207,7 @@ impl Arrival {
         let raw = answered.raw.clone();
         let token = OAuth2Token {
             access_token: answered.access_token,
-            refresh_token: answered.refresh_token,
+            refresh_token: secrets.own_refresh_token.or(answered.refresh_token),
             expires_at: answered.expires_at,
             config_override: secrets.own_client,
             raw: answered.raw,

@@ -54,6 +54,8 @@ pub struct DepartureRequest {
     pub authorization_params: BTreeMap<String, String>,
     /// The end user's own client, in place of the integration's.
     pub own_client: Option<ClientOverride>,
+    /// A refresh token of the end user's own, in place of the one that the provider gives.
+    pub own_refresh_token: Option<Secret<String>>,
     /// Who is told the outcome.
     pub listener: Option<Uuid>,
     /// Where providers send browsers back to, unless the environment says otherwise.
@@ -159,6 +161,7 @@ impl Engine {
             pkce_verifier: page.pkce_verifier,
             temporary: page.temporary,
             own_client: request.own_client,
+            own_refresh_token: request.own_refresh_token,
         };
         let id = Uuid::new_v4();
         let cookie_value = random_text();

@@ -48,7 +48,7 @@ use axum::Router;
 use axum::body::Body;
 use axum::extract::{MatchedPath, Request};
 use axum::http::{Response, header};
-use axum::response::IntoResponse;
+use axum::response::{IntoResponse, Redirect};
 use axum::routing::{delete, get, post};
 use opentelemetry::propagation::TextMapPropagator;
 use opentelemetry_http::HeaderExtractor;
@@ -132,6 +132,7 @@ pub fn router(app: App, pages: Router<App>) -> Router {
         .route("/", get(oauth::open_socket))
         .merge(proxy::routes())
         .route("/openapi.json", get(move || async move { (json, document.to_string()) }))
+        .route("/docs", get(async || Redirect::temporary("openapi.json")))
         .fallback(unknown_route)
         .method_not_allowed_fallback(method_not_allowed)
         .with_state(app)

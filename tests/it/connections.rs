@@ -75,16 +75,16 @@ async fn ask_meanwhile(
     request: impl Future<Output = Answer>,
 ) -> Answer {
     let mut conn = db.connect().await;
-    let mut tx = conn.begin().await.unwrap();
-    sqlx::query(AssertSqlSafe(format!("LOCK TABLE {lock}"))).execute(&mut *tx).await.unwrap();
+    let mut tx = conn.begin().await.expect("a transaction begins");
+    sqlx::query(AssertSqlSafe(format!("LOCK TABLE {lock}"))).execute(&mut *tx).await.expect(lock);
     let (answer, ()) = tokio::join!(request, async {
         let waits = format!(
             "SELECT count(*) FROM pg_stat_activity
              WHERE datname = current_database() AND wait_event_type = 'Lock' AND query LIKE '%{part}%'"
         );
         eventually("the host waits", async || (db.number(&waits).await > 0).then_some(())).await;
-        sqlx::query(AssertSqlSafe(sql.to_owned())).execute(&mut *tx).await.unwrap();
-        tx.commit().await.unwrap();
+        sqlx::query(AssertSqlSafe(sql.to_owned())).execute(&mut *tx).await.expect(sql);
+        tx.commit().await.expect("it is committed");
     });
     answer
 }

@@ -311,6 +311,14 @@ async fn only_what_is_named_changes() {
     );
     let (answer, _) = patch(json!({ "forward_webhooks": true, "custom": { "c": "2" } })).await;
     assert_eq!((&answer["display_name"], &answer["forward_webhooks"]), (&json!("Theirs"), &json!(true)));
+    let many: serde_json::Map<String, Value> = (0..99).map(|n| (format!("k{n}"), json!("v"))).collect();
+    let refused = host.patch("/integrations/crm", &json!({ "custom": many })).await;
+    assert_eq!(
+        refused.refusal(),
+        (400, "invalid_body".to_owned()),
+        "with those from before they are too many"
+    );
+    assert!(refused.message().contains("101 members"), "{}", refused.message());
     let rows = format!("SELECT count(*) FROM integrations AS t WHERE t::text LIKE '%{CLIENT_SECRET}%'");
     assert_eq!(db.number(&rows).await, 0);
     let other = json!({ "credentials": { "type": "OAUTH1", "client_id": "i", "client_secret": "s" } });

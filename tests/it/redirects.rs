@@ -150,7 +150,7 @@ async fn an_installed_app_is_connected_and_its_token_renewed() {
     assert!(connection["credentials"].get("jwtToken").is_none(), "it is made when it is asked for");
     let signed = forced.replace("force_refresh", "refresh_github_app_jwt_token");
     let signed = host.get(&signed).await.expect(200).json();
-    let signed = Api::new(server.base_url().to_owned(), signed["credentials"]["jwtToken"].as_str());
+    let signed = Api::new(server.base_url(), signed["credentials"]["jwtToken"].as_str());
     // Only the app itself may ask for that, by the provider's reading of the token.
     signed.post("/app/installations/77/access_tokens", &json!({})).await.expect(201);
     expect_failure(&browser.visit(back.url.as_str()).await.answer, "state_err");

@@ -157,6 +157,8 @@ async fn wrong_queries_name_the_parameter_that_is_wrong() {
         ("/connections/customer-1?provider_config_key=hostile&force_refresh=perhaps", "force_refresh"),
         ("/integrations?provider=x", ""),
         ("/environment-variables?name=x", ""),
+        ("/integrations/hostile/functions?limit=101", "limit"),
+        ("/records?&", "model"),
         ("/deployments?dry_run=perhaps", "dry_run"),
     ] {
         let method = if path.starts_with("/deployments") { "POST" } else { "GET" };
@@ -316,7 +318,7 @@ async fn a_key_works_with_and_without_its_scheme() {
     let db = TestDatabase::create().await;
     let host = Host::spawn(&db).await;
     let nobody = host.with_key(None);
-    for header in [format!("Bearer {SECRET_KEY}"), SECRET_KEY.to_owned()] {
+    for header in [format!("Bearer {SECRET_KEY}"), format!("bearer {SECRET_KEY}"), SECRET_KEY.to_owned()] {
         nobody.request("GET", "/integrations").header("Authorization", &header).send().await.expect(200);
     }
     // As `curl -u key:` sends it.

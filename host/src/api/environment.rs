@@ -190,7 +190,7 @@ pub(super) struct SuccessResponse {
 )]
 pub(super) async fn delete_key(
     State(app): State<App>,
-    client: EnvironmentAuth<rights::ApiKeysDelete>,
+    _: EnvironmentAuth<rights::ApiKeysDelete>,
     _: NoQuery,
     ApiJson(request): ApiJson<DeleteKeyRequest>,
 ) -> Result<Json<SuccessResponse>, ApiError> {

@@ -42,7 +42,7 @@ struct CreatedEnvironmentBody {
 )]
 pub(super) async fn create_environment(
     State(app): State<App>,
-    client: EnvironmentAuth<rights::EnvironmentsCreate>,
+    _: EnvironmentAuth<rights::EnvironmentsCreate>,
     _: NoQuery,
     ApiJson(request): ApiJson<CreateEnvironmentRequest>,
 ) -> Result<Json<CreatedEnvironmentResponse>, ApiError> {
@@ -67,7 +67,7 @@ pub(super) async fn create_environment(
 )]
 pub(super) async fn delete_environment(
     State(app): State<App>,
-    client: EnvironmentAuth<rights::EnvironmentsDelete>,
+    _: EnvironmentAuth<rights::EnvironmentsDelete>,
     ApiPath(id): ApiPath,
     _: NoQuery,
 ) -> Result<StatusCode, ApiError> {

@@ -24,6 +24,9 @@ use crate::ids::{ConnectionId, IntegrationKey, InvalidName};
 /// Longest JSON body, in bytes.
 pub const MAX_BODY_BYTES: usize = 75 << 20;
 
+/// Of the `Authorization` header, in lower case.
+const SCHEME: &str = "bearer ";
+
 /// How long a client may say nothing within a body.
 #[derive(Debug, Clone, Copy)]
 pub struct Patience(pub Duration);
@@ -130,12 +133,15 @@ impl Caller {
 fn bearer(headers: &HeaderMap) -> Result<&str, ApiError> {
     let header = headers.get(header::AUTHORIZATION).ok_or(ApiError::MissingAuthorization)?;
     let text = header.to_str().map_err(|_| ApiError::MalformedAuthorization)?;
-    // A bare key without its scheme works too: existing clients send it. Another scheme has no key of ours.
-    if text.contains(' ') && !text.contains("Bearer ") {
-        return Err(ApiError::MalformedAuthorization);
-    }
-    let key = text.rsplit("Bearer ").next().unwrap_or_default().trim();
-    if key.is_empty() || key == "Bearer" {
+    // A scheme is one in either case. A bare key without it works too: existing clients send it. Another scheme has no
+    // key of ours.
+    let key = match text.to_ascii_lowercase().rfind(SCHEME) {
+        Some(at) => &text[at + SCHEME.len()..],
+        None if text.contains(' ') => return Err(ApiError::MalformedAuthorization),
+        None => text,
+    };
+    let key = key.trim();
+    if key.is_empty() || key.eq_ignore_ascii_case(SCHEME.trim()) {
         return Err(ApiError::MalformedAuthorization);
     }
     Ok(key)
@@ -235,9 +241,11 @@ impl<S: Sync> FromRequestParts<S> for NoQuery {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ApiError> {
-        match parts.uri.query() {
-            None | Some("") => Ok(Self),
-            Some(_) => Err(ApiError::query("unrecognized_keys", &[], "this route takes no query parameters")),
+        match parts.uri.query().map(without_empty_pairs) {
+            Some(query) if !query.is_empty() => {
+                Err(ApiError::query("unrecognized_keys", &[], "this route takes no query parameters"))
+            }
+            _ => Ok(Self),
         }
     }
 }
@@ -247,10 +255,17 @@ fn parse_query<T: DeserializeOwned>(query: &str) -> Result<T, ApiError> {
         return Err(ApiError::query("invalid_format", &[], "the query has a NUL character in it"));
     }
     let config = serde_qs::Config::new().use_form_encoding(true);
+    let query = without_empty_pairs(query);
     let deserializer = serde_qs::Deserializer::with_config(config, query.as_bytes())
         .map_err(|error| ApiError::query("custom", &[], error.to_string()))?;
     serde_path_to_error::deserialize(deserializer)
         .map_err(|error| ApiError::Query { errors: vec![field_error(error)] })
+}
+
+/// Clients that put queries together leave an `&` at either end, which says nothing.
+fn without_empty_pairs(query: &str) -> String {
+    let pairs: Vec<&str> = query.split('&').filter(|pair| !pair.is_empty()).collect();
+    pairs.join("&")
 }
 
 /// A JSON body, read after everything else of the request was found good.
@@ -389,6 +404,18 @@ mod tests {
         }
         assert_eq!(query("model=A&ids=a%2Cb+c").unwrap().ids.into_vec(), ["a,b c"]);
         assert!(query("model=A").unwrap().ids.into_vec().is_empty());
+    }
+
+    #[test]
+    fn empty_pairs_say_nothing() {
+        for text in ["&model=A", "model=A&", "&&model=A&&"] {
+            assert_eq!(query(text).unwrap().model, "A", "{text}");
+        }
+        let Err(ApiError::Query { errors }) = query("&") else { panic!("accepted") };
+        assert_eq!(
+            (errors[0].path.as_slice(), errors[0].message.as_str()),
+            (&["model".to_owned()][..], "is required")
+        );
     }
 
     #[test]

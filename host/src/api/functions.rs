@@ -316,7 +316,10 @@ fn parse_number(name: &'static str, text: &str, least: usize, most: usize) -> Re
     match text.parse::<usize>() {
         Ok(number) if (least..=most).contains(&number) => Ok(number),
         _ => {
-            let message = format!("is `{text}`; it must be a whole number of {least} or more");
+            let message = match most {
+                usize::MAX => format!("is `{text}`; it must be a whole number of {least} or more"),
+                most => format!("is `{text}`; it must be a whole number from {least} to {most}"),
+            };
             Err(ApiError::query("invalid_value", &[name], message))
         }
     }

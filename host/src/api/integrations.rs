@@ -270,6 +270,8 @@ pub(super) async fn update_integration(
         let opened = opened.map(|sealed| IntegrationSettings::open(data_key, before.id, sealed));
         let mut settings = opened.transpose().map_err(ApiError::internal)?.unwrap_or_default();
         settings.merge(newer);
+        check_count("integration_config", settings.integration_config.len())?;
+        check_count("custom", settings.custom.len())?;
         Some(settings.seal(data_key, before.id))
     };
     let unique_key = unique_key.unwrap_or(before.unique_key);
@@ -424,11 +426,16 @@ fn check_display_name(name: Option<&str>) -> Result<(), ApiError> {
     }
 }
 
-fn checked_texts(field: &'static str, texts: BTreeMap<String, String>) -> Result<Texts, ApiError> {
-    if texts.len() > MAX_SETTINGS {
-        let message = format!("has {} members and may have {MAX_SETTINGS}", texts.len());
-        return Err(ApiError::body("too_big", &[field], message));
+fn check_count(field: &'static str, members: usize) -> Result<(), ApiError> {
+    if members <= MAX_SETTINGS {
+        return Ok(());
     }
+    let message = format!("would have {members} members and may have {MAX_SETTINGS}");
+    Err(ApiError::body("too_big", &[field], message))
+}
+
+fn checked_texts(field: &'static str, texts: BTreeMap<String, String>) -> Result<Texts, ApiError> {
+    check_count(field, texts.len())?;
     let too_long = texts.iter().find(|(name, value)| name.len() > 255 || value.len() > MAX_SETTING_BYTES);
     if let Some((name, _)) = too_long {
         let message = format!("a name may be 255 bytes long and a value {MAX_SETTING_BYTES}");

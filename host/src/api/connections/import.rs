@@ -169,7 +169,8 @@ fn note_installation(
     let is_other = match config.get(NAME) {
         None | Some(Value::Null) => false,
         Some(Value::String(given)) => given != id,
-        Some(given) => given.to_string() != id,
+        Some(Value::Number(given)) => given.to_string() != id,
+        Some(_) => true,
     };
     if is_other {
         let message = format!("must be `{id}`, as in the credentials, or be left out");

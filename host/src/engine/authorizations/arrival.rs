@@ -68,9 +68,12 @@ impl Engine {
             self.tell_outcome(authorization.session, listener, &outcome).await;
         }
         let Err(error) = connected else { return Ok(outcome) };
-        // A function's refusal of a connection that was connected anew was told with the connection's error.
-        let is_told = |session: &ConnectSession| {
-            session.reconnects.is_some() && matches!(error, AuthorizationError::Refused(_))
+        // A function's refusal of a connection that was connected anew was told with the connection's error, and of
+        // what another request has brought in its place that one tells.
+        let is_told = |session: &ConnectSession| match error {
+            AuthorizationError::Refused(_) => session.reconnects.is_some(),
+            AuthorizationError::Overtaken => true,
+            _ => false,
         };
         if let Ok(session) = &session
             && !is_told(session)

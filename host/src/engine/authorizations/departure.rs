@@ -298,3 +298,29 @@ fn random_text() -> Secret<String> {
 fn parse_url(text: &str, what: &'static str) -> Result<Url, FlowError> {
     Url::parse(text).map_err(|_| FlowError::IncompleteProvider(what))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_browser_chooses_how_the_page_looks_and_not_what_it_grants() {
+        let provider = |more: &str| -> Provider {
+            let entry = format!(
+                "name = \"acme\"\ndisplay_name = \"Acme\"\ndocs = \"https://acme.example\"\n{more}\n\
+                 [source]\naddress = \"https://acme.example\"\nchecked_at = \"2026-11-21\""
+            );
+            toml::from_str(&entry).unwrap()
+        };
+        let oauth2 = provider("auth_mode = \"OAUTH2\"\nclient_id_param = \"client_key\"");
+        let oauth1 = provider("auth_mode = \"OAUTH1\"");
+        for name in ["prompt", "access_type", "audience", "login_hint", "resource", "duration", "name"] {
+            assert!(is_for_browsers(&oauth2, name) && is_for_browsers(&oauth1, name), "{name}");
+        }
+        for name in ["scope", "SCOPE", "bot_scopes", "response_type", "response_mode", "request", "state"] {
+            assert!(!is_for_browsers(&oauth2, name) && !is_for_browsers(&oauth1, name), "{name}");
+        }
+        assert!(!is_for_browsers(&oauth2, "client_key"));
+        assert!(!is_for_browsers(&oauth1, "oauth_callback"));
+    }
+}

@@ -64,6 +64,8 @@ pub enum AuthorizationError {
     Refused(String),
     #[error("the connection that was to be connected anew is gone")]
     TargetGone,
+    #[error("another request has replaced the connection, or deleted it, while a function validated it")]
+    Overtaken,
     #[error("something went wrong on our side; try again")]
     Internal(#[source] anyhow::Error),
 }
@@ -90,6 +92,7 @@ impl AuthorizationError {
                 (StatusCode::BAD_REQUEST, "connection_validation_failed")
             }
             Self::TargetGone => (StatusCode::BAD_REQUEST, "connection_not_found"),
+            Self::Overtaken => (StatusCode::CONFLICT, "connection_replaced"),
             Self::Internal(_) => (StatusCode::INTERNAL_SERVER_ERROR, "internal_server_error"),
         }
     }
@@ -121,7 +124,8 @@ impl From<SessionError> for AuthorizationError {
 impl From<ConnectError> for AuthorizationError {
     fn from(error: ConnectError) -> Self {
         match error {
-            ConnectError::TargetGone | ConnectError::Overtaken => Self::TargetGone,
+            ConnectError::TargetGone => Self::TargetGone,
+            ConnectError::Overtaken => Self::Overtaken,
             ConnectError::IntegrationGone(integration) => Self::UnknownIntegration(integration),
             ConnectError::Refused(message) => Self::Refused(message),
             error @ (ConnectError::Store(_) | ConnectError::Validation(_)) => Self::internal(error),

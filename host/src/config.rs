@@ -36,6 +36,9 @@ use table::{Places, Table, root};
 /// The name of the file in a project and in a bundle.
 pub const FILE_NAME: &str = "syncline.toml";
 
+/// Only what is used of it is there.
+const STACK_BYTES: usize = 64 << 20;
+
 /// A file without mistakes of its own.
 #[derive(Debug, Clone)]
 pub struct ConfigFile {
@@ -47,6 +50,21 @@ pub struct ConfigFile {
 /// Reads a file. `name` is what mistakes call it; `schema_files` reads the JSON Schemas it names, by their
 /// path from the file's folder.
 pub fn parse(
+    name: &str,
+    text: &str,
+    schema_files: &(dyn Fn(&str) -> io::Result<String> + Sync),
+) -> Result<ConfigFile, Diagnostics> {
+    // Keys such as `a.b.c` in tables in one another make a tree that is thousands of tables deep, and to let go of it
+    // takes more stack than there is here.
+    std::thread::scope(|scope| {
+        let reader = std::thread::Builder::new().stack_size(STACK_BYTES);
+        let reader = reader.spawn_scoped(scope, || read(name, text, schema_files));
+        let reader = reader.expect("a thread can be started");
+        reader.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}
+
+fn read(
     name: &str,
     text: &str,
     schema_files: &dyn Fn(&str) -> io::Result<String>,
@@ -189,6 +207,18 @@ event = "connection-created"
             "schemas/invoice.json" => Ok(r#"{"type": "object"}"#.to_owned()),
             "broken.json" => Ok("{".to_owned()),
             "far.json" => Ok(r#"{"$ref": "https://example.com/x.json"}"#.to_owned()),
+            "deep.json" => Ok(format!("{}{{}}{}", "{\"not\":".repeat(100), "}".repeat(100))),
+            "endless.json" => Ok(r##"{"allOf": [{"$ref": "#"}]}"##.to_owned()),
+            "dear.json" => {
+                let link = |n| {
+                    format!(
+                        r##""a{n}": {{"allOf": [{{"$ref": "#/$defs/a{0}"}}, {{"$ref": "#/$defs/a{0}"}}]}}"##,
+                        n + 1
+                    )
+                };
+                let links: Vec<String> = (0..40).map(link).collect();
+                Ok(format!(r##"{{"$ref": "#/$defs/a0", "$defs": {{{}, "a40": {{}}}}}}"##, links.join(", ")))
+            }
             _ => Err(io::Error::from(io::ErrorKind::NotFound)),
         }
     }
@@ -407,6 +437,58 @@ event = "connected"
                 "4:1: `id` stands beside a schema, which says everything about its model; move it into the schema, or declare all fields here"
             ]
         );
+    }
+
+    /// A model with a field of this type.
+    fn with_field(ty: &str) -> String {
+        format!("[models.Deep]\nid = \"string\"\nx = {ty}\n")
+    }
+
+    #[test]
+    fn types_that_are_too_deep_are_told_with_their_place() {
+        let help = "give what is inside a model of its own";
+        for (ty, place) in [
+            (
+                format!("\"string{}\"", "[]".repeat(21)),
+                "4:5: the type is more than 20 lists, objects and `?` deep",
+            ),
+            (
+                format!("\"string{}\"", "[]".repeat(100_000)),
+                "4:5: the type is more than 20 lists, objects and `?` deep",
+            ),
+            (
+                format!("{}\"string\"{}", "[".repeat(21), "]".repeat(21)),
+                "4:25: `x` is more than 20 lists and objects deep",
+            ),
+            (format!("[\"string{}\"]", "[]".repeat(20)), "4:6: `x` is more than 20 lists and objects deep"),
+            (
+                format!("{}\"string\"{}", "{ a = ".repeat(21), " }".repeat(21)),
+                "4:125: `a` is more than 20 lists and objects deep",
+            ),
+        ] {
+            let told = mistakes(&with_field(&ty));
+            assert_eq!(told, [format!("{place}; {help}")], "{}", &ty[..ty.len().min(80)]);
+        }
+        // Tables in tables by their keys alone, more of them than the stack has room for.
+        let keys = "a.".repeat(75);
+        let bomb = format!("{{ {keys}a = ").repeat(75) + "\"string\"" + &" }".repeat(75);
+        let told = mistakes(&with_field(&bomb));
+        assert!(told.len() == 1 && told[0].contains("lists and objects deep"), "{told:?}");
+    }
+
+    #[test]
+    fn the_deepest_types_that_are_taken_read_back_from_where_they_are_stored() {
+        for ty in [
+            format!("\"string{}\"", "[]?".repeat(10)),
+            format!("{}\"enum(a)\"{}", "{ \"a?\" = ".repeat(20), " }".repeat(20)),
+            format!("{}\"enum(a)[]\"{}", "[{ \"a?\" = ".repeat(9), " }]".repeat(9)),
+        ] {
+            let action = "[integrations.stripe]\nprovider = \"x\"\ncomponent = \"x\"\n[integrations.stripe.actions.act]";
+            let text = format!("name = \"shop\"\n{}{action}\ninput = {ty}\noutput = {ty}\n", with_field(&ty));
+            let file = parse("syncline.toml", &text, &files).unwrap_or_else(|mistakes| panic!("{mistakes}"));
+            let stored = serde_json::to_string(&json!({ "in": [{ "more": &file.config }] })).unwrap();
+            assert!(serde_json::from_str::<serde_json::Value>(&stored).is_ok(), "{ty}");
+        }
     }
 
     #[test]

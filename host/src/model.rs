@@ -24,4 +24,4 @@ pub use keeping::{Keeping, OnBadRecord};
 pub use merge::merge;
 pub use problem::Problem;
 pub use shape::{Invalid, Shape, ShapeError};
-pub use types::{Field, Model, Models, ObjectType, Type};
+pub use types::{Field, MAX_TYPE_DEPTH, Model, Models, ObjectType, Type};

@@ -109,6 +109,12 @@ async fn a_configuration_that_does_not_fit_is_refused_with_the_reason() {
         (hostile.clone().replace("model = \"Step\"", "model = \"Stepp\""), "`Stepp`"),
         (hostile.clone().replace("name = \"hostile\"", "nam = \"hostile\""), "`nam`"),
         (hostile.clone().replace("name = \"hostile\"", "name = "), "syncline.toml"),
+        (
+            hostile
+                .clone()
+                .replace("code = \"string\"", &format!("code = \"string{}\"", "[]".repeat(100_000))),
+            "more than 20 lists, objects and `?` deep",
+        ),
     ] {
         let (code, message) = refused(&host, bundle.to_tar()).await;
         assert_eq!(code, "invalid_sync_config", "{message}");

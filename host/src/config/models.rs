@@ -9,7 +9,9 @@ use toml::de::DeValue;
 use super::diagnostics::{Diagnostics, Span, did_you_mean};
 use super::table::{Table, Text, Value};
 use crate::ids::ModelName;
-use crate::model::{Field, Keeping, Model, Models, ObjectType, OnBadRecord, Shape, ShapeError, Type};
+use crate::model::{
+    Field, Keeping, MAX_TYPE_DEPTH, Model, Models, ObjectType, OnBadRecord, Shape, ShapeError, Type,
+};
 
 /// The models of a file with their places.
 #[derive(Default)]
@@ -29,6 +31,9 @@ pub(super) struct Uses {
     saved: Vec<(ModelName, Span, String)>,
 }
 
+/// How many lists and objects of a JSON Schema may be in one another. It is stored inside of the file's own, and readers of
+/// JSON follow 128.
+const MAX_SCHEMA_DEPTH: usize = 100;
 const TYPE_HELP: &str = "write a type such as \"string?\" or \"Customer[]\", or { … } for an object";
 
 pub(super) fn read_models(
@@ -43,7 +48,7 @@ pub(super) fn read_models(
         let Some(table) = Table::of(value, &key, found) else { continue };
         let model = match schema_file(&table) {
             Some(path) => read_schema(&table, path, found, schema_files),
-            None => Some(Model::Object(read_fields(&table, &is_keeping, found, uses))),
+            None => Some(Model::Object(read_fields(&table, &is_keeping, 0, found, uses))),
         };
         let keeping = read_keeping(&table, found);
         if let (Some(name), Some(model)) = (name, model) {
@@ -64,14 +69,34 @@ pub(super) fn read_type(
     found: &mut Diagnostics,
     uses: &mut Uses,
 ) -> Option<Type> {
+    read_type_within(value, key, 0, found, uses)
+}
+
+/// Likewise, of what is in so many lists and objects.
+fn read_type_within(
+    value: Value<'_>,
+    key: &str,
+    depth: usize,
+    found: &mut Diagnostics,
+    uses: &mut Uses,
+) -> Option<Type> {
+    let too_deep = |found: &mut Diagnostics| {
+        let message = format!("`{key}` is more than {MAX_TYPE_DEPTH} lists and objects deep");
+        found.add(value.span(), message, Some("give what is inside a model of its own".to_owned()));
+        None
+    };
     match value.get_ref() {
+        DeValue::Array(_) | DeValue::Table(_) if depth >= MAX_TYPE_DEPTH => too_deep(found),
         DeValue::String(text) => {
             let ty: Type = Text { text, span: value.span() }.parse(found)?;
+            if depth + ty.depth() > MAX_TYPE_DEPTH {
+                return too_deep(found);
+            }
             uses.types.extend(ty.models().into_iter().map(|name| (name.clone(), value.span())));
             Some(ty)
         }
         DeValue::Array(elements) => match elements.iter().collect::<Vec<_>>()[..] {
-            [element] => read_type(element, key, found, uses).map(Type::array),
+            [element] => read_type_within(element, key, depth + 1, found, uses).map(Type::array),
             _ => {
                 let message = format!("`{key}` is a list type with {} elements, not one", elements.len());
                 let help = "write the type of the elements once, such as [{ sku = \"string\" }]";
@@ -81,7 +106,7 @@ pub(super) fn read_type(
         },
         DeValue::Table(_) => {
             let table = Table::of(value, &Text { text: key, span: value.span() }, found)?;
-            Some(Type::Object(read_object(&table, found, uses)))
+            Some(Type::Object(read_fields(&table, &|_, _| false, depth + 1, found, uses)))
         }
         other => {
             let message = format!("`{key}` must be a type, got {}", other.type_str());
@@ -204,17 +229,15 @@ fn read_keeping(table: &Table<'_>, found: &mut Diagnostics) -> Keeping {
     keeping
 }
 
-fn read_object(table: &Table<'_>, found: &mut Diagnostics, uses: &mut Uses) -> ObjectType {
-    read_fields(table, &|_, _| false, found, uses)
-}
-
 fn read_fields(
     table: &Table<'_>,
     is_apart: &dyn Fn(&str, &DeValue<'_>) -> bool,
+    depth: usize,
     found: &mut Diagnostics,
     uses: &mut Uses,
 ) -> ObjectType {
     let mut object = ObjectType::default();
+    let mut names = BTreeSet::new();
     for (key, value) in table.entries() {
         if is_apart(key.text, value.get_ref()) {
             continue;
@@ -224,8 +247,8 @@ fn read_fields(
             continue;
         }
         let (name, is_optional) = key.text.strip_suffix('?').map_or((key.text, false), |name| (name, true));
-        let Some(ty) = read_type(value, name, found, uses) else { continue };
-        if object.field(name).is_some() {
+        let Some(ty) = read_type_within(value, name, depth, found, uses) else { continue };
+        if !names.insert(name) {
             found.add(key.span, format!("field `{name}` is declared twice"), None);
             continue;
         }
@@ -268,6 +291,10 @@ fn read_schema(
     }
     let problem = match schema_files(path.text) {
         Ok(text) => match serde_json::from_str(&text) {
+            Ok(schema) if depth(&schema) > MAX_SCHEMA_DEPTH => format!(
+                "`{}` is more than {MAX_SCHEMA_DEPTH} lists and objects deep; move what is inside to `$defs`",
+                path.text
+            ),
             Ok(schema) => return Some(Model::Schema { file: path.text.to_owned(), schema }),
             Err(error) => format!("`{}` is not JSON: {error}", path.text),
         },
@@ -275,4 +302,12 @@ fn read_schema(
     };
     found.add(path.span, problem, None);
     None
+}
+
+fn depth(value: &serde_json::Value) -> usize {
+    match value {
+        serde_json::Value::Array(elements) => 1 + elements.iter().map(depth).max().unwrap_or_default(),
+        serde_json::Value::Object(members) => 1 + members.values().map(depth).max().unwrap_or_default(),
+        _ => 0,
+    }
 }

@@ -51,6 +51,10 @@ pub struct Field {
     pub ty: Type,
 }
 
+/// How many lists, objects and `?` may be in one another. As JSON a level takes up to five of the 128 that readers of
+/// JSON follow, and what is stored has to be read again.
+pub const MAX_TYPE_DEPTH: usize = 20;
+
 /// What a value may be.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -83,6 +87,10 @@ pub enum TypeError {
     Rest { text: String },
     #[error("`??` says no more than `?`; write one")]
     OptionalTwice,
+    #[error(
+        "the type is more than {MAX_TYPE_DEPTH} lists, objects and `?` deep; give what is inside a model of its own"
+    )]
+    TooDeep,
 }
 
 impl ObjectType {
@@ -100,6 +108,17 @@ impl Type {
         match self {
             Self::Optional(_) => self,
             other => Self::Optional(Box::new(other)),
+        }
+    }
+
+    /// How many lists, objects and `?` are in one another.
+    pub fn depth(&self) -> usize {
+        match self {
+            Self::Array(inner) | Self::Optional(inner) => 1 + inner.depth(),
+            Self::Object(object) => {
+                1 + object.fields.iter().map(|field| field.ty.depth()).max().unwrap_or_default()
+            }
+            _ => 0,
         }
     }
 
@@ -150,8 +169,14 @@ impl FromStr for Type {
             "enum" => enum_values(rest)?,
             _ => (named(word, text)?, rest),
         };
+        let mut depth = 0;
         loop {
             rest = rest.trim_start();
+            // A text can say more of them than the stack can follow.
+            if depth > MAX_TYPE_DEPTH {
+                return Err(TypeError::TooDeep);
+            }
+            depth += 1;
             if let Some(after) = rest.strip_prefix("[]") {
                 (ty, rest) = (ty.array(), after);
             } else if let Some(after) = rest.strip_prefix('?') {
@@ -309,6 +334,18 @@ mod tests {
         );
         assert_eq!(refusal("enum"), "`enum` needs its values in parentheses, such as `enum(open, closed)`");
         assert_eq!(refusal("enum(a, a)"), "the enum value `a` is listed twice");
+    }
+
+    #[test]
+    fn a_type_is_only_so_deep() {
+        let text = |lists: usize| format!("string{}", "[]".repeat(lists));
+        assert_eq!(text(MAX_TYPE_DEPTH).parse::<Type>().map(|ty| ty.depth()), Ok(MAX_TYPE_DEPTH));
+        for lists in [MAX_TYPE_DEPTH + 1, 1_000_000] {
+            assert_eq!(
+                refusal(&text(lists)),
+                "the type is more than 20 lists, objects and `?` deep; give what is inside a model of its own"
+            );
+        }
     }
 
     fn any_type() -> impl Strategy<Value = Type> {

@@ -158,6 +158,48 @@ async fn a_field_of_another_type_is_told_in_the_plan() {
 }
 
 #[tokio::test]
+async fn a_deployment_that_cannot_be_read_holds_up_no_other() {
+    let stage = Stage::of(&Bundle::guest("hostile"), json!({ "steps": 3, "pause_ms": 0 })).await;
+    stage.host.deploy(&Bundle::example("minimal")).await;
+    // As a version that took deeper ones may have left them.
+    stage
+        .db
+        .execute(
+            r#"UPDATE deployments SET config = jsonb_set(config, '{models,Step}',
+                 ('{"object":{"fields":[{"name":"id","type":' || repeat('{"array":', 200) || '"string"'
+                  || repeat('}', 200) || '}]}}')::jsonb)
+               WHERE bundle_name = 'hostile';
+               UPDATE functions SET spec = jsonb_set(spec, '{spec,input}',
+                 (repeat('{"array":', 200) || '"string"' || repeat('}', 200))::jsonb)
+               WHERE name = 'echo'"#,
+        )
+        .await;
+    // Another host starts beside it, and both go on with what can be read.
+    let second = Host::spawn(&stage.db).await;
+    let told =
+        "version 1 of the bundle `hostile` in environment `dev` cannot be read, and its functions do not run";
+    assert!(second.log().contains(told), "{}", second.log());
+    let told = "the deployed action `echo` of integration `minimal` cannot be run";
+    assert!(second.log().contains(told), "{}", second.log());
+    for host in [&stage.host, &second] {
+        host.get("/scripts/config").await.expect(200);
+    }
+    let numbers = second.connect_as("customer-2", "minimal", json!({ "count": 3 })).await;
+    numbers.wait_until_idle().await;
+    assert_eq!(numbers.all(&[("model", "Number")]).await.len(), 3);
+    second.deploy(&Bundle::example("minimal").at_address("http://127.0.0.1:9")).await;
+    let answer = numbers.action("echo", &json!("x")).await.expect(200);
+    assert_eq!(answer.json(), json!("x"));
+    // Nothing of it is lost, and a new deployment brings it back.
+    assert_eq!(stage.through(&second).all(&[("model", "Step")]).await.len(), 3);
+    let schedules = "SELECT count(*) FROM schedules WHERE sync_name IN ('steps', 'commit-raw')";
+    assert_eq!(stage.db.number(schedules).await, 2);
+    let again = second.deploy(&Bundle::guest("hostile").limit("spin", "cpu = \"1s\"")).await;
+    assert_eq!(again["version"], 2, "{again}");
+    assert_eq!(stage.through(&second).run("steps").await["status"], "SUCCESS");
+}
+
+#[tokio::test]
 async fn deploying_the_same_again_changes_nothing() {
     let stage = Stage::hostile().await;
     let first = stage.status("steps").await;

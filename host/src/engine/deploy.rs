@@ -326,10 +326,11 @@ async fn describe(runtime: &Runtime, wasm: &[u8]) -> Result<Vec<KindAndName>, In
 /// What an environment has before a deployment.
 struct Present {
     active: Option<LiveDeployment>,
-    /// The functions that the active version of this bundle brought.
-    own: Vec<(ActiveFunction, StoredFunction)>,
+    /// The functions that the active version of this bundle brought. Without what is stored of them where that cannot be
+    /// read.
+    own: Vec<(ActiveFunction, Option<StoredFunction>)>,
     /// The functions of other bundles of the environment, with the bundle's name.
-    others: Vec<(ActiveFunction, StoredFunction, String)>,
+    others: Vec<(ActiveFunction, Option<StoredFunction>, String)>,
     integrations: Vec<Integration>,
     settings: EnvironmentSettings,
 }
@@ -347,7 +348,7 @@ impl Present {
             if function.environment != environment.pk {
                 continue;
             }
-            let stored = StoredFunction::read(function.spec.clone())?;
+            let stored = StoredFunction::read(&function.spec);
             if active.as_ref().is_some_and(|active| active.pk == function.deployment) {
                 own.push((function, stored));
             } else if let Some(of) = live.iter().find(|deployment| deployment.pk == function.deployment) {
@@ -406,7 +407,7 @@ impl Present {
                     None => changes.push(change("add", kind.as_str(), &wanted.key, Some(&name))),
                     Some((row, before)) => {
                         kept.insert(row.pk);
-                        if *before != stored {
+                        if before.as_ref() != Some(&stored) {
                             changes.push(change("update", kind.as_str(), &wanted.key, Some(&name)));
                         }
                     }
@@ -414,7 +415,8 @@ impl Present {
             }
         }
         for (row, before) in self.own.iter().filter(|(row, _)| !kept.contains(&row.pk)) {
-            changes.push(change("remove", &row.kind, &before.integration_key, Some(&row.name)));
+            let key = before.as_ref().map_or(&row.integration_key, |before| &before.integration_key);
+            changes.push(change("remove", &row.kind, key, Some(&row.name)));
         }
         Ok(changes)
     }
@@ -424,14 +426,15 @@ impl Present {
         integration: IntegrationPk,
         kind: FunctionKind,
         name: &FunctionName,
-    ) -> Option<&(ActiveFunction, StoredFunction)> {
+    ) -> Option<&(ActiveFunction, Option<StoredFunction>)> {
         self.own
             .iter()
             .find(|(row, _)| row.integration == integration && row.kind == kind.as_str() && row.name == *name)
     }
 
     fn refuse_renamed(&self, key: &IntegrationKey) -> Result<(), DeployError> {
-        let Some((row, _)) = self.own.iter().find(|(_, stored)| stored.integration_key == *key) else {
+        let brought = |stored: &StoredFunction| stored.integration_key == *key;
+        let Some((row, _)) = self.own.iter().find(|(_, stored)| stored.as_ref().is_some_and(brought)) else {
             return Ok(());
         };
         match self.integrations.iter().find(|integration| integration.pk == row.integration) {
@@ -469,7 +472,7 @@ impl Present {
     ) -> Result<(), DeployError> {
         let FunctionSpec::Sync(wanted) = &stored.spec else { return Ok(()) };
         for (row, stored, bundle) in &self.others {
-            let FunctionSpec::Sync(other) = &stored.spec else { continue };
+            let Some(StoredFunction { spec: FunctionSpec::Sync(other), .. }) = stored else { continue };
             if row.integration != integration.pk {
                 continue;
             }
@@ -498,7 +501,7 @@ fn change(
 
 /// Tells of fields whose type is another than before: records that are kept keep the old one.
 fn changed_models(active: &LiveDeployment, models: &Models) -> Vec<String> {
-    let Ok(before) = serde_json::from_value::<SyncConfig>(active.config.clone()) else { return Vec::new() };
+    let Ok(before) = serde_json::from_str::<SyncConfig>(&active.config) else { return Vec::new() };
     let mut warnings = Vec::new();
     for (name, model) in models {
         let (Some(Model::Object(old)), Model::Object(new)) = (before.models.get(name), model) else {
@@ -607,7 +610,7 @@ async fn update_schedules(
             kept.insert((integration.pk, sync.name.clone()));
             schedules::create_missing(conn, integration.pk, &sync.name, sync.auto_start).await?;
             let old = before.own_function(integration.pk, FunctionKind::Sync, &sync.name);
-            if let Some((_, StoredFunction { spec: FunctionSpec::Sync(old), .. })) = old
+            if let Some((_, Some(StoredFunction { spec: FunctionSpec::Sync(old), .. }))) = old
                 && (&old.frequency, old.timezone) != (&sync.frequency, sync.timezone)
             {
                 let next = sync.frequency.next_after(schedules::now(conn).await?, sync.timezone);

@@ -52,13 +52,14 @@ impl Engine {
         snapshot.commit().await?;
         let mut models: HashMap<DeploymentPk, Models> = HashMap::new();
         for deployment in active.into_iter().filter(|deployment| deployment.environment == environment) {
-            let config: SyncConfig = serde_json::from_value(deployment.config)?;
-            models.insert(deployment.pk, config.models);
+            if let Ok(config) = serde_json::from_str::<SyncConfig>(&deployment.config) {
+                models.insert(deployment.pk, config.models);
+            }
         }
         let mut described = Vec::with_capacity(listed.len());
         for row in listed {
             let Some(models) = models.get(&row.deployment) else { continue };
-            let stored: StoredFunction = serde_json::from_value(row.spec.clone())?;
+            let Some(stored) = StoredFunction::read(&row.spec) else { continue };
             described.push(describe(row, stored.spec, models));
         }
         Ok(described)

@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use chrono_tz::Tz;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 use sqlx::PgConnection;
 use tokio::sync::Mutex;
 use url::Url;
@@ -41,8 +40,10 @@ pub(super) struct StoredFunction {
 }
 
 impl StoredFunction {
-    pub(super) fn read(spec: Value) -> sqlx::Result<Self> {
-        serde_json::from_value(spec).map_err(|error| sqlx::Error::Decode(error.into()))
+    /// None if it cannot be read. Whoever loads the functions tells it; such a one does not run until it is deployed anew,
+    /// and all others go on.
+    pub(super) fn read(spec: &str) -> Option<Self> {
+        serde_json::from_str(spec).ok()
     }
 }
 
@@ -62,7 +63,8 @@ pub(super) async fn hold_beginnings(
     deployments::hold_active(conn, environment).await?;
     let mut beginnings = Beginnings::default();
     for spec in deployments::list_active_beginnings(conn, environment, integration).await? {
-        match StoredFunction::read(spec)?.spec {
+        let Some(stored) = StoredFunction::read(&spec) else { continue };
+        match stored.spec {
             FunctionSpec::Sync(spec) => beginnings.syncs.push(spec),
             FunctionSpec::Lifecycle(spec) => beginnings.lifecycle.push(spec),
             FunctionSpec::Action(_) | FunctionSpec::Webhook(_) => {}
@@ -454,12 +456,23 @@ impl Functions {
         let mut known = Known::default();
         for deployment in active {
             known.active.entry(deployment.environment).or_default().push(deployment.pk);
-            let config: SyncConfig = serde_json::from_value(deployment.config)?;
-            models.insert(deployment.pk, (config.models, config.keeping));
+            match serde_json::from_str::<SyncConfig>(&deployment.config) {
+                Ok(config) => drop(models.insert(deployment.pk, (config.models, config.keeping))),
+                // What is theirs stays, and others go on.
+                Err(error) => tracing::error!(
+                    error = &error as &dyn std::error::Error,
+                    "version {} of the bundle `{}` in environment `{}` cannot be read, and its functions do not run; \
+                     deploy it again",
+                    deployment.version,
+                    deployment.bundle_name,
+                    deployment.environment_name,
+                ),
+            }
         }
         for function in functions {
             let Some((models, keeping)) = models.get(&function.deployment) else { continue };
             let (kind, name) = (function.kind.clone(), function.name.clone());
+            let integration = function.integration_key.clone();
             match self.build(function, models, keeping).await {
                 Ok((key, deployed)) => {
                     known.functions.insert(key, Arc::new(deployed));
@@ -467,7 +480,7 @@ impl Functions {
                 Err(error) => {
                     tracing::error!(
                         error = format!("{error:#}"),
-                        "the deployed {kind} `{name}` cannot be run"
+                        "the deployed {kind} `{name}` of integration `{integration}` cannot be run"
                     );
                 }
             }
@@ -485,7 +498,7 @@ impl Functions {
         models: &Models,
         keeping: &BTreeMap<ModelName, Keeping>,
     ) -> anyhow::Result<(Key, DeployedFunction)> {
-        let stored: StoredFunction = serde_json::from_value(row.spec)?;
+        let stored: StoredFunction = serde_json::from_str(&row.spec)?;
         let digest: [u8; 32] = row.component_digest.as_slice().try_into()?;
         let component = self.component(ComponentDigest(digest)).await?;
         let (kind, overrides, written, sees_credentials, body) = match stored.spec {

@@ -220,7 +220,8 @@ async fn list_before_deletion(
     let mut functions = Vec::new();
     for function in deployments::list_active_functions(conn).await? {
         if function.environment == environment
-            && let FunctionSpec::Lifecycle(spec) = StoredFunction::read(function.spec)?.spec
+            && let Some(stored) = StoredFunction::read(&function.spec)
+            && let FunctionSpec::Lifecycle(spec) = stored.spec
             && spec.event == LifecycleEvent::ConnectionDeleting
         {
             functions.push((function.integration, function.name));

@@ -39,9 +39,11 @@ pub struct ActiveFunction {
     pub deployment: DeploymentPk,
     pub environment: EnvironmentPk,
     pub integration: IntegrationPk,
+    pub integration_key: IntegrationKey,
     pub kind: String,
     pub name: FunctionName,
-    pub spec: Value,
+    /// JSON as it was stored. Of what cannot be read, the others are none the worse.
+    pub spec: String,
     pub component_digest: Vec<u8>,
 }
 
@@ -50,10 +52,12 @@ pub struct ActiveFunction {
 pub struct LiveDeployment {
     pub pk: DeploymentPk,
     pub environment: EnvironmentPk,
+    pub environment_name: String,
     pub bundle_name: String,
     pub version: i32,
     pub digest: String,
-    pub config: Value,
+    /// Likewise.
+    pub config: String,
 }
 
 /// Stores the bytes of a component, once.
@@ -108,10 +112,10 @@ pub async fn list_active_beginnings(
     conn: &mut PgConnection,
     environment: EnvironmentPk,
     integration: IntegrationPk,
-) -> sqlx::Result<Vec<Value>> {
+) -> sqlx::Result<Vec<String>> {
     sqlx::query_scalar!(
         r#"
-        SELECT f.spec
+        SELECT f.spec::text AS "spec!"
         FROM deployments d CROSS JOIN LATERAL (
             -- By deployment: of those that were superseded, there may be thousands.
             SELECT name, spec FROM functions
@@ -176,7 +180,8 @@ pub async fn find_active(
 ) -> sqlx::Result<Option<LiveDeployment>> {
     let row = sqlx::query!(
         r#"
-        SELECT pk, environment_pk, bundle_name, version, digest, config FROM deployments
+        SELECT d.pk, environment_pk, e.name AS environment_name, bundle_name, version, digest, config::text AS "config!"
+        FROM deployments d JOIN environments e ON e.pk = d.environment_pk
         WHERE environment_pk = $1 AND bundle_name = $2 AND state = 'active'
         "#,
         environment.0,
@@ -187,6 +192,7 @@ pub async fn find_active(
     Ok(row.map(|row| LiveDeployment {
         pk: DeploymentPk(row.pk),
         environment: EnvironmentPk(row.environment_pk),
+        environment_name: row.environment_name,
         bundle_name: row.bundle_name,
         version: row.version,
         digest: row.digest,
@@ -198,8 +204,9 @@ pub async fn find_active(
 pub async fn list_active(conn: &mut PgConnection) -> sqlx::Result<Vec<LiveDeployment>> {
     let rows = sqlx::query!(
         r#"
-        SELECT pk, environment_pk, bundle_name, version, digest, config FROM deployments
-        WHERE state = 'active' ORDER BY pk
+        SELECT d.pk, environment_pk, e.name AS environment_name, bundle_name, version, digest, config::text AS "config!"
+        FROM deployments d JOIN environments e ON e.pk = d.environment_pk
+        WHERE state = 'active' ORDER BY d.pk
         "#
     )
     .fetch_all(conn)
@@ -207,6 +214,7 @@ pub async fn list_active(conn: &mut PgConnection) -> sqlx::Result<Vec<LiveDeploy
     let deployments = rows.into_iter().map(|row| LiveDeployment {
         pk: DeploymentPk(row.pk),
         environment: EnvironmentPk(row.environment_pk),
+        environment_name: row.environment_name,
         bundle_name: row.bundle_name,
         version: row.version,
         digest: row.digest,
@@ -236,8 +244,11 @@ pub async fn list_active_in(
 pub async fn list_active_functions(conn: &mut PgConnection) -> sqlx::Result<Vec<ActiveFunction>> {
     let rows = sqlx::query!(
         r#"
-        SELECT f.pk, f.deployment_pk, d.environment_pk, f.integration_pk, f.kind, f.name, f.spec, f.component_digest
-        FROM functions f JOIN deployments d ON d.pk = f.deployment_pk
+        SELECT f.pk, f.deployment_pk, d.environment_pk, f.integration_pk, i.unique_key, f.kind, f.name,
+               f.spec::text AS "spec!", f.component_digest
+        FROM functions f
+        JOIN deployments d ON d.pk = f.deployment_pk
+        JOIN integrations i ON i.pk = f.integration_pk
         WHERE d.state = 'active'
         ORDER BY f.pk
         "#
@@ -249,6 +260,7 @@ pub async fn list_active_functions(conn: &mut PgConnection) -> sqlx::Result<Vec<
         deployment: DeploymentPk(row.deployment_pk),
         environment: EnvironmentPk(row.environment_pk),
         integration: IntegrationPk(row.integration_pk),
+        integration_key: IntegrationKey::from_stored(row.unique_key),
         kind: row.kind,
         name: FunctionName::from_stored(row.name),
         spec: row.spec,
@@ -365,7 +377,8 @@ pub struct NamedFunction {
     pub integration: IntegrationKey,
     pub provider: ProviderSlug,
     pub name: FunctionName,
-    pub spec: Value,
+    /// JSON as it was stored.
+    pub spec: String,
     pub activated_at: DateTime<Utc>,
 }
 
@@ -376,7 +389,7 @@ pub async fn list_named_functions(
 ) -> sqlx::Result<Vec<NamedFunction>> {
     let rows = sqlx::query!(
         r#"
-        SELECT f.pk, f.deployment_pk, i.unique_key, i.provider, f.name, f.spec,
+        SELECT f.pk, f.deployment_pk, i.unique_key, i.provider, f.name, f.spec::text AS "spec!",
                coalesce(d.activated_at, d.created_at) AS "activated_at!"
         FROM functions f
         JOIN deployments d ON d.pk = f.deployment_pk

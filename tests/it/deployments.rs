@@ -158,6 +158,25 @@ async fn a_field_of_another_type_is_told_in_the_plan() {
 }
 
 #[tokio::test]
+async fn a_bundle_without_functions_is_deployed_like_any_other() {
+    let db = TestDatabase::create().await;
+    let host = Host::spawn(&db).await;
+    let empty = Bundle::guest("hostile").without_functions();
+    let first = host.deploy(&empty).await;
+    assert_eq!(first["version"], 1, "{first}");
+    assert_eq!(host.get("/integrations/hostile").await.expect(200).json()["data"]["unique_key"], "hostile");
+    host.deploy(&Bundle::guest("hostile")).await;
+    let connection = host.connect("hostile", json!({ "steps": 3, "pause_ms": 0 })).await;
+    assert_eq!(connection.all(&[("model", "Step")]).await.len(), 3);
+    // The last function can go too.
+    let last = host.deploy(&empty).await;
+    let removed = json!({ "change": "remove", "kind": "sync", "integration": "hostile", "name": "steps" });
+    assert!(last["changes"].as_array().unwrap().contains(&removed), "{last}");
+    assert!(connection.statuses("*").await.is_empty());
+    assert_eq!(connection.all(&[("model", "Step")]).await.len(), 3);
+}
+
+#[tokio::test]
 async fn a_deployment_that_cannot_be_read_holds_up_no_other() {
     let stage = Stage::of(&Bundle::guest("hostile"), json!({ "steps": 3, "pause_ms": 0 })).await;
     stage.host.deploy(&Bundle::example("minimal")).await;

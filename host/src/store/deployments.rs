@@ -276,8 +276,9 @@ pub async fn list_unconfirmed(
 ) -> sqlx::Result<Vec<(DeploymentPk, Vec<Vec<u8>>)>> {
     let rows = sqlx::query!(
         r#"
-        SELECT d.pk, array_agg(DISTINCT f.component_digest) AS "digests!: Vec<Vec<u8>>"
-        FROM deployments d JOIN functions f ON f.deployment_pk = d.pk
+        SELECT d.pk, array_remove(array_agg(DISTINCT f.component_digest), NULL) AS "digests!: Vec<Vec<u8>>"
+        -- One without functions has nothing to compile, and is waited for all the same.
+        FROM deployments d LEFT JOIN functions f ON f.deployment_pk = d.pk
         -- One whose host died before it was switched on stays staged, and is nobody's work any more.
         WHERE d.state = 'staged' AND d.created_at > now() - interval '15 minutes'
           AND NOT EXISTS (SELECT FROM deployment_hosts h WHERE h.deployment_pk = d.pk AND h.host_id = $1)

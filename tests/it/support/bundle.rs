@@ -57,6 +57,14 @@ impl Bundle {
         self
     }
 
+    /// The same integration without anything that runs.
+    pub fn without_functions(mut self) -> Self {
+        let table = format!("[integrations.{}.syncs.", self.integration);
+        let config = &mut self.content.config;
+        config.truncate(config.find(&table).expect("it has syncs"));
+        self
+    }
+
     /// The same, with one of its syncs deleting what it has not seen again.
     #[track_caller]
     pub fn tracking_deletes(self, sync: &str) -> Self {

@@ -193,6 +193,32 @@ async fn missing_and_wrong_headers_are_named() {
 }
 
 #[tokio::test]
+async fn a_command_whose_header_cannot_be_read_reaches_nobody() {
+    let stage = Stage::hostile().await;
+    stage.wait_until_idle().await;
+    let runs = "SELECT count(*) FROM runs";
+    let before = stage.db.number(runs).await;
+    for (name, header) in [("connection-id", "Connection-Id"), ("provider-config-key", "Provider-Config-Key")]
+    {
+        for value in ["caf\u{e9}", "", "no\u{2028}way"] {
+            let mut body =
+                json!({ "provider_config_key": "hostile", "connection_id": "customer-1", "syncs": [] });
+            body.as_object_mut().unwrap().remove(&name.replace('-', "_"));
+            let request = stage.host.request("POST", "/sync/trigger").header(header, value).json(&body);
+            let answer = request.send().await;
+            assert_eq!(answer.refusal(), (400, "invalid_headers".to_owned()), "{header}: {value}");
+            assert_eq!(paths(&answer.json()), [name]);
+        }
+    }
+    let metadata = stage.host.request("POST", "/connection/customer-1/metadata");
+    let metadata = metadata.header("Provider-Config-Key", "caf\u{e9}").json(&json!({})).send().await;
+    assert_eq!(metadata.refusal(), (400, "invalid_headers".to_owned()));
+    assert_eq!(stage.db.number(runs).await, before);
+    let due = "SELECT count(*) FROM schedules WHERE due_at <= now()";
+    assert_eq!(stage.db.number(due).await, 0);
+}
+
+#[tokio::test]
 async fn what_is_not_there_is_not_found_under_its_own_code() {
     let stage = Stage::hostile().await;
     let records = |integration: &str, connection: &str| {

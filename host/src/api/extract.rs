@@ -180,6 +180,17 @@ fn required_header<T: FromStr<Err = InvalidName>>(headers: &HeaderMap, name: &st
         .map_err(|problem: InvalidName| FieldError::new("invalid_format", &[name], problem.to_string()))
 }
 
+/// A header that may be absent; one that is there and says nothing valid must not pass for that.
+pub fn optional_header<T: FromStr<Err = InvalidName>>(
+    headers: &HeaderMap,
+    name: &str,
+) -> Result<Option<T>, ApiError> {
+    if !headers.contains_key(name) {
+        return Ok(None);
+    }
+    required_header(headers, name).map(Some).map_err(|error| ApiError::Headers { errors: vec![error] })
+}
+
 /// A boolean header in any of the usual spellings; `false` if it is absent.
 pub fn flag_header(headers: &HeaderMap, name: &'static str) -> Result<bool, ApiError> {
     let Some(value) = headers.get(name) else { return Ok(false) };

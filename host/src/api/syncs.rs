@@ -14,7 +14,7 @@ use uuid::Uuid;
 
 use super::App;
 use super::error::{ApiError, ErrorBody};
-use super::extract::{ApiJson, ApiQuery, EnvironmentAuth, NoQuery};
+use super::extract::{ApiJson, ApiQuery, EnvironmentAuth, NoQuery, optional_header};
 use super::time::iso;
 use crate::auth::{Client, rights};
 use crate::config::{Frequency, FunctionKind};
@@ -93,12 +93,17 @@ pub(super) async fn trigger_syncs(
     _: NoQuery,
     ApiJson(request): ApiJson<TriggerRequest>,
 ) -> Result<StatusCode, ApiError> {
-    let header = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
-    let integration = request
-        .provider_config_key
-        .or_else(|| header("provider-config-key"))
-        .ok_or_else(|| ApiError::body("invalid_type", &["provider_config_key"], "is required"))?;
-    let connection = request.connection_id.or_else(|| header("connection-id"));
+    let integration = match request.provider_config_key {
+        Some(key) => key,
+        None => optional_header::<IntegrationKey>(&headers, "provider-config-key")?
+            .ok_or_else(|| ApiError::body("invalid_type", &["provider_config_key"], "is required"))?
+            .to_string(),
+    };
+    // Without a connection every one is meant, so what cannot be read must not pass for none.
+    let connection = match request.connection_id {
+        Some(id) => Some(id),
+        None => optional_header::<ConnectionId>(&headers, "connection-id")?.map(|id| id.to_string()),
+    };
     let options = match (request.opts, request.sync_mode, request.full_resync) {
         (Some(opts), None, None) => TriggerOptions { reset: opts.reset, empty_cache: opts.empty_cache },
         (Some(_), _, _) => {

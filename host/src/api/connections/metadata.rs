@@ -12,7 +12,7 @@ use utoipa::ToSchema;
 use super::import::check_members;
 use super::{App, parse_name, parse_names};
 use crate::api::error::{ApiError, ErrorBody};
-use crate::api::extract::{ApiJson, ApiPath, ApiQuery, EnvironmentAuth, NoQuery};
+use crate::api::extract::{ApiJson, ApiPath, ApiQuery, EnvironmentAuth, NoQuery, optional_header};
 use crate::auth::{Client, rights};
 use crate::ids::{ConnectionId, IntegrationKey};
 use crate::store::connections;
@@ -106,10 +106,16 @@ fn older_request(
     headers: &HeaderMap,
     metadata: Map<String, Value>,
 ) -> Result<MetadataRequest, ApiError> {
-    let header = headers.get("provider-config-key").and_then(|value| value.to_str().ok());
-    let key = query.provider_config_key.or_else(|| header.map(str::to_owned)).ok_or_else(|| {
-        ApiError::query("invalid_type", &["provider_config_key"], "is missing, here and as a header")
-    })?;
+    let key = match query.provider_config_key {
+        Some(key) => key,
+        None => {
+            let header = optional_header::<IntegrationKey>(headers, "provider-config-key")?;
+            let missing = || {
+                ApiError::query("invalid_type", &["provider_config_key"], "is missing, here and as a header")
+            };
+            header.ok_or_else(missing)?.to_string()
+        }
+    };
     parse_names(&key, id)?;
     Ok(MetadataRequest { connection_id: IdOrIds::One(id.to_owned()), provider_config_key: key, metadata })
 }

@@ -439,6 +439,29 @@ event = "connected"
         );
     }
 
+    #[test]
+    fn schemas_that_are_too_much_to_store_or_to_check_are_refused() {
+        let model = |file: &str| mistakes(&format!("[models.Invoice]\nschema = \"{file}\"\n"));
+        for (file, told) in [
+            (
+                "deep.json",
+                "3:10: `deep.json` is more than 100 lists and objects deep; move what is inside to `$defs`",
+            ),
+            (
+                "endless.json",
+                "2:9: `endless.json` is not a usable JSON Schema: it refers to itself without an end, or nearly so",
+            ),
+            (
+                "dear.json",
+                "2:9: `dear.json` is not a usable JSON Schema: its references and its `allOf`, `anyOf` and the like say \
+                 more than a billion subschemas to one value, and at most 10000 are taken; let each refer to the next no \
+                 more than once",
+            ),
+        ] {
+            assert_eq!(model(file), [told]);
+        }
+    }
+
     /// A model with a field of this type.
     fn with_field(ty: &str) -> String {
         format!("[models.Deep]\nid = \"string\"\nx = {ty}\n")

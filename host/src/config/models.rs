@@ -11,6 +11,7 @@ use super::table::{Table, Text, Value};
 use crate::ids::ModelName;
 use crate::model::{
     Field, Keeping, MAX_TYPE_DEPTH, Model, Models, ObjectType, OnBadRecord, Shape, ShapeError, Type,
+    check_cost,
 };
 
 /// The models of a file with their places.
@@ -131,9 +132,13 @@ pub(super) fn check_models(read: &ReadModels, uses: &Uses, found: &mut Diagnosti
     }
     check_ids(read, uses, found);
     check_ends(read, found);
-    for (name, span) in &read.places {
-        if let Err(error @ ShapeError::Schema { .. }) = Shape::of_model(name, &read.models) {
-            found.add(span.clone(), error.to_string(), None);
+    for (name, model) in &read.models {
+        let Model::Schema { file, schema } = model else { continue };
+        let usable = Shape::of_model(name, &read.models).map(drop).and_then(|()| {
+            check_cost(schema).map_err(|problem| ShapeError::Schema { file: file.clone(), problem })
+        });
+        if let Err(error) = usable {
+            found.add(read.places[name].clone(), error.to_string(), None);
         }
     }
 }

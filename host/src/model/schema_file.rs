@@ -5,29 +5,59 @@ use jsonschema::{PatternOptions, ValidationError, Validator};
 use serde_json::Value;
 
 use super::problem::{MAX_PROBLEMS, Problem};
+use super::schema_cost::Costs;
+
+/// How many subschemas of one file may look at one value.
+const MAX_AT_ONCE: u64 = 10_000;
+/// How many may look at what is on one way through a value, for it to be checked however many values it holds.
+const MAX_ALONG: u64 = 10_000;
+/// And how many at all of the others.
+const MAX_IN_ALL: u64 = 1_000_000;
 
 pub(super) struct SchemaFile {
     validator: Validator,
+    costs: Costs,
+}
+
+/// What is wrong with a schema that somebody brings. One that is stored already may do more than that, and is judged
+/// with each value.
+pub fn check_cost(schema: &Value) -> Result<(), String> {
+    let at_once = Costs::of(schema)?.at_once;
+    if at_once > MAX_AT_ONCE {
+        return Err(format!(
+            "its references and its `allOf`, `anyOf` and the like say {} subschemas to one value, and at most \
+             {MAX_AT_ONCE} are taken; let each refer to the next no more than once",
+            if at_once > 1_000_000_000 { "more than a billion".to_owned() } else { at_once.to_string() },
+        ));
+    }
+    Ok(())
 }
 
 impl SchemaFile {
     /// A schema comes from outside: references are never fetched, and patterns run in linear time. The error
     /// is a sentence.
     pub(super) fn compile(schema: &Value) -> Result<Self, String> {
+        let costs = Costs::of(schema)?;
         let options = jsonschema::options()
             .offline()
             .should_validate_formats(true)
             .with_pattern_options(PatternOptions::regex());
         let validator = options.build(schema).map_err(|error| error.to_string())?;
-        Ok(Self { validator })
+        Ok(Self { validator, costs })
     }
 
     /// Checks a well-formed value.
     pub(super) fn check(&self, text: &str) -> Vec<Problem> {
         match parse(text) {
-            Ok(value) => {
-                self.validator.iter_errors(&value).map(|error| problem(&error)).take(MAX_PROBLEMS).collect()
-            }
+            Ok(value) => match self.refuse_dear(&value) {
+                Some(problem) => vec![problem],
+                None => self
+                    .validator
+                    .iter_errors(&value)
+                    .map(|error| problem(&error))
+                    .take(MAX_PROBLEMS)
+                    .collect(),
+            },
             Err(problem) => vec![problem],
         }
     }
@@ -42,10 +72,42 @@ impl SchemaFile {
         if let Some(object) = value.as_object_mut() {
             object.remove(metadata_key);
         }
+        if let Some(problem) = self.refuse_dear(&value) {
+            return vec![problem];
+        }
         let errors = self.validator.iter_errors(&value);
         let errors = errors.filter(|error| !(is_type(error) && error.instance_path().as_str() == "/id"));
         errors.map(|error| problem(&error)).take(MAX_PROBLEMS).collect()
     }
+
+    /// A schema that refers to itself several times over takes twice as long, or more, with each level of a value: what
+    /// would hold a processor for hours is refused.
+    fn refuse_dear(&self, value: &Value) -> Option<Problem> {
+        if self.costs.most() <= MAX_ALONG {
+            return None;
+        }
+        let (depth, values) = extent(value);
+        let along = self.costs.along(depth);
+        let is_dear = along > MAX_ALONG && along.saturating_mul(values) > MAX_IN_ALL;
+        is_dear.then(|| {
+            Problem::here(format!(
+                "is {depth} levels deep, which its schema would take too long to check: it refers to itself several times over"
+            ))
+        })
+    }
+}
+
+/// How many levels are below a value, and how many values it is made of.
+fn extent(value: &Value) -> (usize, u64) {
+    let members: Vec<&Value> = match value {
+        Value::Array(elements) => elements.iter().collect(),
+        Value::Object(members) => members.values().collect(),
+        _ => return (0, 1),
+    };
+    members
+        .into_iter()
+        .map(extent)
+        .fold((1, 1), |(depth, values), (below, more)| (depth.max(1 + below), values + more))
 }
 
 fn parse(text: &str) -> Result<Value, Problem> {

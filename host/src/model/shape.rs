@@ -388,6 +388,41 @@ mod tests {
     }
 
     #[test]
+    fn a_value_that_a_stored_schema_would_take_for_ever_to_check_is_refused() {
+        let again = json!({"properties": {"a": {"$ref": "#"}, "op": {"type": "string"}}});
+        let models = schema_model(json!({"anyOf": [again, again]}));
+        let nested =
+            |depth: usize| format!("{}{{\"op\":\"x\"}}{}", "{\"a\":".repeat(depth), "}".repeat(depth));
+        assert!(problems("Odd", &models, &nested(8)).is_empty());
+        assert_eq!(
+            problems("Odd", &models, &nested(60)),
+            [
+                "is 61 levels deep, which its schema would take too long to check: it refers to itself several times over"
+            ]
+        );
+        // At one value already.
+        let links: serde_json::Map<String, Value> = (0..40)
+            .map(|n| {
+                let next = json!({"$ref": format!("#/$defs/a{}", (n + 1) % 41)});
+                (format!("a{n}"), json!({"allOf": [next, next]}))
+            })
+            .chain([("a40".to_owned(), json!({}))])
+            .collect();
+        let models = schema_model(json!({"$ref": "#/$defs/a0", "$defs": links}));
+        assert_eq!(problems("Odd", &models, "{}").len(), 1);
+    }
+
+    #[test]
+    fn the_longest_way_through_references_fits_on_the_stack() {
+        let link = |n: usize| (format!("a{n}"), json!({"not": {"$ref": format!("#/$defs/a{}", n + 1)}}));
+        let mut links: serde_json::Map<String, Value> = (0..99).map(link).collect();
+        links.insert("a99".to_owned(), json!({"type": "string"}));
+        let models = schema_model(json!({"$ref": "#/$defs/a0", "$defs": links}));
+        assert_eq!(problems("Odd", &models, "1"), [] as [&str; 0]);
+        assert_eq!(problems("Odd", &models, "\"x\"").len(), 1);
+    }
+
+    #[test]
     fn a_schema_cannot_fetch_another() {
         for reference in ["https://example.com/schema.json", "file:///etc/passwd"] {
             let models = schema_model(json!({"$ref": reference}));

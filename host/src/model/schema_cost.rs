@@ -1,0 +1,382 @@
+//! How much work a JSON Schema makes: references let a short one say the same check a billion times over.
+//!
+//! What counts is how often subschemas look at the values on one way from the root of a value to a leaf. Checks of
+//! different members come on top of each other only as far as there are members, which the value's size bounds.
+
+use std::collections::{BTreeMap, HashMap};
+
+use serde_json::{Map, Value};
+
+/// How deep references may lead, each step into a subschema counted: they are followed on the stack.
+const MAX_STEPS: usize = 200;
+/// As deep as JSON is read.
+const MAX_DEPTH: usize = 128;
+/// How many members, checked together at one place, are noted in all.
+const MAX_NOTED: usize = 1_000_000;
+
+/// What it costs to check values of each depth.
+#[derive(Debug)]
+pub(super) struct Costs {
+    /// The most subschemas that look at a value by themselves, whatever its members are.
+    pub(super) at_once: u64,
+    /// By the depth of a value: how many look at what is on one way through it. It never falls.
+    along: Vec<u64>,
+}
+
+/// A subschema, by its number.
+type Node = usize;
+
+/// The members of a value that a subschema is for.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+enum Members<'s> {
+    Named(&'s str),
+    AnyOfObject,
+    Numbered(usize),
+    AnyOfList,
+}
+
+#[derive(Default)]
+struct Edges<'s> {
+    /// What looks at the same value.
+    beside: Vec<Node>,
+    /// What looks at its members.
+    below: Vec<(Members<'s>, Node)>,
+    /// Where it says what nobody has looked at, which has to be found out once more.
+    looks_twice: bool,
+}
+
+/// Everything that looks at a value because one subschema does, and how often.
+struct Together<'s> {
+    evaluations: u64,
+    below: BTreeMap<Members<'s>, BTreeMap<Node, u64>>,
+}
+
+impl Costs {
+    /// Follows the references of a schema. The error is a sentence.
+    pub(super) fn of(schema: &Value) -> Result<Self, String> {
+        let mut graph = Graph::new(schema);
+        graph.visit(schema, 0)?;
+        let mut together: Vec<Option<Together<'_>>> = graph.edges.iter().map(|_| None).collect();
+        let mut noted = 0;
+        for node in 0..graph.edges.len() {
+            graph.gather(node, 0, &mut together, &mut noted)?;
+        }
+        let together: Vec<Together<'_>> = together.into_iter().flatten().collect();
+        let at_once = together.iter().map(|node| node.evaluations).max().unwrap_or(1);
+        let mut costs: Vec<u64> = together.iter().map(|node| node.evaluations).collect();
+        let mut along = vec![costs[0]];
+        for _ in 0..MAX_DEPTH {
+            let deeper: Vec<u64> = together.iter().map(|node| node.along(&costs)).collect();
+            along.push(deeper[0]);
+            if deeper == costs {
+                break;
+            }
+            costs = deeper;
+        }
+        Ok(Self { at_once, along })
+    }
+
+    /// How many subschemas look at what is on one way through a value of that depth.
+    pub(super) fn along(&self, depth: usize) -> u64 {
+        self.along[depth.min(self.along.len() - 1)]
+    }
+
+    /// Of the deepest value.
+    pub(super) fn most(&self) -> u64 {
+        self.along(MAX_DEPTH)
+    }
+}
+
+impl Together<'_> {
+    /// Its own evaluations, and those of the member that has most.
+    fn along(&self, costs: &[u64]) -> u64 {
+        let of = |members: &Members<'_>| {
+            let nodes = self.below.get(members).into_iter().flatten();
+            nodes.fold(0_u64, |sum, (node, times)| sum.saturating_add(times.saturating_mul(costs[*node])))
+        };
+        let (any_of_object, any_of_list) = (of(&Members::AnyOfObject), of(&Members::AnyOfList));
+        let most = self.below.keys().map(|members| match members {
+            Members::Named(_) => of(members).saturating_add(any_of_object),
+            Members::Numbered(_) => of(members).saturating_add(any_of_list),
+            Members::AnyOfObject => any_of_object,
+            Members::AnyOfList => any_of_list,
+        });
+        self.evaluations.saturating_add(most.max().unwrap_or_default())
+    }
+}
+
+/// A schema with `$id` is one that `#` refers to from inside of it.
+struct Resource<'s> {
+    id: &'s str,
+    schema: &'s Value,
+    parent: Option<usize>,
+}
+
+struct Graph<'s> {
+    resources: Vec<Resource<'s>>,
+    anchors: HashMap<&'s str, Vec<&'s Value>>,
+    /// The innermost resource of what has references.
+    resource_of: HashMap<*const Value, usize>,
+    nodes: HashMap<*const Value, Node>,
+    edges: Vec<Edges<'s>>,
+    /// How many steps lead down from each; none as long as it is being visited.
+    heights: Vec<Option<usize>>,
+}
+
+impl<'s> Graph<'s> {
+    fn new(schema: &'s Value) -> Self {
+        let mut graph = Self {
+            resources: vec![Resource { id: "", schema, parent: None }],
+            anchors: HashMap::new(),
+            resource_of: HashMap::new(),
+            nodes: HashMap::new(),
+            edges: Vec::new(),
+            heights: Vec::new(),
+        };
+        graph.index(schema, 0);
+        graph
+    }
+
+    /// Notes whatever a reference may lead to.
+    fn index(&mut self, value: &'s Value, mut resource: usize) {
+        match value {
+            Value::Array(values) => values.iter().for_each(|value| self.index(value, resource)),
+            Value::Object(members) => {
+                if let Some(id) = text(members, "$id").or_else(|| text(members, "id")) {
+                    self.resources.push(Resource { id, schema: value, parent: Some(resource) });
+                    resource = self.resources.len() - 1;
+                }
+                for keyword in ["$anchor", "$dynamicAnchor", "$id", "id"] {
+                    if let Some(anchor) = text(members, keyword) {
+                        self.anchors.entry(anchor.trim_start_matches('#')).or_default().push(value);
+                    }
+                }
+                self.resource_of.insert(value, resource);
+                members.values().for_each(|value| self.index(value, resource));
+            }
+            _ => {}
+        }
+    }
+
+    /// Numbers a subschema and everything that it leads to. Gives how many steps lead down from it.
+    fn visit(&mut self, schema: &'s Value, steps: usize) -> Result<usize, String> {
+        let too_deep = || Err(format!("its references lead more than {MAX_STEPS} steps deep"));
+        if let Some(node) = self.nodes.get(&std::ptr::from_ref(schema)) {
+            // What is being visited leads back to itself.
+            let height = self.heights[*node].unwrap_or_default();
+            return if steps + height > MAX_STEPS { too_deep() } else { Ok(height) };
+        }
+        if steps > MAX_STEPS {
+            return too_deep();
+        }
+        let node = self.edges.len();
+        self.nodes.insert(schema, node);
+        self.edges.push(Edges::default());
+        self.heights.push(None);
+        let (beside, below) = self.subschemas(schema);
+        let mut height = 0;
+        let mut edges = Edges::default();
+        for subschema in beside {
+            height = height.max(1 + self.visit(subschema, steps + 1)?);
+            edges.beside.push(self.nodes[&std::ptr::from_ref(subschema)]);
+        }
+        for (members, subschema) in below {
+            height = height.max(1 + self.visit(subschema, steps + 1)?);
+            edges.below.push((members, self.nodes[&std::ptr::from_ref(subschema)]));
+        }
+        let is_said = |keyword| schema.get(keyword).is_some();
+        edges.looks_twice = is_said("unevaluatedProperties") || is_said("unevaluatedItems");
+        self.edges[node] = edges;
+        self.heights[node] = Some(height);
+        Ok(height)
+    }
+
+    /// The subschemas that look at the same value, and those that look at its members.
+    fn subschemas(&self, schema: &'s Value) -> (Vec<&'s Value>, Vec<(Members<'s>, &'s Value)>) {
+        let (mut beside, mut below) = (Vec::new(), Vec::new());
+        let Value::Object(keywords) = schema else { return (beside, below) };
+        for (keyword, value) in keywords {
+            match (keyword.as_str(), value) {
+                ("allOf" | "anyOf" | "oneOf", Value::Array(subschemas)) => beside.extend(subschemas),
+                ("not" | "if" | "then" | "else", _) => beside.push(value),
+                ("dependentSchemas" | "dependencies", Value::Object(subschemas)) => {
+                    beside.extend(subschemas.values());
+                }
+                ("$ref" | "$dynamicRef" | "$recursiveRef", Value::String(reference)) => {
+                    beside.extend(self.resolve(schema, reference));
+                }
+                ("properties", Value::Object(subschemas)) => {
+                    below.extend(subschemas.iter().map(|(name, value)| (Members::Named(name), value)));
+                }
+                ("patternProperties", Value::Object(subschemas)) => {
+                    below.extend(subschemas.values().map(|value| (Members::AnyOfObject, value)));
+                }
+                ("additionalProperties" | "unevaluatedProperties" | "propertyNames", _) => {
+                    below.push((Members::AnyOfObject, value));
+                }
+                ("prefixItems" | "items", Value::Array(subschemas)) => {
+                    let numbered = subschemas.iter().enumerate();
+                    below.extend(numbered.map(|(index, value)| (Members::Numbered(index), value)));
+                }
+                ("items" | "additionalItems" | "unevaluatedItems" | "contains", _) => {
+                    below.push((Members::AnyOfList, value));
+                }
+                _ => {}
+            }
+        }
+        (beside, below)
+    }
+
+    /// What a reference may lead to: rather too much than too little. That it leads anywhere is for others to check.
+    fn resolve(&self, from: &'s Value, reference: &str) -> Vec<&'s Value> {
+        let (document, fragment) = reference.split_once('#').unwrap_or((reference, ""));
+        let around = std::iter::successors(self.resource_of.get(&std::ptr::from_ref(from)).copied(), |at| {
+            self.resources[*at].parent
+        });
+        let last_step =
+            |id: &'_ str| id.trim_end_matches('#').rsplit('/').next().unwrap_or_default().to_owned();
+        let resources: Vec<usize> = if document.is_empty() {
+            around.collect()
+        } else {
+            let wanted = last_step(document);
+            (0..self.resources.len()).filter(|at| last_step(self.resources[*at].id) == wanted).collect()
+        };
+        let fragment = percent_encoding::percent_decode_str(fragment).decode_utf8_lossy();
+        let mut found: Vec<&'s Value> = if fragment.is_empty() {
+            // Those around a resource are no target of `#` in it.
+            let nearest = if document.is_empty() { 1 } else { resources.len() };
+            resources.iter().take(nearest).map(|at| self.resources[*at].schema).collect()
+        } else if fragment.starts_with('/') {
+            resources.iter().filter_map(|at| self.resources[*at].schema.pointer(&fragment)).collect()
+        } else {
+            self.anchors.get(&*fragment).cloned().unwrap_or_default()
+        };
+        found.dedup_by_key(|value| std::ptr::from_ref(*value));
+        found
+    }
+
+    /// Adds up what looks at a value together with a subschema.
+    fn gather(
+        &self,
+        node: Node,
+        steps: usize,
+        together: &mut [Option<Together<'s>>],
+        noted: &mut usize,
+    ) -> Result<(), String> {
+        if together[node].is_some() {
+            return Ok(());
+        }
+        // No way without a loop is longer.
+        if steps > self.edges.len().min(2 * MAX_STEPS) {
+            return Err("it refers to itself without an end, or nearly so".to_owned());
+        }
+        let edges = &self.edges[node];
+        let mut sum = Together { evaluations: 1, below: BTreeMap::new() };
+        for (members, below) in &edges.below {
+            *sum.below.entry(members.clone()).or_default().entry(*below).or_default() += 1;
+        }
+        for beside in &edges.beside {
+            self.gather(*beside, steps + 1, together, noted)?;
+            let Some(other) = &together[*beside] else { continue };
+            let times = if edges.looks_twice { 2 } else { 1 };
+            sum.evaluations = sum.evaluations.saturating_add(other.evaluations.saturating_mul(times));
+            for (members, nodes) in &other.below {
+                let of_members = sum.below.entry(members.clone()).or_default();
+                for (node, more) in nodes {
+                    let count = of_members.entry(*node).or_default();
+                    *count = count.saturating_add(more.saturating_mul(times));
+                }
+            }
+        }
+        *noted += sum.below.values().map(BTreeMap::len).sum::<usize>();
+        if *noted > MAX_NOTED {
+            return Err("its references lead to more properties than can be checked together".to_owned());
+        }
+        together[node] = Some(sum);
+        Ok(())
+    }
+}
+
+fn text<'s>(members: &'s Map<String, Value>, keyword: &str) -> Option<&'s str> {
+    members.get(keyword)?.as_str()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// `$defs` of which each checks the next one twice, by `step`.
+    fn doubling(steps: usize, step: impl Fn(Value) -> Value) -> Value {
+        let link = |number: usize| {
+            let next = || step(json!({ "$ref": format!("#/$defs/a{}", number + 1) }));
+            (format!("a{number}"), json!({ "allOf": [next(), next()] }))
+        };
+        let mut definitions: Map<String, Value> = (0..steps).map(link).collect();
+        definitions.insert(format!("a{steps}"), json!({ "type": "object" }));
+        json!({ "$ref": "#/$defs/a0", "$defs": definitions })
+    }
+
+    #[test]
+    fn what_is_said_many_times_over_is_counted() {
+        let costs = Costs::of(&doubling(40, |next| next)).unwrap();
+        assert!(costs.at_once > 1 << 40, "{costs:?}");
+        assert_eq!(Costs::of(&json!({ "type": "string" })).unwrap().at_once, 1);
+        assert_eq!(Costs::of(&json!({ "allOf": [true, { "not": {} }] })).unwrap().at_once, 4);
+    }
+
+    #[test]
+    fn what_doubles_with_each_level_is_dear_for_deep_values_alone() {
+        let below = |next: Value| json!({ "properties": { "a": next } });
+        let recursive = json!({ "oneOf": [{ "properties": { "a": { "$ref": "#" } } }, { "properties": { "a": { "$ref": "#" } } }] });
+        for schema in [doubling(60, below), recursive] {
+            let costs = Costs::of(&schema).unwrap();
+            assert!(costs.at_once < 10, "{costs:?}");
+            assert!(costs.along(3) < 200 && costs.along(40) > 1 << 40 && costs.most() > 1 << 40, "{costs:?}");
+        }
+    }
+
+    #[test]
+    fn trees_and_wide_schemas_are_cheap() {
+        let tree = json!({ "properties": { "left": { "$ref": "#" }, "right": { "$ref": "#" }, "all": { "items": { "$ref": "#" } } } });
+        assert!(Costs::of(&tree).unwrap().most() < 300);
+        let field = |number: usize| (format!("f{number}"), json!({ "$ref": "#/$defs/wide" }));
+        let fields: Map<String, Value> = (0..3_000).map(field).collect();
+        let wide = json!({ "properties": fields, "$defs": { "wide": { "properties": { "b": { "$ref": "#/$defs/text" } } }, "text": {} } });
+        assert!(Costs::of(&wide).unwrap().most() < 10);
+    }
+
+    #[test]
+    fn references_are_followed_whatever_their_writing() {
+        for (reference, extra) in [
+            ("#/$defs/a%20b", json!({})),
+            ("#here", json!({ "$anchor": "here" })),
+            ("https://example.com/other.json", json!({ "$id": "https://example.com/other.json" })),
+            ("other.json#/x", json!({ "$id": "other.json", "x": { "allOf": [{}, {}, {}] } })),
+        ] {
+            let mut target = json!({ "allOf": [{}, {}, {}] });
+            target.as_object_mut().unwrap().extend(extra.as_object().unwrap().clone());
+            let schema = json!({ "$ref": reference, "$defs": { "a b": target } });
+            assert_eq!(Costs::of(&schema).unwrap().at_once, 5, "{reference}");
+        }
+    }
+
+    #[test]
+    fn what_has_no_end_is_told() {
+        let chain = |number: usize| {
+            (format!("a{number}"), json!({ "not": { "$ref": format!("#/$defs/a{}", number + 1) } }))
+        };
+        let chain: Map<String, Value> = (0..10_000).map(chain).collect();
+        for (schema, problem) in [
+            (json!({ "$ref": "#" }), "it refers to itself without an end, or nearly so"),
+            (
+                json!({ "allOf": [{ "not": { "$ref": "#" } }] }),
+                "it refers to itself without an end, or nearly so",
+            ),
+            (json!({ "$ref": "#/$defs/a0", "$defs": chain }), "its references lead more than 200 steps deep"),
+        ] {
+            assert_eq!(Costs::of(&schema).unwrap_err(), problem);
+        }
+    }
+}

@@ -20,6 +20,7 @@ mod intake;
 mod jobs;
 mod lifecycle;
 mod live_runs;
+mod model_changes;
 mod observation;
 mod pacing;
 mod proxy;

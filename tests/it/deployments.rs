@@ -158,6 +158,52 @@ async fn a_field_of_another_type_is_told_in_the_plan() {
 }
 
 #[tokio::test]
+async fn what_becomes_of_models_is_told_in_the_plan() {
+    let stage = Stage::hostile().await;
+    let model = |change: &str, name: &str| json!({ "change": change, "kind": "model", "integration": null, "name": name });
+    let step = "[models.Step]\nid = \"string\"";
+    for (from, to, changes, warning) in [
+        (
+            step,
+            "[models.Step]\nid = \"string\"\ntotal = \"integer\"",
+            vec![model("update", "Step")],
+            "`total` of model `Step` is new, and records without it are refused",
+        ),
+        (
+            step,
+            "[models.Step]\nid = \"string\"\nstrict = true",
+            vec![model("update", "Step")],
+            "model `Step` becomes strict: records with undeclared fields are refused",
+        ),
+        (
+            step,
+            "[models.Step]\nid = \"string\"\nencrypt = true\non_bad_record = \"set_aside\"",
+            vec![model("update", "Step")],
+            "payloads of model `Step` will be sealed",
+        ),
+        (
+            "[models.Item]",
+            "[models.Extra]\nid = \"string\"\n\n[models.Item]",
+            vec![model("add", "Extra")],
+            "",
+        ),
+    ] {
+        let changed = Bundle::guest("hostile").replace(from, to);
+        let plan = stage.host.post_bundle(changed.to_tar(), true).await.expect(200).json();
+        assert_eq!(plan["changes"], json!(changes), "{to}");
+        let told = plan["warnings"][0].as_str().unwrap_or_default();
+        assert!(told.starts_with(warning) && told.is_empty() == warning.is_empty(), "{to}: {plan}");
+    }
+    stage
+        .host
+        .deploy(&Bundle::guest("hostile").replace(step, "[models.Step]\nid = \"string\"\nmore = \"date?\""))
+        .await;
+    let back = stage.host.deploy(&Bundle::guest("hostile")).await;
+    assert_eq!(back["changes"], json!([model("update", "Step")]));
+    assert_eq!(back["warnings"], json!(["model `Step` no longer declares `more`"]));
+}
+
+#[tokio::test]
 async fn a_bundle_without_functions_is_deployed_like_any_other() {
     let db = TestDatabase::create().await;
     let host = Host::spawn(&db).await;
@@ -215,6 +261,8 @@ async fn a_deployment_that_cannot_be_read_holds_up_no_other() {
     assert_eq!(stage.db.number(schedules).await, 2);
     let again = second.deploy(&Bundle::guest("hostile").limit("spin", "cpu = \"1s\"")).await;
     assert_eq!(again["version"], 2, "{again}");
+    let warning = "the version that is active cannot be read, so what changes about its models is not known";
+    assert_eq!(again["warnings"], json!([warning]));
     assert_eq!(stage.through(&second).run("steps").await["status"], "SUCCESS");
 }
 

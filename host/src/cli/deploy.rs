@@ -79,7 +79,9 @@ fn outcome(deployed: &Deployment) -> String {
     let version = version.unwrap_or_default();
     match (&deployed.id, deployed.changes.as_slice()) {
         (None, _) => format!("bundle `{bundle}` version {version} was active already; nothing has changed"),
-        (Some(_), []) => format!("bundle `{bundle}` version {version} is active; its code has changed"),
+        (Some(_), []) => {
+            format!("bundle `{bundle}` version {version} is active; at most its code has changed")
+        }
         (Some(_), _) => format!("bundle `{bundle}` version {version} is active"),
     }
 }
@@ -132,7 +134,7 @@ mod tests {
         let change = json!({ "change": "add", "kind": "sync", "integration": "shop", "name": "buyers" });
         for (id, changes, told) in [
             (json!(null), json!([]), "version 3 was active already; nothing has changed"),
-            (json!("a"), json!([]), "version 3 is active; its code has changed"),
+            (json!("a"), json!([]), "version 3 is active; at most its code has changed"),
             (json!("a"), json!([change]), "version 3 is active"),
         ] {
             let deployed = json!({

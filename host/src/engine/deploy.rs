@@ -14,13 +14,13 @@ use uuid::Uuid;
 
 use super::Engine;
 use super::functions::{FunctionSpec, StoredFunction, stored_functions};
+use super::model_changes::model_changes;
 use super::slots::jitter;
 use crate::auth::{Environment, EnvironmentSettings};
 use crate::config::bundle::{Bundle, BundleDigest, BundleError};
 use crate::config::{ConfigFile, Diagnostics, FunctionKind, SyncConfig, did_you_mean};
 use crate::egress::HostPattern;
 use crate::ids::{DeploymentPk, FunctionName, IntegrationKey, IntegrationPk, ModelName, ProviderSlug};
-use crate::model::{Model, Models};
 use crate::providers::Catalogue;
 use crate::runtime::{ComponentDigest, InvalidComponent, Runtime};
 use crate::store::deployments::{self, ActiveFunction, LiveDeployment, NewDeployment, NewFunction};
@@ -48,16 +48,16 @@ pub struct Deployment {
     pub warnings: Vec<String>,
 }
 
-/// What becomes of one function or integration.
+/// What becomes of one function, integration or model.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct PlannedChange {
     /// `add`, `update` or `remove`.
     pub change: &'static str,
-    /// `environment`, `integration`, `sync`, `action`, `webhook` or `lifecycle`.
+    /// `environment`, `integration`, `sync`, `action`, `webhook`, `lifecycle` or `model`.
     pub kind: String,
-    /// None for the environment.
+    /// None for the environment, and for a model.
     pub integration: Option<String>,
-    /// The name of the function, or of the environment's setting; none for an integration.
+    /// The name of the function or model, or of the environment's setting; none for an integration.
     pub name: Option<String>,
 }
 
@@ -139,15 +139,13 @@ impl Engine {
         let mut tx = self.store.begin().await?;
         deployments::lock(&mut tx, environment.pk).await?;
         let state = Present::read(&mut tx, environment, &file.config).await?;
-        let plan = state.plan(&file.config)?;
-        let (version, warnings) = match &state.active {
-            Some(active) => (Some(active.version), changed_models(active, &file.config.models)),
-            None => (None, Vec::new()),
-        };
+        let mut plan = state.plan(&file.config)?;
+        let (of_models, warnings) = model_changes(state.active.as_ref(), &file.config);
+        plan.extend(of_models);
         let deployment = Deployment {
             id: None,
             bundle: file.config.name.to_string(),
-            version,
+            version: state.active.as_ref().map(|active| active.version),
             digest: digest.to_string(),
             changes: plan,
             warnings,
@@ -497,28 +495,6 @@ fn change(
 ) -> PlannedChange {
     let name = name.map(ToString::to_string);
     PlannedChange { change, kind: kind.to_owned(), integration: Some(integration.to_string()), name }
-}
-
-/// Tells of fields whose type is another than before: records that are kept keep the old one.
-fn changed_models(active: &LiveDeployment, models: &Models) -> Vec<String> {
-    let Ok(before) = serde_json::from_str::<SyncConfig>(&active.config) else { return Vec::new() };
-    let mut warnings = Vec::new();
-    for (name, model) in models {
-        let (Some(Model::Object(old)), Model::Object(new)) = (before.models.get(name), model) else {
-            continue;
-        };
-        for field in &old.fields {
-            match new.field(&field.name) {
-                None => warnings.push(format!("model `{name}` no longer declares `{}`", field.name)),
-                Some(now) if now.ty != field.ty => warnings.push(format!(
-                    "`{}` of model `{name}` was `{}` and becomes `{}`; kept records change when they are saved again",
-                    field.name, field.ty, now.ty
-                )),
-                Some(_) => {}
-            }
-        }
-    }
-    warnings
 }
 
 async fn stage(

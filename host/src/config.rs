@@ -515,6 +515,17 @@ event = "connected"
     }
 
     #[test]
+    fn a_sync_saves_a_model_at_least() {
+        let sync = |models: &str| {
+            let integration = "[integrations.shop]\nprovider = \"x\"\ncomponent = \"x\"\n";
+            mistakes(&format!("{integration}[integrations.shop.syncs.all]\nruns = \"every day\"\n{models}\n"))
+        };
+        let told = "5:26: sync `all` has no `model`; name what it saves, such as `model = \"Customer\"`, or several as `models = […]`";
+        assert_eq!(sync(""), [told]);
+        assert_eq!(sync("models = []"), [told]);
+    }
+
+    #[test]
     fn a_model_says_what_becomes_of_records_that_do_not_fit() {
         let read = |line: &str| -> Vec<Keeping> {
             let model = format!("[models.Invoice]\n{line}\nschema = \"schemas/invoice.json\"\n");

@@ -115,6 +115,7 @@ async fn a_configuration_that_does_not_fit_is_refused_with_the_reason() {
                 .replace("code = \"string\"", &format!("code = \"string{}\"", "[]".repeat(100_000))),
             "more than 20 lists, objects and `?` deep",
         ),
+        (hostile.clone().replace("model = \"Step\"", "models = []"), "sync `steps` has no `model`"),
     ] {
         let (code, message) = refused(&host, bundle.to_tar()).await;
         assert_eq!(code, "invalid_sync_config", "{message}");

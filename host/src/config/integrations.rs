@@ -13,7 +13,7 @@ use super::spec::{
     ActionSpec, Concurrency, FunctionKind, IntegrationSpec, LifecycleEvent, LifecycleSpec, SyncSpec,
     WebhookSpec,
 };
-use super::table::{Table, Text};
+use super::table::{Table, Text, Value};
 use crate::ids::{FunctionName, IntegrationKey, ModelName};
 use crate::model::Type;
 
@@ -126,7 +126,8 @@ fn read_sync(
     owners: &mut BTreeMap<ModelName, FunctionName>,
     found: &mut Diagnostics,
 ) -> Option<SyncSpec> {
-    if table.value("model").is_none() && table.value("models").is_none() {
+    let is_empty = |models: Value<'_>| models.get_ref().as_array().is_some_and(|models| models.is_empty());
+    if table.value("model").is_none() && table.value("models").is_none_or(is_empty) {
         let help = "name what it saves, such as `model = \"Customer\"`, or several as `models = […]`";
         found.add(table.span.clone(), format!("{} has no `model`", function.title), Some(help.to_owned()));
     }
@@ -290,8 +291,24 @@ fn variable(name: &Text<'_>, found: &mut Diagnostics) -> Option<String> {
 }
 
 fn http_url(given: &Text<'_>, found: &mut Diagnostics) -> Option<String> {
-    let is_http = |url: &Url| matches!(url.scheme(), "http" | "https") && url.has_host();
-    if !Url::parse(given.text).is_ok_and(|url| is_http(&url)) {
+    let url = Url::parse(given.text);
+    let url = url.ok().filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host());
+    // Paths are put behind it, and credentials have a place of their own.
+    let surplus = url.as_ref().and_then(|url| {
+        let has_user = !url.username().is_empty() || url.password().is_some();
+        let parts = [
+            (has_user, "a user or a password"),
+            (url.query().is_some(), "a query"),
+            (url.fragment().is_some(), "a fragment"),
+        ];
+        parts.into_iter().find(|(is_there, _)| *is_there)
+    });
+    if let Some((_, part)) = surplus {
+        let help = "write the address alone, such as \"https://api.example.com/v1\"";
+        found.add(given.span.clone(), format!("`base_url` has {part}"), Some(help.to_owned()));
+        return None;
+    }
+    if url.is_none() {
         let message = format!("`{}` is not an address", given.text);
         found.add(
             given.span.clone(),

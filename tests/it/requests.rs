@@ -219,6 +219,31 @@ async fn a_command_whose_header_cannot_be_read_reaches_nobody() {
 }
 
 #[tokio::test]
+async fn wrong_parts_of_a_path_are_told_in_json() {
+    let stage = Stage::hostile().await;
+    let body = json!({ "provider_config_key": "hostile", "connection_id": "customer-1" });
+    for (method, path) in [
+        ("POST", "/sync/steps/variant/%FF"),
+        ("POST", "/sync/%FF/variant/second"),
+        ("POST", "/sync/a%20b/variant/second"),
+        ("POST", "/sync/steps/variant/a%20b"),
+        ("DELETE", "/sync/steps/variant/%FF"),
+        ("DELETE", "/sync/a%20b/variant/second"),
+        ("GET", "/integrations/hostile/functions/%FF"),
+        ("GET", "/webhook/%FF/hostile"),
+        ("POST", "/webhook/%FF/hostile"),
+        ("POST", "/webhook/123e4567-e89b-42d3-a456-426614174000/%FF"),
+    ] {
+        let mut request = stage.host.request(method, path);
+        if path.starts_with("/sync/") {
+            request = request.json(&body);
+        }
+        let answer = request.send().await;
+        assert_eq!(answer.refusal(), (400, "invalid_uri_params".to_owned()), "{method} {path}");
+    }
+}
+
+#[tokio::test]
 async fn what_is_not_there_is_not_found_under_its_own_code() {
     let stage = Stage::hostile().await;
     let records = |integration: &str, connection: &str| {

@@ -13,7 +13,8 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, header};
 use bytes::BytesMut;
 use futures_util::StreamExt;
-use serde::de::DeserializeOwned;
+use serde::de::value::Error as ValueError;
+use serde::de::{DeserializeOwned, IntoDeserializer};
 
 use super::App;
 use super::error::{ApiError, FieldError};
@@ -210,20 +211,21 @@ pub fn parse_flag(text: &str) -> Option<bool> {
     }
 }
 
-/// A part of the path; where the route has a word in its place, that word, which is its end.
-pub struct ApiPath(pub String);
+/// A part of the path, or several as a tuple; where the route has a word in its place, that word, which is its end.
+pub struct ApiPath<T = String>(pub T);
 
-impl<S: Send + Sync> FromRequestParts<S> for ApiPath {
+impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for ApiPath<T> {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
         let route = parts.extensions.get::<MatchedPath>().map(MatchedPath::as_str);
         if let Some((_, word)) =
             route.filter(|route| !route.contains('{')).and_then(|route| route.rsplit_once('/'))
+            && let Ok(part) = T::deserialize(IntoDeserializer::<ValueError>::into_deserializer(word.to_owned()))
         {
-            return Ok(Self(word.to_owned()));
+            return Ok(Self(part));
         }
-        match Path::<String>::from_request_parts(parts, state).await {
+        match Path::<T>::from_request_parts(parts, state).await {
             Ok(Path(part)) => Ok(Self(part)),
             Err(rejection) => {
                 let error = FieldError::new("invalid_format", &[], rejection.body_text());

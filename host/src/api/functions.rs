@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use axum::Json;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use utoipa::ToSchema;
@@ -135,7 +135,7 @@ pub(super) struct FunctionQuery {
 pub(super) async fn get_function(
     State(app): State<App>,
     client: EnvironmentAuth<rights::FunctionsRead>,
-    Path((key, name)): Path<(String, String)>,
+    ApiPath((key, name)): ApiPath<(String, String)>,
     ApiQuery(query): ApiQuery<FunctionQuery>,
 ) -> Result<Json<FunctionResponse>, ApiError> {
     let key = parse_path_key(&key)?;

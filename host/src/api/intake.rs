@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::{Body, Bytes};
-use axum::extract::{Path, Request, State};
+use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use futures_util::StreamExt;
@@ -13,6 +13,7 @@ use uuid::Uuid;
 
 use super::App;
 use super::error::{ApiError, ErrorBody, FieldError};
+use super::extract::ApiPath;
 use super::integrations::parse_path_key;
 use crate::auth::Answered;
 use crate::engine::{Intake, IntakeEndpoint, IntakeError, IntakeRequest, Taken};
@@ -37,7 +38,7 @@ const ID_HEADER: &str = "x-syncline-webhook-id";
 )]
 pub(super) async fn take_webhook(
     State(app): State<App>,
-    Path(path): Path<(String, String)>,
+    ApiPath(path): ApiPath<(String, String)>,
     request: Request,
 ) -> Result<Response, ApiError> {
     take(&app, path, request).await
@@ -51,7 +52,7 @@ pub(super) async fn take_webhook(
 )]
 pub(super) async fn answer_handshake(
     State(app): State<App>,
-    Path(path): Path<(String, String)>,
+    ApiPath(path): ApiPath<(String, String)>,
     request: Request,
 ) -> Result<Response, ApiError> {
     take(&app, path, request).await

@@ -1,7 +1,7 @@
 //! `/sync/{name}/variant/{variant}`: further instances of a sync for one connection.
 
 use axum::Json;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -9,10 +9,10 @@ use uuid::Uuid;
 
 use super::App;
 use super::error::{ApiError, ErrorBody, FieldError};
-use super::extract::{ApiJson, EnvironmentAuth, NoQuery};
+use super::extract::{ApiJson, ApiPath, EnvironmentAuth, NoQuery};
 use crate::auth::rights;
 use crate::engine::VariantError;
-use crate::ids::Variant;
+use crate::ids::{FunctionName, InvalidName, Variant};
 
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -37,12 +37,13 @@ pub(super) struct VariantResponse {
 pub(super) async fn create_variant(
     State(app): State<App>,
     client: EnvironmentAuth<rights::VariantsCreate>,
-    Path((name, variant)): Path<(String, String)>,
+    ApiPath((name, variant)): ApiPath<(String, String)>,
     _: NoQuery,
     ApiJson(request): ApiJson<VariantRequest>,
 ) -> Result<Json<VariantResponse>, ApiError> {
-    let variant = parse_variant(&variant)?;
-    let found = app.find_sync(&client, &request.provider_config_key, &request.connection_id, &name).await?;
+    let (name, variant) = parse_path(&name, &variant)?;
+    let (integration, connection) = (&request.provider_config_key, &request.connection_id);
+    let found = app.find_sync(&client, integration, connection, name.as_str()).await?;
     let (connection, sync) = (&found.connection, &found.sync.name);
     match app.engine.create_variant(connection, sync, &variant).await {
         Ok(id) => Ok(Json(VariantResponse { id, name: sync.to_string(), variant: variant.to_string() })),
@@ -64,14 +65,14 @@ pub(super) async fn create_variant(
 pub(super) async fn delete_variant(
     State(app): State<App>,
     client: EnvironmentAuth<rights::VariantsDelete>,
-    Path((name, variant)): Path<(String, String)>,
+    ApiPath((name, variant)): ApiPath<(String, String)>,
     _: NoQuery,
     ApiJson(request): ApiJson<VariantRequest>,
 ) -> Result<StatusCode, ApiError> {
-    let variant = parse_variant(&variant)?;
+    let (name, variant) = parse_path(&name, &variant)?;
     let (integration, connection) = (&request.provider_config_key, &request.connection_id);
     // Also of a sync that is not deployed any more.
-    let (connection, name) = app.find_sync_name(&client, integration, connection, &name).await?;
+    let (connection, name) = app.find_sync_name(&client, integration, connection, name.as_str()).await?;
     if app.engine.delete_variant(&connection, &name, &variant).await? {
         return Ok(StatusCode::OK);
     }
@@ -79,11 +80,14 @@ pub(super) async fn delete_variant(
     Err(ApiError::UnknownVariant { sync: sync.name.to_string(), variant: variant.to_string() })
 }
 
-fn parse_variant(text: &str) -> Result<Variant, ApiError> {
-    if text.eq_ignore_ascii_case(Variant::BASE) {
+fn parse_path(name: &str, variant: &str) -> Result<(FunctionName, Variant), ApiError> {
+    let invalid = |part: &'static str| {
+        move |problem: InvalidName| ApiError::Path {
+            errors: vec![FieldError::new("invalid_format", &[part], problem.to_string())],
+        }
+    };
+    if variant.eq_ignore_ascii_case(Variant::BASE) {
         return Err(ApiError::BaseVariant);
     }
-    text.parse().map_err(|problem: crate::ids::InvalidName| ApiError::Path {
-        errors: vec![FieldError::new("invalid_format", &["variant"], problem.to_string())],
-    })
+    Ok((name.parse().map_err(invalid("name"))?, variant.parse().map_err(invalid("variant"))?))
 }

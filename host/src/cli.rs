@@ -2,6 +2,10 @@
 //!
 //! Exit codes: 0 done, 1 it failed, 2 the command line is wrong, 3 what was checked has mistakes.
 
+// First, since the others print with its macros.
+#[macro_use]
+mod output;
+
 mod address;
 mod build;
 mod check;
@@ -106,6 +110,7 @@ pub fn main() -> ExitCode {
         Command::CompileComponent => unreachable!("handled above"),
     };
     match done {
+        Ok(_) if output::is_lost() => ExitCode::FAILURE,
         Ok(Done::Well) => ExitCode::SUCCESS,
         Ok(Done::WithMistakes) => ExitCode::from(MISTAKES),
         Err(error) => {

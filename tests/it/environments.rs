@@ -137,6 +137,25 @@ async fn settings_are_shown_changed_and_taken_away() {
 }
 
 #[tokio::test]
+async fn a_command_whose_output_nobody_reads_ends_well() {
+    let db = TestDatabase::create().await;
+    let host = Host::spawn(&db).await;
+    for (arguments, effect) in [
+        (&["env", "show", "--json"][..], "SELECT count(*) FROM environments WHERE name = 'dev'"),
+        (&["env", "create", "quiet"], "SELECT count(*) FROM environments WHERE name = 'quiet'"),
+    ] {
+        let mut command = db.command(arguments).spawn();
+        // As `head` does when it has seen enough.
+        drop(command.stdout.take());
+        let output = command.wait_with_output().unwrap();
+        assert!(output.status.success(), "{arguments:?}: {output:?}");
+        assert_eq!(String::from_utf8_lossy(&output.stderr), "", "{arguments:?}");
+        assert_eq!(db.number(effect).await, 1, "{arguments:?}");
+    }
+    drop(host);
+}
+
+#[tokio::test]
 async fn settings_that_make_no_sense_are_refused() {
     let db = TestDatabase::create().await;
     let host = Host::spawn(&db).await;

@@ -7,8 +7,8 @@ use clap::{Args, Subcommand};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::Done;
 use super::client::{Client, HostArgs, ListArgs, Parameter, item_path};
+use super::{Done, output};
 
 const PATH: &str = "runs";
 /// How long `--follow` waits before it asks again.
@@ -248,6 +248,7 @@ async fn print_log(
             }
         }
         match found.next_cursor {
+            _ if output::is_closed() => return Ok(()),
             None => return Ok(()),
             Some(_) if is_caught_up && !follows => return Ok(()),
             Some(next) => cursor = Some(next),

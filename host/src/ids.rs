@@ -159,6 +159,10 @@ impl Variant {
     /// The reserved name of the default variant.
     pub const BASE: &'static str = "base";
 
+    pub fn is_base(&self) -> bool {
+        self.0 == Self::BASE
+    }
+
     pub fn base() -> Self {
         Self(Self::BASE.to_owned())
     }

@@ -281,7 +281,7 @@ async fn variant_at_every_step(fate: Fate) {
             .await;
         for command in ["trigger", "start"] {
             let refused = connection.control(command, "numbers::second").await;
-            assert_eq!(refused.refusal(), (400, "no_syncs_found".to_owned()), "{name}: {command}");
+            assert_eq!(refused.refusal(), (404, "unknown_variant".to_owned()), "{name}: {command}");
         }
         // Others leave alone for a minute what a host removes; that is over now.
         let over = "UPDATE schedules SET retired_at = retired_at - interval '1 hour';

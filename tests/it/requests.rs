@@ -125,6 +125,19 @@ async fn wrong_bodies_name_the_field_that_is_wrong() {
         ("/sync/trigger", json!({ "provider_config_key": "hostile" }), "syncs"),
         ("/sync/trigger", trigger(json!({ "syncs": "steps" })), "syncs"),
         ("/sync/trigger", trigger(json!({ "syncs": ["no name"] })), "syncs"),
+        ("/sync/trigger", trigger(json!({ "syncs": ["steps", 1] })), "syncs.1"),
+        ("/sync/trigger", trigger(json!({ "syncs": [["steps"]] })), "syncs.0"),
+        ("/sync/trigger", trigger(json!({ "syncs": [{ "name": "steps" }] })), "syncs.0.variant"),
+        (
+            "/sync/pause",
+            trigger(json!({ "syncs": [{ "name": "steps", "variant": null }] })),
+            "syncs.0.variant",
+        ),
+        (
+            "/sync/start",
+            trigger(json!({ "syncs": [{ "name": "steps", "variant": "base", "x": 1 }] })),
+            "syncs.0.x",
+        ),
         ("/sync/trigger", trigger(json!({ "opts": { "reset": "yes" } })), "opts.reset"),
         ("/sync/trigger", trigger(json!({ "opts": { "emptycache": true } })), "opts.emptycache"),
         ("/sync/trigger", trigger(json!({ "opts": {}, "full_resync": true })), "opts"),
@@ -265,6 +278,23 @@ async fn what_is_not_there_is_not_found_under_its_own_code() {
         (trigger("hostile", "nobody", "steps").await, "unknown_connection"),
         (trigger("acme", "customer-1", "steps").await, "unknown_integration"),
         (trigger("hostile", "customer-1", "leaps").await, "unknown_sync"),
+        (trigger("hostile", "customer-1", "steps::second").await, "unknown_variant"),
+        (stage.control("pause", "steps::second").await, "unknown_variant"),
+        (stage.control("start", "steps::second").await, "unknown_variant"),
+        (
+            stage
+                .host
+                .post(
+                    "/sync/trigger",
+                    &json!({ "provider_config_key": "hostile", "syncs": ["steps", "steps::second"] }),
+                )
+                .await,
+            "unknown_variant",
+        ),
+        (
+            stage.host.get("/sync/status?provider_config_key=hostile&syncs=steps,steps::second").await,
+            "unknown_variant",
+        ),
         (stage.action("dance", &Value::Null).await, "unknown_action"),
         (stage.action("steps", &Value::Null).await, "unknown_action"),
         (unknown_provider, "unknown_provider"),

@@ -121,7 +121,7 @@ pub enum ApiError {
     UnknownSync { sync: String, integration: IntegrationKey },
     #[error("`base` is the default variant, which always is there; name another")]
     BaseVariant,
-    #[error("sync `{sync}` of this connection has no variant `{variant}`")]
+    #[error("sync `{sync}` has no variant `{variant}` here")]
     UnknownVariant { sync: String, variant: String },
     #[error(transparent)]
     Variant(VariantError),

@@ -1,13 +1,16 @@
 //! `/sync/…`: triggers, pauses and shows schedules.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fmt;
 use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use chrono::{DateTime, Utc};
-use serde::{Deserialize, Serialize};
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{self, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
 use uuid::Uuid;
@@ -29,11 +32,19 @@ use crate::store::{Store, integrations, schedules, streams, sync_states};
 const MAX_SYNCS: usize = 256;
 
 /// `name`, `name::variant`, or both apart.
-#[derive(Debug, Deserialize, ToSchema)]
+// It is read by hand: of what is neither, serde would say no more than that.
+#[derive(Debug, Serialize, ToSchema)]
 #[serde(untagged)]
 pub(super) enum SyncReference {
     Name(String),
-    Variant { name: String, variant: String },
+    Variant(NamedVariant),
+}
+
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct NamedVariant {
+    name: String,
+    variant: String,
 }
 
 #[derive(Debug, Deserialize, ToSchema)]
@@ -422,7 +433,25 @@ impl App {
             }
         }
         let syncs = (!named.is_empty()).then(|| named.into_iter().collect());
-        Ok(FoundSchedules { target: Target { whose, syncs }, integration })
+        let target = Target { whose, syncs };
+        self.require_variants(&target).await?;
+        Ok(FoundSchedules { target, integration })
+    }
+
+    /// A variant that nobody has is most likely a slip of the pen. The base is there wherever the sync is.
+    async fn require_variants(&self, target: &Target) -> Result<(), ApiError> {
+        let named = target.syncs.iter().flatten().filter(|(_, variant)| !variant.is_base());
+        let named: Vec<_> = named.collect();
+        if named.is_empty() {
+            return Ok(());
+        }
+        let there = schedules::list_variants(&mut *self.engine.store.connect().await?, target).await?;
+        match named.into_iter().find(|wanted| !there.contains(wanted)) {
+            None => Ok(()),
+            Some((sync, variant)) => {
+                Err(ApiError::UnknownVariant { sync: sync.to_string(), variant: variant.to_string() })
+            }
+        }
     }
 
     fn describe(&self, integration: &Integration, status: ScheduleStatus, kept: &Kept) -> SyncStatus {
@@ -506,9 +535,33 @@ impl SyncReference {
     fn parse(&self) -> Result<(FunctionName, Variant), InvalidName> {
         let (name, variant) = match self {
             Self::Name(text) => text.split_once("::").unwrap_or((text, Variant::BASE)),
-            Self::Variant { name, variant } => (name.as_str(), variant.as_str()),
+            Self::Variant(named) => (named.name.as_str(), named.variant.as_str()),
         };
         Ok((name.parse()?, variant.parse()?))
+    }
+}
+
+impl<'de> Deserialize<'de> for SyncReference {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct ReferenceVisitor;
+
+        impl<'de> Visitor<'de> for ReferenceVisitor {
+            type Value = SyncReference;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("the name of a sync, `name::variant`, or an object with `name` and `variant`")
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<SyncReference, E> {
+                Ok(SyncReference::Name(text.to_owned()))
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, members: A) -> Result<SyncReference, A::Error> {
+                NamedVariant::deserialize(MapAccessDeserializer::new(members)).map(SyncReference::Variant)
+            }
+        }
+
+        deserializer.deserialize_any(ReferenceVisitor)
     }
 }
 

@@ -40,6 +40,21 @@ pub struct LatestRun {
     pub counts: Option<Value>,
 }
 
+/// Those of the syncs and variants of a target that at least one connection has.
+pub async fn list_variants(
+    conn: &mut PgConnection,
+    target: &Target,
+) -> sqlx::Result<Vec<(FunctionName, Variant)>> {
+    Ok(query_target!(
+        "SELECT DISTINCT s.sync_name, s.variant FROM schedules s",
+        target;
+        query => query
+            .map(|row| (FunctionName::from_stored(row.sync_name), Variant::from_stored(row.variant)))
+            .fetch_all(&mut *conn)
+            .await?
+    ))
+}
+
 /// Where the schedules of a target stand, in the order of connections, syncs and variants.
 pub async fn list_status(conn: &mut PgConnection, target: &Target) -> sqlx::Result<Vec<ScheduleStatus>> {
     let mut statuses: Vec<_> = query_target!(

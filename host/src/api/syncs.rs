@@ -400,24 +400,20 @@ impl App {
         syncs: &[SyncReference],
         refuse: Refuse,
     ) -> Result<FoundSchedules, ApiError> {
-        let refuse = |field: &'static str| {
+        let invalid = |field: &'static str| {
             move |problem: InvalidName| refuse("invalid_format", &[field], problem.to_string())
         };
-        let key: IntegrationKey = integration.parse().map_err(refuse("provider_config_key"))?;
+        let key: IntegrationKey = integration.parse().map_err(invalid("provider_config_key"))?;
         let connection: Option<ConnectionId> =
-            connection.map(str::parse).transpose().map_err(refuse("connection_id"))?;
+            connection.map(str::parse).transpose().map_err(invalid("connection_id"))?;
         if syncs.len() > MAX_SYNCS {
-            return Err(ApiError::body(
-                "too_big",
-                &["syncs"],
-                format!("at most {MAX_SYNCS} syncs can be named"),
-            ));
+            return Err(refuse("too_big", &["syncs"], format!("at most {MAX_SYNCS} syncs can be named")));
         }
         let named = syncs
             .iter()
             .map(SyncReference::parse)
             .collect::<Result<BTreeSet<_>, _>>()
-            .map_err(refuse("syncs"))?;
+            .map_err(invalid("syncs"))?;
 
         let mut conn = self.engine.store.connect().await?;
         let found = integrations::find(&mut conn, client.environment.pk, &key).await?;

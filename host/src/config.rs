@@ -396,7 +396,7 @@ event = "connected"
                 "15:17: `track_deletes` must be true or false, got string",
                 "16:12: there is no time zone `Europe/Berln`; did you mean `Europe/Berlin`?",
                 r#"17:18: `cpu` must be a time such as "10s" or "2m", got `10`"#,
-                "17:35: `requests` must be a whole number above 0, got integer",
+                "17:35: `requests` must be a whole number above 0, got `0`",
                 "17:47: `memory` must be at most 4GB, got `8GB`",
                 "20:9: sync `customers` saves model `Customer`; give this one a model of its own: the copies would overwrite each other",
                 r#"22:9: `input` is a list type with 2 elements, not one; write the type of the elements once, such as [{ sku = "string" }]"#,
@@ -523,6 +523,35 @@ event = "connected"
         let told = "5:26: sync `all` has no `model`; name what it saves, such as `model = \"Customer\"`, or several as `models = […]`";
         assert_eq!(sync(""), [told]);
         assert_eq!(sync("models = []"), [told]);
+    }
+
+    #[test]
+    fn numbers_that_are_out_of_bounds_are_told() {
+        let sync = |line: &str| {
+            let integration =
+                "[models.Item]\nid = \"string\"\n[integrations.shop]\nprovider = \"x\"\ncomponent = \"x\"\n";
+            mistakes(&format!(
+                "{integration}[integrations.shop.syncs.all]\nruns = \"every day\"\nmodel = \"Item\"\n{line}\n"
+            ))
+        };
+        for (line, told) in [
+            (
+                "hold_deletions_above = -0.1",
+                "10:24: `hold_deletions_above` must be a number from 0 to 1, got `-0.1`",
+            ),
+            (
+                "hold_deletions_above = nan",
+                "10:24: `hold_deletions_above` must be a number from 0 to 1, got `nan`",
+            ),
+            (
+                "hold_deletions_above = 2",
+                "10:24: `hold_deletions_above` must be a number from 0 to 1, got `2`",
+            ),
+            ("limits = { requests = -1 }", "10:23: `requests` must be a whole number above 0, got `-1`"),
+            ("limits = { requests = 0.5 }", "10:23: `requests` must be a whole number above 0, got `0.5`"),
+        ] {
+            assert_eq!(sync(line), [told]);
+        }
     }
 
     #[test]

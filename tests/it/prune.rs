@@ -112,6 +112,13 @@ async fn bad_orders_to_prune_are_refused() {
     ] {
         assert_eq!(stage.prune(&body).await.refusal(), (400, code.to_owned()), "{body}");
     }
+    let told = stage.prune(&json!({ "model": "Item", "until_cursor": "nonsense" })).await.message();
+    assert_eq!(
+        told,
+        "`until_cursor` is not one that this service gave out; give the `cursor` of a record's metadata"
+    );
+    let told = stage.prune(&json!({ "model": "Item", "until_cursor": cursor, "limit": "2" })).await.message();
+    assert!(told.contains("a whole number"), "{told}");
     let unknown = stage.prune(&json!({ "model": "Unicorn", "until_cursor": cursor })).await;
     assert_eq!(unknown.refusal(), (404, "unknown_model".to_owned()));
     assert_eq!(stage.all(&[("model", "Item")]).await, records, "nothing was pruned");

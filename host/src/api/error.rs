@@ -149,6 +149,8 @@ pub enum ApiError {
     SigningKeysOverlap,
     #[error("the cursor {problem}; leave it out to begin anew")]
     Cursor { problem: &'static str },
+    #[error("`until_cursor` {problem}; give the `cursor` of a record's metadata")]
+    UntilCursor { problem: &'static str },
     #[error(
         "there is no run `{id}` in this environment: a run's id is a whole UUID, `syncline runs list` shows them, and old \
          ones are removed"
@@ -320,7 +322,7 @@ impl ApiError {
             Self::UnknownKey(_) => (StatusCode::NOT_FOUND, "unknown_api_key"),
             Self::DuplicateKey(_) => (StatusCode::CONFLICT, "duplicate_api_key"),
             Self::SigningKeysOverlap => (StatusCode::CONFLICT, "multiple_webhook_signing_keys"),
-            Self::Cursor { .. } => (StatusCode::BAD_REQUEST, "invalid_cursor"),
+            Self::Cursor { .. } | Self::UntilCursor { .. } => (StatusCode::BAD_REQUEST, "invalid_cursor"),
             Self::UnknownRun { .. } => (StatusCode::NOT_FOUND, "unknown_run"),
             Self::Approval(ApprovalError::Unknown) => (StatusCode::NOT_FOUND, "unknown_run"),
             Self::Approval(ApprovalError::NotHeld) => (StatusCode::CONFLICT, "run_not_held"),

@@ -387,6 +387,11 @@ fn in_words_of_json(message: &str) -> String {
         Some((found, "a sequence")) => format!("{found}, expected a list"),
         Some((found, "a map")) => format!("{found}, expected an object"),
         Some((found, kind)) if kind.starts_with("struct ") => format!("{found}, expected an object"),
+        Some((found, "i8" | "i16" | "i32" | "i64" | "isize")) => format!("{found}, expected a whole number"),
+        Some((found, "u8" | "u16" | "u32" | "u64" | "usize")) => {
+            format!("{found}, expected a whole number, 0 or more")
+        }
+        Some((found, "f32" | "f64")) => format!("{found}, expected a number"),
         _ => message.to_owned(),
     }
 }
@@ -456,6 +461,10 @@ mod tests {
             panic!("accepted")
         };
         assert_eq!(errors[0].message, "invalid type: string \"buyers\", expected a list");
+        assert_eq!(
+            in_words_of_json("invalid type: string \"1\", expected i64"),
+            "invalid type: string \"1\", expected a whole number"
+        );
         assert_eq!(
             in_words_of_json("invalid type: null, expected struct Opts"),
             "invalid type: null, expected an object"

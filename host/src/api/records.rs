@@ -159,7 +159,10 @@ pub(super) async fn prune_records(
     }
     let connection = app.find_connection(&client, &target).await?;
     let stream = app.find_stream(&connection, &model, &variant).await?;
-    let until = decode_cursor(Some(&request.until_cursor), stream)?;
+    let until = decode_cursor(Some(&request.until_cursor), stream).map_err(|error| match error {
+        ApiError::Cursor { problem } => ApiError::UntilCursor { problem },
+        other => other,
+    })?;
     let Some(stream) = stream else { return Ok(Json(PruneResponse { count: 0, has_more: false })) };
 
     let mut left = request.limit.unwrap_or(i64::MAX);

@@ -100,6 +100,16 @@ mod tests {
     }
 
     #[test]
+    fn what_is_sent_again_is_named_one_way_or_the_other() {
+        for (command, flag) in [("redeliver", "--failed-since"), ("replay", "--since")] {
+            let told = Cli::command().try_get_matches_from(["syncline", "webhooks", command]).unwrap_err();
+            assert!(told.to_string().contains(&format!("<ID|{flag} <TIME>>")), "{told}");
+            let both = ["syncline", "webhooks", command, "x", flag, "2026-03-01T09:00:00Z"];
+            assert!(Cli::command().try_get_matches_from(both).is_err());
+        }
+    }
+
+    #[test]
     fn a_value_that_nobody_typed_came_from_its_variable() {
         let arguments = ["syncline", "serve", "--max-syncs=many"];
         let error = Cli::command().try_get_matches_from(arguments).expect_err("it is a mistake");

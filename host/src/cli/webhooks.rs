@@ -4,7 +4,7 @@ mod received;
 
 use std::time::Duration;
 
-use clap::{Args, Subcommand};
+use clap::{ArgGroup, Args, Subcommand};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -80,14 +80,14 @@ enum WebhooksCommand {
         id: String,
     },
     /// Send one delivery again, or all that were given up since a time
+    #[command(group(ArgGroup::new("which").required(true).args(["id", "failed_since"])))]
     Redeliver {
         #[command(flatten)]
         host: HostArgs,
         /// The delivery's id
-        #[arg(required_unless_present = "failed_since")]
         id: Option<String>,
         /// Every delivery that was given up and was written at this time or later
-        #[arg(long, conflicts_with = "id", value_name = "TIME")]
+        #[arg(long, value_name = "TIME")]
         failed_since: Option<String>,
     },
     /// List what providers have told, the newest first, or show one of it

@@ -66,7 +66,10 @@ const MAXIMUM_INTERVAL: Duration = Duration::from_secs(31 * 24 * 3_600);
 impl Frequency {
     /// Reads a text and checks that it keeps to the minimum.
     pub fn parse(text: &str, minimum: Duration) -> Result<Self, FrequencyError> {
-        let frequency: Self = text.parse()?;
+        let frequency: Self = text.parse().map_err(|error| match error {
+            FrequencyError::TooOften { given, .. } => FrequencyError::TooOften { given, minimum },
+            other => other,
+        })?;
         frequency.check_minimum(minimum)?;
         Ok(frequency)
     }
@@ -241,7 +244,7 @@ impl FromStr for Frequency {
             return Err(FrequencyError::TooSeldom { given: text.to_owned() });
         }
         if amount == 0 {
-            return Err(FrequencyError::TooOften { given: text.to_owned(), minimum: Duration::from_secs(1) });
+            return Err(FrequencyError::TooOften { given: text.to_owned(), minimum: MINIMUM_INTERVAL });
         }
         Ok(Self::Every { amount, unit })
     }
@@ -323,7 +326,12 @@ mod tests {
             refusal("every 29s"),
             "`every 29 seconds` is too often; at least 30 seconds must lie between two runs"
         );
-        assert!(refusal("every 0 days").contains("is too often"));
+        assert_eq!(
+            refusal("every 0 m"),
+            "`every 0 m` is too often; at least 30 seconds must lie between two runs"
+        );
+        let hourly = Frequency::parse("every 0 m", Duration::from_secs(3_600)).unwrap_err();
+        assert!(hourly.to_string().contains("at least 1 hour"), "{hourly}");
         assert!(refusal("every 32 days").contains("is too seldom"));
         assert!(refusal("every 99999999999 days").contains("is too seldom"));
         assert!(refusal("61 * * * *").starts_with("`61 * * * *` is not cron: "));

@@ -141,7 +141,7 @@ impl<'t> Table<'t> {
         let count = integer.and_then(|integer| u64::from_str_radix(integer.as_str(), integer.radix()).ok());
         let count = count.filter(|count| *count > 0);
         if count.is_none() {
-            wrong_type(value, key, "a whole number above 0", found);
+            wrong_value(value, key, "a whole number above 0", found);
         }
         count
     }
@@ -156,7 +156,7 @@ impl<'t> Table<'t> {
         };
         let share = number.filter(|number: &f64| (0.0..=1.0).contains(number));
         if share.is_none() {
-            wrong_type(value, key, "a number from 0 to 1", found);
+            wrong_value(value, key, "a number from 0 to 1", found);
         }
         share
     }
@@ -267,4 +267,14 @@ fn text<'t>(value: Value<'t>, key: &str, found: &mut Diagnostics) -> Option<Text
 pub(super) fn wrong_type(value: Value<'_>, key: &str, expected: &str, found: &mut Diagnostics) {
     let given = value.get_ref().type_str();
     found.add(value.span(), format!("`{key}` must be {expected}, got {given}"), None);
+}
+
+/// Likewise of a number, which may be wrong though its type is right.
+fn wrong_value(value: Value<'_>, key: &str, expected: &str, found: &mut Diagnostics) {
+    let given = match value.get_ref() {
+        DeValue::Integer(integer) => integer.as_str(),
+        DeValue::Float(float) => float.as_str(),
+        _ => return wrong_type(value, key, expected, found),
+    };
+    found.add(value.span(), format!("`{key}` must be {expected}, got `{given}`"), None);
 }

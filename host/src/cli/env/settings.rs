@@ -68,7 +68,12 @@ fn parse(pairs: &[String]) -> anyhow::Result<SettingsChange> {
     }
     serde_path_to_error::deserialize(Value::Object(members)).map_err(|error| match error.path().to_string() {
         path if path == "." || path == "?" => anyhow::anyhow!("{}", error.inner()),
-        path => anyhow::anyhow!("`{path}`: {}", error.inner()),
+        path => match error.inner().to_string() {
+            problem if problem.ends_with("expected a boolean") => {
+                anyhow::anyhow!("`{path}`: must be true or false")
+            }
+            problem => anyhow::anyhow!("`{path}`: {problem}"),
+        },
     })
 }
 
@@ -108,8 +113,8 @@ mod tests {
         for (pair, part) in [
             ("webhook_url", "must be a setting and its value"),
             ("webhook_url=example", "`webhook_url`: must be a URL"),
-            ("on_sync_error=no", "`on_sync_error`: invalid type"),
-            ("on_sync_error=", "`on_sync_error`: invalid type"),
+            ("on_sync_error=maybe", "`on_sync_error`: must be true or false"),
+            ("on_sync_error=", "`on_sync_error`: must be true or false"),
             ("hooks=x", "unknown field `hooks`"),
         ] {
             let refusal = parsed(&[pair]).unwrap_err().to_string();

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use clap::Args;
+use clap::{ArgGroup, Args};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -72,14 +72,14 @@ pub(super) struct ReceivedArgs {
 }
 
 #[derive(Debug, Args)]
+#[command(group(ArgGroup::new("which").required(true).args(["id", "since"])))]
 pub(super) struct ReplayArgs {
     #[command(flatten)]
     host: HostArgs,
     /// The webhook's id
-    #[arg(required_unless_present = "since")]
     id: Option<String>,
     /// All that came in at this time or later and are unmatched or failed
-    #[arg(long, conflicts_with = "id", value_name = "TIME")]
+    #[arg(long, value_name = "TIME")]
     since: Option<String>,
     /// Of these only those in this state: processed, unmatched or failed
     #[arg(long, requires = "since")]

@@ -156,6 +156,20 @@ async fn a_command_whose_output_nobody_reads_ends_well() {
 }
 
 #[tokio::test]
+async fn a_key_has_a_name() {
+    let db = TestDatabase::create().await;
+    let host = Host::spawn(&db).await;
+    for name in ["", " ", &"x".repeat(256)] {
+        let refused = db.command(&["keys", "create", name]).refuse();
+        assert!(
+            refused.contains("the key's name must be 1 to 255 characters, not all of them blank"),
+            "{refused}"
+        );
+    }
+    drop(host);
+}
+
+#[tokio::test]
 async fn settings_that_make_no_sense_are_refused() {
     let db = TestDatabase::create().await;
     let host = Host::spawn(&db).await;

@@ -12,11 +12,9 @@ use super::extract::{ApiJson, EnvironmentAuth, NoQuery};
 use super::time::iso;
 use crate::auth::{
     ApiKey, Client, EnvironmentSettings, FormerKeys, Scope, ScopePreset, Scopes, SettingsChange, SigningKey,
-    rights,
+    check_key_name, rights,
 };
 use crate::store::keys::{self, NewKey};
-
-const MAX_KEY_NAME_CHARS: usize = 255;
 
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct EnvironmentResponse {
@@ -136,11 +134,8 @@ pub(super) async fn create_key(
     ApiJson(request): ApiJson<CreateKeyRequest>,
 ) -> Result<Json<CreatedKeyResponse>, ApiError> {
     let CreateKeyRequest { environment_id, display_name, scopes } = request;
-    let chars = display_name.chars().count();
-    if display_name.trim().is_empty() || chars > MAX_KEY_NAME_CHARS || display_name.contains('\0') {
-        let message = "must be 1 to 255 characters, not all of them blank";
-        return Err(ApiError::body("invalid_format", &["display_name"], message));
-    }
+    check_key_name(&display_name)
+        .map_err(|problem| ApiError::body("invalid_format", &["display_name"], problem))?;
     let scopes = Scopes::parse(&scopes.unwrap_or_else(|| ScopePreset::Full.scopes()))
         .map_err(|unknown| ApiError::body("invalid_value", &["scopes"], unknown.to_string()))?;
     // Rights over other environments are passed on by those alone who have them.

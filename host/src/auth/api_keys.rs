@@ -65,6 +65,18 @@ fn checksum(body: &str) -> String {
     hex(&Sha256::digest(body.as_bytes())[..CHECKSUM_DIGITS / 2])
 }
 
+/// Longest name of a key, in characters.
+const MAX_KEY_NAME_CHARS: usize = 255;
+
+/// What a key may be called. The error says what would be right.
+pub fn check_key_name(name: &str) -> Result<(), &'static str> {
+    let is_long = name.chars().count() > MAX_KEY_NAME_CHARS;
+    if name.trim().is_empty() || is_long || name.contains('\0') {
+        return Err("must be 1 to 255 characters, not all of them blank");
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -7,7 +7,7 @@ use indicatif::ProgressBar;
 use super::Done;
 use super::database::DatabaseArgs;
 use super::installation::{EnvironmentArgs, Installation};
-use crate::auth::{ApiKey, DEFAULT_ENVIRONMENT, Environments, Resealed, ScopePreset, Scopes};
+use crate::auth::{ApiKey, DEFAULT_ENVIRONMENT, Environments, Resealed, ScopePreset, Scopes, check_key_name};
 use crate::crypto::MasterKeys;
 use crate::store::Store;
 use crate::store::keys::{self, NewKey};
@@ -118,6 +118,7 @@ async fn list(args: &DatabaseArgs, json: bool) -> anyhow::Result<()> {
 }
 
 async fn create(args: &EnvironmentArgs, name: &str, scopes: &[String]) -> anyhow::Result<()> {
+    check_key_name(name).map_err(|problem| anyhow::anyhow!("the key's name {problem}"))?;
     let installation = Installation::open(&args.database).await?;
     let environment = installation.environment(&args.environment)?;
     let key = ApiKey::generate();

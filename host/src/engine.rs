@@ -63,7 +63,7 @@ pub use self::connections::{
     OpenCredentialsError,
 };
 pub use self::dead_letters::{DeadLetterError, Replayed};
-pub use self::deploy::{DeployError, Deployment, PlannedChange, check_components};
+pub use self::deploy::{DeployError, Deployment, PlannedChange, check_components, check_settings};
 pub use self::failure::{ActionError, FunctionError};
 pub use self::function_descriptions::FunctionDescription;
 pub use self::functions::{DeployedFunction, Functions};

@@ -10,7 +10,7 @@ use super::Done;
 use super::project::{Opened, Project, folder, show};
 use crate::config::MINIMUM_INTERVAL;
 use crate::crypto::random_bytes;
-use crate::engine::check_components;
+use crate::engine::{check_components, check_settings};
 use crate::providers::Catalogue;
 use crate::runtime::{CompiledCache, Runtime, RuntimeSettings};
 
@@ -18,7 +18,7 @@ use crate::runtime::{CompiledCache, Runtime, RuntimeSettings};
 pub(super) struct CheckArgs {
     /// Folder with the project's syncline.toml [default: this one]
     project: Option<PathBuf>,
-    /// Only read syncline.toml: do not build the components to compare them with it
+    /// Do not build the components: check syncline.toml alone
     #[arg(long)]
     no_build: bool,
     /// Folder of further provider files, which stand above the built-in ones
@@ -42,14 +42,19 @@ pub(super) async fn run(args: CheckArgs) -> anyhow::Result<Done> {
         Opened::Project(project) => project,
         Opened::Mistakes(diagnostics) => return report(&diagnostics),
     };
-    if !args.no_build {
+    let catalogue = Catalogue::load(args.providers_dir.as_deref())?;
+    if args.no_build {
+        let found = check_settings(&project.file, MINIMUM_INTERVAL, &catalogue);
+        if !found.is_empty() {
+            return report(&found);
+        }
+    } else {
         let bundle = project.build()?;
         let compiled = tempfile::tempdir().context("there is no place for temporary files")?;
         let compiler = std::env::current_exe().context("the program does not know its own file")?;
         let cache = CompiledCache::new(compiled.path().to_owned(), random_bytes(), compiler);
         let settings = RuntimeSettings { max_invocations: 4 };
         let runtime = Arc::new(Runtime::new(&settings, cache)?);
-        let catalogue = Catalogue::load(args.providers_dir.as_deref())?;
         let found =
             check_components(&project.file, &bundle.components, MINIMUM_INTERVAL, &catalogue, &runtime).await;
         if !found.is_empty() {
@@ -64,4 +69,33 @@ pub(super) async fn run(args: CheckArgs) -> anyhow::Result<Done> {
         println!("no mistakes (functions: {functions}, models: {})", project.file.config.models.len());
     }
     Ok(Done::Well)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn check(integration: &str, runs: &str) -> Done {
+        let folder = tempfile::tempdir().unwrap();
+        let text = format!(
+            "name = \"shop\"\n[models.Item]\nid = \"string\"\n[integrations.shop]\ncomponent = \"shop\"\n{integration}\n\
+             [integrations.shop.syncs.items]\nmodel = \"Item\"\nruns = \"{runs}\"\n"
+        );
+        std::fs::write(folder.path().join("syncline.toml"), text).unwrap();
+        let project = Some(folder.path().to_owned());
+        run(CheckArgs { project, no_build: true, providers_dir: None, json: true }).await.unwrap()
+    }
+
+    #[tokio::test]
+    async fn what_needs_no_component_is_checked_without_one() {
+        let provider = "provider = \"unauthenticated\"";
+        assert!(matches!(check(provider, "every hour").await, Done::Well));
+        for (integration, runs) in [
+            ("provider = \"unauthentikated\"".to_owned(), "every hour"),
+            (format!("{provider}\nallow_hosts = [\"not a host\"]"), "every hour"),
+            (provider.to_owned(), "every 5 s"),
+        ] {
+            assert!(matches!(check(&integration, runs).await, Done::WithMistakes), "{integration} {runs}");
+        }
+    }
 }

@@ -250,25 +250,18 @@ pub(super) async fn follow(engine: &Engine) -> anyhow::Result<()> {
     engine.functions.reload().await
 }
 
-/// Checks what only others can judge: providers, hosts, and whether the components have what the file names.
-pub async fn check_components(
-    file: &ConfigFile,
-    components: &BTreeMap<String, Vec<u8>>,
-    minimum_interval: Duration,
-    catalogue: &Catalogue,
-    runtime: &Runtime,
-) -> Diagnostics {
+/// Checks what needs no component: how often syncs run, providers and hosts.
+pub fn check_settings(file: &ConfigFile, minimum_interval: Duration, catalogue: &Catalogue) -> Diagnostics {
     let mut found = file.diagnostics();
     file.check_frequencies(minimum_interval, &mut found);
-    let mut described: BTreeMap<&str, Result<Vec<KindAndName>, InvalidComponent>> = BTreeMap::new();
     for integration in &file.config.integrations {
         let key = integration.key.as_str();
-        let at = |name: &'static str| file.value(&["integrations", key, name]);
         if catalogue.find(&integration.provider).is_none() {
             let known = catalogue.iter().map(|provider| provider.name.as_str());
             let help = did_you_mean(integration.provider.as_str(), known)
                 .map(|near| format!("did you mean `{near}`?"));
-            found.add(at("provider"), format!("there is no provider `{}`", integration.provider), help);
+            let place = file.value(&["integrations", key, "provider"]);
+            found.add(place, format!("there is no provider `{}`", integration.provider), help);
         }
         for (index, host) in integration.allow_hosts.iter().enumerate() {
             if let Err(problem) = host.parse::<HostPattern>() {
@@ -276,6 +269,23 @@ pub async fn check_components(
                 found.add(place, problem.to_string(), None);
             }
         }
+    }
+    found
+}
+
+/// Checks what only others can judge: that, and whether the components have what the file names.
+pub async fn check_components(
+    file: &ConfigFile,
+    components: &BTreeMap<String, Vec<u8>>,
+    minimum_interval: Duration,
+    catalogue: &Catalogue,
+    runtime: &Runtime,
+) -> Diagnostics {
+    let mut found = check_settings(file, minimum_interval, catalogue);
+    let mut described: BTreeMap<&str, Result<Vec<KindAndName>, InvalidComponent>> = BTreeMap::new();
+    for integration in &file.config.integrations {
+        let key = integration.key.as_str();
+        let at = |name: &'static str| file.value(&["integrations", key, name]);
         let component = integration.component.as_str();
         let Some(wasm) = components.get(component) else {
             let help = Some("run `syncline build`".to_owned());

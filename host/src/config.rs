@@ -526,6 +526,26 @@ event = "connected"
     }
 
     #[test]
+    fn an_address_of_a_provider_is_an_address_alone() {
+        let base_url = |url: &str| {
+            mistakes(&format!(
+                "[integrations.shop]\nprovider = \"x\"\ncomponent = \"x\"\nbase_url = \"{url}\"\n"
+            ))
+        };
+        let help = "write the address alone, such as \"https://api.example.com/v1\"";
+        for (url, part) in [
+            ("http://u:p@x/", "a user or a password"),
+            ("http://:p@x/", "a user or a password"),
+            ("http://x/?a=b", "a query"),
+            ("http://x/#c", "a fragment"),
+        ] {
+            assert_eq!(base_url(url), [format!("5:12: `base_url` has {part}; {help}")]);
+        }
+        let told = "5:12: `ftp://x` is not an address; write one such as \"https://api.example.com\"";
+        assert_eq!(base_url("ftp://x"), [told]);
+    }
+
+    #[test]
     fn numbers_that_are_out_of_bounds_are_told() {
         let sync = |line: &str| {
             let integration =

@@ -515,6 +515,20 @@ event = "connected"
     }
 
     #[test]
+    fn long_chains_of_models_are_checked_one_after_the_other() {
+        let link = |n: usize| format!("[models.M{n}]\nid = \"string\"\nnext = \"M{}\"\n", n + 1);
+        let chain: String = (0..20_000).map(link).collect();
+        let text = format!("name = \"shop\"\n{chain}[models.M20000]\nid = \"string\"\n");
+        let file = parse("syncline.toml", &text, &files).unwrap_or_else(|mistakes| panic!("{mistakes}"));
+        let first: crate::ids::ModelName = "M0".parse().unwrap();
+        assert!(Shape::of_model(&first, &file.config.models).is_ok());
+        let schema = crate::model::json_schema::of_model(&first, &file.config.models);
+        assert_eq!(schema["$defs"].as_object().unwrap().len(), 20_001);
+        // Of very many mistakes the first are told.
+        assert_eq!(mistakes(&chain.replace("M20000", "M0")).len(), 100);
+    }
+
+    #[test]
     fn a_sync_saves_a_model_at_least() {
         let sync = |models: &str| {
             let integration = "[integrations.shop]\nprovider = \"x\"\ncomponent = \"x\"\n";

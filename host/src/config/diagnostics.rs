@@ -8,6 +8,9 @@ use miette::{GraphicalReportHandler, LabeledSpan, MietteDiagnostic, NamedSource,
 use serde::ser::SerializeSeq;
 use serde::{Serialize, Serializer};
 
+/// How many mistakes of a file are told. Each is looked up in it, and nobody reads more.
+const MAX_MISTAKES: usize = 100;
+
 /// Where something stands in the file, in bytes.
 pub type Span = Range<usize>;
 
@@ -40,10 +43,18 @@ impl Diagnostics {
         Self { file, mistakes: Vec::new() }
     }
 
-    /// Adds a mistake.
+    /// Adds a mistake, unless there are very many.
     pub fn add(&mut self, span: Span, message: impl Into<String>, help: Option<String>) {
+        if self.is_full() {
+            return;
+        }
         self.mistakes.push(Mistake { span, message: message.into(), help });
         self.mistakes.sort_by_key(|mistake| mistake.span.start);
+    }
+
+    /// Whether no further mistake is told.
+    pub fn is_full(&self) -> bool {
+        self.mistakes.len() >= MAX_MISTAKES
     }
 
     pub fn is_empty(&self) -> bool {

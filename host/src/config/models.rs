@@ -121,7 +121,8 @@ fn read_type_within(
 pub(super) fn check_models(read: &ReadModels, uses: &Uses, found: &mut Diagnostics) {
     let saved = uses.saved.iter().map(|(name, span, _)| (name, span));
     for (name, span) in uses.types.iter().map(|(name, span)| (name, span)).chain(saved) {
-        if !read.models.contains_key(name) {
+        // Looking for one that is near takes a while, and no further mistake is told.
+        if !read.models.contains_key(name) && !found.is_full() {
             let near = did_you_mean(name.as_str(), read.models.keys().map(ModelName::as_str));
             let help = match near {
                 Some(near) => format!("did you mean `{near}`?"),
@@ -175,37 +176,47 @@ fn check_ids(read: &ReadModels, uses: &Uses, found: &mut Diagnostics) {
 
 /// A model whose every value contains another one of it has no values.
 fn check_ends(read: &ReadModels, found: &mut Diagnostics) {
-    let mut ending: BTreeSet<&ModelName> = BTreeSet::new();
-    loop {
-        let before = ending.len();
-        for (name, model) in &read.models {
-            let ends = match model {
-                Model::Schema { .. } => true,
-                Model::Object(object) => {
-                    object.fields.iter().all(|field| ends(&field.ty, &ending, &read.models))
-                }
-            };
-            if ends {
-                ending.insert(name);
-            }
+    // How many models are in each, of which it is not known yet that they end.
+    let mut open: BTreeMap<&ModelName, usize> = BTreeMap::new();
+    let mut containers: BTreeMap<&ModelName, Vec<&ModelName>> = BTreeMap::new();
+    for (name, model) in &read.models {
+        let mut contained = Vec::new();
+        if let Model::Object(object) = model {
+            object.fields.iter().for_each(|field| add_contained(&field.ty, &mut contained));
         }
-        if ending.len() == before {
-            break;
+        // One that is not there is another mistake.
+        contained.retain(|inner| read.models.contains_key(*inner));
+        open.insert(name, contained.len());
+        for inner in contained {
+            containers.entry(inner).or_default().push(name);
         }
     }
-    for (name, span) in read.places.iter().filter(|(name, _)| !ending.contains(name)) {
+    let mut ending: Vec<&ModelName> =
+        open.iter().filter(|(_, count)| **count == 0).map(|(name, _)| *name).collect();
+    while let Some(name) = ending.pop() {
+        for container in containers.get(name).into_iter().flatten() {
+            if let Some(count) = open.get_mut(container) {
+                *count -= 1;
+                if *count == 0 {
+                    ending.push(container);
+                }
+            }
+        }
+    }
+    for (name, span) in read.places.iter().filter(|(name, _)| open.get(name).is_some_and(|count| *count > 0))
+    {
         let help = "make a field on the way optional (`?`) or a list (`[]`)";
         let message = format!("model `{name}` contains itself without an end");
         found.add(span.clone(), message, Some(help.to_owned()));
     }
 }
 
-fn ends(ty: &Type, ending: &BTreeSet<&ModelName>, models: &Models) -> bool {
+/// Adds the models of which every value of the type contains one.
+fn add_contained<'t>(ty: &'t Type, contained: &mut Vec<&'t ModelName>) {
     match ty {
-        // An unknown model is another mistake.
-        Type::Model(name) => ending.contains(name) || !models.contains_key(name),
-        Type::Object(object) => object.fields.iter().all(|field| ends(&field.ty, ending, models)),
-        _ => true,
+        Type::Model(name) => contained.push(name),
+        Type::Object(object) => object.fields.iter().for_each(|field| add_contained(&field.ty, contained)),
+        _ => {}
     }
 }
 

@@ -129,7 +129,7 @@ impl Engine {
     ) -> Result<Deployment, DeployError> {
         let bundle = tokio::task::block_in_place(|| Bundle::read(bytes))?;
         let digest = BundleDigest::of(bytes);
-        let file = bundle.parse_config().map_err(DeployError::Config)?;
+        let file = tokio::task::block_in_place(|| bundle.parse_config()).map_err(DeployError::Config)?;
         let minimum = self.settings.minimum_interval;
         check_components(&file, &bundle.components, minimum, &self.catalogue, &self.runtime)
             .await

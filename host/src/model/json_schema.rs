@@ -30,14 +30,15 @@ pub fn of_model(name: &ModelName, models: &Models) -> Value {
 }
 
 fn define(ty: &Type, models: &Models, definitions: &mut Map<String, Value>) {
-    for name in ty.models() {
+    let mut open = ty.models();
+    while let Some(name) = open.pop() {
         if definitions.contains_key(name.as_str()) {
             continue;
         }
         match models.get(name) {
             Some(Model::Object(object)) => {
                 definitions.insert(name.to_string(), object_schema(object));
-                object.fields.iter().for_each(|field| define(&field.ty, models, definitions));
+                open.extend(object.fields.iter().flat_map(|field| field.ty.models()));
             }
             Some(Model::Schema { schema, .. }) => {
                 definitions.insert(name.to_string(), embedded(name, schema));

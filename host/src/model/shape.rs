@@ -45,8 +45,13 @@ impl Shape {
 
     /// Compiles a type with all the models that it names.
     pub fn compile(ty: &Type, models: &Models) -> Result<Self, ShapeError> {
-        let mut compiler = Compiler { models, parts: Parts::default(), done: BTreeMap::new() };
+        let mut compiler =
+            Compiler { models, parts: Parts::default(), done: BTreeMap::new(), open: Vec::new() };
         let root = compiler.expected(ty)?;
+        // One after the other: models may lead to one another further than the stack.
+        while let Some((place, object)) = compiler.open.pop() {
+            compiler.fields(object, place)?;
+        }
         let mut first_follower = 0;
         for object in &mut compiler.parts.objects {
             object.first_follower = first_follower;
@@ -182,6 +187,8 @@ struct Compiler<'m> {
     /// What each model became. A model is entered before its fields are compiled, so that it may contain
     /// itself.
     done: BTreeMap<&'m ModelName, Kind>,
+    /// The models whose fields are still to be compiled, with their places.
+    open: Vec<(usize, &'m ObjectType)>,
 }
 
 impl<'m> Compiler<'m> {
@@ -204,7 +211,11 @@ impl<'m> Compiler<'m> {
                 self.parts.items.push(items);
                 Kind::Array(self.parts.items.len() - 1)
             }
-            Type::Object(object) => self.object(object, None)?,
+            Type::Object(object) => {
+                let place = self.place();
+                self.fields(object, place)?;
+                Kind::Object(place)
+            }
             Type::Model(name) => self.model(name)?,
         };
         Ok(Expected { kind, nullable: false })
@@ -217,7 +228,12 @@ impl<'m> Compiler<'m> {
         let (name, model) =
             self.models.get_key_value(name).ok_or_else(|| ShapeError::UnknownModel(name.clone()))?;
         match model {
-            Model::Object(object) => self.object(object, Some(name)),
+            Model::Object(object) => {
+                let place = self.place();
+                self.done.insert(name, Kind::Object(place));
+                self.open.push((place, object));
+                Ok(Kind::Object(place))
+            }
             Model::Schema { file, schema } => {
                 let schema = SchemaFile::compile(schema)
                     .map_err(|problem| ShapeError::Schema { file: file.clone(), problem })?;
@@ -229,12 +245,13 @@ impl<'m> Compiler<'m> {
         }
     }
 
-    fn object(&mut self, object: &'m ObjectType, name: Option<&'m ModelName>) -> Result<Kind, ShapeError> {
-        let place = self.parts.objects.len();
+    /// The place of an object whose fields come later.
+    fn place(&mut self) -> usize {
         self.parts.objects.push(ObjectShape::default());
-        if let Some(name) = name {
-            self.done.insert(name, Kind::Object(place));
-        }
+        self.parts.objects.len() - 1
+    }
+
+    fn fields(&mut self, object: &'m ObjectType, place: usize) -> Result<(), ShapeError> {
         let mut fields = Vec::with_capacity(object.fields.len());
         for field in &object.fields {
             let key = canonical::escape(&field.name);
@@ -247,7 +264,7 @@ impl<'m> Compiler<'m> {
         let required = fields.iter().filter(|field| field.required).count();
         let strict = object.strict;
         self.parts.objects[place] = ObjectShape { fields, by_key, required, strict, first_follower: 0 };
-        Ok(Kind::Object(place))
+        Ok(())
     }
 }
 

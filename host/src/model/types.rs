@@ -13,7 +13,7 @@
 //! | `T[]` | a list of `T` |
 //! | `T?` | `T` or `null`; as a field it may be absent too |
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 use std::str::FromStr;
 
@@ -243,10 +243,10 @@ fn named(word: &str, text: &str) -> Result<Type, TypeError> {
 /// Reads `(a, b, 'c, d')` and returns what follows it.
 fn enum_values(text: &str) -> Result<(Type, &str), TypeError> {
     let mut rest = text.trim_start().strip_prefix('(').ok_or(TypeError::EnumWithoutValues)?;
-    let mut values = Vec::new();
+    let (mut values, mut known) = (Vec::new(), HashSet::new());
     loop {
         let (value, after) = enum_value(rest.trim_start()).ok_or(TypeError::EnumWithoutValues)?;
-        if values.contains(&value) {
+        if !known.insert(value.clone()) {
             return Err(TypeError::EnumValueTwice { value });
         }
         values.push(value);

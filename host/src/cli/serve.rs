@@ -33,6 +33,8 @@ use crate::store::Store;
 use crate::store::notices::Notices;
 use crate::webhooks::Sender;
 
+const DAY_SECONDS: u64 = 24 * 60 * 60;
+
 #[derive(Debug, Args)]
 pub(super) struct ServeArgs {
     #[command(flatten)]
@@ -56,10 +58,10 @@ pub(super) struct ServeArgs {
     #[arg(long, env = "SYNCLINE_EGRESS_ALLOW", value_name = "HOST:PORT,…")]
     egress_allow: Option<String>,
     /// The longest silence of a client, in what it sends, between requests, and while it has something to read
-    #[arg(long, env = "SYNCLINE_CLIENT_TIMEOUT_SECONDS", default_value_t = 75, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, env = "SYNCLINE_CLIENT_TIMEOUT_SECONDS", default_value_t = 75, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=DAY_SECONDS))]
     client_timeout_seconds: u64,
     /// The longest silence of a client or a provider in a request through /proxy
-    #[arg(long, env = "SYNCLINE_PROXY_TIMEOUT_SECONDS", default_value_t = 60, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, env = "SYNCLINE_PROXY_TIMEOUT_SECONDS", default_value_t = 60, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=DAY_SECONDS))]
     proxy_timeout_seconds: u64,
     /// Folder of further provider files, which stand above the built-in ones
     #[arg(long, env = "SYNCLINE_PROVIDERS_DIR", value_name = "FOLDER")]
@@ -77,7 +79,7 @@ pub(super) struct ServeArgs {
     )]
     record_metadata_key: String,
     /// Syncs that run at once
-    #[arg(long, env = "SYNCLINE_MAX_SYNCS", default_value_t = 100, value_name = "NUMBER")]
+    #[arg(long, env = "SYNCLINE_MAX_SYNCS", default_value_t = 100, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(..=100_000))]
     max_syncs: u32,
     /// Syncs of one integration that run at once over all hosts, unless its bundle says otherwise [default: no limit]
     #[arg(long, env = "SYNCLINE_MAX_SYNCS_PER_INTEGRATION", value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..))]
@@ -86,28 +88,28 @@ pub(super) struct ServeArgs {
     #[arg(long, env = "SYNCLINE_MAX_SYNCS_PER_CONNECTION", default_value_t = 8, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..))]
     max_syncs_per_connection: u32,
     /// The least time between two runs of a sync that a bundle or a client may ask for
-    #[arg(long, env = "SYNCLINE_MINIMUM_INTERVAL_SECONDS", default_value_t = MINIMUM_INTERVAL.as_secs(), value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, env = "SYNCLINE_MINIMUM_INTERVAL_SECONDS", default_value_t = MINIMUM_INTERVAL.as_secs(), value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=31 * DAY_SECONDS))]
     minimum_interval_seconds: u64,
     /// Attempts at a sync that are interrupted in a row before they got anywhere: then it fails with `no_progress`
     #[arg(long, env = "SYNCLINE_MAX_IDLE_ATTEMPTS", default_value_t = 5, value_name = "NUMBER", value_parser = clap::value_parser!(i32).range(1..))]
     max_idle_attempts: i32,
     /// Asynchronous actions that run at once
-    #[arg(long, env = "SYNCLINE_MAX_ASYNC_ACTIONS", default_value_t = 50, value_name = "NUMBER")]
+    #[arg(long, env = "SYNCLINE_MAX_ASYNC_ACTIONS", default_value_t = 50, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(..=100_000))]
     max_async_actions: u32,
     /// Functions that are on at once, of every kind; more wait. A quarter is kept for those that somebody waits for
-    #[arg(long, env = "SYNCLINE_MAX_INVOCATIONS", default_value_t = 2_000, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, env = "SYNCLINE_MAX_INVOCATIONS", default_value_t = 2_000, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     max_invocations: u32,
     /// How long the results of asynchronous actions, and of requests with an Idempotency-Key, are kept
-    #[arg(long, env = "SYNCLINE_ACTION_RESULT_SECONDS", default_value_t = 24 * 3600, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, env = "SYNCLINE_ACTION_RESULT_SECONDS", default_value_t = 24 * 3600, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=3650 * DAY_SECONDS))]
     action_result_seconds: u64,
     /// Readers that may follow records with GET /records/changes at once
-    #[arg(long, env = "SYNCLINE_MAX_CHANGE_READERS", default_value_t = 1_000, value_name = "NUMBER")]
+    #[arg(long, env = "SYNCLINE_MAX_CHANGE_READERS", default_value_t = 1_000, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(..=1_000_000))]
     max_change_readers: u32,
     /// Connections to Postgres, one of which listens for notifications
-    #[arg(long, env = "SYNCLINE_DATABASE_CONNECTIONS", default_value_t = 20, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(3..))]
+    #[arg(long, env = "SYNCLINE_DATABASE_CONNECTIONS", default_value_t = 20, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(3..=10_000))]
     database_connections: u32,
     /// After how long without a sign of life another host takes a run over
-    #[arg(long, env = "SYNCLINE_LEASE_SECONDS", default_value_t = 30, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, env = "SYNCLINE_LEASE_SECONDS", default_value_t = 30, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=DAY_SECONDS))]
     lease_seconds: u64,
     /// A full sync that has not seen more than this share of its records again deletes nothing before it is approved
     #[arg(long, env = "SYNCLINE_HOLD_DELETIONS_ABOVE", default_value_t = 0.5, value_name = "SHARE", value_parser = parse_share)]
@@ -119,7 +121,7 @@ pub(super) struct ServeArgs {
     #[arg(long, env = "SYNCLINE_RUN_RETENTION_DAYS", default_value_t = 30, value_name = "DAYS", value_parser = clap::value_parser!(u64).range(1..=3650))]
     run_retention_days: u64,
     /// How long requests may go on after a request to stop, and runs after they were asked to end
-    #[arg(long, env = "SYNCLINE_GRACE_SECONDS", default_value_t = 10, value_name = "SECONDS")]
+    #[arg(long, env = "SYNCLINE_GRACE_SECONDS", default_value_t = 10, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(..=DAY_SECONDS))]
     grace_seconds: u64,
     /// The most records of one model, connection and variant, tombstones among them
     #[arg(long, env = "SYNCLINE_MAX_STREAM_RECORDS", default_value_t = 50_000_000, value_name = "NUMBER")]

@@ -100,6 +100,26 @@ mod tests {
     }
 
     #[test]
+    fn numbers_that_no_host_could_work_with_are_refused() {
+        for (flag, value) in [
+            ("--client-timeout-seconds", "18446744073709551614"),
+            ("--proxy-timeout-seconds", "18446744073709551614"),
+            ("--lease-seconds", "18446744073709551614"),
+            ("--grace-seconds", "18446744073709551614"),
+            ("--action-result-seconds", "18446744073709551614"),
+            ("--minimum-interval-seconds", "18446744073709551614"),
+            ("--database-connections", "4294967295"),
+            ("--max-syncs", "4294967295"),
+            ("--max-async-actions", "4294967295"),
+            ("--max-invocations", "4294967295"),
+            ("--max-change-readers", "4294967295"),
+        ] {
+            let told = refusal(&["syncline", "serve", &format!("{flag}={value}")]);
+            assert!(told.starts_with(&format!("{flag} cannot be `{value}`: {value} is not in ")), "{told}");
+        }
+    }
+
+    #[test]
     fn what_is_sent_again_is_named_one_way_or_the_other() {
         for (command, flag) in [("redeliver", "--failed-since"), ("replay", "--since")] {
             let told = Cli::command().try_get_matches_from(["syncline", "webhooks", command]).unwrap_err();

@@ -221,7 +221,8 @@ impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for ApiPath
         let route = parts.extensions.get::<MatchedPath>().map(MatchedPath::as_str);
         if let Some((_, word)) =
             route.filter(|route| !route.contains('{')).and_then(|route| route.rsplit_once('/'))
-            && let Ok(part) = T::deserialize(IntoDeserializer::<ValueError>::into_deserializer(word.to_owned()))
+            && let Ok(part) =
+                T::deserialize(IntoDeserializer::<ValueError>::into_deserializer(word.to_owned()))
         {
             return Ok(Self(part));
         }

@@ -335,7 +335,7 @@ async fn an_unknown_route_is_a_json_404_and_an_unknown_method_a_405() {
         ("PUT", "/images/template-logos/x.svg", "GET, HEAD"),
         ("PUT", "/connect/", "GET, HEAD"),
         ("PUT", "/connection/x", "DELETE, GET, HEAD, PATCH"),
-        ("PUT", "/integrations/quickstart", "POST"),
+        ("PUT", "/integrations/quickstart", "DELETE, GET, HEAD, PATCH, POST"),
         ("PUT", "/integrations/x/functions/y", "DELETE, GET, HEAD"),
         ("PUT", "/integrations/x/functions/y/code", "GET, HEAD"),
     ] {

@@ -136,7 +136,8 @@ fn bearer(headers: &HeaderMap) -> Result<&str, ApiError> {
     let text = header.to_str().map_err(|_| ApiError::MalformedAuthorization)?;
     // A scheme is one in either case. A bare key without it works too: existing clients send it. Another scheme has no
     // key of ours.
-    let key = match text.to_ascii_lowercase().rfind(SCHEME) {
+    let is_scheme = |part: &[u8]| part.eq_ignore_ascii_case(SCHEME.as_bytes());
+    let key = match text.as_bytes().windows(SCHEME.len()).rposition(is_scheme) {
         Some(at) => &text[at + SCHEME.len()..],
         None if text.contains(' ') => return Err(ApiError::MalformedAuthorization),
         None => text,

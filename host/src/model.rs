@@ -19,7 +19,7 @@ mod shape;
 pub mod types;
 mod walk;
 
-pub use canonical::{ChangeHash, canonical_hash, canonical_text};
+pub use canonical::{ChangeHash, canonical_hash, canonical_text, with_whole_characters};
 pub use json::Malformed;
 pub use keeping::{Keeping, OnBadRecord};
 pub use merge::merge;

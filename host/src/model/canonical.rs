@@ -70,6 +70,19 @@ pub(super) fn rewrite_string(content: &str, out: &mut Vec<u8>) -> bool {
     is_text
 }
 
+/// Well-formed JSON with the replacement character for each half of a surrogate pair, as is left where JavaScript cuts a
+/// text within an emoji.
+pub fn with_whole_characters(json: &str) -> String {
+    let mut whole = Vec::with_capacity(json.len());
+    // Escapes stand in its strings alone.
+    for_each_part(json, |part| match part {
+        Part::Text(text) => whole.extend_from_slice(text.as_bytes()),
+        Part::Char(char) => push_char(char, &mut whole),
+        Part::Half(_) => push_char(char::REPLACEMENT_CHARACTER, &mut whole),
+    });
+    String::from_utf8(whole).expect("it is put together from text")
+}
+
 /// A text as the content of a JSON string in canonical form.
 pub(super) fn escape(text: &str) -> Vec<u8> {
     let mut content = Vec::with_capacity(text.len());

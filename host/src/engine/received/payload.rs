@@ -6,7 +6,7 @@ use http::HeaderMap;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
-use crate::model::canonical_text;
+use crate::model::{canonical_text, with_whole_characters};
 use crate::providers::webhook::{Pointer, Webhook, media_type};
 use crate::store::received_webhooks::Format;
 
@@ -98,33 +98,6 @@ impl Payload {
 /// Whether it is JSON, also with numbers, characters and depths that no `Value` can hold.
 fn is_json_text(body: &[u8]) -> bool {
     serde_json::from_slice::<&RawValue>(body).is_ok()
-}
-
-/// JSON text with the replacement character for each half of a character, as is left where JavaScript cuts a text within
-/// an emoji.
-fn with_whole_characters(json: &str) -> String {
-    let mut whole = String::with_capacity(json.len());
-    let mut rest = json;
-    while let Some(at) = rest.find('\\') {
-        whole.push_str(&rest[..at]);
-        rest = &rest[at..];
-        let escape = match (unit(rest), rest.get(6..).and_then(unit)) {
-            (Some(0xD800..=0xDBFF), Some(0xDC00..=0xDFFF)) => &rest[..12],
-            (Some(0xD800..=0xDFFF), _) => "",
-            (Some(_), _) => &rest[..6],
-            // What is escaped otherwise is one character.
-            (None, _) => &rest[..2],
-        };
-        whole.push_str(if escape.is_empty() { r"\ufffd" } else { escape });
-        rest = &rest[escape.len().max(if escape.is_empty() { 6 } else { 2 })..];
-    }
-    whole.push_str(rest);
-    whole
-}
-
-/// The number of an escape `\uXXXX` at the beginning of the text.
-fn unit(text: &str) -> Option<u16> {
-    u16::from_str_radix(text.strip_prefix("\\u")?.get(..4)?, 16).ok()
 }
 
 fn read_form(body: &[u8]) -> Map<String, Value> {

@@ -98,6 +98,9 @@ async fn a_refusal_gives_no_variable_away() {
     import(&host, json!({})).await.expect(201);
     let refused = import(&host, json!({ "refuse": format!("it is {VARIABLE}") })).await;
     assert_eq!(refused.message(), "it is ***");
+    let long = import(&host, json!({ "refuse": "é".repeat(10_000) })).await;
+    assert_eq!(long.message().len(), 10_000, "no longer than what is kept of it");
+    import(&host, json!({ "refuse": format!("it is {VARIABLE}") })).await.expect(400);
     assert_eq!(db.texts("SELECT message FROM connection_errors").await, ["it is ***"]);
 }
 

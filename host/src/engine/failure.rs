@@ -9,7 +9,7 @@ use super::jobs::IdempotencyKey;
 use crate::ids::{ConnectionId, FunctionName, IntegrationKey};
 use crate::model::Problem;
 use crate::nul::{json_without_nul, without_nul};
-use crate::runtime::{Failure, InvokeError, Limit, RunLog};
+use crate::runtime::{Failure, InvokeError, Limit};
 use crate::store::runs::RunError;
 
 /// The code by which a function says that the provider answered with an error that it did not handle.
@@ -110,22 +110,6 @@ impl FunctionError {
                 Some(json!({ "retry_after_s": retry_after.as_secs_f64().ceil() as u64 }))
             }
             Self::Crashed(_) | Self::Superseded | Self::Host(_) => None,
-        }
-    }
-
-    /// Without the secrets that the function was shown, in its words.
-    pub(super) fn masked(self, log: &RunLog) -> Self {
-        match self {
-            Self::Failed { code, message, details } => Self::Failed {
-                code,
-                message: log.masked(&message),
-                details: details.map(|details| log.masked_json(details)),
-            },
-            Self::Provider { message, upstream } => {
-                Self::Provider { message: log.masked(&message), upstream: log.masked_json(upstream) }
-            }
-            Self::Crashed(message) => Self::Crashed(log.masked(&message)),
-            other => other,
         }
     }
 

@@ -9,7 +9,7 @@ use uuid::Uuid;
 
 use super::actions::Invocation;
 use super::connections::ConnectError;
-use super::failure::{ActionError, FunctionError};
+use super::failure::FunctionError;
 use super::functions::{DeployedFunction, FunctionSpec, StoredFunction};
 use super::recording::Recording;
 use super::{ConnectionRoute, Engine};
@@ -50,9 +50,10 @@ impl Engine {
         for function in self.functions.lifecycle_of(connection.integration, event) {
             match self.run_lifecycle(environment, &route, &function).await {
                 Ok(()) => {}
-                Err(FunctionError::Host(error)) => return Err(ConnectError::Validation(error)),
-                Err(FunctionError::Superseded) => return Err(ConnectError::Overtaken),
-                Err(refusal) => return Err(ConnectError::Refused(refusal.to_string())),
+                Err((FunctionError::Host(error), _)) => return Err(ConnectError::Validation(error)),
+                Err((FunctionError::Superseded, _)) => return Err(ConnectError::Overtaken),
+                // It is kept with the connection, told to clients and to whoever connects.
+                Err((_, message)) => return Err(ConnectError::Refused(message)),
             }
         }
         Ok(())
@@ -126,12 +127,13 @@ impl Engine {
         }
     }
 
+    /// Runs one. The error comes with its message as the run's row has it.
     async fn run_lifecycle(
         self: &Arc<Self>,
         environment: &Arc<Environment>,
         connection: &Arc<ConnectionRoute>,
         function: &Arc<DeployedFunction>,
-    ) -> Result<(), FunctionError> {
+    ) -> Result<(), (FunctionError, String)> {
         let id = Uuid::now_v7();
         let recording = Recording::begin(self, "lifecycle", id, None, 1, connection, function);
         let invocation = Invocation {
@@ -146,20 +148,14 @@ impl Engine {
             live: &recording.live,
         };
         let (result, usage) = self.invoke(invocation).await;
-        // A refusal is kept with the connection, told to clients and to whoever connects.
-        let log = recording.live.log.clone();
-        let result = result.map_err(|error| ActionError::Function(error.masked(&log)));
-        let error = result.as_ref().err().map(ActionError::to_run_error);
-        self.run_writer.write(recording.end_with(error, usage).await).await;
-        match result {
-            Ok(_) => Ok(()),
-            Err(ActionError::Function(error)) => {
-                let name = &function.name;
-                tracing::warn!(run.id = %id, connection.id = connection.pk.0, "lifecycle `{name}` failed");
-                Err(error)
-            }
-            Err(error) => Err(FunctionError::Host(error.into())),
-        }
+        let error = result.as_ref().err().map(FunctionError::to_run_error);
+        let run = recording.end_with(error, usage).await;
+        let message = run.outcome.error.as_ref().map(|error| error.message.clone());
+        self.run_writer.write(run).await;
+        let Err(error) = result else { return Ok(()) };
+        let name = &function.name;
+        tracing::warn!(run.id = %id, connection.id = connection.pk.0, "lifecycle `{name}` failed");
+        Err((error, message.unwrap_or_default()))
     }
 }
 

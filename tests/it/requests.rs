@@ -430,6 +430,43 @@ async fn announce(api: &Api, head: &str, length: usize) -> String {
     answer
 }
 
+/// Sends a request that has only a head, and reads until the host hangs up.
+async fn send_head(host: &Host, first_line: &str, headers: &str) -> String {
+    let mut stream = TcpStream::connect(host.address()).await.expect("the host listens");
+    let head = format!("{first_line} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{headers}\r\n");
+    stream.write_all(head.as_bytes()).await.expect("the host reads");
+    let mut answer = Vec::new();
+    // The host may hang up before it has read the whole head, which the system reports as a reset.
+    let _ended = stream.read_to_end(&mut answer).await;
+    String::from_utf8_lossy(&answer).into_owned()
+}
+
+#[tokio::test]
+async fn a_head_that_is_too_long_is_refused() {
+    let db = TestDatabase::create().await;
+    let host = Host::spawn(&db).await;
+    let query = |length: usize| format!("GET /health?{}", "x".repeat(length));
+    let header = |length: usize| format!("X-Long: {}\r\n", "x".repeat(length));
+    let headers = |count: usize| (0..count).map(|number| format!("X-{number}: x\r\n")).collect::<String>();
+    for (first_line, headers, status) in [
+        (query(0), header(60_000), 200),
+        (query(0), header(66_000), 431),
+        (query(60_000), String::new(), 200),
+        (query(40_000), header(40_000), 431),
+        // `Host` and `Connection` count, too.
+        (query(0), headers(98), 200),
+        (query(0), headers(99), 431),
+    ] {
+        let answer = send_head(&host, &first_line, &headers).await;
+        let asked = (first_line.len(), headers.len());
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{asked:?}: {answer}");
+        if status == 431 {
+            assert!(answer.ends_with("\r\n\r\n"), "it has no body: {answer}");
+        }
+    }
+    host.get("/health").await.expect(200);
+}
+
 #[tokio::test]
 async fn a_body_that_is_too_long_is_refused_before_it_is_read() {
     let stage = Stage::hostile().await;

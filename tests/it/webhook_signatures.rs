@@ -1,10 +1,14 @@
 //! Webhooks of providers, told from others': by what vendors sign, by secrets, and when the URL is tried out.
 
+use std::time::Duration;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use hmac::{Hmac, KeyInit, Mac};
 use serde_json::{Value, json};
 use sha2::Sha256;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 
 use crate::support::webhook_scene::{
     SECRET, app, hex_hmac, integration, options_for, set_secret, webhook_path,
@@ -354,4 +358,55 @@ async fn a_secret_that_is_no_key_does_not_keep_another_from_verifying() {
         })
         .await;
     }
+}
+
+/// A body of 250 KB, whose HMAC takes the host a tenth of a millisecond or more.
+fn long_body() -> String {
+    "x".repeat(250_000)
+}
+
+#[tokio::test]
+async fn a_forged_webhook_with_twenty_thousand_signatures_is_refused_and_a_neighbour_is_served() {
+    let db = TestDatabase::create().await;
+    let host = Host::spawn(&db).await;
+    let path = integration(&host, "stripe-api-key", Value::Null, Some(SECRET)).await;
+    let (body, signatures) = (long_body(), "v1=00,".repeat(20_000));
+    let request = format!(
+        "POST {path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\nContent-Length: {}\r\nStripe-Signature: t=1,{signatures}\r\n\r\n{body}",
+        host.address(),
+        body.len(),
+    );
+    let refused = async {
+        let mut stream = TcpStream::connect(host.address()).await.expect("the host listens");
+        // The host may answer and hang up before it has read everything.
+        let _sent = stream.write_all(request.as_bytes()).await;
+        let mut answer = Vec::new();
+        let _ended = stream.read_to_end(&mut answer).await;
+        String::from_utf8_lossy(&answer).into_owned()
+    };
+    let (answer, neighbour) = tokio::join!(refused, host.get("/health"));
+    assert!(answer.starts_with("HTTP/1.1 431 "), "{answer}");
+    neighbour.expect(200);
+}
+
+#[tokio::test]
+async fn a_forged_webhook_costs_the_same_however_many_signatures_it_has() {
+    let db = TestDatabase::create().await;
+    let host = Host::spawn(&db).await;
+    let path = integration(&host, "stripe-api-key", Value::Null, Some(SECRET)).await;
+    let at = chrono::Utc::now().timestamp();
+    let processor_time = async |signatures: usize| {
+        let header = format!("t={at}{}", format!(",v1={}", "0".repeat(64)).repeat(signatures));
+        let before = host.processor_time();
+        for _ in 0..40 {
+            let request = host.with_key(None).request("POST", &path).header("stripe-signature", &header);
+            let refused = request.bytes(long_body()).send().await;
+            assert_eq!(refused.refusal(), (401, "invalid_webhook_signature".to_owned()));
+        }
+        host.processor_time().saturating_sub(before)
+    };
+    let one = processor_time(1).await;
+    // As many as fit into the head of a request. Each cost an HMAC over the body once, which is seconds in all.
+    let many = processor_time(900).await;
+    assert!(many < 3 * one + Duration::from_millis(500), "{many:?} for 900 signatures, {one:?} for one");
 }

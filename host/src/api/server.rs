@@ -1,7 +1,7 @@
 //! Takes connections, and has patience with clients, but not for ever.
 //!
 //! `axum::serve` waits without end for a request's head and for a client that does not read. Here both have a limit, as
-//! has the silence between two requests of a connection.
+//! has the silence between two requests of a connection. The size of a request's head is limited, too.
 
 use std::io;
 use std::pin::pin;
@@ -17,6 +17,10 @@ use tokio_util::task::TaskTracker;
 
 use super::extract::Patience;
 
+/// The longest head of a request, in bytes: its first line and its headers. A longer one is answered with 431 and an
+/// empty body, and so is one with more than 100 headers, which is hyper's default. Anyone can send a head, so it must
+/// not cost much to read; the URL may still be as long as servers usually accept.
+const MAX_HEAD_BYTES: usize = 64 << 10;
 /// After the system refused a connection for want of something that others may give back.
 const ACCEPT_AGAIN_AFTER: Duration = Duration::from_millis(500);
 
@@ -53,6 +57,7 @@ async fn attend(stream: TcpStream, routes: Router, patience: Duration, stop: Can
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(patience)
+        .max_header_size(MAX_HEAD_BYTES)
         .serve_connection(TokioIo::new(stream), TowerToHyperService::new(routes))
         .with_upgrades();
     let mut connection = pin!(connection);

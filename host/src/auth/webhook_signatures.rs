@@ -1,6 +1,8 @@
 //! Tells webhooks of a provider from others', by what the catalogue says of their signatures, and answers its
 //! handshakes. Pure: time and secrets are given.
 
+use std::ops::RangeInclusive;
+
 use base64::Engine as _;
 use base64::alphabet;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
@@ -21,6 +23,10 @@ use crate::secret::Secret;
 
 /// The longest text that a handshake echoes.
 const MAX_ECHO: usize = 4096;
+/// How many signatures of one request are checked. A provider that is replacing its key sends one signature for each
+/// key, so two or three are common. Anyone can send a request, and each check of a public-key signature reads the
+/// whole body. Only signatures of the right length count.
+const MAX_SIGNATURES: usize = 8;
 /// The uncompressed point at the end of a P-256 key in X.509.
 const P256_POINT_BYTES: usize = 65;
 const BASE64: GeneralPurpose = GeneralPurpose::new(
@@ -195,19 +201,21 @@ fn verify_signature(
         }
         None => places.iter().map(|text| text.trim()).collect(),
     };
-    let candidates =
+    let lengths = signature_lengths(recipe.algorithm);
+    let decoded =
         pieces.iter().filter_map(|piece| decode(recipe.encoding, piece.strip_prefix(&recipe.prefix)?));
-    let candidates: Vec<Vec<u8>> = candidates.collect();
+    let well_formed = decoded.filter(|signature| lengths.contains(&signature.len()));
+    let signatures: Vec<Vec<u8>> = well_formed.take(MAX_SIGNATURES).collect();
     if pieces.iter().all(|piece| piece.is_empty()) {
         let places: Vec<_> = recipe.signature.iter().map(Locator::to_string).collect();
         return Err(Refusal::Unsigned(places.join(" or ")));
     }
     let timestamp = find_timestamp(recipe, &pieces, request)?;
+    if signatures.is_empty() {
+        return Err(Refusal::WrongSignature);
+    }
     let signed = signed_bytes(recipe, request, timestamp.as_deref().unwrap_or_default());
-    let is_right = |key: &Vec<u8>| {
-        candidates.iter().any(|candidate| is_signed(recipe.algorithm, key, &signed, candidate))
-    };
-    if !keys.iter().any(is_right) {
+    if !keys.iter().any(|key| is_signed(recipe.algorithm, key, &signed, &signatures)) {
         return Err(Refusal::WrongSignature);
     }
     check_time(recipe, timestamp.as_deref(), now)?;
@@ -309,14 +317,32 @@ fn decode_key(recipe: &SignatureRecipe, secret: &str) -> Option<Vec<u8>> {
     }
 }
 
-fn is_signed(algorithm: Algorithm, key: &[u8], signed: &[u8], signature: &[u8]) -> bool {
+/// How many bytes a signature has.
+fn signature_lengths(algorithm: Algorithm) -> RangeInclusive<usize> {
     match algorithm {
-        Algorithm::Ed25519 => UnparsedPublicKey::new(&ED25519, key).verify(signed, signature).is_ok(),
-        Algorithm::EcdsaP256 => {
-            UnparsedPublicKey::new(&ECDSA_P256_SHA256_ASN1, key).verify(signed, signature).is_ok()
-        }
+        Algorithm::HmacSha1 => 20..=20,
+        Algorithm::HmacSha256 => 32..=32,
+        Algorithm::HmacSha512 | Algorithm::Ed25519 => 64..=64,
+        // A sequence of two integers in DER. Each has between 1 and 33 bytes, and every item has a header of 2 bytes.
+        Algorithm::EcdsaP256 => 8..=72,
+    }
+}
+
+/// Whether one of the signatures was made with this key. An HMAC is computed once, however many signatures there are.
+fn is_signed(algorithm: Algorithm, key: &[u8], signed: &[u8], signatures: &[Vec<u8>]) -> bool {
+    let verify = |key: &UnparsedPublicKey<&[u8]>| {
+        signatures.iter().any(|signature| key.verify(signed, signature).is_ok())
+    };
+    match algorithm {
+        Algorithm::Ed25519 => verify(&UnparsedPublicKey::new(&ED25519, key)),
+        Algorithm::EcdsaP256 => verify(&UnparsedPublicKey::new(&ECDSA_P256_SHA256_ASN1, key)),
         Algorithm::HmacSha1 | Algorithm::HmacSha256 | Algorithm::HmacSha512 => {
-            hmac_key(algorithm, key).is_ok_and(|key| hmac::verify(&key, signed, signature).is_ok())
+            let Ok(key) = hmac_key(algorithm, key) else { return false };
+            let expected = hmac::sign(&key, signed);
+            // Compares with all of them, so that the time does not tell which one is right.
+            signatures.iter().fold(false, |found, signature| {
+                found | bool::from(expected.as_ref().ct_eq(signature.as_slice()))
+            })
         }
     }
 }

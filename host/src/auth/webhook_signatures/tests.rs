@@ -1,4 +1,9 @@
+use std::time::Duration;
+
 use http::HeaderMap;
+use ring::rand::SystemRandom;
+use ring::signature::{ECDSA_P256_SHA256_ASN1_SIGNING, EcdsaKeyPair, Ed25519KeyPair, KeyPair};
+use rustix::time::{ClockId, clock_gettime};
 use serde_json::json;
 
 use super::*;
@@ -186,6 +191,104 @@ fn public_keys_verify_too() {
     assert_eq!(other.verify(), Err(Refusal::WrongSignature));
     let no_key = Sent::new(recipe, "not hexadecimal").header("x-signature", signature);
     assert_eq!(no_key.verify(), Err(Refusal::UnusableSecret));
+}
+
+/// A request with so many wrong signatures of the right length before the right one.
+fn after_wrong_signatures(wrong: usize) -> Sent {
+    let right = signature("planted", &format!("1700000000.{BODY}"));
+    let wrong = format!("v1={},", "0".repeat(64)).repeat(wrong);
+    Sent::new(TIMED, "planted").header("x-signature", &format!("t=1700000000,{wrong}v1={right}"))
+}
+
+#[test]
+fn only_the_first_signatures_of_a_request_are_checked() {
+    assert!(after_wrong_signatures(MAX_SIGNATURES - 1).verify().is_ok());
+    assert_eq!(after_wrong_signatures(MAX_SIGNATURES).verify(), Err(Refusal::WrongSignature));
+}
+
+#[test]
+fn the_first_signatures_of_several_headers_are_checked_together() {
+    let right = signature("planted", &format!("1700000000.{BODY}"));
+    let sent = |wrong: usize| {
+        let sent = Sent::new(TIMED, "planted").header("x-signature", "t=1700000000");
+        let sent =
+            (0..wrong).fold(sent, |sent, _| sent.header("x-signature", &format!("v1={}", "0".repeat(64))));
+        sent.header("x-signature", &format!("v1={right}")).verify()
+    };
+    assert!(sent(MAX_SIGNATURES - 1).is_ok());
+    assert_eq!(sent(MAX_SIGNATURES), Err(Refusal::WrongSignature));
+}
+
+#[test]
+fn only_the_first_signatures_by_a_public_key_are_checked() {
+    let random = SystemRandom::new();
+    let algorithm = &ECDSA_P256_SHA256_ASN1_SIGNING;
+    let ecdsa = EcdsaKeyPair::generate_pkcs8(algorithm, &random).unwrap();
+    let ecdsa = EcdsaKeyPair::from_pkcs8(algorithm, ecdsa.as_ref(), &random).unwrap();
+    let ed25519 =
+        Ed25519KeyPair::from_pkcs8(Ed25519KeyPair::generate_pkcs8(&random).unwrap().as_ref()).unwrap();
+    for (algorithm, key, right, other) in [
+        (
+            "ecdsa-p256-sha256",
+            hex(ecdsa.public_key().as_ref()),
+            hex(ecdsa.sign(&random, BODY.as_bytes()).unwrap().as_ref()),
+            hex(ecdsa.sign(&random, b"other").unwrap().as_ref()),
+        ),
+        (
+            "ed25519",
+            hex(ed25519.public_key().as_ref()),
+            hex(ed25519.sign(BODY.as_bytes()).as_ref()),
+            hex(ed25519.sign(b"other").as_ref()),
+        ),
+    ] {
+        let recipe = format!(
+            r#"
+            kind = "signature"
+            algorithm = "{algorithm}"
+            signature = "header:x-signature"
+            encoding = "hex"
+            secret_encoding = "hex"
+            "#
+        );
+        let sent = |others: usize| {
+            let sent =
+                (0..others).fold(Sent::new(&recipe, &key), |sent, _| sent.header("x-signature", &other));
+            sent.header("x-signature", &right).verify()
+        };
+        assert!(sent(MAX_SIGNATURES - 1).is_ok(), "{algorithm}");
+        assert_eq!(sent(MAX_SIGNATURES), Err(Refusal::WrongSignature), "{algorithm}");
+    }
+}
+
+#[test]
+fn a_text_that_cannot_be_a_signature_takes_the_place_of_none() {
+    let right = signature("planted", &format!("1700000000.{BODY}"));
+    for malformed in ["v1=00", "v1=", "v1=zz", "v0=00", "v1"] {
+        let value = format!("t=1700000000,{}v1={right}", format!("{malformed},").repeat(1_000));
+        let sent = Sent::new(TIMED, "planted").header("x-signature", &value);
+        assert!(sent.verify().is_ok(), "{malformed}");
+    }
+}
+
+#[test]
+fn many_signatures_of_a_long_body_take_no_more_time_than_one() {
+    let processor_time = |wrong: usize| {
+        let sent = Sent { body: "x".repeat(4 << 20), ..after_wrong_signatures(wrong) };
+        let verify = || {
+            let began = thread_time();
+            assert_eq!(sent.verify(), Err(Refusal::WrongSignature));
+            thread_time().saturating_sub(began)
+        };
+        (0..5).map(|_| verify()).min().unwrap()
+    };
+    // One HMAC for each signature would take `MAX_SIGNATURES` times as long.
+    let (one, many) = (processor_time(0), processor_time(MAX_SIGNATURES - 1));
+    assert!(many < 3 * one, "{many:?} for {MAX_SIGNATURES} signatures, {one:?} for one");
+}
+
+/// The processor time that this thread has used, which other processes do not change.
+fn thread_time() -> Duration {
+    clock_gettime(ClockId::ThreadCPUTime).try_into().unwrap()
 }
 
 #[test]

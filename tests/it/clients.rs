@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
+use crate::support::webhook_scene::{SECRET, integration};
 use crate::support::{EventStream, HostOptions, SECRET_KEY, Stage, TestDatabase, eventually};
 
 /// A host that waits one second for what a client says next.
@@ -74,6 +75,42 @@ async fn a_client_that_sends_slowly_but_steadily_is_heard() {
     let mut answer = String::new();
     stream.read_to_string(&mut answer).await.unwrap();
     assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+}
+
+#[tokio::test]
+async fn a_stranger_that_sends_a_body_slowly_is_refused_after_ten_seconds() {
+    let db = TestDatabase::create().await;
+    let host = HostOptions::new().database(&db).spawn().await;
+    let webhook = integration(&host, "stripe-api-key", Value::Null, Some(SECRET)).await;
+    futures_util::future::join_all(["/connect/telemetry", &webhook].map(async |path| {
+        let stream = TcpStream::connect(host.address()).await.expect("the host listens");
+        let (mut incoming, mut outgoing) = stream.into_split();
+        let head =
+            format!("POST {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 4000\r\n\r\n");
+        outgoing.write_all(head.as_bytes()).await.expect("the host reads");
+        // The client is never silent for long: the host has to limit the time of the whole body.
+        let trickle = async {
+            while outgoing.write_all(b" ").await.is_ok() {
+                tokio::time::sleep(Duration::from_millis(250)).await;
+            }
+        };
+        let mut answer = Vec::new();
+        let answered = async {
+            while !answer.ends_with(b"}}") {
+                assert!(incoming.read_buf(&mut answer).await.expect("the host answers") > 0, "{path}: half an answer");
+            }
+        };
+        tokio::select! {
+            () = answered => {}
+            () = trickle => panic!("{path}: the host hangs up without an answer"),
+            () = tokio::time::sleep(Duration::from_secs(60)) => panic!("{path}: the host still waits for the body"),
+        }
+        let answer = String::from_utf8_lossy(&answer);
+        assert!(answer.starts_with("HTTP/1.1 408 "), "{path}: {answer}");
+        assert!(answer.contains("\"body_timeout\""), "{path}: {answer}");
+        assert!(answer.contains("within 10 seconds"), "{path}: {answer}");
+    }))
+    .await;
 }
 
 #[tokio::test]

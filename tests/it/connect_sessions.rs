@@ -1,5 +1,6 @@
 //! Connect sessions: what a token opens, for how long, and what is refused when one is asked for.
 
+use futures_util::stream;
 use serde_json::{Value, json};
 
 use crate::support::{Answer, Api, Host, SECRET_KEY, TestDatabase, masked, text};
@@ -302,4 +303,32 @@ async fn telemetry_is_taken_only_from_a_session_and_in_its_time() {
     assert_eq!(mistakes(&send(token, "view:nothing", 0).await), [("invalid_value".into(), "event".into())]);
     let stranger = send(UNKNOWN_TOKEN, "open", 0).await;
     assert_eq!(stranger.refusal(), (401, "unknown_connect_session_token".to_owned()));
+}
+
+#[tokio::test]
+async fn telemetry_longer_than_any_event_is_refused() {
+    let (_db, host) = stage().await;
+    let session = open(&host, json!({ "tags": {} })).await;
+    let body = json!({
+        "token": session["token"], "event": "open", "timestamp": chrono::Utc::now().to_rfc3339(),
+        "dimensions": { "integration": "x".repeat(255) },
+    })
+    .to_string();
+    let padded = |length: usize| format!("{body}{}", " ".repeat(length - body.len()));
+    let send = async |body: reqwest::Body| {
+        let request = host.with_key(None).request("POST", "/connect/telemetry");
+        request.header("Content-Type", "application/json").bytes(body).send().await
+    };
+    let in_parts = |body: String| {
+        let parts: Vec<_> =
+            body.as_bytes().chunks(1_000).map(|part| Ok::<_, std::io::Error>(part.to_vec())).collect();
+        reqwest::Body::wrap_stream(stream::iter(parts))
+    };
+    send(padded(4_096).into()).await.expect(204);
+    send(in_parts(padded(4_096))).await.expect(204);
+    for body in [padded(4_097).into(), in_parts(padded(4_097)), in_parts(padded(1 << 20))] {
+        let refused = send(body).await;
+        assert_eq!(refused.refusal(), (413, "payload_too_large".to_owned()));
+        assert!(refused.message().contains("4096 bytes"), "{}", refused.message());
+    }
 }

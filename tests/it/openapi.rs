@@ -2,8 +2,11 @@
 
 use std::collections::BTreeSet;
 use std::process::Command;
+use std::time::Duration;
 
 use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 
 use crate::support::{Host, Stage, TestDatabase, repository};
 
@@ -161,6 +164,37 @@ async fn a_right_is_asked_for_before_the_rest_of_a_request_is_looked_at() {
         }
     }
     assert!(asked > 50, "{asked} routes");
+}
+
+#[tokio::test]
+async fn a_route_knows_who_asks_before_it_reads_a_body() {
+    // Their bodies say who asks. They have small limits of size and time.
+    const EXCEPTIONS: [&str; 2] =
+        ["POST /connect/telemetry", "POST /webhook/{environment_uuid}/{unique_key}"];
+    let db = TestDatabase::create().await;
+    let host = Host::spawn(&db).await;
+    let document = host.get("/openapi.json").await.expect(200).json();
+    let mut asked = 0;
+    for (method, path, _) in operations(&document) {
+        let route = format!("{method} {path}");
+        if method == "GET" || EXCEPTIONS.contains(&&*route) {
+            continue;
+        }
+        let path = path.replace(['{', '}'], "");
+        let mut stream = TcpStream::connect(host.address()).await.expect("the host listens");
+        let head = format!(
+            "{method} {path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n"
+        );
+        stream.write_all(head.as_bytes()).await.expect("the host reads");
+        let mut answer = [0; 1_024];
+        // The body never comes, so a route that waits for it does not answer before the client does.
+        let read = tokio::time::timeout(Duration::from_secs(30), stream.read(&mut answer)).await;
+        let read = read.unwrap_or_else(|_| panic!("{route} waits for a stranger's body"));
+        let answer = String::from_utf8_lossy(&answer[..read.expect("the host answers")]).into_owned();
+        assert!(answer.starts_with("HTTP/1.1 401 "), "{route}: {answer}");
+        asked += 1;
+    }
+    assert!(asked > 40, "{asked} routes");
 }
 
 #[tokio::test]

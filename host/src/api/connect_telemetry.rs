@@ -9,7 +9,7 @@ use utoipa::ToSchema;
 
 use super::App;
 use super::error::{ApiError, ErrorBody};
-use super::extract::{ApiJson, NoQuery};
+use super::extract::{NoQuery, UnauthenticatedJson};
 use crate::ids::IntegrationKey;
 
 /// How far the browser's clock may be off.
@@ -78,7 +78,7 @@ enum Event {
 pub(super) async fn note_telemetry(
     State(app): State<App>,
     _: NoQuery,
-    ApiJson(request): ApiJson<TelemetryRequest>,
+    UnauthenticatedJson(request): UnauthenticatedJson<TelemetryRequest>,
 ) -> Result<StatusCode, ApiError> {
     if (Utc::now() - request.timestamp).abs() > TOLERANCE {
         let message = "must be the time of the event, to within two hours";

@@ -170,8 +170,8 @@ pub enum ApiError {
     DeadLetter(#[from] DeadLetterError),
     #[error(transparent)]
     Intake(#[from] IntakeError),
-    #[error("the body did not arrive within {seconds} seconds")]
-    BodyStalled { seconds: u64 },
+    #[error("the body did not arrive within {} seconds", limit.as_secs())]
+    BodyStalled { limit: Duration },
     #[error("there is no received webhook `{id}` in this environment")]
     UnknownReceivedWebhook { id: String },
     #[error(

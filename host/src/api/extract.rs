@@ -24,6 +24,11 @@ use crate::ids::{ConnectionId, IntegrationKey, InvalidName};
 
 /// Longest JSON body, in bytes.
 pub const MAX_BODY_BYTES: usize = 75 << 20;
+/// How long a body may take to arrive as a whole if it is read before the host knows who sends it. The limit on
+/// silence is not enough there: a client that sends a byte now and then could keep the host's memory for hours.
+pub const UNAUTHENTICATED_BODY_TIME: Duration = Duration::from_secs(10);
+/// Longest JSON body that is read before the host knows who sends it, in bytes.
+const MAX_UNAUTHENTICATED_BODY_BYTES: usize = 4 << 10;
 
 /// Of the `Authorization` header, in lower case.
 const SCHEME: &str = "bearer ";
@@ -292,6 +297,22 @@ impl<T: DeserializeOwned> FromRequest<App> for ApiJson<T> {
     async fn from_request(request: Request, _: &App) -> Result<Self, ApiError> {
         check_content_type(request.headers(), "application/json")?;
         let bytes = read_body(request, MAX_BODY_BYTES).await?;
+        parse_json(&bytes).map(Self)
+    }
+}
+
+/// A JSON body that names its sender, for the rare route that clients call without a header or a query. Everyone can
+/// have such a body read, so it must be small and arrive soon.
+pub struct UnauthenticatedJson<T>(pub T);
+
+impl<T: DeserializeOwned> FromRequest<App> for UnauthenticatedJson<T> {
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, _: &App) -> Result<Self, ApiError> {
+        check_content_type(request.headers(), "application/json")?;
+        let read = read_body(request, MAX_UNAUTHENTICATED_BODY_BYTES);
+        let read = tokio::time::timeout(UNAUTHENTICATED_BODY_TIME, read).await;
+        let bytes = read.map_err(|_| ApiError::BodyStalled { limit: UNAUTHENTICATED_BODY_TIME })??;
         parse_json(&bytes).map(Self)
     }
 }

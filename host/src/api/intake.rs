@@ -1,7 +1,6 @@
 //! `/webhook/{environment_uuid}/{unique_key}`: where providers call.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::body::{Body, Bytes};
 use axum::extract::{Request, State};
@@ -13,15 +12,13 @@ use uuid::Uuid;
 
 use super::App;
 use super::error::{ApiError, ErrorBody, FieldError};
-use super::extract::ApiPath;
+use super::extract::{ApiPath, UNAUTHENTICATED_BODY_TIME};
 use super::integrations::parse_path_key;
 use crate::auth::Answered;
 use crate::engine::{Intake, IntakeEndpoint, IntakeError, IntakeRequest, Taken};
 use crate::ids::IntegrationKey;
 use crate::metrics::metrics;
 
-/// How long a whole body may take to arrive.
-const BODY_SECONDS: u64 = 10;
 /// Tells under which id a webhook is kept.
 const ID_HEADER: &str = "x-syncline-webhook-id";
 
@@ -89,8 +86,8 @@ async fn take_from(app: &App, endpoint: &IntakeEndpoint, request: Request) -> Re
     let (parts, body) = request.into_parts();
     check_encoding(&parts.headers)?;
     let read = read_body(app.engine.intake(), &parts.headers, body);
-    let read = tokio::time::timeout(Duration::from_secs(BODY_SECONDS), read).await;
-    let body = read.map_err(|_| ApiError::BodyStalled { seconds: BODY_SECONDS })??;
+    let read = tokio::time::timeout(UNAUTHENTICATED_BODY_TIME, read).await;
+    let body = read.map_err(|_| ApiError::BodyStalled { limit: UNAUTHENTICATED_BODY_TIME })??;
     let path_and_query = parts.uri.path_and_query().map_or("", |path| path.as_str());
     let request = IntakeRequest {
         method: &parts.method,

@@ -114,6 +114,26 @@ async fn a_stranger_that_sends_a_body_slowly_is_refused_after_ten_seconds() {
 }
 
 #[tokio::test]
+async fn a_stranger_cannot_fill_a_web_socket() {
+    let db = TestDatabase::create().await;
+    let host = HostOptions::new().database(&db).spawn().await;
+    let mut stream = TcpStream::connect(host.address()).await.expect("the host listens");
+    let upgrade = "GET / HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+                   Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: cGxhbnRlZC1ub25jZS0xMg==\r\n\r\n";
+    stream.write_all(upgrade.as_bytes()).await.expect("the host reads");
+    // A masked text frame of a megabyte, of which nothing comes.
+    let mut frame = vec![0x81, 0xff];
+    frame.extend((1_u64 << 20).to_be_bytes());
+    frame.extend([0; 4]);
+    stream.write_all(&frame).await.expect("the host reads");
+    let mut answer = Vec::new();
+    let ended = tokio::time::timeout(Duration::from_secs(60), stream.read_to_end(&mut answer)).await;
+    let _ended = ended.expect("the host hangs up instead of waiting for the frame");
+    let answer = String::from_utf8_lossy(&answer);
+    assert!(answer.starts_with("HTTP/1.1 101 ") && answer.contains("connection_ack"), "{answer}");
+}
+
+#[tokio::test]
 async fn a_client_that_does_not_read_is_left() {
     let stage = impatient(&[("SYNCLINE_MAX_CHANGE_READERS", "1")]).await;
     let name = "x".repeat(500_000);

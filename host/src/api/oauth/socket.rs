@@ -20,7 +20,8 @@ use crate::engine::{AUTHORIZATION_SECONDS, Outcome};
 static PLACES: Semaphore = Semaphore::const_new(5_000);
 /// So that nobody in between takes the connection for dead.
 const PING_EVERY: Duration = Duration::from_secs(30);
-/// Clients have nothing to say.
+/// Longest message of a client, in bytes. Clients have nothing to say, and anyone can open a socket: without a limit on
+/// frames as well, each could fill 16 MB before its message is refused.
 const MAX_MESSAGE_BYTES: usize = 4096;
 
 /// `GET /` with an upgrade: gives out a listener's id, and then tells what came of its authorization.
@@ -32,7 +33,8 @@ pub async fn open_socket(
     let upgrade = upgrade
         .map_err(|_| ApiError::UnknownRoute { method: "GET".to_owned(), path: uri.path().to_owned() })?;
     let place = PLACES.try_acquire().map_err(|_| ApiError::TooManySockets)?;
-    Ok(upgrade.max_message_size(MAX_MESSAGE_BYTES).on_upgrade(async move |socket| {
+    let upgrade = upgrade.max_message_size(MAX_MESSAGE_BYTES).max_frame_size(MAX_MESSAGE_BYTES);
+    Ok(upgrade.read_buffer_size(MAX_MESSAGE_BYTES).on_upgrade(async move |socket| {
         // One that went away in the middle is nobody's loss.
         let _ended = serve(&app, socket).await;
         drop(place);

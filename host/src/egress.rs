@@ -160,6 +160,10 @@ pub struct Response<B = Bytes> {
 
 /// Sees every exchange, to log and to count it: each retry and each redirect is one.
 pub trait Observer: Send + Sync {
+    /// Called before each request that proves whose it is, with every form in which it carries the credentials: the
+    /// provider may repeat them in its answer.
+    fn authenticating(&self, _secrets: &[&str]) {}
+
     fn exchanged(&self, exchange: &Exchange<'_>);
 }
 

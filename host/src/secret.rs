@@ -1,9 +1,13 @@
 //! A value that must not be seen: it prints as `***` and its memory is wiped when it is dropped.
 
+mod mask;
+
 use std::fmt;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use zeroize::Zeroize;
+
+pub use self::mask::Mask;
 
 /// Holds a secret. There is no `Display` and no `Serialize`, so that it cannot slip into a log line, an
 /// error text or an answer; whoever needs the value says so by calling [`Secret::expose`].

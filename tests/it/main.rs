@@ -16,6 +16,7 @@ mod crashes;
 mod dead_letters;
 mod deletions;
 mod deployments;
+mod echoed_credentials;
 mod encryption;
 mod environments;
 mod failpoints;

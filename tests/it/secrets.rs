@@ -79,16 +79,8 @@ async fn no_secret_is_kept_in_clear() {
     let shop = Shop::start().await;
     let db = TestDatabase::create().await;
     let _host = host_that_has_met_secrets(&shop, &db).await;
-    let tables = db.texts("SELECT tablename FROM pg_tables WHERE schemaname = 'public' ORDER BY 1").await;
-    assert!(tables.contains(&"connections".to_owned()), "{tables:?}");
-    for table in tables {
-        for secret in planted() {
-            let hex: String = secret.bytes().map(|byte| format!("{byte:02x}")).collect();
-            let rows = format!(
-                "SELECT count(*) FROM {table} AS t WHERE t::text LIKE '%{secret}%' OR t::text LIKE '%{hex}%'"
-            );
-            assert_eq!(db.number(&rows).await, 0, "rows of `{table}` with `{secret}` in them");
-        }
+    for secret in planted() {
+        assert_eq!(db.tables_with(secret).await, [""; 0], "tables with `{secret}` in them");
     }
 }
 

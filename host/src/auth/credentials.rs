@@ -229,6 +229,33 @@ impl StoredCredentials {
         self
     }
 
+    /// Every value that is secret, but for what else a provider has written into its token response.
+    pub fn secrets(&self) -> Vec<&str> {
+        let secrets: Vec<&Secret<String>> = match self {
+            Self::ApiKey { api_key } => vec![api_key],
+            Self::Basic { username, password } => vec![username, password],
+            Self::None => Vec::new(),
+            Self::OAuth2(token) => token.secrets().collect(),
+            Self::ClientCredentials(token) => {
+                let own = [&token.client_secret, &token.client_certificate, &token.client_private_key];
+                own.into_iter().flatten().chain([&token.token]).collect()
+            }
+            Self::OAuth1 { oauth_token, oauth_token_secret, .. } => vec![oauth_token, oauth_token_secret],
+            Self::TokenBased { token_id, token_secret, config_override } => {
+                let own = config_override.as_ref().and_then(|own| own.client_secret.as_ref());
+                own.into_iter().chain([token_id, token_secret]).collect()
+            }
+            Self::App(token) => token.secrets().collect(),
+            Self::Custom { app, user } => {
+                app.secrets().chain(user.iter().flat_map(OAuth2Token::secrets)).collect()
+            }
+            Self::Jwt(token) | Self::TwoStep(token) | Self::Bill(token) | Self::Signature(token) => {
+                token.fields.values().chain(&token.token).chain(&token.refresh_token).collect()
+            }
+        };
+        secrets.into_iter().map(|secret| secret.expose().as_str()).collect()
+    }
+
     /// The form that clients read. Refresh tokens are only in it if they were asked for.
     pub fn to_wire(&self, with_refresh_token: bool) -> Value {
         let mut wire = match self {
@@ -268,6 +295,19 @@ impl StoredCredentials {
 
     fn sealed_json(&self) -> Value {
         serde_json::to_value(self).expect("credentials are plain data with text keys")
+    }
+}
+
+impl OAuth2Token {
+    fn secrets(&self) -> impl Iterator<Item = &Secret<String>> {
+        let own = self.config_override.as_ref().and_then(|own| own.client_secret.as_ref());
+        [&self.access_token].into_iter().chain(&self.refresh_token).chain(own)
+    }
+}
+
+impl InstallationToken {
+    fn secrets(&self) -> impl Iterator<Item = &Secret<String>> {
+        self.access_token.iter().chain(&self.jwt_token)
     }
 }
 

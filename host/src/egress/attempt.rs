@@ -159,6 +159,7 @@ impl<R: Receive> Call<'_, R> {
             Some(credentials) => {
                 let route = self.route;
                 let injection = Injection::new(&route.provider, &route.connection_config, credentials)?;
+                self.observer.authenticating(&injection.secrets(credentials));
                 secret_names = injection.add_query(&mut url);
                 let mut headers = headers::merge(&hop.headers, &injection)?;
                 let form = if injection.signs_form(&headers) { hop.payload.whole().await? } else { None };

@@ -20,6 +20,9 @@ use super::wsse;
 use crate::providers::{Provider, SignatureMethod, Template, Variable};
 use crate::secret::Secret;
 
+/// What the header of Basic authentication begins with.
+const BASIC: &str = "Basic ";
+
 /// The live credentials of a connection, as far as requests need them.
 #[derive(Debug, Clone)]
 pub enum Credentials {
@@ -50,6 +53,23 @@ pub enum Credentials {
         username: Secret<String>,
         password: Secret<String>,
     },
+}
+
+impl Credentials {
+    /// Every value that is secret.
+    pub fn secrets(&self) -> Vec<&str> {
+        let secrets: Vec<&Secret<String>> = match self {
+            Self::None => Vec::new(),
+            Self::ApiKey { api_key } => vec![api_key],
+            Self::Basic { username, password } | Self::UsernameToken { username, password } => {
+                vec![username, password]
+            }
+            Self::OAuth2 { access_token, .. } => vec![access_token],
+            Self::Token { token, fields } => fields.values().chain([token]).collect(),
+            Self::OAuth1(keys) => vec![&keys.consumer_secret, &keys.token, &keys.token_secret],
+        };
+        secrets.into_iter().map(|secret| secret.expose().as_str()).collect()
+    }
 }
 
 /// Where the gate gets a connection's credentials. Implemented by whoever stores and refreshes them.
@@ -181,6 +201,15 @@ impl Injection {
         Ok(())
     }
 
+    /// The credentials in every form in which they are sent.
+    ///
+    /// What is signed for one request is not among them: it proves nothing a second time.
+    pub fn secrets<'s>(&'s self, credentials: &'s Credentials) -> Vec<&'s str> {
+        let encoded =
+            self.secret_headers.values().filter_map(|value| value.to_str().ok()?.strip_prefix(BASIC));
+        credentials.secrets().into_iter().chain(encoded).collect()
+    }
+
     /// Puts the parameters into a URL and gives their names.
     pub fn add_query(&self, url: &mut Url) -> Vec<String> {
         let names: Vec<String> = self.query.iter().map(|(name, _)| name.clone()).collect();
@@ -310,5 +339,5 @@ fn secret_value(name: &HeaderName, value: &str) -> Result<HeaderValue, Credentia
 }
 
 fn basic_header(username: &str, password: &str) -> String {
-    format!("Basic {}", STANDARD.encode(format!("{username}:{password}")))
+    format!("{BASIC}{}", STANDARD.encode(format!("{username}:{password}")))
 }

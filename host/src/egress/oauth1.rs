@@ -15,7 +15,7 @@ use serde_json::{Map, Value};
 use url::{Url, form_urlencoded};
 
 use crate::providers::{AuthMode, SignatureMethod};
-use crate::secret::Secret;
+use crate::secret::{Mask, Secret};
 
 /// Everything but the unreserved characters of RFC 3986, as RFC 5849 section 3.6 wants it.
 const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
@@ -57,6 +57,15 @@ pub enum Handshake<'a> {
 }
 
 impl Handshake<'_> {
+    /// Masks everything secret that the request is made with.
+    pub fn mask(self, consumer_secret: &Secret<String>) -> Mask {
+        let mut mask = Mask::of([consumer_secret.expose().as_str()]);
+        if let Self::Token { token, token_secret, verifier } = self {
+            [token, token_secret.expose(), verifier].into_iter().for_each(|secret| mask.add(secret));
+        }
+        mask
+    }
+
     /// The value of the `Authorization` header of a POST without a body.
     pub fn authorization(
         self,

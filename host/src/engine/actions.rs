@@ -155,7 +155,8 @@ impl Engine {
             .invoke(&function.component, call, Box::new(capabilities), &function.limits, &live.log)
             .instrument(span)
             .await;
-        (finished.result.map_err(FunctionError::from), finished.usage)
+        let result = finished.result.map_err(|error| FunctionError::new(error, &live.log));
+        (result, finished.usage)
     }
 
     /// What the guest's process environment holds: only what the integration's `env` lists. The log has none of it.

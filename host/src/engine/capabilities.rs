@@ -252,6 +252,7 @@ impl Capabilities for FunctionCapabilities {
         let row = self.row().await?;
         match engine.open_credentials(&environment, row) {
             Ok(credentials) => {
+                self.log.hide_credentials(credentials.secrets());
                 let credentials = credentials.to_wire(false);
                 self.log.hide_all(&credentials);
                 Ok(Ok(credentials.to_string()))
@@ -330,13 +331,17 @@ async fn send(
     }
 }
 
-/// Notes each request in the run's log, and counts what it moved.
+/// Notes each request in the run's log, counts what it moved, and hides the credentials that it carried.
 struct RequestLog<'a> {
     log: &'a RunLog,
     meter: &'a RunMeter,
 }
 
 impl Observer for RequestLog<'_> {
+    fn authenticating(&self, secrets: &[&str]) {
+        self.log.hide_credentials(secrets.iter().copied());
+    }
+
     fn exchanged(&self, exchange: &Exchange<'_>) {
         let outcome = match &exchange.outcome {
             Ok(status) => status.as_u16().to_string(),

@@ -9,7 +9,7 @@ use super::jobs::IdempotencyKey;
 use crate::ids::{ConnectionId, FunctionName, IntegrationKey};
 use crate::model::Problem;
 use crate::nul::{json_without_nul, without_nul};
-use crate::runtime::{Failure, InvokeError, Limit};
+use crate::runtime::{Failure, InvokeError, Limit, RunLog};
 use crate::store::runs::RunError;
 
 /// The code by which a function says that the provider answered with an error that it did not handle.
@@ -40,26 +40,30 @@ pub enum FunctionError {
     Host(#[source] anyhow::Error),
 }
 
-impl From<InvokeError> for FunctionError {
-    fn from(error: InvokeError) -> Self {
+impl FunctionError {
+    /// Why a function failed, without the connection's credentials: a provider may have repeated those that it was
+    /// sent, and the function what the provider said.
+    pub(super) fn new(error: InvokeError, log: &RunLog) -> Self {
         match error {
             InvokeError::Failed(Failure { code, message, details }) => {
+                let mask = log.credentials_mask();
+                let (code, message) = (mask.text(&code).into_owned(), mask.text(&message).into_owned());
                 let details = details.and_then(|json| serde_json::from_str(&json).ok());
-                match details {
+                match details.map(|details| mask.json(details)) {
                     Some(upstream) if code == PROVIDER_HTTP_ERROR => Self::Provider { message, upstream },
                     details => Self::Failed { code, message, details },
                 }
             }
-            InvokeError::Crashed(message) => Self::Crashed(message),
+            InvokeError::Crashed(message) => {
+                Self::Crashed(log.credentials_mask().text(&message).into_owned())
+            }
             InvokeError::Limit(limit) => Self::Limit(limit),
             InvokeError::RateLimited { retry_after } => Self::RateLimited { retry_after },
             InvokeError::Superseded => Self::Superseded,
             InvokeError::Host(error) => Self::Host(error),
         }
     }
-}
 
-impl FunctionError {
     /// The stable code, as in `docs/errors.md`.
     pub fn code(&self) -> &'static str {
         match self {

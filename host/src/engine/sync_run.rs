@@ -237,7 +237,7 @@ async fn try_execute(
         }
     };
     *usage = finished.usage;
-    match finished.result.map_err(FunctionError::from) {
+    match finished.result.map_err(|error| FunctionError::new(error, log)) {
         // Taken for a whole one, a run that was cut short would delete what it has not come to.
         Ok(_) if control.signals.was_noticed() => Ok(Ended::HandedBack),
         Ok(_) => complete(engine, function, &attempt, &start, log).await,

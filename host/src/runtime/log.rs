@@ -7,13 +7,10 @@ use serde_json::Value;
 
 use super::Limit;
 use crate::nul::without_nul;
+use crate::secret::Mask;
 
 /// Longer lines are cut.
 const MAX_LINE_BYTES: usize = 10_000;
-/// Shorter values are not taken for secrets: hiding them would hide half of what is said.
-const MIN_SECRET_BYTES: usize = 6;
-/// What a secret is shown as.
-const HIDDEN: &str = "***";
 /// What a line costs besides its text.
 const LINE_OVERHEAD_BYTES: usize = 64;
 
@@ -60,8 +57,10 @@ struct Buffer {
     written_bytes: usize,
     traced_bytes: usize,
     limit_bytes: usize,
-    /// Longest first, so that a part of one does not hide in another.
-    hidden: Vec<String>,
+    /// Everything that no line may show.
+    hidden: Mask,
+    /// Of these, the connection's credentials, which nobody may be shown in an error either.
+    credentials: Mask,
 }
 
 impl RunLog {
@@ -103,20 +102,9 @@ impl RunLog {
         std::mem::take(&mut self.lock().entries)
     }
 
-    /// Keeps a value that the function is shown out of everything that is written from now on.
+    /// Masks a value that the function is shown in every line from now on.
     pub fn hide(&self, secret: &str) {
-        if secret.len() < MIN_SECRET_BYTES {
-            return;
-        }
-        let mut buffer = self.lock();
-        // In fields it is written as JSON has it.
-        let quoted = Value::from(secret).to_string();
-        for form in [secret, &quoted[1..quoted.len() - 1]] {
-            if !buffer.hidden.iter().any(|hidden| hidden == form) {
-                buffer.hidden.push(form.to_owned());
-            }
-        }
-        buffer.hidden.sort_by_key(|hidden| std::cmp::Reverse(hidden.len()));
+        self.lock().hidden.add(secret);
     }
 
     /// As [`hide`](Self::hide), for every text in a document.
@@ -129,21 +117,29 @@ impl RunLog {
         }
     }
 
-    /// The text without what is hidden.
-    pub fn masked(&self, text: &str) -> String {
-        self.lock().masked(text)
+    /// As [`hide`](Self::hide), for credentials of the connection: the provider may repeat them, and then they are not
+    /// for whoever called the function.
+    pub fn hide_credentials<'s>(&self, credentials: impl IntoIterator<Item = &'s str>) {
+        let mut buffer = self.lock();
+        for secret in credentials {
+            buffer.hidden.add(secret);
+            buffer.credentials.add(secret);
+        }
     }
 
-    /// Likewise, for every text in a document.
+    /// Masks the connection's credentials, as far as the run has used or seen them.
+    pub fn credentials_mask(&self) -> Mask {
+        self.lock().credentials.clone()
+    }
+
+    /// The text without what is hidden.
+    pub fn masked(&self, text: &str) -> String {
+        self.lock().hidden.text(text).into_owned()
+    }
+
+    /// The same for every text in a document.
     pub fn masked_json(&self, value: Value) -> Value {
-        match value {
-            Value::String(text) => Value::String(self.masked(&text)),
-            Value::Array(values) => values.into_iter().map(|value| self.masked_json(value)).collect(),
-            Value::Object(members) => {
-                members.into_iter().map(|(name, value)| (name, self.masked_json(value))).collect()
-            }
-            other => other,
-        }
+        self.lock().hidden.json(value)
     }
 
     fn lock(&self) -> MutexGuard<'_, Buffer> {
@@ -153,22 +149,12 @@ impl RunLog {
 
 impl Buffer {
     fn push(&mut self, level: LogLevel, message: &str, fields: Option<String>) {
-        let message = self.masked(message);
+        let message = self.hidden.text(message);
         let end = message.floor_char_boundary(MAX_LINE_BYTES);
         let message = without_nul(&message[..end]);
-        let fields = fields.map(|fields| self.masked(&fields));
+        let fields = fields.map(|fields| self.hidden.text(&fields).into_owned());
         self.entries.push(LogEntry { line: self.next_line, at: Utc::now(), level, message, fields });
         self.next_line = self.next_line.saturating_add(1);
-    }
-
-    fn masked(&self, text: &str) -> String {
-        let mut masked = text.to_owned();
-        for secret in &self.hidden {
-            if masked.contains(secret.as_str()) {
-                masked = masked.replace(secret.as_str(), HIDDEN);
-            }
-        }
-        masked
     }
 }
 
@@ -200,6 +186,16 @@ mod tests {
         assert_eq!(log.masked("it has line\none \"two\" in it"), "it has *** in it");
         let details = serde_json::json!([{ "body": "tok_0123456789tok_0123456789" }]);
         assert_eq!(log.masked_json(details), serde_json::json!([{ "body": "******" }]));
+    }
+
+    #[test]
+    fn credentials_are_hidden_like_everything_else_and_known_apart() {
+        let log = RunLog::new(1 << 20);
+        log.hide("shown_0123456789");
+        log.hide_credentials(["tok_before_refresh", "tok_after_refresh"]);
+        let said = "shown_0123456789, tok_before_refresh, tok_after_refresh";
+        assert_eq!(log.masked(said), "***, ***, ***");
+        assert_eq!(log.credentials_mask().text(said), "shown_0123456789, ***, ***");
     }
 
     #[test]

@@ -58,6 +58,24 @@ impl TestDatabase {
         execute(&self.url(), sql.to_owned()).await.expect("the statement is executed");
     }
 
+    /// The tables in which this text stands in clear, also as bytes.
+    pub async fn tables_with(&self, secret: &str) -> Vec<String> {
+        let hex: String = secret.bytes().map(|byte| format!("{byte:02x}")).collect();
+        let tables =
+            self.texts("SELECT tablename FROM pg_tables WHERE schemaname = 'public' ORDER BY 1").await;
+        assert!(tables.contains(&"connections".to_owned()), "{tables:?}");
+        let mut with = Vec::new();
+        for table in tables {
+            let rows = format!(
+                "SELECT count(*) FROM {table} AS t WHERE t::text LIKE '%{secret}%' OR t::text LIKE '%{hex}%'"
+            );
+            if self.number(&rows).await > 0 {
+                with.push(table);
+            }
+        }
+        with
+    }
+
     /// Ends every connection and takes no more, as a server does that restarts.
     pub async fn go_away(&self) {
         let name = &self.name;

@@ -16,7 +16,7 @@ use axum::{Json, Router};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use futures_util::{Stream, StreamExt, stream};
-use http::{HeaderName, StatusCode, header};
+use http::{HeaderName, HeaderValue, StatusCode, header};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::net::TcpListener;
@@ -26,6 +26,8 @@ use super::{Connection, Host, HostOptions, TestDatabase};
 
 /// The key that the connection to it has.
 pub const PROVIDER_KEY: &str = "planted-provider-key-93ab";
+/// The access token that `/api/token` gives.
+pub const REFRESHED_TOKEN: &str = "planted-token-after-the-refresh-40d2";
 /// How long the body of `/api/bomb` is once it is decompressed.
 pub const BOMB_BYTES: usize = 100_000_000;
 
@@ -152,6 +154,9 @@ impl Server {
             .route("/loop", any(|| async { (StatusCode::FOUND, [(header::LOCATION, "loop")]) }))
             .route("/flaky", any(flaky))
             .route("/limited", any(limited))
+            .route("/refuse", any(refuse))
+            .route("/token", any(token))
+            .route("/token-refusal", any(refuse_token))
             .route("/bomb", any(bomb))
             .route("/members", any(members))
             .route("/long", any(long))
@@ -304,6 +309,32 @@ async fn limited(State(seen): State<Arc<Seen>>, request: Request) -> Response {
             .into_response();
     }
     echo(State(seen), Bytes::new()).await
+}
+
+/// `?STATUS`, with an echo in the body and what the request carried as a key in a header.
+async fn refuse(State(seen): State<Arc<Seen>>, request: Request) -> Response {
+    let status: StatusCode =
+        request.uri().query().and_then(|status| status.parse().ok()).expect("a test names a real status");
+    let key = [header::AUTHORIZATION.as_str(), "x-api-key"]
+        .into_iter()
+        .find_map(|name| request.headers().get(name));
+    let key = key.cloned().unwrap_or(HeaderValue::from_static("none"));
+    let body = axum::body::to_bytes(request.into_body(), usize::MAX).await.unwrap_or_default();
+    let mut response = echo(State(seen), body).await;
+    *response.status_mut() = status;
+    response.headers_mut().insert("x-rate-limit-of", key);
+    response
+}
+
+/// As a token endpoint of OAuth 2 answers a refresh.
+async fn token() -> Json<Value> {
+    Json(json!({ "access_token": REFRESHED_TOKEN, "token_type": "Bearer", "expires_in": 3600 }))
+}
+
+/// As a token endpoint that says no, and repeats the request.
+async fn refuse_token(body: String) -> Response {
+    let refusal = json!({ "error": "invalid_grant", "error_description": format!("you sent {body}") });
+    (StatusCode::BAD_REQUEST, Json(refusal)).into_response()
 }
 
 /// `?BYTES`

@@ -16,7 +16,7 @@ use url::{Url, form_urlencoded};
 use super::{Flow, FlowError, MAX_RESPONSE_BYTES, TIMEOUT, TokenResponse};
 use crate::auth::{ExchangedToken, sign_jwt};
 use crate::providers::{BodyFormat, JwtRecipe, KeyEncoding, Provider, Template, TokenRequest, Variable};
-use crate::secret::Secret;
+use crate::secret::{Mask, Secret};
 
 /// What an end user typed in, by the names of the provider's questions.
 pub type TypedFields = BTreeMap<String, Secret<String>>;
@@ -31,6 +31,14 @@ pub struct TokenRequestValues<'a> {
     /// In a renewal.
     pub token: Option<&'a Secret<String>>,
     pub refresh_token: Option<&'a Secret<String>>,
+}
+
+impl TokenRequestValues<'_> {
+    /// Masks everything secret that a request may hold.
+    fn mask(&self) -> Mask {
+        let secrets = self.fields.values().chain(self.jwt).chain(self.token).chain(self.refresh_token);
+        Mask::of(secrets.map(|secret| secret.expose().as_str()))
+    }
 }
 
 impl Flow<'_> {
@@ -92,7 +100,7 @@ impl Flow<'_> {
     ) -> Result<TokenResponse, FlowError> {
         let request = token_request(self.provider, request, values)?;
         let answer = self.gate.send_own(request, TIMEOUT, MAX_RESPONSE_BYTES).await?;
-        TokenResponse::read(self.provider, answer.status, &answer.body, Utc::now())
+        TokenResponse::read(self.provider, answer.status, &answer.body, &values.mask(), Utc::now())
     }
 }
 

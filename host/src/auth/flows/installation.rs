@@ -11,7 +11,7 @@ use super::token_response::{not_understood, parse, refusal};
 use super::{Flow, FlowError, MAX_RESPONSE_BYTES, TIMEOUT, TokenResponse};
 use crate::auth::{InstallableApp, InstallationToken, sign_jwt};
 use crate::providers::{AuthMode, JwtAlgorithm, TokenResponsePaths};
-use crate::secret::Secret;
+use crate::secret::{Mask, Secret};
 
 /// Providers take ten minutes at most, counted by their own clock.
 const LIFETIME_SECONDS: i64 = 9 * 60;
@@ -46,8 +46,9 @@ impl Flow<'_> {
         };
         let template = template.ok_or(FlowError::IncompleteProvider("token_url"))?;
         let url = self.provider.render_url(template, &config)?;
+        let signed = app.sign_token()?;
         let request = Request::post(url.as_str())
-            .header(AUTHORIZATION, bearer(&app.sign_token()?)?)
+            .header(AUTHORIZATION, bearer(&signed)?)
             .header(ACCEPT, "application/json")
             .header(CONTENT_LENGTH, "0")
             .body(Bytes::new())
@@ -58,7 +59,8 @@ impl Flow<'_> {
             ..TokenResponsePaths::default()
         });
         let lifetime = self.provider.token_lifetime;
-        let read = TokenResponse::read_at(&paths, lifetime, answer.status, &answer.body, Utc::now())?;
+        let sent = Mask::of([signed.expose().as_str()]);
+        let read = TokenResponse::read_at(&paths, lifetime, answer.status, &answer.body, &sent, Utc::now())?;
         Ok(InstallationToken {
             app_id: Some(app.app_id.clone()),
             installation_id: installation.to_owned(),
@@ -101,7 +103,8 @@ impl Flow<'_> {
             .map_err(|_| FlowError::IncompleteProvider("installations_url"))?;
         let answer = self.gate.send_own(request, TIMEOUT, MAX_RESPONSE_BYTES).await?;
         if !answer.status.is_success() {
-            return Err(refusal(answer.status, &parse(&answer.body).unwrap_or_default()));
+            let sent = Mask::of([user.expose().as_str()]);
+            return Err(refusal(answer.status, &parse(&answer.body).unwrap_or_default(), &sent));
         }
         let listed = serde_json::from_slice::<InstallationList>(&answer.body);
         Ok(listed.map_err(|_| not_understood(answer.status, &answer.body))?.installations)

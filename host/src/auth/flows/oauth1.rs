@@ -59,7 +59,7 @@ impl Flow<'_> {
                 secret: secret.into(),
                 raw: parsed.to_string().into(),
             }),
-            _ => Err(refusal(answer.status, &parsed)),
+            _ => Err(refusal(answer.status, &parsed, &handshake.mask(secret))),
         }
     }
 }

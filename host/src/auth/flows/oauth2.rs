@@ -7,7 +7,7 @@ use bytes::Bytes;
 use chrono::{TimeDelta, Utc};
 use futures_util::future::BoxFuture;
 use http::HeaderValue;
-use http::header::CONTENT_TYPE;
+use http::header::{AUTHORIZATION, CONTENT_TYPE};
 use oauth2::basic::{BasicErrorResponse, BasicTokenType};
 use oauth2::{
     AccessToken, AsyncHttpClient, AuthType, AuthUrl, AuthorizationCode, ClientId, ClientSecret, CsrfToken,
@@ -20,7 +20,7 @@ use url::{Url, form_urlencoded};
 
 use super::{Flow, FlowError, MAX_RESPONSE_BYTES, OAuthClient, TIMEOUT, TokenResponse};
 use crate::providers::{BodyFormat, Provider, Template, TokenRequestAuth, UnusableConfig, UrlTemplate};
-use crate::secret::Secret;
+use crate::secret::{Mask, Secret};
 
 /// How long a token of a client's own is taken to live if its provider does not say.
 const USUAL_LIFETIME: TimeDelta = TimeDelta::minutes(55);
@@ -161,6 +161,25 @@ impl Flow<'_> {
         Ok(client.set_auth_type(auth_type).set_token_uri(TokenUrl::from_url(token_url)))
     }
 
+    /// Masks everything secret in a request as the crate makes it.
+    fn mask_of(&self, request: &HttpRequest) -> Mask {
+        const SECRETS: [&str; 3] = ["code", "code_verifier", "refresh_token"];
+        let mut mask = Mask::default();
+        if let Some(secret) = self.client.as_ref().and_then(|client| client.secret.as_ref()) {
+            mask.add(secret.expose());
+        }
+        for (name, value) in form_urlencoded::parse(request.body()) {
+            if SECRETS.contains(&&*name) {
+                mask.add(&value);
+            }
+        }
+        let header = request.headers().get(AUTHORIZATION).and_then(|value| value.to_str().ok());
+        if let Some(encoded) = header.and_then(|value| value.strip_prefix("Basic ")) {
+            mask.add(encoded);
+        }
+        mask
+    }
+
     fn in_dialect(&self, request: HttpRequest) -> Result<http::Request<Bytes>, FlowError> {
         let (mut parts, body) = request.into_parts();
         let mut params: Vec<(String, String)> = form_urlencoded::parse(&body).into_owned().collect();
@@ -194,9 +213,10 @@ impl<'c> AsyncHttpClient<'c> for Flow<'_> {
     /// Sends what the crate made, in the provider's own dialect, and makes of the answer what the crate reads.
     fn call(&'c self, request: HttpRequest) -> Self::Future {
         Box::pin(async move {
+            let sent = self.mask_of(&request);
             let request = self.in_dialect(request)?;
             let answer = self.gate.send_own(request, TIMEOUT, MAX_RESPONSE_BYTES).await?;
-            let read = TokenResponse::read(self.provider, answer.status, &answer.body, Utc::now())?;
+            let read = TokenResponse::read(self.provider, answer.status, &answer.body, &sent, Utc::now())?;
             let body = serde_json::to_vec(&Understood::from(read)).unwrap_or_default();
             let mut response = HttpResponse::new(body);
             response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use super::FlowError;
 use crate::providers::{Provider, TokenResponsePaths};
-use crate::secret::Secret;
+use crate::secret::{Mask, Secret};
 
 const MAX_SHOWN: usize = 300;
 /// A number above this counts milliseconds since 1970, not seconds.
@@ -24,16 +24,18 @@ pub struct TokenResponse {
 }
 
 impl TokenResponse {
-    /// Reads a response's body. A refusal is told as one, whatever its status.
+    /// Reads a response's body. A refusal is told as one, whatever its status; `sent` masks what the provider may
+    /// repeat in it of the request.
     pub fn read(
         provider: &Provider,
         status: StatusCode,
         body: &[u8],
+        sent: &Mask,
         now: DateTime<Utc>,
     ) -> Result<Self, FlowError> {
         let default = TokenResponsePaths::default();
         let paths = provider.token_response.as_ref().unwrap_or(&default);
-        Self::read_at(paths, provider.token_lifetime, status, body, now)
+        Self::read_at(paths, provider.token_lifetime, status, body, sent, now)
     }
 
     /// The same for a response that keeps its parts at these paths, and whose token lives for so many seconds if
@@ -43,6 +45,7 @@ impl TokenResponse {
         lifetime_seconds: Option<u32>,
         status: StatusCode,
         body: &[u8],
+        sent: &Mask,
         now: DateTime<Utc>,
     ) -> Result<Self, FlowError> {
         let parsed = parse(body).ok_or_else(|| not_understood(status, body))?;
@@ -52,7 +55,7 @@ impl TokenResponse {
         let text = |value: &Value| value.as_str().filter(|text| !text.is_empty()).map(str::to_owned);
         let access_token = find(&paths.access_token, "access_token").and_then(text);
         let Some(access_token) = access_token.filter(|_| status.is_success()) else {
-            return Err(refusal(status, &parsed));
+            return Err(refusal(status, &parsed, sent));
         };
         let expires_in = find(&paths.expires_in, "expires_in").and_then(number);
         let expires_at = find(&paths.expires_at, "expires_at").and_then(date);
@@ -91,13 +94,14 @@ pub(super) fn parse(body: &[u8]) -> Option<Value> {
     is_form.then_some(Value::Object(members))
 }
 
-pub(super) fn refusal(status: StatusCode, body: &Value) -> FlowError {
+/// What the provider says of its refusal. `sent` masks what it may repeat of the request.
+pub(super) fn refusal(status: StatusCode, body: &Value, sent: &Mask) -> FlowError {
     if status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS {
         return FlowError::Unavailable { status };
     }
     let member = |names: &[&str]| {
         names.iter().find_map(|name| match find(body, name)? {
-            Value::String(text) => Some(shorten(text)),
+            Value::String(text) => Some(shorten(&sent.text(text))),
             Value::Number(number) => Some(number.to_string()),
             _ => None,
         })
@@ -184,7 +188,9 @@ mod tests {
 
     fn read(extra: &str, status: u16, body: &str) -> Result<TokenResponse, FlowError> {
         let now = "2026-01-01T00:00:00Z".parse().unwrap();
-        TokenResponse::read(&provider(extra), StatusCode::from_u16(status).unwrap(), body.as_bytes(), now)
+        let (status, sent) =
+            (StatusCode::from_u16(status).unwrap(), Mask::of(["planted-secret-of-a-request"]));
+        TokenResponse::read(&provider(extra), status, body.as_bytes(), &sent, now)
     }
 
     fn at(text: &str) -> Option<DateTime<Utc>> {
@@ -229,6 +235,19 @@ mod tests {
         assert!(
             matches!(refused(401, r#"{"access_token":"a"}"#), FlowError::Refused { code, .. } if code == "401")
         );
+    }
+
+    #[test]
+    fn a_refusal_does_not_repeat_the_secrets_of_the_request() {
+        let long = format!("{}planted-secret-of-a-request", "x".repeat(MAX_SHOWN - 5));
+        for (said, told) in [
+            ("no planted-secret-of-a-request here", "no *** here".to_owned()),
+            (long.as_str(), format!("{}***", "x".repeat(MAX_SHOWN - 5))),
+        ] {
+            let body = json!({ "error": "planted-secret-of-a-request", "error_description": said });
+            let refused = read("", 400, &body.to_string()).unwrap_err();
+            assert_eq!(refused, FlowError::Refused { code: "***".to_owned(), description: told });
+        }
     }
 
     proptest! {

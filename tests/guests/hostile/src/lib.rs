@@ -28,6 +28,7 @@ const FUNCTIONS: &[Function] = &[
     floods::request_storm::FUNCTION,
     floods::big_output::FUNCTION,
     outside::fetch::FUNCTION,
+    outside::tell_answers::FUNCTION,
     outside::reach::FUNCTION,
     outside::read_env::FUNCTION,
     outside::tell_env::FUNCTION,

@@ -52,6 +52,23 @@ pub fn fetch(fetch: Fetch) -> Result<Fetched> {
     })
 }
 
+/// Sends each request, and gives away what was answered: on its standard output, in its log, and in the failure that it
+/// ends with. That is the provider's own, where the provider has refused.
+#[action]
+pub fn tell_answers(urls: Vec<String>) -> Result {
+    let mut told = Vec::new();
+    for url in urls {
+        let response = http::get(url).retries(0).send()?;
+        let body = response.text()?.to_owned();
+        println!("{body}");
+        log::info!("it said {body}");
+        log::write(log::Level::Warn, "it said", &json!({ "body": body }));
+        response.error_for_status()?;
+        told.push(body);
+    }
+    Err(Error::new("told", told.join(", ")).with_details(&told))
+}
+
 /// Tries to reach each URL, one after the other and then all at once. Gives what came of each: the code of the
 /// failure, or the status of the answer.
 #[action]

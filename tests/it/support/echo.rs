@@ -1,0 +1,76 @@
+//! A provider that repeats what it is sent, with a host before it and a backend that hears of everything.
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use super::{Bundle, Connection, Host, HostOptions, ProviderServer, Receiver, TestDatabase};
+
+/// A host with one bundle deployed, whose provider answers with the request that it was sent.
+pub struct Echo {
+    pub host: Host,
+    pub db: TestDatabase,
+    pub server: ProviderServer,
+    pub receiver: Receiver,
+    integration: String,
+    _folder: TempDir,
+}
+
+impl Echo {
+    /// `entry` is what the provider's entry says of its authentication, with `{server}` for its address.
+    pub async fn start(entry: &str, bundle: Bundle) -> Self {
+        let (server, receiver) = (ProviderServer::start().await, Receiver::start().await);
+        let folder = TempDir::new().expect("a temporary folder can be made");
+        let head = "name = \"echo\"\ndisplay_name = \"Echo\"\ndocs = \"https://example.com\"\n\
+                    source = { address = \"https://example.com\", checked_at = \"2026-01-01\" }\n";
+        let entry = entry.replace("{server}", &server.base_url());
+        std::fs::write(folder.path().join("echo.toml"), format!("{head}{entry}"))
+            .expect("our folder is ours");
+        let db = TestDatabase::create().await;
+        let host = HostOptions::new()
+            .database(&db)
+            .variable("SYNCLINE_PROVIDERS_DIR", &folder.path().display().to_string())
+            .variable("SYNCLINE_EGRESS_ALLOW", &format!("{},{}", server.address, receiver.address()))
+            .spawn()
+            .await;
+        let url = receiver.url("/hooks");
+        db.execute(&format!("UPDATE environments SET webhook_url = '{url}'")).await;
+        let bundle = bundle.replace("\"unauthenticated\"", "\"echo\"");
+        host.deploy(&bundle).await;
+        let integration = bundle.integration().to_owned();
+        Self { host, db, server, receiver, integration, _folder: folder }
+    }
+
+    /// Gives the integration an app, with this secret.
+    pub async fn set_app(&self, secret: &str) {
+        let app = json!({ "type": "OAUTH2", "client_id": "client-1", "client_secret": secret });
+        let path = format!("/integrations/{}", self.integration);
+        self.host.patch(&path, &json!({ "credentials": app })).await.expect(200);
+    }
+
+    /// Imports a connection, and waits until the first runs of its syncs are over.
+    pub async fn connect(&self, credentials: Value) -> Connection {
+        let metadata = json!({ "steps": 0 });
+        let connection =
+            Connection::import(&self.host, &self.integration, "customer-1", credentials, metadata).await;
+        connection.wait_until_idle().await;
+        connection
+    }
+
+    /// Everything that the host tells of runs and their logs.
+    pub async fn told_of_runs(&self) -> String {
+        let mut told = String::new();
+        let runs = self.host.get("/runs?limit=100").await.expect(200);
+        for run in runs.json()["runs"].as_array().expect("a list") {
+            let id = run["id"].as_str().expect("an id");
+            for path in [format!("/runs/{id}"), format!("/runs/{id}/logs?limit=1000")] {
+                told += &self.host.get(&path).await.expect(200).text();
+            }
+        }
+        told + &runs.text()
+    }
+
+    /// Everything that the backend was sent.
+    pub fn told_to_backend(&self) -> String {
+        self.receiver.webhooks().into_iter().map(|webhook| webhook.text).collect()
+    }
+}

@@ -53,6 +53,7 @@ mod retries;
 mod runs;
 mod schedules;
 mod secrets;
+mod shown_credentials;
 mod stalls;
 mod starting;
 mod stripe;

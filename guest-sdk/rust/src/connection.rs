@@ -59,7 +59,8 @@ pub fn update_metadata(changes: &impl Serialize) -> Result {
 }
 
 /// The live credentials, refreshed if they were about to expire. Fails with `not-allowed` unless
-/// `syncline.toml` grants them to this function with `credentials = true`; requests need no grant.
+/// `syncline.toml` grants them to this function with `credentials = true`; requests need no grant. Fails with
+/// `credentials-unavailable` where they cannot be refreshed.
 pub fn credentials<T: DeserializeOwned>() -> Result<T> {
     let credentials = host::connection::credentials().map_err(Error::from_failure)?;
     // The error's text could quote a secret, so it is not passed on.

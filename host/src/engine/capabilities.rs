@@ -10,10 +10,11 @@ use futures_util::{StreamExt, TryStreamExt, stream};
 use serde_json::{Map, Value};
 
 use super::commit::{Committed, RecordWriter};
-use super::connections::ConnectionCredentials;
+use super::connections::{ConnectionCredentials, unavailable};
 use super::functions::DeployedFunction;
 use super::live_runs::RunMeter;
 use super::rate_limits::ConnectionPace;
+use super::refresh::{Freshness, LiveCredentials, RefreshError};
 use super::{ConnectionRoute, Engine};
 use crate::auth::Environment;
 use crate::egress::{self, EgressError, Exchange, Observer};
@@ -246,18 +247,18 @@ impl Capabilities for FunctionCapabilities {
             );
             return Ok(Err(failure("not-allowed", message)));
         }
-        self.row = None;
-        let environment = Arc::clone(&self.environment);
-        let engine = Arc::clone(&self.engine);
-        let row = self.row().await?;
-        match engine.open_credentials(&environment, row) {
-            Ok(credentials) => {
+        let (engine, connection) = (&self.engine, self.connection.pk);
+        match engine.live_credentials(&self.environment, connection, Freshness::AsNeeded).await {
+            Ok(LiveCredentials { connection, credentials }) => {
+                self.row = Some(connection);
                 self.log.hide_credentials(credentials.secrets());
                 let credentials = credentials.to_wire(false);
                 self.log.hide_all(&credentials);
                 Ok(Ok(credentials.to_string()))
             }
-            Err(error) => Err(Interrupt::Host(error.into())),
+            // The connection was deleted while the function was on.
+            Err(RefreshError::Gone) => Err(Interrupt::Superseded),
+            Err(error) => Ok(Err(failure("credentials-unavailable", unavailable(&error)))),
         }
     }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 pub use self::credentials::OpenCredentialsError;
-pub(super) use self::credentials::{ConnectionCredentials, place};
+pub(super) use self::credentials::{ConnectionCredentials, place, unavailable};
 pub use self::storing::{AuthenticatedConnection, ConnectError, ImportedConnection};
 
 use super::RecordChanges;

@@ -99,7 +99,8 @@ impl ConnectionCredentials {
     }
 }
 
-fn unavailable(error: &RefreshError) -> String {
+/// What a function is told where there are no credentials.
+pub(in crate::engine) fn unavailable(error: &RefreshError) -> String {
     if error.is_internal() {
         tracing::error!(error = error as &dyn std::error::Error, "credentials are not available");
         return "the connection's credentials could not be read".to_owned();

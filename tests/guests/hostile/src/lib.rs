@@ -32,6 +32,7 @@ const FUNCTIONS: &[Function] = &[
     outside::reach::FUNCTION,
     outside::read_env::FUNCTION,
     outside::tell_env::FUNCTION,
+    outside::tell_credentials::FUNCTION,
     outside::read_file::FUNCTION,
     outside::open_socket::FUNCTION,
     outside::print::FUNCTION,

@@ -110,6 +110,17 @@ pub fn tell_env() -> Result {
     Err(Error::new("told", told.join(", ")).with_details(&told))
 }
 
+/// Gives away the connection's credentials: in its log, and in what it returns or fails with.
+#[action]
+pub fn tell_credentials(fails: bool) -> Result<Value> {
+    let credentials: Value = connection::credentials()?;
+    log::info!("they are {credentials}");
+    if fails {
+        return Err(Error::new("told", format!("they are {credentials}")).with_details(&credentials));
+    }
+    Ok(credentials)
+}
+
 /// Returns what is in a file.
 #[action]
 pub fn read_file(path: String) -> Result<String> {

@@ -65,11 +65,11 @@ guests: ## the components of the examples and of the tests
 	done
 
 .PHONY: sqlx
-sqlx: ## refresh host/.sqlx after a change of SQL
+sqlx: ## refresh host/crates/store/.sqlx after a change of SQL
 	scripts/sqlx-prepare
 
 .PHONY: sqlx-check
-sqlx-check: ## fail if host/.sqlx is not what it should be
+sqlx-check: ## fail if host/crates/store/.sqlx is not what it should be
 	scripts/sqlx-prepare --check
 
 .PHONY: audit

@@ -107,7 +107,7 @@ impl Database {
 
     /// Makes the host's tables by its own migrations, where no host runs.
     pub async fn migrate(&self) -> Result<()> {
-        let migrations = Path::new(env!("CARGO_MANIFEST_DIR")).join("../host/migrations");
+        let migrations = Path::new(env!("CARGO_MANIFEST_DIR")).join("../host/crates/store/migrations");
         let mut files: Vec<_> =
             std::fs::read_dir(migrations)?.map(|entry| Ok(entry?.path())).collect::<Result<_>>()?;
         files.sort();

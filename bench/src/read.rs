@@ -138,7 +138,7 @@ mod tests {
         for (number, name) in [":connection", ":stream", ":after", ":limit"].into_iter().enumerate() {
             statement = statement.replace(name, &format!("${}", number + 1));
         }
-        let host = include_str!("../../host/src/store/records/read.rs");
+        let host = include_str!("../../host/crates/store/src/records/read.rs");
         assert!(words(host).contains(words(&statement).trim_end_matches(';')), "{statement}");
     }
 }

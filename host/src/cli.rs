@@ -82,7 +82,7 @@ pub fn main() -> ExitCode {
         Err(error) => return refuse(&error),
     };
     if let Command::CompileComponent = command {
-        return exit_code(crate::runtime::run_compiler());
+        return exit_code(syncline_sandbox::run_compiler());
     }
     // Two libraries of TLS are linked in parts; this is the one that is used.
     if rustls::crypto::ring::default_provider().install_default().is_err() {

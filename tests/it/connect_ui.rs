@@ -14,7 +14,7 @@ use crate::support::{
 async fn stage(shop: &Shop) -> (TestDatabase, Host) {
     let db = TestDatabase::create().await;
     let providers = tempfile::TempDir::new().expect("a temporary folder can be made");
-    let stripe = std::fs::read_to_string(repository("host/providers/stripe-api-key.toml"));
+    let stripe = std::fs::read_to_string(repository("host/crates/providers/catalogue/stripe-api-key.toml"));
     let stripe = stripe.expect("the catalogue has Stripe").replace("https://api.stripe.com", shop.base_url());
     std::fs::write(providers.path().join("stripe-api-key.toml"), stripe).expect("the folder is ours");
     let host = HostOptions::new()

@@ -6,7 +6,7 @@
 use std::os::unix::process::ExitStatusExt;
 
 use serde_json::json;
-use syncline::failpoints::Step;
+use syncline_telemetry::failpoints::Step;
 
 use crate::support::{Connection, Host, HostOptions, Numbers, assert_settled, eventually};
 

@@ -11,9 +11,20 @@ const PAGES: [&str; 2] = ["docs/guarantees.md", "docs/testing.md"];
 fn place(file: &str) -> PathBuf {
     match file.strip_prefix("sdk/") {
         Some(file) => repository("guest-sdk/rust/tests").join(file),
-        None if file.ends_with(".rs") => repository("host/src").join(file),
+        None if file.ends_with(".rs") => source_file(file),
         None => repository("tests/it").join(format!("{file}.rs")),
     }
+}
+
+/// A file of a crate under `host/crates`, or of the host itself.
+fn source_file(file: &str) -> PathBuf {
+    let in_crate = file.split_once('/').and_then(|(name, rest)| {
+        let folder = repository("host/crates").join(name);
+        let rest =
+            if rest.starts_with("tests/") { PathBuf::from(rest) } else { PathBuf::from("src").join(rest) };
+        folder.is_dir().then(|| folder.join(rest))
+    });
+    in_crate.unwrap_or_else(|| repository("host/src").join(file))
 }
 
 /// Whether what stands between backticks is the name of a test, and not of a function or a setting.

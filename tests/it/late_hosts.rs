@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use serde_json::json;
-use syncline::failpoints::Step;
+use syncline_telemetry::failpoints::Step;
 
 use crate::support::{
     Bundle, Connection, Host, HostOptions, Numbers, TestDatabase, assert_settled, eventually,

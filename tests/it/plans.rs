@@ -2,14 +2,14 @@
 //! whether there are statistics or not.
 
 use sqlx::{Connection, PgConnection};
-use syncline::crypto::RecordKeys;
-use syncline::ids::{ConnectionPk, EnvironmentPk, FunctionName, IntegrationPk, Variant};
-use syncline::store::received_webhooks::log;
-use syncline::store::records::{self, ActionSet};
-use syncline::store::runs::{self, RunState, Scope};
-use syncline::store::schedules::{self, NewVariant, Target, TriggerOptions, Whose};
-use syncline::store::streams::StreamKey;
-use syncline::store::{Databases, Store, dead_letters, integrations, queues, streams};
+use syncline_crypto::RecordKeys;
+use syncline_store::received_webhooks::log;
+use syncline_store::records::{self, ActionSet};
+use syncline_store::runs::{self, RunState, Scope};
+use syncline_store::schedules::{self, NewVariant, Target, TriggerOptions, Whose};
+use syncline_store::streams::StreamKey;
+use syncline_store::{Databases, Store, dead_letters, integrations, queues, streams};
+use syncline_types::ids::{ConnectionPk, EnvironmentPk, FunctionName, IntegrationPk, Variant};
 
 use crate::support::{TestDatabase, eventually};
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use futures_util::poll;
 use serde_json::json;
-use syncline::store::{Databases, Store};
+use syncline_store::{Databases, Store};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use syncline::auth::{Environments, FormerKeys};
-use syncline::crypto::MasterKeys;
-use syncline::ids::EnvironmentPk;
-use syncline::store::notices::Notices;
-use syncline::store::{Databases, Store};
+use syncline_auth::{Environments, FormerKeys};
+use syncline_crypto::MasterKeys;
+use syncline_store::notices::Notices;
+use syncline_store::{Databases, Store};
+use syncline_types::ids::EnvironmentPk;
 
 use crate::support::{
     Api, Bundle, Connection, ENCRYPTION_KEY, Host, HostOptions, METADATA_KEY, Receiver, Reply, SECRET_KEY,

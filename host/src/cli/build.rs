@@ -6,7 +6,7 @@ use clap::Args;
 
 use super::Done;
 use super::project::{Opened, Project, folder, show};
-use crate::config::bundle::BundleDigest;
+use syncline_config::bundle::BundleDigest;
 
 #[derive(Debug, Args)]
 pub(super) struct BuildArgs {

@@ -8,11 +8,11 @@ use clap::Args;
 
 use super::Done;
 use super::project::{Opened, Project, folder, show};
-use crate::config::MINIMUM_INTERVAL;
-use crate::crypto::random_bytes;
-use crate::engine::{check_components, check_settings};
-use crate::providers::Catalogue;
-use crate::runtime::{CompiledCache, Runtime, RuntimeSettings};
+use syncline_config::MINIMUM_INTERVAL;
+use syncline_crypto::random_bytes;
+use syncline_engine::{check_components, check_settings};
+use syncline_providers::Catalogue;
+use syncline_sandbox::{CompiledCache, Runtime, RuntimeSettings};
 
 #[derive(Debug, Args)]
 pub(super) struct CheckArgs {
@@ -30,7 +30,7 @@ pub(super) struct CheckArgs {
 }
 
 pub(super) async fn run(args: CheckArgs) -> anyhow::Result<Done> {
-    let report = |diagnostics: &crate::config::Diagnostics| -> anyhow::Result<Done> {
+    let report = |diagnostics: &syncline_config::Diagnostics| -> anyhow::Result<Done> {
         if args.json {
             println!("{}", serde_json::to_string_pretty(diagnostics)?);
         } else {

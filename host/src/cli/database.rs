@@ -9,9 +9,9 @@ use anyhow::{Context, bail};
 use clap::Args;
 use sqlx::postgres::PgConnectOptions;
 
-use crate::crypto::MasterKeys;
 use crate::private_postgres::{self, PrivatePostgres};
-use crate::store::Databases;
+use syncline_crypto::MasterKeys;
+use syncline_store::Databases;
 
 /// Where state is.
 #[derive(Debug, Clone, Args)]

@@ -10,9 +10,9 @@ use serde_json::json;
 use super::Done;
 use super::database::DatabaseArgs;
 use super::installation::{EnvironmentArgs, Installation};
-use crate::auth::{DEFAULT_ENVIRONMENT, FormerKeys};
-use crate::engine::{Parted, part_through_hosts};
-use crate::ids::EnvironmentName;
+use syncline_auth::{DEFAULT_ENVIRONMENT, FormerKeys};
+use syncline_engine::{Parted, part_through_hosts};
+use syncline_types::ids::EnvironmentName;
 
 #[derive(Debug, Args)]
 pub(super) struct EnvArgs {

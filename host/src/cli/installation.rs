@@ -6,8 +6,8 @@ use anyhow::Context;
 use clap::Args;
 
 use super::database::{Database, DatabaseArgs};
-use crate::auth::{DEFAULT_ENVIRONMENT, Environment, Environments};
-use crate::store::Store;
+use syncline_auth::{DEFAULT_ENVIRONMENT, Environment, Environments};
+use syncline_store::Store;
 
 /// Which environment a command is about.
 #[derive(Debug, Clone, Args)]

@@ -7,10 +7,12 @@ use indicatif::ProgressBar;
 use super::Done;
 use super::database::DatabaseArgs;
 use super::installation::{EnvironmentArgs, Installation};
-use crate::auth::{ApiKey, DEFAULT_ENVIRONMENT, Environments, Resealed, ScopePreset, Scopes, check_key_name};
-use crate::crypto::MasterKeys;
-use crate::store::Store;
-use crate::store::keys::{self, NewKey};
+use syncline_auth::{
+    ApiKey, DEFAULT_ENVIRONMENT, Environments, Resealed, ScopePreset, Scopes, check_key_name,
+};
+use syncline_crypto::MasterKeys;
+use syncline_store::Store;
+use syncline_store::keys::{self, NewKey};
 
 /// The name of the key that follows `SYNCLINE_SECRET_KEY`.
 const CONFIGURED_KEY: &str = "SYNCLINE_SECRET_KEY";

@@ -5,9 +5,9 @@ use std::path::{Component, Path, PathBuf};
 
 use anyhow::{Context, bail};
 
-use crate::config::bundle::Bundle;
-use crate::config::{ConfigFile, Diagnostics, FILE_NAME, parse};
 use crate::guest_build::{BuildOptions, build_rust};
+use syncline_config::bundle::Bundle;
+use syncline_config::{ConfigFile, Diagnostics, FILE_NAME, parse};
 
 /// Where in a project its bundle is written.
 const BUNDLE: &str = "build/bundle.tar";

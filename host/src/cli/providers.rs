@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::Done;
-use crate::providers::Catalogue;
+use syncline_providers::Catalogue;
 
 #[derive(Debug, Args)]
 pub(super) struct ProvidersArgs {

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use clap::Args;
 
-use crate::config::period;
-use crate::engine::{Age, Retention};
+use syncline_config::period;
+use syncline_engine::{Age, Retention};
 
 #[derive(Debug, Args)]
 pub(super) struct RetentionArgs {

@@ -20,18 +20,18 @@ use super::retention::RetentionArgs;
 use super::telemetry::{LogFormat, Telemetry};
 use super::webhooks::{IntakeArgs, SenderArgs};
 use super::{Cli, Done, variables};
-use crate::api::{self, App, server};
-use crate::auth::{ApiKey, Authenticator, Environments};
-use crate::config::{DeletionHold, MINIMUM_INTERVAL};
-use crate::connect::{self, ApiAddress, FrameAncestors};
-use crate::egress::{Gate, GateSettings, HostPort};
-use crate::engine::{Background, Engine, EngineSettings};
-use crate::failpoints::{self, Failpoint};
-use crate::providers::Catalogue;
-use crate::runtime::{CompiledCache, Runtime, RuntimeSettings};
-use crate::store::Store;
-use crate::store::notices::Notices;
-use crate::webhooks::Sender;
+use syncline_api::connect_ui::{self, ApiAddress, FrameAncestors};
+use syncline_api::{self as api, App, server};
+use syncline_auth::{ApiKey, Authenticator, Environments};
+use syncline_config::{DeletionHold, MINIMUM_INTERVAL};
+use syncline_egress::{Gate, GateSettings, HostPort};
+use syncline_engine::{Background, Engine, EngineSettings};
+use syncline_outbound_webhooks::Sender;
+use syncline_providers::Catalogue;
+use syncline_sandbox::{CompiledCache, Runtime, RuntimeSettings};
+use syncline_store::Store;
+use syncline_store::notices::Notices;
+use syncline_telemetry::failpoints::{self, Failpoint};
 
 const DAY_SECONDS: u64 = 24 * 60 * 60;
 
@@ -193,7 +193,7 @@ pub(super) async fn run(args: ServeArgs) -> anyhow::Result<Done> {
         None => ApiAddress::BesideThePage,
         Some(_) => ApiAddress::At(public_url.parse().context("SYNCLINE_PUBLIC_URL")?),
     };
-    let pages = connect::router(api, &args.connect_frame_ancestors);
+    let pages = connect_ui::router(api, &args.connect_frame_ancestors);
     announce(&public_url, generated.as_ref(), began);
     let sender = Sender::start(Arc::clone(&engine), args.sender.settings());
     let served = match metrics_listener {

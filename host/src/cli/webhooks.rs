@@ -13,7 +13,7 @@ pub(super) use self::received::IntakeArgs;
 use self::received::{ReceivedArgs, ReplayArgs};
 use super::Done;
 use super::client::{Client, HostArgs, ListArgs, item_path};
-use crate::webhooks::{Delays, SenderSettings};
+use syncline_outbound_webhooks::{Delays, SenderSettings};
 
 const DELIVERIES: &str = "webhooks/deliveries";
 const DAY_SECONDS: u64 = 24 * 60 * 60;

@@ -5,7 +5,7 @@ use super::{Shop, repository};
 #[derive(Clone)]
 pub struct Bundle {
     integration: String,
-    content: syncline::config::bundle::Bundle,
+    content: syncline_config::bundle::Bundle,
 }
 
 impl Bundle {
@@ -23,7 +23,7 @@ impl Bundle {
         let path = repository(project).join("build/bundle.tar");
         let bytes = std::fs::read(&path)
             .unwrap_or_else(|_| panic!("{} is not there; `make guests` builds it", path.display()));
-        let content = syncline::config::bundle::Bundle::read(&bytes)
+        let content = syncline_config::bundle::Bundle::read(&bytes)
             .unwrap_or_else(|error| panic!("{}: {error}; `make guests` builds it anew", path.display()));
         Self { integration: integration.to_owned(), content }
     }

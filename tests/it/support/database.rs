@@ -4,7 +4,7 @@ use sqlx::migrate::Migrator;
 use sqlx::postgres::{PgConnectOptions, PgConnection};
 use sqlx::{AssertSqlSafe, ConnectOptions, Connection};
 
-static MIGRATIONS: Migrator = sqlx::migrate!();
+static MIGRATIONS: Migrator = sqlx::migrate!("crates/store/migrations");
 /// Held by whoever makes the template, of all tests on a server.
 const MAKING_THE_TEMPLATE: i64 = 0x5379_6e63;
 

@@ -4,7 +4,7 @@ use anyhow::{Context, bail};
 use serde_json::{Map, Value, json};
 
 use super::{EnvironmentArgs, Installation};
-use crate::auth::SettingsChange;
+use syncline_auth::SettingsChange;
 
 pub(super) async fn show(args: &EnvironmentArgs, secrets: bool, as_json: bool) -> anyhow::Result<()> {
     let installation = Installation::open(&args.database).await?;

@@ -9,8 +9,8 @@ use clap::{Args, Subcommand};
 use serde_json::json;
 
 use super::{EnvironmentArgs, Installation};
-use crate::engine::{VariableValue, Variables};
-use crate::ids::VariableName;
+use syncline_engine::{VariableValue, Variables};
+use syncline_types::ids::VariableName;
 
 #[derive(Debug, Args)]
 pub(super) struct VarsArgs {

@@ -1,0 +1,96 @@
+//! `POST /connect/telemetry`: what the Connect UI tells of its use. It is logged for whoever looks for the place
+//! where end users give up, and kept nowhere.
+
+use axum::extract::State;
+use axum::http::StatusCode;
+use chrono::{DateTime, TimeDelta, Utc};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::App;
+use super::error::{ApiError, ErrorBody};
+use super::extract::{NoQuery, UnauthenticatedJson};
+use syncline_types::ids::IntegrationKey;
+
+/// How far the browser's clock may be off.
+const TOLERANCE: TimeDelta = TimeDelta::hours(2);
+
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct TelemetryRequest {
+    /// The session's: a beacon has no headers.
+    token: String,
+    event: Event,
+    /// By the browser's clock, which may be off by two hours.
+    #[schema(value_type = String)]
+    timestamp: DateTime<Utc>,
+    dimensions: Option<Dimensions>,
+}
+
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct Dimensions {
+    /// The unique key of the integration that it is about.
+    #[schema(value_type = Option<String>)]
+    integration: Option<IntegrationKey>,
+}
+
+#[derive(Debug, Clone, Copy, Serialize, Deserialize, ToSchema)]
+enum Event {
+    #[serde(rename = "open")]
+    Open,
+    #[serde(rename = "view:list")]
+    ViewList,
+    #[serde(rename = "view:integration")]
+    ViewIntegration,
+    #[serde(rename = "view:unknown_error")]
+    ViewUnknownError,
+    #[serde(rename = "view:credentials_error")]
+    ViewCredentialsError,
+    #[serde(rename = "view:success")]
+    ViewSuccess,
+    #[serde(rename = "click:integration")]
+    ClickIntegration,
+    #[serde(rename = "click:doc")]
+    ClickDoc,
+    #[serde(rename = "click:doc_section")]
+    ClickDocSection,
+    #[serde(rename = "click:connect")]
+    ClickConnect,
+    #[serde(rename = "click:close")]
+    ClickClose,
+    #[serde(rename = "click:finish")]
+    ClickFinish,
+    #[serde(rename = "click:outside")]
+    ClickOutside,
+    #[serde(rename = "popup:blocked_by_browser")]
+    PopupBlocked,
+    #[serde(rename = "popup:closed_early")]
+    PopupClosed,
+}
+
+/// `POST /connect/telemetry`: notes a step of an end user in the Connect UI.
+#[utoipa::path(
+    post, path = "/connect/telemetry", tag = "Connect sessions", request_body = TelemetryRequest,
+    security(()),
+    responses((status = 204), (status = "4XX", body = ErrorBody)),
+)]
+pub(super) async fn note_telemetry(
+    State(app): State<App>,
+    _: NoQuery,
+    UnauthenticatedJson(request): UnauthenticatedJson<TelemetryRequest>,
+) -> Result<StatusCode, ApiError> {
+    if (Utc::now() - request.timestamp).abs() > TOLERANCE {
+        let message = "must be the time of the event, to within two hours";
+        return Err(ApiError::body("invalid_value", &["timestamp"], message));
+    }
+    let session = app.engine.find_connect_session(&request.token).await?;
+    let integration = request.dimensions.and_then(|dimensions| dimensions.integration);
+    tracing::debug!(
+        environment = %session.environment.name,
+        integration = integration.as_ref().map(tracing::field::display),
+        event = ?request.event,
+        "a step in the Connect UI",
+    );
+    Ok(StatusCode::NO_CONTENT)
+}

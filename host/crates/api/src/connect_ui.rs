@@ -1,0 +1,216 @@
+//! The Connect UI: the page on which end users connect their accounts, and `connect.js`, which opens it over a
+//! page of somebody else's.
+//!
+//! The files of `host/crates/api/connect-ui` are served as they are. The page talks to the REST API like any other client; what
+//! it has to know from here is where that is.
+
+use std::fmt::Write;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{Path, State};
+use axum::http::{HeaderMap, HeaderValue, Response, StatusCode, header};
+use axum::response::{IntoResponse, Redirect};
+use axum::routing::get;
+use sha2::{Digest, Sha256};
+use url::Url;
+
+use syncline_crypto::hex;
+
+/// A debug build reads the files where they are, so that trying a change needs no compiling.
+#[derive(rust_embed::Embed)]
+#[folder = "connect-ui"]
+struct Files;
+
+const PAGE: &str = "index.html";
+/// What stands in the page for the address of the API.
+const API_PLACEHOLDER: &str = "{{api}}";
+
+/// Which pages may show the Connect UI in a frame: the sources of a `frame-ancestors` directive.
+#[derive(Debug, Clone)]
+pub struct FrameAncestors(String);
+
+#[derive(Debug, thiserror::Error)]
+#[error("must be `*`, `'none'`, or addresses such as https://app.example.com, separated by spaces")]
+pub struct InvalidFrameAncestors;
+
+impl FromStr for FrameAncestors {
+    type Err = InvalidFrameAncestors;
+
+    fn from_str(text: &str) -> Result<Self, InvalidFrameAncestors> {
+        let is_plain = |byte: u8| byte.is_ascii_graphic() && !b";,".contains(&byte);
+        let mut sources = text.split(' ').filter(|source| !source.is_empty()).peekable();
+        if sources.peek().is_none() || !sources.all(|source| source.bytes().all(is_plain)) {
+            return Err(InvalidFrameAncestors);
+        }
+        Ok(Self(text.trim().to_owned()))
+    }
+}
+
+/// Where the page finds the API.
+#[derive(Debug, Clone)]
+pub enum ApiAddress {
+    /// One step above itself.
+    BesideThePage,
+    /// Elsewhere, since the page has an address of its own.
+    At(Url),
+}
+
+/// What every answer of the page's needs.
+struct Pages {
+    api: ApiAddress,
+    content_security_policy: HeaderValue,
+}
+
+/// The routes of the Connect UI. They need no key: the page is the same for everybody, and asks for a session.
+pub fn router<S: Clone + Send + Sync + 'static>(api: ApiAddress, ancestors: &FrameAncestors) -> Router<S> {
+    let policy = content_security_policy(&api, ancestors);
+    let content_security_policy = HeaderValue::from_str(&policy).expect("its parts were checked to be plain");
+    // The page's own files have relative addresses, which lead nowhere without the slash at its end.
+    let with_slash = |query: axum::extract::RawQuery| async move {
+        let query = query.0.map(|query| format!("?{query}")).unwrap_or_default();
+        Redirect::temporary(&format!("connect/{query}"))
+    };
+    Router::new()
+        .route("/connect", get(with_slash))
+        .route("/connect/", get(page))
+        .route("/connect/connect.js", get(opener))
+        .route("/connect/assets/{*path}", get(asset))
+        .with_state(Arc::new(Pages { api, content_security_policy }))
+}
+
+async fn page(State(pages): State<Arc<Pages>>, headers: HeaderMap) -> Response<Body> {
+    let file = Files::get(PAGE).map(|file| file.data).unwrap_or_default();
+    let api = match &pages.api {
+        ApiAddress::BesideThePage => "../",
+        ApiAddress::At(url) => url.as_str(),
+    };
+    let html = String::from_utf8_lossy(&file).replace(API_PLACEHOLDER, &escaped(api));
+    let hash = Sha256::digest(html.as_bytes());
+    let mut response = answer(html.into_bytes(), &hash, "text/html; charset=utf-8", &headers);
+    let security = response.headers_mut();
+    security.insert(header::CONTENT_SECURITY_POLICY, pages.content_security_policy.clone());
+    // The session's token may be in the page's own address.
+    security.insert(header::REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
+    response
+}
+
+async fn opener(headers: HeaderMap) -> Response<Body> {
+    file("connect.js", &headers)
+}
+
+async fn asset(Path(path): Path<String>, headers: HeaderMap) -> Response<Body> {
+    file(&format!("assets/{path}"), &headers)
+}
+
+fn file(path: &str, headers: &HeaderMap) -> Response<Body> {
+    let Some(file) = Files::get(path) else { return StatusCode::NOT_FOUND.into_response() };
+    let content_type = match path.rsplit_once('.').map_or("", |(_, extension)| extension) {
+        "js" => "text/javascript; charset=utf-8",
+        "css" => "text/css; charset=utf-8",
+        "json" => "application/json",
+        "svg" => "image/svg+xml",
+        _ => "application/octet-stream",
+    };
+    answer(file.data.into_owned(), &file.metadata.sha256_hash(), content_type, headers)
+}
+
+/// Files are asked for again each time, and sent only if they changed: an upgrade is seen at once.
+fn answer(body: Vec<u8>, hash: &[u8], content_type: &'static str, headers: &HeaderMap) -> Response<Body> {
+    let tag = format!("\"{}\"", hex(&hash[..16]));
+    let known = headers.get_all(header::IF_NONE_MATCH).iter().filter_map(|value| value.to_str().ok());
+    let is_known = known.flat_map(|value| value.split(',')).any(|value| {
+        let value = value.trim();
+        value == "*" || value.trim_start_matches("W/") == tag
+    });
+    let mut response = if is_known {
+        StatusCode::NOT_MODIFIED.into_response()
+    } else {
+        ([(header::CONTENT_TYPE, HeaderValue::from_static(content_type))], body).into_response()
+    };
+    let headers = response.headers_mut();
+    headers.insert(header::ETAG, HeaderValue::from_str(&tag).expect("hexadecimal digits are plain"));
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    response
+}
+
+/// Nothing but the page's own files, and the API. No text of the page ever becomes code or markup.
+fn content_security_policy(api: &ApiAddress, ancestors: &FrameAncestors) -> String {
+    let mut policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'".to_owned();
+    let mut connect = " 'self'".to_owned();
+    if let ApiAddress::At(url) = api {
+        let origin = url.origin().ascii_serialization();
+        let socket = origin.replacen("http", "ws", 1);
+        let _infallible = write!(policy, " {origin}");
+        let _infallible = write!(connect, " {origin} {socket}");
+    }
+    policy
+        + "; connect-src"
+        + &connect
+        + "; base-uri 'none'; form-action 'none'; require-trusted-types-for 'script'; frame-ancestors "
+        + &ancestors.0
+}
+
+fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('"', "&quot;")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn frame_ancestors_cannot_bring_another_directive() {
+        for text in ["*", "'none'", "https://a.example", " https://a.example  https://b.example:8443 "] {
+            assert!(text.parse::<FrameAncestors>().is_ok(), "{text}");
+        }
+        for text in ["", "  ", "*; script-src *", "https://a.example, https://b.example", "\n", "é"] {
+            assert!(text.parse::<FrameAncestors>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn an_api_elsewhere_is_in_the_policy() {
+        let api = ApiAddress::At("https://api.example.com/sync".parse().unwrap());
+        let policy = content_security_policy(&api, &"'none'".parse().unwrap());
+        assert!(
+            policy.contains("connect-src 'self' https://api.example.com wss://api.example.com;"),
+            "{policy}"
+        );
+        assert!(policy.contains("img-src 'self' https://api.example.com;"), "{policy}");
+        assert!(policy.ends_with("frame-ancestors 'none'"), "{policy}");
+    }
+
+    /// The placeholders of a text, such as `{name}`.
+    fn placeholders(text: &str) -> BTreeSet<String> {
+        let pattern = regex::Regex::new(r"\{\w+\}").unwrap();
+        pattern.find_iter(text).map(|found| found.as_str().to_owned()).collect()
+    }
+
+    fn messages(path: &str) -> serde_json::Map<String, serde_json::Value> {
+        serde_json::from_slice(&Files::get(path).unwrap().data)
+            .unwrap_or_else(|error| panic!("{path}: {error}"))
+    }
+
+    /// What a translation lacks is shown in English, which is worse than a failing test here.
+    #[test]
+    fn every_translation_says_the_same() {
+        let english = messages("assets/locales/en.json");
+        let others = Files::iter().filter(|path| path.starts_with("assets/locales/"));
+        for path in others {
+            let translation = messages(&path);
+            let keys = |of: &serde_json::Map<String, _>| of.keys().cloned().collect::<BTreeSet<_>>();
+            assert_eq!(keys(&english), keys(&translation), "{path}");
+            for (key, text) in &translation {
+                let (text, original) = (text.as_str().unwrap(), english[key].as_str().unwrap());
+                assert!(!text.is_empty(), "{path}: {key}");
+                assert_eq!(placeholders(original), placeholders(text), "{path}: {key}");
+            }
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! Cursors: where a reader continues. They look like nothing in particular and name a stream and a position in it,
+//! with a checksum, so that one of another stream, or a mistyped one, is told from a valid one.
+
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+
+use syncline_store::streams::StreamKey;
+use syncline_types::ids::ConnectionPk;
+
+const FORMAT: u8 = 1;
+const BYTES: usize = 1 + 8 + 4 + 8 + CHECK_BYTES;
+const CHECK_BYTES: usize = 3;
+/// Base64 of [`BYTES`], which three divides.
+const DIGITS: usize = BYTES / 3 * 4;
+
+/// Why a text is no cursor for this stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum InvalidCursor {
+    Broken,
+    OtherStream,
+}
+
+impl InvalidCursor {
+    pub fn problem(self) -> &'static str {
+        match self {
+            Self::Broken => "is not one that this service gave out",
+            Self::OtherStream => "belongs to another connection, model or variant",
+        }
+    }
+}
+
+/// Appends the cursor of a position.
+pub fn encode(stream: StreamKey, position: i64, out: &mut Vec<u8>) {
+    let mut bytes = [0; BYTES];
+    bytes[0] = FORMAT;
+    bytes[1..9].copy_from_slice(&stream.connection.0.to_be_bytes());
+    bytes[9..13].copy_from_slice(&stream.number.to_be_bytes());
+    bytes[13..21].copy_from_slice(&position.to_be_bytes());
+    let check = check(&bytes);
+    bytes[21..].copy_from_slice(&check);
+    let mut digits = [0; DIGITS];
+    let written = URL_SAFE_NO_PAD.encode_slice(bytes, &mut digits).expect("the digits fit");
+    out.extend_from_slice(&digits[..written]);
+}
+
+/// The cursor of a position.
+pub fn to_text(stream: StreamKey, position: i64) -> String {
+    let mut text = Vec::with_capacity(DIGITS);
+    encode(stream, position, &mut text);
+    String::from_utf8(text).expect("a cursor is ASCII")
+}
+
+/// The position that a cursor of this stream names.
+pub fn decode(text: &str, stream: StreamKey) -> Result<i64, InvalidCursor> {
+    let decoded = URL_SAFE_NO_PAD.decode(text).map_err(|_| InvalidCursor::Broken)?;
+    let bytes: [u8; BYTES] = decoded.try_into().map_err(|_| InvalidCursor::Broken)?;
+    if bytes[0] != FORMAT || bytes[21..] != check(&bytes) {
+        return Err(InvalidCursor::Broken);
+    }
+    let connection = i64::from_be_bytes(bytes[1..9].try_into().map_err(|_| InvalidCursor::Broken)?);
+    let number = i32::from_be_bytes(bytes[9..13].try_into().map_err(|_| InvalidCursor::Broken)?);
+    if (StreamKey { connection: ConnectionPk(connection), number }) != stream {
+        return Err(InvalidCursor::OtherStream);
+    }
+    let position = i64::from_be_bytes(bytes[13..21].try_into().map_err(|_| InvalidCursor::Broken)?);
+    Ok(position)
+}
+
+fn check(bytes: &[u8; BYTES]) -> [u8; CHECK_BYTES] {
+    let hash = blake3::hash(&bytes[..BYTES - CHECK_BYTES]);
+    let mut check = [0; CHECK_BYTES];
+    check.copy_from_slice(&hash.as_bytes()[..CHECK_BYTES]);
+    check
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn a_refusal_says_what_is_wrong() {
+        let [one, other] = [1, 2].map(|number| StreamKey { connection: ConnectionPk(1), number });
+        let problem = |text: &str| decode(text, one).map_err(InvalidCursor::problem);
+        assert_eq!(problem("mistyped"), Err("is not one that this service gave out"));
+        assert_eq!(problem(&to_text(other, 1)), Err("belongs to another connection, model or variant"));
+    }
+
+    proptest! {
+        #[test]
+        fn a_cursor_gives_its_position_back(connection: i64, number: i32, position: i64) {
+            let stream = StreamKey { connection: ConnectionPk(connection), number };
+            prop_assert_eq!(decode(&to_text(stream, position), stream), Ok(position));
+        }
+
+        #[test]
+        fn a_cursor_of_another_stream_is_refused(a: (i64, i32), b: (i64, i32), position: i64) {
+            prop_assume!(a != b);
+            let [a, b] = [a, b].map(|(pk, number)| StreamKey { connection: ConnectionPk(pk), number });
+            prop_assert_eq!(decode(&to_text(a, position), b), Err(InvalidCursor::OtherStream));
+        }
+
+        #[test]
+        fn a_changed_cursor_is_refused(connection: i64, position: i64, at in 0..DIGITS, digit in "[A-Za-z0-9_-]") {
+            let stream = StreamKey { connection: ConnectionPk(connection), number: 1 };
+            let mut changed = to_text(stream, position);
+            prop_assume!(changed[at..=at] != digit);
+            changed.replace_range(at..=at, &digit);
+            prop_assert!(decode(&changed, stream).is_err());
+        }
+
+        #[test]
+        fn no_text_is_too_odd(text in ".*") {
+            let stream = StreamKey { connection: ConnectionPk(1), number: 1 };
+            prop_assert!(decode(&text, stream).is_err());
+        }
+    }
+}

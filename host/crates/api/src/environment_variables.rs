@@ -1,0 +1,87 @@
+//! `/environment-variables`: settings that functions read.
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::StatusCode;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::App;
+use super::error::{ApiError, ErrorBody, FieldError};
+use super::extract::{ApiJson, ApiPath, EnvironmentAuth, NoQuery};
+use syncline_auth::rights;
+use syncline_engine::{InvalidVariableValue, VariableValue};
+use syncline_types::ids::{InvalidName, VariableName};
+
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct VariableBody {
+    name: String,
+    value: String,
+}
+
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct PutVariableRequest {
+    value: String,
+}
+
+/// `GET /environment-variables`: every variable of the environment, by name.
+#[utoipa::path(
+    get, path = "/environment-variables", tag = "Environment variables",
+    responses((status = 200, body = Vec<VariableBody>), (status = "4XX", body = ErrorBody)),
+)]
+pub(super) async fn list_variables(
+    State(app): State<App>,
+    client: EnvironmentAuth<rights::VariablesRead>,
+    _: NoQuery,
+) -> Result<Json<Vec<VariableBody>>, ApiError> {
+    let variables = app.engine.variables.list(&client.environment).await.map_err(ApiError::internal)?;
+    Ok(Json(variables.into_iter().map(|(name, value)| VariableBody { name, value }).collect()))
+}
+
+/// `PUT /environment-variables/{name}`: sets one.
+#[utoipa::path(
+    put, path = "/environment-variables/{name}", tag = "Environment variables",
+    request_body = PutVariableRequest, params(("name" = String, Path)),
+    responses((status = 204), (status = "4XX", body = ErrorBody)),
+)]
+pub(super) async fn put_variable(
+    State(app): State<App>,
+    client: EnvironmentAuth<rights::VariablesWrite>,
+    ApiPath(name): ApiPath,
+    _: NoQuery,
+    ApiJson(request): ApiJson<PutVariableRequest>,
+) -> Result<StatusCode, ApiError> {
+    let name = parse_name(&name)?;
+    let value = VariableValue::new(request.value).map_err(|problem| {
+        let code = match problem {
+            InvalidVariableValue::TooLong => "too_big",
+            InvalidVariableValue::Nul => "invalid_format",
+        };
+        ApiError::body(code, &["value"], problem.to_string())
+    })?;
+    app.engine.variables.set(&client.environment, &name, &value).await.map_err(ApiError::internal)?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// `DELETE /environment-variables/{name}`: removes one; there need not be any.
+#[utoipa::path(
+    delete, path = "/environment-variables/{name}", tag = "Environment variables", params(("name" = String, Path)),
+    responses((status = 204), (status = "4XX", body = ErrorBody)),
+)]
+pub(super) async fn delete_variable(
+    State(app): State<App>,
+    client: EnvironmentAuth<rights::VariablesWrite>,
+    ApiPath(name): ApiPath,
+    _: NoQuery,
+) -> Result<StatusCode, ApiError> {
+    let name = parse_name(&name)?;
+    app.engine.variables.delete(&client.environment, &name).await.map_err(ApiError::internal)?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+fn parse_name(name: &str) -> Result<VariableName, ApiError> {
+    name.parse().map_err(|problem: InvalidName| ApiError::Path {
+        errors: vec![FieldError::new("invalid_format", &["name"], problem.to_string())],
+    })
+}

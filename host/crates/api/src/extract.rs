@@ -1,0 +1,517 @@
+//! What handlers take out of a request: who asks, for which connection, with which body and query. Each part is
+//! checked here, so that a handler starts from what is valid.
+
+use std::marker::PhantomData;
+use std::ops::Deref;
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Bytes;
+use axum::extract::{FromRequest, FromRequestParts, MatchedPath, Path, Request};
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, header};
+use bytes::BytesMut;
+use futures_util::StreamExt;
+use serde::de::value::Error as ValueError;
+use serde::de::{DeserializeOwned, IntoDeserializer};
+
+use super::App;
+use super::error::{ApiError, FieldError};
+use syncline_auth::{Client, Environment, Right, Scope, SessionToken};
+use syncline_engine::ConnectSession;
+use syncline_types::ids::{ConnectionId, IntegrationKey, InvalidName};
+
+/// Longest JSON body, in bytes.
+pub const MAX_BODY_BYTES: usize = 75 << 20;
+/// How long a body may take to arrive as a whole if it is read before the host knows who sends it. The limit on
+/// silence is not enough there: a client that sends a byte now and then could keep the host's memory for hours.
+pub const UNAUTHENTICATED_BODY_TIME: Duration = Duration::from_secs(10);
+/// Longest JSON body that is read before the host knows who sends it, in bytes.
+const MAX_UNAUTHENTICATED_BODY_BYTES: usize = 4 << 10;
+
+/// Of the `Authorization` header, in lower case.
+const SCHEME: &str = "bearer ";
+
+/// How long a client may say nothing within a body.
+#[derive(Debug, Clone, Copy)]
+pub struct Patience(pub Duration);
+
+/// The holder of the request's secret key, which has this right. A route cannot be had without naming one, and it is
+/// looked at before anything of the body is read.
+pub struct EnvironmentAuth<R: Right> {
+    client: Arc<Client>,
+    right: PhantomData<R>,
+}
+
+impl<R: Right> EnvironmentAuth<R> {
+    pub fn into_client(self) -> Arc<Client> {
+        self.client
+    }
+}
+
+impl<R: Right> Deref for EnvironmentAuth<R> {
+    type Target = Client;
+
+    fn deref(&self) -> &Client {
+        &self.client
+    }
+}
+
+impl<R: Right> FromRequestParts<App> for EnvironmentAuth<R> {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, ApiError> {
+        let client = app.authenticator.authenticate(bearer(&parts.headers)?).await?;
+        client.require(R::SCOPE)?;
+        Ok(Self { client, right: PhantomData })
+    }
+}
+
+/// The holder of a connect session's token, which is in the `Authorization` header.
+pub struct SessionAuth(pub ConnectSession);
+
+impl FromRequestParts<App> for SessionAuth {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, ApiError> {
+        Ok(Self(app.engine.find_connect_session(bearer(&parts.headers)?).await?))
+    }
+}
+
+/// The holder of a connect session's token, which is in the query as `connect_session_token`: for what a browser
+/// is sent to, and for the requests that connect.
+pub struct SessionQueryAuth(pub ConnectSession);
+
+impl FromRequestParts<App> for SessionQueryAuth {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, ApiError> {
+        let query = parts.uri.query().unwrap_or_default().as_bytes();
+        let find = |wanted: &str| url::form_urlencoded::parse(query).find(|(name, _)| name == wanted);
+        match find("connect_session_token") {
+            Some((_, token)) => Ok(Self(app.engine.find_connect_session(&token).await?)),
+            None if find("public_key").is_some() => Err(ApiError::PublicKey),
+            None => Err(ApiError::MissingSessionToken),
+        }
+    }
+}
+
+/// Whoever may look at what can be connected: the holder of a secret key that may list integrations, or of a session's
+/// token.
+pub enum Caller {
+    Client(Arc<Client>),
+    Session(Box<ConnectSession>),
+}
+
+impl FromRequestParts<App> for Caller {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, ApiError> {
+        let token = bearer(&parts.headers)?;
+        if SessionToken::is_meant_by(token) {
+            return Ok(Self::Session(Box::new(app.engine.find_connect_session(token).await?)));
+        }
+        let client = app.authenticator.authenticate(token).await?;
+        client.require(Scope::IntegrationsList)?;
+        Ok(Self::Client(client))
+    }
+}
+
+impl Caller {
+    pub fn environment(&self) -> &Environment {
+        match self {
+            Self::Client(client) => &client.environment,
+            Self::Session(session) => &session.environment,
+        }
+    }
+
+    /// Whether the integration is for this caller to see.
+    pub fn sees(&self, integration: &IntegrationKey) -> bool {
+        match self {
+            Self::Client(_) => true,
+            Self::Session(session) => session.allows(integration),
+        }
+    }
+}
+
+/// What the `Authorization` header holds behind its scheme.
+fn bearer(headers: &HeaderMap) -> Result<&str, ApiError> {
+    let header = headers.get(header::AUTHORIZATION).ok_or(ApiError::MissingAuthorization)?;
+    let text = header.to_str().map_err(|_| ApiError::MalformedAuthorization)?;
+    // A scheme is one in either case. A bare key without it works too: existing clients send it. Another scheme has no
+    // key of ours.
+    let is_scheme = |part: &[u8]| part.eq_ignore_ascii_case(SCHEME.as_bytes());
+    let key = match text.as_bytes().windows(SCHEME.len()).rposition(is_scheme) {
+        Some(at) => &text[at + SCHEME.len()..],
+        None if text.contains(' ') => return Err(ApiError::MalformedAuthorization),
+        None => text,
+    };
+    let key = key.trim();
+    if key.is_empty() || key.eq_ignore_ascii_case(SCHEME.trim()) {
+        return Err(ApiError::MalformedAuthorization);
+    }
+    Ok(key)
+}
+
+/// The headers `Connection-Id` and `Provider-Config-Key`.
+#[derive(Debug, Clone)]
+pub struct ConnectionHeaders {
+    pub connection: ConnectionId,
+    pub integration: IntegrationKey,
+}
+
+impl<S: Sync> FromRequestParts<S> for ConnectionHeaders {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ApiError> {
+        let connection = required_header::<ConnectionId>(&parts.headers, "connection-id");
+        let integration = required_header::<IntegrationKey>(&parts.headers, "provider-config-key");
+        match (connection, integration) {
+            (Ok(connection), Ok(integration)) => Ok(Self { connection, integration }),
+            (connection, integration) => Err(ApiError::Headers {
+                errors: connection.err().into_iter().chain(integration.err()).collect(),
+            }),
+        }
+    }
+}
+
+fn required_header<T: FromStr<Err = InvalidName>>(headers: &HeaderMap, name: &str) -> Result<T, FieldError> {
+    let value = headers
+        .get(name)
+        .ok_or_else(|| FieldError::new("invalid_type", &[name], "the header is required"))?
+        .to_str()
+        .map_err(|_| FieldError::new("invalid_format", &[name], "the header must be printable ASCII"))?;
+    value
+        .parse()
+        .map_err(|problem: InvalidName| FieldError::new("invalid_format", &[name], problem.to_string()))
+}
+
+/// A header that may be absent; one that is there and says nothing valid must not pass for that.
+pub fn optional_header<T: FromStr<Err = InvalidName>>(
+    headers: &HeaderMap,
+    name: &str,
+) -> Result<Option<T>, ApiError> {
+    if !headers.contains_key(name) {
+        return Ok(None);
+    }
+    required_header(headers, name).map(Some).map_err(|error| ApiError::Headers { errors: vec![error] })
+}
+
+/// A boolean header in any of the usual spellings; `false` if it is absent.
+pub fn flag_header(headers: &HeaderMap, name: &'static str) -> Result<bool, ApiError> {
+    let Some(value) = headers.get(name) else { return Ok(false) };
+    value
+        .to_str()
+        .ok()
+        .and_then(parse_flag)
+        .ok_or_else(|| ApiError::headers("invalid_value", &[name], "the header must be `true` or `false`"))
+}
+
+/// `true` and `false` in the spellings that clients use.
+pub fn parse_flag(text: &str) -> Option<bool> {
+    match text.to_ascii_lowercase().as_str() {
+        "true" | "1" | "yes" | "on" | "y" | "enabled" => Some(true),
+        "false" | "0" | "no" | "off" | "n" | "disabled" => Some(false),
+        _ => None,
+    }
+}
+
+/// A part of the path, or several as a tuple; where the route has a word in its place, that word, which is its end.
+pub struct ApiPath<T = String>(pub T);
+
+impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for ApiPath<T> {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
+        let route = parts.extensions.get::<MatchedPath>().map(MatchedPath::as_str);
+        if let Some((_, word)) =
+            route.filter(|route| !route.contains('{')).and_then(|route| route.rsplit_once('/'))
+            && let Ok(part) =
+                T::deserialize(IntoDeserializer::<ValueError>::into_deserializer(word.to_owned()))
+        {
+            return Ok(Self(part));
+        }
+        match Path::<T>::from_request_parts(parts, state).await {
+            Ok(Path(part)) => Ok(Self(part)),
+            Err(rejection) => {
+                let error = FieldError::new("invalid_format", &[], rejection.body_text());
+                Err(ApiError::Path { errors: vec![error] })
+            }
+        }
+    }
+}
+
+/// A query string. Repeated (`ids=a&ids=b`) and bracketed (`tags[k]=v`, `include[]=x`) parameters parse; an unknown
+/// one is refused if `T` refuses it.
+pub struct ApiQuery<T>(pub T);
+
+impl<T: DeserializeOwned, S: Sync> FromRequestParts<S> for ApiQuery<T> {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ApiError> {
+        parse_query(parts.uri.query().unwrap_or_default()).map(Self)
+    }
+}
+
+/// For routes that take no query at all.
+pub struct NoQuery;
+
+impl<S: Sync> FromRequestParts<S> for NoQuery {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ApiError> {
+        match parts.uri.query().map(without_empty_pairs) {
+            Some(query) if !query.is_empty() => {
+                Err(ApiError::query("unrecognized_keys", &[], "this route takes no query parameters"))
+            }
+            _ => Ok(Self),
+        }
+    }
+}
+
+fn parse_query<T: DeserializeOwned>(query: &str) -> Result<T, ApiError> {
+    if query.contains("%00") {
+        return Err(ApiError::query("invalid_format", &[], "the query has a NUL character in it"));
+    }
+    let config = serde_qs::Config::new().use_form_encoding(true);
+    let query = without_empty_pairs(query);
+    let deserializer = serde_qs::Deserializer::with_config(config, query.as_bytes())
+        .map_err(|error| ApiError::query("custom", &[], error.to_string()))?;
+    serde_path_to_error::deserialize(deserializer)
+        .map_err(|error| ApiError::Query { errors: vec![field_error(error)] })
+}
+
+/// Clients that put queries together leave an `&` at either end, which says nothing.
+fn without_empty_pairs(query: &str) -> String {
+    let pairs: Vec<&str> = query.split('&').filter(|pair| !pair.is_empty()).collect();
+    pairs.join("&")
+}
+
+/// A JSON body, read after everything else of the request was found good.
+pub struct ApiJson<T>(pub T);
+
+impl<T: DeserializeOwned> FromRequest<App> for ApiJson<T> {
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, _: &App) -> Result<Self, ApiError> {
+        check_content_type(request.headers(), "application/json")?;
+        let bytes = read_body(request, MAX_BODY_BYTES).await?;
+        parse_json(&bytes).map(Self)
+    }
+}
+
+/// A JSON body that names its sender, for the rare route that clients call without a header or a query. Everyone can
+/// have such a body read, so it must be small and arrive soon.
+pub struct UnauthenticatedJson<T>(pub T);
+
+impl<T: DeserializeOwned> FromRequest<App> for UnauthenticatedJson<T> {
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, _: &App) -> Result<Self, ApiError> {
+        check_content_type(request.headers(), "application/json")?;
+        let read = read_body(request, MAX_UNAUTHENTICATED_BODY_BYTES);
+        let read = tokio::time::timeout(UNAUTHENTICATED_BODY_TIME, read).await;
+        let bytes = read.map_err(|_| ApiError::BodyStalled { limit: UNAUTHENTICATED_BODY_TIME })??;
+        parse_json(&bytes).map(Self)
+    }
+}
+
+/// Reads a whole body of at most `limit_bytes`, which comes as it is: none is unfolded, so none can be a bomb.
+pub async fn read_body(request: Request, limit_bytes: usize) -> Result<Bytes, ApiError> {
+    let encoding = request.headers().get(header::CONTENT_ENCODING);
+    if let Some(encoding) = encoding.filter(|encoding| !encoding.as_bytes().eq_ignore_ascii_case(b"identity"))
+    {
+        let given = String::from_utf8_lossy(encoding.as_bytes()).chars().take(100).collect();
+        return Err(ApiError::ContentEncoding { given });
+    }
+    let announced =
+        request.headers().get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
+    if announced.is_some_and(|length: usize| length > limit_bytes) {
+        return Err(ApiError::TooLarge { limit_bytes });
+    }
+    let patience = request.extensions().get::<Patience>().map_or(Duration::MAX, |patience| patience.0);
+    let mut parts = request.into_body().into_data_stream();
+    let mut body = BytesMut::new();
+    loop {
+        match tokio::time::timeout(patience, parts.next()).await {
+            Err(_) => return Err(ApiError::BodySilent { patience }),
+            Ok(None) => return Ok(body.freeze()),
+            Ok(Some(Err(_))) => return Err(ApiError::BodyCut),
+            Ok(Some(Ok(part))) if body.len() + part.len() > limit_bytes => {
+                return Err(ApiError::TooLarge { limit_bytes });
+            }
+            Ok(Some(Ok(part))) => body.extend_from_slice(&part),
+        }
+    }
+}
+
+/// Refuses a body of another type; none named is taken for the right one.
+pub fn check_content_type(headers: &HeaderMap, expected: &'static str) -> Result<(), ApiError> {
+    let Some(given) = headers.get(header::CONTENT_TYPE) else { return Ok(()) };
+    let given = String::from_utf8_lossy(given.as_bytes());
+    let essence = given.split(';').next().unwrap_or_default().trim();
+    if essence.eq_ignore_ascii_case(expected) {
+        return Ok(());
+    }
+    Err(ApiError::ContentType { given: essence.chars().take(100).collect(), expected })
+}
+
+fn parse_json<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
+    // Serde would take a list for the members of an object in their order.
+    if bytes.trim_ascii_start().starts_with(b"[") {
+        return Err(ApiError::body("invalid_type", &[], "the body must be an object, not a list"));
+    }
+    let mut deserializer = serde_json::Deserializer::from_slice(bytes);
+    let malformed = |error: &serde_json::Error| ApiError::Json { problem: error.to_string() };
+    match serde_path_to_error::deserialize(&mut deserializer) {
+        Ok(body) => deserializer.end().map(|()| body).map_err(|error| malformed(&error)),
+        Err(error) if error.inner().is_data() => Err(ApiError::Body { errors: vec![field_error(error)] }),
+        Err(error) => Err(malformed(error.inner())),
+    }
+}
+
+/// Turns a refusal of serde into the form that clients read.
+fn field_error<E: std::error::Error>(error: serde_path_to_error::Error<E>) -> FieldError {
+    use serde_path_to_error::Segment;
+    let mut path: Vec<String> = error
+        .path()
+        .iter()
+        .filter_map(|segment| match segment {
+            Segment::Seq { index } => Some(index.to_string()),
+            Segment::Map { key } => Some(key.clone()),
+            Segment::Enum { variant } => Some(variant.clone()),
+            Segment::Unknown => None,
+        })
+        .collect();
+    let message = error.inner().to_string();
+    // The place in the text says less than the path.
+    let message = message.split(" at line ").next().unwrap_or_default();
+    if let Some(name) = message.strip_prefix("missing field `").and_then(|rest| rest.strip_suffix('`')) {
+        path.push(name.to_owned());
+        return FieldError { code: "invalid_type", message: "is required".to_owned(), path };
+    }
+    let message = in_words_of_json(message);
+    let code = if message.starts_with("unknown field") {
+        "unrecognized_keys"
+    } else if message.starts_with("invalid type") {
+        "invalid_type"
+    } else if message.starts_with("unknown variant") || message.starts_with("invalid value") {
+        "invalid_value"
+    } else {
+        "custom"
+    };
+    FieldError { code, message, path }
+}
+
+/// Says what was expected without the names of types here.
+fn in_words_of_json(message: &str) -> String {
+    match message.split_once(", expected ") {
+        Some((found, "a sequence")) => format!("{found}, expected a list"),
+        Some((found, "a map")) => format!("{found}, expected an object"),
+        Some((found, kind)) if kind.starts_with("struct ") => format!("{found}, expected an object"),
+        Some((found, "i8" | "i16" | "i32" | "i64" | "isize")) => format!("{found}, expected a whole number"),
+        Some((found, "u8" | "u16" | "u32" | "u64" | "usize")) => {
+            format!("{found}, expected a whole number, 0 or more")
+        }
+        Some((found, "f32" | "f64")) => format!("{found}, expected a number"),
+        _ => message.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde::Deserialize;
+
+    use super::super::one_or_many::OneOrMany;
+    use super::*;
+
+    #[derive(Debug, PartialEq, Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Query {
+        model: String,
+        #[serde(default)]
+        ids: OneOrMany,
+    }
+
+    fn query(text: &str) -> Result<Query, ApiError> {
+        parse_query(text)
+    }
+
+    #[test]
+    fn repeated_and_bracketed_parameters_parse() {
+        for text in ["model=A&ids=x&ids=y", "model=A&ids[]=x&ids[]=y", "ids[0]=x&model=A&ids[1]=y"] {
+            assert_eq!(query(text).unwrap().ids.into_vec(), ["x", "y"], "{text}");
+        }
+        assert_eq!(query("model=A&ids=a%2Cb+c").unwrap().ids.into_vec(), ["a,b c"]);
+        assert!(query("model=A").unwrap().ids.into_vec().is_empty());
+    }
+
+    #[test]
+    fn empty_pairs_say_nothing() {
+        for text in ["&model=A", "model=A&", "&&model=A&&"] {
+            assert_eq!(query(text).unwrap().model, "A", "{text}");
+        }
+        let Err(ApiError::Query { errors }) = query("&") else { panic!("accepted") };
+        assert_eq!(
+            (errors[0].path.as_slice(), errors[0].message.as_str()),
+            (&["model".to_owned()][..], "is required")
+        );
+    }
+
+    #[test]
+    fn an_unknown_parameter_is_named() {
+        let Err(ApiError::Query { errors }) = query("model=A&modle=B") else { panic!("accepted") };
+        assert_eq!(errors[0].code, "unrecognized_keys");
+        assert!(errors[0].message.contains("`modle`"), "{}", errors[0].message);
+    }
+
+    #[test]
+    fn a_missing_member_or_parameter_is_named_in_the_path() {
+        let Err(ApiError::Query { errors }) = query("ids=a") else { panic!("accepted") };
+        assert_eq!(errors[0].path, ["model"]);
+        assert_eq!((errors[0].code, &*errors[0].message), ("invalid_type", "is required"));
+    }
+
+    #[test]
+    fn what_was_expected_is_said_in_words_of_json() {
+        #[derive(Debug, Deserialize)]
+        struct Body {
+            #[expect(dead_code, reason = "only read by serde")]
+            syncs: Vec<String>,
+        }
+        let Err(ApiError::Body { errors }) = parse_json::<Body>(br#"{"syncs":"buyers"}"#) else {
+            panic!("accepted")
+        };
+        assert_eq!(errors[0].message, "invalid type: string \"buyers\", expected a list");
+        assert_eq!(
+            in_words_of_json("invalid type: string \"1\", expected i64"),
+            "invalid type: string \"1\", expected a whole number"
+        );
+        assert_eq!(
+            in_words_of_json("invalid type: null, expected struct Opts"),
+            "invalid type: null, expected an object"
+        );
+    }
+
+    #[test]
+    fn a_refused_body_says_where() {
+        #[derive(Debug, Deserialize)]
+        struct Body {
+            #[expect(dead_code, reason = "only read by serde")]
+            opts: Opts,
+        }
+        #[derive(Debug, Deserialize)]
+        struct Opts {
+            #[expect(dead_code, reason = "only read by serde")]
+            reset: bool,
+        }
+        let Err(ApiError::Body { errors }) = parse_json::<Body>(br#"{"opts":{"reset":"yes"}}"#) else {
+            panic!("accepted")
+        };
+        assert_eq!(errors[0].path, ["opts", "reset"]);
+        assert_eq!(errors[0].code, "invalid_type");
+        assert!(matches!(parse_json::<Body>(b"{\"opts\":"), Err(ApiError::Json { .. })));
+        assert!(matches!(parse_json::<Body>(br#"{"opts":{"reset":true}} x"#), Err(ApiError::Json { .. })));
+    }
+}

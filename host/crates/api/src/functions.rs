@@ -1,0 +1,326 @@
+//! `/integrations/{unique_key}/functions` and `/scripts/config`: what is deployed.
+
+use std::collections::BTreeMap;
+
+use axum::Json;
+use axum::extract::State;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use utoipa::ToSchema;
+
+use super::App;
+use super::error::{ApiError, ErrorBody, FieldError};
+use super::extract::{ApiPath, ApiQuery, EnvironmentAuth};
+use super::integrations::parse_path_key;
+use super::time::iso;
+use syncline_auth::{Client, rights};
+use syncline_config::{FunctionKind, LifecycleEvent};
+use syncline_engine::FunctionDescription;
+use syncline_store::integrations;
+use syncline_types::ids::{FunctionName, IntegrationKey, InvalidName};
+
+const DEFAULT_LIMIT: usize = 20;
+const MAX_LIMIT: usize = 100;
+
+/// A deployed function. A sync has `returns`, `json_schema`, `runs`, `auto_start` and `track_deletes` too, an action
+/// `input`, `returns` and `json_schema`, a lifecycle function its `event`.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+pub(super) struct FunctionBody {
+    id: i64,
+    name: String,
+    /// `sync`, `action`, `on-event` or `webhook`.
+    r#type: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    description: Option<String>,
+    enabled: bool,
+    last_deployed: String,
+    /// Always `repo`: functions are deployed from a project.
+    source: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    input: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    returns: Option<Vec<String>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Object>)]
+    json_schema: Option<Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    runs: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    auto_start: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    track_deletes: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    event: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none", rename = "webhookSubscriptions")]
+    webhook_subscriptions: Option<Vec<String>>,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct FunctionsResponse {
+    data: Vec<FunctionBody>,
+    pagination: Pagination,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+struct Pagination {
+    total: usize,
+    page: usize,
+    limit: usize,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct FunctionResponse {
+    data: FunctionBody,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct FunctionsQuery {
+    r#type: Option<String>,
+    search: Option<String>,
+    page: Option<String>,
+    limit: Option<String>,
+}
+
+/// `GET /integrations/{unique_key}/functions`: what is deployed for an integration, by name.
+#[utoipa::path(
+    get, path = "/integrations/{unique_key}/functions", tag = "Functions",
+    params(
+        ("unique_key" = String, Path),
+        ("type" = Option<String>, Query, description = "`sync`, `action`, `on-event` or `webhook`"),
+        ("search" = Option<String>, Query, description = "Part of the name, in either case"),
+        ("page" = Option<u64>, Query, description = "From 0"),
+        ("limit" = Option<u64>, Query, description = "Default 20, at most 100"),
+    ),
+    responses((status = 200, body = FunctionsResponse), (status = "4XX", body = ErrorBody)),
+)]
+pub(super) async fn list_functions(
+    State(app): State<App>,
+    client: EnvironmentAuth<rights::IntegrationsListFunctions>,
+    ApiPath(key): ApiPath,
+    ApiQuery(query): ApiQuery<FunctionsQuery>,
+) -> Result<Json<FunctionsResponse>, ApiError> {
+    let key = parse_path_key(&key)?;
+    let kind = query.r#type.as_deref().map(parse_kind).transpose()?;
+    let search = query.search.as_deref().map(parse_search).transpose()?.unwrap_or_default();
+    let page = query.page.map_or(Ok(0), |text| parse_number("page", &text, 0, usize::MAX))?;
+    let limit = query.limit.map_or(Ok(DEFAULT_LIMIT), |text| parse_number("limit", &text, 1, MAX_LIMIT))?;
+    let mut functions = app.functions_of(&client, &key).await?;
+    functions.retain(|function| {
+        kind.is_none_or(|kind| function.kind == kind)
+            && function.name.as_str().to_lowercase().contains(&search)
+    });
+    let pagination = Pagination { total: functions.len(), page, limit };
+    let shown = functions.into_iter().skip(page.saturating_mul(limit)).take(limit);
+    Ok(Json(FunctionsResponse { data: shown.map(FunctionBody::from).collect(), pagination }))
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct FunctionQuery {
+    r#type: Option<String>,
+}
+
+/// `GET /integrations/{unique_key}/functions/{name}`: one; of several of that name the first, unless `type` says
+/// which.
+#[utoipa::path(
+    get, path = "/integrations/{unique_key}/functions/{name}", tag = "Functions",
+    params(
+        ("unique_key" = String, Path),
+        ("name" = String, Path),
+        ("type" = Option<String>, Query, description = "`sync`, `action`, `on-event` or `webhook`"),
+    ),
+    responses((status = 200, body = FunctionResponse), (status = "4XX", body = ErrorBody)),
+)]
+pub(super) async fn get_function(
+    State(app): State<App>,
+    client: EnvironmentAuth<rights::FunctionsRead>,
+    ApiPath((key, name)): ApiPath<(String, String)>,
+    ApiQuery(query): ApiQuery<FunctionQuery>,
+) -> Result<Json<FunctionResponse>, ApiError> {
+    let key = parse_path_key(&key)?;
+    let name: FunctionName = name.parse().map_err(|problem: InvalidName| ApiError::Path {
+        errors: vec![FieldError::new("invalid_format", &["name"], problem.to_string())],
+    })?;
+    let kind = query.r#type.as_deref().map(parse_kind).transpose()?;
+    let functions = app.functions_of(&client, &key).await?;
+    let found = functions
+        .into_iter()
+        .find(|function| function.name == name && kind.is_none_or(|kind| function.kind == kind));
+    let function = found.ok_or(ApiError::UnknownFunction { function: name.to_string(), integration: key })?;
+    Ok(Json(FunctionResponse { data: function.into() }))
+}
+
+/// `GET …/functions/{name}/code`: a component is not the source that it was compiled from.
+pub(super) async fn get_function_code(_: EnvironmentAuth<rights::FunctionsRead>) -> Result<(), ApiError> {
+    Err(ApiError::NotOffered("the code of a function is in the project that it was deployed from"))
+}
+
+/// `DELETE …/functions/{name}`: a deployment brings and removes functions.
+pub(super) async fn delete_function(_: EnvironmentAuth<rights::Deploy>) -> Result<(), ApiError> {
+    Err(ApiError::NotOffered("a function is removed by deploying its project without it"))
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ScriptsQuery {
+    format: Option<String>,
+}
+
+/// `GET /scripts/config`: everything that is deployed, by integration; or the actions as tools of a language model.
+#[utoipa::path(
+    get, path = "/scripts/config", tag = "Functions",
+    params(("format" = Option<String>, Query, description = "`nango`, the default, or `openai`")),
+    responses((status = 200, body = Object), (status = "4XX", body = ErrorBody)),
+)]
+pub(super) async fn scripts_config(
+    State(app): State<App>,
+    client: EnvironmentAuth<rights::IntegrationsListFunctions>,
+    ApiQuery(query): ApiQuery<ScriptsQuery>,
+) -> Result<Json<Value>, ApiError> {
+    let functions = app.engine.describe_functions(client.environment.pk).await.map_err(ApiError::internal)?;
+    match query.format.as_deref() {
+        None | Some("nango") => Ok(Json(by_integration(functions))),
+        Some("openai") => {
+            let actions = functions.into_iter().filter(|function| function.kind == FunctionKind::Action);
+            let tool = |action: FunctionDescription| {
+                json!({
+                    "name": action.name,
+                    "description": action.description.unwrap_or_default(),
+                    "parameters": action.parameters,
+                })
+            };
+            Ok(Json(json!({ "data": actions.map(tool).collect::<Vec<_>>() })))
+        }
+        Some(other) => {
+            let message = format!("is `{other}`; it must be `nango` or `openai`");
+            Err(ApiError::query("invalid_value", &["format"], message))
+        }
+    }
+}
+
+fn by_integration(functions: Vec<FunctionDescription>) -> Value {
+    let mut integrations: BTreeMap<IntegrationKey, Vec<FunctionDescription>> = BTreeMap::new();
+    for function in functions {
+        integrations.entry(function.integration.clone()).or_default().push(function);
+    }
+    let scripts = |functions: &[FunctionDescription], kind| {
+        let of_kind = functions.iter().filter(|function| function.kind == kind);
+        of_kind.map(|function| script(function.clone())).collect::<Vec<_>>()
+    };
+    let listed = integrations.into_iter().map(|(key, functions)| {
+        json!({
+            "providerConfigKey": key,
+            "provider": functions.first().map(|function| &function.provider),
+            "syncs": scripts(&functions, FunctionKind::Sync),
+            "actions": scripts(&functions, FunctionKind::Action),
+            "on-events": scripts(&functions, FunctionKind::Lifecycle),
+        })
+    });
+    listed.collect()
+}
+
+/// A function with the members that only this list has.
+fn script(function: FunctionDescription) -> Value {
+    let mut script = json!(FunctionBody::from(function));
+    for (name, value) in [
+        ("returns", json!([])),
+        ("endpoints", json!([])),
+        ("features", json!([])),
+        ("json_schema", Value::Null),
+    ] {
+        if script.get(name).is_none() {
+            script[name] = value;
+        }
+    }
+    script["sdk_version"] = Value::Null;
+    script
+}
+
+impl App {
+    async fn functions_of(
+        &self,
+        client: &Client,
+        key: &IntegrationKey,
+    ) -> Result<Vec<FunctionDescription>, ApiError> {
+        let mut conn = self.engine.store.connect().await?;
+        if integrations::find(&mut conn, client.environment.pk, key).await?.is_none() {
+            return Err(ApiError::UnknownIntegration(key.clone()));
+        }
+        drop(conn);
+        let functions = self.engine.describe_functions(client.environment.pk).await;
+        let functions = functions.map_err(ApiError::internal)?;
+        Ok(functions.into_iter().filter(|function| function.integration == *key).collect())
+    }
+}
+
+impl From<FunctionDescription> for FunctionBody {
+    fn from(function: FunctionDescription) -> Self {
+        let is_sync = function.kind == FunctionKind::Sync;
+        let has_types = is_sync || function.kind == FunctionKind::Action;
+        let is_webhook = function.kind == FunctionKind::Webhook;
+        Self {
+            id: function.id.0,
+            name: function.name.to_string(),
+            r#type: kind_name(function.kind),
+            description: function.description,
+            enabled: true,
+            last_deployed: iso(function.deployed_at),
+            source: "repo",
+            input: function.input,
+            returns: has_types.then_some(function.returns),
+            json_schema: has_types.then_some(function.schema),
+            runs: function.frequency,
+            auto_start: is_sync.then_some(function.auto_start),
+            track_deletes: is_sync.then_some(function.track_deletes),
+            event: function.event.map(event_name),
+            webhook_subscriptions: is_webhook.then_some(function.subscriptions),
+        }
+    }
+}
+
+/// The word that clients know.
+fn kind_name(kind: FunctionKind) -> &'static str {
+    match kind {
+        FunctionKind::Sync => "sync",
+        FunctionKind::Action => "action",
+        FunctionKind::Webhook => "webhook",
+        FunctionKind::Lifecycle => "on-event",
+    }
+}
+
+/// Likewise.
+fn event_name(event: LifecycleEvent) -> &'static str {
+    match event {
+        LifecycleEvent::ConnectionCreated => "post-connection-creation",
+        LifecycleEvent::ConnectionDeleting => "pre-connection-deletion",
+        LifecycleEvent::ConnectionValidating => "validate-connection",
+    }
+}
+
+fn parse_kind(text: &str) -> Result<FunctionKind, ApiError> {
+    FunctionKind::ALL.into_iter().find(|kind| kind_name(*kind) == text).ok_or_else(|| {
+        let message = format!("is `{text}`; it must be `sync`, `action`, `on-event` or `webhook`");
+        ApiError::query("invalid_value", &["type"], message)
+    })
+}
+
+fn parse_search(text: &str) -> Result<String, ApiError> {
+    if (1..=255).contains(&text.chars().count()) {
+        return Ok(text.to_lowercase());
+    }
+    Err(ApiError::query("invalid_value", &["search"], "must be 1 to 255 characters long"))
+}
+
+fn parse_number(name: &'static str, text: &str, least: usize, most: usize) -> Result<usize, ApiError> {
+    match text.parse::<usize>() {
+        Ok(number) if (least..=most).contains(&number) => Ok(number),
+        _ => {
+            let message = match most {
+                usize::MAX => format!("is `{text}`; it must be a whole number of {least} or more"),
+                most => format!("is `{text}`; it must be a whole number from {least} to {most}"),
+            };
+            Err(ApiError::query("invalid_value", &[name], message))
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! `/webhook/{environment_uuid}/{unique_key}`: where providers call.
+
+use std::sync::Arc;
+
+use axum::body::{Body, Bytes};
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use futures_util::StreamExt;
+use tokio::sync::OwnedSemaphorePermit;
+use uuid::Uuid;
+
+use super::App;
+use super::error::{ApiError, ErrorBody, FieldError};
+use super::extract::{ApiPath, UNAUTHENTICATED_BODY_TIME};
+use super::integrations::parse_path_key;
+use syncline_auth::Answered;
+use syncline_engine::{Intake, IntakeEndpoint, IntakeError, IntakeRequest, Taken};
+use syncline_telemetry::metrics::metrics;
+use syncline_types::ids::IntegrationKey;
+
+/// Tells under which id a webhook is kept.
+const ID_HEADER: &str = "x-syncline-webhook-id";
+
+/// `POST /webhook/{environment_uuid}/{unique_key}`: takes a webhook of the integration's provider in. It is stored
+/// when this answers, and processed afterwards; one that was stored already is answered likewise.
+#[utoipa::path(
+    post, path = "/webhook/{environment_uuid}/{unique_key}", tag = "Webhooks", security(()),
+    params(
+        ("environment_uuid" = Uuid, Path), ("unique_key" = String, Path),
+        ("connection_id" = Option<String>, Query, description = "The connection that it is about, if the provider does not tell"),
+    ),
+    request_body(content = String, description = "Whatever the provider sends", content_type = "application/json"),
+    responses((status = 200, description = "Stored, or the answer to a handshake"), (status = "4XX", body = ErrorBody), (status = 503, body = ErrorBody)),
+)]
+pub(super) async fn take_webhook(
+    State(app): State<App>,
+    ApiPath(path): ApiPath<(String, String)>,
+    request: Request,
+) -> Result<Response, ApiError> {
+    take(&app, path, request).await
+}
+
+/// `GET /webhook/{environment_uuid}/{unique_key}`: answers providers that try the URL out before they use it.
+#[utoipa::path(
+    get, path = "/webhook/{environment_uuid}/{unique_key}", tag = "Webhooks", security(()),
+    params(("environment_uuid" = Uuid, Path), ("unique_key" = String, Path)),
+    responses((status = 200, description = "The answer"), (status = "4XX", body = ErrorBody)),
+)]
+pub(super) async fn answer_handshake(
+    State(app): State<App>,
+    ApiPath(path): ApiPath<(String, String)>,
+    request: Request,
+) -> Result<Response, ApiError> {
+    take(&app, path, request).await
+}
+
+async fn take(app: &App, path: (String, String), request: Request) -> Result<Response, ApiError> {
+    let endpoint = find(app, &path).await.inspect_err(|error| {
+        metrics().count_refused_webhook(None, error.own_code());
+    })?;
+    if request.method() == Method::HEAD {
+        // Some only look whether there is something.
+        return Ok(StatusCode::OK.into_response());
+    }
+    let provider = endpoint.provider().as_str();
+    let taken = take_from(app, &endpoint, request).await.inspect_err(|error| {
+        metrics().count_refused_webhook(Some(provider), error.own_code());
+    })?;
+    let (result, response) = match taken {
+        Taken::Stored(id) => ("stored", ([(ID_HEADER, id.to_string())], StatusCode::OK).into_response()),
+        Taken::Duplicate => ("duplicate", StatusCode::OK.into_response()),
+        Taken::Handshake(answered) => ("handshake", answer(answered)),
+    };
+    metrics().count_received_webhook(provider, result);
+    Ok(response)
+}
+
+async fn find(app: &App, path: &(String, String)) -> Result<Arc<IntakeEndpoint>, ApiError> {
+    let (environment, key) = parse_path(path)?;
+    Ok(app.engine.find_intake(environment, &key).await?)
+}
+
+async fn take_from(app: &App, endpoint: &IntakeEndpoint, request: Request) -> Result<Taken, ApiError> {
+    let _place = endpoint.enter()?;
+    let (parts, body) = request.into_parts();
+    check_encoding(&parts.headers)?;
+    let read = read_body(app.engine.intake(), &parts.headers, body);
+    let read = tokio::time::timeout(UNAUTHENTICATED_BODY_TIME, read).await;
+    let body = read.map_err(|_| ApiError::BodyStalled { limit: UNAUTHENTICATED_BODY_TIME })??;
+    let path_and_query = parts.uri.path_and_query().map_or("", |path| path.as_str());
+    let request = IntakeRequest {
+        method: &parts.method,
+        url: &format!("{}{path_and_query}", app.public_url),
+        query: parts.uri.query().unwrap_or_default(),
+        headers: &parts.headers,
+        body: &body.bytes,
+    };
+    Ok(app.engine.take_webhook(endpoint, request).await?)
+}
+
+fn parse_path((environment, key): &(String, String)) -> Result<(Uuid, IntegrationKey), ApiError> {
+    let environment = environment.parse().map_err(|_| {
+        let message = "must be the UUID of an environment, as in the integration's `webhook_url`";
+        ApiError::Path { errors: vec![FieldError::new("invalid_format", &["environment_uuid"], message)] }
+    })?;
+    Ok((environment, parse_path_key(key)?))
+}
+
+/// Nobody signs what would have to be decompressed first.
+fn check_encoding(headers: &HeaderMap) -> Result<(), ApiError> {
+    match headers.get(header::CONTENT_ENCODING).map(HeaderValue::as_bytes) {
+        None | Some(b"" | b"identity") => Ok(()),
+        Some(_) => Err(IntakeError::Compressed.into()),
+    }
+}
+
+/// A body with the room that it takes.
+struct HeldBody {
+    bytes: Vec<u8>,
+    /// Given back with it.
+    room: Option<OwnedSemaphorePermit>,
+}
+
+/// Takes room as the body grows, so that what was announced and never comes holds nothing.
+async fn read_body(intake: &Intake, headers: &HeaderMap, body: Body) -> Result<HeldBody, ApiError> {
+    let limit_bytes = intake.max_body_bytes();
+    let announced =
+        headers.get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<usize>().ok());
+    if announced.is_some_and(|length| length > limit_bytes) {
+        return Err(ApiError::TooLarge { limit_bytes });
+    }
+    let mut held = HeldBody { bytes: Vec::new(), room: None };
+    let mut stream = body.into_data_stream();
+    while let Some(chunk) = stream.next().await {
+        let chunk: Bytes = chunk.map_err(|_| ApiError::BodyCut)?;
+        if held.bytes.len() + chunk.len() > limit_bytes {
+            return Err(ApiError::TooLarge { limit_bytes });
+        }
+        let room = intake.hold(chunk.len())?;
+        match &mut held.room {
+            Some(held) => held.merge(room),
+            none => *none = Some(room),
+        }
+        held.bytes.extend_from_slice(&chunk);
+    }
+    Ok(held)
+}
+
+fn answer(answered: Answered) -> Response {
+    match answered {
+        // What is echoed is nobody's page.
+        Answered::Text(text) => (
+            [
+                (header::CONTENT_TYPE, "text/plain; charset=utf-8"),
+                (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+            ],
+            text,
+        )
+            .into_response(),
+        Answered::Json(value) => axum::Json(value).into_response(),
+        Answered::Header(name, value) => ([(name, value)], StatusCode::OK).into_response(),
+        Answered::Kept => StatusCode::OK.into_response(),
+    }
+}

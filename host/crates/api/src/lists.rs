@@ -1,0 +1,140 @@
+//! What lists have in common: their queries, their pages and the cursors between these.
+
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use chrono::{DateTime, Utc};
+
+use super::error::ApiError;
+use syncline_types::ids::EnvironmentPk;
+
+const CURSOR_CHECK_BYTES: usize = 4;
+
+/// The cursors of one list: places in it, with a checksum that holds for this list of this environment alone.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Cursors {
+    pub(super) list: &'static str,
+    pub(super) environment: EnvironmentPk,
+}
+
+impl Cursors {
+    pub(super) fn encode(self, place: &[u8]) -> String {
+        URL_SAFE_NO_PAD.encode([place, &self.check(place)].concat())
+    }
+
+    /// What `read` makes of the bytes of the place.
+    pub(super) fn decode<P, const N: usize>(
+        self,
+        text: &str,
+        read: impl FnOnce([u8; N]) -> Option<P>,
+    ) -> Result<P, ApiError> {
+        let decode = || {
+            let bytes = URL_SAFE_NO_PAD.decode(text).ok()?;
+            let (place, check) = bytes.split_first_chunk()?;
+            if check == self.check(place) { read(*place) } else { None }
+        };
+        decode().ok_or(ApiError::Cursor { problem: "is not one that this list gave out" })
+    }
+
+    /// Where the row of this number stands.
+    pub(super) fn encode_number(self, number: i64) -> String {
+        self.encode(&number.to_be_bytes())
+    }
+
+    pub(super) fn decode_number(self, text: &str) -> Result<i64, ApiError> {
+        self.decode(text, |bytes| Some(i64::from_be_bytes(bytes)))
+    }
+
+    fn check(self, place: &[u8]) -> [u8; CURSOR_CHECK_BYTES] {
+        let text = [format!("{} {} ", self.list, self.environment).as_bytes(), place].concat();
+        let mut check = [0; CURSOR_CHECK_BYTES];
+        check.copy_from_slice(&blake3::hash(&text).as_bytes()[..CURSOR_CHECK_BYTES]);
+        check
+    }
+}
+
+/// Cuts what was read to a page. One more was read than it holds: if that was there, another page follows, behind the
+/// item that this gives.
+pub(super) fn cut_to_page<T>(found: &mut Vec<T>, limit: i64) -> Option<&T> {
+    let has_more = found.len() as i64 > limit;
+    found.truncate(limit.unsigned_abs() as usize);
+    found.last().filter(|_| has_more)
+}
+
+/// How many a page holds. More than `most` is served as `most`.
+pub(super) fn parse_limit(text: Option<&str>, default: i64, most: i64) -> Result<i64, ApiError> {
+    let Some(text) = text else { return Ok(default) };
+    match text.parse::<i64>() {
+        Ok(number) if number >= 1 => Ok(number.min(most)),
+        _ => {
+            let message = format!("is `{text}`; it must be a whole number of 1 or more");
+            Err(ApiError::query("invalid_value", &["limit"], message))
+        }
+    }
+}
+
+pub(super) fn parse_time(
+    name: &'static str,
+    text: &str,
+    refuse: fn(&'static str, &[&str], String) -> ApiError,
+) -> Result<DateTime<Utc>, ApiError> {
+    let parsed = DateTime::parse_from_rfc3339(text).map(|time| time.to_utc());
+    parsed.map_err(|_| {
+        refuse("invalid_format", &[name], "must be a time such as 2026-03-01T09:00:00Z".to_owned())
+    })
+}
+
+/// One of several words.
+pub(super) fn parse_word<T: Copy>(
+    name: &'static str,
+    text: &str,
+    words: impl IntoIterator<Item = (&'static str, T)>,
+) -> Result<T, ApiError> {
+    let words: Vec<_> = words.into_iter().collect();
+    let found = words.iter().find(|(word, _)| *word == text);
+    found.map(|(_, meaning)| *meaning).ok_or_else(|| {
+        let known: Vec<_> = words.iter().map(|(word, _)| format!("`{word}`")).collect();
+        ApiError::query("invalid_value", &[name], format!("must be one of {}", known.join(", ")))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn cursors(environment: i64) -> Cursors {
+        Cursors { list: "runs", environment: EnvironmentPk(environment) }
+    }
+
+    proptest! {
+        #[test]
+        fn a_cursor_gives_its_place_back(environment: i64, place: [u8; 24]) {
+            let cursor = cursors(environment).encode(&place);
+            prop_assert_eq!(cursors(environment).decode(&cursor, Some).ok(), Some(place));
+        }
+
+        #[test]
+        fn a_cursor_of_another_list_or_environment_is_refused(number: i64) {
+            let cursor = cursors(1).encode_number(number);
+            let other = Cursors { list: "dead letters", ..cursors(1) };
+            prop_assert_eq!(cursors(1).decode_number(&cursor).ok(), Some(number));
+            prop_assert!(cursors(2).decode_number(&cursor).is_err());
+            prop_assert!(other.decode_number(&cursor).is_err());
+        }
+
+        #[test]
+        fn no_text_is_too_odd(text in ".*") {
+            prop_assert!(cursors(1).decode_number(&text).is_err());
+        }
+    }
+
+    #[test]
+    fn what_was_read_beyond_the_page_says_that_another_follows() {
+        for (read, last) in [(2, None), (3, None), (4, Some(2))] {
+            let mut found: Vec<i32> = (0..read).collect();
+            assert_eq!(cut_to_page(&mut found, 3).copied(), last);
+            assert!(found.len() <= 3);
+        }
+    }
+}

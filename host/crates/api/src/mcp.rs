@@ -1,0 +1,236 @@
+//! `POST /mcp`: the actions of a connection as tools, for clients that speak the Model Context Protocol.
+//!
+//! The connection is named by headers, as everywhere, so there are no sessions: each request stands for itself, and any
+//! host answers it. The protocol is `rmcp`'s. Keys, headers and bodies are ours, and refused as everywhere.
+
+mod tools;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use axum::Json;
+use axum::body::{Body, Bytes};
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use rmcp::model::{ClientJsonRpcMessage, ErrorCode, ProtocolVersion};
+use rmcp::transport::streamable_http_server::session::never::NeverSessionManager;
+use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+use url::{Host, Url};
+
+use self::tools::{ConnectionTools, Structured};
+use super::App;
+use super::error::{ApiError, ErrorBody};
+use super::extract::{
+    ConnectionHeaders, EnvironmentAuth, MAX_BODY_BYTES, NoQuery, check_content_type, read_body,
+};
+use syncline_auth::{Scope, rights};
+
+/// Clients must accept both forms, and get JSON whatever they say: there is nothing to stream.
+const BOTH_FORMS: HeaderValue = HeaderValue::from_static("application/json, text/event-stream");
+const JSON: HeaderValue = HeaderValue::from_static("application/json");
+/// The method that runs an action.
+const CALL: &str = "tools/call";
+
+/// `POST /mcp`: one message of the Model Context Protocol.
+#[utoipa::path(
+    post, path = "/mcp", tag = "MCP",
+    request_body(content = Object, description = "A JSON-RPC message"),
+    params(
+        ("Connection-Id" = String, Header, description = "The connection"),
+        ("Provider-Config-Key" = String, Header, description = "The integration's unique key"),
+    ),
+    responses(
+        (status = 200, description = "The JSON-RPC response"),
+        (status = 202, description = "A notification was taken"),
+        (status = 403, description = "The key lacks the scope, or a page of another site sent it", body = ErrorBody),
+        (status = "4XX", body = ErrorBody),
+    ),
+)]
+pub(super) async fn post_message(
+    State(app): State<App>,
+    client: EnvironmentAuth<rights::Mcp>,
+    _: NoQuery,
+    target: ConnectionHeaders,
+    request: Request,
+) -> Result<Response, ApiError> {
+    check_origin(request.headers(), &app.public_url)?;
+    check_content_type(request.headers(), "application/json")?;
+    let connection = app.find_connection(&client, &target).await?;
+    let (mut head, body) = request.into_parts();
+    let body = read_body(Request::from_parts(head.clone(), body), MAX_BODY_BYTES).await?;
+    let Message { call, stripped } = match read_message(&body) {
+        Ok(message) => message,
+        Err((code, message)) => return Ok(refusal(code, &message)),
+    };
+    let body = stripped.map_or(body, Bytes::from);
+    if call.method == CALL {
+        client.require(Scope::ActionsExecute)?;
+    }
+    let arguments = call.params.and_then(|params| params.arguments);
+    let structured = Structured::default();
+    let environment = Arc::clone(&client.environment);
+    let tools = ConnectionTools::new(app.engine, environment, connection, arguments, structured.clone());
+
+    head.headers.insert(header::ACCEPT, BOTH_FORMS);
+    head.headers.insert(header::CONTENT_TYPE, JSON);
+    let config = StreamableHttpServerConfig::default()
+        .with_legacy_session_mode(false)
+        .with_json_response(true)
+        .with_max_request_body_bytes(MAX_BODY_BYTES)
+        // The origin was checked, and a page under a name that was rebound has another one.
+        .disable_allowed_hosts();
+    let sessions = Arc::new(NeverSessionManager::default());
+    let service = StreamableHttpService::new(move || Ok(tools.clone()), sessions, config);
+    let response = service.handle(Request::from_parts(head, Body::from(body))).await;
+    // What the protocol refuses it refuses as JSON, but for one header.
+    if response.status() == StatusCode::BAD_REQUEST && !response.headers().contains_key(header::CONTENT_TYPE)
+    {
+        return Err(unknown_version());
+    }
+    if !structured.is_needed() {
+        return Ok(response.map(Body::new));
+    }
+    let (head, body) = response.into_parts();
+    let body = axum::body::to_bytes(Body::new(body), usize::MAX).await.map_err(anyhow::Error::from);
+    let text = String::from_utf8(body.map_err(ApiError::Internal)?.into());
+    let text = text.map_err(anyhow::Error::from).map_err(ApiError::Internal)?;
+    let whole = structured.put_into(&text).unwrap_or(text);
+    Ok(Response::from_parts(head, Body::from(whole)))
+}
+
+fn unknown_version() -> ApiError {
+    let known: Vec<&str> = ProtocolVersion::KNOWN_VERSIONS.iter().map(ProtocolVersion::as_str).collect();
+    let message =
+        format!("the header must be a version of the protocol that is spoken here: {}", known.join(", "));
+    ApiError::headers("invalid_value", &["mcp-protocol-version"], message)
+}
+
+/// Refuses what a page of another site has a browser send. Programs that are no browsers name no origin, and those on
+/// the user's own machine may.
+fn check_origin(headers: &HeaderMap, public_url: &str) -> Result<(), ApiError> {
+    let Some(origin) = headers.get(header::ORIGIN) else { return Ok(()) };
+    let origin = String::from_utf8_lossy(origin.as_bytes());
+    let parsed = Url::parse(&origin).ok();
+    let is_ours = parsed.as_ref().is_some_and(|origin| {
+        let is_loopback = match origin.host() {
+            Some(Host::Domain(name)) => name == "localhost",
+            Some(Host::Ipv4(address)) => address.is_loopback(),
+            Some(Host::Ipv6(address)) => address.is_loopback(),
+            None => false,
+        };
+        is_loopback || Url::parse(public_url).is_ok_and(|public| public.origin() == origin.origin())
+    });
+    if is_ours { Ok(()) } else { Err(ApiError::Origin(origin.chars().take(200).collect())) }
+}
+
+/// Of a message what concerns us, with the arguments as they were written: a number may be longer than a double.
+#[derive(Deserialize)]
+struct Call {
+    #[serde(default)]
+    method: String,
+    params: Option<CallParams>,
+}
+
+#[derive(Deserialize)]
+struct CallParams {
+    arguments: Option<Box<RawValue>>,
+}
+
+struct Message {
+    call: Call,
+    /// For the protocol, if its own reading cannot take the arguments.
+    stripped: Option<String>,
+}
+
+/// Reads a message, or gives the code and the words for what is none.
+///
+/// It is read twice, and both readings must succeed: the protocol's own decides what is done, and ours which right it
+/// takes. A member that stands twice, which the two might read otherwise, is refused by ours.
+fn read_message(body: &[u8]) -> Result<Message, (ErrorCode, String)> {
+    let json: &RawValue = serde_json::from_slice(body)
+        .map_err(|error| (ErrorCode::PARSE_ERROR, format!("the body is not JSON: {error}")))?;
+    let no_message = || {
+        let message = "the body must be one JSON-RPC 2.0 message: `jsonrpc` is \"2.0\", `method` a name, `params` \
+                       an object, and a request has an `id`";
+        (ErrorCode::INVALID_REQUEST, message.to_owned())
+    };
+    let unreadable = |error: serde_json::Error| {
+        (ErrorCode::INVALID_REQUEST, format!("the message cannot be read: {error}"))
+    };
+    let is_message = |text: &str| serde_json::from_str::<ClientJsonRpcMessage>(text).is_ok();
+    // Serde would take a list for the members of an object in their order.
+    if !json.get().starts_with('{') {
+        return Err(no_message());
+    }
+    let call: Call = serde_json::from_str(json.get()).map_err(unreadable)?;
+    if is_message(json.get()) {
+        return Ok(Message { call, stripped: None });
+    }
+    let stripped = without_arguments(json.get()).map_err(unreadable)?;
+    // What no value can hold: a number beyond a double, half of a surrogate pair, lists too deep.
+    serde_json::from_str::<Value>(&stripped).map_err(unreadable)?;
+    if is_message(&stripped) { Ok(Message { call, stripped: Some(stripped) }) } else { Err(no_message()) }
+}
+
+/// The same message with an empty object in the place of a call's arguments, if those are an object. The action gets
+/// them as they were written, whatever the protocol makes of them.
+fn without_arguments(json: &str) -> serde_json::Result<String> {
+    let mut message: BTreeMap<String, Box<RawValue>> = serde_json::from_str(json)?;
+    let is_call = message.get("method").is_some_and(|method| {
+        serde_json::from_str::<String>(method.get()).is_ok_and(|method| method == CALL)
+    });
+    if is_call && let Some(params) = message.get_mut("params").filter(|params| params.get().starts_with('{'))
+    {
+        let mut members: BTreeMap<String, Box<RawValue>> = serde_json::from_str(params.get())?;
+        let arguments = members.get_mut("arguments").filter(|arguments| arguments.get().starts_with('{'));
+        if let Some(arguments) = arguments {
+            *arguments = RawValue::from_string("{}".to_owned())?;
+        }
+        *params = serde_json::value::to_raw_value(&members)?;
+    }
+    serde_json::to_string(&message)
+}
+
+fn refusal(code: ErrorCode, message: &str) -> Response {
+    let body = json!({ "jsonrpc": "2.0", "id": null, "error": { "code": code.0, "message": message } });
+    (StatusCode::BAD_REQUEST, Json(body)).into_response()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_our_own_pages_and_those_of_the_same_machine_may_ask() {
+        let check = |origin: &'static str| {
+            let headers = HeaderMap::from_iter([(header::ORIGIN, HeaderValue::from_static(origin))]);
+            check_origin(&headers, "https://syncline.example.com")
+        };
+        assert!(check_origin(&HeaderMap::new(), "https://syncline.example.com").is_ok());
+        for good in [
+            "https://syncline.example.com",
+            "https://syncline.example.com:443",
+            "http://localhost:6274",
+            "http://127.0.0.1:8080",
+            "http://[::1]:3000",
+        ] {
+            assert!(check(good).is_ok(), "{good}");
+        }
+        for bad in [
+            "https://evil.example.com",
+            "http://syncline.example.com",
+            "https://syncline.example.com:8443",
+            "https://syncline.example.com.evil.com",
+            "http://localhost.evil.com",
+            "null",
+            "",
+            "nonsense",
+        ] {
+            assert!(check(bad).is_err(), "{bad}");
+        }
+    }
+}

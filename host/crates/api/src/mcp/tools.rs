@@ -1,0 +1,200 @@
+//! What a connection can do, as the Model Context Protocol sees it.
+
+use std::sync::{Arc, OnceLock};
+
+use rmcp::handler::server::ServerHandler;
+use rmcp::model::{
+    CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, CustomRequest, CustomResult,
+    ErrorData, Implementation, ListToolsResult, PaginatedRequestParams, ServerCapabilities, ServerConfig,
+    Tool,
+};
+use rmcp::service::{RequestContext, RoleServer};
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+use uuid::Uuid;
+
+use super::super::error::ApiError;
+use syncline_auth::Environment;
+use syncline_config::FunctionKind;
+use syncline_engine::{ActionError, ActionTool, ConnectionRoute, DeployedFunction, Engine, FunctionError};
+use syncline_types::ids::FunctionName;
+
+/// The actions of one connection, for one request.
+#[derive(Clone)]
+pub struct ConnectionTools {
+    engine: Arc<Engine>,
+    environment: Arc<Environment>,
+    connection: Arc<ConnectionRoute>,
+    /// Of the call, as they were written.
+    arguments: Option<Arc<RawValue>>,
+    structured: Structured,
+}
+
+/// A call's `structuredContent`, as the function wrote it. The protocol's own type of values would round its numbers, so
+/// that gets a stand-in, which is replaced in the answer's text.
+#[derive(Clone, Default)]
+pub struct Structured(Arc<OnceLock<(String, String)>>);
+
+impl Structured {
+    /// Keeps the text of an object and gives its stand-in: an object with a name that nobody can guess.
+    fn stand_in(&self, output: &str) -> Value {
+        let stand_in = json!({ Uuid::new_v4().to_string(): null });
+        // Of an answer that is sent as events, a line would end with one of these, which are only spaces to JSON.
+        let kept = (stand_in.to_string(), output.replace(['\r', '\n'], " "));
+        let _is_first = self.0.set(kept);
+        stand_in
+    }
+
+    /// An answer's text with the object in the place of its stand-in; `None` if there is none.
+    pub fn put_into(&self, answer: &str) -> Option<String> {
+        let (stand_in, output) = self.0.get()?;
+        let (before, after) = answer.split_once(stand_in)?;
+        Some([before, output, after].concat())
+    }
+
+    pub fn is_needed(&self) -> bool {
+        self.0.get().is_some()
+    }
+}
+
+impl ConnectionTools {
+    pub fn new(
+        engine: Arc<Engine>,
+        environment: Arc<Environment>,
+        connection: Arc<ConnectionRoute>,
+        arguments: Option<Box<RawValue>>,
+        structured: Structured,
+    ) -> Self {
+        Self { engine, environment, connection, arguments: arguments.map(Arc::from), structured }
+    }
+
+    /// The action of that name, also if another host has been given it a moment ago.
+    async fn find(&self, name: &str) -> Result<Option<Arc<DeployedFunction>>, ErrorData> {
+        let Ok(name) = name.parse::<FunctionName>() else { return Ok(None) };
+        let ConnectionRoute { environment, integration, .. } = *self.connection;
+        let functions = &self.engine.functions;
+        functions
+            .find_deployed(environment, integration, FunctionKind::Action, &name)
+            .await
+            .map_err(ApiError::Internal)
+            .map_err(unserved)
+    }
+
+    /// Runs the action on the one way that actions are run; whoever calls the tool sees why it failed.
+    async fn run(&self, action: &DeployedFunction, tool: &ActionTool) -> Result<CallToolResult, ErrorData> {
+        let input = tool.input_of(self.arguments.as_deref()).map_err(|error| {
+            ErrorData::invalid_params(
+                format!("the arguments of `{}` cannot be read: {error}", action.name),
+                None,
+            )
+        })?;
+        let ran = self.engine.run_action(&self.environment, &self.connection, &action.name, input).await;
+        match ran {
+            Ok(None) => Ok(CallToolResult::success(Vec::new())),
+            Ok(Some(output)) => {
+                let structured = tool.output.as_ref().map(|_| self.structured.stand_in(&output));
+                let mut result = CallToolResult::success(vec![ContentBlock::text(output)]);
+                result.structured_content = structured;
+                Ok(result)
+            }
+            Err(error @ ActionError::Function(FunctionError::Host(_))) => Err(unserved(error)),
+            Err(error) => Ok(failed(&error)),
+        }
+    }
+}
+
+/// What is our own fault.
+fn unserved(error: impl Into<ApiError>) -> ErrorData {
+    let (_, _, message) = error.into().into_told();
+    ErrorData::internal_error(message, None)
+}
+
+/// The function's message, and for programs what `/action/trigger` would say beside it.
+fn failed(error: &ActionError) -> CallToolResult {
+    let mut details = json!({ "code": error.status_and_code().1 });
+    for (name, detail) in [("payload", error.payload()), ("upstream", error.upstream())] {
+        if let Some(detail) = detail {
+            details[name] = detail;
+        }
+    }
+    CallToolResult::error(vec![
+        ContentBlock::text(error.to_string()),
+        ContentBlock::text(details.to_string()),
+    ])
+}
+
+fn described(action: &DeployedFunction, tool: &ActionTool) -> Tool {
+    let description = tool.description.clone().map(Into::into);
+    let mut described = Tool::new_with_raw(action.name.to_string(), description, Arc::clone(&tool.input));
+    described.output_schema = tool.output.clone();
+    described
+}
+
+impl ServerHandler for ConnectionTools {
+    fn get_info(&self) -> ServerConfig {
+        let ConnectionRoute { integration_key, connection_id, .. } = &*self.connection;
+        let mut info = ServerConfig::new(ServerCapabilities::builder().enable_tools().build());
+        info.server_info = Implementation::new("syncline", env!("CARGO_PKG_VERSION")).with_title("Syncline");
+        info.instructions = Some(format!(
+            "Each tool is an action of the integration `{integration_key}` and acts on the account of its connection \
+             `{connection_id}`."
+        ));
+        info
+    }
+
+    async fn list_tools(
+        &self,
+        _: Option<PaginatedRequestParams>,
+        _: RequestContext<RoleServer>,
+    ) -> Result<ListToolsResult, ErrorData> {
+        let ConnectionRoute { environment, integration, .. } = *self.connection;
+        let functions = &self.engine.functions;
+        functions.catch_up(environment).await.map_err(ApiError::Internal).map_err(unserved)?;
+        let actions = functions.actions_of(integration);
+        let tools = actions.iter().filter_map(|action| Some(described(action, action.tool()?)));
+        Ok(ListToolsResult::with_all_items(tools.collect()))
+    }
+
+    fn get_tool(&self, name: &str) -> Option<Tool> {
+        let name: FunctionName = name.parse().ok()?;
+        let action = self.engine.functions.find_action(self.connection.integration, &name)?;
+        Some(described(&action, action.tool()?))
+    }
+
+    async fn call_tool(
+        &self,
+        request: CallToolRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<CallToolResponse, ErrorData> {
+        let action = self.find(&request.name).await?;
+        let Some((action, tool)) = action.as_ref().and_then(|action| Some((action, action.tool()?))) else {
+            let integration = &self.connection.integration_key;
+            let message = format!(
+                "there is no tool `{}`: integration `{integration}` has no such action; `tools/list` names those it has",
+                request.name
+            );
+            return Err(ErrorData::invalid_params(message, None));
+        };
+        tokio::select! {
+            // Whoever called has gone, and dropping the run ends the function.
+            () = context.ct.cancelled() => Err(ErrorData::internal_error("the call was given up", None)),
+            result = self.run(action, tool) => Ok(CallToolResponse::from(result?)),
+        }
+    }
+
+    async fn on_custom_request(
+        &self,
+        request: CustomRequest,
+        _: RequestContext<RoleServer>,
+    ) -> Result<CustomResult, ErrorData> {
+        // A method that is known comes here if its parameters cannot be read.
+        const KNOWN: [&str; 3] = ["initialize", "tools/list", "tools/call"];
+        let CustomRequest { method, .. } = request;
+        if KNOWN.contains(&&*method) {
+            let message = format!("the params are not those of `{method}`");
+            return Err(ErrorData::invalid_params(message, None));
+        }
+        let message = format!("there is no method `{method}` here; there are {}", KNOWN.join(", "));
+        Err(ErrorData::new(rmcp::model::ErrorCode::METHOD_NOT_FOUND, message, None))
+    }
+}

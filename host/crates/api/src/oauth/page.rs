@@ -1,0 +1,81 @@
+//! The page at the end of the way back: it says what came of it, tells the window that opened it, and closes.
+
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use maud::{DOCTYPE, Markup, PreEscaped, html};
+
+use super::super::error::ApiError;
+use syncline_crypto::random_bytes;
+
+const SCRIPT: &str = include_str!("page.js");
+const STYLE: &str = include_str!("page.css");
+
+/// Says that the account is connected.
+pub(super) fn success_page() -> Response {
+    render(StatusCode::OK, "Connected", "Your account is connected. You can close this window.", None)
+}
+
+/// Says why it is not, and what to do.
+pub(super) fn failure_page(error: ApiError) -> Response {
+    let (status, code, message) = error.into_told();
+    render(status, "Not connected", &message, Some(code))
+}
+
+/// Nothing in the texts is trusted: maud escapes them, and the script reads them as data.
+fn render(status: StatusCode, title: &str, message: &str, code: Option<&str>) -> Response {
+    let nonce = STANDARD.encode(random_bytes::<16>());
+    let policy = format!(
+        "default-src 'none'; script-src 'nonce-{nonce}'; style-src 'nonce-{nonce}'; base-uri 'none'; \
+         form-action 'none'; frame-ancestors 'none'"
+    );
+    let headers = [
+        (header::CONTENT_SECURITY_POLICY, policy.as_str()),
+        (header::CACHE_CONTROL, "no-store"),
+        (header::REFERRER_POLICY, "no-referrer"),
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (header::CONTENT_TYPE, "text/html; charset=utf-8"),
+    ];
+    let headers = headers.map(|(name, value)| (name, value.to_owned()));
+    (status, headers, markup(&nonce, title, message, code).into_string()).into_response()
+}
+
+fn markup(nonce: &str, title: &str, message: &str, code: Option<&str>) -> Markup {
+    html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                meta name="robots" content="noindex";
+                title { (title) }
+                style nonce=(nonce) { (PreEscaped(STYLE)) }
+            }
+            body data-code=[code] data-message=(message) {
+                main {
+                    h1 { (title) }
+                    p role=(if code.is_some() { "alert" } else { "status" }) { (message) }
+                    @if code.is_some() {
+                        p { "Close this window to go back, and try again from there." }
+                    }
+                    button type="button" id="close" hidden { "Close this window" }
+                }
+                script nonce=(nonce) { (PreEscaped(SCRIPT)) }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_provider_says_stays_text() {
+        let said = r#"</p><script>alert(1)</script>" onload="x"#;
+        let page = markup("n", "Not connected", said, Some("callback_err")).into_string();
+        assert!(!page.contains("<script>alert") && !page.contains(r#"" onload="#), "{page}");
+        assert_eq!(page.matches("<script").count(), 1);
+    }
+}

@@ -1,0 +1,89 @@
+//! The web socket on which a published client hears how the window that it opened has ended, whichever host the
+//! provider sent the window back to.
+
+use std::time::Duration;
+
+use axum::extract::State;
+use axum::extract::ws::rejection::WebSocketUpgradeRejection;
+use axum::extract::ws::{Message, WebSocket, WebSocketUpgrade};
+use axum::http::Uri;
+use axum::response::Response;
+use serde_json::{Value, json};
+use tokio::sync::Semaphore;
+use uuid::Uuid;
+
+use super::super::App;
+use super::super::error::ApiError;
+use syncline_engine::{AUTHORIZATION_SECONDS, Outcome};
+
+/// Each looks into the database now and then.
+static PLACES: Semaphore = Semaphore::const_new(5_000);
+/// So that nobody in between takes the connection for dead.
+const PING_EVERY: Duration = Duration::from_secs(30);
+/// Longest message of a client, in bytes. Clients have nothing to say, and anyone can open a socket: without a limit on
+/// frames as well, each could fill 16 MB before its message is refused.
+const MAX_MESSAGE_BYTES: usize = 4096;
+
+/// `GET /` with an upgrade: gives out a listener's id, and then tells what came of its authorization.
+pub async fn open_socket(
+    State(app): State<App>,
+    uri: Uri,
+    upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
+) -> Result<Response, ApiError> {
+    let upgrade = upgrade
+        .map_err(|_| ApiError::UnknownRoute { method: "GET".to_owned(), path: uri.path().to_owned() })?;
+    let place = PLACES.try_acquire().map_err(|_| ApiError::TooManySockets)?;
+    let upgrade = upgrade.max_message_size(MAX_MESSAGE_BYTES).max_frame_size(MAX_MESSAGE_BYTES);
+    Ok(upgrade.read_buffer_size(MAX_MESSAGE_BYTES).on_upgrade(async move |socket| {
+        // One that went away in the middle is nobody's loss.
+        let _ended = serve(&app, socket).await;
+        drop(place);
+    }))
+}
+
+async fn serve(app: &App, mut socket: WebSocket) -> Result<(), axum::Error> {
+    let listener = Uuid::new_v4();
+    socket.send(text(&json!({ "message_type": "connection_ack", "ws_client_id": listener }))).await?;
+    let patience = Duration::from_secs(AUTHORIZATION_SECONDS.unsigned_abs().into());
+    let outcome = app.engine.wait_for_outcome(listener, patience);
+    tokio::pin!(outcome);
+    let mut pings = tokio::time::interval(PING_EVERY);
+    loop {
+        tokio::select! {
+            ended = &mut outcome => {
+                match ended {
+                    Ok(Some((_, outcome))) => socket.send(text(&told(outcome))).await?,
+                    Ok(None) => {}
+                    Err(error) => tracing::error!(error = format!("{error:#}"), "an outcome could not be read"),
+                }
+                return socket.send(Message::Close(None)).await;
+            }
+            received = socket.recv() => match received {
+                Some(Ok(Message::Close(_)) | Err(_)) | None => return Ok(()),
+                Some(Ok(_)) => {}
+            },
+            _ = pings.tick() => socket.send(Message::Ping(Vec::new().into())).await?,
+        }
+    }
+}
+
+fn told(outcome: Outcome) -> Value {
+    match outcome {
+        Outcome::Connected { integration, connection_id } => json!({
+            "message_type": "success",
+            "provider_config_key": integration,
+            "connection_id": connection_id,
+            "is_pending": false,
+        }),
+        Outcome::Failed { integration, code, message } => json!({
+            "message_type": "error",
+            "provider_config_key": integration,
+            "error_type": code,
+            "error_desc": message,
+        }),
+    }
+}
+
+fn text(message: &Value) -> Message {
+    Message::Text(message.to_string().into())
+}

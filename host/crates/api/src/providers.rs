@@ -1,0 +1,136 @@
+//! `/providers`: the catalogue, and a picture for each entry.
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use utoipa::ToSchema;
+
+use super::App;
+use super::error::{ApiError, ErrorBody};
+use super::extract::{ApiPath, ApiQuery, Caller, NoQuery};
+
+use syncline_providers::{Provider, monogram};
+use syncline_types::ids::ProviderSlug;
+
+/// An entry of the catalogue, with the address of its picture.
+#[derive(Debug, Serialize)]
+struct ProviderBody<'a> {
+    #[serde(flatten)]
+    provider: &'a Provider,
+    logo_url: String,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct ProvidersResponse {
+    #[schema(value_type = Vec<Object>)]
+    data: Vec<Value>,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct ProviderResponse {
+    /// What the entry's file says, and `logo_url`.
+    #[schema(value_type = Object)]
+    data: Value,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ProvidersQuery {
+    search: Option<String>,
+}
+
+/// `GET /providers`: the catalogue, or what of it is called so.
+#[utoipa::path(
+    get, path = "/providers", tag = "Providers",
+    security(("secret_key" = []), ("session_token" = [])),
+    params(("search" = Option<String>, Query, description = "Part of the slug or the name, in either case")),
+    responses((status = 200, body = ProvidersResponse), (status = "4XX", body = ErrorBody)),
+)]
+pub(super) async fn list_providers(
+    State(app): State<App>,
+    _: Caller,
+    ApiQuery(query): ApiQuery<ProvidersQuery>,
+) -> Result<Json<ProvidersResponse>, ApiError> {
+    let wanted = query.search.unwrap_or_default().to_lowercase();
+    let found = app.engine.catalogue.iter().filter(|provider| {
+        provider.name.as_str().to_lowercase().contains(&wanted)
+            || provider.display_name.to_lowercase().contains(&wanted)
+    });
+    let data = found.map(|provider| app.provider_json(provider)).collect::<Result<_, _>>()?;
+    Ok(Json(ProvidersResponse { data }))
+}
+
+/// `GET /providers/{provider}`: one entry of the catalogue.
+#[utoipa::path(
+    get, path = "/providers/{provider}", tag = "Providers",
+    security(("secret_key" = []), ("session_token" = [])),
+    params(("provider" = String, Path, description = "Its slug")),
+    responses((status = 200, body = ProviderResponse), (status = "4XX", body = ErrorBody)),
+)]
+pub(super) async fn get_provider(
+    State(app): State<App>,
+    _: Caller,
+    ApiPath(slug): ApiPath,
+    _: NoQuery,
+) -> Result<Json<ProviderResponse>, ApiError> {
+    let data = app.provider_json(app.find_provider(&slug)?)?;
+    Ok(Json(ProviderResponse { data }))
+}
+
+/// `GET /providers/{provider}/templates`: functions that come with the provider, of which there are none: whoever
+/// deploys brings all of them.
+#[utoipa::path(
+    get, path = "/providers/{provider}/templates", tag = "Providers",
+    params(("provider" = String, Path, description = "Its slug")),
+    responses((status = 200, body = ProvidersResponse), (status = "4XX", body = ErrorBody)),
+)]
+pub(super) async fn list_templates(
+    State(app): State<App>,
+    _: Caller,
+    ApiPath(slug): ApiPath,
+    _: NoQuery,
+) -> Result<Json<ProvidersResponse>, ApiError> {
+    app.find_provider(&slug)?;
+    Ok(Json(ProvidersResponse { data: Vec::new() }))
+}
+
+/// `GET /images/template-logos/{slug}.svg`: the provider's monogram, for everybody.
+pub(super) async fn get_logo(
+    State(app): State<App>,
+    headers: HeaderMap,
+    ApiPath(file): ApiPath,
+) -> Result<Response, ApiError> {
+    let slug = file.strip_suffix(".svg").unwrap_or(&file);
+    let svg = monogram(app.find_provider(slug)?);
+    let tag = format!("\"{}\"", &blake3::hash(svg.as_bytes()).to_hex()[..16]);
+    let is_known = headers.get(header::IF_NONE_MATCH).is_some_and(|given| given == tag.as_str());
+    let about = [
+        (header::ETAG, tag.as_str()),
+        (header::CACHE_CONTROL, "public, max-age=86400"),
+        (header::CONTENT_TYPE, "image/svg+xml"),
+        (header::CONTENT_SECURITY_POLICY, "default-src 'none'; sandbox"),
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+    ];
+    if is_known {
+        return Ok((StatusCode::NOT_MODIFIED, about).into_response());
+    }
+    Ok((about, svg).into_response())
+}
+
+impl App {
+    fn find_provider(&self, slug: &str) -> Result<&Provider, ApiError> {
+        let found = slug.parse::<ProviderSlug>().ok().and_then(|slug| self.engine.catalogue.find(&slug));
+        let Some(provider) = found else {
+            return Err(ApiError::UnknownProvider(slug.chars().take(60).collect()));
+        };
+        Ok(provider)
+    }
+
+    fn provider_json(&self, provider: &Provider) -> Result<Value, ApiError> {
+        let body = ProviderBody { provider, logo_url: self.logo_url(&provider.name) };
+        serde_json::to_value(body).map_err(ApiError::internal)
+    }
+}

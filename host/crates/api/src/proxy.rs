@@ -1,0 +1,410 @@
+//! `/proxy/…`: a client's own request to a connection's provider, with its credentials put in.
+
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use axum::Router;
+use axum::body::{Body, Bytes, HttpBody};
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri, header};
+use axum::response::Response;
+use axum::routing::any;
+use futures_util::{Stream, StreamExt};
+use url::Url;
+use utoipa::OpenApi;
+
+use super::App;
+use super::error::{ApiError, ErrorBody, FieldError};
+use super::extract::{ConnectionHeaders, EnvironmentAuth, flag_header};
+use syncline_auth::rights;
+use syncline_egress::{AnswerBody, EgressError, ForwardedBody, ForwardedRequest, Response as Answer};
+
+/// Headers of this prefix are sent on without it.
+const FORWARDED_PREFIX: &str = "nango-proxy-";
+/// Says that an answer is the provider's. What the host says itself is without it.
+pub(super) const FROM_PROVIDER: HeaderName = HeaderName::from_static("syncline-proxied");
+const MAX_LOG_ID_BYTES: usize = 255;
+
+/// Of an answer's headers those that are about the connection that it came over.
+const HOP_BY_HOP: [HeaderName; 9] = [
+    header::CONNECTION,
+    HeaderName::from_static("keep-alive"),
+    HeaderName::from_static("proxy-connection"),
+    header::PROXY_AUTHENTICATE,
+    header::TE,
+    header::TRAILER,
+    header::TRANSFER_ENCODING,
+    header::UPGRADE,
+    FROM_PROVIDER,
+];
+
+/// And those that tell browsers something about the provider's host, which this one is not.
+const OF_ITS_HOST: [HeaderName; 3] =
+    [header::STRICT_TRANSPORT_SECURITY, header::ALT_SVC, HeaderName::from_static("clear-site-data")];
+
+#[derive(OpenApi)]
+#[openapi(paths(proxy))]
+struct Document;
+
+pub(super) fn openapi() -> utoipa::openapi::OpenApi {
+    let mut openapi = Document::openapi();
+    for item in openapi.paths.paths.values_mut() {
+        let methods = [
+            ("get", &mut item.get),
+            ("put", &mut item.put),
+            ("post", &mut item.post),
+            ("delete", &mut item.delete),
+            ("patch", &mut item.patch),
+        ];
+        for (method, operation) in methods {
+            if let Some(operation) = operation {
+                operation.operation_id = Some(format!("proxy_{method}"));
+            }
+        }
+    }
+    openapi
+}
+
+/// Any method: the provider knows which it takes.
+pub(super) fn routes() -> Router<App> {
+    Router::new().route("/proxy", any(proxy)).route("/proxy/", any(proxy)).route("/proxy/{*path}", any(proxy))
+}
+
+/// `/proxy/{path}`: sends the request on to the connection's provider and gives the answer as it comes.
+///
+/// The path behind `/proxy` and the query are put behind the provider's base URL as they are written. Bodies are
+/// streamed both ways.
+#[utoipa::path(
+    method(get, post, put, patch, delete), path = "/proxy/{path}", tag = "Proxy",
+    params(
+        ("path" = String, Path, description = "The path behind the provider's base URL, slashes and all"),
+        ("Connection-Id" = String, Header, description = "The connection"),
+        ("Provider-Config-Key" = String, Header, description = "The integration's unique key"),
+        ("Retries" = Option<u32>, Header, description = "How often to try again, at most 5; by default not at all"),
+        ("Retry-On" = Option<String>, Header, description = "Further statuses to try again on, such as `404,409`"),
+        ("Base-Url-Override" = Option<String>, Header, description = "Another base URL for this request"),
+        ("Decompress" = Option<bool>, Header, description = "Whether to decompress the answer"),
+        ("Forward-Headers-On-Redirect" = Option<bool>, Header, description = "Whether forwarded headers go along to another origin"),
+    ),
+    responses(
+        (
+            status = 200, description = "What the provider answers, whatever its status",
+            headers(("Syncline-Proxied" = bool, description = "`true`: this answer is the provider's")),
+        ),
+        (status = 424, description = "The connection has no usable credentials", body = ErrorBody),
+        (status = 502, description = "The exchange with the provider failed", body = ErrorBody),
+        (status = 504, description = "The provider fell silent", body = ErrorBody),
+        (status = "4XX", body = ErrorBody),
+    ),
+)]
+async fn proxy(
+    State(app): State<App>,
+    client: EnvironmentAuth<rights::Proxy>,
+    target: ConnectionHeaders,
+    request: Request,
+) -> Result<Response, ApiError> {
+    let request = forwarded(request)?;
+    let connection = app.find_connection(&client, &target).await?;
+    Ok(answer(app.engine.forward(&client.environment, &connection, request).await?))
+}
+
+fn forwarded(request: Request) -> Result<ForwardedRequest, ApiError> {
+    let (parts, body) = request.into_parts();
+    let headers = &parts.headers;
+    let log_id = headers.get("nango-activity-log-id");
+    if log_id.is_some_and(|id| id.len() > MAX_LOG_ID_BYTES) {
+        return Err(refuse("nango-activity-log-id", "it must have at most 255 bytes"));
+    }
+    for name in ["nango-is-sync", "nango-is-dry-run"] {
+        flag_header(headers, name)?;
+    }
+    Ok(ForwardedRequest {
+        target: target(&parts.uri),
+        base_override: base_override(headers)?,
+        headers: forwarded_headers(headers)?,
+        body: forwarded_body(headers, body),
+        retries: retries(headers)?,
+        retry_on: retry_on(headers)?,
+        decompress: flag_header(headers, "decompress")?,
+        forward_headers_on_redirect: flag_header(headers, "forward-headers-on-redirect")?,
+        method: parts.method,
+    })
+}
+
+/// What stands behind `/proxy`, as it was written. A whole URL stands there without a slash before it.
+fn target(uri: &Uri) -> String {
+    let path = uri.path().strip_prefix("/proxy").unwrap_or_default();
+    let whole = path.strip_prefix('/').filter(|rest| {
+        let lower = rest.get(..8).unwrap_or(rest).to_ascii_lowercase();
+        lower.starts_with("http://") || lower.starts_with("https://")
+    });
+    let path = whole.unwrap_or(path);
+    uri.query().map_or_else(|| path.to_owned(), |query| format!("{path}?{query}"))
+}
+
+fn base_override(headers: &HeaderMap) -> Result<Option<Url>, ApiError> {
+    const NAME: &str = "base-url-override";
+    let text = text(headers, NAME)?.unwrap_or_default();
+    if text.is_empty() {
+        return Ok(None);
+    }
+    let is_base = |url: &Url| {
+        matches!(url.scheme(), "http" | "https")
+            && url.username().is_empty()
+            && url.password().is_none()
+            && url.query().is_none()
+            && url.fragment().is_none()
+    };
+    let url = text.parse().ok().filter(is_base);
+    let problem = "it must be a URL such as https://eu.example.com/v1, without user, query and fragment";
+    url.map(Some).ok_or_else(|| refuse(NAME, problem))
+}
+
+fn retries(headers: &HeaderMap) -> Result<u8, ApiError> {
+    const NAME: &str = "retries";
+    match text(headers, NAME)? {
+        None => Ok(0),
+        Some(text) => match text.parse::<u32>() {
+            Ok(number) => Ok(u8::try_from(number).unwrap_or(u8::MAX)),
+            Err(_) => Err(refuse(NAME, "it must be a whole number, 0 or more")),
+        },
+    }
+}
+
+fn retry_on(headers: &HeaderMap) -> Result<Vec<StatusCode>, ApiError> {
+    const NAME: &str = "retry-on";
+    let Some(text) = text(headers, NAME)? else { return Ok(Vec::new()) };
+    let statuses: Option<_> = text.split(',').map(|status| status.parse().ok()).collect();
+    statuses.ok_or_else(|| refuse(NAME, "it must be HTTP statuses separated by commas, such as 404,409"))
+}
+
+fn text<'h>(headers: &'h HeaderMap, name: &'static str) -> Result<Option<&'h str>, ApiError> {
+    let Some(value) = headers.get(name) else { return Ok(None) };
+    value.to_str().map(Some).map_err(|_| refuse(name, "it must be printable ASCII"))
+}
+
+/// The headers with the prefix, and those that say what the body is.
+fn forwarded_headers(headers: &HeaderMap) -> Result<HeaderMap, ApiError> {
+    let mut forwarded = HeaderMap::new();
+    for (name, value) in headers {
+        let Some(bare) = name.as_str().strip_prefix(FORWARDED_PREFIX) else { continue };
+        let bare: HeaderName = bare.parse().map_err(|_| {
+            let problem = "behind the prefix stands no name of a header";
+            ApiError::Headers { errors: vec![FieldError::new("invalid_key", &[name.as_str()], problem)] }
+        })?;
+        forwarded.append(bare, value.clone());
+    }
+    for name in [header::CONTENT_TYPE, header::CONTENT_ENCODING] {
+        if let Some(value) = headers.get(&name) {
+            forwarded.entry(name).or_insert_with(|| value.clone());
+        }
+    }
+    Ok(forwarded)
+}
+
+fn forwarded_body(headers: &HeaderMap, body: Body) -> Option<ForwardedBody> {
+    if body.is_end_stream() {
+        return None;
+    }
+    let length = headers.get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
+    let incoming = body.into_data_stream().map(|chunk| chunk.map_err(|_| ()));
+    Some(ForwardedBody { incoming: Box::pin(incoming), announced_bytes: length })
+}
+
+fn refuse(name: &'static str, problem: &str) -> ApiError {
+    ApiError::headers("invalid_format", &[name], problem)
+}
+
+/// The provider's answer. If it breaks off, so does ours: the client sees that it is not whole.
+fn answer(answer: Answer<AnswerBody>) -> Response {
+    let Answer { status, mut headers, body } = answer;
+    settle_length(status, &mut headers);
+    remove_own(&mut headers);
+    headers.insert(FROM_PROVIDER, HeaderValue::from_static("true"));
+    let mut response = Response::new(Body::from_stream(Flushed { body, failure: None }));
+    *response.status_mut() = status;
+    *response.headers_mut() = headers;
+    response
+}
+
+/// A body that fails a turn late. When a body fails, the server forgets what it has not flushed yet, which may be all
+/// of a short answer and its head; it flushes when it has to wait.
+struct Flushed {
+    body: AnswerBody,
+    failure: Option<EgressError>,
+}
+
+impl Stream for Flushed {
+    type Item = Result<Bytes, EgressError>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        if let Some(failure) = self.failure.take() {
+            return Poll::Ready(Some(Err(failure)));
+        }
+        match ready!(self.body.poll_next_unpin(cx)) {
+            Some(Err(error)) => {
+                tracing::debug!(error = &error as &dyn std::error::Error, "a forwarded answer broke off");
+                self.failure = Some(error);
+                cx.waker().wake_by_ref();
+                Poll::Pending
+            }
+            part => Poll::Ready(part),
+        }
+    }
+}
+
+/// Leaves a length only where it is the body's, and says it once. With a `Transfer-Encoding` beside it, it is not
+/// (RFC 9112, 6.3), and to 204 none belongs (RFC 9110, 8.6).
+fn settle_length(status: StatusCode, headers: &mut HeaderMap) {
+    if !headers.contains_key(header::CONTENT_LENGTH) {
+        return;
+    }
+    let is_framed_otherwise =
+        status == StatusCode::NO_CONTENT || headers.contains_key(header::TRANSFER_ENCODING);
+    match content_length(headers).filter(|_| !is_framed_otherwise) {
+        Some(length) => {
+            headers.insert(header::CONTENT_LENGTH, length.into());
+        }
+        None => {
+            headers.remove(header::CONTENT_LENGTH);
+        }
+    }
+}
+
+/// The length on which all that is said of it agrees: some servers repeat it, in a list or another header.
+fn content_length(headers: &HeaderMap) -> Option<u64> {
+    let mut agreed = None;
+    for value in headers.get_all(header::CONTENT_LENGTH) {
+        for length in value.to_str().ok()?.split(',') {
+            let length = length.trim().parse().ok()?;
+            if *agreed.get_or_insert(length) != length {
+                return None;
+            }
+        }
+    }
+    agreed
+}
+
+/// Takes out what is not the client's business.
+fn remove_own(headers: &mut HeaderMap) {
+    let named: Vec<HeaderName> = headers
+        .get_all(header::CONNECTION)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|names| names.split(','))
+        .filter_map(|name| name.trim().parse().ok())
+        .collect();
+    // Which browsers may read the answer is for this host to say.
+    let of_cors = headers.keys().filter(|name| name.as_str().starts_with("access-control-")).cloned();
+    let of_cors: Vec<HeaderName> = of_cors.collect();
+    for name in named.iter().chain(&of_cors).chain(&HOP_BY_HOP).chain(&OF_ITS_HOST) {
+        headers.remove(name);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(pairs: &[(&'static str, &str)]) -> HeaderMap {
+        pairs.iter().map(|(name, value)| (HeaderName::from_static(name), value.parse().unwrap())).collect()
+    }
+
+    fn refusal<T>(result: Result<T, ApiError>) -> String {
+        result.err().map(|error| error.to_string()).unwrap_or_default()
+    }
+
+    #[test]
+    fn what_stands_behind_the_prefix_is_taken_as_it_is() {
+        for (uri, expected) in [
+            ("/proxy", ""),
+            ("/proxy/", "/"),
+            ("/proxy/v1/a%2Fb%20c?x=%20&y[]=+", "/v1/a%2Fb%20c?x=%20&y[]=+"),
+            ("/proxy//v1", "//v1"),
+            ("/proxy/https://api.x.com/v1?a=b", "https://api.x.com/v1?a=b"),
+            ("/proxy/HTTP://api.x.com", "HTTP://api.x.com"),
+            ("/proxy/ftp://api.x.com", "/ftp://api.x.com"),
+            ("/proxy/../health", "/../health"),
+        ] {
+            assert_eq!(target(&uri.parse().unwrap()), expected, "{uri}");
+        }
+    }
+
+    #[test]
+    fn only_headers_with_the_prefix_and_those_of_the_body_go_on() {
+        let forwarded = forwarded_headers(&headers(&[
+            ("nango-proxy-x-tenant", "1"),
+            ("nango-proxy-accept", "a/b"),
+            ("authorization", "Bearer key"),
+            ("cookie", "a"),
+            ("content-type", "text/csv"),
+            ("nango-proxy-content-encoding", "br"),
+            ("content-encoding", "gzip"),
+        ]))
+        .unwrap();
+        let expected = headers(&[
+            ("x-tenant", "1"),
+            ("accept", "a/b"),
+            ("content-encoding", "br"),
+            ("content-type", "text/csv"),
+        ]);
+        assert_eq!(forwarded, expected);
+        assert!(forwarded_headers(&headers(&[("nango-proxy-", "1")])).is_err());
+    }
+
+    #[test]
+    fn settings_that_make_no_sense_are_refused_by_name() {
+        for text in ["-1", "two", "1.5", ""] {
+            assert!(refusal(retries(&headers(&[("retries", text)]))).starts_with("`retries`"), "{text}");
+        }
+        assert_eq!(retries(&headers(&[("retries", "1000")])).unwrap(), u8::MAX);
+        for text in ["", "429,", "429, 500", "abc", "99", "1000"] {
+            assert!(refusal(retry_on(&headers(&[("retry-on", text)]))).starts_with("`retry-on`"), "{text}");
+        }
+        assert_eq!(retry_on(&headers(&[("retry-on", "404,409")])).unwrap(), [404, 409]);
+        for text in ["eu.x.com", "ftp://x.com", "https://u:p@x.com", "https://x.com/?a", "https://x.com/#a"] {
+            let refused = refusal(base_override(&headers(&[("base-url-override", text)])));
+            assert!(refused.starts_with("`base-url-override`"), "{text}");
+        }
+        assert_eq!(base_override(&headers(&[("base-url-override", "")])).unwrap(), None);
+    }
+
+    #[test]
+    fn an_answer_keeps_what_is_the_clients_business() {
+        let mut given = headers(&[
+            ("content-length", "5"),
+            ("etag", "1"),
+            ("connection", "close, X-Hop"),
+            ("x-hop", "1"),
+            ("keep-alive", "timeout=5"),
+            ("access-control-allow-origin", "https://x.com"),
+            ("strict-transport-security", "max-age=1"),
+            ("syncline-proxied", "forged"),
+        ]);
+        remove_own(&mut given);
+        assert_eq!(given, headers(&[("content-length", "5"), ("etag", "1")]));
+    }
+
+    #[test]
+    fn an_answers_length_is_said_once_and_only_where_it_is_the_bodys() {
+        let settled = |status: u16, pairs: &[(&'static str, &str)]| {
+            let mut given = HeaderMap::new();
+            for (name, value) in pairs {
+                given.append(*name, value.parse().unwrap());
+            }
+            settle_length(status.try_into().unwrap(), &mut given);
+            let lengths = given.get_all("content-length").iter();
+            lengths.map(|value| value.to_str().unwrap().to_owned()).collect::<Vec<_>>()
+        };
+        assert_eq!(settled(200, &[]), [""; 0]);
+        assert_eq!(settled(200, &[("content-length", "5")]), ["5"]);
+        assert_eq!(settled(200, &[("content-length", "5, 5")]), ["5"]);
+        assert_eq!(settled(200, &[("content-length", "5"), ("content-length", "05")]), ["5"]);
+        assert_eq!(settled(304, &[("content-length", "5")]), ["5"]);
+        assert_eq!(settled(204, &[("content-length", "0")]), [""; 0]);
+        assert_eq!(settled(200, &[("content-length", "5"), ("transfer-encoding", "chunked")]), [""; 0]);
+        for nonsense in ["5, 6", "-5", "five", ""] {
+            assert_eq!(settled(200, &[("content-length", nonsense)]), [""; 0], "{nonsense}");
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! Tells from a secret key which environment it opens.
+//!
+//! Keys are remembered only while this host hears of revocations, so that a revoked key ends at once.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
+use std::time::Duration;
+
+use tokio::sync::watch;
+
+use super::{ApiKey, Environment, EnvironmentError, Environments, InvalidSecretKey, Scope, Scopes};
+use syncline_store::notices::{Notice, Notices};
+use syncline_store::{Store, keys};
+use syncline_types::ids::KeyPk;
+
+const NOTE_USE_EVERY: Duration = Duration::from_secs(10);
+
+#[derive(Debug, thiserror::Error)]
+pub enum AuthError {
+    #[error(transparent)]
+    Malformed(#[from] InvalidSecretKey),
+    #[error("the secret key is not valid: it is unknown or was revoked")]
+    Unknown,
+    #[error("the key lacks the scope `{}`", .0.as_str())]
+    MissingScope(Scope),
+    #[error("keys could not be read")]
+    Store(#[from] sqlx::Error),
+    #[error("the key's environment could not be opened")]
+    Environment(#[from] EnvironmentError),
+}
+
+/// Whoever holds a valid key.
+#[derive(Clone)]
+pub struct Client {
+    pub environment: Arc<Environment>,
+    key: KeyPk,
+    key_hash: [u8; 32],
+    scopes: Scopes,
+}
+
+impl Client {
+    pub fn allows(&self, scope: Scope) -> bool {
+        self.scopes.allow(scope)
+    }
+
+    pub fn scopes(&self) -> &Scopes {
+        &self.scopes
+    }
+
+    pub fn require(&self, scope: Scope) -> Result<(), AuthError> {
+        if self.allows(scope) { Ok(()) } else { Err(AuthError::MissingScope(scope)) }
+    }
+}
+
+pub struct Authenticator {
+    store: Store,
+    environments: Arc<Environments>,
+    notices: Arc<Notices>,
+    known: RwLock<Known>,
+    used: Mutex<HashSet<i64>>,
+    forgotten: watch::Sender<()>,
+}
+
+/// Keys that were looked up since keys were last forgotten.
+#[derive(Default)]
+struct Known {
+    clients: HashMap<[u8; 32], Arc<Client>>,
+    times_forgotten: u64,
+}
+
+impl Authenticator {
+    pub fn new(store: Store, environments: Arc<Environments>, notices: Arc<Notices>) -> Arc<Self> {
+        let this = Arc::new(Self {
+            store,
+            environments,
+            notices,
+            known: RwLock::default(),
+            used: Mutex::default(),
+            forgotten: watch::Sender::default(),
+        });
+        tokio::spawn(forget_on_notice(Arc::clone(&this)));
+        tokio::spawn(note_use(Arc::clone(&this)));
+        this
+    }
+
+    pub async fn authenticate(&self, key: &str) -> Result<Arc<Client>, AuthError> {
+        self.find(ApiKey::parse(key)?.hash()).await
+    }
+
+    /// What the key of a request that goes on for long gives by now; an error once it was revoked.
+    pub async fn authenticate_again(&self, client: &Client) -> Result<Arc<Client>, AuthError> {
+        self.find(client.key_hash).await
+    }
+
+    /// Changes when keys may have been revoked, and once they are no longer remembered.
+    pub fn subscribe(&self) -> watch::Receiver<()> {
+        self.forgotten.subscribe()
+    }
+
+    async fn find(&self, hash: [u8; 32]) -> Result<Arc<Client>, AuthError> {
+        let remembered = if self.notices.is_hearing() { self.find_known(&hash) } else { None };
+        let client = match remembered {
+            Some(client) => client,
+            None => self.look_up(hash).await?,
+        };
+        self.used.lock().unwrap_or_else(PoisonError::into_inner).insert(client.key.0);
+        Ok(client)
+    }
+
+    async fn look_up(&self, hash: [u8; 32]) -> Result<Arc<Client>, AuthError> {
+        let times_forgotten = self.known().times_forgotten;
+        let mut conn = self.store.connect().await?;
+        let stored = keys::find_by_hash(&mut conn, &hash).await?.ok_or(AuthError::Unknown)?;
+        drop(conn);
+        let environment = self.environments.get(stored.environment).await?;
+        let scopes = Scopes::new(stored.scopes);
+        let client = Arc::new(Client { environment, key: stored.pk, key_hash: hash, scopes });
+        // A key that was revoked while it was being looked up must not be remembered as valid.
+        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
+        if known.times_forgotten == times_forgotten {
+            known.clients.insert(hash, Arc::clone(&client));
+        }
+        Ok(client)
+    }
+
+    fn find_known(&self, hash: &[u8; 32]) -> Option<Arc<Client>> {
+        self.known().clients.get(hash).cloned()
+    }
+
+    fn known(&self) -> RwLockReadGuard<'_, Known> {
+        self.known.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn forget(&self) {
+        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
+        known.clients.clear();
+        known.times_forgotten += 1;
+        drop(known);
+        self.forgotten.send_replace(());
+    }
+}
+
+async fn forget_on_notice(authenticator: Arc<Authenticator>) {
+    let mut notices = authenticator.notices.subscribe();
+    while let Some(notice) = notices.next().await {
+        if matches!(notice, Notice::Keys | Notice::Missed) {
+            authenticator.forget();
+        }
+    }
+}
+
+async fn note_use(authenticator: Arc<Authenticator>) {
+    loop {
+        tokio::time::sleep(NOTE_USE_EVERY).await;
+        let used: Vec<i64> =
+            std::mem::take(&mut *authenticator.used.lock().unwrap_or_else(PoisonError::into_inner))
+                .into_iter()
+                .collect();
+        if used.is_empty() {
+            continue;
+        }
+        if authenticator.store.control().is_closed() {
+            return;
+        }
+        let noted = async { keys::note_used(&mut *authenticator.store.connect().await?, &used).await };
+        if let Err(error) = noted.await {
+            tracing::warn!(error = &error as &dyn std::error::Error, "the last use of keys was not noted");
+        }
+    }
+}

@@ -1,0 +1,294 @@
+//! Environments with their data keys open, and the check that this host has the right master keys.
+
+use std::collections::HashMap;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use chrono::{DateTime, Utc};
+use uuid::Uuid;
+
+use super::remembered::Remembered;
+use super::{SigningKey, signing_keys};
+use syncline_crypto::{CryptoError, DataKey, MasterKeys, RecordKeys};
+use syncline_store::data_keys::{KnownVersions, StoredVersion};
+use syncline_store::environments::StoredEnvironment;
+use syncline_store::notices::{Notice, Notices};
+use syncline_store::{Store, closed_connections, data_keys, environments};
+use syncline_types::environment_settings::{EnvironmentSettings, SettingsChange};
+use syncline_types::ids::{EnvironmentName, EnvironmentPk};
+
+/// The environment that the first start makes.
+pub const DEFAULT_ENVIRONMENT: &str = "dev";
+
+/// How many connections are closed by one transaction: each takes a lock.
+const CLOSE_AT_ONCE: usize = 200;
+
+#[derive(Debug, thiserror::Error)]
+pub enum EnvironmentError {
+    #[error(
+        "the encryption key `{id}` is not the one that this database was written with; give the host the same \
+         SYNCLINE_ENCRYPTION_KEY as before, or another id for a new key"
+    )]
+    OtherMasterKey { id: String },
+    #[error("the data key of environment `{environment}` cannot be opened")]
+    DataKey { environment: EnvironmentName, source: CryptoError },
+    #[error("environment `{environment}` has no data key")]
+    NoDataKey { environment: EnvironmentName },
+    #[error("environment {0} does not exist")]
+    Unknown(EnvironmentPk),
+    #[error("a webhook signing key of environment `{environment}` cannot be opened")]
+    SigningKey { environment: EnvironmentName, source: CryptoError },
+    #[error("a record key of environment `{environment}` cannot be opened")]
+    RecordKey { environment: EnvironmentName, source: CryptoError },
+    #[error("environments could not be read")]
+    Store(#[from] sqlx::Error),
+}
+
+/// An environment whose secrets can be sealed and opened.
+#[derive(Debug)]
+pub struct Environment {
+    pub pk: EnvironmentPk,
+    pub id: Uuid,
+    pub name: EnvironmentName,
+    pub created_at: DateTime<Utc>,
+    pub data_key: DataKey,
+}
+
+/// All environments that this host has met.
+pub struct Environments {
+    pub(super) store: Store,
+    pub(super) master_keys: MasterKeys,
+    known: RwLock<HashMap<EnvironmentPk, Arc<Environment>>>,
+    settings: Remembered<EnvironmentPk, Arc<EnvironmentSettings>>,
+    pub(super) signing_keys: Remembered<EnvironmentPk, Arc<[SigningKey]>>,
+    pub(super) record_keys: Remembered<EnvironmentPk, Arc<RecordKeys>>,
+}
+
+impl Environments {
+    /// Checks the master keys against the database, makes the default environment if there is none, and opens
+    /// every data key.
+    pub async fn open(
+        store: Store,
+        master_keys: MasterKeys,
+        notices: Arc<Notices>,
+    ) -> Result<Arc<Self>, EnvironmentError> {
+        let environments = Arc::new(Self {
+            store,
+            master_keys,
+            known: RwLock::default(),
+            settings: Remembered::new(Arc::clone(&notices)),
+            signing_keys: Remembered::new(Arc::clone(&notices)),
+            record_keys: Remembered::new(Arc::clone(&notices)),
+        });
+        environments.refuse_other_keys().await?;
+        environments.create(&EnvironmentName::from_stored(DEFAULT_ENVIRONMENT.to_owned())).await?;
+        environments.reload().await?;
+        environments.note_keys().await?;
+        tokio::spawn(forget_on_notice(Arc::clone(&environments), notices));
+        Ok(environments)
+    }
+
+    /// Refuses master keys that have the id of another that the database was written with.
+    async fn refuse_other_keys(&self) -> Result<(), EnvironmentError> {
+        let mut conn = self.store.connect().await?;
+        for (id, fingerprint) in self.master_keys.fingerprints() {
+            let known = environments::find_fact(&mut conn, &key_fact(id)).await?;
+            if known.is_some_and(|known| known != fingerprint) {
+                return Err(EnvironmentError::OtherMasterKey { id: id.to_owned() });
+            }
+        }
+        Ok(())
+    }
+
+    /// Notes which master keys there are, once they were seen to open every data key: whoever comes with a key that
+    /// opens none must not take its id from the right one.
+    async fn note_keys(&self) -> Result<(), EnvironmentError> {
+        let mut conn = self.store.connect().await?;
+        for (id, fingerprint) in self.master_keys.fingerprints() {
+            if environments::remember_fact(&mut conn, &key_fact(id), &fingerprint).await? != fingerprint {
+                return Err(EnvironmentError::OtherMasterKey { id: id.to_owned() });
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes an environment with a data key and a signing key of its own. `None`: there is one of that name.
+    pub async fn create(&self, name: &EnvironmentName) -> Result<Option<Arc<Environment>>, EnvironmentError> {
+        let id = Uuid::new_v4();
+        let (data_key, wrapped) = self.master_keys.new_data_key(&id.to_string());
+        let mut tx = self.store.begin().await?;
+        let Some(pk) = environments::create(&mut tx, id, name).await? else { return Ok(None) };
+        data_keys::create(&mut tx, pk, data_key.active_version(), &wrapped, true).await?;
+        signing_keys::create(&mut tx, pk, &data_key).await?;
+        tx.commit().await?;
+        self.reload().await?;
+        self.get(pk).await.map(Some)
+    }
+
+    /// Removes an environment and all that belongs to it.
+    pub async fn delete(&self, pk: EnvironmentPk) -> Result<(), EnvironmentError> {
+        let mut tx = self.store.begin().await?;
+        environments::lock(&mut tx, pk).await?;
+        let connections = environments::delete(&mut tx, pk).await?;
+        tx.commit().await?;
+        for part in connections.chunks(CLOSE_AT_ONCE) {
+            let mut tx = self.store.begin_records().await?;
+            closed_connections::close(&mut tx, part).await?;
+            tx.commit().await?;
+        }
+        self.forget();
+        self.reload().await
+    }
+
+    /// All of them, in the order in which they were made.
+    pub fn list(&self) -> Vec<Arc<Environment>> {
+        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+        let mut all: Vec<_> = known.values().cloned().collect();
+        all.sort_by_key(|environment| environment.pk);
+        all
+    }
+
+    /// The environment of that row.
+    pub async fn get(&self, pk: EnvironmentPk) -> Result<Arc<Environment>, EnvironmentError> {
+        if let Some(environment) = self.find_known(pk) {
+            return Ok(environment);
+        }
+        self.reload().await?;
+        self.find_known(pk).ok_or(EnvironmentError::Unknown(pk))
+    }
+
+    /// The environment of that name.
+    pub fn find_by_name(&self, name: &str) -> Option<Arc<Environment>> {
+        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+        known.values().find(|environment| environment.name.as_str() == name).cloned()
+    }
+
+    /// What the environment of that row sets.
+    pub async fn settings(&self, pk: EnvironmentPk) -> Result<Arc<EnvironmentSettings>, EnvironmentError> {
+        let read = async {
+            let found = environments::settings(&mut *self.store.connect().await?, pk).await?;
+            found.map(Arc::new).ok_or(EnvironmentError::Unknown(pk))
+        };
+        self.settings.get(pk, read).await
+    }
+
+    /// Sets some of it, for every host at once.
+    pub async fn change_settings(
+        &self,
+        pk: EnvironmentPk,
+        change: &SettingsChange,
+    ) -> Result<(), EnvironmentError> {
+        let mut tx = self.store.begin().await?;
+        environments::change_settings(&mut tx, pk, change).await?;
+        tx.commit().await?;
+        self.forget();
+        Ok(())
+    }
+
+    /// Lets settings, signing keys and record keys be read again: some were changed.
+    pub fn forget(&self) {
+        self.settings.forget();
+        self.signing_keys.forget();
+        self.record_keys.forget();
+    }
+
+    fn find_known(&self, pk: EnvironmentPk) -> Option<Arc<Environment>> {
+        self.known.read().unwrap_or_else(PoisonError::into_inner).get(&pk).cloned()
+    }
+
+    /// The environment of that id, on whichever host it was made.
+    pub async fn find_by_id(&self, id: Uuid) -> Result<Option<Arc<Environment>>, EnvironmentError> {
+        let find = || self.list().into_iter().find(|environment| environment.id == id);
+        if let Some(environment) = find() {
+            return Ok(Some(environment));
+        }
+        self.reload().await?;
+        Ok(find())
+    }
+
+    /// Reads which environments there are, and opens versions of their data keys that are new.
+    pub async fn reload(&self) -> Result<(), EnvironmentError> {
+        let mut tx = self.store.begin_snapshot().await?;
+        let stored = environments::list(&mut tx).await?;
+        let mut versions: HashMap<EnvironmentPk, Vec<StoredVersion>> = HashMap::new();
+        for version in data_keys::list(&mut tx).await? {
+            versions.entry(version.environment).or_default().push(version);
+        }
+        drop(tx);
+        let mut opened = Vec::new();
+        for row in stored {
+            let data_key = self.unwrap(&row, versions.get(&row.pk).map_or(&[][..], Vec::as_slice))?;
+            opened.push((row, data_key));
+        }
+        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
+        let mut before = std::mem::take(&mut *known);
+        for (row, data_key) in opened {
+            // Whoever holds an environment gets to know of its new versions.
+            let environment = match before.remove(&row.pk) {
+                Some(environment) => {
+                    environment.data_key.learn(data_key);
+                    environment
+                }
+                None => Arc::new(Environment {
+                    pk: row.pk,
+                    id: row.id,
+                    name: row.name,
+                    created_at: row.created_at,
+                    data_key,
+                }),
+            };
+            known.insert(row.pk, environment);
+        }
+        Ok(())
+    }
+
+    /// Reloads, and notes that this host knows what it knows of data keys.
+    pub async fn follow(&self, host: Uuid) -> Result<(), EnvironmentError> {
+        self.reload().await?;
+        let known: Vec<_> = self
+            .list()
+            .iter()
+            .map(|environment| KnownVersions {
+                environment: environment.pk,
+                newest: environment.data_key.newest_version(),
+                active: environment.data_key.active_version(),
+            })
+            .collect();
+        Ok(data_keys::confirm(&mut *self.store.connect().await?, host, &known).await?)
+    }
+
+    /// The ids of the encryption keys that this host was given.
+    pub fn encryption_key_ids(&self) -> Vec<String> {
+        self.master_keys.ids().map(str::to_owned).collect()
+    }
+
+    fn unwrap(
+        &self,
+        row: &StoredEnvironment,
+        versions: &[StoredVersion],
+    ) -> Result<DataKey, EnvironmentError> {
+        let id = row.id.to_string();
+        let active = versions.iter().find(|version| version.is_active);
+        let active = active.ok_or_else(|| EnvironmentError::NoDataKey { environment: row.name.clone() })?;
+        let opened = versions.iter().map(|stored| {
+            let key = self.master_keys.unwrap_version(&id, stored.version, &stored.wrapped_key)?;
+            Ok((stored.version, key))
+        });
+        let opened = opened
+            .collect::<Result<_, _>>()
+            .map_err(|source| EnvironmentError::DataKey { environment: row.name.clone(), source })?;
+        Ok(DataKey::new(opened, active.version))
+    }
+}
+
+fn key_fact(id: &str) -> String {
+    format!("encryption key {id}")
+}
+
+async fn forget_on_notice(environments: Arc<Environments>, notices: Arc<Notices>) {
+    let mut notices = notices.subscribe();
+    while let Some(notice) = notices.next().await {
+        if matches!(notice, Notice::Environments | Notice::Missed) {
+            environments.forget();
+        }
+    }
+}

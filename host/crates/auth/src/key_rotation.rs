@@ -1,0 +1,202 @@
+//! Replaces keys while hosts serve: master keys, which wrap data keys, and data keys, which seal everything else.
+//!
+//! A data key is replaced in steps, each of which may be the last one done before a crash and is found done by the
+//! next attempt: a new version is stored; every live host says that it can open with it; it is made the one that
+//! seals; every live host says that it seals with it; all values are sealed anew in small batches; the old versions
+//! are removed, which the database refuses while anything needs them.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::{Environment, EnvironmentError, Environments};
+use syncline_crypto::{CryptoError, Place};
+use syncline_store::sealed::{SealedColumn, SealedValue};
+use syncline_store::{data_keys, environments, hosts, sealed};
+use syncline_types::ids::{EnvironmentName, EnvironmentPk};
+
+/// Longer than a host takes to hear of a change without being notified.
+const HOSTS_PATIENCE: Duration = Duration::from_secs(60);
+const LOOK_AT_HOSTS_EVERY: Duration = Duration::from_millis(50);
+const BATCH: i64 = 100;
+/// So many values that do not open are no accident of one row.
+const MAX_UNREADABLE: usize = 100;
+
+#[derive(Debug, thiserror::Error)]
+pub enum RotationError {
+    #[error(
+        "{hosts} hosts do not have the encryption key `{id}` yet; restart them with it in SYNCLINE_ENCRYPTION_KEY, \
+         then repeat this"
+    )]
+    HostsWithoutKey { hosts: i64, id: String },
+    #[error(
+        "{hosts} hosts did not take note of the new data key within {} s; nothing is lost: repeat this",
+        HOSTS_PATIENCE.as_secs()
+    )]
+    HostsUnaware { hosts: i64 },
+    #[error(
+        "{} stored secrets of environment `{environment}` do not open and were left as they are, with the key that \
+         sealed them: {}",
+        .places.len(), .places.join(", ")
+    )]
+    Unreadable { environment: EnvironmentName, places: Vec<String> },
+    #[error(transparent)]
+    Environment(#[from] EnvironmentError),
+    #[error("the database could not be read or written")]
+    Store(#[from] sqlx::Error),
+}
+
+/// What a rotation of a data key did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+pub struct Resealed {
+    /// The version that seals now.
+    pub version: i32,
+    /// How many values this attempt sealed anew.
+    pub values: u64,
+}
+
+impl Environments {
+    /// Wraps every data key with the active master key. Gives how many were wrapped by another.
+    pub async fn rewrap_data_keys(&self) -> Result<usize, RotationError> {
+        let id = self.master_keys.active_id();
+        let mut conn = self.store.connect().await?;
+        let hosts = hosts::count_without_encryption_key(&mut conn, id).await?;
+        if hosts > 0 {
+            return Err(RotationError::HostsWithoutKey { hosts, id: id.to_owned() });
+        }
+        let mut rewrapped = 0;
+        for stored in data_keys::list(&mut conn).await? {
+            let environment = stored.environment_id.to_string();
+            let wrapped = self.master_keys.rewrap_version(&environment, stored.version, &stored.wrapped_key);
+            let wrapped = match wrapped {
+                Ok(wrapped) => wrapped,
+                Err(source) => {
+                    let environment = self.get(stored.environment).await?.name.clone();
+                    return Err(EnvironmentError::DataKey { environment, source }.into());
+                }
+            };
+            if let Some(wrapped) = wrapped
+                && data_keys::replace_wrapped(&mut conn, &stored, &wrapped).await?
+            {
+                rewrapped += 1;
+            }
+        }
+        Ok(rewrapped)
+    }
+
+    /// Replaces an environment's data key, and seals everything anew with the new one. Continues an attempt that
+    /// was interrupted. Tells `progress` how many values are done.
+    pub async fn rotate_data_key(
+        &self,
+        pk: EnvironmentPk,
+        progress: &(dyn Fn(u64) + Sync),
+    ) -> Result<Resealed, RotationError> {
+        let environment = self.get(pk).await?;
+        let version = self.ensure_newer_version(&environment).await?;
+        self.wait_for_hosts(pk, version, false).await?;
+        let mut tx = self.store.begin().await?;
+        environments::lock(&mut tx, pk).await?;
+        data_keys::activate(&mut tx, pk, version).await?;
+        tx.commit().await?;
+        self.reload().await?;
+        self.wait_for_hosts(pk, version, true).await?;
+        let mut values = 0;
+        loop {
+            values += self.reseal(&environment, version, &|more| progress(values + more)).await?;
+            if data_keys::remove_before(&mut *self.store.connect().await?, pk, version).await? {
+                return Ok(Resealed { version, values });
+            }
+            // Somebody stored what was sealed before the new version was active: once more.
+        }
+    }
+
+    /// The version that an interrupted attempt has made, or a new one.
+    async fn ensure_newer_version(&self, environment: &Environment) -> Result<i32, RotationError> {
+        let mut tx = self.store.begin().await?;
+        if !environments::lock(&mut tx, environment.pk).await? {
+            return Err(EnvironmentError::Unknown(environment.pk).into());
+        }
+        let versions: Vec<i32> = data_keys::list(&mut tx)
+            .await?
+            .iter()
+            .filter(|stored| stored.environment == environment.pk)
+            .map(|stored| stored.version)
+            .collect();
+        let newest = versions.last().copied().unwrap_or_default();
+        if versions.len() > 1 {
+            return Ok(newest);
+        }
+        let version = newest + 1;
+        let (_, wrapped) = self.master_keys.new_version(&environment.id.to_string(), version);
+        data_keys::create(&mut tx, environment.pk, version, &wrapped, false).await?;
+        tx.commit().await?;
+        Ok(version)
+    }
+
+    async fn wait_for_hosts(
+        &self,
+        environment: EnvironmentPk,
+        version: i32,
+        as_active: bool,
+    ) -> Result<(), RotationError> {
+        let deadline = Instant::now() + HOSTS_PATIENCE;
+        loop {
+            let mut conn = self.store.connect().await?;
+            let hosts = data_keys::count_unaware_hosts(&mut conn, environment, version, as_active).await?;
+            drop(conn);
+            if hosts == 0 {
+                return Ok(());
+            }
+            if Instant::now() > deadline {
+                return Err(RotationError::HostsUnaware { hosts });
+            }
+            tokio::time::sleep(LOOK_AT_HOSTS_EVERY).await;
+        }
+    }
+
+    async fn reseal(
+        &self,
+        environment: &Environment,
+        version: i32,
+        progress: &(dyn Fn(u64) + Sync),
+    ) -> Result<u64, RotationError> {
+        let mut conn = self.store.connect().await?;
+        let (mut done, mut unreadable) = (0, Vec::new());
+        for column in sealed::columns(&mut conn).await? {
+            let mut skipped = Vec::new();
+            loop {
+                let batch =
+                    sealed::list_before(&mut conn, &column, environment.pk, version, &skipped, BATCH).await?;
+                if batch.is_empty() || skipped.len() > MAX_UNREADABLE {
+                    break;
+                }
+                for value in batch {
+                    match reseal_value(environment, &column, &value) {
+                        Ok(resealed) => {
+                            sealed::replace(&mut conn, &column, &value, &resealed).await?;
+                            done += 1;
+                        }
+                        Err(_) => skipped.push(value.row_name),
+                    }
+                }
+                progress(done);
+            }
+            unreadable.extend(skipped.iter().map(|row| format!("{} of {row}", column.name())));
+        }
+        if unreadable.is_empty() {
+            return Ok(done);
+        }
+        Err(RotationError::Unreadable { environment: environment.name.clone(), places: unreadable })
+    }
+}
+
+fn reseal_value(
+    environment: &Environment,
+    column: &SealedColumn,
+    value: &SealedValue,
+) -> Result<Vec<u8>, CryptoError> {
+    let name = column.name();
+    let place = Place { column: &name, row: &value.row_name };
+    let opened = environment.data_key.open(place, &value.sealed)?;
+    Ok(environment.data_key.seal(place, &opened))
+}

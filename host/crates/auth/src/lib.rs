@@ -1,0 +1,39 @@
+//! Who may do what: environments, their secret keys with scopes, and the credentials
+//! of integrations' apps and of connections.
+
+mod api_keys;
+mod app_credentials;
+mod authenticator;
+mod credentials;
+mod environments;
+pub mod flows;
+mod integration_settings;
+mod jwt;
+mod key_rotation;
+mod record_keys;
+mod remembered;
+mod scopes;
+mod session_tokens;
+mod signing_keys;
+mod webhook_signatures;
+
+pub use api_keys::{ApiKey, InvalidSecretKey, check_key_name};
+pub use app_credentials::{AppCredentials, AppCredentialsError, InstallableApp, OAuthApp};
+pub use authenticator::{AuthError, Authenticator, Client};
+pub use credentials::{
+    ClientCredentialsToken, ClientOverride, CredentialsError, ExchangedToken, InstallationToken, OAuth2Token,
+    StoredCredentials, remove_refresh_tokens,
+};
+pub use environments::{DEFAULT_ENVIRONMENT, Environment, EnvironmentError, Environments};
+pub use integration_settings::{IntegrationSettings, SettingsError, Texts};
+pub use jwt::{JwtError, sign as sign_jwt};
+pub use key_rotation::{Resealed, RotationError};
+pub use remembered::Remembered;
+pub use scopes::{Right, Scope, ScopePreset, Scopes, rights};
+pub use session_tokens::{InvalidSessionToken, SessionToken};
+pub use signing_keys::{FormerKeys, SIGNING_KEY_OVERLAP, SigningKey};
+pub use webhook_signatures::{
+    Answered, IncomingWebhook, Refusal, Verified, WebhookSecrets, answer_handshake, verify_webhook,
+};
+
+pub use syncline_types::environment_settings::{EnvironmentSettings, SettingsChange};

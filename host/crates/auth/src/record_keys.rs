@@ -1,0 +1,83 @@
+//! The keys that seal payloads of an environment's records, opened.
+
+use std::sync::Arc;
+
+use sqlx::PgConnection;
+
+use super::{Environment, EnvironmentError, Environments};
+use syncline_crypto::{CryptoError, Place, RecordKeys, new_record_key};
+use syncline_store::{environments, record_keys};
+use syncline_types::ids::EnvironmentPk;
+
+const FIRST: i32 = 1;
+
+impl Environments {
+    /// The keys that payloads are sealed with; none if no model has asked for it yet.
+    pub async fn record_keys(&self, pk: EnvironmentPk) -> Result<Arc<RecordKeys>, EnvironmentError> {
+        self.record_keys.get(pk, self.read_record_keys(pk)).await
+    }
+
+    /// Likewise, with that one among them, if there is one of that number: another host may have made it just now.
+    pub async fn record_keys_with(
+        &self,
+        pk: EnvironmentPk,
+        number: i32,
+    ) -> Result<Arc<RecordKeys>, EnvironmentError> {
+        let keys = self.record_keys(pk).await?;
+        if keys.has(number) {
+            return Ok(keys);
+        }
+        self.record_keys.forget();
+        self.record_keys(pk).await
+    }
+
+    /// Likewise, at least one: it is made for the first model that asks for it.
+    pub async fn ensure_record_keys(&self, pk: EnvironmentPk) -> Result<Arc<RecordKeys>, EnvironmentError> {
+        let keys = self.record_keys(pk).await?;
+        if !keys.is_empty() {
+            return Ok(keys);
+        }
+        let environment = self.get(pk).await?;
+        let mut tx = self.store.begin().await?;
+        // Whoever is first makes it.
+        if !environments::lock(&mut tx, pk).await? {
+            return Err(EnvironmentError::Unknown(pk));
+        }
+        if record_keys::list(&mut tx, pk).await?.is_empty() {
+            let row = row_name(&environment, FIRST);
+            let sealed = environment.data_key.seal(place(&row), &new_record_key());
+            record_keys::create(&mut tx, pk, FIRST, &sealed).await?;
+        }
+        tx.commit().await?;
+        self.record_keys.forget();
+        self.record_keys(pk).await
+    }
+
+    async fn read_record_keys(&self, pk: EnvironmentPk) -> Result<Arc<RecordKeys>, EnvironmentError> {
+        let environment = self.get(pk).await?;
+        open_all(&mut *self.store.connect().await?, &environment).await.map(Arc::new)
+    }
+}
+
+async fn open_all(
+    conn: &mut PgConnection,
+    environment: &Environment,
+) -> Result<RecordKeys, EnvironmentError> {
+    let stored = record_keys::list(conn, environment.pk).await?;
+    let opened = stored.iter().map(|stored| {
+        let row = row_name(environment, stored.number);
+        Ok((stored.number, environment.data_key.open(place(&row), &stored.sealed_key)?))
+    });
+    opened
+        .collect::<Result<Vec<_>, CryptoError>>()
+        .and_then(|opened| RecordKeys::new(opened.iter().map(|(number, bytes)| (*number, bytes.as_slice()))))
+        .map_err(|source| EnvironmentError::RecordKey { environment: environment.name.clone(), source })
+}
+
+fn row_name(environment: &Environment, number: i32) -> String {
+    format!("{}/{number}", environment.id)
+}
+
+fn place(row: &str) -> Place<'_> {
+    Place { column: "record_keys.sealed_key", row }
+}

@@ -1,0 +1,153 @@
+//! The keys that sign an environment's webhooks, in the form of Standard Webhooks: `whsec_` and base64.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use chrono::{DateTime, Utc};
+use sqlx::PgConnection;
+use uuid::Uuid;
+use zeroize::Zeroizing;
+
+use super::{Environment, EnvironmentError, Environments};
+use syncline_crypto::{CryptoError, DataKey, Place, random_bytes};
+use syncline_store::environments;
+use syncline_store::signing_keys::{self, StoredSigningKey};
+use syncline_types::ids::EnvironmentPk;
+use syncline_types::secret::Secret;
+
+/// How long a key that was rotated out goes on signing beside the new one.
+pub const SIGNING_KEY_OVERLAP: Duration = Duration::from_secs(24 * 60 * 60);
+
+const PREFIX: &str = "whsec_";
+const KEY_BYTES: usize = 32;
+
+/// A key that signs, opened.
+#[derive(Debug, Clone)]
+pub struct SigningKey {
+    pub id: Uuid,
+    text: Secret<String>,
+    pub created_at: DateTime<Utc>,
+    /// Until when it signs; none is until it is rotated.
+    pub expires_at: Option<DateTime<Utc>>,
+}
+
+impl SigningKey {
+    /// What a receiver is given: `whsec_` and the bytes in base64.
+    pub fn expose_text(&self) -> &str {
+        self.text.expose()
+    }
+
+    /// What goes into the HMAC of Standard Webhooks.
+    pub fn expose_bytes(&self) -> Zeroizing<Vec<u8>> {
+        let encoded = self.text.expose().strip_prefix(PREFIX).unwrap_or_default();
+        Zeroizing::new(STANDARD.decode(encoded).unwrap_or_default())
+    }
+
+    fn open(environment: &Environment, stored: &StoredSigningKey) -> Result<Self, CryptoError> {
+        let row = stored.id.to_string();
+        let opened = environment.data_key.open(place(&row), &stored.sealed_key)?;
+        let text = String::from_utf8(opened.to_vec()).map_err(|_| CryptoError::DoesNotOpen)?;
+        Ok(Self {
+            id: stored.id,
+            text: Secret::new(text),
+            created_at: stored.created_at,
+            expires_at: stored.expires_at,
+        })
+    }
+}
+
+/// What becomes of the keys before a new one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FormerKeys {
+    /// They go on signing for [`SIGNING_KEY_OVERLAP`], so that receivers can be moved over.
+    Overlap,
+    /// They end at once: somebody else may have them.
+    EndNow,
+}
+
+impl Environments {
+    /// The keys that sign the environment's webhooks now, the newest first; at least one.
+    pub async fn signing_keys(&self, pk: EnvironmentPk) -> Result<Vec<SigningKey>, EnvironmentError> {
+        let remembered = self.signing_keys.get(pk, self.read_signing_keys(pk)).await?;
+        let now = Utc::now();
+        let valid = remembered.iter().filter(|key| key.expires_at.is_none_or(|end| end > now));
+        Ok(valid.cloned().collect())
+    }
+
+    /// Makes a new key, which signs from now on, on every host at once. `None`: the last rotation's overlap is
+    /// not over.
+    pub async fn rotate_signing_key(
+        &self,
+        pk: EnvironmentPk,
+        former: FormerKeys,
+    ) -> Result<Option<SigningKey>, EnvironmentError> {
+        let environment = self.get(pk).await?;
+        let mut tx = self.store.begin().await?;
+        if !environments::lock(&mut tx, pk).await? {
+            return Err(EnvironmentError::Unknown(pk));
+        }
+        let overlap = match former {
+            FormerKeys::Overlap => SIGNING_KEY_OVERLAP,
+            FormerKeys::EndNow => Duration::ZERO,
+        };
+        if former == FormerKeys::Overlap && signing_keys::list_valid(&mut tx, pk).await?.len() > 1 {
+            return Ok(None);
+        }
+        signing_keys::expire_all(&mut tx, pk, overlap).await?;
+        create(&mut tx, pk, &environment.data_key).await?;
+        let valid = open_valid(&mut tx, &environment).await?;
+        tx.commit().await?;
+        self.signing_keys.forget();
+        Ok(valid.into_iter().next())
+    }
+
+    async fn read_signing_keys(&self, pk: EnvironmentPk) -> Result<Arc<[SigningKey]>, EnvironmentError> {
+        let environment = self.get(pk).await?;
+        let mut conn = self.store.connect().await?;
+        let valid = open_valid(&mut conn, &environment).await?;
+        if !valid.is_empty() {
+            return Ok(valid.into());
+        }
+        // An environment of an earlier version has none yet. Whoever is first makes it.
+        drop(conn);
+        let mut tx = self.store.begin().await?;
+        environments::lock(&mut tx, pk).await?;
+        let mut valid = open_valid(&mut tx, &environment).await?;
+        if valid.is_empty() {
+            create(&mut tx, pk, &environment.data_key).await?;
+            valid = open_valid(&mut tx, &environment).await?;
+        }
+        tx.commit().await?;
+        Ok(valid.into())
+    }
+}
+
+async fn open_valid(
+    conn: &mut PgConnection,
+    environment: &Environment,
+) -> Result<Vec<SigningKey>, EnvironmentError> {
+    let stored = signing_keys::list_valid(conn, environment.pk).await?;
+    let opened = stored.iter().map(|stored| SigningKey::open(environment, stored));
+    opened
+        .collect::<Result<_, _>>()
+        .map_err(|source| EnvironmentError::SigningKey { environment: environment.name.clone(), source })
+}
+
+/// Makes a key, and stores it sealed.
+pub(super) async fn create(
+    conn: &mut PgConnection,
+    environment: EnvironmentPk,
+    data_key: &DataKey,
+) -> sqlx::Result<()> {
+    let id = Uuid::new_v4();
+    let bytes = Zeroizing::new(random_bytes::<KEY_BYTES>());
+    let text = Zeroizing::new(format!("{PREFIX}{}", STANDARD.encode(bytes.as_slice())));
+    let sealed = data_key.seal(place(&id.to_string()), text.as_bytes());
+    signing_keys::create(conn, environment, id, &sealed).await
+}
+
+fn place(row: &str) -> Place<'_> {
+    Place { column: "webhook_signing_keys.sealed_key", row }
+}

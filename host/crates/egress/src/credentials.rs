@@ -1,0 +1,343 @@
+//! What a connection proves itself with, and how that gets into a request.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use http::header::AUTHORIZATION;
+use http::{HeaderMap, HeaderName, HeaderValue, Method};
+use serde_json::{Map, Value};
+use url::Url;
+
+use super::boundary;
+use super::error::EgressError;
+use super::oauth1::{self, OAuth1Keys};
+use super::wsse;
+use syncline_providers::{Provider, SignatureMethod, Template, Variable};
+use syncline_types::secret::Secret;
+
+/// What the header of Basic authentication begins with.
+const BASIC: &str = "Basic ";
+
+/// The live credentials of a connection, as far as requests need them.
+#[derive(Debug, Clone)]
+pub enum Credentials {
+    None,
+    ApiKey {
+        api_key: Secret<String>,
+    },
+    /// Both are secret: some providers take their key as the user name.
+    Basic {
+        username: Secret<String>,
+        password: Secret<String>,
+    },
+    /// The access token of OAuth 2, or of an app's installation.
+    OAuth2 {
+        access_token: Secret<String>,
+        /// The app's, which some providers want beside the token.
+        client_id: Option<String>,
+    },
+    /// A token that was obtained with other credentials, and these, by the names of the provider's questions.
+    Token {
+        token: Secret<String>,
+        fields: BTreeMap<String, Secret<String>>,
+    },
+    /// Every request is signed.
+    OAuth1(OAuth1Keys),
+    /// Every request carries a new `UsernameToken`.
+    UsernameToken {
+        username: Secret<String>,
+        password: Secret<String>,
+    },
+}
+
+impl Credentials {
+    /// Every value that is secret.
+    pub fn secrets(&self) -> Vec<&str> {
+        let secrets: Vec<&Secret<String>> = match self {
+            Self::None => Vec::new(),
+            Self::ApiKey { api_key } => vec![api_key],
+            Self::Basic { username, password } | Self::UsernameToken { username, password } => {
+                vec![username, password]
+            }
+            Self::OAuth2 { access_token, .. } => vec![access_token],
+            Self::Token { token, fields } => fields.values().chain([token]).collect(),
+            Self::OAuth1(keys) => vec![&keys.consumer_secret, &keys.token, &keys.token_secret],
+        };
+        secrets.into_iter().map(|secret| secret.expose().as_str()).collect()
+    }
+}
+
+/// Where the gate gets a connection's credentials. Implemented by whoever stores and refreshes them.
+#[async_trait]
+pub trait CredentialSource: Send + Sync {
+    /// The credentials as they are now, refreshed if they were about to expire. Asked before every attempt.
+    async fn current(&self) -> Result<Arc<Credentials>, CredentialsUnavailable>;
+
+    /// Called once a request, when the provider answered 401 to `rejected`. `None` if there are no better ones:
+    /// then the guest gets the 401.
+    async fn refresh_after_rejection(
+        &self,
+        rejected: &Arc<Credentials>,
+    ) -> Result<Option<Arc<Credentials>>, CredentialsUnavailable>;
+}
+
+/// Credentials that are not stored yet, to be tried once.
+pub struct FixedCredentials(Arc<Credentials>);
+
+impl FixedCredentials {
+    pub fn new(credentials: Credentials) -> Self {
+        Self(Arc::new(credentials))
+    }
+}
+
+#[async_trait]
+impl CredentialSource for FixedCredentials {
+    async fn current(&self) -> Result<Arc<Credentials>, CredentialsUnavailable> {
+        Ok(Arc::clone(&self.0))
+    }
+
+    async fn refresh_after_rejection(
+        &self,
+        _rejected: &Arc<Credentials>,
+    ) -> Result<Option<Arc<Credentials>>, CredentialsUnavailable> {
+        Ok(None)
+    }
+}
+
+/// Why a connection has no usable credentials. The reason is shown to guests.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{reason}")]
+pub struct CredentialsUnavailable {
+    pub reason: String,
+}
+
+/// What the provider's entry and the credentials add to one request to the provider itself. Made anew for each:
+/// what is signed must not be sent twice.
+#[derive(Default)]
+pub(super) struct Injection {
+    /// The provider's fixed headers, which a guest may replace.
+    pub defaults: HeaderMap,
+    /// What carries the credentials, which a guest can neither set nor see.
+    pub secret_headers: HeaderMap,
+    /// The provider's own parameters, in place of the guest's of the same name. Logs show only their names.
+    query: Vec<(String, Secret<String>)>,
+    /// Signs the request once it is complete.
+    signer: Option<Signer>,
+}
+
+/// OAuth 1, for one provider and one connection.
+struct Signer {
+    keys: OAuth1Keys,
+    method: SignatureMethod,
+    realm: Option<String>,
+}
+
+impl Injection {
+    pub fn new(
+        provider: &Provider,
+        config: &Map<String, Value>,
+        credentials: &Credentials,
+    ) -> Result<Self, EgressError> {
+        let credentials = &ForOneRequest::new(credentials, provider);
+        let render = |template: &Template| render(template, provider, config, credentials);
+        let mut injection = Self::default();
+        for (key, template) in &provider.proxy.headers {
+            if let Some(value) = render(template)? {
+                injection.add_header(key.name().clone(), &value, template.has_credentials())?;
+            }
+        }
+        for (name, template) in &provider.proxy.query {
+            if let Some(value) = render(template)? {
+                injection.query.push((name.clone(), value.into()));
+            }
+        }
+        if let Some(basic) = &provider.proxy.basic {
+            if let (Some(username), Some(password)) = (render(&basic.username)?, render(&basic.password)?) {
+                injection.add_header(AUTHORIZATION, &basic_header(&username, &password), true)?;
+            }
+        } else if !provider.proxy.places_credentials()
+            && let Some((name, value)) = usual_header(credentials)
+            && !injection.secret_headers.contains_key(&name)
+        {
+            injection.add_header(name, &value, true)?;
+        }
+        if let Credentials::OAuth1(keys) = credentials.held {
+            injection.signer = Some(Signer {
+                keys: keys.clone(),
+                method: provider.signature_method.unwrap_or_default(),
+                realm: oauth1::realm(provider.auth_mode, config),
+            });
+        }
+        Ok(injection)
+    }
+
+    /// The header that only the host may set, because it is put in when the request is complete.
+    pub fn reserved_header(&self) -> Option<&HeaderName> {
+        self.signer.as_ref().map(|_| &AUTHORIZATION)
+    }
+
+    /// Whether a body of this type is a part of what is signed.
+    pub fn signs_form(&self, headers: &HeaderMap) -> bool {
+        self.signer.is_some() && oauth1::is_form(headers)
+    }
+
+    /// Signs the request as it is about to be sent. `form` is its body if that is signed too.
+    pub fn sign(
+        &self,
+        method: &Method,
+        url: &Url,
+        form: Option<&Bytes>,
+        headers: &mut HeaderMap,
+    ) -> Result<(), EgressError> {
+        let Some(Signer { keys, method: signature, realm }) = &self.signer else { return Ok(()) };
+        let form = form.map(|form| &form[..]);
+        let value = oauth1::authorization(keys, *signature, realm.as_deref(), method, url, form);
+        headers.insert(AUTHORIZATION, secret_value(&AUTHORIZATION, &value)?);
+        Ok(())
+    }
+
+    /// The credentials in every form in which they are sent.
+    ///
+    /// What is signed for one request is not among them: it proves nothing a second time.
+    pub fn secrets<'s>(&'s self, credentials: &'s Credentials) -> Vec<&'s str> {
+        let encoded =
+            self.secret_headers.values().filter_map(|value| value.to_str().ok()?.strip_prefix(BASIC));
+        credentials.secrets().into_iter().chain(encoded).collect()
+    }
+
+    /// Puts the parameters into a URL and gives their names.
+    pub fn add_query(&self, url: &mut Url) -> Vec<String> {
+        let names: Vec<String> = self.query.iter().map(|(name, _)| name.clone()).collect();
+        if !names.is_empty() {
+            boundary::remove_query(url, &names);
+            boundary::add_query(
+                url,
+                self.query.iter().map(|(name, value)| (name.as_str(), value.expose().as_str())),
+            );
+        }
+        names
+    }
+
+    fn add_header(&mut self, name: HeaderName, value: &str, is_secret: bool) -> Result<(), EgressError> {
+        let mut value = secret_value(&name, value)?;
+        value.set_sensitive(is_secret);
+        let headers = if is_secret { &mut self.secret_headers } else { &mut self.defaults };
+        headers.insert(name, value);
+        Ok(())
+    }
+}
+
+/// The credentials, and the token that was made of them for this request only.
+struct ForOneRequest<'a> {
+    held: &'a Credentials,
+    made: Option<Secret<String>>,
+}
+
+impl<'a> ForOneRequest<'a> {
+    fn new(held: &'a Credentials, provider: &Provider) -> Self {
+        let made = match held {
+            Credentials::UsernameToken { username, password } => {
+                let scheme = provider.signature.unwrap_or_default();
+                Some(wsse::username_token(scheme, username.expose(), password.expose()))
+            }
+            _ => None,
+        };
+        Self { held, made }
+    }
+
+    fn value(&self, variable: &Variable) -> Option<&str> {
+        let secret = match (self.held, variable) {
+            (Credentials::ApiKey { api_key }, Variable::ApiKey) => api_key,
+            (Credentials::Basic { username, .. }, Variable::Username) => username,
+            (Credentials::Basic { password, .. }, Variable::Password) => password,
+            (Credentials::OAuth2 { access_token, .. }, Variable::AccessToken) => access_token,
+            (Credentials::OAuth2 { client_id, .. }, Variable::ClientId) => return client_id.as_deref(),
+            (Credentials::Token { token, .. }, Variable::AccessToken) => token,
+            (Credentials::Token { fields, .. }, Variable::Credential(name)) => fields.get(name)?,
+            (Credentials::Token { fields, .. }, Variable::ClientId) => fields.get("client_id")?,
+            (Credentials::OAuth1(keys), Variable::ClientId) => return Some(&keys.consumer_key),
+            (Credentials::UsernameToken { .. }, Variable::AccessToken) => self.made.as_ref()?,
+            (Credentials::UsernameToken { username, .. }, Variable::Credential(name))
+                if name == "username" =>
+            {
+                username
+            }
+            (Credentials::UsernameToken { password, .. }, Variable::Credential(name))
+                if name == "password" =>
+            {
+                password
+            }
+            _ => return None,
+        };
+        Some(secret.expose())
+    }
+}
+
+/// `None` if the template asks for an optional answer that was not given: then it adds nothing.
+fn render(
+    template: &Template,
+    provider: &Provider,
+    config: &Map<String, Value>,
+    credentials: &ForOneRequest<'_>,
+) -> Result<Option<String>, EgressError> {
+    enum Missing {
+        Answer,
+        Other(EgressError),
+    }
+    let rendered = template.render(|variable| match variable {
+        Variable::ConnectionConfig(name) => match provider.answer(config, name) {
+            Ok(Some(answer)) => Ok(answer),
+            Ok(None) => Err(Missing::Answer),
+            Err(unusable) => Err(Missing::Other(EgressError::invalid(unusable.to_string()))),
+        },
+        _ => match credentials.value(variable) {
+            Some(value) => Ok(Cow::Borrowed(value)),
+            None => Err(Missing::Other(
+                CredentialsUnavailable {
+                    reason: format!("the connection's credentials have no `{variable}`"),
+                }
+                .into(),
+            )),
+        },
+    });
+    match rendered {
+        Ok(text) => Ok(Some(text)),
+        Err(Missing::Answer) => Ok(None),
+        Err(Missing::Other(error)) => Err(error),
+    }
+}
+
+/// Where credentials go for a provider whose entry does not say.
+fn usual_header(credentials: &ForOneRequest<'_>) -> Option<(HeaderName, String)> {
+    match credentials.held {
+        Credentials::Basic { username, password } => {
+            Some((AUTHORIZATION, basic_header(username.expose(), password.expose())))
+        }
+        Credentials::OAuth2 { access_token: token, .. } | Credentials::Token { token, .. } => {
+            Some((AUTHORIZATION, format!("Bearer {}", token.expose())))
+        }
+        Credentials::UsernameToken { .. } => {
+            credentials.made.as_ref().map(|token| (wsse::HEADER, token.expose().clone()))
+        }
+        Credentials::None | Credentials::ApiKey { .. } | Credentials::OAuth1(_) => None,
+    }
+}
+
+fn secret_value(name: &HeaderName, value: &str) -> Result<HeaderValue, CredentialsUnavailable> {
+    let mut value = HeaderValue::from_str(value).map_err(|_| CredentialsUnavailable {
+        reason: format!(
+            "the header `{name}` cannot hold what this connection's credentials or configuration put in it"
+        ),
+    })?;
+    value.set_sensitive(true);
+    Ok(value)
+}
+
+fn basic_header(username: &str, password: &str) -> String {
+    format!("{BASIC}{}", STANDARD.encode(format!("{username}:{password}")))
+}

@@ -1,0 +1,117 @@
+//! When a request is sent again, and with what.
+
+use std::time::{Duration, Instant};
+
+use http::StatusCode;
+
+use crate::stage::{Keys, Recorder, get, post, route, settings};
+use syncline_egress::{Credentials, Gate, Route};
+use syncline_test_server::Server;
+
+fn plain_route(server: &Server) -> Route {
+    route("unauthenticated", &server.url(), Keys::one(Credentials::None))
+}
+
+fn token(text: &str) -> Credentials {
+    Credentials::OAuth2 { access_token: text.into(), client_id: None }
+}
+
+#[tokio::test]
+async fn a_busy_provider_is_asked_again() {
+    let server = Server::start().await;
+    server.answer(StatusCode::SERVICE_UNAVAILABLE).answer(StatusCode::TOO_MANY_REQUESTS);
+    let gate = Gate::new(settings(&[server.address])).unwrap();
+    let recorder = Recorder::default();
+    let response = gate.send(&plain_route(&server), get("/a"), &recorder).await.unwrap();
+    assert_eq!(response.status, 200);
+    let url = server.url();
+    assert_eq!(
+        recorder.lines(),
+        [format!("1 GET {url}a 503"), format!("2 GET {url}a 429"), format!("3 GET {url}a 200")]
+    );
+}
+
+#[tokio::test]
+async fn the_last_answer_is_handed_on_when_the_retries_are_spent() {
+    let server = Server::start().await;
+    for _ in 0..3 {
+        server.answer((StatusCode::BAD_GATEWAY, "upstream"));
+    }
+    let gate = Gate::new(settings(&[server.address])).unwrap();
+    let response = gate.send(&plain_route(&server), get("/a"), &()).await.unwrap();
+    assert_eq!((response.status.as_u16(), &response.body[..]), (502, &b"upstream"[..]));
+    assert_eq!(server.seen().len(), 3);
+}
+
+#[tokio::test]
+async fn what_may_not_be_repeated_is_sent_once_unless_the_caller_asks() {
+    let server = Server::start().await;
+    let gate = Gate::new(settings(&[server.address])).unwrap();
+    server.answer(StatusCode::SERVICE_UNAVAILABLE);
+    assert_eq!(gate.send(&plain_route(&server), post("/a", "x"), &()).await.unwrap().status, 503);
+    assert_eq!(server.seen().len(), 1);
+    server.answer(StatusCode::SERVICE_UNAVAILABLE);
+    let mut request = post("/a", "x");
+    request.retries = Some(1);
+    assert_eq!(gate.send(&plain_route(&server), request, &()).await.unwrap().status, 200);
+    assert_eq!(server.seen()[2].body, "x");
+}
+
+#[tokio::test]
+async fn the_provider_says_how_long_to_wait() {
+    let server = Server::start().await;
+    server.answer((StatusCode::TOO_MANY_REQUESTS, [("retry-after", "1")]));
+    let gate = Gate::new(settings(&[server.address])).unwrap();
+    let started = Instant::now();
+    assert_eq!(gate.send(&plain_route(&server), get("/a"), &()).await.unwrap().status, 200);
+    assert!(started.elapsed() >= Duration::from_secs(1));
+}
+
+#[tokio::test]
+async fn a_wait_beyond_the_maximum_is_left_to_the_caller() {
+    let server = Server::start().await;
+    server.answer((StatusCode::TOO_MANY_REQUESTS, [("retry-after", "3600")]));
+    let gate = Gate::new(settings(&[server.address])).unwrap();
+    let response = gate.send(&plain_route(&server), get("/a"), &()).await.unwrap();
+    assert_eq!((response.status.as_u16(), &response.headers["retry-after"]), (429, &"3600".parse().unwrap()));
+    assert_eq!(server.seen().len(), 1);
+}
+
+#[tokio::test]
+async fn a_connection_that_breaks_is_a_reason_to_try_again() {
+    let broken = syncline_test_server::raw_server(b"HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nabc").await;
+    let gate = Gate::new(settings(&[broken])).unwrap();
+    let base = format!("http://{broken}").parse().unwrap();
+    let route = route("unauthenticated", &base, Keys::one(Credentials::None));
+    let recorder = Recorder::default();
+    let error = gate.send(&route, get("/a"), &recorder).await.unwrap_err();
+    assert_eq!(error.code(), "network-error");
+    assert_eq!(recorder.lines().len(), 3);
+}
+
+#[tokio::test]
+async fn rejected_credentials_are_refreshed_once_for_any_method() {
+    let server = Server::start().await;
+    server.answer(StatusCode::UNAUTHORIZED);
+    let gate = Gate::new(settings(&[server.address])).unwrap();
+    let stale = route("unauthenticated", &server.url(), Keys::several([token("old"), token("new")]));
+    assert_eq!(gate.send(&stale, post("/a", "x"), &()).await.unwrap().status, 200);
+    let sent: Vec<_> = server.seen().iter().map(|seen| seen.headers["authorization"].clone()).collect();
+    assert_eq!(sent, ["Bearer old", "Bearer new"]);
+
+    server.answer(StatusCode::UNAUTHORIZED).answer(StatusCode::UNAUTHORIZED);
+    let hopeless =
+        route("unauthenticated", &server.url(), Keys::several([token("a"), token("b"), token("c")]));
+    assert_eq!(gate.send(&hopeless, get("/a"), &()).await.unwrap().status, 401);
+    assert_eq!(server.seen().len(), 4);
+}
+
+#[tokio::test]
+async fn an_unauthorized_answer_without_better_credentials_is_handed_on() {
+    let server = Server::start().await;
+    server.answer(StatusCode::UNAUTHORIZED);
+    let gate = Gate::new(settings(&[server.address])).unwrap();
+    let route = route("unauthenticated", &server.url(), Keys::one(token("only")));
+    assert_eq!(gate.send(&route, get("/a"), &()).await.unwrap().status, 401);
+    assert_eq!(server.seen().len(), 1);
+}

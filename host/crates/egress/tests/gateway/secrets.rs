@@ -1,0 +1,165 @@
+//! Where the credentials go, and where they do not.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde_json::json;
+
+use crate::stage::{Keys, Recorder, get, route, route_of, settings};
+use syncline_egress::{Credentials, Gate};
+use syncline_providers::Provider;
+use syncline_test_server::Server;
+
+fn stripe_key() -> Credentials {
+    Credentials::Basic { username: "rk_live_1".into(), password: "".into() }
+}
+
+/// A provider that takes its key as a parameter.
+fn provider_with_key_in_query() -> Arc<Provider> {
+    Arc::new(
+        serde_json::from_value(json!({
+            "name": "weather", "display_name": "Weather", "auth_mode": "API_KEY", "docs": "https://example.com",
+            "source": {"address": "https://example.com", "checked_at": "2026-11-21"},
+            "proxy": {"query": {"appid": "${apiKey}"}}
+        }))
+        .unwrap(),
+    )
+}
+
+#[tokio::test]
+async fn the_user_name_and_password_are_sent_as_basic_authentication() {
+    let server = Server::start().await;
+    let gate = Gate::new(settings(&[server.address])).unwrap();
+    let mut route = route("stripe-api-key", &server.url(), Keys::one(stripe_key()));
+    route.connection_config.insert("context".to_owned(), json!("acct_1"));
+    let response = gate.send(&route, get("/v1/customers?limit=3"), &()).await.unwrap();
+    assert_eq!((response.status.as_u16(), &response.body[..]), (200, &b"ok"[..]));
+    let seen = &server.seen()[0];
+    assert_eq!(seen.path, "/v1/customers?limit=3");
+    assert_eq!(seen.headers["authorization"], "Basic cmtfbGl2ZV8xOg==");
+    assert_eq!(seen.headers["stripe-context"], "acct_1");
+    assert!(seen.headers["user-agent"].to_str().unwrap().starts_with("syncline/"));
+}
+
+#[tokio::test]
+async fn an_entry_may_say_what_basic_authentication_is_made_of() {
+    let server = Server::start().await;
+    let gate = Gate::new(settings(&[server.address])).unwrap();
+    let keys = Keys::one(Credentials::Basic { username: "a@b.c".into(), password: "tok".into() });
+    gate.send(&route("zendesk-api-key", &server.url(), keys), get("/"), &()).await.unwrap();
+    // a@b.c/token:tok
+    assert_eq!(server.seen()[0].headers["authorization"], "Basic YUBiLmMvdG9rZW46dG9r");
+}
+
+#[tokio::test]
+async fn a_key_goes_into_the_header_of_the_entry_beside_its_fixed_ones() {
+    let server = Server::start().await;
+    let gate = Gate::new(settings(&[server.address])).unwrap();
+    let route =
+        route("github-pat", &server.url(), Keys::one(Credentials::ApiKey { api_key: "ghp_1".into() }));
+    let mut request = get("/user");
+    request.headers.push(("Accept".to_owned(), "text/plain".to_owned()));
+    gate.send(&route, request, &()).await.unwrap();
+    let headers = &server.seen()[0].headers;
+    assert_eq!(headers["authorization"], "Bearer ghp_1");
+    assert_eq!(headers["x-github-api-version"], "2022-11-28");
+    assert_eq!(headers.get_all("accept").iter().collect::<Vec<_>>(), ["text/plain"]);
+}
+
+#[tokio::test]
+async fn tokens_are_bearer_tokens_unless_the_entry_says_otherwise() {
+    let server = Server::start().await;
+    let gate = Gate::new(settings(&[server.address])).unwrap();
+    for credentials in [
+        Credentials::OAuth2 { access_token: "t-1".into(), client_id: None },
+        Credentials::Token { token: "t-1".into(), fields: BTreeMap::new() },
+    ] {
+        let route = route("unauthenticated", &server.url(), Keys::one(credentials));
+        gate.send(&route, get("/"), &()).await.unwrap();
+    }
+    assert!(server.seen().iter().all(|seen| seen.headers["authorization"] == "Bearer t-1"));
+}
+
+#[tokio::test]
+async fn a_key_in_the_query_replaces_the_callers_and_is_masked_in_the_log() {
+    let server = Server::start().await;
+    let gate = Gate::new(settings(&[server.address])).unwrap();
+    let keys = Keys::one(Credentials::ApiKey { api_key: "s3cr&t".into() });
+    let route = route_of(provider_with_key_in_query(), &server.url(), keys);
+    let recorder = Recorder::default();
+    gate.send(&route, get("/w?appid=mine&q=Oslo"), &recorder).await.unwrap();
+    assert_eq!(server.seen()[0].path, "/w?q=Oslo&appid=s3cr%26t");
+    assert_eq!(recorder.lines(), [format!("1 GET {}w?q=Oslo&appid=*** 200", server.url())]);
+}
+
+#[tokio::test]
+async fn a_caller_cannot_set_the_header_that_carries_the_credentials() {
+    let server = Server::start().await;
+    let gate = Gate::new(settings(&[server.address])).unwrap();
+    let route = route("stripe-api-key", &server.url(), Keys::one(stripe_key()));
+    let mut request = get("/");
+    request.headers.push(("AUTHORIZATION".to_owned(), "Bearer mine".to_owned()));
+    let error = gate.send(&route, request, &()).await.unwrap_err();
+    assert_eq!(error.code(), "invalid-request");
+    assert!(server.seen().is_empty());
+}
+
+#[tokio::test]
+async fn an_allowed_host_gets_the_callers_headers_and_no_credentials() {
+    let (provider, files) = (Server::start().await, Server::start().await);
+    let gate = Gate::new(settings(&[provider.address, files.address])).unwrap();
+    // Were they asked for, these credentials would fail the request.
+    let mut route = route("stripe-api-key", &provider.url(), Keys::several([]));
+    route.allow_hosts = vec![files.address.to_string().parse().unwrap()];
+    let mut request = get(&format!("{}a.csv", files.url()));
+    request.headers.push(("authorization".to_owned(), "Bearer mine".to_owned()));
+    gate.send(&route, request, &()).await.unwrap();
+    assert_eq!(files.seen()[0].headers["authorization"], "Bearer mine");
+    assert!(files.seen()[0].headers.get("stripe-context").is_none());
+}
+
+#[tokio::test]
+async fn credentials_that_cannot_be_had_or_do_not_fit_are_told() {
+    let server = Server::start().await;
+    let gate = Gate::new(settings(&[server.address])).unwrap();
+    let none = route("stripe-api-key", &server.url(), Keys::several([]));
+    let error = gate.send(&none, get("/"), &()).await.unwrap_err();
+    assert_eq!(
+        (error.code(), error.to_string().as_str()),
+        ("credentials-unavailable", "the refresh token was revoked")
+    );
+
+    let other_kind = route("github-pat", &server.url(), Keys::one(stripe_key()));
+    let error = gate.send(&other_kind, get("/"), &()).await.unwrap_err();
+    assert_eq!(
+        (error.code(), error.to_string().as_str()),
+        ("credentials-unavailable", "the connection's credentials have no `apiKey`")
+    );
+
+    let unsendable = Keys::one(Credentials::ApiKey { api_key: "a\nb".into() });
+    let error = gate.send(&route("github-pat", &server.url(), unsendable), get("/"), &()).await.unwrap_err();
+    assert_eq!(error.code(), "credentials-unavailable");
+    assert!(!error.to_string().contains("a\nb"));
+    assert!(server.seen().is_empty());
+}
+
+#[tokio::test]
+async fn no_error_and_no_log_line_holds_a_secret() {
+    let keys = || Keys::one(Credentials::ApiKey { api_key: "s3cret".into() });
+    let closed = Server::start().await.address;
+    let gate = Gate::new(settings(&[closed])).unwrap();
+    let base = format!("http://{closed}").parse().unwrap();
+    let route = route_of(provider_with_key_in_query(), &base, keys());
+    let recorder = Recorder::default();
+    let mut request = get("/a?access_token=alsosecret");
+    request.retries = Some(0);
+    let error = gate.send(&route, request, &recorder).await.unwrap_err();
+    assert_eq!(error.code(), "network-error");
+    let told = format!(
+        "{error} {error:?} {:?} {:?}",
+        recorder.lines(),
+        Credentials::ApiKey { api_key: "s3cret".into() }
+    );
+    assert!(!told.contains("s3cret") && !told.contains("alsosecret"), "{told}");
+    assert!(told.contains("appid=***"), "{told}");
+}

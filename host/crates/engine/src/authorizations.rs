@@ -1,0 +1,72 @@
+//! Every way on which an end user's browser leaves for a provider and comes back: OAuth 2, OAuth 1, and the
+//! installation of an app.
+//!
+//! Who leaves is given a state, which the provider hands back, and a cookie, which the browser does. Both are kept
+//! as hashes. Who comes back must bring both, once, and while the session that sent them is still open. So a way
+//! back that somebody else has begun, has seen or has used already leads nowhere.
+
+mod answers;
+mod arrival;
+mod departure;
+mod error;
+mod outcome;
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+pub use self::arrival::Arrival;
+pub use self::departure::{Departure, DepartureRequest, ReturnPath};
+pub use self::error::AuthorizationError;
+pub use self::outcome::Outcome;
+
+use super::Engine;
+use syncline_auth::{AppCredentials, ClientOverride, Environment};
+use syncline_crypto::Place;
+use syncline_store::integrations::Integration;
+use syncline_types::secret::{Secret, serialize_exposed, serialize_exposed_option};
+
+/// How long an end user may take at the provider.
+pub const AUTHORIZATION_SECONDS: i32 = 60 * 60;
+
+/// What is kept of a departure and must not be seen.
+#[derive(Debug, Serialize, Deserialize)]
+struct DepartureSecrets {
+    /// Told again when the code is exchanged, exactly as it was.
+    redirect_uri: String,
+    #[serde(default, serialize_with = "serialize_exposed_option")]
+    pkce_verifier: Option<Secret<String>>,
+    /// The token of OAuth 1's temporary credentials, and its secret.
+    #[serde(default)]
+    temporary: Option<TemporaryToken>,
+    #[serde(default)]
+    own_client: Option<ClientOverride>,
+    #[serde(default, serialize_with = "serialize_exposed_option")]
+    own_refresh_token: Option<Secret<String>>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct TemporaryToken {
+    token: String,
+    #[serde(serialize_with = "serialize_exposed")]
+    secret: Secret<String>,
+}
+
+impl Engine {
+    /// The integration's app, opened.
+    fn open_app(
+        &self,
+        environment: &Environment,
+        integration: &Integration,
+    ) -> Result<AppCredentials, AuthorizationError> {
+        let app = self.open_app_credentials(environment, integration)?;
+        app.ok_or_else(|| AuthorizationError::NoApp(integration.unique_key.clone()))
+    }
+}
+
+fn place(id: &str) -> Place<'_> {
+    Place { column: "authorizations.sealed_secrets", row: id }
+}
+
+fn hash(text: &str) -> [u8; 32] {
+    Sha256::digest(text.as_bytes()).into()
+}

@@ -1,0 +1,253 @@
+//! Taking an end user's browser back from the provider, and making a connection of what it brings.
+
+use std::sync::Arc;
+
+use serde_json::{Map, Value};
+use subtle::ConstantTimeEq;
+use url::{Url, form_urlencoded};
+
+use super::super::{AuthenticatedConnection, ConnectSession, Engine};
+use super::departure::cookie_name;
+use super::{AuthorizationError, DepartureSecrets, Outcome, answers, hash, place};
+use syncline_auth::flows::{Flow, FlowError};
+use syncline_auth::{OAuth2Token, StoredCredentials};
+use syncline_providers::{AuthMode, Provider};
+use syncline_store::authorizations::{self, Authorization};
+use syncline_store::connections::Connection;
+use syncline_store::integrations::{self, Integration};
+use syncline_types::secret::Secret;
+
+const MAX_TOLD_CHARS: usize = 300;
+
+/// A browser that came back, with the query of its address and its cookies. Nothing in it has been checked.
+pub struct Arrival {
+    pub query: String,
+    pub cookies: Vec<(String, String)>,
+}
+
+impl Engine {
+    /// Makes a connection of what a browser brought back, and tells whoever listens.
+    pub async fn arrive(self: &Arc<Self>, arrival: Arrival) -> Result<Outcome, AuthorizationError> {
+        let state = arrival.param("state").ok_or(AuthorizationError::NoState)?;
+        let mut conn = self.store.connect().await?;
+        let found = authorizations::find(&mut conn, &hash(&state)).await?;
+        let authorization = found.ok_or(AuthorizationError::UnknownState)?;
+        let name = cookie_name(authorization.id);
+        let is_that_browser = arrival.cookies.iter().any(|(given, value)| {
+            *given == name && bool::from(hash(value).as_slice().ct_eq(&authorization.browser_hash))
+        });
+        // Whoever else has learnt the state can neither use it nor use it up.
+        if !is_that_browser {
+            return Err(AuthorizationError::OtherBrowser);
+        }
+        if !authorizations::take(&mut conn, authorization.pk).await? {
+            return Err(AuthorizationError::UnknownState);
+        }
+        let integration = integrations::get(&mut conn, authorization.integration).await?;
+        let integration = integration.ok_or(AuthorizationError::UnknownState)?;
+        drop(conn);
+        // The code can be used only once: from here on it goes to its end even if the browser goes away.
+        let engine = Arc::clone(self);
+        let ended = tokio::spawn(async move { engine.finish(authorization, integration, &arrival).await });
+        ended.await.map_err(AuthorizationError::internal)?
+    }
+
+    async fn finish(
+        self: &Arc<Self>,
+        authorization: Authorization,
+        integration: Integration,
+        arrival: &Arrival,
+    ) -> Result<Outcome, AuthorizationError> {
+        let session = self.open_connect_session(&authorization.session_token_hash).await;
+        let connected = match &session {
+            Ok(session) => self.make_connection(session, &authorization, &integration, arrival).await,
+            Err(_) => Err(AuthorizationError::SessionEnded),
+        };
+        let outcome = Outcome::of(&integration.unique_key, connected.as_ref());
+        if let Some(listener) = authorization.listener {
+            self.tell_outcome(authorization.session, listener, &outcome).await;
+        }
+        let Err(error) = connected else { return Ok(outcome) };
+        // A function's refusal of a connection that was connected anew was told with the connection's error, and of
+        // what another request has brought in its place that one tells.
+        let is_told = |session: &ConnectSession| match error {
+            AuthorizationError::Refused(_) => session.reconnects.is_some(),
+            AuthorizationError::Overtaken => true,
+            _ => false,
+        };
+        if let Ok(session) = &session
+            && !is_told(session)
+            && let Err(error) = self
+                .note_failed_connection(session, &integration, error.status_and_code().1, &error.to_string())
+                .await
+        {
+            tracing::error!(error = &error as &dyn std::error::Error, "a failed connection was not noted");
+        }
+        Err(error)
+    }
+
+    async fn make_connection(
+        self: &Arc<Self>,
+        session: &ConnectSession,
+        authorization: &Authorization,
+        integration: &Integration,
+        arrival: &Arrival,
+    ) -> Result<Connection, AuthorizationError> {
+        session.require(&integration.unique_key)?;
+        let environment = &session.environment;
+        let provider = self.catalogue.find(&integration.provider);
+        let provider =
+            provider.ok_or_else(|| AuthorizationError::UnknownProvider(integration.provider.clone()))?;
+        let opened =
+            environment.data_key.open(place(&authorization.id.to_string()), &authorization.sealed_secrets)?;
+        let secrets: DepartureSecrets = serde_json::from_slice(&opened)?;
+        let mut config = authorization.connection_config.as_object().cloned().unwrap_or_default();
+        arrival.refuse_error()?;
+        check_issuer(provider, &config, arrival)?;
+        let app = self.open_app(environment, integration)?;
+        let flow = Flow::new(&self.gate, provider, &config, Some(&app));
+        let flow = flow.with_override(secrets.own_client.as_ref());
+        let (credentials, response) = arrival.authenticate(provider.auth_mode, &flow, secrets).await?;
+        answers::add_automated(provider, &mut config, &arrival.query, &response)?;
+        self.verify(integration, provider, &config, &credentials, app.oauth()).await?;
+        let authenticated = AuthenticatedConnection {
+            reconnects: session.reconnects.as_ref().map(|target| target.pk),
+            credentials,
+            connection_config: config,
+            tags: session.tags.clone(),
+            end_user: session.end_user.clone(),
+            webhook_url_override: session.webhook_url_override.clone(),
+        };
+        Ok(self.connect(environment, integration, authenticated).await?)
+    }
+}
+
+impl Arrival {
+    fn param(&self, wanted: &str) -> Option<String> {
+        let found = form_urlencoded::parse(self.query.as_bytes()).find(|(name, _)| name == wanted);
+        found.map(|(_, value)| value.into_owned()).filter(|value| !value.is_empty())
+    }
+
+    fn required(&self, name: &'static str) -> Result<String, AuthorizationError> {
+        self.param(name).ok_or(AuthorizationError::Missing(name))
+    }
+
+    /// A provider that says no says so in one of these ways.
+    fn refuse_error(&self) -> Result<(), AuthorizationError> {
+        let code = self.param("error");
+        // OAuth 1 has no word for it, and its providers have this one.
+        let is_denied = matches!(code.as_deref(), Some("access_denied" | "user_denied" | "consent_required"))
+            || self.param("denied").is_some();
+        let description = ["error_description", "error_message", "error_reason"];
+        let description = description.into_iter().find_map(|name| self.param(name));
+        let code = code.or_else(|| self.param("error_message")).or_else(|| self.param("status_code"));
+        let said = match (&code, description) {
+            (Some(code), Some(description)) if *code != description => format!("{description} ({code})"),
+            (Some(code), _) => code.clone(),
+            (None, _) => String::new(),
+        };
+        if is_denied {
+            return Err(AuthorizationError::Denied(plain(&said)));
+        }
+        match code {
+            Some(_) => Err(AuthorizationError::Provider(plain(&said))),
+            None => Ok(()),
+        }
+    }
+
+    /// The credentials that were obtained, and the token response in which the entry looks for answers.
+    async fn authenticate(
+        &self,
+        mode: AuthMode,
+        flow: &Flow<'_>,
+        secrets: DepartureSecrets,
+    ) -> Result<(StoredCredentials, Secret<String>), AuthorizationError> {
+        match mode {
+            AuthMode::OAuth1 => {
+                let temporary = secrets.temporary.ok_or(FlowError::NothingToRenewWith)?;
+                if self.required("oauth_token")? != temporary.token {
+                    return Err(AuthorizationError::UnknownState);
+                }
+                let verifier = self.required("oauth_verifier")?;
+                let token = flow.token_credentials(&temporary.token, &temporary.secret, &verifier).await?;
+                let raw = token.raw.clone();
+                let credentials = StoredCredentials::OAuth1 {
+                    oauth_token: token.token.into(),
+                    oauth_token_secret: token.secret,
+                    raw: token.raw,
+                };
+                Ok((credentials, raw))
+            }
+            AuthMode::App => {
+                let app = flow.installation_token(&self.installation()?).await?;
+                let raw = app.raw.clone();
+                Ok((StoredCredentials::App(app), raw))
+            }
+            AuthMode::Custom => {
+                let installation = self.installation()?;
+                let (user, raw) = self.exchange_code(flow, secrets).await?;
+                if !flow.may_use(&user.access_token, &installation).await? {
+                    return Err(AuthorizationError::OthersInstallation);
+                }
+                let app = flow.installation_token(&installation).await?;
+                Ok((StoredCredentials::Custom { app, user: Some(user) }, raw))
+            }
+            _ => {
+                let (token, raw) = self.exchange_code(flow, secrets).await?;
+                Ok((StoredCredentials::OAuth2(token), raw))
+            }
+        }
+    }
+
+    async fn exchange_code(
+        &self,
+        flow: &Flow<'_>,
+        secrets: DepartureSecrets,
+    ) -> Result<(OAuth2Token, Secret<String>), AuthorizationError> {
+        let code = self.required("code")?;
+        let answered =
+            flow.exchange_code(code, secrets.pkce_verifier.as_ref(), &secrets.redirect_uri).await?;
+        let raw = answered.raw.clone();
+        let token = OAuth2Token {
+            access_token: answered.access_token,
+            refresh_token: secrets.own_refresh_token.or(answered.refresh_token),
+            expires_at: answered.expires_at,
+            config_override: secrets.own_client,
+            raw: answered.raw,
+        };
+        Ok((token, raw))
+    }
+
+    fn installation(&self) -> Result<String, AuthorizationError> {
+        match self.param("installation_id") {
+            Some(id) => Ok(id),
+            None if self.param("setup_action").as_deref() == Some("request") => {
+                Err(AuthorizationError::InstallationRequested)
+            }
+            None => Err(AuthorizationError::Missing("installation_id")),
+        }
+    }
+}
+
+/// RFC 9207: a provider that names itself must be the one that was asked, or another one that the end user has an
+/// account at could be made to give away its code. Entries do not know issuers, so its origin counts.
+fn check_issuer(
+    provider: &Provider,
+    config: &Map<String, Value>,
+    arrival: &Arrival,
+) -> Result<(), AuthorizationError> {
+    let Some(given) = arrival.param("iss") else { return Ok(()) };
+    let origin = Url::parse(&given).map(|url| url.origin());
+    let known = [&provider.authorization_url, &provider.token_url].into_iter().flatten();
+    let known = known.filter_map(|template| provider.render_url(template, config).ok());
+    if known.into_iter().any(|url| origin.as_ref().is_ok_and(|origin| *origin == url.origin())) {
+        return Ok(());
+    }
+    Err(AuthorizationError::Issuer { given: plain(&given) })
+}
+
+/// What a provider said, as one short line.
+fn plain(said: &str) -> String {
+    let line = said.split(|c: char| c.is_control() || c.is_whitespace()).filter(|word| !word.is_empty());
+    line.collect::<Vec<_>>().join(" ").chars().take(MAX_TOLD_CHARS).collect()
+}

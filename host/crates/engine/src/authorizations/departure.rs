@@ -1,0 +1,326 @@
+//! Sending an end user's browser to the provider.
+
+use std::collections::BTreeMap;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use serde_json::{Map, Value};
+use url::Url;
+use uuid::Uuid;
+use zeroize::Zeroizing;
+
+use super::super::{ConnectSession, Engine};
+use super::{
+    AUTHORIZATION_SECONDS, AuthorizationError, DepartureSecrets, Outcome, TemporaryToken, answers, hash,
+    place,
+};
+use syncline_auth::flows::{AuthorizationRequest, Flow, FlowError, authorization_url};
+use syncline_auth::{AppCredentials, ClientOverride};
+use syncline_crypto::random_bytes;
+use syncline_providers::{AuthMode, Provider};
+use syncline_store::authorizations::{self, NewAuthorization};
+use syncline_store::{connections, integrations};
+use syncline_types::ids::IntegrationKey;
+use syncline_types::secret::Secret;
+
+/// What decides to whom, in which way and what a provider grants is for the entry, the integration and the session to
+/// say, never for a browser. `request` and `request_uri` would stand for all other parameters.
+const NOT_FOR_BROWSERS: [&str; 12] = [
+    "response_type",
+    "response_mode",
+    "state",
+    "redirect_uri",
+    "client_id",
+    "client_secret",
+    "code_challenge",
+    "code_challenge_method",
+    "request",
+    "request_uri",
+    "claims",
+    "authorization_details",
+];
+/// A parameter of this value takes one of the entry's away: what the published client writes for `undefined`.
+const TAKEN_AWAY: &str = "undefined";
+
+/// What a browser asks for when it wants to leave.
+#[derive(Debug)]
+pub struct DepartureRequest {
+    pub integration: IntegrationKey,
+    /// To the entry's questions, as text.
+    pub answers: Map<String, Value>,
+    /// Scopes of the user's own, where a provider tells them from the app's.
+    pub user_scopes: Option<String>,
+    /// For the provider's page, above the entry's. What is not for a browser to choose is left out.
+    pub authorization_params: BTreeMap<String, String>,
+    /// The end user's own client, in place of the integration's.
+    pub own_client: Option<ClientOverride>,
+    /// A refresh token of the end user's own, in place of the one that the provider gives.
+    pub own_refresh_token: Option<Secret<String>>,
+    /// Who is told the outcome.
+    pub listener: Option<Uuid>,
+    /// Where providers send browsers back to, unless the environment says otherwise.
+    pub callback_url: String,
+}
+
+/// A browser that may leave.
+#[derive(Debug)]
+pub struct Departure {
+    pub url: Url,
+    /// What the browser must bring back, under this name, to that path.
+    pub cookie_name: String,
+    pub cookie_value: Secret<String>,
+    pub returns_to: ReturnPath,
+}
+
+/// The route that a provider sends browsers back to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReturnPath {
+    OAuthCallback,
+    AppSetup,
+}
+
+/// The provider's page, and what must be remembered until the end user comes back from it.
+struct Page {
+    url: Url,
+    pkce_verifier: Option<Secret<String>>,
+    temporary: Option<TemporaryToken>,
+}
+
+impl Engine {
+    /// Notes that the end user of a session leaves for a provider, and says where to. A refusal is told to the
+    /// listener too.
+    pub async fn depart(
+        &self,
+        session: &ConnectSession,
+        request: DepartureRequest,
+    ) -> Result<Departure, AuthorizationError> {
+        let (integration, listener) = (request.integration.clone(), request.listener);
+        let departed = self.try_to_depart(session, request).await;
+        if let (Err(error), Some(listener)) = (&departed, listener) {
+            self.tell_outcome(session.pk, listener, &Outcome::of(&integration, Err(error))).await;
+        }
+        departed
+    }
+
+    async fn try_to_depart(
+        &self,
+        session: &ConnectSession,
+        request: DepartureRequest,
+    ) -> Result<Departure, AuthorizationError> {
+        session.require(&request.integration)?;
+        let environment = &session.environment;
+        let mut conn = self.store.connect().await?;
+        let integration = integrations::find(&mut conn, environment.pk, &request.integration).await?;
+        let integration =
+            integration.ok_or_else(|| AuthorizationError::UnknownIntegration(request.integration.clone()))?;
+        let before = match &session.reconnects {
+            Some(target) => {
+                let found = connections::get(&mut conn, target.pk).await?;
+                Some(found.ok_or(AuthorizationError::TargetGone)?.connection_config)
+            }
+            None => None,
+        };
+        drop(conn);
+        let provider = self.catalogue.find(&integration.provider);
+        let provider =
+            provider.ok_or_else(|| AuthorizationError::UnknownProvider(integration.provider.clone()))?;
+        let mode = provider.auth_mode;
+        let returns_to = match mode {
+            AuthMode::OAuth1 | AuthMode::OAuth2 | AuthMode::Custom => ReturnPath::OAuthCallback,
+            AuthMode::App => ReturnPath::AppSetup,
+            _ => return Err(AuthorizationError::OtherMode { integration: request.integration, mode }),
+        };
+        let key = &integration.unique_key;
+        let config = answers::of_departure(provider, session, key, before.as_ref(), request.answers)?;
+        let app = self.open_app(environment, &integration)?;
+        let settings = self.environments.settings(environment.pk).await?;
+        let redirect_uri = match &settings.callback_url {
+            Some(url) => url.as_str().to_owned(),
+            None => request.callback_url,
+        };
+        let state = random_text();
+        let defaults = session.defaults(key);
+        let user_scopes = defaults.and_then(|defaults| defaults.user_scopes.clone()).or(request.user_scopes);
+        let mut params = request.authorization_params;
+        params.retain(|name, _| is_for_browsers(provider, name));
+        params.extend(user_scopes.map(|scopes| ("user_scope".to_owned(), scopes)));
+        params.extend(defaults.into_iter().flat_map(|defaults| defaults.authorization_params.clone()));
+        let leaving = Leaving {
+            provider,
+            config: &config,
+            app: &app,
+            flow: Flow::new(&self.gate, provider, &config, Some(&app))
+                .with_override(request.own_client.as_ref()),
+            state: &state,
+            redirect_uri: &redirect_uri,
+            params,
+        };
+        let page = leaving.page().await?;
+        let secrets = DepartureSecrets {
+            redirect_uri,
+            pkce_verifier: page.pkce_verifier,
+            temporary: page.temporary,
+            own_client: request.own_client,
+            own_refresh_token: request.own_refresh_token,
+        };
+        let id = Uuid::new_v4();
+        let cookie_value = random_text();
+        let secrets = Zeroizing::new(serde_json::to_vec(&secrets)?);
+        let sealed = environment.data_key.seal(place(&id.to_string()), &secrets);
+        let new = NewAuthorization {
+            id,
+            environment: environment.pk,
+            integration: integration.pk,
+            session: session.pk,
+            state_hash: hash(state.expose()),
+            browser_hash: hash(cookie_value.expose()),
+            connection_config: &Value::Object(config),
+            sealed_secrets: &sealed,
+            listener: request.listener,
+            lifetime_seconds: AUTHORIZATION_SECONDS,
+        };
+        if !authorizations::create(&mut *self.store.connect().await?, &new).await? {
+            return Err(AuthorizationError::UnknownIntegration(request.integration));
+        }
+        Ok(Departure { url: page.url, cookie_name: cookie_name(id), cookie_value, returns_to })
+    }
+}
+
+/// A departure whose request was found good.
+struct Leaving<'a> {
+    provider: &'a Provider,
+    config: &'a Map<String, Value>,
+    app: &'a AppCredentials,
+    flow: Flow<'a>,
+    state: &'a Secret<String>,
+    redirect_uri: &'a str,
+    params: BTreeMap<String, String>,
+}
+
+impl Leaving<'_> {
+    async fn page(&self) -> Result<Page, AuthorizationError> {
+        match self.provider.auth_mode {
+            AuthMode::OAuth1 => self.oauth1_page().await,
+            AuthMode::App | AuthMode::Custom => self.installation_page(),
+            _ => self.oauth2_page(),
+        }
+    }
+
+    fn oauth2_page(&self) -> Result<Page, AuthorizationError> {
+        let pkce_verifier = (!self.provider.disable_pkce).then(random_text);
+        let own_scopes = answers::scopes_override(self.config);
+        let params: Vec<(String, String)> = self.kept_params().collect();
+        let request = AuthorizationRequest {
+            client_id: &self.flow.client().ok_or(FlowError::NoClient)?.id,
+            redirect_uri: self.redirect_uri,
+            state: self.state,
+            scopes: own_scopes.as_deref().unwrap_or(self.flow.scopes()),
+            pkce_verifier: pkce_verifier.as_ref(),
+            params: &params,
+        };
+        let mut url = authorization_url(self.provider, self.config, &request)?;
+        self.take_params_away(&mut url);
+        Ok(Page { url, pkce_verifier, temporary: None })
+    }
+
+    /// The provider is asked for temporary credentials first. Its answer to the browser has no state of its own,
+    /// so the state goes into the address that it is to be sent back to.
+    async fn oauth1_page(&self) -> Result<Page, AuthorizationError> {
+        let mut callback = parse_url(self.redirect_uri, "redirect_uri")?;
+        callback.query_pairs_mut().append_pair("state", self.state.expose());
+        let temporary = self.flow.temporary_credentials(callback.as_str()).await?;
+        let template = self.provider.authorization_url.as_ref();
+        let template = template.ok_or(FlowError::IncompleteProvider("authorization_url"))?;
+        let mut url = self.provider.render_url(template, self.config)?;
+        let own_scopes = answers::scopes_override(self.config);
+        let scopes = own_scopes.as_deref().unwrap_or(self.flow.scopes());
+        let own = self.provider.render_params(&self.provider.authorization_params, self.config)?;
+        let mut params: BTreeMap<String, String> = own.into_iter().collect();
+        if !scopes.is_empty() {
+            let separator = self.provider.scope_separator.as_deref().unwrap_or(" ");
+            params.insert("scope".to_owned(), scopes.join(separator));
+        }
+        params.extend(self.kept_params());
+        params.insert("oauth_token".to_owned(), temporary.token.clone());
+        url.query_pairs_mut().extend_pairs(&params);
+        self.take_params_away(&mut url);
+        let temporary = TemporaryToken { token: temporary.token, secret: temporary.secret };
+        Ok(Page { url, pkce_verifier: None, temporary: Some(temporary) })
+    }
+
+    fn installation_page(&self) -> Result<Page, AuthorizationError> {
+        let app = self.app.app().ok_or(FlowError::NoClient)?;
+        let mut url = parse_url(&app.app_link, "app_link")?;
+        url.path_segments_mut()
+            .map_err(|()| FlowError::IncompleteProvider("app_link"))?
+            .pop_if_empty()
+            .extend(["installations", "new"]);
+        url.query_pairs_mut().append_pair("state", self.state.expose());
+        Ok(Page { url, pkce_verifier: None, temporary: None })
+    }
+
+    fn kept_params(&self) -> impl Iterator<Item = (String, String)> {
+        let params = self.params.iter().filter(|(_, value)| *value != TAKEN_AWAY);
+        params.map(|(name, value)| (name.clone(), value.clone()))
+    }
+
+    fn take_params_away(&self, url: &mut Url) {
+        let is_taken_away = |name: &str| {
+            self.provider.authorization_params.contains_key(name)
+                && self.params.get(name).is_some_and(|value| value == TAKEN_AWAY)
+        };
+        let kept: Vec<(String, String)> =
+            url.query_pairs().into_owned().filter(|(name, _)| !is_taken_away(name)).collect();
+        url.query_pairs_mut().clear().extend_pairs(&kept);
+    }
+}
+
+/// Whether a browser may choose this parameter of the provider's page. Scopes have many names: `optional_scope`,
+/// `bot_scopes`, `include_granted_scopes`. Those of the user's own have a place of their own in the request.
+fn is_for_browsers(provider: &Provider, name: &str) -> bool {
+    let name = name.to_ascii_lowercase();
+    let is_of_oauth1 = provider.auth_mode == AuthMode::OAuth1 && name.starts_with("oauth_");
+    let is_client = provider.client_id_param.as_deref().is_some_and(|param| name.eq_ignore_ascii_case(param));
+    !(is_of_oauth1 || is_client || name.contains("scope") || NOT_FOR_BROWSERS.contains(&name.as_str()))
+}
+
+/// The name of the cookie that binds an authorization to a browser. Each has its own, so that several may be under
+/// way in one browser.
+pub(super) fn cookie_name(authorization: Uuid) -> String {
+    format!("syncline_oauth_{}", authorization.simple())
+}
+
+/// 256 random bits.
+fn random_text() -> Secret<String> {
+    URL_SAFE_NO_PAD.encode(random_bytes::<32>()).into()
+}
+
+fn parse_url(text: &str, what: &'static str) -> Result<Url, FlowError> {
+    Url::parse(text).map_err(|_| FlowError::IncompleteProvider(what))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_browser_chooses_how_the_page_looks_and_not_what_it_grants() {
+        let provider = |more: &str| -> Provider {
+            let entry = format!(
+                "name = \"acme\"\ndisplay_name = \"Acme\"\ndocs = \"https://acme.example\"\n{more}\n\
+                 [source]\naddress = \"https://acme.example\"\nchecked_at = \"2026-11-21\""
+            );
+            toml::from_str(&entry).unwrap()
+        };
+        let oauth2 = provider("auth_mode = \"OAUTH2\"\nclient_id_param = \"client_key\"");
+        let oauth1 = provider("auth_mode = \"OAUTH1\"");
+        for name in ["prompt", "access_type", "audience", "login_hint", "resource", "duration", "name"] {
+            assert!(is_for_browsers(&oauth2, name) && is_for_browsers(&oauth1, name), "{name}");
+        }
+        for name in ["scope", "SCOPE", "bot_scopes", "response_type", "response_mode", "request", "state"] {
+            assert!(!is_for_browsers(&oauth2, name) && !is_for_browsers(&oauth1, name), "{name}");
+        }
+        assert!(!is_for_browsers(&oauth2, "client_key"));
+        assert!(!is_for_browsers(&oauth1, "oauth_callback"));
+    }
+}

@@ -1,0 +1,649 @@
+//! The functions that are deployed, ready to run: what a request finds without asking the database.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+
+use chrono_tz::Tz;
+use serde::{Deserialize, Serialize};
+use sqlx::PgConnection;
+use tokio::sync::Mutex;
+use url::Url;
+
+use super::action_tools::ActionTool;
+use syncline_config::{
+    ActionSpec, Concurrency, DeletionHold, Frequency, FunctionKind, IntegrationSpec, LifecycleEvent,
+    LifecycleSpec, LimitOverrides, SyncConfig, SyncSpec, WebhookSpec,
+};
+use syncline_egress::HostPattern;
+use syncline_model::{Keeping, Models, Shape};
+use syncline_sandbox::{ComponentDigest, Limits, PreparedComponent, Runtime};
+use syncline_store::Store;
+use syncline_store::deployments::{self, ActiveFunction};
+use syncline_types::ids::{
+    DeploymentPk, EnvironmentPk, FunctionName, IntegrationKey, IntegrationPk, ModelName,
+};
+
+/// No action runs for longer, whatever its limits say.
+const MAX_ACTION_WALL: Duration = Duration::from_secs(15 * 60);
+
+/// A function with what its integration says about it, as it is stored with its deployment.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(super) struct StoredFunction {
+    /// The key by which the sync configuration file knew the integration.
+    pub(super) integration_key: IntegrationKey,
+    pub(super) env: Option<Vec<String>>,
+    pub(super) allow_hosts: Vec<String>,
+    pub(super) base_url: Option<String>,
+    #[serde(default, skip_serializing_if = "Concurrency::is_default")]
+    pub(super) concurrency: Concurrency,
+    pub(super) spec: FunctionSpec,
+}
+
+impl StoredFunction {
+    /// None if it cannot be read. Whoever loads the functions tells it; such a one does not run until it is deployed anew,
+    /// and all others go on.
+    pub(super) fn read(spec: &str) -> Option<Self> {
+        serde_json::from_str(spec).ok()
+    }
+}
+
+/// The functions of an integration that its connections begin with.
+#[derive(Default)]
+pub(super) struct Beginnings {
+    pub(super) syncs: Vec<SyncSpec>,
+    pub(super) lifecycle: Vec<LifecycleSpec>,
+}
+
+/// What is deployed of these by now, and stays so until the transaction ends. What this host remembers may be older.
+pub(super) async fn hold_beginnings(
+    conn: &mut PgConnection,
+    environment: EnvironmentPk,
+    integration: IntegrationPk,
+) -> sqlx::Result<Beginnings> {
+    deployments::hold_active(conn, environment).await?;
+    let mut beginnings = Beginnings::default();
+    for spec in deployments::list_active_beginnings(conn, environment, integration).await? {
+        let Some(stored) = StoredFunction::read(&spec) else { continue };
+        match stored.spec {
+            FunctionSpec::Sync(spec) => beginnings.syncs.push(spec),
+            FunctionSpec::Lifecycle(spec) => beginnings.lifecycle.push(spec),
+            FunctionSpec::Action(_) | FunctionSpec::Webhook(_) => {}
+        }
+    }
+    Ok(beginnings)
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "kebab-case")]
+pub(super) enum FunctionSpec {
+    Sync(SyncSpec),
+    Action(ActionSpec),
+    Webhook(WebhookSpec),
+    Lifecycle(LifecycleSpec),
+}
+
+/// A model that a function may write.
+pub(super) struct WritableModel {
+    pub(super) shape: Shape,
+    pub(super) keeping: Keeping,
+}
+
+pub(super) type WritableModels = Arc<BTreeMap<ModelName, WritableModel>>;
+
+/// A function that can be run.
+pub struct DeployedFunction {
+    pub name: FunctionName,
+    pub integration: IntegrationPk,
+    /// By which the file that deployed it knew the integration.
+    pub(super) integration_key: IntegrationKey,
+    pub(super) component: Arc<PreparedComponent>,
+    pub(super) limits: Limits,
+    pub(super) models: WritableModels,
+    pub(super) env: Option<Vec<String>>,
+    pub(super) allow_hosts: Vec<HostPattern>,
+    pub(super) base_url: Option<Url>,
+    concurrency: Concurrency,
+    pub(super) sees_credentials: bool,
+    body: Body,
+}
+
+/// What only functions of one kind have.
+enum Body {
+    Sync(Box<SyncSpec>),
+    Action { input: Option<Shape>, output: Option<Shape>, ordered: bool, tool: ActionTool },
+    Lifecycle(LifecycleEvent),
+    Webhook { subscriptions: Vec<String> },
+}
+
+impl DeployedFunction {
+    /// How often the sync runs by default, as clients read it.
+    pub fn frequency_text(&self) -> String {
+        self.frequency().map(ToString::to_string).unwrap_or_default()
+    }
+
+    /// The models that it saves.
+    pub fn models(&self) -> Vec<ModelName> {
+        self.models.keys().cloned().collect()
+    }
+
+    /// How often the sync runs by default; none for other functions.
+    pub fn frequency(&self) -> Option<&Frequency> {
+        match &self.body {
+            Body::Sync(spec) => Some(&spec.frequency),
+            _ => None,
+        }
+    }
+
+    /// The zone that a cron frequency is in.
+    pub fn timezone(&self) -> Tz {
+        match &self.body {
+            Body::Sync(spec) => spec.timezone,
+            _ => Tz::UTC,
+        }
+    }
+
+    pub(super) fn tracks_deletes(&self) -> bool {
+        matches!(&self.body, Body::Sync(spec) if spec.track_deletes)
+    }
+
+    /// When its deletions are held back, as its file says or else as the host does.
+    pub(super) fn deletion_hold(&self, default: &DeletionHold) -> DeletionHold {
+        match &self.body {
+            Body::Sync(spec) => DeletionHold {
+                above: spec.hold_deletions_above.unwrap_or(default.above),
+                from: spec.hold_deletions_from.unwrap_or(default.from),
+            },
+            _ => *default,
+        }
+    }
+
+    pub(super) fn input(&self) -> Option<&Shape> {
+        match &self.body {
+            Body::Action { input, .. } => input.as_ref(),
+            _ => None,
+        }
+    }
+
+    pub(super) fn output(&self) -> Option<&Shape> {
+        match &self.body {
+            Body::Action { output, .. } => output.as_ref(),
+            _ => None,
+        }
+    }
+
+    /// How an action looks as a tool; none for other functions.
+    pub fn tool(&self) -> Option<&ActionTool> {
+        match &self.body {
+            Body::Action { tool, .. } => Some(tool),
+            _ => None,
+        }
+    }
+
+    /// Whether the asynchronous calls of a connection run one after another.
+    pub(super) fn is_ordered(&self) -> bool {
+        matches!(self.body, Body::Action { ordered: true, .. })
+    }
+
+    /// What a lifecycle function is told, as JSON.
+    pub(super) fn event_input(&self) -> Option<String> {
+        match self.body {
+            Body::Lifecycle(event) => Some(serde_json::json!({ "event": event }).to_string()),
+            _ => None,
+        }
+    }
+
+    /// The types of events that a webhook function handles; `*` is all.
+    pub(super) fn subscriptions(&self) -> &[String] {
+        match &self.body {
+            Body::Webhook { subscriptions } => subscriptions,
+            _ => &[],
+        }
+    }
+
+    /// Of the environment's variables those that the integration's `env` lets through.
+    pub(super) fn granted_variables(&self, all: Vec<(String, String)>) -> Vec<(String, String)> {
+        match &self.env {
+            None => all,
+            Some(listed) => all.into_iter().filter(|(name, _)| listed.contains(name)).collect(),
+        }
+    }
+}
+
+type Key = (IntegrationPk, &'static str, FunctionName);
+
+/// What one reading of the deployments gave.
+#[derive(Default)]
+struct Known {
+    functions: HashMap<Key, Arc<DeployedFunction>>,
+    /// Which deployments those are of.
+    active: HashMap<EnvironmentPk, Vec<DeploymentPk>>,
+}
+
+/// Every deployed function of every environment.
+pub struct Functions {
+    store: Store,
+    runtime: Arc<Runtime>,
+    known: RwLock<Arc<Known>>,
+    readings: AtomicU64,
+    components: Mutex<HashMap<ComponentDigest, Arc<PreparedComponent>>>,
+    reloading: Mutex<()>,
+}
+
+impl Functions {
+    pub(super) fn new(store: Store, runtime: Arc<Runtime>) -> Self {
+        Self {
+            store,
+            runtime,
+            known: RwLock::default(),
+            readings: AtomicU64::new(0),
+            components: Mutex::default(),
+            reloading: Mutex::default(),
+        }
+    }
+
+    pub fn find_sync(
+        &self,
+        integration: IntegrationPk,
+        name: &FunctionName,
+    ) -> Option<Arc<DeployedFunction>> {
+        self.find(integration, FunctionKind::Sync.as_str(), name)
+    }
+
+    pub(super) fn find(
+        &self,
+        integration: IntegrationPk,
+        kind: &'static str,
+        name: &FunctionName,
+    ) -> Option<Arc<DeployedFunction>> {
+        self.snapshot().functions.get(&(integration, kind, name.clone())).cloned()
+    }
+
+    pub fn find_action(
+        &self,
+        integration: IntegrationPk,
+        name: &FunctionName,
+    ) -> Option<Arc<DeployedFunction>> {
+        self.find(integration, FunctionKind::Action.as_str(), name)
+    }
+
+    /// The function of that name. Only if this host knows of none, it looks whether another has deployed it since.
+    pub async fn find_deployed(
+        &self,
+        environment: EnvironmentPk,
+        integration: IntegrationPk,
+        kind: FunctionKind,
+        name: &FunctionName,
+    ) -> anyhow::Result<Option<Arc<DeployedFunction>>> {
+        let kind = kind.as_str();
+        if let Some(function) = self.find(integration, kind, name) {
+            return Ok(Some(function));
+        }
+        self.catch_up(environment).await?;
+        Ok(self.find(integration, kind, name))
+    }
+
+    /// Reads the deployments again if others are active in the environment than this host remembers: another host may
+    /// have switched a moment ago.
+    pub async fn catch_up(&self, environment: EnvironmentPk) -> anyhow::Result<()> {
+        let is_current = self.is_current(&mut *self.store.connect().await?, &[environment]).await?;
+        if is_current { Ok(()) } else { self.reload().await }
+    }
+
+    /// Whether what this host remembers of these environments is what is active in them.
+    pub(super) async fn is_current(
+        &self,
+        conn: &mut PgConnection,
+        environments: &[EnvironmentPk],
+    ) -> sqlx::Result<bool> {
+        let mut active: HashMap<EnvironmentPk, Vec<DeploymentPk>> = HashMap::new();
+        for (environment, deployment) in deployments::list_active_in(conn, environments).await? {
+            active.entry(environment).or_default().push(deployment);
+        }
+        let known = self.snapshot();
+        Ok(environments.iter().all(|environment| known.active.get(environment) == active.get(environment)))
+    }
+
+    /// The actions of one integration, by name.
+    pub fn actions_of(&self, integration: IntegrationPk) -> Vec<Arc<DeployedFunction>> {
+        let kind = FunctionKind::Action.as_str();
+        let wanted = |(key, _): &(&Key, _)| key.0 == integration && key.1 == kind;
+        let mut actions: Vec<_> = self
+            .snapshot()
+            .functions
+            .iter()
+            .filter(wanted)
+            .map(|(_, function)| Arc::clone(function))
+            .collect();
+        actions.sort_by(|one, other| one.name.cmp(&other.name));
+        actions
+    }
+
+    /// Where the integration's provider is, if its bundle says so in place of the catalogue.
+    pub fn base_url_of(&self, integration: IntegrationPk) -> Option<Url> {
+        let snapshot = self.snapshot();
+        let mut of_integration =
+            snapshot.functions.values().filter(|function| function.integration == integration);
+        of_integration.find_map(|function| function.base_url.clone())
+    }
+
+    /// How many syncs may run at once, for the integrations whose bundles say so.
+    pub(super) fn concurrency(&self) -> HashMap<IntegrationPk, Concurrency> {
+        let mut limits: HashMap<IntegrationPk, Concurrency> = HashMap::new();
+        for function in
+            self.snapshot().functions.values().filter(|function| !function.concurrency.is_default())
+        {
+            // Of several bundles that have functions of one integration, the most careful one counts.
+            let limit = limits.entry(function.integration).or_default();
+            let least = |one: Option<u32>, other: Option<u32>| one.into_iter().chain(other).min();
+            limit.runs = least(limit.runs, function.concurrency.runs);
+            limit.runs_per_connection =
+                least(limit.runs_per_connection, function.concurrency.runs_per_connection);
+        }
+        limits
+    }
+
+    /// The integrations of all environments that have a function for this turn.
+    pub(super) fn integrations_with(&self, event: LifecycleEvent) -> Vec<IntegrationPk> {
+        let snapshot = self.snapshot();
+        let functions = snapshot.functions.values();
+        let of_event =
+            functions.filter(|function| matches!(function.body, Body::Lifecycle(of) if of == event));
+        of_event.map(|function| function.integration).collect()
+    }
+
+    /// The functions of one integration that run at this event, by name.
+    pub(super) fn lifecycle_of(
+        &self,
+        integration: IntegrationPk,
+        event: LifecycleEvent,
+    ) -> Vec<Arc<DeployedFunction>> {
+        let snapshot = self.snapshot();
+        let mut functions: Vec<_> = snapshot
+            .functions
+            .values()
+            .filter(|function| function.integration == integration)
+            .filter(|function| matches!(function.body, Body::Lifecycle(of) if of == event))
+            .cloned()
+            .collect();
+        functions.sort_by(|one, other| one.name.cmp(&other.name));
+        functions
+    }
+
+    /// The webhook functions of one integration, by name.
+    pub(super) fn webhooks_of(&self, integration: IntegrationPk) -> Vec<Arc<DeployedFunction>> {
+        let snapshot = self.snapshot();
+        let mut functions: Vec<_> = snapshot
+            .functions
+            .values()
+            .filter(|function| function.integration == integration)
+            .filter(|function| matches!(function.body, Body::Webhook { .. }))
+            .cloned()
+            .collect();
+        functions.sort_by(|one, other| one.name.cmp(&other.name));
+        functions
+    }
+
+    /// Whether any function of the integration saves this model, by what is deployed by now.
+    pub async fn declares_model(
+        &self,
+        environment: EnvironmentPk,
+        integration: IntegrationPk,
+        model: &ModelName,
+    ) -> anyhow::Result<bool> {
+        if self.find_saving(integration, model).is_some() {
+            return Ok(true);
+        }
+        self.catch_up(environment).await?;
+        Ok(self.find_saving(integration, model).is_some())
+    }
+
+    /// The sync of the integration that saves this model.
+    pub(super) fn find_sync_saving(
+        &self,
+        integration: IntegrationPk,
+        model: &ModelName,
+    ) -> Option<Arc<DeployedFunction>> {
+        self.find_saving(integration, model).filter(|function| matches!(function.body, Body::Sync(_)))
+    }
+
+    /// A function of the integration that saves this model: its sync, if there is one.
+    pub(super) fn find_saving(
+        &self,
+        integration: IntegrationPk,
+        model: &ModelName,
+    ) -> Option<Arc<DeployedFunction>> {
+        let snapshot = self.snapshot();
+        snapshot
+            .functions
+            .values()
+            .filter(|function| function.integration == integration && function.models.contains_key(model))
+            .min_by_key(|function| !matches!(function.body, Body::Sync(_)))
+            .cloned()
+    }
+
+    /// The number of what is known now: another once deployments were read again.
+    pub(super) fn reading(&self) -> u64 {
+        self.readings.load(Ordering::SeqCst)
+    }
+
+    /// The further hosts that functions of an integration may reach, taken together.
+    pub(super) fn allow_hosts_of(&self, integration: IntegrationPk) -> Vec<HostPattern> {
+        let snapshot = self.snapshot();
+        let of_integration =
+            snapshot.functions.values().filter(|function| function.integration == integration);
+        let mut hosts: Vec<HostPattern> = Vec::new();
+        for host in of_integration.flat_map(|function| &function.allow_hosts) {
+            if !hosts.contains(host) {
+                hosts.push(host.clone());
+            }
+        }
+        hosts
+    }
+
+    fn snapshot(&self) -> Arc<Known> {
+        Arc::clone(&self.known.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Reads what is active and switches to it. Invocations that are on finish with the version they began with.
+    pub(super) async fn reload(&self) -> anyhow::Result<()> {
+        // One after the other: an older reading must not replace a newer one.
+        let _turn = self.reloading.lock().await;
+        let mut snapshot = self.store.begin_snapshot().await?;
+        let active = deployments::list_active(&mut snapshot).await?;
+        let functions = deployments::list_active_functions(&mut snapshot).await?;
+        snapshot.commit().await?;
+        let mut models = HashMap::with_capacity(active.len());
+        let mut known = Known::default();
+        for deployment in active {
+            known.active.entry(deployment.environment).or_default().push(deployment.pk);
+            match serde_json::from_str::<SyncConfig>(&deployment.config) {
+                Ok(config) => drop(models.insert(deployment.pk, (config.models, config.keeping))),
+                // What is theirs stays, and others go on.
+                Err(error) => tracing::error!(
+                    error = &error as &dyn std::error::Error,
+                    "version {} of the bundle `{}` in environment `{}` cannot be read, and its functions do not run; \
+                     deploy it again",
+                    deployment.version,
+                    deployment.bundle_name,
+                    deployment.environment_name,
+                ),
+            }
+        }
+        for function in functions {
+            let Some((models, keeping)) = models.get(&function.deployment) else { continue };
+            let (kind, name) = (function.kind.clone(), function.name.clone());
+            let integration = function.integration_key.clone();
+            match self.build(function, models, keeping).await {
+                Ok((key, deployed)) => {
+                    known.functions.insert(key, Arc::new(deployed));
+                }
+                Err(error) => {
+                    tracing::error!(
+                        error = format!("{error:#}"),
+                        "the deployed {kind} `{name}` of integration `{integration}` cannot be run"
+                    );
+                }
+            }
+        }
+        let used: Vec<_> = known.functions.values().map(|function| function.component.digest).collect();
+        self.components.lock().await.retain(|digest, _| used.contains(digest));
+        *self.known.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(known);
+        self.readings.fetch_add(1, Ordering::SeqCst);
+        Ok(())
+    }
+
+    async fn build(
+        &self,
+        row: ActiveFunction,
+        models: &Models,
+        keeping: &BTreeMap<ModelName, Keeping>,
+    ) -> anyhow::Result<(Key, DeployedFunction)> {
+        let stored: StoredFunction = serde_json::from_str(&row.spec)?;
+        let digest: [u8; 32] = row.component_digest.as_slice().try_into()?;
+        let component = self.component(ComponentDigest(digest)).await?;
+        let (kind, overrides, written, sees_credentials, body) = match stored.spec {
+            FunctionSpec::Sync(spec) => (
+                FunctionKind::Sync,
+                spec.limits,
+                spec.models.clone(),
+                spec.credentials,
+                Body::Sync(Box::new(spec)),
+            ),
+            FunctionSpec::Action(spec) => {
+                let tool = ActionTool::new(&spec, models);
+                let compile = |ty: Option<_>| ty.map(|ty| Shape::compile(&ty, models)).transpose();
+                let body = Body::Action {
+                    input: compile(spec.input)?,
+                    output: compile(spec.output)?,
+                    ordered: spec.ordered,
+                    tool,
+                };
+                (FunctionKind::Action, spec.limits, spec.models, spec.credentials, body)
+            }
+            FunctionSpec::Webhook(spec) => {
+                let body = Body::Webhook { subscriptions: spec.subscriptions };
+                (FunctionKind::Webhook, spec.limits, spec.models, spec.credentials, body)
+            }
+            FunctionSpec::Lifecycle(spec) => {
+                let body = Body::Lifecycle(spec.event);
+                (FunctionKind::Lifecycle, spec.limits, spec.models, spec.credentials, body)
+            }
+        };
+        let written = written
+            .into_iter()
+            .map(|model| {
+                let keeping = keeping.get(&model).copied().unwrap_or_default();
+                Shape::of_model(&model, models).map(|shape| (model, WritableModel { shape, keeping }))
+            })
+            .collect::<Result<BTreeMap<_, _>, _>>()?;
+        let function = DeployedFunction {
+            name: row.name.clone(),
+            integration: row.integration,
+            integration_key: stored.integration_key,
+            component,
+            limits: limits(kind, &overrides),
+            models: Arc::new(written),
+            env: stored.env,
+            allow_hosts: stored.allow_hosts.iter().map(|host| host.parse()).collect::<Result<_, _>>()?,
+            base_url: stored.base_url.as_deref().map(Url::parse).transpose()?,
+            concurrency: stored.concurrency,
+            sees_credentials,
+            body,
+        };
+        Ok(((row.integration, kind.as_str(), row.name), function))
+    }
+
+    /// The component of that digest, compiled at the latest now.
+    pub(super) async fn component(&self, digest: ComponentDigest) -> anyhow::Result<Arc<PreparedComponent>> {
+        let mut components = self.components.lock().await;
+        if let Some(component) = components.get(&digest) {
+            return Ok(Arc::clone(component));
+        }
+        let wasm = deployments::load_component(&mut *self.store.connect().await?, &digest.0).await?;
+        let wasm = wasm.ok_or_else(|| anyhow::anyhow!("component {digest} is not in the database"))?;
+        let component = Arc::new(self.runtime.prepare(&wasm).await?);
+        components.insert(digest, Arc::clone(&component));
+        Ok(component)
+    }
+}
+
+/// The limits of a kind of function, with what its author set.
+fn limits(kind: FunctionKind, overrides: &LimitOverrides) -> Limits {
+    let default = match kind {
+        FunctionKind::Sync => Limits::SYNC,
+        FunctionKind::Action | FunctionKind::Webhook | FunctionKind::Lifecycle => Limits::ACTION,
+    };
+    let bytes = |set: Option<u64>, default: usize| {
+        set.map_or(default, |bytes| usize::try_from(bytes).unwrap_or(usize::MAX))
+    };
+    let time = |set: Option<u64>, default: Duration| set.map_or(default, Duration::from_millis);
+    let wall = time(overrides.wall_ms, default.wall);
+    Limits {
+        cpu: time(overrides.cpu_ms, default.cpu),
+        wall: if kind == FunctionKind::Sync { wall } else { wall.min(MAX_ACTION_WALL) },
+        memory_bytes: bytes(overrides.memory_bytes, default.memory_bytes).min(Limits::MAX_MEMORY_BYTES),
+        log_bytes: bytes(overrides.log_bytes, default.log_bytes),
+        output_bytes: bytes(overrides.output_bytes, default.output_bytes),
+        response_bytes: bytes(overrides.response_bytes, default.response_bytes),
+        batch_bytes: bytes(overrides.batch_bytes, default.batch_bytes),
+        record_bytes: bytes(overrides.record_bytes, default.record_bytes),
+        requests: overrides.requests.unwrap_or(default.requests),
+        records: overrides.records.unwrap_or(default.records),
+        idle: time(overrides.idle_ms, default.idle),
+    }
+}
+
+/// What is stored of each function of an integration.
+pub(super) fn stored_functions(
+    integration: &IntegrationSpec,
+) -> impl Iterator<Item = (FunctionKind, FunctionName, StoredFunction)> {
+    let store = |kind, name: &FunctionName, spec| {
+        let stored = StoredFunction {
+            integration_key: integration.key.clone(),
+            env: integration.env.clone(),
+            allow_hosts: integration.allow_hosts.clone(),
+            base_url: integration.base_url.clone(),
+            concurrency: integration.concurrency,
+            spec,
+        };
+        (kind, name.clone(), stored)
+    };
+    let syncs = integration
+        .syncs
+        .iter()
+        .map(move |spec| store(FunctionKind::Sync, &spec.name, FunctionSpec::Sync(spec.clone())));
+    let actions = integration
+        .actions
+        .iter()
+        .map(move |spec| store(FunctionKind::Action, &spec.name, FunctionSpec::Action(spec.clone())));
+    let webhooks = integration
+        .webhooks
+        .iter()
+        .map(move |spec| store(FunctionKind::Webhook, &spec.name, FunctionSpec::Webhook(spec.clone())));
+    let lifecycle = integration
+        .lifecycle
+        .iter()
+        .map(move |spec| store(FunctionKind::Lifecycle, &spec.name, FunctionSpec::Lifecycle(spec.clone())));
+    syncs.chain(actions).chain(webhooks).chain(lifecycle)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whoever_is_waited_for_has_two_minutes_and_never_more_than_a_quarter_of_an_hour() {
+        const HOUR: u64 = 3_600_000;
+        let wall =
+            |kind, wall_ms| limits(kind, &LimitOverrides { wall_ms, ..LimitOverrides::default() }).wall;
+        for kind in [FunctionKind::Action, FunctionKind::Webhook, FunctionKind::Lifecycle] {
+            assert_eq!(wall(kind, None), Duration::from_secs(120), "{kind:?}");
+            assert_eq!(wall(kind, Some(1_500)), Duration::from_millis(1_500), "{kind:?}");
+            // A bundle is checked for it; what is stored may be older than the check.
+            assert_eq!(wall(kind, Some(HOUR)), Duration::from_secs(900), "{kind:?}");
+        }
+        assert_eq!(wall(FunctionKind::Sync, Some(HOUR)), Duration::from_secs(3_600));
+    }
+}

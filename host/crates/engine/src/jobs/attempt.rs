@@ -1,0 +1,303 @@
+//! One attempt at a job: the function, and what is written of it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+use rand::Rng;
+use sqlx::PgConnection;
+use uuid::Uuid;
+
+use super::result::ActionResult;
+use super::saved;
+use crate::actions::Invocation;
+use crate::commit::Changes;
+use crate::failure::{ActionError, FunctionError};
+use crate::functions::DeployedFunction;
+use crate::recording::Recording;
+use crate::sync_run::RunControl;
+use crate::webhooks::{self, AsyncActionEvent};
+use crate::{ConnectionRoute, Engine, received};
+use syncline_auth::Environment;
+use syncline_sandbox::{LogLevel, RunInfo, RunLog, Urgency, Usage};
+use syncline_store::function_jobs::{self, Hold, JobState, Written};
+use syncline_store::notices::Notice;
+use syncline_store::received_webhooks;
+use syncline_store::runs::{self, FinishedRun, Outcome, RunError, RunState};
+use syncline_telemetry::failpoints::{self, Step};
+use syncline_types::ids::Variant;
+
+const FIRST_RETRY: Duration = Duration::from_secs(1);
+const WRITE_TRIES: u32 = 5;
+
+/// A job that is about to run.
+pub(super) struct Attempt {
+    pub(super) hold: Hold,
+    pub(super) job: Uuid,
+    pub(super) kind: &'static str,
+    /// What a webhook function runs for.
+    pub(super) webhook: Option<Uuid>,
+    /// Attempts before it were lost, the first of them not before then.
+    pub(super) lost_since: Option<DateTime<Utc>>,
+    pub(super) is_async: bool,
+    /// 1 for the first.
+    pub(super) number: i32,
+    pub(super) failures: i32,
+    pub(super) max_retries: i32,
+    pub(super) environment: Arc<Environment>,
+    pub(super) connection: Arc<ConnectionRoute>,
+    pub(super) function: Arc<DeployedFunction>,
+    pub(super) input: Option<String>,
+}
+
+/// How an attempt ended.
+pub(super) enum Ended {
+    Done(Result<Option<String>, ActionError>),
+    /// The host stops: somebody else may run it.
+    HandedBack,
+    /// Somebody else has it already.
+    Lost,
+}
+
+impl Attempt {
+    /// Runs the function and writes what came of it, unless the job is somebody else's by then.
+    pub(super) async fn run(mut self, engine: &Arc<Engine>, control: &RunControl) -> Ended {
+        let recording = Recording::begin(
+            engine,
+            self.kind,
+            Uuid::now_v7(),
+            Some(self.job),
+            self.number,
+            &self.connection,
+            &self.function,
+        );
+        let input = self.input.take();
+        let (ended, usage) = tokio::select! {
+            (result, usage) = self.invoke(engine, input, control, &recording) => {
+                // Taken for a whole one, a run that was cut short would never be made up for.
+                let is_cut_short = result.is_ok() && control.signals.was_noticed();
+                (if is_cut_short { Ended::HandedBack } else { Ended::Done(result) }, usage)
+            }
+            () = control.hand_back.cancelled() => (Ended::HandedBack, Usage::default()),
+            () = control.lost.cancelled() => (Ended::Lost, Usage::default()),
+        };
+        match &ended {
+            Ended::Done(result) => {
+                failpoints::reach(Step::JobReturned);
+                if let Err(error) = result {
+                    self.report(error, &recording.live.log);
+                }
+                let error = result.as_ref().err().map(ActionError::to_run_error);
+                let changes = recording.live.meter.changes();
+                let run = recording.end_with(error, usage).await;
+                if !self.write(engine, result, &run, &changes).await {
+                    let outcome = Outcome { state: RunState::Lost, error: Some(lost_lease()), ..run.outcome };
+                    engine.run_writer.write(FinishedRun { outcome, ..run }).await;
+                    return Ended::Lost;
+                }
+            }
+            Ended::HandedBack => self.hand_back(engine, recording).await,
+            Ended::Lost => {
+                let run = recording.end(RunState::Lost, Some(lost_lease()), usage).await;
+                engine.run_writer.write(run).await;
+            }
+        }
+        if matches!(ended, Ended::Lost) {
+            tracing::warn!(job.id = %self.job, "{} `{}` lost its lease", self.kind, self.function.name);
+        }
+        ended
+    }
+
+    async fn invoke(
+        &self,
+        engine: &Arc<Engine>,
+        input: Option<String>,
+        control: &RunControl,
+        recording: &Recording,
+    ) -> (Result<Option<String>, ActionError>, Usage) {
+        let invocation = Invocation {
+            kind: self.kind,
+            run: RunInfo {
+                id: self.job.to_string(),
+                variant: Variant::BASE.to_owned(),
+                attempt: self.number.max(1).cast_unsigned(),
+            },
+            environment: &self.environment,
+            connection: &self.connection,
+            function: &self.function,
+            urgency: if self.is_async { Urgency::Background } else { Urgency::WaitedFor },
+            input,
+            signals: Arc::clone(&control.signals),
+            live: &recording.live,
+        };
+        engine.invoke_action(invocation).await
+    }
+
+    fn report(&self, error: &ActionError, log: &RunLog) {
+        let (kind, name) = (self.kind, &self.function.name);
+        if let ActionError::Function(FunctionError::Host(cause)) = error {
+            tracing::error!(job.id = %self.job, error = format!("{cause:#}"), "the host failed in {kind} `{name}`");
+        } else if self.is_async {
+            tracing::warn!(
+                job.id = %self.job,
+                connection.id = self.connection.pk.0,
+                error.code = error.status_and_code().1,
+                // What a function says may be its caller's data; the run's own log has it.
+                "{kind} `{name}` failed",
+            );
+        }
+        log.note(LogLevel::Error, &error.to_string());
+    }
+
+    /// Ends the job or queues it again, with the run and the webhook in one transaction. `false`: it was no longer
+    /// ours. A database that is away for a moment is waited for; if it stays away, the lease runs out.
+    async fn write(
+        &self,
+        engine: &Engine,
+        result: &Result<Option<String>, ActionError>,
+        run: &FinishedRun,
+        changes: &Changes,
+    ) -> bool {
+        for number in 1..=WRITE_TRIES {
+            match self.try_write(engine, result, run, changes.clone()).await {
+                Ok(is_ours) => return is_ours,
+                Err(error) => {
+                    tracing::warn!(
+                        job.id = %self.job,
+                        error = &error as &dyn std::error::Error,
+                        "the end of {} `{}` was not written (try {number} of {WRITE_TRIES})",
+                        self.kind,
+                        self.function.name,
+                    );
+                    tokio::time::sleep(Duration::from_millis(200) * 2_u32.pow(number)).await;
+                }
+            }
+        }
+        // Whoever waits may still be told: nobody else has run it.
+        true
+    }
+
+    async fn try_write(
+        &self,
+        engine: &Engine,
+        result: &Result<Option<String>, ActionError>,
+        run: &FinishedRun,
+        mut changes: Changes,
+    ) -> sqlx::Result<bool> {
+        let mut tx = engine.store.begin().await?;
+        // Nobody asks for a webhook again, so its function is tried again whatever it failed of.
+        let may_succeed = |error: &ActionError| match self.webhook {
+            Some(_) => !is_superseded(error),
+            None => error.is_retryable(),
+        };
+        let retries = self.failures < self.max_retries && result.as_ref().is_err_and(may_succeed);
+        let written = if retries {
+            // A provider that wants to be left alone is not asked before.
+            let told = result.as_ref().err().and_then(ActionError::retry_after);
+            let wait = retry_delay(self.failures).max(told.unwrap_or_default());
+            function_jobs::retry_after(&mut tx, self.hold, engine.host_id, self.failures, wait).await?
+        } else if !self.is_async && result.as_ref().is_err_and(is_host_failure) {
+            // Kept, it would answer every repeat under the key, long after it has passed.
+            function_jobs::hand_back(&mut tx, self.hold, engine.host_id).await?
+        } else {
+            let state = if result.is_ok() { JobState::Success } else { JobState::Error };
+            let sealed = ActionResult::from(result).seal(&self.environment, self.job);
+            let kept_for = engine.settings.results_kept_for;
+            function_jobs::finish(&mut tx, self.hold, engine.host_id, state, &sealed, kept_for).await?
+        };
+        if written != Written::Now {
+            return Ok(written == Written::Before);
+        }
+        runs::write_finished(&mut tx, std::slice::from_ref(run)).await?;
+        if !retries && self.is_async && self.kind == "action" {
+            let event = AsyncActionEvent {
+                environment: self.environment.pk,
+                connection: self.connection.pk,
+                connection_id: &self.connection.connection_id,
+                integration: &self.connection.integration_key,
+                job: self.job,
+            };
+            webhooks::note_async_action(&mut tx, &event).await?;
+        }
+        let mut webhook_end = None;
+        if !retries && let Some(webhook) = self.webhook {
+            let has_failed = result.as_ref().is_err_and(|error| !is_superseded(error));
+            webhook_end = received_webhooks::note_job_end(&mut tx, webhook, has_failed).await?;
+        }
+        if let Some(since) = self.lost_since.filter(|_| !retries) {
+            saved::add_lost(&mut changes, &self.function, since);
+        }
+        let told = self.tell_saved(&mut tx, engine, &changes).await?;
+        failpoints::reach(Step::JobEnding);
+        tx.commit().await?;
+        if let Some(state) = webhook_end {
+            received::note_end(state);
+        }
+        failpoints::reach(Step::JobEnded);
+        if told > 0 {
+            engine.notices.tell(Notice::Webhooks);
+        }
+        Ok(true)
+    }
+
+    /// Of what actions save their callers know.
+    async fn tell_saved(
+        &self,
+        conn: &mut PgConnection,
+        engine: &Engine,
+        changes: &Changes,
+    ) -> sqlx::Result<u64> {
+        if self.webhook.is_none() {
+            return Ok(0);
+        }
+        let (environment, connection) = (self.environment.pk, self.connection.pk);
+        saved::note(conn, engine, &self.function, environment, connection, changes).await
+    }
+
+    async fn hand_back(&self, engine: &Engine, recording: Recording) {
+        let error = RunError {
+            code: "script_cancelled".to_owned(),
+            message: "the host stopped before the function had ended".to_owned(),
+            details: None,
+        };
+        let changes = recording.live.meter.changes();
+        let run = recording.end(RunState::Cancelled, Some(error), Usage::default()).await;
+        engine.run_writer.write(run).await;
+        let given_back = async {
+            let mut tx = engine.store.begin().await?;
+            if function_jobs::hand_back(&mut tx, self.hold, engine.host_id).await? == Written::Now {
+                self.tell_saved(&mut tx, engine, &changes).await?;
+            }
+            tx.commit().await
+        };
+        if let Err(error) = given_back.await {
+            tracing::warn!(
+                job.id = %self.job,
+                error = &error as &dyn std::error::Error,
+                "a job was not handed back; its lease will run out"
+            );
+        }
+    }
+}
+
+fn lost_lease() -> RunError {
+    RunError {
+        code: "host_lost".to_owned(),
+        message: "the host lost its lease, and another one has taken over".to_owned(),
+        details: None,
+    }
+}
+
+/// The connection was deleted meanwhile.
+fn is_superseded(error: &ActionError) -> bool {
+    matches!(error, ActionError::Function(FunctionError::Superseded))
+}
+
+fn is_host_failure(error: &ActionError) -> bool {
+    matches!(error, ActionError::Function(FunctionError::Host(_)))
+}
+
+fn retry_delay(failures: i32) -> Duration {
+    let doubled = FIRST_RETRY * 2_u32.pow(failures.clamp(0, 5).cast_unsigned());
+    doubled.mul_f64(rand::rng().random_range(0.75..1.25))
+}

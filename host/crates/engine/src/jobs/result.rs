@@ -1,0 +1,143 @@
+//! What an action came to, as it is kept for those who ask later.
+
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use uuid::Uuid;
+
+use crate::ActionError;
+use syncline_auth::Environment;
+use syncline_crypto::{CryptoError, Place};
+use syncline_model::Problem;
+
+/// The answer that whoever waited would have had.
+#[derive(Debug, Clone, PartialEq)]
+pub enum ActionResult {
+    /// JSON text, or nothing.
+    Output(Option<String>),
+    Failure(Box<ActionFailure>),
+}
+
+/// A failure in the words of the API. Nothing of the host's inside is in it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ActionFailure {
+    pub status: u16,
+    pub code: String,
+    pub message: String,
+    pub problems: Vec<Problem>,
+    pub payload: Option<Value>,
+    pub upstream: Option<Value>,
+    /// Since when the same call may succeed, if that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retry_at: Option<DateTime<Utc>>,
+}
+
+impl ActionFailure {
+    /// What is left until the same call may succeed. A second at least, so that nobody asks again and again.
+    pub fn retry_after(&self) -> Option<Duration> {
+        let left = (self.retry_at? - Utc::now()).to_std().unwrap_or_default();
+        Some(left.max(Duration::from_secs(1)))
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum ResultError {
+    #[error("a kept result cannot be opened")]
+    Sealed(#[from] CryptoError),
+    #[error("a kept result cannot be read")]
+    Unreadable,
+}
+
+const NOTHING: u8 = 0;
+const OUTPUT: u8 = 1;
+const FAILURE: u8 = 2;
+
+impl ActionResult {
+    pub(super) fn seal(&self, environment: &Environment, job: Uuid) -> Vec<u8> {
+        environment.data_key.seal(place(&job.to_string()), &self.to_bytes())
+    }
+
+    pub(super) fn open(environment: &Environment, job: Uuid, sealed: &[u8]) -> Result<Self, ResultError> {
+        let bytes = environment.data_key.open(place(&job.to_string()), sealed)?;
+        Self::from_bytes(&bytes).ok_or(ResultError::Unreadable)
+    }
+
+    fn to_bytes(&self) -> Vec<u8> {
+        match self {
+            Self::Output(None) => vec![NOTHING],
+            Self::Output(Some(json)) => [&[OUTPUT], json.as_bytes()].concat(),
+            Self::Failure(failure) => {
+                let json = serde_json::to_vec(failure).expect("a failure is plain data");
+                [&[FAILURE], json.as_slice()].concat()
+            }
+        }
+    }
+
+    fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        Some(match bytes {
+            [NOTHING] => Self::Output(None),
+            [OUTPUT, json @ ..] => Self::Output(Some(String::from_utf8(json.to_vec()).ok()?)),
+            [FAILURE, json @ ..] => Self::Failure(serde_json::from_slice(json).ok()?),
+            _ => return None,
+        })
+    }
+}
+
+impl From<&Result<Option<String>, ActionError>> for ActionResult {
+    fn from(result: &Result<Option<String>, ActionError>) -> Self {
+        match result {
+            Ok(output) => Self::Output(output.clone()),
+            Err(error) => Self::Failure(Box::new(ActionFailure::from(error))),
+        }
+    }
+}
+
+impl From<&ActionError> for ActionFailure {
+    fn from(error: &ActionError) -> Self {
+        let (status, code) = error.status_and_code();
+        Self {
+            status: status.as_u16(),
+            code: code.to_owned(),
+            message: error.to_string(),
+            problems: error.problems().to_vec(),
+            payload: error.payload(),
+            upstream: error.upstream(),
+            retry_at: error.retry_after().map(|wait| Utc::now() + wait),
+        }
+    }
+}
+
+fn place(job: &str) -> Place<'_> {
+    Place { column: "function_jobs.sealed_result", row: job }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_is_kept_is_what_was_kept() {
+        let failure = ActionFailure {
+            status: 424,
+            code: "script_http_error".to_owned(),
+            message: "the provider answered 500".to_owned(),
+            problems: vec![Problem { path: "/a/0".to_owned(), problem: "expected string".to_owned() }],
+            payload: Some(json!({ "n": 12345678901234567890_u64 })),
+            upstream: None,
+            retry_at: Some(DateTime::from_timestamp_millis(1_800_000_000_123).expect("it is a time")),
+        };
+        for result in [
+            ActionResult::Output(None),
+            ActionResult::Output(Some("null".to_owned())),
+            ActionResult::Output(Some("{\"a\": 1.0}".to_owned())),
+            ActionResult::Failure(Box::new(failure)),
+        ] {
+            assert_eq!(ActionResult::from_bytes(&result.to_bytes()), Some(result));
+        }
+        assert_eq!(ActionResult::from_bytes(&[]), None);
+    }
+}

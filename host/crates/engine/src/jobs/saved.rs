@@ -1,0 +1,36 @@
+//! What webhook functions have saved, as clients are told of it: with the end of the attempt that saved it.
+
+use chrono::{DateTime, Utc};
+use sqlx::PgConnection;
+
+use crate::Engine;
+use crate::commit::Changes;
+use crate::functions::DeployedFunction;
+use crate::webhooks::{self, SavedByWebhook};
+use syncline_types::ids::{ConnectionPk, EnvironmentPk, Variant};
+
+/// Adds what attempts may have saved that were lost since then, before they could tell: nobody knows what it was, and
+/// the one that comes after them finds it unchanged.
+pub(super) fn add_lost(changes: &mut Changes, function: &DeployedFunction, since: DateTime<Utc>) {
+    for model in function.models.keys() {
+        changes.streams.entry((model.clone(), Variant::base())).or_default();
+    }
+    changes.since = Some(since);
+}
+
+/// Writes the webhooks in the transaction that ends the attempt. Gives how many.
+pub(super) async fn note(
+    conn: &mut PgConnection,
+    engine: &Engine,
+    function: &DeployedFunction,
+    environment: EnvironmentPk,
+    connection: ConnectionPk,
+    changes: &Changes,
+) -> sqlx::Result<u64> {
+    let saved = SavedByWebhook { environment, connection, changes };
+    webhooks::note_saved(conn, &saved, |model| {
+        let sync = engine.functions.find_sync_saving(function.integration, model);
+        sync.map_or_else(|| function.name.clone(), |sync| sync.name.clone())
+    })
+    .await
+}

@@ -1,0 +1,379 @@
+//! Claims queued jobs and runs them, keeps the leases of what runs, takes back what lost hosts held, and removes what
+//! was kept for long enough.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use super::attempt::Attempt;
+use super::result::ActionResult;
+use super::saved;
+use crate::attendance::{Attendance, MayTakeBack};
+use crate::commit::Changes;
+use crate::failure::{ActionError, FunctionError};
+use crate::scheduler::report_panic;
+use crate::sync_run::RunControl;
+use crate::webhooks::{self, AsyncActionEvent};
+use crate::{ConnectionRoute, Engine};
+use crate::{lifecycle, received};
+use syncline_config::FunctionKind;
+use syncline_crypto::Place;
+use syncline_store::connections;
+use syncline_store::function_jobs::{self, JobClaim, JobState, Written};
+use syncline_store::notices::Notice;
+use syncline_store::received_webhooks;
+use syncline_telemetry::failpoints::{self, Step};
+use syncline_types::ids::ConnectionPk;
+
+/// How many jobs are claimed by one statement.
+const MAX_CLAIM: usize = 64;
+/// At how many connections one claim looks: some of those that have queued jobs have none that may begin.
+const LOOK_AT: usize = 256;
+/// However quiet it is, jobs are looked for after this long: a retry may be due, or a notification lost.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+const AFTER_ERROR: Duration = Duration::from_secs(1);
+/// A job whose hosts were lost so often is not tried on another.
+const MAX_LOSSES: i32 = 5;
+/// How long jobs that were told to end at once may take to say so.
+const HAND_BACK_WITHIN: Duration = Duration::from_secs(5);
+const SWEEP_EVERY: Duration = Duration::from_secs(60);
+const SWEEP_BATCH: i64 = 500;
+
+/// Works until `shutdown`, then lets jobs finish for a while and gives back the rest.
+pub(crate) async fn run(engine: Arc<Engine>, shutdown: CancellationToken) {
+    let slots = Arc::new(Semaphore::new(engine.settings.max_jobs));
+    let mut attempts = JoinSet::new();
+    let leases = tokio::spawn(keep_leases(Arc::clone(&engine)));
+    let sweep = tokio::spawn(sweep(Arc::clone(&engine)));
+    let mut notices = engine.notices.subscribe();
+    let mut round = Round::begin();
+    while !shutdown.is_cancelled() {
+        let wanted = slots.available_permits().min(MAX_CLAIM);
+        let claims = match claim(&engine, &mut round, wanted).await {
+            Ok(claims) => claims,
+            Err(error) => {
+                tracing::warn!(error = &error as &dyn std::error::Error, "queued jobs could not be claimed");
+                tokio::time::sleep(AFTER_ERROR).await;
+                continue;
+            }
+        };
+        if !claims.is_empty() {
+            failpoints::reach(Step::JobClaimed);
+        }
+        for claim in claims {
+            let permit = Arc::clone(&slots).acquire_owned().await.expect("the semaphore is never closed");
+            let engine = Arc::clone(&engine);
+            let control = RunControl::default();
+            let held = engine.jobs.hold(claim.hold, Some(claim.connection), control.clone());
+            attempts.spawn(async move {
+                run_claimed(&engine, claim, &control).await;
+                drop(held);
+                drop(permit);
+            });
+        }
+        if wanted > 0 && !round.has_ended_in_vain {
+            continue;
+        }
+        tokio::select! {
+            () = shutdown.cancelled() => {}
+            () = notices.hear_within(LOOK_EVERY, Notice::Jobs) => {}
+            Some(ended) = attempts.join_next() => report_panic(ended),
+        }
+    }
+    finish(&engine, &mut attempts).await;
+    leases.abort();
+    sweep.abort();
+}
+
+/// The way over the connections that have queued jobs. They take turns: each claim goes on behind the connection that
+/// the one before came to, and begins anew when there is none behind it.
+struct Round {
+    at: ConnectionPk,
+    has_found: bool,
+    /// It came to its end, and nothing was claimed on the way.
+    has_ended_in_vain: bool,
+}
+
+impl Round {
+    fn begin() -> Self {
+        Self { at: ConnectionPk(0), has_found: false, has_ended_in_vain: false }
+    }
+
+    /// After `claims` of the `waiting` connections behind this place, where so many were `wanted`.
+    fn go_on(&mut self, waiting: &[ConnectionPk], claims: &[ConnectionPk], wanted: usize) {
+        self.has_found |= !claims.is_empty();
+        let come_to = if claims.len() < wanted {
+            waiting.last().filter(|_| waiting.len() >= LOOK_AT)
+        } else {
+            claims.iter().max()
+        };
+        match come_to {
+            Some(connection) => {
+                self.at = *connection;
+                self.has_ended_in_vain = false;
+            }
+            None => *self = Self { has_ended_in_vain: !self.has_found, ..Self::begin() },
+        }
+    }
+}
+
+/// No connection has more than half of the places, so that others find one whatever it queues.
+async fn claim(engine: &Engine, round: &mut Round, wanted: usize) -> sqlx::Result<Vec<JobClaim>> {
+    if wanted == 0 {
+        return Ok(Vec::new());
+    }
+    let mut conn = engine.store.connect().await?;
+    let waiting = function_jobs::list_waiting(&mut conn, round.at, LOOK_AT as i32).await?;
+    let busy = engine.jobs.connections_with(engine.settings.max_jobs.div_ceil(2));
+    let open: Vec<i64> = waiting.iter().map(|pk| pk.0).filter(|pk| !busy.contains(pk)).collect();
+    let claims = if open.is_empty() {
+        Vec::new()
+    } else {
+        let (owner, lease) = (engine.host_id, engine.settings.lease);
+        function_jobs::claim(&mut conn, owner, lease, &open, wanted as i64).await?
+    };
+    let claimed: Vec<ConnectionPk> = claims.iter().map(|claim| claim.connection).collect();
+    round.go_on(&waiting, &claimed, wanted);
+    Ok(claims)
+}
+
+async fn run_claimed(engine: &Arc<Engine>, claim: JobClaim, control: &RunControl) {
+    match prepare(engine, &claim).await {
+        Ok(Ok(attempt)) => {
+            attempt.run(engine, control).await;
+        }
+        Ok(Err(failure)) => {
+            if let Err(error) = refuse(engine, &claim, failure).await {
+                let error = format!("{error:#}");
+                tracing::warn!(job.id = %claim.id, error, "a job was not ended; its lease will run out");
+            }
+        }
+        Err(error) => {
+            let error = format!("{error:#}");
+            tracing::error!(job.id = %claim.id, error, "a job could not begin; its lease will run out");
+        }
+    }
+}
+
+/// What the job needs to run, or why it cannot.
+async fn prepare(engine: &Arc<Engine>, claim: &JobClaim) -> anyhow::Result<Result<Attempt, ActionError>> {
+    if claim.losses >= MAX_LOSSES {
+        return Ok(Err(ActionError::HostsLost(claim.losses)));
+    }
+    let kind = match claim.kind.as_str() {
+        "action" => FunctionKind::Action,
+        "webhook" => FunctionKind::Webhook,
+        _ => FunctionKind::Lifecycle,
+    };
+    let function =
+        engine.functions.find_deployed(claim.environment, claim.integration, kind, &claim.function).await?;
+    let mut conn = engine.store.connect().await?;
+    let Some(connection) = connections::get(&mut conn, claim.connection).await? else {
+        return Ok(Err(ActionError::ConnectionGone {
+            integration: claim.integration_key.clone(),
+            connection: claim.connection_id.clone(),
+        }));
+    };
+    let Some(function) = function else {
+        let (action, integration) = (claim.function.clone(), claim.integration_key.clone());
+        return Ok(Err(ActionError::Unknown { action, integration }));
+    };
+    let environment = engine.environments.get(claim.environment).await?;
+    let input = match (&claim.webhook, function_jobs::load_input(&mut conn, claim.hold.pk).await?) {
+        (Some(webhook), _) => {
+            let input = received::function_input(engine, &mut conn, &connection.provider, webhook).await?;
+            let Some(input) = input else {
+                let gone =
+                    anyhow::anyhow!("the webhook was removed, or its provider is not in the catalogue");
+                return Ok(Err(ActionError::Function(FunctionError::Host(gone))));
+            };
+            Some(input)
+        }
+        (None, Some(sealed)) => {
+            let place = Place { column: "function_jobs.sealed_input", row: &claim.id.to_string() };
+            Some(String::from_utf8(environment.data_key.open(place, &sealed)?.to_vec())?)
+        }
+        (None, None) => function.event_input(),
+    };
+    Ok(Ok(Attempt {
+        hold: claim.hold,
+        job: claim.id,
+        kind: kind.as_str(),
+        webhook: claim.webhook.as_ref().map(|webhook| webhook.id),
+        lost_since: (claim.losses > 0).then_some(claim.created_at),
+        is_async: true,
+        number: claim.failures + claim.losses + 1,
+        failures: claim.failures,
+        max_retries: claim.max_retries,
+        environment,
+        connection: Arc::new(ConnectionRoute::from(&connection)),
+        function,
+        input,
+    }))
+}
+
+/// Ends a job that cannot run.
+async fn refuse(engine: &Engine, claim: &JobClaim, failure: ActionError) -> anyhow::Result<()> {
+    tracing::warn!(job.id = %claim.id, "{} `{}` was not run: {failure}", claim.kind, claim.function);
+    let environment = engine.environments.get(claim.environment).await?;
+    let is_gone = matches!(failure, ActionError::ConnectionGone { .. });
+    let mut lost = Changes::default();
+    let function = engine.functions.find(claim.integration, "webhook", &claim.function);
+    let function = function.filter(|_| claim.webhook.is_some() && claim.losses > 0);
+    if let Some(function) = &function {
+        saved::add_lost(&mut lost, function, claim.created_at);
+    }
+    let sealed = ActionResult::from(&Err(failure)).seal(&environment, claim.id);
+    let mut tx = engine.store.begin().await?;
+    let (owner, kept_for) = (engine.host_id, engine.settings.results_kept_for);
+    let written =
+        function_jobs::finish(&mut tx, claim.hold, owner, JobState::Error, &sealed, kept_for).await?;
+    let is_ours = written == Written::Now;
+    if is_ours && claim.kind == "action" {
+        let event = AsyncActionEvent {
+            environment: claim.environment,
+            connection: claim.connection,
+            connection_id: &claim.connection_id,
+            integration: &claim.integration_key,
+            job: claim.id,
+        };
+        webhooks::note_async_action(&mut tx, &event).await?;
+    }
+    let (mut webhook_end, mut told) = (None, 0);
+    if let Some(webhook) = claim.webhook.as_ref().filter(|_| is_ours) {
+        webhook_end = received_webhooks::note_job_end(&mut tx, webhook.id, !is_gone).await?;
+        if let Some(function) = &function {
+            told = saved::note(&mut tx, engine, function, claim.environment, claim.connection, &lost).await?;
+        }
+    }
+    tx.commit().await?;
+    if told > 0 {
+        engine.notices.tell(Notice::Webhooks);
+    }
+    if let Some(state) = webhook_end {
+        received::note_end(state);
+    }
+    Ok(())
+}
+
+async fn keep_leases(engine: Arc<Engine>) {
+    let lease = engine.settings.lease;
+    let mut turns = tokio::time::interval(lease / 3);
+    turns.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut attendance = Attendance::begin(lease);
+    loop {
+        turns.tick().await;
+        let holds = engine.jobs.holds();
+        let turn = async {
+            let mut conn = engine.store.connect().await?;
+            let pks: Vec<i64> = holds.iter().map(|hold| hold.pk).collect();
+            let renewed = match pks.as_slice() {
+                [] => Vec::new(),
+                pks => function_jobs::renew_leases(&mut conn, engine.host_id, lease, pks).await?,
+            };
+            let lost = match attendance.note() {
+                MayTakeBack::Yes => function_jobs::take_back_lost(&mut conn).await?,
+                MayTakeBack::NotYet => 0,
+            };
+            Ok::<_, sqlx::Error>((renewed, lost))
+        };
+        match turn.await {
+            Ok((renewed, lost)) => {
+                if lost > 0 {
+                    tracing::warn!(lost, "took back {lost} jobs of hosts that are gone");
+                    engine.notices.tell(Notice::Jobs);
+                }
+                holds.iter().filter(|hold| !renewed.contains(hold)).for_each(|hold| engine.jobs.lose(*hold));
+            }
+            Err(error) => {
+                tracing::warn!(
+                    error = &error as &dyn std::error::Error,
+                    "leases of jobs could not be renewed"
+                );
+            }
+        }
+    }
+}
+
+async fn finish(engine: &Engine, attempts: &mut JoinSet<()>) {
+    let waiting = engine.jobs.holds().len();
+    if waiting > 0 {
+        tracing::info!(jobs = waiting, "waiting for {waiting} jobs to finish");
+    }
+    engine.jobs.ask_to_end();
+    engine.jobs.waited_for.close();
+    let all_done = async {
+        while attempts.join_next().await.is_some() {}
+        engine.jobs.waited_for.wait().await;
+    };
+    if tokio::time::timeout(engine.settings.grace, all_done).await.is_ok() {
+        return;
+    }
+    engine.jobs.controls().iter().for_each(|control| control.hand_back.cancel());
+    while let Some(ended) = attempts.join_next().await {
+        report_panic(ended);
+    }
+    // A validation cannot be handed back; the connection is removed or judged again later.
+    if tokio::time::timeout(HAND_BACK_WITHIN, engine.jobs.waited_for.wait()).await.is_err() {
+        tracing::warn!("some connections were not validated to the end");
+    }
+}
+
+/// Removes what was kept for long enough, a little at a time, and what was begun and never ended.
+async fn sweep(engine: Arc<Engine>) {
+    let every = SWEEP_EVERY.min(engine.settings.results_kept_for);
+    loop {
+        tokio::time::sleep(every).await;
+        if let Err(error) = lifecycle::remove_unvalidated(&engine).await {
+            let error = &error as &dyn std::error::Error;
+            tracing::warn!(error, "connections that were not validated could not be removed");
+        }
+        loop {
+            let swept = async {
+                function_jobs::delete_expired(&mut *engine.store.connect().await?, SWEEP_BATCH).await
+            };
+            match swept.await {
+                Ok(deleted) if deleted.cast_signed() >= SWEEP_BATCH => {}
+                Ok(_) => break,
+                Err(error) => {
+                    tracing::warn!(error = &error as &dyn std::error::Error, "old jobs were not removed");
+                    break;
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pks(numbers: std::ops::Range<usize>) -> Vec<ConnectionPk> {
+        numbers.map(|number| ConnectionPk(number as i64)).collect()
+    }
+
+    #[test]
+    fn a_round_comes_to_every_connection_and_rests_only_after_one_in_vain() {
+        let mut round = Round::begin();
+        // Those that are looked at first have nothing that may begin.
+        round.go_on(&pks(1..LOOK_AT + 1), &[], 10);
+        assert_eq!((round.at, round.has_ended_in_vain), (ConnectionPk(LOOK_AT as i64), false));
+        round.go_on(&pks(300..310), &[ConnectionPk(309)], 10);
+        assert_eq!((round.at, round.has_ended_in_vain), (ConnectionPk(0), false));
+        round.go_on(&pks(1..LOOK_AT + 1), &[], 10);
+        round.go_on(&pks(300..309), &[], 10);
+        assert_eq!((round.at, round.has_ended_in_vain), (ConnectionPk(0), true));
+    }
+
+    #[test]
+    fn whoever_is_behind_the_last_that_was_served_is_next() {
+        let mut round = Round::begin();
+        round.go_on(&pks(1..6), &pks(1..3), 2);
+        assert_eq!((round.at, round.has_ended_in_vain), (ConnectionPk(2), false));
+        round.go_on(&pks(3..6), &pks(3..5), 2);
+        assert_eq!(round.at, ConnectionPk(4));
+    }
+}

@@ -1,0 +1,288 @@
+//! Functions that run at a turn in a connection's life: to validate it, after it was made, before it is deleted.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::{StreamExt, stream};
+use sqlx::PgConnection;
+use uuid::Uuid;
+
+use super::actions::Invocation;
+use super::connections::ConnectError;
+use super::failure::FunctionError;
+use super::functions::{DeployedFunction, FunctionSpec, StoredFunction};
+use super::recording::Recording;
+use super::{ConnectionRoute, Engine};
+use syncline_auth::Environment;
+use syncline_config::LifecycleEvent;
+use syncline_sandbox::{RunInfo, Urgency};
+use syncline_store::connections::{self, Connection};
+use syncline_store::function_jobs::{self, NewJob};
+use syncline_store::{Store, deployments, hosts};
+use syncline_types::ids::{ConnectionPk, EnvironmentPk, FunctionName, IntegrationPk, Variant};
+
+/// How long a deletion waits for the functions before it, all of them together.
+const DELETION_WAITS: Duration = Duration::from_secs(30);
+/// Of how many connections they run at once, and how many are read at a time.
+const DELETIONS_AT_ONCE: usize = 16;
+const PAGE: i64 = 500;
+/// A command is told of the ends of jobs by nobody.
+const LOOK_AT_JOBS_EVERY: Duration = Duration::from_millis(100);
+/// No validation lasts for longer, so the host of one that began before is gone.
+const VALIDATION_LASTS: Duration = Duration::from_secs(30 * 60);
+/// How many that were left behind are judged at a time.
+const JUDGED_AT_ONCE: i64 = 16;
+
+impl Engine {
+    pub(super) fn can_validate(&self, connection: &Connection) -> bool {
+        let event = LifecycleEvent::ConnectionValidating;
+        !self.functions.lifecycle_of(connection.integration, event).is_empty()
+    }
+
+    /// Lets the functions of the integration judge a connection that is stored; the first that fails refuses it.
+    pub(super) async fn validate(
+        self: &Arc<Self>,
+        environment: &Arc<Environment>,
+        connection: &Connection,
+    ) -> Result<(), ConnectError> {
+        let route = Arc::new(ConnectionRoute::from(connection));
+        let event = LifecycleEvent::ConnectionValidating;
+        for function in self.functions.lifecycle_of(connection.integration, event) {
+            match self.run_lifecycle(environment, &route, &function).await {
+                Ok(()) => {}
+                Err((FunctionError::Host(error), _)) => return Err(ConnectError::Validation(error)),
+                Err((FunctionError::Superseded, _)) => return Err(ConnectError::Overtaken),
+                // It is kept with the connection, told to clients and to whoever connects.
+                Err((_, message)) => return Err(ConnectError::Refused(message)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Runs what comes before a deletion. Neither a failure nor one that takes too long keeps a connection.
+    pub(super) async fn run_before_deletion(self: &Arc<Self>, connection: &Arc<ConnectionRoute>) {
+        let functions = async {
+            self.functions.catch_up(connection.environment).await?;
+            self.part_with(connection).await;
+            Ok(())
+        };
+        self.wait_before_deletion(functions).await;
+    }
+
+    /// The same for all connections of an integration, or of all in an environment.
+    pub(super) async fn run_before_deletions(
+        self: &Arc<Self>,
+        environment: EnvironmentPk,
+        integration: Option<IntegrationPk>,
+    ) {
+        let functions = async {
+            self.functions.catch_up(environment).await?;
+            let mut integrations = self.functions.integrations_with(LifecycleEvent::ConnectionDeleting);
+            integrations.retain(|pk| integration.is_none_or(|deleted| *pk == deleted));
+            if integrations.is_empty() {
+                return Ok(());
+            }
+            let mut last = ConnectionPk(0);
+            loop {
+                let mut conn = self.store.connect().await?;
+                let page = connections::list_of(&mut conn, environment, &integrations, last, PAGE).await?;
+                drop(conn);
+                let Some(connection) = page.last() else { return Ok::<_, anyhow::Error>(()) };
+                last = connection.pk;
+                let routes: Vec<_> = page.iter().map(ConnectionRoute::from).map(Arc::new).collect();
+                stream::iter(routes)
+                    .for_each_concurrent(DELETIONS_AT_ONCE, |connection| {
+                        let engine = Arc::clone(self);
+                        async move { engine.part_with(&connection).await }
+                    })
+                    .await;
+            }
+        };
+        self.wait_before_deletion(functions).await;
+    }
+
+    async fn wait_before_deletion(&self, functions: impl Future<Output = anyhow::Result<()>>) {
+        let problem = match tokio::time::timeout(DELETION_WAITS, functions).await {
+            Ok(Ok(())) => return,
+            Ok(Err(error)) => format!("{error:#}"),
+            Err(_elapsed) => format!("they took longer than {DELETION_WAITS:?}"),
+        };
+        tracing::warn!(problem, "what is deleted is deleted before all of its functions have run");
+    }
+
+    async fn part_with(self: &Arc<Self>, connection: &Arc<ConnectionRoute>) {
+        for function in
+            self.functions.lifecycle_of(connection.integration, LifecycleEvent::ConnectionDeleting)
+        {
+            match self.environments.get(connection.environment).await {
+                Ok(environment) => {
+                    // It is in the run's row.
+                    let _failure = self.run_lifecycle(&environment, connection, &function).await;
+                }
+                Err(error) => {
+                    let error = &error as &dyn std::error::Error;
+                    tracing::warn!(error, "a connection is deleted without its functions having run");
+                }
+            }
+        }
+    }
+
+    /// Runs one. The error comes with its message as the run's row has it.
+    async fn run_lifecycle(
+        self: &Arc<Self>,
+        environment: &Arc<Environment>,
+        connection: &Arc<ConnectionRoute>,
+        function: &Arc<DeployedFunction>,
+    ) -> Result<(), (FunctionError, String)> {
+        let id = Uuid::now_v7();
+        let recording = Recording::begin(self, "lifecycle", id, None, 1, connection, function);
+        let invocation = Invocation {
+            kind: "lifecycle",
+            run: RunInfo { id: id.to_string(), variant: Variant::BASE.to_owned(), attempt: 1 },
+            environment,
+            connection,
+            function,
+            urgency: Urgency::WaitedFor,
+            input: function.event_input(),
+            signals: Arc::default(),
+            live: &recording.live,
+        };
+        let (result, usage) = self.invoke(invocation).await;
+        let error = result.as_ref().err().map(FunctionError::to_run_error);
+        let run = recording.end_with(error, usage).await;
+        let message = run.outcome.error.as_ref().map(|error| error.message.clone());
+        self.run_writer.write(run).await;
+        let Err(error) = result else { return Ok(()) };
+        let name = &function.name;
+        tracing::warn!(run.id = %id, connection.id = connection.pk.0, "lifecycle `{name}` failed");
+        Err((error, message.unwrap_or_default()))
+    }
+}
+
+/// What became of the functions before the deletion of an environment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Parted {
+    Done,
+    /// They were given the time that there is, and some have not ended.
+    OutOfTime,
+    /// No host is there to run them.
+    NoHost,
+}
+
+/// Has hosts run what comes before the deletion of an environment's connections, for a command, which can run nothing
+/// itself: as jobs, which any of them takes. Waits for them as long as a host does that deletes.
+pub async fn part_through_hosts(store: &Store, environment: EnvironmentPk) -> anyhow::Result<Parted> {
+    let mut conn = store.connect().await?;
+    let functions = list_before_deletion(&mut conn, environment).await?;
+    if functions.is_empty() {
+        return Ok(Parted::Done);
+    }
+    if !hosts::is_any_alive(&mut conn).await? {
+        return Ok(Parted::NoHost);
+    }
+    drop(conn);
+    let integrations: Vec<IntegrationPk> = functions.iter().map(|(integration, _)| *integration).collect();
+    let jobs = async {
+        let mut last = ConnectionPk(0);
+        loop {
+            let mut tx = store.begin().await?;
+            let page = connections::list_of(&mut tx, environment, &integrations, last, PAGE).await?;
+            let Some(connection) = page.last() else { return Ok::<_, sqlx::Error>(()) };
+            last = connection.pk;
+            let mut queued = Vec::new();
+            for connection in &page {
+                let of_integration =
+                    functions.iter().filter(|(integration, _)| *integration == connection.integration);
+                for (_, function) in of_integration {
+                    queued.push(queue(&mut tx, connection, function).await?);
+                }
+            }
+            tx.commit().await?;
+            while function_jobs::count_unfinished(&mut *store.connect().await?, &queued).await? > 0 {
+                tokio::time::sleep(LOOK_AT_JOBS_EVERY).await;
+            }
+        }
+    };
+    match tokio::time::timeout(DELETION_WAITS, jobs).await {
+        Ok(done) => Ok(done.map(|()| Parted::Done)?),
+        Err(_elapsed) => Ok(Parted::OutOfTime),
+    }
+}
+
+async fn list_before_deletion(
+    conn: &mut PgConnection,
+    environment: EnvironmentPk,
+) -> sqlx::Result<Vec<(IntegrationPk, FunctionName)>> {
+    let mut functions = Vec::new();
+    for function in deployments::list_active_functions(conn).await? {
+        if function.environment == environment
+            && let Some(stored) = StoredFunction::read(&function.spec)
+            && let FunctionSpec::Lifecycle(spec) = stored.spec
+            && spec.event == LifecycleEvent::ConnectionDeleting
+        {
+            functions.push((function.integration, function.name));
+        }
+    }
+    Ok(functions)
+}
+
+/// Removes new connections whose validation was never ended.
+pub(super) async fn remove_unvalidated(engine: &Engine) -> sqlx::Result<()> {
+    let mut conn = engine.store.connect().await?;
+    let left = connections::list_unvalidated(&mut conn, VALIDATION_LASTS).await?;
+    drop(conn);
+    for (connection, validation) in left {
+        engine.remove_connection(connection, Some(validation)).await?;
+    }
+    Ok(())
+}
+
+/// Judges connections again that were connected anew on a host that is gone before it knew whether they are good.
+pub(super) async fn judge_left_behind(engine: &Arc<Engine>) -> sqlx::Result<()> {
+    let silent_for = hosts::ALIVE_WITHIN.max(engine.settings.lease);
+    let mut conn = engine.store.connect().await?;
+    let left = connections::take_over_judgements(
+        &mut conn,
+        engine.host_id,
+        silent_for,
+        VALIDATION_LASTS,
+        JUDGED_AT_ONCE,
+    )
+    .await?;
+    drop(conn);
+    for (connection, judgement) in left {
+        let again = Arc::clone(engine);
+        engine.jobs.waited_for.spawn(async move {
+            if let Err(error) = again.judge_again(connection, judgement).await {
+                let error = &error as &dyn std::error::Error;
+                tracing::warn!(error, connection.id = connection.0, "a connection could not be validated");
+            }
+        });
+    }
+    Ok(())
+}
+
+/// Queues a function that runs for a connection beside whoever made it, or deletes it. Gives the job's id.
+pub(super) async fn queue(
+    conn: &mut PgConnection,
+    connection: &Connection,
+    function: &FunctionName,
+) -> sqlx::Result<Uuid> {
+    let job = NewJob {
+        id: Uuid::now_v7(),
+        environment: connection.environment,
+        integration: connection.integration,
+        connection: connection.pk,
+        integration_key: &connection.integration_key,
+        connection_id: &connection.connection_id,
+        kind: "lifecycle",
+        function,
+        is_ordered: false,
+        max_retries: 0,
+        sealed_input: None,
+        key: None,
+        webhook: None,
+    };
+    function_jobs::enqueue(conn, &job).await?;
+    Ok(job.id)
+}

@@ -1,0 +1,220 @@
+//! What a provider has sent, as JSON: bodies, and the events in them.
+
+use std::collections::BTreeMap;
+
+use http::HeaderMap;
+use serde_json::value::RawValue;
+use serde_json::{Map, Value};
+
+use syncline_model::{canonical_text, with_whole_characters};
+use syncline_providers::webhook::{Pointer, Webhook, media_type};
+use syncline_store::received_webhooks::Format;
+
+/// A body that was read.
+#[derive(Debug)]
+pub struct Payload {
+    pub format: Format,
+    pub json: Value,
+    /// The same as JSON text, with numbers as they were written.
+    pub text: String,
+}
+
+impl Payload {
+    /// Reads what came in; the content type says what it is. The error says why it is not JSON.
+    pub fn parse(headers: &HeaderMap, body: &[u8], webhook: &Webhook) -> Result<Self, String> {
+        let media_type = media_type(headers);
+        if media_type == "application/x-www-form-urlencoded" {
+            return Self::read(Format::Form, body, webhook);
+        }
+        let is_json = media_type == "application/json" || media_type.ends_with("+json");
+        match Self::read(Format::Json, body, webhook) {
+            Ok(payload) => Ok(payload),
+            // Some have a body only if there is something to say. JSON that nothing of ours can hold, such as the number
+            // 1e400, is kept and passed on as text: the provider can say it in no other way.
+            Err(problem) if is_json && !body.is_empty() && !is_json_text(body) => Err(problem),
+            Err(_) => Self::read(Format::Text, body, webhook),
+        }
+    }
+
+    /// Reads what was stored.
+    pub fn read(format: Format, body: &[u8], webhook: &Webhook) -> Result<Self, String> {
+        let (json, text) = match format {
+            Format::Json => return Self::of_json(format, body),
+            Format::Form => {
+                let form = read_form(body);
+                let member = webhook.form_member.as_ref().and_then(|name| form.get(name)?.as_str());
+                if let Some(member) = member {
+                    return Self::of_json(format, member.as_bytes());
+                }
+                let json = Value::Object(form);
+                let text = json.to_string();
+                (json, text)
+            }
+            Format::Text if body.is_empty() => (Value::Null, "null".to_owned()),
+            Format::Text => {
+                let json = Value::String(String::from_utf8_lossy(body).into_owned());
+                let text = json.to_string();
+                (json, text)
+            }
+        };
+        Ok(Self { format, json, text })
+    }
+
+    fn of_json(format: Format, body: &[u8]) -> Result<Self, String> {
+        let text = std::str::from_utf8(body).map_err(|_| "it is not UTF-8".to_owned())?;
+        // Some begin with the mark that only UTF-16 needs.
+        let text = text.trim_start_matches('\u{feff}');
+        match serde_json::from_str(text) {
+            Ok(json) => Ok(Self { format, json, text: text.to_owned() }),
+            Err(problem) if is_json_text(text.as_bytes()) => {
+                let text = with_whole_characters(text);
+                let json = serde_json::from_str(&text).map_err(|_| problem.to_string())?;
+                Ok(Self { format, json, text })
+            }
+            Err(problem) => Err(problem.to_string()),
+        }
+    }
+
+    /// The events in it: the items of the list that the catalogue names, or the one that it is itself.
+    pub fn events<'p>(&'p self, webhook: &Webhook) -> Vec<&'p Value> {
+        match webhook.each.as_ref().and_then(|list| list.values(&self.json).into_iter().next()) {
+            Some(Value::Array(items)) => items.iter().collect(),
+            _ => vec![&self.json],
+        }
+    }
+
+    /// It as it would be if it had only these of its events, in canonical form.
+    pub fn only(&self, webhook: &Webhook, items: Option<&[i32]>) -> String {
+        let restricted = match (items, &webhook.each) {
+            (Some(items), Some(list)) => keep(&self.text, list, items),
+            _ => None,
+        };
+        let text = restricted.as_deref().unwrap_or(&self.text);
+        // It was read before, so it is well-formed.
+        canonical_text(text).unwrap_or_else(|_| text.to_owned())
+    }
+}
+
+/// Whether it is JSON, also with numbers, characters and depths that no `Value` can hold.
+fn is_json_text(body: &[u8]) -> bool {
+    serde_json::from_slice::<&RawValue>(body).is_ok()
+}
+
+fn read_form(body: &[u8]) -> Map<String, Value> {
+    let mut form = Map::new();
+    for (name, value) in url::form_urlencoded::parse(body) {
+        let value = Value::String(value.into_owned());
+        match form.get_mut(&*name) {
+            None => {
+                form.insert(name.into_owned(), value);
+            }
+            Some(Value::Array(values)) => values.push(value),
+            Some(first) => *first = Value::Array(vec![first.take(), value]),
+        }
+    }
+    form
+}
+
+/// The text with these items alone in the list that is there; `None` if there is no such list.
+fn keep(text: &str, list: &Pointer, items: &[i32]) -> Option<String> {
+    keep_below(text, list.steps(), items)
+}
+
+fn keep_below(text: &str, steps: &[String], items: &[i32]) -> Option<String> {
+    let Some((step, below)) = steps.split_first() else {
+        let all: Vec<&RawValue> = serde_json::from_str(text).ok()?;
+        let kept =
+            items.iter().filter_map(|index| all.get(usize::try_from(*index).ok()?)).map(|item| item.get());
+        return Some(format!("[{}]", kept.collect::<Vec<_>>().join(",")));
+    };
+    let mut members: BTreeMap<String, Box<RawValue>> = serde_json::from_str(text).ok()?;
+    let changed = keep_below(members.get(step)?.get(), below, items)?;
+    members.insert(step.clone(), RawValue::from_string(changed).ok()?);
+    serde_json::to_string(&members).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use http::header;
+
+    use super::*;
+
+    fn webhook(more: &str) -> Webhook {
+        let text = format!(
+            r#"
+            {more}
+            verification = {{ kind = "none" }}
+            source = {{ address = "https://example.com", checked_at = "2026-01-01" }}
+            "#
+        );
+        toml::from_str(&text).unwrap()
+    }
+
+    fn headers(content_type: &str) -> HeaderMap {
+        HeaderMap::from_iter([(header::CONTENT_TYPE, content_type.parse().unwrap())])
+    }
+
+    #[test]
+    fn the_content_type_says_what_a_body_is() {
+        let plain = webhook("");
+        let read = |content_type: &str, body: &str| {
+            let payload = Payload::parse(&headers(content_type), body.as_bytes(), &plain)?;
+            Ok::<_, String>((payload.format, payload.text))
+        };
+        assert_eq!(read("application/json; charset=utf-8", "{}"), Ok((Format::Json, "{}".to_owned())));
+        assert_eq!(read("text/plain", r#"{"a":1}"#), Ok((Format::Json, r#"{"a":1}"#.to_owned())));
+        assert_eq!(read("text/xml", "<a/>"), Ok((Format::Text, r#""<a/>""#.to_owned())));
+        assert_eq!(read("application/json", ""), Ok((Format::Text, "null".to_owned())));
+        let form = Ok((Format::Form, r#"{"a":["1","2"],"b":"x y"}"#.to_owned()));
+        assert_eq!(read("application/x-www-form-urlencoded", "a=1&b=x+y&a=2"), form);
+        for broken in ["{", "{\"a\":01}", "{}{}", "\u{0}"] {
+            assert!(read("application/vnd.api+json", broken).is_err(), "{broken}");
+        }
+        let deep = "[".repeat(200_000);
+        assert!(read("application/json", &deep).is_err());
+    }
+
+    #[test]
+    fn json_that_nothing_can_hold_is_kept() {
+        let read = |body: &str| {
+            let payload =
+                Payload::parse(&headers("application/json"), body.as_bytes(), &webhook("")).unwrap();
+            let again = Payload::read(payload.format, body.as_bytes(), &webhook("")).unwrap();
+            assert_eq!((&payload.json, &payload.text), (&again.json, &again.text));
+            (payload.format, payload.json)
+        };
+        let halves =
+            r#"{"a":"hey \ud83d","b":"\udc00\ud83d\ude00\\ud83d \u00e9\n","c":"\ud83d\ud83d\ude00"}"#;
+        let whole = serde_json::json!({
+            "a": "hey \u{fffd}", "b": "\u{fffd}😀\\ud83d é\n", "c": "\u{fffd}😀",
+        });
+        assert_eq!(read(halves), (Format::Json, whole));
+        for odd in ["[1e400]".to_owned(), format!("{}{}", "[".repeat(200), "]".repeat(200))] {
+            assert_eq!(read(&odd), (Format::Text, Value::String(odd.clone())));
+        }
+    }
+
+    #[test]
+    fn a_form_may_hold_the_json_in_a_member() {
+        let body = "payload=%7B%22type%22%3A%22view%22%7D";
+        let with_member = webhook("form_member = \"payload\"");
+        let payload =
+            Payload::parse(&headers("application/x-www-form-urlencoded"), body.as_bytes(), &with_member)
+                .unwrap();
+        assert_eq!(payload.text, r#"{"type":"view"}"#);
+        assert_eq!(Payload::read(payload.format, body.as_bytes(), &with_member).unwrap().text, payload.text);
+    }
+
+    #[test]
+    fn only_some_events_are_kept_and_numbers_stay_as_they_were() {
+        let text = r#"{"z":1.00,"a":{"list":[{"n":12345678901234567890123},{"n":1},{"n":2.50}]}}"#;
+        let in_list = webhook("each = \"/a/list\"");
+        let payload = Payload::parse(&headers("application/json"), text.as_bytes(), &in_list).unwrap();
+        assert_eq!(payload.events(&in_list).len(), 3);
+        let only = payload.only(&in_list, Some(&[0, 2]));
+        assert_eq!(only, r#"{"a":{"list":[{"n":12345678901234567890123},{"n":2.50}]},"z":1.00}"#);
+        let itself = webhook("each = \"\"");
+        let payload = Payload::parse(&headers("application/json"), b"[1, 2]", &itself).unwrap();
+        assert_eq!(payload.only(&itself, Some(&[1])), "[2]");
+    }
+}

@@ -1,0 +1,98 @@
+//! Environment variables, sealed with the environment's key.
+
+use syncline_auth::Environment;
+use syncline_crypto::{CryptoError, Place};
+use syncline_store::{Store, variables};
+use syncline_types::ids::VariableName;
+
+const MAX_VALUE_BYTES: usize = 64 << 10;
+
+#[derive(Debug, thiserror::Error)]
+pub enum VariablesError {
+    #[error("environment variables could not be read or written")]
+    Store(#[from] sqlx::Error),
+    #[error("the environment variable `{name}` does not open")]
+    Sealed { name: String, source: CryptoError },
+}
+
+/// Why a text cannot be a variable's value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidVariableValue {
+    #[error("must be at most {MAX_VALUE_BYTES} bytes long")]
+    TooLong,
+    #[error("must not hold a NUL character")]
+    Nul,
+}
+
+/// A text that can be a variable's value.
+pub struct VariableValue(String);
+
+impl VariableValue {
+    pub fn new(text: String) -> Result<Self, InvalidVariableValue> {
+        if text.len() > MAX_VALUE_BYTES {
+            return Err(InvalidVariableValue::TooLong);
+        }
+        if text.contains('\0') {
+            return Err(InvalidVariableValue::Nul);
+        }
+        Ok(Self(text))
+    }
+
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+pub struct Variables {
+    store: Store,
+}
+
+impl Variables {
+    pub fn new(store: Store) -> Self {
+        Self { store }
+    }
+
+    /// Names and values, by name.
+    pub async fn list(&self, environment: &Environment) -> Result<Vec<(String, String)>, VariablesError> {
+        let sealed = variables::list(&mut *self.store.connect().await?, environment.pk).await?;
+        sealed
+            .into_iter()
+            .map(|(name, sealed_value)| {
+                let opened = environment.data_key.open(place(&row(environment, &name)), &sealed_value);
+                match opened {
+                    Ok(value) => Ok((name, String::from_utf8_lossy(&value).into_owned())),
+                    Err(source) => Err(VariablesError::Sealed { name, source }),
+                }
+            })
+            .collect()
+    }
+
+    pub async fn set(
+        &self,
+        environment: &Environment,
+        name: &VariableName,
+        value: &VariableValue,
+    ) -> Result<(), VariablesError> {
+        let name = name.as_str();
+        let sealed = environment.data_key.seal(place(&row(environment, name)), value.as_str().as_bytes());
+        variables::set(&mut *self.store.connect().await?, environment.pk, name, &sealed).await?;
+        Ok(())
+    }
+
+    /// `false`: there was none of that name.
+    pub async fn delete(
+        &self,
+        environment: &Environment,
+        name: &VariableName,
+    ) -> Result<bool, VariablesError> {
+        Ok(variables::delete(&mut *self.store.connect().await?, environment.pk, name.as_str()).await?)
+    }
+}
+
+fn row(environment: &Environment, name: &str) -> String {
+    format!("{}/{name}", environment.id)
+}
+
+fn place(row: &str) -> Place<'_> {
+    Place { column: "environment_variables.sealed_value", row }
+}

@@ -1,0 +1,75 @@
+//! One attempt: the headers with their signatures, and the exchange.
+
+use std::time::{Duration, SystemTime};
+
+use anyhow::Context;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use chrono::Utc;
+use http::{HeaderMap, HeaderName, HeaderValue, header};
+use ring::hmac;
+use sha2::{Digest, Sha256};
+use url::Url;
+
+use super::retry::Outcome;
+use syncline_auth::SigningKey;
+use syncline_crypto::hex;
+use syncline_egress::{EgressError, retry_after};
+use syncline_engine::{Engine, stored_headers};
+use syncline_store::webhooks::sending::Claimed;
+
+/// The names that existing receivers verify by.
+const LEGACY_SIGNATURE: HeaderName = HeaderName::from_static("x-nango-signature");
+const LEGACY_HMAC: HeaderName = HeaderName::from_static("x-nango-hmac-sha256");
+/// Those of Standard Webhooks.
+const ID: HeaderName = HeaderName::from_static("webhook-id");
+const TIMESTAMP: HeaderName = HeaderName::from_static("webhook-timestamp");
+const SIGNATURE: HeaderName = HeaderName::from_static("webhook-signature");
+
+/// Signs and sends. An error is of our own making; what the receiver does is an outcome.
+pub(super) async fn send(engine: &Engine, delivery: &Claimed, timeout: Duration) -> anyhow::Result<Outcome> {
+    let keys = engine.environments.signing_keys(delivery.environment).await?;
+    let own = headers(&delivery.message_id.to_string(), Utc::now().timestamp(), &delivery.body, &keys)?;
+    let mut headers = stored_headers(&delivery.headers);
+    // In place of those of the provider whose webhook is forwarded, where it signs by the same names.
+    headers.extend(own);
+    let Ok(url) = Url::parse(&delivery.url) else {
+        let reason = "the webhook URL is no URL".to_owned();
+        return Ok(Outcome::NoAnswer(EgressError::InvalidRequest { reason }));
+    };
+    let body = Bytes::copy_from_slice(delivery.body.as_bytes());
+    let answer = engine.gate().post_message(url, headers, body, timeout).await;
+    Ok(match answer {
+        Ok((status, headers)) => {
+            Outcome::Answered { status, retry_after: retry_after(&headers, SystemTime::now()) }
+        }
+        Err(error) => Outcome::NoAnswer(error),
+    })
+}
+
+/// What goes with a body. All valid keys sign for Standard Webhooks; the older headers have room for one signature,
+/// which is the newest key's.
+fn headers(id: &str, timestamp: i64, body: &str, keys: &[SigningKey]) -> anyhow::Result<HeaderMap> {
+    let newest = keys.first().context("the environment has no signing key")?.expose_text();
+    let timestamp = timestamp.to_string();
+    let signed = [id, &timestamp, body].join(".");
+    let standard: Vec<String> = keys
+        .iter()
+        .map(|key| format!("v1,{}", STANDARD.encode(sign(&key.expose_bytes(), signed.as_bytes()))))
+        .collect();
+    let legacy = Sha256::new().chain_update(newest).chain_update(body).finalize();
+    let values = [
+        (header::CONTENT_TYPE, "application/json".to_owned()),
+        (ID, id.to_owned()),
+        (TIMESTAMP, timestamp),
+        (SIGNATURE, standard.join(" ")),
+        (LEGACY_SIGNATURE, hex(&legacy)),
+        (LEGACY_HMAC, hex(sign(newest.as_bytes(), body.as_bytes()).as_ref())),
+    ];
+    values.into_iter().map(|(name, value)| Ok((name, HeaderValue::from_str(&value)?))).collect()
+}
+
+fn sign(key: &[u8], message: &[u8]) -> hmac::Tag {
+    hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, key), message)
+}

@@ -1,0 +1,152 @@
+//! A component, checked against the world and ready to be instantiated.
+
+use std::fmt;
+
+use serde::Deserialize;
+use sha2::{Digest, Sha256};
+use wasmtime::component::types::ComponentItem;
+
+use super::bindings::IntegrationPre;
+use super::capabilities::NoCapabilities;
+use super::imports::GuestState;
+use super::invocation::{Export, Setting, Urgency};
+use super::lanes::Habits;
+use super::{CompileError, InvokeError, Limits, RunLog, Runtime};
+
+/// SHA-256 of a component's bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ComponentDigest(pub [u8; 32]);
+
+impl ComponentDigest {
+    pub fn of(wasm: &[u8]) -> Self {
+        Self(Sha256::digest(wasm).into())
+    }
+}
+
+impl fmt::Display for ComponentDigest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&syncline_crypto::hex(&self.0))
+    }
+}
+
+/// Why bytes are not a component that can run here.
+#[derive(Debug, thiserror::Error)]
+pub enum InvalidComponent {
+    #[error("it is not WebAssembly: it does not begin with `\\0asm`")]
+    NotWasm,
+    #[error(
+        "it is a core WebAssembly module, not a component; `syncline build` makes a component of a Rust project, \
+         and `wasm-tools component new` of any module with the world's type in it"
+    )]
+    CoreModule,
+    #[error(
+        "it does not export `syncline:integration/functions`, so it was not built for the world \
+         `syncline:integration/integration`; it exports {}",
+        list(exports)
+    )]
+    OtherWorld { exports: Vec<String> },
+    #[error("it imports what this host does not offer: {0}")]
+    UnknownImport(String),
+    #[error(transparent)]
+    Compile(#[from] CompileError),
+    #[error("its `describe` failed: {0}")]
+    DescribeFailed(InvokeError),
+    #[error("its `describe` gave something else than the world asks for: {0}")]
+    BadDescription(#[source] serde_json::Error),
+}
+
+fn list(names: &[String]) -> String {
+    match names {
+        [] => "nothing".to_owned(),
+        _ => names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", "),
+    }
+}
+
+/// What a component says it offers.
+#[derive(Debug, Clone, Deserialize)]
+pub struct Description {
+    pub functions: Vec<DescribedFunction>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+pub struct DescribedFunction {
+    pub kind: String,
+    pub name: String,
+    pub description: Option<String>,
+}
+
+/// A component that is compiled and linked: each invocation makes an instance of it.
+pub struct PreparedComponent {
+    pub digest: ComponentDigest,
+    pub(super) pre: IntegrationPre<GuestState>,
+    /// What its functions usually compute.
+    pub(super) habits: Habits,
+}
+
+impl Runtime {
+    /// Checks, compiles (or finds the compiled form) and links a component.
+    pub async fn prepare(&self, wasm: &[u8]) -> Result<PreparedComponent, InvalidComponent> {
+        check_kind(wasm)?;
+        let digest = ComponentDigest::of(wasm);
+        let component = self.compiled.get(&self.engine, &digest, wasm).await?;
+        let component_type = component.component_type();
+        let exports: Vec<String> = component_type
+            .exports(&self.engine)
+            .filter(|(_, export)| matches!(export.ty, ComponentItem::ComponentInstance(_)))
+            .map(|(name, _)| name.to_owned())
+            .collect();
+        if !exports.iter().any(|name| name.starts_with("syncline:integration/functions@")) {
+            return Err(InvalidComponent::OtherWorld { exports });
+        }
+        let unknown = |error: wasmtime::Error| InvalidComponent::UnknownImport(format!("{error:#}"));
+        let pre = self.linker.instantiate_pre(&component).map_err(unknown)?;
+        Ok(PreparedComponent {
+            digest,
+            pre: IntegrationPre::new(pre).map_err(unknown)?,
+            habits: Habits::default(),
+        })
+    }
+
+    /// Asks a component what it offers.
+    pub async fn describe(&self, component: &PreparedComponent) -> Result<Description, InvalidComponent> {
+        let log = RunLog::new(Limits::DESCRIBE.log_bytes);
+        let finished = self
+            .run(
+                component,
+                Export::Describe,
+                Box::new(NoCapabilities),
+                &Limits::DESCRIBE,
+                &log,
+                Setting { urgency: Urgency::WaitedFor, variables: &[] },
+            )
+            .await;
+        let json = finished.result.map_err(InvalidComponent::DescribeFailed)?.unwrap_or_default();
+        serde_json::from_str(&json).map_err(InvalidComponent::BadDescription)
+    }
+}
+
+/// Tells what is not a component from the first eight bytes, which a compiler's error would not.
+fn check_kind(wasm: &[u8]) -> Result<(), InvalidComponent> {
+    const MAGIC: &[u8] = b"\0asm";
+    if !wasm.starts_with(MAGIC) {
+        return Err(InvalidComponent::NotWasm);
+    }
+    // Two bytes of version are followed by two of layer: 0 for a module, 1 for a component.
+    if wasm.get(6) == Some(&0) {
+        return Err(InvalidComponent::CoreModule);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_core_module_is_told_from_a_component() {
+        assert!(matches!(check_kind(b"\0asm\x01\0\0\0rest"), Err(InvalidComponent::CoreModule)));
+        assert!(matches!(check_kind(b"#!/bin/sh"), Err(InvalidComponent::NotWasm)));
+        assert!(matches!(check_kind(b""), Err(InvalidComponent::NotWasm)));
+        assert!(check_kind(b"\0asm\x0d\0\x01\0rest").is_ok());
+    }
+}

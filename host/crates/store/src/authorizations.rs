@@ -1,0 +1,147 @@
+//! End users on their way to a provider's page and back, and what came of it.
+
+use serde_json::Value;
+use sqlx::PgConnection;
+use uuid::Uuid;
+
+use syncline_types::ids::{AuthorizationPk, ConnectSessionPk, EnvironmentPk, IntegrationPk};
+
+const INTEGRATION_EXISTS: &str = "authorizations_integration_pk_fkey";
+
+/// Somebody who leaves for a provider. What is sealed was sealed for the row `id`.
+#[derive(Debug)]
+pub struct NewAuthorization<'a> {
+    pub id: Uuid,
+    pub environment: EnvironmentPk,
+    pub integration: IntegrationPk,
+    pub session: ConnectSessionPk,
+    pub state_hash: [u8; 32],
+    pub browser_hash: [u8; 32],
+    pub connection_config: &'a Value,
+    pub sealed_secrets: &'a [u8],
+    pub listener: Option<Uuid>,
+    pub lifetime_seconds: i32,
+}
+
+/// Somebody who comes back.
+#[derive(Debug)]
+pub struct Authorization {
+    pub pk: AuthorizationPk,
+    pub id: Uuid,
+    pub environment: EnvironmentPk,
+    pub integration: IntegrationPk,
+    pub session: ConnectSessionPk,
+    /// Of the session's token: what it is looked up by.
+    pub session_token_hash: Vec<u8>,
+    pub browser_hash: Vec<u8>,
+    pub connection_config: Value,
+    pub sealed_secrets: Vec<u8>,
+    pub listener: Option<Uuid>,
+}
+
+/// Stores who leaves. `false`: the integration is gone.
+pub async fn create(conn: &mut PgConnection, new: &NewAuthorization<'_>) -> sqlx::Result<bool> {
+    let created = sqlx::query!(
+        r#"
+        INSERT INTO authorizations
+            (id, environment_pk, integration_pk, connect_session_pk, state_hash, browser_hash, connection_config,
+             sealed_secrets, listener, expires_at)
+        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, now() + make_interval(secs => $10))
+        "#,
+        new.id,
+        new.environment.0,
+        new.integration.0,
+        new.session.0,
+        new.state_hash.as_slice(),
+        new.browser_hash.as_slice(),
+        new.connection_config,
+        new.sealed_secrets,
+        new.listener,
+        f64::from(new.lifetime_seconds),
+    )
+    .execute(conn)
+    .await;
+    match created {
+        Ok(_) => Ok(true),
+        Err(sqlx::Error::Database(error)) if error.constraint() == Some(INTEGRATION_EXISTS) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// The authorization of that state, unless it was taken or has ended.
+pub async fn find(conn: &mut PgConnection, state_hash: &[u8; 32]) -> sqlx::Result<Option<Authorization>> {
+    let row = sqlx::query!(
+        r#"
+        SELECT a.pk, a.id, a.environment_pk, a.integration_pk, a.connect_session_pk, a.browser_hash,
+               a.connection_config, a.sealed_secrets, a.listener, s.token_hash
+        FROM authorizations a JOIN connect_sessions s ON s.pk = a.connect_session_pk
+        WHERE a.state_hash = $1 AND a.taken_at IS NULL AND a.expires_at > now()
+        "#,
+        state_hash.as_slice(),
+    )
+    .fetch_optional(conn)
+    .await?;
+    Ok(row.map(|row| Authorization {
+        pk: AuthorizationPk(row.pk),
+        id: row.id,
+        environment: EnvironmentPk(row.environment_pk),
+        integration: IntegrationPk(row.integration_pk),
+        session: ConnectSessionPk(row.connect_session_pk),
+        session_token_hash: row.token_hash,
+        browser_hash: row.browser_hash,
+        connection_config: row.connection_config,
+        sealed_secrets: row.sealed_secrets,
+        listener: row.listener,
+    }))
+}
+
+/// Takes an authorization. `false`: somebody else has, or it has ended meanwhile.
+pub async fn take(conn: &mut PgConnection, authorization: AuthorizationPk) -> sqlx::Result<bool> {
+    let taken = sqlx::query!(
+        "UPDATE authorizations SET taken_at = now() WHERE pk = $1 AND taken_at IS NULL AND expires_at > now()",
+        authorization.0,
+    )
+    .execute(conn)
+    .await?;
+    Ok(taken.rows_affected() == 1)
+}
+
+/// Keeps what came of it for whoever listens, and tells every host. The first outcome stays.
+pub async fn tell_outcome(
+    conn: &mut PgConnection,
+    session: ConnectSessionPk,
+    listener: Uuid,
+    outcome: &Value,
+) -> sqlx::Result<()> {
+    sqlx::query!(
+        r#"
+        WITH told AS (
+            INSERT INTO authorization_outcomes (listener, connect_session_pk, outcome)
+            VALUES ($1, $2, $3)
+            ON CONFLICT (listener) DO NOTHING
+            RETURNING listener
+        )
+        SELECT pg_notify('syncline', 'outcome:' || listener) FROM told
+        "#,
+        listener,
+        session.0,
+        outcome,
+    )
+    .fetch_all(conn)
+    .await?;
+    Ok(())
+}
+
+/// What a listener was told, and in which session.
+pub async fn find_outcome(
+    conn: &mut PgConnection,
+    listener: Uuid,
+) -> sqlx::Result<Option<(ConnectSessionPk, Value)>> {
+    let row = sqlx::query!(
+        "SELECT connect_session_pk, outcome FROM authorization_outcomes WHERE listener = $1",
+        listener,
+    )
+    .fetch_optional(conn)
+    .await?;
+    Ok(row.map(|row| (ConnectSessionPk(row.connect_session_pk), row.outcome)))
+}

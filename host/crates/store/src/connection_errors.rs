@@ -1,0 +1,127 @@
+//! What is wrong with connections now.
+
+use sqlx::PgConnection;
+use uuid::Uuid;
+
+use syncline_types::ids::{ConnectionPk, FunctionName, IntegrationPk};
+
+/// What of a connection does not work.
+#[derive(Debug, Clone, Copy)]
+pub enum Failing<'a> {
+    Auth,
+    Sync { name: &'a str, variant: &'a str },
+}
+
+impl Failing<'_> {
+    fn kind(&self) -> &'static str {
+        match self {
+            Self::Auth => "auth",
+            Self::Sync { .. } => "sync",
+        }
+    }
+
+    fn subject(&self) -> String {
+        match self {
+            Self::Auth => String::new(),
+            Self::Sync { name, variant } => format!("{name}::{variant}"),
+        }
+    }
+}
+
+/// Notes what is wrong, in place of what was noted before. `true`: nothing was.
+pub async fn set(
+    conn: &mut PgConnection,
+    connection: ConnectionPk,
+    failing: Failing<'_>,
+    log_id: Uuid,
+    code: &str,
+    message: &str,
+) -> sqlx::Result<bool> {
+    sqlx::query_scalar!(
+        r#"
+        INSERT INTO connection_errors (connection_pk, type, subject, log_id, code, message)
+        SELECT pk, $2, $3, $4, $5, $6 FROM connections WHERE pk = $1
+        ON CONFLICT (connection_pk, type, subject)
+            DO UPDATE SET log_id = excluded.log_id, code = excluded.code, message = excluded.message
+        RETURNING (xmax = 0) AS "is_new!"
+        "#,
+        connection.0,
+        failing.kind(),
+        failing.subject(),
+        log_id,
+        code,
+        message,
+    )
+    .fetch_optional(conn)
+    .await
+    .map(|is_new| is_new.unwrap_or(false))
+}
+
+/// What is wrong with one of the connections that were asked for.
+#[derive(Debug, Clone)]
+pub struct ConnectionError {
+    pub connection: ConnectionPk,
+    /// `auth` or `sync`.
+    pub kind: String,
+    pub log_id: Uuid,
+}
+
+/// What is wrong with these connections, the oldest first.
+pub async fn list(
+    conn: &mut PgConnection,
+    connections: &[ConnectionPk],
+) -> sqlx::Result<Vec<ConnectionError>> {
+    let connections: Vec<i64> = connections.iter().map(|connection| connection.0).collect();
+    let rows = sqlx::query!(
+        r#"
+        SELECT connection_pk, type, log_id FROM connection_errors WHERE connection_pk = ANY($1)
+        ORDER BY created_at, type, subject
+        "#,
+        &connections,
+    )
+    .fetch_all(conn)
+    .await?;
+    let errors = rows.into_iter().map(|row| ConnectionError {
+        connection: ConnectionPk(row.connection_pk),
+        kind: row.r#type,
+        log_id: row.log_id,
+    });
+    Ok(errors.collect())
+}
+
+/// A sync is no longer deployed: what was wrong with it goes, before its schedules do.
+pub async fn clear_sync(
+    conn: &mut PgConnection,
+    integration: IntegrationPk,
+    sync: &FunctionName,
+) -> sqlx::Result<()> {
+    sqlx::query!(
+        r#"
+        DELETE FROM connection_errors e USING schedules s
+        WHERE s.integration_pk = $1 AND s.sync_name = $2 AND e.connection_pk = s.connection_pk AND e.type = 'sync'
+          AND e.subject = s.sync_name || '::' || s.variant
+        "#,
+        integration.0,
+        sync.as_str(),
+    )
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+/// It works again.
+pub async fn clear(
+    conn: &mut PgConnection,
+    connection: ConnectionPk,
+    failing: Failing<'_>,
+) -> sqlx::Result<()> {
+    sqlx::query!(
+        "DELETE FROM connection_errors WHERE connection_pk = $1 AND type = $2 AND subject = $3",
+        connection.0,
+        failing.kind(),
+        failing.subject(),
+    )
+    .execute(conn)
+    .await?;
+    Ok(())
+}

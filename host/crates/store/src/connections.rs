@@ -1,0 +1,586 @@
+//! Connections: one end user's link to a provider each.
+
+mod list;
+
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+use serde_json::Value;
+use sqlx::PgConnection;
+use uuid::Uuid;
+
+pub use self::list::{ConnectionFilter, Page, list};
+
+use super::hosts::interval;
+use super::refreshes::{RefreshState, RenewedCredentials};
+use syncline_types::ids::{
+    ConnectionId, ConnectionPk, EnvironmentPk, IntegrationKey, IntegrationPk, ProviderSlug,
+};
+
+#[derive(Debug, Clone)]
+pub struct Connection {
+    pub pk: ConnectionPk,
+    pub id: Uuid,
+    pub environment: EnvironmentPk,
+    pub integration: IntegrationPk,
+    pub integration_key: IntegrationKey,
+    pub provider: ProviderSlug,
+    pub connection_id: ConnectionId,
+    pub sealed_credentials: Vec<u8>,
+    pub connection_config: Value,
+    pub metadata: Option<Value>,
+    pub tags: Value,
+    pub end_user: Option<Value>,
+    pub webhook_url_override: Option<String>,
+    pub created_at: DateTime<Utc>,
+    pub updated_at: DateTime<Utc>,
+    pub last_fetched_at: Option<DateTime<Utc>>,
+    pub refresh: RefreshState,
+}
+
+/// A connection to store. Its credentials were sealed for the row `id`.
+#[derive(Debug)]
+pub struct NewConnection<'a> {
+    pub id: Uuid,
+    pub environment: EnvironmentPk,
+    pub integration: IntegrationPk,
+    pub connection_id: &'a ConnectionId,
+    pub credentials: &'a RenewedCredentials,
+    pub connection_config: &'a Value,
+    pub metadata: &'a Value,
+    pub tags: &'a Value,
+    pub end_user: Option<&'a Value>,
+    pub webhook_url_override: Option<&'a str>,
+}
+
+struct ConnectionRow {
+    pk: i64,
+    id: Uuid,
+    environment_pk: i64,
+    integration_pk: i64,
+    unique_key: String,
+    provider: String,
+    connection_id: String,
+    sealed_credentials: Vec<u8>,
+    connection_config: Value,
+    metadata: Option<Value>,
+    tags: Value,
+    end_user: Option<Value>,
+    webhook_url_override: Option<String>,
+    created_at: DateTime<Utc>,
+    updated_at: DateTime<Utc>,
+    last_fetched_at: Option<DateTime<Utc>>,
+    credentials_version: i64,
+    refresh_due_at: Option<DateTime<Utc>>,
+    credentials_changed_at: DateTime<Utc>,
+    refresh_failed_at: Option<DateTime<Utc>>,
+    refresh_exhausted: bool,
+}
+
+impl From<ConnectionRow> for Connection {
+    fn from(row: ConnectionRow) -> Self {
+        Self {
+            pk: ConnectionPk(row.pk),
+            id: row.id,
+            environment: EnvironmentPk(row.environment_pk),
+            integration: IntegrationPk(row.integration_pk),
+            integration_key: IntegrationKey::from_stored(row.unique_key),
+            provider: ProviderSlug::from_stored(row.provider),
+            connection_id: ConnectionId::from_stored(row.connection_id),
+            sealed_credentials: row.sealed_credentials,
+            connection_config: row.connection_config,
+            metadata: row.metadata,
+            tags: row.tags,
+            end_user: row.end_user,
+            webhook_url_override: row.webhook_url_override,
+            created_at: row.created_at,
+            updated_at: row.updated_at,
+            last_fetched_at: row.last_fetched_at,
+            refresh: RefreshState {
+                version: row.credentials_version,
+                due_at: row.refresh_due_at,
+                changed_at: row.credentials_changed_at,
+                failed_at: row.refresh_failed_at,
+                is_exhausted: row.refresh_exhausted,
+            },
+        }
+    }
+}
+
+/// Reads connections as they are kept, from the rows `c` that `$with` and `$from` give.
+macro_rules! query_connections {
+    ($with:literal, $from:literal, $rest:literal, $($parameter:expr),* $(,)?) => {
+        sqlx::query_as!(
+            ConnectionRow,
+            $with
+                + r#"
+        SELECT c.pk AS "pk!", c.id AS "id!", c.environment_pk AS "environment_pk!",
+               c.integration_pk AS "integration_pk!", i.unique_key AS "unique_key!", i.provider AS "provider!",
+               c.connection_id AS "connection_id!", c.sealed_credentials AS "sealed_credentials!",
+               c.connection_config AS "connection_config!", c.metadata AS "metadata?", c.tags AS "tags!",
+               c.end_user AS "end_user?", c.webhook_url_override AS "webhook_url_override?",
+               c.created_at AS "created_at!", c.updated_at AS "updated_at!", c.last_fetched_at AS "last_fetched_at?",
+               c.credentials_version AS "credentials_version!", c.refresh_due_at AS "refresh_due_at?",
+               c.credentials_changed_at AS "credentials_changed_at!", c.refresh_failed_at AS "refresh_failed_at?",
+               c.refresh_exhausted AS "refresh_exhausted!"
+        FROM "#
+                + $from
+                + r#" c JOIN integrations i ON i.pk = c.integration_pk
+        "#
+                + $rest,
+            $($parameter),*
+        )
+    };
+}
+use query_connections;
+
+/// What became of a connection to store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Created {
+    Now(ConnectionPk),
+    /// The integration has one of that id.
+    Before,
+    /// The integration was deleted meanwhile. The transaction can only be ended.
+    IntegrationGone,
+}
+
+pub async fn create(conn: &mut PgConnection, new: &NewConnection<'_>) -> sqlx::Result<Created> {
+    let created = sqlx::query_scalar!(
+        r#"
+        INSERT INTO connections
+            (id, environment_pk, integration_pk, connection_id, sealed_credentials, connection_config, metadata,
+             tags, end_user, webhook_url_override, credentials_expire_at, refresh_due_at)
+        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)
+        ON CONFLICT ON CONSTRAINT connections_connection_id DO NOTHING
+        RETURNING pk
+        "#,
+        new.id,
+        new.environment.0,
+        new.integration.0,
+        new.connection_id.as_str(),
+        new.credentials.sealed,
+        new.connection_config,
+        new.metadata,
+        new.tags,
+        new.end_user,
+        new.webhook_url_override,
+        new.credentials.expire_at,
+        new.credentials.due_at,
+    )
+    .fetch_optional(conn)
+    .await;
+    match created {
+        Ok(Some(pk)) => Ok(Created::Now(ConnectionPk(pk))),
+        Ok(None) => Ok(Created::Before),
+        Err(sqlx::Error::Database(error)) if error.is_foreign_key_violation() => Ok(Created::IntegrationGone),
+        Err(error) => Err(error),
+    }
+}
+
+/// Whether a connection is being validated and nobody was told of it yet. It is kept from others until the transaction
+/// ends.
+pub async fn lock_is_untold(conn: &mut PgConnection, connection: ConnectionPk) -> sqlx::Result<bool> {
+    let is_untold = sqlx::query_scalar!(
+        r#"SELECT validating_since IS NOT NULL AS "is_untold!" FROM connections WHERE pk = $1 FOR NO KEY UPDATE"#,
+        connection.0,
+    )
+    .fetch_optional(conn)
+    .await?;
+    Ok(is_untold == Some(true))
+}
+
+/// Replaces what an import brings on a connection that exists; its id, records and schedules stay. A judgement that
+/// is on is of what was replaced, and decides nothing any more.
+pub async fn replace(
+    conn: &mut PgConnection,
+    connection: ConnectionPk,
+    new: &NewConnection<'_>,
+) -> sqlx::Result<()> {
+    sqlx::query!(
+        r#"
+        WITH replaced AS (
+            UPDATE connections
+            SET sealed_credentials = $2, connection_config = $3, metadata = $4, tags = $5, end_user = $6,
+                webhook_url_override = $7, updated_at = now(), credentials_version = credentials_version + 1,
+                credentials_expire_at = $8, refresh_due_at = $9, credentials_changed_at = now(),
+                refresh_failed_at = NULL, refresh_failing_days = 0, refresh_day_counted_at = NULL,
+                refresh_exhausted = false, validating_since = NULL, judging_since = NULL, judging_host = NULL
+            WHERE pk = $1
+            RETURNING pk
+        ), works_again AS (
+            DELETE FROM connection_errors WHERE connection_pk = $1 AND type = 'auth'
+        )
+        SELECT pg_notify('syncline', 'connection:' || pk) FROM replaced
+        "#,
+        connection.0,
+        new.credentials.sealed,
+        new.connection_config,
+        new.metadata,
+        new.tags,
+        new.end_user,
+        new.webhook_url_override,
+        new.credentials.expire_at,
+        new.credentials.due_at,
+    )
+    .fetch_all(conn)
+    .await?;
+    Ok(())
+}
+
+/// Finds a connection by the names a client uses; `None` if there is none. One that is being validated is none yet.
+pub async fn find(
+    conn: &mut PgConnection,
+    environment: EnvironmentPk,
+    integration: &IntegrationKey,
+    id: &ConnectionId,
+) -> sqlx::Result<Option<Connection>> {
+    let row = query_connections!(
+        "",
+        "connections",
+        "WHERE i.environment_pk = $1 AND i.unique_key = $2 AND c.connection_id = $3 AND c.validating_since IS NULL",
+        environment.0,
+        integration.as_str(),
+        id.as_str(),
+    )
+    .fetch_optional(conn)
+    .await?;
+    Ok(row.map(Connection::from))
+}
+
+/// Finds the connection that one of this id replaces: also one that is being validated.
+pub async fn find_to_replace(
+    conn: &mut PgConnection,
+    integration: IntegrationPk,
+    id: &ConnectionId,
+) -> sqlx::Result<Option<Connection>> {
+    let row = query_connections!(
+        "",
+        "connections",
+        "WHERE c.integration_pk = $1 AND c.connection_id = $2",
+        integration.0,
+        id.as_str(),
+    )
+    .fetch_optional(conn)
+    .await?;
+    Ok(row.map(Connection::from))
+}
+
+pub async fn get(conn: &mut PgConnection, pk: ConnectionPk) -> sqlx::Result<Option<Connection>> {
+    let row = query_connections!("", "connections", "WHERE c.pk = $1", pk.0).fetch_optional(conn).await?;
+    Ok(row.map(Connection::from))
+}
+
+/// What a client fetches, with the note that it did; `None` if there is none.
+pub async fn fetch(conn: &mut PgConnection, pk: ConnectionPk) -> sqlx::Result<Option<Connection>> {
+    let row = query_connections!(
+        r#"
+        WITH fetched AS (
+            UPDATE connections SET last_fetched_at = now() WHERE pk = $1 RETURNING *
+        )"#,
+        "fetched",
+        "",
+        pk.0,
+    )
+    .fetch_optional(conn)
+    .await?;
+    Ok(row.map(Connection::from))
+}
+
+/// Connections of some integrations of an environment behind `after`, in the order of their numbers.
+pub async fn list_of(
+    conn: &mut PgConnection,
+    environment: EnvironmentPk,
+    integrations: &[IntegrationPk],
+    after: ConnectionPk,
+    limit: i64,
+) -> sqlx::Result<Vec<Connection>> {
+    let integrations: Vec<i64> = integrations.iter().map(|pk| pk.0).collect();
+    let rows = query_connections!(
+        "",
+        "connections",
+        r#"WHERE c.environment_pk = $1 AND c.integration_pk = ANY($2) AND c.pk > $3 AND c.validating_since IS NULL
+        ORDER BY c.pk LIMIT $4"#,
+        environment.0,
+        &integrations,
+        after.0,
+        limit,
+    )
+    .fetch_all(conn)
+    .await?;
+    Ok(rows.into_iter().map(Connection::from).collect())
+}
+
+/// By which names clients know these connections, as far as they are there.
+pub async fn names(
+    conn: &mut PgConnection,
+    pks: &[ConnectionPk],
+) -> sqlx::Result<Vec<(ConnectionPk, IntegrationKey, ConnectionId)>> {
+    let pks: Vec<i64> = pks.iter().map(|pk| pk.0).collect();
+    let rows = sqlx::query!(
+        r#"
+        SELECT c.pk, i.unique_key, c.connection_id
+        FROM connections c JOIN integrations i ON i.pk = c.integration_pk
+        WHERE c.pk = ANY($1)
+        "#,
+        &pks,
+    )
+    .fetch_all(conn)
+    .await?;
+    let names = rows.into_iter().map(|row| {
+        let (key, id) =
+            (IntegrationKey::from_stored(row.unique_key), ConnectionId::from_stored(row.connection_id));
+        (ConnectionPk(row.pk), key, id)
+    });
+    Ok(names.collect())
+}
+
+/// What changes of a connection beside its credentials and its metadata. What is `None` stays.
+#[derive(Debug, Default)]
+pub struct ConnectionUpdate<'a> {
+    /// Whose account it is, as a whole.
+    pub end_user: Option<&'a Value>,
+    /// All tags.
+    pub tags: Option<&'a Value>,
+    /// `Some(None)` removes it.
+    pub webhook_url_override: Option<Option<&'a str>>,
+}
+
+/// Changes a connection. `false`: there is none.
+pub async fn update(
+    conn: &mut PgConnection,
+    environment: EnvironmentPk,
+    integration: &IntegrationKey,
+    id: &ConnectionId,
+    update: &ConnectionUpdate<'_>,
+) -> sqlx::Result<bool> {
+    let updated = sqlx::query!(
+        r#"
+        UPDATE connections c
+        SET end_user = coalesce($4, c.end_user), tags = coalesce($5, c.tags),
+            webhook_url_override = CASE WHEN $6 THEN $7 ELSE c.webhook_url_override END, updated_at = now()
+        FROM integrations i
+        WHERE i.pk = c.integration_pk AND i.environment_pk = $1 AND i.unique_key = $2 AND c.connection_id = $3
+          AND c.validating_since IS NULL
+        "#,
+        environment.0,
+        integration.as_str(),
+        id.as_str(),
+        update.end_user,
+        update.tags,
+        update.webhook_url_override.is_some(),
+        update.webhook_url_override.flatten(),
+    )
+    .execute(conn)
+    .await?;
+    Ok(updated.rows_affected() > 0)
+}
+
+/// Deletes a connection with its schedules and everything else of it but what its syncs kept. With `validation`, only
+/// while that is the one that it waits for. `false`: there is none.
+pub async fn delete(
+    conn: &mut PgConnection,
+    connection: ConnectionPk,
+    validation: Option<Validation>,
+) -> sqlx::Result<bool> {
+    let gone = sqlx::query!(
+        r#"
+        WITH gone AS (
+            DELETE FROM connections
+            WHERE pk = $1 AND ($2::timestamptz IS NULL OR validating_since = $2)
+            RETURNING pk
+        )
+        SELECT pg_notify('syncline', 'connection:' || pk) FROM gone
+        "#,
+        connection.0,
+        validation.map(|validation| validation.0),
+    )
+    .fetch_optional(conn)
+    .await?;
+    Ok(gone.is_some())
+}
+
+/// The judgement that a new connection waits for, by the moment at which it began.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Validation(DateTime<Utc>);
+
+/// Has a connection that nobody was told of wait for a validation.
+pub async fn begin_validation(
+    conn: &mut PgConnection,
+    connection: ConnectionPk,
+) -> sqlx::Result<Option<Validation>> {
+    let since = sqlx::query_scalar!(
+        r#"
+        UPDATE connections SET validating_since = clock_timestamp() WHERE pk = $1
+        RETURNING validating_since AS "validating_since!"
+        "#,
+        connection.0,
+    )
+    .fetch_optional(conn)
+    .await?;
+    Ok(since.map(Validation))
+}
+
+/// The connection is there to stay. `false`: it does not wait for this validation any more.
+pub async fn end_validation(
+    conn: &mut PgConnection,
+    connection: ConnectionPk,
+    validation: Validation,
+) -> sqlx::Result<bool> {
+    let ended = sqlx::query!(
+        "UPDATE connections SET validating_since = NULL WHERE pk = $1 AND validating_since = $2",
+        connection.0,
+        validation.0,
+    )
+    .execute(conn)
+    .await?;
+    Ok(ended.rows_affected() > 0)
+}
+
+/// New connections whose validation began longer ago than this and has not ended.
+pub async fn list_unvalidated(
+    conn: &mut PgConnection,
+    older_than: Duration,
+) -> sqlx::Result<Vec<(ConnectionPk, Validation)>> {
+    let rows = sqlx::query!(
+        r#"
+        SELECT pk, validating_since AS "validating_since!" FROM connections
+        WHERE validating_since < now() - $1::interval
+        LIMIT 100
+        "#,
+        interval(older_than),
+    )
+    .fetch_all(conn)
+    .await?;
+    Ok(rows.into_iter().map(|row| (ConnectionPk(row.pk), Validation(row.validating_since))).collect())
+}
+
+/// The judgement that a connection waits for which was connected anew and is there meanwhile, likewise.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Judgement(DateTime<Utc>);
+
+/// Has a connection that was connected anew wait for a judgement by this host.
+pub async fn begin_judgement(
+    conn: &mut PgConnection,
+    connection: ConnectionPk,
+    host: Uuid,
+) -> sqlx::Result<Option<Judgement>> {
+    let since = sqlx::query_scalar!(
+        r#"
+        UPDATE connections SET judging_since = clock_timestamp(), judging_host = $2 WHERE pk = $1
+        RETURNING judging_since AS "judging_since!"
+        "#,
+        connection.0,
+        host,
+    )
+    .fetch_optional(conn)
+    .await?;
+    Ok(since.map(Judgement))
+}
+
+/// What was found out counts. `false`: the connection does not wait for this judgement any more.
+pub async fn end_judgement(
+    conn: &mut PgConnection,
+    connection: ConnectionPk,
+    judgement: Judgement,
+) -> sqlx::Result<bool> {
+    let ended = sqlx::query!(
+        "UPDATE connections SET judging_since = NULL, judging_host = NULL WHERE pk = $1 AND judging_since = $2",
+        connection.0,
+        judgement.0,
+    )
+    .execute(conn)
+    .await?;
+    Ok(ended.rows_affected() > 0)
+}
+
+/// Gives this host judgements of hosts that were silent for longer than `silent_for`, and such that began longer ago
+/// than any takes. The former ones count no more.
+pub async fn take_over_judgements(
+    conn: &mut PgConnection,
+    host: Uuid,
+    silent_for: Duration,
+    older_than: Duration,
+    limit: i64,
+) -> sqlx::Result<Vec<(ConnectionPk, Judgement)>> {
+    let rows = sqlx::query!(
+        r#"
+        UPDATE connections c
+        SET judging_since = clock_timestamp(), judging_host = $1
+        FROM (
+            SELECT pk FROM connections
+            WHERE judging_since IS NOT NULL
+              AND (judging_since < now() - $3::interval OR NOT EXISTS (
+                  SELECT FROM hosts h WHERE h.id = judging_host AND h.seen_at > now() - $2::interval
+              ))
+            LIMIT $4
+            FOR NO KEY UPDATE SKIP LOCKED
+        ) AS left_behind
+        WHERE c.pk = left_behind.pk
+        RETURNING c.pk, c.judging_since AS "judging_since!"
+        "#,
+        host,
+        interval(silent_for),
+        interval(older_than),
+        limit,
+    )
+    .fetch_all(conn)
+    .await?;
+    Ok(rows.into_iter().map(|row| (ConnectionPk(row.pk), Judgement(row.judging_since))).collect())
+}
+
+/// Locks those of an integration's connections that have these ids, in one order for all, and gives them.
+pub async fn lock_many(
+    conn: &mut PgConnection,
+    environment: EnvironmentPk,
+    integration: &IntegrationKey,
+    ids: &[ConnectionId],
+) -> sqlx::Result<Vec<(ConnectionPk, ConnectionId)>> {
+    let ids: Vec<String> = ids.iter().map(ToString::to_string).collect();
+    let rows = sqlx::query!(
+        r#"
+        -- Apart from each other: plans avoid sorts, and would go through all connections there are in this order.
+        WITH found AS MATERIALIZED (
+            SELECT c.pk
+            FROM unnest($3::text[]) AS wanted (id)
+            JOIN integrations i ON i.environment_pk = $1 AND i.unique_key = $2
+            JOIN connections c ON c.integration_pk = i.pk AND c.connection_id = wanted.id
+        )
+        SELECT c.pk, c.connection_id
+        FROM (SELECT pk FROM found ORDER BY pk) AS found JOIN connections c ON c.pk = found.pk
+        WHERE c.validating_since IS NULL
+        FOR NO KEY UPDATE OF c
+        "#,
+        environment.0,
+        integration.as_str(),
+        &ids,
+    )
+    .fetch_all(conn)
+    .await?;
+    Ok(rows
+        .into_iter()
+        .map(|row| (ConnectionPk(row.pk), ConnectionId::from_stored(row.connection_id)))
+        .collect())
+}
+
+/// Replaces the metadata of these connections, or merges `metadata`'s top-level keys into it.
+pub async fn set_metadata(
+    conn: &mut PgConnection,
+    connections: &[ConnectionPk],
+    metadata: &Value,
+    merge: bool,
+) -> sqlx::Result<()> {
+    let connections: Vec<i64> = connections.iter().map(|connection| connection.0).collect();
+    sqlx::query!(
+        r#"
+        UPDATE connections
+        SET metadata = CASE WHEN $3 THEN coalesce(metadata, '{}') || $2 ELSE $2 END, updated_at = now()
+        WHERE pk = ANY($1)
+        "#,
+        &connections,
+        metadata,
+        merge,
+    )
+    .execute(conn)
+    .await?;
+    Ok(())
+}

@@ -1,0 +1,77 @@
+//! Connections that are gone and whose records are still there: they go in small batches.
+
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+use sqlx::PgConnection;
+
+use super::hosts::interval;
+use syncline_types::ids::ConnectionPk;
+
+/// Notes connections that this transaction deletes, and tells every host.
+pub async fn note(conn: &mut PgConnection, connections: &[ConnectionPk]) -> sqlx::Result<()> {
+    sqlx::query!(
+        "INSERT INTO deleted_connections (connection_pk) SELECT unnest($1::bigint[])",
+        &numbers(connections),
+    )
+    .execute(&mut *conn)
+    .await?;
+    for payload in ["deletions", "cancel"] {
+        sqlx::query!("SELECT pg_notify('syncline', $1)", payload).fetch_one(&mut *conn).await?;
+    }
+    Ok(())
+}
+
+/// A deleted connection that this host clears up after for a while.
+#[derive(Debug, Clone, Copy)]
+pub struct Deleted {
+    pub connection: ConnectionPk,
+    pub deleted_at: DateTime<Utc>,
+}
+
+/// Claims the connection that has waited longest, for as long as `hold`.
+pub async fn claim(conn: &mut PgConnection, hold: Duration) -> sqlx::Result<Option<Deleted>> {
+    let row = sqlx::query!(
+        r#"
+        UPDATE deleted_connections SET purge_due_at = now() + $1
+        WHERE connection_pk = (
+            SELECT connection_pk FROM deleted_connections
+            WHERE purge_due_at <= now() ORDER BY purge_due_at LIMIT 1
+            FOR UPDATE SKIP LOCKED
+        )
+        RETURNING connection_pk, deleted_at
+        "#,
+        interval(hold),
+    )
+    .fetch_optional(conn)
+    .await?;
+    Ok(row.map(|row| Deleted { connection: ConnectionPk(row.connection_pk), deleted_at: row.deleted_at }))
+}
+
+/// Gives a claimed connection back, for a look at it after `wait`.
+pub async fn look_again(
+    conn: &mut PgConnection,
+    connection: ConnectionPk,
+    wait: Duration,
+) -> sqlx::Result<()> {
+    sqlx::query!(
+        "UPDATE deleted_connections SET purge_due_at = now() + $2 WHERE connection_pk = $1",
+        connection.0,
+        interval(wait),
+    )
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+/// Nothing is left of it.
+pub async fn forget(conn: &mut PgConnection, connection: ConnectionPk) -> sqlx::Result<()> {
+    sqlx::query!("DELETE FROM deleted_connections WHERE connection_pk = $1", connection.0)
+        .execute(conn)
+        .await?;
+    Ok(())
+}
+
+fn numbers(connections: &[ConnectionPk]) -> Vec<i64> {
+    connections.iter().map(|connection| connection.0).collect()
+}

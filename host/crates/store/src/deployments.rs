@@ -1,0 +1,415 @@
+//! Deployed bundles, their functions and components.
+
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+use serde_json::Value;
+use sqlx::PgConnection;
+use uuid::Uuid;
+
+use super::hosts::interval;
+use syncline_types::ids::{
+    DeploymentPk, EnvironmentPk, FunctionName, FunctionPk, IntegrationKey, IntegrationPk, ProviderSlug,
+};
+
+/// A bundle to stage.
+#[derive(Debug)]
+pub struct NewDeployment<'a> {
+    pub id: Uuid,
+    pub environment: EnvironmentPk,
+    pub bundle_name: &'a str,
+    pub digest: &'a str,
+    pub config: &'a Value,
+}
+
+/// A function of a deployment to stage.
+#[derive(Debug)]
+pub struct NewFunction<'a> {
+    pub integration: IntegrationPk,
+    pub kind: &'a str,
+    pub name: &'a FunctionName,
+    pub spec: &'a Value,
+    pub component_digest: &'a [u8; 32],
+}
+
+/// A function of an active deployment.
+#[derive(Debug, Clone)]
+pub struct ActiveFunction {
+    pub pk: FunctionPk,
+    pub deployment: DeploymentPk,
+    pub environment: EnvironmentPk,
+    pub integration: IntegrationPk,
+    pub integration_key: IntegrationKey,
+    pub kind: String,
+    pub name: FunctionName,
+    /// JSON as it was stored. Of what cannot be read, the others are none the worse.
+    pub spec: String,
+    pub component_digest: Vec<u8>,
+}
+
+/// A deployment that is active, or waits for hosts to be ready.
+#[derive(Debug, Clone)]
+pub struct LiveDeployment {
+    pub pk: DeploymentPk,
+    pub environment: EnvironmentPk,
+    pub environment_name: String,
+    pub bundle_name: String,
+    pub version: i32,
+    pub digest: String,
+    /// Likewise.
+    pub config: String,
+}
+
+/// Stores the bytes of a component, once.
+pub async fn put_component(conn: &mut PgConnection, digest: &[u8; 32], wasm: &[u8]) -> sqlx::Result<()> {
+    sqlx::query!(
+        "INSERT INTO components (digest, wasm) VALUES ($1, $2) ON CONFLICT DO NOTHING",
+        digest.as_slice(),
+        wasm,
+    )
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+pub async fn load_component(conn: &mut PgConnection, digest: &[u8]) -> sqlx::Result<Option<Vec<u8>>> {
+    sqlx::query_scalar!("SELECT wasm FROM components WHERE digest = $1", digest).fetch_optional(conn).await
+}
+
+/// Serialises deployments of an environment until the transaction ends.
+pub async fn lock(conn: &mut PgConnection, environment: EnvironmentPk) -> sqlx::Result<()> {
+    sqlx::query!("SELECT pk FROM environments WHERE pk = $1 FOR NO KEY UPDATE", environment.0)
+        .fetch_all(conn)
+        .await?;
+    Ok(())
+}
+
+/// Keeps what is active in an environment as it is until the transaction ends, for what has to follow from it, such as
+/// the schedules of a new connection. Any number may hold it at once, and a switch waits for them.
+pub async fn hold_active(conn: &mut PgConnection, environment: EnvironmentPk) -> sqlx::Result<()> {
+    sqlx::query!(
+        r#"SELECT pg_advisory_xact_lock_shared(hashtextextended('deployments', $1))::text AS "none?""#,
+        environment.0,
+    )
+    .fetch_one(conn)
+    .await?;
+    Ok(())
+}
+
+/// Waits for those that hold what is active, and lets nobody hold it until the transaction ends.
+pub async fn begin_switch(conn: &mut PgConnection, environment: EnvironmentPk) -> sqlx::Result<()> {
+    sqlx::query!(
+        r#"SELECT pg_advisory_xact_lock(hashtextextended('deployments', $1))::text AS "none?""#,
+        environment.0,
+    )
+    .fetch_one(conn)
+    .await?;
+    Ok(())
+}
+
+/// What is deployed for an integration that its connections begin with, syncs and lifecycle functions, as it was stored.
+pub async fn list_active_beginnings(
+    conn: &mut PgConnection,
+    environment: EnvironmentPk,
+    integration: IntegrationPk,
+) -> sqlx::Result<Vec<String>> {
+    sqlx::query_scalar!(
+        r#"
+        SELECT f.spec::text AS "spec!"
+        FROM deployments d CROSS JOIN LATERAL (
+            -- By deployment: of those that were superseded, there may be thousands.
+            SELECT name, spec FROM functions
+            WHERE deployment_pk = d.pk AND integration_pk = $2 AND kind IN ('sync', 'lifecycle') OFFSET 0
+        ) AS f
+        WHERE d.environment_pk = $1 AND d.state = 'active'
+        ORDER BY f.name
+        "#,
+        environment.0,
+        integration.0,
+    )
+    .fetch_all(conn)
+    .await
+}
+
+/// Stores a deployment that is not active yet. Gives its row and its version.
+pub async fn stage(
+    conn: &mut PgConnection,
+    new: &NewDeployment<'_>,
+    functions: &[NewFunction<'_>],
+) -> sqlx::Result<(DeploymentPk, i32)> {
+    let row = sqlx::query!(
+        r#"
+        INSERT INTO deployments (environment_pk, id, bundle_name, version, digest, state, config)
+        SELECT $1, $2, $3, coalesce(max(version), 0) + 1, $4, 'staged', $5
+        FROM deployments WHERE environment_pk = $1 AND bundle_name = $3
+        RETURNING pk, version
+        "#,
+        new.environment.0,
+        new.id,
+        new.bundle_name,
+        new.digest,
+        new.config,
+    )
+    .fetch_one(&mut *conn)
+    .await?;
+    for function in functions {
+        sqlx::query!(
+            r#"
+            INSERT INTO functions (deployment_pk, integration_pk, kind, name, spec, component_digest)
+            VALUES ($1, $2, $3, $4, $5, $6)
+            "#,
+            row.pk,
+            function.integration.0,
+            function.kind,
+            function.name.as_str(),
+            function.spec,
+            function.component_digest.as_slice(),
+        )
+        .execute(&mut *conn)
+        .await?;
+    }
+    sqlx::query!("SELECT pg_notify('syncline', 'deployments')").fetch_one(conn).await?;
+    Ok((DeploymentPk(row.pk), row.version))
+}
+
+/// The deployment that is active under this name.
+pub async fn find_active(
+    conn: &mut PgConnection,
+    environment: EnvironmentPk,
+    bundle_name: &str,
+) -> sqlx::Result<Option<LiveDeployment>> {
+    let row = sqlx::query!(
+        r#"
+        SELECT d.pk, environment_pk, e.name AS environment_name, bundle_name, version, digest, config::text AS "config!"
+        FROM deployments d JOIN environments e ON e.pk = d.environment_pk
+        WHERE environment_pk = $1 AND bundle_name = $2 AND state = 'active'
+        "#,
+        environment.0,
+        bundle_name,
+    )
+    .fetch_optional(conn)
+    .await?;
+    Ok(row.map(|row| LiveDeployment {
+        pk: DeploymentPk(row.pk),
+        environment: EnvironmentPk(row.environment_pk),
+        environment_name: row.environment_name,
+        bundle_name: row.bundle_name,
+        version: row.version,
+        digest: row.digest,
+        config: row.config,
+    }))
+}
+
+/// Every active deployment, of all environments.
+pub async fn list_active(conn: &mut PgConnection) -> sqlx::Result<Vec<LiveDeployment>> {
+    let rows = sqlx::query!(
+        r#"
+        SELECT d.pk, environment_pk, e.name AS environment_name, bundle_name, version, digest, config::text AS "config!"
+        FROM deployments d JOIN environments e ON e.pk = d.environment_pk
+        WHERE state = 'active' ORDER BY d.pk
+        "#
+    )
+    .fetch_all(conn)
+    .await?;
+    let deployments = rows.into_iter().map(|row| LiveDeployment {
+        pk: DeploymentPk(row.pk),
+        environment: EnvironmentPk(row.environment_pk),
+        environment_name: row.environment_name,
+        bundle_name: row.bundle_name,
+        version: row.version,
+        digest: row.digest,
+        config: row.config,
+    });
+    Ok(deployments.collect())
+}
+
+/// The deployments that are active in these environments, in the order of [`list_active`].
+pub async fn list_active_in(
+    conn: &mut PgConnection,
+    environments: &[EnvironmentPk],
+) -> sqlx::Result<Vec<(EnvironmentPk, DeploymentPk)>> {
+    let environments: Vec<i64> = environments.iter().map(|pk| pk.0).collect();
+    let rows = sqlx::query!(
+        r#"
+        SELECT environment_pk, pk FROM deployments WHERE environment_pk = ANY($1) AND state = 'active' ORDER BY pk
+        "#,
+        &environments,
+    )
+    .fetch_all(conn)
+    .await?;
+    Ok(rows.into_iter().map(|row| (EnvironmentPk(row.environment_pk), DeploymentPk(row.pk))).collect())
+}
+
+/// The functions of every active deployment, of all environments.
+pub async fn list_active_functions(conn: &mut PgConnection) -> sqlx::Result<Vec<ActiveFunction>> {
+    let rows = sqlx::query!(
+        r#"
+        SELECT f.pk, f.deployment_pk, d.environment_pk, f.integration_pk, i.unique_key, f.kind, f.name,
+               f.spec::text AS "spec!", f.component_digest
+        FROM functions f
+        JOIN deployments d ON d.pk = f.deployment_pk
+        JOIN integrations i ON i.pk = f.integration_pk
+        WHERE d.state = 'active'
+        ORDER BY f.pk
+        "#
+    )
+    .fetch_all(conn)
+    .await?;
+    let functions = rows.into_iter().map(|row| ActiveFunction {
+        pk: FunctionPk(row.pk),
+        deployment: DeploymentPk(row.deployment_pk),
+        environment: EnvironmentPk(row.environment_pk),
+        integration: IntegrationPk(row.integration_pk),
+        integration_key: IntegrationKey::from_stored(row.unique_key),
+        kind: row.kind,
+        name: FunctionName::from_stored(row.name),
+        spec: row.spec,
+        component_digest: row.component_digest,
+    });
+    Ok(functions.collect())
+}
+
+/// Staged deployments for which this host has not said that it is ready.
+pub async fn list_unconfirmed(
+    conn: &mut PgConnection,
+    host: Uuid,
+) -> sqlx::Result<Vec<(DeploymentPk, Vec<Vec<u8>>)>> {
+    let rows = sqlx::query!(
+        r#"
+        SELECT d.pk, array_remove(array_agg(DISTINCT f.component_digest), NULL) AS "digests!: Vec<Vec<u8>>"
+        -- One without functions has nothing to compile, and is waited for all the same.
+        FROM deployments d LEFT JOIN functions f ON f.deployment_pk = d.pk
+        -- One whose host died before it was switched on stays staged, and is nobody's work any more.
+        WHERE d.state = 'staged' AND d.created_at > now() - interval '15 minutes'
+          AND NOT EXISTS (SELECT FROM deployment_hosts h WHERE h.deployment_pk = d.pk AND h.host_id = $1)
+        GROUP BY d.pk
+        "#,
+        host,
+    )
+    .fetch_all(conn)
+    .await?;
+    Ok(rows.into_iter().map(|row| (DeploymentPk(row.pk), row.digests)).collect())
+}
+
+/// Says that a host has compiled the deployment's components, or why it could not.
+pub async fn confirm(
+    conn: &mut PgConnection,
+    deployment: DeploymentPk,
+    host: Uuid,
+    problem: Option<&str>,
+) -> sqlx::Result<()> {
+    sqlx::query!(
+        r#"
+        INSERT INTO deployment_hosts (deployment_pk, host_id, problem) VALUES ($1, $2, $3)
+        ON CONFLICT (deployment_pk, host_id) DO UPDATE SET problem = excluded.problem
+        "#,
+        deployment.0,
+        host,
+        problem,
+    )
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+/// How far the hosts are with a staged deployment.
+#[derive(Debug)]
+pub struct Readiness {
+    /// Hosts heard of within `alive_within` that have not confirmed.
+    pub waiting_for: Vec<Uuid>,
+    pub problem: Option<String>,
+}
+
+pub async fn readiness(
+    conn: &mut PgConnection,
+    deployment: DeploymentPk,
+    alive_within: Duration,
+) -> sqlx::Result<Readiness> {
+    let rows = sqlx::query!(
+        r#"
+        SELECT h.id, d.host_id IS NOT NULL AS "confirmed!", d.problem
+        FROM hosts h LEFT JOIN deployment_hosts d ON d.host_id = h.id AND d.deployment_pk = $1
+        WHERE h.seen_at > now() - $2::interval
+        "#,
+        deployment.0,
+        interval(alive_within),
+    )
+    .fetch_all(conn)
+    .await?;
+    Ok(Readiness {
+        waiting_for: rows.iter().filter(|row| !row.confirmed).map(|row| row.id).collect(),
+        problem: rows.into_iter().find_map(|row| row.problem),
+    })
+}
+
+/// Makes a staged deployment the active one of its name and tells every host.
+pub async fn activate(conn: &mut PgConnection, deployment: DeploymentPk) -> sqlx::Result<()> {
+    sqlx::query!(
+        r#"
+        UPDATE deployments old SET state = 'superseded'
+        FROM deployments new
+        WHERE new.pk = $1 AND old.environment_pk = new.environment_pk AND old.bundle_name = new.bundle_name
+          AND old.state = 'active'
+        "#,
+        deployment.0,
+    )
+    .execute(&mut *conn)
+    .await?;
+    sqlx::query!("UPDATE deployments SET state = 'active', activated_at = now() WHERE pk = $1", deployment.0)
+        .execute(&mut *conn)
+        .await?;
+    sqlx::query!("SELECT pg_notify('syncline', 'deployments')").fetch_one(conn).await?;
+    Ok(())
+}
+
+/// Gives up a staged deployment.
+pub async fn fail(conn: &mut PgConnection, deployment: DeploymentPk) -> sqlx::Result<()> {
+    sqlx::query!("UPDATE deployments SET state = 'failed' WHERE pk = $1 AND state = 'staged'", deployment.0)
+        .execute(conn)
+        .await?;
+    Ok(())
+}
+
+/// A function of an active deployment, under the names by which clients know its integration.
+#[derive(Debug, Clone)]
+pub struct NamedFunction {
+    pub pk: FunctionPk,
+    pub deployment: DeploymentPk,
+    pub integration: IntegrationKey,
+    pub provider: ProviderSlug,
+    pub name: FunctionName,
+    /// JSON as it was stored.
+    pub spec: String,
+    pub activated_at: DateTime<Utc>,
+}
+
+/// The functions of an environment's active deployments, by integration and name.
+pub async fn list_named_functions(
+    conn: &mut PgConnection,
+    environment: EnvironmentPk,
+) -> sqlx::Result<Vec<NamedFunction>> {
+    let rows = sqlx::query!(
+        r#"
+        SELECT f.pk, f.deployment_pk, i.unique_key, i.provider, f.name, f.spec::text AS "spec!",
+               coalesce(d.activated_at, d.created_at) AS "activated_at!"
+        FROM functions f
+        JOIN deployments d ON d.pk = f.deployment_pk
+        JOIN integrations i ON i.pk = f.integration_pk
+        WHERE d.environment_pk = $1 AND d.state = 'active'
+        ORDER BY i.unique_key, f.name, f.kind, f.pk
+        "#,
+        environment.0,
+    )
+    .fetch_all(conn)
+    .await?;
+    let functions = rows.into_iter().map(|row| NamedFunction {
+        pk: FunctionPk(row.pk),
+        deployment: DeploymentPk(row.deployment_pk),
+        integration: IntegrationKey::from_stored(row.unique_key),
+        provider: ProviderSlug::from_stored(row.provider),
+        name: FunctionName::from_stored(row.name),
+        spec: row.spec,
+        activated_at: row.activated_at,
+    });
+    Ok(functions.collect())
+}

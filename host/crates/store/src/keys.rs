@@ -1,0 +1,178 @@
+//! Secret keys of environments, by their SHA-256.
+
+use chrono::{DateTime, Utc};
+use sqlx::PgConnection;
+use uuid::Uuid;
+
+use syncline_types::ids::{EnvironmentPk, KeyPk};
+
+/// What a valid key stands for.
+#[derive(Debug, Clone)]
+pub struct StoredKey {
+    pub pk: KeyPk,
+    pub environment: EnvironmentPk,
+    pub scopes: Vec<String>,
+}
+
+/// A key as it is listed: everything but the key.
+#[derive(Debug, Clone, serde::Serialize)]
+pub struct KeyListing {
+    pub id: Uuid,
+    pub environment: String,
+    pub name: String,
+    pub prefix: String,
+    pub scopes: Vec<String>,
+    pub created_at: DateTime<Utc>,
+    pub last_used_at: Option<DateTime<Utc>>,
+}
+
+/// A key to store.
+#[derive(Debug)]
+pub struct NewKey<'a> {
+    pub environment: EnvironmentPk,
+    pub name: &'a str,
+    pub prefix: &'a str,
+    pub hash: &'a [u8],
+    pub scopes: &'a [String],
+}
+
+pub async fn find_by_hash(conn: &mut PgConnection, hash: &[u8]) -> sqlx::Result<Option<StoredKey>> {
+    let row = sqlx::query!(
+        "SELECT pk, environment_pk, scopes FROM api_keys WHERE hash = $1 AND revoked_at IS NULL",
+        hash,
+    )
+    .fetch_optional(conn)
+    .await?;
+    Ok(row.map(|row| StoredKey {
+        pk: KeyPk(row.pk),
+        environment: EnvironmentPk(row.environment_pk),
+        scopes: row.scopes,
+    }))
+}
+
+/// What the database gave to a key that was stored.
+#[derive(Debug, Clone, Copy)]
+pub struct CreatedKey {
+    pub id: Uuid,
+    pub created_at: DateTime<Utc>,
+}
+
+/// Stores a key. `None`: there is one of that name, or the very key, already.
+pub async fn create(conn: &mut PgConnection, key: &NewKey<'_>) -> sqlx::Result<Option<CreatedKey>> {
+    sqlx::query_as!(
+        CreatedKey,
+        r#"
+        INSERT INTO api_keys (environment_pk, name, prefix, hash, scopes) VALUES ($1, $2, $3, $4, $5)
+        ON CONFLICT DO NOTHING
+        RETURNING id, created_at
+        "#,
+        key.environment.0,
+        key.name,
+        key.prefix,
+        key.hash,
+        key.scopes,
+    )
+    .fetch_optional(conn)
+    .await
+}
+
+/// Revokes the key of that name whose hash is another than `hash`, and tells every host.
+pub async fn revoke_replaced(
+    conn: &mut PgConnection,
+    environment: EnvironmentPk,
+    name: &str,
+    hash: &[u8],
+) -> sqlx::Result<()> {
+    sqlx::query!(
+        r#"
+        WITH revoked AS (
+            UPDATE api_keys SET revoked_at = now()
+            WHERE environment_pk = $1 AND name = $2 AND hash <> $3 AND revoked_at IS NULL
+            RETURNING pk
+        )
+        SELECT pg_notify('syncline', 'keys') FROM revoked
+        "#,
+        environment.0,
+        name,
+        hash,
+    )
+    .fetch_all(conn)
+    .await?;
+    Ok(())
+}
+
+/// Revokes a key by its name or its public id, and tells every host. `false`: there is none.
+pub async fn revoke(
+    conn: &mut PgConnection,
+    environment: EnvironmentPk,
+    name_or_id: &str,
+) -> sqlx::Result<bool> {
+    let revoked = sqlx::query!(
+        r#"
+        WITH revoked AS (
+            UPDATE api_keys SET revoked_at = now()
+            WHERE environment_pk = $1 AND (name = $2 OR id::text = $2) AND revoked_at IS NULL
+            RETURNING pk
+        )
+        SELECT pg_notify('syncline', 'keys') FROM revoked
+        "#,
+        environment.0,
+        name_or_id,
+    )
+    .fetch_all(conn)
+    .await?;
+    Ok(!revoked.is_empty())
+}
+
+/// Revokes a key by its public id, and tells every host. `false`: there is none.
+pub async fn revoke_by_id(
+    conn: &mut PgConnection,
+    environment: EnvironmentPk,
+    id: Uuid,
+) -> sqlx::Result<bool> {
+    let revoked = sqlx::query!(
+        r#"
+        WITH revoked AS (
+            UPDATE api_keys SET revoked_at = now()
+            WHERE environment_pk = $1 AND id = $2 AND revoked_at IS NULL
+            RETURNING pk
+        )
+        SELECT pg_notify('syncline', 'keys') FROM revoked
+        "#,
+        environment.0,
+        id,
+    )
+    .fetch_all(conn)
+    .await?;
+    Ok(!revoked.is_empty())
+}
+
+/// The valid keys of all environments.
+pub async fn list(conn: &mut PgConnection) -> sqlx::Result<Vec<KeyListing>> {
+    sqlx::query_as!(
+        KeyListing,
+        r#"
+        SELECT k.id, e.name AS environment, k.name, k.prefix, k.scopes, k.created_at, k.last_used_at
+        FROM api_keys k JOIN environments e ON e.pk = k.environment_pk
+        WHERE k.revoked_at IS NULL
+        ORDER BY k.pk
+        "#
+    )
+    .fetch_all(conn)
+    .await
+}
+
+/// Whether the database has any valid key.
+pub async fn any_exists(conn: &mut PgConnection) -> sqlx::Result<bool> {
+    let found =
+        sqlx::query_scalar!(r#"SELECT true AS "found!" FROM api_keys WHERE revoked_at IS NULL LIMIT 1"#)
+            .fetch_optional(conn)
+            .await?;
+    Ok(found.is_some())
+}
+
+/// Notes when keys were last used. Written in groups, so it may lag by some seconds.
+pub async fn note_used(conn: &mut PgConnection, keys: &[i64]) -> sqlx::Result<()> {
+    sqlx::query!("UPDATE api_keys SET last_used_at = now() WHERE pk = ANY($1)", keys).execute(conn).await?;
+    Ok(())
+}

@@ -1,0 +1,314 @@
+//! Hears from the database what other hosts, and this one, have changed.
+//!
+//! A notification is only ever a reason to look earlier: everything that waits for one also looks by itself.
+
+use std::collections::HashMap;
+use std::sync::PoisonError;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use sqlx::postgres::PgListener;
+use sqlx::{PgConnection, PgPool};
+use tokio::sync::broadcast;
+use tokio::sync::broadcast::error::RecvError;
+use uuid::Uuid;
+
+use super::rate_limits::{Hold, Spent};
+use syncline_types::ids::ConnectionPk;
+
+/// The one channel of `NOTIFY` that hosts use.
+const CHANNEL: &str = "syncline";
+/// How often a host notifies itself, to know that it hears.
+const PING_EVERY: Duration = Duration::from_secs(4);
+/// Silence for longer than this means that notifications may be lost.
+const DEAF_AFTER: Duration = Duration::from_secs(10);
+const RECONNECT_EVERY: Duration = Duration::from_secs(1);
+/// Connections that one notification of records names: Postgres takes 8,000 bytes.
+const NAMED_AT_ONCE: usize = 300;
+/// Likewise, entries of one notification of requests.
+const SPENT_AT_ONCE: usize = 100;
+
+/// A host, and what it has sent.
+type SpentBy = (Uuid, Arc<[Spent]>);
+
+/// What changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Notice {
+    /// A schedule is due.
+    Due,
+    /// A job is queued.
+    Jobs,
+    /// A run should come to its end.
+    Cancel,
+    /// A key was revoked.
+    Keys,
+    /// A webhook is to be sent.
+    Webhooks,
+    /// A provider's webhook has come in.
+    Received,
+    /// A deployment was staged or activated.
+    Deployments,
+    /// An environment was made, changed or deleted, or has other keys.
+    Environments,
+    /// A connection was changed or deleted.
+    Connection(ConnectionPk),
+    /// An integration was renamed, changed or deleted.
+    Integrations,
+    /// Connections were deleted, and what was kept of them is to be removed.
+    Deletions,
+    /// A provider wants to be left alone.
+    Hold(Hold),
+    /// There is an outcome of an authorization for this listener.
+    Outcome(Uuid),
+    /// Notices may have been missed: whatever is remembered must be read anew.
+    Missed,
+}
+
+/// The host's ear.
+pub struct Notices {
+    sender: broadcast::Sender<Notice>,
+    /// Apart from the rest, of which nobody should miss any because much is written.
+    records: broadcast::Sender<Arc<[ConnectionPk]>>,
+    /// Likewise.
+    requests: broadcast::Sender<SpentBy>,
+    heard_at: Mutex<Option<Instant>>,
+    /// Hosts, as they were last heard.
+    hosts: Mutex<HashMap<Uuid, Instant>>,
+}
+
+/// What one part of the host hears.
+pub struct Subscription(broadcast::Receiver<Notice>);
+
+impl Default for Notices {
+    fn default() -> Self {
+        Self {
+            sender: broadcast::channel(1024).0,
+            records: broadcast::channel(256).0,
+            requests: broadcast::channel(256).0,
+            heard_at: Mutex::new(None),
+            hosts: Mutex::default(),
+        }
+    }
+}
+
+impl Notices {
+    pub fn subscribe(&self) -> Subscription {
+        Subscription(self.sender.subscribe())
+    }
+
+    /// Connections whose records other hosts have changed.
+    pub fn subscribe_to_records(&self) -> broadcast::Receiver<Arc<[ConnectionPk]>> {
+        self.records.subscribe()
+    }
+
+    /// What other hosts have sent to providers under a rate.
+    pub fn subscribe_to_requests(&self) -> broadcast::Receiver<SpentBy> {
+        self.requests.subscribe()
+    }
+
+    /// How many hosts were heard of late, with this one.
+    pub fn live_hosts(&self) -> usize {
+        let hosts = self.hosts.lock().unwrap_or_else(PoisonError::into_inner);
+        hosts.values().filter(|at| at.elapsed() < DEAF_AFTER).count().max(1)
+    }
+
+    /// Tells this host's own parts at once, without the way through the database.
+    pub fn tell(&self, notice: Notice) {
+        // Nobody listening is fine: then nobody remembers anything either.
+        let _listeners = self.sender.send(notice);
+    }
+
+    /// Whether a change that another host commits now would be heard. What is remembered may be used only then.
+    pub fn is_hearing(&self) -> bool {
+        let heard_at = *self.heard_at.lock().unwrap_or_else(PoisonError::into_inner);
+        heard_at.is_some_and(|at| at.elapsed() < DEAF_AFTER)
+    }
+
+    /// Listens until the pool is closed.
+    pub async fn listen(&self, pool: PgPool, host: Uuid) {
+        while !pool.is_closed() {
+            if let Err(error) = self.listen_once(&pool, host).await
+                && !pool.is_closed()
+            {
+                tracing::warn!(
+                    error = &error as &dyn std::error::Error,
+                    "notifications from the database are lost"
+                );
+            }
+            self.set_heard(None);
+            self.tell(Notice::Missed);
+            tokio::time::sleep(RECONNECT_EVERY).await;
+        }
+    }
+
+    async fn listen_once(&self, pool: &PgPool, host: Uuid) -> sqlx::Result<()> {
+        let mut listener = PgListener::connect_with(pool).await?;
+        listener.listen(CHANNEL).await?;
+        self.set_heard(Some(Instant::now()));
+        self.tell(Notice::Missed);
+        let ping = format!("ping:{host}");
+        let mut pings = tokio::time::interval(PING_EVERY);
+        loop {
+            tokio::select! {
+                _ = pings.tick() => {
+                    sqlx::query!("SELECT pg_notify('syncline', $1)", ping).fetch_one(pool).await?;
+                    if !self.is_hearing() {
+                        return Err(sqlx::Error::PoolTimedOut);
+                    }
+                }
+                received = listener.try_recv() => {
+                    let Some(notification) = received? else { return Ok(()) };
+                    self.set_heard(Some(Instant::now()));
+                    let payload = notification.payload();
+                    if let Some(notice) = parse(payload) {
+                        self.tell(notice);
+                    } else if let Some((told_by, connections)) = parse_records(payload)
+                        && told_by != host
+                    {
+                        // Nobody listening is fine here too.
+                        let _listeners = self.records.send(connections);
+                    } else if let Some((told_by, spent)) = parse_requests(payload)
+                        && told_by != host
+                    {
+                        let _listeners = self.requests.send((told_by, spent));
+                    } else if let Some(heard) = payload.strip_prefix("ping:").and_then(|id| id.parse().ok())
+                        && self.note_host(heard)
+                    {
+                        // Whoever is new shall know of this one, too.
+                        pings.reset_immediately();
+                    }
+                }
+            }
+        }
+    }
+
+    /// Whether it was not known.
+    fn note_host(&self, host: Uuid) -> bool {
+        let mut hosts = self.hosts.lock().unwrap_or_else(PoisonError::into_inner);
+        hosts.retain(|_, at| at.elapsed() < DEAF_AFTER);
+        hosts.insert(host, Instant::now()).is_none()
+    }
+
+    fn set_heard(&self, at: Option<Instant>) {
+        *self.heard_at.lock().unwrap_or_else(PoisonError::into_inner) = at;
+    }
+}
+
+impl Subscription {
+    /// The next notice; those that were not taken in time are `Missed`. `None`: the host ends.
+    pub async fn next(&mut self) -> Option<Notice> {
+        match self.0.recv().await {
+            Ok(notice) => Some(notice),
+            Err(RecvError::Lagged(_)) => Some(Notice::Missed),
+            Err(RecvError::Closed) => None,
+        }
+    }
+
+    /// Returns once this notice was heard, or may have been missed.
+    pub async fn hear(&mut self, wanted: Notice) {
+        loop {
+            match self.next().await {
+                Some(notice) if notice == wanted || notice == Notice::Missed => return,
+                Some(_) => {}
+                // The host ends, and so does whoever waits.
+                None => std::future::pending().await,
+            }
+        }
+    }
+
+    /// The same, but waits for so long at most.
+    pub async fn hear_within(&mut self, patience: Duration, wanted: Notice) {
+        // Whether it was heard or not: it is time to look.
+        let _heard = tokio::time::timeout(patience, self.hear(wanted)).await;
+    }
+}
+
+/// Tells other hosts that records of these connections were changed.
+///
+/// Not in the transaction that changes them: Postgres has those that notify commit one after the other.
+pub async fn tell_of_records(
+    conn: &mut PgConnection,
+    host: Uuid,
+    connections: &[ConnectionPk],
+) -> sqlx::Result<()> {
+    let named = |part: &[ConnectionPk]| part.iter().map(|pk| pk.0.to_string()).collect::<Vec<_>>().join(",");
+    let payloads = connections.chunks(NAMED_AT_ONCE).map(|part| format!("records:{host}:{}", named(part)));
+    tell_others(conn, payloads.collect()).await
+}
+
+/// Tells other hosts what was sent to providers.
+pub async fn tell_of_requests(conn: &mut PgConnection, host: Uuid, spent: &[Spent]) -> sqlx::Result<()> {
+    let written = |part: &[Spent]| part.iter().map(|spent| spent.to_text()).collect::<Vec<_>>().join(",");
+    let payloads = spent.chunks(SPENT_AT_ONCE).map(|part| format!("spent:{host}:{}", written(part)));
+    tell_others(conn, payloads.collect()).await
+}
+
+async fn tell_others(conn: &mut PgConnection, payloads: Vec<String>) -> sqlx::Result<()> {
+    sqlx::query!("SELECT pg_notify('syncline', payload) FROM unnest($1::text[]) AS payload", &payloads)
+        .fetch_all(conn)
+        .await?;
+    Ok(())
+}
+
+fn parse_records(payload: &str) -> Option<(Uuid, Arc<[ConnectionPk]>)> {
+    let (host, named) = payload.strip_prefix("records:")?.split_once(':')?;
+    let connections: Result<_, _> = named.split(',').map(|pk| pk.parse().map(ConnectionPk)).collect();
+    Some((host.parse().ok()?, connections.ok()?))
+}
+
+fn parse_requests(payload: &str) -> Option<SpentBy> {
+    let (host, spent) = payload.strip_prefix("spent:")?.split_once(':')?;
+    let spent: Option<_> = spent.split(',').map(Spent::parse).collect();
+    Some((host.parse().ok()?, spent?))
+}
+
+fn parse(payload: &str) -> Option<Notice> {
+    match payload {
+        "due" => Some(Notice::Due),
+        "jobs" => Some(Notice::Jobs),
+        "cancel" => Some(Notice::Cancel),
+        "keys" => Some(Notice::Keys),
+        "webhooks" => Some(Notice::Webhooks),
+        "received" => Some(Notice::Received),
+        "deployments" => Some(Notice::Deployments),
+        "environments" => Some(Notice::Environments),
+        "integrations" => Some(Notice::Integrations),
+        "deletions" => Some(Notice::Deletions),
+        _ => match payload.split_once(':')? {
+            ("connection", pk) => Some(Notice::Connection(ConnectionPk(pk.parse().ok()?))),
+            ("hold", hold) => Some(Notice::Hold(Hold::parse(hold)?)),
+            ("outcome", listener) => Some(Notice::Outcome(listener.parse().ok()?)),
+            _ => None,
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rate_limits::Limited;
+    use syncline_types::ids::IntegrationPk;
+
+    #[test]
+    fn what_was_sent_is_read_as_it_was_written() {
+        let of = |connection: Option<i64>| Limited {
+            integration: IntegrationPk(i64::MAX),
+            connection: connection.map(ConnectionPk),
+        };
+        let spent = [None, Some(i64::MAX)].map(|pk| Spent {
+            limited: of(pk),
+            per_seconds: u32::MAX,
+            requests: u32::MAX,
+        });
+        let longest = spent[1].to_text();
+        assert!((longest.len() + 1) * SPENT_AT_ONCE < 7_900, "it fits into a notification");
+        let host = Uuid::from_u128(7);
+        let payload = format!("spent:{host}:{},{longest}", spent[0].to_text());
+        assert_eq!(parse_requests(&payload), Some((host, Arc::from(spent))));
+        for broken in
+            ["spent:", "spent:x:1.2.3.4", &format!("spent:{host}:1.2.0.4"), &format!("spent:{host}:1.2.3")]
+        {
+            assert_eq!(parse_requests(broken), None, "{broken}");
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! Until when providers asked to be left alone.
+
+use std::time::Duration;
+
+use sqlx::PgConnection;
+
+use super::hosts::interval;
+use syncline_types::ids::{ConnectionPk, IntegrationPk};
+
+/// Whose requests a provider counts together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Limited {
+    pub integration: IntegrationPk,
+    /// `None`: those of all connections.
+    pub connection: Option<ConnectionPk>,
+}
+
+/// A limit that holds requests back, for as long as is left by the database's clock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Hold {
+    pub limited: Limited,
+    pub left: Duration,
+}
+
+/// Requests that a host has sent, of those that may be sent in so many seconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Spent {
+    pub limited: Limited,
+    pub per_seconds: u32,
+    pub requests: u32,
+}
+
+/// Notes a hold and tells every host, if it lasts for longer than one that is known.
+pub async fn hold(conn: &mut PgConnection, hold: Hold) -> sqlx::Result<()> {
+    let Hold { limited: Limited { integration, connection }, left } = hold;
+    let connection = connection.map_or(0, |connection| connection.0);
+    let notice = format!("hold:{}:{connection}:{}", integration.0, left.as_millis());
+    sqlx::query!(
+        r#"
+        WITH held AS (
+            INSERT INTO rate_limits (integration_pk, connection_pk, held_until)
+            SELECT pk, $2, now() + $3 FROM integrations WHERE pk = $1
+            ON CONFLICT (integration_pk, connection_pk) DO UPDATE SET held_until = excluded.held_until
+            WHERE rate_limits.held_until < excluded.held_until
+            RETURNING integration_pk
+        )
+        SELECT pg_notify('syncline', $4) FROM held
+        "#,
+        integration.0,
+        connection,
+        interval(left),
+        notice,
+    )
+    .fetch_optional(conn)
+    .await?;
+    Ok(())
+}
+
+/// All holds there are.
+pub async fn list(conn: &mut PgConnection) -> sqlx::Result<Vec<Hold>> {
+    let rows = sqlx::query!(
+        r#"
+        SELECT integration_pk, connection_pk,
+               extract(epoch FROM held_until - now())::double precision AS "left!"
+        FROM rate_limits WHERE held_until > now()
+        "#
+    )
+    .fetch_all(conn)
+    .await?;
+    let holds = rows.into_iter().map(|row| Hold {
+        limited: Limited::from_stored(row.integration_pk, row.connection_pk),
+        left: Duration::try_from_secs_f64(row.left).unwrap_or_default(),
+    });
+    Ok(holds.collect())
+}
+
+/// Forgets the holds that are over.
+pub async fn delete_over(conn: &mut PgConnection) -> sqlx::Result<()> {
+    sqlx::query!("DELETE FROM rate_limits WHERE held_until < now()").execute(conn).await?;
+    Ok(())
+}
+
+impl Limited {
+    fn from_stored(integration: i64, connection: i64) -> Self {
+        let connection = (connection != 0).then_some(ConnectionPk(connection));
+        Self { integration: IntegrationPk(integration), connection }
+    }
+}
+
+impl Spent {
+    /// As a part of a notification.
+    pub(super) fn to_text(self) -> String {
+        let Self { limited: Limited { integration, connection }, per_seconds, requests } = self;
+        format!(
+            "{}.{}.{per_seconds}.{requests}",
+            integration.0,
+            connection.map_or(0, |connection| connection.0)
+        )
+    }
+
+    pub(super) fn parse(text: &str) -> Option<Self> {
+        let mut parts = text.split('.');
+        let limited = Limited::from_stored(parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
+        let per_seconds = parts.next()?.parse().ok().filter(|seconds| *seconds > 0)?;
+        Some(Self { limited, per_seconds, requests: parts.next()?.parse().ok()? })
+    }
+}
+
+impl Hold {
+    /// Reads the rest of a notification.
+    pub(super) fn parse(text: &str) -> Option<Self> {
+        let mut parts = text.split(':').map(str::parse);
+        let mut next = || parts.next()?.ok();
+        let (integration, connection, left_ms): (i64, i64, i64) = (next()?, next()?, next()?);
+        let left = Duration::from_millis(left_ms.try_into().ok()?);
+        Some(Self { limited: Limited::from_stored(integration, connection), left })
+    }
+}

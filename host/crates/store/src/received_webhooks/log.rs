@@ -1,0 +1,241 @@
+//! What has come in, as clients read it, and processing it again.
+
+use chrono::{DateTime, Utc};
+use sqlx::PgConnection;
+use uuid::Uuid;
+
+use super::{Format, StoredBody};
+use crate::function_jobs::JobState;
+use syncline_types::ids::{ConnectionId, EnvironmentPk, FunctionName, IntegrationKey, IntegrationPk};
+
+/// Where a webhook stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum State {
+    /// Its connections are still to be found.
+    Received,
+    /// Functions run for it, or will.
+    Processing,
+    Processed,
+    /// It is about no connection that there was.
+    Unmatched,
+    /// A function has failed for good.
+    Failed,
+    /// The provider's way to try the URL out: nothing is done with it.
+    Handshake,
+}
+
+impl State {
+    pub const ALL: [Self; 6] =
+        [Self::Received, Self::Processing, Self::Processed, Self::Unmatched, Self::Failed, Self::Handshake];
+    /// Those that are over, and can be processed again.
+    pub const OVER: [Self; 3] = [Self::Processed, Self::Unmatched, Self::Failed];
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Received => "received",
+            Self::Processing => "processing",
+            Self::Processed => "processed",
+            Self::Unmatched => "unmatched",
+            Self::Failed => "failed",
+            Self::Handshake => "handshake",
+        }
+    }
+}
+
+/// Which webhooks are meant, the newest first.
+#[derive(Debug, Clone)]
+pub struct Filter {
+    pub states: Vec<State>,
+    pub integration: Option<IntegrationPk>,
+    pub event_type: Option<String>,
+    pub since: Option<DateTime<Utc>>,
+    /// Only those before this one.
+    pub before: Option<Uuid>,
+}
+
+impl Filter {
+    fn state_names(&self) -> Vec<String> {
+        self.states.iter().map(|state| state.as_str().to_owned()).collect()
+    }
+}
+
+/// A webhook without its body.
+#[derive(Debug, Clone)]
+pub struct Received {
+    pub id: Uuid,
+    pub integration_key: IntegrationKey,
+    pub event_type: Option<String>,
+    pub delivery_id: Option<String>,
+    pub state: String,
+    pub connections: i32,
+    pub jobs_left: i32,
+    pub jobs_failed: i32,
+    pub replays: i32,
+    pub error: Option<String>,
+    pub received_at: DateTime<Utc>,
+    pub finished_at: Option<DateTime<Utc>>,
+}
+
+struct ReceivedRow {
+    id: Uuid,
+    unique_key: String,
+    event_type: Option<String>,
+    delivery_id: Option<String>,
+    state: String,
+    connections: i32,
+    jobs_left: i32,
+    jobs_failed: i32,
+    replays: i32,
+    error: Option<String>,
+    received_at: DateTime<Utc>,
+    finished_at: Option<DateTime<Utc>>,
+}
+
+impl From<ReceivedRow> for Received {
+    fn from(row: ReceivedRow) -> Self {
+        Self {
+            id: row.id,
+            integration_key: IntegrationKey::from_stored(row.unique_key),
+            event_type: row.event_type,
+            delivery_id: row.delivery_id,
+            state: row.state,
+            connections: row.connections,
+            jobs_left: row.jobs_left,
+            jobs_failed: row.jobs_failed,
+            replays: row.replays,
+            error: row.error,
+            received_at: row.received_at,
+            finished_at: row.finished_at,
+        }
+    }
+}
+
+/// A page of the environment's webhooks. Each state of each integration has a range of the index to be read by.
+pub async fn list(
+    conn: &mut PgConnection,
+    environment: EnvironmentPk,
+    filter: &Filter,
+    limit: i64,
+) -> sqlx::Result<Vec<Received>> {
+    let rows = sqlx::query_as!(
+        ReceivedRow,
+        r#"
+        SELECT r.id, i.unique_key, r.event_type, r.delivery_id, r.state, r.connections, r.jobs_left, r.jobs_failed,
+               r.replays, r.error, r.received_at, r.finished_at
+        FROM integrations i
+        CROSS JOIN unnest($3::text[]) AS wanted (state)
+        CROSS JOIN LATERAL (
+            SELECT * FROM received_webhooks
+            WHERE integration_pk = i.pk AND state = wanted.state AND ($4::uuid IS NULL OR id < $4)
+              AND ($5::text IS NULL OR event_type = $5) AND ($6::timestamptz IS NULL OR received_at >= $6)
+            ORDER BY id DESC LIMIT $7
+        ) AS r
+        WHERE i.environment_pk = $1 AND ($2::bigint IS NULL OR i.pk = $2)
+        ORDER BY r.id DESC LIMIT $7
+        "#,
+        environment.0,
+        filter.integration.map(|integration| integration.0),
+        &filter.state_names(),
+        filter.before,
+        filter.event_type,
+        filter.since,
+        limit,
+    )
+    .fetch_all(conn)
+    .await?;
+    Ok(rows.into_iter().map(Received::from).collect())
+}
+
+/// One with its body; `None` if the environment has none of that id.
+pub async fn find(
+    conn: &mut PgConnection,
+    environment: EnvironmentPk,
+    id: Uuid,
+) -> sqlx::Result<Option<(Received, StoredBody)>> {
+    let row = sqlx::query!(
+        r#"
+        SELECT r.id, i.unique_key, r.event_type, r.delivery_id, r.state, r.connections, r.jobs_left, r.jobs_failed,
+               r.replays, r.error, r.received_at, r.finished_at, r.headers, r.format AS "format: Format", r.body
+        FROM received_webhooks r JOIN integrations i ON i.pk = r.integration_pk
+        WHERE r.id = $1 AND r.environment_pk = $2
+        "#,
+        id,
+        environment.0,
+    )
+    .fetch_optional(conn)
+    .await?;
+    Ok(row.map(|row| {
+        let received = ReceivedRow {
+            id: row.id,
+            unique_key: row.unique_key,
+            event_type: row.event_type,
+            delivery_id: row.delivery_id,
+            state: row.state,
+            connections: row.connections,
+            jobs_left: row.jobs_left,
+            jobs_failed: row.jobs_failed,
+            replays: row.replays,
+            error: row.error,
+            received_at: row.received_at,
+            finished_at: row.finished_at,
+        };
+        (received.into(), StoredBody { headers: row.headers, format: row.format, body: row.body })
+    }))
+}
+
+/// What became of a function that runs for a webhook.
+#[derive(Debug, Clone)]
+pub struct WebhookJob {
+    /// The id of the function's run, the same in every attempt.
+    pub id: Uuid,
+    pub connection_id: ConnectionId,
+    pub function: FunctionName,
+    pub state: JobState,
+    /// How many attempts have failed.
+    pub failures: i32,
+}
+
+/// The functions that run for a webhook, or did in the time for which jobs are kept.
+pub async fn list_jobs(conn: &mut PgConnection, id: Uuid) -> sqlx::Result<Vec<WebhookJob>> {
+    // Asked for the order of their numbers alone, Postgres would go through everybody's.
+    let rows = sqlx::query!(
+        r#"
+        SELECT id, connection_id, function_name, state AS "state: JobState", failures FROM function_jobs
+        WHERE webhook_id >= $1 AND webhook_id <= $1 ORDER BY webhook_id, pk LIMIT 1000
+        "#,
+        id,
+    )
+    .fetch_all(conn)
+    .await?;
+    let jobs = rows.into_iter().map(|row| WebhookJob {
+        id: row.id,
+        connection_id: ConnectionId::from_stored(row.connection_id),
+        function: FunctionName::from_stored(row.function_name),
+        state: row.state,
+        // Those that another attempt followed, and the last.
+        failures: row.failures + i32::from(row.state == JobState::Error),
+    });
+    Ok(jobs.collect())
+}
+
+/// Has webhooks that are over processed again. Gives how many.
+pub async fn replay(conn: &mut PgConnection, ids: &[Uuid]) -> sqlx::Result<u64> {
+    let over = State::OVER.map(|state| state.as_str().to_owned());
+    let replayed = sqlx::query!(
+        r#"
+        WITH wanted AS (
+            SELECT id FROM received_webhooks WHERE id = ANY($1) AND state = ANY($2) ORDER BY id FOR UPDATE
+        ), former AS (
+            DELETE FROM function_jobs j USING wanted WHERE j.webhook_id = wanted.id
+        )
+        UPDATE received_webhooks r
+        SET state = 'received', replays = replays + 1, failures = 0, error = NULL, due_at = now(), finished_at = NULL
+        FROM wanted WHERE r.id = wanted.id
+        "#,
+        ids,
+        &over,
+    )
+    .execute(conn)
+    .await?;
+    Ok(replayed.rows_affected())
+}

@@ -1,0 +1,90 @@
+//! Payloads as they are kept: in clear or, where the model asks for it, sealed.
+
+use crate::streams::StreamKey;
+use syncline_crypto::{CryptoError, PayloadKeys, Place};
+
+/// A payload on its way into its row.
+pub(super) struct Kept<'r> {
+    pub(super) key: Option<i32>,
+    pub(super) hash: [u8; 16],
+    pub(super) payload: Option<&'r str>,
+    pub(super) sealed: Option<Vec<u8>>,
+}
+
+/// A payload that cannot be shown.
+#[derive(Debug, thiserror::Error)]
+#[error("record `{external_id}` of stream {} of connection {} cannot be read", .stream.number, .stream.connection)]
+struct Unreadable {
+    external_id: String,
+    stream: StreamKey,
+    source: CryptoError,
+}
+
+impl<'r> Kept<'r> {
+    pub(super) fn new(
+        keys: &PayloadKeys,
+        external_id: &str,
+        plain_hash: &[u8; 16],
+        payload: &'r str,
+    ) -> sqlx::Result<Self> {
+        let kept = match keys.sealing().map_err(cannot)? {
+            None => Self { key: None, hash: *plain_hash, payload: Some(payload), sealed: None },
+            Some(key) => Self {
+                key: Some(key.number()),
+                hash: key.hash(plain_hash),
+                payload: None,
+                sealed: Some(key.seal(place(external_id), payload)),
+            },
+        };
+        Ok(kept)
+    }
+}
+
+/// Whether a kept hash, which was made with that key, is that of a payload.
+pub(super) fn is_hash_of(
+    keys: &PayloadKeys,
+    key: Option<i32>,
+    kept: &[u8; 16],
+    plain: &[u8; 16],
+) -> sqlx::Result<bool> {
+    Ok(match key {
+        None => kept == plain,
+        Some(number) => *kept == keys.get(number).map_err(cannot)?.hash(plain),
+    })
+}
+
+/// The payload of a row that has one.
+pub(super) fn open(
+    keys: &PayloadKeys,
+    stream: StreamKey,
+    external_id: &str,
+    key: Option<i32>,
+    sealed: &[u8],
+) -> sqlx::Result<String> {
+    let key = keys.get(key.unwrap_or_default());
+    key.and_then(|key| key.open(place(external_id), sealed)).map_err(|source| {
+        let unreadable = Unreadable { external_id: external_id.to_owned(), stream, source };
+        sqlx::Error::Decode(Box::new(unreadable))
+    })
+}
+
+/// The key that it needs, if that is why a payload could not be read.
+pub fn missing_key(error: &sqlx::Error) -> Option<i32> {
+    let sqlx::Error::Decode(error) = error else { return None };
+    let source = match error.downcast_ref::<Unreadable>() {
+        Some(unreadable) => Some(&unreadable.source),
+        None => error.downcast_ref::<CryptoError>(),
+    };
+    match source {
+        Some(CryptoError::UnknownRecordKey { number }) => Some(*number),
+        _ => None,
+    }
+}
+
+fn cannot(error: CryptoError) -> sqlx::Error {
+    sqlx::Error::Decode(Box::new(error))
+}
+
+fn place(external_id: &str) -> Place<'_> {
+    Place { column: "records.payload_ciphertext", row: external_id }
+}

@@ -1,0 +1,150 @@
+//! Who renews a connection's credentials, and what came of it.
+
+use chrono::{DateTime, Utc};
+use sqlx::PgConnection;
+use uuid::Uuid;
+
+use syncline_types::ids::{ConnectionPk, EnvironmentPk};
+
+/// What is known of a connection's renewals.
+#[derive(Debug, Clone, Copy)]
+pub struct RefreshState {
+    /// Grows whenever the credentials are replaced.
+    pub version: i64,
+    /// When they are to be renewed ahead of time; `None` if never.
+    pub due_at: Option<DateTime<Utc>>,
+    /// When they were obtained or given.
+    pub changed_at: DateTime<Utc>,
+    pub failed_at: Option<DateTime<Utc>>,
+    pub is_exhausted: bool,
+}
+
+/// New credentials, sealed for the connection's row.
+#[derive(Debug, Clone)]
+pub struct RenewedCredentials {
+    pub sealed: Vec<u8>,
+    pub expire_at: Option<DateTime<Utc>>,
+    pub due_at: Option<DateTime<Utc>>,
+}
+
+/// A connection whose credentials are to be renewed.
+#[derive(Debug, Clone, Copy)]
+pub struct DueRefresh {
+    pub connection: ConnectionPk,
+    pub environment: EnvironmentPk,
+}
+
+/// Takes the right to renew the credentials of this version. `false`: somebody else has it, or they were replaced.
+pub async fn take_lease(
+    conn: &mut PgConnection,
+    connection: ConnectionPk,
+    version: i64,
+    owner: Uuid,
+    seconds: f64,
+) -> sqlx::Result<bool> {
+    let taken = sqlx::query!(
+        r#"
+        UPDATE connections SET refresh_owner = $3, refresh_leased_until = now() + make_interval(secs => $4)
+        WHERE pk = $1 AND credentials_version = $2
+          AND (refresh_leased_until IS NULL OR refresh_leased_until <= now())
+        "#,
+        connection.0,
+        version,
+        owner,
+        seconds,
+    )
+    .execute(conn)
+    .await?;
+    Ok(taken.rows_affected() == 1)
+}
+
+/// Stores what replaces the credentials of this version. `false`: they were replaced meanwhile, so these are not
+/// the connection's. A lease that ran out does not matter: the version says whether anybody else came first.
+pub async fn succeed(
+    conn: &mut PgConnection,
+    connection: ConnectionPk,
+    version: i64,
+    renewed: &RenewedCredentials,
+) -> sqlx::Result<bool> {
+    let stored = sqlx::query!(
+        r#"
+        WITH renewed AS (
+            UPDATE connections
+            SET sealed_credentials = $3, credentials_version = credentials_version + 1,
+                credentials_expire_at = $4, refresh_due_at = $5, credentials_changed_at = now(),
+                refresh_owner = NULL, refresh_leased_until = NULL, refresh_failed_at = NULL,
+                refresh_failing_days = 0, refresh_day_counted_at = NULL, refresh_exhausted = false, updated_at = now()
+            WHERE pk = $1 AND credentials_version = $2
+            RETURNING pk
+        ), works_again AS (
+            DELETE FROM connection_errors WHERE connection_pk = $1 AND type = 'auth'
+        )
+        SELECT pg_notify('syncline', 'connection:' || pk) FROM renewed
+        "#,
+        connection.0,
+        version,
+        renewed.sealed,
+        renewed.expire_at,
+        renewed.due_at,
+    )
+    .fetch_all(conn)
+    .await?;
+    Ok(stored.len() == 1)
+}
+
+/// Gives the lease back after a failure. Days of failures count once each, and the last one of `most_failing_days`
+/// ends the attempts.
+pub async fn fail(
+    conn: &mut PgConnection,
+    connection: ConnectionPk,
+    owner: Uuid,
+    most_failing_days: i32,
+) -> sqlx::Result<()> {
+    sqlx::query!(
+        r#"
+        WITH counted AS (
+            SELECT pk, refresh_day_counted_at IS NULL OR refresh_day_counted_at <= now() - interval '1 day'
+                       AS is_new_day
+            FROM connections WHERE pk = $1 AND refresh_owner = $2
+        )
+        UPDATE connections c
+        SET refresh_owner = NULL, refresh_leased_until = NULL, refresh_failed_at = now(),
+            refresh_failing_days = refresh_failing_days + counted.is_new_day::int,
+            refresh_day_counted_at = CASE WHEN counted.is_new_day THEN now() ELSE refresh_day_counted_at END,
+            refresh_exhausted = refresh_failing_days + counted.is_new_day::int >= $3
+        FROM counted WHERE c.pk = counted.pk
+        "#,
+        connection.0,
+        owner,
+        most_failing_days,
+    )
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+/// Connections whose credentials the background is to renew now, the longest overdue first.
+pub async fn list_due(
+    conn: &mut PgConnection,
+    retry_after_seconds: f64,
+    limit: i64,
+) -> sqlx::Result<Vec<DueRefresh>> {
+    let rows = sqlx::query!(
+        r#"
+        SELECT pk, environment_pk FROM connections
+        WHERE refresh_due_at <= now() AND NOT refresh_exhausted
+          AND (refresh_leased_until IS NULL OR refresh_leased_until <= now())
+          AND (refresh_failed_at IS NULL OR refresh_failed_at <= now() - make_interval(secs => $1))
+        ORDER BY refresh_due_at LIMIT $2
+        "#,
+        retry_after_seconds,
+        limit,
+    )
+    .fetch_all(conn)
+    .await?;
+    let due = rows.into_iter().map(|row| DueRefresh {
+        connection: ConnectionPk(row.pk),
+        environment: EnvironmentPk(row.environment_pk),
+    });
+    Ok(due.collect())
+}

@@ -1,0 +1,249 @@
+//! What time does to records, a step at a time: each is a short transaction of its own, which the caller opens.
+//!
+//! What is due is found by an index over streams and one over syncs, so that a look costs as much as there is to do,
+//! however many records are kept.
+
+use std::time::Duration;
+
+use sqlx::PgConnection;
+
+use super::dead_letters;
+use super::hosts::interval;
+use super::records::{self, Span};
+use super::streams::{self, StreamKey};
+use syncline_types::ids::{ConnectionPk, FunctionName, Variant};
+
+/// Lets nobody else make a step until the transaction ends. `false`: somebody is at it.
+pub async fn take_turn(conn: &mut PgConnection) -> sqlx::Result<bool> {
+    sqlx::query_scalar!(r#"SELECT pg_try_advisory_xact_lock(hashtextextended('retention', 0)) AS "taken!""#)
+        .fetch_one(conn)
+        .await
+}
+
+/// Looks at up to `limit` records of the stream that has the oldest payload, and empties what was last changed longer
+/// than `age` ago. Gives the number of payloads; `None`: there is no such stream, but for those that somebody writes to.
+pub async fn prune_step(conn: &mut PgConnection, age: Duration, limit: i64) -> sqlx::Result<Option<u64>> {
+    let stream = sqlx::query!(
+        r#"
+        SELECT connection_pk, stream_no, pruned_through FROM streams
+        WHERE oldest_payload_at < now() - $1::interval
+        ORDER BY oldest_payload_at LIMIT 1
+        FOR NO KEY UPDATE SKIP LOCKED
+        "#,
+        interval(age),
+    )
+    .fetch_optional(&mut *conn)
+    .await?;
+    let Some(stream) = stream else { return Ok(None) };
+    let key = StreamKey { connection: ConnectionPk(stream.connection_pk), number: stream.stream_no };
+    // Times grow with positions, so what is old stands first.
+    let old_until = sqlx::query_scalar!(
+        r#"
+        SELECT max(position) FILTER (WHERE last_modified_at < now() - $4::interval)
+        FROM (
+            SELECT position, last_modified_at FROM records
+            WHERE connection_pk = $1 AND stream_no = $2 AND position > $3
+            ORDER BY position LIMIT $5
+        ) AS next
+        "#,
+        key.connection.0,
+        key.number,
+        stream.pruned_through,
+        interval(age),
+        limit,
+    )
+    .fetch_one(&mut *conn)
+    .await?;
+    let mut emptied = 0;
+    if let Some(until) = old_until {
+        let span = Span { after: stream.pruned_through, until };
+        emptied = records::prune(conn, key, span, limit).await?.count;
+    }
+    streams::note_pruned(conn, key, old_until.unwrap_or(stream.pruned_through)).await?;
+    Ok(Some(emptied))
+}
+
+/// Deletes up to `limit` records of the sync that has not run for the longest time, if that is longer than `age`, and
+/// with them its checkpoint: whenever it runs again, it fetches everything. Gives the number of records; `None`: there
+/// is no such sync, but for those that are being written to.
+pub async fn delete_step(conn: &mut PgConnection, age: Duration, limit: i64) -> sqlx::Result<Option<u64>> {
+    let sync = sqlx::query!(
+        r#"
+        SELECT connection_pk, sync_name, variant FROM sync_states
+        WHERE last_run_at < now() - $1::interval
+        ORDER BY last_run_at LIMIT 1
+        FOR UPDATE SKIP LOCKED
+        "#,
+        interval(age),
+    )
+    .fetch_optional(&mut *conn)
+    .await?;
+    let Some(sync) = sync else { return Ok(None) };
+    let connection = ConnectionPk(sync.connection_pk);
+    let (name, variant) = (FunctionName::from_stored(sync.sync_name), Variant::from_stored(sync.variant));
+    let Some(key) = lock_stream_with_records(conn, connection, &name, &variant).await? else {
+        forget_state(conn, connection, &name, &variant).await?;
+        return Ok(Some(0));
+    };
+    clear_checkpoint(conn, connection, &name, &variant).await?;
+    delete_oldest(conn, key, limit).await.map(Some)
+}
+
+/// Drops up to `limit` dead letters of one stream that have not come again for longer than `age`. Gives their number;
+/// `None`: there are none, but for those of streams that somebody writes to.
+pub async fn drop_letters_step(
+    conn: &mut PgConnection,
+    age: Duration,
+    limit: i64,
+) -> sqlx::Result<Option<u64>> {
+    let stream = sqlx::query!(
+        r#"
+        SELECT s.connection_pk, s.stream_no
+        FROM dead_letters l
+        JOIN streams s ON s.connection_pk = l.connection_pk AND s.stream_no = l.stream_no
+        WHERE l.last_seen_at < now() - $1::interval
+        ORDER BY l.last_seen_at LIMIT 1
+        FOR NO KEY UPDATE OF s SKIP LOCKED
+        "#,
+        interval(age),
+    )
+    .fetch_optional(&mut *conn)
+    .await?;
+    let Some(stream) = stream else { return Ok(None) };
+    let dropped = sqlx::query!(
+        r#"
+        DELETE FROM dead_letters
+        WHERE connection_pk = $1 AND stream_no = $2 AND letter_key IN (
+            SELECT letter_key FROM dead_letters
+            WHERE connection_pk = $1 AND stream_no = $2 AND last_seen_at < now() - $3::interval
+            LIMIT $4
+        )
+        "#,
+        stream.connection_pk,
+        stream.stream_no,
+        interval(age),
+        limit,
+    )
+    .execute(&mut *conn)
+    .await?
+    .rows_affected();
+    sqlx::query!(
+        "UPDATE streams SET dead_letters = dead_letters - $3 WHERE connection_pk = $1 AND stream_no = $2",
+        stream.connection_pk,
+        stream.stream_no,
+        dropped.cast_signed(),
+    )
+    .execute(conn)
+    .await?;
+    Ok(Some(dropped))
+}
+
+async fn lock_stream_with_records(
+    conn: &mut PgConnection,
+    connection: ConnectionPk,
+    sync: &FunctionName,
+    variant: &Variant,
+) -> sqlx::Result<Option<StreamKey>> {
+    let number = sqlx::query_scalar!(
+        r#"
+        SELECT stream_no FROM streams
+        WHERE connection_pk = $1 AND sync_name = $2 AND variant = $3 AND (total_count > 0 OR dead_letters > 0)
+        ORDER BY stream_no LIMIT 1
+        FOR NO KEY UPDATE
+        "#,
+        connection.0,
+        sync.as_str(),
+        variant.as_str(),
+    )
+    .fetch_optional(conn)
+    .await?;
+    Ok(number.map(|number| StreamKey { connection, number }))
+}
+
+async fn clear_checkpoint(
+    conn: &mut PgConnection,
+    connection: ConnectionPk,
+    sync: &FunctionName,
+    variant: &Variant,
+) -> sqlx::Result<()> {
+    sqlx::query!(
+        r#"
+        UPDATE sync_states SET checkpoint = NULL, counts = '{}', restores_pruned = false
+        WHERE connection_pk = $1 AND sync_name = $2 AND variant = $3
+        "#,
+        connection.0,
+        sync.as_str(),
+        variant.as_str(),
+    )
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+/// Nothing is left of the sync. Its streams stay, without records: their positions must not begin anew.
+async fn forget_state(
+    conn: &mut PgConnection,
+    connection: ConnectionPk,
+    sync: &FunctionName,
+    variant: &Variant,
+) -> sqlx::Result<()> {
+    sqlx::query!(
+        "DELETE FROM sync_states WHERE connection_pk = $1 AND sync_name = $2 AND variant = $3",
+        connection.0,
+        sync.as_str(),
+        variant.as_str(),
+    )
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+/// Deletes records of a locked stream, and what a full sync has noted about them.
+async fn delete_oldest(conn: &mut PgConnection, key: StreamKey, limit: i64) -> sqlx::Result<u64> {
+    let deleted = sqlx::query!(
+        r#"
+        WITH oldest AS (
+            SELECT max(position) AS until FROM (
+                SELECT position FROM records WHERE connection_pk = $1 AND stream_no = $2 ORDER BY position LIMIT $3
+            ) AS batch
+        ), deleted AS (
+            DELETE FROM records
+            WHERE connection_pk = $1 AND stream_no = $2 AND position <= (SELECT until FROM oldest)
+            RETURNING deleted_at
+        )
+        SELECT count(*) AS "total!", count(*) FILTER (WHERE deleted_at IS NULL) AS "live!" FROM deleted
+        "#,
+        key.connection.0,
+        key.number,
+        limit,
+    )
+    .fetch_one(&mut *conn)
+    .await?;
+    sqlx::query!(
+        "DELETE FROM seen_positions WHERE connection_pk = $1 AND stream_no = $2",
+        key.connection.0,
+        key.number,
+    )
+    .execute(&mut *conn)
+    .await?;
+    dead_letters::delete_all(conn, key).await?;
+    // Should the counts say that something is left where nothing is, this ends here all the same.
+    sqlx::query!(
+        r#"
+        UPDATE streams
+        SET dead_letters = 0, live_count = CASE WHEN $3::bigint = 0 THEN 0 ELSE live_count - $4 END,
+            total_count = CASE WHEN $3 = 0 THEN 0 ELSE total_count - $3 END,
+            generation = NULL, generation_start = NULL,
+            -- What a held run has seen is not known any more: nobody may approve its deletions by what is left of it.
+            held_fence = NULL, held_generation = NULL, held_start = NULL, held_deleted = NULL
+        WHERE connection_pk = $1 AND stream_no = $2
+        "#,
+        key.connection.0,
+        key.number,
+        deleted.total,
+        deleted.live,
+    )
+    .execute(conn)
+    .await?;
+    Ok(deleted.total.cast_unsigned())
+}

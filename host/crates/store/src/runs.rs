@@ -1,0 +1,349 @@
+//! Runs: one execution of a function each, with its log.
+
+mod held;
+mod list;
+mod retention;
+
+use chrono::{DateTime, Utc};
+use serde_json::Value;
+use sqlx::PgConnection;
+use uuid::Uuid;
+
+pub use self::held::{HeldRun, approve, begin_approval, end_approval, find_held, take_over_approval};
+pub use self::list::{Filter, LineFilter, LoggedRun, Place, Scope, find, list, list_lines};
+pub use self::retention::{close_lost, close_orphans, delete_old};
+
+use syncline_types::ids::{ConnectionPk, EnvironmentPk, FunctionName, IntegrationPk};
+
+/// How a run ended, if it has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, sqlx::Type)]
+#[sqlx(type_name = "text", rename_all = "lowercase")]
+pub enum RunState {
+    Running,
+    Success,
+    Error,
+    Cancelled,
+    Lost,
+}
+
+impl RunState {
+    pub const ALL: [Self; 5] = [Self::Running, Self::Success, Self::Error, Self::Cancelled, Self::Lost];
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Running => "running",
+            Self::Success => "success",
+            Self::Error => "error",
+            Self::Cancelled => "cancelled",
+            Self::Lost => "lost",
+        }
+    }
+}
+
+/// What is known of a run when it ends.
+#[derive(Debug, Clone)]
+pub struct Outcome {
+    pub state: RunState,
+    pub error: Option<RunError>,
+    pub counts: Option<Value>,
+    pub usage: Usage,
+    pub figures: Figures,
+}
+
+/// Why a run failed, in the words of the API.
+#[derive(Debug, Clone)]
+pub struct RunError {
+    pub code: String,
+    pub message: String,
+    pub details: Option<Value>,
+}
+
+/// What a run used.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Usage {
+    pub cpu_us: i64,
+    pub peak_memory_bytes: i64,
+    pub requests: i64,
+}
+
+/// What can be told of a run while it is on.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Figures {
+    /// Of the bodies of its requests to providers.
+    pub sent_bytes: i64,
+    pub received_bytes: i64,
+    pub records: i64,
+    pub progress: Option<Progress>,
+}
+
+/// How far the function says that it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Progress {
+    pub done: i64,
+    pub total: Option<i64>,
+}
+
+/// A run of a function that has no schedule, as it begins.
+#[derive(Debug, Clone)]
+pub struct RunStart {
+    pub id: Uuid,
+    /// The job that it is an attempt of.
+    pub job: Option<Uuid>,
+    pub environment: EnvironmentPk,
+    pub integration: IntegrationPk,
+    pub connection: ConnectionPk,
+    pub kind: &'static str,
+    pub function: FunctionName,
+    /// What it was run by: `api`, `lifecycle` or `webhook`.
+    pub trigger: &'static str,
+    /// 1 for the first.
+    pub attempt: i32,
+    pub owner: Uuid,
+    pub started_at: DateTime<Utc>,
+}
+
+/// The same when it is over.
+#[derive(Debug, Clone)]
+pub struct FinishedRun {
+    pub start: RunStart,
+    pub finished_at: DateTime<Utc>,
+    pub outcome: Outcome,
+    pub log: Vec<LogLine>,
+}
+
+/// A line of a run's log.
+#[derive(Debug, Clone)]
+pub struct LogLine {
+    pub line: i32,
+    pub at: DateTime<Utc>,
+    pub level: &'static str,
+    pub message: String,
+    pub fields: Option<Value>,
+}
+
+/// Closes a run that `owner` holds under `fence`. `false`: it was closed already, by a successor.
+pub async fn close(
+    conn: &mut PgConnection,
+    run: Uuid,
+    owner: Uuid,
+    fence: i64,
+    outcome: &Outcome,
+) -> sqlx::Result<bool> {
+    let error = outcome.error.as_ref();
+    let figures = &outcome.figures;
+    let closed = sqlx::query!(
+        r#"
+        UPDATE runs
+        SET state = $4, error_code = $5, error_message = $6, error_details = $7, counts = $8, cpu_us = $9,
+            peak_memory_bytes = $10, requests = $11, sent_bytes = $12, received_bytes = $13, records = $14,
+            progress_done = $15, progress_total = $16, finished_at = now()
+        WHERE id = $1 AND owner = $2 AND fence = $3 AND state = 'running'
+        "#,
+        run,
+        owner,
+        fence,
+        outcome.state.as_str(),
+        error.map(|error| error.code.as_str()),
+        error.map(|error| error.message.as_str()),
+        error.and_then(|error| error.details.as_ref()),
+        outcome.counts,
+        outcome.usage.cpu_us,
+        outcome.usage.peak_memory_bytes,
+        outcome.usage.requests,
+        figures.sent_bytes,
+        figures.received_bytes,
+        figures.records,
+        figures.progress.map(|progress| progress.done),
+        figures.progress.and_then(|progress| progress.total),
+    )
+    .execute(conn)
+    .await?;
+    Ok(closed.rows_affected() > 0)
+}
+
+/// Closes those of these runs that are on, since what they were of is gone.
+pub async fn cancel(conn: &mut PgConnection, runs: &[Uuid], reason: &str) -> sqlx::Result<()> {
+    sqlx::query!(
+        r#"
+        UPDATE runs
+        SET state = 'cancelled', finished_at = now(), error_code = 'script_cancelled', error_message = $2
+        WHERE id = ANY($1) AND state = 'running'
+        "#,
+        runs,
+        reason,
+    )
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+/// Closes the runs that are on for connections that are gone.
+pub async fn cancel_orphans(conn: &mut PgConnection, connections: &[ConnectionPk]) -> sqlx::Result<()> {
+    let connections: Vec<i64> = connections.iter().map(|connection| connection.0).collect();
+    sqlx::query!(
+        r#"
+        UPDATE runs
+        SET state = 'cancelled', finished_at = now(), error_code = 'script_cancelled',
+            error_message = 'the connection was deleted'
+        WHERE connection_pk = ANY($1) AND state = 'running'
+        "#,
+        &connections,
+    )
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+fn column<R, T>(rows: &[R], value: impl Fn(&R) -> T) -> Vec<T> {
+    rows.iter().map(value).collect()
+}
+
+/// Writes the rows of runs that are on. What is there already stays as it is.
+pub async fn open(conn: &mut PgConnection, runs: &[RunStart]) -> sqlx::Result<()> {
+    sqlx::query!(
+        r#"
+        INSERT INTO runs (id, environment_pk, integration_pk, connection_pk, kind, function_name, variant, trigger,
+                          attempt, owner, state, started_at, job_id)
+        SELECT began.id, e.pk, began.integration_pk, began.connection_pk, began.kind, began.function_name, 'base',
+               began.trigger, began.attempt, began.owner, 'running', began.started_at, began.job_id
+        FROM unnest($1::uuid[], $2::bigint[], $3::bigint[], $4::bigint[], $5::text[], $6::text[], $7::text[],
+                    $8::int[], $9::uuid[], $10::timestamptz[], $11::uuid[])
+            AS began (id, environment_pk, integration_pk, connection_pk, kind, function_name, trigger, attempt,
+                      owner, started_at, job_id)
+        JOIN environments e ON e.pk = began.environment_pk
+        ON CONFLICT (id) DO NOTHING
+        "#,
+        &column(runs, |run| run.id),
+        &column(runs, |run| run.environment.0),
+        &column(runs, |run| run.integration.0),
+        &column(runs, |run| run.connection.0),
+        &column(runs, |run| run.kind.to_owned()),
+        &column(runs, |run| run.function.to_string()),
+        &column(runs, |run| run.trigger.to_owned()),
+        &column(runs, |run| run.attempt),
+        &column(runs, |run| run.owner),
+        &column(runs, |run| run.started_at),
+        &column(runs, |run| run.job) as &[Option<Uuid>],
+    )
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+/// Writes runs that are over, as a group, whether their rows are there or not. Those of environments that are gone
+/// are passed over. A run of which there is more to say is not lost.
+pub async fn write_finished(conn: &mut PgConnection, runs: &[FinishedRun]) -> sqlx::Result<()> {
+    let error = |run: &FinishedRun, text: fn(&RunError) -> String| run.outcome.error.as_ref().map(text);
+    sqlx::query!(
+        r#"
+        INSERT INTO runs (id, environment_pk, integration_pk, connection_pk, kind, function_name, variant, trigger,
+                          attempt, owner, state, error_code, error_message, error_details, counts, cpu_us,
+                          peak_memory_bytes, requests, sent_bytes, received_bytes, records, progress_done,
+                          progress_total, started_at, finished_at, job_id)
+        SELECT over.id, e.pk, over.integration_pk, over.connection_pk, over.kind, over.function_name, 'base',
+               over.trigger, over.attempt, over.owner, over.state, over.error_code, over.error_message,
+               over.error_details, over.counts, over.cpu_us, over.peak_memory_bytes, over.requests, over.sent_bytes,
+               over.received_bytes, over.records, over.progress_done, over.progress_total, over.started_at,
+               over.finished_at, over.job_id
+        FROM unnest($1::uuid[], $2::bigint[], $3::bigint[], $4::bigint[], $5::text[], $6::text[], $7::text[],
+                    $8::int[], $9::uuid[], $10::text[], $11::text[], $12::text[], $13::jsonb[], $14::jsonb[],
+                    $15::bigint[], $16::bigint[], $17::bigint[], $18::bigint[], $19::bigint[], $20::bigint[],
+                    $21::bigint[], $22::bigint[], $23::timestamptz[], $24::timestamptz[], $25::uuid[])
+            AS over (id, environment_pk, integration_pk, connection_pk, kind, function_name, trigger, attempt, owner,
+                     state, error_code, error_message, error_details, counts, cpu_us, peak_memory_bytes, requests,
+                     sent_bytes, received_bytes, records, progress_done, progress_total, started_at, finished_at,
+                     job_id)
+        JOIN environments e ON e.pk = over.environment_pk
+        ON CONFLICT (id) DO UPDATE
+        SET state = excluded.state, error_code = excluded.error_code, error_message = excluded.error_message,
+            error_details = excluded.error_details, counts = excluded.counts, cpu_us = excluded.cpu_us,
+            peak_memory_bytes = excluded.peak_memory_bytes, requests = excluded.requests,
+            sent_bytes = excluded.sent_bytes, received_bytes = excluded.received_bytes, records = excluded.records,
+            progress_done = excluded.progress_done, progress_total = excluded.progress_total,
+            finished_at = excluded.finished_at
+        "#,
+        &column(runs, |run| run.start.id),
+        &column(runs, |run| run.start.environment.0),
+        &column(runs, |run| run.start.integration.0),
+        &column(runs, |run| run.start.connection.0),
+        &column(runs, |run| run.start.kind.to_owned()),
+        &column(runs, |run| run.start.function.to_string()),
+        &column(runs, |run| run.start.trigger.to_owned()),
+        &column(runs, |run| run.start.attempt),
+        &column(runs, |run| run.start.owner),
+        &column(runs, |run| run.outcome.state.as_str().to_owned()),
+        &column(runs, |run| error(run, |error| error.code.clone())) as &[Option<String>],
+        &column(runs, |run| error(run, |error| error.message.clone())) as &[Option<String>],
+        &column(runs, |run| run.outcome.error.as_ref().and_then(|error| error.details.clone())) as &[Option<Value>],
+        &column(runs, |run| run.outcome.counts.clone()) as &[Option<Value>],
+        &column(runs, |run| run.outcome.usage.cpu_us),
+        &column(runs, |run| run.outcome.usage.peak_memory_bytes),
+        &column(runs, |run| run.outcome.usage.requests),
+        &column(runs, |run| run.outcome.figures.sent_bytes),
+        &column(runs, |run| run.outcome.figures.received_bytes),
+        &column(runs, |run| run.outcome.figures.records),
+        &column(runs, |run| run.outcome.figures.progress.map(|progress| progress.done)) as &[Option<i64>],
+        &column(runs, |run| run.outcome.figures.progress.and_then(|progress| progress.total)) as &[Option<i64>],
+        &column(runs, |run| run.start.started_at),
+        &column(runs, |run| run.finished_at),
+        &column(runs, |run| run.start.job) as &[Option<Uuid>],
+    )
+    .execute(&mut *conn)
+    .await?;
+    let lines: Vec<(Uuid, &LogLine)> =
+        runs.iter().flat_map(|run| run.log.iter().map(|line| (run.start.id, line))).collect();
+    append_logs(conn, &lines).await
+}
+
+/// How many lines are written by one statement.
+const LINES_AT_ONCE: usize = 2_000;
+
+/// Appends to the logs of runs. Lines that are there already are passed over, so a repeated write does no harm, as are
+/// those of runs that are gone.
+pub async fn append_logs(conn: &mut PgConnection, lines: &[(Uuid, &LogLine)]) -> sqlx::Result<()> {
+    for part in lines.chunks(LINES_AT_ONCE) {
+        sqlx::query!(
+            r#"
+            INSERT INTO run_logs (run_id, line, at, level, message, fields)
+            SELECT r.id, added.line, added.at, added.level, added.message, added.fields
+            FROM unnest($1::uuid[], $2::int[], $3::timestamptz[], $4::text[], $5::text[], $6::jsonb[])
+                AS added (run_id, line, at, level, message, fields)
+            JOIN runs r ON r.id = added.run_id
+            ON CONFLICT DO NOTHING
+            "#,
+            &column(part, |(run, _)| *run),
+            &column(part, |(_, line)| line.line),
+            &column(part, |(_, line)| line.at),
+            &column(part, |(_, line)| line.level.to_owned()),
+            &column(part, |(_, line)| line.message.clone()),
+            &column(part, |(_, line)| line.fields.clone()) as &[Option<Value>],
+        )
+        .execute(&mut *conn)
+        .await?;
+    }
+    Ok(())
+}
+
+/// Notes how far runs are that are on.
+pub async fn note_figures(conn: &mut PgConnection, figures: &[(Uuid, Figures)]) -> sqlx::Result<()> {
+    sqlx::query!(
+        r#"
+        UPDATE runs r
+        SET sent_bytes = told.sent_bytes, received_bytes = told.received_bytes, records = told.records,
+            progress_done = told.progress_done, progress_total = told.progress_total
+        FROM unnest($1::uuid[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[])
+            AS told (id, sent_bytes, received_bytes, records, progress_done, progress_total)
+        WHERE r.id = told.id AND r.state = 'running'
+        "#,
+        &column(figures, |(run, _)| *run),
+        &column(figures, |(_, figures)| figures.sent_bytes),
+        &column(figures, |(_, figures)| figures.received_bytes),
+        &column(figures, |(_, figures)| figures.records),
+        &column(figures, |(_, figures)| figures.progress.map(|progress| progress.done)) as &[Option<i64>],
+        &column(figures, |(_, figures)| figures.progress.and_then(|progress| progress.total))
+            as &[Option<i64>],
+    )
+    .execute(conn)
+    .await?;
+    Ok(())
+}

@@ -1,0 +1,123 @@
+//! Runs that have held back deletions, and their approval.
+
+use chrono::{DateTime, Utc};
+use serde_json::Value;
+use sqlx::PgConnection;
+use uuid::Uuid;
+
+use syncline_types::ids::{ConnectionPk, EnvironmentPk, FunctionName, Variant};
+
+/// A run as far as its approval is concerned.
+#[derive(Debug, Clone)]
+pub struct HeldRun {
+    pub connection: ConnectionPk,
+    pub sync: FunctionName,
+    pub variant: Variant,
+    /// None if it is no run of a sync.
+    pub fence: Option<i64>,
+    pub error_code: Option<String>,
+    pub counts: Option<Value>,
+    pub approved_at: Option<DateTime<Utc>>,
+    /// Of the sync. None also if its schedule is gone.
+    pub last_success_at: Option<DateTime<Utc>>,
+}
+
+/// The run of that id; `None` if the environment has none.
+pub async fn find_held(
+    conn: &mut PgConnection,
+    environment: EnvironmentPk,
+    id: Uuid,
+) -> sqlx::Result<Option<HeldRun>> {
+    let row = sqlx::query!(
+        r#"
+        SELECT r.connection_pk, r.function_name, r.variant, r.fence, r.error_code, r.counts, r.approved_at,
+               s.last_success_at AS "last_success_at?"
+        FROM runs r LEFT JOIN schedules s ON s.pk = r.schedule_pk
+        WHERE r.id = $2 AND r.environment_pk = $1
+        "#,
+        environment.0,
+        id,
+    )
+    .fetch_optional(conn)
+    .await?;
+    Ok(row.map(|row| HeldRun {
+        connection: ConnectionPk(row.connection_pk),
+        sync: FunctionName::from_stored(row.function_name),
+        variant: Variant::from_stored(row.variant),
+        fence: row.fence,
+        error_code: row.error_code,
+        counts: row.counts,
+        approved_at: row.approved_at,
+        last_success_at: row.last_success_at,
+    }))
+}
+
+/// Notes that somebody has approved a run, before anything is done about it.
+pub async fn begin_approval(conn: &mut PgConnection, id: Uuid) -> sqlx::Result<()> {
+    sqlx::query!(
+        r#"
+        INSERT INTO approvals_under_way (run_id) VALUES ($1)
+        ON CONFLICT (run_id) DO UPDATE SET since = now()
+        "#,
+        id,
+    )
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+/// Notes that nothing is left to do about an approval.
+pub async fn end_approval(conn: &mut PgConnection, id: Uuid) -> sqlx::Result<()> {
+    sqlx::query!("DELETE FROM approvals_under_way WHERE run_id = $1", id).execute(conn).await?;
+    Ok(())
+}
+
+/// A run whose approval was begun a while ago and has not come to its end. Others leave it alone for as long.
+pub async fn take_over_approval(conn: &mut PgConnection) -> sqlx::Result<Option<(EnvironmentPk, Uuid)>> {
+    let row = sqlx::query!(
+        r#"
+        UPDATE approvals_under_way a SET since = now()
+        FROM runs r
+        WHERE r.id = a.run_id AND a.run_id = (
+            SELECT run_id FROM approvals_under_way WHERE since < now() - interval '1 minute'
+            ORDER BY since LIMIT 1
+            FOR UPDATE SKIP LOCKED
+        )
+        RETURNING r.environment_pk, r.id
+        "#,
+    )
+    .fetch_optional(conn)
+    .await?;
+    Ok(row.map(|row| (EnvironmentPk(row.environment_pk), row.id)))
+}
+
+/// Notes that a held run was approved: it has done by then what a run that succeeds does. `false`: somebody else has
+/// approved it already.
+pub async fn approve(conn: &mut PgConnection, id: Uuid, counts: &Value, message: &str) -> sqlx::Result<bool> {
+    let approved = sqlx::query!(
+        r#"
+        UPDATE runs
+        SET state = 'success', approved_at = now(), counts = $2, error_code = NULL, error_message = NULL,
+            error_details = NULL
+        WHERE id = $1 AND approved_at IS NULL
+        "#,
+        id,
+        counts,
+    )
+    .execute(&mut *conn)
+    .await?;
+    if approved.rows_affected() == 0 {
+        return Ok(false);
+    }
+    sqlx::query!(
+        r#"
+        INSERT INTO run_logs (run_id, line, at, level, message)
+        SELECT $1, coalesce(max(line), -1) + 1, now(), 'info', $2 FROM run_logs WHERE run_id = $1
+        "#,
+        id,
+        message,
+    )
+    .execute(conn)
+    .await?;
+    Ok(true)
+}

@@ -1,0 +1,326 @@
+//! Runs and their logs, as clients read them.
+
+use chrono::{DateTime, Utc};
+use serde_json::Value;
+use sqlx::PgConnection;
+use uuid::Uuid;
+
+use super::RunState;
+use syncline_types::ids::{ConnectionId, ConnectionPk, EnvironmentPk, IntegrationKey, IntegrationPk};
+
+/// A run as it is shown.
+#[derive(Debug, Clone)]
+pub struct LoggedRun {
+    pub id: Uuid,
+    pub job: Option<Uuid>,
+    /// None if it was deleted.
+    pub integration: Option<IntegrationKey>,
+    /// None if it was deleted.
+    pub connection: Option<ConnectionId>,
+    pub kind: String,
+    pub function: String,
+    pub variant: String,
+    pub trigger: String,
+    pub attempt: i32,
+    pub state: String,
+    pub error_code: Option<String>,
+    pub error_message: Option<String>,
+    /// Not in lists: it may be long.
+    pub error_details: Option<Value>,
+    pub counts: Option<Value>,
+    pub cpu_us: Option<i64>,
+    pub peak_memory_bytes: Option<i64>,
+    pub requests: Option<i64>,
+    pub sent_bytes: Option<i64>,
+    pub received_bytes: Option<i64>,
+    pub records: Option<i64>,
+    pub progress_done: Option<i64>,
+    pub progress_total: Option<i64>,
+    pub started_at: DateTime<Utc>,
+    pub finished_at: Option<DateTime<Utc>>,
+    /// When the deletions were approved that it had held back.
+    pub approved_at: Option<DateTime<Utc>>,
+}
+
+/// Where a run stands among all: they are listed by their start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Place {
+    pub started_at: DateTime<Utc>,
+    pub id: Uuid,
+}
+
+/// Whose runs a list shows.
+#[derive(Debug, Clone, Copy)]
+pub enum Scope {
+    Environment,
+    Integration(IntegrationPk),
+    Connection(ConnectionPk),
+}
+
+/// Which runs a list shows.
+#[derive(Debug, Clone)]
+pub struct Filter {
+    pub scope: Scope,
+    pub states: Vec<RunState>,
+    pub kind: Option<String>,
+    pub function: Option<String>,
+    pub variant: Option<String>,
+    pub trigger: Option<String>,
+    pub started_after: Option<DateTime<Utc>>,
+    pub started_before: Option<DateTime<Utc>>,
+    /// Only those behind this one.
+    pub behind: Option<Place>,
+}
+
+impl Filter {
+    fn state_names(&self) -> Vec<String> {
+        self.states.iter().map(|state| state.as_str().to_owned()).collect()
+    }
+}
+
+struct RunRow {
+    id: Uuid,
+    job_id: Option<Uuid>,
+    unique_key: Option<String>,
+    connection_id: Option<String>,
+    kind: String,
+    function_name: String,
+    variant: String,
+    trigger: String,
+    attempt: i32,
+    state: String,
+    error_code: Option<String>,
+    error_message: Option<String>,
+    error_details: Option<Value>,
+    counts: Option<Value>,
+    cpu_us: Option<i64>,
+    peak_memory_bytes: Option<i64>,
+    requests: Option<i64>,
+    sent_bytes: Option<i64>,
+    received_bytes: Option<i64>,
+    records: Option<i64>,
+    progress_done: Option<i64>,
+    progress_total: Option<i64>,
+    started_at: DateTime<Utc>,
+    finished_at: Option<DateTime<Utc>>,
+    approved_at: Option<DateTime<Utc>>,
+}
+
+impl From<RunRow> for LoggedRun {
+    fn from(row: RunRow) -> Self {
+        Self {
+            id: row.id,
+            job: row.job_id,
+            integration: row.unique_key.map(IntegrationKey::from_stored),
+            connection: row.connection_id.map(ConnectionId::from_stored),
+            kind: row.kind,
+            function: row.function_name,
+            variant: row.variant,
+            trigger: row.trigger,
+            attempt: row.attempt,
+            state: row.state,
+            error_code: row.error_code,
+            error_message: row.error_message,
+            error_details: row.error_details,
+            counts: row.counts,
+            cpu_us: row.cpu_us,
+            peak_memory_bytes: row.peak_memory_bytes,
+            requests: row.requests,
+            sent_bytes: row.sent_bytes,
+            received_bytes: row.received_bytes,
+            records: row.records,
+            progress_done: row.progress_done,
+            progress_total: row.progress_total,
+            started_at: row.started_at,
+            finished_at: row.finished_at,
+            approved_at: row.approved_at,
+        }
+    }
+}
+
+/// Reads runs as they are shown, from the rows `r` that `$from` gives.
+macro_rules! query_runs {
+    ($details:literal, [$($from:tt)+], $whose:literal, $rest:literal, $($parameter:expr),* $(,)?) => {
+        sqlx::query_as!(
+            RunRow,
+            r#"
+        SELECT r.id, r.job_id, i.unique_key AS "unique_key?", c.connection_id AS "connection_id?", r.kind,
+               r.function_name, r.variant, r.trigger, r.attempt, r.state, r.error_code, r.error_message,
+               "#
+                + $details
+                + r#" AS error_details, r.counts, r.cpu_us, r.peak_memory_bytes, r.requests, r.sent_bytes,
+               r.received_bytes, r.records, r.progress_done, r.progress_total, r.started_at, r.finished_at,
+               r.approved_at
+        FROM "#
+                + $($from)+
+                + r#" AS r
+        LEFT JOIN connections c ON c.pk = r.connection_pk
+        LEFT JOIN integrations i ON i.pk = r.integration_pk
+        WHERE "#
+                + $whose
+                + $rest,
+            $($parameter),*
+        )
+    };
+}
+
+/// A page of the runs that `$whose` names. Each state has a range of an index to be read by, so that a rare one is found
+/// as fast as a common one. An integration's are not looked for by their environment too: without statistics the planner
+/// might take the index that begins with that.
+macro_rules! list_by_state {
+    ($whose:literal, $pk:expr, $filter:expr, $limit:expr) => {
+        query_runs!(
+            "NULL::jsonb",
+            [r#"unnest($2::text[]) AS wanted (state)
+        CROSS JOIN LATERAL (
+            SELECT * FROM runs
+            WHERE "#
+                + $whose
+                + r#" AND state = wanted.state
+              AND (started_at, id) < (coalesce($3, 'infinity'::timestamptz), coalesce($4, 'ffffffff-ffff-ffff-ffff-ffffffffffff'::uuid))
+              AND started_at >= coalesce($5, '-infinity'::timestamptz)
+              AND started_at < coalesce($6, 'infinity'::timestamptz)
+              AND ($7::text IS NULL OR kind = $7) AND ($8::text IS NULL OR function_name = $8)
+              AND ($9::text IS NULL OR variant = $9) AND ($10::text IS NULL OR trigger = $10)
+            ORDER BY started_at DESC, id DESC LIMIT $11
+        )"#],
+            "true",
+            " ORDER BY r.started_at DESC, r.id DESC LIMIT $11",
+            $pk,
+            &$filter.state_names(),
+            $filter.behind.map(|place| place.started_at),
+            $filter.behind.map(|place| place.id),
+            $filter.started_after,
+            $filter.started_before,
+            $filter.kind,
+            $filter.function,
+            $filter.variant,
+            $filter.trigger,
+            $limit,
+        )
+    };
+}
+
+/// A page of the environment's runs, the newest first.
+pub async fn list(
+    conn: &mut PgConnection,
+    environment: EnvironmentPk,
+    filter: &Filter,
+    limit: i64,
+) -> sqlx::Result<Vec<LoggedRun>> {
+    let rows = match filter.scope {
+        Scope::Environment => {
+            list_by_state!("environment_pk = $1", environment.0, filter, limit).fetch_all(conn).await?
+        }
+        Scope::Integration(pk) => {
+            list_by_state!("integration_pk = $1", pk.0, filter, limit).fetch_all(conn).await?
+        }
+        Scope::Connection(pk) => list_of_connection(conn, environment, pk, filter, limit).await?,
+    };
+    Ok(rows.into_iter().map(LoggedRun::from).collect())
+}
+
+/// A connection's runs are few enough to be looked through, whatever their states.
+async fn list_of_connection(
+    conn: &mut PgConnection,
+    environment: EnvironmentPk,
+    connection: ConnectionPk,
+    filter: &Filter,
+    limit: i64,
+) -> sqlx::Result<Vec<RunRow>> {
+    query_runs!(
+        "NULL::jsonb",
+        ["runs"],
+        "r.connection_pk = $2",
+        r#" AND r.environment_pk = $1 AND r.state = ANY($3)
+          AND (r.started_at, r.id) < (coalesce($4, 'infinity'::timestamptz), coalesce($5, 'ffffffff-ffff-ffff-ffff-ffffffffffff'::uuid))
+          AND r.started_at >= coalesce($6, '-infinity'::timestamptz)
+          AND r.started_at < coalesce($7, 'infinity'::timestamptz)
+          AND ($8::text IS NULL OR r.kind = $8) AND ($9::text IS NULL OR r.function_name = $9)
+          AND ($10::text IS NULL OR r.variant = $10) AND ($11::text IS NULL OR r.trigger = $11)
+        ORDER BY r.started_at DESC, r.id DESC LIMIT $12
+        "#,
+        environment.0,
+        connection.0,
+        &filter.state_names(),
+        filter.behind.map(|place| place.started_at),
+        filter.behind.map(|place| place.id),
+        filter.started_after,
+        filter.started_before,
+        filter.kind,
+        filter.function,
+        filter.variant,
+        filter.trigger,
+        limit,
+    )
+    .fetch_all(conn)
+    .await
+}
+
+/// One run with all that is known of it; `None` if the environment has none of that id.
+pub async fn find(
+    conn: &mut PgConnection,
+    environment: EnvironmentPk,
+    id: Uuid,
+) -> sqlx::Result<Option<LoggedRun>> {
+    let row = query_runs!(
+        "r.error_details",
+        ["runs"],
+        "r.id = $2",
+        " AND r.environment_pk = $1",
+        environment.0,
+        id,
+    )
+    .fetch_optional(conn)
+    .await?;
+    Ok(row.map(LoggedRun::from))
+}
+
+/// Which lines of a log are shown, the first first.
+#[derive(Debug, Clone)]
+pub struct LineFilter {
+    pub levels: Vec<&'static str>,
+    /// In any case, in the message or the fields.
+    pub search: Option<String>,
+    pub since: Option<DateTime<Utc>>,
+    /// Only those behind this line.
+    pub after: i32,
+}
+
+/// A line as it is shown.
+#[derive(Debug, Clone)]
+pub struct LoggedLine {
+    pub line: i32,
+    pub at: DateTime<Utc>,
+    pub level: String,
+    pub message: String,
+    pub fields: Option<Value>,
+}
+
+/// A page of a run's log.
+pub async fn list_lines(
+    conn: &mut PgConnection,
+    run: Uuid,
+    filter: &LineFilter,
+    limit: i64,
+) -> sqlx::Result<Vec<LoggedLine>> {
+    let levels: Vec<String> = filter.levels.iter().map(|level| (*level).to_owned()).collect();
+    sqlx::query_as!(
+        LoggedLine,
+        r#"
+        SELECT line, at, level, message, fields FROM run_logs
+        WHERE run_id = $1 AND line > $2 AND level = ANY($3) AND ($4::timestamptz IS NULL OR at >= $4)
+          AND ($5::text IS NULL OR strpos(lower(message), lower($5)) > 0
+               OR strpos(lower(fields::text), lower($5)) > 0)
+        ORDER BY line LIMIT $6
+        "#,
+        run,
+        filter.after,
+        &levels,
+        filter.since,
+        filter.search,
+        limit,
+    )
+    .fetch_all(conn)
+    .await
+}

@@ -1,0 +1,93 @@
+//! What happens to runs by and by: those of hosts that are gone are closed, and old ones go.
+
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+use sqlx::PgConnection;
+use uuid::Uuid;
+
+use super::Place;
+use crate::hosts::interval;
+use syncline_types::ids::EnvironmentPk;
+
+/// Closes the runs without a schedule whose hosts have been silent for so long. Gives how many.
+pub async fn close_lost(conn: &mut PgConnection, silent_for: Duration) -> sqlx::Result<u64> {
+    let closed = sqlx::query!(
+        r#"
+        UPDATE runs
+        SET state = 'lost', finished_at = now(), error_code = 'host_lost',
+            error_message = 'the host that ran this function stopped responding'
+        WHERE state = 'running' AND schedule_pk IS NULL
+          AND NOT EXISTS (SELECT FROM hosts WHERE hosts.id = runs.owner AND seen_at > now() - $1::interval)
+        "#,
+        interval(silent_for),
+    )
+    .execute(conn)
+    .await?;
+    Ok(closed.rows_affected())
+}
+
+/// Closes the runs of syncs that no schedule holds any more, however that came about. Gives how many. Those of deleted
+/// connections are for the deletion to close.
+pub async fn close_orphans(conn: &mut PgConnection) -> sqlx::Result<u64> {
+    let closed = sqlx::query!(
+        r#"
+        UPDATE runs r
+        SET state = 'cancelled', finished_at = now(), error_code = 'script_cancelled',
+            error_message = 'the sync or the variant that this run was of is gone'
+        WHERE state = 'running' AND schedule_pk IS NOT NULL
+          AND NOT EXISTS (SELECT FROM schedules s WHERE s.pk = r.schedule_pk AND s.run_id = r.id)
+          AND NOT EXISTS (SELECT FROM deleted_connections d WHERE d.connection_pk = r.connection_pk)
+        "#,
+    )
+    .execute(conn)
+    .await?;
+    Ok(closed.rows_affected())
+}
+
+/// Deletes some of the environment's runs that began longer ago than `age` and are over, with their logs, the oldest
+/// first. Of a schedule the latest stays, and the latest that came to its end: the sync's status is read from them.
+/// Gives the last that was looked at; none is left behind it if there is none.
+pub async fn delete_old(
+    conn: &mut PgConnection,
+    environment: EnvironmentPk,
+    age: Duration,
+    behind: Option<Place>,
+    limit: i64,
+) -> sqlx::Result<Option<Place>> {
+    let last = sqlx::query!(
+        r#"
+        WITH old AS (
+            SELECT r.id, r.started_at
+            FROM unnest(ARRAY['success', 'error', 'cancelled', 'lost']) AS over (state)
+            CROSS JOIN LATERAL (
+                SELECT id, started_at FROM runs
+                WHERE environment_pk = $1 AND state = over.state AND started_at < now() - $2::interval
+                  AND (started_at, id) > (coalesce($3, '-infinity'::timestamptz), coalesce($4, '00000000-0000-0000-0000-000000000000'::uuid))
+                ORDER BY started_at, id LIMIT $5
+            ) AS r
+            ORDER BY r.started_at, r.id LIMIT $5
+        ), deleted AS (
+            DELETE FROM runs r USING old
+            WHERE r.id = old.id AND (
+                r.schedule_pk IS NULL
+                OR NOT EXISTS (SELECT FROM schedules s WHERE s.pk = r.schedule_pk)
+                OR EXISTS (
+                    SELECT FROM runs newer
+                    WHERE newer.schedule_pk = r.schedule_pk AND newer.started_at > r.started_at
+                      AND newer.state IN ('success', 'error')
+                )
+            )
+        )
+        SELECT started_at AS "started_at!", id AS "id!" FROM old ORDER BY started_at DESC, id DESC LIMIT 1
+        "#,
+        environment.0,
+        interval(age),
+        behind.map(|place| place.started_at) as Option<DateTime<Utc>>,
+        behind.map(|place| place.id) as Option<Uuid>,
+        limit,
+    )
+    .fetch_optional(conn)
+    .await?;
+    Ok(last.map(|row| Place { started_at: row.started_at, id: row.id }))
+}

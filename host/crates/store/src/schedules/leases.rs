@@ -1,0 +1,160 @@
+//! Holding what was claimed: renewing its lease, ending it, and taking it back from a host that is gone.
+
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+use sqlx::PgConnection;
+use uuid::Uuid;
+
+use super::claims::Claim;
+use crate::hosts::interval;
+use syncline_types::ids::SchedulePk;
+
+/// A run whose lease was renewed.
+#[derive(Debug, Clone, Copy)]
+pub struct Renewed {
+    pub run_id: Uuid,
+    pub cancel_wanted: bool,
+}
+
+/// Renews the leases of these runs, as far as `owner` still holds them: also one that has run out, if nobody has taken it
+/// back. A run that is not in the answer is no longer its.
+pub async fn renew_leases(
+    conn: &mut PgConnection,
+    owner: Uuid,
+    lease: Duration,
+    held: &[(SchedulePk, Uuid)],
+) -> sqlx::Result<Vec<Renewed>> {
+    sqlx::query_as!(
+        Renewed,
+        r#"
+        UPDATE schedules s SET lease_expires_at = now() + $2
+        FROM unnest($3::bigint[], $4::uuid[]) AS held (pk, run_id)
+        WHERE s.pk = held.pk AND s.run_id = held.run_id AND s.run_owner = $1
+        RETURNING s.run_id AS "run_id!", s.cancel_wanted
+        "#,
+        owner,
+        interval(lease),
+        &held.iter().map(|(schedule, _)| schedule.0).collect::<Vec<_>>(),
+        &held.iter().map(|(_, run)| *run).collect::<Vec<_>>(),
+    )
+    .fetch_all(conn)
+    .await
+}
+
+/// Notes that the run has done the reset that it was claimed with, so that a successor does not repeat it.
+pub async fn note_reset_done(conn: &mut PgConnection, claim: &Claim) -> sqlx::Result<()> {
+    sqlx::query!(
+        r#"
+        UPDATE schedules SET run_resets = false, run_empties_cache = false
+        WHERE pk = $1 AND run_id = $2 AND fence = $3
+        "#,
+        claim.schedule.0,
+        claim.run_id,
+        claim.fence,
+    )
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+/// What comes after a run.
+#[derive(Debug, Clone, Copy)]
+pub struct Next {
+    /// The next regular slot.
+    pub slot: Option<DateTime<Utc>>,
+    /// When to try again before that, if the run failed or could not begin here.
+    pub retry_at: Option<DateTime<Utc>>,
+    pub end: RunEnd,
+}
+
+/// What a run leaves to the next one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RunEnd {
+    Succeeded,
+    Failed,
+    /// It gave its work back unfinished.
+    HandedBack,
+    /// There was nothing to run.
+    Dropped,
+}
+
+/// Ends the hold on a schedule, and lets one go on that waited for its connection. `false`: it was no longer held by
+/// this run.
+pub async fn release(conn: &mut PgConnection, claim: &Claim, owner: Uuid, next: &Next) -> sqlx::Result<bool> {
+    let released = sqlx::query!(
+        r#"
+        WITH unparked AS (
+            -- It takes its place behind what has been due for longer than it has had a turn.
+            UPDATE schedules SET is_parked = false, due_at = now()
+            WHERE pk = (
+                SELECT pk FROM schedules WHERE connection_pk = $10 AND is_parked
+                ORDER BY due_at LIMIT 1
+                FOR UPDATE SKIP LOCKED
+            )
+        )
+        UPDATE schedules
+        SET run_id = NULL, run_owner = NULL, lease_expires_at = NULL, cancel_wanted = false,
+            -- However it ended: what it was asked to reset and has not, the next one does.
+            reset_wanted = reset_wanted OR run_resets,
+            empty_cache_wanted = empty_cache_wanted OR run_empties_cache,
+            run_resets = false, run_empties_cache = false,
+            failures = CASE WHEN $7 THEN failures WHEN $6 THEN failures + 1 ELSE 0 END,
+            is_interrupted = $7,
+            unreported_since = CASE WHEN NOT $9 THEN unreported_since END,
+            last_success_at = CASE WHEN $9 THEN (SELECT started_at FROM runs WHERE id = $2) ELSE last_success_at END,
+            next_run_at = CASE WHEN state = 'running' THEN $4::timestamptz END,
+            due_reason = CASE WHEN due_at IS NULL AND $5::timestamptz IS NOT NULL THEN 'retry' ELSE due_reason END,
+            due_at = coalesce(due_at, CASE WHEN $7 THEN coalesce($5, now()) WHEN state = 'running' THEN coalesce($5, $4::timestamptz) END)
+        WHERE pk = $1 AND run_id = $2 AND run_owner = $3 AND fence = $8
+        "#,
+        claim.schedule.0,
+        claim.run_id,
+        owner,
+        next.slot,
+        next.retry_at,
+        next.end == RunEnd::Failed,
+        next.end == RunEnd::HandedBack,
+        claim.fence,
+        next.end == RunEnd::Succeeded,
+        claim.connection.0,
+    )
+    .execute(&mut *conn)
+    .await?;
+    Ok(released.rows_affected() > 0)
+}
+
+/// Takes back what hosts held that are gone: their leases have run out. The runs are closed as lost and the
+/// schedules are due again. Gives the number of runs.
+pub async fn take_back_lost(conn: &mut PgConnection) -> sqlx::Result<u64> {
+    let lost = sqlx::query!(
+        r#"
+        WITH lost AS (
+            SELECT pk, run_id, fence FROM schedules
+            WHERE run_id IS NOT NULL AND lease_expires_at < now()
+            FOR UPDATE SKIP LOCKED
+        ), closed AS (
+            UPDATE runs r
+            SET state = 'lost', finished_at = now(), error_code = 'host_lost',
+                error_message = 'the host that ran this sync stopped responding; the sync continues from its checkpoint'
+            FROM lost
+            WHERE r.id = lost.run_id AND r.state = 'running'
+        )
+        UPDATE schedules s
+        SET run_id = NULL, run_owner = NULL, lease_expires_at = NULL, cancel_wanted = false,
+            reset_wanted = s.reset_wanted OR s.run_resets,
+            empty_cache_wanted = s.empty_cache_wanted OR s.run_empties_cache,
+            run_resets = false, run_empties_cache = false,
+            is_interrupted = true, failures = s.failures + 1,
+            -- A sync that takes its host down with it must not take one after another without a pause.
+            due_at = coalesce(s.due_at, now() + CASE WHEN s.failures = 0 THEN interval '0'
+                ELSE least(interval '10 seconds' * power(2, least(s.failures, 10)), interval '10 minutes') END),
+            due_reason = CASE WHEN s.due_at IS NULL THEN 'retry' ELSE s.due_reason END
+        FROM lost
+        WHERE s.pk = lost.pk
+        "#,
+    )
+    .execute(conn)
+    .await?;
+    Ok(lost.rows_affected())
+}

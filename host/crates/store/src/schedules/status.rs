@@ -1,0 +1,107 @@
+//! Where schedules stand, for those who look.
+
+use chrono::{DateTime, Utc};
+use serde_json::Value;
+use sqlx::PgConnection;
+use uuid::Uuid;
+
+use super::requests::{Target, Whose, query_named, query_target};
+use syncline_types::ids::{ConnectionId, ConnectionPk, FunctionName, Variant};
+
+/// A schedule with its latest runs, for `GET /sync/status`.
+#[derive(Debug, Clone)]
+pub struct ScheduleStatus {
+    pub id: Uuid,
+    pub connection: ConnectionPk,
+    pub connection_id: ConnectionId,
+    pub sync: FunctionName,
+    pub variant: Variant,
+    pub is_paused: bool,
+    /// Also while an attempt that was interrupted is about to be followed by the next.
+    pub is_running: bool,
+    /// The latest attempt was lost with its host, or stopped.
+    pub is_interrupted: bool,
+    pub frequency_override: Option<String>,
+    /// Of a schedule that waits. While a run is on, it is the slot before.
+    pub next_run_at: Option<DateTime<Utc>>,
+    /// When the latest attempt began.
+    pub started_at: Option<DateTime<Utc>>,
+    /// By the clock by which schedules are due.
+    pub now: DateTime<Utc>,
+    pub latest: Option<LatestRun>,
+    pub has_succeeded: bool,
+}
+
+/// The latest run that came to its end, well or not. One that was stopped or lost is followed by another.
+#[derive(Debug, Clone)]
+pub struct LatestRun {
+    pub state: String,
+    pub finished_at: Option<DateTime<Utc>>,
+    pub counts: Option<Value>,
+}
+
+/// Those of the syncs and variants of a target that at least one connection has.
+pub async fn list_variants(
+    conn: &mut PgConnection,
+    target: &Target,
+) -> sqlx::Result<Vec<(FunctionName, Variant)>> {
+    Ok(query_target!(
+        "SELECT DISTINCT s.sync_name, s.variant FROM schedules s",
+        target;
+        query => query
+            .map(|row| (FunctionName::from_stored(row.sync_name), Variant::from_stored(row.variant)))
+            .fetch_all(&mut *conn)
+            .await?
+    ))
+}
+
+/// Where the schedules of a target stand, in the order of connections, syncs and variants.
+pub async fn list_status(conn: &mut PgConnection, target: &Target) -> sqlx::Result<Vec<ScheduleStatus>> {
+    let mut statuses: Vec<_> = query_target!(
+        r#"
+        SELECT s.id, s.connection_pk, c.connection_id, s.sync_name, s.variant, s.state = 'paused' AS "is_paused!",
+               s.run_id IS NOT NULL OR (coalesce(newest.state IN ('lost', 'cancelled'), false)
+                   AND coalesce(s.due_at <= now(), false)) AS "is_running!",
+               coalesce(newest.state IN ('lost', 'cancelled'), false) AS "is_interrupted!", s.frequency_override,
+               coalesce(s.next_run_at, CASE WHEN s.state = 'running' THEN s.due_at END) AS next_run_at,
+               latest.state AS "run_state?", latest.finished_at AS "finished_at?", latest.counts AS "counts?",
+               s.last_success_at IS NOT NULL AS "has_succeeded!", newest.started_at AS "started_at?", now() AS "now!"
+        FROM schedules s
+        JOIN connections c ON c.pk = s.connection_pk
+        LEFT JOIN LATERAL (
+            SELECT state, started_at FROM runs WHERE schedule_pk = s.pk ORDER BY started_at DESC LIMIT 1
+        ) AS newest ON true
+        LEFT JOIN LATERAL (
+            SELECT state, finished_at, counts FROM runs
+            WHERE schedule_pk = s.pk AND state IN ('success', 'error')
+            ORDER BY started_at DESC LIMIT 1
+        ) AS latest ON true"#,
+        target;
+        query => query
+            .map(|row| ScheduleStatus {
+                id: row.id,
+                connection: ConnectionPk(row.connection_pk),
+                connection_id: ConnectionId::from_stored(row.connection_id),
+                sync: FunctionName::from_stored(row.sync_name),
+                variant: Variant::from_stored(row.variant),
+                is_paused: row.is_paused,
+                is_running: row.is_running,
+                is_interrupted: row.is_interrupted,
+                frequency_override: row.frequency_override,
+                next_run_at: row.next_run_at,
+                started_at: row.started_at,
+                now: row.now,
+                latest: row.run_state.map(|state| LatestRun {
+                    state,
+                    finished_at: row.finished_at,
+                    counts: row.counts,
+                }),
+                has_succeeded: row.has_succeeded,
+            })
+            .fetch_all(&mut *conn)
+            .await?
+    );
+    // Asked for it, Postgres would go through everybody's connections in their order, and find these among them.
+    statuses.sort_by(|a, b| (a.connection, &a.sync, &a.variant).cmp(&(b.connection, &b.sync, &b.variant)));
+    Ok(statuses)
+}

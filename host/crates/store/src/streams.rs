@@ -1,0 +1,461 @@
+//! Streams: all records of one model, connection and variant.
+//!
+//! A writer locks the stream's row until it commits. That makes positions visible in order, which is what lets
+//! a reader follow a cursor without ever missing a record.
+
+use std::collections::HashMap;
+
+use chrono::{DateTime, Utc};
+use sqlx::PgConnection;
+
+use syncline_types::ids::{ConnectionPk, FunctionName, ModelName, Variant};
+
+/// The row of a stream, and what it is keyed by in the tables of records.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct StreamKey {
+    pub connection: ConnectionPk,
+    pub number: i32,
+}
+
+/// A stream that this transaction may write to.
+#[derive(Debug)]
+pub struct LockedStream {
+    pub key: StreamKey,
+    pub model: ModelName,
+    pub variant: Variant,
+    pub last_position: i64,
+    /// The time of everything that this transaction writes: the database's clock after the lock was taken, and
+    /// never before what was written earlier.
+    pub now: DateTime<Utc>,
+    pub live_count: i64,
+    pub total_count: i64,
+    pub generation: Option<Generation>,
+    /// How many were live when the generation began.
+    pub live_before: i64,
+    /// How many of its records are set aside.
+    pub dead_letters: i64,
+    pub held: Option<Held>,
+}
+
+/// A full sync whose saves are watched, so that what it does not save can be deleted at its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Generation {
+    /// The fence of the attempt that began it.
+    pub number: i64,
+    /// Records that stand behind this position were added or changed since it began.
+    pub start_position: i64,
+}
+
+impl Generation {
+    fn read(number: Option<i64>, start_position: Option<i64>) -> Option<Self> {
+        let (number, start_position) = number.zip(start_position)?;
+        Some(Self { number, start_position })
+    }
+}
+
+/// What a full sync has not seen again and was too much to be deleted unasked. It lasts until a later run has come to
+/// its end; `fence` is of the attempt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Held {
+    /// Its generation goes on: what is saved meanwhile counts as seen.
+    Waiting {
+        fence: i64,
+        generation: Generation,
+    },
+    Approved {
+        fence: i64,
+        deleted: i64,
+    },
+}
+
+impl Held {
+    pub fn fence(self) -> i64 {
+        match self {
+            Self::Waiting { fence, .. } | Self::Approved { fence, .. } => fence,
+        }
+    }
+
+    fn read(fence: Option<i64>, generation: Option<Generation>, deleted: Option<i64>) -> Option<Self> {
+        let fence = fence?;
+        match generation {
+            Some(generation) => Some(Self::Waiting { fence, generation }),
+            None => Some(Self::Approved { fence, deleted: deleted.unwrap_or_default() }),
+        }
+    }
+}
+
+impl LockedStream {
+    /// The generation that is held, if it waits.
+    pub fn held_generation(&self) -> Option<Generation> {
+        match self.held {
+            Some(Held::Waiting { generation, .. }) => Some(generation),
+            Some(Held::Approved { .. }) | None => None,
+        }
+    }
+}
+
+/// Finds the stream; `None` until something was saved to it.
+pub async fn find(
+    conn: &mut PgConnection,
+    connection: ConnectionPk,
+    model: &ModelName,
+    variant: &Variant,
+) -> sqlx::Result<Option<StreamKey>> {
+    let number = sqlx::query_scalar!(
+        "SELECT stream_no FROM streams WHERE connection_pk = $1 AND model = $2 AND variant = $3",
+        connection.0,
+        model.as_str(),
+        variant.as_str(),
+    )
+    .fetch_optional(conn)
+    .await?;
+    Ok(number.map(|number| StreamKey { connection, number }))
+}
+
+/// Locks the streams of these models in the order of their numbers, so that two writers never wait for each
+/// other in a circle, and makes those that do not exist: for `sync`, if it is one that writes. The lock leaves foreign
+/// keys alone.
+pub async fn lock(
+    conn: &mut PgConnection,
+    connection: ConnectionPk,
+    wanted: &[(ModelName, Variant)],
+    sync: Option<&FunctionName>,
+) -> sqlx::Result<Vec<LockedStream>> {
+    let models: Vec<String> = wanted.iter().map(|(model, _)| model.to_string()).collect();
+    let variants: Vec<String> = wanted.iter().map(|(_, variant)| variant.to_string()).collect();
+    let locked = lock_existing(conn, connection, &models, &variants).await?;
+    if locked.len() == wanted.len() {
+        return Ok(locked);
+    }
+    create_missing(conn, connection, &models, &variants, sync).await?;
+    lock_existing(conn, connection, &models, &variants).await
+}
+
+async fn lock_existing(
+    conn: &mut PgConnection,
+    connection: ConnectionPk,
+    models: &[String],
+    variants: &[String],
+) -> sqlx::Result<Vec<LockedStream>> {
+    // The clock is read outside of the locking query: inside, it would be read before the wait for the lock.
+    let rows = sqlx::query!(
+        r#"
+        WITH locked AS MATERIALIZED (
+            SELECT s.*
+            FROM streams s
+            JOIN unnest($2::text[], $3::text[]) AS wanted (model, variant)
+              ON s.model = wanted.model AND s.variant = wanted.variant
+            WHERE s.connection_pk = $1
+            ORDER BY s.stream_no
+            FOR NO KEY UPDATE OF s
+        )
+        SELECT stream_no AS "stream_no!", model AS "model!", variant AS "variant!",
+               last_position AS "last_position!", live_count AS "live_count!", total_count AS "total_count!",
+               generation, generation_start, coalesce(generation_live, live_count) AS "live_before!",
+               dead_letters AS "dead_letters!", held_fence, held_generation, held_start,
+               held_deleted, greatest(last_modified_at, clock_timestamp()) AS "now!"
+        FROM locked
+        "#,
+        connection.0,
+        models,
+        variants,
+    )
+    .fetch_all(conn)
+    .await?;
+    let streams = rows.into_iter().map(|row| LockedStream {
+        key: StreamKey { connection, number: row.stream_no },
+        model: ModelName::from_stored(row.model),
+        variant: Variant::from_stored(row.variant),
+        last_position: row.last_position,
+        now: row.now,
+        live_count: row.live_count,
+        total_count: row.total_count,
+        dead_letters: row.dead_letters,
+        generation: Generation::read(row.generation, row.generation_start),
+        live_before: row.live_before,
+        held: Held::read(
+            row.held_fence,
+            Generation::read(row.held_generation, row.held_start),
+            row.held_deleted,
+        ),
+    });
+    Ok(streams.collect())
+}
+
+async fn create_missing(
+    conn: &mut PgConnection,
+    connection: ConnectionPk,
+    models: &[String],
+    variants: &[String],
+    sync: Option<&FunctionName>,
+) -> sqlx::Result<()> {
+    // Two writers may number their streams alike; the one that comes second looks again.
+    for (model, variant) in models.iter().zip(variants) {
+        loop {
+            let made = sqlx::query!(
+                r#"
+                INSERT INTO streams (connection_pk, stream_no, model, variant, sync_name)
+                SELECT $1, coalesce(max(stream_no), 0) + 1, $2, $3, $4 FROM streams WHERE connection_pk = $1
+                ON CONFLICT DO NOTHING
+                "#,
+                connection.0,
+                model,
+                variant,
+                sync.map(FunctionName::as_str),
+            )
+            .execute(&mut *conn)
+            .await?;
+            let exists = sqlx::query_scalar!(
+                r#"SELECT true AS "exists!" FROM streams WHERE connection_pk = $1 AND model = $2 AND variant = $3"#,
+                connection.0,
+                model,
+                variant,
+            )
+            .fetch_optional(&mut *conn)
+            .await?;
+            if made.rows_affected() > 0 || exists.is_some() {
+                break;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Notes whose records these are, where it is not noted yet: a deployment may give a model to another sync. Then it locks
+/// all streams of the sync first, in the order of every writer, since the caller may go on to lock the others.
+pub async fn assign(
+    conn: &mut PgConnection,
+    connection: ConnectionPk,
+    models: &[String],
+    variant: &Variant,
+    sync: &FunctionName,
+) -> sqlx::Result<()> {
+    sqlx::query!(
+        r#"
+        WITH locked AS MATERIALIZED (
+            SELECT stream_no, sync_name FROM streams
+            WHERE connection_pk = $1 AND variant = $3 AND (model = ANY($2) OR sync_name = $4)
+              AND EXISTS (
+                  SELECT FROM streams
+                  WHERE connection_pk = $1 AND variant = $3 AND model = ANY($2) AND sync_name IS DISTINCT FROM $4
+              )
+            ORDER BY stream_no
+            FOR NO KEY UPDATE
+        )
+        UPDATE streams s SET sync_name = $4
+        FROM locked
+        WHERE s.connection_pk = $1 AND s.stream_no = locked.stream_no AND locked.sync_name IS DISTINCT FROM $4
+        "#,
+        connection.0,
+        models,
+        variant.as_str(),
+        sync.as_str(),
+    )
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+/// Locks one stream, so that its records stay as they are until the transaction ends. Gives the position up to which
+/// no record has a payload.
+pub async fn lock_for_pruning(conn: &mut PgConnection, key: StreamKey) -> sqlx::Result<i64> {
+    let pruned_through = sqlx::query_scalar!(
+        "SELECT pruned_through FROM streams WHERE connection_pk = $1 AND stream_no = $2 FOR NO KEY UPDATE",
+        key.connection.0,
+        key.number,
+    )
+    .fetch_optional(conn)
+    .await?;
+    Ok(pruned_through.unwrap_or(0))
+}
+
+/// Notes up to where no record of a locked stream has a payload.
+pub async fn note_pruned(conn: &mut PgConnection, key: StreamKey, through: i64) -> sqlx::Result<()> {
+    sqlx::query!(
+        r#"
+        UPDATE streams
+        SET pruned_through = greatest(pruned_through, $3),
+            oldest_payload_at = (
+                SELECT last_modified_at FROM records
+                WHERE connection_pk = $1 AND stream_no = $2 AND position > $3
+                ORDER BY position LIMIT 1
+            )
+        WHERE connection_pk = $1 AND stream_no = $2
+        "#,
+        key.connection.0,
+        key.number,
+        through,
+    )
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+/// Stores where the stream stands after this transaction's writes.
+pub async fn store_head(conn: &mut PgConnection, stream: &LockedStream) -> sqlx::Result<()> {
+    sqlx::query!(
+        r#"
+        UPDATE streams
+        SET last_position = $3, last_modified_at = $4, live_count = $5, total_count = $6,
+            generation = $7, generation_start = $8, oldest_payload_at = coalesce(oldest_payload_at, $4), dead_letters = $9,
+            held_fence = $10, held_generation = $11, held_start = $12, held_deleted = $13, generation_live = $14
+        WHERE connection_pk = $1 AND stream_no = $2
+        "#,
+        stream.key.connection.0,
+        stream.key.number,
+        stream.last_position,
+        stream.now,
+        stream.live_count,
+        stream.total_count,
+        stream.generation.map(|generation| generation.number),
+        stream.generation.map(|generation| generation.start_position),
+        stream.dead_letters,
+        stream.held.map(Held::fence),
+        stream.held_generation().map(|generation| generation.number),
+        stream.held_generation().map(|generation| generation.start_position),
+        match stream.held {
+            Some(Held::Approved { deleted, .. }) => Some(deleted),
+            _ => None,
+        },
+        stream.generation.map(|_| stream.live_before),
+    )
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+/// The streams of one variant of a sync: those of the models that it declares, and those that it has written to under an
+/// earlier deployment.
+pub async fn list_of_sync(
+    conn: &mut PgConnection,
+    connection: ConnectionPk,
+    sync: &FunctionName,
+    variant: &Variant,
+    declared: &[String],
+) -> sqlx::Result<Vec<(ModelName, Variant)>> {
+    let models = sqlx::query_scalar!(
+        r#"
+        SELECT model FROM streams
+        WHERE connection_pk = $1 AND variant = $2 AND (sync_name = $3 OR model = ANY($4))
+        "#,
+        connection.0,
+        variant.as_str(),
+        sync.as_str(),
+        declared,
+    )
+    .fetch_all(conn)
+    .await?;
+    Ok(models.into_iter().map(|model| (ModelName::from_stored(model), variant.clone())).collect())
+}
+
+/// Of the streams of these models those that are watched for deletions, or of which some are held back.
+pub async fn list_watched(
+    conn: &mut PgConnection,
+    connection: ConnectionPk,
+    models: &[String],
+    variant: &Variant,
+) -> sqlx::Result<Vec<(ModelName, Variant)>> {
+    let watched = sqlx::query_scalar!(
+        r#"
+        SELECT model FROM streams
+        WHERE connection_pk = $1 AND model = ANY($2) AND variant = $3 AND num_nonnulls(generation, held_fence) > 0
+        "#,
+        connection.0,
+        models,
+        variant.as_str(),
+    )
+    .fetch_all(conn)
+    .await?;
+    Ok(watched.into_iter().map(|model| (ModelName::from_stored(model), variant.clone())).collect())
+}
+
+/// The streams of a connection whose deletions an attempt has held back.
+pub async fn list_held(
+    conn: &mut PgConnection,
+    connection: ConnectionPk,
+    fence: i64,
+) -> sqlx::Result<Vec<(ModelName, Variant)>> {
+    let rows = sqlx::query!(
+        "SELECT model, variant FROM streams WHERE connection_pk = $1 AND held_fence = $2 ORDER BY stream_no",
+        connection.0,
+        fence,
+    )
+    .fetch_all(conn)
+    .await?;
+    let name = |model, variant| (ModelName::from_stored(model), Variant::from_stored(variant));
+    Ok(rows.into_iter().map(|row| name(row.model, row.variant)).collect())
+}
+
+/// How many records are live, in each stream of these connections.
+pub async fn live_counts(
+    conn: &mut PgConnection,
+    connections: &[ConnectionPk],
+) -> sqlx::Result<HashMap<(ConnectionPk, ModelName, Variant), i64>> {
+    let pks: Vec<i64> = connections.iter().map(|pk| pk.0).collect();
+    let rows = sqlx::query!(
+        r#"
+        SELECT s.connection_pk AS "connection_pk!", s.model AS "model!", s.variant AS "variant!",
+               s.live_count AS "live_count!"
+        FROM unnest($1::bigint[]) AS asked (pk)
+        CROSS JOIN LATERAL (SELECT * FROM streams WHERE connection_pk = asked.pk) AS s
+        "#,
+        &pks,
+    )
+    .fetch_all(conn)
+    .await?;
+    let counts = rows.into_iter().map(|row| {
+        let variant = Variant::from_stored(row.variant);
+        ((ConnectionPk(row.connection_pk), ModelName::from_stored(row.model), variant), row.live_count)
+    });
+    Ok(counts.collect())
+}
+
+/// The last position that was given out. Whatever stands up to it can be read by now.
+pub async fn head(conn: &mut PgConnection, key: StreamKey) -> sqlx::Result<i64> {
+    let head = sqlx::query_scalar!(
+        "SELECT last_position FROM streams WHERE connection_pk = $1 AND stream_no = $2",
+        key.connection.0,
+        key.number,
+    )
+    .fetch_optional(conn)
+    .await?;
+    Ok(head.unwrap_or(0))
+}
+
+/// Of each of these connections that has streams, the sum of their last positions, which grows with every change.
+pub async fn sums_of_positions(
+    conn: &mut PgConnection,
+    connections: &[ConnectionPk],
+) -> sqlx::Result<Vec<(ConnectionPk, i64)>> {
+    let pks: Vec<i64> = connections.iter().map(|pk| pk.0).collect();
+    let rows = sqlx::query!(
+        r#"
+        SELECT asked.pk AS "pk!", of_connection.positions AS "positions!"
+        FROM unnest($1::bigint[]) AS asked (pk)
+        CROSS JOIN LATERAL (
+            SELECT sum(last_position)::bigint AS positions FROM streams WHERE connection_pk = asked.pk
+        ) AS of_connection
+        WHERE of_connection.positions IS NOT NULL
+        "#,
+        &pks,
+    )
+    .fetch_all(conn)
+    .await?;
+    Ok(rows.into_iter().map(|row| (ConnectionPk(row.pk), row.positions)).collect())
+}
+
+/// Whether the connection has a stream of this model, of any variant.
+pub async fn has_model(
+    conn: &mut PgConnection,
+    connection: ConnectionPk,
+    model: &ModelName,
+) -> sqlx::Result<bool> {
+    let found = sqlx::query_scalar!(
+        r#"SELECT true AS "found!" FROM streams WHERE connection_pk = $1 AND model = $2 LIMIT 1"#,
+        connection.0,
+        model.as_str(),
+    )
+    .fetch_optional(conn)
+    .await?;
+    Ok(found.is_some())
+}

@@ -1,0 +1,180 @@
+//! The outbox of webhooks: messages to clients, written in the transaction that they report.
+
+pub mod log;
+pub mod sending;
+
+use sqlx::PgConnection;
+use uuid::Uuid;
+
+use syncline_types::ids::{ConnectionId, ConnectionPk, EnvironmentPk, IntegrationKey};
+
+/// Where an environment's webhooks go, and which of them it wants.
+#[derive(Debug, Clone)]
+pub struct WebhookSettings {
+    pub primary: Option<String>,
+    pub secondary: Option<String>,
+    pub on_auth_creation: bool,
+    pub on_auth_refresh_error: bool,
+    pub on_sync_completion_always: bool,
+    pub on_sync_error: bool,
+    pub on_async_action_completion: bool,
+}
+
+/// A connection as webhooks name it, and where they go.
+#[derive(Debug, Clone)]
+pub struct Subject {
+    pub connection_id: ConnectionId,
+    pub integration_key: IntegrationKey,
+    /// Its own URL, in place of the environment's.
+    pub webhook_url_override: Option<String>,
+    pub settings: WebhookSettings,
+}
+
+/// Which setting a URL is from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Target {
+    Primary,
+    Secondary,
+    Override,
+}
+
+impl Target {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Primary => "primary",
+            Self::Secondary => "secondary",
+            Self::Override => "override",
+        }
+    }
+}
+
+/// A message to tell, whose body is exactly what is signed and sent.
+#[derive(Debug)]
+pub struct Message<'a> {
+    pub environment: EnvironmentPk,
+    pub connection: Option<ConnectionPk>,
+    pub kind: &'static str,
+    pub body: &'a str,
+    /// A provider's own headers, for what is forwarded: an object of texts.
+    pub headers: Option<&'a serde_json::Value>,
+}
+
+impl WebhookSettings {
+    /// The URLs of a message about a connection with this URL of its own, each once.
+    pub fn targets<'a>(&'a self, own: Option<&'a str>) -> Vec<(Target, &'a str)> {
+        if let Some(url) = own.filter(|url| !url.is_empty()) {
+            return vec![(Target::Override, url)];
+        }
+        let set = [(Target::Primary, &self.primary), (Target::Secondary, &self.secondary)];
+        let mut targets: Vec<(Target, &str)> = Vec::with_capacity(set.len());
+        for (target, url) in set {
+            if let Some(url) = url.as_deref()
+                && !url.is_empty()
+                && !targets.iter().any(|(_, known)| *known == url)
+            {
+                targets.push((target, url));
+            }
+        }
+        targets
+    }
+}
+
+pub async fn find_settings(
+    conn: &mut PgConnection,
+    environment: EnvironmentPk,
+) -> sqlx::Result<Option<WebhookSettings>> {
+    sqlx::query_as!(
+        WebhookSettings,
+        r#"
+        SELECT webhook_url AS "primary", webhook_url_secondary AS "secondary", on_auth_creation,
+               on_auth_refresh_error, on_sync_completion_always, on_sync_error, on_async_action_completion
+        FROM environments WHERE pk = $1
+        "#,
+        environment.0,
+    )
+    .fetch_optional(conn)
+    .await
+}
+
+/// `None`: the connection was deleted.
+pub async fn find_subject(
+    conn: &mut PgConnection,
+    connection: ConnectionPk,
+) -> sqlx::Result<Option<Subject>> {
+    let row = sqlx::query!(
+        r#"
+        SELECT c.connection_id, i.unique_key, c.webhook_url_override, e.webhook_url, e.webhook_url_secondary,
+               e.on_auth_creation, e.on_auth_refresh_error, e.on_sync_completion_always, e.on_sync_error,
+               e.on_async_action_completion
+        FROM connections c
+        JOIN integrations i ON i.pk = c.integration_pk
+        JOIN environments e ON e.pk = c.environment_pk
+        WHERE c.pk = $1
+        "#,
+        connection.0,
+    )
+    .fetch_optional(conn)
+    .await?;
+    Ok(row.map(|row| Subject {
+        connection_id: ConnectionId::from_stored(row.connection_id),
+        integration_key: IntegrationKey::from_stored(row.unique_key),
+        webhook_url_override: row.webhook_url_override,
+        settings: WebhookSettings {
+            primary: row.webhook_url,
+            secondary: row.webhook_url_secondary,
+            on_auth_creation: row.on_auth_creation,
+            on_auth_refresh_error: row.on_auth_refresh_error,
+            on_sync_completion_always: row.on_sync_completion_always,
+            on_sync_error: row.on_sync_error,
+            on_async_action_completion: row.on_async_action_completion,
+        },
+    }))
+}
+
+/// Writes one delivery for each target, but for URLs that have said that they are gone. Gives how many.
+pub async fn enqueue(
+    conn: &mut PgConnection,
+    message: &Message<'_>,
+    targets: &[(Target, &str)],
+) -> sqlx::Result<u64> {
+    let names: Vec<String> = targets.iter().map(|(target, _)| target.as_str().to_owned()).collect();
+    let urls: Vec<String> = targets.iter().map(|(_, url)| (*url).to_owned()).collect();
+    let written = sqlx::query!(
+        r#"
+        INSERT INTO webhook_deliveries
+            (message_id, id, environment_pk, connection_pk, type, target, url, body, headers, state, next_attempt_at)
+        SELECT $1, gen_random_uuid(), $2, $3, $4, t.target, t.url, $7, coalesce($8, '{}'::jsonb), 'pending', now()
+        FROM unnest($5::text[], $6::text[]) AS t (target, url)
+        WHERE NOT EXISTS (SELECT FROM webhook_endpoints_gone g WHERE g.environment_pk = $2 AND g.url = t.url)
+        "#,
+        Uuid::now_v7(),
+        message.environment.0,
+        message.connection.map(|connection| connection.0),
+        message.kind,
+        &names,
+        &urls,
+        message.body,
+        message.headers,
+    )
+    .execute(conn)
+    .await?;
+    Ok(written.rows_affected())
+}
+
+/// Uses a URL again that had said that it was gone: it was set anew.
+pub async fn use_again(conn: &mut PgConnection, environment: EnvironmentPk, url: &str) -> sqlx::Result<()> {
+    sqlx::query!(
+        "DELETE FROM webhook_endpoints_gone WHERE environment_pk = $1 AND url = $2",
+        environment.0,
+        url,
+    )
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+/// Lets every host look for what is to be sent at once instead of at its next turn.
+pub async fn notify(conn: &mut PgConnection) -> sqlx::Result<()> {
+    sqlx::query!("SELECT pg_notify('syncline', 'webhooks')").fetch_one(conn).await?;
+    Ok(())
+}

@@ -1,0 +1,269 @@
+//! What an environment sets for all that happens in it: where webhooks go and which, where providers send users
+//! back to, and how the Connect UI looks.
+//!
+//! The same names are the members of `/environment`, the keys of `[environment]` in `syncline.toml` and the
+//! arguments of `syncline env set`.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::Value;
+use url::Url;
+use utoipa::ToSchema;
+
+const MAX_URL_BYTES: usize = 2048;
+const MAX_TITLE_CHARS: usize = 100;
+
+/// Why a value cannot be set. Says what could be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("must {0}")]
+pub struct InvalidSetting(&'static str);
+
+/// An address that requests or users are sent to. It may have a secret in its path, so all but its host is left
+/// out when it is printed for debugging.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct HttpUrl(String);
+
+/// What the Connect UI is headed by.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct UiTitle(String);
+
+/// A colour, as `#rrggbb`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct UiColor(String);
+
+/// All settings of an environment.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+pub struct EnvironmentSettings {
+    /// Where webhooks go.
+    #[schema(value_type = Option<String>)]
+    pub webhook_url: Option<HttpUrl>,
+    /// Where all webhooks go as well.
+    #[schema(value_type = Option<String>)]
+    pub webhook_url_secondary: Option<HttpUrl>,
+    /// Where providers send users back to, if not to this host's own address: a page of the environment's owner
+    /// that forwards to it.
+    #[schema(value_type = Option<String>)]
+    pub callback_url: Option<HttpUrl>,
+    /// Whether a webhook tells that an end user connected or failed to.
+    pub on_auth_creation: bool,
+    /// Whether one tells that credentials could not be refreshed.
+    pub on_auth_refresh_error: bool,
+    /// Whether one tells of a sync's end even if nothing changed.
+    pub on_sync_completion_always: bool,
+    /// Whether one tells of a sync's failure.
+    pub on_sync_error: bool,
+    /// Whether one tells of an asynchronous action's end.
+    pub on_async_action_completion: bool,
+    #[schema(value_type = Option<String>)]
+    pub connect_ui_title: Option<UiTitle>,
+    /// `#rrggbb`.
+    #[schema(value_type = Option<String>)]
+    pub connect_ui_primary_color: Option<UiColor>,
+}
+
+/// New values for some settings. The outer `None` leaves one as it is, the inner one takes it away.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct SettingsChange {
+    #[serde(deserialize_with = "stated", skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub webhook_url: Option<Option<HttpUrl>>,
+    #[serde(deserialize_with = "stated", skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub webhook_url_secondary: Option<Option<HttpUrl>>,
+    #[serde(deserialize_with = "stated", skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub callback_url: Option<Option<HttpUrl>>,
+    #[serde(deserialize_with = "stated", skip_serializing_if = "Option::is_none")]
+    pub on_auth_creation: Option<bool>,
+    #[serde(deserialize_with = "stated", skip_serializing_if = "Option::is_none")]
+    pub on_auth_refresh_error: Option<bool>,
+    #[serde(deserialize_with = "stated", skip_serializing_if = "Option::is_none")]
+    pub on_sync_completion_always: Option<bool>,
+    #[serde(deserialize_with = "stated", skip_serializing_if = "Option::is_none")]
+    pub on_sync_error: Option<bool>,
+    #[serde(deserialize_with = "stated", skip_serializing_if = "Option::is_none")]
+    pub on_async_action_completion: Option<bool>,
+    #[serde(deserialize_with = "stated", skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub connect_ui_title: Option<Option<UiTitle>>,
+    #[serde(deserialize_with = "stated", skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub connect_ui_primary_color: Option<Option<UiColor>>,
+}
+
+impl EnvironmentSettings {
+    /// The names of those that the change gives another value.
+    pub fn changed_by(&self, change: &SettingsChange) -> Vec<String> {
+        let to_json = |value: serde_json::Result<Value>| value.expect("settings are plain data");
+        let (now, then) = (to_json(serde_json::to_value(self)), to_json(serde_json::to_value(change)));
+        let then = then.as_object().into_iter().flatten();
+        then.filter(|(name, value)| now[&**name] != **value).map(|(name, _)| name.clone()).collect()
+    }
+}
+
+impl SettingsChange {
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// What is there is a change, `null` too if the setting can be taken away.
+fn stated<'de, T: Deserialize<'de>, D: Deserializer<'de>>(deserializer: D) -> Result<Option<T>, D::Error> {
+    T::deserialize(deserializer).map(Some)
+}
+
+impl FromStr for HttpUrl {
+    type Err = InvalidSetting;
+
+    fn from_str(text: &str) -> Result<Self, InvalidSetting> {
+        let form = InvalidSetting("be a URL such as https://example.com/hooks, at most 2048 bytes long");
+        if text.len() > MAX_URL_BYTES || text.trim() != text {
+            return Err(form);
+        }
+        let url = Url::parse(text).map_err(|_| form)?;
+        if !matches!(url.scheme(), "http" | "https") || !url.has_host() {
+            return Err(InvalidSetting("be a URL of http or https, such as https://example.com/hooks"));
+        }
+        if url.fragment().is_some() {
+            return Err(InvalidSetting("have no `#` part: it is never sent"));
+        }
+        Ok(Self(text.to_owned()))
+    }
+}
+
+impl FromStr for UiTitle {
+    type Err = InvalidSetting;
+
+    fn from_str(text: &str) -> Result<Self, InvalidSetting> {
+        let fits = !text.trim().is_empty()
+            && text.chars().count() <= MAX_TITLE_CHARS
+            && !text.chars().any(char::is_control);
+        if fits {
+            Ok(Self(text.to_owned()))
+        } else {
+            Err(InvalidSetting("be 1 to 100 characters on one line"))
+        }
+    }
+}
+
+impl FromStr for UiColor {
+    type Err = InvalidSetting;
+
+    fn from_str(text: &str) -> Result<Self, InvalidSetting> {
+        match text.strip_prefix('#') {
+            Some(digits) if digits.len() == 6 && digits.bytes().all(|b| b.is_ascii_hexdigit()) => {
+                Ok(Self(text.to_owned()))
+            }
+            _ => Err(InvalidSetting("be a colour such as #1a7f37")),
+        }
+    }
+}
+
+macro_rules! checked_text {
+    ($($name:ident),+) => {$(
+        impl $name {
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+
+            /// For text that was checked before it was stored.
+            pub fn from_stored(text: String) -> Self {
+                Self(text)
+            }
+        }
+
+        impl TryFrom<String> for $name {
+            type Error = InvalidSetting;
+
+            fn try_from(text: String) -> Result<Self, InvalidSetting> {
+                text.parse()
+            }
+        }
+
+        impl From<$name> for String {
+            fn from(text: $name) -> Self {
+                text.0
+            }
+        }
+    )+};
+}
+
+checked_text!(HttpUrl, UiTitle, UiColor);
+
+impl fmt::Debug for HttpUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let origin = Url::parse(&self.0).map(|url| url.origin().ascii_serialization());
+        write!(f, "{}/…", origin.unwrap_or_default())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn refusal<T: FromStr<Err = InvalidSetting>>(text: &str) -> Option<String> {
+        text.parse::<T>().err().map(|error| error.to_string())
+    }
+
+    #[test]
+    fn values_are_checked_and_a_refusal_says_what_would_be_right() {
+        for good in ["https://example.com", "http://127.0.0.1:8080/a?b=c", "https://u:p@example.com/x"] {
+            assert_eq!(refusal::<HttpUrl>(good), None, "{good}");
+        }
+        for bad in ["", "example.com", "ftp://example.com", "javascript:alert(1)", "https://", "/hooks"] {
+            assert!(refusal::<HttpUrl>(bad).is_some(), "{bad}");
+        }
+        assert_eq!(
+            refusal::<HttpUrl>("https://a.example/#x").as_deref(),
+            Some("must have no `#` part: it is never sent")
+        );
+        assert!(refusal::<HttpUrl>(&format!("https://a.example/{}", "x".repeat(2048))).is_some());
+        assert_eq!(refusal::<UiTitle>("Connect to Acme 🎩"), None);
+        for bad in [String::new(), " ".to_owned(), "x".repeat(101), "a\nb".to_owned()] {
+            assert_eq!(
+                refusal::<UiTitle>(&bad).as_deref(),
+                Some("must be 1 to 100 characters on one line"),
+                "{bad}"
+            );
+        }
+        assert_eq!(refusal::<UiColor>("#1A7f37"), None);
+        for bad in ["1a7f37", "#1a7", "red", "#1a7f3g", "#1a7f37;x"] {
+            assert_eq!(refusal::<UiColor>(bad).as_deref(), Some("must be a colour such as #1a7f37"), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_change_tells_apart_what_is_absent_and_what_is_taken_away() {
+        let change: SettingsChange =
+            serde_json::from_value(json!({ "webhook_url": null, "on_sync_error": false })).unwrap();
+        assert_eq!(
+            change,
+            SettingsChange {
+                webhook_url: Some(None),
+                on_sync_error: Some(false),
+                ..SettingsChange::default()
+            }
+        );
+        assert_eq!(
+            serde_json::to_value(&change).unwrap(),
+            json!({ "webhook_url": null, "on_sync_error": false })
+        );
+        for bad in [json!({ "on_sync_error": null }), json!({ "hooks": 1 }), json!({ "callback_url": "x" })] {
+            assert!(serde_json::from_value::<SettingsChange>(bad.clone()).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_url_prints_without_its_secrets() {
+        let url: HttpUrl = "https://user:planted@example.com/planted?planted".parse().unwrap();
+        assert_eq!(format!("{url:?}"), "https://example.com/…");
+    }
+}

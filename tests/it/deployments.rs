@@ -548,6 +548,46 @@ async fn a_model_of_another_bundles_sync_is_refused() {
 }
 
 #[tokio::test]
+async fn another_base_url_than_that_of_another_bundle_is_refused() {
+    const HERE: &str = "http://127.0.0.1:9/api";
+    const THERE: &str = "http://127.0.0.1:10/api";
+    let db = TestDatabase::create().await;
+    let host = Host::spawn(&db).await;
+    let table = |sync: &str, model: &str| {
+        format!("[integrations.hostile.syncs.{sync}]\nruns = \"every 1 hour\"\nmodel = \"{model}\"\n")
+    };
+    let without = |sync: &str, model: &str| Bundle::guest("hostile").replace(&table(sync, model), "");
+    let first = without("steps", "Step");
+    let second =
+        without("commit-raw", "Item").replace("name = \"hostile\"", "name = \"second\"").without_actions();
+    let refused = async |bundle: Bundle| {
+        for dry_run in [true, false] {
+            let refused = host.post_bundle(bundle.to_tar(), dry_run).await;
+            assert_eq!(refused.refusal(), (409, "conflicting_deployment".to_owned()));
+            for named in
+                ["`hostile`", "`second`", "127.0.0.1:9/api", "127.0.0.1:10/api", "without a base_url first"]
+            {
+                assert!(refused.message().contains(named), "{named}: {}", refused.message());
+            }
+        }
+    };
+    host.deploy(&first.clone().at_address(HERE)).await;
+    refused(second.clone().at_address(THERE)).await;
+    // The same however it is written, and nothing at all, are no contradiction.
+    host.deploy(&second.clone().at_address("HTTP://127.0.0.1:9/api/")).await;
+    refused(first.clone().at_address(THERE)).await;
+    host.deploy(&second).await;
+    // So a bundle can move, and the other one follows.
+    host.deploy(&first.at_address(THERE)).await;
+    refused(second.clone().at_address(HERE)).await;
+    host.deploy(&second.at_address(THERE)).await;
+    let base_urls =
+        "SELECT DISTINCT f.spec->>'base_url' FROM functions f JOIN deployments d ON d.pk = deployment_pk
+                     WHERE d.state = 'active'";
+    assert_eq!(db.texts(base_urls).await, [THERE]);
+}
+
+#[tokio::test]
 async fn another_default_frequency_counts_after_a_run_that_was_on() {
     let stage = Stage::hostile().await;
     stage.wait_until_idle().await;

@@ -9,6 +9,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use sqlx::PgConnection;
 use tokio::time::Instant;
+use url::Url;
 use utoipa::ToSchema;
 use uuid::Uuid;
 
@@ -18,8 +19,9 @@ use super::model_changes::model_changes;
 use super::slots::jitter;
 use syncline_auth::{Environment, EnvironmentSettings};
 use syncline_config::bundle::{Bundle, BundleDigest, BundleError};
-use syncline_config::{ConfigFile, Diagnostics, FunctionKind, SyncConfig, did_you_mean};
+use syncline_config::{ConfigFile, Diagnostics, FunctionKind, IntegrationSpec, SyncConfig, did_you_mean};
 use syncline_egress::HostPattern;
+use syncline_types::ids::{DeploymentPk, FunctionName, IntegrationKey, IntegrationPk, ModelName, ProviderSlug};
 use syncline_providers::Catalogue;
 use syncline_sandbox::{ComponentDigest, InvalidComponent, Runtime};
 use syncline_store::deployments::{self, ActiveFunction, LiveDeployment, NewDeployment, NewFunction};
@@ -27,9 +29,6 @@ use syncline_store::hosts::ALIVE_WITHIN;
 use syncline_store::integrations::{self, Integration, NewIntegration};
 use syncline_store::notices::Notice;
 use syncline_store::{DEADLOCK_TRIES, connection_errors, environments, is_deadlock, schedules};
-use syncline_types::ids::{
-    DeploymentPk, FunctionName, IntegrationKey, IntegrationPk, ModelName, ProviderSlug,
-};
 
 /// Longer than compiling a component may take.
 const WAIT_FOR_HOSTS: Duration = Duration::from_secs(300);
@@ -85,6 +84,18 @@ pub enum DeployError {
          would overwrite each other; give this sync a model of its own"
     )]
     ModelOfOtherBundle { model: ModelName, sync: FunctionName, integration: IntegrationKey, bundle: String },
+    #[error(
+        "integration `{integration}` has the base_url `{wanted}` in the bundle `{bundle}`, and `{existing}` in the bundle \
+         `{other}`, which is deployed; use the same one in both. To change it in both, deploy `{other}` without a base_url \
+         first"
+    )]
+    OtherBaseUrl {
+        integration: IntegrationKey,
+        bundle: String,
+        wanted: String,
+        other: String,
+        existing: String,
+    },
     #[error("a host could not compile the bundle: {problem}")]
     NotReady { problem: String },
     #[error("{hosts} hosts did not compile the bundle within {} s", WAIT_FOR_HOSTS.as_secs())]
@@ -106,7 +117,8 @@ impl DeployError {
             Self::OtherProvider { .. }
             | Self::Renamed { .. }
             | Self::OfOtherBundle { .. }
-            | Self::ModelOfOtherBundle { .. } => (StatusCode::CONFLICT, "conflicting_deployment"),
+            | Self::ModelOfOtherBundle { .. }
+            | Self::OtherBaseUrl { .. } => (StatusCode::CONFLICT, "conflicting_deployment"),
             Self::NotReady { .. } | Self::HostsSilent { .. } => (StatusCode::CONFLICT, "hosts_not_ready"),
             Self::Store(_) | Self::Host(_) => (StatusCode::INTERNAL_SERVER_ERROR, "internal_server_error"),
         }
@@ -407,6 +419,9 @@ impl Present {
                 }
                 Some(_) => {}
             }
+            if let Some(existing) = existing {
+                self.refuse_other_base_url(existing, wanted, config)?;
+            }
             for (kind, name, stored) in stored_functions(wanted) {
                 if let Some(existing) = existing {
                     self.refuse_foreign(existing, kind, &name)?;
@@ -473,6 +488,31 @@ impl Present {
         }
     }
 
+    /// An integration has one provider, at one address. A bundle that says nothing of it leaves it to the others.
+    fn refuse_other_base_url(
+        &self,
+        integration: &Integration,
+        wanted: &IntegrationSpec,
+        config: &SyncConfig,
+    ) -> Result<(), DeployError> {
+        let Some(base_url) = &wanted.base_url else { return Ok(()) };
+        for (row, stored, bundle) in &self.others {
+            let Some(existing) = stored.as_ref().and_then(|stored| stored.base_url.as_ref()) else {
+                continue;
+            };
+            if row.integration == integration.pk && !is_same_base(base_url, existing) {
+                return Err(DeployError::OtherBaseUrl {
+                    integration: integration.unique_key.clone(),
+                    bundle: config.name.to_string(),
+                    wanted: base_url.clone(),
+                    other: bundle.clone(),
+                    existing: existing.clone(),
+                });
+            }
+        }
+        Ok(())
+    }
+
     /// A model belongs to one sync of an integration, whatever bundles bring them: two would overwrite each other's copies,
     /// and with deletion tracking delete them.
     fn refuse_foreign_models(
@@ -497,6 +537,12 @@ impl Present {
         }
         Ok(())
     }
+}
+
+/// Whether requests go to the same place, however it is written.
+fn is_same_base(one: &str, other: &str) -> bool {
+    let parse = |url: &str| Url::parse(url.trim_end_matches('/'));
+    one == other || matches!((parse(one), parse(other)), (Ok(one), Ok(other)) if one == other)
 }
 
 fn change(

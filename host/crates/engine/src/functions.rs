@@ -320,7 +320,8 @@ impl Functions {
         actions
     }
 
-    /// Where the integration's provider is, if its bundle says so in place of the catalogue.
+    /// Where the integration's provider is, if a bundle says so in place of the catalogue. All bundles that do say the
+    /// same: a deployment that would not is refused.
     pub fn base_url_of(&self, integration: IntegrationPk) -> Option<Url> {
         let snapshot = self.snapshot();
         let mut of_integration =

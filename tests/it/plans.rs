@@ -8,7 +8,7 @@ use syncline_store::records::{self, ActionSet};
 use syncline_store::runs::{self, RunState, Scope};
 use syncline_store::schedules::{self, NewVariant, Target, TriggerOptions, Whose};
 use syncline_store::streams::StreamKey;
-use syncline_store::{Databases, Store, dead_letters, integrations, queues, streams};
+use syncline_store::{Databases, Store, dead_letters, deployments, integrations, queues, streams};
 use syncline_types::ids::{ConnectionPk, EnvironmentPk, FunctionName, IntegrationPk, Variant};
 
 use crate::support::{TestDatabase, eventually};
@@ -323,6 +323,53 @@ async fn functions_of_one_webhook_are_found_without_a_look_at_the_others() {
         crowd.db.texts("SELECT md5('customer-2500')::uuid::text").await[0].parse().expect("it is an id");
     let jobs = crowd.assert_reads("a list", FEW, async |conn| log::list_jobs(conn, webhook).await).await;
     assert_eq!(jobs.len(), 1);
+}
+
+#[tokio::test]
+async fn a_deployment_and_a_deletion_read_functions_of_their_own_environment_only() {
+    let crowd = Crowd::gather().await;
+    // Bundles of other environments, versions that were superseded, and bundles for other integrations.
+    crowd
+        .db
+        .execute(
+            "INSERT INTO components (digest, wasm) VALUES ('', '');
+             INSERT INTO environments (name) SELECT 'other-' || number FROM generate_series(1, 300) AS number;
+             INSERT INTO integrations (id, environment_pk, unique_key, provider)
+             SELECT gen_random_uuid(), pk, 'crowd', 'acme' FROM environments WHERE name <> 'crowd';
+             INSERT INTO integrations (id, environment_pk, unique_key, provider)
+             SELECT gen_random_uuid(), pk, 'another', 'acme' FROM environments WHERE name = 'crowd';
+             INSERT INTO deployments (environment_pk, id, bundle_name, version, digest, state, config)
+             SELECT pk, gen_random_uuid(), bundle, version, '', CASE version WHEN 9 THEN 'active' ELSE 'superseded' END, '{}'
+             FROM environments, unnest(ARRAY['one', 'two']) AS bundle, generate_series(1, 9) AS version;
+             INSERT INTO functions (deployment_pk, integration_pk, kind, name, spec, component_digest)
+             SELECT d.pk, i.pk, kind, d.bundle_name, '{}', ''
+             FROM deployments d JOIN integrations i ON i.environment_pk = d.environment_pk,
+                  unnest(ARRAY['sync', 'action', 'lifecycle']) AS kind",
+        )
+        .await;
+    let environment = crowd.environment;
+    let one = crowd
+        .assert_reads("a bundle", FEW, async |conn| deployments::find_active(conn, environment, "one").await)
+        .await
+        .expect("it is active");
+    let own = crowd
+        .assert_reads("its functions", FEW, async |conn| deployments::list_functions(conn, one.pk).await)
+        .await;
+    assert_eq!(own.len(), 6);
+    let others = crowd
+        .assert_reads("functions beside them", FEW, async |conn| {
+            let integrations = [crowd.integration];
+            deployments::list_functions_of_other_bundles(conn, environment, "one", &integrations).await
+        })
+        .await;
+    let others: Vec<_> = others.iter().map(|(function, bundle)| (&*function.kind, &**bundle)).collect();
+    assert_eq!(others, [("sync", "two"), ("action", "two"), ("lifecycle", "two")]);
+    let lifecycle = crowd
+        .assert_reads("lifecycle functions", FEW, async |conn| {
+            deployments::list_active_lifecycle(conn, environment).await
+        })
+        .await;
+    assert_eq!(lifecycle.len(), 4);
 }
 
 #[tokio::test]

@@ -351,7 +351,7 @@ struct Present {
     /// The functions that the active version of this bundle brought. Without what is stored of them where that cannot be
     /// read.
     own: Vec<(ActiveFunction, Option<StoredFunction>)>,
-    /// The functions of other bundles of the environment, with the bundle's name.
+    /// What other bundles have for the integrations of this one, with the bundle's name.
     others: Vec<(ActiveFunction, Option<StoredFunction>, String)>,
     integrations: Vec<Integration>,
     settings: EnvironmentSettings,
@@ -363,27 +363,34 @@ impl Present {
         environment: &Environment,
         config: &SyncConfig,
     ) -> sqlx::Result<Self> {
-        let active = deployments::find_active(conn, environment.pk, config.name.as_str()).await?;
-        let live = deployments::list_active(conn).await?;
-        let (mut own, mut others) = (Vec::new(), Vec::new());
-        for function in deployments::list_active_functions(conn).await? {
-            if function.environment != environment.pk {
-                continue;
-            }
+        let bundle = config.name.as_str();
+        let active = deployments::find_active(conn, environment.pk, bundle).await?;
+        let integrations = integrations::list(conn, environment.pk).await?;
+        let is_wanted = |existing: &&Integration| {
+            config.integrations.iter().any(|wanted| wanted.key == existing.unique_key)
+        };
+        let wanted: Vec<_> =
+            integrations.iter().filter(is_wanted).map(|integration| integration.pk).collect();
+        let own = match &active {
+            Some(active) => deployments::list_functions(conn, active.pk).await?,
+            None => Vec::new(),
+        };
+        let others =
+            deployments::list_functions_of_other_bundles(conn, environment.pk, bundle, &wanted).await?;
+        let with_stored = |function: ActiveFunction| {
             let stored = StoredFunction::read(&function.spec);
-            if active.as_ref().is_some_and(|active| active.pk == function.deployment) {
-                own.push((function, stored));
-            } else if let Some(of) = live.iter().find(|deployment| deployment.pk == function.deployment) {
-                others.push((function, stored, of.bundle_name.clone()));
-            }
-        }
-        let settings = environments::settings(conn, environment.pk).await?.ok_or(sqlx::Error::RowNotFound)?;
+            (function, stored)
+        };
+        let of_bundle = |(function, bundle): (ActiveFunction, String)| {
+            let (function, stored) = with_stored(function);
+            (function, stored, bundle)
+        };
         Ok(Self {
+            own: own.into_iter().map(with_stored).collect(),
+            others: others.into_iter().map(of_bundle).collect(),
+            settings: environments::settings(conn, environment.pk).await?.ok_or(sqlx::Error::RowNotFound)?,
             active,
-            own,
-            others,
-            integrations: integrations::list(conn, environment.pk).await?,
-            settings,
+            integrations,
         })
     }
 

@@ -214,10 +214,9 @@ async fn list_before_deletion(
     environment: EnvironmentPk,
 ) -> sqlx::Result<Vec<(IntegrationPk, FunctionName)>> {
     let mut functions = Vec::new();
-    for function in deployments::list_active_functions(conn).await? {
-        if function.environment == environment
-            && let Some(stored) = StoredFunction::read(&function.spec)
-            && let FunctionSpec::Lifecycle(spec) = stored.spec
+    for function in deployments::list_active_lifecycle(conn, environment).await? {
+        if let Some(StoredFunction { spec: FunctionSpec::Lifecycle(spec), .. }) =
+            StoredFunction::read(&function.spec)
             && spec.event == LifecycleEvent::ConnectionDeleting
         {
             functions.push((function.integration, function.name));

@@ -47,6 +47,34 @@ pub struct ActiveFunction {
     pub component_digest: Vec<u8>,
 }
 
+struct FunctionRow {
+    pk: i64,
+    deployment_pk: i64,
+    environment_pk: i64,
+    integration_pk: i64,
+    unique_key: String,
+    kind: String,
+    name: String,
+    spec: String,
+    component_digest: Vec<u8>,
+}
+
+impl From<FunctionRow> for ActiveFunction {
+    fn from(row: FunctionRow) -> Self {
+        Self {
+            pk: FunctionPk(row.pk),
+            deployment: DeploymentPk(row.deployment_pk),
+            environment: EnvironmentPk(row.environment_pk),
+            integration: IntegrationPk(row.integration_pk),
+            integration_key: IntegrationKey::from_stored(row.unique_key),
+            kind: row.kind,
+            name: FunctionName::from_stored(row.name),
+            spec: row.spec,
+            component_digest: row.component_digest,
+        }
+    }
+}
+
 /// A deployment that is active, or waits for hosts to be ready.
 #[derive(Debug, Clone)]
 pub struct LiveDeployment {
@@ -58,6 +86,30 @@ pub struct LiveDeployment {
     pub digest: String,
     /// Likewise.
     pub config: String,
+}
+
+struct DeploymentRow {
+    pk: i64,
+    environment_pk: i64,
+    environment_name: String,
+    bundle_name: String,
+    version: i32,
+    digest: String,
+    config: String,
+}
+
+impl From<DeploymentRow> for LiveDeployment {
+    fn from(row: DeploymentRow) -> Self {
+        Self {
+            pk: DeploymentPk(row.pk),
+            environment: EnvironmentPk(row.environment_pk),
+            environment_name: row.environment_name,
+            bundle_name: row.bundle_name,
+            version: row.version,
+            digest: row.digest,
+            config: row.config,
+        }
+    }
 }
 
 /// Stores the bytes of a component, once.
@@ -178,7 +230,8 @@ pub async fn find_active(
     environment: EnvironmentPk,
     bundle_name: &str,
 ) -> sqlx::Result<Option<LiveDeployment>> {
-    let row = sqlx::query!(
+    let row = sqlx::query_as!(
+        DeploymentRow,
         r#"
         SELECT d.pk, environment_pk, e.name AS environment_name, bundle_name, version, digest, config::text AS "config!"
         FROM deployments d JOIN environments e ON e.pk = d.environment_pk
@@ -189,20 +242,13 @@ pub async fn find_active(
     )
     .fetch_optional(conn)
     .await?;
-    Ok(row.map(|row| LiveDeployment {
-        pk: DeploymentPk(row.pk),
-        environment: EnvironmentPk(row.environment_pk),
-        environment_name: row.environment_name,
-        bundle_name: row.bundle_name,
-        version: row.version,
-        digest: row.digest,
-        config: row.config,
-    }))
+    Ok(row.map(LiveDeployment::from))
 }
 
 /// Every active deployment, of all environments.
 pub async fn list_active(conn: &mut PgConnection) -> sqlx::Result<Vec<LiveDeployment>> {
-    let rows = sqlx::query!(
+    let rows = sqlx::query_as!(
+        DeploymentRow,
         r#"
         SELECT d.pk, environment_pk, e.name AS environment_name, bundle_name, version, digest, config::text AS "config!"
         FROM deployments d JOIN environments e ON e.pk = d.environment_pk
@@ -211,16 +257,7 @@ pub async fn list_active(conn: &mut PgConnection) -> sqlx::Result<Vec<LiveDeploy
     )
     .fetch_all(conn)
     .await?;
-    let deployments = rows.into_iter().map(|row| LiveDeployment {
-        pk: DeploymentPk(row.pk),
-        environment: EnvironmentPk(row.environment_pk),
-        environment_name: row.environment_name,
-        bundle_name: row.bundle_name,
-        version: row.version,
-        digest: row.digest,
-        config: row.config,
-    });
-    Ok(deployments.collect())
+    Ok(rows.into_iter().map(LiveDeployment::from).collect())
 }
 
 /// The deployments that are active in these environments, in the order of [`list_active`].
@@ -242,7 +279,8 @@ pub async fn list_active_in(
 
 /// The functions of every active deployment, of all environments.
 pub async fn list_active_functions(conn: &mut PgConnection) -> sqlx::Result<Vec<ActiveFunction>> {
-    let rows = sqlx::query!(
+    let rows = sqlx::query_as!(
+        FunctionRow,
         r#"
         SELECT f.pk, f.deployment_pk, d.environment_pk, f.integration_pk, i.unique_key, f.kind, f.name,
                f.spec::text AS "spec!", f.component_digest
@@ -255,16 +293,105 @@ pub async fn list_active_functions(conn: &mut PgConnection) -> sqlx::Result<Vec<
     )
     .fetch_all(conn)
     .await?;
-    let functions = rows.into_iter().map(|row| ActiveFunction {
-        pk: FunctionPk(row.pk),
-        deployment: DeploymentPk(row.deployment_pk),
-        environment: EnvironmentPk(row.environment_pk),
+    Ok(rows.into_iter().map(ActiveFunction::from).collect())
+}
+
+/// The functions of one deployment.
+pub async fn list_functions(
+    conn: &mut PgConnection,
+    deployment: DeploymentPk,
+) -> sqlx::Result<Vec<ActiveFunction>> {
+    let rows = sqlx::query_as!(
+        FunctionRow,
+        r#"
+        SELECT f.pk, f.deployment_pk, i.environment_pk, f.integration_pk, i.unique_key, f.kind, f.name,
+               f.spec::text AS "spec!", f.component_digest
+        FROM (SELECT * FROM functions WHERE deployment_pk = $1 OFFSET 0) AS f
+        JOIN integrations i ON i.pk = f.integration_pk
+        ORDER BY f.pk
+        "#,
+        deployment.0,
+    )
+    .fetch_all(conn)
+    .await?;
+    Ok(rows.into_iter().map(ActiveFunction::from).collect())
+}
+
+/// What the active deployments of other bundles have for these integrations, with the name of the bundle.
+pub async fn list_functions_of_other_bundles(
+    conn: &mut PgConnection,
+    environment: EnvironmentPk,
+    bundle_name: &str,
+    integrations: &[IntegrationPk],
+) -> sqlx::Result<Vec<(ActiveFunction, String)>> {
+    let integrations: Vec<i64> = integrations.iter().map(|pk| pk.0).collect();
+    let rows = sqlx::query!(
+        r#"
+        SELECT f.pk, d.pk AS deployment_pk, d.environment_pk, d.bundle_name, f.integration_pk, i.unique_key, f.kind,
+               f.name, f.spec::text AS "spec!", f.component_digest
+        FROM deployments d CROSS JOIN LATERAL (
+            -- By deployment: of those that were superseded, there may be thousands.
+            SELECT * FROM functions WHERE deployment_pk = d.pk AND integration_pk = ANY($3) OFFSET 0
+        ) AS f
+        JOIN integrations i ON i.pk = f.integration_pk
+        WHERE d.environment_pk = $1 AND d.state = 'active' AND d.bundle_name <> $2
+        ORDER BY f.pk
+        "#,
+        environment.0,
+        bundle_name,
+        &integrations,
+    )
+    .fetch_all(conn)
+    .await?;
+    let functions = rows.into_iter().map(|row| {
+        let function = FunctionRow {
+            pk: row.pk,
+            deployment_pk: row.deployment_pk,
+            environment_pk: row.environment_pk,
+            integration_pk: row.integration_pk,
+            unique_key: row.unique_key,
+            kind: row.kind,
+            name: row.name,
+            spec: row.spec,
+            component_digest: row.component_digest,
+        };
+        (function.into(), row.bundle_name)
+    });
+    Ok(functions.collect())
+}
+
+/// A lifecycle function of an active deployment.
+#[derive(Debug, Clone)]
+pub struct ActiveLifecycleFunction {
+    pub integration: IntegrationPk,
+    pub name: FunctionName,
+    /// JSON as it was stored.
+    pub spec: String,
+}
+
+/// The lifecycle functions of an environment.
+pub async fn list_active_lifecycle(
+    conn: &mut PgConnection,
+    environment: EnvironmentPk,
+) -> sqlx::Result<Vec<ActiveLifecycleFunction>> {
+    let rows = sqlx::query!(
+        r#"
+        SELECT f.integration_pk, f.name, f.spec::text AS "spec!"
+        FROM deployments d CROSS JOIN LATERAL (
+            -- As above.
+            SELECT * FROM functions WHERE deployment_pk = d.pk AND kind = 'lifecycle' OFFSET 0
+        ) AS f
+        WHERE d.environment_pk = $1 AND d.state = 'active'
+        ORDER BY f.pk
+        "#,
+        environment.0,
+    )
+    .fetch_all(conn)
+    .await?;
+    let functions = rows.into_iter().map(|row| ActiveLifecycleFunction {
         integration: IntegrationPk(row.integration_pk),
-        integration_key: IntegrationKey::from_stored(row.unique_key),
-        kind: row.kind,
         name: FunctionName::from_stored(row.name),
         spec: row.spec,
-        component_digest: row.component_digest,
     });
     Ok(functions.collect())
 }

@@ -22,6 +22,28 @@ async fn hosts_that_start_together_make_the_tables_once() {
 }
 
 #[tokio::test]
+async fn a_database_of_a_version_before_the_first_release_is_refused_with_the_remedy() {
+    for (name, change) in [
+        (
+            "dated migrations",
+            "DELETE FROM _sqlx_migrations;
+             INSERT INTO _sqlx_migrations (version, description, success, checksum, execution_time)
+             VALUES (20261121090000, 'create environments', true, '', 0)",
+        ),
+        ("an earlier baseline", r"UPDATE _sqlx_migrations SET checksum = '\x00' WHERE version = 1"),
+    ] {
+        let db = TestDatabase::create().await;
+        db.execute(change).await;
+        let (status, log) = HostOptions::new().database(&db).spawn_and_wait().await;
+        assert_eq!(status.code(), Some(1), "{name}: {log}");
+        let message = "the database at DATABASE_URL was created by a version before the first release and cannot be \
+                       upgraded: create a new database, or drop and recreate this one\n";
+        assert!(log.contains(message), "{name}: {log}");
+        assert!(!log.contains("_sqlx_migrations") && !log.contains("previously applied"), "{name}: {log}");
+    }
+}
+
+#[tokio::test]
 async fn a_database_that_is_not_there_is_told_once_in_the_servers_words() {
     let db = TestDatabase::create().await;
     let url = db.url();

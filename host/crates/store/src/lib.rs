@@ -72,6 +72,8 @@ const QUIET: [(&str, &str); 1] = [("client_min_messages", "warning")];
 
 /// Every statement of ours stays prepared on every connection.
 const STATEMENTS: usize = 256;
+/// Migrations were numbered by their date and time before the baseline replaced them; today they are numbered 1, 2, 3.
+const FIRST_DATED_MIGRATION: i64 = 20_261_121_090_000;
 /// How long a connection is waited for.
 const ACQUIRE_PATIENCE: Duration = Duration::from_secs(30);
 /// How long a database may take to listen.
@@ -84,6 +86,11 @@ const TRUSTED_IDLE_TIME: Duration = Duration::from_secs(1);
 pub enum OpenError {
     #[error("the database at {setting} cannot be used: {reason}")]
     Unusable { setting: &'static str, reason: String },
+    #[error(
+        "the database at {setting} was created by a version before the first release and cannot be upgraded: create a \
+         new database, or drop and recreate this one"
+    )]
+    Unreleased { setting: &'static str },
     #[error("the tables of the database at {setting} could not be brought up to date")]
     Migration { setting: &'static str, source: MigrateError },
     #[error("the records of this database are in another one; name it in SYNCLINE_RECORDS_DATABASE_URL")]
@@ -259,8 +266,19 @@ async fn prepare(
     // A slow migration is nothing to warn of, and its text is long.
     let migrating = options.clone().disable_statement_logging().options(QUIET);
     let mut conn = connect_patiently(&migrating, setting).await.map_err(|error| unusable(setting, &error))?;
-    sqlx::migrate!().run(&mut conn).await.map_err(|source| OpenError::Migration { setting, source })?;
+    sqlx::migrate!().run(&mut conn).await.map_err(|error| migration_failed(setting, error))?;
     Ok((options, conn))
+}
+
+fn migration_failed(setting: &'static str, source: MigrateError) -> OpenError {
+    match source {
+        MigrateError::VersionMissing(version) if version >= FIRST_DATED_MIGRATION => {
+            OpenError::Unreleased { setting }
+        }
+        // A released migration is never edited, so the database has an earlier state of the baseline.
+        MigrateError::VersionMismatch(_) => OpenError::Unreleased { setting },
+        source => OpenError::Migration { setting, source },
+    }
 }
 
 async fn pool(

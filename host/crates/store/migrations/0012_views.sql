@@ -1,20 +1,24 @@
--- For those who read the database directly: views whose names and columns stay, in a schema of their own. Whoever is
--- granted the views can read them and nothing else: they are read with the rights of their owner. Nothing sealed is in
--- them, nor settings, metadata and configuration of connections, in which there may be secrets.
+-- Views for people and programs that read the database directly. Their names and columns are public and documented in
+-- docs/sql-views.md. A role that is granted the views can read nothing else, because views have the rights of their
+-- owner. They contain no sealed values, and no settings, metadata or configuration of connections, which may contain
+-- secrets.
 --
--- The schema may not have a name that a user has: a schema that is called like its user is searched first, and tables
--- of later migrations would be made in it.
+-- The schema must not have the name of a database role: a schema that is called like the role is searched first, and
+-- later migrations would create their tables in it.
 CREATE SCHEMA syncline_views;
+COMMENT ON SCHEMA syncline_views IS 'Syncline: what may be read directly, see docs/sql-views.md';
 
+-- Without connections that are still being validated.
 CREATE VIEW syncline_views.connections AS
 SELECT e.name AS environment, i.unique_key AS integration, i.provider, c.connection_id, c.tags, c.created_at,
        c.updated_at
 FROM connections c
 JOIN integrations i ON i.pk = c.integration_pk
-JOIN environments e ON e.pk = c.environment_pk;
+JOIN environments e ON e.pk = c.environment_pk
+WHERE c.validating_since IS NULL;
 
--- What is left of deleted connections is removed little by little and belongs to nobody. The names come from the other
--- half of the tables, so they are null where the records are in a database of their own.
+-- Streams and records of deleted connections are left out; they are removed in the background. The names of
+-- environments, integrations and connections are in the control database, so they are null in a records database.
 CREATE VIEW syncline_views.streams AS
 SELECT e.name AS environment, i.unique_key AS integration, c.connection_id, s.connection_pk AS connection_number,
        s.stream_no AS stream_number,
@@ -57,5 +61,3 @@ LEFT JOIN LATERAL (
     WHERE schedule_pk = s.pk AND state IN ('success', 'error')
     ORDER BY started_at DESC LIMIT 1
 ) AS latest ON true;
-
-COMMENT ON SCHEMA syncline_views IS 'Syncline: what may be read directly, see docs/sql-views.md';

@@ -144,7 +144,7 @@ async fn kill_under_load(
     ensure!(!answered.is_empty(), "nothing was answered before the host was killed");
     let lost = sqlx::query(
         "SELECT count(*) FROM unnest($1::text[]) AS answered (id)
-         WHERE NOT EXISTS (SELECT FROM received_webhooks r WHERE r.delivery_id = answered.id)",
+         WHERE NOT EXISTS (SELECT FROM inbound_webhooks r WHERE r.delivery_id = answered.id)",
     )
     .bind(&answered)
     .fetch_one(&mut database.connect().await?)

@@ -440,7 +440,7 @@ async fn neither_input_nor_output_of_a_job_is_kept_in_clear() {
 async fn the_end_of_a_job_is_told_by_webhook() {
     let stage = Stage::hostile().await;
     stage.db.execute("UPDATE environments SET webhook_url = 'http://127.0.0.1:9/hook'").await;
-    let deliveries = "SELECT body FROM webhook_deliveries WHERE type = 'async_action'";
+    let deliveries = "SELECT body FROM outbound_webhook_deliveries WHERE type = 'async_action'";
     let path = stage.action_later("print", &json!("x")).await;
     stage.result(&path).await.expect(200);
     let id = path.trim_start_matches("/action/");

@@ -604,7 +604,7 @@ impl Chaos {
 
     /// Each success is told under one id, and together they tell of every change once.
     async fn check_webhooks(&self) {
-        let told = "SELECT count(*) FROM webhook_deliveries WHERE body::json ->> 'type' = 'sync'
+        let told = "SELECT count(*) FROM outbound_webhook_deliveries WHERE body::json ->> 'type' = 'sync'
                         AND body::json ->> 'success' = 'true' AND body::json ->> 'syncName' <> 'commit-raw'";
         let successes = "SELECT count(*) FROM runs WHERE kind = 'sync' AND state = 'success' AND function_name <> 'commit-raw'";
         assert_eq!(self.db.number(told).await, self.db.number(successes).await);
@@ -614,7 +614,7 @@ impl Chaos {
             };
             let all = ["added", "updated", "deleted"].map(sum).join(" || ' ' || ");
             format!(
-                "SELECT {all} FROM webhook_deliveries
+                "SELECT {all} FROM outbound_webhook_deliveries
                  WHERE body::json ->> 'success' = 'true' AND body::json ->> 'connectionId' = '{connection}'
                      AND body::json ->> 'syncName' <> 'commit-raw'"
             )

@@ -151,7 +151,7 @@ async fn what_was_held_back_is_deleted_when_it_is_approved_and_told() {
     assert_eq!(live(&stage.connection).await, 40);
     let status = stage.connection.status("commit-raw").await;
     assert_eq!((&status["status"], &status["recordCount"]), (&json!("SUCCESS"), &json!({ "Item": 40 })));
-    let told = stage.db.texts("SELECT body FROM webhook_deliveries").await;
+    let told = stage.db.texts("SELECT body FROM outbound_webhook_deliveries").await;
     assert_eq!(told.len(), 1, "{told:?}");
     let told: Value = serde_json::from_str(&told[0]).unwrap();
     assert_eq!(told["responseResults"], json!({ "added": 0, "updated": 0, "deleted": 80 }));

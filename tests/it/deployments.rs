@@ -337,7 +337,7 @@ async fn another_default_frequency_spreads_what_waits_and_leaves_alone_what_is_d
         .db
         .execute(
             "INSERT INTO schedules (environment_pk, integration_pk, connection_pk, sync_name, variant, state, due_at,
-                                    due_reason, is_parked, run_id, run_owner, lease_expires_at)
+                                    due_reason, awaits_permit, run_id, run_owner, lease_expires_at)
              SELECT environment_pk, integration_pk, connection_pk, sync_name, 'v' || number, 'running',
                     CASE number WHEN 0 THEN NULL WHEN 1 THEN now() ELSE now() + interval '1 hour' END, 'schedule',
                     number = 1, run.id, run.id, CASE number WHEN 0 THEN now() + interval '1 hour' END
@@ -466,7 +466,7 @@ async fn a_connection_that_is_being_made_during_a_deployment_has_its_syncs() {
     stage.db.execute("UPDATE environments SET webhook_url = 'http://127.0.0.1:9/'").await;
     let mut held = stage.db.connect().await;
     let mut tx = held.begin().await.unwrap();
-    sqlx::query("LOCK TABLE webhook_deliveries IN EXCLUSIVE MODE").execute(&mut *tx).await.unwrap();
+    sqlx::query("LOCK TABLE outbound_webhook_deliveries IN EXCLUSIVE MODE").execute(&mut *tx).await.unwrap();
     let waiting = |locks: &str| {
         format!(
             "SELECT count(*) FROM pg_locks JOIN pg_database d ON d.oid = database
@@ -618,7 +618,7 @@ async fn a_host_that_has_not_heard_of_a_sync_yet_runs_it_all_the_same() {
     proxy.drop_notifications();
     // Nobody waits for it to compile, since it is thought to be gone.
     deaf.freeze();
-    db.execute("UPDATE hosts SET seen_at = now() - interval '1 minute'").await;
+    db.execute("UPDATE hosts SET last_heartbeat_at = now() - interval '1 minute'").await;
     let paused = format!("{table}auto_start = false\n");
     asked.deploy(&Bundle::guest("hostile").replace(table, &paused)).await;
     connection.trigger("steps").await;

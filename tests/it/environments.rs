@@ -80,7 +80,8 @@ async fn two_environments_with_the_same_names_never_see_one_another() {
     .await;
     assert_eq!(dev_numbers.all(&[("model", "Number")]).await.len(), 5);
     assert_eq!(environment(&host).await["webhook_url"], "https://example.com/dev's");
-    for table in ["integrations", "connections", "deployments", "schedules", "webhook_signing_keys"] {
+    for table in ["integrations", "connections", "deployments", "schedules", "outbound_webhook_signing_keys"]
+    {
         let rows = format!("SELECT count(*) FROM {table}");
         assert_eq!(db.number(&rows).await, 1, "{table}: dev's alone");
     }
@@ -272,7 +273,7 @@ async fn signing_keys_are_shown_to_those_who_may_and_overlap_when_rotated() {
 async fn an_environment_without_a_signing_key_gets_one() {
     let db = TestDatabase::create().await;
     let host = Host::spawn(&db).await;
-    db.execute("DELETE FROM webhook_signing_keys").await;
+    db.execute("DELETE FROM outbound_webhook_signing_keys").await;
     let second = Host::spawn(&db).await;
     let third = Host::spawn(&db).await;
     let (one, other) = tokio::join!(environment(&second), environment(&third));

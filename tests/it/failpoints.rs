@@ -230,7 +230,7 @@ async fn a_deletion_survives_a_host_that_freezes_at_any_step() {
 }
 
 async fn webhook_at_every_step(fate: Fate) {
-    const OPEN: &str = "SELECT count(*) FROM webhook_deliveries WHERE state <> 'delivered'";
+    const OPEN: &str = "SELECT count(*) FROM outbound_webhook_deliveries WHERE state <> 'delivered'";
     let scene = Scene::set().await;
     for (step, nth) in WEBHOOK {
         let name = step.name();
@@ -240,7 +240,7 @@ async fn webhook_at_every_step(fate: Fate) {
         let victim =
             scene.strike(*step, *nth, fate, async |victim| ask_for_action(victim, &connection, name)).await;
         // Others leave alone what a host is sending, for as long as that may take; that is over now.
-        let over = "UPDATE webhook_deliveries SET next_attempt_at = now() WHERE state = 'pending';
+        let over = "UPDATE outbound_webhook_deliveries SET next_attempt_at = now() WHERE state = 'pending';
                     NOTIFY syncline, 'webhooks'";
         scene.numbers.db.execute(over).await;
         scene.wait_for(&format!("{name}: it is delivered"), OPEN, 0).await;

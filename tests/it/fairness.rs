@@ -101,7 +101,7 @@ async fn a_connection_has_no_more_runs_than_it_may_over_all_hosts_and_the_others
     other.wait_until_idle().await;
     greedy.set_metadata(waiting()).await;
     make_due(&db, "customer-1", 100).await;
-    let parked = "SELECT count(*) FROM schedules WHERE is_parked";
+    let parked = "SELECT count(*) FROM schedules WHERE awaits_permit";
     eventually("all but two wait", async || (db.number(parked).await == 98).then_some(())).await;
     assert_eq!(running(&db).await, 2);
     // Another connection of the same integration finds a place, and is not kept from it by those that wait.
@@ -110,7 +110,7 @@ async fn a_connection_has_no_more_runs_than_it_may_over_all_hosts_and_the_others
     // When the two end, the next two go on, until all have had their turn.
     greedy.set_metadata(json!({ "steps": 0 })).await;
     db.execute(
-        "UPDATE schedules SET cancel_wanted = true WHERE run_id IS NOT NULL; NOTIFY syncline, 'cancel'",
+        "UPDATE schedules SET cancel_requested = true WHERE run_id IS NOT NULL; NOTIFY syncline, 'cancel'",
     )
     .await;
     eventually("all have had their turn", async || {

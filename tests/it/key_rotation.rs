@@ -55,7 +55,7 @@ async fn work(api: Api, name: &'static str, connections: usize, stop: Arc<Atomic
 
 const OLD_VALUES: &str = "SELECT (SELECT count(*) FROM connections WHERE sealed_credentials_version < 2)
     + (SELECT count(*) FROM environment_variables WHERE sealed_value_version < 2)
-    + (SELECT count(*) FROM webhook_signing_keys WHERE sealed_key_version < 2)";
+    + (SELECT count(*) FROM outbound_webhook_signing_keys WHERE sealed_key_version < 2)";
 const VERSIONS: &str = "SELECT string_agg(version::text, ',' ORDER BY version) FROM data_key_versions";
 
 #[tokio::test(flavor = "multi_thread")]

@@ -14,8 +14,14 @@ const ID: &str = "customer-1";
 /// A host with this lease looks after what it holds so rarely that only the rows that it finds can stop it.
 const RARELY: &str = "3600";
 /// Where hosts meet.
-const TABLES: [&str; 6] =
-    ["schedules", "sync_states", "streams", "runs", "webhook_deliveries", "webhook_attempts"];
+const TABLES: [&str; 6] = [
+    "schedules",
+    "sync_states",
+    "streams",
+    "runs",
+    "outbound_webhook_deliveries",
+    "outbound_webhook_attempts",
+];
 
 /// Two hosts that stand still, and both believe that the same work is theirs.
 struct Overlap {
@@ -51,7 +57,7 @@ impl Overlap {
             .await;
         let over =
             "UPDATE schedules SET lease_expires_at = now() - interval '1 second' WHERE run_id IS NOT NULL;
-                    UPDATE webhook_deliveries SET next_attempt_at = now() WHERE state = 'pending'";
+                    UPDATE outbound_webhook_deliveries SET next_attempt_at = now() WHERE state = 'pending'";
         numbers.db.execute(over).await;
         successor.wait_until_frozen().await;
         // However long this takes, the successor is not late too.
@@ -126,10 +132,10 @@ async fn a_host_that_renews_late_does_not_prolong_its_successors_lease() {
 async fn a_host_that_notes_a_webhook_late_leaves_it_to_its_successor() {
     let overlap = Overlap::set((Step::WebhookSent, RARELY), Step::WebhookClaimed).await;
     let numbers = overlap.play().await;
-    let open = "SELECT count(*) FROM webhook_deliveries WHERE state <> 'delivered'";
+    let open = "SELECT count(*) FROM outbound_webhook_deliveries WHERE state <> 'delivered'";
     eventually("it is delivered", async || (numbers.db.number(open).await == 0).then_some(())).await;
-    let attempts = "SELECT coalesce(status::text, error) FROM webhook_attempts a
-                    JOIN webhook_deliveries d ON d.pk = a.delivery_pk WHERE d.attempts > 1 ORDER BY number";
+    let attempts = "SELECT coalesce(status::text, error) FROM outbound_webhook_attempts a
+                    JOIN outbound_webhook_deliveries d ON d.pk = a.delivery_pk WHERE d.attempts > 1 ORDER BY number";
     let lost = "the host stopped before the receiver's answer was noted";
     assert_eq!(numbers.db.texts(attempts).await, [lost, "200"]);
 }

@@ -51,7 +51,8 @@ async fn wait_until_greeted(host: &Host) {
 
 async fn deliveries(db: &TestDatabase) -> Vec<String> {
     let fields = "body::json->>'operation' || ' ' || (body::json->>'success')";
-    db.texts(&format!("SELECT {fields} FROM webhook_deliveries WHERE type = 'auth' ORDER BY pk")).await
+    db.texts(&format!("SELECT {fields} FROM outbound_webhook_deliveries WHERE type = 'auth' ORDER BY pk"))
+        .await
 }
 
 #[tokio::test]
@@ -219,7 +220,7 @@ async fn what_a_lost_host_was_judging_is_judged_again() {
         }
         host.kill();
         // So that nobody has to wait until it was silent for long.
-        db.execute("UPDATE hosts SET seen_at = seen_at - interval '5 minutes'").await;
+        db.execute("UPDATE hosts SET last_heartbeat_at = last_heartbeat_at - interval '5 minutes'").await;
         host = spawn(&db, &provider).await;
         let told = deliveries(&db).await.len();
         provider.asked().await.answer("ok").await;

@@ -16,7 +16,7 @@ const COMPLETE: &str = "SET restores_pruned = false";
 const RELEASE: &str = "unreported_since = CASE WHEN NOT";
 const CLAIM: &str = "opened AS (";
 /// And the one in which an attempt at a webhook is noted.
-const NOTE: &str = "INSERT INTO webhook_attempts (delivery_pk, number, at";
+const NOTE: &str = "INSERT INTO outbound_webhook_attempts (delivery_pk, number, at";
 
 fn options(numbers: &Numbers) -> HostOptions {
     HostOptions::new()
@@ -117,15 +117,17 @@ async fn an_approval_that_was_cut_short_is_finished_without_being_asked_for_agai
     proxy.arm(Fault::CutBeforeCommitOf("SET state = 'success', approved_at"));
     assert_eq!(host.request("POST", &format!("{path}/approve")).send().await.status, 500);
     proxy.struck().await;
-    numbers.db.execute("UPDATE approvals_under_way SET since = since - interval '1 minute'").await;
+    numbers
+        .db
+        .execute("UPDATE approvals_in_progress SET claimed_at = claimed_at - interval '1 minute'")
+        .await;
     eventually("it is approved", async || {
         host.get(&path).await.expect(200).json()["approved_at"].is_string().then_some(())
     })
     .await;
-    let told =
-        "SELECT count(*) FROM webhook_deliveries WHERE body::json -> 'responseResults' ->> 'deleted' = '100'";
+    let told = "SELECT count(*) FROM outbound_webhook_deliveries WHERE body::json -> 'responseResults' ->> 'deleted' = '100'";
     assert_eq!(numbers.db.number(told).await, 1);
-    assert_eq!(numbers.db.number("SELECT count(*) FROM approvals_under_way").await, 0);
+    assert_eq!(numbers.db.number("SELECT count(*) FROM approvals_in_progress").await, 0);
 }
 
 async fn action_under_key(connection: &Connection) -> crate::support::Answer {
@@ -155,7 +157,7 @@ async fn an_asynchronous_action_whose_commits_are_not_answered_runs_under_one_id
         let id = text(&accepted["id"]);
         let of = format!("connection_pk = (SELECT pk FROM connections WHERE connection_id = '{name}')");
         assert_eq!(numbers.db.texts(&format!("SELECT id::text FROM function_jobs WHERE {of}")).await, [id]);
-        let told = format!("SELECT count(*) FROM webhook_deliveries WHERE body LIKE '%{id}%'");
+        let told = format!("SELECT count(*) FROM outbound_webhook_deliveries WHERE body LIKE '%{id}%'");
         assert_eq!(numbers.db.number(&told).await, 1, "{name}");
     }
     // By its end it has tried again what was not answered.
@@ -203,9 +205,9 @@ async fn a_failed_attempt_whose_end_is_not_answered_is_one_that_failed() {
 async fn a_webhook_whose_end_is_noted_without_an_answer_is_not_sent_again() {
     let numbers = Numbers::new().await;
     let (proxy, host) = set_up(&numbers).await;
-    let open = "SELECT count(*) FROM webhook_deliveries WHERE state <> 'delivered'";
+    let open = "SELECT count(*) FROM outbound_webhook_deliveries WHERE state <> 'delivered'";
     let noted = async |count: i64| {
-        let all = "SELECT count(*) FROM webhook_deliveries";
+        let all = "SELECT count(*) FROM outbound_webhook_deliveries";
         eventually("all is noted as delivered", async || {
             (numbers.db.number(all).await == count && numbers.db.number(open).await == 0).then_some(())
         })
@@ -219,7 +221,7 @@ async fn a_webhook_whose_end_is_noted_without_an_answer_is_not_sent_again() {
     // Its sender tries once more to note it, and sees that it was noted.
     noted(2).await;
     assert_eq!(numbers.receiver.webhooks().len(), 2);
-    assert_eq!(numbers.db.number("SELECT max(attempts)::bigint FROM webhook_deliveries").await, 1);
+    assert_eq!(numbers.db.number("SELECT max(attempts)::bigint FROM outbound_webhook_deliveries").await, 1);
 }
 
 #[tokio::test]
@@ -231,7 +233,7 @@ async fn a_refused_attempt_that_is_noted_without_an_answer_is_noted_once() {
         options(&numbers).database_through(&proxy).variable("SYNCLINE_WEBHOOK_RETRIES", "3s").spawn().await;
     numbers.set_up(&host).await;
     let connection = numbers.connect(&host, "customer-1").await;
-    let noted = "SELECT count(*) FROM webhook_attempts";
+    let noted = "SELECT count(*) FROM outbound_webhook_attempts";
     eventually("its first run is noted", async || (numbers.db.number(noted).await == 1).then_some(())).await;
     numbers.receiver.reply([Reply::status(500)]);
     proxy.arm(Fault::LoseCommitOf(NOTE));
@@ -239,7 +241,7 @@ async fn a_refused_attempt_that_is_noted_without_an_answer_is_noted_once() {
     proxy.struck().await;
     eventually("it is sent again and noted", async || (numbers.db.number(noted).await == 3).then_some(()))
         .await;
-    let statuses = "SELECT status::text FROM webhook_attempts ORDER BY delivery_pk, number";
+    let statuses = "SELECT status::text FROM outbound_webhook_attempts ORDER BY delivery_pk, number";
     assert_eq!(numbers.db.texts(statuses).await, ["200", "500", "200"]);
     let log = host.log();
     assert_eq!(log.matches("was not noted").count(), 1, "the second try finds it noted: {log}");
@@ -254,7 +256,7 @@ async fn an_attempt_that_is_noted_again_leaves_the_next_one_of_its_host_alone() 
         options(&numbers).database_through(&proxy).variable("SYNCLINE_WEBHOOK_RETRIES", "1ms").spawn().await;
     numbers.set_up(&host).await;
     let connection = numbers.connect(&host, "customer-1").await;
-    let noted = "SELECT count(*) FROM webhook_attempts";
+    let noted = "SELECT count(*) FROM outbound_webhook_attempts";
     eventually("its first run is noted", async || (numbers.db.number(noted).await == 1).then_some(())).await;
     numbers.receiver.reply([Reply::status(500), Reply::status(200).after(Duration::from_secs(2))]);
     proxy.arm(Fault::LoseCommitOf(NOTE));
@@ -264,7 +266,7 @@ async fn an_attempt_that_is_noted_again_leaves_the_next_one_of_its_host_alone() 
     numbers.receiver.wait_for(3).await;
     eventually("it is sent again and noted", async || (numbers.db.number(noted).await == 3).then_some(()))
         .await;
-    let statuses = "SELECT status::text FROM webhook_attempts ORDER BY delivery_pk, number";
+    let statuses = "SELECT status::text FROM outbound_webhook_attempts ORDER BY delivery_pk, number";
     assert_eq!(numbers.db.texts(statuses).await, ["200", "500", "200"]);
     let log = host.log();
     assert_eq!(log.matches("was not noted").count(), 1, "the second try finds another attempt: {log}");

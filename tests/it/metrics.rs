@@ -150,7 +150,7 @@ async fn what_providers_tell_is_counted_until_it_is_over() {
     scene.db.execute(trigger).await;
     let waiting = deliver("star", "d4", &push("-")).await;
     let older =
-        format!("UPDATE received_webhooks SET received_at = now() - interval '90 s' WHERE id = '{waiting}'");
+        format!("UPDATE inbound_webhooks SET received_at = now() - interval '90 s' WHERE id = '{waiting}'");
     scene.db.execute(&older).await;
     eventually("it is told that one waits, and for how long", async || {
         let told = fetch(host).await;

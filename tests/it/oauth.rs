@@ -183,7 +183,7 @@ async fn a_browser_puts_nothing_into_the_configuration_that_is_not_asked_for() {
     let connection = scene.connection(text(&scene.connections().await[0]["connection_id"])).await;
     assert_eq!(connection["connection_config"], json!({ "region": "eu" }));
     let known =
-        scene.db.texts("SELECT name FROM connection_subjects WHERE name LIKE 'connection_config%'").await;
+        scene.db.texts("SELECT name FROM connection_identifiers WHERE name LIKE 'connection_config%'").await;
     assert_eq!(known, ["connection_config.region"], "webhooks find it by nothing else");
 }
 

@@ -172,7 +172,7 @@ async fn a_look_at_the_queues_reads_what_is_due_and_nothing_that_waits() {
              SELECT gen_random_uuid(), pk, 'another', 'acme' FROM environments;
              -- Of three that are due, one belongs to another integration, and one has stepped aside.
              UPDATE schedules SET due_at = now() - interval '1 minute' WHERE connection_pk = {pk} AND sync_name = 'deals';
-             UPDATE schedules SET due_at = now() - interval '3 minutes', is_parked = true
+             UPDATE schedules SET due_at = now() - interval '3 minutes', awaits_permit = true
              WHERE connection_pk = {pk} AND sync_name = 'contacts';
              UPDATE schedules SET due_at = now() - interval '2 minutes',
                  integration_pk = (SELECT pk FROM integrations WHERE unique_key = 'another')

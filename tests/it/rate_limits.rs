@@ -174,7 +174,7 @@ async fn a_sync_that_is_held_off_again_and_again_is_told_of_once_before_its_slot
         eventually("it has failed again", async || (scene.db.number(failures).await == failed).then_some(()))
             .await;
     }
-    let told = "SELECT count(*) FROM webhook_deliveries WHERE body::json ->> 'success' = 'false'";
+    let told = "SELECT count(*) FROM outbound_webhook_deliveries WHERE body::json ->> 'success' = 'false'";
     assert_eq!(scene.db.number(told).await, 1);
     drop(scene.host);
 }

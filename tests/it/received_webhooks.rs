@@ -115,7 +115,7 @@ async fn what_a_function_saves_is_told_once_under_the_name_of_the_models_sync() 
     let models: Vec<String> =
         wait_for_saved(5).await.iter().map(|body| text(&body["model"]).to_owned()).collect();
     assert_eq!(models, ["Note", "Note", "Note", "Push", "Push"], "what a failed attempt saved is told once");
-    let written = "SELECT count(*) FROM webhook_deliveries WHERE body LIKE '%\"WEBHOOK\"%'";
+    let written = "SELECT count(*) FROM outbound_webhook_deliveries WHERE body LIKE '%\"WEBHOOK\"%'";
     assert_eq!(scene.db.number(written).await, 5);
 }
 
@@ -288,7 +288,7 @@ async fn two_hosts_process_every_webhook_once() {
     scene.wait_for_notes(60).await;
     let runs = "SELECT count(*) FROM runs WHERE kind = 'webhook' AND function_name = 'note'";
     eventually("every run is written", async || (scene.db.number(runs).await == 60).then_some(())).await;
-    let processed = "SELECT count(*) FROM received_webhooks WHERE state = 'processed'";
+    let processed = "SELECT count(*) FROM inbound_webhooks WHERE state = 'processed'";
     eventually("each is processed", async || (scene.db.number(processed).await == 60).then_some(())).await;
 }
 
@@ -435,7 +435,7 @@ async fn what_was_kept_for_long_enough_goes_and_what_is_not_over_stays() {
         scene.wait_for_state(&stored, "processed").await;
     }
     let change = async |id: &str, change: &str| {
-        scene.db.execute(&format!("UPDATE received_webhooks SET {change} WHERE delivery_id = '{id}'")).await;
+        scene.db.execute(&format!("UPDATE inbound_webhooks SET {change} WHERE delivery_id = '{id}'")).await;
     };
     // An id has the time in it at which it was made.
     let id_of_age = |days: u64| {
@@ -450,7 +450,7 @@ async fn what_was_kept_for_long_enough_goes_and_what_is_not_over_stays() {
     change("failed", "state = 'failed'").await;
     change("processing", "state = 'processing', jobs_left = 1").await;
     change("orphan", "integration_pk = 0").await;
-    let kept = "SELECT delivery_id FROM received_webhooks ORDER BY delivery_id";
+    let kept = "SELECT delivery_id FROM inbound_webhooks ORDER BY delivery_id";
     assert_eq!(scene.db.texts(kept).await.len(), 7);
     let _second =
         options_for(&scene.db).variable("SYNCLINE_RECEIVED_WEBHOOK_RETENTION_DAYS", "3").spawn().await;
@@ -546,7 +546,7 @@ async fn what_a_shop_tells_within_one_second_is_kept_though_it_calls_all_of_it_t
     let open = host.with_key(None);
     let ping = open.request("POST", &path).header("content-type", "application/x-www-form-urlencoded");
     ping.bytes("webhook_id=7").send().await.expect(200);
-    assert_eq!(db.number("SELECT count(*) FROM received_webhooks").await, 0);
+    assert_eq!(db.number("SELECT count(*) FROM inbound_webhooks").await, 0);
     let send = async |body: &str, signature: &str| {
         let request = open.request("POST", &path).header("content-type", "application/json");
         let request = request.header("x-wc-webhook-topic", "order.updated");
@@ -559,7 +559,7 @@ async fn what_a_shop_tells_within_one_second_is_kept_though_it_calls_all_of_it_t
         let forged = send(&body, &base64_hmac("another", &body)).await;
         assert_eq!(forged.refusal(), (401, "invalid_webhook_signature".to_owned()));
     }
-    let of = "SELECT state || connections || event_type FROM received_webhooks";
+    let of = "SELECT state || connections || event_type FROM inbound_webhooks";
     eventually("both have found their connection", async || {
         (db.texts(of).await == ["processed1order.updated", "processed1order.updated"]).then_some(())
     })
@@ -583,7 +583,7 @@ async fn each_connection_is_told_its_own_events_of_a_list() {
         });
         host.post("/connections", &body).await.expect(201);
     }
-    db.execute("DELETE FROM webhook_deliveries").await;
+    db.execute("DELETE FROM outbound_webhook_deliveries").await;
     let event = |of: u32, number: u32| json!({ "tenantId": tenant(of), "resourceId": number });
     let events = json!({ "events": [event(1, 1), event(2, 2), event(1, 3), event(9, 4)], "entropy": "e" });
     let body = events.to_string();

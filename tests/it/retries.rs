@@ -69,7 +69,8 @@ async fn retries_come_to_an_end_and_the_next_slot_follows() {
     let db = &stage.db;
     db.execute("UPDATE environments SET webhook_url = 'http://127.0.0.1:9/hooks'").await;
     let told = async || {
-        let failures = "SELECT count(*) FROM webhook_deliveries WHERE body LIKE '%\"success\":false%'";
+        let failures =
+            "SELECT count(*) FROM outbound_webhook_deliveries WHERE body LIKE '%\"success\":false%'";
         db.number(failures).await
     };
     stage.set_metadata(ending("fail")).await;
@@ -115,7 +116,7 @@ async fn the_first_failure_is_told_also_if_it_is_of_a_retry() {
         skip_the_wait(db).await;
         assert_eq!(runs(db).await.last().unwrap(), "retry action_script_runtime_error");
         assert_eq!(next(db).await.0, "retry");
-        let told = "SELECT count(*) FROM webhook_deliveries WHERE body LIKE '%\"success\":false%'";
+        let told = "SELECT count(*) FROM outbound_webhook_deliveries WHERE body LIKE '%\"success\":false%'";
         assert_eq!(db.number(told).await, 1);
     }
 }

@@ -221,7 +221,7 @@ async fn an_action_that_lasts_is_seen_and_its_host_may_die() {
     assert_eq!((&on["kind"], &on["trigger"]), (&json!("action"), &json!("api")));
     assert!(path.ends_with(text(&on["job_id"])), "{path}");
     stage.host.kill();
-    stage.db.execute("UPDATE hosts SET seen_at = now() - interval '10 minutes'").await;
+    stage.db.execute("UPDATE hosts SET last_heartbeat_at = now() - interval '10 minutes'").await;
     let second = Host::spawn(&stage.db).await;
     let over = eventually("the run is closed", async || {
         let now = run(&second, &on["id"]).await;

@@ -279,7 +279,7 @@ async fn what_the_cache_is_emptied_of_before_it_was_told_is_not_told() {
     assert_eq!(stage.run("commit-raw").await["status"], "ERROR");
     stage.set_metadata(orders(&json!([{ "id": "c" }]), "return")).await;
     stage.run_with("commit-raw", json!({ "reset": true, "emptyCache": true })).await;
-    let told = "SELECT body FROM webhook_deliveries WHERE type = 'sync' ORDER BY pk DESC LIMIT 1";
+    let told = "SELECT body FROM outbound_webhook_deliveries WHERE type = 'sync' ORDER BY pk DESC LIMIT 1";
     let told: Value = serde_json::from_str(&stage.db.texts(told).await[0]).unwrap();
     assert_eq!(told["responseResults"], json!({ "added": 1, "updated": 0, "deleted": 0 }));
 }

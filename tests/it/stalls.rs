@@ -131,7 +131,7 @@ async fn a_sync_whose_hosts_are_lost_again_and_again_is_not_given_to_the_next() 
     for losses in 1..=2 {
         let on = "SELECT count(*) FROM runs WHERE function_name = 'commit-raw' AND state = 'running'";
         eventually("a run is on", async || (db.number(on).await == 1).then_some(())).await;
-        let begun = "SELECT count(*) FROM sync_states WHERE sync_name = 'commit-raw' AND is_idle
+        let begun = "SELECT count(*) FROM sync_states WHERE sync_name = 'commit-raw' AND lacks_progress
                      AND fence = (SELECT max(fence) FROM runs)";
         eventually("it has begun", async || (db.number(begun).await == 1).then_some(())).await;
         host.kill();

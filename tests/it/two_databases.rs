@@ -212,7 +212,7 @@ async fn what_a_sync_tells_is_found_by_the_clock_of_the_records_database() {
     connection.wait_until_idle().await;
     connection.set_metadata(json!({ "steps": 5 })).await;
     connection.run("steps").await;
-    let times = "SELECT body::json ->> 'modifiedAfter' FROM webhook_deliveries
+    let times = "SELECT body::json ->> 'modifiedAfter' FROM outbound_webhook_deliveries
                  WHERE body::json ->> 'syncName' = 'steps' ORDER BY pk";
     let mut found = Vec::new();
     for since in pair.control.texts(times).await {

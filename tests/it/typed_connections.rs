@@ -320,7 +320,7 @@ async fn keys_and_passwords_are_tried_at_the_shop() {
         post("/api-auth/basic/stripe", json!({ "username": "planted-wrong-key", "password": "" })).await;
     assert_eq!(refused.refusal(), (400, "connection_test_failed".to_owned()), "{}", refused.text());
     assert!(!refused.text().contains("planted"), "{}", refused.text());
-    let deliveries = db.texts("SELECT body FROM webhook_deliveries WHERE type = 'auth'").await;
+    let deliveries = db.texts("SELECT body FROM outbound_webhook_deliveries WHERE type = 'auth'").await;
     let [delivery] = deliveries.as_slice() else { panic!("not one delivery: {deliveries:?}") };
     let told: Value = serde_json::from_str(delivery).expect("the body is JSON");
     assert_eq!((&told["operation"], &told["success"]), (&json!("creation"), &json!(false)), "{told}");

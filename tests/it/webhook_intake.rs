@@ -36,7 +36,7 @@ fn assert_told_to_come_again(answer: &Answer, status: u16, code: &str) {
 
 /// The ids of deliveries that are stored.
 async fn stored(scene: &Scene) -> BTreeSet<String> {
-    scene.db.texts("SELECT delivery_id FROM received_webhooks").await.into_iter().collect()
+    scene.db.texts("SELECT delivery_id FROM inbound_webhooks").await.into_iter().collect()
 }
 
 #[tokio::test]
@@ -66,7 +66,7 @@ async fn an_integration_with_too_much_in_hand_is_told_to_come_again_and_loses_no
     assert_told_to_come_again(&refused, 429, "too_many_webhooks");
     let others = scene.host.with_key(None).request("POST", &neighbour).header("x-gitlab-token", SECRET);
     others.json(&push("-")).send().await.expect(200);
-    scene.db.execute("DELETE FROM received_webhooks WHERE delivery_id IS NULL").await;
+    scene.db.execute("DELETE FROM inbound_webhooks WHERE delivery_id IS NULL").await;
 
     // While places become free, some come through.
     let burst = join_all((0..100).map(|number| send(format!("burst-{number}"))));
@@ -121,7 +121,7 @@ async fn what_could_not_be_stored_is_to_come_again() {
     let refuse =
         "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RAISE ''not now''; END'";
     scene.db.execute(refuse).await;
-    let trigger = "CREATE TRIGGER refuse BEFORE INSERT ON received_webhooks EXECUTE FUNCTION refuse()";
+    let trigger = "CREATE TRIGGER refuse BEFORE INSERT ON inbound_webhooks EXECUTE FUNCTION refuse()";
     scene.db.execute(trigger).await;
     let send_all = async || {
         let send = async |number: usize| scene.deliver("star", &format!("d{number}"), &push("-")).await;
@@ -131,7 +131,7 @@ async fn what_could_not_be_stored_is_to_come_again() {
         assert_told_to_come_again(&answer, 503, "intake_busy");
     }
     assert!(stored(&scene).await.is_empty());
-    scene.db.execute("DROP TRIGGER refuse ON received_webhooks").await;
+    scene.db.execute("DROP TRIGGER refuse ON inbound_webhooks").await;
     for answer in send_all().await {
         answer.expect(200);
     }

@@ -50,7 +50,7 @@ async fn what_vendors_own_libraries_sign_is_taken_and_what_was_changed_is_not() 
         // The same again is no second one; what has no id of its own has its signature.
         send(body).await.expect(200);
         let of_provider = format!(
-            "SELECT count(*) FROM received_webhooks r JOIN integrations i ON i.pk = r.integration_pk
+            "SELECT count(*) FROM inbound_webhooks r JOIN integrations i ON i.pk = r.integration_pk
              WHERE i.provider = '{provider}'"
         );
         // Neither GitHub nor Twilio was given an id in this request.
@@ -83,7 +83,7 @@ async fn vendors_own_libraries_and_the_host_take_the_same() {
             assert_eq!(answer.status, expected, "{provider}, {}: {}", one["what"], answer.text());
         }
     }
-    assert_eq!(db.number("SELECT count(*) FROM received_webhooks").await, 6);
+    assert_eq!(db.number("SELECT count(*) FROM inbound_webhooks").await, 6);
 }
 
 #[tokio::test]
@@ -145,7 +145,7 @@ async fn a_long_webhook_is_taken_wherever_its_signature_or_its_time_stands() {
     for (path, body) in [(&figma, passcode("odd")), (&microsoft, state("odd"))] {
         assert_eq!(send(path, None, &body).await.refusal(), wrong("invalid_webhook_signature"));
     }
-    assert_eq!(db.number("SELECT count(*) FROM received_webhooks").await, 4);
+    assert_eq!(db.number("SELECT count(*) FROM inbound_webhooks").await, 4);
 }
 
 #[tokio::test]
@@ -173,7 +173,7 @@ async fn providers_that_try_the_url_out_are_answered() {
     open.request("HEAD", &trello).send().await.expect(200);
     let answer = open.request("POST", &trello).header("x-hook-secret", "s1").send().await.expect(200);
     assert_eq!(answer.header("x-hook-secret"), Some("s1"));
-    assert_eq!(db.number("SELECT count(*) FROM received_webhooks").await, 0);
+    assert_eq!(db.number("SELECT count(*) FROM inbound_webhooks").await, 0);
     // Notion's first request brings what signs all others: it is for whoever may read webhooks to see.
     let notion = integration(&host, "notion", app(), None).await;
     open.post(&notion, &json!({ "verification_token": "secret_notion" })).await.expect(200);
@@ -200,7 +200,7 @@ async fn what_anybody_could_have_sent_to_try_the_url_out_is_kept_and_nothing_is_
     host.post("/connections", &connection).await.expect(201);
     let path = webhook_path(&host, "webhooks").await;
     db.execute(&format!("UPDATE environments SET webhook_url = '{}'", receiver.url("/hooks"))).await;
-    db.execute("DELETE FROM webhook_deliveries").await;
+    db.execute("DELETE FROM outbound_webhook_deliveries").await;
     let open = host.with_key(None);
     for number in 0..KEPT + 3 {
         let token = format!("secret_{number}");
@@ -234,7 +234,7 @@ async fn what_anybody_could_have_sent_to_try_the_url_out_is_kept_and_nothing_is_
     assert!(receiver.webhooks().iter().all(|told| !told.text.contains("verification_token")));
     let jobs = db.number("SELECT count(*) FROM function_jobs WHERE kind = 'webhook'").await;
     assert_eq!(jobs, 1, "of the one that was signed");
-    let kept = db.texts("SELECT DISTINCT state FROM received_webhooks WHERE delivery_id IS NULL").await;
+    let kept = db.texts("SELECT DISTINCT state FROM inbound_webhooks WHERE delivery_id IS NULL").await;
     assert_eq!(kept, ["handshake"]);
 }
 
@@ -261,7 +261,7 @@ async fn a_webhook_may_have_a_secret_of_its_connection() {
     assert_eq!(others.refusal(), (401, "invalid_webhook_signature".to_owned()));
     let nobodys = send("", "planted-one").await;
     assert_eq!(nobodys.refusal(), (503, "webhook_secret_missing".to_owned()));
-    let of = "SELECT state || connections FROM received_webhooks";
+    let of = "SELECT state || connections FROM inbound_webhooks";
     eventually("both have found their connection", async || {
         (db.texts(of).await == ["processed1", "processed1"]).then_some(())
     })
@@ -300,7 +300,7 @@ async fn secrets_that_requests_carry_are_neither_kept_nor_forwarded() {
         .await;
     }
     assert!(receiver.webhooks().iter().all(|told| !told.text.contains("planted")));
-    let kept = "SELECT headers::text || query || convert_from(body, 'UTF8') FROM received_webhooks";
+    let kept = "SELECT headers::text || query || convert_from(body, 'UTF8') FROM inbound_webhooks";
     let kept = db.texts(kept).await;
     assert_eq!(kept.len(), 3);
     assert!(kept.iter().all(|kept| !kept.contains("planted")), "{kept:?}");

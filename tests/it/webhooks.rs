@@ -65,7 +65,7 @@ async fn import(api: &Api, id: &str, more: Value) {
 }
 
 async fn wait_for_state(db: &TestDatabase, state: &str, count: i64) {
-    let sql = format!("SELECT count(*) FROM webhook_deliveries WHERE state = '{state}'");
+    let sql = format!("SELECT count(*) FROM outbound_webhook_deliveries WHERE state = '{state}'");
     eventually(&format!("{count} deliveries are {state}"), async || {
         (db.number(&sql).await == count).then_some(())
     })
@@ -201,7 +201,7 @@ async fn what_is_switched_off_is_not_told() {
     scene.import("customer-1").await;
     let webhooks = scene.receiver.wait_for(1).await;
     assert_eq!(webhooks[0].body()["operation"], "override");
-    assert_eq!(scene.db.number("SELECT count(*) FROM webhook_deliveries").await, 1);
+    assert_eq!(scene.db.number("SELECT count(*) FROM outbound_webhook_deliveries").await, 1);
 }
 
 #[tokio::test]
@@ -236,7 +236,7 @@ async fn a_receiver_that_fails_is_tried_again_under_the_same_id() {
     assert_eq!(ids.len(), 1);
     let key = signing_key(&scene.db).await;
     assert_eq!(verify(&webhooks[2], &key), taken(true), "it is signed anew, with its own time");
-    let statuses = scene.db.texts("SELECT status::text FROM webhook_attempts ORDER BY number").await;
+    let statuses = scene.db.texts("SELECT status::text FROM outbound_webhook_attempts ORDER BY number").await;
     assert_eq!(statuses, ["500", "404", "200"]);
 }
 
@@ -259,7 +259,7 @@ async fn a_receiver_that_is_gone_is_left_alone_until_its_url_is_set_anew() {
     wait_for_state(&scene.db, "failed", 1).await;
     scene.import("customer-2").await;
     assert_eq!(
-        scene.db.number("SELECT count(*) FROM webhook_deliveries").await,
+        scene.db.number("SELECT count(*) FROM outbound_webhook_deliveries").await,
         1,
         "nothing is written for it"
     );
@@ -276,7 +276,7 @@ async fn a_receiver_that_is_silent_is_tried_again_and_given_up_in_the_end() {
     scene.receiver.always(Reply::status(200).after(Duration::from_secs(30)));
     scene.import("customer-1").await;
     wait_for_state(&scene.db, "failed", 1).await;
-    let errors = scene.db.texts("SELECT error FROM webhook_attempts ORDER BY number").await;
+    let errors = scene.db.texts("SELECT error FROM outbound_webhook_attempts ORDER BY number").await;
     let error = format!("`{}` did not answer within 1000 ms", scene.receiver.address());
     assert_eq!(errors, vec![error; 4]);
 }
@@ -303,7 +303,7 @@ async fn internal_addresses_are_not_reached() {
         import(&host, &id, json!({ "webhook_url_override": url })).await;
     }
     wait_for_state(&db, "failed", urls.len() as i64).await;
-    let errors = db.texts("SELECT error FROM webhook_attempts ORDER BY delivery_pk").await;
+    let errors = db.texts("SELECT error FROM outbound_webhook_attempts ORDER BY delivery_pk").await;
     assert_eq!(errors.len(), urls.len(), "none is tried again: {errors:?}");
     for (url, error) in urls.iter().zip(&errors) {
         assert!(error.contains("SYNCLINE_EGRESS_ALLOW"), "{url}: {error}");
@@ -312,7 +312,8 @@ async fn internal_addresses_are_not_reached() {
     outside.always(Reply::status(307).header("location", &inside.url("/")));
     import(&host, "redirected", json!({ "webhook_url_override": outside.url("/") })).await;
     wait_for_state(&db, "failed", urls.len() as i64 + 1).await;
-    let errors = db.texts("SELECT error FROM webhook_attempts ORDER BY delivery_pk DESC LIMIT 1").await;
+    let errors =
+        db.texts("SELECT error FROM outbound_webhook_attempts ORDER BY delivery_pk DESC LIMIT 1").await;
     assert!(errors[0].contains("redirects are not followed"), "{errors:?}");
     assert_eq!(inside.webhooks().len(), 0);
 }
@@ -346,7 +347,8 @@ async fn what_a_killed_host_was_sending_is_sent_by_another_without_a_storm() {
     scene.receiver.wait_for(8).await;
     scene.host.kill();
     // Where the machine is slow, the first attempts were out of time already.
-    let held = "SELECT count(*) FROM webhook_deliveries WHERE state = 'pending' AND owner IS NOT NULL";
+    let held =
+        "SELECT count(*) FROM outbound_webhook_deliveries WHERE state = 'pending' AND owner IS NOT NULL";
     let held = scene.db.number(held).await;
     assert!(held > 0, "some attempts are on");
     scene.receiver.always(Reply::status(200));
@@ -357,8 +359,10 @@ async fn what_a_killed_host_was_sending_is_sent_by_another_without_a_storm() {
     let after: Vec<&str> = webhooks[before..].iter().map(Webhook::id).collect();
     assert_eq!(after.len(), 20, "each once by the second host");
     assert_eq!(after.iter().collect::<BTreeSet<_>>().len(), 20);
-    let lost =
-        scene.db.texts("SELECT error FROM webhook_attempts WHERE error LIKE 'the host stopped%'").await;
+    let lost = scene
+        .db
+        .texts("SELECT error FROM outbound_webhook_attempts WHERE error LIKE 'the host stopped%'")
+        .await;
     assert_eq!(lost.len() as i64, held, "the attempts of the killed host are in the log");
 }
 
@@ -478,7 +482,10 @@ async fn what_a_killed_host_had_saved_is_told_by_its_successor() {
     let own = connection.status("steps").await["latestResult"]["Step"]["added"].as_u64().unwrap();
     assert!(own < 60, "the status tells of the latest run alone: {own}");
     assert!(read[0][METADATA_KEY]["last_modified_at"].is_string());
-    assert_eq!(db.number("SELECT count(*) FROM webhook_deliveries WHERE body LIKE '%\"steps\"%'").await, 1);
+    assert_eq!(
+        db.number("SELECT count(*) FROM outbound_webhook_deliveries WHERE body LIKE '%\"steps\"%'").await,
+        1
+    );
 }
 
 async fn deliveries(api: &Api, query: &str) -> Vec<Value> {
@@ -667,15 +674,15 @@ async fn old_deliveries_go_and_the_rest_stays() {
     scene
         .db
         .execute(
-            "UPDATE webhook_deliveries SET finished_at = now() - interval '31 days' \
-             WHERE pk < (SELECT max(pk) FROM webhook_deliveries)",
+            "UPDATE outbound_webhook_deliveries SET finished_at = now() - interval '31 days' \
+             WHERE pk < (SELECT max(pk) FROM outbound_webhook_deliveries)",
         )
         .await;
     // It tidies up when it starts, and every minute.
     let _second = options_for(&scene.db, &[&scene.receiver]).spawn().await;
     eventually("the old ones are gone", async || {
-        (scene.db.number("SELECT count(*) FROM webhook_deliveries").await == 1).then_some(())
+        (scene.db.number("SELECT count(*) FROM outbound_webhook_deliveries").await == 1).then_some(())
     })
     .await;
-    assert_eq!(scene.db.number("SELECT count(*) FROM webhook_attempts").await, 1);
+    assert_eq!(scene.db.number("SELECT count(*) FROM outbound_webhook_attempts").await, 1);
 }

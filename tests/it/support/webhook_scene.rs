@@ -66,7 +66,7 @@ impl Scene {
     }
 
     pub async fn stored(&self) -> i64 {
-        self.db.number("SELECT count(*) FROM received_webhooks").await
+        self.db.number("SELECT count(*) FROM inbound_webhooks").await
     }
 }
 

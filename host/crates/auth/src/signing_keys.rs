@@ -149,5 +149,5 @@ pub(super) async fn create(
 }
 
 fn place(row: &str) -> Place<'_> {
-    Place { column: "webhook_signing_keys.sealed_key", row }
+    Place { column: "outbound_webhook_signing_keys.sealed_key", row }
 }

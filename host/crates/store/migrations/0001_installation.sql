@@ -8,21 +8,21 @@ CREATE TABLE installation (
 
 -- What this database is used for: for everything, or as the control or the records database of a pair. A host that is
 -- started with two databases that do not belong together finds out here. The table has at most one row.
-CREATE TABLE database_half (
-    is_the_row  boolean     PRIMARY KEY DEFAULT true CHECK (is_the_row),
-    half        text        NOT NULL CHECK (half IN ('both', 'control', 'records')),
+CREATE TABLE database_role (
+    is_singleton    boolean     PRIMARY KEY DEFAULT true CHECK (is_singleton),
+    role            text        NOT NULL CHECK (role IN ('both', 'control', 'records')),
     -- The same in both databases of a pair.
-    pair        uuid        NOT NULL,
+    pair_id         uuid        NOT NULL,
     -- Whether the other database has stored the pair too. From then on, only that database is accepted.
-    is_bound    boolean     NOT NULL
+    is_confirmed    boolean     NOT NULL
 );
 
 -- The hosts that are running. Each writes a heartbeat.
 CREATE TABLE hosts (
-    id              uuid        PRIMARY KEY,
-    version         text        NOT NULL,
-    started_at      timestamptz NOT NULL DEFAULT now(),
-    seen_at         timestamptz NOT NULL DEFAULT now(),
+    id                  uuid        PRIMARY KEY,
+    version             text        NOT NULL,
+    started_at          timestamptz NOT NULL DEFAULT now(),
+    last_heartbeat_at   timestamptz NOT NULL DEFAULT now(),
     -- The ids of the encryption keys that the host has. A data key is only wrapped with a key that all hosts have.
-    encryption_keys text[]      NOT NULL DEFAULT '{}'
+    encryption_keys     text[]      NOT NULL DEFAULT '{}'
 );

@@ -124,7 +124,7 @@ CALL declare_sealed(
 );
 
 -- The keys that sign an environment's outbound webhooks. During a rotation every key signs, the newest first.
-CREATE TABLE webhook_signing_keys (
+CREATE TABLE outbound_webhook_signing_keys (
     pk              bigint      GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     environment_pk  bigint      NOT NULL REFERENCES environments ON DELETE CASCADE,
     id              uuid        NOT NULL UNIQUE,
@@ -132,8 +132,9 @@ CREATE TABLE webhook_signing_keys (
     created_at      timestamptz NOT NULL DEFAULT now(),
     expires_at      timestamptz
 );
-CREATE INDEX webhook_signing_keys_by_environment ON webhook_signing_keys (environment_pk, created_at DESC);
-CALL declare_sealed('webhook_signing_keys', 'sealed_key');
+CREATE INDEX outbound_webhook_signing_keys_by_environment
+    ON outbound_webhook_signing_keys (environment_pk, created_at DESC);
+CALL declare_sealed('outbound_webhook_signing_keys', 'sealed_key');
 
 -- The keys that encrypt the payloads of models with encrypted records. They are in the control database and are sealed
 -- themselves: replacing a data key or an encryption key rewrites these few rows and no record.

@@ -26,6 +26,6 @@ CREATE TABLE rate_limits (
     integration_pk  bigint      NOT NULL REFERENCES integrations ON DELETE CASCADE,
     -- 0 stands for all connections of the integration.
     connection_pk   bigint      NOT NULL,
-    held_until      timestamptz NOT NULL,
+    backoff_until   timestamptz NOT NULL,
     PRIMARY KEY (integration_pk, connection_pk)
 );

@@ -43,8 +43,8 @@ CREATE TABLE connections (
     validating_since        timestamptz,
     -- Set while functions of the integration validate a connection again after a reconnect, and by which host. If that
     -- host is lost meanwhile, another host repeats the validation.
-    judging_since           timestamptz,
-    judging_host            uuid,
+    revalidating_since      timestamptz,
+    revalidating_host       uuid,
     CONSTRAINT connections_connection_id UNIQUE (integration_pk, connection_id)
 );
 CALL declare_sealed('connections', 'sealed_credentials');
@@ -55,22 +55,22 @@ CREATE INDEX connections_by_end_user ON connections (environment_pk, (end_user->
 CREATE INDEX connections_by_end_user_tag ON connections (environment_pk, (tags->>'end_user_id'));
 CREATE INDEX connections_refresh_due ON connections (refresh_due_at) WHERE refresh_due_at IS NOT NULL;
 CREATE INDEX connections_validating ON connections (validating_since) WHERE validating_since IS NOT NULL;
-CREATE INDEX connections_judging ON connections (judging_since) WHERE judging_since IS NOT NULL;
+CREATE INDEX connections_revalidating ON connections (revalidating_since) WHERE revalidating_since IS NOT NULL;
 
 -- The values by which an inbound webhook can identify a connection: the connection id, and the strings and numbers of
 -- its configuration, metadata and tags. A trigger keeps the table up to date. An index over the JSON documents would
 -- not do: Postgres reads it by a bitmap scan only, which sessions of the host disable so that plans do not depend on
 -- statistics.
-CREATE TABLE connection_subjects (
+CREATE TABLE connection_identifiers (
     integration_pk  bigint      NOT NULL,
     name            text        NOT NULL,
     value           text        NOT NULL,
     connection_pk   bigint      NOT NULL REFERENCES connections ON DELETE CASCADE,
     PRIMARY KEY (integration_pk, name, value, connection_pk)
 );
-CREATE INDEX connection_subjects_by_connection ON connection_subjects (connection_pk);
+CREATE INDEX connection_identifiers_by_connection ON connection_identifiers (connection_pk);
 
-CREATE FUNCTION subjects_of(connection_id text, connection_config jsonb, metadata jsonb, tags jsonb)
+CREATE FUNCTION connection_identifiers_of(connection_id text, connection_config jsonb, metadata jsonb, tags jsonb)
     RETURNS TABLE (name text, value text)
 LANGUAGE sql IMMUTABLE AS $$
     SELECT 'connection_id', connection_id
@@ -84,28 +84,29 @@ LANGUAGE sql IMMUTABLE AS $$
       AND octet_length(member.key) <= 255 AND octet_length(member.value #>> '{}') BETWEEN 1 AND 512
 $$;
 
-CREATE FUNCTION note_subjects() RETURNS trigger
+CREATE FUNCTION update_connection_identifiers() RETURNS trigger
 LANGUAGE plpgsql AS $$
 BEGIN
     IF TG_OP = 'UPDATE' THEN
-        DELETE FROM connection_subjects s
-        WHERE s.connection_pk = NEW.pk
+        DELETE FROM connection_identifiers i
+        WHERE i.connection_pk = NEW.pk
           AND NOT EXISTS (
-              SELECT FROM subjects_of(NEW.connection_id, NEW.connection_config, NEW.metadata, NEW.tags) AS kept
-              WHERE kept.name = s.name AND kept.value = s.value
+              SELECT
+              FROM connection_identifiers_of(NEW.connection_id, NEW.connection_config, NEW.metadata, NEW.tags) AS kept
+              WHERE kept.name = i.name AND kept.value = i.value
           );
     END IF;
-    INSERT INTO connection_subjects (integration_pk, name, value, connection_pk)
+    INSERT INTO connection_identifiers (integration_pk, name, value, connection_pk)
     SELECT NEW.integration_pk, made.name, made.value, NEW.pk
-    FROM subjects_of(NEW.connection_id, NEW.connection_config, NEW.metadata, NEW.tags) AS made
+    FROM connection_identifiers_of(NEW.connection_id, NEW.connection_config, NEW.metadata, NEW.tags) AS made
     ON CONFLICT DO NOTHING;
     RETURN NULL;
 END
 $$;
 
-CREATE TRIGGER connections_note_subjects
+CREATE TRIGGER connections_update_identifiers
     AFTER INSERT OR UPDATE OF connection_id, connection_config, metadata, tags ON connections
-    FOR EACH ROW EXECUTE FUNCTION note_subjects();
+    FOR EACH ROW EXECUTE FUNCTION update_connection_identifiers();
 
 -- The current errors of a connection: of its authentication, or of one of its syncs. A row is removed when the
 -- authentication or the sync works again.

@@ -22,7 +22,7 @@ CREATE INDEX connect_sessions_by_expiry ON connect_sessions (expires_at);
 CREATE INDEX connect_sessions_by_connection ON connect_sessions (reconnects_pk) WHERE reconnects_pk IS NOT NULL;
 
 -- One visit of an end user to a provider's authorization page. The `state` parameter that the provider returns, and
--- the cookie that binds it to the browser, are stored as SHA-256. The callback uses a row once, and sets `taken_at`.
+-- the cookie that binds it to the browser, are stored as SHA-256. The callback uses a row once, and sets `used_at`.
 CREATE TABLE authorizations (
     pk                  bigint      GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     id                  uuid        NOT NULL UNIQUE,
@@ -36,7 +36,7 @@ CREATE TABLE authorizations (
     sealed_secrets      bytea       NOT NULL,
     -- The listener of the outcome (see `authorization_outcomes`), if there is one.
     listener            uuid,
-    taken_at            timestamptz,
+    used_at             timestamptz,
     created_at          timestamptz NOT NULL DEFAULT now(),
     expires_at          timestamptz NOT NULL
 );

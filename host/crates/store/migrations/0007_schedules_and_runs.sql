@@ -30,10 +30,10 @@ CREATE TABLE schedules (
     is_interrupted      boolean     NOT NULL DEFAULT false,
     -- Whether the schedule is due but waits because its connection has reached its limit of concurrent runs. The end
     -- of one of those runs clears it.
-    is_parked           boolean     NOT NULL DEFAULT false,
+    awaits_permit       boolean     NOT NULL DEFAULT false,
     -- What clients have requested of the next run.
-    reset_wanted        boolean     NOT NULL DEFAULT false,
-    empty_cache_wanted  boolean     NOT NULL DEFAULT false,
+    reset_requested     boolean     NOT NULL DEFAULT false,
+    empty_cache_requested boolean   NOT NULL DEFAULT false,
     -- Consecutive failures.
     failures            integer     NOT NULL DEFAULT 0,
 
@@ -47,7 +47,7 @@ CREATE TABLE schedules (
     run_resets          boolean     NOT NULL DEFAULT false,
     run_empties_cache   boolean     NOT NULL DEFAULT false,
     -- Whether a client has requested to cancel the run in progress.
-    cancel_wanted       boolean     NOT NULL DEFAULT false,
+    cancel_requested    boolean     NOT NULL DEFAULT false,
 
     -- The start of the first attempt since the last reported success. The webhook that reports the next success covers
     -- everything saved since then, including what lost and failed attempts have saved.
@@ -65,9 +65,9 @@ CREATE INDEX schedules_by_integration ON schedules (integration_pk, sync_name, v
 -- Claims are fair between integrations. The first entry of an integration is its longest due schedule, so an
 -- integration with a million due schedules costs a claim as much as one with ten.
 CREATE INDEX schedules_waiting ON schedules (integration_pk, due_at)
-    WHERE run_id IS NULL AND due_at IS NOT NULL AND NOT is_parked;
-CREATE INDEX schedules_parked ON schedules (connection_pk, due_at) WHERE is_parked;
-CREATE INDEX schedules_on ON schedules (integration_pk, connection_pk) WHERE run_id IS NOT NULL;
+    WHERE run_id IS NULL AND due_at IS NOT NULL AND NOT awaits_permit;
+CREATE INDEX schedules_awaiting_permit ON schedules (connection_pk, due_at) WHERE awaits_permit;
+CREATE INDEX schedules_in_progress ON schedules (integration_pk, connection_pk) WHERE run_id IS NOT NULL;
 CREATE INDEX schedules_retired ON schedules (retired_at) WHERE retired_at IS NOT NULL;
 
 -- One execution of a function. Runs outlive their connection, schedule and integration, so they do not refer to them.
@@ -111,9 +111,9 @@ CREATE TABLE runs (
 CREATE INDEX runs_by_schedule ON runs (schedule_pk, started_at DESC) WHERE schedule_pk IS NOT NULL;
 -- Lists read each state by itself, so that one failed run among a million successful ones is found at once. Retention
 -- uses the first of these indexes too.
-CREATE INDEX runs_listed ON runs (environment_pk, state, started_at DESC, id DESC);
-CREATE INDEX runs_of_integration_by_state ON runs (integration_pk, state, started_at DESC, id DESC);
-CREATE INDEX runs_of_connection ON runs (connection_pk, started_at DESC, id DESC);
+CREATE INDEX runs_by_state ON runs (environment_pk, state, started_at DESC, id DESC);
+CREATE INDEX runs_by_integration_and_state ON runs (integration_pk, state, started_at DESC, id DESC);
+CREATE INDEX runs_by_connection ON runs (connection_pk, started_at DESC, id DESC);
 -- When a connection is deleted, its runs in progress are closed.
 CREATE INDEX runs_running ON runs (connection_pk) WHERE state = 'running';
 
@@ -130,7 +130,8 @@ CREATE TABLE run_logs (
 
 -- Runs whose held deletions a client has approved, until `runs.approved_at` is set. If the host is lost in between,
 -- the records may be deleted already without a report; another host finds the run here and finishes the approval.
-CREATE TABLE approvals_under_way (
-    run_id  uuid        PRIMARY KEY REFERENCES runs (id) ON DELETE CASCADE,
-    since   timestamptz NOT NULL DEFAULT now()
+CREATE TABLE approvals_in_progress (
+    run_id      uuid        PRIMARY KEY REFERENCES runs (id) ON DELETE CASCADE,
+    -- When a host last began to apply the approval.
+    claimed_at  timestamptz NOT NULL DEFAULT now()
 );

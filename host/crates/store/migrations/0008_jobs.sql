@@ -51,7 +51,7 @@ CALL declare_sealed('function_jobs', 'sealed_result');
 CREATE UNIQUE INDEX function_jobs_by_key ON function_jobs (connection_pk, function_name, idempotency_key)
     WHERE idempotency_key IS NOT NULL;
 CREATE INDEX function_jobs_queued ON function_jobs (connection_pk, pk) WHERE state = 'queued';
-CREATE INDEX function_jobs_in_order ON function_jobs (connection_pk, pk)
+CREATE INDEX function_jobs_ordered ON function_jobs (connection_pk, pk)
     WHERE is_ordered AND state IN ('queued', 'running');
 CREATE INDEX function_jobs_leased ON function_jobs (lease_expires_at) WHERE state = 'running';
 CREATE INDEX function_jobs_expired ON function_jobs (expires_at) WHERE expires_at IS NOT NULL;

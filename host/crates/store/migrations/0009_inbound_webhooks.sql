@@ -12,7 +12,7 @@
 --
 -- There are no references to integrations, because checking one for each webhook would lock the integration's row. The
 -- webhooks of deleted integrations are removed in the background.
-CREATE TABLE received_webhooks (
+CREATE TABLE inbound_webhooks (
     id              uuid        PRIMARY KEY,
     environment_pk  bigint      NOT NULL,
     integration_pk  bigint      NOT NULL,
@@ -42,9 +42,9 @@ CREATE TABLE received_webhooks (
     finished_at     timestamptz
 );
 -- These two indexes drop a delivery that arrives again.
-CREATE UNIQUE INDEX received_webhooks_once ON received_webhooks (integration_pk, delivery_id)
+CREATE UNIQUE INDEX inbound_webhooks_delivery_id ON inbound_webhooks (integration_pk, delivery_id)
     WHERE delivery_id IS NOT NULL;
-CREATE UNIQUE INDEX received_webhooks_signed_once ON received_webhooks (integration_pk, fingerprint)
+CREATE UNIQUE INDEX inbound_webhooks_fingerprint ON inbound_webhooks (integration_pk, fingerprint)
     WHERE fingerprint IS NOT NULL;
 -- For lists of an integration's webhooks, and for fair queueing between integrations.
-CREATE INDEX received_webhooks_by_state ON received_webhooks (integration_pk, state, id);
+CREATE INDEX inbound_webhooks_by_state ON inbound_webhooks (integration_pk, state, id);

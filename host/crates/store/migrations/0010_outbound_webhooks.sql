@@ -2,7 +2,7 @@
 
 -- One message to one URL. It is written in the transaction whose result it reports, so that no message is lost. It is
 -- tried until the receiver accepts it or it is given up, and is then kept for a while as a log.
-CREATE TABLE webhook_deliveries (
+CREATE TABLE outbound_webhook_deliveries (
     pk              bigint      GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     id              uuid        NOT NULL UNIQUE,
     -- Sent as `webhook-id`: the same in every attempt and for both URLs of an environment.
@@ -33,18 +33,19 @@ CREATE TABLE webhook_deliveries (
     expires_at      timestamptz NOT NULL DEFAULT now() + interval '4 days',
     finished_at     timestamptz
 );
-CREATE INDEX webhook_deliveries_due ON webhook_deliveries (next_attempt_at) WHERE state = 'pending';
-CREATE INDEX webhook_deliveries_by_endpoint ON webhook_deliveries (endpoint, next_attempt_at)
+CREATE INDEX outbound_webhook_deliveries_due ON outbound_webhook_deliveries (next_attempt_at) WHERE state = 'pending';
+CREATE INDEX outbound_webhook_deliveries_by_endpoint ON outbound_webhook_deliveries (endpoint, next_attempt_at)
     WHERE state = 'pending';
 -- Lists read each state by itself, newest first, so that a rare state among millions of deliveries is found at once.
-CREATE INDEX webhook_deliveries_by_state ON webhook_deliveries (environment_pk, state, pk DESC);
-CREATE INDEX webhook_deliveries_by_connection ON webhook_deliveries (connection_pk, pk DESC)
+CREATE INDEX outbound_webhook_deliveries_by_state ON outbound_webhook_deliveries (environment_pk, state, pk DESC);
+CREATE INDEX outbound_webhook_deliveries_by_connection ON outbound_webhook_deliveries (connection_pk, pk DESC)
     WHERE connection_pk IS NOT NULL;
-CREATE INDEX webhook_deliveries_by_end ON webhook_deliveries (finished_at) WHERE finished_at IS NOT NULL;
+CREATE INDEX outbound_webhook_deliveries_by_finish ON outbound_webhook_deliveries (finished_at)
+    WHERE finished_at IS NOT NULL;
 
 -- The attempts of each delivery.
-CREATE TABLE webhook_attempts (
-    delivery_pk     bigint      NOT NULL REFERENCES webhook_deliveries ON DELETE CASCADE,
+CREATE TABLE outbound_webhook_attempts (
+    delivery_pk     bigint      NOT NULL REFERENCES outbound_webhook_deliveries ON DELETE CASCADE,
     number          integer     NOT NULL,
     at              timestamptz NOT NULL DEFAULT now(),
     -- The HTTP status of the response; null if there was none.
@@ -55,7 +56,7 @@ CREATE TABLE webhook_attempts (
 );
 
 -- URLs that answered 410 Gone. Nothing is sent to them until they are set again.
-CREATE TABLE webhook_endpoints_gone (
+CREATE TABLE outbound_webhook_gone_urls (
     environment_pk  bigint      NOT NULL REFERENCES environments ON DELETE CASCADE,
     url             text        NOT NULL,
     gone_at         timestamptz NOT NULL DEFAULT now(),

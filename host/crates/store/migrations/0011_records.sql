@@ -4,27 +4,31 @@
 
 -- The progress of one sync of one connection and variant.
 CREATE TABLE sync_states (
-    connection_pk   bigint      NOT NULL,
-    sync_name       text        NOT NULL,
-    variant         text        NOT NULL,
+    connection_pk               bigint      NOT NULL,
+    sync_name                   text        NOT NULL,
+    variant                     text        NOT NULL,
     -- The fencing token of the attempt that may write.
-    fence           bigint      NOT NULL,
-    checkpoint      text,
-    restores_pruned boolean     NOT NULL DEFAULT false,
-    -- What consecutive attempts without success have saved together.
-    counts          jsonb       NOT NULL DEFAULT '{}',
-    -- The schedule's `unreported_since` when `counts` was started. It only identifies the series of attempts: an
-    -- attempt that was lost before it began has not reset `counts`, so its successor compares this value. It is a time
-    -- of the control database's clock.
-    counts_since    timestamptz,
-    -- When the first attempt of that series began, by the clock of the database with the records.
-    row_began_at    timestamptz,
+    fence                       bigint      NOT NULL,
+    checkpoint                  text,
+    -- Whether saving an unchanged record restores its pruned payload: from a reset until a run completes.
+    restores_pruned             boolean     NOT NULL DEFAULT false,
+
+    -- What a series of attempts has saved together. The series starts after the last reported success.
+    counts                      jsonb       NOT NULL DEFAULT '{}',
+    -- The `unreported_since` of the schedule, a time of the control database's clock. It only identifies the series:
+    -- an attempt that was lost before it began has not reset `counts`, so its successor compares this value.
+    unreported_since            timestamptz,
+    -- When the first attempt of the series began, by the clock of the database with the records.
+    first_attempt_at            timestamptz,
+
     -- Stall detection: the earlier attempts in a row that saved nothing and did not move the checkpoint, and whether
     -- the present attempt has made no progress so far. After several such attempts the sync fails with `no_progress`.
-    idle_attempts   integer     NOT NULL DEFAULT 0,
-    is_idle         boolean     NOT NULL DEFAULT false,
-    -- When the sync last began to run. Retention deletes the records of syncs that have not run for long.
-    last_run_at     timestamptz NOT NULL DEFAULT now(),
+    attempts_without_progress   integer     NOT NULL DEFAULT 0,
+    lacks_progress              boolean     NOT NULL DEFAULT false,
+
+    -- When the sync last ran. Retention deletes the records of syncs that have not run for long. The column is
+    -- indexed, so runs update it at most once an hour.
+    last_run_at                 timestamptz NOT NULL DEFAULT now(),
     PRIMARY KEY (connection_pk, sync_name, variant)
 );
 CREATE INDEX sync_states_by_last_run ON sync_states (last_run_at);

@@ -75,7 +75,7 @@ pub async fn find(conn: &mut PgConnection, state_hash: &[u8; 32]) -> sqlx::Resul
         SELECT a.pk, a.id, a.environment_pk, a.integration_pk, a.connect_session_pk, a.browser_hash,
                a.connection_config, a.sealed_secrets, a.listener, s.token_hash
         FROM authorizations a JOIN connect_sessions s ON s.pk = a.connect_session_pk
-        WHERE a.state_hash = $1 AND a.taken_at IS NULL AND a.expires_at > now()
+        WHERE a.state_hash = $1 AND a.used_at IS NULL AND a.expires_at > now()
         "#,
         state_hash.as_slice(),
     )
@@ -98,7 +98,7 @@ pub async fn find(conn: &mut PgConnection, state_hash: &[u8; 32]) -> sqlx::Resul
 /// Takes an authorization. `false`: somebody else has, or it has ended meanwhile.
 pub async fn take(conn: &mut PgConnection, authorization: AuthorizationPk) -> sqlx::Result<bool> {
     let taken = sqlx::query!(
-        "UPDATE authorizations SET taken_at = now() WHERE pk = $1 AND taken_at IS NULL AND expires_at > now()",
+        "UPDATE authorizations SET used_at = now() WHERE pk = $1 AND used_at IS NULL AND expires_at > now()",
         authorization.0,
     )
     .execute(conn)

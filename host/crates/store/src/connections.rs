@@ -204,7 +204,8 @@ pub async fn replace(
                 webhook_url_override = $7, updated_at = now(), credentials_version = credentials_version + 1,
                 credentials_expire_at = $8, refresh_due_at = $9, credentials_changed_at = now(),
                 refresh_failed_at = NULL, refresh_failing_days = 0, refresh_day_counted_at = NULL,
-                refresh_exhausted = false, validating_since = NULL, judging_since = NULL, judging_host = NULL
+                refresh_exhausted = false, validating_since = NULL,
+                revalidating_since = NULL, revalidating_host = NULL
             WHERE pk = $1
             RETURNING pk
         ), works_again AS (
@@ -466,8 +467,8 @@ pub async fn begin_judgement(
 ) -> sqlx::Result<Option<Judgement>> {
     let since = sqlx::query_scalar!(
         r#"
-        UPDATE connections SET judging_since = clock_timestamp(), judging_host = $2 WHERE pk = $1
-        RETURNING judging_since AS "judging_since!"
+        UPDATE connections SET revalidating_since = clock_timestamp(), revalidating_host = $2 WHERE pk = $1
+        RETURNING revalidating_since AS "revalidating_since!"
         "#,
         connection.0,
         host,
@@ -484,7 +485,10 @@ pub async fn end_judgement(
     judgement: Judgement,
 ) -> sqlx::Result<bool> {
     let ended = sqlx::query!(
-        "UPDATE connections SET judging_since = NULL, judging_host = NULL WHERE pk = $1 AND judging_since = $2",
+        r#"
+        UPDATE connections SET revalidating_since = NULL, revalidating_host = NULL
+        WHERE pk = $1 AND revalidating_since = $2
+        "#,
         connection.0,
         judgement.0,
     )
@@ -505,18 +509,19 @@ pub async fn take_over_judgements(
     let rows = sqlx::query!(
         r#"
         UPDATE connections c
-        SET judging_since = clock_timestamp(), judging_host = $1
+        SET revalidating_since = clock_timestamp(), revalidating_host = $1
         FROM (
             SELECT pk FROM connections
-            WHERE judging_since IS NOT NULL
-              AND (judging_since < now() - $3::interval OR NOT EXISTS (
-                  SELECT FROM hosts h WHERE h.id = judging_host AND h.seen_at > now() - $2::interval
+            WHERE revalidating_since IS NOT NULL
+              AND (revalidating_since < now() - $3::interval OR NOT EXISTS (
+                  SELECT FROM hosts h
+                  WHERE h.id = revalidating_host AND h.last_heartbeat_at > now() - $2::interval
               ))
             LIMIT $4
             FOR NO KEY UPDATE SKIP LOCKED
         ) AS left_behind
         WHERE c.pk = left_behind.pk
-        RETURNING c.pk, c.judging_since AS "judging_since!"
+        RETURNING c.pk, c.revalidating_since AS "revalidating_since!"
         "#,
         host,
         interval(silent_for),
@@ -525,7 +530,7 @@ pub async fn take_over_judgements(
     )
     .fetch_all(conn)
     .await?;
-    Ok(rows.into_iter().map(|row| (ConnectionPk(row.pk), Judgement(row.judging_since))).collect())
+    Ok(rows.into_iter().map(|row| (ConnectionPk(row.pk), Judgement(row.revalidating_since))).collect())
 }
 
 /// Locks those of an integration's connections that have these ids, in one order for all, and gives them.

@@ -171,7 +171,7 @@ pub async fn count_unaware_hosts(
     sqlx::query_scalar!(
         r#"
         SELECT count(*) AS "count!" FROM hosts h
-        WHERE h.seen_at > now() - $4::interval
+        WHERE h.last_heartbeat_at > now() - $4::interval
           AND NOT EXISTS (
               SELECT FROM data_key_hosts k
               WHERE k.environment_pk = $1 AND k.host_id = h.id

@@ -456,7 +456,7 @@ pub async fn readiness(
         r#"
         SELECT h.id, d.host_id IS NOT NULL AS "confirmed!", d.problem
         FROM hosts h LEFT JOIN deployment_hosts d ON d.host_id = h.id AND d.deployment_pk = $1
-        WHERE h.seen_at > now() - $2::interval
+        WHERE h.last_heartbeat_at > now() - $2::interval
         "#,
         deployment.0,
         interval(alive_within),

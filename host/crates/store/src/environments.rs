@@ -61,8 +61,8 @@ pub async fn delete(conn: &mut PgConnection, environment: EnvironmentPk) -> sqlx
     for delete in [
         sqlx::query!("DELETE FROM integrations WHERE environment_pk = $1", environment.0),
         sqlx::query!("DELETE FROM environment_variables WHERE environment_pk = $1", environment.0),
-        sqlx::query!("DELETE FROM webhook_signing_keys WHERE environment_pk = $1", environment.0),
-        sqlx::query!("DELETE FROM webhook_deliveries WHERE environment_pk = $1", environment.0),
+        sqlx::query!("DELETE FROM outbound_webhook_signing_keys WHERE environment_pk = $1", environment.0),
+        sqlx::query!("DELETE FROM outbound_webhook_deliveries WHERE environment_pk = $1", environment.0),
         sqlx::query!("DELETE FROM environments WHERE pk = $1", environment.0),
     ] {
         delete.execute(&mut *conn).await?;
@@ -161,7 +161,7 @@ pub async fn change_settings(
         .filter_map(|url| Some(url.as_ref()?.as_ref()?.as_str().to_owned()))
         .collect();
     sqlx::query!(
-        "DELETE FROM webhook_endpoints_gone WHERE environment_pk = $1 AND url = ANY($2)",
+        "DELETE FROM outbound_webhook_gone_urls WHERE environment_pk = $1 AND url = ANY($2)",
         environment.0,
         &set,
     )

@@ -11,16 +11,18 @@ const RECORDS: &str = "records";
 
 /// What a database is used for.
 #[derive(Debug)]
-struct Half {
-    half: String,
-    pair: Uuid,
-    is_bound: bool,
+struct Role {
+    role: String,
+    /// The same in both databases of a pair.
+    pair_id: Uuid,
+    /// Whether the other database has stored the pair too.
+    is_confirmed: bool,
 }
 
 /// Uses the database for everything.
 pub(super) async fn use_one(conn: &mut PgConnection) -> Result<(), OpenError> {
     note(conn, BOTH, Uuid::new_v4(), true).await?;
-    match find(conn).await?.as_ref().map(|own| &*own.half) {
+    match find(conn).await?.as_ref().map(|own| &*own.role) {
         Some(CONTROL) => Err(OpenError::RecordsElsewhere),
         Some(RECORDS) => Err(OpenError::RecordsOnly),
         _ => Ok(()),
@@ -37,38 +39,40 @@ pub(super) async fn use_two(control: &mut PgConnection, records: &mut PgConnecti
         note(control, CONTROL, Uuid::new_v4(), false).await?;
     }
     let own = find(control).await?.ok_or(OpenError::OtherRecords)?;
-    match &*own.half {
+    match &*own.role {
         BOTH => return Err(OpenError::RecordsHere),
         RECORDS => return Err(OpenError::RecordsOnly),
         _ => {}
     }
     if find(records).await?.is_none() {
-        if own.is_bound || has_environments(records).await? {
+        if own.is_confirmed || has_environments(records).await? {
             return Err(OpenError::OtherRecords);
         }
-        note(records, RECORDS, own.pair, true).await?;
+        note(records, RECORDS, own.pair_id, true).await?;
     }
     let theirs = find(records).await?.ok_or(OpenError::OtherRecords)?;
-    match (&*theirs.half, theirs.pair == own.pair) {
+    match (&*theirs.role, theirs.pair_id == own.pair_id) {
         (RECORDS, true) => {}
         (CONTROL, true) => return Err(OpenError::SameDatabase),
         _ => return Err(OpenError::OtherRecords),
     }
-    sqlx::query!("UPDATE database_half SET is_bound = true WHERE NOT is_bound").execute(control).await?;
+    sqlx::query!("UPDATE database_role SET is_confirmed = true WHERE NOT is_confirmed")
+        .execute(control)
+        .await?;
     Ok(())
 }
 
-async fn find(conn: &mut PgConnection) -> sqlx::Result<Option<Half>> {
-    sqlx::query_as!(Half, "SELECT half, pair, is_bound FROM database_half").fetch_optional(conn).await
+async fn find(conn: &mut PgConnection) -> sqlx::Result<Option<Role>> {
+    sqlx::query_as!(Role, "SELECT role, pair_id, is_confirmed FROM database_role").fetch_optional(conn).await
 }
 
 /// Unless something is noted already: of hosts that start at once, one is first.
-async fn note(conn: &mut PgConnection, half: &str, pair: Uuid, is_bound: bool) -> sqlx::Result<()> {
+async fn note(conn: &mut PgConnection, role: &str, pair_id: Uuid, is_confirmed: bool) -> sqlx::Result<()> {
     sqlx::query!(
-        "INSERT INTO database_half (half, pair, is_bound) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING",
-        half,
-        pair,
-        is_bound,
+        "INSERT INTO database_role (role, pair_id, is_confirmed) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING",
+        role,
+        pair_id,
+        is_confirmed,
     )
     .execute(conn)
     .await?;

@@ -19,7 +19,7 @@ pub async fn announce(
     sqlx::query!(
         r#"
         INSERT INTO hosts (id, version, encryption_keys) VALUES ($1, $2, $3)
-        ON CONFLICT (id) DO UPDATE SET seen_at = now()
+        ON CONFLICT (id) DO UPDATE SET last_heartbeat_at = now()
         "#,
         host,
         version,
@@ -27,7 +27,9 @@ pub async fn announce(
     )
     .execute(&mut *conn)
     .await?;
-    sqlx::query!("DELETE FROM hosts WHERE seen_at < now() - interval '1 hour'").execute(conn).await?;
+    sqlx::query!("DELETE FROM hosts WHERE last_heartbeat_at < now() - interval '1 hour'")
+        .execute(conn)
+        .await?;
     Ok(())
 }
 
@@ -39,7 +41,9 @@ pub async fn leave(conn: &mut PgConnection, host: Uuid) -> sqlx::Result<()> {
 /// Whether any host is alive.
 pub async fn is_any_alive(conn: &mut PgConnection) -> sqlx::Result<bool> {
     sqlx::query_scalar!(
-        r#"SELECT EXISTS (SELECT FROM hosts WHERE seen_at > now() - $1::interval) AS "is_any_alive!""#,
+        r#"
+        SELECT EXISTS (SELECT FROM hosts WHERE last_heartbeat_at > now() - $1::interval) AS "is_any_alive!"
+        "#,
         interval(ALIVE_WITHIN),
     )
     .fetch_one(conn)
@@ -51,7 +55,7 @@ pub async fn count_without_encryption_key(conn: &mut PgConnection, id: &str) -> 
     sqlx::query_scalar!(
         r#"
         SELECT count(*) AS "count!" FROM hosts
-        WHERE seen_at > now() - $1::interval AND $2 <> ALL (encryption_keys)
+        WHERE last_heartbeat_at > now() - $1::interval AND $2 <> ALL (encryption_keys)
         "#,
         interval(ALIVE_WITHIN),
         id,

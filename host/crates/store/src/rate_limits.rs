@@ -38,10 +38,10 @@ pub async fn hold(conn: &mut PgConnection, hold: Hold) -> sqlx::Result<()> {
     sqlx::query!(
         r#"
         WITH held AS (
-            INSERT INTO rate_limits (integration_pk, connection_pk, held_until)
+            INSERT INTO rate_limits (integration_pk, connection_pk, backoff_until)
             SELECT pk, $2, now() + $3 FROM integrations WHERE pk = $1
-            ON CONFLICT (integration_pk, connection_pk) DO UPDATE SET held_until = excluded.held_until
-            WHERE rate_limits.held_until < excluded.held_until
+            ON CONFLICT (integration_pk, connection_pk) DO UPDATE SET backoff_until = excluded.backoff_until
+            WHERE rate_limits.backoff_until < excluded.backoff_until
             RETURNING integration_pk
         )
         SELECT pg_notify('syncline', $4) FROM held
@@ -61,8 +61,8 @@ pub async fn list(conn: &mut PgConnection) -> sqlx::Result<Vec<Hold>> {
     let rows = sqlx::query!(
         r#"
         SELECT integration_pk, connection_pk,
-               extract(epoch FROM held_until - now())::double precision AS "left!"
-        FROM rate_limits WHERE held_until > now()
+               extract(epoch FROM backoff_until - now())::double precision AS "left!"
+        FROM rate_limits WHERE backoff_until > now()
         "#
     )
     .fetch_all(conn)
@@ -76,7 +76,7 @@ pub async fn list(conn: &mut PgConnection) -> sqlx::Result<Vec<Hold>> {
 
 /// Forgets the holds that are over.
 pub async fn delete_over(conn: &mut PgConnection) -> sqlx::Result<()> {
-    sqlx::query!("DELETE FROM rate_limits WHERE held_until < now()").execute(conn).await?;
+    sqlx::query!("DELETE FROM rate_limits WHERE backoff_until < now()").execute(conn).await?;
     Ok(())
 }
 

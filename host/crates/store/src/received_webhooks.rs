@@ -68,7 +68,7 @@ pub async fn insert(conn: &mut PgConnection, new: &[NewWebhook]) -> sqlx::Result
     let bodies: Vec<&[u8]> = rows.iter().map(|row| row.body.as_slice()).collect();
     sqlx::query_scalar!(
         r#"
-        INSERT INTO received_webhooks
+        INSERT INTO inbound_webhooks
             (id, environment_pk, integration_pk, event_type, delivery_id, fingerprint, headers, query, format, body,
              state)
         SELECT new.*, 'received'
@@ -98,12 +98,12 @@ pub async fn keep_handshake(conn: &mut PgConnection, new: &NewWebhook, most: i64
     sqlx::query!(
         r#"
         WITH former AS (
-            SELECT id FROM received_webhooks WHERE integration_pk = $3 AND state = 'handshake'
+            SELECT id FROM inbound_webhooks WHERE integration_pk = $3 AND state = 'handshake'
             ORDER BY id DESC OFFSET $9::bigint - 1 FOR UPDATE SKIP LOCKED
         ), gone AS (
-            DELETE FROM received_webhooks r USING former WHERE r.id = former.id
+            DELETE FROM inbound_webhooks r USING former WHERE r.id = former.id
         )
-        INSERT INTO received_webhooks
+        INSERT INTO inbound_webhooks
             (id, environment_pk, integration_pk, event_type, headers, query, format, body, state, finished_at)
         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, 'handshake', now())
         "#,
@@ -144,11 +144,11 @@ pub async fn lock_waiting(conn: &mut PgConnection, share: i64, limit: i64) -> sq
     let rows = sqlx::query!(
         r#"
         WITH RECURSIVE waiting AS (
-            (SELECT integration_pk FROM received_webhooks ORDER BY integration_pk LIMIT 1)
+            (SELECT integration_pk FROM inbound_webhooks ORDER BY integration_pk LIMIT 1)
             UNION ALL
             SELECT next.integration_pk
             FROM waiting CROSS JOIN LATERAL (
-                SELECT integration_pk FROM received_webhooks
+                SELECT integration_pk FROM inbound_webhooks
                 WHERE integration_pk > waiting.integration_pk ORDER BY integration_pk LIMIT 1
             ) AS next
         )
@@ -157,7 +157,7 @@ pub async fn lock_waiting(conn: &mut PgConnection, share: i64, limit: i64) -> sq
         FROM (SELECT integration_pk FROM waiting ORDER BY random()) AS turns
         JOIN integrations i ON i.pk = turns.integration_pk
         CROSS JOIN LATERAL (
-            SELECT * FROM received_webhooks
+            SELECT * FROM inbound_webhooks
             WHERE state = 'received' AND integration_pk = turns.integration_pk AND due_at <= now()
             ORDER BY id LIMIT $1
             FOR UPDATE SKIP LOCKED
@@ -187,7 +187,7 @@ pub async fn lock_waiting(conn: &mut PgConnection, share: i64, limit: i64) -> sq
 
 /// The bodies of webhooks.
 pub async fn load_bodies(conn: &mut PgConnection, ids: &[Uuid]) -> sqlx::Result<HashMap<Uuid, Vec<u8>>> {
-    let rows = sqlx::query!("SELECT id, body FROM received_webhooks WHERE id = ANY($1)", ids);
+    let rows = sqlx::query!("SELECT id, body FROM inbound_webhooks WHERE id = ANY($1)", ids);
     Ok(rows.fetch_all(conn).await?.into_iter().map(|row| (row.id, row.body)).collect())
 }
 
@@ -221,7 +221,7 @@ pub async fn find_addressees(
         SELECT wanted.number AS "number!", c.pk, c.connection_id, c.webhook_url_override
         FROM unnest($1::bigint[], $2::text[], $3::text[]) WITH ORDINALITY AS wanted (integration, name, value, number)
         CROSS JOIN LATERAL (
-            SELECT connection_pk FROM connection_subjects
+            SELECT connection_pk FROM connection_identifiers
             WHERE integration_pk = wanted.integration AND name = wanted.name AND value = wanted.value
             ORDER BY connection_pk
         ) AS known
@@ -272,7 +272,7 @@ pub async fn note_routed(conn: &mut PgConnection, routed: &[Routed]) -> sqlx::Re
     let states: Vec<String> = routed.iter().map(|routed| routed.state().as_str().to_owned()).collect();
     sqlx::query!(
         r#"
-        UPDATE received_webhooks r
+        UPDATE inbound_webhooks r
         SET connections = routed.connections, jobs_left = routed.jobs, jobs_failed = 0, error = NULL,
             state = routed.state, finished_at = CASE WHEN routed.jobs = 0 THEN now() END
         FROM unnest($1::uuid[], $2::integer[], $3::integer[], $4::text[]) AS routed (id, connections, jobs, state)
@@ -297,7 +297,7 @@ pub async fn note_failure(
 ) -> sqlx::Result<()> {
     sqlx::query!(
         r#"
-        UPDATE received_webhooks
+        UPDATE inbound_webhooks
         SET failures = failures + 1, error = $2, due_at = now() + coalesce($3, interval '0'),
             state = CASE WHEN $3::interval IS NULL THEN 'failed' ELSE state END,
             finished_at = CASE WHEN $3::interval IS NULL THEN now() END
@@ -321,7 +321,7 @@ pub async fn note_job_end(
 ) -> sqlx::Result<Option<State>> {
     let state = sqlx::query_scalar!(
         r#"
-        UPDATE received_webhooks
+        UPDATE inbound_webhooks
         SET jobs_left = jobs_left - 1, jobs_failed = jobs_failed + $2::boolean::integer,
             state = CASE WHEN jobs_left > 1 THEN state WHEN $2 OR jobs_failed > 0 THEN 'failed'
                          ELSE 'processed' END,
@@ -349,7 +349,7 @@ pub struct StoredBody {
 pub async fn find_body(conn: &mut PgConnection, id: Uuid) -> sqlx::Result<Option<StoredBody>> {
     sqlx::query_as!(
         StoredBody,
-        r#"SELECT headers, format AS "format: Format", body FROM received_webhooks WHERE id = $1"#,
+        r#"SELECT headers, format AS "format: Format", body FROM inbound_webhooks WHERE id = $1"#,
         id,
     )
     .fetch_optional(conn)
@@ -360,8 +360,8 @@ pub async fn find_body(conn: &mut PgConnection, id: Uuid) -> sqlx::Result<Option
 pub async fn delete_old(conn: &mut PgConnection, before: Uuid, limit: i64) -> sqlx::Result<u64> {
     let deleted = sqlx::query!(
         r#"
-        DELETE FROM received_webhooks WHERE id IN (
-            SELECT id FROM received_webhooks
+        DELETE FROM inbound_webhooks WHERE id IN (
+            SELECT id FROM inbound_webhooks
             WHERE id < $1 AND state NOT IN ('received', 'processing')
             ORDER BY id LIMIT $2 FOR UPDATE SKIP LOCKED
         )
@@ -379,21 +379,21 @@ pub async fn delete_orphans(conn: &mut PgConnection, limit: i64) -> sqlx::Result
     let deleted = sqlx::query!(
         r#"
         WITH RECURSIVE known AS (
-            (SELECT integration_pk FROM received_webhooks ORDER BY integration_pk LIMIT 1)
+            (SELECT integration_pk FROM inbound_webhooks ORDER BY integration_pk LIMIT 1)
             UNION ALL
             SELECT next.integration_pk FROM known CROSS JOIN LATERAL (
-                SELECT integration_pk FROM received_webhooks WHERE integration_pk > known.integration_pk
+                SELECT integration_pk FROM inbound_webhooks WHERE integration_pk > known.integration_pk
                 ORDER BY integration_pk LIMIT 1
             ) AS next
         ), orphaned AS (
             SELECT r.id FROM known CROSS JOIN LATERAL (
-                SELECT id FROM received_webhooks WHERE integration_pk = known.integration_pk
+                SELECT id FROM inbound_webhooks WHERE integration_pk = known.integration_pk
                 LIMIT $1 FOR UPDATE SKIP LOCKED
             ) AS r
             WHERE NOT EXISTS (SELECT FROM integrations i WHERE i.pk = known.integration_pk)
             LIMIT $1
         )
-        DELETE FROM received_webhooks r USING orphaned WHERE r.id = orphaned.id
+        DELETE FROM inbound_webhooks r USING orphaned WHERE r.id = orphaned.id
         "#,
         limit,
     )

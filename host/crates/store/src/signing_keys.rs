@@ -25,7 +25,7 @@ pub async fn list_valid(
     sqlx::query_as!(
         StoredSigningKey,
         r#"
-        SELECT id, sealed_key, created_at, expires_at FROM webhook_signing_keys
+        SELECT id, sealed_key, created_at, expires_at FROM outbound_webhook_signing_keys
         WHERE environment_pk = $1 AND (expires_at IS NULL OR expires_at > now())
         ORDER BY created_at DESC, pk DESC
         "#,
@@ -45,7 +45,7 @@ pub async fn create(
     sqlx::query!(
         r#"
         WITH made AS (
-            INSERT INTO webhook_signing_keys (environment_pk, id, sealed_key) VALUES ($1, $2, $3) RETURNING pk
+            INSERT INTO outbound_webhook_signing_keys (environment_pk, id, sealed_key) VALUES ($1, $2, $3) RETURNING pk
         )
         SELECT pg_notify('syncline', 'environments') FROM made
         "#,
@@ -65,14 +65,14 @@ pub async fn expire_all(
     after: Duration,
 ) -> sqlx::Result<()> {
     sqlx::query!(
-        "DELETE FROM webhook_signing_keys WHERE environment_pk = $1 AND expires_at <= now()",
+        "DELETE FROM outbound_webhook_signing_keys WHERE environment_pk = $1 AND expires_at <= now()",
         environment.0,
     )
     .execute(&mut *conn)
     .await?;
     sqlx::query!(
         r#"
-        UPDATE webhook_signing_keys SET expires_at = least(expires_at, now() + $2) WHERE environment_pk = $1
+        UPDATE outbound_webhook_signing_keys SET expires_at = least(expires_at, now() + $2) WHERE environment_pk = $1
         "#,
         environment.0,
         interval(after),

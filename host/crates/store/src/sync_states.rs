@@ -46,20 +46,25 @@ pub async fn begin(
         Begun,
         r#"
         INSERT INTO sync_states
-            (connection_pk, sync_name, variant, fence, restores_pruned, counts_since, row_began_at, is_idle)
+            (connection_pk, sync_name, variant, fence, restores_pruned, unreported_since, first_attempt_at,
+             lacks_progress)
         VALUES ($1, $2, $3, $4, $5, $6, clock_timestamp(), true)
         ON CONFLICT (connection_pk, sync_name, variant) DO UPDATE
-        SET fence = excluded.fence, last_run_at = now(), counts_since = excluded.counts_since,
-            counts = CASE WHEN sync_states.counts_since = excluded.counts_since THEN sync_states.counts ELSE '{}' END,
-            row_began_at = CASE WHEN sync_states.counts_since = excluded.counts_since
-                THEN coalesce(sync_states.row_began_at, excluded.counts_since) ELSE excluded.row_began_at END,
+        SET fence = excluded.fence, last_run_at = now(), unreported_since = excluded.unreported_since,
+            counts = CASE WHEN sync_states.unreported_since = excluded.unreported_since
+                THEN sync_states.counts ELSE '{}' END,
+            first_attempt_at = CASE WHEN sync_states.unreported_since = excluded.unreported_since
+                THEN coalesce(sync_states.first_attempt_at, excluded.unreported_since)
+                ELSE excluded.first_attempt_at END,
             restores_pruned = sync_states.restores_pruned OR excluded.restores_pruned,
             -- The same since: it continues what the attempt before has begun.
-            idle_attempts = CASE WHEN sync_states.counts_since = excluded.counts_since AND NOT $5
-                THEN sync_states.idle_attempts + sync_states.is_idle::integer ELSE 0 END,
-            is_idle = true
+            attempts_without_progress =
+                CASE WHEN sync_states.unreported_since = excluded.unreported_since AND NOT $5
+                THEN sync_states.attempts_without_progress + sync_states.lacks_progress::integer ELSE 0 END,
+            lacks_progress = true
         WHERE sync_states.fence < excluded.fence
-        RETURNING checkpoint, restores_pruned, counts, idle_attempts, row_began_at AS "row_began_at!"
+        RETURNING checkpoint, restores_pruned, counts, attempts_without_progress AS idle_attempts,
+                  first_attempt_at AS "row_began_at!"
         "#,
         attempt.connection.0,
         attempt.sync.as_str(),
@@ -110,7 +115,7 @@ pub async fn lock(conn: &mut PgConnection, attempt: &Attempt) -> sqlx::Result<Op
 pub async fn is_idle(conn: &mut PgConnection, attempt: &Attempt) -> sqlx::Result<bool> {
     let idle = sqlx::query_scalar!(
         r#"
-        SELECT is_idle FROM sync_states
+        SELECT lacks_progress FROM sync_states
         WHERE connection_pk = $1 AND sync_name = $2 AND variant = $3 AND fence = $4
         "#,
         attempt.connection.0,
@@ -125,8 +130,8 @@ pub async fn is_idle(conn: &mut PgConnection, attempt: &Attempt) -> sqlx::Result
 pub async fn settle(conn: &mut PgConnection, attempt: &Attempt, idle_attempts: i32) -> sqlx::Result<()> {
     sqlx::query!(
         r#"
-        UPDATE sync_states SET is_idle = false, idle_attempts = $5
-        WHERE connection_pk = $1 AND sync_name = $2 AND variant = $3 AND fence = $4 AND is_idle
+        UPDATE sync_states SET lacks_progress = false, attempts_without_progress = $5
+        WHERE connection_pk = $1 AND sync_name = $2 AND variant = $3 AND fence = $4 AND lacks_progress
         "#,
         attempt.connection.0,
         attempt.sync.as_str(),
@@ -164,9 +169,9 @@ pub async fn store(
         r#"
         UPDATE sync_states
         SET checkpoint = CASE WHEN $5 THEN checkpoint ELSE $6 END, counts = $7,
-            is_idle = is_idle AND NOT $8 AND ($5 OR checkpoint IS NOT DISTINCT FROM $6),
-            idle_attempts = CASE WHEN NOT $8 AND ($5 OR checkpoint IS NOT DISTINCT FROM $6) THEN idle_attempts
-                ELSE 0 END,
+            lacks_progress = lacks_progress AND NOT $8 AND ($5 OR checkpoint IS NOT DISTINCT FROM $6),
+            attempts_without_progress = CASE WHEN NOT $8 AND ($5 OR checkpoint IS NOT DISTINCT FROM $6)
+                THEN attempts_without_progress ELSE 0 END,
             -- Now and then is enough, and an index need not be written with every commit.
             last_run_at = CASE WHEN last_run_at < now() - interval '1 hour' THEN now() ELSE last_run_at END
         WHERE connection_pk = $1 AND sync_name = $2 AND variant = $3 AND fence = $4

@@ -141,11 +141,11 @@ pub async fn enqueue(
     let urls: Vec<String> = targets.iter().map(|(_, url)| (*url).to_owned()).collect();
     let written = sqlx::query!(
         r#"
-        INSERT INTO webhook_deliveries
+        INSERT INTO outbound_webhook_deliveries
             (message_id, id, environment_pk, connection_pk, type, target, url, body, headers, state, next_attempt_at)
         SELECT $1, gen_random_uuid(), $2, $3, $4, t.target, t.url, $7, coalesce($8, '{}'::jsonb), 'pending', now()
         FROM unnest($5::text[], $6::text[]) AS t (target, url)
-        WHERE NOT EXISTS (SELECT FROM webhook_endpoints_gone g WHERE g.environment_pk = $2 AND g.url = t.url)
+        WHERE NOT EXISTS (SELECT FROM outbound_webhook_gone_urls g WHERE g.environment_pk = $2 AND g.url = t.url)
         "#,
         Uuid::now_v7(),
         message.environment.0,
@@ -164,7 +164,7 @@ pub async fn enqueue(
 /// Uses a URL again that had said that it was gone: it was set anew.
 pub async fn use_again(conn: &mut PgConnection, environment: EnvironmentPk, url: &str) -> sqlx::Result<()> {
     sqlx::query!(
-        "DELETE FROM webhook_endpoints_gone WHERE environment_pk = $1 AND url = $2",
+        "DELETE FROM outbound_webhook_gone_urls WHERE environment_pk = $1 AND url = $2",
         environment.0,
         url,
     )

@@ -125,7 +125,7 @@ pub async fn list(
         FROM integrations i
         CROSS JOIN unnest($3::text[]) AS wanted (state)
         CROSS JOIN LATERAL (
-            SELECT * FROM received_webhooks
+            SELECT * FROM inbound_webhooks
             WHERE integration_pk = i.pk AND state = wanted.state AND ($4::uuid IS NULL OR id < $4)
               AND ($5::text IS NULL OR event_type = $5) AND ($6::timestamptz IS NULL OR received_at >= $6)
             ORDER BY id DESC LIMIT $7
@@ -156,7 +156,7 @@ pub async fn find(
         r#"
         SELECT r.id, i.unique_key, r.event_type, r.delivery_id, r.state, r.connections, r.jobs_left, r.jobs_failed,
                r.replays, r.error, r.received_at, r.finished_at, r.headers, r.format AS "format: Format", r.body
-        FROM received_webhooks r JOIN integrations i ON i.pk = r.integration_pk
+        FROM inbound_webhooks r JOIN integrations i ON i.pk = r.integration_pk
         WHERE r.id = $1 AND r.environment_pk = $2
         "#,
         id,
@@ -224,11 +224,11 @@ pub async fn replay(conn: &mut PgConnection, ids: &[Uuid]) -> sqlx::Result<u64> 
     let replayed = sqlx::query!(
         r#"
         WITH wanted AS (
-            SELECT id FROM received_webhooks WHERE id = ANY($1) AND state = ANY($2) ORDER BY id FOR UPDATE
+            SELECT id FROM inbound_webhooks WHERE id = ANY($1) AND state = ANY($2) ORDER BY id FOR UPDATE
         ), former AS (
             DELETE FROM function_jobs j USING wanted WHERE j.webhook_id = wanted.id
         )
-        UPDATE received_webhooks r
+        UPDATE inbound_webhooks r
         SET state = 'received', replays = replays + 1, failures = 0, error = NULL, due_at = now(), finished_at = NULL
         FROM wanted WHERE r.id = wanted.id
         "#,

@@ -56,8 +56,8 @@ pub async fn find_held(
 pub async fn begin_approval(conn: &mut PgConnection, id: Uuid) -> sqlx::Result<()> {
     sqlx::query!(
         r#"
-        INSERT INTO approvals_under_way (run_id) VALUES ($1)
-        ON CONFLICT (run_id) DO UPDATE SET since = now()
+        INSERT INTO approvals_in_progress (run_id) VALUES ($1)
+        ON CONFLICT (run_id) DO UPDATE SET claimed_at = now()
         "#,
         id,
     )
@@ -68,7 +68,7 @@ pub async fn begin_approval(conn: &mut PgConnection, id: Uuid) -> sqlx::Result<(
 
 /// Notes that nothing is left to do about an approval.
 pub async fn end_approval(conn: &mut PgConnection, id: Uuid) -> sqlx::Result<()> {
-    sqlx::query!("DELETE FROM approvals_under_way WHERE run_id = $1", id).execute(conn).await?;
+    sqlx::query!("DELETE FROM approvals_in_progress WHERE run_id = $1", id).execute(conn).await?;
     Ok(())
 }
 
@@ -76,11 +76,11 @@ pub async fn end_approval(conn: &mut PgConnection, id: Uuid) -> sqlx::Result<()>
 pub async fn take_over_approval(conn: &mut PgConnection) -> sqlx::Result<Option<(EnvironmentPk, Uuid)>> {
     let row = sqlx::query!(
         r#"
-        UPDATE approvals_under_way a SET since = now()
+        UPDATE approvals_in_progress a SET claimed_at = now()
         FROM runs r
         WHERE r.id = a.run_id AND a.run_id = (
-            SELECT run_id FROM approvals_under_way WHERE since < now() - interval '1 minute'
-            ORDER BY since LIMIT 1
+            SELECT run_id FROM approvals_in_progress WHERE claimed_at < now() - interval '1 minute'
+            ORDER BY claimed_at LIMIT 1
             FOR UPDATE SKIP LOCKED
         )
         RETURNING r.environment_pk, r.id

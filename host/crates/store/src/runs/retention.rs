@@ -18,7 +18,7 @@ pub async fn close_lost(conn: &mut PgConnection, silent_for: Duration) -> sqlx::
         SET state = 'lost', finished_at = now(), error_code = 'host_lost',
             error_message = 'the host that ran this function stopped responding'
         WHERE state = 'running' AND schedule_pk IS NULL
-          AND NOT EXISTS (SELECT FROM hosts WHERE hosts.id = runs.owner AND seen_at > now() - $1::interval)
+          AND NOT EXISTS (SELECT FROM hosts WHERE hosts.id = runs.owner AND last_heartbeat_at > now() - $1::interval)
         "#,
         interval(silent_for),
     )

@@ -97,14 +97,14 @@ pub async fn list_waiting(conn: &mut PgConnection) -> sqlx::Result<Vec<Waiting>>
         WITH RECURSIVE waiting AS (
             (
                 SELECT integration_pk, environment_pk, due_at FROM schedules
-                WHERE run_id IS NULL AND due_at IS NOT NULL AND NOT is_parked
+                WHERE run_id IS NULL AND due_at IS NOT NULL AND NOT awaits_permit
                 ORDER BY integration_pk, due_at LIMIT 1
             )
             UNION ALL
             SELECT next.integration_pk, next.environment_pk, next.due_at
             FROM waiting CROSS JOIN LATERAL (
                 SELECT s.integration_pk, s.environment_pk, s.due_at FROM schedules s
-                WHERE s.run_id IS NULL AND s.due_at IS NOT NULL AND NOT s.is_parked
+                WHERE s.run_id IS NULL AND s.due_at IS NOT NULL AND NOT s.awaits_permit
                   AND s.integration_pk > waiting.integration_pk
                 ORDER BY s.integration_pk, s.due_at LIMIT 1
             ) AS next
@@ -147,10 +147,11 @@ pub async fn claim_due(
         ), due AS (
             SELECT s.*, wanted.quota, wanted.most_of_connection
             FROM wanted CROSS JOIN LATERAL (
-                SELECT pk, integration_pk, connection_pk, due_at, due_reason, reset_wanted, empty_cache_wanted,
-                       unreported_since
+                SELECT pk, integration_pk, connection_pk, due_at, due_reason, reset_requested,
+                       empty_cache_requested, unreported_since
                 FROM schedules
-                WHERE integration_pk = wanted.integration AND run_id IS NULL AND NOT is_parked AND due_at <= now()
+                WHERE integration_pk = wanted.integration AND run_id IS NULL AND NOT awaits_permit
+                  AND due_at <= now()
                 ORDER BY due_at
                 LIMIT CASE WHEN wanted.quota > 0 THEN wanted.quota + $7 ELSE 0 END
                 FOR UPDATE SKIP LOCKED
@@ -167,15 +168,16 @@ pub async fn claim_due(
             SELECT placed.*, row_number() OVER (PARTITION BY integration_pk ORDER BY due_at, pk) AS place
             FROM placed WHERE has_room
         ), parked AS (
-            UPDATE schedules s SET is_parked = true
+            UPDATE schedules s SET awaits_permit = true
             FROM placed WHERE s.pk = placed.pk AND NOT placed.has_room
             RETURNING s.pk
         ), claimed AS (
             UPDATE schedules s
             SET run_id = gen_random_uuid(), run_owner = $1, lease_expires_at = now() + $2,
-                fence = nextval('run_fences'), due_at = NULL, due_reason = 'schedule', reset_wanted = false,
-                empty_cache_wanted = false, run_resets = picked.reset_wanted,
-                run_empties_cache = picked.empty_cache_wanted, cancel_wanted = false, is_interrupted = false,
+                fence = nextval('run_fences'), due_at = NULL, due_reason = 'schedule', reset_requested = false,
+                empty_cache_requested = false, run_resets = picked.reset_requested,
+                run_empties_cache = picked.empty_cache_requested, cancel_requested = false,
+                is_interrupted = false,
                 unreported_since = coalesce(picked.unreported_since, now())
             FROM picked
             WHERE s.pk = picked.pk AND picked.place <= picked.quota
@@ -240,17 +242,17 @@ pub async fn unpark_idle(conn: &mut PgConnection) -> sqlx::Result<u64> {
         WITH RECURSIVE parked AS (
             (
                 SELECT connection_pk, integration_pk, pk FROM schedules
-                WHERE is_parked ORDER BY connection_pk, due_at LIMIT 1
+                WHERE awaits_permit ORDER BY connection_pk, due_at LIMIT 1
             )
             UNION ALL
             SELECT next.connection_pk, next.integration_pk, next.pk
             FROM parked CROSS JOIN LATERAL (
                 SELECT s.connection_pk, s.integration_pk, s.pk FROM schedules s
-                WHERE s.is_parked AND s.connection_pk > parked.connection_pk
+                WHERE s.awaits_permit AND s.connection_pk > parked.connection_pk
                 ORDER BY s.connection_pk, s.due_at LIMIT 1
             ) AS next
         )
-        UPDATE schedules s SET is_parked = false
+        UPDATE schedules s SET awaits_permit = false
         FROM parked
         WHERE s.pk = parked.pk AND NOT EXISTS (
             SELECT FROM schedules r

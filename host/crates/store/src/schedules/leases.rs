@@ -31,7 +31,7 @@ pub async fn renew_leases(
         UPDATE schedules s SET lease_expires_at = now() + $2
         FROM unnest($3::bigint[], $4::uuid[]) AS held (pk, run_id)
         WHERE s.pk = held.pk AND s.run_id = held.run_id AND s.run_owner = $1
-        RETURNING s.run_id AS "run_id!", s.cancel_wanted
+        RETURNING s.run_id AS "run_id!", s.cancel_requested AS cancel_wanted
         "#,
         owner,
         interval(lease),
@@ -86,18 +86,18 @@ pub async fn release(conn: &mut PgConnection, claim: &Claim, owner: Uuid, next: 
         r#"
         WITH unparked AS (
             -- It takes its place behind what has been due for longer than it has had a turn.
-            UPDATE schedules SET is_parked = false, due_at = now()
+            UPDATE schedules SET awaits_permit = false, due_at = now()
             WHERE pk = (
-                SELECT pk FROM schedules WHERE connection_pk = $10 AND is_parked
+                SELECT pk FROM schedules WHERE connection_pk = $10 AND awaits_permit
                 ORDER BY due_at LIMIT 1
                 FOR UPDATE SKIP LOCKED
             )
         )
         UPDATE schedules
-        SET run_id = NULL, run_owner = NULL, lease_expires_at = NULL, cancel_wanted = false,
+        SET run_id = NULL, run_owner = NULL, lease_expires_at = NULL, cancel_requested = false,
             -- However it ended: what it was asked to reset and has not, the next one does.
-            reset_wanted = reset_wanted OR run_resets,
-            empty_cache_wanted = empty_cache_wanted OR run_empties_cache,
+            reset_requested = reset_requested OR run_resets,
+            empty_cache_requested = empty_cache_requested OR run_empties_cache,
             run_resets = false, run_empties_cache = false,
             failures = CASE WHEN $7 THEN failures WHEN $6 THEN failures + 1 ELSE 0 END,
             is_interrupted = $7,
@@ -141,9 +141,9 @@ pub async fn take_back_lost(conn: &mut PgConnection) -> sqlx::Result<u64> {
             WHERE r.id = lost.run_id AND r.state = 'running'
         )
         UPDATE schedules s
-        SET run_id = NULL, run_owner = NULL, lease_expires_at = NULL, cancel_wanted = false,
-            reset_wanted = s.reset_wanted OR s.run_resets,
-            empty_cache_wanted = s.empty_cache_wanted OR s.run_empties_cache,
+        SET run_id = NULL, run_owner = NULL, lease_expires_at = NULL, cancel_requested = false,
+            reset_requested = s.reset_requested OR s.run_resets,
+            empty_cache_requested = s.empty_cache_requested OR s.run_empties_cache,
             run_resets = false, run_empties_cache = false,
             is_interrupted = true, failures = s.failures + 1,
             -- A sync that takes its host down with it must not take one after another without a pause.

@@ -83,9 +83,10 @@ pub async fn trigger(conn: &mut PgConnection, target: &Target, options: TriggerO
     let changed = query_target!(
         r#"
         UPDATE schedules s
-        SET due_at = now(), due_reason = 'trigger', is_parked = false,
-            reset_wanted = reset_wanted OR $5, empty_cache_wanted = empty_cache_wanted OR ($5 AND $6),
-            cancel_wanted = cancel_wanted OR (run_id IS NOT NULL AND $5)"#,
+        SET due_at = now(), due_reason = 'trigger', awaits_permit = false,
+            reset_requested = reset_requested OR $5,
+            empty_cache_requested = empty_cache_requested OR ($5 AND $6),
+            cancel_requested = cancel_requested OR (run_id IS NOT NULL AND $5)"#,
         target, options.reset, options.empty_cache;
         query => query.execute(&mut *conn).await?.rows_affected()
     );
@@ -101,7 +102,7 @@ pub async fn start(conn: &mut PgConnection, target: &Target) -> sqlx::Result<u64
     let changed = query_target!(
         r#"
         UPDATE schedules s
-        SET state = 'running', is_parked = false,
+        SET state = 'running', awaits_permit = false,
             due_at = CASE WHEN state = 'paused' THEN now() ELSE due_at END,
             due_reason = CASE WHEN state = 'paused' THEN 'start' ELSE due_reason END"#,
         target;
@@ -120,7 +121,7 @@ pub async fn pause(conn: &mut PgConnection, target: &Target) -> sqlx::Result<u64
         UPDATE schedules s
         SET state = 'paused', next_run_at = NULL,
             due_at = CASE WHEN due_reason = 'trigger' OR is_interrupted THEN due_at END,
-            is_parked = is_parked AND (due_reason = 'trigger' OR is_interrupted)"#,
+            awaits_permit = awaits_permit AND (due_reason = 'trigger' OR is_interrupted)"#,
         target;
         query => query.execute(&mut *conn).await?.rows_affected()
     );

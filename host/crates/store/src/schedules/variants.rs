@@ -97,7 +97,7 @@ pub async fn retire_variant(
         r#"
         UPDATE schedules
         SET state = 'paused', due_at = NULL, next_run_at = NULL, run_id = NULL, run_owner = NULL,
-            lease_expires_at = NULL, is_parked = false, retired_at = now()
+            lease_expires_at = NULL, awaits_permit = false, retired_at = now()
         WHERE pk = $1
         RETURNING integration_pk, nextval('run_fences') AS "fence!"
         "#,

@@ -137,7 +137,7 @@ async fn list_of_environment(
                d.finished_at, i.unique_key AS "unique_key?", c.connection_id AS "connection_id?"
         FROM unnest($2::text[]) AS wanted (state)
         CROSS JOIN LATERAL (
-            SELECT * FROM webhook_deliveries
+            SELECT * FROM outbound_webhook_deliveries
             WHERE environment_pk = $1 AND state = wanted.state AND ($3::bigint IS NULL OR pk < $3)
               AND ($4::text IS NULL OR type = $4) AND ($5::timestamptz IS NULL OR created_at >= $5)
             ORDER BY pk DESC LIMIT $6
@@ -169,7 +169,7 @@ async fn list_of_connection(
         r#"
         SELECT d.pk, d.id, d.message_id, d.type AS kind, d.url, d.state, d.attempts, d.next_attempt_at, d.created_at,
                d.finished_at, i.unique_key AS "unique_key?", c.connection_id AS "connection_id?"
-        FROM webhook_deliveries d
+        FROM outbound_webhook_deliveries d
         LEFT JOIN connections c ON c.pk = d.connection_pk
         LEFT JOIN integrations i ON i.pk = c.integration_pk
         WHERE d.connection_pk = $2 AND d.environment_pk = $1 AND d.state = ANY($3)
@@ -199,7 +199,7 @@ pub async fn find(
         r#"
         SELECT d.pk, d.id, d.message_id, d.type AS kind, d.url, d.state, d.attempts, d.next_attempt_at, d.created_at,
                d.finished_at, d.body, i.unique_key AS "unique_key?", c.connection_id AS "connection_id?"
-        FROM webhook_deliveries d
+        FROM outbound_webhook_deliveries d
         LEFT JOIN connections c ON c.pk = d.connection_pk
         LEFT JOIN integrations i ON i.pk = c.integration_pk
         WHERE d.id = $2 AND d.environment_pk = $1
@@ -233,7 +233,7 @@ pub async fn list_attempts(conn: &mut PgConnection, delivery: i64) -> sqlx::Resu
     sqlx::query_as!(
         LoggedAttempt,
         r#"
-        SELECT number, at, status, error, duration_ms FROM webhook_attempts
+        SELECT number, at, status, error, duration_ms FROM outbound_webhook_attempts
         WHERE delivery_pk = $1 ORDER BY number
         "#,
         delivery,
@@ -256,7 +256,7 @@ pub enum Redelivery {
 /// Has a delivery sent again, as the same message, to the URL that its setting has now.
 pub async fn redeliver(conn: &mut PgConnection, delivery: i64) -> sqlx::Result<Redelivery> {
     let row = sqlx::query!(
-        "SELECT owner IS NOT NULL AS \"in_flight!\" FROM webhook_deliveries WHERE pk = $1 FOR UPDATE",
+        "SELECT owner IS NOT NULL AS \"in_flight!\" FROM outbound_webhook_deliveries WHERE pk = $1 FOR UPDATE",
         delivery
     )
     .fetch_optional(&mut *conn)
@@ -279,7 +279,7 @@ pub async fn redeliver_failed(
 ) -> sqlx::Result<(u64, Option<i64>)> {
     let failed = sqlx::query_scalar!(
         r#"
-        SELECT pk FROM webhook_deliveries
+        SELECT pk FROM outbound_webhook_deliveries
         WHERE environment_pk = $1 AND state = 'failed' AND created_at >= $2 AND ($3::bigint IS NULL OR pk < $3)
         ORDER BY pk DESC LIMIT $4
         FOR UPDATE SKIP LOCKED
@@ -304,18 +304,18 @@ async fn make_due(conn: &mut PgConnection, deliveries: &[i64]) -> sqlx::Result<u
                    CASE WHEN d.target = 'secondary' THEN e.webhook_url_secondary
                         WHEN d.target = 'override' THEN coalesce(c.webhook_url_override, e.webhook_url)
                         ELSE e.webhook_url END AS url
-            FROM webhook_deliveries d
+            FROM outbound_webhook_deliveries d
             JOIN environments e ON e.pk = d.environment_pk
             LEFT JOIN connections c ON c.pk = d.connection_pk
             WHERE d.pk = ANY($1)
         )
-        UPDATE webhook_deliveries d
+        UPDATE outbound_webhook_deliveries d
         SET state = 'pending', url = wanted.url, next_attempt_at = now(), finished_at = NULL,
             attempts_before = d.attempts, expires_at = now() + interval '4 days'
         FROM wanted
         WHERE d.pk = wanted.pk AND d.owner IS NULL AND wanted.url IS NOT NULL
           AND NOT EXISTS (
-              SELECT FROM webhook_endpoints_gone g
+              SELECT FROM outbound_webhook_gone_urls g
               WHERE g.environment_pk = wanted.environment_pk AND g.url = wanted.url
           )
         "#,

@@ -63,10 +63,10 @@ pub async fn list_due(conn: &mut PgConnection) -> sqlx::Result<Vec<DueEndpoint>>
     let rows = sqlx::query!(
         r#"
         WITH RECURSIVE waiting AS (
-            (SELECT endpoint FROM webhook_deliveries WHERE state = 'pending' ORDER BY endpoint LIMIT 1)
+            (SELECT endpoint FROM outbound_webhook_deliveries WHERE state = 'pending' ORDER BY endpoint LIMIT 1)
             UNION ALL
             SELECT (
-                SELECT d.endpoint FROM webhook_deliveries d
+                SELECT d.endpoint FROM outbound_webhook_deliveries d
                 WHERE d.state = 'pending' AND d.endpoint > waiting.endpoint
                 ORDER BY d.endpoint LIMIT 1
             )
@@ -74,12 +74,12 @@ pub async fn list_due(conn: &mut PgConnection) -> sqlx::Result<Vec<DueEndpoint>>
         )
         SELECT waiting.endpoint AS "endpoint!", first.environment_pk AS "environment_pk!"
         FROM waiting CROSS JOIN LATERAL (
-            SELECT d.environment_pk, d.next_attempt_at FROM webhook_deliveries d
+            SELECT d.environment_pk, d.next_attempt_at FROM outbound_webhook_deliveries d
             WHERE d.state = 'pending' AND d.endpoint = waiting.endpoint
             ORDER BY d.next_attempt_at LIMIT 1
         ) AS first
         WHERE first.next_attempt_at <= now()
-          AND EXISTS (SELECT FROM webhook_deliveries WHERE state = 'pending' AND next_attempt_at <= now())
+          AND EXISTS (SELECT FROM outbound_webhook_deliveries WHERE state = 'pending' AND next_attempt_at <= now())
         "#
     )
     .fetch_all(conn)
@@ -95,7 +95,7 @@ pub async fn time_to_next(conn: &mut PgConnection) -> sqlx::Result<Option<Durati
     let seconds = sqlx::query_scalar!(
         r#"
         SELECT extract(epoch FROM next_attempt_at - clock_timestamp())::double precision AS "seconds!"
-        FROM webhook_deliveries WHERE state = 'pending' ORDER BY next_attempt_at LIMIT 1
+        FROM outbound_webhook_deliveries WHERE state = 'pending' ORDER BY next_attempt_at LIMIT 1
         "#
     )
     .fetch_optional(conn)
@@ -119,19 +119,19 @@ pub async fn claim(
             SELECT d.pk, d.owner, d.attempts
             FROM unnest($1::uuid[], $2::bigint[]) AS wanted (endpoint, quota)
             CROSS JOIN LATERAL (
-                SELECT pk, owner, attempts FROM webhook_deliveries
+                SELECT pk, owner, attempts FROM outbound_webhook_deliveries
                 WHERE state = 'pending' AND endpoint = wanted.endpoint AND next_attempt_at <= now()
                 ORDER BY next_attempt_at
                 LIMIT wanted.quota
                 FOR UPDATE SKIP LOCKED
             ) AS d
         ), lost AS (
-            INSERT INTO webhook_attempts (delivery_pk, number, error, duration_ms)
+            INSERT INTO outbound_webhook_attempts (delivery_pk, number, error, duration_ms)
             SELECT pk, attempts, 'the host stopped before the receiver''s answer was noted', 0
             FROM due WHERE owner IS NOT NULL
             ON CONFLICT DO NOTHING
         )
-        UPDATE webhook_deliveries d
+        UPDATE outbound_webhook_deliveries d
         SET owner = $3, attempts = d.attempts + 1, next_attempt_at = now() + $4
         FROM due
         WHERE d.pk = due.pk
@@ -177,13 +177,13 @@ pub async fn finish(
     let noted = sqlx::query!(
         r#"
         WITH finished AS (
-            UPDATE webhook_deliveries
+            UPDATE outbound_webhook_deliveries
             SET state = $4, owner = NULL, next_attempt_at = now() + $5,
                 finished_at = CASE WHEN $4 <> 'pending' THEN now() END
             WHERE pk = $1 AND owner = $2 AND attempts = $3 AND state = 'pending'
             RETURNING pk
         )
-        INSERT INTO webhook_attempts (delivery_pk, number, at, status, error, duration_ms)
+        INSERT INTO outbound_webhook_attempts (delivery_pk, number, at, status, error, duration_ms)
         SELECT pk, $3, now() - $8::integer * interval '1 millisecond', $6, $7, $8 FROM finished
         "#,
         delivery.pk,
@@ -203,7 +203,7 @@ pub async fn finish(
 /// Notes that a URL is gone: nothing is written for it any more until it is set anew.
 pub async fn note_gone(conn: &mut PgConnection, environment: EnvironmentPk, url: &str) -> sqlx::Result<()> {
     sqlx::query!(
-        "INSERT INTO webhook_endpoints_gone (environment_pk, url) VALUES ($1, $2) ON CONFLICT DO NOTHING",
+        "INSERT INTO outbound_webhook_gone_urls (environment_pk, url) VALUES ($1, $2) ON CONFLICT DO NOTHING",
         environment.0,
         url,
     )
@@ -217,9 +217,9 @@ pub async fn cancel_gone(conn: &mut PgConnection, limit: i64) -> sqlx::Result<u6
     let cancelled = sqlx::query!(
         r#"
         WITH unwanted AS (
-            SELECT d.pk FROM webhook_endpoints_gone g
+            SELECT d.pk FROM outbound_webhook_gone_urls g
             CROSS JOIN LATERAL (
-                SELECT pk FROM webhook_deliveries
+                SELECT pk FROM outbound_webhook_deliveries
                 WHERE state = 'pending' AND owner IS NULL
                   AND endpoint = md5(g.environment_pk::text || ' ' || g.url)::uuid
                 LIMIT $1
@@ -227,7 +227,7 @@ pub async fn cancel_gone(conn: &mut PgConnection, limit: i64) -> sqlx::Result<u6
             ) AS d
             LIMIT $1
         )
-        UPDATE webhook_deliveries d
+        UPDATE outbound_webhook_deliveries d
         SET state = 'cancelled', finished_at = now(), next_attempt_at = NULL
         FROM unwanted WHERE d.pk = unwanted.pk
         "#,
@@ -243,13 +243,13 @@ pub async fn give_up_expired(conn: &mut PgConnection, limit: i64) -> sqlx::Resul
     let expired = sqlx::query!(
         r#"
         WITH expired AS (
-            SELECT pk FROM webhook_deliveries
+            SELECT pk FROM outbound_webhook_deliveries
             WHERE state = 'pending' AND next_attempt_at <= now() AND expires_at < now()
             ORDER BY next_attempt_at
             LIMIT $1
             FOR UPDATE SKIP LOCKED
         )
-        UPDATE webhook_deliveries d
+        UPDATE outbound_webhook_deliveries d
         SET state = 'failed', finished_at = now(), next_attempt_at = NULL, owner = NULL
         FROM expired WHERE d.pk = expired.pk
         "#,
@@ -265,13 +265,13 @@ pub async fn delete_old(conn: &mut PgConnection, older_than: Duration, limit: i6
     let deleted = sqlx::query!(
         r#"
         WITH old AS (
-            SELECT pk FROM webhook_deliveries
+            SELECT pk FROM outbound_webhook_deliveries
             WHERE finished_at < now() - $1::interval
             ORDER BY finished_at
             LIMIT $2
             FOR UPDATE SKIP LOCKED
         )
-        DELETE FROM webhook_deliveries d USING old WHERE d.pk = old.pk
+        DELETE FROM outbound_webhook_deliveries d USING old WHERE d.pk = old.pk
         "#,
         interval(older_than),
         limit,

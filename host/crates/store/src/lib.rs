@@ -70,8 +70,8 @@ const SESSION: [(&str, &str); 8] = [
 /// Migrations find some of their tables there already, of which the server would tell.
 const QUIET: [(&str, &str); 1] = [("client_min_messages", "warning")];
 
-/// Every statement of ours stays prepared on every connection.
-const STATEMENTS: usize = 256;
+/// Each connection keeps this many statements prepared: more than there are, so that none is prepared again.
+const STATEMENTS: usize = 512;
 /// Migrations were numbered by their date and time before the baseline replaced them; today they are numbered 1, 2, 3.
 const FIRST_DATED_MIGRATION: i64 = 20_261_121_090_000;
 /// How long a connection is waited for.
@@ -349,5 +349,19 @@ fn may_be_starting(error: &sqlx::Error) -> bool {
         sqlx::Error::Io(_) => true,
         sqlx::Error::Database(error) => error.code().as_deref() == Some(CANNOT_CONNECT_NOW),
         _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    #[test]
+    fn a_connection_keeps_every_statement_prepared() {
+        let checked = Path::new(env!("CARGO_MANIFEST_DIR")).join(".sqlx").read_dir().unwrap().count();
+        // Statements that are put together at run time, such as those of `sealed`, have no file.
+        assert!(checked + 50 < STATEMENTS, "there are {checked} statements, and room for {STATEMENTS}");
     }
 }

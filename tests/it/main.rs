@@ -52,6 +52,7 @@ mod retention;
 mod retries;
 mod runs;
 mod schedules;
+mod schema;
 mod secrets;
 mod shown_credentials;
 mod stalls;

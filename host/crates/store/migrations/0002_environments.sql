@@ -40,6 +40,7 @@ CREATE TABLE api_keys (
 CREATE UNIQUE INDEX api_keys_hash ON api_keys (hash) WHERE revoked_at IS NULL;
 -- The name of a revoked key can be used again.
 CREATE UNIQUE INDEX api_keys_name ON api_keys (environment_pk, name) WHERE revoked_at IS NULL;
+CREATE INDEX api_keys_by_environment ON api_keys (environment_pk);
 
 -- The data keys that seal an environment's secrets. A data key has versions, so that it can be replaced while hosts
 -- run: new values are sealed with the active version, and the other versions still open the values sealed with them.
@@ -67,6 +68,7 @@ CREATE TABLE data_key_hosts (
     active_version  integer     NOT NULL,
     PRIMARY KEY (environment_pk, host_id)
 );
+CREATE INDEX data_key_hosts_by_host ON data_key_hosts (host_id);
 
 -- The data key version of a sealed value. Format 2 stores it in bytes 1 to 4; values of format 1 have version 1.
 CREATE FUNCTION data_key_version(sealed bytea) RETURNS integer

@@ -18,6 +18,7 @@ CREATE TABLE connect_sessions (
     created_at                      timestamptz NOT NULL DEFAULT now(),
     expires_at                      timestamptz NOT NULL
 );
+CREATE INDEX connect_sessions_by_environment ON connect_sessions (environment_pk);
 CREATE INDEX connect_sessions_by_expiry ON connect_sessions (expires_at);
 CREATE INDEX connect_sessions_by_connection ON connect_sessions (reconnects_pk) WHERE reconnects_pk IS NOT NULL;
 
@@ -41,13 +42,15 @@ CREATE TABLE authorizations (
     expires_at          timestamptz NOT NULL
 );
 CALL declare_sealed('authorizations', 'sealed_secrets');
+CREATE INDEX authorizations_by_environment ON authorizations (environment_pk);
+CREATE INDEX authorizations_by_integration ON authorizations (integration_pk);
 CREATE INDEX authorizations_by_expiry ON authorizations (expires_at);
-CREATE INDEX authorizations_by_session ON authorizations (connect_session_pk) WHERE connect_session_pk IS NOT NULL;
+CREATE INDEX authorizations_by_session ON authorizations (connect_session_pk);
 
 -- The outcomes of authorizations, for clients that wait for one at any host: by a web socket, or by polling. An
 -- authorization that was refused before it began has an outcome too, but no row in `authorizations`.
 CREATE TABLE authorization_outcomes (
-    -- Chosen at random by the client, so that nobody else can guess it.
+    -- Chosen at random by the client, so that no one else can guess it.
     listener            uuid        PRIMARY KEY,
     connect_session_pk  bigint      NOT NULL REFERENCES connect_sessions ON DELETE CASCADE,
     outcome             jsonb       NOT NULL,

@@ -38,6 +38,7 @@ CREATE TABLE functions (
     CONSTRAINT functions_name UNIQUE (deployment_pk, integration_pk, kind, name)
 );
 CREATE INDEX functions_by_integration ON functions (integration_pk, kind, name);
+CREATE INDEX functions_by_component ON functions (component_digest);
 
 -- The hosts that have compiled the components of a deployment, or failed to. A deployment becomes active only after
 -- every running host has compiled its components.
@@ -48,3 +49,4 @@ CREATE TABLE deployment_hosts (
     problem         text,
     PRIMARY KEY (deployment_pk, host_id)
 );
+CREATE INDEX deployment_hosts_by_host ON deployment_hosts (host_id);

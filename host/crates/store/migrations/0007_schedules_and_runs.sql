@@ -56,11 +56,12 @@ CREATE TABLE schedules (
     last_success_at     timestamptz,
     CONSTRAINT schedules_sync UNIQUE (connection_pk, sync_name, variant)
 ) WITH (
-    -- The renewal of a lease changes no index, so it can be written beside the row while the page has room.
+    -- The renewal of a lease changes no index, so Postgres can write it to the same page while the page has room.
     fillfactor = 80,
     -- Every run leaves two dead rows, and claims search among them.
     autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0
 );
+CREATE INDEX schedules_by_environment ON schedules (environment_pk);
 CREATE INDEX schedules_by_integration ON schedules (integration_pk, sync_name, variant);
 -- Claims are fair between integrations. The first entry of an integration is its longest due schedule, so an
 -- integration with a million due schedules costs a claim as much as one with ten.

@@ -24,7 +24,7 @@ CREATE TABLE function_jobs (
     sealed_input        bytea,
     sealed_result       bytea,
     -- The inbound webhook that a webhook function handles, and the indexes of the events that the function is given;
-    -- null stands for all events.
+    -- null means all events.
     webhook_id          uuid,
     webhook_items       integer[],
 
@@ -48,6 +48,7 @@ ALTER TABLE function_jobs ALTER COLUMN sealed_result SET STORAGE EXTERNAL;
 CALL declare_sealed('function_jobs', 'sealed_request');
 CALL declare_sealed('function_jobs', 'sealed_input');
 CALL declare_sealed('function_jobs', 'sealed_result');
+CREATE INDEX function_jobs_by_environment ON function_jobs (environment_pk);
 CREATE UNIQUE INDEX function_jobs_by_key ON function_jobs (connection_pk, function_name, idempotency_key)
     WHERE idempotency_key IS NOT NULL;
 CREATE INDEX function_jobs_queued ON function_jobs (connection_pk, pk) WHERE state = 'queued';

@@ -24,7 +24,7 @@ CALL declare_sealed('integrations', 'sealed_settings');
 -- hosts are notified of new rows, and read the table every few seconds.
 CREATE TABLE rate_limits (
     integration_pk  bigint      NOT NULL REFERENCES integrations ON DELETE CASCADE,
-    -- 0 stands for all connections of the integration.
+    -- 0 means all connections of the integration.
     connection_pk   bigint      NOT NULL,
     backoff_until   timestamptz NOT NULL,
     PRIMARY KEY (integration_pk, connection_pk)

@@ -50,7 +50,8 @@ CREATE TABLE connections (
 CALL declare_sealed('connections', 'sealed_credentials');
 CREATE INDEX connections_by_age ON connections (environment_pk, created_at DESC, pk DESC);
 CREATE INDEX connections_by_id ON connections (environment_pk, connection_id);
--- An end user is identified by the connection's `end_user` or, if there is none, by its tags.
+-- An end user is identified by the connection's `end_user`. If that is null, the connection's tags identify the end
+-- user.
 CREATE INDEX connections_by_end_user ON connections (environment_pk, (end_user->>'id'));
 CREATE INDEX connections_by_end_user_tag ON connections (environment_pk, (tags->>'end_user_id'));
 CREATE INDEX connections_refresh_due ON connections (refresh_due_at) WHERE refresh_due_at IS NOT NULL;

@@ -1,7 +1,7 @@
 -- Outbound webhooks: what Syncline sends to the customer's backend.
 
 -- One message to one URL. It is written in the transaction whose result it reports, so that no message is lost. It is
--- tried until the receiver accepts it or it is given up, and is then kept for a while as a log.
+-- tried until the receiver accepts it or it is given up, and is then kept as a log until retention removes it.
 CREATE TABLE outbound_webhook_deliveries (
     pk              bigint      GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     id              uuid        NOT NULL UNIQUE,
@@ -48,7 +48,7 @@ CREATE TABLE outbound_webhook_attempts (
     delivery_pk     bigint      NOT NULL REFERENCES outbound_webhook_deliveries ON DELETE CASCADE,
     number          integer     NOT NULL,
     at              timestamptz NOT NULL DEFAULT now(),
-    -- The HTTP status of the response; null if there was none.
+    -- The HTTP status of the response; null if the receiver did not respond.
     status          integer,
     error           text,
     duration_ms     integer     NOT NULL,

@@ -66,7 +66,7 @@ CREATE TABLE streams (
 
     -- No record at or before this position has a payload.
     pruned_through      bigint      NOT NULL DEFAULT 0,
-    -- A lower bound for the age of the payloads after that position; null if there are none. Retention finds the
+    -- A lower bound for the age of the payloads after that position; null if no payload is left. Retention finds the
     -- streams with old payloads by it without reading records.
     oldest_payload_at   timestamptz,
     PRIMARY KEY (connection_pk, stream_no),

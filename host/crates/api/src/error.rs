@@ -573,13 +573,13 @@ mod tests {
         let beside_status = r#"StatusCode::[A-Z_]+,\s*"([a-z_]+)""#;
         let source = [
             (include_str!("error.rs"), beside_status),
-            (include_str!("../../engine/src/deploy.rs"), beside_status),
+            (include_str!("../../engine/src/deployments.rs"), beside_status),
             (include_str!("../../engine/src/authorizations/error.rs"), beside_status),
-            (include_str!("../../engine/src/failure.rs"), beside_status),
-            (include_str!("../../engine/src/failure.rs"), r#"=> "([a-z_]+)""#),
-            (include_str!("../../engine/src/sync_run.rs"), r#"\bcode: "([a-z_]+)""#),
-            (include_str!("../../engine/src/sync_run/ending.rs"), r#"\bcode: "([a-z_]+)""#),
-            (include_str!("../../engine/src/held_deletions.rs"), r#"const HELD: &str = "([a-z_]+)""#),
+            (include_str!("../../engine/src/invoker/error.rs"), beside_status),
+            (include_str!("../../engine/src/invoker/error.rs"), r#"=> "([a-z_]+)""#),
+            (include_str!("../../engine/src/syncs/run.rs"), r#"\bcode: "([a-z_]+)""#),
+            (include_str!("../../engine/src/syncs/run/ending.rs"), r#"\bcode: "([a-z_]+)""#),
+            (include_str!("../../engine/src/syncs/approvals.rs"), r#"const HELD: &str = "([a-z_]+)""#),
             (include_str!("../../store/src/schedules/leases.rs"), r"error_code = '([a-z_]+)'"),
         ];
         let known: BTreeSet<String> =

@@ -6,13 +6,13 @@ use std::time::Instant;
 use tracing::Instrument;
 use uuid::Uuid;
 
-use super::capabilities::{FunctionCapabilities, RunSignals};
-use super::commit::RecordWriter;
-use super::failure::{ActionError, FunctionError};
-use super::functions::DeployedFunction;
-use super::live_runs::LiveRun;
-use super::recording::Recording;
-use super::{ConnectionRoute, Engine};
+use crate::functions::DeployedFunction;
+use crate::invoker::capabilities::{FunctionCapabilities, RunSignals};
+use crate::invoker::error::{ActionError, FunctionError};
+use crate::invoker::live_runs::LiveRun;
+use crate::invoker::recording::Recording;
+use crate::records::commit::RecordWriter;
+use crate::{ConnectionRoute, Engine};
 use syncline_auth::Environment;
 use syncline_config::FunctionKind;
 use syncline_model::{Invalid, Malformed, Problem, Shape};
@@ -21,16 +21,16 @@ use syncline_store::dead_letters::Author;
 use syncline_types::ids::{FunctionName, Variant};
 
 /// One invocation of a function that has no schedule.
-pub(super) struct Invocation<'a> {
-    pub(super) kind: &'static str,
-    pub(super) run: RunInfo,
-    pub(super) environment: &'a Arc<Environment>,
-    pub(super) connection: &'a Arc<ConnectionRoute>,
-    pub(super) function: &'a Arc<DeployedFunction>,
-    pub(super) urgency: Urgency,
-    pub(super) input: Option<String>,
-    pub(super) signals: Arc<RunSignals>,
-    pub(super) live: &'a LiveRun,
+pub(crate) struct Invocation<'a> {
+    pub(crate) kind: &'static str,
+    pub(crate) run: RunInfo,
+    pub(crate) environment: &'a Arc<Environment>,
+    pub(crate) connection: &'a Arc<ConnectionRoute>,
+    pub(crate) function: &'a Arc<DeployedFunction>,
+    pub(crate) urgency: Urgency,
+    pub(crate) input: Option<String>,
+    pub(crate) signals: Arc<RunSignals>,
+    pub(crate) live: &'a LiveRun,
 }
 
 impl Engine {
@@ -63,7 +63,7 @@ impl Engine {
     }
 
     /// The action of that name, if the input is one that it takes.
-    pub(super) async fn find_action(
+    pub(crate) async fn find_action(
         &self,
         connection: &ConnectionRoute,
         name: &FunctionName,
@@ -82,7 +82,7 @@ impl Engine {
         Ok(function)
     }
 
-    pub(super) async fn invoke_action(
+    pub(crate) async fn invoke_action(
         self: &Arc<Self>,
         invocation: Invocation<'_>,
     ) -> (Result<Option<String>, ActionError>, Usage) {
@@ -98,7 +98,7 @@ impl Engine {
         (result, usage)
     }
 
-    pub(super) async fn invoke(
+    pub(crate) async fn invoke(
         self: &Arc<Self>,
         invocation: Invocation<'_>,
     ) -> (Result<Option<String>, FunctionError>, Usage) {
@@ -160,7 +160,7 @@ impl Engine {
     }
 
     /// What the guest's process environment holds: only what the integration's `env` lists. The log has none of it.
-    pub(super) async fn process_variables(
+    pub(crate) async fn process_variables(
         &self,
         environment: &Environment,
         function: &DeployedFunction,
@@ -194,7 +194,7 @@ fn checked_json(output: Option<String>) -> Result<Option<String>, ActionError> {
 }
 
 /// An input that cannot be read.
-pub(super) fn malformed_input(problem: &Malformed) -> ActionError {
+pub(crate) fn malformed_input(problem: &Malformed) -> ActionError {
     ActionError::Input(vec![malformed_problem(problem.to_string())])
 }
 

@@ -19,7 +19,7 @@ pub use self::departure::{Departure, DepartureRequest, ReturnPath};
 pub use self::error::AuthorizationError;
 pub use self::outcome::Outcome;
 
-use super::Engine;
+use crate::Engine;
 use syncline_auth::{AppCredentials, ClientOverride, Environment};
 use syncline_crypto::Place;
 use syncline_store::integrations::Integration;

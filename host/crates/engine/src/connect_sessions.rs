@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use super::Engine;
+use crate::Engine;
 use syncline_auth::{Environment, EnvironmentError, InvalidSessionToken, SessionToken};
 use syncline_store::connect_sessions::{self, NewSession, Reconnected};
 use syncline_types::ids::{ConnectSessionPk, ConnectionPk, IntegrationKey};
@@ -130,7 +130,7 @@ impl Engine {
     }
 
     /// The session whose token has this hash.
-    pub(super) async fn open_connect_session(
+    pub(crate) async fn open_connect_session(
         &self,
         token_hash: &[u8],
     ) -> Result<ConnectSession, SessionError> {
@@ -195,7 +195,7 @@ impl ConnectSession {
 }
 
 /// Removes sessions that ended long ago.
-pub(super) async fn sweep(engine: Arc<Engine>, shutdown: CancellationToken) {
+pub(crate) async fn sweep(engine: Arc<Engine>, shutdown: CancellationToken) {
     let mut turns = tokio::time::interval(SWEEP_EVERY);
     while shutdown.run_until_cancelled(turns.tick()).await.is_some() {
         let swept = async {

@@ -1,16 +1,15 @@
 //! Connections: found quickly, taken in, and their credentials opened.
 
-mod credentials;
+pub(crate) mod deletion;
 mod storing;
+pub(crate) mod typed;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-pub use self::credentials::OpenCredentialsError;
-pub(super) use self::credentials::{ConnectionCredentials, place, unavailable};
 pub use self::storing::{AuthenticatedConnection, ConnectError, ImportedConnection};
 
-use super::RecordChanges;
+use crate::RecordChanges;
 use syncline_store::Store;
 use syncline_store::connections::{self, Connection};
 use syncline_store::notices::{Notice, Notices};
@@ -44,7 +43,7 @@ pub struct Connections {
 }
 
 impl Connections {
-    pub(super) fn new(store: Store, notices: Arc<Notices>, record_changes: Arc<RecordChanges>) -> Arc<Self> {
+    pub(crate) fn new(store: Store, notices: Arc<Notices>, record_changes: Arc<RecordChanges>) -> Arc<Self> {
         let this = Arc::new(Self {
             store,
             notices,
@@ -84,7 +83,7 @@ impl Connections {
     }
 
     /// Reads a connection anew when it is next asked for, as whoever follows its records does now.
-    pub(super) fn forget(&self, connection: ConnectionPk) {
+    pub(crate) fn forget(&self, connection: ConnectionPk) {
         self.changes_heard.fetch_add(1, Ordering::SeqCst);
         self.by_pk.invalidate(&connection);
         self.record_changes.wake(connection);

@@ -1,5 +1,8 @@
 //! The functions that are deployed, ready to run: what a request finds without asking the database.
 
+pub(crate) mod action_tools;
+pub(crate) mod descriptions;
+
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -11,7 +14,7 @@ use sqlx::PgConnection;
 use tokio::sync::Mutex;
 use url::Url;
 
-use super::action_tools::ActionTool;
+use crate::functions::action_tools::ActionTool;
 use syncline_config::{
     ActionSpec, Concurrency, DeletionHold, Frequency, FunctionKind, IntegrationSpec, LifecycleEvent,
     LifecycleSpec, LimitOverrides, SyncConfig, SyncSpec, WebhookSpec,
@@ -30,34 +33,34 @@ const MAX_ACTION_WALL: Duration = Duration::from_secs(15 * 60);
 
 /// A function with what its integration says about it, as it is stored with its deployment.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(super) struct StoredFunction {
+pub(crate) struct StoredFunction {
     /// The key by which the sync configuration file knew the integration.
-    pub(super) integration_key: IntegrationKey,
-    pub(super) env: Option<Vec<String>>,
-    pub(super) allow_hosts: Vec<String>,
-    pub(super) base_url: Option<String>,
+    pub(crate) integration_key: IntegrationKey,
+    pub(crate) env: Option<Vec<String>>,
+    pub(crate) allow_hosts: Vec<String>,
+    pub(crate) base_url: Option<String>,
     #[serde(default, skip_serializing_if = "Concurrency::is_default")]
-    pub(super) concurrency: Concurrency,
-    pub(super) spec: FunctionSpec,
+    pub(crate) concurrency: Concurrency,
+    pub(crate) spec: FunctionSpec,
 }
 
 impl StoredFunction {
     /// None if it cannot be read. Whoever loads the functions tells it; such a one does not run until it is deployed anew,
     /// and all others go on.
-    pub(super) fn read(spec: &str) -> Option<Self> {
+    pub(crate) fn read(spec: &str) -> Option<Self> {
         serde_json::from_str(spec).ok()
     }
 }
 
 /// The functions of an integration that its connections begin with.
 #[derive(Default)]
-pub(super) struct Beginnings {
-    pub(super) syncs: Vec<SyncSpec>,
-    pub(super) lifecycle: Vec<LifecycleSpec>,
+pub(crate) struct Beginnings {
+    pub(crate) syncs: Vec<SyncSpec>,
+    pub(crate) lifecycle: Vec<LifecycleSpec>,
 }
 
 /// What is deployed of these by now, and stays so until the transaction ends. What this host remembers may be older.
-pub(super) async fn hold_beginnings(
+pub(crate) async fn hold_beginnings(
     conn: &mut PgConnection,
     environment: EnvironmentPk,
     integration: IntegrationPk,
@@ -77,7 +80,7 @@ pub(super) async fn hold_beginnings(
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
-pub(super) enum FunctionSpec {
+pub(crate) enum FunctionSpec {
     Sync(SyncSpec),
     Action(ActionSpec),
     Webhook(WebhookSpec),
@@ -85,27 +88,27 @@ pub(super) enum FunctionSpec {
 }
 
 /// A model that a function may write.
-pub(super) struct WritableModel {
-    pub(super) shape: Shape,
-    pub(super) keeping: Keeping,
+pub(crate) struct WritableModel {
+    pub(crate) shape: Shape,
+    pub(crate) keeping: Keeping,
 }
 
-pub(super) type WritableModels = Arc<BTreeMap<ModelName, WritableModel>>;
+pub(crate) type WritableModels = Arc<BTreeMap<ModelName, WritableModel>>;
 
 /// A function that can be run.
 pub struct DeployedFunction {
     pub name: FunctionName,
     pub integration: IntegrationPk,
     /// By which the file that deployed it knew the integration.
-    pub(super) integration_key: IntegrationKey,
-    pub(super) component: Arc<PreparedComponent>,
-    pub(super) limits: Limits,
-    pub(super) models: WritableModels,
-    pub(super) env: Option<Vec<String>>,
-    pub(super) allow_hosts: Vec<HostPattern>,
-    pub(super) base_url: Option<Url>,
+    pub(crate) integration_key: IntegrationKey,
+    pub(crate) component: Arc<PreparedComponent>,
+    pub(crate) limits: Limits,
+    pub(crate) models: WritableModels,
+    pub(crate) env: Option<Vec<String>>,
+    pub(crate) allow_hosts: Vec<HostPattern>,
+    pub(crate) base_url: Option<Url>,
     concurrency: Concurrency,
-    pub(super) sees_credentials: bool,
+    pub(crate) sees_credentials: bool,
     body: Body,
 }
 
@@ -144,12 +147,12 @@ impl DeployedFunction {
         }
     }
 
-    pub(super) fn tracks_deletes(&self) -> bool {
+    pub(crate) fn tracks_deletes(&self) -> bool {
         matches!(&self.body, Body::Sync(spec) if spec.track_deletes)
     }
 
     /// When its deletions are held back, as its file says or else as the host does.
-    pub(super) fn deletion_hold(&self, default: &DeletionHold) -> DeletionHold {
+    pub(crate) fn deletion_hold(&self, default: &DeletionHold) -> DeletionHold {
         match &self.body {
             Body::Sync(spec) => DeletionHold {
                 above: spec.hold_deletions_above.unwrap_or(default.above),
@@ -159,14 +162,14 @@ impl DeployedFunction {
         }
     }
 
-    pub(super) fn input(&self) -> Option<&Shape> {
+    pub(crate) fn input(&self) -> Option<&Shape> {
         match &self.body {
             Body::Action { input, .. } => input.as_ref(),
             _ => None,
         }
     }
 
-    pub(super) fn output(&self) -> Option<&Shape> {
+    pub(crate) fn output(&self) -> Option<&Shape> {
         match &self.body {
             Body::Action { output, .. } => output.as_ref(),
             _ => None,
@@ -182,12 +185,12 @@ impl DeployedFunction {
     }
 
     /// Whether the asynchronous calls of a connection run one after another.
-    pub(super) fn is_ordered(&self) -> bool {
+    pub(crate) fn is_ordered(&self) -> bool {
         matches!(self.body, Body::Action { ordered: true, .. })
     }
 
     /// What a lifecycle function is told, as JSON.
-    pub(super) fn event_input(&self) -> Option<String> {
+    pub(crate) fn event_input(&self) -> Option<String> {
         match self.body {
             Body::Lifecycle(event) => Some(serde_json::json!({ "event": event }).to_string()),
             _ => None,
@@ -195,7 +198,7 @@ impl DeployedFunction {
     }
 
     /// The types of events that a webhook function handles; `*` is all.
-    pub(super) fn subscriptions(&self) -> &[String] {
+    pub(crate) fn subscriptions(&self) -> &[String] {
         match &self.body {
             Body::Webhook { subscriptions } => subscriptions,
             _ => &[],
@@ -203,7 +206,7 @@ impl DeployedFunction {
     }
 
     /// Of the environment's variables those that the integration's `env` lets through.
-    pub(super) fn granted_variables(&self, all: Vec<(String, String)>) -> Vec<(String, String)> {
+    pub(crate) fn granted_variables(&self, all: Vec<(String, String)>) -> Vec<(String, String)> {
         match &self.env {
             None => all,
             Some(listed) => all.into_iter().filter(|(name, _)| listed.contains(name)).collect(),
@@ -232,7 +235,7 @@ pub struct Functions {
 }
 
 impl Functions {
-    pub(super) fn new(store: Store, runtime: Arc<Runtime>) -> Self {
+    pub(crate) fn new(store: Store, runtime: Arc<Runtime>) -> Self {
         Self {
             store,
             runtime,
@@ -251,7 +254,7 @@ impl Functions {
         self.find(integration, FunctionKind::Sync.as_str(), name)
     }
 
-    pub(super) fn find(
+    pub(crate) fn find(
         &self,
         integration: IntegrationPk,
         kind: &'static str,
@@ -292,7 +295,7 @@ impl Functions {
     }
 
     /// Whether what this host remembers of these environments is what is active in them.
-    pub(super) async fn is_current(
+    pub(crate) async fn is_current(
         &self,
         conn: &mut PgConnection,
         environments: &[EnvironmentPk],
@@ -330,7 +333,7 @@ impl Functions {
     }
 
     /// How many syncs may run at once, for the integrations whose bundles say so.
-    pub(super) fn concurrency(&self) -> HashMap<IntegrationPk, Concurrency> {
+    pub(crate) fn concurrency(&self) -> HashMap<IntegrationPk, Concurrency> {
         let mut limits: HashMap<IntegrationPk, Concurrency> = HashMap::new();
         for function in
             self.snapshot().functions.values().filter(|function| !function.concurrency.is_default())
@@ -346,7 +349,7 @@ impl Functions {
     }
 
     /// The integrations of all environments that have a function for this turn.
-    pub(super) fn integrations_with(&self, event: LifecycleEvent) -> Vec<IntegrationPk> {
+    pub(crate) fn integrations_with(&self, event: LifecycleEvent) -> Vec<IntegrationPk> {
         let snapshot = self.snapshot();
         let functions = snapshot.functions.values();
         let of_event =
@@ -355,7 +358,7 @@ impl Functions {
     }
 
     /// The functions of one integration that run at this event, by name.
-    pub(super) fn lifecycle_of(
+    pub(crate) fn lifecycle_of(
         &self,
         integration: IntegrationPk,
         event: LifecycleEvent,
@@ -373,7 +376,7 @@ impl Functions {
     }
 
     /// The webhook functions of one integration, by name.
-    pub(super) fn webhooks_of(&self, integration: IntegrationPk) -> Vec<Arc<DeployedFunction>> {
+    pub(crate) fn webhooks_of(&self, integration: IntegrationPk) -> Vec<Arc<DeployedFunction>> {
         let snapshot = self.snapshot();
         let mut functions: Vec<_> = snapshot
             .functions
@@ -401,7 +404,7 @@ impl Functions {
     }
 
     /// The sync of the integration that saves this model.
-    pub(super) fn find_sync_saving(
+    pub(crate) fn find_sync_saving(
         &self,
         integration: IntegrationPk,
         model: &ModelName,
@@ -410,7 +413,7 @@ impl Functions {
     }
 
     /// A function of the integration that saves this model: its sync, if there is one.
-    pub(super) fn find_saving(
+    pub(crate) fn find_saving(
         &self,
         integration: IntegrationPk,
         model: &ModelName,
@@ -425,12 +428,12 @@ impl Functions {
     }
 
     /// The number of what is known now: another once deployments were read again.
-    pub(super) fn reading(&self) -> u64 {
+    pub(crate) fn reading(&self) -> u64 {
         self.readings.load(Ordering::SeqCst)
     }
 
     /// The further hosts that functions of an integration may reach, taken together.
-    pub(super) fn allow_hosts_of(&self, integration: IntegrationPk) -> Vec<HostPattern> {
+    pub(crate) fn allow_hosts_of(&self, integration: IntegrationPk) -> Vec<HostPattern> {
         let snapshot = self.snapshot();
         let of_integration =
             snapshot.functions.values().filter(|function| function.integration == integration);
@@ -448,7 +451,7 @@ impl Functions {
     }
 
     /// Reads what is active and switches to it. Invocations that are on finish with the version they began with.
-    pub(super) async fn reload(&self) -> anyhow::Result<()> {
+    pub(crate) async fn reload(&self) -> anyhow::Result<()> {
         // One after the other: an older reading must not replace a newer one.
         let _turn = self.reloading.lock().await;
         let mut snapshot = self.store.begin_snapshot().await?;
@@ -557,7 +560,7 @@ impl Functions {
     }
 
     /// The component of that digest, compiled at the latest now.
-    pub(super) async fn component(&self, digest: ComponentDigest) -> anyhow::Result<Arc<PreparedComponent>> {
+    pub(crate) async fn component(&self, digest: ComponentDigest) -> anyhow::Result<Arc<PreparedComponent>> {
         let mut components = self.components.lock().await;
         if let Some(component) = components.get(&digest) {
             return Ok(Arc::clone(component));
@@ -597,7 +600,7 @@ fn limits(kind: FunctionKind, overrides: &LimitOverrides) -> Limits {
 }
 
 /// What is stored of each function of an integration.
-pub(super) fn stored_functions(
+pub(crate) fn stored_functions(
     integration: &IntegrationSpec,
 ) -> impl Iterator<Item = (FunctionKind, FunctionName, StoredFunction)> {
     let store = |kind, name: &FunctionName, spec| {

@@ -20,13 +20,13 @@ use uuid::Uuid;
 pub use self::keyed::{IdempotencyKey, InvalidIdempotencyKey, KeyedResult};
 pub use self::result::{ActionFailure, ActionResult};
 
-pub(super) use self::held::Jobs;
-pub(super) use self::worker::run;
+pub(crate) use self::held::Jobs;
+pub(crate) use self::worker::run;
 
 use self::keyed::{Found, Mode};
-use super::failure::{ActionError, FunctionError};
-use super::functions::DeployedFunction;
-use super::{ConnectionRoute, Engine};
+use crate::functions::DeployedFunction;
+use crate::invoker::error::{ActionError, FunctionError};
+use crate::{ConnectionRoute, Engine};
 use syncline_auth::Environment;
 use syncline_crypto::Place;
 use syncline_store::function_jobs::{self, JobState, NewJob, NewKey};

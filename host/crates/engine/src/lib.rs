@@ -1,48 +1,26 @@
 //! What the service does: runs actions and syncs, deploys bundles, and keeps in memory what requests need often.
 
-mod action_tools;
 mod actions;
-mod attendance;
 mod authorizations;
-mod capabilities;
-mod commit;
 mod connect_sessions;
 mod connections;
-mod dead_letters;
-mod deletions;
-mod deploy;
-mod failure;
-mod function_descriptions;
+mod credentials;
+mod deployments;
+mod environment_variables;
 mod functions;
-mod headway;
-mod held_deletions;
-mod intake;
+mod inbound_webhooks;
+mod invoker;
 mod jobs;
 mod lifecycle;
-mod live_runs;
-mod model_changes;
 mod observation;
-mod pacing;
+pub mod outbound_webhooks;
 mod proxy;
 mod rate_limits;
-mod reading;
-mod received;
-mod record_changes;
-mod recording;
-mod refresh;
+mod records;
 mod retention;
 mod run_upkeep;
-mod run_writer;
-mod scheduler;
-mod slots;
-mod streams;
-mod sync_commands;
-mod sync_run;
-mod turns;
-mod typed_connections;
-mod variables;
-mod variants;
-pub mod webhooks;
+mod syncs;
+mod takeover;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -51,42 +29,42 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use uuid::Uuid;
 
-pub use self::action_tools::ActionTool;
 pub use self::authorizations::{
     AUTHORIZATION_SECONDS, Arrival, AuthorizationError, Departure, DepartureRequest, Outcome, ReturnPath,
 };
 pub use self::connect_sessions::{
     ConfigDefaults, ConnectSession, CreatedSession, NewConnectSession, SessionError, UiOverrides,
 };
+pub use self::connections::typed::{TypedConnectionError, TypedCredentials};
 pub use self::connections::{
     AuthenticatedConnection, ConnectError, ConnectionRoute, Connections, ImportedConnection,
-    OpenCredentialsError,
 };
-pub use self::dead_letters::{DeadLetterError, Replayed};
-pub use self::deploy::{DeployError, Deployment, PlannedChange, check_components, check_settings};
-pub use self::failure::{ActionError, FunctionError};
-pub use self::function_descriptions::FunctionDescription;
+pub use self::credentials::source::OpenCredentialsError;
+pub use self::credentials::{Freshness, LiveCredentials, RefreshError};
+pub use self::deployments::{DeployError, Deployment, PlannedChange, check_components, check_settings};
+pub use self::environment_variables::{InvalidVariableValue, VariableValue, Variables, VariablesError};
+pub use self::functions::action_tools::ActionTool;
+pub use self::functions::descriptions::FunctionDescription;
 pub use self::functions::{DeployedFunction, Functions};
-pub use self::held_deletions::ApprovalError;
-pub use self::intake::{Intake, IntakeEndpoint, IntakeError, IntakeRequest, Taken};
+pub use self::inbound_webhooks::dispatch::stored_headers;
+pub use self::inbound_webhooks::ingest::{Intake, IntakeEndpoint, IntakeError, IntakeRequest, Taken};
+pub use self::invoker::error::{ActionError, FunctionError};
 pub use self::jobs::{
     ActionCall, ActionFailure, ActionJob, ActionResult, IdempotencyKey, InvalidIdempotencyKey, KeyedResult,
 };
 pub use self::lifecycle::{Parted, part_through_hosts};
 pub use self::proxy::ProxyError;
-pub use self::reading::{ReadError, WantedRecords};
-pub use self::received::stored_headers;
-pub use self::record_changes::{FollowedConnection, RecordChanges};
-pub use self::refresh::{Freshness, LiveCredentials, RefreshError};
+pub use self::records::changes::{FollowedConnection, RecordChanges};
+pub use self::records::dead_letters::{DeadLetterError, Replayed};
+pub use self::records::read::{ReadError, WantedRecords};
+pub use self::records::stream_numbers::StreamNumbers;
 pub use self::retention::{Age, Retention};
-pub use self::slots::{next_slot, slot_after_change};
-pub use self::streams::StreamNumbers;
-pub use self::sync_commands::SyncCommand;
-pub use self::typed_connections::{TypedConnectionError, TypedCredentials};
-pub use self::variables::{InvalidVariableValue, VariableValue, Variables, VariablesError};
-pub use self::variants::VariantError;
+pub use self::syncs::approvals::ApprovalError;
+pub use self::syncs::commands::SyncCommand;
+pub use self::syncs::schedule::{next_slot, slot_after_change};
+pub use self::syncs::variants::VariantError;
 
-use self::run_writer::RunWriter;
+use self::invoker::run_writer::RunWriter;
 use syncline_auth::Environments;
 use syncline_config::DeletionHold;
 use syncline_egress::Gate;
@@ -159,10 +137,10 @@ pub struct Engine {
     gate: Gate,
     proxy_routes: Arc<proxy::ProxyRoutes>,
     rate_limits: rate_limits::RateLimits,
-    paces: pacing::Paces,
-    refreshes: refresh::Refreshes,
+    paces: rate_limits::limiter::Paces,
+    refreshes: credentials::Refreshes,
     run_writer: RunWriter,
-    live_runs: Arc<live_runs::LiveRuns>,
+    live_runs: Arc<invoker::live_runs::LiveRuns>,
     jobs: Arc<jobs::Jobs>,
     intake: Arc<Intake>,
     settings: EngineSettings,
@@ -220,8 +198,8 @@ impl Engine {
             runtime,
             gate,
             rate_limits: rate_limits::RateLimits::default(),
-            paces: pacing::Paces::default(),
-            refreshes: refresh::Refreshes::new(),
+            paces: rate_limits::limiter::Paces::default(),
+            refreshes: credentials::Refreshes::new(),
             run_writer,
             live_runs: Arc::default(),
             jobs: Arc::default(),
@@ -236,21 +214,21 @@ impl Engine {
         tokio::spawn(announce(Arc::clone(&engine), shutdown.clone()));
         tokio::spawn(follow_environments(Arc::clone(&engine), shutdown.clone()));
         tokio::spawn(follow_deployments(Arc::clone(&engine), shutdown.clone()));
-        tokio::spawn(record_changes::tell(Arc::clone(&engine), shutdown.clone()));
-        tokio::spawn(record_changes::hear(Arc::clone(&engine), shutdown.clone()));
-        tokio::spawn(record_changes::look(Arc::clone(&engine), shutdown.clone()));
+        tokio::spawn(records::changes::tell(Arc::clone(&engine), shutdown.clone()));
+        tokio::spawn(records::changes::hear(Arc::clone(&engine), shutdown.clone()));
+        tokio::spawn(records::changes::look(Arc::clone(&engine), shutdown.clone()));
         tokio::spawn(connect_sessions::sweep(Arc::clone(&engine), shutdown.clone()));
-        tokio::spawn(refresh::run_background(Arc::clone(&engine), shutdown.clone()));
+        tokio::spawn(credentials::run_background(Arc::clone(&engine), shutdown.clone()));
         tokio::spawn(rate_limits::follow(Arc::clone(&engine), shutdown.clone()));
-        tokio::spawn(pacing::tell(Arc::clone(&engine), shutdown.clone()));
-        tokio::spawn(pacing::hear(Arc::clone(&engine), shutdown.clone()));
-        tokio::spawn(deletions::clear_up(Arc::clone(&engine), shutdown.clone()));
+        tokio::spawn(rate_limits::limiter::tell(Arc::clone(&engine), shutdown.clone()));
+        tokio::spawn(rate_limits::limiter::hear(Arc::clone(&engine), shutdown.clone()));
+        tokio::spawn(connections::deletion::clear_up(Arc::clone(&engine), shutdown.clone()));
         tokio::spawn(retention::run(Arc::clone(&engine), shutdown.clone()));
         tokio::spawn(run_upkeep::run(Arc::clone(&engine), shutdown.clone()));
         let live_runs = tokio::spawn(Arc::clone(&engine.live_runs).tell(engine.store.clone()));
-        tokio::spawn(received::sweep(Arc::clone(&engine), shutdown.clone()));
-        let received = tokio::spawn(received::run(Arc::clone(&engine), shutdown.clone()));
-        let scheduler = tokio::spawn(scheduler::run(Arc::clone(&engine), shutdown.clone()));
+        tokio::spawn(inbound_webhooks::dispatch::sweep(Arc::clone(&engine), shutdown.clone()));
+        let received = tokio::spawn(inbound_webhooks::dispatch::run(Arc::clone(&engine), shutdown.clone()));
+        let scheduler = tokio::spawn(syncs::scheduler::run(Arc::clone(&engine), shutdown.clone()));
         let jobs = tokio::spawn(jobs::run(Arc::clone(&engine), shutdown.clone()));
         Ok((engine, Background { scheduler, jobs, received, shutdown, live_runs, run_writer: tracker }))
     }
@@ -357,7 +335,7 @@ async fn follow_deployments(engine: Arc<Engine>, shutdown: CancellationToken) {
     let mut notices = engine.notices.subscribe();
     while shutdown.run_until_cancelled(notices.hear_within(RELOAD_EVERY, Notice::Deployments)).await.is_some()
     {
-        if let Err(error) = deploy::follow(&engine).await {
+        if let Err(error) = deployments::follow(&engine).await {
             tracing::warn!(error = format!("{error:#}"), "deployments could not be followed");
         }
     }

@@ -7,12 +7,12 @@ use futures_util::{StreamExt, stream};
 use sqlx::PgConnection;
 use uuid::Uuid;
 
-use super::actions::Invocation;
-use super::connections::ConnectError;
-use super::failure::FunctionError;
-use super::functions::{DeployedFunction, FunctionSpec, StoredFunction};
-use super::recording::Recording;
-use super::{ConnectionRoute, Engine};
+use crate::actions::Invocation;
+use crate::connections::ConnectError;
+use crate::functions::{DeployedFunction, FunctionSpec, StoredFunction};
+use crate::invoker::error::FunctionError;
+use crate::invoker::recording::Recording;
+use crate::{ConnectionRoute, Engine};
 use syncline_auth::Environment;
 use syncline_config::LifecycleEvent;
 use syncline_sandbox::{RunInfo, Urgency};
@@ -34,13 +34,13 @@ const VALIDATION_LASTS: Duration = Duration::from_secs(30 * 60);
 const JUDGED_AT_ONCE: i64 = 16;
 
 impl Engine {
-    pub(super) fn can_validate(&self, connection: &Connection) -> bool {
+    pub(crate) fn can_validate(&self, connection: &Connection) -> bool {
         let event = LifecycleEvent::ConnectionValidating;
         !self.functions.lifecycle_of(connection.integration, event).is_empty()
     }
 
     /// Lets the functions of the integration judge a connection that is stored; the first that fails refuses it.
-    pub(super) async fn validate(
+    pub(crate) async fn validate(
         self: &Arc<Self>,
         environment: &Arc<Environment>,
         connection: &Connection,
@@ -60,7 +60,7 @@ impl Engine {
     }
 
     /// Runs what comes before a deletion. Neither a failure nor one that takes too long keeps a connection.
-    pub(super) async fn run_before_deletion(self: &Arc<Self>, connection: &Arc<ConnectionRoute>) {
+    pub(crate) async fn run_before_deletion(self: &Arc<Self>, connection: &Arc<ConnectionRoute>) {
         let functions = async {
             self.functions.catch_up(connection.environment).await?;
             self.part_with(connection).await;
@@ -70,7 +70,7 @@ impl Engine {
     }
 
     /// The same for all connections of an integration, or of all in an environment.
-    pub(super) async fn run_before_deletions(
+    pub(crate) async fn run_before_deletions(
         self: &Arc<Self>,
         environment: EnvironmentPk,
         integration: Option<IntegrationPk>,
@@ -226,7 +226,7 @@ async fn list_before_deletion(
 }
 
 /// Removes new connections whose validation was never ended.
-pub(super) async fn remove_unvalidated(engine: &Engine) -> sqlx::Result<()> {
+pub(crate) async fn remove_unvalidated(engine: &Engine) -> sqlx::Result<()> {
     let mut conn = engine.store.connect().await?;
     let left = connections::list_unvalidated(&mut conn, VALIDATION_LASTS).await?;
     drop(conn);
@@ -237,7 +237,7 @@ pub(super) async fn remove_unvalidated(engine: &Engine) -> sqlx::Result<()> {
 }
 
 /// Judges connections again that were connected anew on a host that is gone before it knew whether they are good.
-pub(super) async fn judge_left_behind(engine: &Arc<Engine>) -> sqlx::Result<()> {
+pub(crate) async fn judge_left_behind(engine: &Arc<Engine>) -> sqlx::Result<()> {
     let silent_for = hosts::ALIVE_WITHIN.max(engine.settings.lease);
     let mut conn = engine.store.connect().await?;
     let left = connections::take_over_judgements(
@@ -262,7 +262,7 @@ pub(super) async fn judge_left_behind(engine: &Arc<Engine>) -> sqlx::Result<()> 
 }
 
 /// Queues a function that runs for a connection beside whoever made it, or deletes it. Gives the job's id.
-pub(super) async fn queue(
+pub(crate) async fn queue(
     conn: &mut PgConnection,
     connection: &Connection,
     function: &FunctionName,

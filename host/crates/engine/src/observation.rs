@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::Engine;
+use crate::Engine;
 use syncline_store::queues;
 use syncline_telemetry::metrics::Observed;
 

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use serde_json::{Map, Value};
 
-use super::connections::ConnectionCredentials;
-use super::rate_limits::ConnectionPace;
-use super::{ConnectionRoute, Engine};
+use crate::credentials::source::ConnectionCredentials;
+use crate::rate_limits::ConnectionPace;
+use crate::{ConnectionRoute, Engine};
 use syncline_auth::Environment;
 use syncline_egress::{
     AnswerBody, EgressError, Exchange, ForwardedRequest, Observer, Response, Route, UsualBase,
@@ -35,7 +35,7 @@ pub enum ProxyError {
 
 /// Where the requests of connections go, so that a request needs nothing of the database. What was found is
 /// remembered while this host hears of changes.
-pub(super) struct ProxyRoutes {
+pub(crate) struct ProxyRoutes {
     routes: moka::sync::Cache<ConnectionPk, Remembered>,
     changes_heard: AtomicU64,
 }
@@ -48,7 +48,7 @@ struct Remembered {
 }
 
 impl ProxyRoutes {
-    pub(super) fn new(notices: &Notices) -> Arc<Self> {
+    pub(crate) fn new(notices: &Notices) -> Arc<Self> {
         let routes =
             moka::sync::Cache::builder().max_capacity(REMEMBERED).time_to_live(REMEMBERED_FOR).build();
         let this = Arc::new(Self { routes, changes_heard: AtomicU64::new(0) });
@@ -57,7 +57,7 @@ impl ProxyRoutes {
     }
 
     /// A connection was changed: the next request sees how it is now.
-    pub(super) fn forget(&self, connection: ConnectionPk) {
+    pub(crate) fn forget(&self, connection: ConnectionPk) {
         self.changes_heard.fetch_add(1, Ordering::SeqCst);
         self.routes.invalidate(&connection);
     }

@@ -4,6 +4,8 @@
 //! What holds is in memory, so a request that nothing holds back costs a look into a map that is nearly always empty.
 //! Holds come from this host's own answers, by notification from others, and from the table every few seconds.
 
+pub(crate) mod limiter;
+
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock, Weak};
 use std::time::{Duration, Instant};
@@ -11,7 +13,7 @@ use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
 use url::Url;
 
-use super::Engine;
+use crate::Engine;
 use syncline_egress::Pace;
 use syncline_providers::{LimitScope, Provider, RateLimit};
 use syncline_store::notices::Notice;
@@ -27,11 +29,11 @@ const LOOK_EVERY: Duration = Duration::from_secs(5);
 
 /// What this host knows of holds.
 #[derive(Default)]
-pub(super) struct RateLimits(RwLock<HashMap<Limited, Instant>>);
+pub(crate) struct RateLimits(RwLock<HashMap<Limited, Instant>>);
 
 impl RateLimits {
     /// How long requests of a connection are held back; `None` if they are not.
-    pub(super) fn held_for(&self, integration: IntegrationPk, connection: ConnectionPk) -> Option<Duration> {
+    pub(crate) fn held_for(&self, integration: IntegrationPk, connection: ConnectionPk) -> Option<Duration> {
         let held = self.0.read().unwrap_or_else(PoisonError::into_inner);
         if held.is_empty() {
             return None;
@@ -60,7 +62,7 @@ impl RateLimits {
 }
 
 /// How one connection's requests keep to the limits.
-pub(super) struct ConnectionPace {
+pub(crate) struct ConnectionPace {
     /// Weak, since the engine remembers routes, which hold this.
     engine: Weak<Engine>,
     integration: IntegrationPk,
@@ -73,7 +75,7 @@ pub(super) struct ConnectionPace {
 
 impl ConnectionPace {
     /// `base_url` is where the integration has its provider instead of the catalogue: nothing is known of rates there.
-    pub(super) fn new(
+    pub(crate) fn new(
         engine: Weak<Engine>,
         provider: &Provider,
         base_url: Option<&Url>,
@@ -120,7 +122,7 @@ async fn tell(engine: &Engine, hold: Hold) -> sqlx::Result<()> {
 }
 
 /// Learns of what other hosts were told.
-pub(super) async fn follow(engine: Arc<Engine>, shutdown: CancellationToken) {
+pub(crate) async fn follow(engine: Arc<Engine>, shutdown: CancellationToken) {
     let mut notices = engine.notices.subscribe();
     loop {
         let read = async {

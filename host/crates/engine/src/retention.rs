@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::Engine;
+use crate::Engine;
 use syncline_config::period;
 use syncline_store::retention;
 
@@ -54,7 +54,7 @@ impl FromStr for Age {
 }
 
 /// Looks for what is due, until `shutdown`.
-pub(super) async fn run(engine: Arc<Engine>, shutdown: CancellationToken) {
+pub(crate) async fn run(engine: Arc<Engine>, shutdown: CancellationToken) {
     let mut turns = tokio::time::interval(engine.settings.retention.every);
     turns.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     while shutdown.run_until_cancelled(turns.tick()).await.is_some() {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use tokio_util::sync::CancellationToken;
 
-use super::{Engine, lifecycle};
+use crate::{Engine, lifecycle};
 use syncline_store::{environments, hosts, runs};
 
 const EVERY: Duration = Duration::from_secs(10);
@@ -15,7 +15,7 @@ const DELETE_EVERY: Duration = Duration::from_secs(10 * 60);
 const BATCH: i64 = 200;
 const BETWEEN_BATCHES: Duration = Duration::from_millis(50);
 
-pub(super) async fn run(engine: Arc<Engine>, shutdown: CancellationToken) {
+pub(crate) async fn run(engine: Arc<Engine>, shutdown: CancellationToken) {
     let mut turns = tokio::time::interval(EVERY);
     turns.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let mut deleted_at: Option<Instant> = None;

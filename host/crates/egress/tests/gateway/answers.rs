@@ -86,8 +86,7 @@ async fn a_small_message_that_unfolds_into_a_huge_one_is_dropped() {
 async fn an_answer_as_long_as_the_limit_is_the_longest() {
     let server = Server::start().await;
     server.answer("x".repeat(1000)).answer("x".repeat(1001));
-    let gate =
-        Gate::new(GateSettings { max_response_bytes: 1000, ..settings(&[server.address]) });
+    let gate = Gate::new(GateSettings { max_response_bytes: 1000, ..settings(&[server.address]) });
     let gate = gate.unwrap();
     assert_eq!(send_once(&gate, &server, get("/a")).await.unwrap().body.len(), 1000);
     assert_eq!(send_once(&gate, &server, get("/a")).await.unwrap_err().code(), "response-too-large");

@@ -4,8 +4,8 @@
 use serde_json::{Map, Value};
 use url::form_urlencoded;
 
-use super::AuthorizationError;
 use crate::ConnectSession;
+use crate::authorizations::AuthorizationError;
 use syncline_auth::flows::find_in_response;
 use syncline_providers::{Provider, UnusableConfig};
 use syncline_types::ids::IntegrationKey;

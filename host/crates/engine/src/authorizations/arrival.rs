@@ -6,9 +6,9 @@ use serde_json::{Map, Value};
 use subtle::ConstantTimeEq;
 use url::{Url, form_urlencoded};
 
-use super::super::{AuthenticatedConnection, ConnectSession, Engine};
-use super::departure::cookie_name;
-use super::{AuthorizationError, DepartureSecrets, Outcome, answers, hash, place};
+use crate::authorizations::departure::cookie_name;
+use crate::authorizations::{AuthorizationError, DepartureSecrets, Outcome, answers, hash, place};
+use crate::{AuthenticatedConnection, ConnectSession, Engine};
 use syncline_auth::flows::{Flow, FlowError};
 use syncline_auth::{OAuth2Token, StoredCredentials};
 use syncline_providers::{AuthMode, Provider};

@@ -9,11 +9,11 @@ use url::Url;
 use uuid::Uuid;
 use zeroize::Zeroizing;
 
-use super::super::{ConnectSession, Engine};
-use super::{
+use crate::authorizations::{
     AUTHORIZATION_SECONDS, AuthorizationError, DepartureSecrets, Outcome, TemporaryToken, answers, hash,
     place,
 };
+use crate::{ConnectSession, Engine};
 use syncline_auth::flows::{AuthorizationRequest, Flow, FlowError, authorization_url};
 use syncline_auth::{AppCredentials, ClientOverride};
 use syncline_crypto::random_bytes;

@@ -2,9 +2,9 @@
 
 use http::StatusCode;
 
-use super::super::TypedConnectionError;
-use super::super::connect_sessions::SessionError;
-use super::super::connections::ConnectError;
+use crate::TypedConnectionError;
+use crate::connect_sessions::SessionError;
+use crate::connections::ConnectError;
 use syncline_auth::flows::FlowError;
 use syncline_auth::{AppCredentialsError, EnvironmentError};
 use syncline_crypto::CryptoError;

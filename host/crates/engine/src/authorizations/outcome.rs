@@ -6,8 +6,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use super::super::Engine;
-use super::AuthorizationError;
+use crate::Engine;
+use crate::authorizations::AuthorizationError;
 use syncline_store::authorizations;
 use syncline_store::connections::Connection;
 use syncline_store::notices::Notice;

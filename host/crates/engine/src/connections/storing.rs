@@ -7,8 +7,8 @@ use sqlx::{PgConnection, Postgres, Transaction};
 use uuid::Uuid;
 
 use crate::functions::hold_beginnings;
-use crate::webhooks::{self, AuthEvent, AuthOperation};
-use crate::{ConnectSession, Engine, lifecycle, refresh};
+use crate::outbound_webhooks::{self, AuthEvent, AuthOperation};
+use crate::{ConnectSession, Engine, credentials, lifecycle};
 use syncline_auth::{Environment, StoredCredentials};
 use syncline_config::LifecycleEvent;
 use syncline_store::connection_errors::{self, Failing};
@@ -224,7 +224,8 @@ impl Engine {
             .await?;
         let auth_mode = self.catalogue.find(&connection.provider).map(|provider| provider.auth_mode);
         let event = AuthEvent::of(&connection, auth_mode, operation);
-        webhooks::note_auth(&mut tx, environment, &event.failed(VALIDATION_FAILED, &message)).await?;
+        outbound_webhooks::note_auth(&mut tx, environment, &event.failed(VALIDATION_FAILED, &message))
+            .await?;
         tx.commit().await?;
         Err(ConnectError::Refused(message))
     }
@@ -281,14 +282,15 @@ impl Engine {
         }
         schedules::notify_due(conn).await?;
         if let Some(url) = &connection.webhook_url_override {
-            webhooks::use_again(conn, environment.pk, url).await?;
+            outbound_webhooks::use_again(conn, environment.pk, url).await?;
         }
         let after_creation = LifecycleEvent::ConnectionCreated;
         for function in beginnings.lifecycle.iter().filter(|function| function.event == after_creation) {
             lifecycle::queue(conn, connection, &function.name).await?;
         }
         let auth_mode = self.catalogue.find(&connection.provider).map(|provider| provider.auth_mode);
-        webhooks::note_auth(conn, environment, &AuthEvent::of(connection, auth_mode, operation)).await
+        outbound_webhooks::note_auth(conn, environment, &AuthEvent::of(connection, auth_mode, operation))
+            .await
     }
 
     /// Also says what that is to clients: one of which they were not told is new to them.
@@ -302,7 +304,8 @@ impl Engine {
     ) -> Result<Option<(Connection, AuthOperation)>, ConnectError> {
         let id = existing.as_ref().map_or_else(Uuid::new_v4, |connection| connection.id);
         let provider = self.catalogue.find(&integration.provider);
-        let credentials = refresh::seal(environment, provider.map(AsRef::as_ref), id, &content.credentials);
+        let credentials =
+            credentials::seal(environment, provider.map(AsRef::as_ref), id, &content.credentials);
         let new = NewConnection {
             id,
             environment: environment.pk,
@@ -363,7 +366,7 @@ impl Engine {
                 failure: None,
             },
         };
-        webhooks::note_auth(&mut tx, &session.environment, &event.failed(code, description)).await?;
+        outbound_webhooks::note_auth(&mut tx, &session.environment, &event.failed(code, description)).await?;
         tx.commit().await
     }
 }

@@ -8,16 +8,17 @@ use rand::Rng;
 use sqlx::PgConnection;
 use uuid::Uuid;
 
-use super::result::ActionResult;
-use super::saved;
 use crate::actions::Invocation;
-use crate::commit::Changes;
-use crate::failure::{ActionError, FunctionError};
 use crate::functions::DeployedFunction;
-use crate::recording::Recording;
-use crate::sync_run::RunControl;
-use crate::webhooks::{self, AsyncActionEvent};
-use crate::{ConnectionRoute, Engine, received};
+use crate::inbound_webhooks::dispatch;
+use crate::invoker::error::{ActionError, FunctionError};
+use crate::invoker::recording::Recording;
+use crate::jobs::result::ActionResult;
+use crate::jobs::saved;
+use crate::outbound_webhooks::{self, AsyncActionEvent};
+use crate::records::commit::Changes;
+use crate::syncs::run::RunControl;
+use crate::{ConnectionRoute, Engine};
 use syncline_auth::Environment;
 use syncline_sandbox::{LogLevel, RunInfo, RunLog, Urgency, Usage};
 use syncline_store::function_jobs::{self, Hold, JobState, Written};
@@ -217,7 +218,7 @@ impl Attempt {
                 integration: &self.connection.integration_key,
                 job: self.job,
             };
-            webhooks::note_async_action(&mut tx, &event).await?;
+            outbound_webhooks::note_async_action(&mut tx, &event).await?;
         }
         let mut webhook_end = None;
         if !retries && let Some(webhook) = self.webhook {
@@ -231,7 +232,7 @@ impl Attempt {
         failpoints::reach(Step::JobEnding);
         tx.commit().await?;
         if let Some(state) = webhook_end {
-            received::note_end(state);
+            dispatch::note_end(state);
         }
         failpoints::reach(Step::JobEnded);
         if told > 0 {

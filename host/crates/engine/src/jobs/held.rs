@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio_util::task::TaskTracker;
 
-use crate::sync_run::RunControl;
+use crate::syncs::run::RunControl;
 use syncline_store::function_jobs::Hold;
 use syncline_types::ids::ConnectionPk;
 

@@ -6,13 +6,13 @@ use std::sync::Arc;
 
 use uuid::Uuid;
 
-use super::attempt::{Attempt, Ended};
-use super::result::ActionResult;
-use super::{ActionCall, host_failure, new_job};
 use crate::Engine;
 use crate::actions::malformed_input;
-use crate::failure::ActionError;
-use crate::sync_run::RunControl;
+use crate::invoker::error::ActionError;
+use crate::jobs::attempt::{Attempt, Ended};
+use crate::jobs::result::ActionResult;
+use crate::jobs::{ActionCall, host_failure, new_job};
+use crate::syncs::run::RunControl;
 use syncline_crypto::Place;
 use syncline_model::canonical_hash;
 use syncline_store::function_jobs::{self, Hold, KeyedJob, NewKey};

@@ -4,9 +4,9 @@ use chrono::{DateTime, Utc};
 use sqlx::PgConnection;
 
 use crate::Engine;
-use crate::commit::Changes;
 use crate::functions::DeployedFunction;
-use crate::webhooks::{self, SavedByWebhook};
+use crate::outbound_webhooks::{self, SavedByWebhook};
+use crate::records::commit::Changes;
 use syncline_types::ids::{ConnectionPk, EnvironmentPk, Variant};
 
 /// Adds what attempts may have saved that were lost since then, before they could tell: nobody knows what it was, and
@@ -28,7 +28,7 @@ pub(super) async fn note(
     changes: &Changes,
 ) -> sqlx::Result<u64> {
     let saved = SavedByWebhook { environment, connection, changes };
-    webhooks::note_saved(conn, &saved, |model| {
+    outbound_webhooks::note_saved(conn, &saved, |model| {
         let sync = engine.functions.find_sync_saving(function.integration, model);
         sync.map_or_else(|| function.name.clone(), |sync| sync.name.clone())
     })

@@ -8,17 +8,18 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use super::attempt::Attempt;
-use super::result::ActionResult;
-use super::saved;
-use crate::attendance::{Attendance, MayTakeBack};
-use crate::commit::Changes;
-use crate::failure::{ActionError, FunctionError};
-use crate::scheduler::report_panic;
-use crate::sync_run::RunControl;
-use crate::webhooks::{self, AsyncActionEvent};
+use crate::inbound_webhooks::dispatch;
+use crate::invoker::error::{ActionError, FunctionError};
+use crate::jobs::attempt::Attempt;
+use crate::jobs::result::ActionResult;
+use crate::jobs::saved;
+use crate::lifecycle;
+use crate::outbound_webhooks::{self, AsyncActionEvent};
+use crate::records::commit::Changes;
+use crate::syncs::run::RunControl;
+use crate::syncs::scheduler::report_panic;
+use crate::takeover::{Attendance, MayTakeBack};
 use crate::{ConnectionRoute, Engine};
-use crate::{lifecycle, received};
 use syncline_config::FunctionKind;
 use syncline_crypto::Place;
 use syncline_store::connections;
@@ -184,7 +185,7 @@ async fn prepare(engine: &Arc<Engine>, claim: &JobClaim) -> anyhow::Result<Resul
     let environment = engine.environments.get(claim.environment).await?;
     let input = match (&claim.webhook, function_jobs::load_input(&mut conn, claim.hold.pk).await?) {
         (Some(webhook), _) => {
-            let input = received::function_input(engine, &mut conn, &connection.provider, webhook).await?;
+            let input = dispatch::function_input(engine, &mut conn, &connection.provider, webhook).await?;
             let Some(input) = input else {
                 let gone =
                     anyhow::anyhow!("the webhook was removed, or its provider is not in the catalogue");
@@ -240,7 +241,7 @@ async fn refuse(engine: &Engine, claim: &JobClaim, failure: ActionError) -> anyh
             integration: &claim.integration_key,
             job: claim.id,
         };
-        webhooks::note_async_action(&mut tx, &event).await?;
+        outbound_webhooks::note_async_action(&mut tx, &event).await?;
     }
     let (mut webhook_end, mut told) = (None, 0);
     if let Some(webhook) = claim.webhook.as_ref().filter(|_| is_ours) {
@@ -254,7 +255,7 @@ async fn refuse(engine: &Engine, claim: &JobClaim, failure: ActionError) -> anyh
         engine.notices.tell(Notice::Webhooks);
     }
     if let Some(state) = webhook_end {
-        received::note_end(state);
+        dispatch::note_end(state);
     }
     Ok(())
 }

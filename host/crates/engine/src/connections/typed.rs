@@ -1,0 +1,206 @@
+//! Connections that are made by typing something in. The credentials are tried before they are kept.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::StatusCode;
+use serde_json::{Map, Value};
+
+use crate::connections::{AuthenticatedConnection, ConnectError};
+use crate::{ConnectSession, Engine};
+use syncline_auth::flows::{Flow, FlowError, TypedFields};
+use syncline_auth::{AppCredentials, AppCredentialsError, ClientOverride, OAuthApp, StoredCredentials};
+use syncline_egress::{self as egress, Credentials, EgressError, FixedCredentials};
+use syncline_providers::{Provider, Verification, VerificationMethod};
+use syncline_store::connections::Connection;
+use syncline_store::integrations::Integration;
+
+/// An end user is waiting.
+const VERIFICATION_TIMEOUT: Duration = Duration::from_secs(10);
+const MAX_RESPONSE_BYTES: usize = 1 << 20;
+
+/// What an end user typed in. Every question that needs an answer has one, and it is of the right form.
+#[derive(Debug)]
+pub struct TypedCredentials {
+    pub fields: TypedFields,
+    /// An app of the end user's own, in place of the integration's.
+    pub own_client: Option<ClientOverride>,
+    pub connection_config: Map<String, Value>,
+}
+
+/// Why what was typed in makes no connection. The texts are for end users.
+#[derive(Debug, thiserror::Error)]
+pub enum TypedConnectionError {
+    #[error("{provider} does not accept these credentials; check them and try again")]
+    Rejected { provider: String },
+    #[error("{provider} does not accept these credentials: {reason}")]
+    Refused { provider: String, reason: FlowError },
+    #[error("these credentials cannot be sent to {provider}: {reason}")]
+    Unsendable { provider: String, reason: String },
+    #[error("{provider} could not be asked whether these credentials are for that account; try again")]
+    Unconfirmed { provider: String },
+    #[error("{provider} gave no token: {reason}")]
+    NoToken { provider: String, reason: FlowError },
+    #[error("the integration has no consumer key and secret to sign requests with, and none was given")]
+    NoClient,
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
+    #[error("the credentials of the integration's app cannot be opened")]
+    App(#[from] AppCredentialsError),
+}
+
+impl TypedConnectionError {
+    /// The code under which a backend is told of it; none for what is nobody's refusal.
+    fn told_code(&self, session: &ConnectSession) -> Option<&'static str> {
+        match self {
+            Self::Rejected { .. }
+            | Self::Refused { .. }
+            | Self::Unconfirmed { .. }
+            | Self::NoToken { .. } => Some("connection_test_failed"),
+            // On a connection that was connected anew it was told with the connection's error.
+            Self::Connect(ConnectError::Refused(_)) if session.reconnects.is_none() => {
+                Some("connection_validation_failed")
+            }
+            Self::Connect(_) | Self::Unsendable { .. } | Self::NoClient | Self::App(_) => None,
+        }
+    }
+}
+
+impl Engine {
+    /// Obtains what the credentials are exchanged for, tries them, and stores the connection. A backend is told by
+    /// webhook that its end user was refused.
+    pub async fn connect_typed(
+        self: &Arc<Self>,
+        session: &ConnectSession,
+        integration: &Integration,
+        provider: &Arc<Provider>,
+        typed: TypedCredentials,
+    ) -> Result<Connection, TypedConnectionError> {
+        let connected = self.try_typed(session, integration, provider, typed).await;
+        if let Err(error) = &connected
+            && let Some(code) = error.told_code(session)
+            && let Err(error) =
+                self.note_failed_connection(session, integration, code, &error.to_string()).await
+        {
+            tracing::error!(error = &error as &dyn std::error::Error, "a refused connection was not told");
+        }
+        connected
+    }
+
+    async fn try_typed(
+        self: &Arc<Self>,
+        session: &ConnectSession,
+        integration: &Integration,
+        provider: &Arc<Provider>,
+        typed: TypedCredentials,
+    ) -> Result<Connection, TypedConnectionError> {
+        let TypedCredentials { fields, own_client, connection_config } = typed;
+        let app = self.open_app_credentials(&session.environment, integration)?;
+        let flow = Flow::new(&self.gate, provider, &connection_config, app.as_ref());
+        let credentials = flow.authenticate(fields, own_client).await;
+        let credentials = credentials.map_err(|error| unobtained(provider, error))?;
+        let oauth = app.as_ref().and_then(AppCredentials::oauth);
+        self.verify(integration, provider, &connection_config, &credentials, oauth).await?;
+        let authenticated = AuthenticatedConnection {
+            reconnects: session.reconnects.as_ref().map(|reconnected| reconnected.pk),
+            credentials,
+            connection_config,
+            tags: session.tags.clone(),
+            end_user: session.end_user.clone(),
+            webhook_url_override: session.webhook_url_override.clone(),
+        };
+        Ok(self.connect(&session.environment, integration, authenticated).await?)
+    }
+
+    /// Makes the provider's verification request. Only a plain "no" is one: a provider that is away, or that
+    /// forbids this request, proves nothing against the credentials. Where the request is to confirm an answer, it
+    /// proves nothing for it either.
+    pub(crate) async fn verify(
+        &self,
+        integration: &Integration,
+        provider: &Arc<Provider>,
+        connection_config: &Map<String, Value>,
+        credentials: &StoredCredentials,
+        app: Option<&OAuthApp>,
+    ) -> Result<(), TypedConnectionError> {
+        if credentials.lack_a_token() {
+            return Ok(());
+        }
+        let in_requests = credentials.for_requests(app).map_err(|_| TypedConnectionError::NoClient)?;
+        let Some(verification) = provider.proxy.verification.as_ref() else { return Ok(()) };
+        let name = || provider.display_name.clone();
+        let endpoint = provider.render(&verification.endpoint, connection_config).map_err(|unusable| {
+            TypedConnectionError::Unsendable { provider: name(), reason: unusable.to_string() }
+        })?;
+        let request = verification_request(verification, endpoint);
+        let route = self.verification_route(integration, provider, connection_config, in_requests);
+        let confirms = verification.confirmed_answers().next().is_some();
+        match self.gate.send(&route, request, &()).await {
+            Ok(answer) if answer.status.is_success() => Ok(()),
+            Ok(answer) if answer.status == StatusCode::UNAUTHORIZED => {
+                Err(TypedConnectionError::Rejected { provider: name() })
+            }
+            Ok(_) if !confirms => Ok(()),
+            Ok(answer)
+                if answer.status.is_client_error() && answer.status != StatusCode::TOO_MANY_REQUESTS =>
+            {
+                Err(TypedConnectionError::Rejected { provider: name() })
+            }
+            Ok(_) => Err(TypedConnectionError::Unconfirmed { provider: name() }),
+            Err(EgressError::CredentialsUnavailable(unavailable)) => {
+                Err(TypedConnectionError::Unsendable { provider: name(), reason: unavailable.reason })
+            }
+            Err(error) => {
+                tracing::info!(provider = %provider.name, error = %error, "new credentials could not be tried");
+                if confirms { Err(TypedConnectionError::Unconfirmed { provider: name() }) } else { Ok(()) }
+            }
+        }
+    }
+
+    fn verification_route(
+        &self,
+        integration: &Integration,
+        provider: &Arc<Provider>,
+        connection_config: &Map<String, Value>,
+        credentials: Credentials,
+    ) -> egress::Route {
+        egress::Route {
+            provider: Arc::clone(provider),
+            base_url: self.functions.base_url_of(integration.pk),
+            connection_config: connection_config.clone(),
+            usual_base: egress::UsualBase::default(),
+            allow_hosts: Vec::new(),
+            credentials: Arc::new(FixedCredentials::new(credentials)),
+            max_response_bytes: Some(MAX_RESPONSE_BYTES),
+            pace: Arc::new(()),
+        }
+    }
+}
+
+fn verification_request(verification: &Verification, endpoint: String) -> egress::Request {
+    let method = match verification.method {
+        VerificationMethod::Get => "GET",
+        VerificationMethod::Head => "HEAD",
+        VerificationMethod::Post => "POST",
+    };
+    egress::Request {
+        method: method.to_owned(),
+        url: endpoint,
+        retries: Some(0),
+        timeout: Some(VERIFICATION_TIMEOUT),
+        ..egress::Request::default()
+    }
+}
+
+fn unobtained(provider: &Provider, reason: FlowError) -> TypedConnectionError {
+    let provider = provider.display_name.clone();
+    match reason {
+        FlowError::Refused { .. } if !reason.is_temporary() => {
+            TypedConnectionError::Refused { provider, reason }
+        }
+        FlowError::Jwt(_) | FlowError::KeyEncoding(_) | FlowError::Unsendable { .. } => {
+            TypedConnectionError::Unsendable { provider, reason: reason.to_string() }
+        }
+        reason => TypedConnectionError::NoToken { provider, reason },
+    }
+}

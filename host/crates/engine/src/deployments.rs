@@ -1,0 +1,672 @@
+//! Deploys a bundle: checks everything, stages it, lets every host compile it, and switches it on at once.
+
+mod model_changes;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::StatusCode;
+use serde::Serialize;
+use serde_json::{Value, json};
+use sqlx::PgConnection;
+use tokio::time::Instant;
+use url::Url;
+use utoipa::ToSchema;
+use uuid::Uuid;
+
+use crate::Engine;
+use crate::deployments::model_changes::model_changes;
+use crate::functions::{FunctionSpec, StoredFunction, stored_functions};
+use crate::syncs::schedule::jitter;
+use syncline_auth::{Environment, EnvironmentSettings};
+use syncline_config::bundle::{Bundle, BundleDigest, BundleError};
+use syncline_config::{ConfigFile, Diagnostics, FunctionKind, IntegrationSpec, SyncConfig, did_you_mean};
+use syncline_egress::HostPattern;
+use syncline_types::ids::{DeploymentPk, FunctionName, IntegrationKey, IntegrationPk, ModelName, ProviderSlug};
+use syncline_providers::Catalogue;
+use syncline_sandbox::{ComponentDigest, InvalidComponent, Runtime};
+use syncline_store::deployments::{self, ActiveFunction, LiveDeployment, NewDeployment, NewFunction};
+use syncline_store::hosts::ALIVE_WITHIN;
+use syncline_store::integrations::{self, Integration, NewIntegration};
+use syncline_store::notices::Notice;
+use syncline_store::{DEADLOCK_TRIES, connection_errors, environments, is_deadlock, schedules};
+
+/// Longer than compiling a component may take.
+const WAIT_FOR_HOSTS: Duration = Duration::from_secs(300);
+const LOOK_AT_HOSTS_EVERY: Duration = Duration::from_millis(50);
+
+/// What a deployment did or, for a plan, would do.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+pub struct Deployment {
+    /// None for a plan, and for a bundle that is active already.
+    pub id: Option<Uuid>,
+    pub bundle: String,
+    /// The version that is active under this name after the deployment; none before the first.
+    pub version: Option<i32>,
+    /// SHA-256 of the bundle.
+    pub digest: String,
+    pub changes: Vec<PlannedChange>,
+    /// What may surprise clients, such as a field whose type is another.
+    pub warnings: Vec<String>,
+}
+
+/// What becomes of one function, integration or model.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+pub struct PlannedChange {
+    /// `add`, `update` or `remove`.
+    pub change: &'static str,
+    /// `environment`, `integration`, `sync`, `action`, `webhook`, `lifecycle` or `model`.
+    pub kind: String,
+    /// None for the environment, and for a model.
+    pub integration: Option<String>,
+    /// The name of the function or model, or of the environment's setting; none for an integration.
+    pub name: Option<String>,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum DeployError {
+    #[error(transparent)]
+    Bundle(#[from] BundleError),
+    #[error("syncline.toml has mistakes:\n{0}")]
+    Config(Diagnostics),
+    #[error("integration `{key}` is one of provider `{existing}` here, and `{wanted}` in the bundle")]
+    OtherProvider { key: IntegrationKey, existing: ProviderSlug, wanted: ProviderSlug },
+    #[error(
+        "integration `{old}` was renamed to `{new}` here; rename its table in syncline.toml to [integrations.{new}]"
+    )]
+    Renamed { old: IntegrationKey, new: IntegrationKey },
+    #[error(
+        "{kind} `{name}` of integration `{integration}` belongs to the bundle `{bundle}`; choose another integration, or \
+         take it out of that bundle first"
+    )]
+    OfOtherBundle { kind: String, name: FunctionName, integration: IntegrationKey, bundle: String },
+    #[error(
+        "model `{model}` of integration `{integration}` is saved by sync `{sync}` of the bundle `{bundle}`, and the copies \
+         would overwrite each other; give this sync a model of its own"
+    )]
+    ModelOfOtherBundle { model: ModelName, sync: FunctionName, integration: IntegrationKey, bundle: String },
+    #[error(
+        "integration `{integration}` has the base_url `{wanted}` in the bundle `{bundle}`, and `{existing}` in the bundle \
+         `{other}`, which is deployed; use the same one in both. To change it in both, deploy `{other}` without a base_url \
+         first"
+    )]
+    OtherBaseUrl {
+        integration: IntegrationKey,
+        bundle: String,
+        wanted: String,
+        other: String,
+        existing: String,
+    },
+    #[error("a host could not compile the bundle: {problem}")]
+    NotReady { problem: String },
+    #[error("{hosts} hosts did not compile the bundle within {} s", WAIT_FOR_HOSTS.as_secs())]
+    HostsSilent { hosts: usize },
+    #[error("the deployment could not be stored")]
+    Store(#[from] sqlx::Error),
+    #[error("the host failed")]
+    Host(#[source] anyhow::Error),
+}
+
+impl DeployError {
+    pub fn status_and_code(&self) -> (StatusCode, &'static str) {
+        match self {
+            Self::Bundle(BundleError::TooLarge { .. }) => {
+                (StatusCode::PAYLOAD_TOO_LARGE, "payload_too_large")
+            }
+            Self::Bundle(_) => (StatusCode::BAD_REQUEST, "invalid_bundle"),
+            Self::Config(_) => (StatusCode::BAD_REQUEST, "invalid_sync_config"),
+            Self::OtherProvider { .. }
+            | Self::Renamed { .. }
+            | Self::OfOtherBundle { .. }
+            | Self::ModelOfOtherBundle { .. }
+            | Self::OtherBaseUrl { .. } => (StatusCode::CONFLICT, "conflicting_deployment"),
+            Self::NotReady { .. } | Self::HostsSilent { .. } => (StatusCode::CONFLICT, "hosts_not_ready"),
+            Self::Store(_) | Self::Host(_) => (StatusCode::INTERNAL_SERVER_ERROR, "internal_server_error"),
+        }
+    }
+
+    /// Each mistake of the sync configuration file, with its place.
+    pub fn payload(&self) -> Option<Value> {
+        match self {
+            Self::Config(diagnostics) => Some(json!({ "mistakes": diagnostics })),
+            _ => None,
+        }
+    }
+}
+
+impl Engine {
+    /// Deploys a bundle or, with `dry_run`, says what that would change.
+    pub async fn deploy(
+        self: &Arc<Self>,
+        environment: &Environment,
+        bytes: &[u8],
+        dry_run: bool,
+    ) -> Result<Deployment, DeployError> {
+        let bundle = tokio::task::block_in_place(|| Bundle::read(bytes))?;
+        let digest = BundleDigest::of(bytes);
+        let file = tokio::task::block_in_place(|| bundle.parse_config()).map_err(DeployError::Config)?;
+        let minimum = self.settings.minimum_interval;
+        check_components(&file, &bundle.components, minimum, &self.catalogue, &self.runtime)
+            .await
+            .into_result()
+            .map_err(DeployError::Config)?;
+
+        let mut tx = self.store.begin().await?;
+        deployments::lock(&mut tx, environment.pk).await?;
+        let state = Present::read(&mut tx, environment, &file.config).await?;
+        let mut plan = state.plan(&file.config)?;
+        let (of_models, warnings) = model_changes(state.active.as_ref(), &file.config);
+        plan.extend(of_models);
+        let deployment = Deployment {
+            id: None,
+            bundle: file.config.name.to_string(),
+            version: state.active.as_ref().map(|active| active.version),
+            digest: digest.to_string(),
+            changes: plan,
+            warnings,
+        };
+        let is_active = state.active.as_ref().is_some_and(|active| active.digest == digest.as_str());
+        // The same bundle is deployed again where an integration was deleted that it brings.
+        if dry_run || (is_active && deployment.changes.is_empty()) {
+            return Ok(deployment);
+        }
+        let id = Uuid::new_v4();
+        let staged = stage(&mut tx, environment, &bundle, &file.config, &state, id, &digest).await?;
+        tx.commit().await?;
+        if let Err(error) = self.switch(environment, &file.config, staged.0).await {
+            deployments::fail(&mut *self.store.connect().await?, staged.0).await?;
+            return Err(error);
+        }
+        Ok(Deployment { id: Some(id), version: Some(staged.1), ..deployment })
+    }
+
+    /// Waits until every host is ready, then makes the deployment the active one.
+    async fn switch(
+        self: &Arc<Self>,
+        environment: &Environment,
+        config: &SyncConfig,
+        deployment: DeploymentPk,
+    ) -> Result<(), DeployError> {
+        follow(self).await.map_err(DeployError::Host)?;
+        let deadline = Instant::now() + WAIT_FOR_HOSTS;
+        loop {
+            let readiness =
+                deployments::readiness(&mut *self.store.connect().await?, deployment, ALIVE_WITHIN).await?;
+            if let Some(problem) = readiness.problem {
+                return Err(DeployError::NotReady { problem });
+            }
+            if readiness.waiting_for.is_empty() {
+                break;
+            }
+            if Instant::now() > deadline {
+                return Err(DeployError::HostsSilent { hosts: readiness.waiting_for.len() });
+            }
+            tokio::time::sleep(LOOK_AT_HOSTS_EVERY).await;
+        }
+        let mut tries = 1;
+        while let Err(error) = self.activate(environment, config, deployment).await {
+            match error {
+                DeployError::Store(error) if is_deadlock(&error) && tries < DEADLOCK_TRIES => tries += 1,
+                error => return Err(error),
+            }
+        }
+        self.environments.forget();
+        self.functions.reload().await.map_err(DeployError::Host)?;
+        self.notices.tell(Notice::Due);
+        Ok(())
+    }
+
+    async fn activate(
+        &self,
+        environment: &Environment,
+        config: &SyncConfig,
+        deployment: DeploymentPk,
+    ) -> Result<(), DeployError> {
+        let mut tx = self.store.begin().await?;
+        deployments::lock(&mut tx, environment.pk).await?;
+        deployments::begin_switch(&mut tx, environment.pk).await?;
+        // Another deployment may have been switched on while the hosts compiled this one.
+        let before = Present::read(&mut tx, environment, config).await?;
+        before.plan(config)?;
+        deployments::activate(&mut tx, deployment).await?;
+        update_schedules(&mut tx, environment, config, &before).await?;
+        self.set_environment(&mut tx, environment, config).await?;
+        Ok(tx.commit().await?)
+    }
+
+    async fn set_environment(
+        &self,
+        conn: &mut PgConnection,
+        environment: &Environment,
+        config: &SyncConfig,
+    ) -> sqlx::Result<()> {
+        if config.environment.is_empty() {
+            return Ok(());
+        }
+        environments::change_settings(conn, environment.pk, &config.environment).await
+    }
+}
+
+/// Compiles what is staged, says so, and switches to what is active.
+pub(crate) async fn follow(engine: &Engine) -> anyhow::Result<()> {
+    let waiting = deployments::list_unconfirmed(&mut *engine.store.connect().await?, engine.host_id).await?;
+    for (deployment, digests) in waiting {
+        let mut problem = None;
+        for digest in digests {
+            let prepared = match <[u8; 32]>::try_from(digest.as_slice()) {
+                Ok(digest) => engine.functions.component(ComponentDigest(digest)).await,
+                Err(_) => Err(anyhow::anyhow!("a stored digest is not 32 bytes long")),
+            };
+            problem = problem.or(prepared.err().map(|error| format!("{error:#}")));
+        }
+        let mut conn = engine.store.connect().await?;
+        deployments::confirm(&mut conn, deployment, engine.host_id, problem.as_deref()).await?;
+    }
+    engine.functions.reload().await
+}
+
+/// Checks what needs no component: how often syncs run, providers and hosts.
+pub fn check_settings(file: &ConfigFile, minimum_interval: Duration, catalogue: &Catalogue) -> Diagnostics {
+    let mut found = file.diagnostics();
+    file.check_frequencies(minimum_interval, &mut found);
+    for integration in &file.config.integrations {
+        let key = integration.key.as_str();
+        if catalogue.find(&integration.provider).is_none() {
+            let known = catalogue.iter().map(|provider| provider.name.as_str());
+            let help = did_you_mean(integration.provider.as_str(), known)
+                .map(|near| format!("did you mean `{near}`?"));
+            let place = file.value(&["integrations", key, "provider"]);
+            found.add(place, format!("there is no provider `{}`", integration.provider), help);
+        }
+        for (index, host) in integration.allow_hosts.iter().enumerate() {
+            if let Err(problem) = host.parse::<HostPattern>() {
+                let place = file.value(&["integrations", key, "allow_hosts", &index.to_string()]);
+                found.add(place, problem.to_string(), None);
+            }
+        }
+    }
+    found
+}
+
+/// Checks what only others can judge: that, and whether the components have what the file names.
+pub async fn check_components(
+    file: &ConfigFile,
+    components: &BTreeMap<String, Vec<u8>>,
+    minimum_interval: Duration,
+    catalogue: &Catalogue,
+    runtime: &Runtime,
+) -> Diagnostics {
+    let mut found = check_settings(file, minimum_interval, catalogue);
+    let mut described: BTreeMap<&str, Result<Vec<KindAndName>, InvalidComponent>> = BTreeMap::new();
+    for integration in &file.config.integrations {
+        let key = integration.key.as_str();
+        let at = |name: &'static str| file.value(&["integrations", key, name]);
+        let component = integration.component.as_str();
+        let Some(wasm) = components.get(component) else {
+            let help = Some("run `syncline build`".to_owned());
+            found.add(at("component"), format!("the component `{component}` is not built"), help);
+            continue;
+        };
+        if !described.contains_key(component) {
+            let functions = describe(runtime, wasm).await;
+            if let Err(problem) = &functions {
+                found.add(
+                    at("component"),
+                    format!("the component `{component}` cannot be used: {problem}"),
+                    None,
+                );
+            }
+            described.insert(component, functions);
+        }
+        let Some(Ok(functions)) = described.get(component) else { continue };
+        for (kind, name) in integration.functions() {
+            let of_kind =
+                || functions.iter().filter(|(of, _)| of == kind.as_str()).map(|(_, name)| name.as_str());
+            if of_kind().any(|there| there == name.as_str()) {
+                continue;
+            }
+            let place = file.key(&["integrations", key, kind.table(), name.as_str()]);
+            let there: Vec<_> = of_kind().map(|name| format!("`{name}`")).collect();
+            let help = match (did_you_mean(name.as_str(), of_kind()), there.as_slice()) {
+                (Some(near), _) => format!("it has `{near}`"),
+                (None, []) => format!("it has no function of the kind {kind}"),
+                (None, _) => format!("it has {}", there.join(", ")),
+            };
+            found.add(place, format!("the component has no {kind} `{name}`"), Some(help));
+        }
+    }
+    found
+}
+
+type KindAndName = (String, String);
+
+async fn describe(runtime: &Runtime, wasm: &[u8]) -> Result<Vec<KindAndName>, InvalidComponent> {
+    let component = runtime.prepare(wasm).await?;
+    let description = runtime.describe(&component).await?;
+    Ok(description.functions.into_iter().map(|function| (function.kind, function.name)).collect())
+}
+
+/// What an environment has before a deployment.
+struct Present {
+    active: Option<LiveDeployment>,
+    /// The functions that the active version of this bundle brought. Without what is stored of them where that cannot be
+    /// read.
+    own: Vec<(ActiveFunction, Option<StoredFunction>)>,
+    /// What other bundles have for the integrations of this one, with the bundle's name.
+    others: Vec<(ActiveFunction, Option<StoredFunction>, String)>,
+    integrations: Vec<Integration>,
+    settings: EnvironmentSettings,
+}
+
+impl Present {
+    async fn read(
+        conn: &mut PgConnection,
+        environment: &Environment,
+        config: &SyncConfig,
+    ) -> sqlx::Result<Self> {
+        let bundle = config.name.as_str();
+        let active = deployments::find_active(conn, environment.pk, bundle).await?;
+        let integrations = integrations::list(conn, environment.pk).await?;
+        let is_wanted = |existing: &&Integration| {
+            config.integrations.iter().any(|wanted| wanted.key == existing.unique_key)
+        };
+        let wanted: Vec<_> =
+            integrations.iter().filter(is_wanted).map(|integration| integration.pk).collect();
+        let own = match &active {
+            Some(active) => deployments::list_functions(conn, active.pk).await?,
+            None => Vec::new(),
+        };
+        let others =
+            deployments::list_functions_of_other_bundles(conn, environment.pk, bundle, &wanted).await?;
+        let with_stored = |function: ActiveFunction| {
+            let stored = StoredFunction::read(&function.spec);
+            (function, stored)
+        };
+        let of_bundle = |(function, bundle): (ActiveFunction, String)| {
+            let (function, stored) = with_stored(function);
+            (function, stored, bundle)
+        };
+        Ok(Self {
+            own: own.into_iter().map(with_stored).collect(),
+            others: others.into_iter().map(of_bundle).collect(),
+            settings: environments::settings(conn, environment.pk).await?.ok_or(sqlx::Error::RowNotFound)?,
+            active,
+            integrations,
+        })
+    }
+
+    fn integration(&self, key: &IntegrationKey) -> Option<&Integration> {
+        self.integrations.iter().find(|integration| integration.unique_key == *key)
+    }
+
+    /// What the deployment changes, or why it cannot be.
+    fn plan(&self, config: &SyncConfig) -> Result<Vec<PlannedChange>, DeployError> {
+        let settings = self.settings.changed_by(&config.environment).into_iter();
+        let mut changes: Vec<PlannedChange> = settings
+            .map(|name| PlannedChange {
+                change: "update",
+                kind: "environment".to_owned(),
+                integration: None,
+                name: Some(name),
+            })
+            .collect();
+        let mut kept = BTreeSet::new();
+        for wanted in &config.integrations {
+            let existing = self.integration(&wanted.key);
+            match existing {
+                None => {
+                    self.refuse_renamed(&wanted.key)?;
+                    changes.push(change("add", "integration", &wanted.key, None));
+                }
+                Some(existing) if existing.provider != wanted.provider => {
+                    return Err(DeployError::OtherProvider {
+                        key: wanted.key.clone(),
+                        existing: existing.provider.clone(),
+                        wanted: wanted.provider.clone(),
+                    });
+                }
+                Some(_) => {}
+            }
+            if let Some(existing) = existing {
+                self.refuse_other_base_url(existing, wanted, config)?;
+            }
+            for (kind, name, stored) in stored_functions(wanted) {
+                if let Some(existing) = existing {
+                    self.refuse_foreign(existing, kind, &name)?;
+                    self.refuse_foreign_models(existing, &stored)?;
+                }
+                let before = existing.and_then(|integration| self.own_function(integration.pk, kind, &name));
+                match before {
+                    None => changes.push(change("add", kind.as_str(), &wanted.key, Some(&name))),
+                    Some((row, before)) => {
+                        kept.insert(row.pk);
+                        if before.as_ref() != Some(&stored) {
+                            changes.push(change("update", kind.as_str(), &wanted.key, Some(&name)));
+                        }
+                    }
+                }
+            }
+        }
+        for (row, before) in self.own.iter().filter(|(row, _)| !kept.contains(&row.pk)) {
+            let key = before.as_ref().map_or(&row.integration_key, |before| &before.integration_key);
+            changes.push(change("remove", &row.kind, key, Some(&row.name)));
+        }
+        Ok(changes)
+    }
+
+    fn own_function(
+        &self,
+        integration: IntegrationPk,
+        kind: FunctionKind,
+        name: &FunctionName,
+    ) -> Option<&(ActiveFunction, Option<StoredFunction>)> {
+        self.own
+            .iter()
+            .find(|(row, _)| row.integration == integration && row.kind == kind.as_str() && row.name == *name)
+    }
+
+    fn refuse_renamed(&self, key: &IntegrationKey) -> Result<(), DeployError> {
+        let brought = |stored: &StoredFunction| stored.integration_key == *key;
+        let Some((row, _)) = self.own.iter().find(|(_, stored)| stored.as_ref().is_some_and(brought)) else {
+            return Ok(());
+        };
+        match self.integrations.iter().find(|integration| integration.pk == row.integration) {
+            Some(renamed) => Err(DeployError::Renamed { old: key.clone(), new: renamed.unique_key.clone() }),
+            None => Ok(()),
+        }
+    }
+
+    fn refuse_foreign(
+        &self,
+        integration: &Integration,
+        kind: FunctionKind,
+        name: &FunctionName,
+    ) -> Result<(), DeployError> {
+        let same = |row: &ActiveFunction| {
+            row.integration == integration.pk && row.kind == kind.as_str() && row.name == *name
+        };
+        match self.others.iter().find(|(row, ..)| same(row)) {
+            None => Ok(()),
+            Some((_, _, bundle)) => Err(DeployError::OfOtherBundle {
+                kind: kind.to_string(),
+                name: name.clone(),
+                integration: integration.unique_key.clone(),
+                bundle: bundle.clone(),
+            }),
+        }
+    }
+
+    /// An integration has one provider, at one address. A bundle that says nothing of it leaves it to the others.
+    fn refuse_other_base_url(
+        &self,
+        integration: &Integration,
+        wanted: &IntegrationSpec,
+        config: &SyncConfig,
+    ) -> Result<(), DeployError> {
+        let Some(base_url) = &wanted.base_url else { return Ok(()) };
+        for (row, stored, bundle) in &self.others {
+            let Some(existing) = stored.as_ref().and_then(|stored| stored.base_url.as_ref()) else {
+                continue;
+            };
+            if row.integration == integration.pk && !is_same_base(base_url, existing) {
+                return Err(DeployError::OtherBaseUrl {
+                    integration: integration.unique_key.clone(),
+                    bundle: config.name.to_string(),
+                    wanted: base_url.clone(),
+                    other: bundle.clone(),
+                    existing: existing.clone(),
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// A model belongs to one sync of an integration, whatever bundles bring them: two would overwrite each other's copies,
+    /// and with deletion tracking delete them.
+    fn refuse_foreign_models(
+        &self,
+        integration: &Integration,
+        stored: &StoredFunction,
+    ) -> Result<(), DeployError> {
+        let FunctionSpec::Sync(wanted) = &stored.spec else { return Ok(()) };
+        for (row, stored, bundle) in &self.others {
+            let Some(StoredFunction { spec: FunctionSpec::Sync(other), .. }) = stored else { continue };
+            if row.integration != integration.pk {
+                continue;
+            }
+            if let Some(model) = wanted.models.iter().find(|model| other.models.contains(model)) {
+                return Err(DeployError::ModelOfOtherBundle {
+                    model: model.clone(),
+                    sync: row.name.clone(),
+                    integration: integration.unique_key.clone(),
+                    bundle: bundle.clone(),
+                });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether requests go to the same place, however it is written.
+fn is_same_base(one: &str, other: &str) -> bool {
+    let parse = |url: &str| Url::parse(url.trim_end_matches('/'));
+    one == other || matches!((parse(one), parse(other)), (Ok(one), Ok(other)) if one == other)
+}
+
+fn change(
+    change: &'static str,
+    kind: &str,
+    integration: &IntegrationKey,
+    name: Option<&FunctionName>,
+) -> PlannedChange {
+    let name = name.map(ToString::to_string);
+    PlannedChange { change, kind: kind.to_owned(), integration: Some(integration.to_string()), name }
+}
+
+async fn stage(
+    conn: &mut PgConnection,
+    environment: &Environment,
+    bundle: &Bundle,
+    config: &SyncConfig,
+    state: &Present,
+    id: Uuid,
+    digest: &BundleDigest,
+) -> Result<(DeploymentPk, i32), DeployError> {
+    let mut digests = BTreeMap::new();
+    for (path, wasm) in &bundle.components {
+        let digest = ComponentDigest::of(wasm);
+        deployments::put_component(conn, &digest.0, wasm).await?;
+        digests.insert(path.as_str(), digest);
+    }
+    let mut functions = Vec::new();
+    for wanted in &config.integrations {
+        let integration = match state.integration(&wanted.key) {
+            Some(integration) => integration.pk,
+            None => create_integration(conn, environment, &wanted.key, &wanted.provider).await?,
+        };
+        for (kind, name, stored) in stored_functions(wanted) {
+            let spec = serde_json::to_value(stored).map_err(|error| DeployError::Host(error.into()))?;
+            functions.push((integration, kind, name, spec, digests[wanted.component.as_str()]));
+        }
+    }
+    let rows: Vec<_> = functions
+        .iter()
+        .map(|(integration, kind, name, spec, digest)| NewFunction {
+            integration: *integration,
+            kind: kind.as_str(),
+            name,
+            spec,
+            component_digest: &digest.0,
+        })
+        .collect();
+    let new = NewDeployment {
+        id,
+        environment: environment.pk,
+        bundle_name: config.name.as_str(),
+        digest: digest.as_str(),
+        config: &serde_json::to_value(config).map_err(|error| DeployError::Host(error.into()))?,
+    };
+    Ok(deployments::stage(conn, &new, &rows).await?)
+}
+
+async fn create_integration(
+    conn: &mut PgConnection,
+    environment: &Environment,
+    key: &IntegrationKey,
+    provider: &ProviderSlug,
+) -> sqlx::Result<IntegrationPk> {
+    let new = NewIntegration {
+        id: Uuid::new_v4(),
+        environment: environment.pk,
+        unique_key: key,
+        provider,
+        display_name: None,
+        forward_webhooks: true,
+        sealed_credentials: None,
+        sealed_settings: None,
+    };
+    match integrations::create(conn, &new).await? {
+        Some(integration) => Ok(integration.pk),
+        // Somebody made it since we looked.
+        None => integrations::find(conn, environment.pk, key)
+            .await?
+            .map(|integration| integration.pk)
+            .ok_or(sqlx::Error::RowNotFound),
+    }
+}
+
+/// Makes schedules for syncs that are new, removes those of syncs that are gone, and plans anew where the default
+/// frequency changed. All others keep their state, their overrides and their checkpoints.
+async fn update_schedules(
+    conn: &mut PgConnection,
+    environment: &Environment,
+    config: &SyncConfig,
+    before: &Present,
+) -> sqlx::Result<()> {
+    let mut kept = BTreeSet::new();
+    for wanted in &config.integrations {
+        let Some(integration) = integrations::find(conn, environment.pk, &wanted.key).await? else {
+            continue;
+        };
+        for sync in &wanted.syncs {
+            kept.insert((integration.pk, sync.name.clone()));
+            schedules::create_missing(conn, integration.pk, &sync.name, sync.auto_start).await?;
+            let old = before.own_function(integration.pk, FunctionKind::Sync, &sync.name);
+            if let Some((_, Some(StoredFunction { spec: FunctionSpec::Sync(old), .. }))) = old
+                && (&old.frequency, old.timezone) != (&sync.frequency, sync.timezone)
+            {
+                let next = sync.frequency.next_after(schedules::now(conn).await?, sync.timezone);
+                let jitter = jitter(&sync.frequency);
+                schedules::replan(conn, integration.pk, &sync.name, next, jitter).await?;
+            }
+        }
+    }
+    for (row, _) in before.own.iter().filter(|(row, _)| row.kind == FunctionKind::Sync.as_str()) {
+        if !kept.contains(&(row.integration, row.name.clone())) {
+            connection_errors::clear_sync(conn, row.integration, &row.name).await?;
+            schedules::remove_sync(conn, row.integration, &row.name).await?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,177 @@
+//! Actions as tools: what a client that offers them to a model is told, and how a tool's arguments become an input.
+
+use std::sync::Arc;
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use serde_json::{Map, Value, json};
+
+use syncline_config::ActionSpec;
+use syncline_model::{Model, Models, Type, json_schema};
+
+/// An action, as a tool is described. Both schemas are of objects, since tools take and give nothing else.
+#[derive(Debug)]
+pub struct ActionTool {
+    pub description: Option<String>,
+    pub input: Arc<Map<String, Value>>,
+    /// None if the action gives something else than an object, or says nothing of it.
+    pub output: Option<Arc<Map<String, Value>>>,
+    takes: Takes,
+}
+
+/// What the action makes of a tool's arguments.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Takes {
+    /// It has no input model.
+    Anything,
+    /// The arguments are the input.
+    Object,
+    /// The input is no object, so it is the argument `input`.
+    Member,
+}
+
+impl ActionTool {
+    pub(crate) fn new(spec: &ActionSpec, models: &Models) -> Self {
+        let (input, takes) = match &spec.input {
+            None => (json!({ "type": "object" }), Takes::Anything),
+            Some(ty) => match object_schema(ty, models) {
+                Some(schema) => (schema, Takes::Object),
+                None => (member_schema(ty, models), Takes::Member),
+            },
+        };
+        let output = spec.output.as_ref().and_then(|ty| object_schema(ty, models));
+        Self {
+            description: spec.description.clone(),
+            input: Arc::new(members(input)),
+            output: output.map(|schema| Arc::new(members(schema))),
+            takes,
+        }
+    }
+
+    /// The action's input, as JSON text, from a tool's arguments, which are an object.
+    pub fn input_of(&self, arguments: Option<&RawValue>) -> Result<Option<String>, serde_json::Error> {
+        #[derive(Deserialize)]
+        struct Arguments {
+            input: Option<Box<RawValue>>,
+        }
+        let text = arguments.map_or("{}", RawValue::get);
+        Ok(match self.takes {
+            Takes::Anything => arguments.map(|arguments| arguments.get().to_owned()),
+            Takes::Object => Some(text.to_owned()),
+            Takes::Member => {
+                let arguments: Arguments = serde_json::from_str(text)?;
+                arguments.input.map(|input| Box::<str>::from(input).into_string())
+            }
+        })
+    }
+}
+
+/// The schema of an object, with every model that it leads to under `$defs`; none if the type allows anything else.
+pub(crate) fn object_schema(ty: &Type, models: &Models) -> Option<Value> {
+    let mut schema = json_schema::of_type(ty, models);
+    let definitions = schema["$defs"].take();
+    let mut root = match ty {
+        Type::Object(_) => schema,
+        Type::Model(name) => match models.get(name)? {
+            Model::Object(_) => definitions[name.as_str()].clone(),
+            Model::Schema { schema, .. } if schema["type"] != "object" => return None,
+            // References inside of an author's schema are relative to its own root, so it stays where it is.
+            Model::Schema { .. } => json!({ "type": "object", "$ref": format!("#/$defs/{name}") }),
+        },
+        _ => return None,
+    };
+    finish(&mut root, definitions);
+    Some(root)
+}
+
+/// The schema of an object that holds a value of the type.
+pub(crate) fn member_schema(ty: &Type, models: &Models) -> Value {
+    let mut schema = json_schema::of_type(ty, models);
+    let definitions = schema["$defs"].take();
+    finish(&mut schema, Value::Null);
+    let mut root = json!({ "type": "object", "properties": { "input": schema }, "required": ["input"] });
+    if matches!(ty, Type::Optional(_)) {
+        root["required"] = json!([]);
+    }
+    finish(&mut root, definitions);
+    root
+}
+
+/// Puts definitions below a root that names no dialect: readers take the newest, which it is in.
+fn finish(root: &mut Value, definitions: Value) {
+    let Value::Object(keywords) = root else { return };
+    keywords.retain(|name, _| name != "$schema" && name != "$defs");
+    if !definitions.is_null() {
+        keywords.insert("$defs".to_owned(), definitions);
+    }
+}
+
+fn members(schema: Value) -> Map<String, Value> {
+    match schema {
+        Value::Object(members) => members,
+        _ => Map::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use syncline_model::{Field, ObjectType};
+
+    fn models() -> Models {
+        let order =
+            ObjectType { fields: vec![Field { name: "id".to_owned(), ty: Type::String }], strict: true };
+        let list = json!({ "type": "array" });
+        let free =
+            json!({ "type": "object", "properties": { "x": { "$ref": "#/$defs/x" } }, "$defs": { "x": {} } });
+        let of_schema = |schema: &Value| Model::Schema { file: "x.json".to_owned(), schema: schema.clone() };
+        Models::from([
+            ("Order".parse().unwrap(), Model::Object(order)),
+            ("List".parse().unwrap(), of_schema(&list)),
+            ("Free".parse().unwrap(), of_schema(&free)),
+        ])
+    }
+
+    #[test]
+    fn an_objects_schema_is_the_tools_own() {
+        let order = object_schema(&Type::Model("Order".parse().unwrap()), &models()).unwrap();
+        assert_eq!(order["properties"], json!({ "id": { "type": "string" } }));
+        assert_eq!((&order["type"], &order["additionalProperties"]), (&json!("object"), &json!(false)));
+        assert_eq!(order.get("$schema"), None);
+    }
+
+    #[test]
+    fn an_authors_schema_keeps_its_references() {
+        let free = object_schema(&Type::Model("Free".parse().unwrap()), &models()).unwrap();
+        assert_eq!((&free["type"], &free["$ref"]), (&json!("object"), &json!("#/$defs/Free")));
+        assert!(jsonschema::validator_for(&free).unwrap().is_valid(&json!({ "x": 1 })));
+    }
+
+    #[test]
+    fn what_is_no_object_is_the_argument_input() {
+        for ty in [Type::Integer, Type::Model("List".parse().unwrap()), Type::Json] {
+            assert_eq!(object_schema(&ty, &models()), None, "{ty}");
+            let schema = member_schema(&ty, &models());
+            assert_eq!(schema["required"], json!(["input"]), "{ty}");
+            assert!(jsonschema::validator_for(&schema).is_ok(), "{ty}");
+        }
+        let optional = member_schema(&Type::Optional(Box::new(Type::Integer)), &models());
+        assert_eq!(optional["required"], json!([]));
+    }
+
+    #[test]
+    fn arguments_become_the_input_as_they_were_written() {
+        let tool = |takes| ActionTool { description: None, input: Arc::default(), output: None, takes };
+        let arguments: Box<RawValue> =
+            serde_json::from_str(r#"{"input": 12345678901234567890123.0}"#).unwrap();
+        let given = Some(&*arguments);
+        let input = |takes, given| tool(takes).input_of(given).unwrap();
+        assert_eq!(input(Takes::Object, given).as_deref(), Some(arguments.get()));
+        assert_eq!(input(Takes::Member, given).as_deref(), Some("12345678901234567890123.0"));
+        assert_eq!(input(Takes::Object, None).as_deref(), Some("{}"));
+        assert_eq!(input(Takes::Member, None), None);
+        assert_eq!(input(Takes::Anything, None), None);
+        let twice: Box<RawValue> = serde_json::from_str(r#"{"input": 1, "input": 2}"#).unwrap();
+        assert!(tool(Takes::Member).input_of(Some(&twice)).is_err());
+    }
+}

@@ -1,0 +1,162 @@
+//! What is deployed, for clients that ask what there is to run.
+
+use std::collections::HashMap;
+
+use chrono::{DateTime, Utc};
+use serde_json::{Map, Value, json};
+
+use crate::Engine;
+use crate::functions::action_tools::{member_schema, object_schema};
+use crate::functions::{FunctionSpec, StoredFunction};
+use syncline_config::{FunctionKind, LifecycleEvent, SyncConfig};
+use syncline_model::{Models, Type, json_schema};
+use syncline_store::deployments::{self, NamedFunction};
+use syncline_types::ids::{
+    DeploymentPk, EnvironmentPk, FunctionName, FunctionPk, IntegrationKey, ProviderSlug,
+};
+
+/// A deployed function.
+#[derive(Debug, Clone)]
+pub struct FunctionDescription {
+    pub id: FunctionPk,
+    pub integration: IntegrationKey,
+    pub provider: ProviderSlug,
+    pub name: FunctionName,
+    pub kind: FunctionKind,
+    pub description: Option<String>,
+    pub deployed_at: DateTime<Utc>,
+    /// The types that it takes and gives; a sync gives its models.
+    pub input: Option<String>,
+    pub returns: Vec<String>,
+    /// A JSON Schema with the models of these types under `$defs`.
+    pub schema: Value,
+    /// A JSON Schema of an object that holds the input.
+    pub parameters: Value,
+    /// How often it runs, of a sync.
+    pub frequency: Option<String>,
+    pub auto_start: bool,
+    pub track_deletes: bool,
+    /// The event types that it handles, of a webhook function.
+    pub subscriptions: Vec<String>,
+    /// What it runs at, of a lifecycle function.
+    pub event: Option<LifecycleEvent>,
+}
+
+impl Engine {
+    /// Everything that is deployed in an environment, by integration and name.
+    pub async fn describe_functions(
+        &self,
+        environment: EnvironmentPk,
+    ) -> anyhow::Result<Vec<FunctionDescription>> {
+        let mut snapshot = self.store.begin_snapshot().await?;
+        let active = deployments::list_active(&mut snapshot).await?;
+        let listed = deployments::list_named_functions(&mut snapshot, environment).await?;
+        snapshot.commit().await?;
+        let mut models: HashMap<DeploymentPk, Models> = HashMap::new();
+        for deployment in active.into_iter().filter(|deployment| deployment.environment == environment) {
+            if let Ok(config) = serde_json::from_str::<SyncConfig>(&deployment.config) {
+                models.insert(deployment.pk, config.models);
+            }
+        }
+        let mut described = Vec::with_capacity(listed.len());
+        for row in listed {
+            let Some(models) = models.get(&row.deployment) else { continue };
+            let Some(stored) = StoredFunction::read(&row.spec) else { continue };
+            described.push(describe(row, stored.spec, models));
+        }
+        Ok(described)
+    }
+}
+
+fn describe(row: NamedFunction, spec: FunctionSpec, models: &Models) -> FunctionDescription {
+    let mut function = FunctionDescription {
+        id: row.pk,
+        integration: row.integration,
+        provider: row.provider,
+        name: row.name,
+        kind: FunctionKind::Sync,
+        description: None,
+        deployed_at: row.activated_at,
+        input: None,
+        returns: Vec::new(),
+        schema: Value::Null,
+        parameters: parameters(None, models),
+        frequency: None,
+        auto_start: false,
+        track_deletes: false,
+        subscriptions: Vec::new(),
+        event: None,
+    };
+    match spec {
+        FunctionSpec::Sync(spec) => {
+            let returned: Vec<Type> = spec.models.into_iter().map(Type::Model).collect();
+            function.description = spec.description;
+            function.schema = schema_of(&returned, models);
+            function.returns = returned.iter().map(Type::to_string).collect();
+            function.frequency = Some(spec.frequency.to_string());
+            function.auto_start = spec.auto_start;
+            function.track_deletes = spec.track_deletes;
+        }
+        FunctionSpec::Action(spec) => {
+            let types: Vec<Type> = spec.input.iter().chain(&spec.output).cloned().collect();
+            function.kind = FunctionKind::Action;
+            function.description = spec.description;
+            function.schema = schema_of(&types, models);
+            function.parameters = parameters(spec.input.as_ref(), models);
+            function.input = spec.input.map(|ty| ty.to_string());
+            function.returns = spec.output.map(|ty| ty.to_string()).into_iter().collect();
+        }
+        FunctionSpec::Webhook(spec) => {
+            function.kind = FunctionKind::Webhook;
+            function.description = spec.description;
+            function.subscriptions = spec.subscriptions;
+        }
+        FunctionSpec::Lifecycle(spec) => {
+            function.kind = FunctionKind::Lifecycle;
+            function.description = spec.description;
+            function.event = Some(spec.event);
+        }
+    }
+    function
+}
+
+/// The models that these types lead to; null if none does.
+fn schema_of(types: &[Type], models: &Models) -> Value {
+    let mut definitions = Map::new();
+    for ty in types {
+        if let Value::Object(named) = json_schema::of_type(ty, models)["$defs"].take() {
+            definitions.extend(named);
+        }
+    }
+    if definitions.is_empty() {
+        return Value::Null;
+    }
+    json!({ "$schema": json_schema::DIALECT, "$defs": definitions })
+}
+
+/// An input that is no object becomes the member `input` of one.
+fn parameters(input: Option<&Type>, models: &Models) -> Value {
+    let Some(ty) = input else { return json!({ "type": "object", "properties": {}, "required": [] }) };
+    object_schema(ty, models).unwrap_or_else(|| member_schema(ty, models))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use syncline_model::{Field, Model, ObjectType};
+
+    #[test]
+    fn the_parameters_are_those_of_the_input_or_hold_it() {
+        let order =
+            ObjectType { fields: vec![Field { name: "id".to_owned(), ty: Type::String }], strict: false };
+        let models = Models::from([("Order".parse().unwrap(), Model::Object(order))]);
+        let of_model = parameters(Some(&Type::Model("Order".parse().unwrap())), &models);
+        assert_eq!(of_model["properties"], json!({ "id": { "type": "string" } }));
+        assert_eq!(of_model["required"], json!(["id"]));
+        assert_eq!(
+            parameters(Some(&Type::Integer), &models),
+            json!({ "type": "object", "properties": { "input": { "type": "integer" } }, "required": ["input"] })
+        );
+        assert_eq!(parameters(None, &models), json!({ "type": "object", "properties": {}, "required": [] }));
+    }
+}

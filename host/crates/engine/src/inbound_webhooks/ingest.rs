@@ -1,0 +1,551 @@
+//! Takes webhooks of providers in: told from others', stored, and only then answered.
+//!
+//! Webhooks that come at the same time are stored by one transaction, and each is answered when it has committed. What
+//! a host holds of requests that are not stored yet is bounded: one that has no room refuses, and the provider sends
+//! it again.
+
+use std::borrow::Cow;
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, PoisonError, Weak};
+use std::time::Duration;
+
+use chrono::Utc;
+use http::{HeaderMap, HeaderName, Method, header};
+use serde_json::{Map, Value};
+use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
+use uuid::Uuid;
+
+use crate::Engine;
+use crate::inbound_webhooks::payload::Payload;
+use crate::inbound_webhooks::routing::connection_parameter;
+use syncline_auth::{
+    Answered, AppCredentials, Environment, IncomingWebhook, IntegrationSettings, Refusal, Remembered,
+    WebhookSecrets, answer_handshake, verify_webhook,
+};
+use syncline_providers::Provider;
+use syncline_providers::webhook::{Locator, RawBody, SecretSource, Verification, View, Webhook};
+use syncline_store::notices::{Notice, Notices, Subscription};
+use syncline_store::received_webhooks::{self, NewWebhook};
+use syncline_store::{Store, connections, integrations};
+use syncline_types::ids::{ConnectionId, IntegrationKey, IntegrationPk, ProviderSlug};
+use syncline_types::nul::without_nul;
+use syncline_types::secret::Secret;
+
+/// Requests of one integration that this host has in hand at a time.
+const IN_HAND: usize = 512;
+/// What is waiting to be stored, at most.
+const QUEUE: usize = 4096;
+/// Stored by one statement.
+const GROUP: usize = 256;
+const GROUP_BYTES: usize = 8 << 20;
+/// Transactions that store at the same time: while one waits for the disk, the next fills.
+const WRITERS: usize = 2;
+/// Handshakes that are kept are anybody's: how long they may be, and how many are kept of an integration.
+const MAX_HANDSHAKE_BYTES: usize = 64 << 10;
+const KEPT_HANDSHAKES: i64 = 10;
+/// A longer body is verified and read on a thread that serves no other requests. Anyone can send one, and the most
+/// expensive kind, a form with many short members that have to be sorted, takes 5 ms at this length and 80 ms at 256 KiB.
+const LONG_BODY_BYTES: usize = 16 << 10;
+/// A provider waits for a few seconds only.
+const STORED_WITHIN: Duration = Duration::from_secs(10);
+const MAX_NAME_BYTES: usize = 255;
+
+/// Beginnings of headers that are not passed on: they are about the way, or secret.
+const OWN_PREFIXES: [&str; 15] = [
+    "host",
+    "authorization",
+    "connection",
+    "keep-alive",
+    "content-length",
+    "content-type",
+    "content-encoding",
+    "cookie",
+    "set-cookie",
+    "referer",
+    "user-agent",
+    "sec-",
+    "proxy-",
+    "www-authenticate",
+    "server",
+];
+/// Likewise whole names, which would mean something else on the next way.
+const OWN_NAMES: [HeaderName; 6] = [
+    header::ACCEPT_ENCODING,
+    header::EXPECT,
+    header::TE,
+    header::TRAILER,
+    header::TRANSFER_ENCODING,
+    header::UPGRADE,
+];
+
+/// Where one integration's provider calls.
+pub struct IntakeEndpoint {
+    environment: Arc<Environment>,
+    integration: IntegrationPk,
+    key: IntegrationKey,
+    provider: Arc<Provider>,
+    secrets: WebhookSecrets,
+    in_hand: Arc<Semaphore>,
+}
+
+/// The part of a host that takes webhooks in.
+pub struct Intake {
+    endpoints: Remembered<(Uuid, IntegrationKey), Arc<IntakeEndpoint>>,
+    places: Places,
+    held_bytes: Arc<Semaphore>,
+    queue: mpsc::Sender<Queued>,
+    max_body_bytes: usize,
+}
+
+/// The places of each integration. They outlive what is remembered of it, which is read anew whenever any integration
+/// was changed.
+#[derive(Default)]
+struct Places(std::sync::Mutex<HashMap<IntegrationPk, Weak<Semaphore>>>);
+
+impl Places {
+    fn of(&self, integration: IntegrationPk) -> Arc<Semaphore> {
+        let mut places = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = places.get(&integration).and_then(Weak::upgrade) {
+            return known;
+        }
+        let new = Arc::new(Semaphore::new(IN_HAND));
+        places.retain(|_, places| places.strong_count() > 0);
+        places.insert(integration, Arc::downgrade(&new));
+        new
+    }
+}
+
+/// What a request is, once it is known whose it is.
+enum Judged {
+    Handshake(Answered),
+    /// A handshake that somebody has to look at.
+    Kept(Box<NewWebhook>),
+    Webhook(Box<NewWebhook>),
+}
+
+struct Queued {
+    webhook: NewWebhook,
+    /// Whether it is new; dropped without a word, if it could not be stored.
+    done: oneshot::Sender<bool>,
+}
+
+/// A request as it came in.
+#[derive(Debug, Clone, Copy)]
+pub struct IntakeRequest<'a> {
+    pub method: &'a Method,
+    /// As the provider was given it, with its query.
+    pub url: &'a str,
+    pub query: &'a str,
+    pub headers: &'a HeaderMap,
+    pub body: &'a [u8],
+}
+
+/// What a request is answered with.
+#[derive(Debug)]
+pub enum Taken {
+    Handshake(Answered),
+    /// It is stored under this id.
+    Stored(Uuid),
+    /// It was there already.
+    Duplicate,
+}
+
+/// Why a request is not taken.
+#[derive(Debug, thiserror::Error)]
+pub enum IntakeError {
+    #[error("there is no environment {0}")]
+    UnknownEnvironment(Uuid),
+    #[error("there is no integration `{0}` in this environment")]
+    UnknownIntegration(IntegrationKey),
+    #[error("webhooks of `{0}` are not taken: the catalogue does not say how they are told from others'")]
+    NotTaken(ProviderSlug),
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    #[error("the body is not JSON: {0}")]
+    Json(String),
+    #[error("the body is compressed; send it as it is")]
+    Compressed,
+    #[error("this host holds as many webhooks of the integration as it can; send it again in a moment")]
+    TooMany,
+    #[error("this host holds as many webhooks as it can; send it again in a moment")]
+    Busy,
+    #[error("the webhook could not be stored; send it again in a moment")]
+    NotStored,
+    #[error("this is no handshake that `{provider}` makes; webhooks are sent with POST")]
+    NoHandshake { provider: ProviderSlug },
+    #[error("a request could not be looked up")]
+    Failed(#[source] anyhow::Error),
+}
+
+impl Intake {
+    pub(crate) fn start(
+        store: &Store,
+        notices: &Arc<Notices>,
+        settings: &crate::EngineSettings,
+    ) -> Arc<Self> {
+        let (queue, queued) = mpsc::channel(QUEUE);
+        let queued = Arc::new(Mutex::new(queued));
+        for _ in 0..WRITERS {
+            tokio::spawn(store_queued(store.clone(), Arc::clone(notices), Arc::clone(&queued)));
+        }
+        let this = Arc::new(Self {
+            endpoints: Remembered::new(Arc::clone(notices)),
+            places: Places::default(),
+            held_bytes: Arc::new(Semaphore::new(settings.intake_held_bytes)),
+            queue,
+            max_body_bytes: settings.intake_max_body_bytes,
+        });
+        tokio::spawn(forget_on_notice(Arc::downgrade(&this), notices.subscribe()));
+        this
+    }
+
+    /// The longest body that is taken.
+    pub fn max_body_bytes(&self) -> usize {
+        self.max_body_bytes
+    }
+
+    /// Room for so many more bytes of a request, until what this gives is dropped.
+    pub fn hold(&self, bytes: usize) -> Result<OwnedSemaphorePermit, IntakeError> {
+        let bytes = u32::try_from(bytes).map_err(|_| IntakeError::Busy)?;
+        Arc::clone(&self.held_bytes).try_acquire_many_owned(bytes).map_err(|_| IntakeError::Busy)
+    }
+
+    /// Lets integrations be read again: one was changed.
+    pub fn forget(&self) {
+        self.endpoints.forget();
+    }
+
+    async fn store(&self, webhook: NewWebhook) -> Result<Taken, IntakeError> {
+        let id = webhook.id;
+        let (done, stored) = oneshot::channel();
+        self.queue.try_send(Queued { webhook, done }).map_err(|_| IntakeError::Busy)?;
+        match stored.await {
+            Ok(true) => Ok(Taken::Stored(id)),
+            Ok(false) => Ok(Taken::Duplicate),
+            Err(_) => Err(IntakeError::NotStored),
+        }
+    }
+}
+
+impl IntakeEndpoint {
+    /// A place among the requests that are in hand.
+    pub fn enter(&self) -> Result<OwnedSemaphorePermit, IntakeError> {
+        Arc::clone(&self.in_hand).try_acquire_owned().map_err(|_| IntakeError::TooMany)
+    }
+
+    pub fn provider(&self) -> &ProviderSlug {
+        &self.provider.name
+    }
+
+    /// Whose a request is, and what is to be kept of it.
+    fn judge(
+        &self,
+        webhook: &Webhook,
+        secrets: &WebhookSecrets,
+        request: IntakeRequest<'_>,
+    ) -> Result<Judged, IntakeError> {
+        let IntakeRequest { method, url, query, headers, body } = request;
+        let raw = RawBody::new(headers, body, webhook.form_member.as_deref());
+        let incoming = IncomingWebhook { method, url, query, headers, body, raw };
+        let answered = answer_handshake(webhook, secrets, &incoming).transpose()?;
+        let keeps = matches!(answered, Some(Answered::Kept));
+        if let Some(answered) = answered.filter(|_| !keeps) {
+            return Ok(Judged::Handshake(answered));
+        }
+        if *method != Method::POST {
+            return Err(IntakeError::NoHandshake { provider: self.provider.name.clone() });
+        }
+        if keeps && body.len() <= MAX_HANDSHAKE_BYTES {
+            // It is anybody's, so no delivery may be taken for it either.
+            let new = NewWebhook { delivery_id: None, ..self.read(webhook, request, &raw, None)? };
+            return Ok(Judged::Kept(Box::new(new)));
+        }
+        let verified = verify_webhook(webhook, secrets, &incoming, Utc::now())?;
+        self.read(webhook, request, &raw, verified.fingerprint).map(|new| Judged::Webhook(Box::new(new)))
+    }
+
+    /// What is stored of a webhook.
+    fn read(
+        &self,
+        webhook: &Webhook,
+        request: IntakeRequest<'_>,
+        raw: &RawBody<'_>,
+        fingerprint: Option<String>,
+    ) -> Result<NewWebhook, IntakeError> {
+        let IntakeRequest { query, headers, body, .. } = request;
+        let payload = Payload::parse(headers, body, webhook).map_err(IntakeError::Json)?;
+        let view = View { headers, query, json: &payload.json };
+        let event = payload.events(webhook).into_iter().next();
+        let event_type = View { json: event.unwrap_or(&Value::Null), ..view }.first(&webhook.event_type);
+        let id = view.first(&webhook.id).map(|id| delivery_key(id, query));
+        let fingerprint = fingerprint.map(|signed| delivery_key(signed, query));
+        Ok(NewWebhook {
+            id: Uuid::now_v7(),
+            environment: self.environment.pk,
+            integration: self.integration,
+            event_type: event_type.map(|text| shortened(&text)),
+            delivery_id: id.or_else(|| fingerprint.clone()),
+            fingerprint: fingerprint.filter(|_| !webhook.signs_its_id()),
+            headers: kept_headers(headers, &webhook.verification),
+            query: kept_query(query, &webhook.verification),
+            format: payload.format,
+            body: kept_body(raw, body, &webhook.verification),
+        })
+    }
+
+    fn webhook(&self) -> Result<&Webhook, IntakeError> {
+        self.provider.webhook.as_ref().ok_or_else(|| IntakeError::NotTaken(self.provider.name.clone()))
+    }
+}
+
+impl Engine {
+    pub fn intake(&self) -> &Intake {
+        &self.intake
+    }
+
+    /// Where the provider of an integration calls.
+    pub async fn find_intake(
+        &self,
+        environment: Uuid,
+        key: &IntegrationKey,
+    ) -> Result<Arc<IntakeEndpoint>, IntakeError> {
+        let read = self.read_endpoint(environment, key);
+        self.intake.endpoints.get((environment, key.clone()), read).await
+    }
+
+    async fn read_endpoint(
+        &self,
+        id: Uuid,
+        key: &IntegrationKey,
+    ) -> Result<Arc<IntakeEndpoint>, IntakeError> {
+        let failed = |error: anyhow::Error| IntakeError::Failed(error);
+        let mut conn = self.store.connect().await.map_err(|error| failed(error.into()))?;
+        let found =
+            integrations::find_by_address(&mut conn, id, key).await.map_err(|error| failed(error.into()))?;
+        let Some(integration) = found else {
+            let is_known = self.environments.list().iter().any(|environment| environment.id == id);
+            return Err(match is_known {
+                true => IntakeError::UnknownIntegration(key.clone()),
+                false => IntakeError::UnknownEnvironment(id),
+            });
+        };
+        let slug = &integration.provider;
+        let provider = self.catalogue.find(slug).ok_or_else(|| IntakeError::NotTaken(slug.clone()))?;
+        let environment =
+            self.environments.get(integration.environment).await.map_err(|error| failed(error.into()))?;
+        Ok(Arc::new(IntakeEndpoint {
+            secrets: open_secrets(&environment, &integration).map_err(failed)?,
+            environment,
+            integration: integration.pk,
+            key: integration.unique_key,
+            provider: Arc::clone(provider),
+            in_hand: self.intake.places.of(integration.pk),
+        }))
+    }
+
+    /// Takes a request in, and gives what it is answered with. A webhook is stored by then.
+    pub async fn take_webhook(
+        &self,
+        endpoint: &IntakeEndpoint,
+        request: IntakeRequest<'_>,
+    ) -> Result<Taken, IntakeError> {
+        let webhook = endpoint.webhook()?;
+        let secrets = self.secrets_for(endpoint, webhook, request.query).await?;
+        let judge = || endpoint.judge(webhook, &secrets, request);
+        let judged = match request.body.len() {
+            0..=LONG_BODY_BYTES => judge()?,
+            _ => tokio::task::block_in_place(judge)?,
+        };
+        match judged {
+            Judged::Handshake(answered) => Ok(Taken::Handshake(answered)),
+            Judged::Kept(new) => self.keep_handshake(&new).await,
+            Judged::Webhook(new) => self.intake.store(*new).await,
+        }
+    }
+}
+
+impl Engine {
+    async fn keep_handshake(&self, new: &NewWebhook) -> Result<Taken, IntakeError> {
+        let kept = async {
+            let mut conn = self.store.connect().await?;
+            received_webhooks::keep_handshake(&mut conn, new, KEPT_HANDSHAKES).await
+        };
+        kept.await.map_err(|error| IntakeError::Failed(error.into()))?;
+        Ok(Taken::Handshake(Answered::Kept))
+    }
+
+    /// The secrets with which a request to this URL may be signed.
+    async fn secrets_for<'e>(
+        &self,
+        endpoint: &'e IntakeEndpoint,
+        webhook: &Webhook,
+        query: &str,
+    ) -> Result<Cow<'e, WebhookSecrets>, IntakeError> {
+        let named = connection_parameter(query).and_then(|id| id.parse::<ConnectionId>().ok());
+        let Some(id) = named.filter(|_| webhook.verification.secret_source() == SecretSource::Connection)
+        else {
+            return Ok(Cow::Borrowed(&endpoint.secrets));
+        };
+        let found = async {
+            let mut conn = self.store.connect().await?;
+            connections::find(&mut conn, endpoint.environment.pk, &endpoint.key, &id).await
+        };
+        let found = found.await.map_err(|error| IntakeError::Failed(error.into()))?;
+        let metadata = found.and_then(|connection| connection.metadata).unwrap_or_default();
+        let connection = metadata["webhook_secret"].as_str().filter(|secret| !secret.is_empty());
+        let connection = connection.map(|secret| Secret::new(secret.to_owned()));
+        Ok(Cow::Owned(WebhookSecrets { connection, ..endpoint.secrets.clone() }))
+    }
+}
+
+/// What tells a delivery from others. Two connections may be sent the same: then the URL tells them apart.
+fn delivery_key(id: String, query: &str) -> String {
+    let id = match connection_parameter(query) {
+        Some(connection) => format!("{id}@{connection}"),
+        None => id,
+    };
+    if id.len() <= MAX_NAME_BYTES && !id.contains('\0') {
+        return id;
+    }
+    format!("hash:{}", blake3::hash(id.as_bytes()).to_hex())
+}
+
+fn shortened(text: &str) -> String {
+    without_nul(&text[..text.floor_char_boundary(MAX_NAME_BYTES)])
+}
+
+fn kept_headers(headers: &HeaderMap, verification: &Verification) -> Value {
+    let carries_secret =
+        |name: &HeaderName| verification.carried_secret() == Some(&Locator::Header(name.clone()));
+    let is_own = |name: &HeaderName| {
+        // Names are written in lower case already.
+        OWN_PREFIXES.iter().any(|own| name.as_str().starts_with(own)) || OWN_NAMES.contains(name)
+    };
+    let mut kept = Map::new();
+    for name in headers.keys().filter(|name| !is_own(name) && !carries_secret(name)) {
+        let values: Vec<&str> =
+            headers.get_all(name).iter().filter_map(|value| value.to_str().ok()).collect();
+        if !values.is_empty() {
+            kept.insert(name.to_string(), values.join(", ").into());
+        }
+    }
+    Value::Object(kept)
+}
+
+fn kept_query(query: &str, verification: &Verification) -> String {
+    let Some(Locator::Query(secret)) = verification.carried_secret() else { return without_nul(query) };
+    let kept = url::form_urlencoded::parse(query.as_bytes()).filter(|(name, _)| name != secret);
+    url::form_urlencoded::Serializer::new(String::new()).extend_pairs(kept).finish()
+}
+
+fn kept_body(raw: &RawBody<'_>, body: &[u8], verification: &Verification) -> Vec<u8> {
+    match verification.carried_secret() {
+        Some(Locator::Json(secret)) => raw.without(secret),
+        _ => body.to_vec(),
+    }
+}
+
+/// The secrets with which a provider may sign: those of the app's credentials, and those of the settings, which every
+/// integration can have.
+fn open_secrets(
+    environment: &Environment,
+    integration: &integrations::Integration,
+) -> anyhow::Result<WebhookSecrets> {
+    let key = &environment.data_key;
+    let mut secrets = WebhookSecrets::default();
+    if let Some(sealed) = &integration.sealed_credentials {
+        let credentials = AppCredentials::open(key, integration.id, sealed)?;
+        if let Some(app) = credentials.oauth() {
+            secrets.webhook.extend(app.webhook_secret.clone());
+            secrets.client = Some(app.client_secret.clone());
+        }
+    }
+    if let Some(sealed) = &integration.sealed_settings {
+        let mut settings = IntegrationSettings::open(key, integration.id, sealed)?;
+        let found = ["webhook_secret", "former_webhook_secret"].map(|name| settings.custom.remove(name));
+        secrets.webhook.extend(found.into_iter().flatten());
+    }
+    secrets.webhook.retain(|secret| !secret.expose().is_empty());
+    Ok(secrets)
+}
+
+async fn forget_on_notice(intake: Weak<Intake>, mut notices: Subscription) {
+    while let Some(notice) = notices.next().await
+        && let Some(intake) = intake.upgrade()
+    {
+        if matches!(notice, Notice::Integrations | Notice::Environments | Notice::Missed) {
+            intake.forget();
+        }
+    }
+}
+
+/// Stores what is queued, as much as there is at a time, until nobody queues any more.
+async fn store_queued(store: Store, notices: Arc<Notices>, queued: Arc<Mutex<mpsc::Receiver<Queued>>>) {
+    loop {
+        let mut group = Vec::with_capacity(GROUP);
+        if queued.lock().await.recv_many(&mut group, GROUP).await == 0 {
+            return;
+        }
+        while !group.is_empty() {
+            let mut bytes = 0;
+            let fitting = group.iter().take_while(|queued| {
+                bytes += queued.webhook.body.len();
+                bytes <= GROUP_BYTES
+            });
+            let fitting = fitting.count().max(1);
+            store_group(&store, group.drain(..fitting).collect()).await;
+            notices.tell(Notice::Received);
+        }
+    }
+}
+
+async fn store_group(store: &Store, group: Vec<Queued>) {
+    let (webhooks, waiting): (Vec<_>, Vec<_>) =
+        group.into_iter().map(|queued| (queued.webhook, queued.done)).unzip();
+    let stored = async { received_webhooks::insert(&mut *store.connect().await?, &webhooks).await };
+    let stored: HashSet<Uuid> = match tokio::time::timeout(STORED_WITHIN, stored).await {
+        Ok(Ok(stored)) => stored.into_iter().collect(),
+        Ok(Err(error)) => {
+            tracing::error!(error = &error as &dyn std::error::Error, "received webhooks were not stored");
+            return;
+        }
+        Err(_) => {
+            tracing::error!("the database did not store received webhooks in time");
+            return;
+        }
+    };
+    for (webhook, done) in webhooks.iter().zip(waiting) {
+        // Whoever went away meanwhile sends it again, and finds it stored.
+        let _went_away = done.send(stored.contains(&webhook.id));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn headers_of_the_way_and_secrets_are_not_kept() {
+        let token = Verification::Token(toml::from_str("token = \"header:x-gitlab-token\"").unwrap());
+        let mut headers = HeaderMap::new();
+        for (name, value) in [
+            ("x-gitlab-event", "push"),
+            ("x-gitlab-token", "secret"),
+            ("authorization", "Basic secret"),
+            ("cookie", "a=secret"),
+            ("transfer-encoding", "chunked"),
+            ("telnyx-timestamp", "3"),
+            ("x-many", "1"),
+            ("x-many", "2"),
+        ] {
+            headers.append(name, value.parse().unwrap());
+        }
+        let kept = kept_headers(&headers, &token);
+        assert_eq!(
+            kept,
+            serde_json::json!({ "telnyx-timestamp": "3", "x-gitlab-event": "push", "x-many": "1, 2" })
+        );
+        let token = Verification::Token(toml::from_str("token = \"query:secret\"").unwrap());
+        assert_eq!(kept_query("a=1&secret=x&connection_id=c%201", &token), "a=1&connection_id=c+1");
+    }
+}

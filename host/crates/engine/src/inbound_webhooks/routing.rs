@@ -1,0 +1,157 @@
+//! Whom the events of a webhook are about. Pure: what is known of connections is given.
+
+use serde_json::Value;
+
+use crate::inbound_webhooks::dispatch::stored_headers;
+use crate::inbound_webhooks::payload::Payload;
+use syncline_providers::webhook::{Route, View, Webhook};
+use syncline_store::received_webhooks::{Addressee, Subject, Waiting};
+use syncline_types::ids::ConnectionPk;
+
+/// The query parameter of a webhook URL that names a connection, whatever the provider tells.
+const CONNECTION_PARAMETER: &str = "connection_id";
+/// Of an event, how many connections' worth of names are looked up.
+const MAX_SUBJECTS: usize = 200;
+
+/// One event, by what it can be routed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Event {
+    pub event_type: Option<String>,
+    /// Rule by rule: the first of which any is known decides.
+    pub subjects: Vec<Vec<Subject>>,
+}
+
+/// Whom the events of one webhook are about.
+#[derive(Debug, Default)]
+pub(crate) struct Matched {
+    pub connections: Vec<Match>,
+    /// The numbers of the events that are about nobody we know.
+    pub leftover: Vec<i32>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Match {
+    pub addressee: Addressee,
+    /// The numbers of its events.
+    pub items: Vec<i32>,
+}
+
+/// The events of a stored webhook.
+pub(crate) fn events(stored: &Waiting, webhook: &Webhook, payload: &Payload) -> Vec<Event> {
+    let headers = stored_headers(&stored.headers);
+    let event = |json: &Value| {
+        let view = View { headers: &headers, query: &stored.query, json };
+        let whole = View { json: &payload.json, ..view };
+        // The provider's own claims count only where the URL makes none.
+        let subjects = match connection_parameter(&stored.query) {
+            Some(connection) => vec![named_by_url(stored, connection)],
+            None => webhook.routes.iter().map(|route| subjects(stored, route, &view, &whole)).collect(),
+        };
+        Event { event_type: view.first(&webhook.event_type), subjects }
+    };
+    payload.events(webhook).into_iter().map(event).collect()
+}
+
+fn named_by_url(stored: &Waiting, connection: String) -> Vec<Subject> {
+    let named = Some(connection).filter(|value| is_storable(value));
+    named.map(|value| subject(stored, "connection_id", value)).into_iter().collect()
+}
+
+/// The connection that the webhook's own URL names.
+pub(crate) fn connection_parameter(query: &str) -> Option<String> {
+    let mut pairs = url::form_urlencoded::parse(query.as_bytes());
+    pairs.find(|(name, _)| name == CONNECTION_PARAMETER).map(|(_, value)| value.into_owned())
+}
+
+/// What a rule finds in the event or, where that has nothing there, beside the list of events.
+fn subjects(stored: &Waiting, route: &Route, event: &View<'_>, whole: &View<'_>) -> Vec<Subject> {
+    let mut values = event.texts(&route.value);
+    if values.is_empty() {
+        values = whole.texts(&route.value);
+    }
+    values.dedup();
+    let extracted = values.into_iter().filter_map(|value| match &route.extract {
+        Some(pattern) => pattern.extract(&value).map(str::to_owned),
+        None => Some(value),
+    });
+    let storable = extracted.filter(|value| is_storable(value)).take(MAX_SUBJECTS);
+    storable.map(|value| subject(stored, route.connection.as_str(), value)).collect()
+}
+
+/// What no connection is stored under need not be looked up.
+fn is_storable(value: &str) -> bool {
+    (1..=512).contains(&value.len()) && !value.contains('\0')
+}
+
+fn subject(stored: &Waiting, name: &str, value: String) -> Subject {
+    Subject { integration: stored.integration, name: name.to_owned(), value }
+}
+
+/// Puts events and connections together.
+pub(crate) fn match_events<'k>(events: &[Event], known: impl Fn(&Subject) -> &'k Vec<Addressee>) -> Matched {
+    let mut matched = Matched::default();
+    for (number, event) in events.iter().enumerate() {
+        let number = number as i32;
+        let by_rule = event.subjects.iter().map(|rule| rule.iter().flat_map(&known).collect::<Vec<_>>());
+        let Some(addressees) = by_rule.into_iter().find(|addressees| !addressees.is_empty()) else {
+            matched.leftover.push(number);
+            continue;
+        };
+        for addressee in addressees {
+            matched.add(addressee, number);
+        }
+    }
+    matched
+}
+
+impl Matched {
+    fn add(&mut self, addressee: &Addressee, number: i32) {
+        let is_same = |known: &ConnectionPk| *known == addressee.connection;
+        match self.connections.iter_mut().find(|known| is_same(&known.addressee.connection)) {
+            Some(known) if known.items.last() == Some(&number) => {}
+            Some(known) => known.items.push(number),
+            None => self.connections.push(Match { addressee: addressee.clone(), items: vec![number] }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use syncline_types::ids::{ConnectionId, IntegrationPk};
+
+    fn event(rules: &[&[&str]]) -> Event {
+        let subject = |value: &&str| Subject {
+            integration: IntegrationPk(1),
+            name: "tags.a".to_owned(),
+            value: (*value).to_owned(),
+        };
+        let subjects = rules.iter().map(|rule| rule.iter().map(subject).collect()).collect();
+        Event { event_type: None, subjects }
+    }
+
+    #[test]
+    fn each_event_goes_to_those_whom_its_first_fitting_rule_finds() {
+        let addressee = |number: i64| Addressee {
+            connection: ConnectionPk(number),
+            connection_id: ConnectionId::from_stored(format!("c{number}")),
+            webhook_url_override: None,
+        };
+        let (nobody, one, both) = (Vec::new(), vec![addressee(1)], vec![addressee(1), addressee(2)]);
+        let known = |subject: &Subject| match subject.value.as_str() {
+            "one" => &one,
+            "both" => &both,
+            _ => &nobody,
+        };
+        let events =
+            [event(&[&["nobody"], &["one"]]), event(&[&["both", "one"]]), event(&[&["nobody"]]), event(&[])];
+        let matched = match_events(&events, known);
+        let of: Vec<_> = matched
+            .connections
+            .iter()
+            .map(|found| (found.addressee.connection.0, found.items.clone()))
+            .collect();
+        assert_eq!(of, [(1, vec![0, 1]), (2, vec![1])]);
+        assert_eq!(matched.leftover, [2, 3]);
+    }
+}

@@ -1,0 +1,364 @@
+//! What a function may do, for one connection: the imports of the world on our side.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures_util::{StreamExt, TryStreamExt, stream};
+use serde_json::{Map, Value};
+
+use crate::credentials::source::{ConnectionCredentials, unavailable};
+use crate::credentials::{Freshness, LiveCredentials, RefreshError};
+use crate::functions::DeployedFunction;
+use crate::invoker::live_runs::RunMeter;
+use crate::rate_limits::ConnectionPace;
+use crate::records::commit::{Committed, RecordWriter};
+use crate::{ConnectionRoute, Engine};
+use syncline_auth::Environment;
+use syncline_egress::{self as egress, EgressError, Exchange, Observer};
+use syncline_sandbox::{
+    Capabilities, Change, ConnectionInfo, Counts, Failure, Interrupt, Limit, Outcome, Request, Response,
+    RunInfo, RunLog,
+};
+use syncline_store::connections::{self, Connection};
+use syncline_types::nul::has_nul;
+
+/// A request that has to wait for longer because of a provider's rate limit ends its run, which goes on later: its
+/// place is for others meanwhile.
+const MAX_PATIENCE: Duration = Duration::from_secs(600);
+const MAX_METADATA_BYTES: usize = 1 << 20;
+/// Of `send-all`, how many requests are under way at a time.
+const CONCURRENT_REQUESTS: usize = 8;
+
+/// What can be told to a run while it is on.
+#[derive(Debug, Default)]
+pub struct RunSignals {
+    cancelled: AtomicBool,
+    noticed: AtomicBool,
+    headway: AtomicU64,
+}
+
+impl RunSignals {
+    /// Asks the function to come to its end. `false`: it was asked before.
+    pub fn cancel(&self) -> bool {
+        !self.cancelled.swap(true, Ordering::Relaxed)
+    }
+
+    /// How often the function has got on: a commit that repeats what it has done is not counted.
+    pub(crate) fn headway(&self) -> u64 {
+        self.headway.load(Ordering::Relaxed)
+    }
+
+    /// Whether the function knows that it should come to its end: when it returns then, it may not be done.
+    pub(crate) fn was_noticed(&self) -> bool {
+        self.noticed.load(Ordering::Relaxed)
+    }
+}
+
+pub(crate) struct FunctionCapabilities {
+    pub(crate) engine: Arc<Engine>,
+    pub(crate) environment: Arc<Environment>,
+    pub(crate) connection: Arc<ConnectionRoute>,
+    pub(crate) function: Arc<DeployedFunction>,
+    pub(crate) run: RunInfo,
+    pub(crate) log: RunLog,
+    pub(crate) meter: Arc<RunMeter>,
+    pub(crate) signals: Arc<RunSignals>,
+    pub(crate) writer: RecordWriter,
+    pub(crate) checkpoint: Option<String>,
+    /// The connection's row, once it was needed.
+    pub(crate) row: Option<Connection>,
+    /// Where requests go, once one was sent.
+    pub(crate) route: Option<Arc<egress::Route>>,
+    /// When the function goes over its limit of time.
+    pub(crate) ends_at: Instant,
+}
+
+impl FunctionCapabilities {
+    /// How long a request may be held back.
+    fn patience(&self) -> Duration {
+        self.ends_at.saturating_duration_since(Instant::now()).min(MAX_PATIENCE)
+    }
+
+    async fn row(&mut self) -> Result<&Connection, Interrupt> {
+        if self.row.is_none() {
+            let found = async {
+                connections::get(&mut *self.engine.store.connect().await?, self.connection.pk).await
+            };
+            let row = found.await.map_err(host_failure)?;
+            // The connection was deleted while the function was on.
+            self.row = Some(row.ok_or(Interrupt::Superseded)?);
+        }
+        Ok(self.row.as_ref().expect("it was just read"))
+    }
+
+    /// Ends the run if requests had no credentials since there is no connection any more.
+    async fn look_for_connection(&mut self, answers: &[Result<Response, Failure>]) -> Result<(), Interrupt> {
+        let lacks_credentials = |answer: &Result<Response, Failure>| {
+            answer.as_ref().is_err_and(|failure| failure.code == "credentials-unavailable")
+        };
+        if answers.iter().any(lacks_credentials) {
+            self.row = None;
+            self.row().await?;
+        }
+        Ok(())
+    }
+
+    async fn route(&mut self) -> Outcome<Arc<egress::Route>> {
+        if let Some(route) = &self.route {
+            return Ok(Ok(Arc::clone(route)));
+        }
+        let Some(provider) = self.engine.catalogue.find(&self.connection.provider).cloned() else {
+            let message =
+                format!("the provider `{}` is not in this host's catalogue", self.connection.provider);
+            return Ok(Err(failure("invalid-request", message)));
+        };
+        let connection_config = match &self.row().await?.connection_config {
+            Value::Object(config) => config.clone(),
+            _ => Map::new(),
+        };
+        let credentials = ConnectionCredentials::new(
+            Arc::downgrade(&self.engine),
+            Arc::clone(&self.environment),
+            self.connection.pk,
+        );
+        let pace = ConnectionPace::new(
+            Arc::downgrade(&self.engine),
+            &provider,
+            self.function.base_url.as_ref(),
+            self.connection.integration,
+            self.connection.pk,
+        );
+        let route = Arc::new(egress::Route {
+            provider,
+            base_url: self.function.base_url.clone(),
+            connection_config,
+            usual_base: egress::UsualBase::default(),
+            allow_hosts: self.function.allow_hosts.clone(),
+            credentials: Arc::new(credentials),
+            max_response_bytes: Some(self.function.limits.response_bytes),
+            pace: Arc::new(pace),
+        });
+        self.route = Some(Arc::clone(&route));
+        Ok(Ok(route))
+    }
+}
+
+#[async_trait]
+impl Capabilities for FunctionCapabilities {
+    async fn send(&mut self, request: Request) -> Outcome<Response> {
+        let route = match self.route().await? {
+            Ok(route) => route,
+            Err(refusal) => return Ok(Err(refusal)),
+        };
+        let answer =
+            send(&self.engine.gate, &route, request, self.patience(), &self.log, &self.meter).await?;
+        self.look_for_connection(std::slice::from_ref(&answer)).await?;
+        Ok(answer)
+    }
+
+    async fn send_all(
+        &mut self,
+        requests: Vec<Request>,
+    ) -> Result<Vec<Result<Response, Failure>>, Interrupt> {
+        let route = match self.route().await? {
+            Ok(route) => route,
+            Err(refusal) => return Ok(requests.iter().map(|_| Err(refusal.clone())).collect()),
+        };
+        let gate = &self.engine.gate;
+        let (log, meter) = (&self.log, &self.meter);
+        let patience = self.patience();
+        let sent = requests.into_iter().map(|request| send(gate, &route, request, patience, log, meter));
+        let mut sent = stream::iter(sent).buffered(CONCURRENT_REQUESTS);
+        let memory_bytes = self.function.limits.memory_bytes;
+        let (mut answers, mut bytes) = (Vec::new(), 0);
+        while let Some(answer) = sent.try_next().await? {
+            bytes += answer.as_ref().map_or(0, |response| response.body.len());
+            // The function could not take them all, so they are not held for it.
+            if bytes > memory_bytes {
+                return Err(Interrupt::Limit(Limit::Memory(memory_bytes)));
+            }
+            answers.push(answer);
+        }
+        drop(sent);
+        self.look_for_connection(&answers).await?;
+        Ok(answers)
+    }
+
+    async fn commit(&mut self, changes: Vec<Change>, checkpoint: Option<String>) -> Outcome<Counts> {
+        let set = checkpoint.clone();
+        let Committed { counts, changed, gets_on } = match self.writer.commit(changes, checkpoint).await? {
+            Ok(committed) => committed,
+            Err(refusal) => return Ok(Err(refusal)),
+        };
+        self.meter.count_records(counts.added + counts.updated + counts.deleted + counts.unchanged);
+        self.meter.note_changes(changed);
+        let former = self.checkpoint.clone();
+        if let Some(text) = set {
+            self.checkpoint = (text.trim() != "null").then_some(text);
+        }
+        if gets_on || self.checkpoint != former {
+            self.signals.headway.fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(Ok(counts))
+    }
+
+    async fn find_records(&mut self, model: String, ids: Vec<String>) -> Outcome<Vec<Option<String>>> {
+        self.writer.find(&model, &ids).await
+    }
+
+    async fn checkpoint(&mut self) -> Result<Option<String>, Interrupt> {
+        Ok(self.checkpoint.clone())
+    }
+
+    async fn metadata(&mut self) -> Result<String, Interrupt> {
+        let metadata = self.row().await?.metadata.clone();
+        Ok(metadata.unwrap_or_else(|| Value::Object(Map::new())).to_string())
+    }
+
+    async fn set_metadata(&mut self, metadata: String, merge: bool) -> Outcome<()> {
+        let parsed = match serde_json::from_str(&metadata) {
+            Ok(object @ Value::Object(_)) if metadata.len() <= MAX_METADATA_BYTES && !has_nul(&object) => {
+                object
+            }
+            _ => {
+                let message = format!(
+                    "metadata must be a JSON object of at most {MAX_METADATA_BYTES} bytes, without NUL"
+                );
+                return Ok(Err(failure("invalid-metadata", message)));
+            }
+        };
+        let stored = async {
+            let mut conn = self.engine.store.connect().await?;
+            connections::set_metadata(&mut conn, &[self.connection.pk], &parsed, merge).await
+        };
+        stored.await.map_err(host_failure)?;
+        self.row = None;
+        Ok(Ok(()))
+    }
+
+    async fn credentials(&mut self) -> Outcome<String> {
+        if !self.function.sees_credentials {
+            let message = format!(
+                "`{}` may not see credentials; set `credentials = true` for it in syncline.toml to let it",
+                self.function.name
+            );
+            return Ok(Err(failure("not-allowed", message)));
+        }
+        let (engine, connection) = (&self.engine, self.connection.pk);
+        match engine.live_credentials(&self.environment, connection, Freshness::AsNeeded).await {
+            Ok(LiveCredentials { connection, credentials }) => {
+                self.row = Some(connection);
+                self.log.hide_credentials(credentials.secrets());
+                let credentials = credentials.to_wire(false);
+                self.log.hide_all(&credentials);
+                Ok(Ok(credentials.to_string()))
+            }
+            // The connection was deleted while the function was on.
+            Err(RefreshError::Gone) => Err(Interrupt::Superseded),
+            Err(error) => Ok(Err(failure("credentials-unavailable", unavailable(&error)))),
+        }
+    }
+
+    async fn variables(&mut self) -> Result<Vec<(String, String)>, Interrupt> {
+        let variables = self.engine.variables.list(&self.environment).await;
+        let variables = variables.map_err(|error| Interrupt::Host(error.into()))?;
+        let granted = self.function.granted_variables(variables);
+        granted.iter().for_each(|(_, value)| self.log.hide(value));
+        Ok(granted)
+    }
+
+    async fn connection(&mut self) -> Result<ConnectionInfo, Interrupt> {
+        let row = self.row().await?;
+        let (config, tags) = (row.connection_config.to_string(), row.tags.to_string());
+        Ok(ConnectionInfo {
+            connection_id: self.connection.connection_id.to_string(),
+            integration: self.connection.integration_key.to_string(),
+            provider: self.connection.provider.to_string(),
+            environment: self.environment.name.to_string(),
+            config,
+            tags,
+        })
+    }
+
+    fn run(&self) -> RunInfo {
+        self.run.clone()
+    }
+
+    fn progress(&mut self, done: u64, total: Option<u64>) {
+        self.meter.set_progress(done, total);
+    }
+
+    fn cancelled(&self) -> bool {
+        let cancelled = self.signals.cancelled.load(Ordering::Relaxed);
+        self.signals.noticed.fetch_or(cancelled, Ordering::Relaxed);
+        cancelled
+    }
+}
+
+async fn send(
+    gate: &egress::Gate,
+    route: &egress::Route,
+    request: Request,
+    patience: Duration,
+    log: &RunLog,
+    meter: &RunMeter,
+) -> Outcome<Response> {
+    let request = egress::Request {
+        method: request.method,
+        url: request.url,
+        query: request.query,
+        headers: request.headers,
+        body: request.body.map(Bytes::from),
+        retries: request.retries,
+        timeout: request.timeout_ms.map(|ms| Duration::from_millis(ms.into())),
+        patience,
+    };
+    match gate.send(route, request, &RequestLog { log, meter }).await {
+        Ok(response) => {
+            let headers = response.headers.iter().map(|(name, value)| {
+                (name.as_str().to_owned(), String::from_utf8_lossy(value.as_bytes()).into_owned())
+            });
+            Ok(Ok(Response {
+                status: response.status.as_u16(),
+                headers: headers.collect(),
+                body: response.body.into(),
+            }))
+        }
+        Err(EgressError::RateLimited { retry_after, .. }) => Err(Interrupt::RateLimited { retry_after }),
+        Err(error) => Ok(Err(failure(error.code(), error.to_string()))),
+    }
+}
+
+/// Notes each request in the run's log, counts what it moved, and hides the credentials that it carried.
+struct RequestLog<'a> {
+    log: &'a RunLog,
+    meter: &'a RunMeter,
+}
+
+impl Observer for RequestLog<'_> {
+    fn authenticating(&self, secrets: &[&str]) {
+        self.log.hide_credentials(secrets.iter().copied());
+    }
+
+    fn exchanged(&self, exchange: &Exchange<'_>) {
+        let outcome = match &exchange.outcome {
+            Ok(status) => status.as_u16().to_string(),
+            Err(error) => error.to_string(),
+        };
+        let Exchange { method, url, elapsed, attempt, sent_bytes, received_bytes, .. } = exchange;
+        self.meter.count_exchange(*sent_bytes, *received_bytes);
+        let again = if *attempt > 1 { format!(", attempt {attempt}") } else { String::new() };
+        self.log.trace(&format!("{method} {url}: {outcome} ({} ms{again})", elapsed.as_millis()));
+    }
+}
+
+fn failure(code: &str, message: impl Into<String>) -> Failure {
+    Failure { code: code.to_owned(), message: message.into(), details: None }
+}
+
+fn host_failure(error: sqlx::Error) -> Interrupt {
+    Interrupt::Host(error.into())
+}

@@ -1,0 +1,417 @@
+//! Keeps requests to the rates that the catalogue says providers allow, before they have to refuse any.
+//!
+//! Each host counts in memory what it sends, and tells the others of it a few times a second, of all in one
+//! notification. What a host may send before they can know of it is a share of what is left, so that hosts that begin
+//! at the same moment do not use the same twice. A notification may be lost: then the provider's own answer holds all
+//! of them back ([`crate::rate_limits`]).
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::sync::Notify;
+use tokio::sync::broadcast::error::RecvError;
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+use crate::Engine;
+use syncline_providers::RateLimit;
+use syncline_store::notices;
+use syncline_store::rate_limits::{Limited, Spent};
+
+/// What is sent meanwhile goes into the next notification.
+const TELL_EVERY: Duration = Duration::from_millis(100);
+/// The parts of a window that are counted, and forgotten, one by one.
+const SLOTS: u32 = 20;
+/// While the database is away, requests must not wait for it.
+const TELL_WITHIN: Duration = Duration::from_secs(1);
+const SWEEP_EVERY: Duration = Duration::from_secs(10);
+
+/// What was sent in the window of each rate, by this host and, as far as it has heard, by the others.
+pub(crate) struct Paces {
+    meters: Mutex<Meters>,
+    has_untold: Notify,
+}
+
+struct Meters {
+    of: HashMap<Limited, Meter>,
+    /// Those with requests of which others may not know.
+    recent: HashSet<Limited>,
+    swept_at: Instant,
+}
+
+impl Default for Paces {
+    fn default() -> Self {
+        let meters = Meters { of: HashMap::new(), recent: HashSet::new(), swept_at: Instant::now() };
+        Self { meters: Mutex::new(meters), has_untold: Notify::new() }
+    }
+}
+
+impl Paces {
+    /// How long the next request has to wait, of hosts that are so many; `None`: it may go, and is counted. It is not
+    /// kept for longer than `patience`.
+    pub(crate) fn admit(
+        &self,
+        limited: Limited,
+        rate: RateLimit,
+        hosts: usize,
+        patience: Duration,
+    ) -> Option<Duration> {
+        let now = Instant::now();
+        let mut meters = self.meters();
+        let meter = meters.of(limited, rate.per_seconds, now);
+        let wait = meter.wait(rate.requests, hosts, now).filter(|wait| *wait <= patience);
+        if wait.is_none() {
+            meter.count(now);
+            if meters.recent.insert(limited) {
+                self.has_untold.notify_one();
+            }
+        }
+        wait
+    }
+
+    /// What another host has sent.
+    fn note(&self, host: Uuid, spent: &[Spent]) {
+        let now = Instant::now();
+        let mut meters = self.meters();
+        for Spent { limited, per_seconds, requests } in spent {
+            meters.of(*limited, *per_seconds, now).note(host, *requests, now);
+        }
+        meters.sweep(now);
+    }
+
+    /// What the others are to be told now; `None`: they know everything.
+    fn take_untold(&self) -> Option<Vec<Spent>> {
+        let mut meters = self.meters();
+        meters.sweep(Instant::now());
+        let Meters { of, recent, .. } = &mut *meters;
+        let mut untold = Vec::new();
+        recent.retain(|limited| {
+            let Some(meter) = of.get_mut(limited) else { return false };
+            let requests = meter.turn();
+            if requests > 0 {
+                untold.push(Spent { limited: *limited, per_seconds: meter.per_seconds, requests });
+            }
+            requests > 0
+        });
+        (!recent.is_empty()).then_some(untold)
+    }
+
+    fn meters(&self) -> MutexGuard<'_, Meters> {
+        self.meters.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Meters {
+    fn of(&mut self, limited: Limited, per_seconds: u32, now: Instant) -> &mut Meter {
+        let meter = self.of.entry(limited).or_insert_with(|| Meter::new(per_seconds, now));
+        if meter.per_seconds != per_seconds {
+            *meter = Meter::new(per_seconds, now);
+        }
+        meter
+    }
+
+    fn sweep(&mut self, now: Instant) {
+        if now.duration_since(self.swept_at) < SWEEP_EVERY {
+            return;
+        }
+        self.swept_at = now;
+        self.of.retain(|_, meter| {
+            meter.forget(now);
+            !meter.own.is_empty() || !meter.others.is_empty()
+        });
+    }
+}
+
+/// Tells other hosts what this one sends.
+pub(crate) async fn tell(engine: Arc<Engine>, shutdown: CancellationToken) {
+    while shutdown.run_until_cancelled(engine.paces.has_untold.notified()).await.is_some() {
+        loop {
+            tokio::time::sleep(TELL_EVERY).await;
+            let Some(untold) = engine.paces.take_untold().filter(|_| !shutdown.is_cancelled()) else { break };
+            if untold.is_empty() || engine.notices.live_hosts() < 2 {
+                continue;
+            }
+            let told = async {
+                notices::tell_of_requests(&mut *engine.store.connect().await?, engine.host_id, &untold).await
+            };
+            // Who is not told in time learns it from the provider.
+            if let Ok(Err(error)) = tokio::time::timeout(TELL_WITHIN, told).await {
+                let error = &error as &dyn std::error::Error;
+                tracing::warn!(error, "other hosts were not told how much was sent to providers");
+            }
+        }
+    }
+}
+
+/// Hears what other hosts send.
+pub(crate) async fn hear(engine: Arc<Engine>, shutdown: CancellationToken) {
+    let mut heard = engine.notices.subscribe_to_requests();
+    while let Some(received) = shutdown.run_until_cancelled(heard.recv()).await {
+        match received {
+            Ok((host, spent)) => engine.paces.note(host, &spent),
+            // What was missed is not counted.
+            Err(RecvError::Lagged(_)) => {}
+            Err(RecvError::Closed) => return,
+        }
+    }
+}
+
+/// What was sent in the last window. A request counts for a little longer than the window, so that nowhere in time is
+/// there one with more requests than are allowed.
+struct Meter {
+    per_seconds: u32,
+    began: Instant,
+    own: Sent,
+    others: HashMap<Uuid, Sent>,
+    /// Of our own what the others cannot have counted yet: what was sent in this turn of telling, …
+    untold: u32,
+    /// … and in the one before, of which they may be hearing.
+    just_told: u32,
+}
+
+impl Meter {
+    fn new(per_seconds: u32, now: Instant) -> Self {
+        Self {
+            per_seconds,
+            began: now,
+            own: Sent::default(),
+            others: HashMap::new(),
+            untold: 0,
+            just_told: 0,
+        }
+    }
+
+    /// How long the next request has to wait.
+    fn wait(&mut self, requests: u32, hosts: usize, now: Instant) -> Option<Duration> {
+        self.forget(now);
+        let others: u32 = self.others.values().map(Sent::total).sum();
+        let left = requests.saturating_sub(self.own.total() + others);
+        if left == 0 {
+            return Some(self.next_end().saturating_duration_since(now).max(Duration::from_millis(1)));
+        }
+        // Those who send, and one who may be about to begin.
+        let sharers = (self.others.len() + 2).min(hosts).max(1);
+        let unknown = self.untold + self.just_told;
+        let share = (left + unknown) / u32::try_from(sharers).unwrap_or(u32::MAX);
+        (unknown >= share.max(1)).then_some(TELL_EVERY)
+    }
+
+    /// A request goes.
+    fn count(&mut self, now: Instant) {
+        let slot = self.slot(now);
+        self.own.add(slot, 1);
+        self.untold += 1;
+    }
+
+    fn note(&mut self, host: Uuid, requests: u32, now: Instant) {
+        self.forget(now);
+        let slot = self.slot(now);
+        self.others.entry(host).or_default().add(slot, requests);
+    }
+
+    /// Ends a turn of telling. Gives what is to be told.
+    fn turn(&mut self) -> u32 {
+        self.just_told = std::mem::take(&mut self.untold);
+        self.just_told
+    }
+
+    fn forget(&mut self, now: Instant) {
+        let oldest = self.slot(now).saturating_sub(u64::from(SLOTS));
+        self.own.forget_before(oldest);
+        self.others.retain(|_, sent| {
+            sent.forget_before(oldest);
+            !sent.is_empty()
+        });
+    }
+
+    /// When the oldest of what is counted will be forgotten.
+    fn next_end(&self) -> Instant {
+        let sent = std::iter::once(&self.own).chain(self.others.values());
+        let oldest = sent.filter_map(Sent::oldest).min().unwrap_or_default();
+        let slots = u32::try_from(oldest).unwrap_or(u32::MAX).saturating_add(SLOTS + 1);
+        self.began + self.slot_length() * slots
+    }
+
+    fn slot(&self, now: Instant) -> u64 {
+        let elapsed = now.saturating_duration_since(self.began);
+        u64::try_from(elapsed.as_nanos() / self.slot_length().as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    fn slot_length(&self) -> Duration {
+        Duration::from_secs(self.per_seconds.into()) / SLOTS
+    }
+}
+
+/// Requests of one host by the slots in which they were sent.
+#[derive(Default)]
+struct Sent(VecDeque<(u64, u32)>);
+
+impl Sent {
+    fn add(&mut self, slot: u64, requests: u32) {
+        match self.0.back_mut() {
+            Some((last, sent)) if *last == slot => *sent = sent.saturating_add(requests),
+            _ => self.0.push_back((slot, requests)),
+        }
+    }
+
+    fn forget_before(&mut self, slot: u64) {
+        while self.oldest().is_some_and(|oldest| oldest < slot) {
+            self.0.pop_front();
+        }
+    }
+
+    fn oldest(&self) -> Option<u64> {
+        self.0.front().map(|(slot, _)| *slot)
+    }
+
+    fn total(&self) -> u32 {
+        self.0.iter().fold(0, |sum, (_, sent)| sum.saturating_add(*sent))
+    }
+
+    fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use syncline_types::ids::IntegrationPk;
+
+    const RATE: u32 = 10;
+    const SECOND: Duration = Duration::from_secs(1);
+
+    impl Meter {
+        fn admit(&mut self, hosts: usize, now: Instant) -> Option<Duration> {
+            let wait = self.wait(RATE, hosts, now);
+            if wait.is_none() {
+                self.count(now);
+            }
+            wait
+        }
+    }
+
+    /// When requests went of a host that always has one to send, and is alone.
+    fn greedy(meter: &mut Meter, from: Instant, until: Instant) -> Vec<Instant> {
+        let (mut now, mut went) = (from, Vec::new());
+        while now < until {
+            match meter.admit(1, now) {
+                None => went.push(now),
+                Some(wait) => now += wait,
+            }
+        }
+        went
+    }
+
+    fn most_in_a_second(went: &[Instant]) -> usize {
+        let within =
+            |first: &Instant| went.iter().filter(|at| **at >= *first && **at < *first + SECOND).count();
+        went.iter().map(within).max().unwrap_or_default()
+    }
+
+    #[test]
+    fn a_host_alone_uses_the_whole_rate_and_no_more() {
+        let now = Instant::now();
+        let went = greedy(&mut Meter::new(1, now), now, now + 21 * SECOND);
+        assert_eq!(most_in_a_second(&went), RATE as usize);
+        assert!(went.len() >= 190, "{} in 21 s", went.len());
+        assert!(went[RATE as usize - 1] == now, "what was saved up may go at once");
+    }
+
+    #[test]
+    fn every_request_counts_for_a_window_of_its_own() {
+        let now = Instant::now();
+        let mut meter = Meter::new(1, now);
+        assert!(meter.admit(1, now).is_none());
+        let late = now + SECOND * 9 / 10;
+        assert!((1..RATE).all(|_| meter.admit(1, late).is_none()));
+        let over = now + SECOND + SECOND / SLOTS;
+        assert!(meter.admit(1, over).is_none(), "the first is over");
+        assert!(meter.admit(1, over).is_some(), "the others are not");
+    }
+
+    #[test]
+    fn a_request_that_would_wait_for_too_long_goes_and_is_counted() {
+        let paces = Paces::default();
+        let limited = Limited { integration: IntegrationPk(1), connection: None };
+        let rate = RateLimit { requests: 1, per_seconds: 3600 };
+        let admit = |patience| paces.admit(limited, rate, 1, patience);
+        assert_eq!(admit(SECOND), None);
+        assert!(admit(2 * 3600 * SECOND).is_some());
+        assert_eq!(admit(SECOND), None);
+        let untold = paces.take_untold().expect("there is something");
+        assert_eq!(untold, [Spent { limited, per_seconds: 3600, requests: 2 }]);
+        assert_eq!(paces.take_untold(), None);
+    }
+
+    #[test]
+    fn what_another_host_tells_is_counted_and_forgotten_when_its_window_is_over() {
+        let paces = Paces::default();
+        let [short, long, own] =
+            [1, 2, 3].map(|pk| Limited { integration: IntegrationPk(pk), connection: None });
+        let spent = |limited, per_seconds| Spent { limited, per_seconds, requests: 1 };
+        paces.note(Uuid::from_u128(2), &[spent(short, 1), spent(long, 3600)]);
+        let rate = RateLimit { requests: 1, per_seconds: 3600 };
+        assert_eq!(paces.admit(own, rate, 2, SECOND), None);
+        assert!(paces.admit(long, rate, 2, 2 * 3600 * SECOND).is_some());
+
+        let mut meters = paces.meters();
+        let began = meters.swept_at;
+        meters.sweep(began + SWEEP_EVERY / 2);
+        assert_eq!(meters.of.len(), 3, "not at every look");
+        meters.sweep(began + SWEEP_EVERY + SECOND);
+        assert_eq!(meters.of.keys().copied().collect::<HashSet<_>>(), HashSet::from([long, own]));
+    }
+
+    #[test]
+    fn what_others_sent_is_no_longer_there() {
+        let now = Instant::now();
+        let mut meter = Meter::new(1, now);
+        meter.note(Uuid::from_u128(2), RATE, now);
+        let wait = meter.admit(2, now).expect("nothing is left");
+        assert!(wait > SECOND && wait <= SECOND + SECOND / SLOTS, "{wait:?}");
+        assert!(meter.admit(2, now + wait).is_none());
+    }
+
+    #[test]
+    fn before_others_can_know_of_it_a_host_sends_its_share_only() {
+        let now = Instant::now();
+        let mut meter = Meter::new(1, now);
+        let take = |meter: &mut Meter| (0..RATE).take_while(|_| meter.admit(3, now).is_none()).count();
+        assert_eq!(take(&mut meter), 5);
+        assert_eq!(meter.turn(), 5);
+        assert_eq!(take(&mut meter), 0, "the others are only just hearing of it");
+        assert_eq!(meter.turn(), 0);
+        assert_eq!(take(&mut meter), 2);
+    }
+
+    proptest! {
+        /// However hosts begin and pause: together they send at most as much as is allowed, and one more for each.
+        #[test]
+        fn hosts_together_keep_the_rate(asks in prop::collection::vec((0..3_usize, 0..40_u64), 1..400)) {
+            let start = Instant::now();
+            let mut meters = [0; 3].map(|_| Meter::new(1, start));
+            let (mut now, mut told_at, mut went) = (start, start, Vec::new());
+            for (host, pause_ms) in asks {
+                now += Duration::from_millis(pause_ms);
+                while now >= told_at + TELL_EVERY {
+                    told_at += TELL_EVERY;
+                    let told = [0, 1, 2].map(|number: usize| meters[number].turn());
+                    for (from, requests) in told.into_iter().enumerate().filter(|(_, requests)| *requests > 0) {
+                        for to in (0..3).filter(|to| *to != from) {
+                            meters[to].note(Uuid::from_u128(from as u128), requests, told_at);
+                        }
+                    }
+                }
+                if meters[host].admit(3, now).is_none() {
+                    went.push(now);
+                }
+            }
+            // Of three that begin at once, each believes to be one of two.
+            prop_assert!(most_in_a_second(&went) <= RATE as usize + RATE as usize / 2 + 3);
+        }
+    }
+}

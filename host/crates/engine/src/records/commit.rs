@@ -1,0 +1,230 @@
+//! Writes what a function saves: a batch and its checkpoint in one transaction, all of it or nothing.
+
+mod checks;
+mod counts;
+mod writing;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use chrono::{DateTime, Utc};
+use serde_json::Value;
+
+pub use self::counts::{Changes, ModelCounts, RunCounts, without_carried};
+pub(crate) use self::writing::{ensure_room, incoming};
+
+use crate::functions::{WritableModel, WritableModels};
+use crate::records::progress::Headway;
+use crate::{Engine, RecordChanges};
+use syncline_auth::Environments;
+use syncline_crypto::RecordKeys;
+use syncline_model::records::RecordOptions;
+use syncline_sandbox::{Change, Counts, Failure, Interrupt, Limit, Limits, Outcome, RunLog};
+use syncline_store::dead_letters::Author;
+use syncline_store::sync_states::Attempt;
+use syncline_store::{Store, records, streams};
+use syncline_types::ids::{ConnectionPk, ModelName, Variant};
+
+/// Most records of one commit.
+const MAX_COMMIT_RECORDS: usize = 100_000;
+/// Text that is longer is read on a thread where it holds nobody up.
+const LONG_TEXT_BYTES: usize = 1 << 20;
+
+/// The right of one invocation to write records of one connection.
+pub struct RecordWriter {
+    store: Store,
+    environments: Arc<Environments>,
+    changes: Arc<RecordChanges>,
+    author: Author,
+    connection: ConnectionPk,
+    models: WritableModels,
+    metadata_key: Arc<str>,
+    /// Only a sync has one, and with it a checkpoint.
+    attempt: Option<Attempt>,
+    headway: Option<Headway>,
+    /// A run after a reset brings pruned payloads back.
+    restores_pruned: bool,
+    batch_bytes: usize,
+    record_bytes: usize,
+    /// Of the function itself: it can take no more than that.
+    memory_bytes: usize,
+    stream_records: u64,
+    records_left: u64,
+    records_limit: u64,
+    counts: RunCounts,
+    log: RunLog,
+}
+
+pub type StreamName = (ModelName, Variant);
+
+/// What a commit has come to.
+#[derive(Debug)]
+pub struct Committed {
+    pub counts: Counts,
+    pub changed: Changes,
+    /// It has done more than to repeat what its run had done.
+    pub gets_on: bool,
+}
+
+impl RecordWriter {
+    pub fn new(
+        engine: &Engine,
+        author: Author,
+        connection: ConnectionPk,
+        models: WritableModels,
+        limits: &Limits,
+        log: RunLog,
+    ) -> Self {
+        Self {
+            store: engine.store.clone(),
+            environments: Arc::clone(&engine.environments),
+            changes: Arc::clone(&engine.record_changes),
+            author,
+            connection,
+            models,
+            metadata_key: Arc::clone(&engine.settings.record_metadata_key),
+            attempt: None,
+            headway: None,
+            restores_pruned: false,
+            batch_bytes: limits.batch_bytes,
+            record_bytes: limits.record_bytes,
+            memory_bytes: limits.memory_bytes,
+            stream_records: engine.settings.max_stream_records,
+            records_left: limits.records,
+            records_limit: limits.records,
+            counts: RunCounts::new(),
+            log,
+        }
+    }
+
+    /// For a sync: everything is written under its fence, and with its checkpoint.
+    /// `carried` is what earlier attempts have counted that was not told yet; the first of them began at `since`.
+    pub fn for_attempt(
+        self,
+        attempt: Attempt,
+        restores_pruned: bool,
+        carried: RunCounts,
+        since: DateTime<Utc>,
+    ) -> Self {
+        let headway = Some(Headway::new(since));
+        Self { attempt: Some(attempt), headway, restores_pruned, counts: carried, ..self }
+    }
+
+    pub async fn commit(&mut self, changes: Vec<Change>, checkpoint: Option<String>) -> Outcome<Committed> {
+        let bytes: usize = changes.iter().map(change_bytes).sum();
+        if bytes > self.batch_bytes {
+            let message = format!(
+                "the changes are {bytes} bytes long and one commit takes {}; commit them in smaller batches",
+                self.batch_bytes
+            );
+            return Ok(Err(failure("batch-too-large", message, None)));
+        }
+        let checkpoint = match self.check_checkpoint(checkpoint) {
+            Ok(checkpoint) => checkpoint,
+            Err(refusal) => return Ok(Err(refusal)),
+        };
+        let checked = if bytes > LONG_TEXT_BYTES {
+            tokio::task::block_in_place(|| self.check_changes(&changes))
+        } else {
+            self.check_changes(&changes)
+        };
+        let checked = match checked {
+            Ok(checked) => checked,
+            Err(refusal) => return Ok(Err(refusal)),
+        };
+        let saved: usize = checked.iter().map(|(_, change)| change.len()).sum();
+        if saved > MAX_COMMIT_RECORDS {
+            let message = format!(
+                "the changes are of {saved} records and one commit takes {MAX_COMMIT_RECORDS}; commit them in smaller batches"
+            );
+            return Ok(Err(failure("batch-too-large", message, None)));
+        }
+        if saved as u64 > self.records_left {
+            return Err(Interrupt::Limit(Limit::Records(self.records_limit)));
+        }
+        let written = self.write(checked, &checkpoint).await?;
+        if written.is_ok() {
+            self.records_left -= saved as u64;
+        }
+        Ok(written)
+    }
+
+    /// The kept payloads of live records, in the order of `ids`.
+    pub async fn find(&self, model: &str, ids: &[String]) -> Outcome<Vec<Option<String>>> {
+        let model = match self.known_model(model) {
+            Ok((model, _)) => model,
+            Err(refusal) => return Ok(Err(refusal)),
+        };
+        let keys = self.record_keys().await?;
+        let found = self.find_payloads(&model, ids, &keys).await.map_err(host_failure)?;
+        let found = found.ok_or(Interrupt::Limit(Limit::Memory(self.memory_bytes)))?;
+        Ok(Ok(ids.iter().map(|id| found.get(id).cloned()).collect()))
+    }
+
+    async fn find_payloads(
+        &self,
+        model: &ModelName,
+        ids: &[String],
+        keys: &RecordKeys,
+    ) -> sqlx::Result<Option<HashMap<String, String>>> {
+        let mut conn = self.store.connect_records().await?;
+        let variant = self.own_variant();
+        let Some(key) = streams::find(&mut conn, self.connection, model, &variant).await? else {
+            return Ok(Some(HashMap::new()));
+        };
+        let ids = keepable(ids);
+        let keys = keys.of_stream(key.connection.0, key.number, false);
+        let found = records::find_payloads(&mut conn, key, &keys, &ids, self.memory_bytes).await?;
+        Ok(found.map(|found| found.into_iter().collect()))
+    }
+
+    /// The environment's record keys. They are on the control side, so this comes before a transaction beside records.
+    async fn record_keys(&self) -> Result<Arc<RecordKeys>, Interrupt> {
+        let environment = self.author.environment;
+        let keys = if self.models.values().any(|model| model.keeping.encrypt) {
+            self.environments.ensure_record_keys(environment).await
+        } else {
+            self.environments.record_keys(environment).await
+        };
+        keys.map_err(|error| Interrupt::Host(error.into()))
+    }
+
+    fn record_options(&self) -> RecordOptions<'_> {
+        RecordOptions { metadata_key: &self.metadata_key, max_bytes: self.record_bytes }
+    }
+
+    fn own_variant(&self) -> Variant {
+        self.attempt.as_ref().map_or_else(Variant::base, |attempt| attempt.variant.clone())
+    }
+
+    fn known_model(&self, name: &str) -> Result<(ModelName, &WritableModel), Failure> {
+        self.models.get_key_value(name).map(|(name, model)| (name.clone(), model)).ok_or_else(|| {
+            let known: Vec<_> = self.models.keys().map(|name| format!("`{name}`")).collect();
+            let message = match known.as_slice() {
+                [] => format!("the function saves `{name}`, but it declares no models"),
+                _ => format!("the function saves `{name}`, but it declares only {}", known.join(", ")),
+            };
+            failure("unknown-model", message, None)
+        })
+    }
+}
+
+fn change_bytes(change: &Change) -> usize {
+    match change {
+        Change::Save(batch) | Change::Update(batch) => batch.items.len(),
+        Change::Delete(deletion) => deletion.ids.iter().map(String::len).sum(),
+    }
+}
+
+/// Of these ids those that a record can have: one with a NUL is never kept.
+fn keepable(ids: &[String]) -> Vec<&str> {
+    ids.iter().map(String::as_str).filter(|id| !id.contains('\0')).collect()
+}
+
+fn failure(code: &str, message: String, details: Option<Value>) -> Failure {
+    Failure { code: code.to_owned(), message, details: details.map(|details| details.to_string()) }
+}
+
+fn host_failure(error: sqlx::Error) -> Interrupt {
+    Interrupt::Host(anyhow::Error::new(error).context("records could not be written"))
+}

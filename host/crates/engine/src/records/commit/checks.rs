@@ -1,0 +1,146 @@
+//! What can be checked of changes without the database: sizes, names, and each record against its model.
+
+use std::collections::{HashMap, HashSet};
+
+use serde_json::value::RawValue;
+
+use crate::functions::WritableModel;
+use crate::records::commit::{RecordWriter, StreamName, failure};
+use syncline_model::records::{RecordText, RefusedRecord};
+use syncline_model::{self as model, OnBadRecord, Shape};
+use syncline_sandbox::{Batch, Change, Deletion, Failure, LogLevel};
+use syncline_store::sync_states::CheckpointChange;
+use syncline_types::ids::Variant;
+
+/// Longest checkpoint, in bytes.
+const MAX_CHECKPOINT_BYTES: usize = 64 << 10;
+/// Of the records that were refused, how many a failure names.
+const MAX_NAMED_RECORDS: usize = 20;
+
+/// A change, checked as far as it can be without the database.
+pub(crate) enum CheckedChange<'t> {
+    Save { records: Vec<RecordText<'t>>, bad: Vec<RefusedRecord<'t>> },
+    Update(Vec<RecordText<'t>>),
+    Delete(&'t [String]),
+}
+
+impl CheckedChange<'_> {
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            Self::Save { records, bad } => records.len() + bad.len(),
+            Self::Update(records) => records.len(),
+            Self::Delete(ids) => ids.len(),
+        }
+    }
+}
+
+impl RecordWriter {
+    pub(crate) fn check_checkpoint(&self, checkpoint: Option<String>) -> Result<CheckpointChange, Failure> {
+        let Some(text) = checkpoint else { return Ok(CheckpointChange::Keep) };
+        let refuse = |message: String| Err(failure("invalid-checkpoint", message, None));
+        if self.attempt.is_none() {
+            return refuse("only a sync has a checkpoint".to_owned());
+        }
+        if text.len() > MAX_CHECKPOINT_BYTES {
+            return refuse(format!("it is {} bytes long and may be {MAX_CHECKPOINT_BYTES}", text.len()));
+        }
+        match serde_json::from_str::<&RawValue>(&text) {
+            Ok(json) if json.get() == "null" => Ok(CheckpointChange::Clear),
+            Ok(json) if json.get().starts_with('{') => Ok(CheckpointChange::Set(text)),
+            _ => refuse("it must be a JSON object, or null to clear it".to_owned()),
+        }
+    }
+
+    pub(crate) fn check_changes<'t>(
+        &self,
+        changes: &'t [Change],
+    ) -> Result<Vec<(StreamName, CheckedChange<'t>)>, Failure> {
+        changes
+            .iter()
+            .map(|change| {
+                let (model, variant) = match change {
+                    Change::Save(Batch { model, variant, .. })
+                    | Change::Update(Batch { model, variant, .. })
+                    | Change::Delete(Deletion { model, variant, .. }) => (model, variant),
+                };
+                let variant = self.check_variant(variant.as_deref())?;
+                let (model, WritableModel { shape, keeping }) = self.known_model(model)?;
+                let checked = match change {
+                    Change::Save(batch) => {
+                        let (records, bad) = self.check_batch(batch, shape, keeping.on_bad_record)?;
+                        CheckedChange::Save { records, bad }
+                    }
+                    // A change need not be a whole record: it is checked after the merge.
+                    Change::Update(batch) => {
+                        CheckedChange::Update(self.check_batch(batch, &Shape::any(), OnBadRecord::Fail)?.0)
+                    }
+                    Change::Delete(deletion) => CheckedChange::Delete(&deletion.ids),
+                };
+                Ok(((model, variant), checked))
+            })
+            .collect()
+    }
+
+    fn check_variant(&self, named: Option<&str>) -> Result<Variant, Failure> {
+        let Some(named) = named else { return Ok(self.own_variant()) };
+        let variant: Variant =
+            named.parse().map_err(|problem| failure("not-allowed", format!("{problem}"), None))?;
+        if self.attempt.as_ref().is_some_and(|attempt| attempt.variant != variant) {
+            let message =
+                format!("a sync of the variant `{}` cannot write to `{variant}`", self.own_variant());
+            return Err(failure("not-allowed", message, None));
+        }
+        Ok(variant)
+    }
+
+    /// Gives the records, and those to be set aside. Of several with one id the last counts, good or bad.
+    fn check_batch<'t>(
+        &self,
+        batch: &'t Batch,
+        shape: &Shape,
+        on_bad_record: OnBadRecord,
+    ) -> Result<(Vec<RecordText<'t>>, Vec<RefusedRecord<'t>>), Failure> {
+        let read = model::records::split(&batch.items, shape, self.record_options())
+            .map_err(|error| failure("invalid-records", error.to_string(), None))?;
+        let (mut records, mut bad) = (read.records, read.refused);
+        if !bad.is_empty() && on_bad_record == OnBadRecord::Fail {
+            return Err(refused_records(&batch.model, &bad));
+        }
+        let sent = records.len() + bad.len();
+        let last_bad: HashMap<String, usize> =
+            bad.iter().filter_map(|bad| Some((bad.id.as_deref()?.to_owned(), bad.index))).collect();
+        records.retain(|record| last_bad.get(&*record.id).is_none_or(|bad| *bad < record.index));
+        let good: HashSet<&str> = records.iter().map(|record| &*record.id).collect();
+        bad.retain(|bad| match bad.id.as_deref() {
+            Some(id) => !good.contains(id) && last_bad[id] == bad.index,
+            None => true,
+        });
+        model::records::dedupe(&mut records);
+        let superseded = sent - records.len() - bad.len();
+        if superseded > 0 {
+            let message = format!(
+                "a batch of `{}` had {superseded} records under ids that come again; the last of each counts",
+                batch.model
+            );
+            self.log.note(LogLevel::Warn, &message);
+        }
+        Ok((records, bad))
+    }
+}
+
+/// Names the culprits, with the first one in the message.
+fn refused_records(model: &str, refused: &[RefusedRecord<'_>]) -> Failure {
+    let named = &refused[..refused.len().min(MAX_NAMED_RECORDS)];
+    let first = &named[0];
+    let who = first.id.as_deref().map(|id| format!(" (`{id}`)")).unwrap_or_default();
+    let what = first.problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
+    let others = match refused.len() - 1 {
+        0 => String::new(),
+        more => format!("; {more} more of the batch cannot be kept either"),
+    };
+    let message = format!(
+        "record {}{who} is no `{model}`: {what}{others}; nothing of the batch was saved",
+        first.index
+    );
+    failure("invalid-records", message, serde_json::to_value(named).ok())
+}

@@ -1,0 +1,78 @@
+//! What is counted of records that were written.
+
+use std::collections::BTreeMap;
+
+use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
+
+use crate::records::commit::StreamName;
+use syncline_types::ids::ModelName;
+
+/// What a run has done to the records of one model.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ModelCounts {
+    pub added: u64,
+    pub updated: u64,
+    pub deleted: u64,
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub set_aside: u64,
+}
+
+/// Counts by model, as `latestResult` shows them.
+pub type RunCounts = BTreeMap<ModelName, ModelCounts>;
+
+impl ModelCounts {
+    pub fn add(&mut self, other: Self) {
+        self.added += other.added;
+        self.updated += other.updated;
+        self.deleted += other.deleted;
+        self.set_aside += other.set_aside;
+    }
+
+    fn without(self, other: Self) -> Self {
+        Self {
+            added: self.added.saturating_sub(other.added),
+            updated: self.updated.saturating_sub(other.updated),
+            deleted: self.deleted.saturating_sub(other.deleted),
+            set_aside: self.set_aside.saturating_sub(other.set_aside),
+        }
+    }
+}
+
+/// What commits have changed, stream by stream.
+#[derive(Debug, Clone, Default)]
+pub struct Changes {
+    pub streams: BTreeMap<StreamName, ModelCounts>,
+    /// Readers find all of it from then on.
+    pub since: Option<DateTime<Utc>>,
+}
+
+impl Changes {
+    pub(crate) fn add(&mut self, stream: StreamName, counts: ModelCounts, at: DateTime<Utc>) {
+        if counts.added + counts.updated + counts.deleted == 0 {
+            return;
+        }
+        self.streams.entry(stream).or_default().add(counts);
+        self.since = self.since.min(Some(at)).or(Some(at));
+    }
+
+    pub fn extend(&mut self, later: Self) {
+        for (stream, counts) in later.streams {
+            self.streams.entry(stream).or_default().add(counts);
+        }
+        self.since = self.since.or(later.since);
+    }
+}
+
+/// What is left of `counts` without those that were carried over.
+pub fn without_carried(counts: &RunCounts, carried: &RunCounts) -> RunCounts {
+    let own = |(model, counts): (&ModelName, &ModelCounts)| {
+        (model.clone(), counts.without(carried.get(model).copied().unwrap_or_default()))
+    };
+    counts.iter().map(own).collect()
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes it so")]
+fn is_zero(count: &u64) -> bool {
+    *count == 0
+}

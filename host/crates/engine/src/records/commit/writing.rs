@@ -1,0 +1,320 @@
+//! Writes what was checked, in one transaction beside the records.
+
+use std::borrow::Cow;
+use std::collections::{HashMap, HashSet};
+
+use serde_json::{Value, json};
+use sqlx::PgConnection;
+
+use crate::functions::WritableModel;
+use crate::records::commit::checks::CheckedChange;
+use crate::records::commit::{
+    Changes, Committed, ModelCounts, RecordWriter, StreamName, failure, host_failure, keepable,
+};
+use crate::records::progress::Passage;
+use syncline_crypto::PayloadKeys;
+use syncline_model::records::{RecordText, RefusedRecord};
+use syncline_model::{self as model, Invalid, OnBadRecord, Problem};
+use syncline_sandbox::{Counts, Failure, Interrupt, Limit, LogLevel, Outcome};
+use syncline_store::dead_letters::{self, NewLetter};
+use syncline_store::records::{self, IncomingRecord};
+use syncline_store::streams::LockedStream;
+use syncline_store::sync_states::CheckpointChange;
+use syncline_store::{closed_connections, streams, sync_states};
+use syncline_telemetry::failpoints::{self, Step};
+use syncline_telemetry::metrics::{SavedRecords, metrics};
+use syncline_types::ids::ModelName;
+use syncline_types::nul::json_without_nul;
+
+/// A stream of which more is set aside is a mistake of its function or of its model.
+const MAX_DEAD_LETTERS: i64 = 10_000;
+/// Why an update of a record that has lost its payload cannot be made.
+const PRUNED: &str = "its payload was pruned, so there is nothing to merge with; save it as a whole";
+
+/// Whole records after an update, and those to be set aside.
+type Merged = (Vec<IncomingRecord<'static>>, Vec<NewLetter<'static>>);
+
+impl RecordWriter {
+    #[tracing::instrument(level = "debug", name = "commit", skip_all, fields(connection.pk = self.connection.0))]
+    pub(crate) async fn write(
+        &mut self,
+        changes: Vec<(StreamName, CheckedChange<'_>)>,
+        checkpoint: &CheckpointChange,
+    ) -> Outcome<Committed> {
+        let record_keys = self.record_keys().await?;
+        let mut tx = self.store.begin_records().await.map_err(host_failure)?;
+        let may_write = match &self.attempt {
+            Some(attempt) => sync_states::lock(&mut tx, attempt).await.map(|held| held.is_some()),
+            None => closed_connections::hold_open(&mut tx, self.connection).await,
+        };
+        if !may_write.map_err(host_failure)? {
+            return Err(Interrupt::Superseded);
+        }
+        let mut names: Vec<StreamName> = changes.iter().map(|(name, _)| name.clone()).collect();
+        names.sort();
+        names.dedup();
+        let sync = self.attempt.as_ref().map(|attempt| &attempt.sync);
+        let mut locked = streams::lock(&mut tx, self.connection, &names, sync).await.map_err(host_failure)?;
+        let mut total = Counts { added: 0, updated: 0, deleted: 0, unchanged: 0 };
+        let mut counts = self.counts.clone();
+        let mut changed = Changes::default();
+        let mut passages = Vec::new();
+        let mut notes = Vec::new();
+        for ((model, variant), change) in changes {
+            let stream = locked
+                .iter_mut()
+                .find(|stream| stream.model == model && stream.variant == variant)
+                .expect("every named stream was locked");
+            let encrypt = self.models[model.as_str()].keeping.encrypt;
+            let keys = record_keys.of_stream(stream.key.connection.0, stream.key.number, encrypt);
+            let written = self.write_change(&mut tx, stream, &keys, change, &mut notes).await?;
+            let (done, passage) = match written {
+                Ok(written) => written,
+                Err(refusal) => return Ok(Err(refusal)),
+            };
+            total.unchanged += passage.unchanged.len();
+            total.added += done.added;
+            total.updated += done.updated;
+            total.deleted += done.deleted;
+            passages.push(passage);
+            counts.entry(model.clone()).or_default().add(done);
+            changed.add((model, variant), done, stream.now);
+        }
+        for stream in &locked {
+            streams::store_head(&mut tx, stream).await.map_err(host_failure)?;
+        }
+        failpoints::reach(Step::BatchWritten);
+        if let Some(attempt) = &self.attempt {
+            let makes_headway = self.headway.as_ref().is_some_and(|headway| headway.is_new_to_row(&passages));
+            sync_states::store(&mut tx, attempt, checkpoint, &json!(counts), makes_headway)
+                .await
+                .map_err(host_failure)?;
+        }
+        failpoints::reach(Step::BatchCommitting);
+        tx.commit().await.map_err(host_failure)?;
+        failpoints::reach(Step::BatchCommitted);
+        if total.added + total.updated + total.deleted > 0 {
+            self.changes.note(self.connection);
+        }
+        metrics().count_records(SavedRecords {
+            added: total.added,
+            updated: total.updated,
+            deleted: total.deleted,
+            unchanged: total.unchanged,
+        });
+        self.counts = counts;
+        notes.iter().for_each(|note| self.log.note(LogLevel::Warn, note));
+        let gets_on = self.headway.as_mut().is_some_and(|headway| headway.take_in(passages));
+        Ok(Ok(Committed { counts: total, changed, gets_on }))
+    }
+
+    async fn write_change(
+        &self,
+        conn: &mut PgConnection,
+        stream: &mut LockedStream,
+        keys: &PayloadKeys,
+        change: CheckedChange<'_>,
+        notes: &mut Vec<String>,
+    ) -> Outcome<(ModelCounts, Passage)> {
+        let (batch, letters) = match change {
+            CheckedChange::Save { records, bad } => (
+                records.into_iter().map(incoming).collect(),
+                bad.into_iter().map(letter_of_refused).collect(),
+            ),
+            CheckedChange::Update(changes) => {
+                match self.merge_into_kept(conn, stream, keys, changes).await.map_err(host_failure)? {
+                    Ok(merged) => merged,
+                    Err(refusal) => return Ok(Err(refusal)),
+                }
+            }
+            CheckedChange::Delete(ids) => {
+                let ids = keepable(ids);
+                let deleted = records::delete(conn, stream, &ids).await.map_err(host_failure)?;
+                dead_letters::resolve(conn, stream, &ids).await.map_err(host_failure)?;
+                let counts = ModelCounts { deleted: deleted.count, ..ModelCounts::default() };
+                return Ok(Ok((counts, Passage { replaced_since: deleted.since, ..Passage::of(stream) })));
+            }
+        };
+        let (before, letters_before) = (stream.total_count, stream.dead_letters);
+        let saved =
+            records::save(conn, stream, &batch, keys, self.restores_pruned).await.map_err(host_failure)?;
+        ensure_room(stream, before, self.stream_records)?;
+        records::mark_seen(conn, stream, &saved.unchanged_positions).await.map_err(host_failure)?;
+        let ids: Vec<&str> = batch.iter().map(|record| &*record.external_id).collect();
+        dead_letters::resolve(conn, stream, &ids).await.map_err(host_failure)?;
+        if !letters.is_empty() {
+            self.set_aside(conn, stream, &letters, keys).await.map_err(host_failure)?;
+            if stream.dead_letters > MAX_DEAD_LETTERS {
+                let message = format!(
+                    "more than {MAX_DEAD_LETTERS} records of `{}` would be set aside; nothing was saved",
+                    stream.model
+                );
+                return Ok(Err(failure("invalid-records", message, None)));
+            }
+            notes.push(set_aside_note(&stream.model, &letters));
+        }
+        let set_aside = letters.len() as u64;
+        let counts = ModelCounts { added: saved.added, updated: saved.updated, deleted: 0, set_aside };
+        let passage = Passage {
+            is_new: stream.total_count > before || stream.dead_letters > letters_before,
+            replaced_since: saved.replaced_since,
+            unchanged: saved.unchanged_positions,
+            ..Passage::of(stream)
+        };
+        Ok(Ok((counts, passage)))
+    }
+
+    async fn set_aside(
+        &self,
+        conn: &mut PgConnection,
+        stream: &mut LockedStream,
+        letters: &[NewLetter<'_>],
+        keys: &PayloadKeys,
+    ) -> sqlx::Result<()> {
+        // What does not fit is there at the provider: what is kept of it must not be taken for gone.
+        let ids: Vec<&str> = letters.iter().filter_map(|letter| letter.external_id.as_deref()).collect();
+        let kept = records::positions(conn, stream.key, &ids).await?;
+        records::mark_seen(conn, stream, &kept).await?;
+        dead_letters::set_aside(conn, stream, &self.author, letters, keys).await
+    }
+
+    async fn merge_into_kept(
+        &self,
+        conn: &mut PgConnection,
+        stream: &LockedStream,
+        keys: &PayloadKeys,
+        changes: Vec<RecordText<'_>>,
+    ) -> sqlx::Result<Result<Merged, Failure>> {
+        let ids: Vec<&str> = changes.iter().map(|change| change.id.as_ref()).collect();
+        let kept = records::find_payloads(conn, stream.key, keys, &ids, self.batch_bytes).await?;
+        let Some(kept) = kept else {
+            let message = format!(
+                "what is kept of the records to update is longer than the {} bytes that one commit takes; commit \
+                 them in smaller batches",
+                self.batch_bytes
+            );
+            return Ok(Err(failure("batch-too-large", message, None)));
+        };
+        let kept: HashMap<String, String> = kept.into_iter().collect();
+        let WritableModel { shape, keeping } = &self.models[stream.model.as_str()];
+        let missing: Vec<&str> = ids.into_iter().filter(|id| !kept.contains_key(*id)).collect();
+        // A change that cannot be merged is not to be lost without a word, and half a record is worse than none.
+        let pruned = match missing.as_slice() {
+            [] => HashSet::new(),
+            missing => records::list_pruned(conn, stream.key, missing).await?,
+        };
+        if !pruned.is_empty() && keeping.on_bad_record == OnBadRecord::Fail {
+            return Ok(Err(pruned_records(&stream.model, &changes, &pruned)));
+        }
+        let (mut merged, mut letters) = (Vec::with_capacity(kept.len()), Vec::new());
+        for (index, change) in changes.iter().enumerate() {
+            let Some(payload) = kept.get(change.id.as_ref()) else {
+                if pruned.contains(change.id.as_ref()) {
+                    letters.push(NewLetter {
+                        external_id: Some(Cow::Owned(change.id.to_string())),
+                        problems: json!([Problem { path: String::new(), problem: PRUNED.to_owned() }]),
+                        payload: Cow::Owned(change.payload.to_string()),
+                    });
+                }
+                continue;
+            };
+            let text =
+                model::merge(payload, &change.payload).map_err(|error| sqlx::Error::Decode(error.into()))?;
+            match model::records::single(&text, shape, self.record_options()) {
+                Ok(record) => merged.push(incoming(record).into_owned()),
+                Err(invalid) if keeping.on_bad_record == OnBadRecord::SetAside => letters.push(NewLetter {
+                    external_id: Some(Cow::Owned(change.id.to_string())),
+                    problems: problems_of(&invalid),
+                    payload: Cow::Owned(text),
+                }),
+                Err(invalid) => {
+                    let problem = RefusedMerge { index, id: &change.id, invalid: &invalid };
+                    return Ok(Err(problem.into_failure(&stream.model)));
+                }
+            }
+        }
+        Ok(Ok((merged, letters)))
+    }
+}
+
+/// Ends an invocation that would let a stream grow beyond what it may have.
+pub(crate) fn ensure_room(stream: &LockedStream, before: i64, limit: u64) -> Result<(), Interrupt> {
+    if stream.total_count > before && stream.total_count.unsigned_abs() > limit {
+        return Err(Interrupt::Limit(Limit::Stream(limit)));
+    }
+    Ok(())
+}
+
+pub(crate) fn incoming(record: RecordText<'_>) -> IncomingRecord<'_> {
+    IncomingRecord { external_id: record.id, payload_hash: record.hash.0, payload: record.payload }
+}
+
+/// A path may have any key of the record in it.
+fn listed(problems: &[Problem]) -> Value {
+    json_without_nul(json!(problems))
+}
+
+fn letter_of_refused(refused: RefusedRecord<'_>) -> NewLetter<'_> {
+    NewLetter {
+        external_id: refused.id,
+        problems: listed(&refused.problems),
+        payload: Cow::Borrowed(refused.text),
+    }
+}
+
+fn problems_of(invalid: &Invalid) -> Value {
+    match invalid {
+        Invalid::Problems(problems) => listed(problems),
+        Invalid::Malformed(malformed) => {
+            listed(&[Problem { path: String::new(), problem: malformed.to_string() }])
+        }
+    }
+}
+
+/// Says it once for a batch, with the first reason.
+fn set_aside_note(model: &ModelName, letters: &[NewLetter<'_>]) -> String {
+    let first = &letters[0];
+    let who = first.external_id.as_deref().map(|id| format!(" (`{id}`)")).unwrap_or_default();
+    let (path, problem) = (&first.problems[0]["path"], &first.problems[0]["problem"]);
+    let place =
+        path.as_str().filter(|path| !path.is_empty()).map(|path| format!("at {path}: ")).unwrap_or_default();
+    format!(
+        "{} records that are no `{model}` were set aside; the first{who}: {place}{}",
+        letters.len(),
+        problem.as_str().unwrap_or_default(),
+    )
+}
+
+/// Names all of them, so that a function can fetch and save them as a whole.
+fn pruned_records(model: &ModelName, changes: &[RecordText<'_>], pruned: &HashSet<String>) -> Failure {
+    let named: Vec<(usize, &str)> = changes
+        .iter()
+        .enumerate()
+        .map(|(index, change)| (index, change.id.as_ref()))
+        .filter(|(_, id)| pruned.contains(*id))
+        .collect();
+    let (index, id) = named[0];
+    let others = match named.len() - 1 {
+        0 => String::new(),
+        more => format!("; so is that of {more} more of the batch"),
+    };
+    let message = format!(
+        "record {index} (`{id}`) of `{model}` cannot be updated: {PRUNED}{others}; nothing of the batch was saved"
+    );
+    let details = named.iter().map(|(index, id)| json!({ "index": index, "id": id })).collect();
+    failure("pruned-records", message, Some(Value::Array(details)))
+}
+
+struct RefusedMerge<'a> {
+    index: usize,
+    id: &'a str,
+    invalid: &'a Invalid,
+}
+
+impl RefusedMerge<'_> {
+    fn into_failure(self, model: &ModelName) -> Failure {
+        let Self { index, id, invalid } = self;
+        let message = format!("record {index} (`{id}`) would not be a `{model}` after the update: {invalid}");
+        failure("invalid-records", message, Some(json!([{ "index": index, "id": id }])))
+    }
+}

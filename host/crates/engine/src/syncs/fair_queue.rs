@@ -1,0 +1,171 @@
+//! Which integrations get the host's places: none may fill them all while another waits. Pure.
+
+use std::collections::{HashMap, HashSet};
+
+use rand::Rng;
+use rand::seq::SliceRandom;
+
+use syncline_types::ids::{EnvironmentPk, IntegrationPk};
+
+/// An integration, within whose environment it has its turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Tenant {
+    pub environment: EnvironmentPk,
+    pub integration: IntegrationPk,
+}
+
+/// How many runs this host may have at once of one tenant, and has.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Room {
+    pub tenant: Tenant,
+    pub most: usize,
+    /// The number of the turn in which it last got a place.
+    pub served: u64,
+}
+
+/// Who last got a place here, and when, by the number of the turn.
+#[derive(Debug, Default)]
+pub(crate) struct Served {
+    turn: u64,
+    last: HashMap<IntegrationPk, u64>,
+}
+
+impl Served {
+    pub(crate) fn last(&self, integration: IntegrationPk) -> u64 {
+        self.last.get(&integration).copied().unwrap_or(0)
+    }
+
+    pub(crate) fn note(&mut self, integrations: impl Iterator<Item = IntegrationPk>) {
+        self.turn += 1;
+        self.last.extend(integrations.map(|integration| (integration, self.turn)));
+    }
+
+    /// Only of those that have something waiting.
+    pub(crate) fn keep_only(&mut self, waiting: &HashSet<IntegrationPk>) {
+        self.last.retain(|integration, _| waiting.contains(integration));
+    }
+}
+
+/// Gives each free place to the environment that has the fewest, and within it to the integration that has the fewest;
+/// of several that have as few, to the one that waits for its turn the longest. So a tenant that has none is served with the next place that comes free, however many wait for the others; and one
+/// that is alone gets all. Gives how many each may take.
+pub(crate) fn share(
+    rooms: &[Room],
+    running: &HashMap<Tenant, usize>,
+    free: usize,
+    rng: &mut impl Rng,
+) -> HashMap<IntegrationPk, usize> {
+    let mut rooms = rooms.to_vec();
+    // Of those that had no turn yet, nobody is always the first.
+    rooms.shuffle(rng);
+    let mut places = running.clone();
+    let mut of_environment: HashMap<EnvironmentPk, usize> = HashMap::new();
+    for (tenant, count) in running {
+        *of_environment.entry(tenant.environment).or_default() += count;
+    }
+    let mut shares = HashMap::new();
+    for _ in 0..free {
+        rooms.retain(|room| places.get(&room.tenant).is_none_or(|count| *count < room.most));
+        let fewest = rooms.iter().min_by_key(|Room { tenant, served, .. }| {
+            let environment = of_environment.get(&tenant.environment).copied().unwrap_or(0);
+            (environment, places.get(tenant).copied().unwrap_or(0), *served)
+        });
+        let Some(Room { tenant, .. }) = fewest else { break };
+        *places.entry(*tenant).or_default() += 1;
+        *of_environment.entry(tenant.environment).or_default() += 1;
+        *shares.entry(tenant.integration).or_default() += 1;
+    }
+    shares
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use rand::SeedableRng;
+    use rand::rngs::StdRng;
+
+    use super::*;
+
+    fn tenant(environment: i64, integration: i64) -> Tenant {
+        Tenant { environment: EnvironmentPk(environment), integration: IntegrationPk(integration) }
+    }
+
+    fn shares(waiting: &[Tenant], running: &[(Tenant, usize)], free: usize) -> HashMap<IntegrationPk, usize> {
+        let rooms: Vec<_> =
+            waiting.iter().map(|tenant| Room { tenant: *tenant, most: usize::MAX, served: 0 }).collect();
+        share(&rooms, &running.iter().copied().collect(), free, &mut StdRng::seed_from_u64(7))
+    }
+
+    #[test]
+    fn the_one_that_has_none_gets_the_next_place() {
+        let (greedy, modest) = (tenant(1, 1), tenant(1, 2));
+        assert_eq!(
+            shares(&[greedy, modest], &[(greedy, 99)], 1),
+            HashMap::from([(modest.integration, 1)]),
+            "also if the other began first"
+        );
+        assert_eq!(shares(&[greedy], &[(greedy, 99)], 5), HashMap::from([(greedy.integration, 5)]));
+    }
+
+    #[test]
+    fn of_those_that_have_as_few_the_one_that_waited_longest_is_next() {
+        let tenants = [tenant(1, 1), tenant(1, 2), tenant(2, 3)];
+        let mut served = Served::default();
+        let mut order = Vec::new();
+        for seed in 0..9 {
+            let room = |tenant: &Tenant| Room {
+                tenant: *tenant,
+                most: usize::MAX,
+                served: served.last(tenant.integration),
+            };
+            let rooms = tenants.each_ref().map(room);
+            let shares = share(&rooms, &HashMap::new(), 1, &mut StdRng::seed_from_u64(seed));
+            served.note(shares.keys().copied());
+            order.extend(shares.into_keys());
+        }
+        assert_eq!(order[..3].iter().collect::<HashSet<_>>().len(), 3, "each had its turn");
+        assert_eq!(order[..3], order[3..6]);
+        assert_eq!(order[..3], order[6..]);
+    }
+
+    #[test]
+    fn an_environment_with_many_integrations_leaves_room_to_another() {
+        let many: Vec<_> = (0..100).map(|number| tenant(1, number)).chain([tenant(2, 100)]).collect();
+        let shares = shares(&many, &[], 20);
+        assert_eq!(shares[&IntegrationPk(100)], 10);
+        assert_eq!(shares.values().copied().max(), Some(10), "those of the first share the rest evenly");
+        assert_eq!(shares.len(), 11);
+    }
+
+    #[test]
+    fn a_tenant_gets_no_more_than_it_may_have() {
+        let (limited, other) = (tenant(1, 1), tenant(1, 2));
+        let rooms = [
+            Room { tenant: limited, most: 3, served: 0 },
+            Room { tenant: other, most: usize::MAX, served: 0 },
+        ];
+        let running = HashMap::from([(limited, 2)]);
+        let shares = share(&rooms, &running, 10, &mut StdRng::seed_from_u64(7));
+        assert_eq!(shares, HashMap::from([(limited.integration, 1), (other.integration, 9)]));
+    }
+
+    proptest! {
+        /// No tenant that waits is two places behind another of its environment that got one.
+        #[test]
+        fn places_are_level_within_an_environment(
+            running in prop::collection::vec(0_usize..20, 1..8), free in 0_usize..100, seed: u64,
+        ) {
+            let running: HashMap<_, _> =
+                running.into_iter().enumerate().map(|(at, count)| (tenant(1, at as i64), count)).collect();
+            let rooms: Vec<_> =
+                running.keys().map(|tenant| Room { tenant: *tenant, most: usize::MAX, served: 0 }).collect();
+            let shares = share(&rooms, &running, free, &mut StdRng::seed_from_u64(seed));
+            prop_assert_eq!(shares.values().sum::<usize>(), free);
+            let total = |tenant: &Tenant| running[tenant] + shares.get(&tenant.integration).copied().unwrap_or(0);
+            let least = running.keys().map(total).min().unwrap_or(0);
+            for tenant in running.keys().filter(|tenant| shares.contains_key(&tenant.integration)) {
+                prop_assert!(total(tenant) <= least + 1);
+            }
+        }
+    }
+}

@@ -1,0 +1,306 @@
+//! One run of a sync, from the claim of its schedule to its release.
+
+mod attempt;
+mod ending;
+mod next;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use chrono::{DateTime, Utc};
+use tokio_util::sync::CancellationToken;
+use tracing::Instrument;
+
+use self::attempt::{Start, begin, complete, so_far};
+use self::ending::{Finished, append_log, outcome_of, report, write_outcome};
+use self::next::Again;
+use crate::functions::DeployedFunction;
+use crate::invoker::capabilities::{FunctionCapabilities, RunSignals};
+use crate::invoker::error::FunctionError;
+use crate::invoker::live_runs::LiveRun;
+use crate::invoker::recording::kept;
+use crate::outbound_webhooks::Checkpoints;
+use crate::records::commit::{RecordWriter, RunCounts};
+use crate::{ConnectionRoute, Engine};
+use syncline_config::FunctionKind;
+use syncline_sandbox::{Call, Limit, Limits, LogLevel, RunInfo, RunLog, Urgency, Usage};
+use syncline_store::connections;
+use syncline_store::dead_letters::Author;
+use syncline_store::runs::RunError;
+use syncline_store::schedules::{self, Claim, DueReason};
+use syncline_store::sync_states::Attempt;
+use syncline_telemetry::metrics::metrics;
+
+/// How a run is told to stop.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct RunControl {
+    /// The function is asked to come to its end.
+    pub(crate) signals: Arc<RunSignals>,
+    /// The run is given back at once; its schedule is due again.
+    pub(crate) hand_back: CancellationToken,
+    /// The run lost its lease: it may not touch anything any more.
+    pub(crate) lost: CancellationToken,
+}
+
+enum Ended {
+    Success {
+        counts: RunCounts,
+        /// With what earlier attempts saved since the last success.
+        unreported: RunCounts,
+        /// When the first of these began, by the clock that records' times are from.
+        since: DateTime<Utc>,
+        checkpoints: Checkpoints,
+    },
+    Failed {
+        error: RunError,
+        again: Again,
+        counts: Option<RunCounts>,
+        checkpoints: Checkpoints,
+    },
+    /// Nothing is left to do, as after the deletion of the connection.
+    Dropped,
+    /// This host does not know the sync, or cannot run it: another one may.
+    Unknown,
+    HandedBack,
+    Lost,
+}
+
+/// Runs what was claimed and releases the schedule, whatever happens.
+pub(crate) async fn run(engine: Arc<Engine>, claim: Claim, control: RunControl) {
+    let began = Instant::now();
+    let function = find_function(&engine, &claim).await;
+    let limits = function.as_ref().map_or(&Limits::SYNC, |function| &function.limits);
+    let live = Arc::clone(&engine.live_runs).begin(claim.run_id, None, RunLog::new(limits.log_bytes));
+    let mut usage = Usage::default();
+    let span = tracing::debug_span!(
+        "run",
+        otel.name = %format_args!("sync {}", claim.sync),
+        run.id = %claim.run_id,
+        run.kind = "sync",
+        run.function = %claim.sync,
+        run.variant = %claim.variant,
+        run.trigger = claim.reason.as_str(),
+    );
+    let ended = match &function {
+        None => Ended::Unknown,
+        Some(function) => tokio::select! {
+            ended = execute(&engine, &claim, function, &control, &live, &mut usage).instrument(span) => ended,
+            () = control.hand_back.cancelled() => Ended::HandedBack,
+            () = control.lost.cancelled() => Ended::Lost,
+        },
+    };
+    let lines = live.finish().await;
+    if matches!(ended, Ended::Lost) {
+        append_log(&engine, &claim, &lines).await;
+        tracing::warn!(run.id = %claim.run_id, "sync `{}` lost its lease; another attempt takes over", claim.sync);
+        return;
+    }
+    let next = next::plan(&engine, &claim, function.as_deref(), &ended, began).await;
+    report(&claim, &ended);
+    let outcome = outcome_of(&ended, usage, &live);
+    if let Some(function) = &function {
+        metrics().count_run(
+            "sync",
+            outcome.state.as_str(),
+            function.integration_key.as_str(),
+            began.elapsed(),
+            usage.cpu,
+        );
+    }
+    let finished = Finished { outcome, ended, function, next, lines };
+    write_outcome(&engine, &claim, &finished).await;
+}
+
+async fn find_function(engine: &Engine, claim: &Claim) -> Option<Arc<DeployedFunction>> {
+    let functions = &engine.functions;
+    let found =
+        functions.find_deployed(claim.environment, claim.integration, FunctionKind::Sync, &claim.sync).await;
+    match found {
+        Ok(function) => function,
+        Err(error) => {
+            tracing::warn!(
+                run.id = %claim.run_id,
+                error = format!("{error:#}"),
+                "sync `{}` is not known here, and what is deployed could not be read", claim.sync,
+            );
+            None
+        }
+    }
+}
+
+async fn execute(
+    engine: &Arc<Engine>,
+    claim: &Claim,
+    function: &Arc<DeployedFunction>,
+    control: &RunControl,
+    live: &LiveRun,
+    usage: &mut Usage,
+) -> Ended {
+    match try_execute(engine, claim, function, control, live, usage).await {
+        Ok(ended) => ended,
+        Err(error) => {
+            tracing::error!(run.id = %claim.run_id, error = format!("{error:#}"), "the host failed during a run");
+            live.log.note(LogLevel::Error, "something went wrong in the host; the sync will be tried again");
+            let error = FunctionError::Host(error);
+            let checkpoints = Checkpoints::default();
+            Ended::Failed { again: Again::of(&error), error: error.to_run_error(), counts: None, checkpoints }
+        }
+    }
+}
+
+async fn try_execute(
+    engine: &Arc<Engine>,
+    claim: &Claim,
+    function: &Arc<DeployedFunction>,
+    control: &RunControl,
+    live: &LiveRun,
+    usage: &mut Usage,
+) -> anyhow::Result<Ended> {
+    let log = &live.log;
+    let connection = connections::get(&mut *engine.store.connect().await?, claim.connection).await?;
+    let Some(connection) = connection else { return Ok(Ended::Dropped) };
+    let attempt = Attempt {
+        connection: claim.connection,
+        sync: claim.sync.clone(),
+        variant: claim.variant.clone(),
+        fence: claim.fence,
+    };
+    let begun = match begin(engine, claim, function, &attempt).await? {
+        Ok(begun) => begun,
+        Err(ended) => return Ok(ended),
+    };
+    let is_asked_for = matches!(claim.reason, DueReason::Trigger | DueReason::Start);
+    if begun.idle_attempts >= engine.settings.max_idle_attempts && !is_asked_for {
+        let start = Start::from(&begun)?;
+        let message = interrupted(begun.idle_attempts);
+        return no_progress(engine, claim, &attempt, &start, message, log).await;
+    }
+    let start = Start::from(&begun)?;
+    if claim.resets {
+        schedules::note_reset_done(&mut *engine.store.connect().await?, claim).await?;
+    }
+    let environment = engine.environments.get(claim.environment).await?;
+    let variables = engine.process_variables(&environment, function, log).await?;
+    let author = Author {
+        environment: claim.environment,
+        integration: claim.integration,
+        function: claim.sync.to_string(),
+        run_id: claim.run_id.to_string(),
+    };
+    let writer = RecordWriter::new(
+        engine,
+        author,
+        claim.connection,
+        Arc::clone(&function.models),
+        &function.limits,
+        log.clone(),
+    );
+    let capabilities = FunctionCapabilities {
+        engine: Arc::clone(engine),
+        environment,
+        connection: Arc::new(ConnectionRoute::from(&connection)),
+        function: Arc::clone(function),
+        run: RunInfo {
+            id: claim.run_id.to_string(),
+            variant: claim.variant.to_string(),
+            attempt: (claim.failures + 1).max(1).cast_unsigned(),
+        },
+        log: log.clone(),
+        meter: Arc::clone(&live.meter),
+        signals: Arc::clone(&control.signals),
+        writer: writer.for_attempt(
+            attempt.clone(),
+            begun.restores_pruned,
+            start.carried.clone(),
+            start.row_began_at,
+        ),
+        checkpoint: begun.checkpoint,
+        row: Some(connection),
+        route: None,
+        ends_at: Instant::now() + function.limits.wall,
+    };
+    let call = Call {
+        kind: "sync",
+        name: claim.sync.as_str(),
+        urgency: Urgency::Background,
+        input: None,
+        variables: &variables,
+    };
+    let invocation =
+        engine.runtime.invoke(&function.component, call, Box::new(capabilities), &function.limits, log);
+    let idle = function.limits.idle;
+    let finished = tokio::select! {
+        finished = invocation => finished,
+        () = silence(&control.signals, idle) => {
+            let message = format!("the sync has committed nothing new for {idle:?} (limit `idle`), and was ended");
+            return no_progress(engine, claim, &attempt, &start, message, log).await;
+        }
+    };
+    *usage = finished.usage;
+    match finished.result.map_err(|error| FunctionError::new(error, log)) {
+        // Taken for a whole one, a run that was cut short would delete what it has not come to.
+        Ok(_) if control.signals.was_noticed() => Ok(Ended::HandedBack),
+        Ok(_) => complete(engine, function, &attempt, &start, log).await,
+        Err(FunctionError::Superseded) => Ok(Ended::Lost),
+        Err(FunctionError::Host(error)) => Err(error),
+        Err(error) => {
+            log.note(LogLevel::Error, &error.to_string());
+            let was_cut_off = matches!(error, FunctionError::Limit(Limit::Wall(_) | Limit::Cpu(_)));
+            let so_far = so_far(engine, &attempt, &start, if was_cut_off { None } else { Some(0) }).await?;
+            let attempts = start.idle_attempts + 1;
+            if so_far.is_idle && attempts >= engine.settings.max_idle_attempts {
+                let message = format!("{}; the last time, {error}", interrupted(attempts));
+                return no_progress(engine, claim, &attempt, &start, message, log).await;
+            }
+            Ok(Ended::Failed {
+                again: Again::of(&error),
+                error: kept(error.to_run_error(), log),
+                counts: so_far.counts,
+                checkpoints: start.until(so_far.checkpoint),
+            })
+        }
+    }
+}
+
+/// Returns when the function has not got on for so long.
+async fn silence(signals: &RunSignals, idle: Duration) {
+    let (mut headway, mut since) = (signals.headway(), tokio::time::Instant::now());
+    while let Some(until) = since.checked_add(idle) {
+        tokio::time::sleep_until(until).await;
+        if signals.headway() == headway {
+            return;
+        }
+        // It did, at some time since: that is exact enough for what is measured in hours.
+        (headway, since) = (signals.headway(), tokio::time::Instant::now());
+    }
+    std::future::pending::<()>().await;
+}
+
+fn interrupted(attempts: i32) -> String {
+    format!(
+        "{attempts} attempts in a row were interrupted before they had moved the checkpoint or changed a record that \
+         those before them had not"
+    )
+}
+
+/// The sync gets nowhere. It is tried again, but with longer and longer waits: whatever interrupts it may be its own
+/// doing.
+async fn no_progress(
+    engine: &Engine,
+    claim: &Claim,
+    attempt: &Attempt,
+    start: &Start,
+    message: String,
+    log: &RunLog,
+) -> anyhow::Result<Ended> {
+    log.note(LogLevel::Error, &message);
+    // After each wait it has one attempt to get somewhere.
+    let so_far = so_far(engine, attempt, start, Some(engine.settings.max_idle_attempts - 1)).await?;
+    let error = kept(RunError { code: "no_progress".to_owned(), message, details: None }, log);
+    Ok(Ended::Failed {
+        error,
+        again: Again::of_stall(claim.failures),
+        counts: so_far.counts,
+        checkpoints: start.until(so_far.checkpoint),
+    })
+}

@@ -1,0 +1,234 @@
+//! What an attempt does beside the records, apart from its commits: it begins, completes or is held back there.
+
+use chrono::{DateTime, Utc};
+use serde_json::{Value, json};
+
+use crate::Engine;
+use crate::functions::DeployedFunction;
+use crate::outbound_webhooks::Checkpoints;
+use crate::records::commit::{ModelCounts, RunCounts, without_carried};
+use crate::syncs::approvals::HELD;
+use crate::syncs::run::Ended;
+use crate::syncs::run::next::Again;
+use syncline_sandbox::{LogLevel, RunLog};
+use syncline_store::records::{self, Unseen};
+use syncline_store::runs::RunError;
+use syncline_store::schedules::Claim;
+use syncline_store::sync_states::{self, Attempt, Begun, CheckpointChange};
+use syncline_store::{closed_connections, streams};
+use syncline_telemetry::failpoints::{self, Step};
+use syncline_types::ids::{ModelName, Variant};
+
+/// What an attempt began from.
+pub(crate) struct Start {
+    /// What earlier attempts have counted since the last success.
+    pub(crate) carried: RunCounts,
+    /// When the first of them began, by the clock that records' times are from.
+    pub(crate) row_began_at: DateTime<Utc>,
+    checkpoint: Option<String>,
+    pub(crate) idle_attempts: i32,
+}
+
+impl Start {
+    pub(crate) fn from(begun: &Begun) -> serde_json::Result<Self> {
+        Ok(Self {
+            carried: serde_json::from_value(begun.counts.clone())?,
+            row_began_at: begun.row_began_at,
+            checkpoint: begun.checkpoint.clone(),
+            idle_attempts: begun.idle_attempts,
+        })
+    }
+
+    pub(crate) fn until(&self, checkpoint: Option<String>) -> Checkpoints {
+        Checkpoints { from: self.checkpoint.clone(), to: checkpoint }
+    }
+
+    fn success(&self, counts: RunCounts, checkpoint: Option<String>) -> Ended {
+        Ended::Success {
+            counts: without_carried(&counts, &self.carried),
+            unreported: counts,
+            since: self.row_began_at,
+            checkpoints: self.until(checkpoint),
+        }
+    }
+
+    fn own_counts(&self, counts: Option<Value>) -> anyhow::Result<Option<RunCounts>> {
+        let Some(counts) = counts else { return Ok(None) };
+        Ok(Some(without_carried(&serde_json::from_value(counts)?, &self.carried)))
+    }
+}
+
+/// What an attempt has come to.
+pub(crate) struct SoFar {
+    pub(crate) counts: Option<RunCounts>,
+    pub(crate) checkpoint: Option<String>,
+    /// It was cut off before it had made any headway.
+    pub(crate) is_idle: bool,
+}
+
+/// Raises the fence, does a reset that was asked for, and begins to watch for deletions. Ends if a later attempt has
+/// begun, or if the connection was deleted.
+pub(crate) async fn begin(
+    engine: &Engine,
+    claim: &Claim,
+    function: &DeployedFunction,
+    attempt: &Attempt,
+) -> anyhow::Result<Result<Begun, Ended>> {
+    let mut tx = engine.store.begin_records().await?;
+    if !closed_connections::hold_open(&mut tx, claim.connection).await? {
+        return Ok(Err(Ended::Dropped));
+    }
+    let begun = sync_states::begin(&mut tx, attempt, claim.resets, claim.unreported_since).await?;
+    let Some(mut begun) = begun else {
+        return Ok(Err(Ended::Lost));
+    };
+    let models: Vec<_> = function.models.keys().map(ToString::to_string).collect();
+    streams::assign(&mut tx, claim.connection, &models, &claim.variant, &claim.sync).await?;
+    let watches_deletions = function.tracks_deletes();
+    let empties_cache = claim.resets && claim.empties_cache;
+    if empties_cache {
+        // What was saved and not told yet goes with the rest: nobody is to be told of it.
+        begun.counts = json!({});
+    }
+    if claim.resets && (begun.checkpoint.take().is_some() || empties_cache) {
+        sync_states::store(&mut tx, attempt, &CheckpointChange::Clear, &begun.counts, false).await?;
+    }
+    let mut names: Vec<_> = if watches_deletions || empties_cache {
+        function.models.keys().map(|model| (model.clone(), claim.variant.clone())).collect()
+    } else {
+        // An earlier deployment watched for deletions: nobody comes to an end of that any more.
+        streams::list_watched(&mut tx, claim.connection, &models, &claim.variant).await?
+    };
+    if empties_cache {
+        let all = streams::list_of_sync(&mut tx, claim.connection, &claim.sync, &claim.variant, &models);
+        names.extend(all.await?);
+        names.sort();
+        names.dedup();
+    }
+    if !names.is_empty() {
+        for mut stream in streams::lock(&mut tx, claim.connection, &names, Some(&claim.sync)).await? {
+            if empties_cache {
+                records::delete_all(&mut tx, &mut stream).await?;
+            }
+            if !(watches_deletions && function.models.contains_key(&stream.model)) {
+                records::end_generation(&mut tx, &mut stream).await?;
+            } else if begun.checkpoint.is_none() {
+                // A run that continues from a checkpoint belongs to the generation that set it.
+                records::begin_generation(&mut tx, &mut stream, claim.fence).await?;
+            }
+            streams::store_head(&mut tx, &stream).await?;
+        }
+    }
+    failpoints::reach(Step::SyncBeginning);
+    tx.commit().await?;
+    failpoints::reach(Step::SyncBegun);
+    Ok(Ok(begun))
+}
+
+/// The function has returned. A full sync now deletes what it has not seen, and begins from the start next time.
+pub(crate) async fn complete(
+    engine: &Engine,
+    function: &DeployedFunction,
+    attempt: &Attempt,
+    start: &Start,
+    log: &RunLog,
+) -> anyhow::Result<Ended> {
+    let mut tx = engine.store.begin_records().await?;
+    let Some(counts) = sync_states::lock(&mut tx, attempt).await? else { return Ok(Ended::Lost) };
+    let mut counts: RunCounts = serde_json::from_value(counts)?;
+    for model in function.models.keys() {
+        counts.entry(model.clone()).or_default();
+    }
+    sync_states::note_restored(&mut tx, attempt).await?;
+    if !function.tracks_deletes() {
+        let checkpoint =
+            sync_states::checkpoint(&mut tx, attempt.connection, &attempt.sync, &attempt.variant).await?;
+        tx.commit().await?;
+        return Ok(start.success(counts, checkpoint));
+    }
+    let names: Vec<_> =
+        function.models.keys().map(|model| (model.clone(), attempt.variant.clone())).collect();
+    let mut has_deleted = false;
+    let hold = function.deletion_hold(&engine.settings.deletion_hold);
+    for mut stream in streams::lock(&mut tx, attempt.connection, &names, Some(&attempt.sync)).await? {
+        match records::delete_unseen(&mut tx, &mut stream, |unseen, live| hold.lets_pass(unseen, live))
+            .await?
+        {
+            Unseen::Deleted(deleted) => {
+                has_deleted |= deleted > 0;
+                counts
+                    .entry(stream.model.clone())
+                    .or_default()
+                    .add(ModelCounts { deleted, ..ModelCounts::default() });
+            }
+            Unseen::Held { unseen, live } => {
+                let message = format!(
+                    "the sync did not see {unseen} of {live} records of `{}` again, which looks like a mistake; \
+                     nothing was deleted: approve the run if they are really gone",
+                    stream.model
+                );
+                log.note(LogLevel::Error, &message);
+                let details = Some(json!({ "model": stream.model, "unseen": unseen, "live": live }));
+                let error = RunError { code: HELD.to_owned(), message, details };
+                tx.rollback().await?;
+                let counts = hold_back(engine, attempt, start, &names).await?;
+                let checkpoints = start.until(None);
+                return Ok(Ended::Failed { error, again: Again::AtNextSlot, counts, checkpoints });
+            }
+        }
+        records::end_generation(&mut tx, &mut stream).await?;
+        streams::store_head(&mut tx, &stream).await?;
+    }
+    sync_states::store(&mut tx, attempt, &CheckpointChange::Clear, &json!(counts), false).await?;
+    failpoints::reach(Step::SyncCompleting);
+    tx.commit().await?;
+    failpoints::reach(Step::SyncCompleted);
+    if has_deleted {
+        engine.record_changes.note(attempt.connection);
+    }
+    Ok(start.success(counts, None))
+}
+
+/// Keeps what the run has seen, for somebody to approve its deletions. The next run looks at everything again: if it
+/// sees what this one did not, nothing was lost. Gives what was counted.
+async fn hold_back(
+    engine: &Engine,
+    attempt: &Attempt,
+    start: &Start,
+    names: &[(ModelName, Variant)],
+) -> anyhow::Result<Option<RunCounts>> {
+    let mut tx = engine.store.begin_records().await?;
+    let counts = sync_states::lock(&mut tx, attempt).await?;
+    if let Some(counts) = &counts {
+        for mut stream in streams::lock(&mut tx, attempt.connection, names, Some(&attempt.sync)).await? {
+            records::hold_generation(&mut tx, &mut stream, attempt.fence).await?;
+            streams::store_head(&mut tx, &stream).await?;
+        }
+        sync_states::store(&mut tx, attempt, &CheckpointChange::Clear, counts, false).await?;
+    }
+    tx.commit().await?;
+    start.own_counts(counts)
+}
+
+/// What the attempt has come to. Unless it was cut off, it is not counted among those that were interrupted; so many
+/// before it still are.
+pub(crate) async fn so_far(
+    engine: &Engine,
+    attempt: &Attempt,
+    start: &Start,
+    settled: Option<i32>,
+) -> anyhow::Result<SoFar> {
+    let mut tx = engine.store.begin_records().await?;
+    let counts = start.own_counts(sync_states::lock(&mut tx, attempt).await?)?;
+    let checkpoint =
+        sync_states::checkpoint(&mut tx, attempt.connection, &attempt.sync, &attempt.variant).await?;
+    let is_idle = match settled {
+        None => sync_states::is_idle(&mut tx, attempt).await?,
+        Some(idle_attempts) => {
+            sync_states::settle(&mut tx, attempt, idle_attempts).await?;
+            false
+        }
+    };
+    tx.commit().await?;
+    Ok(SoFar { counts, checkpoint, is_idle })
+}

@@ -1,0 +1,183 @@
+//! The end of a run: what is told of it, and the transaction that closes it and frees its schedule.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::json;
+use sqlx::PgConnection;
+
+use crate::Engine;
+use crate::functions::DeployedFunction;
+use crate::invoker::live_runs::LiveRun;
+use crate::invoker::recording::stored_usage;
+use crate::outbound_webhooks::{self, SyncEnd};
+use crate::records::commit::ModelCounts;
+use crate::syncs::run::Ended;
+use syncline_sandbox::Usage;
+use syncline_store::connection_errors::{self, Failing};
+use syncline_store::notices::Notice;
+use syncline_store::runs::{self, LogLine, Outcome, RunError, RunState};
+use syncline_store::schedules::{self, Claim, DueReason, Next};
+use syncline_telemetry::failpoints::{self, Step};
+
+const WRITE_OUTCOME_TRIES: u32 = 5;
+
+/// A run that has come to its end and is to be closed.
+pub(crate) struct Finished {
+    pub(crate) outcome: Outcome,
+    pub(crate) ended: Ended,
+    pub(crate) function: Option<Arc<DeployedFunction>>,
+    pub(crate) next: Next,
+    /// What is left to be written of its log.
+    pub(crate) lines: Vec<LogLine>,
+}
+
+/// Tells the operator. A run that a later attempt or the next start continues is not worth a line.
+pub(crate) fn report(claim: &Claim, ended: &Ended) {
+    let sync = &claim.sync;
+    match ended {
+        Ended::Success { counts, .. } => {
+            let sum = |of: fn(&ModelCounts) -> u64| counts.values().map(of).sum::<u64>();
+            let (added, updated, deleted) = (sum(|c| c.added), sum(|c| c.updated), sum(|c| c.deleted));
+            tracing::info!(
+                run.id = %claim.run_id,
+                connection.id = claim.connection.0,
+                "sync `{sync}`: {added} added, {updated} updated, {deleted} deleted",
+            );
+        }
+        Ended::Failed { error, .. } => tracing::warn!(
+            run.id = %claim.run_id,
+            connection.id = claim.connection.0,
+            error.code,
+            "sync `{sync}` failed: {}",
+            error.message,
+        ),
+        Ended::Unknown => tracing::warn!(
+            run.id = %claim.run_id,
+            "sync `{sync}` is not one that this host can run; it is left to another, or to later",
+        ),
+        Ended::Dropped | Ended::HandedBack | Ended::Lost => {}
+    }
+}
+
+pub(crate) fn outcome_of(ended: &Ended, usage: Usage, live: &LiveRun) -> Outcome {
+    let (state, error, counts) = match ended {
+        Ended::Success { counts, .. } => (RunState::Success, None, Some(json!(counts))),
+        Ended::Failed { error, counts, .. } => {
+            (RunState::Error, Some(error.clone()), counts.as_ref().map(|counts| json!(counts)))
+        }
+        Ended::Dropped => (RunState::Cancelled, Some(cancelled("the connection is gone")), None),
+        Ended::Unknown => (
+            RunState::Cancelled,
+            Some(cancelled("the host that took the run up does not know the sync; another attempt follows")),
+            None,
+        ),
+        Ended::HandedBack | Ended::Lost => (
+            RunState::Cancelled,
+            Some(cancelled("the run was stopped; the sync continues from its checkpoint")),
+            None,
+        ),
+    };
+    Outcome { state, error, counts, usage: stored_usage(usage), figures: live.meter.figures() }
+}
+
+fn cancelled(message: &str) -> RunError {
+    RunError { code: "script_cancelled".to_owned(), message: message.to_owned(), details: None }
+}
+
+/// Closes the run and releases the schedule. A database that is away for a moment is waited for; if it stays away,
+/// the lease runs out and another attempt follows.
+pub(crate) async fn write_outcome(engine: &Engine, claim: &Claim, finished: &Finished) {
+    for number in 1..=WRITE_OUTCOME_TRIES {
+        match try_write_outcome(engine, claim, finished).await {
+            Ok(()) => return,
+            Err(error) => {
+                tracing::warn!(
+                    run.id = %claim.run_id,
+                    error = &error as &dyn std::error::Error,
+                    "the end of sync `{}` was not written (try {number} of {WRITE_OUTCOME_TRIES})", claim.sync,
+                );
+                tokio::time::sleep(Duration::from_millis(200) * 2_u32.pow(number)).await;
+            }
+        }
+    }
+}
+
+async fn try_write_outcome(engine: &Engine, claim: &Claim, finished: &Finished) -> sqlx::Result<()> {
+    let mut tx = engine.store.begin().await?;
+    let is_ours = runs::close(&mut tx, claim.run_id, engine.host_id, claim.fence, &finished.outcome).await?;
+    let lines: Vec<_> = finished.lines.iter().map(|line| (claim.run_id, line)).collect();
+    runs::append_logs(&mut tx, &lines).await?;
+    schedules::release(&mut tx, claim, engine.host_id, &finished.next).await?;
+    // A run that was closed before was told then, or is told by its successor.
+    let written = if is_ours {
+        let is_first = note_error(&mut tx, claim, finished).await?;
+        tell(&mut tx, claim, finished, is_first).await?
+    } else {
+        0
+    };
+    failpoints::reach(Step::SyncReleasing);
+    tx.commit().await?;
+    failpoints::reach(Step::SyncReleased);
+    if written > 0 {
+        engine.notices.tell(Notice::Webhooks);
+    }
+    Ok(())
+}
+
+/// Says on the connection that the sync fails, until it succeeds. `true`: it is its first failure since then.
+async fn note_error(conn: &mut PgConnection, claim: &Claim, finished: &Finished) -> sqlx::Result<bool> {
+    let failing = Failing::Sync { name: claim.sync.as_str(), variant: claim.variant.as_str() };
+    match &finished.ended {
+        Ended::Success { .. } => {
+            connection_errors::clear(conn, claim.connection, failing).await?;
+            Ok(false)
+        }
+        Ended::Failed { error, .. } => {
+            connection_errors::set(conn, claim.connection, failing, claim.run_id, &error.code, &error.message)
+                .await
+        }
+        Ended::Dropped | Ended::Unknown | Ended::HandedBack | Ended::Lost => Ok(false),
+    }
+}
+
+/// Writes the webhooks of a run's end. One that another follows at once is not told, and of the retries that failed
+/// only the last is, once it was told that the sync fails.
+async fn tell(
+    conn: &mut PgConnection,
+    claim: &Claim,
+    finished: &Finished,
+    is_first: bool,
+) -> sqlx::Result<u64> {
+    match &finished.ended {
+        Ended::Failed { .. }
+            if claim.reason == DueReason::Retry && !is_first && finished.next.retry_at.is_some() =>
+        {
+            Ok(0)
+        }
+        Ended::Success { unreported, since, checkpoints, .. } => {
+            let end = SyncEnd::Success { unreported, since: *since };
+            outbound_webhooks::note_sync(conn, &claim.into(), &end, checkpoints).await
+        }
+        Ended::Failed { error, checkpoints, .. } => {
+            let models = finished.function.iter().flat_map(|function| function.models.keys()).collect();
+            outbound_webhooks::note_sync(
+                conn,
+                &claim.into(),
+                &SyncEnd::Failure { models, error },
+                checkpoints,
+            )
+            .await
+        }
+        Ended::Dropped | Ended::Unknown | Ended::HandedBack | Ended::Lost => Ok(0),
+    }
+}
+
+/// For a run whose end is for its successor to write.
+pub(crate) async fn append_log(engine: &Engine, claim: &Claim, lines: &[LogLine]) {
+    let lines: Vec<_> = lines.iter().map(|line| (claim.run_id, line)).collect();
+    let written = async { runs::append_logs(&mut *engine.store.connect().await?, &lines).await };
+    if let Err(error) = written.await {
+        tracing::warn!(run.id = %claim.run_id, error = &error as &dyn std::error::Error, "log lines were lost");
+    }
+}

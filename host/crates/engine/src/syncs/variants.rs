@@ -1,0 +1,131 @@
+//! Further instances of a sync for one connection: each has its own schedule, records and checkpoint.
+
+use uuid::Uuid;
+
+use crate::functions::hold_beginnings;
+use crate::{ConnectionRoute, Engine};
+use syncline_store::connection_errors::{self, Failing};
+use syncline_store::schedules::{self, NewVariant, Retired};
+use syncline_store::{closed_connections, records, streams, sync_states};
+use syncline_telemetry::failpoints::{self, Step};
+use syncline_types::ids::{ConnectionPk, FunctionName, Variant};
+
+/// How many instances a sync of one connection may have, the base variant among them.
+pub const MAX_VARIANTS: i64 = 100;
+
+/// Why a variant was not made.
+#[derive(Debug, thiserror::Error)]
+pub enum VariantError {
+    #[error("the sync is not deployed any more")]
+    SyncGone,
+    #[error("the sync has this variant already")]
+    Exists,
+    #[error("the sync has {MAX_VARIANTS} variants already, which is the most")]
+    TooMany,
+    #[error("the variant could not be stored")]
+    Store(#[from] sqlx::Error),
+}
+
+impl Engine {
+    /// Makes a variant, due at once if the sync starts by itself. Gives the id of its schedule.
+    pub async fn create_variant(
+        &self,
+        connection: &ConnectionRoute,
+        sync: &FunctionName,
+        variant: &Variant,
+    ) -> Result<Uuid, VariantError> {
+        let mut tx = self.store.begin().await?;
+        let active = hold_beginnings(&mut tx, connection.environment, connection.integration).await?;
+        let spec = active.syncs.iter().find(|spec| spec.name == *sync).ok_or(VariantError::SyncGone)?;
+        let connection = connection.pk;
+        let new = NewVariant { connection, sync, variant, auto_start: spec.auto_start, most: MAX_VARIANTS };
+        let made = schedules::create_variant(&mut tx, &new).await?;
+        let Some(id) = made else {
+            let taken = schedules::find_variant(&mut tx, connection, sync, variant).await?;
+            return Err(if taken.is_some() { VariantError::Exists } else { VariantError::TooMany });
+        };
+        schedules::notify_due(&mut tx).await?;
+        tx.commit().await?;
+        Ok(id)
+    }
+
+    /// Removes a variant with its records and checkpoint. Nobody can ask for a run of it from here on, and one in progress
+    /// can write nothing more. `false`: there is no such variant. What is cut short is finished by another host, or by
+    /// asking again.
+    pub async fn delete_variant(
+        &self,
+        connection: &ConnectionRoute,
+        sync: &FunctionName,
+        variant: &Variant,
+    ) -> sqlx::Result<bool> {
+        let mut tx = self.store.begin().await?;
+        let Some(retired) = schedules::retire_variant(&mut tx, connection.pk, sync, variant).await? else {
+            drop(tx);
+            return self.delete_left_variant(connection, sync, variant).await;
+        };
+        tx.commit().await?;
+        failpoints::reach(Step::VariantRetired);
+        self.remove_retired(&retired).await?;
+        Ok(true)
+    }
+
+    /// Removes what a variant has left of a sync that is not deployed any more, and whose schedules went with it. `false`: it
+    /// is deployed, or never had the variant.
+    async fn delete_left_variant(
+        &self,
+        connection: &ConnectionRoute,
+        sync: &FunctionName,
+        variant: &Variant,
+    ) -> sqlx::Result<bool> {
+        if self.functions.find_sync(connection.integration, sync).is_some() {
+            return Ok(false);
+        }
+        let mut conn = self.store.connect_records().await?;
+        let has_saved =
+            !streams::list_of_sync(&mut conn, connection.pk, sync, variant, &[]).await?.is_empty();
+        drop(conn);
+        if has_saved {
+            let fence = schedules::next_fence(&mut *self.store.connect().await?).await?;
+            self.empty_variant(connection.pk, sync, variant, fence, &[]).await?;
+        }
+        Ok(has_saved)
+    }
+
+    /// Removes what a retired variant has left, and then itself, so that what is cut short is found again.
+    pub(crate) async fn remove_retired(&self, retired: &Retired) -> sqlx::Result<()> {
+        let Retired { schedule, integration, connection, sync, variant, fence } = retired;
+        let declared = self.functions.find_sync(*integration, sync).map(|sync| sync.models());
+        let declared: Vec<_> = declared.iter().flatten().map(ToString::to_string).collect();
+        self.empty_variant(*connection, sync, variant, *fence, &declared).await?;
+        failpoints::reach(Step::VariantEmptied);
+
+        let mut tx = self.store.begin().await?;
+        let failing = Failing::Sync { name: sync.as_str(), variant: variant.as_str() };
+        connection_errors::clear(&mut tx, *connection, failing).await?;
+        schedules::delete_retired(&mut tx, *schedule).await?;
+        tx.commit().await
+    }
+
+    /// Deletes what a variant has saved, and keeps attempts below the fence from writing more.
+    async fn empty_variant(
+        &self,
+        connection: ConnectionPk,
+        sync: &FunctionName,
+        variant: &Variant,
+        fence: i64,
+        declared: &[String],
+    ) -> sqlx::Result<()> {
+        let mut tx = self.store.begin_records().await?;
+        // Somebody else may have come to the end of this, and the variant been made again; then it is not ours to touch.
+        if closed_connections::hold_open(&mut tx, connection).await?
+            && sync_states::shut_out(&mut tx, connection, sync, variant, fence).await?
+        {
+            let names = streams::list_of_sync(&mut tx, connection, sync, variant, declared).await?;
+            for mut stream in streams::lock(&mut tx, connection, &names, Some(sync)).await? {
+                records::delete_all(&mut tx, &mut stream).await?;
+                streams::store_head(&mut tx, &stream).await?;
+            }
+        }
+        tx.commit().await
+    }
+}

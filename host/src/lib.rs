@@ -3,4 +3,5 @@
 
 pub mod cli;
 pub mod guest_build;
+mod host;
 pub mod private_postgres;

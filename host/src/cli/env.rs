@@ -11,7 +11,7 @@ use super::Done;
 use super::database::DatabaseArgs;
 use super::installation::{EnvironmentArgs, Installation};
 use syncline_auth::{DEFAULT_ENVIRONMENT, FormerKeys};
-use syncline_engine::{Parted, part_through_hosts};
+use syncline_engine::{PreDeletion, run_pre_deletion_through_hosts};
 use syncline_types::ids::EnvironmentName;
 
 #[derive(Debug, Args)]
@@ -131,10 +131,10 @@ async fn delete(args: &DatabaseArgs, name: &str, yes: bool) -> anyhow::Result<()
     if !yes {
         bail!("`{name}` and everything in it would be gone for good; say --yes to delete it");
     }
-    let note = match part_through_hosts(&installation.store, environment.pk).await? {
-        Parted::Done => "",
-        Parted::OutOfTime => "; not all functions that run before a deletion had come to their end",
-        Parted::NoHost => "; no host is on, so the functions that run before a deletion did not run",
+    let note = match run_pre_deletion_through_hosts(&installation.store, environment.pk).await? {
+        PreDeletion::Done => "",
+        PreDeletion::OutOfTime => "; not all functions that run before a deletion had come to their end",
+        PreDeletion::NoHost => "; no host is on, so the functions that run before a deletion did not run",
     };
     installation.environments.delete(environment.pk).await?;
     println!("deleted `{name}`{note}");

@@ -5,7 +5,7 @@ use std::time::Duration;
 use clap::Args;
 
 use syncline_config::period;
-use syncline_engine::{Age, Retention};
+use syncline_engine::{Age, RetentionSettings};
 
 #[derive(Debug, Args)]
 pub(super) struct RetentionArgs {
@@ -21,8 +21,8 @@ pub(super) struct RetentionArgs {
 }
 
 impl RetentionArgs {
-    pub(super) fn settings(&self) -> Retention {
-        Retention {
+    pub(super) fn settings(&self) -> RetentionSettings {
+        RetentionSettings {
             prune_after: self.prune_after,
             delete_after: self.delete_after,
             every: self.retention_every,

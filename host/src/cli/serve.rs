@@ -20,13 +20,15 @@ use super::retention::RetentionArgs;
 use super::telemetry::{LogFormat, Telemetry};
 use super::webhooks::{IntakeArgs, SenderArgs};
 use super::{Cli, Done, variables};
+use crate::host::{Foundation, Host, HostSettings};
 use syncline_api::connect_ui::{self, ApiAddress, FrameAncestors};
-use syncline_api::{self as api, App, server};
-use syncline_auth::{ApiKey, Authenticator, Environments};
+use syncline_api::{self as api, server};
+use syncline_auth::{ApiKey, Environments};
 use syncline_config::{DeletionHold, MINIMUM_INTERVAL};
 use syncline_egress::{Gate, GateSettings, HostPort};
-use syncline_engine::{Background, Engine, EngineSettings};
-use syncline_outbound_webhooks::Sender;
+use syncline_engine::{
+    ConnectionSettings, DispatchSettings, IngestSettings, JobSettings, RecordSettings, SyncSettings,
+};
 use syncline_providers::Catalogue;
 use syncline_sandbox::{CompiledCache, Runtime, RuntimeSettings};
 use syncline_store::Store;
@@ -146,8 +148,8 @@ pub(super) struct ServeArgs {
 pub(super) async fn run(args: ServeArgs) -> anyhow::Result<Done> {
     let began = Instant::now();
     let telemetry = Telemetry::start(args.log_format)?;
-    if let Some(failpoint) = args.failpoint {
-        failpoints::arm(failpoint);
+    if let Some(failpoint) = &args.failpoint {
+        failpoints::arm(failpoint.clone());
     }
     warn_of_unknown_variables();
     // Told before anything is started or waited for.
@@ -174,28 +176,21 @@ pub(super) async fn run(args: ServeArgs) -> anyhow::Result<Done> {
     let environments = Environments::open(store.clone(), master_keys, Arc::clone(&notices)).await?;
     let generated = ensure_key(&store, &environments, secret_key).await?;
 
-    let (engine, background) =
-        start_engine(&args, store.clone(), Arc::clone(&environments), notices, derived_key, catalogue, gate)
-            .await?;
-    let authenticator = Authenticator::new(store, environments, Arc::clone(&engine.notices));
     let public_url =
         args.public_url.as_ref().map_or_else(|| format!("http://{address}"), ToString::to_string);
     let connect_url =
         args.connect_url.as_ref().map_or_else(|| format!("{public_url}/connect"), ToString::to_string);
-    let app = App {
-        engine: Arc::clone(&engine),
-        authenticator,
-        public_url: public_url.as_str().into(),
-        connect_url: connect_url.into(),
-        record_metadata_key: args.record_metadata_key.as_str().into(),
-    };
+    let runtime = Arc::new(runtime(&args, derived_key)?);
+    let (catalogue, gate) = (Arc::new(catalogue), Arc::new(gate));
+    let foundation = Foundation { store, notices, environments, catalogue, gate, runtime };
+    let host = Host::start(foundation, settings(&args, &public_url, &connect_url)).await?;
+    let app = host.app.clone();
     let api = match args.connect_url {
         None => ApiAddress::BesideThePage,
         Some(_) => ApiAddress::At(public_url.parse().context("SYNCLINE_PUBLIC_URL")?),
     };
     let pages = connect_ui::router(api, &args.connect_frame_ancestors);
     announce(&public_url, generated.as_ref(), began);
-    let sender = Sender::start(Arc::clone(&engine), args.sender.settings());
     let served = match metrics_listener {
         None => vec![(listener, api::router(app, pages.merge(api::metrics_routes())))],
         Some(metrics) => vec![
@@ -203,9 +198,8 @@ pub(super) async fn run(args: ServeArgs) -> anyhow::Result<Done> {
             (listener, api::router(app, pages)),
         ],
     };
-    let grace = Duration::from_secs(args.grace_seconds);
     let patience = Duration::from_secs(args.client_timeout_seconds);
-    serve_until_stopped(served, patience, engine, background, sender, database, grace).await?;
+    serve_until_stopped(served, patience, host, database).await?;
     telemetry.finish().await;
     Ok(Done::Well)
 }
@@ -230,51 +224,61 @@ fn gate(args: &ServeArgs) -> anyhow::Result<Gate> {
     })?)
 }
 
-async fn start_engine(
-    args: &ServeArgs,
-    store: Store,
-    environments: Arc<Environments>,
-    notices: Arc<Notices>,
-    compiled_key: [u8; 32],
-    catalogue: Catalogue,
-    gate: Gate,
-) -> anyhow::Result<(Arc<Engine>, Background)> {
+fn runtime(args: &ServeArgs, compiled_key: [u8; 32]) -> anyhow::Result<Runtime> {
     let folder = args.compiled_dir.clone().unwrap_or_else(|| args.database.data_dir().join("compiled"));
     let compiler = std::env::current_exe().context("the host does not know its own program file")?;
     let shares = RuntimeSettings { max_invocations: args.max_invocations };
-    let runtime = Runtime::new(&shares, CompiledCache::new(folder, compiled_key, compiler))?;
-    let settings = EngineSettings {
-        lease: Duration::from_secs(args.lease_seconds),
-        max_syncs: args.max_syncs as usize,
-        max_syncs_per_integration: args.max_syncs_per_integration,
-        max_syncs_per_connection: args.max_syncs_per_connection,
-        max_jobs: args.max_async_actions as usize,
-        minimum_interval: Duration::from_secs(args.minimum_interval_seconds),
-        max_idle_attempts: args.max_idle_attempts,
-        max_change_readers: args.max_change_readers as usize,
-        results_kept_for: Duration::from_secs(args.action_result_seconds),
-        deletion_hold: DeletionHold { above: args.hold_deletions_above, from: args.hold_deletions_from },
-        runs_kept_for: Duration::from_secs(args.run_retention_days * 24 * 3600),
-        webhook_function_retries: args.intake.function_retries(),
-        received_webhooks_kept_for: args.intake.kept_for(),
-        intake_max_body_bytes: args.intake.max_body_bytes(),
-        intake_held_bytes: args.intake.held_bytes(),
-        grace: Duration::from_secs(args.grace_seconds),
-        record_metadata_key: args.record_metadata_key.as_str().into(),
-        max_stream_records: args.max_stream_records,
+    Ok(Runtime::new(&shares, CompiledCache::new(folder, compiled_key, compiler))?)
+}
+
+fn settings(args: &ServeArgs, public_url: &str, connect_url: &str) -> HostSettings {
+    let lease = Duration::from_secs(args.lease_seconds);
+    let grace = Duration::from_secs(args.grace_seconds);
+    HostSettings {
+        connections: ConnectionSettings { lease, grace },
+        dispatch: DispatchSettings {
+            function_retries: args.intake.function_retries(),
+            kept_for: args.intake.kept_for(),
+        },
+        ingest: IngestSettings {
+            max_body_bytes: args.intake.max_body_bytes(),
+            held_bytes: args.intake.held_bytes(),
+        },
+        jobs: JobSettings {
+            lease,
+            max_jobs: args.max_async_actions as usize,
+            results_kept_for: Duration::from_secs(args.action_result_seconds),
+            grace,
+        },
+        records: RecordSettings {
+            metadata_key: args.record_metadata_key.as_str().into(),
+            max_stream_records: args.max_stream_records,
+        },
         retention: args.retention.settings(),
-    };
-    Engine::start(store, environments, notices, catalogue, gate, Arc::new(runtime), settings).await
+        sender: args.sender.settings(grace),
+        syncs: SyncSettings {
+            lease,
+            max_syncs: args.max_syncs as usize,
+            max_syncs_per_integration: args.max_syncs_per_integration,
+            max_syncs_per_connection: args.max_syncs_per_connection,
+            deletion_hold: DeletionHold { above: args.hold_deletions_above, from: args.hold_deletions_from },
+            max_idle_attempts: args.max_idle_attempts,
+            grace,
+        },
+        max_change_readers: args.max_change_readers as usize,
+        minimum_interval: Duration::from_secs(args.minimum_interval_seconds),
+        runs_kept_for: Duration::from_secs(args.run_retention_days * DAY_SECONDS),
+        grace,
+        public_url: public_url.into(),
+        connect_url: connect_url.into(),
+    }
 }
 
 async fn serve_until_stopped(
     served: Vec<(TcpListener, Router)>,
     patience: Duration,
-    engine: Arc<Engine>,
-    mut background: Background,
-    sender: Sender,
+    host: Host,
     mut database: Database,
-    grace: Duration,
 ) -> anyhow::Result<()> {
     let stop = CancellationToken::new();
     let servers =
@@ -291,18 +295,15 @@ async fn serve_until_stopped(
         () = database_ended => "its Postgres ended",
     };
     tracing::info!("stopping: {why}");
-    engine.begin_shutdown();
+    host.begin_to_stop();
     stop.cancel();
-    let (requests_done, (), ()) = tokio::join!(
-        tokio::time::timeout(grace, requests_done),
-        background.finish_runs(),
-        sender.stop(grace)
-    );
+    let (requests_done, ()) =
+        tokio::join!(tokio::time::timeout(host.grace(), requests_done), host.finish_work());
     match requests_done {
         Ok(done) => drop(done?),
         Err(_) => tracing::warn!("some requests were not answered in time"),
     }
-    background.close(engine).await;
+    host.close().await;
     database.close().await?;
     tracing::info!("stopped");
     Ok(())

@@ -33,11 +33,12 @@ pub(super) struct SenderArgs {
 }
 
 impl SenderArgs {
-    pub(super) fn settings(&self) -> SenderSettings {
+    pub(super) fn settings(&self, grace: Duration) -> SenderSettings {
         SenderSettings {
             delays: self.webhook_retries.clone(),
             timeout: Duration::from_secs(self.webhook_timeout_seconds),
             retention: Duration::from_secs(self.webhook_retention_days * DAY_SECONDS),
+            grace,
         }
     }
 }

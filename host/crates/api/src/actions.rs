@@ -110,12 +110,12 @@ pub(super) async fn trigger_action(
     let environment = Arc::clone(&client.environment);
     match headers {
         ActionHeaders { is_async: false, key: None, .. } => {
-            let output = app.engine.run_action(&environment, &connection, &action, input).await?;
+            let output = app.actions.run(&environment, &connection, &action, input).await?;
             Ok(output_response(output))
         }
         ActionHeaders { is_async: false, key: Some(key), .. } => {
             let call = ActionCall { environment, connection, action, input };
-            let KeyedResult { result, is_replay } = app.engine.run_keyed_action(call, &key).await?;
+            let KeyedResult { result, is_replay } = app.actions.run_keyed(call, &key).await?;
             let mut response = result_response(result);
             if is_replay {
                 response.headers_mut().insert(REPLAYED, HeaderValue::from_static("true"));
@@ -124,7 +124,7 @@ pub(super) async fn trigger_action(
         }
         ActionHeaders { is_async: true, max_retries, key } => {
             let call = ActionCall { environment, connection, action, input };
-            let id = app.engine.enqueue_action(&call, max_retries, key.as_ref()).await?;
+            let id = app.actions.enqueue(&call, max_retries, key.as_ref()).await?;
             let status_url = format!("/action/{id}");
             let location = [(header::LOCATION, status_url.clone())];
             let accepted = AcceptedAction { id: id.to_string(), status_url };
@@ -153,7 +153,7 @@ pub(super) async fn get_action_result(
         let message = "must be a UUID, as `POST /action/trigger` gives with `X-Async`";
         ApiError::Path { errors: vec![FieldError::new("invalid_format", &["id"], message)] }
     })?;
-    let job = app.engine.find_action_job(&client.environment, id).await.map_err(ApiError::Internal)?;
+    let job = app.actions.find_job(&client.environment, id).await.map_err(ApiError::Internal)?;
     match job {
         None => Err(ApiError::UnknownJob(id)),
         Some(ActionJob::Unfinished(state)) => Err(ApiError::ActionNotFinished(state.as_str())),

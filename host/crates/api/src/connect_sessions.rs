@@ -205,11 +205,11 @@ pub(super) async fn get_session(
     SessionAuth(session): SessionAuth,
     _: NoQuery,
 ) -> Result<Json<SessionDetailsResponse>, ApiError> {
-    let mut conn = app.engine.store.connect().await?;
+    let mut conn = app.store.connect().await?;
     let all = integrations::list(&mut conn, session.environment.pk).await?;
     drop(conn);
     let allowed = all.into_iter().map(|one| one.unique_key).filter(|key| session.allows(key));
-    let settings = app.engine.environments.settings(session.environment.pk).await?;
+    let settings = app.environments.settings(session.environment.pk).await?;
     let color =
         settings.connect_ui_primary_color.clone().map_or_else(|| DEFAULT_COLOR.to_owned(), String::from);
     let theme = || Theme { primary: color.clone() };
@@ -249,7 +249,7 @@ pub(super) async fn delete_session(
     SessionAuth(session): SessionAuth,
     _: NoQuery,
 ) -> Result<StatusCode, ApiError> {
-    connect_sessions::delete(&mut *app.engine.store.connect().await?, session.pk).await?;
+    connect_sessions::delete(&mut *app.store.connect().await?, session.pk).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -294,7 +294,7 @@ impl App {
         if let Some(url) = &webhook_url_override {
             check_webhook_url(url)?;
         }
-        let mut conn = self.engine.store.connect().await?;
+        let mut conn = self.store.connect().await?;
         let known = integrations::list(&mut conn, client.environment.pk).await?;
         drop(conn);
         for (index, key) in wanted.allowed_integrations.iter().flatten().enumerate() {
@@ -315,7 +315,7 @@ impl App {
             webhook_url_override,
             reconnects: wanted.reconnects.as_ref().map(|route| route.pk),
         };
-        let created = self.engine.create_connect_session(&client.environment, new).await?;
+        let created = self.connect_sessions.create(&client.environment, new).await?;
         let created = match (created, wanted.reconnects) {
             (Some(created), _) => created,
             (None, Some(route)) => {
@@ -343,7 +343,7 @@ impl App {
         if has_nul {
             return Err(ApiError::body("invalid_format", path, "must not hold a NUL character"));
         }
-        let Some(provider) = self.engine.catalogue.find(&integration.provider) else { return Ok(()) };
+        let Some(provider) = self.catalogue.find(&integration.provider) else { return Ok(()) };
         for name in defaults.connection_config.keys() {
             provider.answer(&defaults.connection_config, name).map_err(|problem| {
                 let path = [path, &["connection_config", name]].concat();

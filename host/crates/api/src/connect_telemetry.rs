@@ -84,7 +84,7 @@ pub(super) async fn note_telemetry(
         let message = "must be the time of the event, to within two hours";
         return Err(ApiError::body("invalid_value", &["timestamp"], message));
     }
-    let session = app.engine.find_connect_session(&request.token).await?;
+    let session = app.connect_sessions.find(&request.token).await?;
     let integration = request.dimensions.and_then(|dimensions| dimensions.integration);
     tracing::debug!(
         environment = %session.environment.name,

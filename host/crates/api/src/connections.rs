@@ -142,7 +142,7 @@ pub(super) async fn list_connections(
         integrations: query.integration_id.as_deref().map(parse_integrations).transpose()?,
         tags: (!tags.is_empty()).then_some(Value::Object(tags)),
     };
-    let mut conn = app.engine.store.connect().await?;
+    let mut conn = app.store.connect().await?;
     let page = Page { limit, offset: page * limit };
     let found = connections::list(&mut conn, client.environment.pk, &filter, page).await?;
     let pks: Vec<ConnectionPk> = found.iter().map(|connection| connection.pk).collect();
@@ -192,7 +192,7 @@ pub(super) async fn get_connection(
     let (key, id) = parse_names(&query.provider_config_key, &id)?;
     let route = app.find_connection_by_name(&client, &key, &id).await?;
     let unknown = || ApiError::UnknownConnection { integration: key.clone(), connection: id.clone() };
-    let mut conn = app.engine.store.connect().await?;
+    let mut conn = app.store.connect().await?;
     let connection = connections::fetch(&mut conn, route.pk).await?.ok_or_else(unknown)?;
     if !client.allows(Scope::ConnectionsReadCredentials) {
         return Ok(Json(
@@ -202,11 +202,11 @@ pub(super) async fn get_connection(
     drop(conn);
     let shown = if shows_refresh_token { Shown::Whole } else { Shown::WithoutRefreshTokens };
     let freshness = if forces { Freshness::Forced } else { Freshness::AsNeeded };
-    let mut live = app.engine.live_credentials_of(&client.environment, connection, freshness).await;
+    let mut live = app.credentials.live_of(&client.environment, connection, freshness).await;
     if wants_app_token && let Ok(credentials) = live {
-        live = app.engine.with_app_token(&client.environment, credentials).await;
+        live = app.credentials.with_app_token(&client.environment, credentials).await;
     }
-    let mut conn = app.engine.store.connect().await?;
+    let mut conn = app.store.connect().await?;
     match live {
         Ok(live) => {
             let credentials = live.credentials.to_wire(shows_refresh_token);

@@ -98,18 +98,18 @@ pub(super) async fn list_dead_letters(
     let after = query.cursor.map_or(Ok(0), |cursor| cursors.decode_number(&cursor))?;
     let filter = app.letter_filter(&client, query.provider_config_key, query.connection_id).await?;
     let filter = Filter { model, after, ..filter };
-    let mut conn = app.engine.store.connect_records().await?;
+    let mut conn = app.store.connect_records().await?;
     let mut found = dead_letters::list(&mut conn, environment, &filter, limit + 1).await?;
     drop(conn);
     let next_cursor = cut_to_page(&mut found, limit).map(|last| cursors.encode_number(last.number));
     let mut pks: Vec<_> = found.iter().map(|letter| letter.stream.connection).collect();
     pks.dedup();
-    let names = connections::names(&mut *app.engine.store.connect().await?, &pks).await?;
+    let names = connections::names(&mut *app.store.connect().await?, &pks).await?;
     let names: HashMap<_, _> = names.into_iter().map(|(pk, key, id)| (pk, (key, id))).collect();
     let newest_key = found.iter().filter_map(DeadLetter::payload_key).max();
     let keys = match newest_key {
-        Some(number) => app.engine.environments.record_keys_with(environment, number).await,
-        None => app.engine.environments.record_keys(environment).await,
+        Some(number) => app.environments.record_keys_with(environment, number).await,
+        None => app.environments.record_keys(environment).await,
     };
     let keys = keys.map_err(ApiError::internal)?;
     let dead_letters = found.into_iter().filter_map(|letter| DeadLetterBody::new(letter, &names, &keys));
@@ -127,7 +127,7 @@ pub(super) async fn replay_dead_letter(
     ApiPath(id): ApiPath,
     _: NoQuery,
 ) -> Result<Json<ReplayResponse>, ApiError> {
-    let outcome = match app.engine.replay_dead_letter(client.environment.pk, parse_id(&id)?).await? {
+    let outcome = match app.records.replay_dead_letter(client.environment.pk, parse_id(&id)?).await? {
         Replayed::Added => "added",
         Replayed::Updated => "updated",
         Replayed::Unchanged => "unchanged",
@@ -146,7 +146,7 @@ pub(super) async fn drop_dead_letter(
     ApiPath(id): ApiPath,
     _: NoQuery,
 ) -> Result<StatusCode, ApiError> {
-    app.engine.drop_dead_letter(client.environment.pk, parse_id(&id)?).await?;
+    app.records.drop_dead_letter(client.environment.pk, parse_id(&id)?).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -170,7 +170,7 @@ impl App {
             let connection = self.find_connection_by_name(client, &key, &id).await?.pk;
             return Ok(Filter { connection: Some(connection), ..Filter::default() });
         }
-        let mut conn = self.engine.store.connect().await?;
+        let mut conn = self.store.connect().await?;
         let integration = integrations::find(&mut conn, client.environment.pk, &key).await?;
         let integration = integration.ok_or(ApiError::UnknownIntegration(key))?.pk;
         Ok(Filter { integration: Some(integration), ..Filter::default() })

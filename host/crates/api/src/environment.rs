@@ -67,7 +67,7 @@ pub(super) async fn patch_environment(
     _: NoQuery,
     ApiJson(change): ApiJson<SettingsChange>,
 ) -> Result<Json<EnvironmentResponse>, ApiError> {
-    app.engine.environments.change_settings(client.environment.pk, &change).await?;
+    app.environments.change_settings(client.environment.pk, &change).await?;
     app.environment_response(&client).await
 }
 
@@ -92,7 +92,7 @@ pub(super) async fn rotate_signing_key(
     client: EnvironmentAuth<rights::WebhookSigningKeyRotate>,
     _: NoQuery,
 ) -> Result<Json<RotatedResponse>, ApiError> {
-    let environments = &app.engine.environments;
+    let environments = &app.environments;
     let key = environments.rotate_signing_key(client.environment.pk, FormerKeys::Overlap).await?;
     let key = key.ok_or(ApiError::SigningKeysOverlap)?;
     Ok(Json(RotatedResponse { data: RotatedBody { webhook_signing_key: key.expose_text().to_owned() } }))
@@ -153,7 +153,7 @@ pub(super) async fn create_key(
         hash: &key.hash(),
         scopes: scopes.names(),
     };
-    let created = keys::create(&mut *app.engine.store.connect().await?, &new).await?;
+    let created = keys::create(&mut *app.store.connect().await?, &new).await?;
     let created = created.ok_or_else(|| ApiError::DuplicateKey(display_name.clone()))?;
     Ok(Json(CreatedKeyResponse {
         data: CreatedKeyBody {
@@ -190,19 +190,19 @@ pub(super) async fn delete_key(
     ApiJson(request): ApiJson<DeleteKeyRequest>,
 ) -> Result<Json<SuccessResponse>, ApiError> {
     let environment = app.environment_by_id(request.environment_id).await?;
-    let mut conn = app.engine.store.connect().await?;
+    let mut conn = app.store.connect().await?;
     if !keys::revoke_by_id(&mut conn, environment.pk, request.key_id).await? {
         return Err(ApiError::UnknownKey(request.key_id));
     }
-    app.engine.notices.tell(syncline_store::notices::Notice::Keys);
+    app.notices.tell(syncline_store::notices::Notice::Keys);
     Ok(Json(SuccessResponse { success: true }))
 }
 
 impl App {
     async fn environment_response(&self, client: &Client) -> Result<Json<EnvironmentResponse>, ApiError> {
         let environment = &client.environment;
-        let settings = self.engine.environments.settings(environment.pk).await?;
-        let signing_keys = self.engine.environments.signing_keys(environment.pk).await?;
+        let settings = self.environments.settings(environment.pk).await?;
+        let signing_keys = self.environments.signing_keys(environment.pk).await?;
         let with_keys = client.allows(Scope::WebhookSigningKeyRead);
         let data = EnvironmentBody {
             id: environment.id,

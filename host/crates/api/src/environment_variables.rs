@@ -35,7 +35,7 @@ pub(super) async fn list_variables(
     client: EnvironmentAuth<rights::VariablesRead>,
     _: NoQuery,
 ) -> Result<Json<Vec<VariableBody>>, ApiError> {
-    let variables = app.engine.variables.list(&client.environment).await.map_err(ApiError::internal)?;
+    let variables = app.variables.list(&client.environment).await.map_err(ApiError::internal)?;
     Ok(Json(variables.into_iter().map(|(name, value)| VariableBody { name, value }).collect()))
 }
 
@@ -60,7 +60,7 @@ pub(super) async fn put_variable(
         };
         ApiError::body(code, &["value"], problem.to_string())
     })?;
-    app.engine.variables.set(&client.environment, &name, &value).await.map_err(ApiError::internal)?;
+    app.variables.set(&client.environment, &name, &value).await.map_err(ApiError::internal)?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -76,7 +76,7 @@ pub(super) async fn delete_variable(
     _: NoQuery,
 ) -> Result<StatusCode, ApiError> {
     let name = parse_name(&name)?;
-    app.engine.variables.delete(&client.environment, &name).await.map_err(ApiError::internal)?;
+    app.variables.delete(&client.environment, &name).await.map_err(ApiError::internal)?;
     Ok(StatusCode::NO_CONTENT)
 }
 

@@ -50,7 +50,7 @@ pub(super) async fn create_environment(
         .name
         .parse()
         .map_err(|problem: InvalidName| ApiError::body("invalid_format", &["name"], problem.to_string()))?;
-    let environments = &app.engine.environments;
+    let environments = &app.environments;
     let environment = environments.create(&name).await?.ok_or(ApiError::DuplicateEnvironment(name))?;
     if request.callback_url.is_some() {
         let change = SettingsChange { callback_url: Some(request.callback_url), ..SettingsChange::default() };
@@ -78,12 +78,12 @@ pub(super) async fn delete_environment(
     if environment.name.as_str() == DEFAULT_ENVIRONMENT {
         return Err(ApiError::DefaultEnvironment);
     }
-    app.engine.delete_environment(environment.pk).await.map_err(ApiError::internal)?;
+    app.connections.delete_environment(environment.pk).await.map_err(ApiError::internal)?;
     Ok(StatusCode::NO_CONTENT)
 }
 
 impl App {
     pub(super) async fn environment_by_id(&self, id: Uuid) -> Result<Arc<Environment>, ApiError> {
-        self.engine.environments.find_by_id(id).await?.ok_or(ApiError::UnknownEnvironment(id))
+        self.environments.find_by_id(id).await?.ok_or(ApiError::UnknownEnvironment(id))
     }
 }

@@ -17,7 +17,7 @@ use syncline_auth::{AuthError, DEFAULT_ENVIRONMENT, EnvironmentError, Refusal};
 use syncline_egress::{EgressError, UploadFailure};
 use syncline_engine::{
     ActionError, ActionFailure, ApprovalError, AuthorizationError, ConnectError, DeadLetterError,
-    DeployError, IntakeError, ProxyError, RefreshError, SessionError, TypedConnectionError, VariantError,
+    DeployError, IngestError, ProxyError, RefreshError, SessionError, TypedConnectionError, VariantError,
 };
 use syncline_model::{Invalid, Problem};
 use syncline_providers::AuthMode;
@@ -169,7 +169,7 @@ pub enum ApiError {
     #[error(transparent)]
     DeadLetter(#[from] DeadLetterError),
     #[error(transparent)]
-    Intake(#[from] IntakeError),
+    Intake(#[from] IngestError),
     #[error("the body did not arrive within {} seconds", limit.as_secs())]
     BodyStalled { limit: Duration },
     #[error("there is no received webhook `{id}` in this environment")]
@@ -463,7 +463,7 @@ impl IntoResponse for ApiError {
             self,
             Self::ActionNotFinished(_)
                 | Self::Action(ActionError::KeyInUse(_))
-                | Self::Intake(IntakeError::TooMany | IntakeError::Busy | IntakeError::NotStored)
+                | Self::Intake(IngestError::TooMany | IngestError::Busy | IngestError::NotStored)
         );
         if passes {
             response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
@@ -493,27 +493,27 @@ fn dead_letter_status_and_code(error: &DeadLetterError) -> (StatusCode, &'static
 }
 
 /// Of a provider's webhook that is not taken: what 5xx refuses, the provider may send again as it is.
-fn intake_status_and_code(error: &IntakeError) -> (StatusCode, &'static str) {
+fn intake_status_and_code(error: &IngestError) -> (StatusCode, &'static str) {
     match error {
-        IntakeError::UnknownEnvironment(_) => (StatusCode::NOT_FOUND, "unknown_environment"),
-        IntakeError::UnknownIntegration(_) => (StatusCode::NOT_FOUND, "unknown_integration"),
-        IntakeError::NotTaken(_) => (StatusCode::NOT_FOUND, "webhooks_not_taken"),
-        IntakeError::Refused(Refusal::Unsigned(_)) => (StatusCode::UNAUTHORIZED, "missing_webhook_signature"),
-        IntakeError::Refused(Refusal::WrongSignature) => {
+        IngestError::UnknownEnvironment(_) => (StatusCode::NOT_FOUND, "unknown_environment"),
+        IngestError::UnknownIntegration(_) => (StatusCode::NOT_FOUND, "unknown_integration"),
+        IngestError::NotTaken(_) => (StatusCode::NOT_FOUND, "webhooks_not_taken"),
+        IngestError::Refused(Refusal::Unsigned(_)) => (StatusCode::UNAUTHORIZED, "missing_webhook_signature"),
+        IngestError::Refused(Refusal::WrongSignature) => {
             (StatusCode::UNAUTHORIZED, "invalid_webhook_signature")
         }
-        IntakeError::Refused(Refusal::Expired(_)) => (StatusCode::UNAUTHORIZED, "expired_webhook_signature"),
-        IntakeError::Refused(Refusal::NoSecret(_) | Refusal::UnusableSecret) => {
+        IngestError::Refused(Refusal::Expired(_)) => (StatusCode::UNAUTHORIZED, "expired_webhook_signature"),
+        IngestError::Refused(Refusal::NoSecret(_) | Refusal::UnusableSecret) => {
             (StatusCode::SERVICE_UNAVAILABLE, "webhook_secret_missing")
         }
-        IntakeError::Json(_) => (StatusCode::BAD_REQUEST, "invalid_json"),
-        IntakeError::Compressed => (StatusCode::UNSUPPORTED_MEDIA_TYPE, "invalid_content_encoding"),
-        IntakeError::TooMany => (StatusCode::TOO_MANY_REQUESTS, "too_many_webhooks"),
-        IntakeError::Busy | IntakeError::NotStored => (StatusCode::SERVICE_UNAVAILABLE, "intake_busy"),
-        IntakeError::NoHandshake { .. } | IntakeError::Refused(Refusal::UnusableChallenge(_)) => {
+        IngestError::Json(_) => (StatusCode::BAD_REQUEST, "invalid_json"),
+        IngestError::Compressed => (StatusCode::UNSUPPORTED_MEDIA_TYPE, "invalid_content_encoding"),
+        IngestError::TooMany => (StatusCode::TOO_MANY_REQUESTS, "too_many_webhooks"),
+        IngestError::Busy | IngestError::NotStored => (StatusCode::SERVICE_UNAVAILABLE, "intake_busy"),
+        IngestError::NoHandshake { .. } | IngestError::Refused(Refusal::UnusableChallenge(_)) => {
             (StatusCode::BAD_REQUEST, "unknown_handshake")
         }
-        IntakeError::Failed(_) => (StatusCode::INTERNAL_SERVER_ERROR, "internal_server_error"),
+        IngestError::Failed(_) => (StatusCode::INTERNAL_SERVER_ERROR, "internal_server_error"),
     }
 }
 

@@ -75,7 +75,7 @@ impl FromRequestParts<App> for SessionAuth {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, ApiError> {
-        Ok(Self(app.engine.find_connect_session(bearer(&parts.headers)?).await?))
+        Ok(Self(app.connect_sessions.find(bearer(&parts.headers)?).await?))
     }
 }
 
@@ -90,7 +90,7 @@ impl FromRequestParts<App> for SessionQueryAuth {
         let query = parts.uri.query().unwrap_or_default().as_bytes();
         let find = |wanted: &str| url::form_urlencoded::parse(query).find(|(name, _)| name == wanted);
         match find("connect_session_token") {
-            Some((_, token)) => Ok(Self(app.engine.find_connect_session(&token).await?)),
+            Some((_, token)) => Ok(Self(app.connect_sessions.find(&token).await?)),
             None if find("public_key").is_some() => Err(ApiError::PublicKey),
             None => Err(ApiError::MissingSessionToken),
         }
@@ -110,7 +110,7 @@ impl FromRequestParts<App> for Caller {
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, ApiError> {
         let token = bearer(&parts.headers)?;
         if SessionToken::is_meant_by(token) {
-            return Ok(Self::Session(Box::new(app.engine.find_connect_session(token).await?)));
+            return Ok(Self::Session(Box::new(app.connect_sessions.find(token).await?)));
         }
         let client = app.authenticator.authenticate(token).await?;
         client.require(Scope::IntegrationsList)?;

@@ -178,7 +178,7 @@ pub(super) async fn scripts_config(
     client: EnvironmentAuth<rights::IntegrationsListFunctions>,
     ApiQuery(query): ApiQuery<ScriptsQuery>,
 ) -> Result<Json<Value>, ApiError> {
-    let functions = app.engine.describe_functions(client.environment.pk).await.map_err(ApiError::internal)?;
+    let functions = app.functions.describe(client.environment.pk).await.map_err(ApiError::internal)?;
     match query.format.as_deref() {
         None | Some("nango") => Ok(Json(by_integration(functions))),
         Some("openai") => {
@@ -243,12 +243,12 @@ impl App {
         client: &Client,
         key: &IntegrationKey,
     ) -> Result<Vec<FunctionDescription>, ApiError> {
-        let mut conn = self.engine.store.connect().await?;
+        let mut conn = self.store.connect().await?;
         if integrations::find(&mut conn, client.environment.pk, key).await?.is_none() {
             return Err(ApiError::UnknownIntegration(key.clone()));
         }
         drop(conn);
-        let functions = self.engine.describe_functions(client.environment.pk).await;
+        let functions = self.functions.describe(client.environment.pk).await;
         let functions = functions.map_err(ApiError::internal)?;
         Ok(functions.into_iter().filter(|function| function.integration == *key).collect())
     }

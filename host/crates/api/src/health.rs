@@ -1,5 +1,7 @@
 //! Whether the host is alive, and whether it can serve.
 
+use std::time::Duration;
+
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -7,10 +9,22 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::App;
+use syncline_telemetry::supervisor::{FailedTask, Importance};
+
+/// A database that takes longer does not answer.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct HealthBody {
     result: &'static str,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct ReadyBody {
+    result: &'static str,
+    /// Background tasks that have failed and are started again in a moment.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    degraded: Vec<&'static str>,
 }
 
 /// `GET /health`: the host is alive. Touches no database.
@@ -19,21 +33,30 @@ pub(super) async fn health() -> Json<HealthBody> {
     Json(HealthBody { result: "ok" })
 }
 
-/// `GET /ready`: the host reaches its database and is not shutting down.
+/// `GET /ready`: the host reaches its database, is not shutting down, and runs what serving requests needs.
 #[utoipa::path(
     get, path = "/ready", tag = "Operation", security(()),
-    responses((status = 200, body = HealthBody), (status = 503, body = HealthBody)),
+    responses((status = 200, body = ReadyBody), (status = 503, body = ReadyBody)),
 )]
-pub(super) async fn ready(State(app): State<App>) -> (StatusCode, Json<HealthBody>) {
+pub(super) async fn ready(State(app): State<App>) -> (StatusCode, Json<ReadyBody>) {
     let reaches = async {
-        sqlx::Connection::ping(&mut *app.engine.store.connect().await?).await?;
-        sqlx::Connection::ping(&mut *app.engine.store.connect_records().await?).await
+        sqlx::Connection::ping(&mut *app.store.connect().await?).await?;
+        sqlx::Connection::ping(&mut *app.store.connect_records().await?).await
     };
-    if app.engine.is_shutting_down() {
-        return (StatusCode::SERVICE_UNAVAILABLE, Json(HealthBody { result: "shutting down" }));
-    }
-    match tokio::time::timeout(std::time::Duration::from_secs(2), reaches).await {
-        Ok(Ok(())) => (StatusCode::OK, Json(HealthBody { result: "ok" })),
-        _ => (StatusCode::SERVICE_UNAVAILABLE, Json(HealthBody { result: "no database" })),
+    let failed = app.supervisor.failed();
+    let is_needed = |task: &FailedTask| task.importance == Importance::Serving;
+    let refusal = if app.stopping.is_cancelled() {
+        Some("shutting down")
+    } else if !matches!(tokio::time::timeout(PATIENCE, reaches).await, Ok(Ok(()))) {
+        Some("no database")
+    } else if failed.iter().any(is_needed) {
+        Some("a task failed that serving requests needs")
+    } else {
+        None
+    };
+    let degraded = failed.iter().map(|task| task.name).collect();
+    match refusal {
+        None => (StatusCode::OK, Json(ReadyBody { result: "ok", degraded })),
+        Some(result) => (StatusCode::SERVICE_UNAVAILABLE, Json(ReadyBody { result, degraded })),
     }
 }

@@ -15,7 +15,7 @@ use super::error::{ApiError, ErrorBody, FieldError};
 use super::extract::{ApiPath, UNAUTHENTICATED_BODY_TIME};
 use super::integrations::parse_path_key;
 use syncline_auth::Answered;
-use syncline_engine::{Intake, IntakeEndpoint, IntakeError, IntakeRequest, Taken};
+use syncline_engine::{IngestError, Taken, WebhookEndpoint, WebhookIngest, WebhookRequest};
 use syncline_telemetry::metrics::metrics;
 use syncline_types::ids::IntegrationKey;
 
@@ -76,27 +76,27 @@ async fn take(app: &App, path: (String, String), request: Request) -> Result<Res
     Ok(response)
 }
 
-async fn find(app: &App, path: &(String, String)) -> Result<Arc<IntakeEndpoint>, ApiError> {
+async fn find(app: &App, path: &(String, String)) -> Result<Arc<WebhookEndpoint>, ApiError> {
     let (environment, key) = parse_path(path)?;
-    Ok(app.engine.find_intake(environment, &key).await?)
+    Ok(app.inbound_webhooks.find(environment, &key).await?)
 }
 
-async fn take_from(app: &App, endpoint: &IntakeEndpoint, request: Request) -> Result<Taken, ApiError> {
+async fn take_from(app: &App, endpoint: &WebhookEndpoint, request: Request) -> Result<Taken, ApiError> {
     let _place = endpoint.enter()?;
     let (parts, body) = request.into_parts();
     check_encoding(&parts.headers)?;
-    let read = read_body(app.engine.intake(), &parts.headers, body);
+    let read = read_body(&app.inbound_webhooks, &parts.headers, body);
     let read = tokio::time::timeout(UNAUTHENTICATED_BODY_TIME, read).await;
     let body = read.map_err(|_| ApiError::BodyStalled { limit: UNAUTHENTICATED_BODY_TIME })??;
     let path_and_query = parts.uri.path_and_query().map_or("", |path| path.as_str());
-    let request = IntakeRequest {
+    let request = WebhookRequest {
         method: &parts.method,
         url: &format!("{}{path_and_query}", app.public_url),
         query: parts.uri.query().unwrap_or_default(),
         headers: &parts.headers,
         body: &body.bytes,
     };
-    Ok(app.engine.take_webhook(endpoint, request).await?)
+    Ok(app.inbound_webhooks.take(endpoint, request).await?)
 }
 
 fn parse_path((environment, key): &(String, String)) -> Result<(Uuid, IntegrationKey), ApiError> {
@@ -111,7 +111,7 @@ fn parse_path((environment, key): &(String, String)) -> Result<(Uuid, Integratio
 fn check_encoding(headers: &HeaderMap) -> Result<(), ApiError> {
     match headers.get(header::CONTENT_ENCODING).map(HeaderValue::as_bytes) {
         None | Some(b"" | b"identity") => Ok(()),
-        Some(_) => Err(IntakeError::Compressed.into()),
+        Some(_) => Err(IngestError::Compressed.into()),
     }
 }
 
@@ -123,8 +123,8 @@ struct HeldBody {
 }
 
 /// Takes room as the body grows, so that what was announced and never comes holds nothing.
-async fn read_body(intake: &Intake, headers: &HeaderMap, body: Body) -> Result<HeldBody, ApiError> {
-    let limit_bytes = intake.max_body_bytes();
+async fn read_body(ingest: &WebhookIngest, headers: &HeaderMap, body: Body) -> Result<HeldBody, ApiError> {
+    let limit_bytes = ingest.max_body_bytes();
     let announced =
         headers.get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<usize>().ok());
     if announced.is_some_and(|length| length > limit_bytes) {
@@ -137,7 +137,7 @@ async fn read_body(intake: &Intake, headers: &HeaderMap, body: Body) -> Result<H
         if held.bytes.len() + chunk.len() > limit_bytes {
             return Err(ApiError::TooLarge { limit_bytes });
         }
-        let room = intake.hold(chunk.len())?;
+        let room = ingest.hold(chunk.len())?;
         match &mut held.room {
             Some(held) => held.merge(room),
             none => *none = Some(room),

@@ -97,7 +97,7 @@ pub(super) async fn list_integrations(
     caller: Caller,
     _: NoQuery,
 ) -> Result<Json<IntegrationsResponse>, ApiError> {
-    let mut conn = app.engine.store.connect().await?;
+    let mut conn = app.store.connect().await?;
     let found = integrations::list(&mut conn, caller.environment().pk).await?;
     let seen = found.into_iter().filter(|integration| caller.sees(&integration.unique_key));
     let listed = seen.map(|integration| {
@@ -125,7 +125,7 @@ pub(super) async fn create_integration(
     let slug: ProviderSlug = request.provider.parse().map_err(|problem: InvalidName| {
         ApiError::body("invalid_format", &["provider"], problem.to_string())
     })?;
-    let provider = app.engine.catalogue.find(&slug).ok_or(ApiError::UnknownProvider(request.provider))?;
+    let provider = app.catalogue.find(&slug).ok_or(ApiError::UnknownProvider(request.provider))?;
     check_display_name(request.display_name.as_deref())?;
     let credentials = match request.credentials {
         Some(members) => Some(parse_credentials(provider.auth_mode, members)?),
@@ -156,7 +156,7 @@ pub(super) async fn create_integration(
         sealed_credentials: sealed_credentials.as_deref(),
         sealed_settings: sealed_settings.as_deref(),
     };
-    let mut conn = app.engine.store.connect().await?;
+    let mut conn = app.store.connect().await?;
     let created = integrations::create(&mut conn, &new).await?;
     let integration = created.ok_or(ApiError::DuplicateIntegration(unique_key))?;
     Ok(Json(IntegrationResponse { data: app.integration_body(integration) }))
@@ -196,10 +196,10 @@ pub(super) async fn get_integration(
         }
     }
     let key = parse_path_key(&key)?;
-    let mut conn = app.engine.store.connect().await?;
+    let mut conn = app.store.connect().await?;
     let found = integrations::find(&mut conn, client.environment.pk, &key).await?;
     let integration = found.ok_or(ApiError::UnknownIntegration(key))?;
-    let provider = app.engine.catalogue.find(&integration.provider);
+    let provider = app.catalogue.find(&integration.provider);
     let takes_webhooks = provider.is_some_and(|provider| provider.webhook.is_some());
     let webhook_url = takes_webhooks.then(|| app.webhook_url(&client.environment, &integration.unique_key));
     let webhook_url = with_webhook.then_some(webhook_url);
@@ -252,7 +252,7 @@ pub(super) async fn update_integration(
         integration_config: checked_texts("integration_config", request.integration_config)?,
         custom: checked_texts("custom", request.custom)?,
     };
-    let mut tx = app.engine.store.begin().await?;
+    let mut tx = app.store.begin().await?;
     let before = integrations::lock(&mut tx, client.environment.pk, &key).await?;
     let before = before.ok_or(ApiError::UnknownIntegration(key))?;
     let data_key = &client.environment.data_key;
@@ -285,8 +285,8 @@ pub(super) async fn update_integration(
     let updated = integrations::update(&mut tx, before.pk, &update).await?;
     let updated = updated.ok_or(ApiError::DuplicateIntegration(unique_key))?;
     tx.commit().await?;
-    app.engine.connections.forget_all();
-    app.engine.intake().forget();
+    app.connection_cache.forget_all();
+    app.inbound_webhooks.forget();
     Ok(Json(IntegrationResponse { data: app.integration_body(updated) }))
 }
 
@@ -312,11 +312,11 @@ pub(super) async fn delete_integration(
     _: NoQuery,
 ) -> Result<Json<DeletedResponse>, ApiError> {
     let key = parse_path_key(&key)?;
-    let deleted = app.engine.delete_integration(client.environment.pk, &key).await;
+    let deleted = app.connections.delete_integration(client.environment.pk, &key).await;
     if !deleted.map_err(ApiError::internal)? {
         return Err(ApiError::UnknownIntegration(key));
     }
-    app.engine.intake().forget();
+    app.inbound_webhooks.forget();
     Ok(Json(DeletedResponse::DONE))
 }
 
@@ -333,7 +333,7 @@ pub(super) async fn create_quickstart(
 impl App {
     fn integration_body(&self, integration: Integration) -> IntegrationBody {
         let display_name = integration.display_name.unwrap_or_else(|| {
-            let provider = self.engine.catalogue.find(&integration.provider);
+            let provider = self.catalogue.find(&integration.provider);
             provider
                 .map_or_else(|| integration.provider.to_string(), |provider| provider.display_name.clone())
         });
@@ -364,7 +364,7 @@ impl App {
 
     /// The provider of an integration; it may be one of the operator's that is gone.
     pub(super) fn provider_of(&self, integration: &Integration) -> Result<&Provider, ApiError> {
-        let provider = self.engine.catalogue.find(&integration.provider);
+        let provider = self.catalogue.find(&integration.provider);
         let provider = provider.ok_or_else(|| ApiError::UnknownProvider(integration.provider.to_string()))?;
         Ok(provider)
     }

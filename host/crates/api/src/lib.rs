@@ -1,6 +1,6 @@
 //! The REST API: one file per resource, in the order of the routes below.
 //!
-//! A handler checks the key, then the request, asks the engine or the store, and answers. Errors are
+//! A handler checks the key, then the request, calls a service or the store, and answers. Errors are
 //! [`error::ApiError`]s throughout.
 
 mod actions;
@@ -42,6 +42,7 @@ mod unread_body;
 mod webhooks;
 
 use std::any::Any;
+use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -54,6 +55,7 @@ use axum::routing::{delete, get, post};
 use opentelemetry::propagation::TextMapPropagator;
 use opentelemetry_http::HeaderExtractor;
 use opentelemetry_sdk::propagation::TraceContextPropagator;
+use tokio_util::sync::CancellationToken;
 use tower_http::ServiceBuilderExt;
 use tower_http::catch_panic::CatchPanicLayer;
 use tower_http::request_id::{MakeRequestUuid, RequestId};
@@ -69,21 +71,69 @@ pub use self::metrics::metrics_routes;
 
 use self::error::ApiError;
 use self::extract::ConnectionHeaders;
-use syncline_auth::{Authenticator, Client};
-use syncline_engine::{ConnectionRoute, Engine};
+use syncline_auth::{Authenticator, Client, Environments};
+use syncline_engine::{
+    Actions, Authorizations, ConnectSessions, ConnectionCache, ConnectionRoute, Connections, Credentials,
+    Deployments, EnvironmentVariables, Functions, Observation, Proxy, RecordChanges, Records, StreamNumbers,
+    Syncs, TypedConnections, WebhookIngest,
+};
+use syncline_providers::Catalogue;
+use syncline_store::Store;
+use syncline_store::notices::Notices;
+use syncline_telemetry::supervisor::Supervisor;
 use syncline_types::ids::{ConnectionId, IntegrationKey};
 
 /// What every handler can reach.
 #[derive(Clone)]
-pub struct App {
-    pub engine: Arc<Engine>,
+pub struct App(Arc<Services>);
+
+/// The services that handlers call, and what the API says of this host.
+pub struct Services {
+    pub actions: Arc<Actions>,
     pub authenticator: Arc<Authenticator>,
+    pub authorizations: Arc<Authorizations>,
+    pub catalogue: Arc<Catalogue>,
+    pub connect_sessions: Arc<ConnectSessions>,
+    pub connection_cache: Arc<ConnectionCache>,
+    pub connections: Arc<Connections>,
+    pub credentials: Arc<Credentials>,
+    pub deployments: Arc<Deployments>,
+    pub environments: Arc<Environments>,
+    pub functions: Arc<Functions>,
+    pub inbound_webhooks: Arc<WebhookIngest>,
+    pub notices: Arc<Notices>,
+    pub observation: Observation,
+    pub proxy: Arc<Proxy>,
+    pub record_changes: Arc<RecordChanges>,
+    pub records: Arc<Records>,
+    pub store: Store,
+    pub streams: Arc<StreamNumbers>,
+    pub supervisor: Arc<Supervisor>,
+    pub syncs: Arc<Syncs>,
+    pub typed_connections: Arc<TypedConnections>,
+    pub variables: Arc<EnvironmentVariables>,
+    /// Cancelled when the host begins to stop.
+    pub stopping: CancellationToken,
     /// Where clients reach this service, without a slash at the end.
     pub public_url: Arc<str>,
     /// Where end users reach the Connect UI, without a slash at the end.
     pub connect_url: Arc<str>,
     /// The member of a record that holds its metadata.
     pub record_metadata_key: Arc<str>,
+}
+
+impl App {
+    pub fn new(services: Services) -> Self {
+        Self(Arc::new(services))
+    }
+}
+
+impl Deref for App {
+    type Target = Services;
+
+    fn deref(&self) -> &Services {
+        &self.0
+    }
 }
 
 /// Every route, and the pages for people, with everything around them.
@@ -342,7 +392,7 @@ impl App {
         connection: &ConnectionId,
     ) -> Result<Arc<ConnectionRoute>, ApiError> {
         if let Some(found) =
-            self.engine.connections.find(client.environment.pk, integration, connection).await?
+            self.connection_cache.find(client.environment.pk, integration, connection).await?
         {
             return Ok(found);
         }
@@ -356,7 +406,7 @@ impl App {
         integration: &IntegrationKey,
         connection: &ConnectionId,
     ) -> Result<ApiError, ApiError> {
-        let mut conn = self.engine.store.connect().await?;
+        let mut conn = self.store.connect().await?;
         let known = syncline_store::integrations::find(&mut conn, client.environment.pk, integration).await?;
         Ok(match known {
             None => ApiError::UnknownIntegration(integration.clone()),

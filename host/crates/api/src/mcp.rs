@@ -73,7 +73,7 @@ pub(super) async fn post_message(
     let arguments = call.params.and_then(|params| params.arguments);
     let structured = Structured::default();
     let environment = Arc::clone(&client.environment);
-    let tools = ConnectionTools::new(app.engine, environment, connection, arguments, structured.clone());
+    let tools = ConnectionTools::new(app, environment, connection, arguments, structured.clone());
 
     head.headers.insert(header::ACCEPT, BOTH_FORMS);
     head.headers.insert(header::CONTENT_TYPE, JSON);

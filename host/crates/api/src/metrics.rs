@@ -29,7 +29,7 @@ async fn get_metrics(State(app): State<App>) -> axum::response::Response {
     let observed = match *last {
         Some((at, observed)) if at.elapsed() < LOOK_EVERY => observed,
         _ => {
-            let observed = app.engine.observe().await;
+            let observed = app.observation.observe().await;
             *last = Some((Instant::now(), observed));
             observed
         }

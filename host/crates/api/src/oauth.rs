@@ -89,7 +89,7 @@ pub(super) async fn start_oauth(
     let departed = async {
         let (ApiPath(key), SessionQueryAuth(session), ApiQuery(query)) = (key?, session?, query?);
         let request = app.departure_request(&key, query)?;
-        Ok(app.engine.depart(&session, request).await?)
+        Ok(app.authorizations.depart(&session, request).await?)
     };
     match departed.await {
         Ok(departure) => app.send_away(&departure),
@@ -171,7 +171,7 @@ pub(super) async fn get_authorization(
     _: NoQuery,
 ) -> Result<Json<AuthorizationResponse>, ApiError> {
     let listener = id.parse::<Uuid>().map_err(|_| path_error("id", "must be a UUID"))?;
-    let told = app.engine.wait_for_outcome(listener, LONG_POLL).await.map_err(ApiError::internal)?;
+    let told = app.authorizations.wait_for_outcome(listener, LONG_POLL).await.map_err(ApiError::internal)?;
     let data = match told {
         Some((told_in, outcome)) if told_in == session.pk => match outcome {
             Outcome::Connected { integration, connection_id } => AuthorizationBody::Connected {
@@ -249,7 +249,7 @@ impl App {
 
     async fn take_back(&self, query: Option<String>, headers: &HeaderMap) -> Response {
         let arrival = Arrival { query: query.unwrap_or_default(), cookies: cookies(headers) };
-        match self.engine.arrive(arrival).await {
+        match self.authorizations.arrive(arrival).await {
             Ok(_) => success_page(),
             Err(error) => failure_page(error.into()),
         }

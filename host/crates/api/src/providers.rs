@@ -55,7 +55,7 @@ pub(super) async fn list_providers(
     ApiQuery(query): ApiQuery<ProvidersQuery>,
 ) -> Result<Json<ProvidersResponse>, ApiError> {
     let wanted = query.search.unwrap_or_default().to_lowercase();
-    let found = app.engine.catalogue.iter().filter(|provider| {
+    let found = app.catalogue.iter().filter(|provider| {
         provider.name.as_str().to_lowercase().contains(&wanted)
             || provider.display_name.to_lowercase().contains(&wanted)
     });
@@ -122,7 +122,7 @@ pub(super) async fn get_logo(
 
 impl App {
     fn find_provider(&self, slug: &str) -> Result<&Provider, ApiError> {
-        let found = slug.parse::<ProviderSlug>().ok().and_then(|slug| self.engine.catalogue.find(&slug));
+        let found = slug.parse::<ProviderSlug>().ok().and_then(|slug| self.catalogue.find(&slug));
         let Some(provider) = found else {
             return Err(ApiError::UnknownProvider(slug.chars().take(60).collect()));
         };

@@ -105,7 +105,7 @@ async fn proxy(
 ) -> Result<Response, ApiError> {
     let request = forwarded(request)?;
     let connection = app.find_connection(&client, &target).await?;
-    Ok(answer(app.engine.forward(&client.environment, &connection, request).await?))
+    Ok(answer(app.proxy.forward(&client.environment, &connection, request).await?))
 }
 
 fn forwarded(request: Request) -> Result<ForwardedRequest, ApiError> {

@@ -142,7 +142,7 @@ pub(super) async fn list_received(
         before: query.cursor.map(|cursor| cursor.parse::<Uuid>().map_err(broken)).transpose()?,
         integration: app.filtered_integration(&client, query.provider_config_key, ApiError::query).await?,
     };
-    let mut conn = app.engine.store.connect().await?;
+    let mut conn = app.store.connect().await?;
     // One more than is shown tells whether there is a next page.
     let mut found = log::list(&mut conn, client.environment.pk, &filter, limit + 1).await?;
     let has_more = found.len() as i64 > limit;
@@ -180,13 +180,13 @@ pub(super) async fn replay(
     _: NoQuery,
 ) -> Result<(StatusCode, Json<ReceivedDetailBody>), ApiError> {
     let detail = app.received_detail(&client, &id).await?;
-    let mut tx = app.engine.store.begin().await?;
+    let mut tx = app.store.begin().await?;
     if log::replay(&mut tx, &[detail.webhook.id]).await? == 0 {
         return Err(ApiError::ReceivedWebhookInFlight);
     }
     tx.commit().await?;
     let detail = app.received_detail(&client, &id).await?;
-    app.engine.notices.tell(Notice::Received);
+    app.notices.tell(Notice::Received);
     Ok((StatusCode::ACCEPTED, Json(detail)))
 }
 
@@ -214,7 +214,7 @@ pub(super) async fn replay_many(
     };
     let mut count = 0;
     loop {
-        let mut tx = app.engine.store.begin().await?;
+        let mut tx = app.store.begin().await?;
         let found = log::list(&mut tx, client.environment.pk, &filter, BATCH).await?;
         let ids: Vec<Uuid> = found.iter().map(|webhook| webhook.id).collect();
         count += log::replay(&mut tx, &ids).await?;
@@ -222,7 +222,7 @@ pub(super) async fn replay_many(
         // What comes to its end again meanwhile has the same id, which lies behind.
         let Some(last) = ids.last() else { break };
         filter.before = Some(*last);
-        app.engine.notices.tell(Notice::Received);
+        app.notices.tell(Notice::Received);
     }
     Ok((StatusCode::ACCEPTED, Json(ReplayResponse { count })))
 }
@@ -231,7 +231,7 @@ impl App {
     async fn received_detail(&self, client: &Client, id: &str) -> Result<ReceivedDetailBody, ApiError> {
         let unknown = || ApiError::UnknownReceivedWebhook { id: id.chars().take(60).collect() };
         let uuid = id.parse::<Uuid>().map_err(|_| unknown())?;
-        let mut conn = self.engine.store.connect().await?;
+        let mut conn = self.store.connect().await?;
         let found = log::find(&mut conn, client.environment.pk, uuid).await?;
         let (received, stored) = found.ok_or_else(unknown)?;
         let jobs = log::list_jobs(&mut conn, uuid).await?;
@@ -251,7 +251,7 @@ impl App {
     ) -> Result<Option<IntegrationPk>, ApiError> {
         let Some(key) = key else { return Ok(None) };
         let key = parse_name::<IntegrationKey>("provider_config_key", &key, refuse)?;
-        let mut conn = self.engine.store.connect().await?;
+        let mut conn = self.store.connect().await?;
         let found = integrations::find(&mut conn, client.environment.pk, &key).await?;
         Ok(Some(found.ok_or(ApiError::UnknownIntegration(key))?.pk))
     }

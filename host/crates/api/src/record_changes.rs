@@ -272,7 +272,7 @@ impl Reader {
         let connection = app.find_connection(&client, &target).await?;
         let revocations = app.authenticator.subscribe();
         // What is written from here on wakes it; what was written before is found by its first look.
-        let ear = app.engine.record_changes.follow(connection.pk).ok_or(ApiError::TooManyReaders)?;
+        let ear = app.record_changes.follow(connection.pk).ok_or(ApiError::TooManyReaders)?;
         let stream = app.find_stream(&connection, &followed.model, &followed.variant).await?;
         let after = decode_cursor(followed.cursor.as_deref(), stream)?;
         Ok(Self { app, client, target, connection, followed, stream, after, ear, revocations })
@@ -289,7 +289,7 @@ impl Reader {
                 }
             }
             tokio::select! {
-                () = self.app.engine.shutdown_begun() => return Ok(Next::Stopped),
+                () = self.app.stopping.cancelled() => return Ok(Next::Stopped),
                 () = tokio::time::sleep_until(until) => return Ok(Next::Nothing),
                 () = self.ear.woken() => {}
                 // The sender is there for as long as the host.
@@ -320,7 +320,7 @@ impl Reader {
 
     /// The next records, and the place behind them: where nothing is left, behind what the filter hides as well.
     async fn read(&mut self, stream: StreamKey, limit: i64) -> Result<Vec<StoredRecord>, ApiError> {
-        let mut conn = self.app.engine.store.connect_records().await?;
+        let mut conn = self.app.store.connect_records().await?;
         // First, so that all that stands up to it is among what is read then.
         let head = streams::head(&mut conn, stream).await?;
         if head <= self.after {
@@ -330,7 +330,8 @@ impl Reader {
         drop(conn);
         let wanted = WantedRecords { stream, filter: &filter, ids: &[], limit };
         let environment = self.client.environment.pk;
-        let records = self.app.engine.read_records(environment, &wanted).await.map_err(ApiError::internal)?;
+        let records =
+            self.app.records.read_records(environment, &wanted).await.map_err(ApiError::internal)?;
         let last = records.last().map_or(self.after, |record| record.position);
         self.after = if records.len() as i64 == limit { last } else { last.max(head) };
         Ok(records)

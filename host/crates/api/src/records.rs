@@ -103,7 +103,7 @@ pub(super) async fn list_records(
     // One more than is wanted tells whether there is a next page.
     let one_more =
         engine::WantedRecords { stream, filter: &filter, ids: &wanted.ids, limit: wanted.limit + 1 };
-    let page = app.engine.read_records(client.environment.pk, &one_more).await;
+    let page = app.records.read_records(client.environment.pk, &one_more).await;
     let mut page = page.map_err(ApiError::internal)?;
     let has_more = page.len() as i64 > wanted.limit;
     page.truncate(wanted.limit as usize);
@@ -170,7 +170,7 @@ pub(super) async fn prune_records(
     let mut after = 0;
     while left > 0 {
         let step = left.min(STEP);
-        let mut tx = app.engine.store.begin_records().await?;
+        let mut tx = app.store.begin_records().await?;
         // Writers lock the stream before its records too, so nobody waits in a circle.
         after = streams::lock_for_pruning(&mut tx, stream).await?.max(after);
         let pruned = records::prune(&mut tx, stream, Span { after, until }, step).await?;
@@ -185,7 +185,7 @@ pub(super) async fn prune_records(
             return Ok(Json(PruneResponse { count, has_more: false }));
         }
     }
-    let mut conn = app.engine.store.connect_records().await?;
+    let mut conn = app.store.connect_records().await?;
     let has_more = records::has_payload(&mut conn, stream, Span { after, until }).await?;
     Ok(Json(PruneResponse { count, has_more }))
 }
@@ -315,15 +315,15 @@ impl App {
         model: &ModelName,
         variant: &Variant,
     ) -> Result<Option<StreamKey>, ApiError> {
-        if let Some(stream) = self.engine.streams.find(connection.pk, model, variant).await? {
+        if let Some(stream) = self.streams.find(connection.pk, model, variant).await? {
             return Ok(Some(stream));
         }
         let (environment, integration) = (connection.environment, connection.integration);
-        let declares = self.engine.functions.declares_model(environment, integration, model).await;
+        let declares = self.functions.declares_model(environment, integration, model).await;
         if declares.map_err(ApiError::Internal)? {
             return Ok(None);
         }
-        let mut conn = self.engine.store.connect_records().await?;
+        let mut conn = self.store.connect_records().await?;
         if streams::has_model(&mut conn, connection.pk, model).await? {
             return Ok(None);
         }

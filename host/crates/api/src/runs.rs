@@ -191,7 +191,7 @@ pub(super) async fn list_runs(
         behind: query.cursor.map(|cursor| cursors.decode(&cursor, read_place)).transpose()?,
         scope: app.run_scope(&client, query.provider_config_key, query.connection_id).await?,
     };
-    let mut conn = app.engine.store.connect().await?;
+    let mut conn = app.store.connect().await?;
     let mut found = runs::list(&mut conn, environment, &filter, limit + 1).await?;
     let next_cursor = cut_to_page(&mut found, limit).map(|last| cursors.encode(&place_bytes(last)));
     Ok(Json(RunsResponse { runs: found.into_iter().map(RunBody::from).collect(), next_cursor }))
@@ -243,7 +243,7 @@ pub(super) async fn list_run_logs(
     };
     // The run is read first: if it is over by then, its log is whole.
     let run = app.find_run(&client, &id).await?;
-    let mut conn = app.engine.store.connect().await?;
+    let mut conn = app.store.connect().await?;
     let mut lines = runs::list_lines(&mut conn, run.id, &filter, limit + 1).await?;
     let has_more = cut_to_page(&mut lines, limit).is_some();
     let may_come = has_more || run.state == RunState::Running.as_str();
@@ -270,7 +270,7 @@ pub(super) async fn approve_run(
     _: NoQuery,
 ) -> Result<Json<RunBody>, ApiError> {
     let run = app.find_run(&client, &id).await?;
-    app.engine.approve_run(client.environment.pk, run.id).await?;
+    app.syncs.approve_run(client.environment.pk, run.id).await?;
     app.find_run(&client, &id).await.map(|run| Json(run.into()))
 }
 
@@ -278,7 +278,7 @@ impl App {
     async fn find_run(&self, client: &Client, id: &str) -> Result<LoggedRun, ApiError> {
         let unknown = || ApiError::UnknownRun { id: id.chars().take(60).collect() };
         let uuid = id.parse::<Uuid>().map_err(|_| unknown())?;
-        let mut conn = self.engine.store.connect().await?;
+        let mut conn = self.store.connect().await?;
         runs::find(&mut conn, client.environment.pk, uuid).await?.ok_or_else(unknown)
     }
 
@@ -292,7 +292,7 @@ impl App {
             && let Some(key) = &key
         {
             let key = parse_name::<IntegrationKey>("provider_config_key", key, ApiError::query)?;
-            let mut conn = self.engine.store.connect().await?;
+            let mut conn = self.store.connect().await?;
             let found = integrations::find(&mut conn, client.environment.pk, &key).await?;
             return found
                 .map(|found| RunScope::Integration(found.pk))

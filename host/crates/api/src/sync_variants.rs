@@ -45,7 +45,7 @@ pub(super) async fn create_variant(
     let (integration, connection) = (&request.provider_config_key, &request.connection_id);
     let found = app.find_sync(&client, integration, connection, name.as_str()).await?;
     let (connection, sync) = (&found.connection, &found.sync.name);
-    match app.engine.create_variant(connection, sync, &variant).await {
+    match app.syncs.create_variant(connection, sync, &variant).await {
         Ok(id) => Ok(Json(VariantResponse { id, name: sync.to_string(), variant: variant.to_string() })),
         Err(VariantError::Store(error)) => Err(error.into()),
         Err(VariantError::SyncGone) => {
@@ -73,7 +73,7 @@ pub(super) async fn delete_variant(
     let (integration, connection) = (&request.provider_config_key, &request.connection_id);
     // Also of a sync that is not deployed any more.
     let (connection, name) = app.find_sync_name(&client, integration, connection, name.as_str()).await?;
-    if app.engine.delete_variant(&connection, &name, &variant).await? {
+    if app.syncs.delete_variant(&connection, &name, &variant).await? {
         return Ok(StatusCode::OK);
     }
     let sync = app.deployed(&client, connection, name).await?.sync;

@@ -132,7 +132,7 @@ pub(super) async fn trigger_syncs(
     let target = app
         .find_schedules(&client, &integration, connection.as_deref(), &request.syncs, ApiError::body)
         .await?;
-    let count = app.engine.command_syncs(&target.target, SyncCommand::Trigger(options)).await?;
+    let count = app.syncs.command(&target.target, SyncCommand::Trigger(options)).await?;
     target.require_any(count)?;
     Ok(StatusCode::OK)
 }
@@ -152,7 +152,7 @@ pub(super) async fn start_syncs(
     let target = app
         .find_schedules(&client, &request.provider_config_key, connection, &request.syncs, ApiError::body)
         .await?;
-    let count = app.engine.command_syncs(&target.target, SyncCommand::Start).await?;
+    let count = app.syncs.command(&target.target, SyncCommand::Start).await?;
     target.require_any(count)?;
     Ok(StatusCode::OK)
 }
@@ -172,7 +172,7 @@ pub(super) async fn pause_syncs(
     let target = app
         .find_schedules(&client, &request.provider_config_key, connection, &request.syncs, ApiError::body)
         .await?;
-    let count = app.engine.command_syncs(&target.target, SyncCommand::Pause).await?;
+    let count = app.syncs.command(&target.target, SyncCommand::Pause).await?;
     target.require_any(count)?;
     Ok(StatusCode::OK)
 }
@@ -241,10 +241,10 @@ pub(super) async fn sync_status(
     let connection = query.connection_id.as_deref();
     let target =
         app.find_schedules(&client, &query.provider_config_key, connection, &wanted, ApiError::query).await?;
-    let mut conn = app.engine.store.connect().await?;
+    let mut conn = app.store.connect().await?;
     let statuses = schedules::list_status(&mut conn, &target.target).await?;
     drop(conn);
-    let kept = Kept::look(&app.engine.store, &statuses).await?;
+    let kept = Kept::look(&app.store, &statuses).await?;
     let describe = |status| app.describe(&target.integration, status, &kept);
     Ok(Json(StatusResponse { syncs: statuses.into_iter().map(describe).collect() }))
 }
@@ -287,7 +287,7 @@ pub(super) async fn update_connection_frequency(
     let found = app
         .find_sync(&client, &request.provider_config_key, &request.connection_id, &request.sync_name)
         .await?;
-    let minimum = app.engine.minimum_interval();
+    let minimum = app.deployments.minimum_interval();
     let frequency = request.frequency.map(|text| Frequency::parse(&text, minimum)).transpose();
     let frequency =
         frequency.map_err(|problem| ApiError::body("invalid_format", &["frequency"], problem.to_string()))?;
@@ -295,7 +295,7 @@ pub(super) async fn update_connection_frequency(
     let active = active.ok_or_else(|| ApiError::internal(anyhow::anyhow!("a sync without a frequency")))?;
     let text = frequency.as_ref().map(ToString::to_string);
     let (connection, name) = (found.connection.pk, &found.sync.name);
-    let mut tx = app.engine.store.begin().await?;
+    let mut tx = app.store.begin().await?;
     let Some(before) = schedules::hold_planning(&mut tx, connection, name, &variant).await? else {
         return Err(ApiError::UnknownVariant { sync: name.to_string(), variant: variant.to_string() });
     };
@@ -386,7 +386,7 @@ impl App {
         integration: IntegrationPk,
         name: &FunctionName,
     ) -> Result<Option<Arc<DeployedFunction>>, ApiError> {
-        let functions = &self.engine.functions;
+        let functions = &self.functions;
         let found =
             functions.find_deployed(client.environment.pk, integration, FunctionKind::Sync, name).await;
         found.map_err(ApiError::Internal)
@@ -415,7 +415,7 @@ impl App {
             .collect::<Result<BTreeSet<_>, _>>()
             .map_err(invalid("syncs"))?;
 
-        let mut conn = self.engine.store.connect().await?;
+        let mut conn = self.store.connect().await?;
         let found = integrations::find(&mut conn, client.environment.pk, &key).await?;
         let integration = found.ok_or_else(|| ApiError::UnknownIntegration(key.clone()))?;
         drop(conn);
@@ -441,7 +441,7 @@ impl App {
         if named.is_empty() {
             return Ok(());
         }
-        let there = schedules::list_variants(&mut *self.engine.store.connect().await?, target).await?;
+        let there = schedules::list_variants(&mut *self.store.connect().await?, target).await?;
         match named.into_iter().find(|wanted| !there.contains(wanted)) {
             None => Ok(()),
             Some((sync, variant)) => {
@@ -451,7 +451,7 @@ impl App {
     }
 
     fn describe(&self, integration: &Integration, status: ScheduleStatus, kept: &Kept) -> SyncStatus {
-        let spec = self.engine.functions.find_sync(integration.pk, &status.sync);
+        let spec = self.functions.find_sync(integration.pk, &status.sync);
         let frequency =
             status.frequency_override.clone().or_else(|| spec.as_ref().map(|spec| spec.frequency_text()));
         let declared = spec.as_ref().map(|spec| spec.models()).unwrap_or_default();

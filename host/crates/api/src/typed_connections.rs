@@ -154,7 +154,7 @@ async fn connect(
         errors: vec![FieldError::new("invalid_format", &["key"], problem.to_string())],
     })?;
     session.require(&key)?;
-    let mut conn = app.engine.store.connect().await?;
+    let mut conn = app.store.connect().await?;
     let integration = integrations::find(&mut conn, session.environment.pk, &key).await?;
     let integration = integration.ok_or_else(|| ApiError::UnknownIntegration(key.clone()))?;
     let before = match &session.reconnects {
@@ -162,7 +162,7 @@ async fn connect(
         None => None,
     };
     drop(conn);
-    let provider = app.engine.catalogue.find(&integration.provider);
+    let provider = app.catalogue.find(&integration.provider);
     let provider = provider.ok_or_else(|| ApiError::UnknownProvider(integration.provider.to_string()))?;
     if provider.auth_mode != mode {
         return Err(ApiError::OtherAuthMode { integration: key, is: provider.auth_mode, asked: mode });
@@ -170,7 +170,7 @@ async fn connect(
     let before = before.and_then(|connection| connection.connection_config.as_object().cloned());
     let connection_config = configuration(session, &key, provider, query.params, before.unwrap_or_default())?;
     let typed = credentials(provider, body, connection_config)?;
-    let connection = app.engine.connect_typed(session, &integration, provider, typed).await?;
+    let connection = app.typed_connections.connect(session, &integration, provider, typed).await?;
     Ok(ConnectedResponse {
         connection_id: connection.connection_id.to_string(),
         provider_config_key: key.to_string(),

@@ -131,7 +131,7 @@ pub(super) async fn list_deliveries(
         before: query.cursor.map(|cursor| cursors.decode_number(&cursor)).transpose()?,
         connection: app.filtered_connection(&client, query.provider_config_key, query.connection_id).await?,
     };
-    let mut conn = app.engine.store.connect().await?;
+    let mut conn = app.store.connect().await?;
     let mut found = log::list(&mut conn, environment, &filter, limit + 1).await?;
     let next_cursor = cut_to_page(&mut found, limit).map(|last| cursors.encode_number(last.pk));
     let deliveries = found.into_iter().map(|delivery| DeliveryBody::new(delivery, &client)).collect();
@@ -163,7 +163,7 @@ pub(super) async fn redeliver(
     ApiPath(id): ApiPath,
     _: NoQuery,
 ) -> Result<(StatusCode, Json<DeliveryDetailBody>), ApiError> {
-    let mut tx = app.engine.store.begin().await?;
+    let mut tx = app.store.begin().await?;
     let (delivery, _) = find(&mut tx, client.environment.pk, &id).await?;
     match log::redeliver(&mut tx, delivery.pk).await? {
         Redelivery::Due => {}
@@ -172,7 +172,7 @@ pub(super) async fn redeliver(
     }
     tx.commit().await?;
     let detail = app.delivery_detail(&client, &id).await?;
-    app.engine.notices.tell(Notice::Webhooks);
+    app.notices.tell(Notice::Webhooks);
     Ok((StatusCode::ACCEPTED, Json(detail)))
 }
 
@@ -192,7 +192,7 @@ pub(super) async fn redeliver_failed(
     let mut count = 0;
     let mut before = None;
     loop {
-        let mut tx = app.engine.store.begin().await?;
+        let mut tx = app.store.begin().await?;
         let (made_due, last) =
             log::redeliver_failed(&mut tx, client.environment.pk, since, before, BATCH).await?;
         tx.commit().await?;
@@ -201,14 +201,14 @@ pub(super) async fn redeliver_failed(
         if last.is_none() {
             break;
         }
-        app.engine.notices.tell(Notice::Webhooks);
+        app.notices.tell(Notice::Webhooks);
     }
     Ok((StatusCode::ACCEPTED, Json(RedeliverResponse { count })))
 }
 
 impl App {
     async fn delivery_detail(&self, client: &Client, id: &str) -> Result<DeliveryDetailBody, ApiError> {
-        let mut conn = self.engine.store.connect().await?;
+        let mut conn = self.store.connect().await?;
         let (delivery, body) = find(&mut conn, client.environment.pk, id).await?;
         let attempts = log::list_attempts(&mut conn, delivery.pk).await?;
         Ok(DeliveryDetailBody {

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 use std::time::Duration;
 
 use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
 
 use super::{ApiKey, Environment, EnvironmentError, Environments, InvalidSecretKey, Scope, Scopes};
 use syncline_store::notices::{Notice, Notices};
@@ -70,17 +71,14 @@ struct Known {
 
 impl Authenticator {
     pub fn new(store: Store, environments: Arc<Environments>, notices: Arc<Notices>) -> Arc<Self> {
-        let this = Arc::new(Self {
+        Arc::new(Self {
             store,
             environments,
             notices,
             known: RwLock::default(),
             used: Mutex::default(),
             forgotten: watch::Sender::default(),
-        });
-        tokio::spawn(forget_on_notice(Arc::clone(&this)));
-        tokio::spawn(note_use(Arc::clone(&this)));
-        this
+        })
     }
 
     pub async fn authenticate(&self, key: &str) -> Result<Arc<Client>, AuthError> {
@@ -138,33 +136,36 @@ impl Authenticator {
         drop(known);
         self.forgotten.send_replace(());
     }
-}
 
-async fn forget_on_notice(authenticator: Arc<Authenticator>) {
-    let mut notices = authenticator.notices.subscribe();
-    while let Some(notice) = notices.next().await {
-        if matches!(notice, Notice::Keys | Notice::Missed) {
-            authenticator.forget();
+    /// Drops cached keys when keys were revoked, until `shutdown`.
+    pub async fn invalidate(self: Arc<Self>, shutdown: CancellationToken) {
+        let mut notices = self.notices.subscribe();
+        // Events may have been missed before the subscription.
+        self.forget();
+        while let Some(Some(notice)) = shutdown.run_until_cancelled(notices.next()).await {
+            if matches!(notice, Notice::Keys | Notice::Missed) {
+                self.forget();
+            }
         }
     }
-}
 
-async fn note_use(authenticator: Arc<Authenticator>) {
-    loop {
-        tokio::time::sleep(NOTE_USE_EVERY).await;
-        let used: Vec<i64> =
-            std::mem::take(&mut *authenticator.used.lock().unwrap_or_else(PoisonError::into_inner))
-                .into_iter()
-                .collect();
-        if used.is_empty() {
-            continue;
-        }
-        if authenticator.store.control().is_closed() {
-            return;
-        }
-        let noted = async { keys::note_used(&mut *authenticator.store.connect().await?, &used).await };
-        if let Err(error) = noted.await {
-            tracing::warn!(error = &error as &dyn std::error::Error, "the last use of keys was not noted");
+    /// Notes when keys were used last, until `shutdown`.
+    pub async fn note_use(self: Arc<Self>, shutdown: CancellationToken) {
+        while shutdown.run_until_cancelled(tokio::time::sleep(NOTE_USE_EVERY)).await.is_some() {
+            let used: Vec<i64> =
+                std::mem::take(&mut *self.used.lock().unwrap_or_else(PoisonError::into_inner))
+                    .into_iter()
+                    .collect();
+            if used.is_empty() {
+                continue;
+            }
+            let noted = async { keys::note_used(&mut *self.store.connect().await?, &used).await };
+            if let Err(error) = noted.await {
+                tracing::warn!(
+                    error = &error as &dyn std::error::Error,
+                    "the last use of keys was not noted"
+                );
+            }
         }
     }
 }

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use chrono::{DateTime, Utc};
+use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::remembered::Remembered;
@@ -56,6 +57,7 @@ pub struct Environment {
 /// All environments that this host has met.
 pub struct Environments {
     pub(super) store: Store,
+    notices: Arc<Notices>,
     pub(super) master_keys: MasterKeys,
     known: RwLock<HashMap<EnvironmentPk, Arc<Environment>>>,
     settings: Remembered<EnvironmentPk, Arc<EnvironmentSettings>>,
@@ -73,17 +75,17 @@ impl Environments {
     ) -> Result<Arc<Self>, EnvironmentError> {
         let environments = Arc::new(Self {
             store,
+            notices: Arc::clone(&notices),
             master_keys,
             known: RwLock::default(),
             settings: Remembered::new(Arc::clone(&notices)),
             signing_keys: Remembered::new(Arc::clone(&notices)),
-            record_keys: Remembered::new(Arc::clone(&notices)),
+            record_keys: Remembered::new(notices),
         });
         environments.refuse_other_keys().await?;
         environments.create(&EnvironmentName::from_stored(DEFAULT_ENVIRONMENT.to_owned())).await?;
         environments.reload().await?;
         environments.note_keys().await?;
-        tokio::spawn(forget_on_notice(Arc::clone(&environments), notices));
         Ok(environments)
     }
 
@@ -191,6 +193,18 @@ impl Environments {
         self.record_keys.forget();
     }
 
+    /// Drops what is cached of environments when one was changed, until `shutdown`.
+    pub async fn invalidate(self: Arc<Self>, shutdown: CancellationToken) {
+        let mut notices = self.notices.subscribe();
+        // Events may have been missed before the subscription.
+        self.forget();
+        while let Some(Some(notice)) = shutdown.run_until_cancelled(notices.next()).await {
+            if matches!(notice, Notice::Environments | Notice::Missed) {
+                self.forget();
+            }
+        }
+    }
+
     fn find_known(&self, pk: EnvironmentPk) -> Option<Arc<Environment>> {
         self.known.read().unwrap_or_else(PoisonError::into_inner).get(&pk).cloned()
     }
@@ -282,13 +296,4 @@ impl Environments {
 
 fn key_fact(id: &str) -> String {
     format!("encryption key {id}")
-}
-
-async fn forget_on_notice(environments: Arc<Environments>, notices: Arc<Notices>) {
-    let mut notices = notices.subscribe();
-    while let Some(notice) = notices.next().await {
-        if matches!(notice, Notice::Environments | Notice::Missed) {
-            environments.forget();
-        }
-    }
 }

@@ -11,18 +11,29 @@ mod departure;
 mod error;
 mod outcome;
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
 pub use self::arrival::Arrival;
 pub use self::departure::{Departure, DepartureRequest, ReturnPath};
 pub use self::error::AuthorizationError;
 pub use self::outcome::Outcome;
 
-use crate::Engine;
-use syncline_auth::{AppCredentials, ClientOverride, Environment};
+use crate::connect_sessions::ConnectSessions;
+use crate::connections::Connections;
+use crate::connections::typed::TypedConnections;
+use crate::credentials::sealed::open_app_credentials;
+use syncline_auth::{AppCredentials, ClientOverride, Environment, Environments};
 use syncline_crypto::Place;
+use syncline_egress::Gate;
+use syncline_providers::Catalogue;
+use syncline_store::Store;
 use syncline_store::integrations::Integration;
+use syncline_store::notices::Notices;
 use syncline_types::secret::{Secret, serialize_exposed, serialize_exposed_option};
 
 /// How long an end user may take at the provider.
@@ -51,14 +62,70 @@ struct TemporaryToken {
     secret: Secret<String>,
 }
 
-impl Engine {
+/// Sends end users to providers and takes them back.
+pub struct Authorizations {
+    store: Store,
+    notices: Arc<Notices>,
+    environments: Arc<Environments>,
+    catalogue: Arc<Catalogue>,
+    gate: Arc<Gate>,
+    sessions: Arc<ConnectSessions>,
+    connections: Arc<Connections>,
+    typed: Arc<TypedConnections>,
+    /// Cancelled when the host begins to stop: nobody waits for an outcome any longer.
+    stopping: CancellationToken,
+    /// Ways back that are being taken; they go to their end even if the browser goes away.
+    running: TaskTracker,
+}
+
+/// What [`Authorizations`] uses.
+pub struct AuthorizationParts {
+    pub store: Store,
+    pub notices: Arc<Notices>,
+    pub environments: Arc<Environments>,
+    pub catalogue: Arc<Catalogue>,
+    pub gate: Arc<Gate>,
+    pub sessions: Arc<ConnectSessions>,
+    pub connections: Arc<Connections>,
+    pub typed: Arc<TypedConnections>,
+    pub stopping: CancellationToken,
+}
+
+impl Authorizations {
+    pub fn new(parts: AuthorizationParts) -> Arc<Self> {
+        let AuthorizationParts {
+            store,
+            notices,
+            environments,
+            catalogue,
+            gate,
+            sessions,
+            connections,
+            typed,
+            stopping,
+        } = parts;
+        let running = TaskTracker::new();
+        Arc::new(Self {
+            store,
+            notices,
+            environments,
+            catalogue,
+            gate,
+            sessions,
+            connections,
+            typed,
+            stopping,
+            running,
+        })
+    }
+
     /// The integration's app, opened.
     fn open_app(
         &self,
         environment: &Environment,
         integration: &Integration,
     ) -> Result<AppCredentials, AuthorizationError> {
-        let app = self.open_app_credentials(environment, integration)?;
+        let app = open_app_credentials(environment, integration)?;
         app.ok_or_else(|| AuthorizationError::NoApp(integration.unique_key.clone()))
     }
 }

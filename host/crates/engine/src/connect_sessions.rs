@@ -10,8 +10,8 @@ use serde_json::{Map, Value};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use crate::Engine;
-use syncline_auth::{Environment, EnvironmentError, InvalidSessionToken, SessionToken};
+use syncline_auth::{Environment, EnvironmentError, Environments, InvalidSessionToken, SessionToken};
+use syncline_store::Store;
 use syncline_store::connect_sessions::{self, NewSession, Reconnected};
 use syncline_types::ids::{ConnectSessionPk, ConnectionPk, IntegrationKey};
 
@@ -98,9 +98,19 @@ pub enum SessionError {
     Unreadable(#[from] serde_json::Error),
 }
 
-impl Engine {
+/// Opens and finds connect sessions.
+pub struct ConnectSessions {
+    store: Store,
+    environments: Arc<Environments>,
+}
+
+impl ConnectSessions {
+    pub fn new(store: Store, environments: Arc<Environments>) -> Arc<Self> {
+        Arc::new(Self { store, environments })
+    }
+
     /// Makes a session of 30 minutes. `None`: the connection that was to be connected anew is gone.
-    pub async fn create_connect_session(
+    pub async fn create(
         &self,
         environment: &Environment,
         new: NewConnectSession,
@@ -125,15 +135,12 @@ impl Engine {
     }
 
     /// The session that a token opens.
-    pub async fn find_connect_session(&self, token: &str) -> Result<ConnectSession, SessionError> {
-        self.open_connect_session(&SessionToken::parse(token)?.hash()).await
+    pub async fn find(&self, token: &str) -> Result<ConnectSession, SessionError> {
+        self.open(&SessionToken::parse(token)?.hash()).await
     }
 
     /// The session whose token has this hash.
-    pub(crate) async fn open_connect_session(
-        &self,
-        token_hash: &[u8],
-    ) -> Result<ConnectSession, SessionError> {
+    pub(crate) async fn open(&self, token_hash: &[u8]) -> Result<ConnectSession, SessionError> {
         let mut conn = self.store.connect().await?;
         let stored = connect_sessions::find(&mut conn, token_hash).await?.ok_or(SessionError::Unknown)?;
         drop(conn);
@@ -149,6 +156,27 @@ impl Engine {
             defaults: serde_json::from_value(stored.integrations_config_defaults)?,
             overrides: serde_json::from_value(stored.overrides)?,
         })
+    }
+
+    /// Removes sessions that ended long ago, until `shutdown`.
+    pub async fn sweep(self: Arc<Self>, shutdown: CancellationToken) {
+        let mut ticks = tokio::time::interval(SWEEP_EVERY);
+        while shutdown.run_until_cancelled(ticks.tick()).await.is_some() {
+            let swept = async {
+                connect_sessions::delete_ended(&mut *self.store.connect().await?, KEPT_AFTER_END_SECONDS)
+                    .await
+            };
+            match swept.await {
+                Ok(0) => {}
+                Ok(deleted) => {
+                    tracing::debug!(sessions.deleted = deleted, "old connect sessions were removed")
+                }
+                Err(error) => tracing::warn!(
+                    error = &error as &dyn std::error::Error,
+                    "old connect sessions could not be removed"
+                ),
+            }
+        }
     }
 }
 
@@ -191,23 +219,5 @@ impl ConnectSession {
             answers.extend(defaults.connection_config.clone());
         }
         answers
-    }
-}
-
-/// Removes sessions that ended long ago.
-pub(crate) async fn sweep(engine: Arc<Engine>, shutdown: CancellationToken) {
-    let mut turns = tokio::time::interval(SWEEP_EVERY);
-    while shutdown.run_until_cancelled(turns.tick()).await.is_some() {
-        let swept = async {
-            connect_sessions::delete_ended(&mut *engine.store.connect().await?, KEPT_AFTER_END_SECONDS).await
-        };
-        match swept.await {
-            Ok(0) => {}
-            Ok(deleted) => tracing::debug!(sessions.deleted = deleted, "old connect sessions were removed"),
-            Err(error) => tracing::warn!(
-                error = &error as &dyn std::error::Error,
-                "old connect sessions could not be removed"
-            ),
-        }
     }
 }

@@ -5,6 +5,7 @@
 //! and hosts take a lease. The lease is a row's, never a transaction, while the provider is waited for. What the
 //! provider answers is stored whoever has gone away meanwhile, since it may have made the old credentials useless.
 
+pub(crate) mod sealed;
 pub(crate) mod source;
 
 use std::sync::Arc;
@@ -18,12 +19,13 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use uuid::Uuid;
 
-use crate::Engine;
-use crate::credentials::source::{OpenCredentialsError, place};
+use crate::credentials::sealed::{OpenCredentialsError, open_app_credentials, open_credentials, place};
 use crate::outbound_webhooks::{self, AuthEvent, AuthOperation};
 use syncline_auth::flows::{Flow, FlowError};
-use syncline_auth::{AppCredentials, AppCredentialsError, Environment, StoredCredentials};
-use syncline_providers::Provider;
+use syncline_auth::{AppCredentials, AppCredentialsError, Environment, Environments, StoredCredentials};
+use syncline_egress::Gate;
+use syncline_providers::{Catalogue, Provider};
+use syncline_store::Store;
 use syncline_store::connection_errors::{self, Failing};
 use syncline_store::connections::{self, Connection};
 use syncline_store::integrations;
@@ -33,6 +35,8 @@ use syncline_types::ids::{ConnectionPk, ProviderSlug};
 
 /// A token has at least this long left, or half of its life if that is shorter, when a client reads it.
 const DEFAULT_BUFFER_SECONDS: u32 = 900;
+/// How long a shutdown waits for refreshes.
+const REFRESHES_END_WITHIN: Duration = Duration::from_secs(30);
 /// Longer than the provider is waited for, with the time to store its answer.
 const LEASE: Duration = Duration::from_secs(30);
 const LOOK_WHILE_WAITING: Duration = Duration::from_millis(50);
@@ -114,17 +118,15 @@ impl RefreshError {
     }
 }
 
-/// The refreshes of this host.
-pub(crate) struct Refreshes {
-    turns: moka::sync::Cache<ConnectionPk, Arc<tokio::sync::Mutex<()>>>,
-    pub(crate) running: TaskTracker,
-}
-
-impl Refreshes {
-    pub(crate) fn new() -> Self {
-        let turns = moka::sync::Cache::builder().time_to_idle(Duration::from_secs(300)).build();
-        Self { turns, running: TaskTracker::new() }
-    }
+/// Live credentials: opened, and renewed as far as callers need it.
+pub struct Credentials {
+    store: Store,
+    environments: Arc<Environments>,
+    catalogue: Arc<Catalogue>,
+    gate: Arc<Gate>,
+    /// Callers on this host refresh the same credentials one after the other.
+    locks: moka::sync::Cache<ConnectionPk, Arc<tokio::sync::Mutex<()>>>,
+    running: TaskTracker,
 }
 
 /// Seals credentials for a connection's row, and plans when they are renewed.
@@ -206,20 +208,38 @@ fn judge(live: &LiveCredentials, freshness: Freshness, now: DateTime<Utc>) -> Ve
     }
 }
 
-impl Engine {
+impl Credentials {
+    pub fn new(
+        store: Store,
+        environments: Arc<Environments>,
+        catalogue: Arc<Catalogue>,
+        gate: Arc<Gate>,
+    ) -> Arc<Self> {
+        let locks = moka::sync::Cache::builder().time_to_idle(Duration::from_secs(300)).build();
+        Arc::new(Self { store, environments, catalogue, gate, locks, running: TaskTracker::new() })
+    }
+
+    /// Waits for the refreshes that are in progress: a provider's answer must not be lost.
+    pub async fn finish(&self) {
+        self.running.close();
+        if tokio::time::timeout(REFRESHES_END_WITHIN, self.running.wait()).await.is_err() {
+            tracing::warn!("some refreshes of credentials did not end in time");
+        }
+    }
+
     /// The connection with its credentials, renewed as far as `freshness` asks for it.
-    pub async fn live_credentials(
+    pub async fn live(
         self: &Arc<Self>,
         environment: &Arc<Environment>,
         connection: ConnectionPk,
         freshness: Freshness,
     ) -> Result<LiveCredentials, RefreshError> {
         let connection = self.read_connection(connection).await?;
-        self.live_credentials_of(environment, connection, freshness).await
+        self.live_of(environment, connection, freshness).await
     }
 
     /// The same of a connection that was read a moment ago.
-    pub async fn live_credentials_of(
+    pub async fn live_of(
         self: &Arc<Self>,
         environment: &Arc<Environment>,
         connection: Connection,
@@ -233,8 +253,8 @@ impl Engine {
         }
         // From here on it goes to its end even if whoever asked has gone away.
         let (pk, version) = (live.connection.pk, live.version());
-        let task = renew(Arc::clone(self), Arc::clone(environment), pk, freshness, version);
-        match self.refreshes.running.spawn(task).await {
+        let task = Arc::clone(self).renew(Arc::clone(environment), pk, freshness, version);
+        match self.running.spawn(task).await {
             Ok(renewed) => renewed,
             Err(_) => Err(RefreshError::Interrupted),
         }
@@ -249,7 +269,7 @@ impl Engine {
         if live.credentials.installation().is_none() {
             return Ok(live);
         }
-        let app = app_of(self, environment, &live.connection).await?;
+        let app = self.app_of(environment, &live.connection).await?;
         let app = app.as_ref().and_then(AppCredentials::app).ok_or(FlowError::NoClient)?;
         let credentials = live.credentials.with_app_token(app.sign_token()?);
         Ok(LiveCredentials { credentials, ..live })
@@ -265,197 +285,200 @@ impl Engine {
         environment: &Environment,
         connection: Connection,
     ) -> Result<LiveCredentials, RefreshError> {
-        let credentials = self.open_credentials(environment, &connection)?;
+        let credentials = open_credentials(environment, &connection)?;
         Ok(LiveCredentials { connection, credentials })
     }
-}
 
-async fn renew(
-    engine: Arc<Engine>,
-    environment: Arc<Environment>,
-    connection: ConnectionPk,
-    freshness: Freshness,
-    seen_version: i64,
-) -> Result<LiveCredentials, RefreshError> {
-    let turn = engine.refreshes.turns.get_with(connection, Arc::default);
-    let _turn = turn.lock().await;
-    let deadline = tokio::time::Instant::now() + MAX_WAIT;
-    loop {
-        let live = engine.open_live(&environment, engine.read_connection(connection).await?)?;
-        // Whoever came first did it for all who wait.
-        if live.version() > seen_version {
-            return Ok(live);
-        }
-        match judge(&live, freshness, Utc::now()) {
-            Verdict::Use => return Ok(live),
-            Verdict::Refuse(refusal) => return Err(refusal),
-            Verdict::Renew => {}
-        }
-        let owner = Uuid::new_v4();
-        let mut conn = engine.store.connect().await?;
-        let is_ours =
-            refreshes::take_lease(&mut conn, connection, live.version(), owner, LEASE.as_secs_f64()).await?;
-        drop(conn);
-        if is_ours {
-            return renew_under_lease(&engine, &environment, live, owner).await;
-        }
-        if tokio::time::Instant::now() >= deadline {
-            return Err(RefreshError::Busy);
-        }
-        tokio::time::sleep(LOOK_WHILE_WAITING).await;
-    }
-}
-
-async fn renew_under_lease(
-    engine: &Engine,
-    environment: &Environment,
-    live: LiveCredentials,
-    owner: Uuid,
-) -> Result<LiveCredentials, RefreshError> {
-    let provider = engine.catalogue.find(&live.connection.provider);
-    let provider = provider.ok_or_else(|| RefreshError::UnknownProvider(live.connection.provider.clone()))?;
-    match ask_provider(engine, environment, provider, &live).await {
-        Ok(credentials) => {
-            let renewed = seal(environment, Some(provider), live.connection.id, &credentials);
-            store_renewed(engine, &live, &renewed).await?;
-            metrics().count_refresh("renewed");
-            tracing::debug!(connection.pk = live.connection.pk.0, "credentials were refreshed");
-            engine.open_live(environment, engine.read_connection(live.connection.pk).await?)
-        }
-        Err(error) => {
-            metrics().count_refresh("failed");
-            tracing::info!(
-                connection.pk = live.connection.pk.0,
-                provider = %live.connection.provider,
-                error = %error,
-                "credentials could not be refreshed"
-            );
-            note_failure(engine, environment, provider, &live, owner, &error).await?;
-            let is_usable = !live.credentials.lack_a_token()
-                && live.credentials.expires_at().is_some_and(|expires_at| expires_at > Utc::now());
-            match error {
-                RefreshError::Failed(failed) if failed.is_temporary() && is_usable => Ok(live),
-                error => Err(error),
+    async fn renew(
+        self: Arc<Self>,
+        environment: Arc<Environment>,
+        connection: ConnectionPk,
+        freshness: Freshness,
+        seen_version: i64,
+    ) -> Result<LiveCredentials, RefreshError> {
+        let lock = self.locks.get_with(connection, Arc::default);
+        let _locked = lock.lock().await;
+        let deadline = tokio::time::Instant::now() + MAX_WAIT;
+        loop {
+            let live = self.open_live(&environment, self.read_connection(connection).await?)?;
+            // Whoever came first did it for all who wait.
+            if live.version() > seen_version {
+                return Ok(live);
             }
+            match judge(&live, freshness, Utc::now()) {
+                Verdict::Use => return Ok(live),
+                Verdict::Refuse(refusal) => return Err(refusal),
+                Verdict::Renew => {}
+            }
+            let owner = Uuid::new_v4();
+            let mut conn = self.store.connect().await?;
+            let is_ours =
+                refreshes::take_lease(&mut conn, connection, live.version(), owner, LEASE.as_secs_f64())
+                    .await?;
+            drop(conn);
+            if is_ours {
+                return self.renew_under_lease(&environment, live, owner).await;
+            }
+            if tokio::time::Instant::now() >= deadline {
+                return Err(RefreshError::Busy);
+            }
+            tokio::time::sleep(LOOK_WHILE_WAITING).await;
         }
     }
-}
 
-/// The credentials of the app of a connection's integration.
-pub(crate) async fn app_of(
-    engine: &Engine,
-    environment: &Environment,
-    connection: &Connection,
-) -> Result<Option<AppCredentials>, RefreshError> {
-    let mut conn = engine.store.connect().await?;
-    let integration = integrations::find(&mut conn, environment.pk, &connection.integration_key).await?;
-    drop(conn);
-    let integration = integration.ok_or(RefreshError::Gone)?;
-    Ok(engine.open_app_credentials(environment, &integration)?)
-}
-
-async fn ask_provider(
-    engine: &Engine,
-    environment: &Environment,
-    provider: &Provider,
-    live: &LiveCredentials,
-) -> Result<StoredCredentials, RefreshError> {
-    let connection = &live.connection;
-    let app = app_of(engine, environment, connection).await?;
-    let no_config = Map::new();
-    let config = connection.connection_config.as_object().unwrap_or(&no_config);
-    let flow = Flow::new(&engine.gate, provider, config, app.as_ref());
-    Ok(flow.renew(&live.credentials).await?)
-}
-
-/// The old credentials may be worth nothing now, so a database that is away is waited for.
-async fn store_renewed(
-    engine: &Engine,
-    live: &LiveCredentials,
-    renewed: &RenewedCredentials,
-) -> Result<(), RefreshError> {
-    let deadline = tokio::time::Instant::now() + STORE_FOR;
-    let mut wait = Duration::from_millis(100);
-    loop {
-        let stored = async {
-            let mut conn = engine.store.connect().await?;
-            refreshes::succeed(&mut conn, live.connection.pk, live.version(), renewed).await
-        };
-        match stored.await {
-            Ok(true) => return Ok(()),
-            Ok(false) => {
-                // Somebody connected anew, or deleted the connection: then these are nobody's.
+    async fn renew_under_lease(
+        &self,
+        environment: &Environment,
+        live: LiveCredentials,
+        owner: Uuid,
+    ) -> Result<LiveCredentials, RefreshError> {
+        let provider = self.catalogue.find(&live.connection.provider);
+        let provider =
+            provider.ok_or_else(|| RefreshError::UnknownProvider(live.connection.provider.clone()))?;
+        match self.ask_provider(environment, provider, &live).await {
+            Ok(credentials) => {
+                let renewed = seal(environment, Some(provider), live.connection.id, &credentials);
+                self.store_renewed(&live, &renewed).await?;
+                metrics().count_refresh("renewed");
+                tracing::debug!(connection.pk = live.connection.pk.0, "credentials were refreshed");
+                self.open_live(environment, self.read_connection(live.connection.pk).await?)
+            }
+            Err(error) => {
+                metrics().count_refresh("failed");
                 tracing::info!(
                     connection.pk = live.connection.pk.0,
-                    "refreshed credentials were dropped: the connection has others"
+                    provider = %live.connection.provider,
+                    error = %error,
+                    "credentials could not be refreshed"
                 );
-                return Ok(());
+                self.note_failure(environment, provider, &live, owner, &error).await?;
+                let is_usable = !live.credentials.lack_a_token()
+                    && live.credentials.expires_at().is_some_and(|expires_at| expires_at > Utc::now());
+                match error {
+                    RefreshError::Failed(failed) if failed.is_temporary() && is_usable => Ok(live),
+                    error => Err(error),
+                }
             }
-            Err(error) if tokio::time::Instant::now() + wait < deadline => {
+        }
+    }
+
+    /// The credentials of the app of a connection's integration.
+    pub(crate) async fn app_of(
+        &self,
+        environment: &Environment,
+        connection: &Connection,
+    ) -> Result<Option<AppCredentials>, RefreshError> {
+        let mut conn = self.store.connect().await?;
+        let integration = integrations::find(&mut conn, environment.pk, &connection.integration_key).await?;
+        drop(conn);
+        let integration = integration.ok_or(RefreshError::Gone)?;
+        Ok(open_app_credentials(environment, &integration)?)
+    }
+
+    async fn ask_provider(
+        &self,
+        environment: &Environment,
+        provider: &Provider,
+        live: &LiveCredentials,
+    ) -> Result<StoredCredentials, RefreshError> {
+        let connection = &live.connection;
+        let app = self.app_of(environment, connection).await?;
+        let no_config = Map::new();
+        let config = connection.connection_config.as_object().unwrap_or(&no_config);
+        let flow = Flow::new(&self.gate, provider, config, app.as_ref());
+        Ok(flow.renew(&live.credentials).await?)
+    }
+
+    /// The old credentials may be worth nothing now, so a database that is away is waited for.
+    async fn store_renewed(
+        &self,
+        live: &LiveCredentials,
+        renewed: &RenewedCredentials,
+    ) -> Result<(), RefreshError> {
+        let deadline = tokio::time::Instant::now() + STORE_FOR;
+        let mut wait = Duration::from_millis(100);
+        loop {
+            let stored = async {
+                let mut conn = self.store.connect().await?;
+                refreshes::succeed(&mut conn, live.connection.pk, live.version(), renewed).await
+            };
+            match stored.await {
+                Ok(true) => return Ok(()),
+                Ok(false) => {
+                    // Somebody connected anew, or deleted the connection: then these are nobody's.
+                    tracing::info!(
+                        connection.pk = live.connection.pk.0,
+                        "refreshed credentials were dropped: the connection has others"
+                    );
+                    return Ok(());
+                }
+                Err(error) if tokio::time::Instant::now() + wait < deadline => {
+                    tracing::warn!(
+                        error = &error as &dyn std::error::Error,
+                        connection.pk = live.connection.pk.0,
+                        "refreshed credentials could not be stored yet"
+                    );
+                    tokio::time::sleep(wait).await;
+                    wait = (wait * 2).min(Duration::from_secs(5));
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// Clients are told when a connection stops working, not of every attempt after that.
+    async fn note_failure(
+        &self,
+        environment: &Environment,
+        provider: &Provider,
+        live: &LiveCredentials,
+        owner: Uuid,
+        error: &RefreshError,
+    ) -> Result<(), RefreshError> {
+        const CODE: &str = "refresh_token_external_error";
+        let connection = &live.connection;
+        let message = error.to_string();
+        let mut tx = self.store.begin().await?;
+        refreshes::fail(&mut tx, connection.pk, owner, MAX_FAILING_DAYS).await?;
+        let log_id = Uuid::new_v4();
+        let is_new =
+            connection_errors::set(&mut tx, connection.pk, Failing::Auth, log_id, CODE, &message).await?;
+        if is_new {
+            let event = AuthEvent::of(connection, Some(provider.auth_mode), AuthOperation::Refresh);
+            outbound_webhooks::note_auth(&mut tx, environment, &event.failed(CODE, &message)).await?;
+        }
+        tx.commit().await?;
+        Ok(())
+    }
+
+    /// Renews what will end soon, so that readers rarely wait.
+    pub async fn renew_ahead(self: Arc<Self>, shutdown: CancellationToken) {
+        while shutdown.run_until_cancelled(tokio::time::sleep(BACKGROUND_EVERY)).await.is_some() {
+            if let Err(error) = self.renew_due(&shutdown).await {
                 tracing::warn!(
                     error = &error as &dyn std::error::Error,
-                    connection.pk = live.connection.pk.0,
-                    "refreshed credentials could not be stored yet"
+                    "connections whose credentials end soon could not be listed"
                 );
-                tokio::time::sleep(wait).await;
-                wait = (wait * 2).min(Duration::from_secs(5));
             }
-            Err(error) => return Err(error.into()),
         }
     }
-}
 
-/// Clients are told when a connection stops working, not of every attempt after that.
-async fn note_failure(
-    engine: &Engine,
-    environment: &Environment,
-    provider: &Provider,
-    live: &LiveCredentials,
-    owner: Uuid,
-    error: &RefreshError,
-) -> Result<(), RefreshError> {
-    const CODE: &str = "refresh_token_external_error";
-    let connection = &live.connection;
-    let message = error.to_string();
-    let mut tx = engine.store.begin().await?;
-    refreshes::fail(&mut tx, connection.pk, owner, MAX_FAILING_DAYS).await?;
-    let log_id = Uuid::new_v4();
-    let is_new =
-        connection_errors::set(&mut tx, connection.pk, Failing::Auth, log_id, CODE, &message).await?;
-    if is_new {
-        let event = AuthEvent::of(connection, Some(provider.auth_mode), AuthOperation::Refresh);
-        outbound_webhooks::note_auth(&mut tx, environment, &event.failed(CODE, &message)).await?;
-    }
-    tx.commit().await?;
-    Ok(())
-}
-
-/// Renews what will end soon, so that readers rarely wait.
-pub(crate) async fn run_background(engine: Arc<Engine>, shutdown: CancellationToken) {
-    while shutdown.run_until_cancelled(tokio::time::sleep(BACKGROUND_EVERY)).await.is_some() {
-        if let Err(error) = renew_due(&engine, &shutdown).await {
-            tracing::warn!(
-                error = &error as &dyn std::error::Error,
-                "connections whose credentials end soon could not be listed"
-            );
-        }
-    }
-}
-
-async fn renew_due(engine: &Arc<Engine>, shutdown: &CancellationToken) -> sqlx::Result<()> {
-    loop {
-        let mut conn = engine.store.connect().await?;
-        let due = refreshes::list_due(&mut conn, BACKGROUND_RETRY.as_secs_f64(), BACKGROUND_BATCH).await?;
-        drop(conn);
-        let is_all = (due.len() as i64) < BACKGROUND_BATCH;
-        let renewals = due.into_iter().map(|due| async move {
-            let Ok(environment) = engine.environments.get(due.environment).await else { return };
-            // What went wrong is noted on the connection.
-            let _outcome = engine.live_credentials(&environment, due.connection, Freshness::Background).await;
-        });
-        let renewals = stream::iter(renewals).buffer_unordered(BACKGROUND_AT_ONCE).collect::<()>();
-        if shutdown.run_until_cancelled(renewals).await.is_none() || is_all {
-            return Ok(());
+    async fn renew_due(self: &Arc<Self>, shutdown: &CancellationToken) -> sqlx::Result<()> {
+        loop {
+            let mut conn = self.store.connect().await?;
+            let due =
+                refreshes::list_due(&mut conn, BACKGROUND_RETRY.as_secs_f64(), BACKGROUND_BATCH).await?;
+            drop(conn);
+            let is_all = (due.len() as i64) < BACKGROUND_BATCH;
+            let renewals = due.into_iter().map(|due| async move {
+                let Ok(environment) = self.environments.get(due.environment).await else { return };
+                // What went wrong is noted on the connection.
+                let _outcome = self.live(&environment, due.connection, Freshness::Background).await;
+            });
+            let renewals = stream::iter(renewals).buffer_unordered(BACKGROUND_AT_ONCE).collect::<()>();
+            if shutdown.run_until_cancelled(renewals).await.is_none() || is_all {
+                return Ok(());
+            }
         }
     }
 }

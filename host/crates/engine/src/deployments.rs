@@ -1,6 +1,7 @@
 //! Deploys a bundle: checks everything, stages it, lets every host compile it, and switches it on at once.
 
 mod model_changes;
+pub(crate) mod planned_change;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -11,29 +12,35 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use sqlx::PgConnection;
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 use url::Url;
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-use crate::Engine;
 use crate::deployments::model_changes::model_changes;
-use crate::functions::{FunctionSpec, StoredFunction, stored_functions};
+use crate::deployments::planned_change::PlannedChange;
+use crate::functions::{FunctionSpec, Functions, StoredFunction, stored_functions};
 use crate::syncs::schedule::jitter;
-use syncline_auth::{Environment, EnvironmentSettings};
+use syncline_auth::{Environment, EnvironmentSettings, Environments};
 use syncline_config::bundle::{Bundle, BundleDigest, BundleError};
 use syncline_config::{ConfigFile, Diagnostics, FunctionKind, IntegrationSpec, SyncConfig, did_you_mean};
 use syncline_egress::HostPattern;
-use syncline_types::ids::{DeploymentPk, FunctionName, IntegrationKey, IntegrationPk, ModelName, ProviderSlug};
 use syncline_providers::Catalogue;
 use syncline_sandbox::{ComponentDigest, InvalidComponent, Runtime};
+use syncline_store::Store;
 use syncline_store::deployments::{self, ActiveFunction, LiveDeployment, NewDeployment, NewFunction};
 use syncline_store::hosts::ALIVE_WITHIN;
 use syncline_store::integrations::{self, Integration, NewIntegration};
-use syncline_store::notices::Notice;
+use syncline_store::notices::{Notice, Notices};
 use syncline_store::{DEADLOCK_TRIES, connection_errors, environments, is_deadlock, schedules};
+use syncline_types::ids::{
+    DeploymentPk, FunctionName, IntegrationKey, IntegrationPk, ModelName, ProviderSlug,
+};
 
 /// Longer than compiling a component may take.
 const WAIT_FOR_HOSTS: Duration = Duration::from_secs(300);
+/// However quiet it is, deployments are looked at again after this long.
+const RELOAD_EVERY: Duration = Duration::from_secs(30);
 const LOOK_AT_HOSTS_EVERY: Duration = Duration::from_millis(50);
 
 /// What a deployment did or, for a plan, would do.
@@ -49,19 +56,6 @@ pub struct Deployment {
     pub changes: Vec<PlannedChange>,
     /// What may surprise clients, such as a field whose type is another.
     pub warnings: Vec<String>,
-}
-
-/// What becomes of one function, integration or model.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
-pub struct PlannedChange {
-    /// `add`, `update` or `remove`.
-    pub change: &'static str,
-    /// `environment`, `integration`, `sync`, `action`, `webhook`, `lifecycle` or `model`.
-    pub kind: String,
-    /// None for the environment, and for a model.
-    pub integration: Option<String>,
-    /// The name of the function or model, or of the environment's setting; none for an integration.
-    pub name: Option<String>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -135,10 +129,85 @@ impl DeployError {
     }
 }
 
-impl Engine {
+/// Deploys bundles, and follows what other hosts deploy.
+pub struct Deployments {
+    store: Store,
+    notices: Arc<Notices>,
+    environments: Arc<Environments>,
+    catalogue: Arc<Catalogue>,
+    runtime: Arc<Runtime>,
+    functions: Arc<Functions>,
+    host_id: Uuid,
+    /// The least time between two runs of a sync that a bundle or a client may ask for.
+    minimum_interval: Duration,
+}
+
+/// What [`Deployments`] uses.
+pub struct DeploymentParts {
+    pub store: Store,
+    pub notices: Arc<Notices>,
+    pub environments: Arc<Environments>,
+    pub catalogue: Arc<Catalogue>,
+    pub runtime: Arc<Runtime>,
+    pub functions: Arc<Functions>,
+    pub host_id: Uuid,
+}
+
+impl Deployments {
+    pub fn new(parts: DeploymentParts, minimum_interval: Duration) -> Arc<Self> {
+        let DeploymentParts { store, notices, environments, catalogue, runtime, functions, host_id } = parts;
+        Arc::new(Self {
+            store,
+            notices,
+            environments,
+            catalogue,
+            runtime,
+            functions,
+            host_id,
+            minimum_interval,
+        })
+    }
+
+    /// The least time between two runs of a sync that may be asked for.
+    pub fn minimum_interval(&self) -> Duration {
+        self.minimum_interval
+    }
+
+    /// Compiles what other hosts have staged, and switches to what was activated, until `shutdown`.
+    pub async fn follow(self: Arc<Self>, shutdown: CancellationToken) {
+        let mut notices = self.notices.subscribe();
+        loop {
+            let wait = notices.hear_within(RELOAD_EVERY, Notice::Deployments);
+            if shutdown.run_until_cancelled(wait).await.is_none() {
+                return;
+            }
+            if let Err(error) = self.catch_up().await {
+                tracing::warn!(error = format!("{error:#}"), "deployments could not be followed");
+            }
+        }
+    }
+
+    /// Compiles what is staged, says so, and switches to what is active.
+    async fn catch_up(&self) -> anyhow::Result<()> {
+        let waiting = deployments::list_unconfirmed(&mut *self.store.connect().await?, self.host_id).await?;
+        for (deployment, digests) in waiting {
+            let mut problem = None;
+            for digest in digests {
+                let prepared = match <[u8; 32]>::try_from(digest.as_slice()) {
+                    Ok(digest) => self.functions.component(ComponentDigest(digest)).await,
+                    Err(_) => Err(anyhow::anyhow!("a stored digest is not 32 bytes long")),
+                };
+                problem = problem.or(prepared.err().map(|error| format!("{error:#}")));
+            }
+            let mut conn = self.store.connect().await?;
+            deployments::confirm(&mut conn, deployment, self.host_id, problem.as_deref()).await?;
+        }
+        self.functions.reload().await
+    }
+
     /// Deploys a bundle or, with `dry_run`, says what that would change.
     pub async fn deploy(
-        self: &Arc<Self>,
+        &self,
         environment: &Environment,
         bytes: &[u8],
         dry_run: bool,
@@ -146,7 +215,7 @@ impl Engine {
         let bundle = tokio::task::block_in_place(|| Bundle::read(bytes))?;
         let digest = BundleDigest::of(bytes);
         let file = tokio::task::block_in_place(|| bundle.parse_config()).map_err(DeployError::Config)?;
-        let minimum = self.settings.minimum_interval;
+        let minimum = self.minimum_interval;
         check_components(&file, &bundle.components, minimum, &self.catalogue, &self.runtime)
             .await
             .into_result()
@@ -183,12 +252,12 @@ impl Engine {
 
     /// Waits until every host is ready, then makes the deployment the active one.
     async fn switch(
-        self: &Arc<Self>,
+        &self,
         environment: &Environment,
         config: &SyncConfig,
         deployment: DeploymentPk,
     ) -> Result<(), DeployError> {
-        follow(self).await.map_err(DeployError::Host)?;
+        self.catch_up().await.map_err(DeployError::Host)?;
         let deadline = Instant::now() + WAIT_FOR_HOSTS;
         loop {
             let readiness =
@@ -246,24 +315,6 @@ impl Engine {
         }
         environments::change_settings(conn, environment.pk, &config.environment).await
     }
-}
-
-/// Compiles what is staged, says so, and switches to what is active.
-pub(crate) async fn follow(engine: &Engine) -> anyhow::Result<()> {
-    let waiting = deployments::list_unconfirmed(&mut *engine.store.connect().await?, engine.host_id).await?;
-    for (deployment, digests) in waiting {
-        let mut problem = None;
-        for digest in digests {
-            let prepared = match <[u8; 32]>::try_from(digest.as_slice()) {
-                Ok(digest) => engine.functions.component(ComponentDigest(digest)).await,
-                Err(_) => Err(anyhow::anyhow!("a stored digest is not 32 bytes long")),
-            };
-            problem = problem.or(prepared.err().map(|error| format!("{error:#}")));
-        }
-        let mut conn = engine.store.connect().await?;
-        deployments::confirm(&mut conn, deployment, engine.host_id, problem.as_deref()).await?;
-    }
-    engine.functions.reload().await
 }
 
 /// Checks what needs no component: how often syncs run, providers and hosts.

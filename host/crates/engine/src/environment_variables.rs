@@ -8,7 +8,7 @@ use syncline_types::ids::VariableName;
 const MAX_VALUE_BYTES: usize = 64 << 10;
 
 #[derive(Debug, thiserror::Error)]
-pub enum VariablesError {
+pub enum EnvironmentVariableError {
     #[error("environment variables could not be read or written")]
     Store(#[from] sqlx::Error),
     #[error("the environment variable `{name}` does not open")]
@@ -43,17 +43,21 @@ impl VariableValue {
     }
 }
 
-pub struct Variables {
+/// The variables of environments.
+pub struct EnvironmentVariables {
     store: Store,
 }
 
-impl Variables {
+impl EnvironmentVariables {
     pub fn new(store: Store) -> Self {
         Self { store }
     }
 
     /// Names and values, by name.
-    pub async fn list(&self, environment: &Environment) -> Result<Vec<(String, String)>, VariablesError> {
+    pub async fn list(
+        &self,
+        environment: &Environment,
+    ) -> Result<Vec<(String, String)>, EnvironmentVariableError> {
         let sealed = variables::list(&mut *self.store.connect().await?, environment.pk).await?;
         sealed
             .into_iter()
@@ -61,7 +65,7 @@ impl Variables {
                 let opened = environment.data_key.open(place(&row(environment, &name)), &sealed_value);
                 match opened {
                     Ok(value) => Ok((name, String::from_utf8_lossy(&value).into_owned())),
-                    Err(source) => Err(VariablesError::Sealed { name, source }),
+                    Err(source) => Err(EnvironmentVariableError::Sealed { name, source }),
                 }
             })
             .collect()
@@ -72,7 +76,7 @@ impl Variables {
         environment: &Environment,
         name: &VariableName,
         value: &VariableValue,
-    ) -> Result<(), VariablesError> {
+    ) -> Result<(), EnvironmentVariableError> {
         let name = name.as_str();
         let sealed = environment.data_key.seal(place(&row(environment, name)), value.as_str().as_bytes());
         variables::set(&mut *self.store.connect().await?, environment.pk, name, &sealed).await?;
@@ -84,7 +88,7 @@ impl Variables {
         &self,
         environment: &Environment,
         name: &VariableName,
-    ) -> Result<bool, VariablesError> {
+    ) -> Result<bool, EnvironmentVariableError> {
         Ok(variables::delete(&mut *self.store.connect().await?, environment.pk, name.as_str()).await?)
     }
 }

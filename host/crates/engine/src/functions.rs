@@ -52,30 +52,30 @@ impl StoredFunction {
     }
 }
 
-/// The functions of an integration that its connections begin with.
+/// The functions of an integration that run once a connection was made.
 #[derive(Default)]
-pub(crate) struct Beginnings {
+pub(crate) struct PostCreation {
     pub(crate) syncs: Vec<SyncSpec>,
     pub(crate) lifecycle: Vec<LifecycleSpec>,
 }
 
 /// What is deployed of these by now, and stays so until the transaction ends. What this host remembers may be older.
-pub(crate) async fn hold_beginnings(
+pub(crate) async fn hold_post_creation(
     conn: &mut PgConnection,
     environment: EnvironmentPk,
     integration: IntegrationPk,
-) -> sqlx::Result<Beginnings> {
+) -> sqlx::Result<PostCreation> {
     deployments::hold_active(conn, environment).await?;
-    let mut beginnings = Beginnings::default();
+    let mut functions = PostCreation::default();
     for spec in deployments::list_active_beginnings(conn, environment, integration).await? {
         let Some(stored) = StoredFunction::read(&spec) else { continue };
         match stored.spec {
-            FunctionSpec::Sync(spec) => beginnings.syncs.push(spec),
-            FunctionSpec::Lifecycle(spec) => beginnings.lifecycle.push(spec),
+            FunctionSpec::Sync(spec) => functions.syncs.push(spec),
+            FunctionSpec::Lifecycle(spec) => functions.lifecycle.push(spec),
             FunctionSpec::Action(_) | FunctionSpec::Webhook(_) => {}
         }
     }
-    Ok(beginnings)
+    Ok(functions)
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -226,7 +226,7 @@ struct Known {
 
 /// Every deployed function of every environment.
 pub struct Functions {
-    store: Store,
+    pub(crate) store: Store,
     runtime: Arc<Runtime>,
     known: RwLock<Arc<Known>>,
     readings: AtomicU64,
@@ -235,15 +235,15 @@ pub struct Functions {
 }
 
 impl Functions {
-    pub(crate) fn new(store: Store, runtime: Arc<Runtime>) -> Self {
-        Self {
+    pub fn new(store: Store, runtime: Arc<Runtime>) -> Arc<Self> {
+        Arc::new(Self {
             store,
             runtime,
             known: RwLock::default(),
             readings: AtomicU64::new(0),
             components: Mutex::default(),
             reloading: Mutex::default(),
-        }
+        })
     }
 
     pub fn find_sync(
@@ -451,7 +451,7 @@ impl Functions {
     }
 
     /// Reads what is active and switches to it. Invocations that are on finish with the version they began with.
-    pub(crate) async fn reload(&self) -> anyhow::Result<()> {
+    pub async fn reload(&self) -> anyhow::Result<()> {
         // One after the other: an older reading must not replace a newer one.
         let _turn = self.reloading.lock().await;
         let mut snapshot = self.store.begin_snapshot().await?;

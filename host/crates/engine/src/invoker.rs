@@ -1,7 +1,87 @@
 //! Invokes functions: what they may do, what is recorded of their runs, and why they fail.
 
+pub(crate) mod action;
 pub(crate) mod capabilities;
+pub(crate) mod control;
 pub(crate) mod error;
+pub(crate) mod invocation;
 pub(crate) mod live_runs;
 pub(crate) mod recording;
+pub(crate) mod run_tasks;
 pub(crate) mod run_writer;
+
+use std::sync::Arc;
+
+use uuid::Uuid;
+
+use crate::credentials::Credentials;
+use crate::environment_variables::EnvironmentVariables;
+use crate::invoker::live_runs::LiveRuns;
+use crate::invoker::run_writer::RunWriter;
+use crate::rate_limits::RateLimits;
+use crate::records::Records;
+use syncline_egress::Gate;
+use syncline_providers::Catalogue;
+use syncline_sandbox::Runtime;
+use syncline_store::Store;
+
+/// Runs functions in the sandbox, with what each may do and what is recorded of it.
+pub struct Invoker {
+    pub(crate) store: Store,
+    pub(crate) catalogue: Arc<Catalogue>,
+    pub(crate) gate: Arc<Gate>,
+    pub(crate) runtime: Arc<Runtime>,
+    pub(crate) variables: Arc<EnvironmentVariables>,
+    pub(crate) records: Arc<Records>,
+    pub(crate) credentials: Arc<Credentials>,
+    pub(crate) rate_limits: Arc<RateLimits>,
+    pub(crate) live_runs: Arc<LiveRuns>,
+    pub(crate) run_writer: Arc<RunWriter>,
+    pub(crate) host_id: Uuid,
+}
+
+/// What [`Invoker`] uses.
+pub struct InvokerParts {
+    pub store: Store,
+    pub catalogue: Arc<Catalogue>,
+    pub gate: Arc<Gate>,
+    pub runtime: Arc<Runtime>,
+    pub variables: Arc<EnvironmentVariables>,
+    pub records: Arc<Records>,
+    pub credentials: Arc<Credentials>,
+    pub rate_limits: Arc<RateLimits>,
+    pub live_runs: Arc<LiveRuns>,
+    pub run_writer: Arc<RunWriter>,
+    pub host_id: Uuid,
+}
+
+impl Invoker {
+    pub fn new(parts: InvokerParts) -> Arc<Self> {
+        let InvokerParts {
+            store,
+            catalogue,
+            gate,
+            runtime,
+            variables,
+            records,
+            credentials,
+            rate_limits,
+            live_runs,
+            run_writer,
+            host_id,
+        } = parts;
+        Arc::new(Self {
+            store,
+            catalogue,
+            gate,
+            runtime,
+            variables,
+            records,
+            credentials,
+            rate_limits,
+            live_runs,
+            run_writer,
+            host_id,
+        })
+    }
+}

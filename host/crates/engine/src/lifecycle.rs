@@ -7,13 +7,13 @@ use futures_util::{StreamExt, stream};
 use sqlx::PgConnection;
 use uuid::Uuid;
 
-use crate::actions::Invocation;
-use crate::connections::ConnectError;
-use crate::functions::{DeployedFunction, FunctionSpec, StoredFunction};
+use crate::connections::route::ConnectionRoute;
+use crate::functions::{DeployedFunction, FunctionSpec, Functions, StoredFunction};
+use crate::invoker::Invoker;
 use crate::invoker::error::FunctionError;
+use crate::invoker::invocation::Invocation;
 use crate::invoker::recording::Recording;
-use crate::{ConnectionRoute, Engine};
-use syncline_auth::Environment;
+use syncline_auth::{Environment, Environments};
 use syncline_config::LifecycleEvent;
 use syncline_sandbox::{RunInfo, Urgency};
 use syncline_store::connections::{self, Connection};
@@ -28,12 +28,37 @@ const DELETIONS_AT_ONCE: usize = 16;
 const PAGE: i64 = 500;
 /// A command is told of the ends of jobs by nobody.
 const LOOK_AT_JOBS_EVERY: Duration = Duration::from_millis(100);
-/// No validation lasts for longer, so the host of one that began before is gone.
-const VALIDATION_LASTS: Duration = Duration::from_secs(30 * 60);
-/// How many that were left behind are judged at a time.
-const JUDGED_AT_ONCE: i64 = 16;
 
-impl Engine {
+/// Why a connection was not validated.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ValidationError {
+    /// A function of the integration refuses the connection, in its own words.
+    #[error("{0}")]
+    Refused(String),
+    #[error("the connection was replaced or deleted meanwhile")]
+    Superseded,
+    #[error("the host failed")]
+    Host(#[source] anyhow::Error),
+}
+
+/// Runs the functions of connection events.
+pub struct Lifecycle {
+    store: Store,
+    environments: Arc<Environments>,
+    functions: Arc<Functions>,
+    invoker: Arc<Invoker>,
+}
+
+impl Lifecycle {
+    pub fn new(
+        store: Store,
+        environments: Arc<Environments>,
+        functions: Arc<Functions>,
+        invoker: Arc<Invoker>,
+    ) -> Arc<Self> {
+        Arc::new(Self { store, environments, functions, invoker })
+    }
+
     pub(crate) fn can_validate(&self, connection: &Connection) -> bool {
         let event = LifecycleEvent::ConnectionValidating;
         !self.functions.lifecycle_of(connection.integration, event).is_empty()
@@ -44,16 +69,16 @@ impl Engine {
         self: &Arc<Self>,
         environment: &Arc<Environment>,
         connection: &Connection,
-    ) -> Result<(), ConnectError> {
+    ) -> Result<(), ValidationError> {
         let route = Arc::new(ConnectionRoute::from(connection));
         let event = LifecycleEvent::ConnectionValidating;
         for function in self.functions.lifecycle_of(connection.integration, event) {
             match self.run_lifecycle(environment, &route, &function).await {
                 Ok(()) => {}
-                Err((FunctionError::Host(error), _)) => return Err(ConnectError::Validation(error)),
-                Err((FunctionError::Superseded, _)) => return Err(ConnectError::Overtaken),
+                Err((FunctionError::Host(error), _)) => return Err(ValidationError::Host(error)),
+                Err((FunctionError::Superseded, _)) => return Err(ValidationError::Superseded),
                 // It is kept with the connection, told to clients and to whoever connects.
-                Err((_, message)) => return Err(ConnectError::Refused(message)),
+                Err((_, message)) => return Err(ValidationError::Refused(message)),
             }
         }
         Ok(())
@@ -63,7 +88,7 @@ impl Engine {
     pub(crate) async fn run_before_deletion(self: &Arc<Self>, connection: &Arc<ConnectionRoute>) {
         let functions = async {
             self.functions.catch_up(connection.environment).await?;
-            self.part_with(connection).await;
+            self.run_pre_deletion(connection).await;
             Ok(())
         };
         self.wait_before_deletion(functions).await;
@@ -92,8 +117,8 @@ impl Engine {
                 let routes: Vec<_> = page.iter().map(ConnectionRoute::from).map(Arc::new).collect();
                 stream::iter(routes)
                     .for_each_concurrent(DELETIONS_AT_ONCE, |connection| {
-                        let engine = Arc::clone(self);
-                        async move { engine.part_with(&connection).await }
+                        let this = Arc::clone(self);
+                        async move { this.run_pre_deletion(&connection).await }
                     })
                     .await;
             }
@@ -110,7 +135,7 @@ impl Engine {
         tracing::warn!(problem, "what is deleted is deleted before all of its functions have run");
     }
 
-    async fn part_with(self: &Arc<Self>, connection: &Arc<ConnectionRoute>) {
+    async fn run_pre_deletion(self: &Arc<Self>, connection: &Arc<ConnectionRoute>) {
         for function in
             self.functions.lifecycle_of(connection.integration, LifecycleEvent::ConnectionDeleting)
         {
@@ -135,7 +160,7 @@ impl Engine {
         function: &Arc<DeployedFunction>,
     ) -> Result<(), (FunctionError, String)> {
         let id = Uuid::now_v7();
-        let recording = Recording::begin(self, "lifecycle", id, None, 1, connection, function);
+        let recording = Recording::begin(&self.invoker, "lifecycle", id, None, 1, connection, function);
         let invocation = Invocation {
             kind: "lifecycle",
             run: RunInfo { id: id.to_string(), variant: Variant::BASE.to_owned(), attempt: 1 },
@@ -147,11 +172,11 @@ impl Engine {
             signals: Arc::default(),
             live: &recording.live,
         };
-        let (result, usage) = self.invoke(invocation).await;
+        let (result, usage) = self.invoker.invoke(invocation).await;
         let error = result.as_ref().err().map(FunctionError::to_run_error);
         let run = recording.end_with(error, usage).await;
         let message = run.outcome.error.as_ref().map(|error| error.message.clone());
-        self.run_writer.write(run).await;
+        self.invoker.run_writer.write(run).await;
         let Err(error) = result else { return Ok(()) };
         let name = &function.name;
         tracing::warn!(run.id = %id, connection.id = connection.pk.0, "lifecycle `{name}` failed");
@@ -161,7 +186,7 @@ impl Engine {
 
 /// What became of the functions before the deletion of an environment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Parted {
+pub enum PreDeletion {
     Done,
     /// They were given the time that there is, and some have not ended.
     OutOfTime,
@@ -171,14 +196,17 @@ pub enum Parted {
 
 /// Has hosts run what comes before the deletion of an environment's connections, for a command, which can run nothing
 /// itself: as jobs, which any of them takes. Waits for them as long as a host does that deletes.
-pub async fn part_through_hosts(store: &Store, environment: EnvironmentPk) -> anyhow::Result<Parted> {
+pub async fn run_pre_deletion_through_hosts(
+    store: &Store,
+    environment: EnvironmentPk,
+) -> anyhow::Result<PreDeletion> {
     let mut conn = store.connect().await?;
     let functions = list_before_deletion(&mut conn, environment).await?;
     if functions.is_empty() {
-        return Ok(Parted::Done);
+        return Ok(PreDeletion::Done);
     }
     if !hosts::is_any_alive(&mut conn).await? {
-        return Ok(Parted::NoHost);
+        return Ok(PreDeletion::NoHost);
     }
     drop(conn);
     let integrations: Vec<IntegrationPk> = functions.iter().map(|(integration, _)| *integration).collect();
@@ -204,8 +232,8 @@ pub async fn part_through_hosts(store: &Store, environment: EnvironmentPk) -> an
         }
     };
     match tokio::time::timeout(DELETION_WAITS, jobs).await {
-        Ok(done) => Ok(done.map(|()| Parted::Done)?),
-        Err(_elapsed) => Ok(Parted::OutOfTime),
+        Ok(done) => Ok(done.map(|()| PreDeletion::Done)?),
+        Err(_elapsed) => Ok(PreDeletion::OutOfTime),
     }
 }
 
@@ -223,42 +251,6 @@ async fn list_before_deletion(
         }
     }
     Ok(functions)
-}
-
-/// Removes new connections whose validation was never ended.
-pub(crate) async fn remove_unvalidated(engine: &Engine) -> sqlx::Result<()> {
-    let mut conn = engine.store.connect().await?;
-    let left = connections::list_unvalidated(&mut conn, VALIDATION_LASTS).await?;
-    drop(conn);
-    for (connection, validation) in left {
-        engine.remove_connection(connection, Some(validation)).await?;
-    }
-    Ok(())
-}
-
-/// Judges connections again that were connected anew on a host that is gone before it knew whether they are good.
-pub(crate) async fn judge_left_behind(engine: &Arc<Engine>) -> sqlx::Result<()> {
-    let silent_for = hosts::ALIVE_WITHIN.max(engine.settings.lease);
-    let mut conn = engine.store.connect().await?;
-    let left = connections::take_over_judgements(
-        &mut conn,
-        engine.host_id,
-        silent_for,
-        VALIDATION_LASTS,
-        JUDGED_AT_ONCE,
-    )
-    .await?;
-    drop(conn);
-    for (connection, judgement) in left {
-        let again = Arc::clone(engine);
-        engine.jobs.waited_for.spawn(async move {
-            if let Err(error) = again.judge_again(connection, judgement).await {
-                let error = &error as &dyn std::error::Error;
-                tracing::warn!(error, connection.id = connection.0, "a connection could not be validated");
-            }
-        });
-    }
-    Ok(())
 }
 
 /// Queues a function that runs for a connection beside whoever made it, or deletes it. Gives the job's id.

@@ -1,15 +1,27 @@
-//! What of the engine stands still between two looks of those who watch it.
+//! What is queued and what is running, for those who watch the host.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use crate::Engine;
+use crate::invoker::live_runs::LiveRuns;
+use syncline_store::Store;
 use syncline_store::queues;
 use syncline_telemetry::metrics::Observed;
 
 /// A database that takes longer is told as one that does not answer.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-impl Engine {
+/// Looks at what `/metrics` shows as it is now.
+pub struct Observation {
+    store: Store,
+    live_runs: Arc<LiveRuns>,
+}
+
+impl Observation {
+    pub fn new(store: Store, live_runs: Arc<LiveRuns>) -> Self {
+        Self { store, live_runs }
+    }
+
     pub async fn observe(&self) -> Observed {
         let look = async { queues::look(&mut *self.store.connect().await?).await };
         let queues = match tokio::time::timeout(PATIENCE, look).await {

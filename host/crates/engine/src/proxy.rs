@@ -5,16 +5,21 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use serde_json::{Map, Value};
+use tokio_util::sync::CancellationToken;
 
+use crate::connections::route::ConnectionRoute;
+use crate::credentials::Credentials;
 use crate::credentials::source::ConnectionCredentials;
-use crate::rate_limits::ConnectionPace;
-use crate::{ConnectionRoute, Engine};
+use crate::functions::Functions;
+use crate::rate_limits::{ConnectionRateLimiter, RateLimits};
 use syncline_auth::Environment;
 use syncline_egress::{
-    AnswerBody, EgressError, Exchange, ForwardedRequest, Observer, Response, Route, UsualBase,
+    AnswerBody, EgressError, Exchange, ForwardedRequest, Gate, Observer, Response, Route, UsualBase,
 };
+use syncline_providers::Catalogue;
+use syncline_store::Store;
 use syncline_store::connections;
-use syncline_store::notices::{Notice, Notices, Subscription};
+use syncline_store::notices::{Notice, Notices};
 use syncline_types::ids::{ConnectionPk, ProviderSlug};
 
 const REMEMBERED: u64 = 10_000;
@@ -35,7 +40,8 @@ pub enum ProxyError {
 
 /// Where the requests of connections go, so that a request needs nothing of the database. What was found is
 /// remembered while this host hears of changes.
-pub(crate) struct ProxyRoutes {
+pub struct ProxyRoutes {
+    notices: Arc<Notices>,
     routes: moka::sync::Cache<ConnectionPk, Remembered>,
     changes_heard: AtomicU64,
 }
@@ -48,12 +54,10 @@ struct Remembered {
 }
 
 impl ProxyRoutes {
-    pub(crate) fn new(notices: &Notices) -> Arc<Self> {
+    pub fn new(notices: Arc<Notices>) -> Arc<Self> {
         let routes =
             moka::sync::Cache::builder().max_capacity(REMEMBERED).time_to_live(REMEMBERED_FOR).build();
-        let this = Arc::new(Self { routes, changes_heard: AtomicU64::new(0) });
-        tokio::spawn(forget_on_notice(Arc::clone(&this), notices.subscribe()));
-        this
+        Arc::new(Self { notices, routes, changes_heard: AtomicU64::new(0) })
     }
 
     /// A connection was changed: the next request sees how it is now.
@@ -66,43 +70,77 @@ impl ProxyRoutes {
         self.changes_heard.fetch_add(1, Ordering::SeqCst);
         self.routes.invalidate_all();
     }
-}
 
-async fn forget_on_notice(routes: Arc<ProxyRoutes>, mut notices: Subscription) {
-    while let Some(notice) = notices.next().await {
-        match notice {
-            Notice::Connection(pk) => routes.forget(pk),
-            Notice::Missed => routes.forget_all(),
-            _ => {}
+    /// Drops routes of connections that were changed, until `shutdown`.
+    pub async fn invalidate(self: Arc<Self>, shutdown: CancellationToken) {
+        let mut notices = self.notices.subscribe();
+        // Events may have been missed before the subscription.
+        self.forget_all();
+        while let Some(Some(notice)) = shutdown.run_until_cancelled(notices.next()).await {
+            match notice {
+                Notice::Connection(pk) => self.forget(pk),
+                Notice::Missed => self.forget_all(),
+                _ => {}
+            }
         }
     }
 }
 
-impl Engine {
+/// Forwards clients' requests to providers.
+pub struct Proxy {
+    store: Store,
+    notices: Arc<Notices>,
+    catalogue: Arc<Catalogue>,
+    gate: Arc<Gate>,
+    functions: Arc<Functions>,
+    credentials: Arc<Credentials>,
+    rate_limits: Arc<RateLimits>,
+    routes: Arc<ProxyRoutes>,
+}
+
+/// What [`Proxy`] uses.
+pub struct ProxyParts {
+    pub store: Store,
+    pub notices: Arc<Notices>,
+    pub catalogue: Arc<Catalogue>,
+    pub gate: Arc<Gate>,
+    pub functions: Arc<Functions>,
+    pub credentials: Arc<Credentials>,
+    pub rate_limits: Arc<RateLimits>,
+    pub routes: Arc<ProxyRoutes>,
+}
+
+impl Proxy {
+    pub fn new(parts: ProxyParts) -> Arc<Self> {
+        let ProxyParts { store, notices, catalogue, gate, functions, credentials, rate_limits, routes } =
+            parts;
+        Arc::new(Self { store, notices, catalogue, gate, functions, credentials, rate_limits, routes })
+    }
+
     /// Forwards a request to the connection's provider.
     pub async fn forward(
-        self: &Arc<Self>,
+        &self,
         environment: &Arc<Environment>,
         connection: &ConnectionRoute,
         request: ForwardedRequest,
     ) -> Result<Response<AnswerBody>, ProxyError> {
-        let route = self.proxy_route(environment, connection).await?;
+        let route = self.route(environment, connection).await?;
         Ok(self.gate.forward(&route, request, &ProxyLog(connection)).await?)
     }
 
-    async fn proxy_route(
-        self: &Arc<Self>,
+    async fn route(
+        &self,
         environment: &Arc<Environment>,
         connection: &ConnectionRoute,
     ) -> Result<Arc<Route>, ProxyError> {
         let deployments = self.functions.reading();
         if self.notices.is_hearing()
-            && let Some(remembered) = self.proxy_routes.routes.get(&connection.pk)
+            && let Some(remembered) = self.routes.routes.get(&connection.pk)
             && remembered.deployments == deployments
         {
             return Ok(remembered.route);
         }
-        let heard_before = self.proxy_routes.changes_heard.load(Ordering::SeqCst);
+        let heard_before = self.routes.changes_heard.load(Ordering::SeqCst);
         let provider = self
             .catalogue
             .find(&connection.provider)
@@ -113,10 +151,10 @@ impl Engine {
             _ => Map::new(),
         };
         let credentials =
-            ConnectionCredentials::new(Arc::downgrade(self), Arc::clone(environment), connection.pk);
+            ConnectionCredentials::new(Arc::clone(&self.credentials), Arc::clone(environment), connection.pk);
         let base_url = self.functions.base_url_of(connection.integration);
-        let pace = ConnectionPace::new(
-            Arc::downgrade(self),
+        let pace = ConnectionRateLimiter::new(
+            Arc::clone(&self.rate_limits),
             provider,
             base_url.as_ref(),
             connection.integration,
@@ -133,9 +171,9 @@ impl Engine {
             pace: Arc::new(pace),
         });
         // What was changed while it was being read must not be remembered as it was.
-        if self.proxy_routes.changes_heard.load(Ordering::SeqCst) == heard_before {
+        if self.routes.changes_heard.load(Ordering::SeqCst) == heard_before {
             let remembered = Remembered { deployments, route: Arc::clone(&route) };
-            self.proxy_routes.routes.insert(connection.pk, remembered);
+            self.routes.routes.insert(connection.pk, remembered);
         }
         Ok(route)
     }

@@ -7,16 +7,20 @@
 pub(crate) mod limiter;
 
 use std::collections::HashMap;
-use std::sync::{Arc, PoisonError, RwLock, Weak};
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
+use tokio::sync::broadcast::error::RecvError;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 use url::Url;
+use uuid::Uuid;
 
-use crate::Engine;
+use crate::rate_limits::limiter::{Limiter, TELL_EVERY};
 use syncline_egress::Pace;
 use syncline_providers::{LimitScope, Provider, RateLimit};
-use syncline_store::notices::Notice;
+use syncline_store::Store;
+use syncline_store::notices::{self, Notice, Notices};
 use syncline_store::rate_limits::{self, Hold, Limited};
 use syncline_types::ids::{ConnectionPk, IntegrationPk};
 
@@ -27,13 +31,27 @@ const SAME: Duration = Duration::from_millis(500);
 /// However quiet it is, the table is looked at after this long: a notification may have been lost.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 
-/// What this host knows of holds.
-#[derive(Default)]
-pub(crate) struct RateLimits(RwLock<HashMap<Limited, Instant>>);
+/// While the database is away, requests must not wait for it.
+const TELL_WITHIN: Duration = Duration::from_secs(1);
 
-impl RateLimits {
+/// Keeps the requests of all hosts below providers' limits.
+pub struct RateLimits {
+    store: Store,
+    notices: Arc<Notices>,
+    host_id: Uuid,
+    backoffs: Backoffs,
+    limiter: Limiter,
+    /// Notifications of a new backoff, which are on their way to the database.
+    publishing: TaskTracker,
+}
+
+/// Until when providers want no requests, as far as this host knows.
+#[derive(Default)]
+struct Backoffs(RwLock<HashMap<Limited, Instant>>);
+
+impl Backoffs {
     /// How long requests of a connection are held back; `None` if they are not.
-    pub(crate) fn held_for(&self, integration: IntegrationPk, connection: ConnectionPk) -> Option<Duration> {
+    fn held_for(&self, integration: IntegrationPk, connection: ConnectionPk) -> Option<Duration> {
         let held = self.0.read().unwrap_or_else(PoisonError::into_inner);
         if held.is_empty() {
             return None;
@@ -61,10 +79,98 @@ impl RateLimits {
     }
 }
 
-/// How one connection's requests keep to the limits.
-pub(crate) struct ConnectionPace {
-    /// Weak, since the engine remembers routes, which hold this.
-    engine: Weak<Engine>,
+impl RateLimits {
+    pub fn new(store: Store, notices: Arc<Notices>, host_id: Uuid) -> Arc<Self> {
+        Arc::new(Self {
+            store,
+            notices,
+            host_id,
+            backoffs: Backoffs::default(),
+            limiter: Limiter::default(),
+            publishing: TaskTracker::new(),
+        })
+    }
+
+    /// How long requests of a connection are held back; `None` if they are not.
+    pub(crate) fn held_for(&self, integration: IntegrationPk, connection: ConnectionPk) -> Option<Duration> {
+        self.backoffs.held_for(integration, connection)
+    }
+
+    /// Follows the backoffs that other hosts were told, until `shutdown`.
+    pub async fn follow_backoffs(self: Arc<Self>, shutdown: CancellationToken) {
+        let mut notices = self.notices.subscribe();
+        loop {
+            let read = async {
+                let mut conn = self.store.connect().await?;
+                let holds = rate_limits::list(&mut conn).await?;
+                rate_limits::delete_over(&mut conn).await?;
+                Ok::<_, sqlx::Error>(holds)
+            };
+            match read.await {
+                Ok(holds) => holds.into_iter().for_each(|hold| _ = self.backoffs.hold(hold)),
+                Err(error) => {
+                    let error = &error as &dyn std::error::Error;
+                    tracing::warn!(error, "rate limits could not be read");
+                }
+            }
+            let missed = async {
+                loop {
+                    match notices.next().await {
+                        Some(Notice::Hold(hold)) => _ = self.backoffs.hold(hold),
+                        Some(Notice::Missed) => return,
+                        Some(_) => {}
+                        None => std::future::pending().await,
+                    }
+                }
+            };
+            tokio::select! {
+                () = shutdown.cancelled() => return,
+                () = missed => {}
+                () = tokio::time::sleep(LOOK_EVERY) => {}
+            }
+        }
+    }
+
+    /// Tells other hosts how many requests this one sends, until `shutdown`.
+    pub async fn publish_requests(self: Arc<Self>, shutdown: CancellationToken) {
+        while shutdown.run_until_cancelled(self.limiter.has_untold()).await.is_some() {
+            loop {
+                tokio::time::sleep(TELL_EVERY).await;
+                let Some(untold) = self.limiter.take_untold().filter(|_| !shutdown.is_cancelled()) else {
+                    break;
+                };
+                if untold.is_empty() || self.notices.live_hosts() < 2 {
+                    continue;
+                }
+                let told = async {
+                    notices::tell_of_requests(&mut *self.store.connect().await?, self.host_id, &untold).await
+                };
+                // Who is not told in time learns it from the provider.
+                if let Ok(Err(error)) = tokio::time::timeout(TELL_WITHIN, told).await {
+                    let error = &error as &dyn std::error::Error;
+                    tracing::warn!(error, "other hosts were not told how much was sent to providers");
+                }
+            }
+        }
+    }
+
+    /// Counts what other hosts send, until `shutdown`.
+    pub async fn receive_requests(self: Arc<Self>, shutdown: CancellationToken) {
+        let mut received = self.notices.subscribe_to_requests();
+        while let Some(requests) = shutdown.run_until_cancelled(received.recv()).await {
+            match requests {
+                Ok((host, spent)) => self.limiter.note(host, &spent),
+                // What was missed is not counted.
+                Err(RecvError::Lagged(_)) => {}
+                Err(RecvError::Closed) => return,
+            }
+        }
+    }
+}
+
+/// The rate limiter of one connection's requests.
+pub(crate) struct ConnectionRateLimiter {
+    limits: Arc<RateLimits>,
     integration: IntegrationPk,
     connection: ConnectionPk,
     /// Whose requests are counted together.
@@ -73,10 +179,10 @@ pub(crate) struct ConnectionPace {
     rate: Option<RateLimit>,
 }
 
-impl ConnectionPace {
+impl ConnectionRateLimiter {
     /// `base_url` is where the integration has its provider instead of the catalogue: nothing is known of rates there.
     pub(crate) fn new(
-        engine: Weak<Engine>,
+        limits: Arc<RateLimits>,
         provider: &Provider,
         base_url: Option<&Url>,
         integration: IntegrationPk,
@@ -87,72 +193,32 @@ impl ConnectionPace {
             LimitScope::Integration => Limited { integration, connection: None },
         };
         let rate = provider.proxy.rate_limit.filter(|_| base_url.is_none());
-        Self { engine, integration, connection, limited, rate }
+        Self { limits, integration, connection, limited, rate }
     }
 }
 
-impl Pace for ConnectionPace {
+impl Pace for ConnectionRateLimiter {
     fn held_for(&self) -> Option<Duration> {
-        self.engine.upgrade()?.rate_limits.held_for(self.integration, self.connection)
+        self.limits.held_for(self.integration, self.connection)
     }
 
     fn admit(&self, patience: Duration) -> Option<Duration> {
-        let rate = self.rate?;
-        let engine = self.engine.upgrade()?;
-        engine.paces.admit(self.limited, rate, engine.notices.live_hosts(), patience)
+        self.limits.limiter.admit(self.limited, self.rate?, self.limits.notices.live_hosts(), patience)
     }
 
     fn hold(&self, wait: Duration) {
-        let Some(engine) = self.engine.upgrade() else { return };
         let hold = Hold { limited: self.limited, left: wait.min(MAX_HOLD) };
-        if !engine.rate_limits.hold(hold) {
+        if !self.limits.backoffs.hold(hold) {
             return;
         }
-        tokio::spawn(async move {
-            if let Err(error) = tell(&engine, hold).await {
+        let store = self.limits.store.clone();
+        self.limits.publishing.spawn(async move {
+            let told = async { rate_limits::hold(&mut *store.connect().await?, hold).await };
+            if let Err(error) = told.await {
                 let error = &error as &dyn std::error::Error;
                 tracing::warn!(error, "other hosts were not told of a provider's rate limit");
             }
         });
-    }
-}
-
-async fn tell(engine: &Engine, hold: Hold) -> sqlx::Result<()> {
-    rate_limits::hold(&mut *engine.store.connect().await?, hold).await
-}
-
-/// Learns of what other hosts were told.
-pub(crate) async fn follow(engine: Arc<Engine>, shutdown: CancellationToken) {
-    let mut notices = engine.notices.subscribe();
-    loop {
-        let read = async {
-            let mut conn = engine.store.connect().await?;
-            let holds = rate_limits::list(&mut conn).await?;
-            rate_limits::delete_over(&mut conn).await?;
-            Ok::<_, sqlx::Error>(holds)
-        };
-        match read.await {
-            Ok(holds) => holds.into_iter().for_each(|hold| _ = engine.rate_limits.hold(hold)),
-            Err(error) => {
-                let error = &error as &dyn std::error::Error;
-                tracing::warn!(error, "rate limits could not be read");
-            }
-        }
-        let missed = async {
-            loop {
-                match notices.next().await {
-                    Some(Notice::Hold(hold)) => _ = engine.rate_limits.hold(hold),
-                    Some(Notice::Missed) => return,
-                    Some(_) => {}
-                    None => std::future::pending().await,
-                }
-            }
-        };
-        tokio::select! {
-            () = shutdown.cancelled() => return,
-            () = missed => {}
-            () = tokio::time::sleep(LOOK_EVERY) => {}
-        }
     }
 }
 
@@ -169,7 +235,7 @@ mod tests {
 
     #[test]
     fn a_hold_is_for_its_connection_or_for_all_of_its_integration() {
-        let limits = RateLimits::default();
+        let limits = Backoffs::default();
         let held = |integration, connection| limits.held_for(integration, ConnectionPk(connection)).is_some();
         assert!(!held(INTEGRATION, 1));
         assert!(limits.hold(hold(Some(1), 60)));
@@ -180,7 +246,7 @@ mod tests {
 
     #[test]
     fn only_a_longer_hold_is_news() {
-        let limits = RateLimits::default();
+        let limits = Backoffs::default();
         assert!(limits.hold(hold(Some(1), 60)));
         assert!(!limits.hold(hold(Some(1), 60)));
         assert!(!limits.hold(hold(Some(1), 5)));

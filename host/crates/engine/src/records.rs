@@ -6,3 +6,40 @@ pub(crate) mod dead_letters;
 pub(crate) mod progress;
 pub(crate) mod read;
 pub(crate) mod stream_numbers;
+
+use std::sync::Arc;
+
+use crate::functions::Functions;
+use crate::records::changes::RecordChanges;
+use syncline_auth::Environments;
+use syncline_store::Store;
+
+/// What an operator can set of records.
+#[derive(Debug, Clone)]
+pub struct RecordSettings {
+    /// The member of a record that holds its metadata.
+    pub metadata_key: Arc<str>,
+    /// The most records of one model, connection and variant.
+    pub max_stream_records: u64,
+}
+
+/// Writes and reads records.
+pub struct Records {
+    store: Store,
+    environments: Arc<Environments>,
+    functions: Arc<Functions>,
+    changes: Arc<RecordChanges>,
+    settings: RecordSettings,
+}
+
+impl Records {
+    pub fn new(
+        store: Store,
+        environments: Arc<Environments>,
+        functions: Arc<Functions>,
+        changes: Arc<RecordChanges>,
+        settings: RecordSettings,
+    ) -> Arc<Self> {
+        Arc::new(Self { store, environments, functions, changes, settings })
+    }
+}

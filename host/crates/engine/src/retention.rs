@@ -10,9 +10,8 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::Engine;
 use syncline_config::period;
-use syncline_store::retention;
+use syncline_store::{Store, retention};
 
 /// Records of one step.
 const STEP: i64 = 500;
@@ -21,7 +20,7 @@ const LEAST_PAUSE: Duration = Duration::from_millis(10);
 
 /// What an operator can say about the age of records.
 #[derive(Debug, Clone, Copy)]
-pub struct Retention {
+pub struct RetentionSettings {
     /// Payloads that have not changed for so long are emptied, and dead letters dropped that have not come again.
     pub prune_after: Age,
     /// Records of a sync that has not run for so long are deleted.
@@ -53,36 +52,63 @@ impl FromStr for Age {
     }
 }
 
-/// Looks for what is due, until `shutdown`.
-pub(crate) async fn run(engine: Arc<Engine>, shutdown: CancellationToken) {
-    let mut turns = tokio::time::interval(engine.settings.retention.every);
-    turns.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    while shutdown.run_until_cancelled(turns.tick()).await.is_some() {
-        if let Some(Err(error)) = shutdown.run_until_cancelled(take_turn(&engine)).await {
-            tracing::warn!(
-                error = &error as &dyn std::error::Error,
-                "what is too old was not removed; it will be tried again"
-            );
-        }
-    }
+/// Removes what is too old.
+pub struct Retention {
+    store: Store,
+    settings: RetentionSettings,
 }
 
-/// Works until nothing is due, or another host does.
-async fn take_turn(engine: &Engine) -> sqlx::Result<()> {
-    for work in [Work::Delete, Work::Prune, Work::DropLetters] {
-        let Age::Most(age) = work.age(&engine.settings.retention) else { continue };
-        let mut records = 0;
-        loop {
-            let began = Instant::now();
-            let Some(done) = step(engine, work, age).await? else { break };
-            records += done;
-            tokio::time::sleep(began.elapsed().max(LEAST_PAUSE)).await;
-        }
-        if records > 0 {
-            tracing::info!(records, "{}", work.report());
+impl Retention {
+    pub fn new(store: Store, settings: RetentionSettings) -> Arc<Self> {
+        Arc::new(Self { store, settings })
+    }
+
+    /// Looks for what is due, until `shutdown`.
+    pub async fn run(self: Arc<Self>, shutdown: CancellationToken) {
+        let mut ticks = tokio::time::interval(self.settings.every);
+        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        while shutdown.run_until_cancelled(ticks.tick()).await.is_some() {
+            if let Some(Err(error)) = shutdown.run_until_cancelled(self.take_turn()).await {
+                tracing::warn!(
+                    error = &error as &dyn std::error::Error,
+                    "what is too old was not removed; it will be tried again"
+                );
+            }
         }
     }
-    Ok(())
+
+    /// Works until nothing is due, or another host does.
+    async fn take_turn(&self) -> sqlx::Result<()> {
+        for work in [Work::Delete, Work::Prune, Work::DropLetters] {
+            let Age::Most(age) = work.age(&self.settings) else { continue };
+            let mut records = 0;
+            loop {
+                let began = Instant::now();
+                let Some(done) = self.step(work, age).await? else { break };
+                records += done;
+                tokio::time::sleep(began.elapsed().max(LEAST_PAUSE)).await;
+            }
+            if records > 0 {
+                tracing::info!(records, "{}", work.report());
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives the number of records that were worked on. `None`: there is nothing to do, or another host does it.
+    async fn step(&self, work: Work, age: Duration) -> sqlx::Result<Option<u64>> {
+        let mut tx = self.store.begin_records().await?;
+        if !retention::take_turn(&mut tx).await? {
+            return Ok(None);
+        }
+        let done = match work {
+            Work::Prune => retention::prune_step(&mut tx, age, STEP).await?,
+            Work::Delete => retention::delete_step(&mut tx, age, STEP).await?,
+            Work::DropLetters => retention::drop_letters_step(&mut tx, age, STEP).await?,
+        };
+        tx.commit().await?;
+        Ok(done)
+    }
 }
 
 #[derive(Clone, Copy)]
@@ -93,7 +119,7 @@ enum Work {
 }
 
 impl Work {
-    fn age(self, retention: &Retention) -> Age {
+    fn age(self, retention: &RetentionSettings) -> Age {
         match self {
             Self::Prune | Self::DropLetters => retention.prune_after,
             Self::Delete => retention.delete_after,
@@ -107,21 +133,6 @@ impl Work {
             Self::Delete => "records of syncs that have not run for long were deleted",
         }
     }
-}
-
-/// Gives the number of records that were worked on. `None`: there is nothing to do, or another host does it.
-async fn step(engine: &Engine, work: Work, age: Duration) -> sqlx::Result<Option<u64>> {
-    let mut tx = engine.store.begin_records().await?;
-    if !retention::take_turn(&mut tx).await? {
-        return Ok(None);
-    }
-    let done = match work {
-        Work::Prune => retention::prune_step(&mut tx, age, STEP).await?,
-        Work::Delete => retention::delete_step(&mut tx, age, STEP).await?,
-        Work::DropLetters => retention::drop_letters_step(&mut tx, age, STEP).await?,
-    };
-    tx.commit().await?;
-    Ok(done)
 }
 
 #[cfg(test)]

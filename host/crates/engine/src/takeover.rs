@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 /// What a host knows of its own turns at renewing its leases, of which there is one each third of a lease.
 #[derive(Debug)]
-pub(crate) struct Attendance {
+pub(crate) struct TakeoverGrace {
     lease: Duration,
     latest: Instant,
     waits_until: Instant,
@@ -20,7 +20,7 @@ pub(crate) enum MayTakeBack {
     NotYet,
 }
 
-impl Attendance {
+impl TakeoverGrace {
     pub(crate) fn begin(lease: Duration) -> Self {
         let now = Instant::now();
         Self { lease, latest: now, waits_until: now }
@@ -47,10 +47,10 @@ mod tests {
 
     #[test]
     fn a_host_that_was_away_waits_for_one_lease() {
-        let mut attendance = Attendance::begin(Duration::from_secs(30));
-        let began = attendance.latest;
+        let mut takeover_grace = TakeoverGrace::begin(Duration::from_secs(30));
+        let began = takeover_grace.latest;
         let answers = [10, 20, 39, 60, 70, 80, 89, 90, 100]
-            .map(|seconds| (seconds, attendance.note_at(began + Duration::from_secs(seconds))));
+            .map(|seconds| (seconds, takeover_grace.note_at(began + Duration::from_secs(seconds))));
         let not_yet: Vec<u64> = answers
             .into_iter()
             .filter(|(_, answer)| *answer == MayTakeBack::NotYet)

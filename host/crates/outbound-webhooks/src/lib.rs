@@ -1,6 +1,6 @@
 //! Webhooks to clients: takes what the outbox holds, signs it, and sends it until it is taken or given up.
 //!
-//! The engine writes the outbox ([`syncline_engine::webhooks`]); every host sends from it. They meet in Postgres only:
+//! The engine writes the outbox ([`syncline_engine::outbound_webhooks`]); every host sends from it. They meet in Postgres only:
 //! a delivery is held under a lease, and a host that dies leaves what it held to the others. So each delivery is
 //! sent at least once, always under the same id.
 
@@ -9,17 +9,22 @@ mod request;
 mod retry;
 mod upkeep;
 
+use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use tokio::task::{JoinHandle, JoinSet};
+use futures_util::FutureExt;
+use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 use uuid::Uuid;
 
 use self::endpoints::Endpoints;
 pub use self::retry::{Delays, InvalidDelays};
-use syncline_engine::Engine;
-use syncline_store::notices::Notice;
+use syncline_auth::Environments;
+use syncline_egress::Gate;
+use syncline_store::Store;
+use syncline_store::notices::{Notice, Notices};
 use syncline_store::webhooks::sending::{self, Attempt, Claimed, Verdict};
 use syncline_telemetry::failpoints::{self, Step};
 use syncline_telemetry::metrics::metrics;
@@ -40,42 +45,92 @@ pub struct SenderSettings {
     pub timeout: Duration,
     /// How long what has ended stays in the log.
     pub retention: Duration,
+    /// How long a shutdown waits for what is being sent.
+    pub grace: Duration,
 }
 
-/// The part of a host that sends.
+/// Sends what the outbox holds.
 pub struct Sender {
-    work: JoinHandle<()>,
-    upkeep: JoinHandle<()>,
-    shutdown: CancellationToken,
-}
-
-struct Context {
-    engine: Arc<Engine>,
+    store: Store,
+    notices: Arc<Notices>,
+    environments: Arc<Environments>,
+    gate: Arc<Gate>,
+    host_id: Uuid,
     settings: SenderSettings,
     endpoints: Mutex<Endpoints>,
+    attempts: TaskTracker,
+    has_ended: Notify,
 }
 
 impl Sender {
-    pub fn start(engine: Arc<Engine>, settings: SenderSettings) -> Self {
-        let shutdown = CancellationToken::new();
-        let context = Arc::new(Context { engine, settings, endpoints: Mutex::default() });
-        let upkeep = tokio::spawn(upkeep::run(Arc::clone(&context), shutdown.clone()));
-        let work = tokio::spawn(run(context, shutdown.clone()));
-        Self { work, upkeep, shutdown }
+    pub fn new(
+        store: Store,
+        notices: Arc<Notices>,
+        environments: Arc<Environments>,
+        gate: Arc<Gate>,
+        host_id: Uuid,
+        settings: SenderSettings,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            store,
+            notices,
+            environments,
+            gate,
+            host_id,
+            settings,
+            endpoints: Mutex::default(),
+            attempts: TaskTracker::new(),
+            has_ended: Notify::new(),
+        })
     }
 
-    /// Takes nothing more, and lets what is being sent end for a while. What does not is sent again by another host,
-    /// or by the next.
-    pub async fn stop(mut self, grace: Duration) {
-        self.shutdown.cancel();
-        let all = async { tokio::join!(&mut self.work, &mut self.upkeep) };
-        if tokio::time::timeout(grace, all).await.is_err() {
-            self.work.abort();
+    /// Sends until `shutdown`, and then lets what is being sent end. What does not is sent again by another host, or by the
+    /// next.
+    pub async fn send(self: Arc<Self>, shutdown: CancellationToken) {
+        let mut notices = self.notices.subscribe();
+        while !shutdown.is_cancelled() {
+            let claimed = match self.claim().await {
+                Ok(claimed) => claimed,
+                Err(error) => {
+                    tracing::warn!(
+                        error = &error as &dyn std::error::Error,
+                        "due webhooks could not be claimed"
+                    );
+                    tokio::time::sleep(AFTER_ERROR).await;
+                    continue;
+                }
+            };
+            let is_idle = claimed.is_empty();
+            if !is_idle {
+                failpoints::reach(Step::WebhookClaimed);
+            }
+            for delivery in claimed {
+                let held = Held::new(&self, &delivery);
+                let sender = Arc::clone(&self);
+                self.attempts.spawn(async move {
+                    let attempt = AssertUnwindSafe(attempt(&sender, delivery, held));
+                    if attempt.catch_unwind().await.is_err() {
+                        tracing::error!("sending a webhook panicked; it is sent again after its lease");
+                    }
+                    sender.has_ended.notify_one();
+                });
+            }
+            if !is_idle {
+                continue;
+            }
+            let wait = self.time_to_next().await;
+            tokio::select! {
+                () = shutdown.cancelled() => {}
+                () = notices.hear_within(wait, Notice::Webhooks) => {}
+                () = self.has_ended.notified() => {}
+            }
+        }
+        self.attempts.close();
+        if tokio::time::timeout(self.settings.grace, self.attempts.wait()).await.is_err() {
+            tracing::warn!("some webhooks were not sent in time; they are sent again");
         }
     }
-}
 
-impl Context {
     fn endpoints(&self) -> MutexGuard<'_, Endpoints> {
         self.endpoints.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -84,19 +139,19 @@ impl Context {
         if self.endpoints().free() == 0 {
             return Ok(Vec::new());
         }
-        let mut conn = self.engine.store.connect().await?;
+        let mut conn = self.store.connect().await?;
         let due = sending::list_due(&mut conn).await?;
         let wanted = self.endpoints().pick(due, Instant::now(), &mut rand::rng());
         if wanted.is_empty() {
             return Ok(Vec::new());
         }
         let lease = self.settings.timeout + LEASE_MARGIN;
-        sending::claim(&mut conn, self.engine.host_id(), lease, &wanted).await
+        sending::claim(&mut conn, self.host_id, lease, &wanted).await
     }
 
     /// How long to sleep if nobody wakes us: until something is due, or a receiver has rested.
     async fn time_to_next(&self) -> Duration {
-        let next = async { sending::time_to_next(&mut *self.engine.store.connect().await?).await };
+        let next = async { sending::time_to_next(&mut *self.store.connect().await?).await };
         match next.await {
             // It is due, but its receiver is busy or rests: the end of an attempt wakes us too.
             Ok(Some(Duration::ZERO) | None) => LOOK_EVERY,
@@ -106,74 +161,28 @@ impl Context {
     }
 }
 
-async fn run(context: Arc<Context>, shutdown: CancellationToken) {
-    let mut notices = context.engine.notices.subscribe();
-    let mut attempts = JoinSet::new();
-    while !shutdown.is_cancelled() {
-        let claimed = match context.claim().await {
-            Ok(claimed) => claimed,
-            Err(error) => {
-                tracing::warn!(error = &error as &dyn std::error::Error, "due webhooks could not be claimed");
-                tokio::time::sleep(AFTER_ERROR).await;
-                continue;
-            }
-        };
-        while let Some(ended) = attempts.try_join_next() {
-            report_panic(ended);
-        }
-        let is_idle = claimed.is_empty();
-        if !is_idle {
-            failpoints::reach(Step::WebhookClaimed);
-        }
-        for delivery in claimed {
-            let held = Held::new(&context, &delivery);
-            attempts.spawn(attempt(Arc::clone(&context), delivery, held));
-        }
-        if !is_idle {
-            continue;
-        }
-        let wait = context.time_to_next().await;
-        tokio::select! {
-            () = shutdown.cancelled() => {}
-            () = notices.hear_within(wait, Notice::Webhooks) => {}
-            Some(ended) = attempts.join_next() => report_panic(ended),
-        }
-    }
-    while let Some(ended) = attempts.join_next().await {
-        report_panic(ended);
-    }
-}
-
-fn report_panic(ended: Result<(), tokio::task::JoinError>) {
-    if let Err(error) = ended
-        && error.is_panic()
-    {
-        tracing::error!(error = &error as &dyn std::error::Error, "sending a webhook panicked");
-    }
-}
-
-/// A place of a receiver that is taken until this is dropped, also by a panic.
+/// A permit of a receiver that is held until this is dropped, also by a panic.
 struct Held {
-    context: Arc<Context>,
+    sender: Arc<Sender>,
     endpoint: Uuid,
 }
 
 impl Held {
-    fn new(context: &Arc<Context>, delivery: &Claimed) -> Self {
-        context.endpoints().begin(delivery.endpoint, delivery.environment);
-        Self { context: Arc::clone(context), endpoint: delivery.endpoint }
+    fn new(sender: &Arc<Sender>, delivery: &Claimed) -> Self {
+        sender.endpoints().begin(delivery.endpoint, delivery.environment);
+        Self { sender: Arc::clone(sender), endpoint: delivery.endpoint }
     }
 }
 
 impl Drop for Held {
     fn drop(&mut self) {
-        self.context.endpoints().end(self.endpoint);
+        self.sender.endpoints().end(self.endpoint);
     }
 }
 
-async fn attempt(context: Arc<Context>, delivery: Claimed, _held: Held) {
+async fn attempt(sender: &Sender, delivery: Claimed, _held: Held) {
     let began = Instant::now();
-    let outcome = request::send(&context.engine, &delivery, context.settings.timeout).await;
+    let outcome = request::send(&sender.environments, &sender.gate, &delivery, sender.settings.timeout).await;
     let outcome = match outcome {
         Ok(outcome) => outcome,
         Err(error) => {
@@ -185,10 +194,10 @@ async fn attempt(context: Arc<Context>, delivery: Claimed, _held: Held) {
     failpoints::reach(Step::WebhookSent);
     let now = Instant::now();
     let duration = now - began;
-    context.endpoints().note(delivery.endpoint, &outcome, now);
+    sender.endpoints().note(delivery.endpoint, &outcome, now);
     let left = delivery.left.saturating_sub(duration);
     let number = delivery.attempt_of_round;
-    let verdict = retry::judge(&outcome, number, left, &context.settings.delays, rand::random());
+    let verdict = retry::judge(&outcome, number, left, &sender.settings.delays, rand::random());
     metrics().count_webhook(match verdict {
         Verdict::Delivered => "delivered",
         Verdict::Retry(_) => "retried",
@@ -196,7 +205,7 @@ async fn attempt(context: Arc<Context>, delivery: Claimed, _held: Held) {
     });
     report(&delivery, &outcome, verdict);
     let attempt = Attempt { status: outcome.status(), error: outcome.error(), duration };
-    note(&context, &delivery, &attempt, verdict, outcome.is_gone()).await;
+    note(sender, &delivery, &attempt, verdict, outcome.is_gone()).await;
 }
 
 /// Tells the operator of what will not be sent again. A retry is in the log of deliveries.
@@ -220,9 +229,9 @@ fn report(delivery: &Claimed, outcome: &retry::Outcome, verdict: Verdict) {
 
 /// Writes what came of an attempt. A database that is away for a moment is waited for; if it stays away, the lease
 /// runs out and the delivery is sent again.
-async fn note(context: &Context, delivery: &Claimed, attempt: &Attempt, verdict: Verdict, is_gone: bool) {
+async fn note(sender: &Sender, delivery: &Claimed, attempt: &Attempt, verdict: Verdict, is_gone: bool) {
     for number in 1..=NOTE_TRIES {
-        match try_note(context, delivery, attempt, verdict, is_gone).await {
+        match try_note(sender, delivery, attempt, verdict, is_gone).await {
             Ok(()) => return,
             Err(error) => {
                 tracing::warn!(
@@ -237,20 +246,20 @@ async fn note(context: &Context, delivery: &Claimed, attempt: &Attempt, verdict:
 }
 
 async fn try_note(
-    context: &Context,
+    sender: &Sender,
     delivery: &Claimed,
     attempt: &Attempt,
     verdict: Verdict,
     is_gone: bool,
 ) -> sqlx::Result<()> {
-    let mut tx = context.engine.store.begin().await?;
-    sending::finish(&mut tx, context.engine.host_id(), delivery, attempt, verdict).await?;
+    let mut tx = sender.store.begin().await?;
+    sending::finish(&mut tx, sender.host_id, delivery, attempt, verdict).await?;
     if is_gone {
         sending::note_gone(&mut tx, delivery.environment, &delivery.url).await?;
     }
     tx.commit().await?;
     if is_gone {
-        upkeep::cancel_gone(context).await?;
+        upkeep::cancel_gone(sender).await?;
     }
     Ok(())
 }

@@ -13,10 +13,10 @@ use sha2::{Digest, Sha256};
 use url::Url;
 
 use super::retry::Outcome;
-use syncline_auth::SigningKey;
+use syncline_auth::{Environments, SigningKey};
 use syncline_crypto::hex;
-use syncline_egress::{EgressError, retry_after};
-use syncline_engine::{Engine, stored_headers};
+use syncline_egress::{EgressError, Gate, retry_after};
+use syncline_engine::stored_headers;
 use syncline_store::webhooks::sending::Claimed;
 
 /// The names that existing receivers verify by.
@@ -28,8 +28,13 @@ const TIMESTAMP: HeaderName = HeaderName::from_static("webhook-timestamp");
 const SIGNATURE: HeaderName = HeaderName::from_static("webhook-signature");
 
 /// Signs and sends. An error is of our own making; what the receiver does is an outcome.
-pub(super) async fn send(engine: &Engine, delivery: &Claimed, timeout: Duration) -> anyhow::Result<Outcome> {
-    let keys = engine.environments.signing_keys(delivery.environment).await?;
+pub(super) async fn send(
+    environments: &Environments,
+    gate: &Gate,
+    delivery: &Claimed,
+    timeout: Duration,
+) -> anyhow::Result<Outcome> {
+    let keys = environments.signing_keys(delivery.environment).await?;
     let own = headers(&delivery.message_id.to_string(), Utc::now().timestamp(), &delivery.body, &keys)?;
     let mut headers = stored_headers(&delivery.headers);
     // In place of those of the provider whose webhook is forwarded, where it signs by the same names.
@@ -39,7 +44,7 @@ pub(super) async fn send(engine: &Engine, delivery: &Claimed, timeout: Duration)
         return Ok(Outcome::NoAnswer(EgressError::InvalidRequest { reason }));
     };
     let body = Bytes::copy_from_slice(delivery.body.as_bytes());
-    let answer = engine.gate().post_message(url, headers, body, timeout).await;
+    let answer = gate.post_message(url, headers, body, timeout).await;
     Ok(match answer {
         Ok((status, headers)) => {
             Outcome::Answered { status, retry_after: retry_after(&headers, SystemTime::now()) }

@@ -11,6 +11,7 @@ use sqlx::postgres::PgListener;
 use sqlx::{PgConnection, PgPool};
 use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::RecvError;
+use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::rate_limits::{Hold, Spent};
@@ -124,12 +125,10 @@ impl Notices {
         heard_at.is_some_and(|at| at.elapsed() < DEAF_AFTER)
     }
 
-    /// Listens until the pool is closed.
-    pub async fn listen(&self, pool: PgPool, host: Uuid) {
-        while !pool.is_closed() {
-            if let Err(error) = self.listen_once(&pool, host).await
-                && !pool.is_closed()
-            {
+    /// Listens until `shutdown`.
+    pub async fn listen(&self, pool: &PgPool, host: Uuid, shutdown: CancellationToken) {
+        while let Some(ended) = shutdown.run_until_cancelled(self.listen_once(pool, host)).await {
+            if let Err(error) = ended {
                 tracing::warn!(
                     error = &error as &dyn std::error::Error,
                     "notifications from the database are lost"
@@ -137,7 +136,10 @@ impl Notices {
             }
             self.set_heard(None);
             self.tell(Notice::Missed);
-            tokio::time::sleep(RECONNECT_EVERY).await;
+            let pause = tokio::time::sleep(RECONNECT_EVERY);
+            if shutdown.run_until_cancelled(pause).await.is_none() {
+                return;
+            }
         }
     }
 

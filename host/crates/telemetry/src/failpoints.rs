@@ -1,11 +1,12 @@
-//! Steps at which a test ends or freezes the host, to see what others make of what it leaves.
+//! Steps at which a test ends or freezes the host, to see what others make of what it leaves, and tasks that panic, to see
+//! that they are started again.
 //!
 //! They are in every build, so that what is tested is what is shipped. One that was not armed is a load and a branch,
 //! beside steps that each wait for the database.
 
 use std::str::FromStr;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use nix::sys::signal::{Signal, raise};
 
@@ -85,9 +86,17 @@ enum Effect {
     Freeze,
 }
 
-/// A step, how often it has to be reached, and what happens then: `batch-committing:3=kill`.
+/// What a test wants to happen.
+#[derive(Debug, Clone)]
+pub enum Failpoint {
+    /// A step, how often it has to be reached, and what happens then: `batch-committing:3=kill`.
+    Step(StepFailpoint),
+    /// The background task of this name panics when it starts for the first time: `task:heartbeat=panic`.
+    Task(String),
+}
+
 #[derive(Debug, Clone, Copy)]
-pub struct Failpoint {
+pub struct StepFailpoint {
     step: Step,
     nth: u32,
     effect: Effect,
@@ -95,6 +104,7 @@ pub struct Failpoint {
 
 static ARMED: OnceLock<Failpoint> = OnceLock::new();
 static REACHED: AtomicU32 = AtomicU32::new(0);
+static TASK_PANICKED: AtomicBool = AtomicBool::new(false);
 
 /// Arms the one failpoint of this process.
 pub fn arm(failpoint: Failpoint) {
@@ -104,12 +114,22 @@ pub fn arm(failpoint: Failpoint) {
 
 /// To be called where the step has been reached.
 pub fn reach(step: Step) {
-    if let Some(armed) = ARMED.get() {
+    if let Some(Failpoint::Step(armed)) = ARMED.get() {
         armed.reach(step);
     }
 }
 
-impl Failpoint {
+/// To be called where a background task starts.
+pub fn reach_task(name: &str) {
+    if let Some(Failpoint::Task(armed)) = ARMED.get()
+        && armed == name
+        && !TASK_PANICKED.swap(true, Ordering::Relaxed)
+    {
+        panic!("a test makes the task `{name}` panic");
+    }
+}
+
+impl StepFailpoint {
     fn reach(&self, step: Step) {
         if step != self.step || REACHED.fetch_add(1, Ordering::Relaxed) + 1 != self.nth {
             return;
@@ -125,7 +145,7 @@ impl Failpoint {
 
 /// The text names no step, or nothing that can happen there.
 #[derive(Debug, thiserror::Error)]
-#[error("a failpoint is written as `STEP:TIME=kill` or `STEP:TIME=freeze`")]
+#[error("a failpoint is written as `STEP:TIME=kill`, `STEP:TIME=freeze` or `task:NAME=panic`")]
 pub struct InvalidFailpoint;
 
 impl FromStr for Failpoint {
@@ -134,6 +154,9 @@ impl FromStr for Failpoint {
     fn from_str(text: &str) -> Result<Self, InvalidFailpoint> {
         let (at, effect) = text.split_once('=').ok_or(InvalidFailpoint)?;
         let (name, nth) = at.split_once(':').ok_or(InvalidFailpoint)?;
+        if name == "task" {
+            return if effect == "panic" { Ok(Self::Task(nth.to_owned())) } else { Err(InvalidFailpoint) };
+        }
         let step = Step::ALL.iter().copied().find(|step| step.name() == name).ok_or(InvalidFailpoint)?;
         let nth = nth.parse().map_err(|_| InvalidFailpoint)?;
         let effect = match effect {
@@ -141,6 +164,6 @@ impl FromStr for Failpoint {
             "freeze" => Effect::Freeze,
             _ => return Err(InvalidFailpoint),
         };
-        Ok(Self { step, nth, effect })
+        Ok(Self::Step(StepFailpoint { step, nth, effect }))
     }
 }

@@ -52,6 +52,7 @@ pub struct Metrics {
     refused_webhooks: Family<RefusedLabels, Counter>,
     processed_webhooks: Family<StateLabels, Counter>,
     refreshes: Family<ResultLabels, Counter>,
+    task_failures: Family<TaskLabels, Counter>,
     api_requests: Family<ApiLabels, Counter>,
     api_seconds: Histograms<RouteLabels>,
     runs_on: Gauge,
@@ -109,6 +110,11 @@ struct ReceivedLabels {
 struct RefusedLabels {
     provider: String,
     reason: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct TaskLabels {
+    task: &'static str,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -190,6 +196,8 @@ impl Metrics {
             processed_webhooks: named
                 .add("processed_webhooks", "Webhooks of providers that are over, by how they ended"),
             refreshes: named.add("credential_refreshes", "Renewals of credentials, by what came of them"),
+            task_failures: named
+                .add("task_failures", "Failures of background tasks, each of which is started again"),
             api_requests: named.add("api_requests", "Requests to the API, by route and status"),
             api_seconds: named.seconds("api_request_duration", "How long answers took", request_histogram),
             runs_on: named.add("runs_on", "Runs that are on at this host"),
@@ -281,6 +289,16 @@ impl Metrics {
     /// `renewed` or `failed`.
     pub fn count_refresh(&self, result: &'static str) {
         self.refreshes.get_or_create(&ResultLabels { result }).inc();
+    }
+
+    /// Lists a background task, which has not failed yet.
+    pub fn list_task(&self, task: &'static str) {
+        let _listed = self.task_failures.get_or_create(&TaskLabels { task });
+    }
+
+    /// A background task panicked, or ended although the host goes on.
+    pub fn count_task_failure(&self, task: &'static str) {
+        self.task_failures.get_or_create(&TaskLabels { task }).inc();
     }
 
     /// `route` is a pattern.

@@ -9,7 +9,7 @@ use clap::{Args, Subcommand};
 use serde_json::json;
 
 use super::{EnvironmentArgs, Installation};
-use syncline_engine::{VariableValue, Variables};
+use syncline_engine::{EnvironmentVariables, VariableValue};
 use syncline_types::ids::VariableName;
 
 #[derive(Debug, Args)]
@@ -69,7 +69,7 @@ pub(super) async fn run(args: VarsArgs) -> anyhow::Result<()> {
 async fn list(args: &EnvironmentArgs, values: bool, as_json: bool) -> anyhow::Result<()> {
     let installation = Installation::open(&args.database).await?;
     let environment = installation.environment(&args.environment)?;
-    let variables = Variables::new(installation.store.clone()).list(&environment).await?;
+    let variables = EnvironmentVariables::new(installation.store.clone()).list(&environment).await?;
     if as_json {
         let listed: Vec<_> = variables
             .iter()
@@ -95,7 +95,7 @@ async fn list(args: &EnvironmentArgs, values: bool, as_json: bool) -> anyhow::Re
 async fn set(args: &EnvironmentArgs, variables: Vec<(VariableName, VariableValue)>) -> anyhow::Result<()> {
     let installation = Installation::open(&args.database).await?;
     let environment = installation.environment(&args.environment)?;
-    let stored = Variables::new(installation.store.clone());
+    let stored = EnvironmentVariables::new(installation.store.clone());
     for (name, value) in &variables {
         stored.set(&environment, name, value).await?;
         println!("set `{name}`");
@@ -106,7 +106,7 @@ async fn set(args: &EnvironmentArgs, variables: Vec<(VariableName, VariableValue
 async fn unset(args: &EnvironmentArgs, name: &VariableName) -> anyhow::Result<()> {
     let installation = Installation::open(&args.database).await?;
     let environment = installation.environment(&args.environment)?;
-    if !Variables::new(installation.store.clone()).delete(&environment, name).await? {
+    if !EnvironmentVariables::new(installation.store.clone()).delete(&environment, name).await? {
         bail!("environment `{}` has no variable `{name}`", environment.name);
     }
     println!("removed `{name}`");

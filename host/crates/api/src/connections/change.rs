@@ -71,7 +71,7 @@ pub(crate) async fn update_connection(
         tags: replaces_tags.then_some(&user.tags),
         webhook_url_override: url.map(|url| Some(url).filter(|url| !url.is_empty())),
     };
-    let mut tx = app.engine.store.begin().await?;
+    let mut tx = app.store.begin().await?;
     if !connections::update(&mut tx, client.environment.pk, &key, &id, &update).await? {
         drop(tx);
         return Err(app.missing_connection(&client, &key, &id).await?);
@@ -99,7 +99,7 @@ pub(crate) async fn delete_connection(
     ApiQuery(query): ApiQuery<OfIntegration>,
 ) -> Result<Json<ConnectionChanged>, ApiError> {
     let (key, id) = parse_names(&query.provider_config_key, &id)?;
-    let deleted = app.engine.delete_connection(client.environment.pk, &key, &id).await;
+    let deleted = app.connections.delete(client.environment.pk, &key, &id).await;
     if !deleted.map_err(ApiError::internal)? {
         return Err(app.missing_connection(&client, &key, &id).await?);
     }

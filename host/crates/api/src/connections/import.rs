@@ -72,7 +72,7 @@ pub(crate) async fn import_connection(
         check_webhook_url(url)?;
     }
     let user = UserAndTags::check(request.end_user, request.organization, Some(request.tags))?;
-    let mut conn = app.engine.store.connect().await?;
+    let mut conn = app.store.connect().await?;
     let found = integrations::find(&mut conn, client.environment.pk, &key).await?;
     drop(conn);
     let integration = found.ok_or(ApiError::UnknownIntegration(key))?;
@@ -94,9 +94,9 @@ pub(crate) async fn import_connection(
         end_user: user.end_user,
         webhook_url_override: request.webhook_url_override.filter(|url| !url.is_empty()),
     };
-    let connection = app.engine.import_connection(&client.environment, &integration, imported).await?;
+    let connection = app.connections.import(&client.environment, &integration, imported).await?;
     let may_read = client.allows(Scope::ConnectionsReadCredentials);
-    let mut conn = app.engine.store.connect().await?;
+    let mut conn = app.store.connect().await?;
     let credentials = may_read.then_some(shown);
     let body = ConnectionBody::read(&mut conn, connection, credentials, Shown::WithoutRefreshTokens).await?;
     Ok((StatusCode::CREATED, Json(body)))

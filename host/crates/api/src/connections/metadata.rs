@@ -147,7 +147,7 @@ impl App {
         }
         check_members("metadata", &request.metadata)?;
         let ids: Vec<ConnectionId> = ids.into_iter().collect();
-        let mut tx = self.engine.store.begin().await?;
+        let mut tx = self.store.begin().await?;
         let found = connections::lock_many(&mut tx, client.environment.pk, &key, &ids).await?;
         if let Some(missing) = ids.iter().find(|id| !found.iter().any(|(_, found)| found == *id)) {
             drop(tx);

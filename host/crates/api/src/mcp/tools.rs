@@ -13,16 +13,17 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
+use super::super::App;
 use super::super::error::ApiError;
 use syncline_auth::Environment;
 use syncline_config::FunctionKind;
-use syncline_engine::{ActionError, ActionTool, ConnectionRoute, DeployedFunction, Engine, FunctionError};
+use syncline_engine::{ActionError, ActionTool, ConnectionRoute, DeployedFunction, FunctionError};
 use syncline_types::ids::FunctionName;
 
 /// The actions of one connection, for one request.
 #[derive(Clone)]
 pub struct ConnectionTools {
-    engine: Arc<Engine>,
+    app: App,
     environment: Arc<Environment>,
     connection: Arc<ConnectionRoute>,
     /// Of the call, as they were written.
@@ -59,20 +60,20 @@ impl Structured {
 
 impl ConnectionTools {
     pub fn new(
-        engine: Arc<Engine>,
+        app: App,
         environment: Arc<Environment>,
         connection: Arc<ConnectionRoute>,
         arguments: Option<Box<RawValue>>,
         structured: Structured,
     ) -> Self {
-        Self { engine, environment, connection, arguments: arguments.map(Arc::from), structured }
+        Self { app, environment, connection, arguments: arguments.map(Arc::from), structured }
     }
 
     /// The action of that name, also if another host has been given it a moment ago.
     async fn find(&self, name: &str) -> Result<Option<Arc<DeployedFunction>>, ErrorData> {
         let Ok(name) = name.parse::<FunctionName>() else { return Ok(None) };
         let ConnectionRoute { environment, integration, .. } = *self.connection;
-        let functions = &self.engine.functions;
+        let functions = &self.app.functions;
         functions
             .find_deployed(environment, integration, FunctionKind::Action, &name)
             .await
@@ -88,7 +89,7 @@ impl ConnectionTools {
                 None,
             )
         })?;
-        let ran = self.engine.run_action(&self.environment, &self.connection, &action.name, input).await;
+        let ran = self.app.actions.run(&self.environment, &self.connection, &action.name, input).await;
         match ran {
             Ok(None) => Ok(CallToolResult::success(Vec::new())),
             Ok(Some(output)) => {
@@ -148,7 +149,7 @@ impl ServerHandler for ConnectionTools {
         _: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
         let ConnectionRoute { environment, integration, .. } = *self.connection;
-        let functions = &self.engine.functions;
+        let functions = &self.app.functions;
         functions.catch_up(environment).await.map_err(ApiError::Internal).map_err(unserved)?;
         let actions = functions.actions_of(integration);
         let tools = actions.iter().filter_map(|action| Some(described(action, action.tool()?)));
@@ -157,7 +158,7 @@ impl ServerHandler for ConnectionTools {
 
     fn get_tool(&self, name: &str) -> Option<Tool> {
         let name: FunctionName = name.parse().ok()?;
-        let action = self.engine.functions.find_action(self.connection.integration, &name)?;
+        let action = self.app.functions.find_action(self.connection.integration, &name)?;
         Some(described(&action, action.tool()?))
     }
 

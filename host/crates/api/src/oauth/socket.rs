@@ -45,7 +45,7 @@ async fn serve(app: &App, mut socket: WebSocket) -> Result<(), axum::Error> {
     let listener = Uuid::new_v4();
     socket.send(text(&json!({ "message_type": "connection_ack", "ws_client_id": listener }))).await?;
     let patience = Duration::from_secs(AUTHORIZATION_SECONDS.unsigned_abs().into());
-    let outcome = app.engine.wait_for_outcome(listener, patience);
+    let outcome = app.authorizations.wait_for_outcome(listener, patience);
     tokio::pin!(outcome);
     let mut pings = tokio::time::interval(PING_EVERY);
     loop {

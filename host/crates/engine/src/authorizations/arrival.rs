@@ -7,8 +7,11 @@ use subtle::ConstantTimeEq;
 use url::{Url, form_urlencoded};
 
 use crate::authorizations::departure::cookie_name;
-use crate::authorizations::{AuthorizationError, DepartureSecrets, Outcome, answers, hash, place};
-use crate::{AuthenticatedConnection, ConnectSession, Engine};
+use crate::authorizations::{
+    AuthorizationError, Authorizations, DepartureSecrets, Outcome, answers, hash, place,
+};
+use crate::connect_sessions::ConnectSession;
+use crate::connections::AuthenticatedConnection;
 use syncline_auth::flows::{Flow, FlowError};
 use syncline_auth::{OAuth2Token, StoredCredentials};
 use syncline_providers::{AuthMode, Provider};
@@ -25,7 +28,7 @@ pub struct Arrival {
     pub cookies: Vec<(String, String)>,
 }
 
-impl Engine {
+impl Authorizations {
     /// Makes a connection of what a browser brought back, and tells whoever listens.
     pub async fn arrive(self: &Arc<Self>, arrival: Arrival) -> Result<Outcome, AuthorizationError> {
         let state = arrival.param("state").ok_or(AuthorizationError::NoState)?;
@@ -47,8 +50,9 @@ impl Engine {
         let integration = integration.ok_or(AuthorizationError::UnknownState)?;
         drop(conn);
         // The code can be used only once: from here on it goes to its end even if the browser goes away.
-        let engine = Arc::clone(self);
-        let ended = tokio::spawn(async move { engine.finish(authorization, integration, &arrival).await });
+        let this = Arc::clone(self);
+        let ended =
+            self.running.spawn(async move { this.finish(authorization, integration, &arrival).await });
         ended.await.map_err(AuthorizationError::internal)?
     }
 
@@ -58,7 +62,7 @@ impl Engine {
         integration: Integration,
         arrival: &Arrival,
     ) -> Result<Outcome, AuthorizationError> {
-        let session = self.open_connect_session(&authorization.session_token_hash).await;
+        let session = self.sessions.open(&authorization.session_token_hash).await;
         let connected = match &session {
             Ok(session) => self.make_connection(session, &authorization, &integration, arrival).await,
             Err(_) => Err(AuthorizationError::SessionEnded),
@@ -78,7 +82,8 @@ impl Engine {
         if let Ok(session) = &session
             && !is_told(session)
             && let Err(error) = self
-                .note_failed_connection(session, &integration, error.status_and_code().1, &error.to_string())
+                .connections
+                .note_failed(session, &integration, error.status_and_code().1, &error.to_string())
                 .await
         {
             tracing::error!(error = &error as &dyn std::error::Error, "a failed connection was not noted");
@@ -109,7 +114,7 @@ impl Engine {
         let flow = flow.with_override(secrets.own_client.as_ref());
         let (credentials, response) = arrival.authenticate(provider.auth_mode, &flow, secrets).await?;
         answers::add_automated(provider, &mut config, &arrival.query, &response)?;
-        self.verify(integration, provider, &config, &credentials, app.oauth()).await?;
+        self.typed.verify(integration, provider, &config, &credentials, app.oauth()).await?;
         let authenticated = AuthenticatedConnection {
             reconnects: session.reconnects.as_ref().map(|target| target.pk),
             credentials,
@@ -118,7 +123,7 @@ impl Engine {
             end_user: session.end_user.clone(),
             webhook_url_override: session.webhook_url_override.clone(),
         };
-        Ok(self.connect(environment, integration, authenticated).await?)
+        Ok(self.connections.connect(environment, integration, authenticated).await?)
     }
 }
 

@@ -10,10 +10,10 @@ use uuid::Uuid;
 use zeroize::Zeroizing;
 
 use crate::authorizations::{
-    AUTHORIZATION_SECONDS, AuthorizationError, DepartureSecrets, Outcome, TemporaryToken, answers, hash,
-    place,
+    AUTHORIZATION_SECONDS, AuthorizationError, Authorizations, DepartureSecrets, Outcome, TemporaryToken,
+    answers, hash, place,
 };
-use crate::{ConnectSession, Engine};
+use crate::connect_sessions::ConnectSession;
 use syncline_auth::flows::{AuthorizationRequest, Flow, FlowError, authorization_url};
 use syncline_auth::{AppCredentials, ClientOverride};
 use syncline_crypto::random_bytes;
@@ -86,7 +86,7 @@ struct Page {
     temporary: Option<TemporaryToken>,
 }
 
-impl Engine {
+impl Authorizations {
     /// Notes that the end user of a session leaves for a provider, and says where to. A refusal is told to the
     /// listener too.
     pub async fn depart(

@@ -1,13 +1,11 @@
 //! What came of a way to a provider and back, for whoever waits for it on any host.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use crate::Engine;
-use crate::authorizations::AuthorizationError;
+use crate::authorizations::{AuthorizationError, Authorizations};
 use syncline_store::authorizations;
 use syncline_store::connections::Connection;
 use syncline_store::notices::Notice;
@@ -40,7 +38,7 @@ impl Outcome {
     }
 }
 
-impl Engine {
+impl Authorizations {
     /// Tells whoever listens. That nobody could be told is logged: the connection is there all the same.
     pub(super) async fn tell_outcome(&self, session: ConnectSessionPk, listener: Uuid, outcome: &Outcome) {
         let told = async {
@@ -60,7 +58,7 @@ impl Engine {
     /// What came of the authorization that this listener was named in, and the session that it belonged to. Waits
     /// for it for so long; `None` if there is none by then.
     pub async fn wait_for_outcome(
-        self: &Arc<Self>,
+        &self,
         listener: Uuid,
         patience: Duration,
     ) -> anyhow::Result<Option<(ConnectSessionPk, Outcome)>> {
@@ -73,7 +71,7 @@ impl Engine {
             if let Some((session, outcome)) = found {
                 return Ok(Some((session, serde_json::from_value(outcome)?)));
             }
-            if self.is_shutting_down() {
+            if self.stopping.is_cancelled() {
                 return Ok(None);
             }
             tokio::select! {

@@ -2,7 +2,7 @@
 //!
 //! The connection's row goes first, and with it its schedules and leases. Then its streams are closed: a run that is on
 //! is waited for while it commits, and can write nothing afterwards. The records are nobody's by then; every host
-//! takes its turn at removing them, and at variants that a host did not come to the end of.
+//! takes its turn at removing them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,11 +11,11 @@ use chrono::{TimeDelta, Utc};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::Engine;
+use crate::connections::Connections;
 use syncline_store::connections::Validation;
 use syncline_store::deleted_connections::{self, Deleted};
 use syncline_store::notices::Notice;
-use syncline_store::{closed_connections, connections, integrations, runs, schedules};
+use syncline_store::{closed_connections, connections, integrations, runs};
 use syncline_telemetry::failpoints::{self, Step};
 use syncline_types::ids::{ConnectionId, ConnectionPk, EnvironmentPk, IntegrationKey};
 
@@ -32,22 +32,22 @@ const LOOK_EVERY: Duration = Duration::from_secs(5);
 /// No function that was on when its connection was deleted is on for longer.
 const REMEMBERED_FOR: TimeDelta = TimeDelta::hours(1);
 
-impl Engine {
+impl Connections {
     /// Deletes a connection, after the functions that run before that. It goes to its end even if whoever asked has gone
     /// away. `false`: there is none.
-    pub async fn delete_connection(
+    pub async fn delete(
         self: &Arc<Self>,
         environment: EnvironmentPk,
         integration: &IntegrationKey,
         id: &ConnectionId,
     ) -> anyhow::Result<bool> {
-        let Some(route) = self.connections.find(environment, integration, id).await? else {
+        let Some(route) = self.cache.find(environment, integration, id).await? else {
             return Ok(false);
         };
-        let engine = Arc::clone(self);
-        let deleted = self.jobs.waited_for.spawn(async move {
-            engine.run_before_deletion(&route).await;
-            engine.remove_connection(route.pk, None).await
+        let this = Arc::clone(self);
+        let deleted = self.running.spawn(async move {
+            this.lifecycle.run_before_deletion(&route).await;
+            this.remove_connection(route.pk, None).await
         });
         Ok(deleted.await??)
     }
@@ -65,7 +65,7 @@ impl Engine {
         deleted_connections::note(&mut tx, &[connection]).await?;
         tx.commit().await?;
         failpoints::reach(Step::ConnectionDeleted);
-        self.connections.forget(connection);
+        self.cache.forget(connection);
         self.close(&[connection]).await?;
         Ok(true)
     }
@@ -78,20 +78,20 @@ impl Engine {
     ) -> anyhow::Result<bool> {
         let found = integrations::find(&mut *self.store.connect().await?, environment, key).await?;
         let Some(integration) = found else { return Ok(false) };
-        let (engine, key) = (Arc::clone(self), key.clone());
-        let deleted = self.jobs.waited_for.spawn(async move {
-            engine.run_before_deletions(environment, Some(integration.pk)).await;
-            engine.remove_integration(environment, &key).await
+        let (this, key) = (Arc::clone(self), key.clone());
+        let deleted = self.running.spawn(async move {
+            this.lifecycle.run_before_deletions(environment, Some(integration.pk)).await;
+            this.remove_integration(environment, &key).await
         });
         Ok(deleted.await??)
     }
 
     /// Deletes an environment with all that is in it, likewise.
     pub async fn delete_environment(self: &Arc<Self>, environment: EnvironmentPk) -> anyhow::Result<()> {
-        let engine = Arc::clone(self);
-        let deleted = self.jobs.waited_for.spawn(async move {
-            engine.run_before_deletions(environment, None).await;
-            engine.environments.delete(environment).await
+        let this = Arc::clone(self);
+        let deleted = self.running.spawn(async move {
+            this.lifecycle.run_before_deletions(environment, None).await;
+            this.environments.delete(environment).await
         });
         Ok(deleted.await??)
     }
@@ -106,7 +106,7 @@ impl Engine {
             return Ok(false);
         };
         tx.commit().await?;
-        self.connections.forget_all();
+        self.cache.forget_all();
         self.close(&connections).await?;
         self.notices.tell(Notice::Deployments);
         Ok(true)
@@ -125,66 +125,66 @@ impl Engine {
         self.notices.tell(Notice::Deletions);
         Ok(())
     }
-}
 
-/// Removes what deleted connections have left, and variants whose deletion was cut short, until `shutdown`.
-pub(crate) async fn clear_up(engine: Arc<Engine>, shutdown: CancellationToken) {
-    let mut notices = engine.notices.subscribe();
-    loop {
-        match shutdown.run_until_cancelled(take_turn(&engine)).await {
-            None => return,
-            Some(Ok(true)) => continue,
-            Some(Ok(false)) => {}
-            Some(Err(error)) => {
-                tracing::warn!(
-                    error = &error as &dyn std::error::Error,
-                    "what deleted connections and variants have left was not removed; it will be tried again"
-                );
+    /// Removes what deleted connections have left, until `shutdown`.
+    pub async fn clean_up(self: Arc<Self>, shutdown: CancellationToken) {
+        let mut notices = self.notices.subscribe();
+        loop {
+            match shutdown.run_until_cancelled(self.clean_up_one()).await {
+                None => return,
+                Some(Ok(true)) => continue,
+                Some(Ok(false)) => {}
+                Some(Err(error)) => {
+                    tracing::warn!(
+                        error = &error as &dyn std::error::Error,
+                        "what deleted connections have left was not removed; it will be tried again"
+                    );
+                }
+            }
+            let wait = notices.hear_within(LOOK_EVERY, Notice::Deletions);
+            if shutdown.run_until_cancelled(wait).await.is_none() {
+                return;
             }
         }
-        let wait = notices.hear_within(LOOK_EVERY, Notice::Deletions);
-        if shutdown.run_until_cancelled(wait).await.is_none() {
-            return;
-        }
     }
-}
 
-/// Works on one deleted connection for a while, or on a variant. `false`: there is none.
-async fn take_turn(engine: &Engine) -> sqlx::Result<bool> {
-    let mut conn = engine.store.connect().await?;
-    if let Some(retired) = schedules::take_over_retired(&mut conn).await? {
+    /// Works on one deleted connection for a while. `false`: there is none.
+    async fn clean_up_one(&self) -> sqlx::Result<bool> {
+        let mut conn = self.store.connect().await?;
+        let Some(Deleted { connection, deleted_at }) = deleted_connections::claim(&mut conn, HOLD).await?
+        else {
+            return Ok(false);
+        };
         drop(conn);
-        engine.remove_retired(&retired).await?;
-        return Ok(true);
-    }
-    let Some(Deleted { connection, deleted_at }) = deleted_connections::claim(&mut conn, HOLD).await? else {
-        return Ok(false);
-    };
-    drop(conn);
-    // The host that deleted it may have died before it came to this.
-    engine.close(&[connection]).await?;
-    let began = Instant::now();
-    while remove_batch(engine, connection).await? {
-        if began.elapsed() > TURN {
-            deleted_connections::look_again(&mut *engine.store.connect().await?, connection, Duration::ZERO)
+        // The host that deleted it may have died before it came to this.
+        self.close(&[connection]).await?;
+        let began = Instant::now();
+        while self.remove_batch(connection).await? {
+            if began.elapsed() > TURN {
+                deleted_connections::look_again(
+                    &mut *self.store.connect().await?,
+                    connection,
+                    Duration::ZERO,
+                )
                 .await?;
-            return Ok(true);
+                return Ok(true);
+            }
+            tokio::time::sleep(PAUSE).await;
         }
-        tokio::time::sleep(PAUSE).await;
-    }
-    failpoints::reach(Step::ConnectionEmptied);
-    let remembered_until = deleted_at + REMEMBERED_FOR;
-    let mut conn = engine.store.connect().await?;
-    match (remembered_until - Utc::now()).to_std() {
-        Ok(wait) => deleted_connections::look_again(&mut conn, connection, wait).await?,
-        Err(_over) => {
-            closed_connections::forget(&mut *engine.store.connect_records().await?, connection).await?;
-            deleted_connections::forget(&mut conn, connection).await?;
+        failpoints::reach(Step::ConnectionEmptied);
+        let remembered_until = deleted_at + REMEMBERED_FOR;
+        let mut conn = self.store.connect().await?;
+        match (remembered_until - Utc::now()).to_std() {
+            Ok(wait) => deleted_connections::look_again(&mut conn, connection, wait).await?,
+            Err(_over) => {
+                closed_connections::forget(&mut *self.store.connect_records().await?, connection).await?;
+                deleted_connections::forget(&mut conn, connection).await?;
+            }
         }
+        Ok(true)
     }
-    Ok(true)
-}
 
-async fn remove_batch(engine: &Engine, connection: ConnectionPk) -> sqlx::Result<bool> {
-    closed_connections::remove_batch(&mut *engine.store.connect_records().await?, connection, BATCH).await
+    async fn remove_batch(&self, connection: ConnectionPk) -> sqlx::Result<bool> {
+        closed_connections::remove_batch(&mut *self.store.connect_records().await?, connection, BATCH).await
+    }
 }

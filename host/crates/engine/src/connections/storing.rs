@@ -6,9 +6,12 @@ use serde_json::{Map, Value};
 use sqlx::{PgConnection, Postgres, Transaction};
 use uuid::Uuid;
 
-use crate::functions::hold_beginnings;
+use crate::connect_sessions::ConnectSession;
+use crate::connections::Connections;
+use crate::credentials;
+use crate::functions::hold_post_creation;
+use crate::lifecycle::{self, ValidationError};
 use crate::outbound_webhooks::{self, AuthEvent, AuthOperation};
-use crate::{ConnectSession, Engine, credentials, lifecycle};
 use syncline_auth::{Environment, StoredCredentials};
 use syncline_config::LifecycleEvent;
 use syncline_store::connection_errors::{self, Failing};
@@ -77,9 +80,19 @@ pub enum ConnectError {
     Store(#[from] sqlx::Error),
 }
 
-impl Engine {
+impl From<ValidationError> for ConnectError {
+    fn from(error: ValidationError) -> Self {
+        match error {
+            ValidationError::Refused(message) => Self::Refused(message),
+            ValidationError::Superseded => Self::Overtaken,
+            ValidationError::Host(error) => Self::Validation(error),
+        }
+    }
+}
+
+impl Connections {
     /// Stores a connection, or replaces the one of that id, with the schedules of its integration's syncs.
-    pub async fn import_connection(
+    pub async fn import(
         self: &Arc<Self>,
         environment: &Environment,
         integration: &Integration,
@@ -147,7 +160,7 @@ impl Engine {
         else {
             return Ok(None);
         };
-        if !self.can_validate(&connection) {
+        if !self.lifecycle.can_validate(&connection) {
             self.settle(&mut tx, environment, &connection, operation).await?;
             tx.commit().await?;
             self.notices.tell(Notice::Due);
@@ -166,58 +179,58 @@ impl Engine {
         let environment = self.environments.get(environment.pk).await;
         let environment = environment.map_err(|error| ConnectError::Validation(error.into()))?;
         // From here on it goes to its end even if whoever asked has gone away.
-        let engine = Arc::clone(self);
-        let judged = self.jobs.waited_for.spawn(async move {
+        let this = Arc::clone(self);
+        let validated = self.running.spawn(async move {
             match awaited {
                 Awaited::Validation(validation) => {
-                    engine.judge_new(&environment, connection, validation).await
+                    this.validate_new(&environment, connection, validation).await
                 }
                 Awaited::Judgement(judgement) => {
-                    engine.judge_replaced(&environment, connection, judgement).await
+                    this.validate_replaced(&environment, connection, judgement).await
                 }
             }
         });
-        judged.await.map_err(|error| ConnectError::Validation(error.into()))?.map(Some)
+        validated.await.map_err(|error| ConnectError::Validation(error.into()))?.map(Some)
     }
 
     /// Has a connection validated that nobody was told of. Takes it back if it is refused.
-    async fn judge_new(
+    async fn validate_new(
         self: &Arc<Self>,
         environment: &Arc<Environment>,
         connection: Connection,
         validation: Validation,
     ) -> Result<Connection, ConnectError> {
-        if let Err(refusal) = self.validate(environment, &connection).await {
+        if let Err(refusal) = self.lifecycle.validate(environment, &connection).await {
             self.remove_connection(connection.pk, Some(validation)).await?;
-            return Err(refusal);
+            return Err(refusal.into());
         }
         let mut tx = self.store.begin().await?;
         if !connections::end_validation(&mut tx, connection.pk, validation).await? {
             return Err(ConnectError::Overtaken);
         }
-        self.settle_judged(tx, environment, connection.pk, AuthOperation::Creation).await
+        self.settle_validated(tx, environment, connection.pk, AuthOperation::Creation).await
     }
 
     /// Has a connection validated that was connected anew. It stays in any case; where the host fails at that, it is
     /// judged again later.
-    async fn judge_replaced(
+    async fn validate_replaced(
         self: &Arc<Self>,
         environment: &Arc<Environment>,
         connection: Connection,
         judgement: Judgement,
     ) -> Result<Connection, ConnectError> {
         let operation = AuthOperation::Override;
-        let refusal = match self.validate(environment, &connection).await {
+        let refusal = match self.lifecycle.validate(environment, &connection).await {
             Ok(()) => None,
-            Err(ConnectError::Refused(message)) => Some(message),
-            Err(failure) => return Err(failure),
+            Err(ValidationError::Refused(message)) => Some(message),
+            Err(failure) => return Err(failure.into()),
         };
         let mut tx = self.store.begin().await?;
         if !connections::end_judgement(&mut tx, connection.pk, judgement).await? {
             return Err(ConnectError::Overtaken);
         }
         let Some(message) = refusal else {
-            return self.settle_judged(tx, environment, connection.pk, operation).await;
+            return self.settle_validated(tx, environment, connection.pk, operation).await;
         };
         let log_id = Uuid::new_v4();
         connection_errors::set(&mut tx, connection.pk, Failing::Auth, log_id, VALIDATION_FAILED, &message)
@@ -230,8 +243,8 @@ impl Engine {
         Err(ConnectError::Refused(message))
     }
 
-    /// Judges what a host has left behind that was to judge it.
-    pub(crate) async fn judge_again(
+    /// Validates a connection that a lost host was validating.
+    pub(crate) async fn revalidate(
         self: &Arc<Self>,
         connection: ConnectionPk,
         judgement: Judgement,
@@ -241,7 +254,7 @@ impl Engine {
         let environment = self.environments.get(connection.environment).await;
         let environment = environment.map_err(|error| ConnectError::Validation(error.into()))?;
         self.learn_validation(&environment).await?;
-        match self.judge_replaced(&environment, connection, judgement).await {
+        match self.validate_replaced(&environment, connection, judgement).await {
             // It has been told, or is told by whoever came in between.
             Ok(_) | Err(ConnectError::Refused(_) | ConnectError::Overtaken | ConnectError::TargetGone) => {
                 Ok(())
@@ -251,7 +264,7 @@ impl Engine {
     }
 
     /// As the function has left it: it may have set metadata.
-    async fn settle_judged(
+    async fn settle_validated(
         &self,
         mut tx: Transaction<'static, Postgres>,
         environment: &Environment,
@@ -276,8 +289,8 @@ impl Engine {
         operation: AuthOperation,
     ) -> sqlx::Result<()> {
         let integration = connection.integration;
-        let beginnings = hold_beginnings(conn, environment.pk, integration).await?;
-        for sync in &beginnings.syncs {
+        let functions = hold_post_creation(conn, environment.pk, integration).await?;
+        for sync in &functions.syncs {
             schedules::create_missing_of_connection(conn, connection.pk, &sync.name, sync.auto_start).await?;
         }
         schedules::notify_due(conn).await?;
@@ -285,7 +298,7 @@ impl Engine {
             outbound_webhooks::use_again(conn, environment.pk, url).await?;
         }
         let after_creation = LifecycleEvent::ConnectionCreated;
-        for function in beginnings.lifecycle.iter().filter(|function| function.event == after_creation) {
+        for function in functions.lifecycle.iter().filter(|function| function.event == after_creation) {
             lifecycle::queue(conn, connection, &function.name).await?;
         }
         let auth_mode = self.catalogue.find(&connection.provider).map(|provider| provider.auth_mode);
@@ -336,7 +349,7 @@ impl Engine {
     }
 
     /// Writes the webhook that tells a backend that its end user did not get through.
-    pub(crate) async fn note_failed_connection(
+    pub(crate) async fn note_failed(
         &self,
         session: &ConnectSession,
         integration: &Integration,

@@ -6,11 +6,14 @@ use std::time::Duration;
 use http::StatusCode;
 use serde_json::{Map, Value};
 
+use crate::connect_sessions::ConnectSession;
+use crate::connections::Connections;
 use crate::connections::{AuthenticatedConnection, ConnectError};
-use crate::{ConnectSession, Engine};
+use crate::credentials::sealed::open_app_credentials;
+use crate::functions::Functions;
 use syncline_auth::flows::{Flow, FlowError, TypedFields};
 use syncline_auth::{AppCredentials, AppCredentialsError, ClientOverride, OAuthApp, StoredCredentials};
-use syncline_egress::{self as egress, Credentials, EgressError, FixedCredentials};
+use syncline_egress::{self as egress, Credentials, EgressError, FixedCredentials, Gate};
 use syncline_providers::{Provider, Verification, VerificationMethod};
 use syncline_store::connections::Connection;
 use syncline_store::integrations::Integration;
@@ -66,36 +69,47 @@ impl TypedConnectionError {
     }
 }
 
-impl Engine {
+/// Makes connections of what end users type in.
+pub struct TypedConnections {
+    gate: Arc<Gate>,
+    functions: Arc<Functions>,
+    connections: Arc<Connections>,
+}
+
+impl TypedConnections {
+    pub fn new(gate: Arc<Gate>, functions: Arc<Functions>, connections: Arc<Connections>) -> Arc<Self> {
+        Arc::new(Self { gate, functions, connections })
+    }
+
     /// Obtains what the credentials are exchanged for, tries them, and stores the connection. A backend is told by
     /// webhook that its end user was refused.
-    pub async fn connect_typed(
-        self: &Arc<Self>,
+    pub async fn connect(
+        &self,
         session: &ConnectSession,
         integration: &Integration,
         provider: &Arc<Provider>,
         typed: TypedCredentials,
     ) -> Result<Connection, TypedConnectionError> {
-        let connected = self.try_typed(session, integration, provider, typed).await;
+        let connected = self.try_connect(session, integration, provider, typed).await;
         if let Err(error) = &connected
             && let Some(code) = error.told_code(session)
             && let Err(error) =
-                self.note_failed_connection(session, integration, code, &error.to_string()).await
+                self.connections.note_failed(session, integration, code, &error.to_string()).await
         {
             tracing::error!(error = &error as &dyn std::error::Error, "a refused connection was not told");
         }
         connected
     }
 
-    async fn try_typed(
-        self: &Arc<Self>,
+    async fn try_connect(
+        &self,
         session: &ConnectSession,
         integration: &Integration,
         provider: &Arc<Provider>,
         typed: TypedCredentials,
     ) -> Result<Connection, TypedConnectionError> {
         let TypedCredentials { fields, own_client, connection_config } = typed;
-        let app = self.open_app_credentials(&session.environment, integration)?;
+        let app = open_app_credentials(&session.environment, integration)?;
         let flow = Flow::new(&self.gate, provider, &connection_config, app.as_ref());
         let credentials = flow.authenticate(fields, own_client).await;
         let credentials = credentials.map_err(|error| unobtained(provider, error))?;
@@ -109,7 +123,7 @@ impl Engine {
             end_user: session.end_user.clone(),
             webhook_url_override: session.webhook_url_override.clone(),
         };
-        Ok(self.connect(&session.environment, integration, authenticated).await?)
+        Ok(self.connections.connect(&session.environment, integration, authenticated).await?)
     }
 
     /// Makes the provider's verification request. Only a plain "no" is one: a provider that is away, or that

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::deployments::PlannedChange;
+use crate::deployments::planned_change::PlannedChange;
 use syncline_config::SyncConfig;
 use syncline_model::{Keeping, Model, ObjectType, OnBadRecord, Type};
 use syncline_store::deployments::LiveDeployment;

@@ -5,9 +5,8 @@ use std::collections::HashMap;
 use chrono::{DateTime, Utc};
 use serde_json::{Map, Value, json};
 
-use crate::Engine;
 use crate::functions::action_tools::{member_schema, object_schema};
-use crate::functions::{FunctionSpec, StoredFunction};
+use crate::functions::{FunctionSpec, Functions, StoredFunction};
 use syncline_config::{FunctionKind, LifecycleEvent, SyncConfig};
 use syncline_model::{Models, Type, json_schema};
 use syncline_store::deployments::{self, NamedFunction};
@@ -42,12 +41,9 @@ pub struct FunctionDescription {
     pub event: Option<LifecycleEvent>,
 }
 
-impl Engine {
+impl Functions {
     /// Everything that is deployed in an environment, by integration and name.
-    pub async fn describe_functions(
-        &self,
-        environment: EnvironmentPk,
-    ) -> anyhow::Result<Vec<FunctionDescription>> {
+    pub async fn describe(&self, environment: EnvironmentPk) -> anyhow::Result<Vec<FunctionDescription>> {
         let mut snapshot = self.store.begin_snapshot().await?;
         let active = deployments::list_active(&mut snapshot).await?;
         let listed = deployments::list_named_functions(&mut snapshot, environment).await?;

@@ -8,20 +8,19 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use http::{HeaderMap, HeaderName, HeaderValue};
-use serde_json::Value;
 use sqlx::{PgConnection, Postgres, Transaction};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use crate::Engine;
-use crate::functions::DeployedFunction;
+use crate::functions::{DeployedFunction, Functions};
 use crate::inbound_webhooks::payload::Payload;
 use crate::inbound_webhooks::routing::{self, Event, Match, match_events};
 use crate::outbound_webhooks::{Forwarded, note_forward};
+use syncline_providers::Catalogue;
 use syncline_providers::webhook::Webhook;
+use syncline_store::Store;
 use syncline_store::function_jobs::{self, JobWebhook, NewJob};
-use syncline_store::notices::Notice;
+use syncline_store::notices::{Notice, Notices};
 use syncline_store::received_webhooks::log::State;
 use syncline_store::received_webhooks::{self, Routed, Subject, Waiting};
 use syncline_store::webhooks::{WebhookSettings, find_settings, notify};
@@ -50,111 +49,252 @@ struct Failed {
     error: anyhow::Error,
 }
 
-/// Works until `shutdown`.
-pub(crate) async fn run(engine: Arc<Engine>, shutdown: CancellationToken) {
-    let mut notices = engine.notices.subscribe();
-    let mut careful_turns = 0_u32;
-    while !shutdown.is_cancelled() {
-        let limits = if careful_turns > 0 { (1, 1) } else { (SHARE, BATCH) };
-        careful_turns = careful_turns.saturating_sub(1);
-        match take_turn(&engine, limits).await {
-            Ok(0) => {
-                tokio::select! {
-                    () = shutdown.cancelled() => {}
-                    () = notices.hear_within(LOOK_EVERY, Notice::Received) => {}
+/// What an operator can set of the dispatch of inbound webhooks.
+#[derive(Debug, Clone)]
+pub struct DispatchSettings {
+    /// How often a webhook function that failed is tried again.
+    pub function_retries: u8,
+    /// How long a provider's webhook is kept.
+    pub kept_for: Duration,
+}
+
+/// Routes stored webhooks to connections, their functions and clients.
+pub struct WebhookDispatch {
+    store: Store,
+    notices: Arc<Notices>,
+    catalogue: Arc<Catalogue>,
+    functions: Arc<Functions>,
+    settings: DispatchSettings,
+}
+
+impl WebhookDispatch {
+    pub fn new(
+        store: Store,
+        notices: Arc<Notices>,
+        catalogue: Arc<Catalogue>,
+        functions: Arc<Functions>,
+        settings: DispatchSettings,
+    ) -> Arc<Self> {
+        Arc::new(Self { store, notices, catalogue, functions, settings })
+    }
+
+    /// Works until `shutdown`.
+    pub async fn run(self: Arc<Self>, shutdown: CancellationToken) {
+        let mut notices = self.notices.subscribe();
+        let mut careful_turns = 0_u32;
+        while !shutdown.is_cancelled() {
+            let limits = if careful_turns > 0 { (1, 1) } else { (SHARE, BATCH) };
+            careful_turns = careful_turns.saturating_sub(1);
+            match self.take_turn(limits).await {
+                Ok(0) => {
+                    tokio::select! {
+                        () = shutdown.cancelled() => {}
+                        () = notices.hear_within(LOOK_EVERY, Notice::Received) => {}
+                    }
                 }
-            }
-            Ok(_) => {}
-            Err(failed) => {
-                let error = format!("{:#}", failed.error);
-                tracing::warn!(error, "received webhooks could not be processed; it will be tried again");
-                match failed.webhooks.as_slice() {
-                    [(id, failures)] => note_failure(&engine, *id, *failures, &error).await,
-                    [] => {}
-                    _ => careful_turns = CAREFUL_TURNS,
+                Ok(_) => {}
+                Err(failed) => {
+                    let error = format!("{:#}", failed.error);
+                    tracing::warn!(error, "received webhooks could not be processed; it will be tried again");
+                    match failed.webhooks.as_slice() {
+                        [(id, failures)] => self.note_failure(*id, *failures, &error).await,
+                        [] => {}
+                        _ => careful_turns = CAREFUL_TURNS,
+                    }
+                    tokio::time::sleep(AFTER_ERROR).await;
                 }
-                tokio::time::sleep(AFTER_ERROR).await;
             }
         }
     }
-}
 
-async fn note_failure(engine: &Engine, id: Uuid, failures: i32, error: &str) {
-    let wait =
-        (failures < MAX_FAILURES).then(|| Duration::from_secs(2_u64.pow(failures.max(0).cast_unsigned())));
-    let noted =
-        async { received_webhooks::note_failure(&mut *engine.store.connect().await?, id, error, wait).await };
-    match noted.await {
-        Ok(()) if wait.is_none() => note_end(State::Failed),
-        Ok(()) => {}
-        Err(error) => tracing::warn!(
-            error = &error as &dyn std::error::Error,
-            "the failure of a webhook could not be noted"
-        ),
+    async fn note_failure(&self, id: Uuid, failures: i32, error: &str) {
+        let wait = (failures < MAX_FAILURES)
+            .then(|| Duration::from_secs(2_u64.pow(failures.max(0).cast_unsigned())));
+        let noted = async {
+            received_webhooks::note_failure(&mut *self.store.connect().await?, id, error, wait).await
+        };
+        match noted.await {
+            Ok(()) if wait.is_none() => note_end(State::Failed),
+            Ok(()) => {}
+            Err(error) => tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                "the failure of a webhook could not be noted"
+            ),
+        }
+    }
+
+    /// Processes some webhooks. Gives how many.
+    async fn take_turn(&self, (share, limit): (i64, i64)) -> Result<usize, Failed> {
+        let mut in_hand = Vec::new();
+        let turn = async {
+            let (mut tx, mut waiting) = self.lock_waiting(share, limit).await?;
+            if waiting.is_empty() {
+                return Ok(0);
+            }
+            let mut bytes = 0;
+            let fitting = waiting.iter().take_while(|webhook| {
+                bytes += webhook.body_bytes;
+                bytes <= BATCH_BYTES
+            });
+            let fitting = fitting.count().max(1);
+            waiting.truncate(fitting);
+            in_hand = waiting.iter().map(|webhook| (webhook.id, webhook.failures)).collect();
+            let ids: Vec<Uuid> = waiting.iter().map(|webhook| webhook.id).collect();
+            let mut bodies = received_webhooks::load_bodies(&mut tx, &ids).await?;
+            let read = waiting.into_iter().map(|webhook| {
+                let body = bodies.remove(&webhook.id).unwrap_or_default();
+                ReadWebhook::new(&self.catalogue, webhook, &body)
+            });
+            let read: Vec<ReadWebhook> = read.collect();
+            let told = self.process(&mut tx, &read).await?;
+            tx.commit().await?;
+            told.ended.iter().copied().for_each(note_end);
+            if told.jobs > 0 {
+                self.notices.tell(Notice::Jobs);
+            }
+            if told.forwards > 0 {
+                self.notices.tell(Notice::Webhooks);
+            }
+            Ok(read.len())
+        };
+        turn.await.map_err(|error: anyhow::Error| Failed { webhooks: in_hand, error })
+    }
+
+    /// Locks some webhooks that are to be processed. This host then knows what was deployed when they came in.
+    async fn lock_waiting(
+        &self,
+        share: i64,
+        limit: i64,
+    ) -> anyhow::Result<(Transaction<'static, Postgres>, Vec<Waiting>)> {
+        loop {
+            let mut tx = self.store.begin().await?;
+            let waiting = received_webhooks::lock_waiting(&mut tx, share, limit).await?;
+            let environments: BTreeSet<EnvironmentPk> =
+                waiting.iter().map(|webhook| webhook.environment).collect();
+            let environments: Vec<EnvironmentPk> = environments.into_iter().collect();
+            if waiting.is_empty() || self.functions.is_current(&mut tx, &environments).await? {
+                return Ok((tx, waiting));
+            }
+            // Reading takes connections of its own, so nothing is held meanwhile.
+            tx.rollback().await?;
+            self.functions.reload().await?;
+        }
+    }
+
+    async fn process(&self, conn: &mut PgConnection, webhooks: &[ReadWebhook]) -> sqlx::Result<Told> {
+        let mut subjects: Vec<Subject> = Vec::new();
+        let mut numbers: HashMap<Subject, usize> = HashMap::new();
+        for subject in
+            webhooks.iter().flat_map(ReadWebhook::events).flat_map(|event| event.subjects.iter().flatten())
+        {
+            numbers.entry(subject.clone()).or_insert_with(|| {
+                subjects.push(subject.clone());
+                subjects.len() - 1
+            });
+        }
+        let mut known: Vec<Vec<received_webhooks::Addressee>> = vec![Vec::new(); subjects.len()];
+        if !subjects.is_empty() {
+            for (number, addressee) in received_webhooks::find_addressees(conn, &subjects).await? {
+                known[number].push(addressee);
+            }
+        }
+        let mut settings: HashMap<EnvironmentPk, Option<WebhookSettings>> = HashMap::new();
+        let mut told = Told::default();
+        let mut routed = Vec::with_capacity(webhooks.len());
+        for webhook in webhooks {
+            let stored = &webhook.stored;
+            let matched = match_events(webhook.events(), |subject| &known[numbers[subject]]);
+            let mut jobs = 0;
+            for matched in &matched.connections {
+                jobs += self.queue_functions(conn, webhook, matched).await?;
+            }
+            if stored.forwards {
+                let settings = match settings.entry(stored.environment) {
+                    Entry::Occupied(known) => known.into_mut(),
+                    Entry::Vacant(unknown) => unknown.insert(find_settings(conn, stored.environment).await?),
+                };
+                if let Some(settings) = settings {
+                    told.forwards += forward(conn, settings, webhook, &matched).await?;
+                }
+            }
+            told.jobs += jobs;
+            routed.push(Routed { id: stored.id, connections: matched.connections.len(), jobs });
+        }
+        told.ended = routed.iter().map(Routed::state).filter(|state| State::OVER.contains(state)).collect();
+        received_webhooks::note_routed(conn, &routed).await?;
+        if told.forwards > 0 {
+            notify(conn).await?;
+        }
+        Ok(told)
+    }
+
+    /// Queues the functions that subscribe to what has happened to a connection. Gives how many.
+    async fn queue_functions(
+        &self,
+        conn: &mut PgConnection,
+        webhook: &ReadWebhook,
+        matched: &Match,
+    ) -> sqlx::Result<usize> {
+        let stored = &webhook.stored;
+        let functions = self.functions.webhooks_of(stored.integration);
+        let mut queued = 0;
+        for function in &functions {
+            let events = webhook.events();
+            let wanted = matched.items.iter().copied();
+            let wanted: Vec<i32> =
+                wanted.filter(|item| subscribes(function, &events[item.unsigned_abs() as usize])).collect();
+            if wanted.is_empty() {
+                continue;
+            }
+            let items = (wanted.len() < events.len()).then_some(wanted);
+            let job = NewJob {
+                id: job_id(stored.id, matched.addressee.connection, &function.name),
+                environment: stored.environment,
+                integration: stored.integration,
+                connection: matched.addressee.connection,
+                integration_key: &stored.integration_key,
+                connection_id: &matched.addressee.connection_id,
+                kind: "webhook",
+                function: &function.name,
+                is_ordered: false,
+                max_retries: i32::from(self.settings.function_retries),
+                sealed_input: None,
+                key: None,
+                webhook: Some(JobWebhook { id: stored.id, items }),
+            };
+            function_jobs::enqueue(conn, &job).await?;
+            queued += 1;
+        }
+        Ok(queued)
+    }
+
+    /// Removes what was kept for long enough, and what is left of integrations that are gone.
+    pub async fn sweep(self: Arc<Self>, shutdown: CancellationToken) {
+        let kept_for = self.settings.kept_for;
+        let mut turns = tokio::time::interval(SWEEP_EVERY);
+        turns.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        while shutdown.run_until_cancelled(turns.tick()).await.is_some() {
+            let swept = async {
+                let mut conn = self.store.connect().await?;
+                while received_webhooks::delete_old(&mut conn, first_id_since(kept_for), SWEEP_BATCH).await?
+                    > 0
+                {}
+                while received_webhooks::delete_orphans(&mut conn, SWEEP_BATCH).await? > 0 {}
+                Ok::<_, sqlx::Error>(())
+            };
+            if let Some(Err(error)) = shutdown.run_until_cancelled(swept).await {
+                tracing::warn!(
+                    error = &error as &dyn std::error::Error,
+                    "old received webhooks were not removed"
+                );
+            }
+        }
     }
 }
 
 /// Counts a webhook that is over.
 pub(crate) fn note_end(state: State) {
     metrics().count_processed_webhook(state.as_str());
-}
-
-/// Processes some webhooks. Gives how many.
-async fn take_turn(engine: &Engine, (share, limit): (i64, i64)) -> Result<usize, Failed> {
-    let mut in_hand = Vec::new();
-    let turn = async {
-        let (mut tx, mut waiting) = lock_waiting(engine, share, limit).await?;
-        if waiting.is_empty() {
-            return Ok(0);
-        }
-        let mut bytes = 0;
-        let fitting = waiting.iter().take_while(|webhook| {
-            bytes += webhook.body_bytes;
-            bytes <= BATCH_BYTES
-        });
-        let fitting = fitting.count().max(1);
-        waiting.truncate(fitting);
-        in_hand = waiting.iter().map(|webhook| (webhook.id, webhook.failures)).collect();
-        let ids: Vec<Uuid> = waiting.iter().map(|webhook| webhook.id).collect();
-        let mut bodies = received_webhooks::load_bodies(&mut tx, &ids).await?;
-        let read = waiting.into_iter().map(|webhook| {
-            let body = bodies.remove(&webhook.id).unwrap_or_default();
-            ReadWebhook::new(engine, webhook, &body)
-        });
-        let read: Vec<ReadWebhook> = read.collect();
-        let told = process(engine, &mut tx, &read).await?;
-        tx.commit().await?;
-        told.ended.iter().copied().for_each(note_end);
-        if told.jobs > 0 {
-            engine.notices.tell(Notice::Jobs);
-        }
-        if told.forwards > 0 {
-            engine.notices.tell(Notice::Webhooks);
-        }
-        Ok(read.len())
-    };
-    turn.await.map_err(|error: anyhow::Error| Failed { webhooks: in_hand, error })
-}
-
-/// Locks some webhooks that are to be processed. This host then knows what was deployed when they came in.
-async fn lock_waiting(
-    engine: &Engine,
-    share: i64,
-    limit: i64,
-) -> anyhow::Result<(Transaction<'static, Postgres>, Vec<Waiting>)> {
-    loop {
-        let mut tx = engine.store.begin().await?;
-        let waiting = received_webhooks::lock_waiting(&mut tx, share, limit).await?;
-        let environments: BTreeSet<EnvironmentPk> =
-            waiting.iter().map(|webhook| webhook.environment).collect();
-        let environments: Vec<EnvironmentPk> = environments.into_iter().collect();
-        if waiting.is_empty() || engine.functions.is_current(&mut tx, &environments).await? {
-            return Ok((tx, waiting));
-        }
-        // Reading takes connections of its own, so nothing is held meanwhile.
-        tx.rollback().await?;
-        engine.functions.reload().await?;
-    }
 }
 
 /// A webhook with what the catalogue finds in it. Without an entry in the catalogue, it is about nobody.
@@ -164,8 +304,8 @@ struct ReadWebhook {
 }
 
 impl ReadWebhook {
-    fn new(engine: &Engine, stored: Waiting, body: &[u8]) -> Self {
-        let provider = engine.catalogue.find(&stored.provider).cloned();
+    fn new(catalogue: &Catalogue, stored: Waiting, body: &[u8]) -> Self {
+        let provider = catalogue.find(&stored.provider).cloned();
         let read = provider.and_then(|provider| {
             let webhook = provider.webhook.as_ref()?;
             let payload = Payload::read(stored.format, body, webhook).ok()?;
@@ -191,93 +331,6 @@ struct Told {
     forwards: u64,
     /// How those webhooks ended for which no function runs.
     ended: Vec<State>,
-}
-
-async fn process(engine: &Engine, conn: &mut PgConnection, webhooks: &[ReadWebhook]) -> sqlx::Result<Told> {
-    let mut subjects: Vec<Subject> = Vec::new();
-    let mut numbers: HashMap<Subject, usize> = HashMap::new();
-    for subject in
-        webhooks.iter().flat_map(ReadWebhook::events).flat_map(|event| event.subjects.iter().flatten())
-    {
-        numbers.entry(subject.clone()).or_insert_with(|| {
-            subjects.push(subject.clone());
-            subjects.len() - 1
-        });
-    }
-    let mut known: Vec<Vec<received_webhooks::Addressee>> = vec![Vec::new(); subjects.len()];
-    if !subjects.is_empty() {
-        for (number, addressee) in received_webhooks::find_addressees(conn, &subjects).await? {
-            known[number].push(addressee);
-        }
-    }
-    let mut settings: HashMap<EnvironmentPk, Option<WebhookSettings>> = HashMap::new();
-    let mut told = Told::default();
-    let mut routed = Vec::with_capacity(webhooks.len());
-    for webhook in webhooks {
-        let stored = &webhook.stored;
-        let matched = match_events(webhook.events(), |subject| &known[numbers[subject]]);
-        let mut jobs = 0;
-        for matched in &matched.connections {
-            jobs += queue_functions(engine, conn, webhook, matched).await?;
-        }
-        if stored.forwards {
-            let settings = match settings.entry(stored.environment) {
-                Entry::Occupied(known) => known.into_mut(),
-                Entry::Vacant(unknown) => unknown.insert(find_settings(conn, stored.environment).await?),
-            };
-            if let Some(settings) = settings {
-                told.forwards += forward(conn, settings, webhook, &matched).await?;
-            }
-        }
-        told.jobs += jobs;
-        routed.push(Routed { id: stored.id, connections: matched.connections.len(), jobs });
-    }
-    told.ended = routed.iter().map(Routed::state).filter(|state| State::OVER.contains(state)).collect();
-    received_webhooks::note_routed(conn, &routed).await?;
-    if told.forwards > 0 {
-        notify(conn).await?;
-    }
-    Ok(told)
-}
-
-/// Queues the functions that subscribe to what has happened to a connection. Gives how many.
-async fn queue_functions(
-    engine: &Engine,
-    conn: &mut PgConnection,
-    webhook: &ReadWebhook,
-    matched: &Match,
-) -> sqlx::Result<usize> {
-    let stored = &webhook.stored;
-    let functions = engine.functions.webhooks_of(stored.integration);
-    let mut queued = 0;
-    for function in &functions {
-        let events = webhook.events();
-        let wanted = matched.items.iter().copied();
-        let wanted: Vec<i32> =
-            wanted.filter(|item| subscribes(function, &events[item.unsigned_abs() as usize])).collect();
-        if wanted.is_empty() {
-            continue;
-        }
-        let items = (wanted.len() < events.len()).then_some(wanted);
-        let job = NewJob {
-            id: job_id(stored.id, matched.addressee.connection, &function.name),
-            environment: stored.environment,
-            integration: stored.integration,
-            connection: matched.addressee.connection,
-            integration_key: &stored.integration_key,
-            connection_id: &matched.addressee.connection_id,
-            kind: "webhook",
-            function: &function.name,
-            is_ordered: false,
-            max_retries: i32::from(engine.settings.webhook_function_retries),
-            sealed_input: None,
-            key: None,
-            webhook: Some(JobWebhook { id: stored.id, items }),
-        };
-        function_jobs::enqueue(conn, &job).await?;
-        queued += 1;
-    }
-    Ok(queued)
 }
 
 fn subscribes(function: &DeployedFunction, event: &Event) -> bool {
@@ -327,48 +380,17 @@ async fn forward(
 
 /// What a webhook function is called with, as JSON text. `None`: the webhook was removed meanwhile.
 pub(crate) async fn function_input(
-    engine: &Engine,
+    catalogue: &Catalogue,
     conn: &mut PgConnection,
     provider: &syncline_types::ids::ProviderSlug,
     job: &JobWebhook,
 ) -> sqlx::Result<Option<String>> {
     let Some(stored) = received_webhooks::find_body(conn, job.id).await? else { return Ok(None) };
-    let provider = engine.catalogue.find(provider);
+    let provider = catalogue.find(provider);
     let Some(webhook) = provider.and_then(|provider| provider.webhook.as_ref()) else { return Ok(None) };
     let Ok(payload) = Payload::read(stored.format, &stored.body, webhook) else { return Ok(None) };
     let body = payload.only(webhook, job.items.as_deref());
     Ok(Some(format!(r#"{{"headers":{},"body":{body}}}"#, stored.headers)))
-}
-
-/// The headers of a webhook, as they were stored with it.
-pub fn stored_headers(stored: &Value) -> HeaderMap {
-    let texts = stored.as_object().into_iter().flatten();
-    let header = |(name, value): (&String, &Value)| {
-        Some((name.parse::<HeaderName>().ok()?, HeaderValue::from_str(value.as_str()?).ok()?))
-    };
-    texts.filter_map(header).collect()
-}
-
-/// Removes what was kept for long enough, and what is left of integrations that are gone.
-pub(crate) async fn sweep(engine: Arc<Engine>, shutdown: CancellationToken) {
-    let kept_for = engine.settings.received_webhooks_kept_for;
-    let mut turns = tokio::time::interval(SWEEP_EVERY);
-    turns.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    while shutdown.run_until_cancelled(turns.tick()).await.is_some() {
-        let swept = async {
-            let mut conn = engine.store.connect().await?;
-            while received_webhooks::delete_old(&mut conn, first_id_since(kept_for), SWEEP_BATCH).await? > 0 {
-            }
-            while received_webhooks::delete_orphans(&mut conn, SWEEP_BATCH).await? > 0 {}
-            Ok::<_, sqlx::Error>(())
-        };
-        if let Some(Err(error)) = shutdown.run_until_cancelled(swept).await {
-            tracing::warn!(
-                error = &error as &dyn std::error::Error,
-                "old received webhooks were not removed"
-            );
-        }
-    }
 }
 
 /// What arrived before that has a lower id.

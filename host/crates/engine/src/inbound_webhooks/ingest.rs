@@ -13,18 +13,18 @@ use chrono::Utc;
 use http::{HeaderMap, HeaderName, Method, header};
 use serde_json::{Map, Value};
 use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
+use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use crate::Engine;
 use crate::inbound_webhooks::payload::Payload;
 use crate::inbound_webhooks::routing::connection_parameter;
 use syncline_auth::{
-    Answered, AppCredentials, Environment, IncomingWebhook, IntegrationSettings, Refusal, Remembered,
-    WebhookSecrets, answer_handshake, verify_webhook,
+    Answered, AppCredentials, Environment, Environments, IncomingWebhook, IntegrationSettings, Refusal,
+    Remembered, WebhookSecrets, answer_handshake, verify_webhook,
 };
-use syncline_providers::Provider;
 use syncline_providers::webhook::{Locator, RawBody, SecretSource, Verification, View, Webhook};
-use syncline_store::notices::{Notice, Notices, Subscription};
+use syncline_providers::{Catalogue, Provider};
+use syncline_store::notices::{Notice, Notices};
 use syncline_store::received_webhooks::{self, NewWebhook};
 use syncline_store::{Store, connections, integrations};
 use syncline_types::ids::{ConnectionId, IntegrationKey, IntegrationPk, ProviderSlug};
@@ -38,8 +38,6 @@ const QUEUE: usize = 4096;
 /// Stored by one statement.
 const GROUP: usize = 256;
 const GROUP_BYTES: usize = 8 << 20;
-/// Transactions that store at the same time: while one waits for the disk, the next fills.
-const WRITERS: usize = 2;
 /// Handshakes that are kept are anybody's: how long they may be, and how many are kept of an integration.
 const MAX_HANDSHAKE_BYTES: usize = 64 << 10;
 const KEPT_HANDSHAKES: i64 = 10;
@@ -79,7 +77,7 @@ const OWN_NAMES: [HeaderName; 6] = [
 ];
 
 /// Where one integration's provider calls.
-pub struct IntakeEndpoint {
+pub struct WebhookEndpoint {
     environment: Arc<Environment>,
     integration: IntegrationPk,
     key: IntegrationKey,
@@ -88,29 +86,43 @@ pub struct IntakeEndpoint {
     in_hand: Arc<Semaphore>,
 }
 
-/// The part of a host that takes webhooks in.
-pub struct Intake {
-    endpoints: Remembered<(Uuid, IntegrationKey), Arc<IntakeEndpoint>>,
-    places: Places,
+/// What an operator can set of the ingestion of webhooks.
+#[derive(Debug, Clone)]
+pub struct IngestSettings {
+    /// The longest body of a provider's webhook.
+    pub max_body_bytes: usize,
+    /// What is held of providers' webhooks that are not stored yet.
+    pub held_bytes: usize,
+}
+
+/// Verifies and stores the webhooks that providers send.
+pub struct WebhookIngest {
+    store: Store,
+    notices: Arc<Notices>,
+    environments: Arc<Environments>,
+    catalogue: Arc<Catalogue>,
+    endpoints: Remembered<(Uuid, IntegrationKey), Arc<WebhookEndpoint>>,
+    limits: ConcurrencyLimits,
     held_bytes: Arc<Semaphore>,
     queue: mpsc::Sender<Queued>,
+    queued: Mutex<mpsc::Receiver<Queued>>,
     max_body_bytes: usize,
 }
 
-/// The places of each integration. They outlive what is remembered of it, which is read anew whenever any integration
+/// The concurrency limit of each integration. It outlives the cached endpoint, which is read anew whenever any integration
 /// was changed.
 #[derive(Default)]
-struct Places(std::sync::Mutex<HashMap<IntegrationPk, Weak<Semaphore>>>);
+struct ConcurrencyLimits(std::sync::Mutex<HashMap<IntegrationPk, Weak<Semaphore>>>);
 
-impl Places {
+impl ConcurrencyLimits {
     fn of(&self, integration: IntegrationPk) -> Arc<Semaphore> {
-        let mut places = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(known) = places.get(&integration).and_then(Weak::upgrade) {
+        let mut limits = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = limits.get(&integration).and_then(Weak::upgrade) {
             return known;
         }
         let new = Arc::new(Semaphore::new(IN_HAND));
-        places.retain(|_, places| places.strong_count() > 0);
-        places.insert(integration, Arc::downgrade(&new));
+        limits.retain(|_, permits| permits.strong_count() > 0);
+        limits.insert(integration, Arc::downgrade(&new));
         new
     }
 }
@@ -131,7 +143,7 @@ struct Queued {
 
 /// A request as it came in.
 #[derive(Debug, Clone, Copy)]
-pub struct IntakeRequest<'a> {
+pub struct WebhookRequest<'a> {
     pub method: &'a Method,
     /// As the provider was given it, with its query.
     pub url: &'a str,
@@ -152,7 +164,7 @@ pub enum Taken {
 
 /// Why a request is not taken.
 #[derive(Debug, thiserror::Error)]
-pub enum IntakeError {
+pub enum IngestError {
     #[error("there is no environment {0}")]
     UnknownEnvironment(Uuid),
     #[error("there is no integration `{0}` in this environment")]
@@ -177,26 +189,27 @@ pub enum IntakeError {
     Failed(#[source] anyhow::Error),
 }
 
-impl Intake {
-    pub(crate) fn start(
-        store: &Store,
-        notices: &Arc<Notices>,
-        settings: &crate::EngineSettings,
+impl WebhookIngest {
+    pub fn new(
+        store: Store,
+        notices: Arc<Notices>,
+        environments: Arc<Environments>,
+        catalogue: Arc<Catalogue>,
+        settings: &IngestSettings,
     ) -> Arc<Self> {
         let (queue, queued) = mpsc::channel(QUEUE);
-        let queued = Arc::new(Mutex::new(queued));
-        for _ in 0..WRITERS {
-            tokio::spawn(store_queued(store.clone(), Arc::clone(notices), Arc::clone(&queued)));
-        }
-        let this = Arc::new(Self {
-            endpoints: Remembered::new(Arc::clone(notices)),
-            places: Places::default(),
-            held_bytes: Arc::new(Semaphore::new(settings.intake_held_bytes)),
+        Arc::new(Self {
+            store,
+            endpoints: Remembered::new(Arc::clone(&notices)),
+            notices,
+            environments,
+            catalogue,
+            limits: ConcurrencyLimits::default(),
+            held_bytes: Arc::new(Semaphore::new(settings.held_bytes)),
             queue,
-            max_body_bytes: settings.intake_max_body_bytes,
-        });
-        tokio::spawn(forget_on_notice(Arc::downgrade(&this), notices.subscribe()));
-        this
+            queued: Mutex::new(queued),
+            max_body_bytes: settings.max_body_bytes,
+        })
     }
 
     /// The longest body that is taken.
@@ -205,9 +218,9 @@ impl Intake {
     }
 
     /// Room for so many more bytes of a request, until what this gives is dropped.
-    pub fn hold(&self, bytes: usize) -> Result<OwnedSemaphorePermit, IntakeError> {
-        let bytes = u32::try_from(bytes).map_err(|_| IntakeError::Busy)?;
-        Arc::clone(&self.held_bytes).try_acquire_many_owned(bytes).map_err(|_| IntakeError::Busy)
+    pub fn hold(&self, bytes: usize) -> Result<OwnedSemaphorePermit, IngestError> {
+        let bytes = u32::try_from(bytes).map_err(|_| IngestError::Busy)?;
+        Arc::clone(&self.held_bytes).try_acquire_many_owned(bytes).map_err(|_| IngestError::Busy)
     }
 
     /// Lets integrations be read again: one was changed.
@@ -215,22 +228,22 @@ impl Intake {
         self.endpoints.forget();
     }
 
-    async fn store(&self, webhook: NewWebhook) -> Result<Taken, IntakeError> {
+    async fn queue_up(&self, webhook: NewWebhook) -> Result<Taken, IngestError> {
         let id = webhook.id;
         let (done, stored) = oneshot::channel();
-        self.queue.try_send(Queued { webhook, done }).map_err(|_| IntakeError::Busy)?;
+        self.queue.try_send(Queued { webhook, done }).map_err(|_| IngestError::Busy)?;
         match stored.await {
             Ok(true) => Ok(Taken::Stored(id)),
             Ok(false) => Ok(Taken::Duplicate),
-            Err(_) => Err(IntakeError::NotStored),
+            Err(_) => Err(IngestError::NotStored),
         }
     }
 }
 
-impl IntakeEndpoint {
+impl WebhookEndpoint {
     /// A place among the requests that are in hand.
-    pub fn enter(&self) -> Result<OwnedSemaphorePermit, IntakeError> {
-        Arc::clone(&self.in_hand).try_acquire_owned().map_err(|_| IntakeError::TooMany)
+    pub fn enter(&self) -> Result<OwnedSemaphorePermit, IngestError> {
+        Arc::clone(&self.in_hand).try_acquire_owned().map_err(|_| IngestError::TooMany)
     }
 
     pub fn provider(&self) -> &ProviderSlug {
@@ -242,9 +255,9 @@ impl IntakeEndpoint {
         &self,
         webhook: &Webhook,
         secrets: &WebhookSecrets,
-        request: IntakeRequest<'_>,
-    ) -> Result<Judged, IntakeError> {
-        let IntakeRequest { method, url, query, headers, body } = request;
+        request: WebhookRequest<'_>,
+    ) -> Result<Judged, IngestError> {
+        let WebhookRequest { method, url, query, headers, body } = request;
         let raw = RawBody::new(headers, body, webhook.form_member.as_deref());
         let incoming = IncomingWebhook { method, url, query, headers, body, raw };
         let answered = answer_handshake(webhook, secrets, &incoming).transpose()?;
@@ -253,7 +266,7 @@ impl IntakeEndpoint {
             return Ok(Judged::Handshake(answered));
         }
         if *method != Method::POST {
-            return Err(IntakeError::NoHandshake { provider: self.provider.name.clone() });
+            return Err(IngestError::NoHandshake { provider: self.provider.name.clone() });
         }
         if keeps && body.len() <= MAX_HANDSHAKE_BYTES {
             // It is anybody's, so no delivery may be taken for it either.
@@ -268,12 +281,12 @@ impl IntakeEndpoint {
     fn read(
         &self,
         webhook: &Webhook,
-        request: IntakeRequest<'_>,
+        request: WebhookRequest<'_>,
         raw: &RawBody<'_>,
         fingerprint: Option<String>,
-    ) -> Result<NewWebhook, IntakeError> {
-        let IntakeRequest { query, headers, body, .. } = request;
-        let payload = Payload::parse(headers, body, webhook).map_err(IntakeError::Json)?;
+    ) -> Result<NewWebhook, IngestError> {
+        let WebhookRequest { query, headers, body, .. } = request;
+        let payload = Payload::parse(headers, body, webhook).map_err(IngestError::Json)?;
         let view = View { headers, query, json: &payload.json };
         let event = payload.events(webhook).into_iter().next();
         let event_type = View { json: event.unwrap_or(&Value::Null), ..view }.first(&webhook.event_type);
@@ -293,62 +306,58 @@ impl IntakeEndpoint {
         })
     }
 
-    fn webhook(&self) -> Result<&Webhook, IntakeError> {
-        self.provider.webhook.as_ref().ok_or_else(|| IntakeError::NotTaken(self.provider.name.clone()))
+    fn webhook(&self) -> Result<&Webhook, IngestError> {
+        self.provider.webhook.as_ref().ok_or_else(|| IngestError::NotTaken(self.provider.name.clone()))
     }
 }
 
-impl Engine {
-    pub fn intake(&self) -> &Intake {
-        &self.intake
-    }
-
+impl WebhookIngest {
     /// Where the provider of an integration calls.
-    pub async fn find_intake(
+    pub async fn find(
         &self,
         environment: Uuid,
         key: &IntegrationKey,
-    ) -> Result<Arc<IntakeEndpoint>, IntakeError> {
+    ) -> Result<Arc<WebhookEndpoint>, IngestError> {
         let read = self.read_endpoint(environment, key);
-        self.intake.endpoints.get((environment, key.clone()), read).await
+        self.endpoints.get((environment, key.clone()), read).await
     }
 
     async fn read_endpoint(
         &self,
         id: Uuid,
         key: &IntegrationKey,
-    ) -> Result<Arc<IntakeEndpoint>, IntakeError> {
-        let failed = |error: anyhow::Error| IntakeError::Failed(error);
+    ) -> Result<Arc<WebhookEndpoint>, IngestError> {
+        let failed = |error: anyhow::Error| IngestError::Failed(error);
         let mut conn = self.store.connect().await.map_err(|error| failed(error.into()))?;
         let found =
             integrations::find_by_address(&mut conn, id, key).await.map_err(|error| failed(error.into()))?;
         let Some(integration) = found else {
             let is_known = self.environments.list().iter().any(|environment| environment.id == id);
             return Err(match is_known {
-                true => IntakeError::UnknownIntegration(key.clone()),
-                false => IntakeError::UnknownEnvironment(id),
+                true => IngestError::UnknownIntegration(key.clone()),
+                false => IngestError::UnknownEnvironment(id),
             });
         };
         let slug = &integration.provider;
-        let provider = self.catalogue.find(slug).ok_or_else(|| IntakeError::NotTaken(slug.clone()))?;
+        let provider = self.catalogue.find(slug).ok_or_else(|| IngestError::NotTaken(slug.clone()))?;
         let environment =
             self.environments.get(integration.environment).await.map_err(|error| failed(error.into()))?;
-        Ok(Arc::new(IntakeEndpoint {
+        Ok(Arc::new(WebhookEndpoint {
             secrets: open_secrets(&environment, &integration).map_err(failed)?,
             environment,
             integration: integration.pk,
             key: integration.unique_key,
             provider: Arc::clone(provider),
-            in_hand: self.intake.places.of(integration.pk),
+            in_hand: self.limits.of(integration.pk),
         }))
     }
 
     /// Takes a request in, and gives what it is answered with. A webhook is stored by then.
-    pub async fn take_webhook(
+    pub async fn take(
         &self,
-        endpoint: &IntakeEndpoint,
-        request: IntakeRequest<'_>,
-    ) -> Result<Taken, IntakeError> {
+        endpoint: &WebhookEndpoint,
+        request: WebhookRequest<'_>,
+    ) -> Result<Taken, IngestError> {
         let webhook = endpoint.webhook()?;
         let secrets = self.secrets_for(endpoint, webhook, request.query).await?;
         let judge = || endpoint.judge(webhook, &secrets, request);
@@ -359,28 +368,26 @@ impl Engine {
         match judged {
             Judged::Handshake(answered) => Ok(Taken::Handshake(answered)),
             Judged::Kept(new) => self.keep_handshake(&new).await,
-            Judged::Webhook(new) => self.intake.store(*new).await,
+            Judged::Webhook(new) => self.queue_up(*new).await,
         }
     }
-}
 
-impl Engine {
-    async fn keep_handshake(&self, new: &NewWebhook) -> Result<Taken, IntakeError> {
+    async fn keep_handshake(&self, new: &NewWebhook) -> Result<Taken, IngestError> {
         let kept = async {
             let mut conn = self.store.connect().await?;
             received_webhooks::keep_handshake(&mut conn, new, KEPT_HANDSHAKES).await
         };
-        kept.await.map_err(|error| IntakeError::Failed(error.into()))?;
+        kept.await.map_err(|error| IngestError::Failed(error.into()))?;
         Ok(Taken::Handshake(Answered::Kept))
     }
 
     /// The secrets with which a request to this URL may be signed.
     async fn secrets_for<'e>(
         &self,
-        endpoint: &'e IntakeEndpoint,
+        endpoint: &'e WebhookEndpoint,
         webhook: &Webhook,
         query: &str,
-    ) -> Result<Cow<'e, WebhookSecrets>, IntakeError> {
+    ) -> Result<Cow<'e, WebhookSecrets>, IngestError> {
         let named = connection_parameter(query).and_then(|id| id.parse::<ConnectionId>().ok());
         let Some(id) = named.filter(|_| webhook.verification.secret_source() == SecretSource::Connection)
         else {
@@ -390,7 +397,7 @@ impl Engine {
             let mut conn = self.store.connect().await?;
             connections::find(&mut conn, endpoint.environment.pk, &endpoint.key, &id).await
         };
-        let found = found.await.map_err(|error| IntakeError::Failed(error.into()))?;
+        let found = found.await.map_err(|error| IngestError::Failed(error.into()))?;
         let metadata = found.and_then(|connection| connection.metadata).unwrap_or_default();
         let connection = metadata["webhook_secret"].as_str().filter(|secret| !secret.is_empty());
         let connection = connection.map(|secret| Secret::new(secret.to_owned()));
@@ -469,32 +476,43 @@ fn open_secrets(
     Ok(secrets)
 }
 
-async fn forget_on_notice(intake: Weak<Intake>, mut notices: Subscription) {
-    while let Some(notice) = notices.next().await
-        && let Some(intake) = intake.upgrade()
-    {
-        if matches!(notice, Notice::Integrations | Notice::Environments | Notice::Missed) {
-            intake.forget();
+impl WebhookIngest {
+    /// Drops cached endpoints when an integration or an environment was changed, until `shutdown`.
+    pub async fn invalidate(self: Arc<Self>, shutdown: CancellationToken) {
+        let mut notices = self.notices.subscribe();
+        // Events may have been missed before the subscription.
+        self.forget();
+        while let Some(Some(notice)) = shutdown.run_until_cancelled(notices.next()).await {
+            if matches!(notice, Notice::Integrations | Notice::Environments | Notice::Missed) {
+                self.forget();
+            }
         }
     }
-}
 
-/// Stores what is queued, as much as there is at a time, until nobody queues any more.
-async fn store_queued(store: Store, notices: Arc<Notices>, queued: Arc<Mutex<mpsc::Receiver<Queued>>>) {
-    loop {
-        let mut group = Vec::with_capacity(GROUP);
-        if queued.lock().await.recv_many(&mut group, GROUP).await == 0 {
-            return;
-        }
-        while !group.is_empty() {
-            let mut bytes = 0;
-            let fitting = group.iter().take_while(|queued| {
-                bytes += queued.webhook.body.len();
-                bytes <= GROUP_BYTES
-            });
-            let fitting = fitting.count().max(1);
-            store_group(&store, group.drain(..fitting).collect()).await;
-            notices.tell(Notice::Received);
+    /// Stores what is queued, as much as there is at a time, until `shutdown` and until the queue is empty. Several may
+    /// work at the same time: while one waits for the disk, the next fills a transaction.
+    pub async fn store_queued(self: Arc<Self>, shutdown: CancellationToken) {
+        loop {
+            let mut group = Vec::with_capacity(GROUP);
+            let mut queued = self.queued.lock().await;
+            if shutdown.run_until_cancelled(queued.recv_many(&mut group, GROUP)).await.is_none() {
+                queued.close();
+                queued.recv_many(&mut group, GROUP).await;
+            }
+            drop(queued);
+            if group.is_empty() {
+                return;
+            }
+            while !group.is_empty() {
+                let mut bytes = 0;
+                let fitting = group.iter().take_while(|queued| {
+                    bytes += queued.webhook.body.len();
+                    bytes <= GROUP_BYTES
+                });
+                let fitting = fitting.count().max(1);
+                store_group(&self.store, group.drain(..fitting).collect()).await;
+                self.notices.tell(Notice::Received);
+            }
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use http::HeaderMap;
+use http::{HeaderMap, HeaderName, HeaderValue};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
@@ -131,6 +131,15 @@ fn keep_below(text: &str, steps: &[String], items: &[i32]) -> Option<String> {
     let changed = keep_below(members.get(step)?.get(), below, items)?;
     members.insert(step.clone(), RawValue::from_string(changed).ok()?);
     serde_json::to_string(&members).ok()
+}
+
+/// The headers of a webhook, as they were stored with it.
+pub fn stored_headers(stored: &Value) -> HeaderMap {
+    let texts = stored.as_object().into_iter().flatten();
+    let header = |(name, value): (&String, &Value)| {
+        Some((name.parse::<HeaderName>().ok()?, HeaderValue::from_str(value.as_str()?).ok()?))
+    };
+    texts.filter_map(header).collect()
 }
 
 #[cfg(test)]

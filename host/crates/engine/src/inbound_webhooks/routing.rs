@@ -2,8 +2,7 @@
 
 use serde_json::Value;
 
-use crate::inbound_webhooks::dispatch::stored_headers;
-use crate::inbound_webhooks::payload::Payload;
+use crate::inbound_webhooks::payload::{Payload, stored_headers};
 use syncline_providers::webhook::{Route, View, Webhook};
 use syncline_store::received_webhooks::{Addressee, Subject, Waiting};
 use syncline_types::ids::ConnectionPk;

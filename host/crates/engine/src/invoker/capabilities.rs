@@ -1,7 +1,6 @@
 //! What a function may do, for one connection: the imports of the world on our side.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
@@ -9,13 +8,15 @@ use bytes::Bytes;
 use futures_util::{StreamExt, TryStreamExt, stream};
 use serde_json::{Map, Value};
 
+use crate::connections::route::ConnectionRoute;
 use crate::credentials::source::{ConnectionCredentials, unavailable};
 use crate::credentials::{Freshness, LiveCredentials, RefreshError};
 use crate::functions::DeployedFunction;
+use crate::invoker::Invoker;
+use crate::invoker::control::RunSignals;
 use crate::invoker::live_runs::RunMeter;
-use crate::rate_limits::ConnectionPace;
+use crate::rate_limits::ConnectionRateLimiter;
 use crate::records::commit::{Committed, RecordWriter};
-use crate::{ConnectionRoute, Engine};
 use syncline_auth::Environment;
 use syncline_egress::{self as egress, EgressError, Exchange, Observer};
 use syncline_sandbox::{
@@ -32,33 +33,8 @@ const MAX_METADATA_BYTES: usize = 1 << 20;
 /// Of `send-all`, how many requests are under way at a time.
 const CONCURRENT_REQUESTS: usize = 8;
 
-/// What can be told to a run while it is on.
-#[derive(Debug, Default)]
-pub struct RunSignals {
-    cancelled: AtomicBool,
-    noticed: AtomicBool,
-    headway: AtomicU64,
-}
-
-impl RunSignals {
-    /// Asks the function to come to its end. `false`: it was asked before.
-    pub fn cancel(&self) -> bool {
-        !self.cancelled.swap(true, Ordering::Relaxed)
-    }
-
-    /// How often the function has got on: a commit that repeats what it has done is not counted.
-    pub(crate) fn headway(&self) -> u64 {
-        self.headway.load(Ordering::Relaxed)
-    }
-
-    /// Whether the function knows that it should come to its end: when it returns then, it may not be done.
-    pub(crate) fn was_noticed(&self) -> bool {
-        self.noticed.load(Ordering::Relaxed)
-    }
-}
-
 pub(crate) struct FunctionCapabilities {
-    pub(crate) engine: Arc<Engine>,
+    pub(crate) invoker: Arc<Invoker>,
     pub(crate) environment: Arc<Environment>,
     pub(crate) connection: Arc<ConnectionRoute>,
     pub(crate) function: Arc<DeployedFunction>,
@@ -85,7 +61,7 @@ impl FunctionCapabilities {
     async fn row(&mut self) -> Result<&Connection, Interrupt> {
         if self.row.is_none() {
             let found = async {
-                connections::get(&mut *self.engine.store.connect().await?, self.connection.pk).await
+                connections::get(&mut *self.invoker.store.connect().await?, self.connection.pk).await
             };
             let row = found.await.map_err(host_failure)?;
             // The connection was deleted while the function was on.
@@ -110,7 +86,7 @@ impl FunctionCapabilities {
         if let Some(route) = &self.route {
             return Ok(Ok(Arc::clone(route)));
         }
-        let Some(provider) = self.engine.catalogue.find(&self.connection.provider).cloned() else {
+        let Some(provider) = self.invoker.catalogue.find(&self.connection.provider).cloned() else {
             let message =
                 format!("the provider `{}` is not in this host's catalogue", self.connection.provider);
             return Ok(Err(failure("invalid-request", message)));
@@ -120,12 +96,12 @@ impl FunctionCapabilities {
             _ => Map::new(),
         };
         let credentials = ConnectionCredentials::new(
-            Arc::downgrade(&self.engine),
+            Arc::clone(&self.invoker.credentials),
             Arc::clone(&self.environment),
             self.connection.pk,
         );
-        let pace = ConnectionPace::new(
-            Arc::downgrade(&self.engine),
+        let pace = ConnectionRateLimiter::new(
+            Arc::clone(&self.invoker.rate_limits),
             &provider,
             self.function.base_url.as_ref(),
             self.connection.integration,
@@ -154,7 +130,7 @@ impl Capabilities for FunctionCapabilities {
             Err(refusal) => return Ok(Err(refusal)),
         };
         let answer =
-            send(&self.engine.gate, &route, request, self.patience(), &self.log, &self.meter).await?;
+            send(&self.invoker.gate, &route, request, self.patience(), &self.log, &self.meter).await?;
         self.look_for_connection(std::slice::from_ref(&answer)).await?;
         Ok(answer)
     }
@@ -167,7 +143,7 @@ impl Capabilities for FunctionCapabilities {
             Ok(route) => route,
             Err(refusal) => return Ok(requests.iter().map(|_| Err(refusal.clone())).collect()),
         };
-        let gate = &self.engine.gate;
+        let gate = &self.invoker.gate;
         let (log, meter) = (&self.log, &self.meter);
         let patience = self.patience();
         let sent = requests.into_iter().map(|request| send(gate, &route, request, patience, log, meter));
@@ -189,18 +165,19 @@ impl Capabilities for FunctionCapabilities {
 
     async fn commit(&mut self, changes: Vec<Change>, checkpoint: Option<String>) -> Outcome<Counts> {
         let set = checkpoint.clone();
-        let Committed { counts, changed, gets_on } = match self.writer.commit(changes, checkpoint).await? {
-            Ok(committed) => committed,
-            Err(refusal) => return Ok(Err(refusal)),
-        };
+        let Committed { counts, changed, makes_progress } =
+            match self.writer.commit(changes, checkpoint).await? {
+                Ok(committed) => committed,
+                Err(refusal) => return Ok(Err(refusal)),
+            };
         self.meter.count_records(counts.added + counts.updated + counts.deleted + counts.unchanged);
         self.meter.note_changes(changed);
         let former = self.checkpoint.clone();
         if let Some(text) = set {
             self.checkpoint = (text.trim() != "null").then_some(text);
         }
-        if gets_on || self.checkpoint != former {
-            self.signals.headway.fetch_add(1, Ordering::Relaxed);
+        if makes_progress || self.checkpoint != former {
+            self.signals.note_progress();
         }
         Ok(Ok(counts))
     }
@@ -231,7 +208,7 @@ impl Capabilities for FunctionCapabilities {
             }
         };
         let stored = async {
-            let mut conn = self.engine.store.connect().await?;
+            let mut conn = self.invoker.store.connect().await?;
             connections::set_metadata(&mut conn, &[self.connection.pk], &parsed, merge).await
         };
         stored.await.map_err(host_failure)?;
@@ -247,8 +224,8 @@ impl Capabilities for FunctionCapabilities {
             );
             return Ok(Err(failure("not-allowed", message)));
         }
-        let (engine, connection) = (&self.engine, self.connection.pk);
-        match engine.live_credentials(&self.environment, connection, Freshness::AsNeeded).await {
+        let (credentials, connection) = (&self.invoker.credentials, self.connection.pk);
+        match credentials.live(&self.environment, connection, Freshness::AsNeeded).await {
             Ok(LiveCredentials { connection, credentials }) => {
                 self.row = Some(connection);
                 self.log.hide_credentials(credentials.secrets());
@@ -263,7 +240,7 @@ impl Capabilities for FunctionCapabilities {
     }
 
     async fn variables(&mut self) -> Result<Vec<(String, String)>, Interrupt> {
-        let variables = self.engine.variables.list(&self.environment).await;
+        let variables = self.invoker.variables.list(&self.environment).await;
         let variables = variables.map_err(|error| Interrupt::Host(error.into()))?;
         let granted = self.function.granted_variables(variables);
         granted.iter().for_each(|(_, value)| self.log.hide(value));
@@ -292,9 +269,7 @@ impl Capabilities for FunctionCapabilities {
     }
 
     fn cancelled(&self) -> bool {
-        let cancelled = self.signals.cancelled.load(Ordering::Relaxed);
-        self.signals.noticed.fetch_or(cancelled, Ordering::Relaxed);
-        cancelled
+        self.signals.notice()
     }
 }
 

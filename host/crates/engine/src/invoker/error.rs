@@ -5,12 +5,12 @@ use std::time::Duration;
 use http::StatusCode;
 use serde_json::{Map, Value, json};
 
-use crate::jobs::IdempotencyKey;
-use syncline_types::ids::{ConnectionId, FunctionName, IntegrationKey};
+use crate::actions::idempotency_key::IdempotencyKey;
 use syncline_model::Problem;
-use syncline_types::nul::{json_without_nul, without_nul};
 use syncline_sandbox::{Failure, InvokeError, Limit, RunLog};
 use syncline_store::runs::RunError;
+use syncline_types::ids::{ConnectionId, FunctionName, IntegrationKey};
+use syncline_types::nul::{json_without_nul, without_nul};
 
 /// The code by which a function says that the provider answered with an error that it did not handle.
 const PROVIDER_HTTP_ERROR: &str = "provider-http-error";
@@ -43,7 +43,7 @@ pub enum FunctionError {
 impl FunctionError {
     /// Why a function failed, without the connection's credentials: a provider may have repeated those that it was
     /// sent, and the function what the provider said.
-    pub(super) fn new(error: InvokeError, log: &RunLog) -> Self {
+    pub(crate) fn new(error: InvokeError, log: &RunLog) -> Self {
         match error {
             InvokeError::Failed(Failure { code, message, details }) => {
                 let mask = log.credentials_mask();

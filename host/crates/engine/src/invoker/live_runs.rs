@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use crate::invoker::run_writer::log_lines;
@@ -66,8 +67,8 @@ impl RunMeter {
 }
 
 /// The runs that are on at this host.
-#[derive(Default)]
-pub(crate) struct LiveRuns {
+pub struct LiveRuns {
+    store: Store,
     on: Mutex<HashMap<Uuid, Entry>>,
     /// Held while something is written, so that a log is never appended to behind lines that are still to come.
     writing: tokio::sync::Mutex<()>,
@@ -128,6 +129,10 @@ impl Drop for LiveRun {
 }
 
 impl LiveRuns {
+    pub fn new(store: Store) -> Arc<Self> {
+        Arc::new(Self { store, on: Mutex::default(), writing: tokio::sync::Mutex::default() })
+    }
+
     /// Begins to tell of a run. `start` is what its row will be made of, unless it is there.
     pub(crate) fn begin(self: &Arc<Self>, id: Uuid, start: Option<RunStart>, log: RunLog) -> LiveRun {
         let meter = Arc::<RunMeter>::default();
@@ -144,20 +149,19 @@ impl LiveRuns {
         LiveRun { id, runs: Arc::clone(self), log, meter }
     }
 
-    /// Tells of what is on, for ever.
-    pub(crate) async fn tell(self: Arc<Self>, store: Store) {
-        let mut turns = tokio::time::interval(TELL_EVERY);
-        turns.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        loop {
-            turns.tick().await;
+    /// Writes what is new of the runs that are on, until `shutdown`.
+    pub async fn write_news(self: Arc<Self>, shutdown: CancellationToken) {
+        let mut ticks = tokio::time::interval(TELL_EVERY);
+        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        while shutdown.run_until_cancelled(ticks.tick()).await.is_some() {
             let _writing = self.writing.lock().await;
             let news = self.collect();
             if news.is_empty() {
                 continue;
             }
-            if let Err(error) = write(&store, &news).await {
+            if let Err(error) = write(&self.store, &news).await {
                 let error = &error as &dyn std::error::Error;
-                tracing::warn!(error, "what runs tell could not be written; it will be tried again");
+                tracing::warn!(error, "the progress of runs could not be written; it will be tried again");
                 self.put_back(news);
             }
         }

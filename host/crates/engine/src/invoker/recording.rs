@@ -7,10 +7,11 @@ use std::time::Duration;
 use chrono::Utc;
 use uuid::Uuid;
 
+use crate::connections::route::ConnectionRoute;
 use crate::functions::DeployedFunction;
+use crate::invoker::Invoker;
 use crate::invoker::live_runs::LiveRun;
 use crate::invoker::run_writer::RunWriter;
-use crate::{ConnectionRoute, Engine};
 use syncline_sandbox::{RunLog, Usage};
 use syncline_store::runs::{self, FinishedRun, Outcome, RunError, RunStart, RunState};
 use syncline_telemetry::metrics::metrics;
@@ -23,7 +24,7 @@ const MAX_DETAILS_BYTES: usize = 64 << 10;
 
 /// What becomes a run's row.
 pub(crate) struct Recording {
-    writer: RunWriter,
+    writer: Arc<RunWriter>,
     integration: IntegrationKey,
     pub(crate) live: LiveRun,
     /// None once it has ended.
@@ -33,7 +34,7 @@ pub(crate) struct Recording {
 impl Recording {
     /// `job` and `attempt` are of the job that the run is an attempt of.
     pub(crate) fn begin(
-        engine: &Engine,
+        invoker: &Invoker,
         kind: &'static str,
         id: Uuid,
         job: Option<Uuid>,
@@ -51,13 +52,13 @@ impl Recording {
             function: function.name.clone(),
             trigger: if kind == "action" { "api" } else { kind },
             attempt,
-            owner: engine.host_id,
+            owner: invoker.host_id,
             started_at: Utc::now(),
         };
         let log = RunLog::new(function.limits.log_bytes);
-        let live = Arc::clone(&engine.live_runs).begin(id, Some(start.clone()), log);
+        let live = Arc::clone(&invoker.live_runs).begin(id, Some(start.clone()), log);
         let integration = function.integration_key.clone();
-        Self { writer: engine.run_writer.clone(), integration, live, start: Some(start) }
+        Self { writer: Arc::clone(&invoker.run_writer), integration, live, start: Some(start) }
     }
 
     /// The run as it is to be written.

@@ -3,10 +3,12 @@
 //! Runs with long logs have a queue of their own, which is written at a bounded rate, so that whoever logs a lot waits
 //! behind its like and nobody else does.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
-use tokio::sync::mpsc;
+use tokio::sync::{Mutex, mpsc};
+use tokio_util::sync::CancellationToken;
 
 use syncline_sandbox::LogEntry;
 use syncline_store::Store;
@@ -33,21 +35,29 @@ const TRY_AGAIN_AFTER: [Duration; 5] = [
 ];
 
 /// Takes runs that are over.
-#[derive(Clone)]
 pub struct RunWriter {
+    store: Store,
     short: mpsc::Sender<FinishedRun>,
     long: mpsc::Sender<FinishedRun>,
+    short_runs: Mutex<mpsc::Receiver<FinishedRun>>,
+    long_runs: Mutex<mpsc::Receiver<FinishedRun>>,
 }
 
 impl RunWriter {
-    /// The second part is the work, to be driven until the last writer is gone.
-    pub(crate) fn new(store: Store) -> (Self, impl Future<Output = ()> + use<>) {
+    pub fn new(store: Store) -> Arc<Self> {
         let (short, short_runs) = mpsc::channel(QUEUE);
         let (long, long_runs) = mpsc::channel(LONG_QUEUE);
-        let work = async move {
-            tokio::join!(write_short(&store, short_runs), write_long(&store, long_runs));
-        };
-        (Self { short, long }, work)
+        let (short_runs, long_runs) = (Mutex::new(short_runs), Mutex::new(long_runs));
+        Arc::new(Self { store, short, long, short_runs, long_runs })
+    }
+
+    /// Writes runs, until `shutdown` and until the last that was handed over is written.
+    pub async fn write_runs(self: Arc<Self>, shutdown: CancellationToken) {
+        let (mut short, mut long) = tokio::join!(self.short_runs.lock(), self.long_runs.lock());
+        tokio::join!(
+            write_short(&self.store, &mut short, &shutdown),
+            write_long(&self.store, &mut long, &shutdown)
+        );
     }
 
     pub async fn write(&self, run: FinishedRun) {
@@ -68,9 +78,9 @@ impl RunWriter {
     }
 }
 
-async fn write_short(store: &Store, mut runs: mpsc::Receiver<FinishedRun>) {
+async fn write_short(store: &Store, runs: &mut mpsc::Receiver<FinishedRun>, shutdown: &CancellationToken) {
     let mut group = Vec::new();
-    while let Some(first) = runs.recv().await {
+    while let Some(first) = next(runs, shutdown).await {
         group.push(first);
         // Not a wait for the next one: being woken for each would cost the actions that end meanwhile.
         tokio::time::sleep(COLLECT_FOR).await;
@@ -87,8 +97,17 @@ async fn write_short(store: &Store, mut runs: mpsc::Receiver<FinishedRun>) {
     }
 }
 
-async fn write_long(store: &Store, mut runs: mpsc::Receiver<FinishedRun>) {
-    while let Some(first) = runs.recv().await {
+/// The next run. After `shutdown` nothing more is taken, and `None` says that nothing is left.
+async fn next(runs: &mut mpsc::Receiver<FinishedRun>, shutdown: &CancellationToken) -> Option<FinishedRun> {
+    if let Some(run) = shutdown.run_until_cancelled(runs.recv()).await {
+        return run;
+    }
+    runs.close();
+    runs.recv().await
+}
+
+async fn write_long(store: &Store, runs: &mut mpsc::Receiver<FinishedRun>, shutdown: &CancellationToken) {
+    while let Some(first) = next(runs, shutdown).await {
         tokio::time::sleep(COLLECT_FOR).await;
         let mut bytes = log_bytes(&first);
         let mut group = vec![first];

@@ -8,17 +8,18 @@ use rand::Rng;
 use sqlx::PgConnection;
 use uuid::Uuid;
 
-use crate::actions::Invocation;
+use crate::connections::route::ConnectionRoute;
 use crate::functions::DeployedFunction;
 use crate::inbound_webhooks::dispatch;
+use crate::invoker::control::RunControl;
 use crate::invoker::error::{ActionError, FunctionError};
+use crate::invoker::invocation::Invocation;
 use crate::invoker::recording::Recording;
+use crate::jobs::Jobs;
 use crate::jobs::result::ActionResult;
 use crate::jobs::saved;
 use crate::outbound_webhooks::{self, AsyncActionEvent};
 use crate::records::commit::Changes;
-use crate::syncs::run::RunControl;
-use crate::{ConnectionRoute, Engine};
 use syncline_auth::Environment;
 use syncline_sandbox::{LogLevel, RunInfo, RunLog, Urgency, Usage};
 use syncline_store::function_jobs::{self, Hold, JobState, Written};
@@ -32,27 +33,27 @@ const FIRST_RETRY: Duration = Duration::from_secs(1);
 const WRITE_TRIES: u32 = 5;
 
 /// A job that is about to run.
-pub(super) struct Attempt {
-    pub(super) hold: Hold,
-    pub(super) job: Uuid,
-    pub(super) kind: &'static str,
+pub(crate) struct Attempt {
+    pub(crate) hold: Hold,
+    pub(crate) job: Uuid,
+    pub(crate) kind: &'static str,
     /// What a webhook function runs for.
-    pub(super) webhook: Option<Uuid>,
+    pub(crate) webhook: Option<Uuid>,
     /// Attempts before it were lost, the first of them not before then.
-    pub(super) lost_since: Option<DateTime<Utc>>,
-    pub(super) is_async: bool,
+    pub(crate) lost_since: Option<DateTime<Utc>>,
+    pub(crate) is_async: bool,
     /// 1 for the first.
-    pub(super) number: i32,
-    pub(super) failures: i32,
-    pub(super) max_retries: i32,
-    pub(super) environment: Arc<Environment>,
-    pub(super) connection: Arc<ConnectionRoute>,
-    pub(super) function: Arc<DeployedFunction>,
-    pub(super) input: Option<String>,
+    pub(crate) number: i32,
+    pub(crate) failures: i32,
+    pub(crate) max_retries: i32,
+    pub(crate) environment: Arc<Environment>,
+    pub(crate) connection: Arc<ConnectionRoute>,
+    pub(crate) function: Arc<DeployedFunction>,
+    pub(crate) input: Option<String>,
 }
 
 /// How an attempt ended.
-pub(super) enum Ended {
+pub(crate) enum Ended {
     Done(Result<Option<String>, ActionError>),
     /// The host stops: somebody else may run it.
     HandedBack,
@@ -62,9 +63,9 @@ pub(super) enum Ended {
 
 impl Attempt {
     /// Runs the function and writes what came of it, unless the job is somebody else's by then.
-    pub(super) async fn run(mut self, engine: &Arc<Engine>, control: &RunControl) -> Ended {
+    pub(crate) async fn run(mut self, jobs: &Jobs, control: &RunControl) -> Ended {
         let recording = Recording::begin(
-            engine,
+            &jobs.invoker,
             self.kind,
             Uuid::now_v7(),
             Some(self.job),
@@ -74,7 +75,7 @@ impl Attempt {
         );
         let input = self.input.take();
         let (ended, usage) = tokio::select! {
-            (result, usage) = self.invoke(engine, input, control, &recording) => {
+            (result, usage) = self.invoke(jobs, input, control, &recording) => {
                 // Taken for a whole one, a run that was cut short would never be made up for.
                 let is_cut_short = result.is_ok() && control.signals.was_noticed();
                 (if is_cut_short { Ended::HandedBack } else { Ended::Done(result) }, usage)
@@ -91,16 +92,16 @@ impl Attempt {
                 let error = result.as_ref().err().map(ActionError::to_run_error);
                 let changes = recording.live.meter.changes();
                 let run = recording.end_with(error, usage).await;
-                if !self.write(engine, result, &run, &changes).await {
+                if !self.write(jobs, result, &run, &changes).await {
                     let outcome = Outcome { state: RunState::Lost, error: Some(lost_lease()), ..run.outcome };
-                    engine.run_writer.write(FinishedRun { outcome, ..run }).await;
+                    jobs.invoker.run_writer.write(FinishedRun { outcome, ..run }).await;
                     return Ended::Lost;
                 }
             }
-            Ended::HandedBack => self.hand_back(engine, recording).await,
+            Ended::HandedBack => self.hand_back(jobs, recording).await,
             Ended::Lost => {
                 let run = recording.end(RunState::Lost, Some(lost_lease()), usage).await;
-                engine.run_writer.write(run).await;
+                jobs.invoker.run_writer.write(run).await;
             }
         }
         if matches!(ended, Ended::Lost) {
@@ -111,7 +112,7 @@ impl Attempt {
 
     async fn invoke(
         &self,
-        engine: &Arc<Engine>,
+        jobs: &Jobs,
         input: Option<String>,
         control: &RunControl,
         recording: &Recording,
@@ -131,7 +132,7 @@ impl Attempt {
             signals: Arc::clone(&control.signals),
             live: &recording.live,
         };
-        engine.invoke_action(invocation).await
+        jobs.invoker.invoke_action(invocation).await
     }
 
     fn report(&self, error: &ActionError, log: &RunLog) {
@@ -154,13 +155,13 @@ impl Attempt {
     /// ours. A database that is away for a moment is waited for; if it stays away, the lease runs out.
     async fn write(
         &self,
-        engine: &Engine,
+        jobs: &Jobs,
         result: &Result<Option<String>, ActionError>,
         run: &FinishedRun,
         changes: &Changes,
     ) -> bool {
         for number in 1..=WRITE_TRIES {
-            match self.try_write(engine, result, run, changes.clone()).await {
+            match self.try_write(jobs, result, run, changes.clone()).await {
                 Ok(is_ours) => return is_ours,
                 Err(error) => {
                     tracing::warn!(
@@ -180,12 +181,12 @@ impl Attempt {
 
     async fn try_write(
         &self,
-        engine: &Engine,
+        jobs: &Jobs,
         result: &Result<Option<String>, ActionError>,
         run: &FinishedRun,
         mut changes: Changes,
     ) -> sqlx::Result<bool> {
-        let mut tx = engine.store.begin().await?;
+        let mut tx = jobs.store.begin().await?;
         // Nobody asks for a webhook again, so its function is tried again whatever it failed of.
         let may_succeed = |error: &ActionError| match self.webhook {
             Some(_) => !is_superseded(error),
@@ -196,15 +197,15 @@ impl Attempt {
             // A provider that wants to be left alone is not asked before.
             let told = result.as_ref().err().and_then(ActionError::retry_after);
             let wait = retry_delay(self.failures).max(told.unwrap_or_default());
-            function_jobs::retry_after(&mut tx, self.hold, engine.host_id, self.failures, wait).await?
+            function_jobs::retry_after(&mut tx, self.hold, jobs.host_id, self.failures, wait).await?
         } else if !self.is_async && result.as_ref().is_err_and(is_host_failure) {
             // Kept, it would answer every repeat under the key, long after it has passed.
-            function_jobs::hand_back(&mut tx, self.hold, engine.host_id).await?
+            function_jobs::hand_back(&mut tx, self.hold, jobs.host_id).await?
         } else {
             let state = if result.is_ok() { JobState::Success } else { JobState::Error };
             let sealed = ActionResult::from(result).seal(&self.environment, self.job);
-            let kept_for = engine.settings.results_kept_for;
-            function_jobs::finish(&mut tx, self.hold, engine.host_id, state, &sealed, kept_for).await?
+            let kept_for = jobs.settings.results_kept_for;
+            function_jobs::finish(&mut tx, self.hold, jobs.host_id, state, &sealed, kept_for).await?
         };
         if written != Written::Now {
             return Ok(written == Written::Before);
@@ -228,7 +229,7 @@ impl Attempt {
         if let Some(since) = self.lost_since.filter(|_| !retries) {
             saved::add_lost(&mut changes, &self.function, since);
         }
-        let told = self.tell_saved(&mut tx, engine, &changes).await?;
+        let told = self.tell_saved(&mut tx, jobs, &changes).await?;
         failpoints::reach(Step::JobEnding);
         tx.commit().await?;
         if let Some(state) = webhook_end {
@@ -236,26 +237,21 @@ impl Attempt {
         }
         failpoints::reach(Step::JobEnded);
         if told > 0 {
-            engine.notices.tell(Notice::Webhooks);
+            jobs.notices.tell(Notice::Webhooks);
         }
         Ok(true)
     }
 
     /// Of what actions save their callers know.
-    async fn tell_saved(
-        &self,
-        conn: &mut PgConnection,
-        engine: &Engine,
-        changes: &Changes,
-    ) -> sqlx::Result<u64> {
+    async fn tell_saved(&self, conn: &mut PgConnection, jobs: &Jobs, changes: &Changes) -> sqlx::Result<u64> {
         if self.webhook.is_none() {
             return Ok(0);
         }
         let (environment, connection) = (self.environment.pk, self.connection.pk);
-        saved::note(conn, engine, &self.function, environment, connection, changes).await
+        saved::note(conn, &jobs.functions, &self.function, environment, connection, changes).await
     }
 
-    async fn hand_back(&self, engine: &Engine, recording: Recording) {
+    async fn hand_back(&self, jobs: &Jobs, recording: Recording) {
         let error = RunError {
             code: "script_cancelled".to_owned(),
             message: "the host stopped before the function had ended".to_owned(),
@@ -263,11 +259,11 @@ impl Attempt {
         };
         let changes = recording.live.meter.changes();
         let run = recording.end(RunState::Cancelled, Some(error), Usage::default()).await;
-        engine.run_writer.write(run).await;
+        jobs.invoker.run_writer.write(run).await;
         let given_back = async {
-            let mut tx = engine.store.begin().await?;
-            if function_jobs::hand_back(&mut tx, self.hold, engine.host_id).await? == Written::Now {
-                self.tell_saved(&mut tx, engine, &changes).await?;
+            let mut tx = jobs.store.begin().await?;
+            if function_jobs::hand_back(&mut tx, self.hold, jobs.host_id).await? == Written::Now {
+                self.tell_saved(&mut tx, jobs, &changes).await?;
             }
             tx.commit().await
         };

@@ -5,13 +5,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio_util::task::TaskTracker;
 
-use crate::syncs::run::RunControl;
+use crate::invoker::control::RunControl;
 use syncline_store::function_jobs::Hold;
 use syncline_types::ids::ConnectionPk;
 
 /// The jobs of this host, by their fences.
 #[derive(Default)]
-pub struct Jobs {
+pub(crate) struct HeldJobs {
     running: Mutex<HashMap<i64, Running>>,
     /// What goes to its end even if the caller that waits goes away.
     pub(crate) waited_for: TaskTracker,
@@ -24,13 +24,13 @@ struct Running {
     control: RunControl,
 }
 
-impl Jobs {
+impl HeldJobs {
     fn lock(&self) -> MutexGuard<'_, HashMap<i64, Running>> {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Keeps the lease of a job until what this gives is dropped.
-    pub(super) fn hold(
+    pub(crate) fn hold(
         self: &Arc<Self>,
         hold: Hold,
         queued_for: Option<ConnectionPk>,
@@ -55,6 +55,11 @@ impl Jobs {
         }
     }
 
+    /// How many queued jobs run here.
+    pub(super) fn count_queued(&self) -> usize {
+        self.lock().values().filter(|running| running.queued_for.is_some()).count()
+    }
+
     pub(super) fn lose(&self, hold: Hold) {
         if let Some(running) = self.lock().get(&hold.fence) {
             running.control.lost.cancel();
@@ -72,8 +77,8 @@ impl Jobs {
 }
 
 /// The hold on a job; also a panic ends it, so that the lease runs out and another attempt follows.
-pub(super) struct Held {
-    jobs: Arc<Jobs>,
+pub(crate) struct Held {
+    jobs: Arc<HeldJobs>,
     fence: i64,
 }
 

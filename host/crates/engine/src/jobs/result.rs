@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use uuid::Uuid;
 
-use crate::ActionError;
+use crate::invoker::error::ActionError;
 use syncline_auth::Environment;
 use syncline_crypto::{CryptoError, Place};
 use syncline_model::Problem;
@@ -55,11 +55,11 @@ const OUTPUT: u8 = 1;
 const FAILURE: u8 = 2;
 
 impl ActionResult {
-    pub(super) fn seal(&self, environment: &Environment, job: Uuid) -> Vec<u8> {
+    pub(crate) fn seal(&self, environment: &Environment, job: Uuid) -> Vec<u8> {
         environment.data_key.seal(place(&job.to_string()), &self.to_bytes())
     }
 
-    pub(super) fn open(environment: &Environment, job: Uuid, sealed: &[u8]) -> Result<Self, ResultError> {
+    pub(crate) fn open(environment: &Environment, job: Uuid, sealed: &[u8]) -> Result<Self, ResultError> {
         let bytes = environment.data_key.open(place(&job.to_string()), sealed)?;
         Self::from_bytes(&bytes).ok_or(ResultError::Unreadable)
     }

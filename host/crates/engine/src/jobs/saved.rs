@@ -3,8 +3,7 @@
 use chrono::{DateTime, Utc};
 use sqlx::PgConnection;
 
-use crate::Engine;
-use crate::functions::DeployedFunction;
+use crate::functions::{DeployedFunction, Functions};
 use crate::outbound_webhooks::{self, SavedByWebhook};
 use crate::records::commit::Changes;
 use syncline_types::ids::{ConnectionPk, EnvironmentPk, Variant};
@@ -21,7 +20,7 @@ pub(super) fn add_lost(changes: &mut Changes, function: &DeployedFunction, since
 /// Writes the webhooks in the transaction that ends the attempt. Gives how many.
 pub(super) async fn note(
     conn: &mut PgConnection,
-    engine: &Engine,
+    functions: &Functions,
     function: &DeployedFunction,
     environment: EnvironmentPk,
     connection: ConnectionPk,
@@ -29,7 +28,7 @@ pub(super) async fn note(
 ) -> sqlx::Result<u64> {
     let saved = SavedByWebhook { environment, connection, changes };
     outbound_webhooks::note_saved(conn, &saved, |model| {
-        let sync = engine.functions.find_sync_saving(function.integration, model);
+        let sync = functions.find_sync_saving(function.integration, model);
         sync.map_or_else(|| function.name.clone(), |sync| sync.name.clone())
     })
     .await

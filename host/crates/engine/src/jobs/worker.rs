@@ -5,21 +5,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::Semaphore;
-use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use crate::connections::route::ConnectionRoute;
 use crate::inbound_webhooks::dispatch;
+use crate::invoker::control::RunControl;
 use crate::invoker::error::{ActionError, FunctionError};
+use crate::jobs::Jobs;
 use crate::jobs::attempt::Attempt;
 use crate::jobs::result::ActionResult;
 use crate::jobs::saved;
-use crate::lifecycle;
 use crate::outbound_webhooks::{self, AsyncActionEvent};
 use crate::records::commit::Changes;
-use crate::syncs::run::RunControl;
-use crate::syncs::scheduler::report_panic;
-use crate::takeover::{Attendance, MayTakeBack};
-use crate::{ConnectionRoute, Engine};
+use crate::takeover::{MayTakeBack, TakeoverGrace};
 use syncline_config::FunctionKind;
 use syncline_crypto::Place;
 use syncline_store::connections;
@@ -43,50 +41,53 @@ const HAND_BACK_WITHIN: Duration = Duration::from_secs(5);
 const SWEEP_EVERY: Duration = Duration::from_secs(60);
 const SWEEP_BATCH: i64 = 500;
 
-/// Works until `shutdown`, then lets jobs finish for a while and gives back the rest.
-pub(crate) async fn run(engine: Arc<Engine>, shutdown: CancellationToken) {
-    let slots = Arc::new(Semaphore::new(engine.settings.max_jobs));
-    let mut attempts = JoinSet::new();
-    let leases = tokio::spawn(keep_leases(Arc::clone(&engine)));
-    let sweep = tokio::spawn(sweep(Arc::clone(&engine)));
-    let mut notices = engine.notices.subscribe();
-    let mut round = Round::begin();
-    while !shutdown.is_cancelled() {
-        let wanted = slots.available_permits().min(MAX_CLAIM);
-        let claims = match claim(&engine, &mut round, wanted).await {
-            Ok(claims) => claims,
-            Err(error) => {
-                tracing::warn!(error = &error as &dyn std::error::Error, "queued jobs could not be claimed");
-                tokio::time::sleep(AFTER_ERROR).await;
+impl Jobs {
+    /// Claims and runs jobs until `shutdown`, then lets them finish for a while and gives back the rest.
+    pub async fn work(self: Arc<Self>, shutdown: CancellationToken) {
+        let permits = Arc::new(Semaphore::new(self.settings.max_jobs));
+        let mut notices = self.notices.subscribe();
+        let mut round = Round::begin();
+        while !shutdown.is_cancelled() {
+            // Those that a claimer before this one has begun still count.
+            let free = self.settings.max_jobs.saturating_sub(self.held.count_queued());
+            let wanted = permits.available_permits().min(free).min(MAX_CLAIM);
+            let claims = match self.claim(&mut round, wanted).await {
+                Ok(claims) => claims,
+                Err(error) => {
+                    tracing::warn!(
+                        error = &error as &dyn std::error::Error,
+                        "queued jobs could not be claimed"
+                    );
+                    tokio::time::sleep(AFTER_ERROR).await;
+                    continue;
+                }
+            };
+            if !claims.is_empty() {
+                failpoints::reach(Step::JobClaimed);
+            }
+            for claim in claims {
+                let permit =
+                    Arc::clone(&permits).acquire_owned().await.expect("the semaphore is never closed");
+                let control = RunControl::default();
+                let held = self.held.hold(claim.hold, Some(claim.connection), control.clone());
+                let jobs = Arc::clone(&self);
+                self.attempts.spawn(async move {
+                    jobs.run_claimed(claim, &control).await;
+                    drop(held);
+                    drop(permit);
+                });
+            }
+            if wanted > 0 && !round.has_ended_in_vain {
                 continue;
             }
-        };
-        if !claims.is_empty() {
-            failpoints::reach(Step::JobClaimed);
+            tokio::select! {
+                () = shutdown.cancelled() => {}
+                () = notices.hear_within(LOOK_EVERY, Notice::Jobs) => {}
+                () = self.attempts.ended() => {}
+            }
         }
-        for claim in claims {
-            let permit = Arc::clone(&slots).acquire_owned().await.expect("the semaphore is never closed");
-            let engine = Arc::clone(&engine);
-            let control = RunControl::default();
-            let held = engine.jobs.hold(claim.hold, Some(claim.connection), control.clone());
-            attempts.spawn(async move {
-                run_claimed(&engine, claim, &control).await;
-                drop(held);
-                drop(permit);
-            });
-        }
-        if wanted > 0 && !round.has_ended_in_vain {
-            continue;
-        }
-        tokio::select! {
-            () = shutdown.cancelled() => {}
-            () = notices.hear_within(LOOK_EVERY, Notice::Jobs) => {}
-            Some(ended) = attempts.join_next() => report_panic(ended),
-        }
+        self.finish().await;
     }
-    finish(&engine, &mut attempts).await;
-    leases.abort();
-    sweep.abort();
 }
 
 /// The way over the connections that have queued jobs. They take turns: each claim goes on behind the connection that
@@ -121,227 +122,234 @@ impl Round {
     }
 }
 
-/// No connection has more than half of the places, so that others find one whatever it queues.
-async fn claim(engine: &Engine, round: &mut Round, wanted: usize) -> sqlx::Result<Vec<JobClaim>> {
-    if wanted == 0 {
-        return Ok(Vec::new());
-    }
-    let mut conn = engine.store.connect().await?;
-    let waiting = function_jobs::list_waiting(&mut conn, round.at, LOOK_AT as i32).await?;
-    let busy = engine.jobs.connections_with(engine.settings.max_jobs.div_ceil(2));
-    let open: Vec<i64> = waiting.iter().map(|pk| pk.0).filter(|pk| !busy.contains(pk)).collect();
-    let claims = if open.is_empty() {
-        Vec::new()
-    } else {
-        let (owner, lease) = (engine.host_id, engine.settings.lease);
-        function_jobs::claim(&mut conn, owner, lease, &open, wanted as i64).await?
-    };
-    let claimed: Vec<ConnectionPk> = claims.iter().map(|claim| claim.connection).collect();
-    round.go_on(&waiting, &claimed, wanted);
-    Ok(claims)
-}
-
-async fn run_claimed(engine: &Arc<Engine>, claim: JobClaim, control: &RunControl) {
-    match prepare(engine, &claim).await {
-        Ok(Ok(attempt)) => {
-            attempt.run(engine, control).await;
+impl Jobs {
+    /// No connection has more than half of the places, so that others find one whatever it queues.
+    async fn claim(&self, round: &mut Round, wanted: usize) -> sqlx::Result<Vec<JobClaim>> {
+        if wanted == 0 {
+            return Ok(Vec::new());
         }
-        Ok(Err(failure)) => {
-            if let Err(error) = refuse(engine, &claim, failure).await {
-                let error = format!("{error:#}");
-                tracing::warn!(job.id = %claim.id, error, "a job was not ended; its lease will run out");
+        let mut conn = self.store.connect().await?;
+        let waiting = function_jobs::list_waiting(&mut conn, round.at, LOOK_AT as i32).await?;
+        let busy = self.held.connections_with(self.settings.max_jobs.div_ceil(2));
+        let open: Vec<i64> = waiting.iter().map(|pk| pk.0).filter(|pk| !busy.contains(pk)).collect();
+        let claims = if open.is_empty() {
+            Vec::new()
+        } else {
+            let (owner, lease) = (self.host_id, self.settings.lease);
+            function_jobs::claim(&mut conn, owner, lease, &open, wanted as i64).await?
+        };
+        let claimed: Vec<ConnectionPk> = claims.iter().map(|claim| claim.connection).collect();
+        round.go_on(&waiting, &claimed, wanted);
+        Ok(claims)
+    }
+
+    async fn run_claimed(&self, claim: JobClaim, control: &RunControl) {
+        match self.prepare(&claim).await {
+            Ok(Ok(attempt)) => {
+                attempt.run(self, control).await;
             }
-        }
-        Err(error) => {
-            let error = format!("{error:#}");
-            tracing::error!(job.id = %claim.id, error, "a job could not begin; its lease will run out");
-        }
-    }
-}
-
-/// What the job needs to run, or why it cannot.
-async fn prepare(engine: &Arc<Engine>, claim: &JobClaim) -> anyhow::Result<Result<Attempt, ActionError>> {
-    if claim.losses >= MAX_LOSSES {
-        return Ok(Err(ActionError::HostsLost(claim.losses)));
-    }
-    let kind = match claim.kind.as_str() {
-        "action" => FunctionKind::Action,
-        "webhook" => FunctionKind::Webhook,
-        _ => FunctionKind::Lifecycle,
-    };
-    let function =
-        engine.functions.find_deployed(claim.environment, claim.integration, kind, &claim.function).await?;
-    let mut conn = engine.store.connect().await?;
-    let Some(connection) = connections::get(&mut conn, claim.connection).await? else {
-        return Ok(Err(ActionError::ConnectionGone {
-            integration: claim.integration_key.clone(),
-            connection: claim.connection_id.clone(),
-        }));
-    };
-    let Some(function) = function else {
-        let (action, integration) = (claim.function.clone(), claim.integration_key.clone());
-        return Ok(Err(ActionError::Unknown { action, integration }));
-    };
-    let environment = engine.environments.get(claim.environment).await?;
-    let input = match (&claim.webhook, function_jobs::load_input(&mut conn, claim.hold.pk).await?) {
-        (Some(webhook), _) => {
-            let input = dispatch::function_input(engine, &mut conn, &connection.provider, webhook).await?;
-            let Some(input) = input else {
-                let gone =
-                    anyhow::anyhow!("the webhook was removed, or its provider is not in the catalogue");
-                return Ok(Err(ActionError::Function(FunctionError::Host(gone))));
-            };
-            Some(input)
-        }
-        (None, Some(sealed)) => {
-            let place = Place { column: "function_jobs.sealed_input", row: &claim.id.to_string() };
-            Some(String::from_utf8(environment.data_key.open(place, &sealed)?.to_vec())?)
-        }
-        (None, None) => function.event_input(),
-    };
-    Ok(Ok(Attempt {
-        hold: claim.hold,
-        job: claim.id,
-        kind: kind.as_str(),
-        webhook: claim.webhook.as_ref().map(|webhook| webhook.id),
-        lost_since: (claim.losses > 0).then_some(claim.created_at),
-        is_async: true,
-        number: claim.failures + claim.losses + 1,
-        failures: claim.failures,
-        max_retries: claim.max_retries,
-        environment,
-        connection: Arc::new(ConnectionRoute::from(&connection)),
-        function,
-        input,
-    }))
-}
-
-/// Ends a job that cannot run.
-async fn refuse(engine: &Engine, claim: &JobClaim, failure: ActionError) -> anyhow::Result<()> {
-    tracing::warn!(job.id = %claim.id, "{} `{}` was not run: {failure}", claim.kind, claim.function);
-    let environment = engine.environments.get(claim.environment).await?;
-    let is_gone = matches!(failure, ActionError::ConnectionGone { .. });
-    let mut lost = Changes::default();
-    let function = engine.functions.find(claim.integration, "webhook", &claim.function);
-    let function = function.filter(|_| claim.webhook.is_some() && claim.losses > 0);
-    if let Some(function) = &function {
-        saved::add_lost(&mut lost, function, claim.created_at);
-    }
-    let sealed = ActionResult::from(&Err(failure)).seal(&environment, claim.id);
-    let mut tx = engine.store.begin().await?;
-    let (owner, kept_for) = (engine.host_id, engine.settings.results_kept_for);
-    let written =
-        function_jobs::finish(&mut tx, claim.hold, owner, JobState::Error, &sealed, kept_for).await?;
-    let is_ours = written == Written::Now;
-    if is_ours && claim.kind == "action" {
-        let event = AsyncActionEvent {
-            environment: claim.environment,
-            connection: claim.connection,
-            connection_id: &claim.connection_id,
-            integration: &claim.integration_key,
-            job: claim.id,
-        };
-        outbound_webhooks::note_async_action(&mut tx, &event).await?;
-    }
-    let (mut webhook_end, mut told) = (None, 0);
-    if let Some(webhook) = claim.webhook.as_ref().filter(|_| is_ours) {
-        webhook_end = received_webhooks::note_job_end(&mut tx, webhook.id, !is_gone).await?;
-        if let Some(function) = &function {
-            told = saved::note(&mut tx, engine, function, claim.environment, claim.connection, &lost).await?;
-        }
-    }
-    tx.commit().await?;
-    if told > 0 {
-        engine.notices.tell(Notice::Webhooks);
-    }
-    if let Some(state) = webhook_end {
-        dispatch::note_end(state);
-    }
-    Ok(())
-}
-
-async fn keep_leases(engine: Arc<Engine>) {
-    let lease = engine.settings.lease;
-    let mut turns = tokio::time::interval(lease / 3);
-    turns.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    let mut attendance = Attendance::begin(lease);
-    loop {
-        turns.tick().await;
-        let holds = engine.jobs.holds();
-        let turn = async {
-            let mut conn = engine.store.connect().await?;
-            let pks: Vec<i64> = holds.iter().map(|hold| hold.pk).collect();
-            let renewed = match pks.as_slice() {
-                [] => Vec::new(),
-                pks => function_jobs::renew_leases(&mut conn, engine.host_id, lease, pks).await?,
-            };
-            let lost = match attendance.note() {
-                MayTakeBack::Yes => function_jobs::take_back_lost(&mut conn).await?,
-                MayTakeBack::NotYet => 0,
-            };
-            Ok::<_, sqlx::Error>((renewed, lost))
-        };
-        match turn.await {
-            Ok((renewed, lost)) => {
-                if lost > 0 {
-                    tracing::warn!(lost, "took back {lost} jobs of hosts that are gone");
-                    engine.notices.tell(Notice::Jobs);
+            Ok(Err(failure)) => {
+                if let Err(error) = self.refuse(&claim, failure).await {
+                    let error = format!("{error:#}");
+                    tracing::warn!(job.id = %claim.id, error, "a job was not ended; its lease will run out");
                 }
-                holds.iter().filter(|hold| !renewed.contains(hold)).for_each(|hold| engine.jobs.lose(*hold));
             }
             Err(error) => {
-                tracing::warn!(
-                    error = &error as &dyn std::error::Error,
-                    "leases of jobs could not be renewed"
-                );
+                let error = format!("{error:#}");
+                tracing::error!(job.id = %claim.id, error, "a job could not begin; its lease will run out");
             }
         }
     }
-}
 
-async fn finish(engine: &Engine, attempts: &mut JoinSet<()>) {
-    let waiting = engine.jobs.holds().len();
-    if waiting > 0 {
-        tracing::info!(jobs = waiting, "waiting for {waiting} jobs to finish");
-    }
-    engine.jobs.ask_to_end();
-    engine.jobs.waited_for.close();
-    let all_done = async {
-        while attempts.join_next().await.is_some() {}
-        engine.jobs.waited_for.wait().await;
-    };
-    if tokio::time::timeout(engine.settings.grace, all_done).await.is_ok() {
-        return;
-    }
-    engine.jobs.controls().iter().for_each(|control| control.hand_back.cancel());
-    while let Some(ended) = attempts.join_next().await {
-        report_panic(ended);
-    }
-    // A validation cannot be handed back; the connection is removed or judged again later.
-    if tokio::time::timeout(HAND_BACK_WITHIN, engine.jobs.waited_for.wait()).await.is_err() {
-        tracing::warn!("some connections were not validated to the end");
-    }
-}
-
-/// Removes what was kept for long enough, a little at a time, and what was begun and never ended.
-async fn sweep(engine: Arc<Engine>) {
-    let every = SWEEP_EVERY.min(engine.settings.results_kept_for);
-    loop {
-        tokio::time::sleep(every).await;
-        if let Err(error) = lifecycle::remove_unvalidated(&engine).await {
-            let error = &error as &dyn std::error::Error;
-            tracing::warn!(error, "connections that were not validated could not be removed");
+    /// What the job needs to run, or why it cannot.
+    async fn prepare(&self, claim: &JobClaim) -> anyhow::Result<Result<Attempt, ActionError>> {
+        if claim.losses >= MAX_LOSSES {
+            return Ok(Err(ActionError::HostsLost(claim.losses)));
         }
-        loop {
-            let swept = async {
-                function_jobs::delete_expired(&mut *engine.store.connect().await?, SWEEP_BATCH).await
+        let kind = match claim.kind.as_str() {
+            "action" => FunctionKind::Action,
+            "webhook" => FunctionKind::Webhook,
+            _ => FunctionKind::Lifecycle,
+        };
+        let function =
+            self.functions.find_deployed(claim.environment, claim.integration, kind, &claim.function).await?;
+        let mut conn = self.store.connect().await?;
+        let Some(connection) = connections::get(&mut conn, claim.connection).await? else {
+            return Ok(Err(ActionError::ConnectionGone {
+                integration: claim.integration_key.clone(),
+                connection: claim.connection_id.clone(),
+            }));
+        };
+        let Some(function) = function else {
+            let (action, integration) = (claim.function.clone(), claim.integration_key.clone());
+            return Ok(Err(ActionError::Unknown { action, integration }));
+        };
+        let environment = self.environments.get(claim.environment).await?;
+        let input = match (&claim.webhook, function_jobs::load_input(&mut conn, claim.hold.pk).await?) {
+            (Some(webhook), _) => {
+                let input =
+                    dispatch::function_input(&self.catalogue, &mut conn, &connection.provider, webhook)
+                        .await?;
+                let Some(input) = input else {
+                    let gone =
+                        anyhow::anyhow!("the webhook was removed, or its provider is not in the catalogue");
+                    return Ok(Err(ActionError::Function(FunctionError::Host(gone))));
+                };
+                Some(input)
+            }
+            (None, Some(sealed)) => {
+                let place = Place { column: "function_jobs.sealed_input", row: &claim.id.to_string() };
+                Some(String::from_utf8(environment.data_key.open(place, &sealed)?.to_vec())?)
+            }
+            (None, None) => function.event_input(),
+        };
+        Ok(Ok(Attempt {
+            hold: claim.hold,
+            job: claim.id,
+            kind: kind.as_str(),
+            webhook: claim.webhook.as_ref().map(|webhook| webhook.id),
+            lost_since: (claim.losses > 0).then_some(claim.created_at),
+            is_async: true,
+            number: claim.failures + claim.losses + 1,
+            failures: claim.failures,
+            max_retries: claim.max_retries,
+            environment,
+            connection: Arc::new(ConnectionRoute::from(&connection)),
+            function,
+            input,
+        }))
+    }
+
+    /// Ends a job that cannot run.
+    async fn refuse(&self, claim: &JobClaim, failure: ActionError) -> anyhow::Result<()> {
+        tracing::warn!(job.id = %claim.id, "{} `{}` was not run: {failure}", claim.kind, claim.function);
+        let environment = self.environments.get(claim.environment).await?;
+        let is_gone = matches!(failure, ActionError::ConnectionGone { .. });
+        let mut lost = Changes::default();
+        let function = self.functions.find(claim.integration, "webhook", &claim.function);
+        let function = function.filter(|_| claim.webhook.is_some() && claim.losses > 0);
+        if let Some(function) = &function {
+            saved::add_lost(&mut lost, function, claim.created_at);
+        }
+        let sealed = ActionResult::from(&Err(failure)).seal(&environment, claim.id);
+        let mut tx = self.store.begin().await?;
+        let (owner, kept_for) = (self.host_id, self.settings.results_kept_for);
+        let written =
+            function_jobs::finish(&mut tx, claim.hold, owner, JobState::Error, &sealed, kept_for).await?;
+        let is_ours = written == Written::Now;
+        if is_ours && claim.kind == "action" {
+            let event = AsyncActionEvent {
+                environment: claim.environment,
+                connection: claim.connection,
+                connection_id: &claim.connection_id,
+                integration: &claim.integration_key,
+                job: claim.id,
             };
-            match swept.await {
-                Ok(deleted) if deleted.cast_signed() >= SWEEP_BATCH => {}
-                Ok(_) => break,
+            outbound_webhooks::note_async_action(&mut tx, &event).await?;
+        }
+        let (mut webhook_end, mut told) = (None, 0);
+        if let Some(webhook) = claim.webhook.as_ref().filter(|_| is_ours) {
+            webhook_end = received_webhooks::note_job_end(&mut tx, webhook.id, !is_gone).await?;
+            if let Some(function) = &function {
+                told = saved::note(
+                    &mut tx,
+                    &self.functions,
+                    function,
+                    claim.environment,
+                    claim.connection,
+                    &lost,
+                )
+                .await?;
+            }
+        }
+        tx.commit().await?;
+        if told > 0 {
+            self.notices.tell(Notice::Webhooks);
+        }
+        if let Some(state) = webhook_end {
+            dispatch::note_end(state);
+        }
+        Ok(())
+    }
+
+    /// Keeps the leases of what runs, and takes back what lost hosts held, until `shutdown`.
+    pub async fn keep_leases(self: Arc<Self>, shutdown: CancellationToken) {
+        let lease = self.settings.lease;
+        let mut ticks = tokio::time::interval(lease / 3);
+        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut takeover_grace = TakeoverGrace::begin(lease);
+        while shutdown.run_until_cancelled(ticks.tick()).await.is_some() {
+            let holds = self.held.holds();
+            let turn = async {
+                let mut conn = self.store.connect().await?;
+                let pks: Vec<i64> = holds.iter().map(|hold| hold.pk).collect();
+                let renewed = match pks.as_slice() {
+                    [] => Vec::new(),
+                    pks => function_jobs::renew_leases(&mut conn, self.host_id, lease, pks).await?,
+                };
+                let lost = match takeover_grace.note() {
+                    MayTakeBack::Yes => function_jobs::take_back_lost(&mut conn).await?,
+                    MayTakeBack::NotYet => 0,
+                };
+                Ok::<_, sqlx::Error>((renewed, lost))
+            };
+            match turn.await {
+                Ok((renewed, lost)) => {
+                    if lost > 0 {
+                        tracing::warn!(lost, "took back {lost} jobs of hosts that are gone");
+                        self.notices.tell(Notice::Jobs);
+                    }
+                    holds
+                        .iter()
+                        .filter(|hold| !renewed.contains(hold))
+                        .for_each(|hold| self.held.lose(*hold));
+                }
                 Err(error) => {
-                    tracing::warn!(error = &error as &dyn std::error::Error, "old jobs were not removed");
-                    break;
+                    tracing::warn!(
+                        error = &error as &dyn std::error::Error,
+                        "leases of jobs could not be renewed"
+                    );
+                }
+            }
+        }
+    }
+
+    async fn finish(&self) {
+        let waiting = self.held.holds().len();
+        if waiting > 0 {
+            tracing::info!(jobs = waiting, "waiting for {waiting} jobs to finish");
+        }
+        self.held.ask_to_end();
+        self.held.waited_for.close();
+        let all_done = async {
+            self.attempts.all_ended().await;
+            self.held.waited_for.wait().await;
+        };
+        if tokio::time::timeout(self.settings.grace, all_done).await.is_ok() {
+            return;
+        }
+        self.held.controls().iter().for_each(|control| control.hand_back.cancel());
+        self.attempts.all_ended().await;
+        if tokio::time::timeout(HAND_BACK_WITHIN, self.held.waited_for.wait()).await.is_err() {
+            tracing::warn!("some actions did not end in time");
+        }
+    }
+
+    /// Removes what was kept for long enough, a little at a time.
+    pub async fn sweep(self: Arc<Self>, shutdown: CancellationToken) {
+        let every = SWEEP_EVERY.min(self.settings.results_kept_for);
+        while shutdown.run_until_cancelled(tokio::time::sleep(every)).await.is_some() {
+            loop {
+                let swept = async {
+                    function_jobs::delete_expired(&mut *self.store.connect().await?, SWEEP_BATCH).await
+                };
+                match swept.await {
+                    Ok(deleted) if deleted.cast_signed() >= SWEEP_BATCH => {}
+                    Ok(_) => break,
+                    Err(error) => {
+                        tracing::warn!(error = &error as &dyn std::error::Error, "old jobs were not removed");
+                        break;
+                    }
                 }
             }
         }

@@ -6,29 +6,23 @@
 //! of them back ([`crate::rate_limits`]).
 
 use std::collections::{HashMap, HashSet, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
-use tokio::sync::broadcast::error::RecvError;
-use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use crate::Engine;
 use syncline_providers::RateLimit;
-use syncline_store::notices;
 use syncline_store::rate_limits::{Limited, Spent};
 
 /// What is sent meanwhile goes into the next notification.
-const TELL_EVERY: Duration = Duration::from_millis(100);
+pub(super) const TELL_EVERY: Duration = Duration::from_millis(100);
 /// The parts of a window that are counted, and forgotten, one by one.
 const SLOTS: u32 = 20;
-/// While the database is away, requests must not wait for it.
-const TELL_WITHIN: Duration = Duration::from_secs(1);
 const SWEEP_EVERY: Duration = Duration::from_secs(10);
 
 /// What was sent in the window of each rate, by this host and, as far as it has heard, by the others.
-pub(crate) struct Paces {
+pub(crate) struct Limiter {
     meters: Mutex<Meters>,
     has_untold: Notify,
 }
@@ -40,14 +34,14 @@ struct Meters {
     swept_at: Instant,
 }
 
-impl Default for Paces {
+impl Default for Limiter {
     fn default() -> Self {
         let meters = Meters { of: HashMap::new(), recent: HashSet::new(), swept_at: Instant::now() };
         Self { meters: Mutex::new(meters), has_untold: Notify::new() }
     }
 }
 
-impl Paces {
+impl Limiter {
     /// How long the next request has to wait, of hosts that are so many; `None`: it may go, and is counted. It is not
     /// kept for longer than `patience`.
     pub(crate) fn admit(
@@ -71,7 +65,7 @@ impl Paces {
     }
 
     /// What another host has sent.
-    fn note(&self, host: Uuid, spent: &[Spent]) {
+    pub(super) fn note(&self, host: Uuid, spent: &[Spent]) {
         let now = Instant::now();
         let mut meters = self.meters();
         for Spent { limited, per_seconds, requests } in spent {
@@ -81,7 +75,7 @@ impl Paces {
     }
 
     /// What the others are to be told now; `None`: they know everything.
-    fn take_untold(&self) -> Option<Vec<Spent>> {
+    pub(super) fn take_untold(&self) -> Option<Vec<Spent>> {
         let mut meters = self.meters();
         meters.sweep(Instant::now());
         let Meters { of, recent, .. } = &mut *meters;
@@ -95,6 +89,11 @@ impl Paces {
             requests > 0
         });
         (!recent.is_empty()).then_some(untold)
+    }
+
+    /// Returns once this host has sent something that others do not know of.
+    pub(super) async fn has_untold(&self) {
+        self.has_untold.notified().await;
     }
 
     fn meters(&self) -> MutexGuard<'_, Meters> {
@@ -120,40 +119,6 @@ impl Meters {
             meter.forget(now);
             !meter.own.is_empty() || !meter.others.is_empty()
         });
-    }
-}
-
-/// Tells other hosts what this one sends.
-pub(crate) async fn tell(engine: Arc<Engine>, shutdown: CancellationToken) {
-    while shutdown.run_until_cancelled(engine.paces.has_untold.notified()).await.is_some() {
-        loop {
-            tokio::time::sleep(TELL_EVERY).await;
-            let Some(untold) = engine.paces.take_untold().filter(|_| !shutdown.is_cancelled()) else { break };
-            if untold.is_empty() || engine.notices.live_hosts() < 2 {
-                continue;
-            }
-            let told = async {
-                notices::tell_of_requests(&mut *engine.store.connect().await?, engine.host_id, &untold).await
-            };
-            // Who is not told in time learns it from the provider.
-            if let Ok(Err(error)) = tokio::time::timeout(TELL_WITHIN, told).await {
-                let error = &error as &dyn std::error::Error;
-                tracing::warn!(error, "other hosts were not told how much was sent to providers");
-            }
-        }
-    }
-}
-
-/// Hears what other hosts send.
-pub(crate) async fn hear(engine: Arc<Engine>, shutdown: CancellationToken) {
-    let mut heard = engine.notices.subscribe_to_requests();
-    while let Some(received) = shutdown.run_until_cancelled(heard.recv()).await {
-        match received {
-            Ok((host, spent)) => engine.paces.note(host, &spent),
-            // What was missed is not counted.
-            Err(RecvError::Lagged(_)) => {}
-            Err(RecvError::Closed) => return,
-        }
     }
 }
 
@@ -335,30 +300,30 @@ mod tests {
 
     #[test]
     fn a_request_that_would_wait_for_too_long_goes_and_is_counted() {
-        let paces = Paces::default();
+        let limiter = Limiter::default();
         let limited = Limited { integration: IntegrationPk(1), connection: None };
         let rate = RateLimit { requests: 1, per_seconds: 3600 };
-        let admit = |patience| paces.admit(limited, rate, 1, patience);
+        let admit = |patience| limiter.admit(limited, rate, 1, patience);
         assert_eq!(admit(SECOND), None);
         assert!(admit(2 * 3600 * SECOND).is_some());
         assert_eq!(admit(SECOND), None);
-        let untold = paces.take_untold().expect("there is something");
+        let untold = limiter.take_untold().expect("there is something");
         assert_eq!(untold, [Spent { limited, per_seconds: 3600, requests: 2 }]);
-        assert_eq!(paces.take_untold(), None);
+        assert_eq!(limiter.take_untold(), None);
     }
 
     #[test]
     fn what_another_host_tells_is_counted_and_forgotten_when_its_window_is_over() {
-        let paces = Paces::default();
+        let limiter = Limiter::default();
         let [short, long, own] =
             [1, 2, 3].map(|pk| Limited { integration: IntegrationPk(pk), connection: None });
         let spent = |limited, per_seconds| Spent { limited, per_seconds, requests: 1 };
-        paces.note(Uuid::from_u128(2), &[spent(short, 1), spent(long, 3600)]);
+        limiter.note(Uuid::from_u128(2), &[spent(short, 1), spent(long, 3600)]);
         let rate = RateLimit { requests: 1, per_seconds: 3600 };
-        assert_eq!(paces.admit(own, rate, 2, SECOND), None);
-        assert!(paces.admit(long, rate, 2, 2 * 3600 * SECOND).is_some());
+        assert_eq!(limiter.admit(own, rate, 2, SECOND), None);
+        assert!(limiter.admit(long, rate, 2, 2 * 3600 * SECOND).is_some());
 
-        let mut meters = paces.meters();
+        let mut meters = limiter.meters();
         let began = meters.swept_at;
         meters.sweep(began + SWEEP_EVERY / 2);
         assert_eq!(meters.of.len(), 3, "not at every look");

@@ -12,9 +12,10 @@ use std::time::Duration;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
 use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
 
-use crate::Engine;
-use syncline_store::{notices, streams};
+use syncline_store::notices::Notices;
+use syncline_store::{Store, notices, streams};
 use syncline_types::ids::ConnectionPk;
 
 /// What is written meanwhile goes into the next notification.
@@ -24,27 +25,35 @@ const LOOK_EVERY: Duration = Duration::from_secs(5);
 /// Connections that one statement asks for.
 const LOOK_AT_ONCE: usize = 1_000;
 
+/// Who follows records on this host, and what other hosts have to be told.
 pub struct RecordChanges {
+    store: Store,
+    notices: Arc<Notices>,
+    host_id: Uuid,
     followed: Mutex<HashMap<ConnectionPk, watch::Sender<()>>>,
-    places: Arc<Semaphore>,
+    permits: Arc<Semaphore>,
     /// What other hosts have not been told of yet.
     untold: Mutex<BTreeSet<ConnectionPk>>,
     has_untold: Notify,
 }
 
-/// A reader's ear for one connection. It takes one of the host's places.
+/// A reader's ear for one connection. It takes one of the host's permits.
 pub struct FollowedConnection {
     changes: Arc<RecordChanges>,
     connection: ConnectionPk,
     woken: watch::Receiver<()>,
-    _place: OwnedSemaphorePermit,
+    _permit: OwnedSemaphorePermit,
 }
 
 impl RecordChanges {
-    pub(crate) fn new(places: usize) -> Arc<Self> {
+    /// `max_readers` is how many readers may follow records on this host at once.
+    pub fn new(store: Store, notices: Arc<Notices>, host_id: Uuid, max_readers: usize) -> Arc<Self> {
         Arc::new(Self {
+            store,
+            notices,
+            host_id,
             followed: Mutex::default(),
-            places: Arc::new(Semaphore::new(places)),
+            permits: Arc::new(Semaphore::new(max_readers)),
             untold: Mutex::default(),
             has_untold: Notify::new(),
         })
@@ -52,9 +61,9 @@ impl RecordChanges {
 
     /// Follows a connection from now on. `None`: there are as many readers as there may be.
     pub fn follow(self: &Arc<Self>, connection: ConnectionPk) -> Option<FollowedConnection> {
-        let place = Arc::clone(&self.places).try_acquire_owned().ok()?;
+        let permit = Arc::clone(&self.permits).try_acquire_owned().ok()?;
         let woken = self.followed().entry(connection).or_default().subscribe();
-        Some(FollowedConnection { changes: Arc::clone(self), connection, woken, _place: place })
+        Some(FollowedConnection { changes: Arc::clone(self), connection, woken, _permit: permit })
     }
 
     /// Notes that records of the connection were changed and committed.
@@ -75,6 +84,66 @@ impl RecordChanges {
         for followed in self.followed().values() {
             followed.send_replace(());
         }
+    }
+
+    /// Tells other hosts what was written here, until `shutdown`.
+    pub async fn publish(self: Arc<Self>, shutdown: CancellationToken) {
+        while shutdown.run_until_cancelled(self.has_untold.notified()).await.is_some() {
+            let untold: Vec<_> = std::mem::take(&mut *self.untold()).into_iter().collect();
+            let told = async {
+                notices::tell_of_records(&mut *self.store.connect().await?, self.host_id, &untold).await
+            };
+            if let Err(error) = told.await {
+                tracing::warn!(
+                    error = &error as &dyn std::error::Error,
+                    "other hosts were not told of new records; they will find them a little later"
+                );
+            }
+            tokio::time::sleep(TELL_EVERY).await;
+        }
+    }
+
+    /// Wakes the readers of records that other hosts have written, until `shutdown`.
+    pub async fn receive(self: Arc<Self>, shutdown: CancellationToken) {
+        let mut received = self.notices.subscribe_to_records();
+        while let Some(connections) = shutdown.run_until_cancelled(received.recv()).await {
+            match connections {
+                Ok(connections) => connections.iter().for_each(|pk| self.wake(*pk)),
+                Err(RecvError::Lagged(_)) => self.wake_all(),
+                Err(RecvError::Closed) => return,
+            }
+        }
+    }
+
+    /// Looks for changes whose notification was lost, until `shutdown`.
+    pub async fn poll(self: Arc<Self>, shutdown: CancellationToken) {
+        let mut ticks = tokio::time::interval(LOOK_EVERY);
+        let mut seen = HashMap::new();
+        while shutdown.run_until_cancelled(ticks.tick()).await.is_some() {
+            match self.look_once(&seen).await {
+                Ok(found) => seen = found,
+                Err(error) => tracing::warn!(
+                    error = &error as &dyn std::error::Error,
+                    "the records that are followed could not be looked at"
+                ),
+            }
+        }
+    }
+
+    /// Wakes the readers of connections whose streams have moved on. Gives where they all stand.
+    async fn look_once(&self, seen: &HashMap<ConnectionPk, i64>) -> sqlx::Result<HashMap<ConnectionPk, i64>> {
+        let followed: Vec<_> = self.followed().keys().copied().collect();
+        let mut found = HashMap::with_capacity(followed.len());
+        for part in followed.chunks(LOOK_AT_ONCE) {
+            let mut conn = self.store.connect_records().await?;
+            found.extend(streams::sums_of_positions(&mut conn, part).await?);
+        }
+        for (connection, sum) in &found {
+            if seen.get(connection) != Some(sum) {
+                self.wake(*connection);
+            }
+        }
+        Ok(found)
     }
 
     fn followed(&self) -> MutexGuard<'_, HashMap<ConnectionPk, watch::Sender<()>>> {
@@ -102,68 +171,4 @@ impl Drop for FollowedConnection {
             followed.remove(&self.connection);
         }
     }
-}
-
-/// Tells other hosts what was written here.
-pub(crate) async fn tell(engine: Arc<Engine>, shutdown: CancellationToken) {
-    let changes = &engine.record_changes;
-    while shutdown.run_until_cancelled(changes.has_untold.notified()).await.is_some() {
-        let untold: Vec<_> = std::mem::take(&mut *changes.untold()).into_iter().collect();
-        let told = async {
-            notices::tell_of_records(&mut *engine.store.connect().await?, engine.host_id, &untold).await
-        };
-        if let Err(error) = told.await {
-            tracing::warn!(
-                error = &error as &dyn std::error::Error,
-                "other hosts were not told of new records; they will find them a little later"
-            );
-        }
-        tokio::time::sleep(TELL_EVERY).await;
-    }
-}
-
-/// Hears what other hosts have written.
-pub(crate) async fn hear(engine: Arc<Engine>, shutdown: CancellationToken) {
-    let mut heard = engine.notices.subscribe_to_records();
-    while let Some(received) = shutdown.run_until_cancelled(heard.recv()).await {
-        match received {
-            Ok(connections) => connections.iter().for_each(|pk| engine.record_changes.wake(*pk)),
-            Err(RecvError::Lagged(_)) => engine.record_changes.wake_all(),
-            Err(RecvError::Closed) => return,
-        }
-    }
-}
-
-/// Looks for what nobody has told of.
-pub(crate) async fn look(engine: Arc<Engine>, shutdown: CancellationToken) {
-    let mut turns = tokio::time::interval(LOOK_EVERY);
-    let mut seen = HashMap::new();
-    while shutdown.run_until_cancelled(turns.tick()).await.is_some() {
-        match look_once(&engine, &seen).await {
-            Ok(found) => seen = found,
-            Err(error) => tracing::warn!(
-                error = &error as &dyn std::error::Error,
-                "the records that are followed could not be looked at"
-            ),
-        }
-    }
-}
-
-/// Wakes the readers of connections whose streams have moved on. Gives where they all stand.
-async fn look_once(
-    engine: &Engine,
-    seen: &HashMap<ConnectionPk, i64>,
-) -> sqlx::Result<HashMap<ConnectionPk, i64>> {
-    let followed: Vec<_> = engine.record_changes.followed().keys().copied().collect();
-    let mut found = HashMap::with_capacity(followed.len());
-    for part in followed.chunks(LOOK_AT_ONCE) {
-        let mut conn = engine.store.connect_records().await?;
-        found.extend(streams::sums_of_positions(&mut conn, part).await?);
-    }
-    for (connection, sum) in &found {
-        if seen.get(connection) != Some(sum) {
-            engine.record_changes.wake(*connection);
-        }
-    }
-    Ok(found)
 }

@@ -14,8 +14,9 @@ pub use self::counts::{Changes, ModelCounts, RunCounts, without_carried};
 pub(crate) use self::writing::{ensure_room, incoming};
 
 use crate::functions::{WritableModel, WritableModels};
-use crate::records::progress::Headway;
-use crate::{Engine, RecordChanges};
+use crate::records::Records;
+use crate::records::changes::RecordChanges;
+use crate::records::progress::Progress;
 use syncline_auth::Environments;
 use syncline_crypto::RecordKeys;
 use syncline_model::records::RecordOptions;
@@ -41,7 +42,7 @@ pub struct RecordWriter {
     metadata_key: Arc<str>,
     /// Only a sync has one, and with it a checkpoint.
     attempt: Option<Attempt>,
-    headway: Option<Headway>,
+    progress: Option<Progress>,
     /// A run after a reset brings pruned payloads back.
     restores_pruned: bool,
     batch_bytes: usize,
@@ -63,12 +64,12 @@ pub struct Committed {
     pub counts: Counts,
     pub changed: Changes,
     /// It has done more than to repeat what its run had done.
-    pub gets_on: bool,
+    pub makes_progress: bool,
 }
 
 impl RecordWriter {
     pub fn new(
-        engine: &Engine,
+        records: &Records,
         author: Author,
         connection: ConnectionPk,
         models: WritableModels,
@@ -76,20 +77,20 @@ impl RecordWriter {
         log: RunLog,
     ) -> Self {
         Self {
-            store: engine.store.clone(),
-            environments: Arc::clone(&engine.environments),
-            changes: Arc::clone(&engine.record_changes),
+            store: records.store.clone(),
+            environments: Arc::clone(&records.environments),
+            changes: Arc::clone(&records.changes),
             author,
             connection,
             models,
-            metadata_key: Arc::clone(&engine.settings.record_metadata_key),
+            metadata_key: Arc::clone(&records.settings.metadata_key),
             attempt: None,
-            headway: None,
+            progress: None,
             restores_pruned: false,
             batch_bytes: limits.batch_bytes,
             record_bytes: limits.record_bytes,
             memory_bytes: limits.memory_bytes,
-            stream_records: engine.settings.max_stream_records,
+            stream_records: records.settings.max_stream_records,
             records_left: limits.records,
             records_limit: limits.records,
             counts: RunCounts::new(),
@@ -106,8 +107,8 @@ impl RecordWriter {
         carried: RunCounts,
         since: DateTime<Utc>,
     ) -> Self {
-        let headway = Some(Headway::new(since));
-        Self { attempt: Some(attempt), headway, restores_pruned, counts: carried, ..self }
+        let progress = Some(Progress::new(since));
+        Self { attempt: Some(attempt), progress, restores_pruned, counts: carried, ..self }
     }
 
     pub async fn commit(&mut self, changes: Vec<Change>, checkpoint: Option<String>) -> Outcome<Committed> {

@@ -3,7 +3,7 @@
 use sqlx::PgConnection;
 use uuid::Uuid;
 
-use crate::Engine;
+use crate::records::Records;
 use crate::records::commit::{ensure_room, incoming};
 use syncline_model::records::RecordOptions;
 use syncline_model::{self as model, Invalid};
@@ -42,7 +42,7 @@ pub enum Replayed {
     Unchanged,
 }
 
-impl Engine {
+impl Records {
     /// Saves a record that was set aside, if it fits the model as it is deployed now, and nothing has happened to it
     /// since. The letter is gone then.
     pub async fn replay_dead_letter(
@@ -60,7 +60,7 @@ impl Engine {
             .find_saving(letter.integration, &letter.model)
             .ok_or_else(|| DeadLetterError::UnknownModel(letter.model.clone()))?;
         let options = RecordOptions {
-            metadata_key: &self.settings.record_metadata_key,
+            metadata_key: &self.settings.metadata_key,
             max_bytes: function.limits.record_bytes,
         };
         let model = &function.models[&letter.model];
@@ -86,7 +86,7 @@ impl Engine {
         dead_letters::delete(&mut tx, &mut stream, &letter).await?;
         streams::store_head(&mut tx, &stream).await?;
         tx.commit().await?;
-        self.record_changes.note(letter.stream.connection);
+        self.changes.note(letter.stream.connection);
         Ok(match (saved.added, saved.updated) {
             (0, 0) => Replayed::Unchanged,
             (0, _) => Replayed::Updated,

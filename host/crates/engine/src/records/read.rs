@@ -1,6 +1,6 @@
 //! Reading records for clients, whether they are sealed or not.
 
-use crate::Engine;
+use crate::records::Records;
 use syncline_auth::EnvironmentError;
 use syncline_crypto::RecordKeys;
 use syncline_store::records::{self, Filter, StoredRecord};
@@ -26,7 +26,7 @@ pub struct WantedRecords<'w> {
     pub limit: i64,
 }
 
-impl Engine {
+impl Records {
     /// The next records in the order of positions.
     pub async fn read_records(
         &self,

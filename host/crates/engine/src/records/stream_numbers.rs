@@ -1,19 +1,22 @@
 //! Remembers the numbers of streams, which never change once they are given.
 
+use std::sync::Arc;
+
 use syncline_store::Store;
 use syncline_store::streams::{self, StreamKey};
 use syncline_types::ids::{ConnectionPk, ModelName, Variant};
 
 const REMEMBERED: u64 = 100_000;
 
+/// The cache of the numbers of streams.
 pub struct StreamNumbers {
     store: Store,
     known: moka::sync::Cache<(ConnectionPk, ModelName, Variant), StreamKey>,
 }
 
 impl StreamNumbers {
-    pub(crate) fn new(store: Store) -> Self {
-        Self { store, known: moka::sync::Cache::new(REMEMBERED) }
+    pub fn new(store: Store) -> Arc<Self> {
+        Arc::new(Self { store, known: moka::sync::Cache::new(REMEMBERED) })
     }
 
     /// The stream of a model; `None` until something was saved to it.

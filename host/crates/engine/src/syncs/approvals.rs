@@ -3,17 +3,24 @@
 //! What the run has seen is kept with its streams until a later run has come to its end. So an approval deletes what
 //! is not there, and nothing that was saved again since, by whomever.
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use chrono::{DateTime, Utc};
 use serde_json::json;
+use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use crate::Engine;
 use crate::outbound_webhooks::{self, Checkpoints, SyncEnd, SyncSubject};
 use crate::records::commit::{ModelCounts, RunCounts};
+use crate::syncs::Syncs;
 use syncline_store::notices::Notice;
 use syncline_store::runs::{self, HeldRun};
 use syncline_store::{closed_connections, records, streams};
 use syncline_types::ids::EnvironmentPk;
+
+/// How often approvals are looked for that were cut short.
+const LOOK_EVERY: Duration = Duration::from_secs(10);
 
 /// The code of a run that was held.
 pub(crate) const HELD: &str = "mass_deletion_held";
@@ -37,7 +44,7 @@ pub enum ApprovalError {
     Unreadable(#[from] serde_json::Error),
 }
 
-impl Engine {
+impl Syncs {
     /// Deletes what a held run did not see and nobody has saved since. What is cut short is finished by another host, or by
     /// asking again.
     pub async fn approve_run(&self, environment: EnvironmentPk, id: Uuid) -> Result<(), ApprovalError> {
@@ -54,8 +61,22 @@ impl Engine {
         approved
     }
 
+    /// Finishes approvals that another host has begun, until `shutdown`.
+    pub async fn look_after_approvals(self: Arc<Self>, shutdown: CancellationToken) {
+        let mut ticks = tokio::time::interval(LOOK_EVERY);
+        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        while shutdown.run_until_cancelled(ticks.tick()).await.is_some() {
+            if let Some(Err(error)) = shutdown.run_until_cancelled(self.finish_approvals()).await {
+                tracing::warn!(
+                    error = &error as &dyn std::error::Error,
+                    "approvals that were cut short could not be looked for"
+                );
+            }
+        }
+    }
+
     /// Finishes the approvals that were cut short.
-    pub(crate) async fn finish_approvals(&self) -> sqlx::Result<()> {
+    async fn finish_approvals(&self) -> sqlx::Result<()> {
         loop {
             let mut conn = self.store.connect().await?;
             let Some((environment, id)) = runs::take_over_approval(&mut conn).await? else { return Ok(()) };

@@ -1,6 +1,6 @@
 //! What clients ask of the schedules of a sync, of a connection or of an integration.
 
-use crate::Engine;
+use crate::syncs::Syncs;
 use syncline_store::schedules::{self, Target, TriggerOptions};
 use syncline_store::{DEADLOCK_TRIES, is_deadlock};
 
@@ -12,9 +12,9 @@ pub enum SyncCommand {
     Pause,
 }
 
-impl Engine {
+impl Syncs {
     /// Carries the command out for all schedules that the target names. Gives their number.
-    pub async fn command_syncs(&self, target: &Target, command: SyncCommand) -> sqlx::Result<u64> {
+    pub async fn command(&self, target: &Target, command: SyncCommand) -> sqlx::Result<u64> {
         for _ in 1..DEADLOCK_TRIES {
             match self.try_command(target, command).await {
                 Err(error) if is_deadlock(&error) => {}

@@ -16,7 +16,7 @@ pub(crate) struct Tenant {
 
 /// How many runs this host may have at once of one tenant, and has.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Room {
+pub(crate) struct Candidate {
     pub tenant: Tenant,
     pub most: usize,
     /// The number of the turn in which it last got a place.
@@ -50,14 +50,14 @@ impl Served {
 /// of several that have as few, to the one that waits for its turn the longest. So a tenant that has none is served with the next place that comes free, however many wait for the others; and one
 /// that is alone gets all. Gives how many each may take.
 pub(crate) fn share(
-    rooms: &[Room],
+    candidates: &[Candidate],
     running: &HashMap<Tenant, usize>,
     free: usize,
     rng: &mut impl Rng,
 ) -> HashMap<IntegrationPk, usize> {
-    let mut rooms = rooms.to_vec();
+    let mut candidates = candidates.to_vec();
     // Of those that had no turn yet, nobody is always the first.
-    rooms.shuffle(rng);
+    candidates.shuffle(rng);
     let mut places = running.clone();
     let mut of_environment: HashMap<EnvironmentPk, usize> = HashMap::new();
     for (tenant, count) in running {
@@ -65,12 +65,13 @@ pub(crate) fn share(
     }
     let mut shares = HashMap::new();
     for _ in 0..free {
-        rooms.retain(|room| places.get(&room.tenant).is_none_or(|count| *count < room.most));
-        let fewest = rooms.iter().min_by_key(|Room { tenant, served, .. }| {
+        candidates
+            .retain(|candidate| places.get(&candidate.tenant).is_none_or(|count| *count < candidate.most));
+        let fewest = candidates.iter().min_by_key(|Candidate { tenant, served, .. }| {
             let environment = of_environment.get(&tenant.environment).copied().unwrap_or(0);
             (environment, places.get(tenant).copied().unwrap_or(0), *served)
         });
-        let Some(Room { tenant, .. }) = fewest else { break };
+        let Some(Candidate { tenant, .. }) = fewest else { break };
         *places.entry(*tenant).or_default() += 1;
         *of_environment.entry(tenant.environment).or_default() += 1;
         *shares.entry(tenant.integration).or_default() += 1;
@@ -91,9 +92,9 @@ mod tests {
     }
 
     fn shares(waiting: &[Tenant], running: &[(Tenant, usize)], free: usize) -> HashMap<IntegrationPk, usize> {
-        let rooms: Vec<_> =
-            waiting.iter().map(|tenant| Room { tenant: *tenant, most: usize::MAX, served: 0 }).collect();
-        share(&rooms, &running.iter().copied().collect(), free, &mut StdRng::seed_from_u64(7))
+        let candidates: Vec<_> =
+            waiting.iter().map(|tenant| Candidate { tenant: *tenant, most: usize::MAX, served: 0 }).collect();
+        share(&candidates, &running.iter().copied().collect(), free, &mut StdRng::seed_from_u64(7))
     }
 
     #[test]
@@ -113,13 +114,13 @@ mod tests {
         let mut served = Served::default();
         let mut order = Vec::new();
         for seed in 0..9 {
-            let room = |tenant: &Tenant| Room {
+            let candidate = |tenant: &Tenant| Candidate {
                 tenant: *tenant,
                 most: usize::MAX,
                 served: served.last(tenant.integration),
             };
-            let rooms = tenants.each_ref().map(room);
-            let shares = share(&rooms, &HashMap::new(), 1, &mut StdRng::seed_from_u64(seed));
+            let candidates = tenants.each_ref().map(candidate);
+            let shares = share(&candidates, &HashMap::new(), 1, &mut StdRng::seed_from_u64(seed));
             served.note(shares.keys().copied());
             order.extend(shares.into_keys());
         }
@@ -140,12 +141,12 @@ mod tests {
     #[test]
     fn a_tenant_gets_no_more_than_it_may_have() {
         let (limited, other) = (tenant(1, 1), tenant(1, 2));
-        let rooms = [
-            Room { tenant: limited, most: 3, served: 0 },
-            Room { tenant: other, most: usize::MAX, served: 0 },
+        let candidates = [
+            Candidate { tenant: limited, most: 3, served: 0 },
+            Candidate { tenant: other, most: usize::MAX, served: 0 },
         ];
         let running = HashMap::from([(limited, 2)]);
-        let shares = share(&rooms, &running, 10, &mut StdRng::seed_from_u64(7));
+        let shares = share(&candidates, &running, 10, &mut StdRng::seed_from_u64(7));
         assert_eq!(shares, HashMap::from([(limited.integration, 1), (other.integration, 9)]));
     }
 
@@ -157,9 +158,9 @@ mod tests {
         ) {
             let running: HashMap<_, _> =
                 running.into_iter().enumerate().map(|(at, count)| (tenant(1, at as i64), count)).collect();
-            let rooms: Vec<_> =
-                running.keys().map(|tenant| Room { tenant: *tenant, most: usize::MAX, served: 0 }).collect();
-            let shares = share(&rooms, &running, free, &mut StdRng::seed_from_u64(seed));
+            let candidates: Vec<_> =
+                running.keys().map(|tenant| Candidate { tenant: *tenant, most: usize::MAX, served: 0 }).collect();
+            let shares = share(&candidates, &running, free, &mut StdRng::seed_from_u64(seed));
             prop_assert_eq!(shares.values().sum::<usize>(), free);
             let total = |tenant: &Tenant| running[tenant] + shares.get(&tenant.integration).copied().unwrap_or(0);
             let least = running.keys().map(total).min().unwrap_or(0);

@@ -1,27 +1,30 @@
 //! One run of a sync, from the claim of its schedule to its release.
 
 mod attempt;
+mod ended;
 mod ending;
 mod next;
+mod retry;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use chrono::{DateTime, Utc};
-use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
 use self::attempt::{Start, begin, complete, so_far};
+use self::ended::Ended;
 use self::ending::{Finished, append_log, outcome_of, report, write_outcome};
-use self::next::Again;
+use self::retry::Again;
+use crate::connections::route::ConnectionRoute;
 use crate::functions::DeployedFunction;
-use crate::invoker::capabilities::{FunctionCapabilities, RunSignals};
+use crate::invoker::capabilities::FunctionCapabilities;
+use crate::invoker::control::{RunControl, RunSignals};
 use crate::invoker::error::FunctionError;
 use crate::invoker::live_runs::LiveRun;
 use crate::invoker::recording::kept;
 use crate::outbound_webhooks::Checkpoints;
-use crate::records::commit::{RecordWriter, RunCounts};
-use crate::{ConnectionRoute, Engine};
+use crate::records::commit::RecordWriter;
+use crate::syncs::Syncs;
 use syncline_config::FunctionKind;
 use syncline_sandbox::{Call, Limit, Limits, LogLevel, RunInfo, RunLog, Urgency, Usage};
 use syncline_store::connections;
@@ -31,46 +34,12 @@ use syncline_store::schedules::{self, Claim, DueReason};
 use syncline_store::sync_states::Attempt;
 use syncline_telemetry::metrics::metrics;
 
-/// How a run is told to stop.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct RunControl {
-    /// The function is asked to come to its end.
-    pub(crate) signals: Arc<RunSignals>,
-    /// The run is given back at once; its schedule is due again.
-    pub(crate) hand_back: CancellationToken,
-    /// The run lost its lease: it may not touch anything any more.
-    pub(crate) lost: CancellationToken,
-}
-
-enum Ended {
-    Success {
-        counts: RunCounts,
-        /// With what earlier attempts saved since the last success.
-        unreported: RunCounts,
-        /// When the first of these began, by the clock that records' times are from.
-        since: DateTime<Utc>,
-        checkpoints: Checkpoints,
-    },
-    Failed {
-        error: RunError,
-        again: Again,
-        counts: Option<RunCounts>,
-        checkpoints: Checkpoints,
-    },
-    /// Nothing is left to do, as after the deletion of the connection.
-    Dropped,
-    /// This host does not know the sync, or cannot run it: another one may.
-    Unknown,
-    HandedBack,
-    Lost,
-}
-
 /// Runs what was claimed and releases the schedule, whatever happens.
-pub(crate) async fn run(engine: Arc<Engine>, claim: Claim, control: RunControl) {
+pub(crate) async fn run(syncs: &Syncs, claim: Claim, control: RunControl) {
     let began = Instant::now();
-    let function = find_function(&engine, &claim).await;
+    let function = find_function(syncs, &claim).await;
     let limits = function.as_ref().map_or(&Limits::SYNC, |function| &function.limits);
-    let live = Arc::clone(&engine.live_runs).begin(claim.run_id, None, RunLog::new(limits.log_bytes));
+    let live = syncs.invoker.live_runs.begin(claim.run_id, None, RunLog::new(limits.log_bytes));
     let mut usage = Usage::default();
     let span = tracing::debug_span!(
         "run",
@@ -84,18 +53,18 @@ pub(crate) async fn run(engine: Arc<Engine>, claim: Claim, control: RunControl) 
     let ended = match &function {
         None => Ended::Unknown,
         Some(function) => tokio::select! {
-            ended = execute(&engine, &claim, function, &control, &live, &mut usage).instrument(span) => ended,
+            ended = execute(syncs, &claim, function, &control, &live, &mut usage).instrument(span) => ended,
             () = control.hand_back.cancelled() => Ended::HandedBack,
             () = control.lost.cancelled() => Ended::Lost,
         },
     };
     let lines = live.finish().await;
     if matches!(ended, Ended::Lost) {
-        append_log(&engine, &claim, &lines).await;
+        append_log(syncs, &claim, &lines).await;
         tracing::warn!(run.id = %claim.run_id, "sync `{}` lost its lease; another attempt takes over", claim.sync);
         return;
     }
-    let next = next::plan(&engine, &claim, function.as_deref(), &ended, began).await;
+    let next = next::plan(syncs, &claim, function.as_deref(), &ended, began).await;
     report(&claim, &ended);
     let outcome = outcome_of(&ended, usage, &live);
     if let Some(function) = &function {
@@ -108,11 +77,11 @@ pub(crate) async fn run(engine: Arc<Engine>, claim: Claim, control: RunControl) 
         );
     }
     let finished = Finished { outcome, ended, function, next, lines };
-    write_outcome(&engine, &claim, &finished).await;
+    write_outcome(syncs, &claim, &finished).await;
 }
 
-async fn find_function(engine: &Engine, claim: &Claim) -> Option<Arc<DeployedFunction>> {
-    let functions = &engine.functions;
+async fn find_function(syncs: &Syncs, claim: &Claim) -> Option<Arc<DeployedFunction>> {
+    let functions = &syncs.functions;
     let found =
         functions.find_deployed(claim.environment, claim.integration, FunctionKind::Sync, &claim.sync).await;
     match found {
@@ -129,14 +98,14 @@ async fn find_function(engine: &Engine, claim: &Claim) -> Option<Arc<DeployedFun
 }
 
 async fn execute(
-    engine: &Arc<Engine>,
+    syncs: &Syncs,
     claim: &Claim,
     function: &Arc<DeployedFunction>,
     control: &RunControl,
     live: &LiveRun,
     usage: &mut Usage,
 ) -> Ended {
-    match try_execute(engine, claim, function, control, live, usage).await {
+    match try_execute(syncs, claim, function, control, live, usage).await {
         Ok(ended) => ended,
         Err(error) => {
             tracing::error!(run.id = %claim.run_id, error = format!("{error:#}"), "the host failed during a run");
@@ -149,7 +118,7 @@ async fn execute(
 }
 
 async fn try_execute(
-    engine: &Arc<Engine>,
+    syncs: &Syncs,
     claim: &Claim,
     function: &Arc<DeployedFunction>,
     control: &RunControl,
@@ -157,7 +126,7 @@ async fn try_execute(
     usage: &mut Usage,
 ) -> anyhow::Result<Ended> {
     let log = &live.log;
-    let connection = connections::get(&mut *engine.store.connect().await?, claim.connection).await?;
+    let connection = connections::get(&mut *syncs.store.connect().await?, claim.connection).await?;
     let Some(connection) = connection else { return Ok(Ended::Dropped) };
     let attempt = Attempt {
         connection: claim.connection,
@@ -165,22 +134,22 @@ async fn try_execute(
         variant: claim.variant.clone(),
         fence: claim.fence,
     };
-    let begun = match begin(engine, claim, function, &attempt).await? {
+    let begun = match begin(syncs, claim, function, &attempt).await? {
         Ok(begun) => begun,
         Err(ended) => return Ok(ended),
     };
     let is_asked_for = matches!(claim.reason, DueReason::Trigger | DueReason::Start);
-    if begun.idle_attempts >= engine.settings.max_idle_attempts && !is_asked_for {
+    if begun.idle_attempts >= syncs.settings.max_idle_attempts && !is_asked_for {
         let start = Start::from(&begun)?;
         let message = interrupted(begun.idle_attempts);
-        return no_progress(engine, claim, &attempt, &start, message, log).await;
+        return no_progress(syncs, claim, &attempt, &start, message, log).await;
     }
     let start = Start::from(&begun)?;
     if claim.resets {
-        schedules::note_reset_done(&mut *engine.store.connect().await?, claim).await?;
+        schedules::note_reset_done(&mut *syncs.store.connect().await?, claim).await?;
     }
-    let environment = engine.environments.get(claim.environment).await?;
-    let variables = engine.process_variables(&environment, function, log).await?;
+    let environment = syncs.environments.get(claim.environment).await?;
+    let variables = syncs.invoker.process_variables(&environment, function, log).await?;
     let author = Author {
         environment: claim.environment,
         integration: claim.integration,
@@ -188,7 +157,7 @@ async fn try_execute(
         run_id: claim.run_id.to_string(),
     };
     let writer = RecordWriter::new(
-        engine,
+        &syncs.invoker.records,
         author,
         claim.connection,
         Arc::clone(&function.models),
@@ -196,7 +165,7 @@ async fn try_execute(
         log.clone(),
     );
     let capabilities = FunctionCapabilities {
-        engine: Arc::clone(engine),
+        invoker: Arc::clone(&syncs.invoker),
         environment,
         connection: Arc::new(ConnectionRoute::from(&connection)),
         function: Arc::clone(function),
@@ -226,31 +195,36 @@ async fn try_execute(
         input: None,
         variables: &variables,
     };
-    let invocation =
-        engine.runtime.invoke(&function.component, call, Box::new(capabilities), &function.limits, log);
+    let invocation = syncs.invoker.runtime.invoke(
+        &function.component,
+        call,
+        Box::new(capabilities),
+        &function.limits,
+        log,
+    );
     let idle = function.limits.idle;
     let finished = tokio::select! {
         finished = invocation => finished,
         () = silence(&control.signals, idle) => {
             let message = format!("the sync has committed nothing new for {idle:?} (limit `idle`), and was ended");
-            return no_progress(engine, claim, &attempt, &start, message, log).await;
+            return no_progress(syncs, claim, &attempt, &start, message, log).await;
         }
     };
     *usage = finished.usage;
     match finished.result.map_err(|error| FunctionError::new(error, log)) {
         // Taken for a whole one, a run that was cut short would delete what it has not come to.
         Ok(_) if control.signals.was_noticed() => Ok(Ended::HandedBack),
-        Ok(_) => complete(engine, function, &attempt, &start, log).await,
+        Ok(_) => complete(syncs, function, &attempt, &start, log).await,
         Err(FunctionError::Superseded) => Ok(Ended::Lost),
         Err(FunctionError::Host(error)) => Err(error),
         Err(error) => {
             log.note(LogLevel::Error, &error.to_string());
             let was_cut_off = matches!(error, FunctionError::Limit(Limit::Wall(_) | Limit::Cpu(_)));
-            let so_far = so_far(engine, &attempt, &start, if was_cut_off { None } else { Some(0) }).await?;
+            let so_far = so_far(syncs, &attempt, &start, if was_cut_off { None } else { Some(0) }).await?;
             let attempts = start.idle_attempts + 1;
-            if so_far.is_idle && attempts >= engine.settings.max_idle_attempts {
+            if so_far.is_idle && attempts >= syncs.settings.max_idle_attempts {
                 let message = format!("{}; the last time, {error}", interrupted(attempts));
-                return no_progress(engine, claim, &attempt, &start, message, log).await;
+                return no_progress(syncs, claim, &attempt, &start, message, log).await;
             }
             Ok(Ended::Failed {
                 again: Again::of(&error),
@@ -264,14 +238,14 @@ async fn try_execute(
 
 /// Returns when the function has not got on for so long.
 async fn silence(signals: &RunSignals, idle: Duration) {
-    let (mut headway, mut since) = (signals.headway(), tokio::time::Instant::now());
+    let (mut progress, mut since) = (signals.progress(), tokio::time::Instant::now());
     while let Some(until) = since.checked_add(idle) {
         tokio::time::sleep_until(until).await;
-        if signals.headway() == headway {
+        if signals.progress() == progress {
             return;
         }
         // It did, at some time since: that is exact enough for what is measured in hours.
-        (headway, since) = (signals.headway(), tokio::time::Instant::now());
+        (progress, since) = (signals.progress(), tokio::time::Instant::now());
     }
     std::future::pending::<()>().await;
 }
@@ -286,7 +260,7 @@ fn interrupted(attempts: i32) -> String {
 /// The sync gets nowhere. It is tried again, but with longer and longer waits: whatever interrupts it may be its own
 /// doing.
 async fn no_progress(
-    engine: &Engine,
+    syncs: &Syncs,
     claim: &Claim,
     attempt: &Attempt,
     start: &Start,
@@ -295,7 +269,7 @@ async fn no_progress(
 ) -> anyhow::Result<Ended> {
     log.note(LogLevel::Error, &message);
     // After each wait it has one attempt to get somewhere.
-    let so_far = so_far(engine, attempt, start, Some(engine.settings.max_idle_attempts - 1)).await?;
+    let so_far = so_far(syncs, attempt, start, Some(syncs.settings.max_idle_attempts - 1)).await?;
     let error = kept(RunError { code: "no_progress".to_owned(), message, details: None }, log);
     Ok(Ended::Failed {
         error,

@@ -1,10 +1,16 @@
 //! Further instances of a sync for one connection: each has its own schedule, records and checkpoint.
 
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use crate::functions::hold_beginnings;
-use crate::{ConnectionRoute, Engine};
+use crate::connections::route::ConnectionRoute;
+use crate::functions::hold_post_creation;
+use crate::syncs::Syncs;
 use syncline_store::connection_errors::{self, Failing};
+use syncline_store::notices::Notice;
 use syncline_store::schedules::{self, NewVariant, Retired};
 use syncline_store::{closed_connections, records, streams, sync_states};
 use syncline_telemetry::failpoints::{self, Step};
@@ -12,6 +18,9 @@ use syncline_types::ids::{ConnectionPk, FunctionName, Variant};
 
 /// How many instances a sync of one connection may have, the base variant among them.
 pub const MAX_VARIANTS: i64 = 100;
+
+/// However quiet it is, retired variants are looked for after this long: a notification may have been lost.
+const LOOK_EVERY: Duration = Duration::from_secs(5);
 
 /// Why a variant was not made.
 #[derive(Debug, thiserror::Error)]
@@ -26,7 +35,7 @@ pub enum VariantError {
     Store(#[from] sqlx::Error),
 }
 
-impl Engine {
+impl Syncs {
     /// Makes a variant, due at once if the sync starts by itself. Gives the id of its schedule.
     pub async fn create_variant(
         &self,
@@ -35,7 +44,7 @@ impl Engine {
         variant: &Variant,
     ) -> Result<Uuid, VariantError> {
         let mut tx = self.store.begin().await?;
-        let active = hold_beginnings(&mut tx, connection.environment, connection.integration).await?;
+        let active = hold_post_creation(&mut tx, connection.environment, connection.integration).await?;
         let spec = active.syncs.iter().find(|spec| spec.name == *sync).ok_or(VariantError::SyncGone)?;
         let connection = connection.pk;
         let new = NewVariant { connection, sync, variant, auto_start: spec.auto_start, most: MAX_VARIANTS };
@@ -92,7 +101,7 @@ impl Engine {
     }
 
     /// Removes what a retired variant has left, and then itself, so that what is cut short is found again.
-    pub(crate) async fn remove_retired(&self, retired: &Retired) -> sqlx::Result<()> {
+    async fn remove_retired(&self, retired: &Retired) -> sqlx::Result<()> {
         let Retired { schedule, integration, connection, sync, variant, fence } = retired;
         let declared = self.functions.find_sync(*integration, sync).map(|sync| sync.models());
         let declared: Vec<_> = declared.iter().flatten().map(ToString::to_string).collect();
@@ -127,5 +136,35 @@ impl Engine {
             }
         }
         tx.commit().await
+    }
+
+    /// Removes variants whose deletion was cut short, until `shutdown`.
+    pub async fn clean_up_variants(self: Arc<Self>, shutdown: CancellationToken) {
+        let mut notices = self.notices.subscribe();
+        loop {
+            match shutdown.run_until_cancelled(self.clean_up_one_variant()).await {
+                None => return,
+                Some(Ok(true)) => continue,
+                Some(Ok(false)) => {}
+                Some(Err(error)) => {
+                    tracing::warn!(
+                        error = &error as &dyn std::error::Error,
+                        "a variant could not be removed; it will be tried again"
+                    );
+                }
+            }
+            let wait = notices.hear_within(LOOK_EVERY, Notice::Deletions);
+            if shutdown.run_until_cancelled(wait).await.is_none() {
+                return;
+            }
+        }
+    }
+
+    /// `false`: there is none.
+    async fn clean_up_one_variant(&self) -> sqlx::Result<bool> {
+        let retired = schedules::take_over_retired(&mut *self.store.connect().await?).await?;
+        let Some(retired) = retired else { return Ok(false) };
+        self.remove_retired(&retired).await?;
+        Ok(true)
     }
 }

@@ -11,7 +11,7 @@ use crate::records::commit::checks::CheckedChange;
 use crate::records::commit::{
     Changes, Committed, ModelCounts, RecordWriter, StreamName, failure, host_failure, keepable,
 };
-use crate::records::progress::Passage;
+use crate::records::progress::StreamProgress;
 use syncline_crypto::PayloadKeys;
 use syncline_model::records::{RecordText, RefusedRecord};
 use syncline_model::{self as model, Invalid, OnBadRecord, Problem};
@@ -58,7 +58,7 @@ impl RecordWriter {
         let mut total = Counts { added: 0, updated: 0, deleted: 0, unchanged: 0 };
         let mut counts = self.counts.clone();
         let mut changed = Changes::default();
-        let mut passages = Vec::new();
+        let mut stream_progress = Vec::new();
         let mut notes = Vec::new();
         for ((model, variant), change) in changes {
             let stream = locked
@@ -68,15 +68,15 @@ impl RecordWriter {
             let encrypt = self.models[model.as_str()].keeping.encrypt;
             let keys = record_keys.of_stream(stream.key.connection.0, stream.key.number, encrypt);
             let written = self.write_change(&mut tx, stream, &keys, change, &mut notes).await?;
-            let (done, passage) = match written {
+            let (done, progress) = match written {
                 Ok(written) => written,
                 Err(refusal) => return Ok(Err(refusal)),
             };
-            total.unchanged += passage.unchanged.len();
+            total.unchanged += progress.unchanged.len();
             total.added += done.added;
             total.updated += done.updated;
             total.deleted += done.deleted;
-            passages.push(passage);
+            stream_progress.push(progress);
             counts.entry(model.clone()).or_default().add(done);
             changed.add((model, variant), done, stream.now);
         }
@@ -85,8 +85,9 @@ impl RecordWriter {
         }
         failpoints::reach(Step::BatchWritten);
         if let Some(attempt) = &self.attempt {
-            let makes_headway = self.headway.as_ref().is_some_and(|headway| headway.is_new_to_row(&passages));
-            sync_states::store(&mut tx, attempt, checkpoint, &json!(counts), makes_headway)
+            let makes_progress =
+                self.progress.as_ref().is_some_and(|progress| progress.is_new_to_row(&stream_progress));
+            sync_states::store(&mut tx, attempt, checkpoint, &json!(counts), makes_progress)
                 .await
                 .map_err(host_failure)?;
         }
@@ -104,8 +105,8 @@ impl RecordWriter {
         });
         self.counts = counts;
         notes.iter().for_each(|note| self.log.note(LogLevel::Warn, note));
-        let gets_on = self.headway.as_mut().is_some_and(|headway| headway.take_in(passages));
-        Ok(Ok(Committed { counts: total, changed, gets_on }))
+        let makes_progress = self.progress.as_mut().is_some_and(|progress| progress.take_in(stream_progress));
+        Ok(Ok(Committed { counts: total, changed, makes_progress }))
     }
 
     async fn write_change(
@@ -115,7 +116,7 @@ impl RecordWriter {
         keys: &PayloadKeys,
         change: CheckedChange<'_>,
         notes: &mut Vec<String>,
-    ) -> Outcome<(ModelCounts, Passage)> {
+    ) -> Outcome<(ModelCounts, StreamProgress)> {
         let (batch, letters) = match change {
             CheckedChange::Save { records, bad } => (
                 records.into_iter().map(incoming).collect(),
@@ -132,7 +133,10 @@ impl RecordWriter {
                 let deleted = records::delete(conn, stream, &ids).await.map_err(host_failure)?;
                 dead_letters::resolve(conn, stream, &ids).await.map_err(host_failure)?;
                 let counts = ModelCounts { deleted: deleted.count, ..ModelCounts::default() };
-                return Ok(Ok((counts, Passage { replaced_since: deleted.since, ..Passage::of(stream) })));
+                return Ok(Ok((
+                    counts,
+                    StreamProgress { replaced_since: deleted.since, ..StreamProgress::of(stream) },
+                )));
             }
         };
         let (before, letters_before) = (stream.total_count, stream.dead_letters);
@@ -155,13 +159,13 @@ impl RecordWriter {
         }
         let set_aside = letters.len() as u64;
         let counts = ModelCounts { added: saved.added, updated: saved.updated, deleted: 0, set_aside };
-        let passage = Passage {
+        let progress = StreamProgress {
             is_new: stream.total_count > before || stream.dead_letters > letters_before,
             replaced_since: saved.replaced_since,
             unchanged: saved.unchanged_positions,
-            ..Passage::of(stream)
+            ..StreamProgress::of(stream)
         };
-        Ok(Ok((counts, passage)))
+        Ok(Ok((counts, progress)))
     }
 
     async fn set_aside(

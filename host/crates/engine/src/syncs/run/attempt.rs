@@ -3,13 +3,13 @@
 use chrono::{DateTime, Utc};
 use serde_json::{Value, json};
 
-use crate::Engine;
 use crate::functions::DeployedFunction;
 use crate::outbound_webhooks::Checkpoints;
 use crate::records::commit::{ModelCounts, RunCounts, without_carried};
+use crate::syncs::Syncs;
 use crate::syncs::approvals::HELD;
-use crate::syncs::run::Ended;
-use crate::syncs::run::next::Again;
+use crate::syncs::run::ended::Ended;
+use crate::syncs::run::retry::Again;
 use syncline_sandbox::{LogLevel, RunLog};
 use syncline_store::records::{self, Unseen};
 use syncline_store::runs::RunError;
@@ -69,12 +69,12 @@ pub(crate) struct SoFar {
 /// Raises the fence, does a reset that was asked for, and begins to watch for deletions. Ends if a later attempt has
 /// begun, or if the connection was deleted.
 pub(crate) async fn begin(
-    engine: &Engine,
+    syncs: &Syncs,
     claim: &Claim,
     function: &DeployedFunction,
     attempt: &Attempt,
 ) -> anyhow::Result<Result<Begun, Ended>> {
-    let mut tx = engine.store.begin_records().await?;
+    let mut tx = syncs.store.begin_records().await?;
     if !closed_connections::hold_open(&mut tx, claim.connection).await? {
         return Ok(Err(Ended::Dropped));
     }
@@ -127,13 +127,13 @@ pub(crate) async fn begin(
 
 /// The function has returned. A full sync now deletes what it has not seen, and begins from the start next time.
 pub(crate) async fn complete(
-    engine: &Engine,
+    syncs: &Syncs,
     function: &DeployedFunction,
     attempt: &Attempt,
     start: &Start,
     log: &RunLog,
 ) -> anyhow::Result<Ended> {
-    let mut tx = engine.store.begin_records().await?;
+    let mut tx = syncs.store.begin_records().await?;
     let Some(counts) = sync_states::lock(&mut tx, attempt).await? else { return Ok(Ended::Lost) };
     let mut counts: RunCounts = serde_json::from_value(counts)?;
     for model in function.models.keys() {
@@ -149,7 +149,7 @@ pub(crate) async fn complete(
     let names: Vec<_> =
         function.models.keys().map(|model| (model.clone(), attempt.variant.clone())).collect();
     let mut has_deleted = false;
-    let hold = function.deletion_hold(&engine.settings.deletion_hold);
+    let hold = function.deletion_hold(&syncs.settings.deletion_hold);
     for mut stream in streams::lock(&mut tx, attempt.connection, &names, Some(&attempt.sync)).await? {
         match records::delete_unseen(&mut tx, &mut stream, |unseen, live| hold.lets_pass(unseen, live))
             .await?
@@ -171,7 +171,7 @@ pub(crate) async fn complete(
                 let details = Some(json!({ "model": stream.model, "unseen": unseen, "live": live }));
                 let error = RunError { code: HELD.to_owned(), message, details };
                 tx.rollback().await?;
-                let counts = hold_back(engine, attempt, start, &names).await?;
+                let counts = hold_back(syncs, attempt, start, &names).await?;
                 let checkpoints = start.until(None);
                 return Ok(Ended::Failed { error, again: Again::AtNextSlot, counts, checkpoints });
             }
@@ -184,7 +184,7 @@ pub(crate) async fn complete(
     tx.commit().await?;
     failpoints::reach(Step::SyncCompleted);
     if has_deleted {
-        engine.record_changes.note(attempt.connection);
+        syncs.record_changes.note(attempt.connection);
     }
     Ok(start.success(counts, None))
 }
@@ -192,12 +192,12 @@ pub(crate) async fn complete(
 /// Keeps what the run has seen, for somebody to approve its deletions. The next run looks at everything again: if it
 /// sees what this one did not, nothing was lost. Gives what was counted.
 async fn hold_back(
-    engine: &Engine,
+    syncs: &Syncs,
     attempt: &Attempt,
     start: &Start,
     names: &[(ModelName, Variant)],
 ) -> anyhow::Result<Option<RunCounts>> {
-    let mut tx = engine.store.begin_records().await?;
+    let mut tx = syncs.store.begin_records().await?;
     let counts = sync_states::lock(&mut tx, attempt).await?;
     if let Some(counts) = &counts {
         for mut stream in streams::lock(&mut tx, attempt.connection, names, Some(&attempt.sync)).await? {
@@ -213,12 +213,12 @@ async fn hold_back(
 /// What the attempt has come to. Unless it was cut off, it is not counted among those that were interrupted; so many
 /// before it still are.
 pub(crate) async fn so_far(
-    engine: &Engine,
+    syncs: &Syncs,
     attempt: &Attempt,
     start: &Start,
     settled: Option<i32>,
 ) -> anyhow::Result<SoFar> {
-    let mut tx = engine.store.begin_records().await?;
+    let mut tx = syncs.store.begin_records().await?;
     let counts = start.own_counts(sync_states::lock(&mut tx, attempt).await?)?;
     let checkpoint =
         sync_states::checkpoint(&mut tx, attempt.connection, &attempt.sync, &attempt.variant).await?;

@@ -6,13 +6,13 @@ use std::time::Duration;
 use serde_json::json;
 use sqlx::PgConnection;
 
-use crate::Engine;
 use crate::functions::DeployedFunction;
 use crate::invoker::live_runs::LiveRun;
 use crate::invoker::recording::stored_usage;
 use crate::outbound_webhooks::{self, SyncEnd};
 use crate::records::commit::ModelCounts;
-use crate::syncs::run::Ended;
+use crate::syncs::Syncs;
+use crate::syncs::run::ended::Ended;
 use syncline_sandbox::Usage;
 use syncline_store::connection_errors::{self, Failing};
 use syncline_store::notices::Notice;
@@ -87,9 +87,9 @@ fn cancelled(message: &str) -> RunError {
 
 /// Closes the run and releases the schedule. A database that is away for a moment is waited for; if it stays away,
 /// the lease runs out and another attempt follows.
-pub(crate) async fn write_outcome(engine: &Engine, claim: &Claim, finished: &Finished) {
+pub(crate) async fn write_outcome(syncs: &Syncs, claim: &Claim, finished: &Finished) {
     for number in 1..=WRITE_OUTCOME_TRIES {
-        match try_write_outcome(engine, claim, finished).await {
+        match try_write_outcome(syncs, claim, finished).await {
             Ok(()) => return,
             Err(error) => {
                 tracing::warn!(
@@ -103,12 +103,12 @@ pub(crate) async fn write_outcome(engine: &Engine, claim: &Claim, finished: &Fin
     }
 }
 
-async fn try_write_outcome(engine: &Engine, claim: &Claim, finished: &Finished) -> sqlx::Result<()> {
-    let mut tx = engine.store.begin().await?;
-    let is_ours = runs::close(&mut tx, claim.run_id, engine.host_id, claim.fence, &finished.outcome).await?;
+async fn try_write_outcome(syncs: &Syncs, claim: &Claim, finished: &Finished) -> sqlx::Result<()> {
+    let mut tx = syncs.store.begin().await?;
+    let is_ours = runs::close(&mut tx, claim.run_id, syncs.host_id, claim.fence, &finished.outcome).await?;
     let lines: Vec<_> = finished.lines.iter().map(|line| (claim.run_id, line)).collect();
     runs::append_logs(&mut tx, &lines).await?;
-    schedules::release(&mut tx, claim, engine.host_id, &finished.next).await?;
+    schedules::release(&mut tx, claim, syncs.host_id, &finished.next).await?;
     // A run that was closed before was told then, or is told by its successor.
     let written = if is_ours {
         let is_first = note_error(&mut tx, claim, finished).await?;
@@ -120,7 +120,7 @@ async fn try_write_outcome(engine: &Engine, claim: &Claim, finished: &Finished) 
     tx.commit().await?;
     failpoints::reach(Step::SyncReleased);
     if written > 0 {
-        engine.notices.tell(Notice::Webhooks);
+        syncs.notices.tell(Notice::Webhooks);
     }
     Ok(())
 }
@@ -174,9 +174,9 @@ async fn tell(
 }
 
 /// For a run whose end is for its successor to write.
-pub(crate) async fn append_log(engine: &Engine, claim: &Claim, lines: &[LogLine]) {
+pub(crate) async fn append_log(syncs: &Syncs, claim: &Claim, lines: &[LogLine]) {
     let lines: Vec<_> = lines.iter().map(|line| (claim.run_id, line)).collect();
-    let written = async { runs::append_logs(&mut *engine.store.connect().await?, &lines).await };
+    let written = async { runs::append_logs(&mut *syncs.store.connect().await?, &lines).await };
     if let Err(error) = written.await {
         tracing::warn!(run.id = %claim.run_id, error = &error as &dyn std::error::Error, "log lines were lost");
     }

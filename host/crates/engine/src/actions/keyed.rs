@@ -1,0 +1,93 @@
+//! A request that is repeated under an Idempotency-Key is run once, and answered as it was the first time.
+
+use std::sync::Arc;
+
+use uuid::Uuid;
+
+use crate::actions::Actions;
+use crate::actions::idempotency_key::IdempotencyKey;
+use crate::actions::request::{ActionCall, Found, Mode, host_failure, new_job, seal_request};
+use crate::invoker::control::RunControl;
+use crate::invoker::error::ActionError;
+use crate::jobs::attempt::{Attempt, Ended};
+use crate::jobs::result::ActionResult;
+use syncline_store::function_jobs::{self, Hold, NewKey};
+
+/// What an action came to under a key.
+#[derive(Debug)]
+pub struct KeyedResult {
+    pub result: ActionResult,
+    /// It did not run for this request, but for an earlier one.
+    pub is_replay: bool,
+}
+
+impl Actions {
+    /// Runs an action for a caller that waits, unless the same request was made under this key before. It goes to its
+    /// end even if the caller goes away.
+    pub async fn run_keyed(
+        &self,
+        call: ActionCall,
+        key: &IdempotencyKey,
+    ) -> Result<KeyedResult, ActionError> {
+        let function = self.find(&call.connection, &call.action, call.input.as_deref()).await?;
+        let id = Uuid::now_v7();
+        let sealed_request = seal_request(&call, Mode::Waiting, id)?;
+        let (lease, kept_for) = (self.jobs.settings.lease, self.jobs.settings.results_kept_for);
+        let (job, hold, number) = loop {
+            let mut new = new_job(&call, &function, id);
+            new.key = Some(NewKey { key: key.as_str(), sealed_request: &sealed_request });
+            let begun = async {
+                let mut conn = self.store.connect().await?;
+                function_jobs::begin(&mut conn, &new, self.jobs.host_id, lease, kept_for).await
+            };
+            if let Some(hold) = begun.await.map_err(host_failure)? {
+                break (id, hold, 1);
+            }
+            let Found::Same(first) = self.find_keyed(&call, Mode::Waiting, key).await? else { continue };
+            if let Some(sealed) = &first.sealed_result {
+                let result = ActionResult::open(&call.environment, first.id, sealed).map_err(host_failure)?;
+                return Ok(KeyedResult { result, is_replay: true });
+            }
+            if !first.is_abandoned {
+                return Err(ActionError::KeyInUse(key.clone()));
+            }
+            let taken = async {
+                let mut conn = self.store.connect().await?;
+                let abandoned = Hold { pk: first.pk, fence: first.fence };
+                function_jobs::take_over(&mut conn, abandoned, self.jobs.host_id, lease).await
+            };
+            if let Some(hold) = taken.await.map_err(host_failure)? {
+                break (first.id, hold, 2);
+            }
+        };
+        let attempt = Attempt {
+            hold,
+            job,
+            kind: "action",
+            webhook: None,
+            lost_since: None,
+            is_async: false,
+            number,
+            failures: 0,
+            max_retries: 0,
+            environment: call.environment,
+            connection: call.connection,
+            function,
+            input: call.input,
+        };
+        let control = RunControl::default();
+        let held = self.jobs.held.hold(hold, None, control.clone());
+        let jobs = Arc::clone(&self.jobs);
+        let task = self.jobs.held.waited_for.spawn(async move {
+            let ended = attempt.run(&jobs, &control).await;
+            drop(held);
+            ended
+        });
+        match task.await.map_err(host_failure)? {
+            Ended::Done(result) => Ok(KeyedResult { result: ActionResult::from(&result), is_replay: false }),
+            Ended::HandedBack | Ended::Lost => {
+                Err(host_failure(anyhow::anyhow!("the host stopped before the action had ended")))
+            }
+        }
+    }
+}

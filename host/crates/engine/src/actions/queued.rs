@@ -1,0 +1,68 @@
+//! Actions that nobody waits for: queued as jobs, which any host runs.
+
+use uuid::Uuid;
+
+use crate::actions::Actions;
+use crate::actions::idempotency_key::IdempotencyKey;
+use crate::actions::request::{self, ActionCall, Found, Mode, host_failure, new_job};
+use crate::invoker::error::ActionError;
+use crate::jobs::result::ActionResult;
+use syncline_auth::Environment;
+use syncline_crypto::Place;
+use syncline_store::function_jobs::{self, JobState, NewKey};
+use syncline_telemetry::failpoints::{self, Step};
+
+/// What became of an asynchronous action.
+#[derive(Debug)]
+pub enum ActionJob {
+    /// `queued` or `running`.
+    Unfinished(JobState),
+    Finished(ActionResult),
+}
+
+impl Actions {
+    /// Queues an action, and gives the job's id. A repeat of the same request under the same key gives the same one.
+    pub async fn enqueue(
+        &self,
+        call: &ActionCall,
+        max_retries: u8,
+        key: Option<&IdempotencyKey>,
+    ) -> Result<Uuid, ActionError> {
+        let function = self.find(&call.connection, &call.action, call.input.as_deref()).await?;
+        let id = Uuid::now_v7();
+        let sealed_request = key.map(|_| request::seal_request(call, Mode::Async, id)).transpose()?;
+        let sealed_input = call.input.as_ref().map(|input| {
+            let place = Place { column: "function_jobs.sealed_input", row: &id.to_string() };
+            call.environment.data_key.seal(place, input.as_bytes())
+        });
+        let mut job = new_job(call, &function, id);
+        job.max_retries = i32::from(max_retries);
+        job.sealed_input = sealed_input.as_deref();
+        job.key = key
+            .zip(sealed_request.as_deref())
+            .map(|(key, sealed_request)| NewKey { key: key.as_str(), sealed_request });
+        loop {
+            let mut tx = self.store.begin().await.map_err(host_failure)?;
+            let is_new = function_jobs::enqueue(&mut tx, &job).await.map_err(host_failure)?;
+            tx.commit().await.map_err(host_failure)?;
+            failpoints::reach(Step::JobQueued);
+            let Some(key) = key.filter(|_| !is_new) else { return Ok(id) };
+            // It may have been removed since, as too old: then the key is free.
+            if let Found::Same(first) = self.find_keyed(call, Mode::Async, key).await? {
+                return Ok(first.id);
+            }
+        }
+    }
+
+    /// What became of an asynchronous action. `None`: the environment has no such job.
+    pub async fn find_job(&self, environment: &Environment, id: Uuid) -> anyhow::Result<Option<ActionJob>> {
+        let mut conn = self.store.connect().await?;
+        let Some(status) = function_jobs::find_action(&mut conn, environment.pk, id).await? else {
+            return Ok(None);
+        };
+        Ok(Some(match status.sealed_result {
+            Some(sealed) => ActionJob::Finished(ActionResult::open(environment, id, &sealed)?),
+            None => ActionJob::Unfinished(status.state),
+        }))
+    }
+}

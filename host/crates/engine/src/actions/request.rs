@@ -1,0 +1,98 @@
+//! What clients ask of actions, and how a repeated request is recognized.
+
+use std::sync::Arc;
+
+use uuid::Uuid;
+
+use crate::actions::Actions;
+use crate::actions::idempotency_key::IdempotencyKey;
+use crate::connections::route::ConnectionRoute;
+use crate::functions::DeployedFunction;
+use crate::invoker::action::malformed_input;
+use crate::invoker::error::{ActionError, FunctionError};
+use syncline_auth::Environment;
+use syncline_crypto::Place;
+use syncline_model::canonical_hash;
+use syncline_store::function_jobs::{self, KeyedJob, NewJob};
+use syncline_types::ids::FunctionName;
+
+/// What is asked of an action.
+#[derive(Debug)]
+pub struct ActionCall {
+    pub environment: Arc<Environment>,
+    pub connection: Arc<ConnectionRoute>,
+    pub action: FunctionName,
+    /// JSON text.
+    pub input: Option<String>,
+}
+
+/// Whether the caller waits for the function.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Mode {
+    Waiting,
+    Async,
+}
+
+/// What is known of a key.
+pub(super) enum Found {
+    Nothing,
+    Same(KeyedJob),
+}
+
+impl Actions {
+    /// The job under this key, if it is of the same request.
+    pub(super) async fn find_keyed(
+        &self,
+        call: &ActionCall,
+        mode: Mode,
+        key: &IdempotencyKey,
+    ) -> Result<Found, ActionError> {
+        let found = async {
+            let mut conn = self.store.connect().await?;
+            function_jobs::find_keyed(&mut conn, call.connection.pk, &call.action, key.as_str()).await
+        };
+        let Some(job) = found.await.map_err(host_failure)? else { return Ok(Found::Nothing) };
+        let place = Place { column: "function_jobs.sealed_request", row: &job.id.to_string() };
+        let sealed = job.sealed_request.as_deref().unwrap_or_default();
+        let first = call.environment.data_key.open(place, sealed).map_err(host_failure)?;
+        if first.as_slice() != request(call, mode)? {
+            return Err(ActionError::KeyReused(key.clone()));
+        }
+        Ok(Found::Same(job))
+    }
+}
+
+/// What tells a request from another one under the same key, sealed for the job's row.
+pub(super) fn seal_request(call: &ActionCall, mode: Mode, job: Uuid) -> Result<Vec<u8>, ActionError> {
+    let place = Place { column: "function_jobs.sealed_request", row: &job.to_string() };
+    Ok(call.environment.data_key.seal(place, &request(call, mode)?))
+}
+
+/// Inputs that differ in the order of keys or in spaces are the same.
+fn request(call: &ActionCall, mode: Mode) -> Result<Vec<u8>, ActionError> {
+    let input = call.input.as_deref().unwrap_or("null");
+    let hash = canonical_hash(input).map_err(|problem| malformed_input(&problem))?;
+    Ok([&[u8::from(mode == Mode::Async)], hash.0.as_slice()].concat())
+}
+
+pub(super) fn new_job<'a>(call: &'a ActionCall, function: &DeployedFunction, id: Uuid) -> NewJob<'a> {
+    NewJob {
+        id,
+        environment: call.environment.pk,
+        integration: call.connection.integration,
+        connection: call.connection.pk,
+        integration_key: &call.connection.integration_key,
+        connection_id: &call.connection.connection_id,
+        kind: "action",
+        function: &call.action,
+        is_ordered: function.is_ordered(),
+        max_retries: 0,
+        sealed_input: None,
+        key: None,
+        webhook: None,
+    }
+}
+
+pub(super) fn host_failure(error: impl Into<anyhow::Error>) -> ActionError {
+    ActionError::Function(FunctionError::Host(error.into()))
+}

@@ -1,0 +1,109 @@
+//! One invocation of a function.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use tracing::Instrument;
+
+use crate::connections::route::ConnectionRoute;
+use crate::functions::DeployedFunction;
+use crate::invoker::Invoker;
+use crate::invoker::capabilities::FunctionCapabilities;
+use crate::invoker::control::RunSignals;
+use crate::invoker::error::FunctionError;
+use crate::invoker::live_runs::LiveRun;
+use crate::records::commit::RecordWriter;
+use syncline_auth::Environment;
+use syncline_sandbox::{Call, RunInfo, RunLog, Urgency, Usage};
+use syncline_store::dead_letters::Author;
+
+/// One invocation of a function that has no schedule.
+pub(crate) struct Invocation<'a> {
+    pub(crate) kind: &'static str,
+    pub(crate) run: RunInfo,
+    pub(crate) environment: &'a Arc<Environment>,
+    pub(crate) connection: &'a Arc<ConnectionRoute>,
+    pub(crate) function: &'a Arc<DeployedFunction>,
+    pub(crate) urgency: Urgency,
+    pub(crate) input: Option<String>,
+    pub(crate) signals: Arc<RunSignals>,
+    pub(crate) live: &'a LiveRun,
+}
+
+impl Invoker {
+    pub(crate) async fn invoke(
+        self: &Arc<Self>,
+        invocation: Invocation<'_>,
+    ) -> (Result<Option<String>, FunctionError>, Usage) {
+        let Invocation { kind, run, environment, connection, function, urgency, input, signals, live } =
+            invocation;
+        let variables = match self.process_variables(environment, function, &live.log).await {
+            Ok(variables) => variables,
+            Err(error) => return (Err(FunctionError::Host(error)), Usage::default()),
+        };
+        let author = Author {
+            environment: connection.environment,
+            integration: connection.integration,
+            function: function.name.to_string(),
+            run_id: run.id.clone(),
+        };
+        let capabilities = FunctionCapabilities {
+            invoker: Arc::clone(self),
+            environment: Arc::clone(environment),
+            connection: Arc::clone(connection),
+            function: Arc::clone(function),
+            run,
+            log: live.log.clone(),
+            meter: Arc::clone(&live.meter),
+            signals,
+            writer: RecordWriter::new(
+                &self.records,
+                author,
+                connection.pk,
+                Arc::clone(&function.models),
+                &function.limits,
+                live.log.clone(),
+            ),
+            checkpoint: None,
+            row: None,
+            route: None,
+            ends_at: Instant::now() + function.limits.wall,
+        };
+        let call = Call {
+            kind,
+            name: function.name.as_str(),
+            urgency,
+            input: input.as_ref(),
+            variables: &variables,
+        };
+        let span = tracing::debug_span!(
+            "run",
+            otel.name = %format_args!("{kind} {}", function.name),
+            run.id = %live.id,
+            run.kind = kind,
+            run.function = %function.name,
+        );
+        let finished = self
+            .runtime
+            .invoke(&function.component, call, Box::new(capabilities), &function.limits, &live.log)
+            .instrument(span)
+            .await;
+        let result = finished.result.map_err(|error| FunctionError::new(error, &live.log));
+        (result, finished.usage)
+    }
+
+    /// What the guest's process environment holds: only what the integration's `env` lists. The log has none of it.
+    pub(crate) async fn process_variables(
+        &self,
+        environment: &Environment,
+        function: &DeployedFunction,
+        log: &RunLog,
+    ) -> anyhow::Result<Vec<(String, String)>> {
+        if function.env.is_none() {
+            return Ok(Vec::new());
+        }
+        let granted = function.granted_variables(self.variables.list(environment).await?);
+        granted.iter().for_each(|(_, value)| log.hide(value));
+        Ok(granted)
+    }
+}

@@ -1,0 +1,59 @@
+//! The runs of syncs on this host, and the leases that it keeps for them.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use uuid::Uuid;
+
+use crate::invoker::control::RunControl;
+use crate::syncs::fair_queue::Tenant;
+use syncline_store::schedules::Claim;
+use syncline_types::ids::SchedulePk;
+
+/// What runs on this host.
+#[derive(Default)]
+pub(crate) struct Running(Mutex<HashMap<Uuid, Run>>);
+
+/// A run, as far as its lease and its tenant's share are concerned.
+#[derive(Clone)]
+pub(super) struct Run {
+    pub(super) schedule: SchedulePk,
+    tenant: Tenant,
+    pub(super) control: RunControl,
+}
+
+impl Running {
+    pub(super) fn lock(&self) -> MutexGuard<'_, HashMap<Uuid, Run>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn by_tenant(&self) -> HashMap<Tenant, usize> {
+        let mut counts = HashMap::new();
+        for run in self.lock().values() {
+            *counts.entry(run.tenant).or_default() += 1;
+        }
+        counts
+    }
+}
+
+/// A run that this host keeps the lease of, until this is dropped: also when the run panics, so that its lease runs
+/// out and another attempt follows.
+pub(super) struct Held {
+    running: Arc<Running>,
+    run_id: Uuid,
+}
+
+impl Held {
+    pub(super) fn new(running: &Arc<Running>, claim: &Claim, control: RunControl) -> Self {
+        let tenant = Tenant { environment: claim.environment, integration: claim.integration };
+        let run = Run { schedule: claim.schedule, tenant, control };
+        running.lock().insert(claim.run_id, run);
+        Self { running: Arc::clone(running), run_id: claim.run_id }
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.running.lock().remove(&self.run_id);
+    }
+}

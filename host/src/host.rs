@@ -1,0 +1,403 @@
+//! The composition root: builds every service of a host in the order in which they depend on each other, starts every
+//! long-lived task, and ends them in order.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+use syncline_api::{App, Services};
+use syncline_auth::{Authenticator, Environments};
+use syncline_egress::Gate;
+use syncline_engine::{
+    Actions, AuthorizationParts, Authorizations, ConnectSessions, ConnectionCache, ConnectionParts,
+    ConnectionSettings, Connections, Credentials, DeploymentParts, Deployments, DispatchSettings,
+    EnvironmentVariables, Functions, IngestSettings, Invoker, InvokerParts, JobParts, JobSettings, Jobs,
+    Lifecycle, LiveRuns, Observation, Presence, Proxy, ProxyParts, ProxyRoutes, RateLimits, RecordChanges,
+    RecordSettings, Records, Retention, RetentionSettings, RunUpkeep, RunWriter, StreamNumbers, SyncParts,
+    SyncSettings, Syncs, TypedConnections, WebhookDispatch, WebhookIngest,
+};
+use syncline_outbound_webhooks::{Sender, SenderSettings};
+use syncline_providers::Catalogue;
+use syncline_sandbox::Runtime;
+use syncline_store::Store;
+use syncline_store::notices::Notices;
+use syncline_telemetry::supervisor::{Importance, Stage, Supervisor};
+
+/// Transactions that store inbound webhooks at the same time.
+const INBOUND_WEBHOOK_WRITERS: [&str; 2] = ["inbound-webhook-writer-1", "inbound-webhook-writer-2"];
+/// How much longer than the grace period a shutdown waits for work: runs that did not end in time are handed back, which
+/// is written.
+const WORK_ENDS_WITHIN: Duration = Duration::from_secs(30);
+const UPKEEP_ENDS_WITHIN: Duration = Duration::from_secs(5);
+const WRITING_ENDS_WITHIN: Duration = Duration::from_secs(5);
+
+/// What an operator can set, service by service.
+pub(crate) struct HostSettings {
+    pub(crate) connections: ConnectionSettings,
+    pub(crate) dispatch: DispatchSettings,
+    pub(crate) ingest: IngestSettings,
+    pub(crate) jobs: JobSettings,
+    pub(crate) records: RecordSettings,
+    pub(crate) retention: RetentionSettings,
+    pub(crate) sender: SenderSettings,
+    pub(crate) syncs: SyncSettings,
+    /// How many readers may follow records on this host at once.
+    pub(crate) max_change_readers: usize,
+    /// The least time between two runs of a sync that a bundle or a client may ask for.
+    pub(crate) minimum_interval: Duration,
+    /// How long runs that are over are kept, with their logs.
+    pub(crate) runs_kept_for: Duration,
+    /// How long requests may go on after a request to stop, and runs after they were asked to end.
+    pub(crate) grace: Duration,
+    /// Where clients reach this service, without a slash at the end.
+    pub(crate) public_url: Arc<str>,
+    /// Where end users reach the Connect UI, without a slash at the end.
+    pub(crate) connect_url: Arc<str>,
+}
+
+/// What is there before any service.
+pub(crate) struct Foundation {
+    pub(crate) store: Store,
+    pub(crate) notices: Arc<Notices>,
+    pub(crate) environments: Arc<Environments>,
+    pub(crate) catalogue: Arc<Catalogue>,
+    pub(crate) gate: Arc<Gate>,
+    pub(crate) runtime: Arc<Runtime>,
+}
+
+/// A host that works.
+pub(crate) struct Host {
+    pub(crate) app: App,
+    supervisor: Arc<Supervisor>,
+    stopping: CancellationToken,
+    presence: Arc<Presence>,
+    credentials: Arc<Credentials>,
+    store: Store,
+    grace: Duration,
+}
+
+impl Host {
+    /// Joins the other hosts, and begins to work.
+    pub(crate) async fn start(foundation: Foundation, settings: HostSettings) -> anyhow::Result<Self> {
+        let Foundation { store, notices, environments, catalogue, gate, runtime } = foundation;
+        let host_id = Uuid::new_v4();
+        let stopping = CancellationToken::new();
+        let supervisor = Arc::new(Supervisor::default());
+        let tasks = Tasks(&supervisor);
+        let presence =
+            Presence::join(store.clone(), Arc::clone(&notices), Arc::clone(&environments), host_id).await?;
+        tasks.listen(&notices, &store, host_id);
+
+        let authenticator =
+            Authenticator::new(store.clone(), Arc::clone(&environments), Arc::clone(&notices));
+        let functions = Functions::new(store.clone(), Arc::clone(&runtime));
+        let streams = StreamNumbers::new(store.clone());
+        let variables = Arc::new(EnvironmentVariables::new(store.clone()));
+        let record_changes =
+            RecordChanges::new(store.clone(), Arc::clone(&notices), host_id, settings.max_change_readers);
+        let rate_limits = RateLimits::new(store.clone(), Arc::clone(&notices), host_id);
+        let run_writer = RunWriter::new(store.clone());
+        let live_runs = LiveRuns::new(store.clone());
+        let retention = Retention::new(store.clone(), settings.retention);
+        let run_upkeep = RunUpkeep::new(store.clone(), settings.syncs.lease, settings.runs_kept_for);
+        let credentials = Credentials::new(
+            store.clone(),
+            Arc::clone(&environments),
+            Arc::clone(&catalogue),
+            Arc::clone(&gate),
+        );
+        let record_metadata_key = Arc::clone(&settings.records.metadata_key);
+        let records = Records::new(
+            store.clone(),
+            Arc::clone(&environments),
+            Arc::clone(&functions),
+            Arc::clone(&record_changes),
+            settings.records,
+        );
+        let invoker = Invoker::new(InvokerParts {
+            store: store.clone(),
+            catalogue: Arc::clone(&catalogue),
+            gate: Arc::clone(&gate),
+            runtime: Arc::clone(&runtime),
+            variables: Arc::clone(&variables),
+            records: Arc::clone(&records),
+            credentials: Arc::clone(&credentials),
+            rate_limits: Arc::clone(&rate_limits),
+            live_runs: Arc::clone(&live_runs),
+            run_writer: Arc::clone(&run_writer),
+            host_id,
+        });
+        let proxy_routes = ProxyRoutes::new(Arc::clone(&notices));
+        let proxy = Proxy::new(ProxyParts {
+            store: store.clone(),
+            notices: Arc::clone(&notices),
+            catalogue: Arc::clone(&catalogue),
+            gate: Arc::clone(&gate),
+            functions: Arc::clone(&functions),
+            credentials: Arc::clone(&credentials),
+            rate_limits: Arc::clone(&rate_limits),
+            routes: Arc::clone(&proxy_routes),
+        });
+        let lifecycle = Lifecycle::new(
+            store.clone(),
+            Arc::clone(&environments),
+            Arc::clone(&functions),
+            Arc::clone(&invoker),
+        );
+        let connection_cache =
+            ConnectionCache::new(store.clone(), Arc::clone(&notices), Arc::clone(&record_changes));
+        let connections = Connections::new(
+            ConnectionParts {
+                store: store.clone(),
+                notices: Arc::clone(&notices),
+                environments: Arc::clone(&environments),
+                catalogue: Arc::clone(&catalogue),
+                functions: Arc::clone(&functions),
+                lifecycle,
+                cache: Arc::clone(&connection_cache),
+                proxy_routes: Arc::clone(&proxy_routes),
+                host_id,
+            },
+            settings.connections,
+        );
+        let connect_sessions = ConnectSessions::new(store.clone(), Arc::clone(&environments));
+        let typed_connections =
+            TypedConnections::new(Arc::clone(&gate), Arc::clone(&functions), Arc::clone(&connections));
+        let authorizations = Authorizations::new(AuthorizationParts {
+            store: store.clone(),
+            notices: Arc::clone(&notices),
+            environments: Arc::clone(&environments),
+            catalogue: Arc::clone(&catalogue),
+            gate: Arc::clone(&gate),
+            sessions: Arc::clone(&connect_sessions),
+            connections: Arc::clone(&connections),
+            typed: Arc::clone(&typed_connections),
+            stopping: stopping.clone(),
+        });
+        let jobs = Jobs::new(
+            JobParts {
+                store: store.clone(),
+                notices: Arc::clone(&notices),
+                environments: Arc::clone(&environments),
+                catalogue: Arc::clone(&catalogue),
+                functions: Arc::clone(&functions),
+                invoker: Arc::clone(&invoker),
+                host_id,
+            },
+            settings.jobs,
+        );
+        let actions =
+            Actions::new(store.clone(), Arc::clone(&functions), Arc::clone(&invoker), Arc::clone(&jobs));
+        let syncs = Syncs::new(
+            SyncParts {
+                store: store.clone(),
+                notices: Arc::clone(&notices),
+                environments: Arc::clone(&environments),
+                functions: Arc::clone(&functions),
+                invoker,
+                record_changes: Arc::clone(&record_changes),
+                host_id,
+            },
+            settings.syncs,
+        );
+        let inbound_webhooks = WebhookIngest::new(
+            store.clone(),
+            Arc::clone(&notices),
+            Arc::clone(&environments),
+            Arc::clone(&catalogue),
+            &settings.ingest,
+        );
+        let dispatch = WebhookDispatch::new(
+            store.clone(),
+            Arc::clone(&notices),
+            Arc::clone(&catalogue),
+            Arc::clone(&functions),
+            settings.dispatch,
+        );
+        let deployments = Deployments::new(
+            DeploymentParts {
+                store: store.clone(),
+                notices: Arc::clone(&notices),
+                environments: Arc::clone(&environments),
+                catalogue: Arc::clone(&catalogue),
+                runtime,
+                functions: Arc::clone(&functions),
+                host_id,
+            },
+            settings.minimum_interval,
+        );
+        let sender = Sender::new(
+            store.clone(),
+            Arc::clone(&notices),
+            Arc::clone(&environments),
+            gate,
+            host_id,
+            settings.sender,
+        );
+        functions.reload().await?;
+
+        // Without these, requests fail, hang, or see what is no longer true.
+        tasks.serve("run-writer", Stage::Writing, &run_writer, RunWriter::write_runs);
+        for name in INBOUND_WEBHOOK_WRITERS {
+            tasks.serve(name, Stage::Writing, &inbound_webhooks, WebhookIngest::store_queued);
+        }
+        tasks.serve("api-key-cache", Stage::Upkeep, &authenticator, Authenticator::invalidate);
+        tasks.serve("environment-cache", Stage::Upkeep, &environments, Environments::invalidate);
+        tasks.serve("connection-cache", Stage::Upkeep, &connection_cache, ConnectionCache::invalidate);
+        tasks.serve("proxy-route-cache", Stage::Upkeep, &proxy_routes, ProxyRoutes::invalidate);
+        tasks.serve("inbound-webhook-cache", Stage::Upkeep, &inbound_webhooks, WebhookIngest::invalidate);
+        // These keep the host up to date while requests and runs are in progress.
+        tasks.keep_up("heartbeat", &presence, Presence::heartbeat);
+        tasks.keep_up("environments", &presence, Presence::follow_environments);
+        tasks.keep_up("api-key-use", &authenticator, Authenticator::note_use);
+        tasks.keep_up("rate-limit-backoffs", &rate_limits, RateLimits::follow_backoffs);
+        tasks.keep_up("rate-limit-publisher", &rate_limits, RateLimits::publish_requests);
+        tasks.keep_up("rate-limit-receiver", &rate_limits, RateLimits::receive_requests);
+        tasks.keep_up("record-change-publisher", &record_changes, RecordChanges::publish);
+        tasks.keep_up("record-change-receiver", &record_changes, RecordChanges::receive);
+        tasks.keep_up("record-change-poller", &record_changes, RecordChanges::poll);
+        tasks.keep_up("run-progress", &live_runs, LiveRuns::write_news);
+        tasks.keep_up("sync-leases", &syncs, Syncs::keep_leases);
+        tasks.keep_up("stalled-transactions", &syncs, Syncs::end_stalled);
+        tasks.keep_up("job-leases", &jobs, Jobs::keep_leases);
+        // These do the host's work.
+        tasks.work("deployments", &deployments, Deployments::follow);
+        tasks.work("connect-sessions", &connect_sessions, ConnectSessions::sweep);
+        tasks.work("credential-refresh", &credentials, Credentials::renew_ahead);
+        tasks.work("connection-validation", &connections, Connections::look_after_validations);
+        tasks.work("connection-cleanup", &connections, Connections::clean_up);
+        tasks.work("variant-cleanup", &syncs, Syncs::clean_up_variants);
+        tasks.work("approvals", &syncs, Syncs::look_after_approvals);
+        tasks.work("retention", &retention, Retention::run);
+        tasks.work("run-upkeep", &run_upkeep, RunUpkeep::run);
+        tasks.work("inbound-webhook-dispatch", &dispatch, WebhookDispatch::run);
+        tasks.work("inbound-webhook-cleanup", &dispatch, WebhookDispatch::sweep);
+        tasks.work("outbound-webhooks", &sender, Sender::send);
+        tasks.work("outbound-webhook-log", &sender, Sender::look_after_log);
+        tasks.work("syncs", &syncs, Syncs::schedule);
+        tasks.work("jobs", &jobs, Jobs::work);
+        tasks.work("job-cleanup", &jobs, Jobs::sweep);
+
+        let app = App::new(Services {
+            actions,
+            authenticator,
+            authorizations,
+            catalogue,
+            connect_sessions,
+            connection_cache,
+            connections,
+            credentials: Arc::clone(&credentials),
+            deployments,
+            environments,
+            functions,
+            inbound_webhooks,
+            notices,
+            observation: Observation::new(store.clone(), live_runs),
+            proxy,
+            record_changes,
+            records,
+            store: store.clone(),
+            streams,
+            supervisor: Arc::clone(&supervisor),
+            syncs,
+            typed_connections,
+            variables,
+            stopping: stopping.clone(),
+            public_url: settings.public_url,
+            connect_url: settings.connect_url,
+            record_metadata_key,
+        });
+        Ok(Self { app, supervisor, stopping, presence, credentials, store, grace: settings.grace })
+    }
+
+    /// Takes no more work; `GET /ready` says so.
+    pub(crate) fn begin_to_stop(&self) {
+        self.stopping.cancel();
+    }
+
+    /// How long requests may go on after a request to stop.
+    pub(crate) fn grace(&self) -> Duration {
+        self.grace
+    }
+
+    /// Lets runs finish and gives back the rest.
+    pub(crate) async fn finish_work(&self) {
+        self.supervisor.end_stage(Stage::Work, self.grace + WORK_ENDS_WITHIN).await;
+    }
+
+    /// Writes what is still to be written. Requests are over by now.
+    pub(crate) async fn close(self) {
+        self.credentials.finish().await;
+        self.supervisor.end_stage(Stage::Upkeep, UPKEEP_ENDS_WITHIN).await;
+        self.presence.leave().await;
+        self.supervisor.end_stage(Stage::Writing, WRITING_ENDS_WITHIN).await;
+        self.store.close().await;
+    }
+}
+
+/// Gives tasks to the supervisor.
+struct Tasks<'s>(&'s Supervisor);
+
+impl Tasks<'_> {
+    fn listen(&self, notices: &Arc<Notices>, store: &Store, host_id: Uuid) {
+        let (notices, pool) = (Arc::clone(notices), store.control().clone());
+        self.0.spawn("events", Importance::Background, Stage::Upkeep, move |shutdown| {
+            let (notices, pool) = (Arc::clone(&notices), pool.clone());
+            async move { notices.listen(&pool, host_id, shutdown).await }
+        });
+    }
+
+    fn serve<S, F>(
+        &self,
+        name: &'static str,
+        stage: Stage,
+        service: &Arc<S>,
+        task: impl Fn(Arc<S>, CancellationToken) -> F + Send + 'static,
+    ) where
+        S: Send + Sync + 'static,
+        F: Future<Output = ()> + Send + 'static,
+    {
+        self.spawn(name, Importance::Serving, stage, service, task);
+    }
+
+    fn keep_up<S, F>(
+        &self,
+        name: &'static str,
+        service: &Arc<S>,
+        task: impl Fn(Arc<S>, CancellationToken) -> F + Send + 'static,
+    ) where
+        S: Send + Sync + 'static,
+        F: Future<Output = ()> + Send + 'static,
+    {
+        self.spawn(name, Importance::Background, Stage::Upkeep, service, task);
+    }
+
+    fn work<S, F>(
+        &self,
+        name: &'static str,
+        service: &Arc<S>,
+        task: impl Fn(Arc<S>, CancellationToken) -> F + Send + 'static,
+    ) where
+        S: Send + Sync + 'static,
+        F: Future<Output = ()> + Send + 'static,
+    {
+        self.spawn(name, Importance::Background, Stage::Work, service, task);
+    }
+
+    fn spawn<S, F>(
+        &self,
+        name: &'static str,
+        importance: Importance,
+        stage: Stage,
+        service: &Arc<S>,
+        task: impl Fn(Arc<S>, CancellationToken) -> F + Send + 'static,
+    ) where
+        S: Send + Sync + 'static,
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let service = Arc::clone(service);
+        self.0.spawn(name, importance, stage, move |shutdown| task(Arc::clone(&service), shutdown));
+    }
+}

@@ -5,6 +5,7 @@
 mod actions;
 mod addresses;
 mod async_actions;
+mod background_tasks;
 mod bad_records;
 mod cancellation;
 mod chaos;

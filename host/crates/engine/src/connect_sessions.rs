@@ -166,12 +166,12 @@ impl ConnectSessions {
                 connect_sessions::delete_ended(&mut *self.store.connect().await?, KEPT_AFTER_END_SECONDS)
                     .await
             };
-            match swept.await {
-                Ok(0) => {}
-                Ok(deleted) => {
+            match shutdown.run_until_cancelled(swept).await {
+                None | Some(Ok(0)) => {}
+                Some(Ok(deleted)) => {
                     tracing::debug!(sessions.deleted = deleted, "old connect sessions were removed")
                 }
-                Err(error) => tracing::warn!(
+                Some(Err(error)) => tracing::warn!(
                     error = &error as &dyn std::error::Error,
                     "old connect sessions could not be removed"
                 ),

@@ -181,7 +181,7 @@ impl Deployments {
             if shutdown.run_until_cancelled(wait).await.is_none() {
                 return;
             }
-            if let Err(error) = self.catch_up().await {
+            if let Some(Err(error)) = shutdown.run_until_cancelled(self.catch_up()).await {
                 tracing::warn!(error = format!("{error:#}"), "deployments could not be followed");
             }
         }

@@ -343,10 +343,10 @@ impl Jobs {
                 let swept = async {
                     function_jobs::delete_expired(&mut *self.store.connect().await?, SWEEP_BATCH).await
                 };
-                match swept.await {
-                    Ok(deleted) if deleted.cast_signed() >= SWEEP_BATCH => {}
-                    Ok(_) => break,
-                    Err(error) => {
+                match shutdown.run_until_cancelled(swept).await {
+                    Some(Ok(deleted)) if deleted.cast_signed() >= SWEEP_BATCH => {}
+                    None | Some(Ok(_)) => break,
+                    Some(Err(error)) => {
                         tracing::warn!(error = &error as &dyn std::error::Error, "old jobs were not removed");
                         break;
                     }

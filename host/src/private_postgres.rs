@@ -10,6 +10,7 @@ mod cluster;
 mod pid_file;
 mod postmaster;
 mod server_user;
+mod shutdown;
 #[cfg(test)]
 mod tests;
 

@@ -7,14 +7,11 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal};
+use rustix::process::Pid;
 use tracing::warn;
 
+use super::shutdown::SHUTDOWN_STEPS;
 use super::{PrivatePostgresError, io_error, postmaster};
-
-/// How long a shutdown may take before the next, harsher signal.
-pub const SHUTDOWN_STEPS: [(Signal, Duration); 2] =
-    [(Signal::INT, Duration::from_mins(1)), (Signal::QUIT, Duration::from_secs(20))];
 
 /// What a running server says about itself.
 #[derive(Debug, PartialEq, Eq)]

@@ -15,7 +15,7 @@ use tokio::sync::{oneshot, watch};
 use tracing::{info, warn};
 
 use super::cluster::Cluster;
-use super::pid_file::SHUTDOWN_STEPS;
+use super::shutdown::SHUTDOWN_STEPS;
 use super::{PrivatePostgresError, io_error, server_user};
 
 /// Part of the socket's name; nothing listens on a network port.

@@ -8,9 +8,9 @@ use bytes::Bytes;
 use futures_util::Stream;
 use tokio::time::{Sleep, sleep};
 
-use super::attempt;
 use super::decode::Incoming;
 use super::error::EgressError;
+use super::failure::cut;
 
 /// Gives the body part by part. An error means that the provider broke off, or fell silent: what came before
 /// it is not the whole answer. Dropping it ends the exchange with the provider.
@@ -36,9 +36,7 @@ impl Stream for AnswerBody {
         match this.incoming.as_mut().poll_next(cx) {
             Poll::Ready(next) => {
                 this.stall = None;
-                Poll::Ready(
-                    next.map(|chunk| chunk.map_err(|error| attempt::cut(&this.host, &error, this.idle))),
-                )
+                Poll::Ready(next.map(|chunk| chunk.map_err(|error| cut(&this.host, &error, this.idle))))
             }
             Poll::Pending => {
                 let idle = this.idle;

@@ -14,7 +14,7 @@ use serde_json::{Map, Value};
 use url::Url;
 
 use super::boundary;
-use super::error::EgressError;
+use super::error::{CredentialsUnavailable, EgressError};
 use super::oauth1::{self, OAuth1Keys};
 use super::wsse;
 use syncline_providers::{Provider, SignatureMethod, Template, Variable};
@@ -107,13 +107,6 @@ impl CredentialSource for FixedCredentials {
     ) -> Result<Option<Arc<Credentials>>, CredentialsUnavailable> {
         Ok(None)
     }
-}
-
-/// Why a connection has no usable credentials. The reason is shown to guests.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{reason}")]
-pub struct CredentialsUnavailable {
-    pub reason: String,
 }
 
 /// What the provider's entry and the credentials add to one request to the provider itself. Made anew for each:

@@ -2,9 +2,6 @@
 
 use std::time::Duration;
 
-use super::credentials::CredentialsUnavailable;
-use super::upload::UploadFailure;
-
 /// Why a request got no answer. The texts are shown to guests: they name hosts, never a whole URL, a header's
 /// value or a credential.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -79,4 +76,22 @@ impl EgressError {
     pub(super) fn invalid(reason: impl Into<String>) -> Self {
         Self::InvalidRequest { reason: reason.into() }
     }
+}
+
+/// Why a connection has no usable credentials. The reason is shown to guests.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{reason}")]
+pub struct CredentialsUnavailable {
+    pub reason: String,
+}
+
+/// Why a client's body did not arrive.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum UploadFailure {
+    #[error("did not arrive whole")]
+    Cut,
+    #[error("is longer than {limit_bytes} bytes")]
+    TooLong { limit_bytes: u64 },
+    #[error("did not go on for {} s", after.as_secs())]
+    Stalled { after: Duration },
 }

@@ -10,9 +10,9 @@ use super::answer_body::AnswerBody;
 use super::attempt::{Call, PassOn};
 use super::boundary::{self, Boundary};
 use super::decode::Encoding;
-use super::error::EgressError;
+use super::error::{EgressError, UploadFailure};
 use super::retry::Retries;
-use super::upload::{Incoming, Payload, Upload, UploadFailure, UploadLimits};
+use super::upload::{Incoming, Payload, Upload, UploadLimits};
 use super::{Gate, Observer, Response, Route, check_method, headers};
 
 /// A request as a client's backend states it.

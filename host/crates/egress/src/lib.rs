@@ -12,6 +12,7 @@ mod client;
 mod credentials;
 mod decode;
 mod error;
+mod failure;
 mod forward;
 mod headers;
 mod host_pattern;
@@ -44,8 +45,8 @@ use upload::Payload;
 pub use address::is_public;
 pub use answer_body::AnswerBody;
 pub use client::GateError;
-pub use credentials::{CredentialSource, Credentials, CredentialsUnavailable, FixedCredentials};
-pub use error::EgressError;
+pub use credentials::{CredentialSource, Credentials, FixedCredentials};
+pub use error::{CredentialsUnavailable, EgressError, UploadFailure};
 pub use forward::{ForwardedBody, ForwardedRequest};
 pub use host_pattern::{HostPattern, InvalidHostPattern};
 pub use mask::mask_url;
@@ -53,7 +54,7 @@ pub use message::retry_after;
 pub use oauth1::{Handshake, OAuth1Keys};
 pub use resolver::{Lookup, SystemLookup};
 pub use settings::{GateSettings, HostPort, InvalidHostPort};
-pub use upload::{Incoming, UploadFailure};
+pub use upload::Incoming;
 
 use syncline_providers::{Provider, UnusableConfig};
 

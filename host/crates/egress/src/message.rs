@@ -6,9 +6,9 @@ use bytes::Bytes;
 use http::{HeaderMap, StatusCode};
 use url::Url;
 
-use super::attempt::failure;
 use super::boundary::host_of;
 use super::error::EgressError;
+use super::failure::failure;
 use super::{Gate, retry};
 use syncline_providers::RetryHints;
 

@@ -11,21 +11,10 @@ use futures_util::{Stream, StreamExt};
 use http::Method;
 use tokio::time::{Instant, Sleep, sleep};
 
-use super::error::EgressError;
+use super::error::{EgressError, UploadFailure};
 
 /// A body that arrives while it is sent on, as the server that receives it gives it.
 pub type Incoming = Pin<Box<dyn Stream<Item = Result<Bytes, ()>> + Send>>;
-
-/// Why a client's body did not arrive.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum UploadFailure {
-    #[error("did not arrive whole")]
-    Cut,
-    #[error("is longer than {limit_bytes} bytes")]
-    TooLong { limit_bytes: u64 },
-    #[error("did not go on for {} s", after.as_secs())]
-    Stalled { after: Duration },
-}
 
 /// How much of a body is taken and kept, and how long it is waited for.
 #[derive(Debug, Clone, Copy)]

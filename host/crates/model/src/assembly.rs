@@ -6,7 +6,7 @@
 
 use std::ops::Range;
 
-use super::canonical;
+use super::strings;
 
 pub(super) struct Assembly<'t> {
     text: &'t [u8],
@@ -87,7 +87,7 @@ impl<'t> Assembly<'t> {
     /// A string that is written with needless escapes. False if it holds half of a surrogate pair.
     pub(super) fn rewritten_string(&mut self, content: &str) -> (Piece, bool) {
         let start = self.written.len();
-        let is_unicode = canonical::rewrite_string(content, &mut self.written);
+        let is_unicode = strings::rewrite_string(content, &mut self.written);
         (self.written_from(start), is_unicode)
     }
 

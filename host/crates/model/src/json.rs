@@ -186,7 +186,7 @@ impl<'t> Scanner<'t> {
                     }
                     self.at += 1;
                 }
-                let canonical = super::canonical::is_canonical_hex(&self.bytes[start..self.at]);
+                let canonical = super::strings::is_canonical_hex(&self.bytes[start..self.at]);
                 Ok(if canonical { Writing::Canonical } else { Writing::Free })
             }
             _ => Err(self.malformed("one of `\"\\/bfnrtu` after the backslash")),

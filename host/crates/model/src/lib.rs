@@ -16,14 +16,16 @@ pub mod records;
 mod schema_cost;
 mod schema_file;
 mod shape;
+mod strings;
 pub mod types;
 mod walk;
 
-pub use canonical::{ChangeHash, canonical_hash, canonical_text, with_whole_characters};
+pub use canonical::{ChangeHash, canonical_hash, canonical_text};
 pub use json::Malformed;
 pub use keeping::{Keeping, OnBadRecord};
 pub use merge::merge;
 pub use problem::Problem;
 pub use schema_file::check_cost;
 pub use shape::{Invalid, Shape, ShapeError};
+pub use strings::with_whole_characters;
 pub use types::{Field, MAX_TYPE_DEPTH, Model, Models, ObjectType, Type};

@@ -6,10 +6,11 @@ use std::ops::Range;
 
 use serde::Serialize;
 
-use super::canonical::{ChangeHash, unescape};
+use super::canonical::ChangeHash;
 use super::json::Malformed;
 use super::problem::Problem;
 use super::shape::{Invalid, Shape};
+use super::strings::unescape;
 use super::walk::{Edit, IdText, Record, Walk};
 
 /// Longest id of a record, in bytes.

@@ -4,12 +4,11 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use super::canonical;
 use super::json::Malformed;
 use super::problem::Problem;
 use super::schema_file::SchemaFile;
+use super::strings;
 use super::types::{Model, Models, ObjectType, Type};
-use super::walk::Walk;
 use syncline_types::ids::ModelName;
 
 /// What a JSON text must look like. Cheap to clone.
@@ -63,14 +62,6 @@ impl Shape {
     /// Compiles the model of that name.
     pub fn of_model(name: &ModelName, models: &Models) -> Result<Self, ShapeError> {
         Self::compile(&Type::Model(name.clone()), models)
-    }
-
-    /// Checks one JSON text.
-    pub fn check(&self, text: &str) -> Result<(), Invalid> {
-        let mut walk = Walk::new(text, self);
-        walk.document()?;
-        let problems = walk.problems.take();
-        if problems.is_empty() { Ok(()) } else { Err(Invalid::Problems(problems)) }
     }
 }
 
@@ -254,7 +245,7 @@ impl<'m> Compiler<'m> {
     fn fields(&mut self, object: &'m ObjectType, place: usize) -> Result<(), ShapeError> {
         let mut fields = Vec::with_capacity(object.fields.len());
         for field in &object.fields {
-            let key = canonical::escape(&field.name);
+            let key = strings::escape(&field.name);
             let expected = self.expected(&field.ty)?;
             let required = !matches!(field.ty, Type::Optional(_));
             fields.push(FieldShape { key, name: field.name.clone(), expected, required });
@@ -270,7 +261,7 @@ impl<'m> Compiler<'m> {
 
 impl EnumShape {
     fn new(values: &[String], ty: &Type) -> Self {
-        let values = values.iter().map(|value| canonical::escape(value)).collect();
+        let values = values.iter().map(|value| strings::escape(value)).collect();
         Self { values, display: ty.to_string() }
     }
 

@@ -3,11 +3,11 @@
 use std::ops::Range;
 
 use super::assembly::{Assembly, Piece};
-use super::canonical::unescape;
 use super::formats;
 use super::json::{MAX_DEPTH, Malformed, Scanner, Writing};
 use super::problem::{Mark, Problem, Problems};
-use super::shape::{Expected, Kind, ObjectShape, Parts, Shape};
+use super::shape::{Expected, Invalid, Kind, ObjectShape, Parts, Shape};
+use super::strings::unescape;
 
 pub(super) struct Walk<'t, 's> {
     pub(super) scanner: Scanner<'t>,
@@ -436,5 +436,15 @@ fn type_at(first: u8) -> &'static str {
         b't' | b'f' => "boolean",
         b'n' => "null",
         _ => "number",
+    }
+}
+
+impl Shape {
+    /// Checks one JSON text.
+    pub fn check(&self, text: &str) -> Result<(), Invalid> {
+        let mut walk = Walk::new(text, self);
+        walk.document()?;
+        let problems = walk.problems.take();
+        if problems.is_empty() { Ok(()) } else { Err(Invalid::Problems(problems)) }
     }
 }

@@ -3,11 +3,13 @@
 
 mod answers;
 mod auth_mode;
+mod key_encoding;
 mod monogram;
 mod provider;
 mod proxy;
 mod question;
 mod rules;
+mod source;
 mod template;
 mod url_template;
 pub mod webhook;
@@ -18,16 +20,18 @@ use std::sync::Arc;
 
 pub use answers::{WrongAnswer, WrongAnswerKind, check_answers};
 pub use auth_mode::AuthMode;
+pub use key_encoding::KeyEncoding;
 pub use monogram::monogram;
 pub use provider::{
-    BodyFormat, Evidence, JwtAlgorithm, JwtRecipe, KeyEncoding, Provider, SignatureMethod, SignatureScheme,
-    Source, TokenRequest, TokenRequestAuth, TokenResponsePaths,
+    BodyFormat, JwtAlgorithm, JwtRecipe, Provider, SignatureMethod, SignatureScheme, TokenRequest,
+    TokenRequestAuth, TokenResponsePaths,
 };
 pub use proxy::{
     BasicTemplates, HeaderKey, LimitScope, Paginate, Proxy, RateLimit, RetryHints, Verification,
     VerificationMethod,
 };
 pub use question::{Pattern, Question, QuestionFormat, QuestionKind};
+pub use source::{Evidence, Source};
 pub use template::{InvalidTemplate, Template, Variable};
 pub use url_template::{InvalidUrlTemplate, UnusableConfig, UrlTemplate};
 pub use webhook::Webhook;

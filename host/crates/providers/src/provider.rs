@@ -4,14 +4,15 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use chrono::NaiveDate;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use url::Url;
 
 use super::auth_mode::AuthMode;
+use super::key_encoding::KeyEncoding;
 use super::proxy::{HeaderKey, Proxy};
 use super::question::Question;
+use super::source::Source;
 use super::template::{Template, Variable};
 use super::url_template::{UnusableConfig, UrlTemplate};
 use super::webhook::Webhook;
@@ -111,29 +112,6 @@ pub struct Provider {
     pub webhook: Option<Webhook>,
 }
 
-/// Where the facts of an entry were read, and when.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Source {
-    pub address: String,
-    pub checked_at: NaiveDate,
-    #[serde(default)]
-    pub evidence: Evidence,
-}
-
-/// What an entry was checked against on that date.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Evidence {
-    /// The provider's own documentation.
-    Documentation,
-    /// Others' working integrations and articles.
-    Secondary,
-    /// Nothing but general knowledge: try it before relying on it.
-    #[default]
-    None,
-}
-
 /// Where the client's id and secret go in a token request; without it, into the body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -224,15 +202,6 @@ pub enum JwtAlgorithm {
     Rs256,
     #[serde(rename = "ES256")]
     Es256,
-}
-
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum KeyEncoding {
-    #[default]
-    Text,
-    Hex,
-    Base64,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -12,8 +12,9 @@ use serde_json::Value;
 
 pub use self::raw_body::{RawBody, media_type};
 
-use super::provider::{KeyEncoding, Source};
+use super::key_encoding::KeyEncoding;
 use super::question::Pattern;
+use super::source::Source;
 
 /// What the catalogue knows of a provider's webhooks.
 #[derive(Debug, Clone, Deserialize)]

@@ -9,8 +9,9 @@ use wasmtime::component::types::ComponentItem;
 use super::bindings::IntegrationPre;
 use super::capabilities::NoCapabilities;
 use super::imports::GuestState;
-use super::invocation::{Export, Setting, Urgency};
+use super::invocation::{Export, Setting};
 use super::lanes::Habits;
+use super::urgency::Urgency;
 use super::{CompileError, InvokeError, Limits, RunLog, Runtime};
 
 /// SHA-256 of a component's bytes.

@@ -12,14 +12,8 @@ use super::cpu_time::{CpuTime, Metered};
 use super::imports::{GuestState, Panic};
 use super::slots::Slot;
 use super::stdio::Output;
+use super::urgency::Urgency;
 use super::{Capabilities, Failure, Interrupt, Limit, Limits, LogLevel, PreparedComponent, RunLog, Runtime};
-
-/// Whether somebody waits for what an invocation comes to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Urgency {
-    WaitedFor,
-    Background,
-}
 
 /// A function to run.
 #[derive(Debug)]

@@ -17,7 +17,7 @@ use tokio_util::task::AbortOnDropHandle;
 use tracing::Instrument;
 
 use super::cpu_time::CpuTime;
-use super::invocation::Urgency;
+use super::urgency::Urgency;
 
 /// What has computed for longer goes on in a lane.
 const LIGHT: Duration = Duration::from_millis(10);

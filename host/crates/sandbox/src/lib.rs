@@ -15,6 +15,7 @@ mod limits;
 mod log;
 mod slots;
 mod stdio;
+mod urgency;
 
 use std::time::Duration;
 
@@ -32,9 +33,10 @@ pub use self::compiler::{CompileError, CompiledCache, run_compiler};
 pub use self::component::{
     ComponentDigest, DescribedFunction, Description, InvalidComponent, PreparedComponent,
 };
-pub use self::invocation::{Call, Finished, InvokeError, Urgency, Usage};
+pub use self::invocation::{Call, Finished, InvokeError, Usage};
 pub use self::limits::{Limit, Limits};
 pub use self::log::{LogEntry, LogLevel, RunLog};
+pub use self::urgency::Urgency;
 
 use self::imports::GuestState;
 use self::lanes::Lanes;

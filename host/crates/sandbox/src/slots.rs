@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::invocation::Urgency;
+use super::urgency::Urgency;
 
 /// One of so many slots is never the background's.
 const KEPT_FREE: usize = 4;

@@ -14,9 +14,10 @@ pub use read::{
 };
 pub use sealed::missing_key;
 pub use seen::{
-    Unseen, begin_generation, delete_held, delete_unseen, end_generation, hold_generation, mark_seen,
+    Unseen, begin_generation, delete_all, delete_held, delete_unseen, end_generation, hold_generation,
+    mark_seen,
 };
-pub use write::{Deleted, IncomingRecord, Saved, delete, delete_all, list_pruned, positions, save};
+pub use write::{Deleted, IncomingRecord, Saved, delete, list_pruned, positions, save};
 
 use sqlx::Type;
 

@@ -7,6 +7,7 @@ use roaring::RoaringTreemap;
 use sqlx::PgConnection;
 
 use super::write::delete_positions;
+use crate::dead_letters;
 use crate::streams::{Generation, Held, LockedStream, StreamKey};
 
 /// How many positions are read or deleted by one statement.
@@ -183,8 +184,26 @@ async fn list_unseen(
     }
 }
 
+/// Removes every record of the stream, tombstones and dead letters too. Its positions go on where they were.
+pub async fn delete_all(conn: &mut PgConnection, stream: &mut LockedStream) -> sqlx::Result<()> {
+    sqlx::query!(
+        "DELETE FROM records WHERE connection_pk = $1 AND stream_no = $2",
+        stream.key.connection.0,
+        stream.key.number,
+    )
+    .execute(&mut *conn)
+    .await?;
+    dead_letters::delete_all(conn, stream.key).await?;
+    stream.dead_letters = 0;
+    stream.live_count = 0;
+    stream.total_count = 0;
+    stream.generation = None;
+    stream.held = None;
+    forget_seen(conn, stream).await
+}
+
 /// Forgets what was seen by generations that the stream no longer has.
-pub(super) async fn forget_seen(conn: &mut PgConnection, stream: &LockedStream) -> sqlx::Result<()> {
+async fn forget_seen(conn: &mut PgConnection, stream: &LockedStream) -> sqlx::Result<()> {
     let kept: Vec<i64> = stream
         .generation
         .iter()

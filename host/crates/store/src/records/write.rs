@@ -17,8 +17,6 @@ use uuid::Uuid;
 
 use super::LastAction;
 use super::sealed::{Kept, is_hash_of};
-use super::seen::forget_seen;
-use crate::dead_letters;
 use crate::streams::{LockedStream, StreamKey};
 use syncline_crypto::{PayloadKey, PayloadKeys};
 
@@ -215,24 +213,6 @@ pub(super) async fn delete_positions(
     stream.last_position += positions.len() as i64;
     stream.live_count -= deleted as i64;
     Ok(deleted)
-}
-
-/// Removes every record of the stream, tombstones and dead letters too. Its positions go on where they were.
-pub async fn delete_all(conn: &mut PgConnection, stream: &mut LockedStream) -> sqlx::Result<()> {
-    sqlx::query!(
-        "DELETE FROM records WHERE connection_pk = $1 AND stream_no = $2",
-        stream.key.connection.0,
-        stream.key.number,
-    )
-    .execute(&mut *conn)
-    .await?;
-    dead_letters::delete_all(conn, stream.key).await?;
-    stream.dead_letters = 0;
-    stream.live_count = 0;
-    stream.total_count = 0;
-    stream.generation = None;
-    stream.held = None;
-    forget_seen(conn, stream).await
 }
 
 struct Existing {

@@ -22,7 +22,7 @@ use syncline_outbound_webhooks::{Sender, SenderSettings};
 use syncline_providers::Catalogue;
 use syncline_sandbox::Runtime;
 use syncline_store::Store;
-use syncline_store::notices::Notices;
+use syncline_store::events::Events;
 use syncline_telemetry::supervisor::{Importance, Stage, Supervisor};
 
 /// Transactions that store inbound webhooks at the same time.
@@ -60,7 +60,7 @@ pub(crate) struct HostSettings {
 /// What is there before any service.
 pub(crate) struct Foundation {
     pub(crate) store: Store,
-    pub(crate) notices: Arc<Notices>,
+    pub(crate) events: Arc<Events>,
     pub(crate) environments: Arc<Environments>,
     pub(crate) catalogue: Arc<Catalogue>,
     pub(crate) gate: Arc<Gate>,
@@ -81,23 +81,22 @@ pub(crate) struct Host {
 impl Host {
     /// Joins the other hosts, and begins to work.
     pub(crate) async fn start(foundation: Foundation, settings: HostSettings) -> anyhow::Result<Self> {
-        let Foundation { store, notices, environments, catalogue, gate, runtime } = foundation;
+        let Foundation { store, events, environments, catalogue, gate, runtime } = foundation;
         let host_id = Uuid::new_v4();
         let stopping = CancellationToken::new();
         let supervisor = Arc::new(Supervisor::default());
         let tasks = Tasks(&supervisor);
         let presence =
-            Presence::join(store.clone(), Arc::clone(&notices), Arc::clone(&environments), host_id).await?;
-        tasks.listen(&notices, &store, host_id);
+            Presence::join(store.clone(), Arc::clone(&events), Arc::clone(&environments), host_id).await?;
+        tasks.listen(&events, &store, host_id);
 
-        let authenticator =
-            Authenticator::new(store.clone(), Arc::clone(&environments), Arc::clone(&notices));
+        let authenticator = Authenticator::new(store.clone(), Arc::clone(&environments), Arc::clone(&events));
         let functions = Functions::new(store.clone(), Arc::clone(&runtime));
         let streams = StreamNumbers::new(store.clone());
         let variables = Arc::new(EnvironmentVariables::new(store.clone()));
         let record_changes =
-            RecordChanges::new(store.clone(), Arc::clone(&notices), host_id, settings.max_change_readers);
-        let rate_limits = RateLimits::new(store.clone(), Arc::clone(&notices), host_id);
+            RecordChanges::new(store.clone(), Arc::clone(&events), host_id, settings.max_change_readers);
+        let rate_limits = RateLimits::new(store.clone(), Arc::clone(&events), host_id);
         let run_writer = RunWriter::new(store.clone());
         let live_runs = LiveRuns::new(store.clone());
         let retention = Retention::new(store.clone(), settings.retention);
@@ -129,10 +128,10 @@ impl Host {
             run_writer: Arc::clone(&run_writer),
             host_id,
         });
-        let proxy_routes = ProxyRoutes::new(Arc::clone(&notices));
+        let proxy_routes = ProxyRoutes::new(Arc::clone(&events));
         let proxy = Proxy::new(ProxyParts {
             store: store.clone(),
-            notices: Arc::clone(&notices),
+            events: Arc::clone(&events),
             catalogue: Arc::clone(&catalogue),
             gate: Arc::clone(&gate),
             functions: Arc::clone(&functions),
@@ -147,11 +146,11 @@ impl Host {
             Arc::clone(&invoker),
         );
         let connection_cache =
-            ConnectionCache::new(store.clone(), Arc::clone(&notices), Arc::clone(&record_changes));
+            ConnectionCache::new(store.clone(), Arc::clone(&events), Arc::clone(&record_changes));
         let connections = Connections::new(
             ConnectionParts {
                 store: store.clone(),
-                notices: Arc::clone(&notices),
+                events: Arc::clone(&events),
                 environments: Arc::clone(&environments),
                 catalogue: Arc::clone(&catalogue),
                 functions: Arc::clone(&functions),
@@ -167,7 +166,7 @@ impl Host {
             TypedConnections::new(Arc::clone(&gate), Arc::clone(&functions), Arc::clone(&connections));
         let authorizations = Authorizations::new(AuthorizationParts {
             store: store.clone(),
-            notices: Arc::clone(&notices),
+            events: Arc::clone(&events),
             environments: Arc::clone(&environments),
             catalogue: Arc::clone(&catalogue),
             gate: Arc::clone(&gate),
@@ -179,7 +178,7 @@ impl Host {
         let jobs = Jobs::new(
             JobParts {
                 store: store.clone(),
-                notices: Arc::clone(&notices),
+                events: Arc::clone(&events),
                 environments: Arc::clone(&environments),
                 catalogue: Arc::clone(&catalogue),
                 functions: Arc::clone(&functions),
@@ -193,7 +192,7 @@ impl Host {
         let syncs = Syncs::new(
             SyncParts {
                 store: store.clone(),
-                notices: Arc::clone(&notices),
+                events: Arc::clone(&events),
                 environments: Arc::clone(&environments),
                 functions: Arc::clone(&functions),
                 invoker,
@@ -204,14 +203,14 @@ impl Host {
         );
         let inbound_webhooks = WebhookIngest::new(
             store.clone(),
-            Arc::clone(&notices),
+            Arc::clone(&events),
             Arc::clone(&environments),
             Arc::clone(&catalogue),
             &settings.ingest,
         );
         let dispatch = WebhookDispatch::new(
             store.clone(),
-            Arc::clone(&notices),
+            Arc::clone(&events),
             Arc::clone(&catalogue),
             Arc::clone(&functions),
             settings.dispatch,
@@ -219,7 +218,7 @@ impl Host {
         let deployments = Deployments::new(
             DeploymentParts {
                 store: store.clone(),
-                notices: Arc::clone(&notices),
+                events: Arc::clone(&events),
                 environments: Arc::clone(&environments),
                 catalogue: Arc::clone(&catalogue),
                 runtime,
@@ -230,7 +229,7 @@ impl Host {
         );
         let sender = Sender::new(
             store.clone(),
-            Arc::clone(&notices),
+            Arc::clone(&events),
             Arc::clone(&environments),
             gate,
             host_id,
@@ -293,7 +292,7 @@ impl Host {
             environments,
             functions,
             inbound_webhooks,
-            notices,
+            events,
             observation: Observation::new(store.clone(), live_runs),
             proxy,
             record_changes,
@@ -341,11 +340,11 @@ impl Host {
 struct Tasks<'s>(&'s Supervisor);
 
 impl Tasks<'_> {
-    fn listen(&self, notices: &Arc<Notices>, store: &Store, host_id: Uuid) {
-        let (notices, pool) = (Arc::clone(notices), store.control().clone());
+    fn listen(&self, events: &Arc<Events>, store: &Store, host_id: Uuid) {
+        let (events, pool) = (Arc::clone(events), store.control().clone());
         self.0.spawn("events", Importance::Background, Stage::Upkeep, move |shutdown| {
-            let (notices, pool) = (Arc::clone(&notices), pool.clone());
-            async move { notices.listen(&pool, host_id, shutdown).await }
+            let (events, pool) = (Arc::clone(&events), pool.clone());
+            async move { events.listen(&pool, host_id, shutdown).await }
         });
     }
 

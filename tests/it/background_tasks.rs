@@ -7,7 +7,8 @@ use crate::support::{Host, HostOptions, TestDatabase, eventually};
 /// The failures of each task, by its name, as `/metrics` shows them.
 async fn task_failures(host: &Host) -> Vec<(String, u64)> {
     let metrics = host.get("/metrics").await.expect(200).text();
-    let samples = metrics.lines().filter_map(|line| line.strip_prefix("syncline_task_failures_total{task=\""));
+    let samples =
+        metrics.lines().filter_map(|line| line.strip_prefix("syncline_task_failures_total{task=\""));
     let read = |sample: &str| {
         let (name, count) = sample.split_once("\"} ").expect("a sample has one label and a value");
         (name.to_owned(), count.parse().expect("a count is a number"))

@@ -30,7 +30,7 @@ impl Installation {
         let master_keys = args.master_keys()?;
         let database = args.open(true).await?;
         let store = Store::open(database.databases.clone(), 2).await?;
-        // No notices are heard here, so everything is read anew each time.
+        // No events are heard here, so everything is read anew each time.
         let environments = Environments::open(store.clone(), master_keys, Arc::default()).await?;
         Ok(Self { store, environments, database })
     }

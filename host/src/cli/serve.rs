@@ -32,7 +32,7 @@ use syncline_engine::{
 use syncline_providers::Catalogue;
 use syncline_sandbox::{CompiledCache, Runtime, RuntimeSettings};
 use syncline_store::Store;
-use syncline_store::notices::Notices;
+use syncline_store::events::Events;
 use syncline_telemetry::failpoints::{self, Failpoint};
 
 const DAY_SECONDS: u64 = 24 * 60 * 60;
@@ -172,8 +172,8 @@ pub(super) async fn run(args: ServeArgs) -> anyhow::Result<Done> {
     let database = args.database.open(false).await?;
     let store = Store::open(database.databases.clone(), args.database_connections).await?;
     let derived_key = master_keys.derive("syncline 2026 compiled code");
-    let notices = Arc::new(Notices::default());
-    let environments = Environments::open(store.clone(), master_keys, Arc::clone(&notices)).await?;
+    let events = Arc::new(Events::default());
+    let environments = Environments::open(store.clone(), master_keys, Arc::clone(&events)).await?;
     let generated = ensure_key(&store, &environments, secret_key).await?;
 
     let public_url =
@@ -182,7 +182,7 @@ pub(super) async fn run(args: ServeArgs) -> anyhow::Result<Done> {
         args.connect_url.as_ref().map_or_else(|| format!("{public_url}/connect"), ToString::to_string);
     let runtime = Arc::new(runtime(&args, derived_key)?);
     let (catalogue, gate) = (Arc::new(catalogue), Arc::new(gate));
-    let foundation = Foundation { store, notices, environments, catalogue, gate, runtime };
+    let foundation = Foundation { store, events, environments, catalogue, gate, runtime };
     let host = Host::start(foundation, settings(&args, &public_url, &connect_url)).await?;
     let app = host.app.clone();
     let api = match args.connect_url {

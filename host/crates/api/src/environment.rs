@@ -194,7 +194,7 @@ pub(super) async fn delete_key(
     if !keys::revoke_by_id(&mut conn, environment.pk, request.key_id).await? {
         return Err(ApiError::UnknownKey(request.key_id));
     }
-    app.notices.tell(syncline_store::notices::Notice::Keys);
+    app.events.publish(syncline_store::events::Event::Keys);
     Ok(Json(SuccessResponse { success: true }))
 }
 

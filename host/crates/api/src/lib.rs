@@ -79,7 +79,7 @@ use syncline_engine::{
 };
 use syncline_providers::Catalogue;
 use syncline_store::Store;
-use syncline_store::notices::Notices;
+use syncline_store::events::Events;
 use syncline_telemetry::supervisor::Supervisor;
 use syncline_types::ids::{ConnectionId, IntegrationKey};
 
@@ -101,7 +101,7 @@ pub struct Services {
     pub environments: Arc<Environments>,
     pub functions: Arc<Functions>,
     pub inbound_webhooks: Arc<WebhookIngest>,
-    pub notices: Arc<Notices>,
+    pub events: Arc<Events>,
     pub observation: Observation,
     pub proxy: Arc<Proxy>,
     pub record_changes: Arc<RecordChanges>,

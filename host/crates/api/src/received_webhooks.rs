@@ -17,8 +17,8 @@ use super::extract::{ApiJson, ApiPath, ApiQuery, EnvironmentAuth, NoQuery};
 use super::lists::{parse_limit, parse_time};
 use super::time::iso;
 use syncline_auth::{Client, rights};
+use syncline_store::events::Event;
 use syncline_store::integrations;
-use syncline_store::notices::Notice;
 use syncline_store::received_webhooks::log::{self, Filter, Received, State as ReceivedState, WebhookJob};
 use syncline_types::ids::{IntegrationKey, IntegrationPk};
 use syncline_types::nul::without_nul;
@@ -186,7 +186,7 @@ pub(super) async fn replay(
     }
     tx.commit().await?;
     let detail = app.received_detail(&client, &id).await?;
-    app.notices.tell(Notice::Received);
+    app.events.publish(Event::Received);
     Ok((StatusCode::ACCEPTED, Json(detail)))
 }
 
@@ -222,7 +222,7 @@ pub(super) async fn replay_many(
         // What comes to its end again meanwhile has the same id, which lies behind.
         let Some(last) = ids.last() else { break };
         filter.before = Some(*last);
-        app.notices.tell(Notice::Received);
+        app.events.publish(Event::Received);
     }
     Ok((StatusCode::ACCEPTED, Json(ReplayResponse { count })))
 }

@@ -16,7 +16,7 @@ use super::extract::{ApiJson, ApiPath, ApiQuery, EnvironmentAuth, NoQuery};
 use super::lists::{Cursors, cut_to_page, parse_limit, parse_time};
 use super::time::iso;
 use syncline_auth::{Client, Scope, rights};
-use syncline_store::notices::Notice;
+use syncline_store::events::Event;
 use syncline_store::webhooks::log::{
     self, Delivery, Filter, LoggedAttempt, Redelivery, State as DeliveryState,
 };
@@ -172,7 +172,7 @@ pub(super) async fn redeliver(
     }
     tx.commit().await?;
     let detail = app.delivery_detail(&client, &id).await?;
-    app.notices.tell(Notice::Webhooks);
+    app.events.publish(Event::Webhooks);
     Ok((StatusCode::ACCEPTED, Json(detail)))
 }
 
@@ -201,7 +201,7 @@ pub(super) async fn redeliver_failed(
         if last.is_none() {
             break;
         }
-        app.notices.tell(Notice::Webhooks);
+        app.events.publish(Event::Webhooks);
     }
     Ok((StatusCode::ACCEPTED, Json(RedeliverResponse { count })))
 }

@@ -10,7 +10,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::{ApiKey, Environment, EnvironmentError, Environments, InvalidSecretKey, Scope, Scopes};
-use syncline_store::notices::{Notice, Notices};
+use syncline_store::events::{Event, Events};
 use syncline_store::{Store, keys};
 use syncline_types::ids::KeyPk;
 
@@ -56,7 +56,7 @@ impl Client {
 pub struct Authenticator {
     store: Store,
     environments: Arc<Environments>,
-    notices: Arc<Notices>,
+    events: Arc<Events>,
     known: RwLock<Known>,
     used: Mutex<HashSet<i64>>,
     forgotten: watch::Sender<()>,
@@ -70,11 +70,11 @@ struct Known {
 }
 
 impl Authenticator {
-    pub fn new(store: Store, environments: Arc<Environments>, notices: Arc<Notices>) -> Arc<Self> {
+    pub fn new(store: Store, environments: Arc<Environments>, events: Arc<Events>) -> Arc<Self> {
         Arc::new(Self {
             store,
             environments,
-            notices,
+            events,
             known: RwLock::default(),
             used: Mutex::default(),
             forgotten: watch::Sender::default(),
@@ -96,7 +96,7 @@ impl Authenticator {
     }
 
     async fn find(&self, hash: [u8; 32]) -> Result<Arc<Client>, AuthError> {
-        let remembered = if self.notices.is_hearing() { self.find_known(&hash) } else { None };
+        let remembered = if self.events.is_receiving() { self.find_known(&hash) } else { None };
         let client = match remembered {
             Some(client) => client,
             None => self.look_up(hash).await?,
@@ -139,11 +139,11 @@ impl Authenticator {
 
     /// Drops cached keys when keys were revoked, until `shutdown`.
     pub async fn invalidate(self: Arc<Self>, shutdown: CancellationToken) {
-        let mut notices = self.notices.subscribe();
+        let mut events = self.events.subscribe();
         // Events may have been missed before the subscription.
         self.forget();
-        while let Some(Some(notice)) = shutdown.run_until_cancelled(notices.next()).await {
-            if matches!(notice, Notice::Keys | Notice::Missed) {
+        while let Some(Some(event)) = shutdown.run_until_cancelled(events.next()).await {
+            if matches!(event, Event::Keys | Event::Missed) {
                 self.forget();
             }
         }

@@ -12,7 +12,7 @@ use super::{SigningKey, signing_keys};
 use syncline_crypto::{CryptoError, DataKey, MasterKeys, RecordKeys};
 use syncline_store::data_keys::{KnownVersions, StoredVersion};
 use syncline_store::environments::StoredEnvironment;
-use syncline_store::notices::{Notice, Notices};
+use syncline_store::events::{Event, Events};
 use syncline_store::{Store, closed_connections, data_keys, environments};
 use syncline_types::environment_settings::{EnvironmentSettings, SettingsChange};
 use syncline_types::ids::{EnvironmentName, EnvironmentPk};
@@ -57,7 +57,7 @@ pub struct Environment {
 /// All environments that this host has met.
 pub struct Environments {
     pub(super) store: Store,
-    notices: Arc<Notices>,
+    events: Arc<Events>,
     pub(super) master_keys: MasterKeys,
     known: RwLock<HashMap<EnvironmentPk, Arc<Environment>>>,
     settings: Remembered<EnvironmentPk, Arc<EnvironmentSettings>>,
@@ -71,16 +71,16 @@ impl Environments {
     pub async fn open(
         store: Store,
         master_keys: MasterKeys,
-        notices: Arc<Notices>,
+        events: Arc<Events>,
     ) -> Result<Arc<Self>, EnvironmentError> {
         let environments = Arc::new(Self {
             store,
-            notices: Arc::clone(&notices),
+            events: Arc::clone(&events),
             master_keys,
             known: RwLock::default(),
-            settings: Remembered::new(Arc::clone(&notices)),
-            signing_keys: Remembered::new(Arc::clone(&notices)),
-            record_keys: Remembered::new(notices),
+            settings: Remembered::new(Arc::clone(&events)),
+            signing_keys: Remembered::new(Arc::clone(&events)),
+            record_keys: Remembered::new(events),
         });
         environments.refuse_other_keys().await?;
         environments.create(&EnvironmentName::from_stored(DEFAULT_ENVIRONMENT.to_owned())).await?;
@@ -195,11 +195,11 @@ impl Environments {
 
     /// Drops what is cached of environments when one was changed, until `shutdown`.
     pub async fn invalidate(self: Arc<Self>, shutdown: CancellationToken) {
-        let mut notices = self.notices.subscribe();
+        let mut events = self.events.subscribe();
         // Events may have been missed before the subscription.
         self.forget();
-        while let Some(Some(notice)) = shutdown.run_until_cancelled(notices.next()).await {
-            if matches!(notice, Notice::Environments | Notice::Missed) {
+        while let Some(Some(event)) = shutdown.run_until_cancelled(events.next()).await {
+            if matches!(event, Event::Environments | Event::Missed) {
                 self.forget();
             }
         }

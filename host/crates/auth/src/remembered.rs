@@ -4,10 +4,10 @@ use std::collections::HashMap;
 use std::hash::Hash;
 use std::sync::{Arc, PoisonError, RwLock};
 
-use syncline_store::notices::Notices;
+use syncline_store::events::Events;
 
 pub struct Remembered<K, V> {
-    notices: Arc<Notices>,
+    events: Arc<Events>,
     entries: RwLock<Entries<K, V>>,
 }
 
@@ -17,8 +17,8 @@ struct Entries<K, V> {
 }
 
 impl<K: Eq + Hash, V: Clone> Remembered<K, V> {
-    pub fn new(notices: Arc<Notices>) -> Self {
-        Self { notices, entries: RwLock::new(Entries { by_key: HashMap::new(), times_forgotten: 0 }) }
+    pub fn new(events: Arc<Events>) -> Self {
+        Self { events, entries: RwLock::new(Entries { by_key: HashMap::new(), times_forgotten: 0 }) }
     }
 
     /// The value of that key: the remembered one, or what `read` gives.
@@ -26,7 +26,7 @@ impl<K: Eq + Hash, V: Clone> Remembered<K, V> {
         let times_forgotten = {
             let entries = self.entries.read().unwrap_or_else(PoisonError::into_inner);
             if let Some(value) = entries.by_key.get(&key)
-                && self.notices.is_hearing()
+                && self.events.is_receiving()
             {
                 return Ok(value.clone());
             }

@@ -32,8 +32,8 @@ use syncline_crypto::Place;
 use syncline_egress::Gate;
 use syncline_providers::Catalogue;
 use syncline_store::Store;
+use syncline_store::events::Events;
 use syncline_store::integrations::Integration;
-use syncline_store::notices::Notices;
 use syncline_types::secret::{Secret, serialize_exposed, serialize_exposed_option};
 
 /// How long an end user may take at the provider.
@@ -65,7 +65,7 @@ struct TemporaryToken {
 /// Sends end users to providers and takes them back.
 pub struct Authorizations {
     store: Store,
-    notices: Arc<Notices>,
+    events: Arc<Events>,
     environments: Arc<Environments>,
     catalogue: Arc<Catalogue>,
     gate: Arc<Gate>,
@@ -81,7 +81,7 @@ pub struct Authorizations {
 /// What [`Authorizations`] uses.
 pub struct AuthorizationParts {
     pub store: Store,
-    pub notices: Arc<Notices>,
+    pub events: Arc<Events>,
     pub environments: Arc<Environments>,
     pub catalogue: Arc<Catalogue>,
     pub gate: Arc<Gate>,
@@ -95,7 +95,7 @@ impl Authorizations {
     pub fn new(parts: AuthorizationParts) -> Arc<Self> {
         let AuthorizationParts {
             store,
-            notices,
+            events,
             environments,
             catalogue,
             gate,
@@ -107,7 +107,7 @@ impl Authorizations {
         let running = TaskTracker::new();
         Arc::new(Self {
             store,
-            notices,
+            events,
             environments,
             catalogue,
             gate,

@@ -22,7 +22,7 @@ use crate::proxy::ProxyRoutes;
 use syncline_auth::Environments;
 use syncline_providers::Catalogue;
 use syncline_store::Store;
-use syncline_store::notices::Notices;
+use syncline_store::events::Events;
 
 /// What an operator can set of connections.
 #[derive(Debug, Clone)]
@@ -36,7 +36,7 @@ pub struct ConnectionSettings {
 /// Stores, validates and deletes connections.
 pub struct Connections {
     store: Store,
-    notices: Arc<Notices>,
+    events: Arc<Events>,
     environments: Arc<Environments>,
     catalogue: Arc<Catalogue>,
     functions: Arc<Functions>,
@@ -52,7 +52,7 @@ pub struct Connections {
 /// What [`Connections`] uses.
 pub struct ConnectionParts {
     pub store: Store,
-    pub notices: Arc<Notices>,
+    pub events: Arc<Events>,
     pub environments: Arc<Environments>,
     pub catalogue: Arc<Catalogue>,
     pub functions: Arc<Functions>,
@@ -66,7 +66,7 @@ impl Connections {
     pub fn new(parts: ConnectionParts, settings: ConnectionSettings) -> Arc<Self> {
         let ConnectionParts {
             store,
-            notices,
+            events,
             environments,
             catalogue,
             functions,
@@ -77,7 +77,7 @@ impl Connections {
         } = parts;
         Arc::new(Self {
             store,
-            notices,
+            events,
             environments,
             catalogue,
             functions,

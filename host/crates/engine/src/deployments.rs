@@ -29,9 +29,9 @@ use syncline_providers::Catalogue;
 use syncline_sandbox::{ComponentDigest, InvalidComponent, Runtime};
 use syncline_store::Store;
 use syncline_store::deployments::{self, ActiveFunction, LiveDeployment, NewDeployment, NewFunction};
+use syncline_store::events::{Event, Events};
 use syncline_store::hosts::ALIVE_WITHIN;
 use syncline_store::integrations::{self, Integration, NewIntegration};
-use syncline_store::notices::{Notice, Notices};
 use syncline_store::{DEADLOCK_TRIES, connection_errors, environments, is_deadlock, schedules};
 use syncline_types::ids::{
     DeploymentPk, FunctionName, IntegrationKey, IntegrationPk, ModelName, ProviderSlug,
@@ -132,7 +132,7 @@ impl DeployError {
 /// Deploys bundles, and follows what other hosts deploy.
 pub struct Deployments {
     store: Store,
-    notices: Arc<Notices>,
+    events: Arc<Events>,
     environments: Arc<Environments>,
     catalogue: Arc<Catalogue>,
     runtime: Arc<Runtime>,
@@ -145,7 +145,7 @@ pub struct Deployments {
 /// What [`Deployments`] uses.
 pub struct DeploymentParts {
     pub store: Store,
-    pub notices: Arc<Notices>,
+    pub events: Arc<Events>,
     pub environments: Arc<Environments>,
     pub catalogue: Arc<Catalogue>,
     pub runtime: Arc<Runtime>,
@@ -155,10 +155,10 @@ pub struct DeploymentParts {
 
 impl Deployments {
     pub fn new(parts: DeploymentParts, minimum_interval: Duration) -> Arc<Self> {
-        let DeploymentParts { store, notices, environments, catalogue, runtime, functions, host_id } = parts;
+        let DeploymentParts { store, events, environments, catalogue, runtime, functions, host_id } = parts;
         Arc::new(Self {
             store,
-            notices,
+            events,
             environments,
             catalogue,
             runtime,
@@ -175,9 +175,9 @@ impl Deployments {
 
     /// Compiles what other hosts have staged, and switches to what was activated, until `shutdown`.
     pub async fn follow(self: Arc<Self>, shutdown: CancellationToken) {
-        let mut notices = self.notices.subscribe();
+        let mut events = self.events.subscribe();
         loop {
-            let wait = notices.hear_within(RELOAD_EVERY, Notice::Deployments);
+            let wait = events.wait_within(RELOAD_EVERY, Event::Deployments);
             if shutdown.run_until_cancelled(wait).await.is_none() {
                 return;
             }
@@ -282,7 +282,7 @@ impl Deployments {
         }
         self.environments.forget();
         self.functions.reload().await.map_err(DeployError::Host)?;
-        self.notices.tell(Notice::Due);
+        self.events.publish(Event::Due);
         Ok(())
     }
 

@@ -25,7 +25,7 @@ use crate::jobs::held::HeldJobs;
 use syncline_auth::Environments;
 use syncline_providers::Catalogue;
 use syncline_store::Store;
-use syncline_store::notices::Notices;
+use syncline_store::events::Events;
 
 /// What an operator can set of jobs.
 #[derive(Debug, Clone)]
@@ -43,7 +43,7 @@ pub struct JobSettings {
 /// Claims jobs, runs them, and keeps their leases.
 pub struct Jobs {
     store: Store,
-    notices: Arc<Notices>,
+    events: Arc<Events>,
     environments: Arc<Environments>,
     catalogue: Arc<Catalogue>,
     functions: Arc<Functions>,
@@ -57,7 +57,7 @@ pub struct Jobs {
 /// What [`Jobs`] uses.
 pub struct JobParts {
     pub store: Store,
-    pub notices: Arc<Notices>,
+    pub events: Arc<Events>,
     pub environments: Arc<Environments>,
     pub catalogue: Arc<Catalogue>,
     pub functions: Arc<Functions>,
@@ -67,10 +67,10 @@ pub struct JobParts {
 
 impl Jobs {
     pub fn new(parts: JobParts, settings: JobSettings) -> Arc<Self> {
-        let JobParts { store, notices, environments, catalogue, functions, invoker, host_id } = parts;
+        let JobParts { store, events, environments, catalogue, functions, invoker, host_id } = parts;
         Arc::new(Self {
             store,
-            notices,
+            events,
             environments,
             catalogue,
             functions,

@@ -7,7 +7,7 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use syncline_auth::{EnvironmentError, Environments};
-use syncline_store::notices::{Notice, Notices};
+use syncline_store::events::{Event, Events};
 use syncline_store::{Store, hosts};
 
 const HEARTBEAT_EVERY: Duration = Duration::from_secs(5);
@@ -17,7 +17,7 @@ const RELOAD_EVERY: Duration = Duration::from_secs(30);
 /// This host among the others.
 pub struct Presence {
     store: Store,
-    notices: Arc<Notices>,
+    events: Arc<Events>,
     environments: Arc<Environments>,
     host_id: Uuid,
 }
@@ -35,11 +35,11 @@ impl Presence {
     /// Writes the first heartbeat, and reads which environments there are.
     pub async fn join(
         store: Store,
-        notices: Arc<Notices>,
+        events: Arc<Events>,
         environments: Arc<Environments>,
         host_id: Uuid,
     ) -> Result<Arc<Self>, JoinError> {
-        let this = Arc::new(Self { store, notices, environments, host_id });
+        let this = Arc::new(Self { store, events, environments, host_id });
         this.announce().await?;
         // From here on a new data key waits for this host; what was made before is read now.
         this.environments.follow(host_id).await?;
@@ -59,9 +59,9 @@ impl Presence {
 
     /// Learns of environments and data keys that others have made, until `shutdown`.
     pub async fn follow_environments(self: Arc<Self>, shutdown: CancellationToken) {
-        let mut notices = self.notices.subscribe();
+        let mut events = self.events.subscribe();
         loop {
-            let wait = notices.hear_within(RELOAD_EVERY, Notice::Environments);
+            let wait = events.wait_within(RELOAD_EVERY, Event::Environments);
             if shutdown.run_until_cancelled(wait).await.is_none() {
                 return;
             }

@@ -19,7 +19,7 @@ use syncline_egress::{
 use syncline_providers::Catalogue;
 use syncline_store::Store;
 use syncline_store::connections;
-use syncline_store::notices::{Notice, Notices};
+use syncline_store::events::{Event, Events};
 use syncline_types::ids::{ConnectionPk, ProviderSlug};
 
 const REMEMBERED: u64 = 10_000;
@@ -41,9 +41,9 @@ pub enum ProxyError {
 /// Where the requests of connections go, so that a request needs nothing of the database. What was found is
 /// remembered while this host hears of changes.
 pub struct ProxyRoutes {
-    notices: Arc<Notices>,
+    events: Arc<Events>,
     routes: moka::sync::Cache<ConnectionPk, Remembered>,
-    changes_heard: AtomicU64,
+    invalidations: AtomicU64,
 }
 
 #[derive(Clone)]
@@ -54,32 +54,32 @@ struct Remembered {
 }
 
 impl ProxyRoutes {
-    pub fn new(notices: Arc<Notices>) -> Arc<Self> {
+    pub fn new(events: Arc<Events>) -> Arc<Self> {
         let routes =
             moka::sync::Cache::builder().max_capacity(REMEMBERED).time_to_live(REMEMBERED_FOR).build();
-        Arc::new(Self { notices, routes, changes_heard: AtomicU64::new(0) })
+        Arc::new(Self { events, routes, invalidations: AtomicU64::new(0) })
     }
 
     /// A connection was changed: the next request sees how it is now.
     pub(crate) fn forget(&self, connection: ConnectionPk) {
-        self.changes_heard.fetch_add(1, Ordering::SeqCst);
+        self.invalidations.fetch_add(1, Ordering::SeqCst);
         self.routes.invalidate(&connection);
     }
 
     fn forget_all(&self) {
-        self.changes_heard.fetch_add(1, Ordering::SeqCst);
+        self.invalidations.fetch_add(1, Ordering::SeqCst);
         self.routes.invalidate_all();
     }
 
     /// Drops routes of connections that were changed, until `shutdown`.
     pub async fn invalidate(self: Arc<Self>, shutdown: CancellationToken) {
-        let mut notices = self.notices.subscribe();
+        let mut events = self.events.subscribe();
         // Events may have been missed before the subscription.
         self.forget_all();
-        while let Some(Some(notice)) = shutdown.run_until_cancelled(notices.next()).await {
-            match notice {
-                Notice::Connection(pk) => self.forget(pk),
-                Notice::Missed => self.forget_all(),
+        while let Some(Some(event)) = shutdown.run_until_cancelled(events.next()).await {
+            match event {
+                Event::Connection(pk) => self.forget(pk),
+                Event::Missed => self.forget_all(),
                 _ => {}
             }
         }
@@ -89,7 +89,7 @@ impl ProxyRoutes {
 /// Forwards clients' requests to providers.
 pub struct Proxy {
     store: Store,
-    notices: Arc<Notices>,
+    events: Arc<Events>,
     catalogue: Arc<Catalogue>,
     gate: Arc<Gate>,
     functions: Arc<Functions>,
@@ -101,7 +101,7 @@ pub struct Proxy {
 /// What [`Proxy`] uses.
 pub struct ProxyParts {
     pub store: Store,
-    pub notices: Arc<Notices>,
+    pub events: Arc<Events>,
     pub catalogue: Arc<Catalogue>,
     pub gate: Arc<Gate>,
     pub functions: Arc<Functions>,
@@ -112,9 +112,9 @@ pub struct ProxyParts {
 
 impl Proxy {
     pub fn new(parts: ProxyParts) -> Arc<Self> {
-        let ProxyParts { store, notices, catalogue, gate, functions, credentials, rate_limits, routes } =
+        let ProxyParts { store, events, catalogue, gate, functions, credentials, rate_limits, routes } =
             parts;
-        Arc::new(Self { store, notices, catalogue, gate, functions, credentials, rate_limits, routes })
+        Arc::new(Self { store, events, catalogue, gate, functions, credentials, rate_limits, routes })
     }
 
     /// Forwards a request to the connection's provider.
@@ -134,13 +134,13 @@ impl Proxy {
         connection: &ConnectionRoute,
     ) -> Result<Arc<Route>, ProxyError> {
         let deployments = self.functions.reading();
-        if self.notices.is_hearing()
+        if self.events.is_receiving()
             && let Some(remembered) = self.routes.routes.get(&connection.pk)
             && remembered.deployments == deployments
         {
             return Ok(remembered.route);
         }
-        let heard_before = self.routes.changes_heard.load(Ordering::SeqCst);
+        let invalidations_before = self.routes.invalidations.load(Ordering::SeqCst);
         let provider = self
             .catalogue
             .find(&connection.provider)
@@ -171,7 +171,7 @@ impl Proxy {
             pace: Arc::new(pace),
         });
         // What was changed while it was being read must not be remembered as it was.
-        if self.routes.changes_heard.load(Ordering::SeqCst) == heard_before {
+        if self.routes.invalidations.load(Ordering::SeqCst) == invalidations_before {
             let remembered = Remembered { deployments, route: Arc::clone(&route) };
             self.routes.routes.insert(connection.pk, remembered);
         }

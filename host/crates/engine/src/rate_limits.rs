@@ -20,7 +20,7 @@ use crate::rate_limits::limiter::{Limiter, TELL_EVERY};
 use syncline_egress::Pace;
 use syncline_providers::{LimitScope, Provider, RateLimit};
 use syncline_store::Store;
-use syncline_store::notices::{self, Notice, Notices};
+use syncline_store::events::{self, Event, Events};
 use syncline_store::rate_limits::{self, Hold, Limited};
 use syncline_types::ids::{ConnectionPk, IntegrationPk};
 
@@ -37,7 +37,7 @@ const TELL_WITHIN: Duration = Duration::from_secs(1);
 /// Keeps the requests of all hosts below providers' limits.
 pub struct RateLimits {
     store: Store,
-    notices: Arc<Notices>,
+    events: Arc<Events>,
     host_id: Uuid,
     backoffs: Backoffs,
     limiter: Limiter,
@@ -80,10 +80,10 @@ impl Backoffs {
 }
 
 impl RateLimits {
-    pub fn new(store: Store, notices: Arc<Notices>, host_id: Uuid) -> Arc<Self> {
+    pub fn new(store: Store, events: Arc<Events>, host_id: Uuid) -> Arc<Self> {
         Arc::new(Self {
             store,
-            notices,
+            events,
             host_id,
             backoffs: Backoffs::default(),
             limiter: Limiter::default(),
@@ -98,7 +98,7 @@ impl RateLimits {
 
     /// Follows the backoffs that other hosts were told, until `shutdown`.
     pub async fn follow_backoffs(self: Arc<Self>, shutdown: CancellationToken) {
-        let mut notices = self.notices.subscribe();
+        let mut events = self.events.subscribe();
         loop {
             let read = async {
                 let mut conn = self.store.connect().await?;
@@ -115,9 +115,9 @@ impl RateLimits {
             }
             let missed = async {
                 loop {
-                    match notices.next().await {
-                        Some(Notice::Hold(hold)) => _ = self.backoffs.hold(hold),
-                        Some(Notice::Missed) => return,
+                    match events.next().await {
+                        Some(Event::Hold(hold)) => _ = self.backoffs.hold(hold),
+                        Some(Event::Missed) => return,
                         Some(_) => {}
                         None => std::future::pending().await,
                     }
@@ -139,11 +139,11 @@ impl RateLimits {
                 let Some(untold) = self.limiter.take_untold().filter(|_| !shutdown.is_cancelled()) else {
                     break;
                 };
-                if untold.is_empty() || self.notices.live_hosts() < 2 {
+                if untold.is_empty() || self.events.live_hosts() < 2 {
                     continue;
                 }
                 let told = async {
-                    notices::tell_of_requests(&mut *self.store.connect().await?, self.host_id, &untold).await
+                    events::publish_requests(&mut *self.store.connect().await?, self.host_id, &untold).await
                 };
                 // Who is not told in time learns it from the provider.
                 if let Ok(Err(error)) = tokio::time::timeout(TELL_WITHIN, told).await {
@@ -156,7 +156,7 @@ impl RateLimits {
 
     /// Counts what other hosts send, until `shutdown`.
     pub async fn receive_requests(self: Arc<Self>, shutdown: CancellationToken) {
-        let mut received = self.notices.subscribe_to_requests();
+        let mut received = self.events.subscribe_to_requests();
         while let Some(requests) = shutdown.run_until_cancelled(received.recv()).await {
             match requests {
                 Ok((host, spent)) => self.limiter.note(host, &spent),
@@ -203,7 +203,7 @@ impl Pace for ConnectionRateLimiter {
     }
 
     fn admit(&self, patience: Duration) -> Option<Duration> {
-        self.limits.limiter.admit(self.limited, self.rate?, self.limits.notices.live_hosts(), patience)
+        self.limits.limiter.admit(self.limited, self.rate?, self.limits.events.live_hosts(), patience)
     }
 
     fn hold(&self, wait: Duration) {

@@ -23,7 +23,7 @@ use crate::syncs::running::Running;
 use syncline_auth::Environments;
 use syncline_config::DeletionHold;
 use syncline_store::Store;
-use syncline_store::notices::Notices;
+use syncline_store::events::Events;
 
 /// What an operator can set of syncs.
 #[derive(Debug, Clone)]
@@ -47,7 +47,7 @@ pub struct SyncSettings {
 /// Schedules and runs syncs.
 pub struct Syncs {
     store: Store,
-    notices: Arc<Notices>,
+    events: Arc<Events>,
     environments: Arc<Environments>,
     functions: Arc<Functions>,
     invoker: Arc<Invoker>,
@@ -63,7 +63,7 @@ pub struct Syncs {
 /// What [`Syncs`] uses.
 pub struct SyncParts {
     pub store: Store,
-    pub notices: Arc<Notices>,
+    pub events: Arc<Events>,
     pub environments: Arc<Environments>,
     pub functions: Arc<Functions>,
     pub invoker: Arc<Invoker>,
@@ -73,10 +73,10 @@ pub struct SyncParts {
 
 impl Syncs {
     pub fn new(parts: SyncParts, settings: SyncSettings) -> Arc<Self> {
-        let SyncParts { store, notices, environments, functions, invoker, record_changes, host_id } = parts;
+        let SyncParts { store, events, environments, functions, invoker, record_changes, host_id } = parts;
         Arc::new(Self {
             store,
-            notices,
+            events,
             environments,
             functions,
             invoker,

@@ -24,7 +24,7 @@ pub use self::retry::{Delays, InvalidDelays};
 use syncline_auth::Environments;
 use syncline_egress::Gate;
 use syncline_store::Store;
-use syncline_store::notices::{Notice, Notices};
+use syncline_store::events::{Event, Events};
 use syncline_store::webhooks::sending::{self, Attempt, Claimed, Verdict};
 use syncline_telemetry::failpoints::{self, Step};
 use syncline_telemetry::metrics::metrics;
@@ -52,7 +52,7 @@ pub struct SenderSettings {
 /// Sends what the outbox holds.
 pub struct Sender {
     store: Store,
-    notices: Arc<Notices>,
+    events: Arc<Events>,
     environments: Arc<Environments>,
     gate: Arc<Gate>,
     host_id: Uuid,
@@ -65,7 +65,7 @@ pub struct Sender {
 impl Sender {
     pub fn new(
         store: Store,
-        notices: Arc<Notices>,
+        events: Arc<Events>,
         environments: Arc<Environments>,
         gate: Arc<Gate>,
         host_id: Uuid,
@@ -73,7 +73,7 @@ impl Sender {
     ) -> Arc<Self> {
         Arc::new(Self {
             store,
-            notices,
+            events,
             environments,
             gate,
             host_id,
@@ -87,7 +87,7 @@ impl Sender {
     /// Sends until `shutdown`, and then lets what is being sent end. What does not is sent again by another host, or by the
     /// next.
     pub async fn send(self: Arc<Self>, shutdown: CancellationToken) {
-        let mut notices = self.notices.subscribe();
+        let mut events = self.events.subscribe();
         while !shutdown.is_cancelled() {
             let claimed = match self.claim().await {
                 Ok(claimed) => claimed,
@@ -121,7 +121,7 @@ impl Sender {
             let wait = self.time_to_next().await;
             tokio::select! {
                 () = shutdown.cancelled() => {}
-                () = notices.hear_within(wait, Notice::Webhooks) => {}
+                () = events.wait_within(wait, Event::Webhooks) => {}
                 () = self.has_ended.notified() => {}
             }
         }

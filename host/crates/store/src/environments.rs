@@ -67,8 +67,8 @@ pub async fn delete(conn: &mut PgConnection, environment: EnvironmentPk) -> sqlx
     ] {
         delete.execute(&mut *conn).await?;
     }
-    for notice in ["keys", "environments", "deployments", "deletions", "cancel"] {
-        sqlx::query!("SELECT pg_notify('syncline', $1)", notice).fetch_one(&mut *conn).await?;
+    for event in ["keys", "environments", "deployments", "deletions", "cancel"] {
+        sqlx::query!("SELECT pg_notify('syncline', $1)", event).fetch_one(&mut *conn).await?;
     }
     Ok(connections.into_iter().map(ConnectionPk).collect())
 }

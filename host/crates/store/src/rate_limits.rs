@@ -34,7 +34,7 @@ pub struct Spent {
 pub async fn hold(conn: &mut PgConnection, hold: Hold) -> sqlx::Result<()> {
     let Hold { limited: Limited { integration, connection }, left } = hold;
     let connection = connection.map_or(0, |connection| connection.0);
-    let notice = format!("hold:{}:{connection}:{}", integration.0, left.as_millis());
+    let event = format!("hold:{}:{connection}:{}", integration.0, left.as_millis());
     sqlx::query!(
         r#"
         WITH held AS (
@@ -49,7 +49,7 @@ pub async fn hold(conn: &mut PgConnection, hold: Hold) -> sqlx::Result<()> {
         integration.0,
         connection,
         interval(left),
-        notice,
+        event,
     )
     .fetch_optional(conn)
     .await?;

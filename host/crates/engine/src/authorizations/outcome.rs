@@ -8,10 +8,10 @@ use uuid::Uuid;
 use crate::authorizations::{AuthorizationError, Authorizations};
 use syncline_store::authorizations;
 use syncline_store::connections::Connection;
-use syncline_store::notices::Notice;
+use syncline_store::events::Event;
 use syncline_types::ids::{ConnectSessionPk, ConnectionId, IntegrationKey};
 
-/// A notice may be lost, so whoever waits also looks by itself.
+/// A event may be lost, so whoever waits also looks by itself.
 const LOOK_EVERY: Duration = Duration::from_secs(3);
 
 /// How it ended.
@@ -62,7 +62,7 @@ impl Authorizations {
         listener: Uuid,
         patience: Duration,
     ) -> anyhow::Result<Option<(ConnectSessionPk, Outcome)>> {
-        let mut notices = self.notices.subscribe();
+        let mut events = self.events.subscribe();
         let deadline = tokio::time::Instant::now() + patience;
         loop {
             let mut conn = self.store.connect().await?;
@@ -75,7 +75,7 @@ impl Authorizations {
                 return Ok(None);
             }
             tokio::select! {
-                () = notices.hear_within(LOOK_EVERY, Notice::Outcome(listener)) => {}
+                () = events.wait_within(LOOK_EVERY, Event::Outcome(listener)) => {}
                 () = tokio::time::sleep_until(deadline) => return Ok(None),
             }
         }

@@ -9,7 +9,7 @@ use crate::connections::route::ConnectionRoute;
 use crate::records::changes::RecordChanges;
 use syncline_store::Store;
 use syncline_store::connections;
-use syncline_store::notices::{Notice, Notices};
+use syncline_store::events::{Event, Events};
 use syncline_types::ids::{ConnectionId, ConnectionPk, EnvironmentPk, IntegrationKey};
 
 const CAPACITY: u64 = 100_000;
@@ -19,22 +19,22 @@ type Name = (EnvironmentPk, IntegrationKey, ConnectionId);
 /// Finds connections by the names that clients use. An entry is used only while this host receives events.
 pub struct ConnectionCache {
     store: Store,
-    notices: Arc<Notices>,
+    events: Arc<Events>,
     record_changes: Arc<RecordChanges>,
     by_name: moka::sync::Cache<Name, ConnectionPk>,
     by_pk: moka::sync::Cache<ConnectionPk, Arc<ConnectionRoute>>,
-    changes_heard: AtomicU64,
+    invalidations: AtomicU64,
 }
 
 impl ConnectionCache {
-    pub fn new(store: Store, notices: Arc<Notices>, record_changes: Arc<RecordChanges>) -> Arc<Self> {
+    pub fn new(store: Store, events: Arc<Events>, record_changes: Arc<RecordChanges>) -> Arc<Self> {
         Arc::new(Self {
             store,
-            notices,
+            events,
             record_changes,
             by_name: moka::sync::Cache::new(CAPACITY),
             by_pk: moka::sync::Cache::new(CAPACITY),
-            changes_heard: AtomicU64::new(0),
+            invalidations: AtomicU64::new(0),
         })
     }
 
@@ -45,19 +45,19 @@ impl ConnectionCache {
         connection: &ConnectionId,
     ) -> sqlx::Result<Option<Arc<ConnectionRoute>>> {
         let name = (environment, integration.clone(), connection.clone());
-        if self.notices.is_hearing()
+        if self.events.is_receiving()
             && let Some(route) = self.by_name.get(&name).and_then(|pk| self.by_pk.get(&pk))
         {
             return Ok(Some(route));
         }
-        let heard_before = self.changes_heard.load(Ordering::SeqCst);
+        let invalidations_before = self.invalidations.load(Ordering::SeqCst);
         let mut conn = self.store.connect().await?;
         let Some(found) = connections::find(&mut conn, environment, integration, connection).await? else {
             return Ok(None);
         };
         let route = Arc::new(ConnectionRoute::from(&found));
         // One that was deleted while it was being looked up must not be remembered.
-        if self.changes_heard.load(Ordering::SeqCst) == heard_before {
+        if self.invalidations.load(Ordering::SeqCst) == invalidations_before {
             self.by_name.insert(name, found.pk);
             self.by_pk.insert(found.pk, Arc::clone(&route));
         }
@@ -66,14 +66,14 @@ impl ConnectionCache {
 
     /// Reads a connection anew when it is next asked for, as whoever follows its records does now.
     pub(crate) fn forget(&self, connection: ConnectionPk) {
-        self.changes_heard.fetch_add(1, Ordering::SeqCst);
+        self.invalidations.fetch_add(1, Ordering::SeqCst);
         self.by_pk.invalidate(&connection);
         self.record_changes.wake(connection);
     }
 
     /// Likewise every connection: the names of many have changed.
     pub fn forget_all(&self) {
-        self.changes_heard.fetch_add(1, Ordering::SeqCst);
+        self.invalidations.fetch_add(1, Ordering::SeqCst);
         self.by_name.invalidate_all();
         self.by_pk.invalidate_all();
         self.record_changes.wake_all();
@@ -81,13 +81,13 @@ impl ConnectionCache {
 
     /// Drops entries that another host has changed, until `shutdown`.
     pub async fn invalidate(self: Arc<Self>, shutdown: CancellationToken) {
-        let mut notices = self.notices.subscribe();
+        let mut events = self.events.subscribe();
         // Events may have been missed before the subscription.
         self.forget_all();
-        while let Some(Some(notice)) = shutdown.run_until_cancelled(notices.next()).await {
-            match notice {
-                Notice::Connection(pk) => self.forget(pk),
-                Notice::Integrations | Notice::Missed => self.forget_all(),
+        while let Some(Some(event)) = shutdown.run_until_cancelled(events.next()).await {
+            match event {
+                Event::Connection(pk) => self.forget(pk),
+                Event::Integrations | Event::Missed => self.forget_all(),
                 _ => {}
             }
         }

@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use crate::connections::Connections;
 use syncline_store::connections::Validation;
 use syncline_store::deleted_connections::{self, Deleted};
-use syncline_store::notices::Notice;
+use syncline_store::events::Event;
 use syncline_store::{closed_connections, connections, integrations, runs};
 use syncline_telemetry::failpoints::{self, Step};
 use syncline_types::ids::{ConnectionId, ConnectionPk, EnvironmentPk, IntegrationKey};
@@ -108,7 +108,7 @@ impl Connections {
         tx.commit().await?;
         self.cache.forget_all();
         self.close(&connections).await?;
-        self.notices.tell(Notice::Deployments);
+        self.events.publish(Event::Deployments);
         Ok(true)
     }
 
@@ -121,14 +121,14 @@ impl Connections {
         }
         failpoints::reach(Step::ConnectionClosed);
         runs::cancel_orphans(&mut *self.store.connect().await?, connections).await?;
-        self.notices.tell(Notice::Cancel);
-        self.notices.tell(Notice::Deletions);
+        self.events.publish(Event::Cancel);
+        self.events.publish(Event::Deletions);
         Ok(())
     }
 
     /// Removes what deleted connections have left, until `shutdown`.
     pub async fn clean_up(self: Arc<Self>, shutdown: CancellationToken) {
-        let mut notices = self.notices.subscribe();
+        let mut events = self.events.subscribe();
         loop {
             match shutdown.run_until_cancelled(self.clean_up_one()).await {
                 None => return,
@@ -141,7 +141,7 @@ impl Connections {
                     );
                 }
             }
-            let wait = notices.hear_within(LOOK_EVERY, Notice::Deletions);
+            let wait = events.wait_within(LOOK_EVERY, Event::Deletions);
             if shutdown.run_until_cancelled(wait).await.is_none() {
                 return;
             }

@@ -16,8 +16,8 @@ use syncline_auth::{Environment, StoredCredentials};
 use syncline_config::LifecycleEvent;
 use syncline_store::connection_errors::{self, Failing};
 use syncline_store::connections::{self, Connection, Created, Judgement, NewConnection, Validation};
+use syncline_store::events::Event;
 use syncline_store::integrations::Integration;
-use syncline_store::notices::Notice;
 use syncline_store::schedules;
 use syncline_types::ids::{ConnectionId, ConnectionPk, IntegrationKey};
 
@@ -163,7 +163,7 @@ impl Connections {
         if !self.lifecycle.can_validate(&connection) {
             self.settle(&mut tx, environment, &connection, operation).await?;
             tx.commit().await?;
-            self.notices.tell(Notice::Due);
+            self.events.publish(Event::Due);
             return Ok(Some(connection));
         }
         let awaited = match operation {
@@ -275,7 +275,7 @@ impl Connections {
         let connection = found.ok_or(ConnectError::TargetGone)?;
         self.settle(&mut tx, environment, &connection, operation).await?;
         tx.commit().await?;
-        self.notices.tell(Notice::Due);
+        self.events.publish(Event::Due);
         Ok(connection)
     }
 

@@ -14,13 +14,13 @@ use uuid::Uuid;
 
 use crate::functions::{DeployedFunction, Functions};
 use crate::inbound_webhooks::payload::Payload;
-use crate::inbound_webhooks::routing::{self, Event, Match, match_events};
+use crate::inbound_webhooks::routing::{self, Match, WebhookEvent, match_events};
 use crate::outbound_webhooks::{Forwarded, note_forward};
 use syncline_providers::Catalogue;
 use syncline_providers::webhook::Webhook;
 use syncline_store::Store;
+use syncline_store::events::{Event, Events};
 use syncline_store::function_jobs::{self, JobWebhook, NewJob};
-use syncline_store::notices::{Notice, Notices};
 use syncline_store::received_webhooks::log::State;
 use syncline_store::received_webhooks::{self, Routed, Subject, Waiting};
 use syncline_store::webhooks::{WebhookSettings, find_settings, notify};
@@ -61,7 +61,7 @@ pub struct DispatchSettings {
 /// Routes stored webhooks to connections, their functions and clients.
 pub struct WebhookDispatch {
     store: Store,
-    notices: Arc<Notices>,
+    events: Arc<Events>,
     catalogue: Arc<Catalogue>,
     functions: Arc<Functions>,
     settings: DispatchSettings,
@@ -70,17 +70,17 @@ pub struct WebhookDispatch {
 impl WebhookDispatch {
     pub fn new(
         store: Store,
-        notices: Arc<Notices>,
+        events: Arc<Events>,
         catalogue: Arc<Catalogue>,
         functions: Arc<Functions>,
         settings: DispatchSettings,
     ) -> Arc<Self> {
-        Arc::new(Self { store, notices, catalogue, functions, settings })
+        Arc::new(Self { store, events, catalogue, functions, settings })
     }
 
     /// Works until `shutdown`.
     pub async fn run(self: Arc<Self>, shutdown: CancellationToken) {
-        let mut notices = self.notices.subscribe();
+        let mut events = self.events.subscribe();
         let mut careful_turns = 0_u32;
         while !shutdown.is_cancelled() {
             let limits = if careful_turns > 0 { (1, 1) } else { (SHARE, BATCH) };
@@ -89,7 +89,7 @@ impl WebhookDispatch {
                 Ok(0) => {
                     tokio::select! {
                         () = shutdown.cancelled() => {}
-                        () = notices.hear_within(LOOK_EVERY, Notice::Received) => {}
+                        () = events.wait_within(LOOK_EVERY, Event::Received) => {}
                     }
                 }
                 Ok(_) => {}
@@ -150,10 +150,10 @@ impl WebhookDispatch {
             tx.commit().await?;
             told.ended.iter().copied().for_each(note_end);
             if told.jobs > 0 {
-                self.notices.tell(Notice::Jobs);
+                self.events.publish(Event::Jobs);
             }
             if told.forwards > 0 {
-                self.notices.tell(Notice::Webhooks);
+                self.events.publish(Event::Webhooks);
             }
             Ok(read.len())
         };
@@ -300,7 +300,7 @@ pub(crate) fn note_end(state: State) {
 /// A webhook with what the catalogue finds in it. Without an entry in the catalogue, it is about nobody.
 struct ReadWebhook {
     stored: Waiting,
-    read: Option<(Arc<syncline_providers::Provider>, Payload, Vec<Event>)>,
+    read: Option<(Arc<syncline_providers::Provider>, Payload, Vec<WebhookEvent>)>,
 }
 
 impl ReadWebhook {
@@ -320,7 +320,7 @@ impl ReadWebhook {
         Some((provider.webhook.as_ref()?, payload))
     }
 
-    fn events(&self) -> &[Event] {
+    fn events(&self) -> &[WebhookEvent] {
         self.read.as_ref().map_or(&[], |(_, _, events)| events)
     }
 }
@@ -333,7 +333,7 @@ struct Told {
     ended: Vec<State>,
 }
 
-fn subscribes(function: &DeployedFunction, event: &Event) -> bool {
+fn subscribes(function: &DeployedFunction, event: &WebhookEvent) -> bool {
     function.subscriptions().iter().any(|wanted| wanted == "*" || event.event_type.as_ref() == Some(wanted))
 }
 

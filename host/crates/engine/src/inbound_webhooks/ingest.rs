@@ -24,7 +24,7 @@ use syncline_auth::{
 };
 use syncline_providers::webhook::{Locator, RawBody, SecretSource, Verification, View, Webhook};
 use syncline_providers::{Catalogue, Provider};
-use syncline_store::notices::{Notice, Notices};
+use syncline_store::events::{Event, Events};
 use syncline_store::received_webhooks::{self, NewWebhook};
 use syncline_store::{Store, connections, integrations};
 use syncline_types::ids::{ConnectionId, IntegrationKey, IntegrationPk, ProviderSlug};
@@ -98,7 +98,7 @@ pub struct IngestSettings {
 /// Verifies and stores the webhooks that providers send.
 pub struct WebhookIngest {
     store: Store,
-    notices: Arc<Notices>,
+    events: Arc<Events>,
     environments: Arc<Environments>,
     catalogue: Arc<Catalogue>,
     endpoints: Remembered<(Uuid, IntegrationKey), Arc<WebhookEndpoint>>,
@@ -192,7 +192,7 @@ pub enum IngestError {
 impl WebhookIngest {
     pub fn new(
         store: Store,
-        notices: Arc<Notices>,
+        events: Arc<Events>,
         environments: Arc<Environments>,
         catalogue: Arc<Catalogue>,
         settings: &IngestSettings,
@@ -200,8 +200,8 @@ impl WebhookIngest {
         let (queue, queued) = mpsc::channel(QUEUE);
         Arc::new(Self {
             store,
-            endpoints: Remembered::new(Arc::clone(&notices)),
-            notices,
+            endpoints: Remembered::new(Arc::clone(&events)),
+            events,
             environments,
             catalogue,
             limits: ConcurrencyLimits::default(),
@@ -479,11 +479,11 @@ fn open_secrets(
 impl WebhookIngest {
     /// Drops cached endpoints when an integration or an environment was changed, until `shutdown`.
     pub async fn invalidate(self: Arc<Self>, shutdown: CancellationToken) {
-        let mut notices = self.notices.subscribe();
+        let mut events = self.events.subscribe();
         // Events may have been missed before the subscription.
         self.forget();
-        while let Some(Some(notice)) = shutdown.run_until_cancelled(notices.next()).await {
-            if matches!(notice, Notice::Integrations | Notice::Environments | Notice::Missed) {
+        while let Some(Some(event)) = shutdown.run_until_cancelled(events.next()).await {
+            if matches!(event, Event::Integrations | Event::Environments | Event::Missed) {
                 self.forget();
             }
         }
@@ -511,7 +511,7 @@ impl WebhookIngest {
                 });
                 let fitting = fitting.count().max(1);
                 store_group(&self.store, group.drain(..fitting).collect()).await;
-                self.notices.tell(Notice::Received);
+                self.events.publish(Event::Received);
             }
         }
     }

@@ -14,7 +14,7 @@ const MAX_SUBJECTS: usize = 200;
 
 /// One event, by what it can be routed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Event {
+pub(crate) struct WebhookEvent {
     pub event_type: Option<String>,
     /// Rule by rule: the first of which any is known decides.
     pub subjects: Vec<Vec<Subject>>,
@@ -36,7 +36,7 @@ pub(crate) struct Match {
 }
 
 /// The events of a stored webhook.
-pub(crate) fn events(stored: &Waiting, webhook: &Webhook, payload: &Payload) -> Vec<Event> {
+pub(crate) fn events(stored: &Waiting, webhook: &Webhook, payload: &Payload) -> Vec<WebhookEvent> {
     let headers = stored_headers(&stored.headers);
     let event = |json: &Value| {
         let view = View { headers: &headers, query: &stored.query, json };
@@ -46,7 +46,7 @@ pub(crate) fn events(stored: &Waiting, webhook: &Webhook, payload: &Payload) -> 
             Some(connection) => vec![named_by_url(stored, connection)],
             None => webhook.routes.iter().map(|route| subjects(stored, route, &view, &whole)).collect(),
         };
-        Event { event_type: view.first(&webhook.event_type), subjects }
+        WebhookEvent { event_type: view.first(&webhook.event_type), subjects }
     };
     payload.events(webhook).into_iter().map(event).collect()
 }
@@ -87,7 +87,10 @@ fn subject(stored: &Waiting, name: &str, value: String) -> Subject {
 }
 
 /// Puts events and connections together.
-pub(crate) fn match_events<'k>(events: &[Event], known: impl Fn(&Subject) -> &'k Vec<Addressee>) -> Matched {
+pub(crate) fn match_events<'k>(
+    events: &[WebhookEvent],
+    known: impl Fn(&Subject) -> &'k Vec<Addressee>,
+) -> Matched {
     let mut matched = Matched::default();
     for (number, event) in events.iter().enumerate() {
         let number = number as i32;
@@ -119,14 +122,14 @@ mod tests {
     use super::*;
     use syncline_types::ids::{ConnectionId, IntegrationPk};
 
-    fn event(rules: &[&[&str]]) -> Event {
+    fn event(rules: &[&[&str]]) -> WebhookEvent {
         let subject = |value: &&str| Subject {
             integration: IntegrationPk(1),
             name: "tags.a".to_owned(),
             value: (*value).to_owned(),
         };
         let subjects = rules.iter().map(|rule| rule.iter().map(subject).collect()).collect();
-        Event { event_type: None, subjects }
+        WebhookEvent { event_type: None, subjects }
     }
 
     #[test]

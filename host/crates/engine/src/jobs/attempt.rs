@@ -22,8 +22,8 @@ use crate::outbound_webhooks::{self, AsyncActionEvent};
 use crate::records::commit::Changes;
 use syncline_auth::Environment;
 use syncline_sandbox::{LogLevel, RunInfo, RunLog, Urgency, Usage};
+use syncline_store::events::Event;
 use syncline_store::function_jobs::{self, Hold, JobState, Written};
-use syncline_store::notices::Notice;
 use syncline_store::received_webhooks;
 use syncline_store::runs::{self, FinishedRun, Outcome, RunError, RunState};
 use syncline_telemetry::failpoints::{self, Step};
@@ -237,7 +237,7 @@ impl Attempt {
         }
         failpoints::reach(Step::JobEnded);
         if told > 0 {
-            jobs.notices.tell(Notice::Webhooks);
+            jobs.events.publish(Event::Webhooks);
         }
         Ok(true)
     }

@@ -21,8 +21,8 @@ use crate::takeover::{MayTakeBack, TakeoverGrace};
 use syncline_config::FunctionKind;
 use syncline_crypto::Place;
 use syncline_store::connections;
+use syncline_store::events::Event;
 use syncline_store::function_jobs::{self, JobClaim, JobState, Written};
-use syncline_store::notices::Notice;
 use syncline_store::received_webhooks;
 use syncline_telemetry::failpoints::{self, Step};
 use syncline_types::ids::ConnectionPk;
@@ -45,7 +45,7 @@ impl Jobs {
     /// Claims and runs jobs until `shutdown`, then lets them finish for a while and gives back the rest.
     pub async fn work(self: Arc<Self>, shutdown: CancellationToken) {
         let permits = Arc::new(Semaphore::new(self.settings.max_jobs));
-        let mut notices = self.notices.subscribe();
+        let mut events = self.events.subscribe();
         let mut round = Round::begin();
         while !shutdown.is_cancelled() {
             // Those that a claimer before this one has begun still count.
@@ -82,7 +82,7 @@ impl Jobs {
             }
             tokio::select! {
                 () = shutdown.cancelled() => {}
-                () = notices.hear_within(LOOK_EVERY, Notice::Jobs) => {}
+                () = events.wait_within(LOOK_EVERY, Event::Jobs) => {}
                 () = self.attempts.ended() => {}
             }
         }
@@ -264,7 +264,7 @@ impl Jobs {
         }
         tx.commit().await?;
         if told > 0 {
-            self.notices.tell(Notice::Webhooks);
+            self.events.publish(Event::Webhooks);
         }
         if let Some(state) = webhook_end {
             dispatch::note_end(state);
@@ -297,7 +297,7 @@ impl Jobs {
                 Ok((renewed, lost)) => {
                     if lost > 0 {
                         tracing::warn!(lost, "took back {lost} jobs of hosts that are gone");
-                        self.notices.tell(Notice::Jobs);
+                        self.events.publish(Event::Jobs);
                     }
                     holds
                         .iter()

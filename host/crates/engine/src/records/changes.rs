@@ -14,8 +14,8 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use syncline_store::notices::Notices;
-use syncline_store::{Store, notices, streams};
+use syncline_store::events::Events;
+use syncline_store::{Store, events, streams};
 use syncline_types::ids::ConnectionPk;
 
 /// What is written meanwhile goes into the next notification.
@@ -28,7 +28,7 @@ const LOOK_AT_ONCE: usize = 1_000;
 /// Who follows records on this host, and what other hosts have to be told.
 pub struct RecordChanges {
     store: Store,
-    notices: Arc<Notices>,
+    events: Arc<Events>,
     host_id: Uuid,
     followed: Mutex<HashMap<ConnectionPk, watch::Sender<()>>>,
     permits: Arc<Semaphore>,
@@ -47,10 +47,10 @@ pub struct FollowedConnection {
 
 impl RecordChanges {
     /// `max_readers` is how many readers may follow records on this host at once.
-    pub fn new(store: Store, notices: Arc<Notices>, host_id: Uuid, max_readers: usize) -> Arc<Self> {
+    pub fn new(store: Store, events: Arc<Events>, host_id: Uuid, max_readers: usize) -> Arc<Self> {
         Arc::new(Self {
             store,
-            notices,
+            events,
             host_id,
             followed: Mutex::default(),
             permits: Arc::new(Semaphore::new(max_readers)),
@@ -91,7 +91,7 @@ impl RecordChanges {
         while shutdown.run_until_cancelled(self.has_untold.notified()).await.is_some() {
             let untold: Vec<_> = std::mem::take(&mut *self.untold()).into_iter().collect();
             let told = async {
-                notices::tell_of_records(&mut *self.store.connect().await?, self.host_id, &untold).await
+                events::publish_records(&mut *self.store.connect().await?, self.host_id, &untold).await
             };
             if let Err(error) = told.await {
                 tracing::warn!(
@@ -105,7 +105,7 @@ impl RecordChanges {
 
     /// Wakes the readers of records that other hosts have written, until `shutdown`.
     pub async fn receive(self: Arc<Self>, shutdown: CancellationToken) {
-        let mut received = self.notices.subscribe_to_records();
+        let mut received = self.events.subscribe_to_records();
         while let Some(connections) = shutdown.run_until_cancelled(received.recv()).await {
             match connections {
                 Ok(connections) => connections.iter().for_each(|pk| self.wake(*pk)),

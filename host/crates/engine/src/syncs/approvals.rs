@@ -14,7 +14,7 @@ use uuid::Uuid;
 use crate::outbound_webhooks::{self, Checkpoints, SyncEnd, SyncSubject};
 use crate::records::commit::{ModelCounts, RunCounts};
 use crate::syncs::Syncs;
-use syncline_store::notices::Notice;
+use syncline_store::events::Event;
 use syncline_store::runs::{self, HeldRun};
 use syncline_store::{closed_connections, records, streams};
 use syncline_types::ids::EnvironmentPk;
@@ -164,7 +164,7 @@ impl Syncs {
         let written = outbound_webhooks::note_sync(&mut tx, &subject, &end, &Checkpoints::default()).await?;
         tx.commit().await?;
         if written > 0 {
-            self.notices.tell(Notice::Webhooks);
+            self.events.publish(Event::Webhooks);
         }
         tracing::info!(run.id = %id, "sync `{}`: {number} deletions were approved", held.sync);
         Ok(())

@@ -14,7 +14,7 @@ use crate::syncs::fair_queue::{self, Candidate, Served, Tenant};
 use crate::syncs::run;
 use crate::syncs::running::Held;
 use crate::takeover::{MayTakeBack, TakeoverGrace};
-use syncline_store::notices::Notice;
+use syncline_store::events::Event;
 use syncline_store::schedules::{self, Claim, Waiting, Wanted};
 use syncline_store::stalled;
 use syncline_telemetry::failpoints::{self, Step};
@@ -34,7 +34,7 @@ impl Syncs {
     /// Claims and runs what is due until `shutdown`, then lets runs finish for a while and gives back the rest.
     pub async fn schedule(self: Arc<Self>, shutdown: CancellationToken) {
         let permits = Arc::new(Semaphore::new(self.settings.max_syncs));
-        let mut notices = self.notices.subscribe();
+        let mut events = self.events.subscribe();
         // Integrations that gave nothing since the last wait, though they have something due.
         let mut stuck = HashSet::new();
         let mut served = Served::default();
@@ -76,7 +76,7 @@ impl Syncs {
             stuck.clear();
             tokio::select! {
                 () = shutdown.cancelled() => {}
-                () = notices.hear_within(wait, Notice::Due) => {}
+                () = events.wait_within(wait, Event::Due) => {}
                 () = self.runs.ended() => {}
             }
         }
@@ -172,13 +172,13 @@ impl Syncs {
     pub async fn keep_leases(self: Arc<Self>, shutdown: CancellationToken) {
         let mut ticks = tokio::time::interval(self.settings.lease / 3);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        let mut notices = self.notices.subscribe();
+        let mut events = self.events.subscribe();
         let mut takeover_grace = TakeoverGrace::begin(self.settings.lease);
         loop {
             tokio::select! {
                 () = shutdown.cancelled() => return,
                 _ = ticks.tick() => {}
-                () = notices.hear(Notice::Cancel) => {}
+                () = events.wait_for(Event::Cancel) => {}
             }
             if let Err(error) = self.look_after_leases(&mut takeover_grace).await {
                 tracing::warn!(error = &error as &dyn std::error::Error, "leases could not be renewed");
@@ -213,7 +213,7 @@ impl Syncs {
         }
         let unparked = schedules::unpark_idle(&mut conn).await?;
         if lost + unparked > 0 {
-            self.notices.tell(Notice::Due);
+            self.events.publish(Event::Due);
         }
         Ok(())
     }

@@ -10,7 +10,7 @@ use crate::connections::route::ConnectionRoute;
 use crate::functions::hold_post_creation;
 use crate::syncs::Syncs;
 use syncline_store::connection_errors::{self, Failing};
-use syncline_store::notices::Notice;
+use syncline_store::events::Event;
 use syncline_store::schedules::{self, NewVariant, Retired};
 use syncline_store::{closed_connections, records, streams, sync_states};
 use syncline_telemetry::failpoints::{self, Step};
@@ -140,7 +140,7 @@ impl Syncs {
 
     /// Removes variants whose deletion was cut short, until `shutdown`.
     pub async fn clean_up_variants(self: Arc<Self>, shutdown: CancellationToken) {
-        let mut notices = self.notices.subscribe();
+        let mut events = self.events.subscribe();
         loop {
             match shutdown.run_until_cancelled(self.clean_up_one_variant()).await {
                 None => return,
@@ -153,7 +153,7 @@ impl Syncs {
                     );
                 }
             }
-            let wait = notices.hear_within(LOOK_EVERY, Notice::Deletions);
+            let wait = events.wait_within(LOOK_EVERY, Event::Deletions);
             if shutdown.run_until_cancelled(wait).await.is_none() {
                 return;
             }

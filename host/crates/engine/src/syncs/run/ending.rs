@@ -15,7 +15,7 @@ use crate::syncs::Syncs;
 use crate::syncs::run::ended::Ended;
 use syncline_sandbox::Usage;
 use syncline_store::connection_errors::{self, Failing};
-use syncline_store::notices::Notice;
+use syncline_store::events::Event;
 use syncline_store::runs::{self, LogLine, Outcome, RunError, RunState};
 use syncline_store::schedules::{self, Claim, DueReason, Next};
 use syncline_telemetry::failpoints::{self, Step};
@@ -120,7 +120,7 @@ async fn try_write_outcome(syncs: &Syncs, claim: &Claim, finished: &Finished) ->
     tx.commit().await?;
     failpoints::reach(Step::SyncReleased);
     if written > 0 {
-        syncs.notices.tell(Notice::Webhooks);
+        syncs.events.publish(Event::Webhooks);
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Hears from the database what other hosts, and this one, have changed.
+//! Events between hosts: what other hosts, and this one, have changed, by notification from the database.
 //!
 //! A notification is only ever a reason to look earlier: everything that waits for one also looks by itself.
 
@@ -19,10 +19,10 @@ use syncline_types::ids::ConnectionPk;
 
 /// The one channel of `NOTIFY` that hosts use.
 const CHANNEL: &str = "syncline";
-/// How often a host notifies itself, to know that it hears.
+/// How often a host notifies itself, to know that it receives events.
 const PING_EVERY: Duration = Duration::from_secs(4);
 /// Silence for longer than this means that notifications may be lost.
-const DEAF_AFTER: Duration = Duration::from_secs(10);
+const SILENT_AFTER: Duration = Duration::from_secs(10);
 const RECONNECT_EVERY: Duration = Duration::from_secs(1);
 /// Connections that one notification of records names: Postgres takes 8,000 bytes.
 const NAMED_AT_ONCE: usize = 300;
@@ -34,7 +34,7 @@ type SpentBy = (Uuid, Arc<[Spent]>);
 
 /// What changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Notice {
+pub enum Event {
     /// A schedule is due.
     Due,
     /// A job is queued.
@@ -61,38 +61,38 @@ pub enum Notice {
     Hold(Hold),
     /// There is an outcome of an authorization for this listener.
     Outcome(Uuid),
-    /// Notices may have been missed: whatever is remembered must be read anew.
+    /// Events may have been missed: caches must be dropped.
     Missed,
 }
 
-/// The host's ear.
-pub struct Notices {
-    sender: broadcast::Sender<Notice>,
+/// Receives the events of all hosts, and publishes them to the parts of this one.
+pub struct Events {
+    sender: broadcast::Sender<Event>,
     /// Apart from the rest, of which nobody should miss any because much is written.
     records: broadcast::Sender<Arc<[ConnectionPk]>>,
     /// Likewise.
     requests: broadcast::Sender<SpentBy>,
-    heard_at: Mutex<Option<Instant>>,
-    /// Hosts, as they were last heard.
+    received_at: Mutex<Option<Instant>>,
+    /// When each host was last heard of.
     hosts: Mutex<HashMap<Uuid, Instant>>,
 }
 
-/// What one part of the host hears.
-pub struct Subscription(broadcast::Receiver<Notice>);
+/// The events that one part of the host receives.
+pub struct Subscription(broadcast::Receiver<Event>);
 
-impl Default for Notices {
+impl Default for Events {
     fn default() -> Self {
         Self {
             sender: broadcast::channel(1024).0,
             records: broadcast::channel(256).0,
             requests: broadcast::channel(256).0,
-            heard_at: Mutex::new(None),
+            received_at: Mutex::new(None),
             hosts: Mutex::default(),
         }
     }
 }
 
-impl Notices {
+impl Events {
     pub fn subscribe(&self) -> Subscription {
         Subscription(self.sender.subscribe())
     }
@@ -110,19 +110,19 @@ impl Notices {
     /// How many hosts were heard of late, with this one.
     pub fn live_hosts(&self) -> usize {
         let hosts = self.hosts.lock().unwrap_or_else(PoisonError::into_inner);
-        hosts.values().filter(|at| at.elapsed() < DEAF_AFTER).count().max(1)
+        hosts.values().filter(|at| at.elapsed() < SILENT_AFTER).count().max(1)
     }
 
-    /// Tells this host's own parts at once, without the way through the database.
-    pub fn tell(&self, notice: Notice) {
+    /// Publishes an event to this host's own parts at once, without the way through the database.
+    pub fn publish(&self, event: Event) {
         // Nobody listening is fine: then nobody remembers anything either.
-        let _listeners = self.sender.send(notice);
+        let _listeners = self.sender.send(event);
     }
 
-    /// Whether a change that another host commits now would be heard. What is remembered may be used only then.
-    pub fn is_hearing(&self) -> bool {
-        let heard_at = *self.heard_at.lock().unwrap_or_else(PoisonError::into_inner);
-        heard_at.is_some_and(|at| at.elapsed() < DEAF_AFTER)
+    /// Whether an event that another host publishes now would be received. Caches may be used only then.
+    pub fn is_receiving(&self) -> bool {
+        let received_at = *self.received_at.lock().unwrap_or_else(PoisonError::into_inner);
+        received_at.is_some_and(|at| at.elapsed() < SILENT_AFTER)
     }
 
     /// Listens until `shutdown`.
@@ -134,8 +134,8 @@ impl Notices {
                     "notifications from the database are lost"
                 );
             }
-            self.set_heard(None);
-            self.tell(Notice::Missed);
+            self.set_received_at(None);
+            self.publish(Event::Missed);
             let pause = tokio::time::sleep(RECONNECT_EVERY);
             if shutdown.run_until_cancelled(pause).await.is_none() {
                 return;
@@ -146,33 +146,33 @@ impl Notices {
     async fn listen_once(&self, pool: &PgPool, host: Uuid) -> sqlx::Result<()> {
         let mut listener = PgListener::connect_with(pool).await?;
         listener.listen(CHANNEL).await?;
-        self.set_heard(Some(Instant::now()));
-        self.tell(Notice::Missed);
+        self.set_received_at(Some(Instant::now()));
+        self.publish(Event::Missed);
         let ping = format!("ping:{host}");
         let mut pings = tokio::time::interval(PING_EVERY);
         loop {
             tokio::select! {
                 _ = pings.tick() => {
                     sqlx::query!("SELECT pg_notify('syncline', $1)", ping).fetch_one(pool).await?;
-                    if !self.is_hearing() {
+                    if !self.is_receiving() {
                         return Err(sqlx::Error::PoolTimedOut);
                     }
                 }
                 received = listener.try_recv() => {
                     let Some(notification) = received? else { return Ok(()) };
-                    self.set_heard(Some(Instant::now()));
+                    self.set_received_at(Some(Instant::now()));
                     let payload = notification.payload();
-                    if let Some(notice) = parse(payload) {
-                        self.tell(notice);
-                    } else if let Some((told_by, connections)) = parse_records(payload)
-                        && told_by != host
+                    if let Some(event) = parse(payload) {
+                        self.publish(event);
+                    } else if let Some((sent_by, connections)) = parse_records(payload)
+                        && sent_by != host
                     {
                         // Nobody listening is fine here too.
                         let _listeners = self.records.send(connections);
-                    } else if let Some((told_by, spent)) = parse_requests(payload)
-                        && told_by != host
+                    } else if let Some((sent_by, spent)) = parse_requests(payload)
+                        && sent_by != host
                     {
-                        let _listeners = self.requests.send((told_by, spent));
+                        let _listeners = self.requests.send((sent_by, spent));
                     } else if let Some(heard) = payload.strip_prefix("ping:").and_then(|id| id.parse().ok())
                         && self.note_host(heard)
                     {
@@ -187,30 +187,30 @@ impl Notices {
     /// Whether it was not known.
     fn note_host(&self, host: Uuid) -> bool {
         let mut hosts = self.hosts.lock().unwrap_or_else(PoisonError::into_inner);
-        hosts.retain(|_, at| at.elapsed() < DEAF_AFTER);
+        hosts.retain(|_, at| at.elapsed() < SILENT_AFTER);
         hosts.insert(host, Instant::now()).is_none()
     }
 
-    fn set_heard(&self, at: Option<Instant>) {
-        *self.heard_at.lock().unwrap_or_else(PoisonError::into_inner) = at;
+    fn set_received_at(&self, at: Option<Instant>) {
+        *self.received_at.lock().unwrap_or_else(PoisonError::into_inner) = at;
     }
 }
 
 impl Subscription {
-    /// The next notice; those that were not taken in time are `Missed`. `None`: the host ends.
-    pub async fn next(&mut self) -> Option<Notice> {
+    /// The next event; those that were not taken in time are `Missed`. `None`: the host ends.
+    pub async fn next(&mut self) -> Option<Event> {
         match self.0.recv().await {
-            Ok(notice) => Some(notice),
-            Err(RecvError::Lagged(_)) => Some(Notice::Missed),
+            Ok(event) => Some(event),
+            Err(RecvError::Lagged(_)) => Some(Event::Missed),
             Err(RecvError::Closed) => None,
         }
     }
 
-    /// Returns once this notice was heard, or may have been missed.
-    pub async fn hear(&mut self, wanted: Notice) {
+    /// Returns once this event was received, or may have been missed.
+    pub async fn wait_for(&mut self, wanted: Event) {
         loop {
             match self.next().await {
-                Some(notice) if notice == wanted || notice == Notice::Missed => return,
+                Some(event) if event == wanted || event == Event::Missed => return,
                 Some(_) => {}
                 // The host ends, and so does whoever waits.
                 None => std::future::pending().await,
@@ -219,33 +219,33 @@ impl Subscription {
     }
 
     /// The same, but waits for so long at most.
-    pub async fn hear_within(&mut self, patience: Duration, wanted: Notice) {
-        // Whether it was heard or not: it is time to look.
-        let _heard = tokio::time::timeout(patience, self.hear(wanted)).await;
+    pub async fn wait_within(&mut self, patience: Duration, wanted: Event) {
+        // Whether it was received or not: it is time to look.
+        let _received = tokio::time::timeout(patience, self.wait_for(wanted)).await;
     }
 }
 
 /// Tells other hosts that records of these connections were changed.
 ///
 /// Not in the transaction that changes them: Postgres has those that notify commit one after the other.
-pub async fn tell_of_records(
+pub async fn publish_records(
     conn: &mut PgConnection,
     host: Uuid,
     connections: &[ConnectionPk],
 ) -> sqlx::Result<()> {
     let named = |part: &[ConnectionPk]| part.iter().map(|pk| pk.0.to_string()).collect::<Vec<_>>().join(",");
     let payloads = connections.chunks(NAMED_AT_ONCE).map(|part| format!("records:{host}:{}", named(part)));
-    tell_others(conn, payloads.collect()).await
+    notify_others(conn, payloads.collect()).await
 }
 
 /// Tells other hosts what was sent to providers.
-pub async fn tell_of_requests(conn: &mut PgConnection, host: Uuid, spent: &[Spent]) -> sqlx::Result<()> {
+pub async fn publish_requests(conn: &mut PgConnection, host: Uuid, spent: &[Spent]) -> sqlx::Result<()> {
     let written = |part: &[Spent]| part.iter().map(|spent| spent.to_text()).collect::<Vec<_>>().join(",");
     let payloads = spent.chunks(SPENT_AT_ONCE).map(|part| format!("spent:{host}:{}", written(part)));
-    tell_others(conn, payloads.collect()).await
+    notify_others(conn, payloads.collect()).await
 }
 
-async fn tell_others(conn: &mut PgConnection, payloads: Vec<String>) -> sqlx::Result<()> {
+async fn notify_others(conn: &mut PgConnection, payloads: Vec<String>) -> sqlx::Result<()> {
     sqlx::query!("SELECT pg_notify('syncline', payload) FROM unnest($1::text[]) AS payload", &payloads)
         .fetch_all(conn)
         .await?;
@@ -264,22 +264,22 @@ fn parse_requests(payload: &str) -> Option<SpentBy> {
     Some((host.parse().ok()?, spent?))
 }
 
-fn parse(payload: &str) -> Option<Notice> {
+fn parse(payload: &str) -> Option<Event> {
     match payload {
-        "due" => Some(Notice::Due),
-        "jobs" => Some(Notice::Jobs),
-        "cancel" => Some(Notice::Cancel),
-        "keys" => Some(Notice::Keys),
-        "webhooks" => Some(Notice::Webhooks),
-        "received" => Some(Notice::Received),
-        "deployments" => Some(Notice::Deployments),
-        "environments" => Some(Notice::Environments),
-        "integrations" => Some(Notice::Integrations),
-        "deletions" => Some(Notice::Deletions),
+        "due" => Some(Event::Due),
+        "jobs" => Some(Event::Jobs),
+        "cancel" => Some(Event::Cancel),
+        "keys" => Some(Event::Keys),
+        "webhooks" => Some(Event::Webhooks),
+        "received" => Some(Event::Received),
+        "deployments" => Some(Event::Deployments),
+        "environments" => Some(Event::Environments),
+        "integrations" => Some(Event::Integrations),
+        "deletions" => Some(Event::Deletions),
         _ => match payload.split_once(':')? {
-            ("connection", pk) => Some(Notice::Connection(ConnectionPk(pk.parse().ok()?))),
-            ("hold", hold) => Some(Notice::Hold(Hold::parse(hold)?)),
-            ("outcome", listener) => Some(Notice::Outcome(listener.parse().ok()?)),
+            ("connection", pk) => Some(Event::Connection(ConnectionPk(pk.parse().ok()?))),
+            ("hold", hold) => Some(Event::Hold(Hold::parse(hold)?)),
+            ("outcome", listener) => Some(Event::Outcome(listener.parse().ok()?)),
             _ => None,
         },
     }

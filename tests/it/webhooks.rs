@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use syncline_auth::{Environments, FormerKeys};
 use syncline_crypto::MasterKeys;
-use syncline_store::notices::Notices;
+use syncline_store::events::Events;
 use syncline_store::{Databases, Store};
 use syncline_types::ids::EnvironmentPk;
 
@@ -83,7 +83,7 @@ impl Keys {
         let databases = Databases { control: db.url().parse().expect("it is a URL"), records: None };
         let store = Store::open(databases, 2).await.expect("it can be opened");
         let master_keys = MasterKeys::parse(ENCRYPTION_KEY).expect("it is a key");
-        let environments = Environments::open(store.clone(), master_keys, Arc::new(Notices::default())).await;
+        let environments = Environments::open(store.clone(), master_keys, Arc::new(Events::default())).await;
         let environments = environments.expect("the key is the database's");
         Self { store, environments }
     }

@@ -169,7 +169,7 @@ impl ConnectSessions {
             match shutdown.run_until_cancelled(swept).await {
                 None | Some(Ok(0)) => {}
                 Some(Ok(deleted)) => {
-                    tracing::debug!(sessions.deleted = deleted, "old connect sessions were removed")
+                    tracing::debug!(sessions.deleted = deleted, "old connect sessions were removed");
                 }
                 Some(Err(error)) => tracing::warn!(
                     error = &error as &dyn std::error::Error,

@@ -185,6 +185,14 @@ mod tests {
 
     use super::*;
 
+    struct CountDrop(Arc<AtomicU32>);
+
+    impl Drop for CountDrop {
+        fn drop(&mut self) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
     async fn wait_until(mut condition: impl FnMut() -> bool) {
         let waited = async {
             while !condition() {
@@ -249,18 +257,12 @@ mod tests {
     async fn a_task_that_does_not_end_is_aborted_after_the_patience() {
         let supervisor = Supervisor::default();
         let drops = Arc::new(AtomicU32::new(0));
-        struct CountDrop(Arc<AtomicU32>);
-        impl Drop for CountDrop {
-            fn drop(&mut self) {
-                self.0.fetch_add(1, Ordering::Relaxed);
-            }
-        }
         let counted = Arc::clone(&drops);
         supervisor.spawn("stubborn", Importance::Serving, Stage::Upkeep, move |_| {
-            let _guard = CountDrop(Arc::clone(&counted));
+            let guard = CountDrop(Arc::clone(&counted));
             async move {
-                let _held = _guard;
                 std::future::pending::<()>().await;
+                drop(guard);
             }
         });
         tokio::task::yield_now().await;

@@ -336,6 +336,25 @@ async fn tags_follow_from_the_end_user_and_are_replaced_with_it() {
 }
 
 #[tokio::test]
+async fn a_float_in_metadata_or_configuration_keeps_its_value() {
+    let db = TestDatabase::create().await;
+    let host = Host::spawn(&db).await;
+    create(&host, "unauthenticated", "a", None).await;
+    let share = "0.09815842978200795";
+    let body = format!(
+        r#"{{ "provider_config_key": "a", "connection_id": "one", "credentials": {{ "type": "NONE" }},
+              "metadata": {{ "share": {share} }}, "connection_config": {{ "limit": {share} }} }}"#
+    );
+    let made = host.request("POST", "/connections").header("Content-Type", "application/json").bytes(body);
+    let made = made.send().await.expect(201);
+    let shown = host.get("/connections/one?provider_config_key=a").await.expect(200);
+    for answer in [made.text(), shown.text()] {
+        assert!(answer.contains(&format!(r#""share":{share}"#)), "{answer}");
+        assert!(answer.contains(&format!(r#""limit":{share}"#)), "{answer}");
+    }
+}
+
+#[tokio::test]
 async fn metadata_is_written_to_all_connections_or_to_none() {
     let db = TestDatabase::create().await;
     let host = Host::spawn(&db).await;

@@ -2,12 +2,14 @@
 
 use std::collections::BTreeSet;
 
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
 use serde_json::{Value, json};
 use sqlx::Connection;
 
 use crate::support::{
-    Bundle, HostOptions, METADATA_KEY, Page, Stage, TestDatabase, cursor_of, delete, eventually, ids_of,
-    masked, save, text, without_metadata,
+    Bundle, HostOptions, METADATA_KEY, Page, SlowProvider, Stage, TestDatabase, cursor_of, delete,
+    eventually, ids_of, masked, save, text, without_metadata,
 };
 
 fn items(ids: &[&str]) -> Value {
@@ -38,6 +40,26 @@ async fn a_record_has_its_fields_and_its_metadata() {
     let time = text(&metadata["first_seen_at"]);
     assert_eq!(time.len(), "2026-03-01T09:00:00.000Z".len(), "{time} has milliseconds and is in UTC");
     assert!(time.ends_with('Z') && chrono::DateTime::parse_from_rfc3339(time).is_ok(), "{time}");
+}
+
+#[tokio::test]
+async fn floats_that_a_guest_reads_are_saved_as_the_provider_sent_them() {
+    let provider = SlowProvider::listen().await;
+    let stage = Stage::at_slow_provider(&provider, |bundle| bundle).await;
+    // Draws the same every time.
+    let mut random = StdRng::seed_from_u64(1);
+    let mut sent = vec!["0.09815842978200795".to_owned()];
+    sent.extend((1..300).map(|_| format!("{:?}", random.random::<f64>())));
+    let listed = sent.iter().enumerate().map(|(id, share)| format!(r#"{{"id":"{id}","share":{share}}}"#));
+    let listed = format!("[{}]", listed.collect::<Vec<_>>().join(","));
+    let url = json!("/measured");
+    let answer = async { provider.asked().await.answer(&listed).await };
+    let (saved, ()) = tokio::join!(stage.action("save-measured", &url), answer);
+    saved.expect(200);
+    let records = stage.get_records(&[("model", "Item"), ("limit", "500")]).await.expect(200).text();
+    let changed: Vec<_> =
+        sent.iter().filter(|share| !records.contains(&format!(r#""share":{share},"#))).collect();
+    assert!(changed.is_empty(), "{} of {} floats were changed: {changed:?}", changed.len(), sent.len());
 }
 
 #[tokio::test]

@@ -41,6 +41,7 @@ const FUNCTIONS: &[Function] = &[
     outside::log_fields::FUNCTION,
     outside::bad_utf8_log::FUNCTION,
     saves::save_raw::FUNCTION,
+    saves::save_measured::FUNCTION,
     saves::change_raw::FUNCTION,
     saves::find_raw::FUNCTION,
     saves::commit_raw::FUNCTION,

@@ -71,6 +71,23 @@ pub fn change_raw(raw: RawCommit) -> Result {
     Ok(())
 }
 
+/// An item of a provider whose `share` the guest reads as a number.
+#[derive(Serialize, Deserialize)]
+struct Measured {
+    id: String,
+    share: f64,
+}
+
+/// Saves the items that the provider lists at this URL.
+#[action]
+pub fn save_measured(url: String) -> Result {
+    let measured: Vec<Measured> = http::get(url).send_ok()?.json()?;
+    let mut items = Writer::new("Item");
+    items.save_all(measured)?;
+    items.finish()?;
+    Ok(())
+}
+
 #[derive(Deserialize)]
 pub struct RawFind {
     model: String,

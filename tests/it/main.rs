@@ -23,6 +23,7 @@ mod environments;
 mod failpoints;
 mod fairness;
 mod guarantees;
+mod guest_builds;
 mod idempotency;
 mod integrations;
 mod key_rotation;

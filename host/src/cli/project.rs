@@ -48,10 +48,8 @@ impl Project {
             if components.contains_key(&integration.component) {
                 continue;
             }
-            let built = build_rust(&self.folder.join(&integration.component), &options)?;
-            let wasm =
-                std::fs::read(&built).with_context(|| format!("{} cannot be read", built.display()))?;
-            components.insert(integration.component.clone(), wasm);
+            let component = build_rust(&self.folder.join(&integration.component), &options)?;
+            components.insert(integration.component.clone(), component);
         }
         let mut schemas = BTreeMap::new();
         for path in self.file.schema_paths() {

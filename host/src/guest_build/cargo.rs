@@ -1,0 +1,198 @@
+//! Runs cargo, and makes sure that the code it gives was built from the project's own sources.
+//!
+//! Two workspaces can share a target directory. Cargo tells their packages apart by name, version and path below the
+//! workspace's root, so packages that agree in all three share their files, and cargo calls these fresh for both
+//! workspaces: one would get the other's code. The file of a WebAssembly library is even named after the library alone,
+//! so this also happens to two libraries of one name in a workspace.
+//!
+//! Therefore each project keeps a record of the files that were made of its workspace's packages, with the time at
+//! which each was written. Where cargo calls a file fresh that is not in the record, or was written at another time, the
+//! workspace's packages are built again. Dependencies from elsewhere stay shared: cargo knows them by their source.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::SystemTime;
+
+use serde::Deserialize;
+
+use super::toolchain::{StdSource, Toolchain};
+use super::{BuildError, file_error};
+
+/// How often a project is built anew because others build into the same files.
+const TRIES: usize = 3;
+
+/// The `.wasm` file that cargo made of a project.
+pub struct Wasm {
+    pub path: PathBuf,
+    pub bytes: Vec<u8>,
+}
+
+/// Builds the library of the crate in `project_dir` for release.
+pub fn build(project_dir: &Path, toolchain: &Toolchain) -> Result<Wasm, BuildError> {
+    let cargo = Cargo { project_dir, toolchain };
+    let workspace = cargo.workspace_root()?;
+    let manifest = canonical(&project_dir.join("Cargo.toml"))?;
+    for _ in 0..TRIES {
+        let mut artifacts = cargo.build()?;
+        artifacts.retain(|artifact| artifact.manifest_path.starts_with(&workspace));
+        let path = artifacts
+            .iter()
+            .filter(|artifact| artifact.manifest_path == manifest && artifact.is_component_library())
+            .flat_map(|artifact| &artifact.filenames)
+            .find(|file| file.extension().is_some_and(|extension| extension == "wasm"))
+            .cloned()
+            .ok_or_else(|| BuildError::NoLibrary { project: project_dir.to_owned() })?;
+        // Read before the files' times are, so that a change in between is noticed.
+        let bytes = fs::read(&path).map_err(file_error(&path))?;
+        let written = written_at(&artifacts)?;
+        let record = Record::of(&manifest, &path);
+        let known = record.read();
+        let is_own = |file: &PathBuf| known.get(file) == written.get(file);
+        if artifacts.iter().all(|artifact| !artifact.fresh || artifact.filenames.iter().all(is_own)) {
+            record.write(&written)?;
+            return Ok(Wasm { path, bytes });
+        }
+        cargo.clean(&artifacts)?;
+    }
+    Err(BuildError::Contended { project: project_dir.to_owned() })
+}
+
+struct Cargo<'p> {
+    project_dir: &'p Path,
+    toolchain: &'p Toolchain,
+}
+
+/// A line of cargo's JSON messages.
+#[derive(Deserialize)]
+#[serde(tag = "reason", rename_all = "kebab-case")]
+enum Message {
+    CompilerArtifact(Artifact),
+    #[serde(other)]
+    Other,
+}
+
+/// The files of a crate that cargo has compiled, or found compiled.
+#[derive(Deserialize)]
+struct Artifact {
+    package_id: String,
+    manifest_path: PathBuf,
+    target: Target,
+    filenames: Vec<PathBuf>,
+    fresh: bool,
+}
+
+#[derive(Deserialize)]
+struct Target {
+    kind: Vec<String>,
+}
+
+impl Artifact {
+    fn is_component_library(&self) -> bool {
+        self.target.kind.iter().any(|kind| kind == "cdylib")
+    }
+}
+
+impl Cargo<'_> {
+    fn workspace_root(&self) -> Result<PathBuf, BuildError> {
+        let mut command = self.command("locate-project")?;
+        command.args(["--workspace", "--message-format=plain"]);
+        let manifest = self.run(command)?;
+        let root = canonical(Path::new(manifest.trim_end()))?;
+        Ok(root.parent().map_or_else(PathBuf::new, Path::to_owned))
+    }
+
+    fn build(&self) -> Result<Vec<Artifact>, BuildError> {
+        let mut command = self.command("build")?;
+        command.args(["--release", "--lib", "--message-format=json-render-diagnostics"]);
+        command.args(["--target", self.toolchain.target.name()]);
+        if self.toolchain.std_source.is_some() {
+            command.arg("-Zbuild-std=std,panic_abort");
+        }
+        let mut artifacts = Vec::new();
+        for line in self.run(command)?.lines() {
+            // Crates may print lines of their own while they are built.
+            if let Ok(Message::CompilerArtifact(mut artifact)) = serde_json::from_str(line) {
+                artifact.manifest_path = canonical(&artifact.manifest_path)?;
+                artifacts.push(artifact);
+            }
+        }
+        Ok(artifacts)
+    }
+
+    /// Makes cargo forget that it has built the packages of these artifacts.
+    fn clean(&self, artifacts: &[Artifact]) -> Result<(), BuildError> {
+        let mut command = self.command("clean")?;
+        command.args(["--quiet", "--release", "--target", self.toolchain.target.name()]);
+        command.args(artifacts.iter().flat_map(|artifact| ["--package", &artifact.package_id]));
+        self.run(command).map(drop)
+    }
+
+    /// A command of cargo in the project's folder. `CARGO` and `CARGO_TARGET_DIR` are seen from our own.
+    fn command(&self, name: &str) -> Result<Command, BuildError> {
+        let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+        command.arg(name).current_dir(self.project_dir).stdin(Stdio::null()).stderr(Stdio::inherit());
+        // Cargo runs in the project's folder, where a relative path would mean another place.
+        if let Some(given) = std::env::var_os("CARGO_TARGET_DIR").filter(|given| !given.is_empty()) {
+            let target_dir = std::path::absolute(&given).map_err(file_error(Path::new(&given)))?;
+            command.env("CARGO_TARGET_DIR", target_dir);
+        }
+        if let Some(StdSource { rustc, linker }) = &self.toolchain.std_source {
+            command
+                .env("RUSTC", rustc)
+                .env("RUSTC_BOOTSTRAP", "1")
+                .env("CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_LINKER", linker);
+        }
+        Ok(command)
+    }
+
+    /// Runs a command and gives what it prints.
+    fn run(&self, mut command: Command) -> Result<String, BuildError> {
+        let output = command.output().map_err(BuildError::NoCargo)?;
+        if !output.status.success() {
+            return Err(BuildError::CargoFailed { project: self.project_dir.to_owned() });
+        }
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+}
+
+/// When each file was written that was made of a workspace's packages.
+type Written = BTreeMap<PathBuf, SystemTime>;
+
+fn written_at(artifacts: &[Artifact]) -> Result<Written, BuildError> {
+    let files = artifacts.iter().flat_map(|artifact| &artifact.filenames);
+    files
+        .map(|file| {
+            let written = fs::metadata(file).and_then(|metadata| metadata.modified());
+            Ok((file.clone(), written.map_err(file_error(file))?))
+        })
+        .collect()
+}
+
+/// The file with what a project's last build wrote. It is beside the project's `.wasm` file, so it goes with it.
+struct Record(PathBuf);
+
+impl Record {
+    fn of(manifest: &Path, wasm: &Path) -> Self {
+        let project = blake3::hash(manifest.as_os_str().as_encoded_bytes()).to_hex();
+        Self(wasm.with_file_name(".syncline").join(format!("{}.json", &project[..32])))
+    }
+
+    /// What is recorded. Nothing is if the record cannot be read: then the project is built again.
+    fn read(&self) -> Written {
+        let text = fs::read(&self.0).unwrap_or_default();
+        serde_json::from_slice(&text).unwrap_or_default()
+    }
+
+    fn write(&self, written: &Written) -> Result<(), BuildError> {
+        let text = serde_json::to_vec(written).expect("paths that cargo has written as JSON are text");
+        let folder = self.0.parent().unwrap_or(Path::new(""));
+        fs::create_dir_all(folder).map_err(file_error(folder))?;
+        fs::write(&self.0, text).map_err(file_error(&self.0))
+    }
+}
+
+fn canonical(path: &Path) -> Result<PathBuf, BuildError> {
+    path.canonicalize().map_err(file_error(path))
+}

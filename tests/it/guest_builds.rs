@@ -1,0 +1,165 @@
+//! `syncline build`: the component of a bundle is that of its own project, whatever else the target directory holds.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use tempfile::TempDir;
+
+/// The package name of every project of these tests.
+const PACKAGE: &str = "things";
+
+/// A project whose component holds the project's mark, and the mark of the crate `marks` in a folder of its own.
+struct Project {
+    folder: PathBuf,
+}
+
+impl Project {
+    fn create(folder: PathBuf, mark: &str) -> Self {
+        let config = r#"
+            name = "things"
+            [integrations.things]
+            provider = "unauthenticated"
+            component = "."
+        "#;
+        let manifest = format!(
+            r#"
+            [package]
+            name = "{PACKAGE}"
+            version = "0.1.0"
+            edition = "2024"
+            [lib]
+            crate-type = ["cdylib"]
+            [dependencies]
+            marks = {{ path = "marks" }}
+            [workspace]
+            "#
+        );
+        let dependency = r#"
+            [package]
+            name = "marks"
+            version = "0.1.0"
+            edition = "2024"
+            # Makes a `.wasm` file of its own, which is not the component.
+            [lib]
+            crate-type = ["lib", "cdylib"]
+        "#;
+        write(&folder.join("syncline.toml"), config);
+        write(&folder.join("Cargo.toml"), &manifest);
+        write(&folder.join("marks/Cargo.toml"), dependency);
+        let project = Self { folder };
+        project.set_mark(mark);
+        project
+    }
+
+    fn set_mark(&self, mark: &str) {
+        let own = format!(
+            r#"
+            #[unsafe(no_mangle)]
+            pub extern "C" fn mark() -> *const u8 {{ "mark of the project: {mark}.".as_ptr() }}
+            #[unsafe(no_mangle)]
+            pub extern "C" fn mark_of_dependency() -> *const u8 {{ marks::MARK.as_ptr() }}
+            "#
+        );
+        let dependency = format!(r#"pub static MARK: &str = "mark of the dependency: {mark}.";"#);
+        write(&self.folder.join("src/lib.rs"), &own);
+        write(&self.folder.join("marks/src/lib.rs"), &dependency);
+    }
+
+    /// Builds, and asserts that the bundle's component was built from the sources with this mark and no others.
+    #[track_caller]
+    fn assert_builds(&self, target_dir: Option<&Path>, mark: &str) {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_syncline"));
+        command.arg("build").arg(&self.folder).env_remove("CARGO_TARGET_DIR");
+        command.envs(target_dir.map(|target_dir| ("CARGO_TARGET_DIR", target_dir)));
+        let output = command.output().expect("the built program can be started");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let bundle = fs::read(self.folder.join("build/bundle.tar")).expect("a bundle is written");
+        let bundle = String::from_utf8_lossy(&bundle);
+        let mut marks: Vec<&str> = bundle
+            .match_indices("mark of the ")
+            .map(|(at, _)| bundle[at..].split_inclusive('.').next().unwrap_or_default())
+            .collect();
+        marks.sort_unstable();
+        let expected = [format!("mark of the dependency: {mark}."), format!("mark of the project: {mark}.")];
+        assert_eq!(marks, expected);
+    }
+}
+
+fn write(path: &Path, text: &str) {
+    fs::create_dir_all(path.parent().expect("a file is in a folder")).expect("a folder can be made");
+    fs::write(path, text).expect("a file can be written");
+}
+
+#[test]
+fn projects_of_one_package_name_that_share_a_target_directory_build_their_own_components() {
+    let folder = TempDir::new().expect("a temporary folder can be made");
+    let target = folder.path().join("target");
+    let target = Some(target.as_path());
+    // Both are there before either is built, so that neither looks newer than what was built of the other.
+    let first = Project::create(folder.path().join("first"), "first");
+    let second = Project::create(folder.path().join("second"), "second");
+    first.assert_builds(target, "first");
+    second.assert_builds(target, "second");
+    // Nothing has changed since.
+    first.assert_builds(target, "first");
+    second.assert_builds(target, "second");
+    second.assert_builds(target, "second");
+    first.assert_builds(target, "first");
+
+    second.set_mark("second, changed");
+    first.assert_builds(target, "first");
+    second.assert_builds(target, "second, changed");
+}
+
+#[test]
+fn a_target_directory_in_a_configuration_of_cargo_may_be_shared_too() {
+    let folder = TempDir::new().expect("a temporary folder can be made");
+    let config = "[build]\ntarget-dir = \"shared\"\n";
+    write(&folder.path().join(".cargo/config.toml"), config);
+    let first = Project::create(folder.path().join("first"), "first");
+    let second = Project::create(folder.path().join("second"), "second");
+    for _ in 0..2 {
+        first.assert_builds(None, "first");
+        second.assert_builds(None, "second");
+    }
+}
+
+#[test]
+fn libraries_of_one_name_in_a_workspace_build_their_own_components() {
+    let folder = TempDir::new().expect("a temporary folder can be made");
+    let workspace = "[workspace]\nmembers = [\"first\", \"second\"]\nresolver = \"3\"\n";
+    write(&folder.path().join("Cargo.toml"), workspace);
+    let projects = ["first", "second"].map(|name| {
+        let project = Project::create(folder.path().join(name), name);
+        let manifest = format!(
+            r#"
+            [package]
+            name = "{name}"
+            version = "0.1.0"
+            edition = "2024"
+            [lib]
+            name = "component"
+            crate-type = ["cdylib"]
+            [dependencies]
+            marks = {{ path = "marks", package = "marks-of-{name}" }}
+            "#
+        );
+        write(&project.folder.join("Cargo.toml"), &manifest);
+        let dependency = format!(
+            r#"
+            [package]
+            name = "marks-of-{name}"
+            version = "0.1.0"
+            edition = "2024"
+            "#
+        );
+        write(&project.folder.join("marks/Cargo.toml"), &dependency);
+        (name, project)
+    });
+    for _ in 0..2 {
+        for (name, project) in &projects {
+            project.assert_builds(None, name);
+        }
+    }
+}

@@ -100,7 +100,7 @@ async fn many_run_at_once() {
 #[tokio::test]
 async fn what_was_compiled_once_is_ready_after_a_restart() {
     let mut stage = Stage::numbers(0).await;
-    assert!(stage.host.stop().await.success());
+    stage.host.stop().await;
     let compiled = |host: &Host| host.log().matches("compiled a component").count();
     let host = HostOptions::new().database(&stage.db).spawn().await;
     stage.connection.through(&host).action("echo", &json!(1)).await.expect(200);

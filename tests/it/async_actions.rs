@@ -219,8 +219,7 @@ async fn a_host_that_is_stopped_hands_its_jobs_to_another() {
     let path = connection.action_later("fetch", &json!({ "url": "/slow" })).await;
     let _first = provider.asked().await;
     let second = spawn(&db, &provider, &variables).await;
-    let status = host.stop().await;
-    assert!(status.success(), "{status}");
+    host.stop().await;
     provider.asked().await.answer("ok").await;
     connection.through(&second).result(&path).await.expect(200);
 }

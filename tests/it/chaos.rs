@@ -410,8 +410,7 @@ impl Chaos {
                 host.thaw();
             }
             Blow::HostStopped => {
-                let status = self.hosts.remove(victim).stop().await;
-                assert!(status.success(), "{status}");
+                self.hosts.remove(victim).stop().await;
             }
             Blow::HostJoins if self.hosts.len() < self.most_hosts => self.join().await,
             Blow::HostJoins => {}

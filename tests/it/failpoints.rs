@@ -87,8 +87,7 @@ impl Scene {
     async fn recover(&self, mut victim: Host, fate: Fate) {
         if fate == Fate::Freezes {
             victim.thaw();
-            let status = victim.stop().await;
-            assert!(status.success(), "{status}");
+            victim.stop().await;
         }
     }
 

@@ -167,8 +167,7 @@ async fn what_a_stopped_host_had_to_give_up_runs_for_the_next_repeat() {
         }
     };
     let _first = ask(&connection).await;
-    let status = host.stop().await;
-    assert!(status.success(), "{status}");
+    host.stop().await;
     let second = spawn().await;
     let connection = connection.through(&second);
     ask(&connection).await.answer("again").await;

@@ -72,8 +72,7 @@ impl Overlap {
         let before = self.rows().await;
         self.late.thaw();
         // By its end it has tried whatever it was about to do.
-        let status = self.late.stop().await;
-        assert!(status.success(), "{status}");
+        self.late.stop().await;
         assert_eq!(self.rows().await, before, "nothing changes under the successor");
         let log = self.late.log();
         let failed = ["was not noted", "was not written"].iter().any(|failure| log.contains(failure));

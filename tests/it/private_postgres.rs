@@ -26,8 +26,7 @@ async fn data_is_kept_over_a_restart_and_a_kill() {
     host.deploy(&Bundle::guest("hostile")).await;
     let connection = host.connect("hostile", json!({ "steps": 0 })).await;
     connection.save_raw("Item", r#"[{"id":"first"}]"#).await.expect(200);
-    let status = host.stop().await;
-    assert!(status.success(), "{status}");
+    host.stop().await;
 
     let mut host = spawn(&folder).await;
     let connection = connection.through(&host);

@@ -18,7 +18,7 @@ pub const SECRET_KEY: &str = "planted-secret-key-of-the-tests-41c7";
 /// 32 bytes, the same for all hosts of all tests: they share compiled components, which are sealed with it.
 pub const ENCRYPTION_KEY: &str = "test:cGxhbnRlZC1lbmNyeXB0aW9uLWtleS0wMTIzNDU2Nzg=";
 
-/// A running host. It is killed when it is dropped; its log is printed if the test has failed.
+/// A running host. It is killed when it is dropped; its log and how it ended are printed if the test has failed.
 pub struct Host {
     api: Api,
     child: Child,
@@ -89,7 +89,8 @@ impl HostOptions {
         (host.wait().await, host.log())
     }
 
-    fn start(self) -> Host {
+    /// Starts the host and does not wait for anything.
+    pub fn start(self) -> Host {
         let folder = TempDir::new().expect("a temporary folder can be made");
         // A private Postgres that root starts runs as somebody else, who has to pass through.
         fs::set_permissions(folder.path(), Permissions::from_mode(0o711)).expect("our folder is ours");
@@ -148,10 +149,16 @@ impl Host {
         self.child.wait().expect("a killed process ends");
     }
 
-    /// Asks it to end, and waits until it has.
-    pub async fn stop(&mut self) -> ExitStatus {
+    /// Asks it to stop, and waits until it has stopped in order.
+    pub async fn stop(&mut self) {
         self.ask_to_stop();
-        self.wait().await
+        self.wait_until_stopped().await;
+    }
+
+    /// Waits until it has stopped in order, after it was asked to.
+    pub async fn wait_until_stopped(&mut self) {
+        let status = self.wait().await;
+        assert!(status.success(), "the host did not stop in order: {status}");
     }
 
     pub fn ask_to_stop(&self) {
@@ -238,11 +245,16 @@ impl Deref for Host {
 
 impl Drop for Host {
     fn drop(&mut self) {
+        let ended = self.child.try_wait();
         let _ended_already = self.child.kill();
         let _was_waited_for = self.child.wait();
         let log = self.log();
         if std::thread::panicking() {
-            eprintln!("--- what the host said ---\n{log}--- end of what the host said ---");
+            let end = match ended {
+                Ok(Some(status)) => format!("the host had ended: {status}"),
+                _ => "the host was still running".to_owned(),
+            };
+            eprintln!("--- what the host said ---\n{log}--- end of what the host said; {end} ---");
             return;
         }
         // The suite as a whole shows that no secret gets into a log: each that a test gives away is marked.

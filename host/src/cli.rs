@@ -21,6 +21,7 @@ mod providers;
 mod retention;
 mod runs;
 mod serve;
+mod stop_signals;
 mod telemetry;
 mod variables;
 mod webhooks;

@@ -79,8 +79,13 @@ pub(crate) struct Host {
 }
 
 impl Host {
-    /// Joins the other hosts, and begins to work.
-    pub(crate) async fn start(foundation: Foundation, settings: HostSettings) -> anyhow::Result<Self> {
+    /// Joins the other hosts, and begins to work. Loading what is deployed may take minutes if it has to be compiled.
+    /// Gives nothing if `stop` is cancelled before that; the other hosts no longer count on this one then.
+    pub(crate) async fn start(
+        foundation: Foundation,
+        settings: HostSettings,
+        stop: &CancellationToken,
+    ) -> anyhow::Result<Option<Self>> {
         let Foundation { store, events, environments, catalogue, gate, runtime } = foundation;
         let host_id = Uuid::new_v4();
         let stopping = CancellationToken::new();
@@ -235,7 +240,15 @@ impl Host {
             host_id,
             settings.sender,
         );
-        functions.reload().await?;
+        match stop.run_until_cancelled(functions.reload()).await {
+            Some(loaded) => loaded?,
+            None => {
+                supervisor.end_stage(Stage::Upkeep, UPKEEP_ENDS_WITHIN).await;
+                presence.leave().await;
+                supervisor.end_stage(Stage::Writing, WRITING_ENDS_WITHIN).await;
+                return Ok(None);
+            }
+        }
 
         // Without these, requests fail, hang, or see what is no longer true.
         tasks.serve("run-writer", Stage::Writing, &run_writer, RunWriter::write_runs);
@@ -308,7 +321,8 @@ impl Host {
             connect_url: settings.connect_url,
             record_metadata_key,
         });
-        Ok(Self { app, supervisor, stopping, presence, credentials, store, grace: settings.grace })
+        let grace = settings.grace;
+        Ok(Some(Self { app, supervisor, stopping, presence, credentials, store, grace }))
     }
 
     /// Takes no more work; `GET /ready` says so.

@@ -19,6 +19,7 @@ use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
 use sqlx::postgres::{PgConnectOptions, PgSslMode};
+use tokio_util::sync::CancellationToken;
 
 use self::cluster::Cluster;
 use self::pid_file::PidFile;
@@ -88,12 +89,30 @@ impl PrivatePostgres {
     /// A server that a killed host left running is stopped first, not adopted: on Linux it is shutting
     /// down already, and only a server that we started ourselves dies with us.
     pub async fn start(data_dir: &Path) -> Result<Self, PrivatePostgresError> {
+        match Self::start_unless(&CancellationToken::new(), data_dir).await? {
+            Some(started) => Ok(started),
+            None => unreachable!("nothing cancels this token"),
+        }
+    }
+
+    /// As [`start`](Self::start), but gives nothing if `stop` is cancelled before the server answers. A server that
+    /// was started has stopped again then.
+    pub async fn start_unless(
+        stop: &CancellationToken,
+        data_dir: &Path,
+    ) -> Result<Option<Self>, PrivatePostgresError> {
         let data_dir = prepare_data_dir(data_dir)?;
         let lock = lock(&data_dir)?;
-        let cluster = Cluster::open_or_create(&data_dir).await?;
-        let was_interrupted = pid_file::clear(&cluster.directory).await?;
-        let (postmaster, connect_options) = Postmaster::start(&cluster, was_interrupted).await?;
-        Ok(Self { connect_options, postmaster, _lock: lock })
+        let prepared = async {
+            let cluster = Cluster::open_or_create(&data_dir).await?;
+            let was_interrupted = pid_file::clear(&cluster.directory).await?;
+            Ok((cluster, was_interrupted))
+        };
+        // Making a cluster ends half-way then. At most it leaves a folder that the next start removes.
+        let Some(prepared) = stop.run_until_cancelled(prepared).await else { return Ok(None) };
+        let (cluster, was_interrupted) = prepared?;
+        let started = Postmaster::start_unless(stop, &cluster, was_interrupted).await?;
+        Ok(started.map(|(postmaster, connect_options)| Self { connect_options, postmaster, _lock: lock }))
     }
 
     /// How to connect, as superuser. Its `Debug` form shows the password: never log it.

@@ -57,6 +57,7 @@ mod schedules;
 mod schema;
 mod secrets;
 mod shown_credentials;
+mod signals;
 mod stalls;
 mod starting;
 mod stripe;

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail};
 use clap::Args;
 use sqlx::postgres::PgConnectOptions;
+use tokio_util::sync::CancellationToken;
 
 use crate::private_postgres::{self, PrivatePostgres};
 use syncline_crypto::MasterKeys;
@@ -47,36 +48,48 @@ impl DatabaseArgs {
         })
     }
 
-    /// The given database, or the private one. What may share it with a host looks for one that is there, and
-    /// starts it unless a host runs it; a host makes it.
-    pub(super) async fn open(&self, may_share: bool) -> anyhow::Result<Database> {
-        if let Some(url) = &self.database_url {
-            let records = self.records_database_url.as_deref();
-            let databases = Databases {
-                control: parse_url(url, "DATABASE_URL")?,
-                records: records.map(|url| parse_url(url, "SYNCLINE_RECORDS_DATABASE_URL")).transpose()?,
-            };
+    /// The database of a host: the given one, or a private one, which is made the first time. Gives nothing if `stop` is
+    /// cancelled before the private one answers; that has stopped again then.
+    pub(super) async fn open_for_host(&self, stop: &CancellationToken) -> anyhow::Result<Option<Database>> {
+        if let Some(databases) = self.given()? {
+            return Ok(Some(Database { databases, private: None }));
+        }
+        let started = PrivatePostgres::start_unless(stop, &self.data_dir()).await?;
+        Ok(started.map(Database::of_private))
+    }
+
+    /// The database of a command: the given one, or the private one of this data directory, which is started unless a
+    /// host runs it.
+    pub(super) async fn open(&self) -> anyhow::Result<Database> {
+        if let Some(databases) = self.given()? {
             return Ok(Database { databases, private: None });
         }
-        if self.records_database_url.is_some() {
-            bail!("SYNCLINE_RECORDS_DATABASE_URL needs DATABASE_URL, the database of everything else");
-        }
         let data_dir = self.data_dir();
-        if may_share {
-            if let Some(control) = private_postgres::find_running(&data_dir)? {
-                return Ok(Database { databases: Databases { control, records: None }, private: None });
-            }
-            if !private_postgres::exists(&data_dir) {
-                bail!(
-                    "no host has been started with the data directory `{}`; name another with --data-dir, or \
-                     the host's database with --database-url",
-                    data_dir.display()
-                );
-            }
+        if let Some(control) = private_postgres::find_running(&data_dir)? {
+            return Ok(Database { databases: Databases { control, records: None }, private: None });
         }
-        let private = PrivatePostgres::start(&data_dir).await?;
-        let databases = Databases { control: private.connect_options().clone(), records: None };
-        Ok(Database { databases, private: Some(private) })
+        if !private_postgres::exists(&data_dir) {
+            bail!(
+                "no host has been started with the data directory `{}`; name another with --data-dir, or \
+                 the host's database with --database-url",
+                data_dir.display()
+            );
+        }
+        Ok(Database::of_private(PrivatePostgres::start(&data_dir).await?))
+    }
+
+    fn given(&self) -> anyhow::Result<Option<Databases>> {
+        let Some(url) = &self.database_url else {
+            if self.records_database_url.is_some() {
+                bail!("SYNCLINE_RECORDS_DATABASE_URL needs DATABASE_URL, the database of everything else");
+            }
+            return Ok(None);
+        };
+        let records = self.records_database_url.as_deref();
+        Ok(Some(Databases {
+            control: parse_url(url, "DATABASE_URL")?,
+            records: records.map(|url| parse_url(url, "SYNCLINE_RECORDS_DATABASE_URL")).transpose()?,
+        }))
     }
 
     /// The encryption keys of a host: the given ones or, for development on one's own machine, one kept in the data
@@ -135,6 +148,11 @@ impl DatabaseArgs {
 }
 
 impl Database {
+    fn of_private(private: PrivatePostgres) -> Self {
+        let databases = Databases { control: private.connect_options().clone(), records: None };
+        Self { databases, private: Some(private) }
+    }
+
     pub(super) async fn close(self) -> anyhow::Result<()> {
         if let Some(private) = self.private {
             private.stop().await?;

@@ -28,7 +28,7 @@ pub(super) struct Installation {
 impl Installation {
     pub(super) async fn open(args: &DatabaseArgs) -> anyhow::Result<Self> {
         let master_keys = args.master_keys()?;
-        let database = args.open(true).await?;
+        let database = args.open().await?;
         let store = Store::open(database.databases.clone(), 2).await?;
         // No events are heard here, so everything is read anew each time.
         let environments = Environments::open(store.clone(), master_keys, Arc::default()).await?;

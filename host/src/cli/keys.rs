@@ -95,7 +95,7 @@ pub(super) async fn run(args: KeysArgs) -> anyhow::Result<Done> {
 }
 
 async fn list(args: &DatabaseArgs, json: bool) -> anyhow::Result<()> {
-    let database = args.open(true).await?;
+    let database = args.open().await?;
     let store = Store::open(database.databases.clone(), 2).await?;
     let listed = keys::list(&mut *store.connect().await?).await?;
     if json {

@@ -10,19 +10,19 @@ use axum::Router;
 use clap::{Args, CommandFactory};
 use futures_util::future::join_all;
 use tokio::net::TcpListener;
-use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 use super::address::HttpAddress;
 use super::database::{Database, DatabaseArgs};
-use super::keys::{GeneratedKey, ensure_key};
+use super::keys::ensure_key;
 use super::retention::RetentionArgs;
+use super::stop_signals::StopSignals;
 use super::telemetry::{LogFormat, Telemetry};
 use super::webhooks::{IntakeArgs, SenderArgs};
 use super::{Cli, Done, variables};
 use crate::host::{Foundation, Host, HostSettings};
 use syncline_api::connect_ui::{self, ApiAddress, FrameAncestors};
-use syncline_api::{self as api, server};
+use syncline_api::{self as api, App, server};
 use syncline_auth::{ApiKey, Environments};
 use syncline_config::{DeletionHold, MINIMUM_INTERVAL};
 use syncline_egress::{Gate, GateSettings, HostPort};
@@ -147,15 +147,25 @@ pub(super) struct ServeArgs {
 
 pub(super) async fn run(args: ServeArgs) -> anyhow::Result<Done> {
     let began = Instant::now();
+    // Before everything else: without a handler, either signal ends the process at once.
+    let stop_signals = StopSignals::listen().context("the host could not listen for signals")?;
     let telemetry = Telemetry::start(args.log_format)?;
     if let Some(failpoint) = &args.failpoint {
         failpoints::arm(failpoint.clone());
     }
     warn_of_unknown_variables();
+    serve(&args, began, stop_signals.requested()).await?;
+    tracing::info!("stopped");
+    telemetry.finish().await;
+    Ok(Done::Well)
+}
+
+/// Starts the host and serves until `stop` is cancelled, which may happen before the host is ready.
+async fn serve(args: &ServeArgs, began: Instant, stop: &CancellationToken) -> anyhow::Result<()> {
     // Told before anything is started or waited for.
     let secret_key = args.secret_key.as_deref().map(ApiKey::parse).transpose();
     let secret_key = secret_key.context("SYNCLINE_SECRET_KEY cannot be used")?;
-    let gate = gate(&args)?;
+    let gate = gate(args)?;
     let catalogue = Catalogue::load(args.providers_dir.as_deref())?;
     let master_keys = args.database.master_keys_of_host(args.listen)?;
     // Taken first, so that a taken address is told before anything is started.
@@ -168,40 +178,79 @@ pub(super) async fn run(args: ServeArgs) -> anyhow::Result<Done> {
             format!("{address} cannot be listened on; choose another with --metrics-listen")
         })?),
     };
-    let address = listener.local_addr()?;
-    let database = args.database.open(false).await?;
-    let store = Store::open(database.databases.clone(), args.database_connections).await?;
-    let derived_key = master_keys.derive("syncline 2026 compiled code");
-    let events = Arc::new(Events::default());
-    let environments = Environments::open(store.clone(), master_keys, Arc::clone(&events)).await?;
-    let generated = ensure_key(&store, &environments, secret_key).await?;
+    let Some(mut database) = args.database.open_for_host(stop).await? else { return Ok(()) };
+    let served = async {
+        let compiled_key = master_keys.derive("syncline 2026 compiled code");
+        let events = Arc::new(Events::default());
+        let opened = async {
+            let store = Store::open(database.databases.clone(), args.database_connections).await?;
+            let environments = Environments::open(store.clone(), master_keys, Arc::clone(&events)).await?;
+            anyhow::Ok((store, environments))
+        };
+        let Some(opened) = stop.run_until_cancelled(opened).await else { return Ok(()) };
+        let (store, environments) = opened?;
+        // Never interrupted: a new key that is not shown would be lost.
+        if let Some(generated) = ensure_key(&store, &environments, secret_key).await? {
+            println!("Secret key of environment `dev`, shown this once: {}", generated.expose());
+        }
+        let addresses = Addresses::of(args, listener.local_addr()?);
+        let foundation = Foundation {
+            store,
+            events: Arc::clone(&events),
+            environments,
+            catalogue: Arc::new(catalogue),
+            gate: Arc::new(gate),
+            runtime: Arc::new(runtime(args, compiled_key)?),
+        };
+        let Some(host) = Host::start(foundation, settings(args, &addresses), stop).await? else {
+            return Ok(());
+        };
+        let routes = routes(args, listener, metrics_listener, &host.app)?;
+        let ready_after = began.elapsed().as_millis() as u64;
+        tracing::info!(start.ms = ready_after, "Syncline is ready at {}", addresses.public_url);
+        serve_until_stopped(args, routes, host, &mut database, stop).await
+    };
+    let served = served.await;
+    // Also after an error, so that a private Postgres has stopped when the host exits.
+    let closed = database.close().await;
+    served.and(closed)
+}
 
-    let public_url =
-        args.public_url.as_ref().map_or_else(|| format!("http://{address}"), ToString::to_string);
-    let connect_url =
-        args.connect_url.as_ref().map_or_else(|| format!("{public_url}/connect"), ToString::to_string);
-    let runtime = Arc::new(runtime(&args, derived_key)?);
-    let (catalogue, gate) = (Arc::new(catalogue), Arc::new(gate));
-    let foundation = Foundation { store, events, environments, catalogue, gate, runtime };
-    let host = Host::start(foundation, settings(&args, &public_url, &connect_url)).await?;
-    let app = host.app.clone();
+/// Where clients and end users reach the host.
+struct Addresses {
+    public_url: String,
+    connect_url: String,
+}
+
+impl Addresses {
+    fn of(args: &ServeArgs, listening: SocketAddr) -> Self {
+        let public_url =
+            args.public_url.as_ref().map_or_else(|| format!("http://{listening}"), ToString::to_string);
+        let connect_url =
+            args.connect_url.as_ref().map_or_else(|| format!("{public_url}/connect"), ToString::to_string);
+        Self { public_url, connect_url }
+    }
+}
+
+/// Which routes are served on which address.
+fn routes(
+    args: &ServeArgs,
+    listener: TcpListener,
+    metrics_listener: Option<TcpListener>,
+    app: &App,
+) -> anyhow::Result<Vec<(TcpListener, Router)>> {
     let api = match args.connect_url {
         None => ApiAddress::BesideThePage,
-        Some(_) => ApiAddress::At(public_url.parse().context("SYNCLINE_PUBLIC_URL")?),
+        Some(_) => ApiAddress::At(app.public_url.parse().context("SYNCLINE_PUBLIC_URL")?),
     };
     let pages = connect_ui::router(api, &args.connect_frame_ancestors);
-    announce(&public_url, generated.as_ref(), began);
-    let served = match metrics_listener {
-        None => vec![(listener, api::router(app, pages.merge(api::metrics_routes())))],
+    Ok(match metrics_listener {
+        None => vec![(listener, api::router(app.clone(), pages.merge(api::metrics_routes())))],
         Some(metrics) => vec![
             (metrics, api::metrics_routes().with_state(app.clone())),
-            (listener, api::router(app, pages)),
+            (listener, api::router(app.clone(), pages)),
         ],
-    };
-    let patience = Duration::from_secs(args.client_timeout_seconds);
-    serve_until_stopped(served, patience, host, database).await?;
-    telemetry.finish().await;
-    Ok(Done::Well)
+    })
 }
 
 fn warn_of_unknown_variables() {
@@ -231,7 +280,7 @@ fn runtime(args: &ServeArgs, compiled_key: [u8; 32]) -> anyhow::Result<Runtime> 
     Ok(Runtime::new(&shares, CompiledCache::new(folder, compiled_key, compiler))?)
 }
 
-fn settings(args: &ServeArgs, public_url: &str, connect_url: &str) -> HostSettings {
+fn settings(args: &ServeArgs, addresses: &Addresses) -> HostSettings {
     let lease = Duration::from_secs(args.lease_seconds);
     let grace = Duration::from_secs(args.grace_seconds);
     HostSettings {
@@ -269,20 +318,23 @@ fn settings(args: &ServeArgs, public_url: &str, connect_url: &str) -> HostSettin
         minimum_interval: Duration::from_secs(args.minimum_interval_seconds),
         runs_kept_for: Duration::from_secs(args.run_retention_days * DAY_SECONDS),
         grace,
-        public_url: public_url.into(),
-        connect_url: connect_url.into(),
+        public_url: addresses.public_url.as_str().into(),
+        connect_url: addresses.connect_url.as_str().into(),
     }
 }
 
 async fn serve_until_stopped(
+    args: &ServeArgs,
     served: Vec<(TcpListener, Router)>,
-    patience: Duration,
     host: Host,
-    mut database: Database,
+    database: &mut Database,
+    stop: &CancellationToken,
 ) -> anyhow::Result<()> {
-    let stop = CancellationToken::new();
-    let servers =
-        served.into_iter().map(|(listener, routes)| server::serve(listener, routes, patience, stop.clone()));
+    let patience = Duration::from_secs(args.client_timeout_seconds);
+    let stop_serving = CancellationToken::new();
+    let servers = served
+        .into_iter()
+        .map(|(listener, routes)| server::serve(listener, routes, patience, stop_serving.clone()));
     let requests_done = tokio::spawn(join_all(servers.collect::<Vec<_>>()));
     let database_ended = async {
         match &mut database.private {
@@ -290,13 +342,12 @@ async fn serve_until_stopped(
             None => std::future::pending().await,
         }
     };
-    let why = tokio::select! {
-        signal = stop_signal() => signal?,
-        () = database_ended => "its Postgres ended",
-    };
-    tracing::info!("stopping: {why}");
+    tokio::select! {
+        () = stop.cancelled() => {}
+        () = database_ended => tracing::info!("stopping: the private Postgres ended"),
+    }
     host.begin_to_stop();
-    stop.cancel();
+    stop_serving.cancel();
     let (requests_done, ()) =
         tokio::join!(tokio::time::timeout(host.grace(), requests_done), host.finish_work());
     match requests_done {
@@ -304,8 +355,6 @@ async fn serve_until_stopped(
         Err(_) => tracing::warn!("some requests were not answered in time"),
     }
     host.close().await;
-    database.close().await?;
-    tracing::info!("stopped");
     Ok(())
 }
 
@@ -326,20 +375,4 @@ fn parse_metadata_key(text: &str) -> Result<String, String> {
 fn parse_share(text: &str) -> Result<f64, String> {
     let share = text.parse().ok().filter(|share| (0.0..=1.0).contains(share));
     share.ok_or_else(|| format!("`{text}` is no number from 0 to 1"))
-}
-
-async fn stop_signal() -> anyhow::Result<&'static str> {
-    let mut terminate = signal(SignalKind::terminate())?;
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    tokio::select! {
-        _ = terminate.recv() => Ok("it was asked to terminate"),
-        _ = interrupt.recv() => Ok("it was interrupted"),
-    }
-}
-
-fn announce(public_url: &str, generated: Option<&GeneratedKey>, began: Instant) {
-    tracing::info!(start.ms = began.elapsed().as_millis() as u64, "Syncline is ready at {public_url}");
-    if let Some(generated) = generated {
-        println!("Secret key of environment `dev`, shown this once: {}", generated.expose());
-    }
 }

@@ -3,6 +3,7 @@
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 
 use rand::distr::{Alphanumeric, SampleString};
@@ -118,6 +119,8 @@ async fn create(
     command.arg("--pgdata").arg(&staged).arg("--pwfile").arg(&password_file);
     command.args(["--username", SUPERUSER, "--auth", "scram-sha-256"]);
     command.args(["--encoding", "UTF8", "--locale", "C", "--data-checksums"]);
+    // In a process group of its own: at Ctrl-C in a terminal the host ends it, and it does not fail by itself.
+    command.process_group(0);
     let mut command = tokio::process::Command::from(command);
     let output = command.kill_on_drop(true).stdin(std::process::Stdio::null()).output().await;
     let output = output.map_err(|error| server_user::spawn_error(error, &program, user, staging.path()))?;

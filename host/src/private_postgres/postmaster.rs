@@ -12,6 +12,7 @@ use sqlx::postgres::{PgConnectOptions, PgConnection};
 use sqlx::{ConnectOptions, Connection};
 use tempfile::TempDir;
 use tokio::sync::{oneshot, watch};
+use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use super::cluster::Cluster;
@@ -58,24 +59,30 @@ pub struct Postmaster {
 }
 
 impl Postmaster {
-    /// Starts the server on a cluster without one, and waits until it answers.
-    pub async fn start(
+    /// Starts the server on a cluster without one, and waits until it answers. Gives nothing if `stop` is cancelled
+    /// before that; no server runs then.
+    pub async fn start_unless(
+        stop: &CancellationToken,
         cluster: &Cluster,
         was_interrupted: bool,
-    ) -> Result<(Self, PgConnectOptions), PrivatePostgresError> {
+    ) -> Result<Option<(Self, PgConnectOptions)>, PrivatePostgresError> {
         let started_at = Instant::now();
         let patience = if was_interrupted { LEFTOVERS_LIMIT } else { Duration::ZERO };
-        loop {
-            match Self::try_start(cluster).await {
+        while !stop.is_cancelled() {
+            match Self::try_start(stop, cluster).await {
                 Err(PrivatePostgresError::EndedAtStart { .. }) if started_at.elapsed() < patience => {
                     tokio::time::sleep(Duration::from_millis(200)).await;
                 }
                 result => return result,
             }
         }
+        Ok(None)
     }
 
-    async fn try_start(cluster: &Cluster) -> Result<(Self, PgConnectOptions), PrivatePostgresError> {
+    async fn try_start(
+        stop: &CancellationToken,
+        cluster: &Cluster,
+    ) -> Result<Option<(Self, PgConnectOptions)>, PrivatePostgresError> {
         let started_at = Instant::now();
         let socket_directory = SocketDirectory::choose(cluster)?;
         let connect_options = super::connect_options(socket_directory.path(), &cluster.password);
@@ -93,14 +100,21 @@ impl Postmaster {
             server_user::spawn_error(error, &program, cluster.user.as_ref(), &cluster.directory)
         })?;
         let mut postmaster = Self { pid, ended, _socket_directory: socket_directory };
-        postmaster.wait_for_answer(&connect_options, cluster, log_start).await?;
+        let answer = postmaster.wait_for_answer(&connect_options, cluster, log_start);
+        match stop.run_until_cancelled(answer).await {
+            Some(answered) => answered?,
+            None => {
+                postmaster.stop().await?;
+                return Ok(None);
+            }
+        }
         info!(
             "private Postgres {} in `{}` answers after {} ms",
             cluster.binaries.major,
             cluster.directory.display(),
             started_at.elapsed().as_millis()
         );
-        Ok((postmaster, connect_options))
+        Ok(Some((postmaster, connect_options)))
     }
 
     pub async fn ended(&mut self) {

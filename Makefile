@@ -26,8 +26,9 @@ demo: setup ## show it all at work, from nothing
 	@scripts/demo
 
 .PHONY: build
-build: setup ## the release binary, at target/release/syncline
+build: setup ## the release binary, at target/release/syncline, and its line tables in syncline.debug
 	cargo build --release --package syncline --bin syncline
+	@scripts/split-debug-info "$(TARGET_DIR)/release/syncline"
 	@echo "$(TARGET_DIR)/release/syncline"
 
 .PHONY: test

@@ -15,6 +15,8 @@ mod connect_ui;
 mod connections;
 mod crashes;
 mod dead_letters;
+#[cfg(target_os = "linux")]
+mod debug_info;
 mod deletions;
 mod deployments;
 mod echoed_credentials;

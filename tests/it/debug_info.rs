@@ -1,0 +1,52 @@
+//! `make build` moves the line tables of the host out of its program. What needs them still finds them.
+
+use std::path::Path;
+use std::process::Command;
+
+use tempfile::TempDir;
+
+use crate::support::repository;
+
+/// Panics two calls deep. The middle one is on line 3, where only a line table can say so.
+const SOURCE: &str = "fn main() { middle(std::env::args().count()); }
+fn middle(number: usize) -> usize {
+    deepest(number)
+        + 1
+}
+fn deepest(number: usize) -> usize {
+    if number > 0 { panic!(\"on purpose\") } else { 1 }
+}
+";
+
+/// What the program says when it panics.
+fn backtrace(program: &Path) -> String {
+    let output = Command::new(program).env("RUST_BACKTRACE", "1").output().expect("the program starts");
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+#[test]
+fn backtraces_find_the_line_tables_beside_the_program() {
+    let folder = TempDir::new().expect("a temporary folder can be made");
+    let (source, program) = (folder.path().join("source.rs"), folder.path().join("program"));
+    let of_cargo = folder.path().join("program-of-cargo");
+    std::fs::write(&source, SOURCE).expect("our folder is ours");
+    let rustc = Command::new("rustc")
+        .args(["--edition=2024", "-Cdebuginfo=line-tables-only", "-o"])
+        .args([&program, &source])
+        .status();
+    assert!(rustc.expect("a compiler is installed").success());
+    std::fs::hard_link(&program, &of_cargo).expect("our folder is ours");
+    let size = |path: &Path| std::fs::metadata(path).expect("the file is there").len();
+    let whole = size(&program);
+
+    let split = Command::new(repository("scripts/split-debug-info")).arg(&program).status();
+    assert!(split.expect("the script can be started").success());
+    assert!(size(&program) < whole / 2, "{} of {whole} bytes are left", size(&program));
+    assert_eq!(size(&of_cargo), whole, "cargo's own file is as it was");
+
+    let found = backtrace(&program);
+    assert!(found.contains("source.rs:3:"), "{found}");
+    std::fs::remove_file(folder.path().join("program.debug")).expect("the line tables are beside it");
+    let without = backtrace(&program);
+    assert!(without.contains("middle") && !without.contains("source.rs:3:"), "{without}");
+}

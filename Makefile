@@ -51,6 +51,10 @@ soak: guests ## kill hosts and Postgres at random; SEED=… draws it again, MINU
 	SEED=$(SEED) ROUNDS=$(ROUNDS) MINUTES=$(if $(ROUNDS),$(MINUTES),$(or $(MINUTES),5)) scripts/test-postgres \
 		cargo nextest run --workspace --test it --profile soak -E 'test(/^chaos::/)'
 
+.PHONY: docs
+docs: ## rewrite what is generated in docs/: the error reference and the OpenAPI document
+	SYNCLINE_WRITE_DOCS=1 cargo test --quiet --workspace --lib reference
+
 .PHONY: lint
 lint: ## formatting and lints, as they must be
 	cargo fmt --all --check

@@ -234,7 +234,7 @@ async fn runs_that_failed_are_listed_without_a_look_at_those_that_did_not() {
     for scope in scopes {
         let failed = list(scope, &[RunState::Error]).await;
         assert_eq!(failed.len(), 1, "{scope:?}");
-        let all = list(scope, &RunState::ALL).await;
+        let all = list(scope, RunState::ALL).await;
         assert!(all.is_sorted_by_key(|run| std::cmp::Reverse((run.started_at, run.id))), "{scope:?}");
         assert_eq!(all.len(), if matches!(scope, Scope::Connection(_)) { 4 } else { 10 }, "{scope:?}");
     }
@@ -362,7 +362,8 @@ async fn a_deployment_and_a_deletion_read_functions_of_their_own_environment_onl
             deployments::list_functions_of_other_bundles(conn, environment, "one", &integrations).await
         })
         .await;
-    let others: Vec<_> = others.iter().map(|(function, bundle)| (&*function.kind, &**bundle)).collect();
+    let others: Vec<_> =
+        others.iter().map(|(function, bundle)| (function.kind.as_str(), &**bundle)).collect();
     assert_eq!(others, [("sync", "two"), ("action", "two"), ("lifecycle", "two")]);
     let lifecycle = crowd
         .assert_reads("lifecycle functions", FEW, async |conn| {

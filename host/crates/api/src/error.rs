@@ -2,7 +2,8 @@
 //!
 //! `docs/errors.md` lists the codes for clients.
 
-use std::borrow::Cow;
+pub(crate) mod status;
+
 use std::time::Duration;
 
 use axum::Json;
@@ -10,7 +11,9 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use serde_json::{Value, json};
+use strum::VariantArray;
 use utoipa::ToSchema;
+use utoipa::openapi::schema::{Object, ObjectBuilder, Type};
 use uuid::Uuid;
 
 use syncline_auth::{AuthError, DEFAULT_ENVIRONMENT, EnvironmentError, Refusal};
@@ -21,6 +24,7 @@ use syncline_engine::{
 };
 use syncline_model::{Invalid, Problem};
 use syncline_providers::AuthMode;
+use syncline_types::error_code::ErrorCode;
 use syncline_types::ids::{ConnectionId, EnvironmentName, IntegrationKey};
 
 /// The body of every error.
@@ -32,8 +36,8 @@ pub struct ErrorBody {
 #[derive(Debug, Serialize, ToSchema)]
 struct ErrorDetail {
     /// Stable: programs may rely on it.
-    #[schema(value_type = String)]
-    code: Cow<'static, str>,
+    #[schema(schema_with = code_schema)]
+    code: ErrorCode,
     /// For people: what was wrong and what would be right.
     message: String,
     /// Each mistake of a body, a query or the headers.
@@ -237,129 +241,101 @@ impl ApiError {
         Self::Headers { errors: vec![FieldError::new(code, path, message)] }
     }
 
-    /// The status and the stable code. Codes are public: never rename one.
-    fn status_and_code(&self) -> (StatusCode, Cow<'static, str>) {
-        if let Self::ActionFailed(failure) = self {
-            let status = StatusCode::from_u16(failure.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-            return (status, Cow::Owned(failure.code.clone()));
-        }
-        let (status, code) = self.own_status_and_code();
-        (status, Cow::Borrowed(code))
-    }
-
-    /// The stable code of what is no failure of an action.
-    pub(super) fn own_code(&self) -> &'static str {
-        self.own_status_and_code().1
-    }
-
-    fn own_status_and_code(&self) -> (StatusCode, &'static str) {
+    /// The stable code.
+    pub(crate) fn code(&self) -> ErrorCode {
         match self {
-            Self::MissingAuthorization => (StatusCode::UNAUTHORIZED, "missing_auth_header"),
-            Self::MalformedAuthorization => (StatusCode::UNAUTHORIZED, "malformed_auth_header"),
-            Self::Auth(AuthError::Malformed(_)) => (StatusCode::UNAUTHORIZED, "invalid_secret_key_format"),
-            Self::Auth(AuthError::Unknown) => (StatusCode::UNAUTHORIZED, "unknown_account"),
-            Self::Auth(AuthError::MissingScope(_)) => (StatusCode::FORBIDDEN, "forbidden"),
-            Self::Session(SessionError::Malformed(_)) => {
-                (StatusCode::UNAUTHORIZED, "invalid_connect_session_token_format")
-            }
-            Self::Session(SessionError::Unknown) => {
-                (StatusCode::UNAUTHORIZED, "unknown_connect_session_token")
-            }
-            Self::Session(SessionError::NotAllowed(_)) => {
-                (StatusCode::BAD_REQUEST, "integration_not_allowed")
-            }
-            Self::MissingSessionToken => (StatusCode::UNAUTHORIZED, "missing_public_key"),
-            Self::PublicKey => (StatusCode::UNAUTHORIZED, "deprecated_authentication"),
-            Self::Query { .. } => (StatusCode::BAD_REQUEST, "invalid_query_params"),
-            Self::Headers { .. } => (StatusCode::BAD_REQUEST, "invalid_headers"),
-            Self::Body { .. } => (StatusCode::BAD_REQUEST, "invalid_body"),
-            Self::Path { .. } => (StatusCode::BAD_REQUEST, "invalid_uri_params"),
-            Self::Json { .. } => (StatusCode::BAD_REQUEST, "invalid_json"),
-            Self::ContentType { .. } => (StatusCode::UNSUPPORTED_MEDIA_TYPE, "invalid_content_type"),
-            Self::ContentEncoding { .. } => (StatusCode::UNSUPPORTED_MEDIA_TYPE, "invalid_content_encoding"),
-            Self::TooLarge { .. } => (StatusCode::PAYLOAD_TOO_LARGE, "payload_too_large"),
-            Self::BodyCut => (StatusCode::BAD_REQUEST, "invalid_body"),
-            Self::OtherAuthMode { .. } => (StatusCode::BAD_REQUEST, "invalid_auth_mode"),
+            Self::MissingAuthorization => ErrorCode::MissingAuthHeader,
+            Self::MalformedAuthorization => ErrorCode::MalformedAuthHeader,
+            Self::Auth(AuthError::Malformed(_)) => ErrorCode::InvalidSecretKeyFormat,
+            Self::Auth(AuthError::Unknown) => ErrorCode::UnknownAccount,
+            Self::Auth(AuthError::MissingScope(_)) => ErrorCode::Forbidden,
+            Self::Session(SessionError::Malformed(_)) => ErrorCode::InvalidConnectSessionTokenFormat,
+            Self::Session(SessionError::Unknown) => ErrorCode::UnknownConnectSessionToken,
+            Self::Session(SessionError::NotAllowed(_)) => ErrorCode::IntegrationNotAllowed,
+            Self::MissingSessionToken => ErrorCode::MissingPublicKey,
+            Self::PublicKey => ErrorCode::DeprecatedAuthentication,
+            Self::Query { .. } => ErrorCode::InvalidQueryParams,
+            Self::Headers { .. } => ErrorCode::InvalidHeaders,
+            Self::Body { .. } => ErrorCode::InvalidBody,
+            Self::Path { .. } => ErrorCode::InvalidUriParams,
+            Self::Json { .. } => ErrorCode::InvalidJson,
+            Self::ContentType { .. } => ErrorCode::InvalidContentType,
+            Self::ContentEncoding { .. } => ErrorCode::InvalidContentEncoding,
+            Self::TooLarge { .. } => ErrorCode::PayloadTooLarge,
+            Self::BodyCut => ErrorCode::InvalidBody,
+            Self::OtherAuthMode { .. } => ErrorCode::InvalidAuthMode,
             Self::Typed(
                 TypedConnectionError::Rejected { .. }
                 | TypedConnectionError::Refused { .. }
                 | TypedConnectionError::Unconfirmed { .. }
                 | TypedConnectionError::Unsendable { .. },
-            ) => (StatusCode::BAD_REQUEST, "connection_test_failed"),
-            Self::Typed(TypedConnectionError::NoToken { .. }) => {
-                (StatusCode::BAD_REQUEST, "request_token_external_error")
-            }
-            Self::Typed(TypedConnectionError::NoClient) => (StatusCode::BAD_REQUEST, "missing_client_id"),
+            ) => ErrorCode::ConnectionTestFailed,
+            Self::Typed(TypedConnectionError::NoToken { .. }) => ErrorCode::RequestTokenExternalError,
+            Self::Typed(TypedConnectionError::NoClient) => ErrorCode::MissingClientId,
             Self::ConnectionOvertaken
             | Self::Typed(TypedConnectionError::Connect(ConnectError::Overtaken)) => {
-                (StatusCode::CONFLICT, "connection_replaced")
+                ErrorCode::ConnectionReplaced
             }
             Self::Typed(TypedConnectionError::Connect(ConnectError::TargetGone)) => {
-                (StatusCode::BAD_REQUEST, "invalid_connection")
+                ErrorCode::InvalidConnection
             }
             Self::UnknownIntegration(_)
             | Self::Typed(TypedConnectionError::Connect(ConnectError::IntegrationGone(_))) => {
-                (StatusCode::NOT_FOUND, "unknown_integration")
+                ErrorCode::UnknownIntegration
             }
-            Self::UnknownProvider(_) => (StatusCode::NOT_FOUND, "unknown_provider"),
-            Self::UnknownConnection { .. } => (StatusCode::NOT_FOUND, "unknown_connection"),
-            Self::UnknownSync { .. } => (StatusCode::NOT_FOUND, "unknown_sync"),
-            Self::BaseVariant => (StatusCode::BAD_REQUEST, "invalid_variant"),
-            Self::UnknownVariant { .. } => (StatusCode::NOT_FOUND, "unknown_variant"),
-            Self::Variant(VariantError::Exists) => (StatusCode::CONFLICT, "sync_variant_already_exists"),
-            Self::Variant(VariantError::TooMany) => (StatusCode::BAD_REQUEST, "resource_capped"),
-            Self::Variant(VariantError::SyncGone) => (StatusCode::NOT_FOUND, "unknown_sync"),
-            Self::Variant(VariantError::Store(_)) => {
-                (StatusCode::INTERNAL_SERVER_ERROR, "internal_server_error")
-            }
-            Self::UnknownFunction { .. } => (StatusCode::NOT_FOUND, "unknown_function"),
-            Self::NoSyncs(_) => (StatusCode::BAD_REQUEST, "no_syncs_found"),
-            Self::UnknownModel { .. } => (StatusCode::NOT_FOUND, "unknown_model"),
-            Self::DuplicateIntegration(_) => (StatusCode::CONFLICT, "duplicate_integration"),
-            Self::UnknownEnvironment(_) => (StatusCode::NOT_FOUND, "unknown_environment"),
-            Self::DuplicateEnvironment(_) => (StatusCode::CONFLICT, "duplicate_environment"),
-            Self::DefaultEnvironment => (StatusCode::BAD_REQUEST, "cannot_delete_default_environment"),
-            Self::UnknownKey(_) => (StatusCode::NOT_FOUND, "unknown_api_key"),
-            Self::DuplicateKey(_) => (StatusCode::CONFLICT, "duplicate_api_key"),
-            Self::SigningKeysOverlap => (StatusCode::CONFLICT, "multiple_webhook_signing_keys"),
-            Self::Cursor { .. } | Self::UntilCursor { .. } => (StatusCode::BAD_REQUEST, "invalid_cursor"),
-            Self::UnknownRun { .. } => (StatusCode::NOT_FOUND, "unknown_run"),
-            Self::Approval(ApprovalError::Unknown) => (StatusCode::NOT_FOUND, "unknown_run"),
-            Self::Approval(ApprovalError::NotHeld) => (StatusCode::CONFLICT, "run_not_held"),
-            Self::Approval(ApprovalError::Approved(_)) => (StatusCode::CONFLICT, "run_already_approved"),
-            Self::Approval(ApprovalError::Superseded) => (StatusCode::CONFLICT, "run_superseded"),
-            Self::UnknownWebhook { .. } => (StatusCode::NOT_FOUND, "unknown_webhook"),
-            Self::WebhookInFlight => (StatusCode::CONFLICT, "webhook_in_flight"),
-            Self::NoWebhookUrl => (StatusCode::CONFLICT, "no_webhook_url"),
-            Self::DeadLetter(error) => dead_letter_status_and_code(error),
-            Self::Intake(error) => intake_status_and_code(error),
-            Self::BodySilent { .. } | Self::BodyStalled { .. } => {
-                (StatusCode::REQUEST_TIMEOUT, "body_timeout")
-            }
-            Self::UnknownReceivedWebhook { .. } => (StatusCode::NOT_FOUND, "unknown_webhook"),
-            Self::ReceivedWebhookInFlight => (StatusCode::CONFLICT, "webhook_in_flight"),
-            Self::Action(error) => error.status_and_code(),
+            Self::UnknownProvider(_) => ErrorCode::UnknownProvider,
+            Self::UnknownConnection { .. } => ErrorCode::UnknownConnection,
+            Self::UnknownSync { .. } => ErrorCode::UnknownSync,
+            Self::BaseVariant => ErrorCode::InvalidVariant,
+            Self::UnknownVariant { .. } => ErrorCode::UnknownVariant,
+            Self::Variant(VariantError::Exists) => ErrorCode::SyncVariantAlreadyExists,
+            Self::Variant(VariantError::TooMany) => ErrorCode::ResourceCapped,
+            Self::Variant(VariantError::SyncGone) => ErrorCode::UnknownSync,
+            Self::Variant(VariantError::Store(_)) => ErrorCode::InternalServerError,
+            Self::UnknownFunction { .. } => ErrorCode::UnknownFunction,
+            Self::NoSyncs(_) => ErrorCode::NoSyncsFound,
+            Self::UnknownModel { .. } => ErrorCode::UnknownModel,
+            Self::DuplicateIntegration(_) => ErrorCode::DuplicateIntegration,
+            Self::UnknownEnvironment(_) => ErrorCode::UnknownEnvironment,
+            Self::DuplicateEnvironment(_) => ErrorCode::DuplicateEnvironment,
+            Self::DefaultEnvironment => ErrorCode::CannotDeleteDefaultEnvironment,
+            Self::UnknownKey(_) => ErrorCode::UnknownApiKey,
+            Self::DuplicateKey(_) => ErrorCode::DuplicateApiKey,
+            Self::SigningKeysOverlap => ErrorCode::MultipleWebhookSigningKeys,
+            Self::Cursor { .. } | Self::UntilCursor { .. } => ErrorCode::InvalidCursor,
+            Self::UnknownRun { .. } => ErrorCode::UnknownRun,
+            Self::Approval(ApprovalError::Unknown) => ErrorCode::UnknownRun,
+            Self::Approval(ApprovalError::NotHeld) => ErrorCode::RunNotHeld,
+            Self::Approval(ApprovalError::Approved(_)) => ErrorCode::RunAlreadyApproved,
+            Self::Approval(ApprovalError::Superseded) => ErrorCode::RunSuperseded,
+            Self::UnknownWebhook { .. } => ErrorCode::UnknownWebhook,
+            Self::WebhookInFlight => ErrorCode::WebhookInFlight,
+            Self::NoWebhookUrl => ErrorCode::NoWebhookUrl,
+            Self::DeadLetter(error) => dead_letter_code(error),
+            Self::Intake(error) => inbound_webhook_code(error),
+            Self::BodySilent { .. } | Self::BodyStalled { .. } => ErrorCode::BodyTimeout,
+            Self::UnknownReceivedWebhook { .. } => ErrorCode::UnknownWebhook,
+            Self::ReceivedWebhookInFlight => ErrorCode::WebhookInFlight,
+            Self::Action(error) => error.code(),
             Self::ConnectionRefused(_)
             | Self::Typed(TypedConnectionError::Connect(ConnectError::Refused(_))) => {
-                (StatusCode::BAD_REQUEST, "connection_validation_failed")
+                ErrorCode::ConnectionValidationFailed
             }
-            Self::UnknownJob(_) => (StatusCode::NOT_FOUND, "unknown_job"),
-            Self::ActionNotFinished(_) => (StatusCode::NOT_FOUND, "action_not_finished"),
-            Self::Deploy(error) => error.status_and_code(),
-            Self::Authorization(error) => error.status_and_code(),
-            Self::TooManyReaders => (StatusCode::TOO_MANY_REQUESTS, "too_many_readers"),
-            Self::Origin(_) => (StatusCode::FORBIDDEN, "origin_not_allowed"),
-            Self::TooManySockets => (StatusCode::SERVICE_UNAVAILABLE, "too_many_sockets"),
-            Self::Credentials { error, .. } if error.is_refused() => {
-                (StatusCode::BAD_REQUEST, "invalid_credentials")
-            }
-            Self::Credentials { .. } => (StatusCode::FAILED_DEPENDENCY, "invalid_credentials"),
-            Self::Proxy(ProxyError::Egress(error)) => proxy_status_and_code(error),
-            Self::Proxy(ProxyError::Gone) => (StatusCode::NOT_FOUND, "unknown_connection"),
-            Self::Proxy(ProxyError::UnknownProvider(_)) => (StatusCode::NOT_FOUND, "unknown_provider"),
-            Self::UnknownRoute { .. } => (StatusCode::NOT_FOUND, "not_found"),
-            Self::MethodNotAllowed { .. } => (StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed"),
-            Self::NotOffered(_) => (StatusCode::NOT_IMPLEMENTED, "not_implemented"),
+            Self::ActionFailed(failure) => failure.code,
+            Self::UnknownJob(_) => ErrorCode::UnknownJob,
+            Self::ActionNotFinished(_) => ErrorCode::ActionNotFinished,
+            Self::Deploy(error) => error.code(),
+            Self::Authorization(error) => error.code(),
+            Self::TooManyReaders => ErrorCode::TooManyReaders,
+            Self::Origin(_) => ErrorCode::OriginNotAllowed,
+            Self::TooManySockets => ErrorCode::TooManySockets,
+            Self::Credentials { .. } => ErrorCode::InvalidCredentials,
+            Self::Proxy(ProxyError::Egress(error)) => proxy_code(error),
+            Self::Proxy(ProxyError::Gone) => ErrorCode::UnknownConnection,
+            Self::Proxy(ProxyError::UnknownProvider(_)) => ErrorCode::UnknownProvider,
+            Self::UnknownRoute { .. } => ErrorCode::NotFound,
+            Self::MethodNotAllowed { .. } => ErrorCode::MethodNotAllowed,
+            Self::NotOffered(_) => ErrorCode::NotImplemented,
             Self::Auth(AuthError::Store(_) | AuthError::Environment(_))
             | Self::Session(
                 SessionError::Store(_) | SessionError::Environment(_) | SessionError::Unreadable(_),
@@ -368,10 +344,16 @@ impl ApiError {
                 TypedConnectionError::Connect(ConnectError::Store(_) | ConnectError::Validation(_))
                 | TypedConnectionError::App(_),
             )
-            | Self::ActionFailed(_)
             | Self::Approval(ApprovalError::Store(_) | ApprovalError::Unreadable(_))
             | Self::Proxy(ProxyError::Store(_))
-            | Self::Internal(_) => (StatusCode::INTERNAL_SERVER_ERROR, "internal_server_error"),
+            | Self::Internal(_) => ErrorCode::InternalServerError,
+        }
+    }
+
+    fn status(&self) -> StatusCode {
+        match self {
+            Self::Credentials { error, .. } if error.is_refused() => StatusCode::BAD_REQUEST,
+            _ => status::status(self.code()),
         }
     }
 
@@ -387,14 +369,14 @@ impl ApiError {
     }
 
     /// What is told: status, code, and a sentence that gives nothing of ours away. What is our fault is logged here.
-    pub fn into_told(self) -> (StatusCode, &'static str, String) {
-        let (status, code) = self.own_status_and_code();
-        (status, code, self.public_message(status))
+    pub fn into_told(self) -> (StatusCode, ErrorCode, String) {
+        let status = self.status();
+        (status, self.code(), self.public_message(status))
     }
 
     fn public_message(&self, status: StatusCode) -> String {
         match self {
-            Self::ActionFailed(failure) if failure.code != "internal_server_error" => {
+            Self::ActionFailed(failure) if failure.code != ErrorCode::InternalServerError => {
                 return self.to_string();
             }
             // It was logged when it happened.
@@ -446,7 +428,7 @@ impl From<EnvironmentError> for ApiError {
 
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
-        let (status, code) = self.status_and_code();
+        let status = self.status();
         let message = self.public_message(status);
         let (payload, upstream) = match &self {
             Self::Action(error) => (error.payload(), error.upstream()),
@@ -457,7 +439,8 @@ impl IntoResponse for ApiError {
             Self::Credentials { payload, .. } => (Some(payload.clone()), None),
             _ => (None, None),
         };
-        let detail = ErrorDetail { code, message, errors: self.field_errors(), payload, upstream };
+        let detail =
+            ErrorDetail { code: self.code(), message, errors: self.field_errors(), payload, upstream };
         let mut response = (status, Json(ErrorBody { error: detail })).into_response();
         let passes = matches!(
             self,
@@ -479,68 +462,56 @@ impl IntoResponse for ApiError {
     }
 }
 
-fn dead_letter_status_and_code(error: &DeadLetterError) -> (StatusCode, &'static str) {
+fn dead_letter_code(error: &DeadLetterError) -> ErrorCode {
     match error {
-        DeadLetterError::Unknown(_) => (StatusCode::NOT_FOUND, "unknown_dead_letter"),
-        DeadLetterError::UnknownModel(_) => (StatusCode::NOT_FOUND, "unknown_model"),
-        DeadLetterError::Refused { .. } => (StatusCode::CONFLICT, "dead_letter_refused"),
-        DeadLetterError::Superseded => (StatusCode::CONFLICT, "dead_letter_superseded"),
-        DeadLetterError::Limit(_) => (StatusCode::BAD_REQUEST, "limit_exceeded"),
-        DeadLetterError::Store(_) | DeadLetterError::Host(_) => {
-            (StatusCode::INTERNAL_SERVER_ERROR, "internal_server_error")
-        }
+        DeadLetterError::Unknown(_) => ErrorCode::UnknownDeadLetter,
+        DeadLetterError::UnknownModel(_) => ErrorCode::UnknownModel,
+        DeadLetterError::Refused { .. } => ErrorCode::DeadLetterRefused,
+        DeadLetterError::Superseded => ErrorCode::DeadLetterSuperseded,
+        DeadLetterError::Limit(_) => ErrorCode::LimitExceeded,
+        DeadLetterError::Store(_) | DeadLetterError::Host(_) => ErrorCode::InternalServerError,
     }
 }
 
 /// Of a provider's webhook that is not taken: what 5xx refuses, the provider may send again as it is.
-fn intake_status_and_code(error: &IngestError) -> (StatusCode, &'static str) {
+fn inbound_webhook_code(error: &IngestError) -> ErrorCode {
     match error {
-        IngestError::UnknownEnvironment(_) => (StatusCode::NOT_FOUND, "unknown_environment"),
-        IngestError::UnknownIntegration(_) => (StatusCode::NOT_FOUND, "unknown_integration"),
-        IngestError::NotTaken(_) => (StatusCode::NOT_FOUND, "webhooks_not_taken"),
-        IngestError::Refused(Refusal::Unsigned(_)) => (StatusCode::UNAUTHORIZED, "missing_webhook_signature"),
-        IngestError::Refused(Refusal::WrongSignature) => {
-            (StatusCode::UNAUTHORIZED, "invalid_webhook_signature")
-        }
-        IngestError::Refused(Refusal::Expired(_)) => (StatusCode::UNAUTHORIZED, "expired_webhook_signature"),
+        IngestError::UnknownEnvironment(_) => ErrorCode::UnknownEnvironment,
+        IngestError::UnknownIntegration(_) => ErrorCode::UnknownIntegration,
+        IngestError::NotTaken(_) => ErrorCode::WebhooksNotTaken,
+        IngestError::Refused(Refusal::Unsigned(_)) => ErrorCode::MissingWebhookSignature,
+        IngestError::Refused(Refusal::WrongSignature) => ErrorCode::InvalidWebhookSignature,
+        IngestError::Refused(Refusal::Expired(_)) => ErrorCode::ExpiredWebhookSignature,
         IngestError::Refused(Refusal::NoSecret(_) | Refusal::UnusableSecret) => {
-            (StatusCode::SERVICE_UNAVAILABLE, "webhook_secret_missing")
+            ErrorCode::WebhookSecretMissing
         }
-        IngestError::Json(_) => (StatusCode::BAD_REQUEST, "invalid_json"),
-        IngestError::Compressed => (StatusCode::UNSUPPORTED_MEDIA_TYPE, "invalid_content_encoding"),
-        IngestError::TooMany => (StatusCode::TOO_MANY_REQUESTS, "too_many_webhooks"),
-        IngestError::Busy | IngestError::NotStored => (StatusCode::SERVICE_UNAVAILABLE, "intake_busy"),
+        IngestError::Json(_) => ErrorCode::InvalidJson,
+        IngestError::Compressed => ErrorCode::InvalidContentEncoding,
+        IngestError::TooMany => ErrorCode::TooManyWebhooks,
+        IngestError::Busy | IngestError::NotStored => ErrorCode::IntakeBusy,
         IngestError::NoHandshake { .. } | IngestError::Refused(Refusal::UnusableChallenge(_)) => {
-            (StatusCode::BAD_REQUEST, "unknown_handshake")
+            ErrorCode::UnknownHandshake
         }
-        IngestError::Failed(_) => (StatusCode::INTERNAL_SERVER_ERROR, "internal_server_error"),
+        IngestError::Failed(_) => ErrorCode::InternalServerError,
     }
 }
 
 /// Of a request that could not be forwarded: 4xx is the client's to correct, 5xx was the provider.
-fn proxy_status_and_code(error: &EgressError) -> (StatusCode, &'static str) {
+fn proxy_code(error: &EgressError) -> ErrorCode {
     match error {
-        EgressError::InvalidRequest { .. } => (StatusCode::BAD_REQUEST, "invalid_proxy_request"),
-        EgressError::HostNotAllowed { .. } | EgressError::PlainHttp { .. } => {
-            (StatusCode::BAD_REQUEST, "host_not_allowed")
-        }
-        EgressError::AddressNotAllowed { .. } => (StatusCode::BAD_REQUEST, "address_not_allowed"),
-        EgressError::OverrideNotAllowed { .. } => (StatusCode::BAD_REQUEST, "base_url_override_not_allowed"),
-        EgressError::Upload(UploadFailure::Cut) => (StatusCode::BAD_REQUEST, "invalid_body"),
-        EgressError::Upload(UploadFailure::TooLong { .. }) => {
-            (StatusCode::PAYLOAD_TOO_LARGE, "payload_too_large")
-        }
-        EgressError::Upload(UploadFailure::Stalled { .. }) => (StatusCode::REQUEST_TIMEOUT, "body_timeout"),
-        EgressError::CredentialsUnavailable(_) => (StatusCode::FAILED_DEPENDENCY, "credentials_unavailable"),
-        EgressError::Redirected(_) | EgressError::UploadNotKept => {
-            (StatusCode::BAD_GATEWAY, "redirect_not_allowed")
-        }
-        EgressError::TooManyRedirects { .. } => (StatusCode::BAD_GATEWAY, "too_many_redirects"),
-        EgressError::Network { .. } | EgressError::ResponseTooLarge { .. } => {
-            (StatusCode::BAD_GATEWAY, "upstream_failed")
-        }
-        EgressError::RateLimited { .. } => (StatusCode::TOO_MANY_REQUESTS, "rate_limited"),
-        EgressError::Timeout { .. } => (StatusCode::GATEWAY_TIMEOUT, "upstream_timeout"),
+        EgressError::InvalidRequest { .. } => ErrorCode::InvalidProxyRequest,
+        EgressError::HostNotAllowed { .. } | EgressError::PlainHttp { .. } => ErrorCode::HostNotAllowed,
+        EgressError::AddressNotAllowed { .. } => ErrorCode::AddressNotAllowed,
+        EgressError::OverrideNotAllowed { .. } => ErrorCode::BaseUrlOverrideNotAllowed,
+        EgressError::Upload(UploadFailure::Cut) => ErrorCode::InvalidBody,
+        EgressError::Upload(UploadFailure::TooLong { .. }) => ErrorCode::PayloadTooLarge,
+        EgressError::Upload(UploadFailure::Stalled { .. }) => ErrorCode::BodyTimeout,
+        EgressError::CredentialsUnavailable(_) => ErrorCode::CredentialsUnavailable,
+        EgressError::Redirected(_) | EgressError::UploadNotKept => ErrorCode::RedirectNotAllowed,
+        EgressError::TooManyRedirects { .. } => ErrorCode::TooManyRedirects,
+        EgressError::Network { .. } | EgressError::ResponseTooLarge { .. } => ErrorCode::UpstreamFailed,
+        EgressError::RateLimited { .. } => ErrorCode::RateLimited,
+        EgressError::Timeout { .. } => ErrorCode::UpstreamTimeout,
     }
 }
 
@@ -556,35 +527,11 @@ fn first(errors: &[FieldError], otherwise: &str) -> String {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use std::collections::BTreeSet;
-
-    use regex::Regex;
-
-    fn captured(text: &str, pattern: &str) -> BTreeSet<String> {
-        let pattern = Regex::new(pattern).unwrap();
-        pattern.captures_iter(text).map(|found| found[1].to_owned()).collect()
-    }
-
-    /// A code that is not explained helps nobody, and one that is explained and gone misleads.
-    #[test]
-    fn the_manual_lists_every_code_and_no_other() {
-        let beside_status = r#"StatusCode::[A-Z_]+,\s*"([a-z_]+)""#;
-        let source = [
-            (include_str!("error.rs"), beside_status),
-            (include_str!("../../engine/src/deployments.rs"), beside_status),
-            (include_str!("../../engine/src/authorizations/error.rs"), beside_status),
-            (include_str!("../../engine/src/invoker/error.rs"), beside_status),
-            (include_str!("../../engine/src/invoker/error.rs"), r#"=> "([a-z_]+)""#),
-            (include_str!("../../engine/src/syncs/run.rs"), r#"\bcode: "([a-z_]+)""#),
-            (include_str!("../../engine/src/syncs/run/ending.rs"), r#"\bcode: "([a-z_]+)""#),
-            (include_str!("../../engine/src/syncs/approvals.rs"), r#"const HELD: &str = "([a-z_]+)""#),
-            (include_str!("../../store/src/schedules/leases.rs"), r"error_code = '([a-z_]+)'"),
-        ];
-        let known: BTreeSet<String> =
-            source.iter().flat_map(|(text, pattern)| captured(text, pattern)).collect();
-        let listed = captured(include_str!("../../../../docs/errors.md"), r"(?m)^\| `([a-z_]+)` \| [0-9`]");
-        assert_eq!(known, listed, "left is in the source, right in docs/errors.md");
-    }
+fn code_schema() -> Object {
+    let codes = ErrorCode::VARIANTS.iter().copied().filter(|code| !status::statuses(*code).is_empty());
+    ObjectBuilder::new()
+        .schema_type(Type::String)
+        .description(Some("Stable: programs may rely on it."))
+        .enum_values(Some(codes.map(ErrorCode::as_str)))
+        .build()
 }

@@ -299,7 +299,7 @@ fn event_name(event: LifecycleEvent) -> &'static str {
 }
 
 fn parse_kind(text: &str) -> Result<FunctionKind, ApiError> {
-    FunctionKind::ALL.into_iter().find(|kind| kind_name(*kind) == text).ok_or_else(|| {
+    FunctionKind::ALL.iter().copied().find(|kind| kind_name(*kind) == text).ok_or_else(|| {
         let message = format!("is `{text}`; it must be `sync`, `action`, `on-event` or `webhook`");
         ApiError::query("invalid_value", &["type"], message)
     })

@@ -57,7 +57,7 @@ pub(super) async fn answer_handshake(
 
 async fn take(app: &App, path: (String, String), request: Request) -> Result<Response, ApiError> {
     let endpoint = find(app, &path).await.inspect_err(|error| {
-        metrics().count_refused_webhook(None, error.own_code());
+        metrics().count_refused_webhook(None, error.code().as_str());
     })?;
     if request.method() == Method::HEAD {
         // Some only look whether there is something.
@@ -65,7 +65,7 @@ async fn take(app: &App, path: (String, String), request: Request) -> Result<Res
     }
     let provider = endpoint.provider().as_str();
     let taken = take_from(app, &endpoint, request).await.inspect_err(|error| {
-        metrics().count_refused_webhook(Some(provider), error.own_code());
+        metrics().count_refused_webhook(Some(provider), error.code().as_str());
     })?;
     let (result, response) = match taken {
         Taken::Stored(id) => ("stored", ([(ID_HEADER, id.to_string())], StatusCode::OK).into_response()),

@@ -31,6 +31,8 @@ mod proxy;
 mod received_webhooks;
 mod record_changes;
 mod records;
+#[cfg(test)]
+mod reference;
 mod runs;
 pub mod server;
 mod sync_variants;

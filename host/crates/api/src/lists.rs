@@ -83,6 +83,11 @@ pub(super) fn parse_time(
     })
 }
 
+/// The words of an enum, for [`parse_word`].
+pub(super) fn words<T: Copy + Into<&'static str>>(all: &[T]) -> impl Iterator<Item = (&'static str, T)> {
+    all.iter().map(|value| ((*value).into(), *value))
+}
+
 /// One of several words.
 pub(super) fn parse_word<T: Copy>(
     name: &'static str,

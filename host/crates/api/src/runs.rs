@@ -12,19 +12,19 @@ use super::App;
 use super::connections::parse_name;
 use super::error::{ApiError, ErrorBody};
 use super::extract::{ApiPath, ApiQuery, EnvironmentAuth, NoQuery};
-use super::lists::{Cursors, cut_to_page, parse_limit, parse_time, parse_word};
+use super::lists::{Cursors, cut_to_page, parse_limit, parse_time, parse_word, words};
 use super::time::iso;
 use syncline_auth::{Client, rights};
 use syncline_config::FunctionKind;
 use syncline_sandbox::LogLevel;
 use syncline_store::integrations;
 use syncline_store::runs::{self, Filter, LineFilter, LoggedRun, Place, RunState, Scope as RunScope};
+use syncline_types::functions::RunTrigger;
 use syncline_types::ids::{FunctionName, IntegrationKey, Variant};
 
 const DEFAULT_LIMIT: i64 = 100;
 const MAX_LIMIT: i64 = 500;
 const MAX_LINES: i64 = 1_000;
-const TRIGGERS: [&str; 7] = ["schedule", "trigger", "start", "retry", "api", "lifecycle", "webhook"];
 const MAX_SEARCH_BYTES: usize = 200;
 
 #[derive(Debug, Deserialize)]
@@ -167,14 +167,9 @@ pub(super) async fn list_runs(
 ) -> Result<Json<RunsResponse>, ApiError> {
     let environment = client.environment.pk;
     let limit = parse_limit(query.limit.as_deref(), DEFAULT_LIMIT, MAX_LIMIT)?;
-    let state = query
-        .state
-        .map(|text| parse_word("state", &text, RunState::ALL.map(|state| (state.as_str(), state))));
-    let kind = query
-        .kind
-        .map(|text| parse_word("kind", &text, FunctionKind::ALL.map(|kind| (kind.as_str(), kind.as_str()))));
-    let trigger =
-        query.trigger.map(|text| parse_word("trigger", &text, TRIGGERS.map(|trigger| (trigger, trigger))));
+    let state = query.state.map(|text| parse_word("state", &text, words(RunState::ALL)));
+    let kind = query.kind.map(|text| parse_word("kind", &text, words(FunctionKind::ALL)));
+    let trigger = query.trigger.map(|text| parse_word("trigger", &text, words(RunTrigger::ALL)));
     let function = query.function.map(|text| parse_name::<FunctionName>("function", &text, ApiError::query));
     let variant = query.variant.map(|text| parse_name::<Variant>("variant", &text, ApiError::query));
     let cursors = Cursors { list: "runs", environment };
@@ -182,10 +177,10 @@ pub(super) async fn list_runs(
         |name, text: Option<String>| text.map(|text| parse_time(name, &text, ApiError::query)).transpose();
     let filter = Filter {
         states: state.transpose()?.map_or_else(|| RunState::ALL.to_vec(), |state| vec![state]),
-        kind: kind.transpose()?.map(str::to_owned),
+        kind: kind.transpose()?,
         function: function.transpose()?.map(String::from),
         variant: variant.transpose()?.map(String::from),
-        trigger: trigger.transpose()?.map(str::to_owned),
+        trigger: trigger.transpose()?,
         started_after: time("started_after", query.started_after)?,
         started_before: time("started_before", query.started_before)?,
         behind: query.cursor.map(|cursor| cursors.decode(&cursor, read_place)).transpose()?,
@@ -246,7 +241,7 @@ pub(super) async fn list_run_logs(
     let mut conn = app.store.connect().await?;
     let mut lines = runs::list_lines(&mut conn, run.id, &filter, limit + 1).await?;
     let has_more = cut_to_page(&mut lines, limit).is_some();
-    let may_come = has_more || run.state == RunState::Running.as_str();
+    let may_come = has_more || run.state == RunState::Running;
     let next_cursor = may_come.then(|| lines.last().map_or(filter.after, |line| line.line).to_string());
     let logs = lines.into_iter().map(|line| LineBody {
         line: line.line,
@@ -306,21 +301,21 @@ impl App {
 impl From<LoggedRun> for RunBody {
     fn from(run: LoggedRun) -> Self {
         let error = run.error_code.map(|code| RunErrorBody {
-            code,
+            code: code.to_string(),
             message: run.error_message.unwrap_or_default(),
             details: run.error_details,
         });
         Self {
             id: run.id,
-            kind: run.kind,
+            kind: run.kind.to_string(),
             function: run.function,
             variant: run.variant,
             provider_config_key: run.integration.map(Into::into),
             connection_id: run.connection.map(Into::into),
-            trigger: run.trigger,
+            trigger: run.trigger.to_string(),
             attempt: run.attempt,
             job_id: run.job,
-            state: run.state,
+            state: run.state.to_string(),
             started_at: iso(run.started_at),
             finished_at: run.finished_at.map(iso),
             duration_ms: run.finished_at.map(|finished_at| (finished_at - run.started_at).num_milliseconds()),

@@ -25,6 +25,7 @@ use syncline_engine::{ConnectionRoute, DeployedFunction, SyncCommand, next_slot,
 use syncline_store::integrations::Integration;
 use syncline_store::schedules::{ScheduleStatus, Target, TriggerOptions, Whose};
 use syncline_store::{Store, integrations, schedules, streams, sync_states};
+use syncline_types::functions::RunState;
 use syncline_types::ids::{
     ConnectionId, ConnectionPk, FunctionName, IntegrationKey, IntegrationPk, InvalidName, ModelName, Variant,
 };
@@ -475,7 +476,7 @@ impl App {
             latest_execution_status: if status.is_running {
                 Some("RUNNING")
             } else {
-                latest.map(|run| if run.state == "success" { "SUCCESS" } else { "STOPPED" })
+                latest.map(|run| if run.state == RunState::Success { "SUCCESS" } else { "STOPPED" })
             },
             record_count: record_count.collect(),
             checkpoint: kept.checkpoints.get(&sync).and_then(|text| RawValue::from_string(text.clone()).ok()),
@@ -521,7 +522,7 @@ fn status_word(status: &ScheduleStatus, is_deployed: bool) -> &'static str {
         _ if status.is_running => "RUNNING",
         _ if status.is_paused => "PAUSED",
         _ if !is_deployed => "STOPPED",
-        Some(run) if run.state != "success" => "ERROR",
+        Some(run) if run.state != RunState::Success => "ERROR",
         _ if status.is_interrupted => "ERROR",
         _ => "SUCCESS",
     }
@@ -568,7 +569,7 @@ mod tests {
 
     #[test]
     fn a_status_is_one_word_of_all_that_is_known() {
-        let word = |is_running, is_paused, is_deployed, is_interrupted, latest: Option<&str>| {
+        let word = |is_running, is_paused, is_deployed, is_interrupted, latest: Option<RunState>| {
             let status = ScheduleStatus {
                 id: Uuid::nil(),
                 connection: ConnectionPk(1),
@@ -582,24 +583,28 @@ mod tests {
                 next_run_at: None,
                 started_at: None,
                 now: Utc::now(),
-                latest: latest.map(|state| LatestRun {
-                    state: state.to_owned(),
-                    finished_at: None,
-                    counts: None,
-                }),
+                latest: latest.map(|state| LatestRun { state, finished_at: None, counts: None }),
                 has_succeeded: false,
             };
             status_word(&status, is_deployed)
         };
         let (yes, no) = (true, false);
-        assert_eq!(word(yes, yes, no, yes, Some("error")), "RUNNING");
-        assert_eq!(word(no, yes, no, yes, Some("error")), "PAUSED");
-        assert_eq!(word(no, no, no, no, Some("success")), "STOPPED", "nothing that is deployed runs it");
-        assert_eq!(word(no, no, no, yes, Some("error")), "STOPPED", "whatever came of it before");
+        assert_eq!(word(yes, yes, no, yes, Some(RunState::Error)), "RUNNING");
+        assert_eq!(word(no, yes, no, yes, Some(RunState::Error)), "PAUSED");
+        assert_eq!(
+            word(no, no, no, no, Some(RunState::Success)),
+            "STOPPED",
+            "nothing that is deployed runs it"
+        );
+        assert_eq!(word(no, no, no, yes, Some(RunState::Error)), "STOPPED", "whatever came of it before");
         assert_eq!(word(no, no, no, no, None), "STOPPED");
-        assert_eq!(word(no, no, yes, no, Some("error")), "ERROR");
-        assert_eq!(word(no, no, yes, yes, Some("success")), "ERROR", "the attempt after it was interrupted");
-        assert_eq!(word(no, no, yes, no, Some("success")), "SUCCESS");
+        assert_eq!(word(no, no, yes, no, Some(RunState::Error)), "ERROR");
+        assert_eq!(
+            word(no, no, yes, yes, Some(RunState::Success)),
+            "ERROR",
+            "the attempt after it was interrupted"
+        );
+        assert_eq!(word(no, no, yes, no, Some(RunState::Success)), "SUCCESS");
         assert_eq!(word(no, no, yes, no, None), "SUCCESS", "it has never run");
     }
 }

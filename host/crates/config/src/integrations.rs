@@ -11,7 +11,7 @@ use super::limits::{LimitOverrides, bytes, milliseconds};
 use super::models::{Uses, read_type};
 use super::spec::{
     ActionSpec, Concurrency, FunctionKind, IntegrationSpec, LifecycleEvent, LifecycleSpec, SyncSpec,
-    WebhookSpec,
+    WebhookSpec, table_of,
 };
 use super::table::{Table, Text, Value};
 use syncline_model::Type;
@@ -103,7 +103,7 @@ fn functions<T>(
     mut read: impl FnMut(Function, &mut Table<'_>, &mut Diagnostics, &mut Uses) -> Option<T>,
 ) -> Vec<T> {
     let mut functions = Vec::new();
-    for (key, mut table) in integration.tables(found, kind.table()) {
+    for (key, mut table) in integration.tables(found, table_of(kind)) {
         if let Some(name) = key.parse::<FunctionName>(found) {
             let title = format!("{kind} `{name}`");
             let description = table.text(found, "description").map(|text| text.text.to_owned());

@@ -24,7 +24,7 @@ pub use limits::LimitOverrides;
 pub use limits::{milliseconds, period};
 pub use spec::{
     ActionSpec, Concurrency, DeletionHold, FunctionKind, IntegrationSpec, LifecycleEvent, LifecycleSpec,
-    SyncConfig, SyncSpec, WebhookSpec,
+    SyncConfig, SyncSpec, WebhookSpec, table_of,
 };
 
 use diagnostics::SourceFile;

@@ -10,6 +10,7 @@ use super::frequency::Frequency;
 use super::limits::LimitOverrides;
 use syncline_model::{Keeping, Models, Type};
 use syncline_types::environment_settings::SettingsChange;
+pub use syncline_types::functions::FunctionKind;
 use syncline_types::ids::{BundleName, FunctionName, IntegrationKey, ModelName, ProviderSlug};
 
 /// A whole file.
@@ -145,16 +146,6 @@ pub struct LifecycleSpec {
     pub limits: LimitOverrides,
 }
 
-/// A kind of function, by the word that the component's `invoke` takes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum FunctionKind {
-    Sync,
-    Action,
-    Webhook,
-    Lifecycle,
-}
-
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LifecycleEvent {
@@ -174,26 +165,13 @@ impl IntegrationSpec {
     }
 }
 
-impl FunctionKind {
-    pub const ALL: [Self; 4] = [Self::Sync, Self::Action, Self::Webhook, Self::Lifecycle];
-
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Sync => "sync",
-            Self::Action => "action",
-            Self::Webhook => "webhook",
-            Self::Lifecycle => "lifecycle",
-        }
-    }
-
-    /// The table of an integration that holds its functions of this kind.
-    pub fn table(self) -> &'static str {
-        match self {
-            Self::Sync => "syncs",
-            Self::Action => "actions",
-            Self::Webhook => "webhooks",
-            Self::Lifecycle => "lifecycle",
-        }
+/// The table of an integration in `syncline.toml` that holds its functions of this kind.
+pub fn table_of(kind: FunctionKind) -> &'static str {
+    match kind {
+        FunctionKind::Sync => "syncs",
+        FunctionKind::Action => "actions",
+        FunctionKind::Webhook => "webhooks",
+        FunctionKind::Lifecycle => "lifecycle",
     }
 }
 
@@ -207,11 +185,5 @@ impl LifecycleEvent {
             Self::ConnectionDeleting => "connection-deleting",
             Self::ConnectionValidating => "connection-validating",
         }
-    }
-}
-
-impl std::fmt::Display for FunctionKind {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(self.as_str())
     }
 }

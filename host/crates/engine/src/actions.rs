@@ -46,9 +46,10 @@ impl Actions {
     ) -> Result<Option<String>, ActionError> {
         let function = self.find(connection, name, input.as_deref()).await?;
         let id = Uuid::now_v7();
-        let recording = Recording::begin(&self.invoker, "action", id, None, 1, connection, &function);
+        let recording =
+            Recording::begin(&self.invoker, FunctionKind::Action, id, None, 1, connection, &function);
         let invocation = Invocation {
-            kind: "action",
+            kind: FunctionKind::Action,
             run: RunInfo { id: id.to_string(), variant: Variant::BASE.to_owned(), attempt: 1 },
             environment,
             connection,

@@ -31,6 +31,7 @@ use syncline_store::connections::{self, Connection};
 use syncline_store::integrations;
 use syncline_store::refreshes::{self, RefreshState, RenewedCredentials};
 use syncline_telemetry::metrics::metrics;
+use syncline_types::error_code::ErrorCode;
 use syncline_types::ids::{ConnectionPk, ProviderSlug};
 
 /// A token has at least this long left, or half of its life if that is shorter, when a client reads it.
@@ -435,7 +436,7 @@ impl Credentials {
         owner: Uuid,
         error: &RefreshError,
     ) -> Result<(), RefreshError> {
-        const CODE: &str = "refresh_token_external_error";
+        const CODE: ErrorCode = ErrorCode::RefreshTokenExternalError;
         let connection = &live.connection;
         let message = error.to_string();
         let mut tx = self.store.begin().await?;

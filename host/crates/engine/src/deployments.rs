@@ -7,7 +7,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::StatusCode;
 use serde::Serialize;
 use serde_json::{Value, json};
 use sqlx::PgConnection;
@@ -23,7 +22,9 @@ use crate::functions::{FunctionSpec, Functions, StoredFunction, stored_functions
 use crate::syncs::schedule::jitter;
 use syncline_auth::{Environment, EnvironmentSettings, Environments};
 use syncline_config::bundle::{Bundle, BundleDigest, BundleError};
-use syncline_config::{ConfigFile, Diagnostics, FunctionKind, IntegrationSpec, SyncConfig, did_you_mean};
+use syncline_config::{
+    ConfigFile, Diagnostics, FunctionKind, IntegrationSpec, SyncConfig, did_you_mean, table_of,
+};
 use syncline_egress::HostPattern;
 use syncline_providers::Catalogue;
 use syncline_sandbox::{ComponentDigest, InvalidComponent, Runtime};
@@ -33,6 +34,7 @@ use syncline_store::events::{Event, Events};
 use syncline_store::hosts::ALIVE_WITHIN;
 use syncline_store::integrations::{self, Integration, NewIntegration};
 use syncline_store::{DEADLOCK_TRIES, connection_errors, environments, is_deadlock, schedules};
+use syncline_types::error_code::ErrorCode;
 use syncline_types::ids::{
     DeploymentPk, FunctionName, IntegrationKey, IntegrationPk, ModelName, ProviderSlug,
 };
@@ -74,7 +76,7 @@ pub enum DeployError {
         "{kind} `{name}` of integration `{integration}` belongs to the bundle `{bundle}`; choose another integration, or \
          take it out of that bundle first"
     )]
-    OfOtherBundle { kind: String, name: FunctionName, integration: IntegrationKey, bundle: String },
+    OfOtherBundle { kind: FunctionKind, name: FunctionName, integration: IntegrationKey, bundle: String },
     #[error(
         "model `{model}` of integration `{integration}` is saved by sync `{sync}` of the bundle `{bundle}`, and the copies \
          would overwrite each other; give this sync a model of its own"
@@ -103,20 +105,18 @@ pub enum DeployError {
 }
 
 impl DeployError {
-    pub fn status_and_code(&self) -> (StatusCode, &'static str) {
+    pub fn code(&self) -> ErrorCode {
         match self {
-            Self::Bundle(BundleError::TooLarge { .. }) => {
-                (StatusCode::PAYLOAD_TOO_LARGE, "payload_too_large")
-            }
-            Self::Bundle(_) => (StatusCode::BAD_REQUEST, "invalid_bundle"),
-            Self::Config(_) => (StatusCode::BAD_REQUEST, "invalid_sync_config"),
+            Self::Bundle(BundleError::TooLarge { .. }) => ErrorCode::PayloadTooLarge,
+            Self::Bundle(_) => ErrorCode::InvalidBundle,
+            Self::Config(_) => ErrorCode::InvalidSyncConfig,
             Self::OtherProvider { .. }
             | Self::Renamed { .. }
             | Self::OfOtherBundle { .. }
             | Self::ModelOfOtherBundle { .. }
-            | Self::OtherBaseUrl { .. } => (StatusCode::CONFLICT, "conflicting_deployment"),
-            Self::NotReady { .. } | Self::HostsSilent { .. } => (StatusCode::CONFLICT, "hosts_not_ready"),
-            Self::Store(_) | Self::Host(_) => (StatusCode::INTERNAL_SERVER_ERROR, "internal_server_error"),
+            | Self::OtherBaseUrl { .. } => ErrorCode::ConflictingDeployment,
+            Self::NotReady { .. } | Self::HostsSilent { .. } => ErrorCode::HostsNotReady,
+            Self::Store(_) | Self::Host(_) => ErrorCode::InternalServerError,
         }
     }
 
@@ -377,7 +377,7 @@ pub async fn check_components(
             if of_kind().any(|there| there == name.as_str()) {
                 continue;
             }
-            let place = file.key(&["integrations", key, kind.table(), name.as_str()]);
+            let place = file.key(&["integrations", key, table_of(kind), name.as_str()]);
             let there: Vec<_> = of_kind().map(|name| format!("`{name}`")).collect();
             let help = match (did_you_mean(name.as_str(), of_kind()), there.as_slice()) {
                 (Some(near), _) => format!("it has `{near}`"),
@@ -468,7 +468,12 @@ impl Present {
             match existing {
                 None => {
                     self.refuse_renamed(&wanted.key)?;
-                    changes.push(change("add", "integration", &wanted.key, None));
+                    changes.push(PlannedChange {
+                        change: "add",
+                        kind: "integration".to_owned(),
+                        integration: Some(wanted.key.to_string()),
+                        name: None,
+                    });
                 }
                 Some(existing) if existing.provider != wanted.provider => {
                     return Err(DeployError::OtherProvider {
@@ -489,11 +494,11 @@ impl Present {
                 }
                 let before = existing.and_then(|integration| self.own_function(integration.pk, kind, &name));
                 match before {
-                    None => changes.push(change("add", kind.as_str(), &wanted.key, Some(&name))),
+                    None => changes.push(function_change("add", kind, &wanted.key, &name)),
                     Some((row, before)) => {
                         kept.insert(row.pk);
                         if before.as_ref() != Some(&stored) {
-                            changes.push(change("update", kind.as_str(), &wanted.key, Some(&name)));
+                            changes.push(function_change("update", kind, &wanted.key, &name));
                         }
                     }
                 }
@@ -501,7 +506,7 @@ impl Present {
         }
         for (row, before) in self.own.iter().filter(|(row, _)| !kept.contains(&row.pk)) {
             let key = before.as_ref().map_or(&row.integration_key, |before| &before.integration_key);
-            changes.push(change("remove", &row.kind, key, Some(&row.name)));
+            changes.push(function_change("remove", row.kind, key, &row.name));
         }
         Ok(changes)
     }
@@ -514,7 +519,7 @@ impl Present {
     ) -> Option<&(ActiveFunction, Option<StoredFunction>)> {
         self.own
             .iter()
-            .find(|(row, _)| row.integration == integration && row.kind == kind.as_str() && row.name == *name)
+            .find(|(row, _)| row.integration == integration && row.kind == kind && row.name == *name)
     }
 
     fn refuse_renamed(&self, key: &IntegrationKey) -> Result<(), DeployError> {
@@ -534,13 +539,12 @@ impl Present {
         kind: FunctionKind,
         name: &FunctionName,
     ) -> Result<(), DeployError> {
-        let same = |row: &ActiveFunction| {
-            row.integration == integration.pk && row.kind == kind.as_str() && row.name == *name
-        };
+        let same =
+            |row: &ActiveFunction| row.integration == integration.pk && row.kind == kind && row.name == *name;
         match self.others.iter().find(|(row, ..)| same(row)) {
             None => Ok(()),
             Some((_, _, bundle)) => Err(DeployError::OfOtherBundle {
-                kind: kind.to_string(),
+                kind,
                 name: name.clone(),
                 integration: integration.unique_key.clone(),
                 bundle: bundle.clone(),
@@ -605,14 +609,18 @@ fn is_same_base(one: &str, other: &str) -> bool {
     one == other || matches!((parse(one), parse(other)), (Ok(one), Ok(other)) if one == other)
 }
 
-fn change(
+fn function_change(
     change: &'static str,
-    kind: &str,
+    kind: FunctionKind,
     integration: &IntegrationKey,
-    name: Option<&FunctionName>,
+    name: &FunctionName,
 ) -> PlannedChange {
-    let name = name.map(ToString::to_string);
-    PlannedChange { change, kind: kind.to_owned(), integration: Some(integration.to_string()), name }
+    PlannedChange {
+        change,
+        kind: kind.to_string(),
+        integration: Some(integration.to_string()),
+        name: Some(name.to_string()),
+    }
 }
 
 async fn stage(
@@ -645,7 +653,7 @@ async fn stage(
         .iter()
         .map(|(integration, kind, name, spec, digest)| NewFunction {
             integration: *integration,
-            kind: kind.as_str(),
+            kind: *kind,
             name,
             spec,
             component_digest: &digest.0,
@@ -713,7 +721,7 @@ async fn update_schedules(
             }
         }
     }
-    for (row, _) in before.own.iter().filter(|(row, _)| row.kind == FunctionKind::Sync.as_str()) {
+    for (row, _) in before.own.iter().filter(|(row, _)| row.kind == FunctionKind::Sync) {
         if !kept.contains(&(row.integration, row.name.clone())) {
             connection_errors::clear_sync(conn, row.integration, &row.name).await?;
             schedules::remove_sync(conn, row.integration, &row.name).await?;

@@ -214,7 +214,7 @@ impl DeployedFunction {
     }
 }
 
-type Key = (IntegrationPk, &'static str, FunctionName);
+type Key = (IntegrationPk, FunctionKind, FunctionName);
 
 /// What one reading of the deployments gave.
 #[derive(Default)]
@@ -251,13 +251,13 @@ impl Functions {
         integration: IntegrationPk,
         name: &FunctionName,
     ) -> Option<Arc<DeployedFunction>> {
-        self.find(integration, FunctionKind::Sync.as_str(), name)
+        self.find(integration, FunctionKind::Sync, name)
     }
 
     pub(crate) fn find(
         &self,
         integration: IntegrationPk,
-        kind: &'static str,
+        kind: FunctionKind,
         name: &FunctionName,
     ) -> Option<Arc<DeployedFunction>> {
         self.snapshot().functions.get(&(integration, kind, name.clone())).cloned()
@@ -268,7 +268,7 @@ impl Functions {
         integration: IntegrationPk,
         name: &FunctionName,
     ) -> Option<Arc<DeployedFunction>> {
-        self.find(integration, FunctionKind::Action.as_str(), name)
+        self.find(integration, FunctionKind::Action, name)
     }
 
     /// The function of that name. Only if this host knows of none, it looks whether another has deployed it since.
@@ -279,7 +279,6 @@ impl Functions {
         kind: FunctionKind,
         name: &FunctionName,
     ) -> anyhow::Result<Option<Arc<DeployedFunction>>> {
-        let kind = kind.as_str();
         if let Some(function) = self.find(integration, kind, name) {
             return Ok(Some(function));
         }
@@ -310,7 +309,7 @@ impl Functions {
 
     /// The actions of one integration, by name.
     pub fn actions_of(&self, integration: IntegrationPk) -> Vec<Arc<DeployedFunction>> {
-        let kind = FunctionKind::Action.as_str();
+        let kind = FunctionKind::Action;
         let wanted = |(key, _): &(&Key, _)| key.0 == integration && key.1 == kind;
         let mut actions: Vec<_> = self
             .snapshot()
@@ -477,7 +476,7 @@ impl Functions {
         }
         for function in functions {
             let Some((models, keeping)) = models.get(&function.deployment) else { continue };
-            let (kind, name) = (function.kind.clone(), function.name.clone());
+            let (kind, name) = (function.kind, function.name.clone());
             let integration = function.integration_key.clone();
             match self.build(function, models, keeping).await {
                 Ok((key, deployed)) => {
@@ -556,7 +555,7 @@ impl Functions {
             sees_credentials,
             body,
         };
-        Ok(((row.integration, kind.as_str(), row.name), function))
+        Ok(((row.integration, kind, row.name), function))
     }
 
     /// The component of that digest, compiled at the latest now.

@@ -19,6 +19,7 @@ use syncline_sandbox::{RunInfo, Urgency};
 use syncline_store::connections::{self, Connection};
 use syncline_store::function_jobs::{self, NewJob};
 use syncline_store::{Store, deployments, hosts};
+use syncline_types::functions::FunctionKind;
 use syncline_types::ids::{ConnectionPk, EnvironmentPk, FunctionName, IntegrationPk, Variant};
 
 /// How long a deletion waits for the functions before it, all of them together.
@@ -160,9 +161,10 @@ impl Lifecycle {
         function: &Arc<DeployedFunction>,
     ) -> Result<(), (FunctionError, String)> {
         let id = Uuid::now_v7();
-        let recording = Recording::begin(&self.invoker, "lifecycle", id, None, 1, connection, function);
+        let recording =
+            Recording::begin(&self.invoker, FunctionKind::Lifecycle, id, None, 1, connection, function);
         let invocation = Invocation {
-            kind: "lifecycle",
+            kind: FunctionKind::Lifecycle,
             run: RunInfo { id: id.to_string(), variant: Variant::BASE.to_owned(), attempt: 1 },
             environment,
             connection,
@@ -266,7 +268,7 @@ pub(crate) async fn queue(
         connection: connection.pk,
         integration_key: &connection.integration_key,
         connection_id: &connection.connection_id,
-        kind: "lifecycle",
+        kind: FunctionKind::Lifecycle,
         function,
         is_ordered: false,
         max_retries: 0,

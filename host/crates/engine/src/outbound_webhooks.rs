@@ -18,6 +18,7 @@ use syncline_providers::AuthMode;
 use syncline_store::connections::{self, Connection};
 pub(crate) use syncline_store::webhooks::use_again;
 use syncline_store::webhooks::{self, Message, WebhookSettings};
+use syncline_types::error_code::ErrorCode;
 use syncline_types::ids::{ConnectionId, ConnectionPk, EnvironmentPk, IntegrationKey};
 
 /// Existing receivers look for this constant.
@@ -56,7 +57,7 @@ pub struct AuthEvent<'a> {
 #[derive(Debug, Clone, Copy)]
 pub struct AuthFailure<'a> {
     /// A stable code.
-    pub code: &'a str,
+    pub code: ErrorCode,
     pub description: &'a str,
 }
 
@@ -77,7 +78,7 @@ impl<'a> AuthEvent<'a> {
         }
     }
 
-    pub fn failed(self, code: &'a str, description: &'a str) -> Self {
+    pub fn failed(self, code: ErrorCode, description: &'a str) -> Self {
         Self { failure: Some(AuthFailure { code, description }), ..self }
     }
 
@@ -241,7 +242,7 @@ mod tests {
         let tags = json!({ "z": "1", "a": "2" });
         let end_user =
             json!({ "id": "u", "email": "u@x.com", "display_name": null, "tags": { "y": "1", "b": "2" } });
-        let event = event(&id, &integration, &tags, &end_user).failed("token_err", "it was denied");
+        let event = event(&id, &integration, &tags, &end_user).failed(ErrorCode::TokenErr, "it was denied");
         assert_eq!(
             to_sorted_json(event.body("dev")),
             concat!(
@@ -271,7 +272,11 @@ mod tests {
         assert!(!of(AuthOperation::Creation).is_wanted(&settings(false, true)));
         assert!(of(AuthOperation::Override).is_wanted(&settings(false, false)));
         assert!(!of(AuthOperation::Refresh).is_wanted(&settings(true, true)), "a success is never told");
-        assert!(of(AuthOperation::Refresh).failed("x", "y").is_wanted(&settings(false, true)));
-        assert!(!of(AuthOperation::Refresh).failed("x", "y").is_wanted(&settings(true, false)));
+        assert!(
+            of(AuthOperation::Refresh).failed(ErrorCode::TokenErr, "y").is_wanted(&settings(false, true))
+        );
+        assert!(
+            !of(AuthOperation::Refresh).failed(ErrorCode::TokenErr, "y").is_wanted(&settings(true, false))
+        );
     }
 }

@@ -3,6 +3,7 @@
 use sqlx::PgConnection;
 use uuid::Uuid;
 
+use syncline_types::error_code::ErrorCode;
 use syncline_types::ids::{ConnectionPk, FunctionName, IntegrationPk};
 
 /// What of a connection does not work.
@@ -34,7 +35,7 @@ pub async fn set(
     connection: ConnectionPk,
     failing: Failing<'_>,
     log_id: Uuid,
-    code: &str,
+    code: ErrorCode,
     message: &str,
 ) -> sqlx::Result<bool> {
     sqlx::query_scalar!(
@@ -49,7 +50,7 @@ pub async fn set(
         failing.kind(),
         failing.subject(),
         log_id,
-        code,
+        code.as_str(),
         message,
     )
     .fetch_optional(conn)

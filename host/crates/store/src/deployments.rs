@@ -8,6 +8,8 @@ use sqlx::PgConnection;
 use uuid::Uuid;
 
 use super::hosts::interval;
+use crate::enums;
+use syncline_types::functions::FunctionKind;
 use syncline_types::ids::{
     DeploymentPk, EnvironmentPk, FunctionName, FunctionPk, IntegrationKey, IntegrationPk, ProviderSlug,
 };
@@ -26,7 +28,7 @@ pub struct NewDeployment<'a> {
 #[derive(Debug)]
 pub struct NewFunction<'a> {
     pub integration: IntegrationPk,
-    pub kind: &'a str,
+    pub kind: FunctionKind,
     pub name: &'a FunctionName,
     pub spec: &'a Value,
     pub component_digest: &'a [u8; 32],
@@ -40,7 +42,7 @@ pub struct ActiveFunction {
     pub environment: EnvironmentPk,
     pub integration: IntegrationPk,
     pub integration_key: IntegrationKey,
-    pub kind: String,
+    pub kind: FunctionKind,
     pub name: FunctionName,
     /// JSON as it was stored. Of what cannot be read, the others are none the worse.
     pub spec: String,
@@ -59,19 +61,21 @@ struct FunctionRow {
     component_digest: Vec<u8>,
 }
 
-impl From<FunctionRow> for ActiveFunction {
-    fn from(row: FunctionRow) -> Self {
-        Self {
+impl TryFrom<FunctionRow> for ActiveFunction {
+    type Error = sqlx::Error;
+
+    fn try_from(row: FunctionRow) -> sqlx::Result<Self> {
+        Ok(Self {
             pk: FunctionPk(row.pk),
             deployment: DeploymentPk(row.deployment_pk),
             environment: EnvironmentPk(row.environment_pk),
             integration: IntegrationPk(row.integration_pk),
             integration_key: IntegrationKey::from_stored(row.unique_key),
-            kind: row.kind,
+            kind: enums::parse("kind", &row.kind)?,
             name: FunctionName::from_stored(row.name),
             spec: row.spec,
             component_digest: row.component_digest,
-        }
+        })
     }
 }
 
@@ -212,7 +216,7 @@ pub async fn stage(
             "#,
             row.pk,
             function.integration.0,
-            function.kind,
+            function.kind.as_str(),
             function.name.as_str(),
             function.spec,
             function.component_digest.as_slice(),
@@ -293,7 +297,7 @@ pub async fn list_active_functions(conn: &mut PgConnection) -> sqlx::Result<Vec<
     )
     .fetch_all(conn)
     .await?;
-    Ok(rows.into_iter().map(ActiveFunction::from).collect())
+    rows.into_iter().map(ActiveFunction::try_from).collect()
 }
 
 /// The functions of one deployment.
@@ -314,7 +318,7 @@ pub async fn list_functions(
     )
     .fetch_all(conn)
     .await?;
-    Ok(rows.into_iter().map(ActiveFunction::from).collect())
+    rows.into_iter().map(ActiveFunction::try_from).collect()
 }
 
 /// What the active deployments of other bundles have for these integrations, with the name of the bundle.
@@ -355,9 +359,9 @@ pub async fn list_functions_of_other_bundles(
             spec: row.spec,
             component_digest: row.component_digest,
         };
-        (function.into(), row.bundle_name)
+        Ok((function.try_into()?, row.bundle_name))
     });
-    Ok(functions.collect())
+    functions.collect()
 }
 
 /// A lifecycle function of an active deployment.

@@ -9,33 +9,16 @@ use chrono::{DateTime, Utc};
 use sqlx::PgConnection;
 use uuid::Uuid;
 
+use super::enums;
 use super::hosts::interval;
+use syncline_types::functions::FunctionKind;
+pub use syncline_types::functions::JobState;
 use syncline_types::ids::{
     ConnectionId, ConnectionPk, EnvironmentPk, FunctionName, IntegrationKey, IntegrationPk,
 };
 
 /// The class of the advisory locks that put the ordered jobs of a connection in line.
 const ORDER_LOCKS: i32 = 0x6a6f_6273;
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, sqlx::Type)]
-#[sqlx(type_name = "text", rename_all = "lowercase")]
-pub enum JobState {
-    Queued,
-    Running,
-    Success,
-    Error,
-}
-
-impl JobState {
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Queued => "queued",
-            Self::Running => "running",
-            Self::Success => "success",
-            Self::Error => "error",
-        }
-    }
-}
 
 /// A job to store.
 #[derive(Debug)]
@@ -46,7 +29,7 @@ pub struct NewJob<'a> {
     pub connection: ConnectionPk,
     pub integration_key: &'a IntegrationKey,
     pub connection_id: &'a ConnectionId,
-    pub kind: &'static str,
+    pub kind: FunctionKind,
     pub function: &'a FunctionName,
     pub is_ordered: bool,
     pub max_retries: i32,
@@ -87,7 +70,7 @@ pub struct JobClaim {
     pub connection: ConnectionPk,
     pub integration_key: IntegrationKey,
     pub connection_id: ConnectionId,
-    pub kind: String,
+    pub kind: FunctionKind,
     pub function: FunctionName,
     pub is_ordered: bool,
     pub max_retries: i32,
@@ -125,7 +108,7 @@ pub async fn enqueue(conn: &mut PgConnection, new: &NewJob<'_>) -> sqlx::Result<
         new.connection.0,
         new.integration_key.as_str(),
         new.connection_id.as_str(),
-        new.kind,
+        new.kind.as_str(),
         new.function.as_str(),
         new.is_ordered,
         new.max_retries,
@@ -166,7 +149,7 @@ pub async fn begin(
         new.connection.0,
         new.integration_key.as_str(),
         new.connection_id.as_str(),
-        new.kind,
+        new.kind.as_str(),
         new.function.as_str(),
         new.key.map(|key| key.key),
         new.key.map(|key| key.sealed_request),
@@ -323,24 +306,26 @@ pub async fn claim(
     )
     .fetch_all(conn)
     .await?;
-    let claims = rows.into_iter().map(|row| JobClaim {
-        hold: Hold { pk: row.pk, fence: row.fence },
-        id: row.id,
-        environment: EnvironmentPk(row.environment_pk),
-        integration: IntegrationPk(row.integration_pk),
-        connection: ConnectionPk(row.connection_pk),
-        integration_key: IntegrationKey::from_stored(row.integration_key),
-        connection_id: ConnectionId::from_stored(row.connection_id),
-        kind: row.kind,
-        function: FunctionName::from_stored(row.function_name),
-        is_ordered: row.is_ordered,
-        max_retries: row.max_retries,
-        failures: row.failures,
-        losses: row.losses,
-        webhook: row.webhook_id.map(|id| JobWebhook { id, items: row.webhook_items }),
-        created_at: row.created_at,
+    let claims = rows.into_iter().map(|row| {
+        Ok(JobClaim {
+            hold: Hold { pk: row.pk, fence: row.fence },
+            id: row.id,
+            environment: EnvironmentPk(row.environment_pk),
+            integration: IntegrationPk(row.integration_pk),
+            connection: ConnectionPk(row.connection_pk),
+            integration_key: IntegrationKey::from_stored(row.integration_key),
+            connection_id: ConnectionId::from_stored(row.connection_id),
+            kind: enums::parse("kind", &row.kind)?,
+            function: FunctionName::from_stored(row.function_name),
+            is_ordered: row.is_ordered,
+            max_retries: row.max_retries,
+            failures: row.failures,
+            losses: row.losses,
+            webhook: row.webhook_id.map(|id| JobWebhook { id, items: row.webhook_items }),
+            created_at: row.created_at,
+        })
     });
-    Ok(claims.collect())
+    claims.collect()
 }
 
 /// The input of a job, as it was sealed.

@@ -16,6 +16,7 @@ pub mod data_keys;
 pub mod dead_letters;
 pub mod deleted_connections;
 pub mod deployments;
+mod enums;
 pub mod environments;
 pub mod events;
 pub mod function_jobs;

@@ -13,32 +13,10 @@ pub use self::held::{HeldRun, approve, begin_approval, end_approval, find_held, 
 pub use self::list::{Filter, LineFilter, LoggedRun, Place, Scope, find, list, list_lines};
 pub use self::retention::{close_lost, close_orphans, delete_old};
 
+use syncline_types::error_code::ErrorCode;
+pub use syncline_types::functions::RunState;
+use syncline_types::functions::{FunctionKind, RunTrigger};
 use syncline_types::ids::{ConnectionPk, EnvironmentPk, FunctionName, IntegrationPk};
-
-/// How a run ended, if it has.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, sqlx::Type)]
-#[sqlx(type_name = "text", rename_all = "lowercase")]
-pub enum RunState {
-    Running,
-    Success,
-    Error,
-    Cancelled,
-    Lost,
-}
-
-impl RunState {
-    pub const ALL: [Self; 5] = [Self::Running, Self::Success, Self::Error, Self::Cancelled, Self::Lost];
-
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Running => "running",
-            Self::Success => "success",
-            Self::Error => "error",
-            Self::Cancelled => "cancelled",
-            Self::Lost => "lost",
-        }
-    }
-}
 
 /// What is known of a run when it ends.
 #[derive(Debug, Clone)]
@@ -53,7 +31,7 @@ pub struct Outcome {
 /// Why a run failed, in the words of the API.
 #[derive(Debug, Clone)]
 pub struct RunError {
-    pub code: String,
+    pub code: ErrorCode,
     pub message: String,
     pub details: Option<Value>,
 }
@@ -92,10 +70,10 @@ pub struct RunStart {
     pub environment: EnvironmentPk,
     pub integration: IntegrationPk,
     pub connection: ConnectionPk,
-    pub kind: &'static str,
+    pub kind: FunctionKind,
     pub function: FunctionName,
     /// What it was run by: `api`, `lifecycle` or `webhook`.
-    pub trigger: &'static str,
+    pub trigger: RunTrigger,
     /// 1 for the first.
     pub attempt: i32,
     pub owner: Uuid,
@@ -217,9 +195,9 @@ pub async fn open(conn: &mut PgConnection, runs: &[RunStart]) -> sqlx::Result<()
         &column(runs, |run| run.environment.0),
         &column(runs, |run| run.integration.0),
         &column(runs, |run| run.connection.0),
-        &column(runs, |run| run.kind.to_owned()),
+        &column(runs, |run| run.kind.to_string()),
         &column(runs, |run| run.function.to_string()),
-        &column(runs, |run| run.trigger.to_owned()),
+        &column(runs, |run| run.trigger.to_string()),
         &column(runs, |run| run.attempt),
         &column(runs, |run| run.owner),
         &column(runs, |run| run.started_at),
@@ -266,13 +244,13 @@ pub async fn write_finished(conn: &mut PgConnection, runs: &[FinishedRun]) -> sq
         &column(runs, |run| run.start.environment.0),
         &column(runs, |run| run.start.integration.0),
         &column(runs, |run| run.start.connection.0),
-        &column(runs, |run| run.start.kind.to_owned()),
+        &column(runs, |run| run.start.kind.to_string()),
         &column(runs, |run| run.start.function.to_string()),
-        &column(runs, |run| run.start.trigger.to_owned()),
+        &column(runs, |run| run.start.trigger.to_string()),
         &column(runs, |run| run.start.attempt),
         &column(runs, |run| run.start.owner),
         &column(runs, |run| run.outcome.state.as_str().to_owned()),
-        &column(runs, |run| error(run, |error| error.code.clone())) as &[Option<String>],
+        &column(runs, |run| error(run, |error| error.code.to_string())) as &[Option<String>],
         &column(runs, |run| error(run, |error| error.message.clone())) as &[Option<String>],
         &column(runs, |run| run.outcome.error.as_ref().and_then(|error| error.details.clone())) as &[Option<Value>],
         &column(runs, |run| run.outcome.counts.clone()) as &[Option<Value>],

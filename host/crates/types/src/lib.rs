@@ -1,6 +1,8 @@
 //! What every crate speaks of: names and row numbers, secrets, settings of an environment.
 
 pub mod environment_settings;
+pub mod error_code;
+pub mod functions;
 pub mod ids;
 pub mod nul;
 pub mod secret;

@@ -112,7 +112,7 @@ fn unserved(error: impl Into<ApiError>) -> ErrorData {
 
 /// The function's message, and for programs what `/action/trigger` would say beside it.
 fn failed(error: &ActionError) -> CallToolResult {
-    let mut details = json!({ "code": error.status_and_code().1 });
+    let mut details = json!({ "code": error.code() });
     for (name, detail) in [("payload", error.payload()), ("upstream", error.upstream())] {
         if let Some(detail) = detail {
             details[name] = detail;

@@ -20,7 +20,7 @@ pub(super) fn success_page() -> Response {
 /// Says why it is not, and what to do.
 pub(super) fn failure_page(error: ApiError) -> Response {
     let (status, code, message) = error.into_told();
-    render(status, "Not connected", &message, Some(code))
+    render(status, "Not connected", &message, Some(code.as_str()))
 }
 
 /// Nothing in the texts is trusted: maud escapes them, and the script reads them as data.

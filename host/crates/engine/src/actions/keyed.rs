@@ -12,6 +12,7 @@ use crate::invoker::error::ActionError;
 use crate::jobs::attempt::{Attempt, Ended};
 use crate::jobs::result::ActionResult;
 use syncline_store::function_jobs::{self, Hold, NewKey};
+use syncline_types::functions::FunctionKind;
 
 /// What an action came to under a key.
 #[derive(Debug)]
@@ -63,7 +64,7 @@ impl Actions {
         let attempt = Attempt {
             hold,
             job,
-            kind: "action",
+            kind: FunctionKind::Action,
             webhook: None,
             lost_since: None,
             is_async: false,

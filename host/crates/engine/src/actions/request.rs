@@ -14,6 +14,7 @@ use syncline_auth::Environment;
 use syncline_crypto::Place;
 use syncline_model::canonical_hash;
 use syncline_store::function_jobs::{self, KeyedJob, NewJob};
+use syncline_types::functions::FunctionKind;
 use syncline_types::ids::FunctionName;
 
 /// What is asked of an action.
@@ -83,7 +84,7 @@ pub(super) fn new_job<'a>(call: &'a ActionCall, function: &DeployedFunction, id:
         connection: call.connection.pk,
         integration_key: &call.connection.integration_key,
         connection_id: &call.connection.connection_id,
-        kind: "action",
+        kind: FunctionKind::Action,
         function: &call.action,
         is_ordered: function.is_ordered(),
         max_retries: 0,

@@ -81,10 +81,8 @@ impl Authorizations {
         };
         if let Ok(session) = &session
             && !is_told(session)
-            && let Err(error) = self
-                .connections
-                .note_failed(session, &integration, error.status_and_code().1, &error.to_string())
-                .await
+            && let Err(error) =
+                self.connections.note_failed(session, &integration, error.code(), &error.to_string()).await
         {
             tracing::error!(error = &error as &dyn std::error::Error, "a failed connection was not noted");
         }

@@ -1,7 +1,5 @@
 //! Why an end user did not get to a provider, or came back without a connection.
 
-use http::StatusCode;
-
 use crate::TypedConnectionError;
 use crate::connect_sessions::SessionError;
 use crate::connections::ConnectError;
@@ -9,6 +7,7 @@ use syncline_auth::flows::FlowError;
 use syncline_auth::{AppCredentialsError, EnvironmentError};
 use syncline_crypto::CryptoError;
 use syncline_providers::{AuthMode, UnusableConfig};
+use syncline_types::error_code::ErrorCode;
 use syncline_types::ids::{IntegrationKey, ProviderSlug};
 
 /// Why an end user did not get to a provider, or came back without a connection. The texts are for end users and
@@ -71,29 +70,29 @@ pub enum AuthorizationError {
 }
 
 impl AuthorizationError {
-    /// The status and the stable code, which the web socket calls the error's type.
-    pub fn status_and_code(&self) -> (StatusCode, &'static str) {
+    /// The code, which the WebSocket sends as the type of the error.
+    pub fn code(&self) -> ErrorCode {
         match self {
-            Self::UnknownIntegration(_) => (StatusCode::NOT_FOUND, "unknown_integration"),
-            Self::UnknownProvider(_) => (StatusCode::NOT_FOUND, "unknown_provider"),
-            Self::OtherMode { .. } => (StatusCode::BAD_REQUEST, "invalid_auth_mode"),
-            Self::NoApp(_) => (StatusCode::BAD_REQUEST, "provider_config_err"),
-            Self::Config(_) | Self::Nul(_) => (StatusCode::BAD_REQUEST, "invalid_connection_config"),
-            Self::NoState | Self::UnknownState => (StatusCode::BAD_REQUEST, "state_err"),
-            Self::OtherBrowser => (StatusCode::BAD_REQUEST, "state_cookie_err"),
-            Self::SessionEnded => (StatusCode::UNAUTHORIZED, "unknown_connect_session_token"),
-            Self::NotAllowed(_) => (StatusCode::BAD_REQUEST, "integration_not_allowed"),
-            Self::Denied(_) => (StatusCode::BAD_REQUEST, "access_denied"),
+            Self::UnknownIntegration(_) => ErrorCode::UnknownIntegration,
+            Self::UnknownProvider(_) => ErrorCode::UnknownProvider,
+            Self::OtherMode { .. } => ErrorCode::InvalidAuthMode,
+            Self::NoApp(_) => ErrorCode::ProviderConfigErr,
+            Self::Config(_) | Self::Nul(_) => ErrorCode::InvalidConnectionConfig,
+            Self::NoState | Self::UnknownState => ErrorCode::StateErr,
+            Self::OtherBrowser => ErrorCode::StateCookieErr,
+            Self::SessionEnded => ErrorCode::UnknownConnectSessionToken,
+            Self::NotAllowed(_) => ErrorCode::IntegrationNotAllowed,
+            Self::Denied(_) => ErrorCode::AccessDenied,
             Self::Provider(_) | Self::Issuer { .. } | Self::Missing(_) | Self::InstallationRequested => {
-                (StatusCode::BAD_REQUEST, "callback_err")
+                ErrorCode::CallbackErr
             }
-            Self::Flow(_) => (StatusCode::BAD_REQUEST, "token_err"),
+            Self::Flow(_) => ErrorCode::TokenErr,
             Self::Rejected | Self::Unusable(_) | Self::Refused(_) | Self::OthersInstallation => {
-                (StatusCode::BAD_REQUEST, "connection_validation_failed")
+                ErrorCode::ConnectionValidationFailed
             }
-            Self::TargetGone => (StatusCode::BAD_REQUEST, "connection_not_found"),
-            Self::Overtaken => (StatusCode::CONFLICT, "connection_replaced"),
-            Self::Internal(_) => (StatusCode::INTERNAL_SERVER_ERROR, "internal_server_error"),
+            Self::TargetGone => ErrorCode::ConnectionNotFound,
+            Self::Overtaken => ErrorCode::ConnectionReplaced,
+            Self::Internal(_) => ErrorCode::InternalServerError,
         }
     }
 

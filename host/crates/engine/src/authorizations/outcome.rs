@@ -31,7 +31,7 @@ impl Outcome {
             },
             Err(error) => Self::Failed {
                 integration: integration.clone(),
-                code: error.status_and_code().1.to_owned(),
+                code: error.code().as_str().to_owned(),
                 message: error.to_string(),
             },
         }

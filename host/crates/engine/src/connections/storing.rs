@@ -19,12 +19,13 @@ use syncline_store::connections::{self, Connection, Created, Judgement, NewConne
 use syncline_store::events::Event;
 use syncline_store::integrations::Integration;
 use syncline_store::schedules;
+use syncline_types::error_code::ErrorCode;
 use syncline_types::ids::{ConnectionId, ConnectionPk, IntegrationKey};
 
 /// How often others may make and delete the same connection while it is stored.
 const ATTEMPTS: usize = 10;
 /// The code of a connection that a function refuses.
-const VALIDATION_FAILED: &str = "connection_validation_failed";
+const VALIDATION_FAILED: ErrorCode = ErrorCode::ConnectionValidationFailed;
 
 /// A connection whose credentials a client already has.
 #[derive(Debug)]
@@ -353,7 +354,7 @@ impl Connections {
         &self,
         session: &ConnectSession,
         integration: &Integration,
-        code: &str,
+        code: ErrorCode,
         description: &str,
     ) -> sqlx::Result<()> {
         let mut tx = self.store.begin().await?;

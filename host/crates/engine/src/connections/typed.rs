@@ -17,6 +17,7 @@ use syncline_egress::{self as egress, Credentials, EgressError, FixedCredentials
 use syncline_providers::{Provider, Verification, VerificationMethod};
 use syncline_store::connections::Connection;
 use syncline_store::integrations::Integration;
+use syncline_types::error_code::ErrorCode;
 
 /// An end user is waiting.
 const VERIFICATION_TIMEOUT: Duration = Duration::from_secs(10);
@@ -54,15 +55,15 @@ pub enum TypedConnectionError {
 
 impl TypedConnectionError {
     /// The code under which a backend is told of it; none for what is nobody's refusal.
-    fn told_code(&self, session: &ConnectSession) -> Option<&'static str> {
+    fn told_code(&self, session: &ConnectSession) -> Option<ErrorCode> {
         match self {
             Self::Rejected { .. }
             | Self::Refused { .. }
             | Self::Unconfirmed { .. }
-            | Self::NoToken { .. } => Some("connection_test_failed"),
+            | Self::NoToken { .. } => Some(ErrorCode::ConnectionTestFailed),
             // On a connection that was connected anew it was told with the connection's error.
             Self::Connect(ConnectError::Refused(_)) if session.reconnects.is_none() => {
-                Some("connection_validation_failed")
+                Some(ErrorCode::ConnectionValidationFailed)
             }
             Self::Connect(_) | Self::Unsendable { .. } | Self::NoClient | Self::App(_) => None,
         }

@@ -25,6 +25,7 @@ use syncline_store::received_webhooks::log::State;
 use syncline_store::received_webhooks::{self, Routed, Subject, Waiting};
 use syncline_store::webhooks::{WebhookSettings, find_settings, notify};
 use syncline_telemetry::metrics::metrics;
+use syncline_types::functions::FunctionKind;
 use syncline_types::ids::{ConnectionPk, EnvironmentPk, FunctionName};
 
 /// Of one integration, how many are taken in one turn; others shall have theirs.
@@ -254,7 +255,7 @@ impl WebhookDispatch {
                 connection: matched.addressee.connection,
                 integration_key: &stored.integration_key,
                 connection_id: &matched.addressee.connection_id,
-                kind: "webhook",
+                kind: FunctionKind::Webhook,
                 function: &function.name,
                 is_ordered: false,
                 max_retries: i32::from(self.settings.function_retries),

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use http::StatusCode;
 use serde_json::{Map, Value, json};
 
 use crate::actions::idempotency_key::IdempotencyKey;
 use syncline_model::Problem;
 use syncline_sandbox::{Failure, InvokeError, Limit, RunLog};
 use syncline_store::runs::RunError;
+use syncline_types::error_code::ErrorCode;
 use syncline_types::ids::{ConnectionId, FunctionName, IntegrationKey};
 use syncline_types::nul::{json_without_nul, without_nul};
 
@@ -65,28 +65,16 @@ impl FunctionError {
     }
 
     /// The stable code, as in `docs/errors.md`.
-    pub fn code(&self) -> &'static str {
+    pub fn code(&self) -> ErrorCode {
         match self {
-            Self::Failed { .. } => "action_script_runtime_error",
-            Self::Provider { .. } => "script_http_error",
-            Self::Crashed(_) => "script_internal_error",
-            Self::Limit(Limit::Wall(_)) => "execution_timeout",
-            Self::Limit(_) => "limit_exceeded",
-            Self::RateLimited { .. } => "rate_limited",
-            Self::Superseded => "script_aborted",
-            Self::Host(_) => "internal_server_error",
-        }
-    }
-
-    fn status(&self) -> StatusCode {
-        match self {
-            Self::Failed { .. } | Self::Crashed(_) => StatusCode::BAD_REQUEST,
-            Self::Provider { .. } => StatusCode::FAILED_DEPENDENCY,
-            Self::Limit(Limit::Wall(_)) => StatusCode::REQUEST_TIMEOUT,
-            Self::Limit(_) => StatusCode::BAD_REQUEST,
-            Self::RateLimited { .. } => StatusCode::TOO_MANY_REQUESTS,
-            Self::Superseded => StatusCode::GONE,
-            Self::Host(_) => StatusCode::INTERNAL_SERVER_ERROR,
+            Self::Failed { .. } => ErrorCode::ActionScriptRuntimeError,
+            Self::Provider { .. } => ErrorCode::ScriptHttpError,
+            Self::Crashed(_) => ErrorCode::ScriptInternalError,
+            Self::Limit(Limit::Wall(_)) => ErrorCode::ExecutionTimeout,
+            Self::Limit(_) => ErrorCode::LimitExceeded,
+            Self::RateLimited { .. } => ErrorCode::RateLimited,
+            Self::Superseded => ErrorCode::ScriptAborted,
+            Self::Host(_) => ErrorCode::InternalServerError,
         }
     }
 
@@ -124,7 +112,7 @@ impl FunctionError {
             other => other.payload(),
         };
         RunError {
-            code: self.code().to_owned(),
+            code: self.code(),
             message: without_nul(&self.to_string()),
             details: details.map(json_without_nul),
         }
@@ -155,16 +143,16 @@ pub enum ActionError {
 }
 
 impl ActionError {
-    pub fn status_and_code(&self) -> (StatusCode, &'static str) {
+    pub fn code(&self) -> ErrorCode {
         match self {
-            Self::Unknown { .. } => (StatusCode::NOT_FOUND, "unknown_action"),
-            Self::Input(_) => (StatusCode::BAD_REQUEST, "invalid_action_input"),
-            Self::Output(_) => (StatusCode::BAD_REQUEST, "invalid_action_output"),
-            Self::ConnectionGone { .. } => (StatusCode::NOT_FOUND, "unknown_connection"),
-            Self::KeyReused(_) => (StatusCode::CONFLICT, "idempotency_key_reused"),
-            Self::KeyInUse(_) => (StatusCode::CONFLICT, "idempotency_key_in_use"),
-            Self::HostsLost(_) => (StatusCode::INTERNAL_SERVER_ERROR, "host_lost"),
-            Self::Function(error) => (error.status(), error.code()),
+            Self::Unknown { .. } => ErrorCode::UnknownAction,
+            Self::Input(_) => ErrorCode::InvalidActionInput,
+            Self::Output(_) => ErrorCode::InvalidActionOutput,
+            Self::ConnectionGone { .. } => ErrorCode::UnknownConnection,
+            Self::KeyReused(_) => ErrorCode::IdempotencyKeyReused,
+            Self::KeyInUse(_) => ErrorCode::IdempotencyKeyInUse,
+            Self::HostsLost(_) => ErrorCode::HostLost,
+            Self::Function(error) => error.code(),
         }
     }
 
@@ -207,11 +195,7 @@ impl ActionError {
     pub(crate) fn to_run_error(&self) -> RunError {
         match self {
             Self::Function(error) => error.to_run_error(),
-            other => RunError {
-                code: other.status_and_code().1.to_owned(),
-                message: without_nul(&other.to_string()),
-                details: None,
-            },
+            other => RunError { code: other.code(), message: without_nul(&other.to_string()), details: None },
         }
     }
 }

@@ -16,10 +16,11 @@ use crate::records::commit::RecordWriter;
 use syncline_auth::Environment;
 use syncline_sandbox::{Call, RunInfo, RunLog, Urgency, Usage};
 use syncline_store::dead_letters::Author;
+use syncline_types::functions::FunctionKind;
 
 /// One invocation of a function that has no schedule.
 pub(crate) struct Invocation<'a> {
-    pub(crate) kind: &'static str,
+    pub(crate) kind: FunctionKind,
     pub(crate) run: RunInfo,
     pub(crate) environment: &'a Arc<Environment>,
     pub(crate) connection: &'a Arc<ConnectionRoute>,
@@ -70,7 +71,7 @@ impl Invoker {
             ends_at: Instant::now() + function.limits.wall,
         };
         let call = Call {
-            kind,
+            kind: kind.as_str(),
             name: function.name.as_str(),
             urgency,
             input: input.as_ref(),
@@ -80,7 +81,7 @@ impl Invoker {
             "run",
             otel.name = %format_args!("{kind} {}", function.name),
             run.id = %live.id,
-            run.kind = kind,
+            run.kind = %kind,
             run.function = %function.name,
         );
         let finished = self

@@ -15,6 +15,8 @@ use crate::invoker::run_writer::RunWriter;
 use syncline_sandbox::{RunLog, Usage};
 use syncline_store::runs::{self, FinishedRun, Outcome, RunError, RunStart, RunState};
 use syncline_telemetry::metrics::metrics;
+use syncline_types::error_code::ErrorCode;
+use syncline_types::functions::FunctionKind;
 use syncline_types::ids::IntegrationKey;
 
 /// Longer messages of errors are cut when they are kept, as the lines of a log are.
@@ -35,7 +37,7 @@ impl Recording {
     /// `job` and `attempt` are of the job that the run is an attempt of.
     pub(crate) fn begin(
         invoker: &Invoker,
-        kind: &'static str,
+        kind: FunctionKind,
         id: Uuid,
         job: Option<Uuid>,
         attempt: i32,
@@ -50,7 +52,7 @@ impl Recording {
             connection: connection.pk,
             kind,
             function: function.name.clone(),
-            trigger: if kind == "action" { "api" } else { kind },
+            trigger: kind.direct_trigger(),
             attempt,
             owner: invoker.host_id,
             started_at: Utc::now(),
@@ -89,7 +91,7 @@ impl Drop for Recording {
     fn drop(&mut self) {
         let Some(start) = self.start.take() else { return };
         let error = RunError {
-            code: "script_cancelled".to_owned(),
+            code: ErrorCode::ScriptCancelled,
             message: "the caller went away before the function had ended".to_owned(),
             details: None,
         };
@@ -110,7 +112,7 @@ impl Drop for Recording {
 fn count(run: &FinishedRun, integration: &IntegrationKey) {
     let took = (run.finished_at - run.start.started_at).to_std().unwrap_or_default();
     let cpu = Duration::from_micros(run.outcome.usage.cpu_us.cast_unsigned());
-    metrics().count_run(run.start.kind, run.outcome.state.as_str(), integration.as_str(), took, cpu);
+    metrics().count_run(run.start.kind.as_str(), run.outcome.state.as_str(), integration.as_str(), took, cpu);
 }
 
 /// The error as it is kept: without the secrets that the function was shown, and no longer than can be listed by

@@ -27,6 +27,8 @@ use syncline_store::function_jobs::{self, Hold, JobState, Written};
 use syncline_store::received_webhooks;
 use syncline_store::runs::{self, FinishedRun, Outcome, RunError, RunState};
 use syncline_telemetry::failpoints::{self, Step};
+use syncline_types::error_code::ErrorCode;
+use syncline_types::functions::FunctionKind;
 use syncline_types::ids::Variant;
 
 const FIRST_RETRY: Duration = Duration::from_secs(1);
@@ -36,7 +38,7 @@ const WRITE_TRIES: u32 = 5;
 pub(crate) struct Attempt {
     pub(crate) hold: Hold,
     pub(crate) job: Uuid,
-    pub(crate) kind: &'static str,
+    pub(crate) kind: FunctionKind,
     /// What a webhook function runs for.
     pub(crate) webhook: Option<Uuid>,
     /// Attempts before it were lost, the first of them not before then.
@@ -143,7 +145,7 @@ impl Attempt {
             tracing::warn!(
                 job.id = %self.job,
                 connection.id = self.connection.pk.0,
-                error.code = error.status_and_code().1,
+                error.code = %error.code(),
                 // What a function says may be its caller's data; the run's own log has it.
                 "{kind} `{name}` failed",
             );
@@ -211,7 +213,7 @@ impl Attempt {
             return Ok(written == Written::Before);
         }
         runs::write_finished(&mut tx, std::slice::from_ref(run)).await?;
-        if !retries && self.is_async && self.kind == "action" {
+        if !retries && self.is_async && self.kind == FunctionKind::Action {
             let event = AsyncActionEvent {
                 environment: self.environment.pk,
                 connection: self.connection.pk,
@@ -253,7 +255,7 @@ impl Attempt {
 
     async fn hand_back(&self, jobs: &Jobs, recording: Recording) {
         let error = RunError {
-            code: "script_cancelled".to_owned(),
+            code: ErrorCode::ScriptCancelled,
             message: "the host stopped before the function had ended".to_owned(),
             details: None,
         };
@@ -279,7 +281,7 @@ impl Attempt {
 
 fn lost_lease() -> RunError {
     RunError {
-        code: "host_lost".to_owned(),
+        code: ErrorCode::HostLost,
         message: "the host lost its lease, and another one has taken over".to_owned(),
         details: None,
     }

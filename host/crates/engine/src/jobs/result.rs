@@ -11,6 +11,7 @@ use crate::invoker::error::ActionError;
 use syncline_auth::Environment;
 use syncline_crypto::{CryptoError, Place};
 use syncline_model::Problem;
+use syncline_types::error_code::ErrorCode;
 
 /// The answer that whoever waited would have had.
 #[derive(Debug, Clone, PartialEq)]
@@ -23,8 +24,7 @@ pub enum ActionResult {
 /// A failure in the words of the API. Nothing of the host's inside is in it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ActionFailure {
-    pub status: u16,
-    pub code: String,
+    pub code: ErrorCode,
     pub message: String,
     pub problems: Vec<Problem>,
     pub payload: Option<Value>,
@@ -96,10 +96,8 @@ impl From<&Result<Option<String>, ActionError>> for ActionResult {
 
 impl From<&ActionError> for ActionFailure {
     fn from(error: &ActionError) -> Self {
-        let (status, code) = error.status_and_code();
         Self {
-            status: status.as_u16(),
-            code: code.to_owned(),
+            code: error.code(),
             message: error.to_string(),
             problems: error.problems().to_vec(),
             payload: error.payload(),
@@ -122,8 +120,7 @@ mod tests {
     #[test]
     fn what_is_kept_is_what_was_kept() {
         let failure = ActionFailure {
-            status: 424,
-            code: "script_http_error".to_owned(),
+            code: ErrorCode::ScriptHttpError,
             message: "the provider answered 500".to_owned(),
             problems: vec![Problem { path: "/a/0".to_owned(), problem: "expected string".to_owned() }],
             payload: Some(json!({ "n": 12345678901234567890_u64 })),

@@ -166,13 +166,10 @@ impl Jobs {
         if claim.losses >= MAX_LOSSES {
             return Ok(Err(ActionError::HostsLost(claim.losses)));
         }
-        let kind = match claim.kind.as_str() {
-            "action" => FunctionKind::Action,
-            "webhook" => FunctionKind::Webhook,
-            _ => FunctionKind::Lifecycle,
-        };
-        let function =
-            self.functions.find_deployed(claim.environment, claim.integration, kind, &claim.function).await?;
+        let function = self
+            .functions
+            .find_deployed(claim.environment, claim.integration, claim.kind, &claim.function)
+            .await?;
         let mut conn = self.store.connect().await?;
         let Some(connection) = connections::get(&mut conn, claim.connection).await? else {
             return Ok(Err(ActionError::ConnectionGone {
@@ -206,7 +203,7 @@ impl Jobs {
         Ok(Ok(Attempt {
             hold: claim.hold,
             job: claim.id,
-            kind: kind.as_str(),
+            kind: claim.kind,
             webhook: claim.webhook.as_ref().map(|webhook| webhook.id),
             lost_since: (claim.losses > 0).then_some(claim.created_at),
             is_async: true,
@@ -226,7 +223,7 @@ impl Jobs {
         let environment = self.environments.get(claim.environment).await?;
         let is_gone = matches!(failure, ActionError::ConnectionGone { .. });
         let mut lost = Changes::default();
-        let function = self.functions.find(claim.integration, "webhook", &claim.function);
+        let function = self.functions.find(claim.integration, FunctionKind::Webhook, &claim.function);
         let function = function.filter(|_| claim.webhook.is_some() && claim.losses > 0);
         if let Some(function) = &function {
             saved::add_lost(&mut lost, function, claim.created_at);
@@ -237,7 +234,7 @@ impl Jobs {
         let written =
             function_jobs::finish(&mut tx, claim.hold, owner, JobState::Error, &sealed, kept_for).await?;
         let is_ours = written == Written::Now;
-        if is_ours && claim.kind == "action" {
+        if is_ours && claim.kind == FunctionKind::Action {
             let event = AsyncActionEvent {
                 environment: claim.environment,
                 connection: claim.connection,

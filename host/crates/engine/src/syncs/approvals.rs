@@ -17,20 +17,21 @@ use crate::syncs::Syncs;
 use syncline_store::events::Event;
 use syncline_store::runs::{self, HeldRun};
 use syncline_store::{closed_connections, records, streams};
+use syncline_types::error_code::ErrorCode;
 use syncline_types::ids::EnvironmentPk;
 
 /// How often approvals are looked for that were cut short.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
-
-/// The code of a run that was held.
-pub(crate) const HELD: &str = "mass_deletion_held";
 
 /// Why a run cannot be approved.
 #[derive(Debug, thiserror::Error)]
 pub enum ApprovalError {
     #[error("there is no such run in this environment")]
     Unknown,
-    #[error("the run holds no deletions back; only one that ended with `{HELD}` can be approved")]
+    #[error(
+        "the run holds no deletions back; only one that ended with `{}` can be approved",
+        ErrorCode::MassDeletionHeld
+    )]
     NotHeld,
     #[error("the deletions of this run were approved already, at {0}")]
     Approved(DateTime<Utc>),
@@ -100,7 +101,7 @@ impl Syncs {
         if let Some(at) = held.approved_at {
             return Err(ApprovalError::Approved(at));
         }
-        let fence = held.fence.filter(|_| held.error_code.as_deref() == Some(HELD));
+        let fence = held.fence.filter(|_| held.error_code == Some(ErrorCode::MassDeletionHeld));
         let fence = fence.ok_or(ApprovalError::NotHeld)?;
         let (deleted, since) = self.delete_held(held, fence).await?;
         self.note_approval(environment, id, held, &deleted, since).await

@@ -33,6 +33,7 @@ use syncline_store::runs::RunError;
 use syncline_store::schedules::{self, Claim, DueReason};
 use syncline_store::sync_states::Attempt;
 use syncline_telemetry::metrics::metrics;
+use syncline_types::error_code::ErrorCode;
 
 /// Runs what was claimed and releases the schedule, whatever happens.
 pub(crate) async fn run(syncs: &Syncs, claim: Claim, control: RunControl) {
@@ -69,7 +70,7 @@ pub(crate) async fn run(syncs: &Syncs, claim: Claim, control: RunControl) {
     let outcome = outcome_of(&ended, usage, &live);
     if let Some(function) = &function {
         metrics().count_run(
-            "sync",
+            FunctionKind::Sync.as_str(),
             outcome.state.as_str(),
             function.integration_key.as_str(),
             began.elapsed(),
@@ -189,7 +190,7 @@ async fn try_execute(
         ends_at: Instant::now() + function.limits.wall,
     };
     let call = Call {
-        kind: "sync",
+        kind: FunctionKind::Sync.as_str(),
         name: claim.sync.as_str(),
         urgency: Urgency::Background,
         input: None,
@@ -270,7 +271,7 @@ async fn no_progress(
     log.note(LogLevel::Error, &message);
     // After each wait it has one attempt to get somewhere.
     let so_far = so_far(syncs, attempt, start, Some(syncs.settings.max_idle_attempts - 1)).await?;
-    let error = kept(RunError { code: "no_progress".to_owned(), message, details: None }, log);
+    let error = kept(RunError { code: ErrorCode::NoProgress, message, details: None }, log);
     Ok(Ended::Failed {
         error,
         again: Again::of_stall(claim.failures),

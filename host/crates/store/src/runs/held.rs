@@ -5,6 +5,8 @@ use serde_json::Value;
 use sqlx::PgConnection;
 use uuid::Uuid;
 
+use crate::enums;
+use syncline_types::error_code::ErrorCode;
 use syncline_types::ids::{ConnectionPk, EnvironmentPk, FunctionName, Variant};
 
 /// A run as far as its approval is concerned.
@@ -15,7 +17,7 @@ pub struct HeldRun {
     pub variant: Variant,
     /// None if it is no run of a sync.
     pub fence: Option<i64>,
-    pub error_code: Option<String>,
+    pub error_code: Option<ErrorCode>,
     pub counts: Option<Value>,
     pub approved_at: Option<DateTime<Utc>>,
     /// Of the sync. None also if its schedule is gone.
@@ -40,12 +42,14 @@ pub async fn find_held(
     )
     .fetch_optional(conn)
     .await?;
-    Ok(row.map(|row| HeldRun {
+    let Some(row) = row else { return Ok(None) };
+    let error_code = row.error_code.as_deref().map(|code| enums::parse("error_code", code)).transpose()?;
+    Ok(Some(HeldRun {
         connection: ConnectionPk(row.connection_pk),
         sync: FunctionName::from_stored(row.function_name),
         variant: Variant::from_stored(row.variant),
         fence: row.fence,
-        error_code: row.error_code,
+        error_code,
         counts: row.counts,
         approved_at: row.approved_at,
         last_success_at: row.last_success_at,

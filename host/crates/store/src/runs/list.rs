@@ -5,7 +5,9 @@ use serde_json::Value;
 use sqlx::PgConnection;
 use uuid::Uuid;
 
-use super::RunState;
+use crate::enums;
+use syncline_types::error_code::ErrorCode;
+use syncline_types::functions::{FunctionKind, RunState, RunTrigger};
 use syncline_types::ids::{ConnectionId, ConnectionPk, EnvironmentPk, IntegrationKey, IntegrationPk};
 
 /// A run as it is shown.
@@ -17,13 +19,13 @@ pub struct LoggedRun {
     pub integration: Option<IntegrationKey>,
     /// None if it was deleted.
     pub connection: Option<ConnectionId>,
-    pub kind: String,
+    pub kind: FunctionKind,
     pub function: String,
     pub variant: String,
-    pub trigger: String,
+    pub trigger: RunTrigger,
     pub attempt: i32,
-    pub state: String,
-    pub error_code: Option<String>,
+    pub state: RunState,
+    pub error_code: Option<ErrorCode>,
     pub error_message: Option<String>,
     /// Not in lists: it may be long.
     pub error_details: Option<Value>,
@@ -62,10 +64,10 @@ pub enum Scope {
 pub struct Filter {
     pub scope: Scope,
     pub states: Vec<RunState>,
-    pub kind: Option<String>,
+    pub kind: Option<FunctionKind>,
     pub function: Option<String>,
     pub variant: Option<String>,
-    pub trigger: Option<String>,
+    pub trigger: Option<RunTrigger>,
     pub started_after: Option<DateTime<Utc>>,
     pub started_before: Option<DateTime<Utc>>,
     /// Only those behind this one.
@@ -106,20 +108,23 @@ struct RunRow {
     approved_at: Option<DateTime<Utc>>,
 }
 
-impl From<RunRow> for LoggedRun {
-    fn from(row: RunRow) -> Self {
-        Self {
+impl TryFrom<RunRow> for LoggedRun {
+    type Error = sqlx::Error;
+
+    fn try_from(row: RunRow) -> sqlx::Result<Self> {
+        let error_code = row.error_code.as_deref();
+        Ok(Self {
             id: row.id,
             job: row.job_id,
             integration: row.unique_key.map(IntegrationKey::from_stored),
             connection: row.connection_id.map(ConnectionId::from_stored),
-            kind: row.kind,
+            kind: enums::parse("kind", &row.kind)?,
             function: row.function_name,
             variant: row.variant,
-            trigger: row.trigger,
+            trigger: enums::parse("trigger", &row.trigger)?,
             attempt: row.attempt,
-            state: row.state,
-            error_code: row.error_code,
+            state: enums::parse("state", &row.state)?,
+            error_code: error_code.map(|code| enums::parse("error_code", code)).transpose()?,
             error_message: row.error_message,
             error_details: row.error_details,
             counts: row.counts,
@@ -134,7 +139,7 @@ impl From<RunRow> for LoggedRun {
             started_at: row.started_at,
             finished_at: row.finished_at,
             approved_at: row.approved_at,
-        }
+        })
     }
 }
 
@@ -192,10 +197,10 @@ macro_rules! list_by_state {
             $filter.behind.map(|place| place.id),
             $filter.started_after,
             $filter.started_before,
-            $filter.kind,
+            $filter.kind.map(FunctionKind::as_str),
             $filter.function,
             $filter.variant,
-            $filter.trigger,
+            $filter.trigger.map(RunTrigger::as_str),
             $limit,
         )
     };
@@ -217,7 +222,7 @@ pub async fn list(
         }
         Scope::Connection(pk) => list_of_connection(conn, environment, pk, filter, limit).await?,
     };
-    Ok(rows.into_iter().map(LoggedRun::from).collect())
+    rows.into_iter().map(LoggedRun::try_from).collect()
 }
 
 /// A connection's runs are few enough to be looked through, whatever their states.
@@ -247,10 +252,10 @@ async fn list_of_connection(
         filter.behind.map(|place| place.id),
         filter.started_after,
         filter.started_before,
-        filter.kind,
+        filter.kind.map(FunctionKind::as_str),
         filter.function,
         filter.variant,
-        filter.trigger,
+        filter.trigger.map(RunTrigger::as_str),
         limit,
     )
     .fetch_all(conn)
@@ -273,7 +278,7 @@ pub async fn find(
     )
     .fetch_optional(conn)
     .await?;
-    Ok(row.map(LoggedRun::from))
+    row.map(LoggedRun::try_from).transpose()
 }
 
 /// Which lines of a log are shown, the first first.

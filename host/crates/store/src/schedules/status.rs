@@ -6,6 +6,7 @@ use sqlx::PgConnection;
 use uuid::Uuid;
 
 use super::requests::{Target, Whose, query_named, query_target};
+use syncline_types::functions::RunState;
 use syncline_types::ids::{ConnectionId, ConnectionPk, FunctionName, Variant};
 
 /// A schedule with its latest runs, for `GET /sync/status`.
@@ -35,7 +36,7 @@ pub struct ScheduleStatus {
 /// The latest run that came to its end, well or not. One that was stopped or lost is followed by another.
 #[derive(Debug, Clone)]
 pub struct LatestRun {
-    pub state: String,
+    pub state: RunState,
     pub finished_at: Option<DateTime<Utc>>,
     pub counts: Option<Value>,
 }
@@ -64,7 +65,7 @@ pub async fn list_status(conn: &mut PgConnection, target: &Target) -> sqlx::Resu
                    AND coalesce(s.due_at <= now(), false)) AS "is_running!",
                coalesce(newest.state IN ('lost', 'cancelled'), false) AS "is_interrupted!", s.frequency_override,
                coalesce(s.next_run_at, CASE WHEN s.state = 'running' THEN s.due_at END) AS next_run_at,
-               latest.state AS "run_state?", latest.finished_at AS "finished_at?", latest.counts AS "counts?",
+               latest.state AS "run_state?: RunState", latest.finished_at AS "finished_at?", latest.counts AS "counts?",
                s.last_success_at IS NOT NULL AS "has_succeeded!", newest.started_at AS "started_at?", now() AS "now!"
         FROM schedules s
         JOIN connections c ON c.pk = s.connection_pk

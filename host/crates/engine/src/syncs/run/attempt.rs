@@ -7,7 +7,6 @@ use crate::functions::DeployedFunction;
 use crate::outbound_webhooks::Checkpoints;
 use crate::records::commit::{ModelCounts, RunCounts, without_carried};
 use crate::syncs::Syncs;
-use crate::syncs::approvals::HELD;
 use crate::syncs::run::ended::Ended;
 use crate::syncs::run::retry::Again;
 use syncline_sandbox::{LogLevel, RunLog};
@@ -17,6 +16,7 @@ use syncline_store::schedules::Claim;
 use syncline_store::sync_states::{self, Attempt, Begun, CheckpointChange};
 use syncline_store::{closed_connections, streams};
 use syncline_telemetry::failpoints::{self, Step};
+use syncline_types::error_code::ErrorCode;
 use syncline_types::ids::{ModelName, Variant};
 
 /// What an attempt began from.
@@ -169,7 +169,7 @@ pub(crate) async fn complete(
                 );
                 log.note(LogLevel::Error, &message);
                 let details = Some(json!({ "model": stream.model, "unseen": unseen, "live": live }));
-                let error = RunError { code: HELD.to_owned(), message, details };
+                let error = RunError { code: ErrorCode::MassDeletionHeld, message, details };
                 tx.rollback().await?;
                 let counts = hold_back(syncs, attempt, start, &names).await?;
                 let checkpoints = start.until(None);

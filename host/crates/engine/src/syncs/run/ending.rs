@@ -19,6 +19,7 @@ use syncline_store::events::Event;
 use syncline_store::runs::{self, LogLine, Outcome, RunError, RunState};
 use syncline_store::schedules::{self, Claim, DueReason, Next};
 use syncline_telemetry::failpoints::{self, Step};
+use syncline_types::error_code::ErrorCode;
 
 const WRITE_OUTCOME_TRIES: u32 = 5;
 
@@ -48,7 +49,7 @@ pub(crate) fn report(claim: &Claim, ended: &Ended) {
         Ended::Failed { error, .. } => tracing::warn!(
             run.id = %claim.run_id,
             connection.id = claim.connection.0,
-            error.code,
+            error.code = %error.code,
             "sync `{sync}` failed: {}",
             error.message,
         ),
@@ -82,7 +83,7 @@ pub(crate) fn outcome_of(ended: &Ended, usage: Usage, live: &LiveRun) -> Outcome
 }
 
 fn cancelled(message: &str) -> RunError {
-    RunError { code: "script_cancelled".to_owned(), message: message.to_owned(), details: None }
+    RunError { code: ErrorCode::ScriptCancelled, message: message.to_owned(), details: None }
 }
 
 /// Closes the run and releases the schedule. A database that is away for a moment is waited for; if it stays away,
@@ -134,7 +135,7 @@ async fn note_error(conn: &mut PgConnection, claim: &Claim, finished: &Finished)
             Ok(false)
         }
         Ended::Failed { error, .. } => {
-            connection_errors::set(conn, claim.connection, failing, claim.run_id, &error.code, &error.message)
+            connection_errors::set(conn, claim.connection, failing, claim.run_id, error.code, &error.message)
                 .await
         }
         Ended::Dropped | Ended::Unknown | Ended::HandedBack | Ended::Lost => Ok(false),

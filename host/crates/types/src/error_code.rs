@@ -1,0 +1,469 @@
+//! The stable codes of errors: what each means, and what to do about it.
+//!
+//! `docs/errors.md` and the OpenAPI document are generated from this list. A code is public: it is never renamed.
+
+use serde::{Deserialize, Serialize};
+use strum::{Display, EnumMessage, EnumString, IntoStaticStr, VariantArray};
+
+/// The code of an error, as clients see it: `unknown_connection`.
+///
+/// A variant's documentation is the meaning of the code; its `message` says what to do.
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    Hash,
+    Display,
+    EnumMessage,
+    EnumString,
+    IntoStaticStr,
+    VariantArray,
+    Serialize,
+    Deserialize,
+)]
+#[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
+pub enum ErrorCode {
+    /// The request has no `Authorization` header.
+    #[strum(message = "Send `Authorization: Bearer <secret key>`.")]
+    MissingAuthHeader,
+    /// The `Authorization` header contains no key, or uses a scheme other than `Bearer`.
+    #[strum(message = "Send `Authorization: Bearer <secret key>`.")]
+    MalformedAuthHeader,
+    /// The value is not a secret key: its checksum is wrong, or it is not 16 to 255 printable characters.
+    #[strum(message = "Copy the key again. It was mistyped or cut off.")]
+    InvalidSecretKeyFormat,
+    /// The secret key was revoked, or belongs to another installation.
+    #[strum(message = "Create a key with `syncline keys create`.")]
+    UnknownAccount,
+    /// The value is not a connect session token.
+    #[strum(message = "Use the `token` that `POST /connect/sessions` returned, unchanged.")]
+    InvalidConnectSessionTokenFormat,
+    /// The connect session has expired (after 30 minutes), was deleted, or never existed.
+    #[strum(message = "Create a new session with `POST /connect/sessions`.")]
+    UnknownConnectSessionToken,
+    /// A connect route was called without `connect_session_token` in the query.
+    #[strum(message = "Create a session with `POST /connect/sessions` and pass its token.")]
+    MissingPublicKey,
+    /// A connect route was called with a public key, which Syncline does not support.
+    #[strum(message = "Create a session with `POST /connect/sessions` and pass its token.")]
+    DeprecatedAuthentication,
+    /// The connect session does not allow this integration.
+    #[strum(message = "List the integration in the session's `allowed_integrations`.")]
+    IntegrationNotAllowed,
+    /// The secret key lacks the scope that the message names.
+    #[strum(message = "Use a key that has the scope.")]
+    Forbidden,
+    /// A query parameter is unknown, missing or malformed.
+    #[strum(message = "See `errors` for each parameter.")]
+    InvalidQueryParams,
+    /// `Connection-Id`, `Provider-Config-Key` or another header is missing or malformed.
+    #[strum(message = "See `errors` for each header.")]
+    InvalidHeaders,
+    /// A part of the path is malformed.
+    #[strum(message = "See `errors` for each part.")]
+    InvalidUriParams,
+    /// The body is valid JSON but not what the route accepts, or the body arrived incomplete.
+    #[strum(message = "See `errors` for each field.")]
+    InvalidBody,
+    /// The body is not valid JSON.
+    #[strum(message = "Correct the syntax at the place that the message names.")]
+    InvalidJson,
+    /// The body has a content type that the route does not accept.
+    #[strum(message = "Send the content type that the message names.")]
+    InvalidContentType,
+    /// The body is compressed or otherwise encoded.
+    #[strum(message = "Send the body without `Content-Encoding`.")]
+    InvalidContentEncoding,
+    /// The body is longer than the route accepts: 75 MB for JSON, 256 MB for a bundle, 1 GiB through `/proxy`, 4 KiB
+    /// for `POST /connect/telemetry`. For inbound webhooks, see [webhooks-in.md](webhooks-in.md#what-is-answered).
+    #[strum(message = "Send a smaller body.")]
+    PayloadTooLarge,
+    /// The environment has no integration with this unique key.
+    #[strum(message = "Create the integration, or deploy a bundle that creates it.")]
+    UnknownIntegration,
+    /// The catalogue has no such provider.
+    #[strum(message = "Correct the slug, or add a provider file (`SYNCLINE_PROVIDERS_DIR`).")]
+    UnknownProvider,
+    /// The integration has no connection with this id.
+    #[strum(
+        message = "Check the id and the integration: connection ids are unique within one integration only."
+    )]
+    UnknownConnection,
+    /// The integration's provider uses another auth mode than the one that this route serves.
+    #[strum(message = "Use the route for the integration's auth mode.")]
+    InvalidAuthMode,
+    /// The provider rejected the credentials, they cannot be sent to it, or it could not confirm that they belong to
+    /// the named account. Nothing was stored. Imports are not tested and never return this code.
+    #[strum(message = "Correct the credentials. The message is meant for the end user.")]
+    ConnectionTestFailed,
+    /// The provider returned no token and did not say that the credentials are wrong: its answer was not a token, or it
+    /// was unreachable. Nothing was stored. With the auth modes `TWO_STEP`, `JWT` and `BILL`, an unreachable provider
+    /// is not an error: the connection is stored, and its token is requested when it is first needed.
+    #[strum(message = "Try again later. The message contains the provider's answer.")]
+    RequestTokenExternalError,
+    /// The provider requires requests signed with a consumer key and secret, and neither the integration nor the end
+    /// user has supplied them.
+    #[strum(message = "Set the integration's credentials, or send `oauth_client_id_override` and \
+            `oauth_client_secret_override`.")]
+    MissingClientId,
+    /// The connection that the session reconnects was deleted while its new credentials were tested. After the
+    /// deletion, the session itself is gone: `unknown_connect_session_token`.
+    #[strum(message = "Create a session for a new connection.")]
+    InvalidConnection,
+    /// No sync with this name is deployed for the integration.
+    #[strum(message = "Correct the name, or deploy the sync.")]
+    UnknownSync,
+    /// `base` is the default variant and can be neither created nor deleted.
+    #[strum(message = "Choose another name.")]
+    InvalidVariant,
+    /// The connection's sync has no such variant. In a request about all connections: no connection has it.
+    #[strum(message = "Create the variant, or correct the name.")]
+    UnknownVariant,
+    /// The connection's sync already has this variant.
+    #[strum(message = "Use it, or choose another name.")]
+    SyncVariantAlreadyExists,
+    /// The maximum number of these objects exists. The message contains the limit.
+    #[strum(message = "Delete some of them.")]
+    ResourceCapped,
+    /// No function with this name, or with this name and type, is deployed for the integration.
+    #[strum(message = "Correct the name, or deploy the function.")]
+    UnknownFunction,
+    /// The connection has no schedule for the named sync.
+    #[strum(message = "Use a sync that `GET /sync/status` lists.")]
+    NoSyncsFound,
+    /// No function of the integration declares this model, and the connection has no records of it.
+    #[strum(message = "Correct the name. A declared model without records returns an empty page instead.")]
+    UnknownModel,
+    /// The connection's credentials could not be refreshed. Status 400: the provider rejected the refresh. Status 424:
+    /// the provider could not be asked, or has rejected too many refreshes. `payload` contains the connection without
+    /// its credentials.
+    #[strum(
+        message = "For 424, try again after the time in the message. For 400, let the end user reconnect."
+    )]
+    InvalidCredentials,
+    /// A request through `/proxy` was not sent, because the connection's credentials could not be refreshed or read.
+    #[strum(
+        message = "Check `GET /connections/{connection_id}`. If the error persists, let the end user reconnect."
+    )]
+    CredentialsUnavailable,
+    /// A request through `/proxy` cannot be sent: its path leaves the provider's base URL, it sets a header that only
+    /// the host sets, its method is `CONNECT` or `TRACE`, or the provider has no base URL for this connection.
+    #[strum(message = "Correct what the message names.")]
+    InvalidProxyRequest,
+    /// A request through `/proxy` names a full URL whose host is neither the provider's nor in the integration's
+    /// `allow_hosts`, or that does not use TLS.
+    #[strum(message = "Send only the path, or add the host to `allow_hosts`.")]
+    HostNotAllowed,
+    /// The host of a request through `/proxy` resolves to private addresses only.
+    #[strum(message = "An operator can allow them with `SYNCLINE_EGRESS_ALLOW`.")]
+    AddressNotAllowed,
+    /// The host in `Base-Url-Override` is neither the provider's nor in the integration's `allow_hosts`.
+    #[strum(message = "Omit the header, or add the host to `allow_hosts`.")]
+    BaseUrlOverrideNotAllowed,
+    /// The client stopped sending the body for too long; or the whole body did not arrive within 10 seconds, which is
+    /// the limit for inbound webhooks and `POST /connect/telemetry`.
+    #[strum(
+        message = "Send the request again. Operators configure `SYNCLINE_CLIENT_TIMEOUT_SECONDS` and, for `/proxy`, \
+            `SYNCLINE_PROXY_TIMEOUT_SECONDS`."
+    )]
+    BodyTimeout,
+    /// The provider redirected a request through `/proxy` to a host that is not allowed, or redirected a request whose
+    /// body was too long to be sent twice.
+    #[strum(message = "Call the final address directly. The message names the host.")]
+    RedirectNotAllowed,
+    /// The provider redirected a request through `/proxy` more than five times.
+    #[strum(message = "Call the final address directly.")]
+    TooManyRedirects,
+    /// A request through `/proxy` failed without an answer from the provider: no connection, a TLS error, or the
+    /// connection broke.
+    #[strum(message = "Try again, or send the `Retries` header.")]
+    UpstreamFailed,
+    /// The provider did not answer a request through `/proxy` in time.
+    #[strum(message = "Try again later. Operators configure `SYNCLINE_PROXY_TIMEOUT_SECONDS`.")]
+    UpstreamTimeout,
+    /// The cursor was not issued by this service, or belongs to another connection, model or variant.
+    #[strum(message = "Omit the cursor to read from the beginning.")]
+    InvalidCursor,
+    /// The environment has no run with this id, or the run is older than the retention period.
+    #[strum(message = "Take the id from `GET /runs`.")]
+    UnknownRun,
+    /// The run holds no deletions for approval.
+    #[strum(message = "Approve only runs that ended with `mass_deletion_held`.")]
+    RunNotHeld,
+    /// The deletions of this run were approved before.
+    #[strum(message = "Nothing: they are being applied.")]
+    RunAlreadyApproved,
+    /// A later run of the sync has finished or was held, or the records are gone.
+    #[strum(message = "Look at the latest run.")]
+    RunSuperseded,
+    /// The environment has no outbound delivery or inbound webhook with this id, or it is older than the retention
+    /// period.
+    #[strum(message = "Take the id from `GET /webhooks/deliveries` or `GET /webhooks/received`.")]
+    UnknownWebhook,
+    /// The webhook is being sent or processed at this moment, so it cannot be sent again yet; or it is a handshake,
+    /// which is not processed.
+    #[strum(message = "Try again in a few seconds.")]
+    WebhookInFlight,
+    /// The catalogue has no signature scheme for webhooks of the integration's provider.
+    #[strum(
+        message = "Add a `[webhook]` table to a [provider file](webhooks-in.md#in-a-providers-file) of your own."
+    )]
+    WebhooksNotTaken,
+    /// A request to a provider's webhook URL has no signature. The message says where the signature is expected.
+    #[strum(
+        message = "Enable signatures at the provider. Ignore it if the provider did not send the request."
+    )]
+    MissingWebhookSignature,
+    /// The signature was not made with the integration's secret.
+    #[strum(message = "Set the secret that the provider shows. If the provider signs the URL, check \
+            `SYNCLINE_PUBLIC_URL`.")]
+    InvalidWebhookSignature,
+    /// The signature is too old, or its time is ahead of the host's clock.
+    #[strum(message = "Check the host's clock. Otherwise the request is a replay.")]
+    ExpiredWebhookSignature,
+    /// The integration has no secret to verify webhooks with, or its secret is not a key of the right kind. The
+    /// provider sends the webhook again later.
+    #[strum(
+        message = "Set `custom.webhook_secret` or `credentials.webhook_secret` of the integration. For Facebook and \
+            Strava, this is also the verify token."
+    )]
+    WebhookSecretMissing,
+    /// A `GET` request to a webhook URL is not a handshake of this provider, or it lacks the value to echo.
+    #[strum(message = "Send webhooks with `POST`.")]
+    UnknownHandshake,
+    /// The host already buffers the maximum number of webhooks for this integration.
+    #[strum(message = "Send the webhook again after `Retry-After` seconds. Providers do so on their own.")]
+    TooManyWebhooks,
+    /// The host already buffers the maximum number of webhooks, or its database does not accept them.
+    #[strum(message = "Send the webhook again after `Retry-After` seconds. Providers do so on their own.")]
+    IntakeBusy,
+    /// The setting that contained the webhook's URL is now empty, or the URL answered 410.
+    #[strum(message = "Set the URL, then send the webhook again.")]
+    NoWebhookUrl,
+    /// The environment has no dead letter with this id. A later save or deletion of the record removes it, and so does
+    /// the retention period.
+    #[strum(message = "List the dead letters with `GET /dead-letters`.")]
+    UnknownDeadLetter,
+    /// The record does not match its model as it is deployed now.
+    #[strum(message = "Deploy a model that accepts the record, or drop the dead letter.")]
+    DeadLetterRefused,
+    /// The record was saved or deleted after it was set aside, so replaying it would restore an older version.
+    #[strum(message = "Drop the dead letter.")]
+    DeadLetterSuperseded,
+    /// The integration has no app credentials.
+    #[strum(message = "Set them with `PATCH /integrations/{unique_key}`.")]
+    ProviderConfigErr,
+    /// A value that the provider requires is missing or malformed, or the provider returned one that is not valid.
+    #[strum(message = "Correct the value that the message names.")]
+    InvalidConnectionConfig,
+    /// The OAuth callback was already used, came later than an hour after the start, or its session was deleted.
+    #[strum(message = "Start the authorization again.")]
+    StateErr,
+    /// The browser that came back from the provider is not the browser that started.
+    #[strum(message = "Start again in this browser, with cookies enabled.")]
+    StateCookieErr,
+    /// The end user did not grant access.
+    #[strum(message = "Start again if this was a mistake.")]
+    AccessDenied,
+    /// The provider redirected the end user back with an error, without the required parameters, or under another
+    /// issuer.
+    #[strum(message = "See the provider's error in the message.")]
+    CallbackErr,
+    /// The provider returned no token.
+    #[strum(message = "See the message. Often the app's credentials or its callback URL are wrong.")]
+    TokenErr,
+    /// The connection was rejected: the provider did not accept its own new credentials, did not confirm that they
+    /// belong to the named account, or the integration's validation function failed with `message`. A new connection is
+    /// not created. A reconnected one that a function rejects stays, with an authentication error.
+    #[strum(
+        message = "Connect again. If it persists, check the app's scopes, or what the validation function requires."
+    )]
+    ConnectionValidationFailed,
+    /// Another request replaced or deleted the connection while a function validated it. The other request's
+    /// credentials are kept if they pass validation.
+    #[strum(message = "Check the connection, and import it again if it should be this one.")]
+    ConnectionReplaced,
+    /// The connection to reconnect was deleted while the end user was at the provider.
+    #[strum(message = "Create a session for a new connection.")]
+    ConnectionNotFound,
+    /// The host's limit of 5,000 open WebSockets is reached.
+    #[strum(message = "Try again in a moment.")]
+    TooManySockets,
+    /// A browser called `/mcp` from a page of another site.
+    #[strum(message = "Call it from a program, or from a page at this service's own address.")]
+    OriginNotAllowed,
+    /// The host's limit of concurrent change readers is reached.
+    #[strum(message = "Try again after `Retry-After` seconds, or at another host.")]
+    TooManyReaders,
+    /// An integration with this unique key exists.
+    #[strum(message = "Choose another unique key.")]
+    DuplicateIntegration,
+    /// There is no environment with this id.
+    #[strum(message = "List the environments with `syncline env list`.")]
+    UnknownEnvironment,
+    /// An environment with this name exists.
+    #[strum(message = "Choose another name.")]
+    DuplicateEnvironment,
+    /// The environment `dev` cannot be deleted: every host creates it at its start.
+    #[strum(message = "Delete its contents instead.")]
+    CannotDeleteDefaultEnvironment,
+    /// The environment has no valid secret key with this id.
+    #[strum(message = "List the keys with `syncline keys list`. The key may be revoked already.")]
+    UnknownApiKey,
+    /// The environment has a valid secret key with this name.
+    #[strum(message = "Choose another name, or revoke the other key.")]
+    DuplicateApiKey,
+    /// The webhook signing key was rotated less than 24 hours ago, and the previous key still signs.
+    #[strum(message = "Wait, or replace both at once with `syncline env rotate-signing-key --now`.")]
+    MultipleWebhookSigningKeys,
+    /// No action with this name is deployed for the integration.
+    #[strum(message = "Correct the name, or deploy the action.")]
+    UnknownAction,
+    /// The environment has no asynchronous action with this id, or its result has expired.
+    #[strum(message = "Use the `statusUrl` that was returned, within 24 hours.")]
+    UnknownJob,
+    /// The asynchronous action has no result yet. `payload.state` is `queued` or `running`.
+    #[strum(message = "Ask again after `Retry-After` seconds.")]
+    ActionNotFinished,
+    /// The `Idempotency-Key` was used for another input of this connection and action, or with another `X-Async`.
+    #[strum(message = "Use a new key for each request.")]
+    IdempotencyKeyReused,
+    /// The first request with this `Idempotency-Key` is still in progress.
+    #[strum(message = "Repeat the request after `Retry-After` seconds.")]
+    IdempotencyKeyInUse,
+    /// The input does not match the action's input model. The function did not run.
+    #[strum(message = "See `errors` for each field.")]
+    InvalidActionInput,
+    /// The function ran, but its output does not match its output model, or is not JSON.
+    #[strum(message = "Correct the function or the model. See `errors` for each field.")]
+    InvalidActionOutput,
+    /// The function returned an error; `message` is its message. `payload` contains its details or, without details,
+    /// its own `code` and `message`.
+    #[strum(message = "See the function's documentation.")]
+    ActionScriptRuntimeError,
+    /// The provider answered with an error that the function did not handle. `upstream` contains the answer, `payload`
+    /// its body or the body's member `payload`. A complete JSON body is parsed: the SDK keeps the first 10,000 bytes,
+    /// and [a function can return more](writing-functions.md#errors).
+    #[strum(message = "See the provider's answer. A 401 concerns the connection's credentials.")]
+    ScriptHttpError,
+    /// The function crashed: it panicked or executed an invalid WebAssembly operation.
+    #[strum(message = "Correct the function. The run's log contains a backtrace.")]
+    ScriptInternalError,
+    /// The function exceeded its limit `wall`. `payload` is `{"limit": "wall"}`.
+    #[strum(message = "Try again, or raise the limit: at most 15 minutes for an action.")]
+    ExecutionTimeout,
+    /// The function exceeded another limit. `payload` is `{"limit": NAME}`: `cpu`, `memory`, `table`, `stack`, `log`,
+    /// `output`, `requests`, `records` or `stream`.
+    #[strum(
+        message = "Make the function do less, or raise the limit in `syncline.toml`. `table` and `stack` are fixed."
+    )]
+    LimitExceeded,
+    /// The provider is rate limiting this connection or its integration for longer than the function or `/proxy` can
+    /// wait.
+    #[strum(message = "Try again after `Retry-After` seconds.")]
+    RateLimited,
+    /// An asynchronous action is not retried: five hosts stopped while they ran it. As the state of a sync's run: its
+    /// host did not renew the lease, and another attempt continues from the checkpoint.
+    #[strum(message = "Check those hosts' logs. The function may be what stops them.")]
+    HostLost,
+    /// A later attempt of the same run has taken over (syncs only), or the connection was deleted while its action ran.
+    #[strum(message = "Nothing: there is no connection to run it for.")]
+    ScriptAborted,
+    /// The body is not a complete, unmodified bundle.
+    #[strum(message = "Build the bundle again and send it unchanged.")]
+    InvalidBundle,
+    /// The bundle's `syncline.toml` has errors, or does not match its components. `payload.mistakes` contains each
+    /// error with file, line, column and, usually, help.
+    #[strum(message = "Correct the errors. `syncline check` finds them before a deployment.")]
+    InvalidSyncConfig,
+    /// An integration belongs to another provider in this environment or was renamed, a function belongs to another
+    /// bundle, a model belongs to a sync of another bundle, or another bundle has another `base_url` for the
+    /// integration.
+    #[strum(message = "Resolve the conflict that the message names.")]
+    ConflictingDeployment,
+    /// A host could not compile the bundle, or did not within five minutes. The previous version stays active.
+    #[strum(message = "Check the host's log, then deploy again.")]
+    HostsNotReady,
+    /// There is no route with this path.
+    #[strum(message = "Compare the path with `/openapi.json`.")]
+    NotFound,
+    /// The route does not accept this method. The `Allow` header lists those that it accepts.
+    #[strum(message = "Use one of the listed methods.")]
+    MethodNotAllowed,
+    /// This version does not offer the feature: quick-start integrations, and the code of functions.
+    #[strum(message = "Omit it.")]
+    NotImplemented,
+    /// An error occurred in the host. The cause is in the host's log and never in the answer.
+    #[strum(message = "Try again. If the error persists, search the host's log for the request id.")]
+    InternalServerError,
+    /// A full sync did not see more than half of 100 or more live records again (both numbers are configurable).
+    /// Nothing was deleted. `details` contains `model`, `unseen` and `live`.
+    #[strum(
+        message = "Approve or discard the deletions: see [A held deletion](operating.md#a-held-deletion)."
+    )]
+    MassDeletionHeld,
+    /// The provider rejected a refresh of the connection's credentials, or could not be asked.
+    #[strum(
+        message = "Let the end user reconnect if the error persists. The message contains the provider's answer."
+    )]
+    RefreshTokenExternalError,
+    /// The sync makes no progress: several attempts in a row (five by default) were interrupted before they moved the
+    /// checkpoint or changed a record, or one attempt committed nothing new for longer than its limit `idle`.
+    #[strum(
+        message = "Commit smaller batches with a checkpoint each, or raise the limits. The sync is retried with \
+            growing delays of up to a day; a trigger runs it at once."
+    )]
+    NoProgress,
+    /// The run was stopped: its host shut down or does not know the sync (yet), a reset was requested, its connection
+    /// or sync is gone, or the caller of an action disconnected.
+    #[strum(
+        message = "Nothing: remaining work is due again, except for an action whose caller disconnected."
+    )]
+    ScriptCancelled,
+}
+
+impl ErrorCode {
+    /// The text on the wire and in the database.
+    pub fn as_str(self) -> &'static str {
+        self.into()
+    }
+
+    /// What the code means, as one line of Markdown.
+    pub fn meaning(self) -> String {
+        self.get_documentation().unwrap_or_default().lines().collect::<Vec<_>>().join(" ")
+    }
+
+    /// What whoever gets the error can do about it, as one line of Markdown.
+    pub fn remedy(self) -> &'static str {
+        self.get_message().unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_code_has_a_meaning_and_a_remedy_of_whole_sentences() {
+        for code in ErrorCode::VARIANTS {
+            for text in [code.meaning().as_str(), code.remedy()] {
+                assert!(
+                    text.ends_with('.') && !text.contains('\n') && !text.contains("  "),
+                    "{code}: {text}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn a_code_reads_and_writes_as_its_text() {
+        assert_eq!(ErrorCode::UnknownConnection.to_string(), "unknown_connection");
+        assert_eq!("mass_deletion_held".parse(), Ok(ErrorCode::MassDeletionHeld));
+        let json = serde_json::to_string(&ErrorCode::InvalidJson).unwrap();
+        assert_eq!(json, "\"invalid_json\"");
+        assert_eq!(serde_json::from_str::<ErrorCode>(&json).unwrap(), ErrorCode::InvalidJson);
+    }
+}

@@ -1,0 +1,107 @@
+//! Functions and their executions: kinds, and the states of runs and jobs.
+//!
+//! The texts are those of the configuration file, the database and the API.
+
+use serde::{Deserialize, Serialize};
+use strum::{Display, EnumString, IntoStaticStr, VariantArray};
+
+/// Declares an enum whose text is its name in lower case, in the database as on the wire.
+macro_rules! text_enum {
+    ($(#[$doc:meta])* $name:ident { $($(#[$variant_doc:meta])* $variant:ident),+ $(,)? }) => {
+        $(#[$doc])*
+        #[derive(
+            Debug,
+            Clone,
+            Copy,
+            PartialEq,
+            Eq,
+            PartialOrd,
+            Ord,
+            Hash,
+            Display,
+            EnumString,
+            IntoStaticStr,
+            VariantArray,
+            Serialize,
+            Deserialize,
+        )]
+        #[serde(rename_all = "lowercase")]
+        #[strum(serialize_all = "lowercase")]
+        #[cfg_attr(feature = "sqlx", derive(sqlx::Type), sqlx(type_name = "text", rename_all = "lowercase"))]
+        pub enum $name {
+            $($(#[$variant_doc])* $variant,)+
+        }
+
+        impl $name {
+            pub const ALL: &[Self] = Self::VARIANTS;
+
+            pub fn as_str(self) -> &'static str {
+                self.into()
+            }
+        }
+    };
+}
+
+text_enum!(
+    /// A kind of function, by the word that a component's `invoke` takes.
+    FunctionKind {
+        /// Runs on a schedule and saves records.
+        Sync,
+        /// Runs on demand for one connection.
+        Action,
+        /// Handles a provider's webhook.
+        Webhook,
+        /// Handles an event in a connection's life.
+        Lifecycle,
+    }
+);
+
+text_enum!(
+    /// Why a run was started.
+    RunTrigger {
+        /// A sync's schedule was due.
+        Schedule,
+        /// A client triggered a sync.
+        Trigger,
+        /// A client started a paused sync.
+        Start,
+        /// The run before it failed.
+        Retry,
+        /// A client called an action.
+        Api,
+        /// An event in the connection's life.
+        Lifecycle,
+        /// A provider's webhook.
+        Webhook,
+    }
+);
+
+text_enum!(
+    /// The state of a run.
+    RunState {
+        Running,
+        Success,
+        Error,
+        /// It was stopped before the function had returned.
+        Cancelled,
+        /// Its host did not renew the lease.
+        Lost,
+    }
+);
+
+text_enum!(
+    /// The state of a job.
+    JobState { Queued, Running, Success, Error }
+);
+
+impl FunctionKind {
+    /// The trigger of a run of this kind that has no schedule.
+    pub fn direct_trigger(self) -> RunTrigger {
+        match self {
+            Self::Sync => RunTrigger::Trigger,
+            Self::Action => RunTrigger::Api,
+            Self::Webhook => RunTrigger::Webhook,
+            Self::Lifecycle => RunTrigger::Lifecycle,
+        }
+    }
+}

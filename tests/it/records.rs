@@ -289,7 +289,7 @@ async fn a_model_that_is_declared_no_more_is_known_as_long_as_something_is_kept_
     stage.action("save-raw", &kept).await.expect(200);
     let mut bundle = Bundle::guest("hostile")
         .replace("[integrations.hostile.syncs.commit-raw]\nruns = \"every 1 hour\"\nmodel = \"Item\"\n", "");
-    for action in ["save-raw", "change-raw", "find-raw"] {
+    for action in ["save-raw", "save-measured", "change-raw", "find-raw"] {
         let table = format!("[integrations.hostile.actions.{action}]\nmodels = [");
         bundle = bundle.replace(&format!("{table}\"Item\", \"Step\"]"), &format!("{table}\"Step\"]"));
     }

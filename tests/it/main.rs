@@ -4,6 +4,7 @@
 
 mod actions;
 mod addresses;
+mod architecture;
 mod async_actions;
 mod background_tasks;
 mod bad_records;

@@ -40,7 +40,7 @@ pub(super) struct Database {
 impl DatabaseArgs {
     pub(super) fn data_dir(&self) -> PathBuf {
         self.data_dir.clone().unwrap_or_else(|| {
-            if nix::unistd::geteuid().is_root() {
+            if rustix::process::geteuid().is_root() {
                 PathBuf::from("/var/lib/syncline")
             } else {
                 PathBuf::from(".syncline")

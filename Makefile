@@ -78,8 +78,8 @@ sqlx-check: ## fail if host/crates/store/.sqlx is not what it should be
 	scripts/sqlx-prepare --check
 
 .PHONY: audit
-audit: ## licences, advisories and sources of all dependencies; needs cargo-deny
-	cargo deny --all-features check
+audit: ## check the licences, bans, sources and advisories of all dependencies
+	@scripts/audit
 
 .PHONY: bench
 bench: build ## measure, and compare with the numbers in bench/

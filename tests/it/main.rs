@@ -4,6 +4,7 @@
 
 mod actions;
 mod addresses;
+mod api_reference;
 mod architecture;
 mod async_actions;
 mod background_tasks;

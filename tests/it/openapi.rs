@@ -114,7 +114,6 @@ async fn the_document_is_valid() {
     let host = Host::spawn(&db).await;
     let document = host.with_key(None).get("/openapi.json").await.expect(200);
     assert_eq!(document.header("content-type"), Some("application/json"));
-    assert_eq!(host.with_key(None).get("/docs").await.expect(200).body, document.body, "people look there");
     assert!(document.json()["openapi"].as_str().is_some_and(|version| version.starts_with("3.1.")));
     let file = tempfile::NamedTempFile::with_suffix(".json").unwrap();
     std::fs::write(file.path(), &document.body).unwrap();

@@ -17,7 +17,7 @@ use axum::routing::get;
 use sha2::{Digest, Sha256};
 use url::Url;
 
-use syncline_crypto::hex;
+use crate::static_files::answer;
 
 /// A debug build reads the files where they are, so that trying a change needs no compiling.
 #[derive(rust_embed::Embed)]
@@ -115,26 +115,6 @@ fn file(path: &str, headers: &HeaderMap) -> Response<Body> {
         _ => "application/octet-stream",
     };
     answer(file.data.into_owned(), &file.metadata.sha256_hash(), content_type, headers)
-}
-
-/// Files are asked for again each time, and sent only if they changed: an upgrade is seen at once.
-fn answer(body: Vec<u8>, hash: &[u8], content_type: &'static str, headers: &HeaderMap) -> Response<Body> {
-    let tag = format!("\"{}\"", hex(&hash[..16]));
-    let known = headers.get_all(header::IF_NONE_MATCH).iter().filter_map(|value| value.to_str().ok());
-    let is_known = known.flat_map(|value| value.split(',')).any(|value| {
-        let value = value.trim();
-        value == "*" || value.trim_start_matches("W/") == tag
-    });
-    let mut response = if is_known {
-        StatusCode::NOT_MODIFIED.into_response()
-    } else {
-        ([(header::CONTENT_TYPE, HeaderValue::from_static(content_type))], body).into_response()
-    };
-    let headers = response.headers_mut();
-    headers.insert(header::ETAG, HeaderValue::from_str(&tag).expect("hexadecimal digits are plain"));
-    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
-    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    response
 }
 
 /// Nothing but the page's own files, and the API. No text of the page ever becomes code or markup.

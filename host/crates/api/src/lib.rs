@@ -4,6 +4,7 @@
 //! [`error::ApiError`]s throughout.
 
 mod actions;
+mod api_reference;
 mod connect_sessions;
 mod connect_telemetry;
 pub mod connect_ui;
@@ -35,6 +36,7 @@ mod records;
 mod reference;
 mod runs;
 pub mod server;
+mod static_files;
 mod sync_variants;
 mod syncs;
 mod tags;
@@ -52,7 +54,7 @@ use axum::Router;
 use axum::body::Body;
 use axum::extract::{MatchedPath, Request};
 use axum::http::{Response, header};
-use axum::response::{IntoResponse, Redirect};
+use axum::response::IntoResponse;
 use axum::routing::{delete, get, post};
 use opentelemetry::propagation::TextMapPropagator;
 use opentelemetry_http::HeaderExtractor;
@@ -185,7 +187,7 @@ pub fn router(app: App, pages: Router<App>) -> Router {
         .route("/", get(oauth::open_socket))
         .merge(proxy::routes())
         .route("/openapi.json", get(move || async move { (json, document.to_string()) }))
-        .route("/docs", get(async || Redirect::temporary("openapi.json")))
+        .merge(api_reference::router())
         .fallback(unknown_route)
         .method_not_allowed_fallback(method_not_allowed)
         .with_state(app)

@@ -276,6 +276,7 @@ impl Host {
         tasks.keep_up("job-leases", &jobs, Jobs::keep_leases);
         // These do the host's work.
         tasks.work("deployments", &deployments, Deployments::follow);
+        tasks.work("deployment-preparation", &deployments, Deployments::prepare);
         tasks.work("connect-sessions", &connect_sessions, ConnectSessions::sweep);
         tasks.work("credential-refresh", &credentials, Credentials::renew_ahead);
         tasks.work("connection-validation", &connections, Connections::look_after_validations);

@@ -1,7 +1,10 @@
 //! Deploying bundles: what is refused, what the plan says, and what a deployment leaves alone.
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
 use sqlx::Connection as _;
+use tempfile::TempDir;
 
 use crate::support::{
     Assembled, Bundle, Host, HostOptions, PostgresProxy, Stage, TestDatabase, eventually, text,
@@ -454,6 +457,34 @@ async fn what_another_host_has_deployed_is_found_before_this_one_has_heard_of_it
     }
     // What nobody has deployed is still told.
     assert_eq!(stage.action("dance", &Value::Null).await.refusal(), (404, "unknown_action".to_owned()));
+}
+
+#[tokio::test]
+async fn a_compilation_delays_no_action_of_another_bundle() {
+    let minimal = Bundle::example("minimal");
+    let stage = Stage::of(&minimal, json!({ "count": 0 })).await;
+    let compiled = TempDir::new().expect("a temporary folder can be made");
+    let options = HostOptions::new().database(&stage.db);
+    let folder = compiled.path().display().to_string();
+    let second = options.variable("SYNCLINE_COMPILED_DIR", &folder).spawn().await;
+    let there = stage.through(&second);
+    there.action("echo", &json!(1)).await.expect(200);
+    stage.host.deploy(&minimal.without_actions()).await;
+    eventually("the second host has switched to the deployment", async || {
+        (there.action("echo", &json!(1)).await.status == 404).then_some(())
+    })
+    .await;
+
+    let large = Assembled::new(&[("sync", "commit-raw"), ("sync", "steps")]).idle_functions(1_000);
+    let large = Bundle::guest("hostile").without_actions().with_component(&large.component());
+    let serving = async {
+        let _compiling = second.hold_compiler().await;
+        stage.db.switch_to_first_versions().await;
+        let called = tokio::time::timeout(Duration::from_secs(20), there.action("echo", &json!(2))).await;
+        called.expect("the action does not wait for the compilation").expect(200);
+    };
+    let (deployed, ()) = tokio::join!(stage.host.deploy(&large), serving);
+    assert_eq!(deployed["version"], 1, "{deployed}");
 }
 
 #[tokio::test]

@@ -15,6 +15,8 @@ use super::repository;
 const DESCRIPTION_AT: i32 = 8;
 /// Where whatever it is given lies: it never looks at it.
 const ARGUMENTS_AT: i32 = 4_096;
+/// The type of [`Assembled::idle_functions`].
+const IDLE: u32 = 4;
 /// The interface that [`Assembled::importing_http`] imports.
 const HTTP: &str = "wasi:http/outgoing-handler@0.2.0";
 
@@ -25,11 +27,12 @@ pub struct Assembled {
     table_elements: u64,
     memory_pages: u64,
     imports_http: bool,
+    idle_functions: u32,
 }
 
 impl Assembled {
     pub fn new(functions: &'static [(&'static str, &'static str)]) -> Self {
-        Self { functions, table_elements: 0, memory_pages: 1, imports_http: false }
+        Self { functions, table_elements: 0, memory_pages: 1, imports_http: false, idle_functions: 0 }
     }
 
     /// With so many elements in its table from the start.
@@ -45,6 +48,11 @@ impl Assembled {
     /// With an interface that is none of our world.
     pub fn importing_http(self) -> Self {
         Self { imports_http: true, ..self }
+    }
+
+    /// With this many unused functions of 1,000 instructions each, which take time to compile.
+    pub fn idle_functions(self, idle_functions: u32) -> Self {
+        Self { idle_functions, ..self }
     }
 
     pub fn component(&self) -> Vec<u8> {
@@ -76,6 +84,7 @@ impl Assembled {
         types.ty().function(of_numbers(7), of_numbers(1));
         types.ty().function(of_numbers(4), of_numbers(1));
         types.ty().function([], []);
+        types.ty().function(of_numbers(1), of_numbers(1));
         let mut imports = ImportSection::new();
         if self.imports_http {
             imports.import(HTTP, "handle", EntityType::Function(3));
@@ -115,6 +124,20 @@ impl Assembled {
         allocate.instructions().i32_const(ARGUMENTS_AT).end();
         for function in [&describe, &invoke, &allocate] {
             code.function(function);
+        }
+        for number in 0..self.idle_functions {
+            kinds.function(IDLE);
+            let mut idle = Function::new([]);
+            let mut instructions = idle.instructions();
+            for step in 0..250 {
+                instructions
+                    .local_get(0)
+                    .i32_const(i32::from_le_bytes((number + step).to_le_bytes()))
+                    .i32_mul()
+                    .local_set(0);
+            }
+            instructions.local_get(0).end();
+            code.function(&idle);
         }
 
         let mut tables = TableSection::new();

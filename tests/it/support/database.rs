@@ -113,7 +113,7 @@ impl TestDatabase {
     pub async fn switch_to_first_versions(&self) {
         self.execute(
             "UPDATE deployments SET state = 'superseded' WHERE state = 'active';
-             UPDATE deployments SET state = 'active' WHERE version = 1",
+             UPDATE deployments SET state = 'active' WHERE version = 1 AND state = 'superseded'",
         )
         .await;
     }

@@ -25,6 +25,15 @@ pub struct Host {
     folder: TempDir,
 }
 
+/// A process that compiles a component and is suspended until this value is dropped.
+pub struct HeldCompiler(Pid);
+
+impl Drop for HeldCompiler {
+    fn drop(&mut self) {
+        let _may_be_gone = kill_process(self.0, Signal::CONT);
+    }
+}
+
 /// What marks a secret of the tests: the word, and how tokens begin that hosts and servers make.
 const PLANTED: [&str; 3] = ["planted", "nango_connect_session_", "whsec_"];
 
@@ -186,6 +195,28 @@ impl Host {
 
     pub fn thaw(&self) {
         self.signal(Signal::CONT);
+    }
+
+    /// Waits until the host compiles a component, and suspends the compilation until the value is dropped.
+    pub async fn hold_compiler(&self) -> HeldCompiler {
+        eventually("the host compiles a component", async || {
+            let compiler = self.children().into_iter().find(|child| {
+                let command = fs::read(format!("/proc/{}/cmdline", child.as_raw_pid())).unwrap_or_default();
+                command.split(|byte| *byte == 0).any(|argument| argument == b"compile-component")
+            })?;
+            kill_process(compiler, Signal::STOP).is_ok().then_some(HeldCompiler(compiler))
+        })
+        .await
+    }
+
+    /// The processes that the host has started.
+    fn children(&self) -> Vec<Pid> {
+        let threads = fs::read_dir(format!("/proc/{}/task", self.child.id())).expect("the host is there");
+        let of_thread = |thread: std::io::Result<fs::DirEntry>| {
+            fs::read_to_string(thread.expect("it can be listed").path().join("children")).unwrap_or_default()
+        };
+        let children: String = threads.map(of_thread).collect();
+        children.split_whitespace().filter_map(|id| Pid::from_raw(id.parse().ok()?)).collect()
     }
 
     /// The most memory that it has had in use at a time.

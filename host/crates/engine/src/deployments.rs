@@ -173,7 +173,21 @@ impl Deployments {
         self.minimum_interval
     }
 
-    /// Compiles what other hosts have staged, and switches to what was activated, until `shutdown`.
+    /// Compiles the deployments that other hosts have staged, until `shutdown`.
+    pub async fn prepare(self: Arc<Self>, shutdown: CancellationToken) {
+        let mut events = self.events.subscribe();
+        loop {
+            let wait = events.wait_within(RELOAD_EVERY, Event::Deployments);
+            if shutdown.run_until_cancelled(wait).await.is_none() {
+                return;
+            }
+            if let Some(Err(error)) = shutdown.run_until_cancelled(self.prepare_staged()).await {
+                tracing::warn!(error = format!("{error:#}"), "could not compile the staged deployments");
+            }
+        }
+    }
+
+    /// Switches to activated deployments, also while another one compiles, until `shutdown`.
     pub async fn follow(self: Arc<Self>, shutdown: CancellationToken) {
         let mut events = self.events.subscribe();
         loop {
@@ -181,14 +195,14 @@ impl Deployments {
             if shutdown.run_until_cancelled(wait).await.is_none() {
                 return;
             }
-            if let Some(Err(error)) = shutdown.run_until_cancelled(self.catch_up()).await {
-                tracing::warn!(error = format!("{error:#}"), "deployments could not be followed");
+            if let Some(Err(error)) = shutdown.run_until_cancelled(self.functions.reload()).await {
+                tracing::warn!(error = format!("{error:#}"), "could not switch to the active deployments");
             }
         }
     }
 
-    /// Compiles what is staged, says so, and switches to what is active.
-    async fn catch_up(&self) -> anyhow::Result<()> {
+    /// Compiles staged deployments and confirms them.
+    async fn prepare_staged(&self) -> anyhow::Result<()> {
         let waiting = deployments::list_unconfirmed(&mut *self.store.connect().await?, self.host_id).await?;
         for (deployment, digests) in waiting {
             let mut problem = None;
@@ -202,7 +216,7 @@ impl Deployments {
             let mut conn = self.store.connect().await?;
             deployments::confirm(&mut conn, deployment, self.host_id, problem.as_deref()).await?;
         }
-        self.functions.reload().await
+        Ok(())
     }
 
     /// Deploys a bundle or, with `dry_run`, says what that would change.
@@ -257,7 +271,7 @@ impl Deployments {
         config: &SyncConfig,
         deployment: DeploymentPk,
     ) -> Result<(), DeployError> {
-        self.catch_up().await.map_err(DeployError::Host)?;
+        self.prepare_staged().await.map_err(DeployError::Host)?;
         let deadline = Instant::now() + WAIT_FOR_HOSTS;
         loop {
             let readiness =
@@ -281,7 +295,7 @@ impl Deployments {
             }
         }
         self.environments.forget();
-        self.functions.reload().await.map_err(DeployError::Host)?;
+        self.functions.reload_of(&[environment.pk]).await.map_err(DeployError::Host)?;
         self.events.publish(Event::Due);
         Ok(())
     }

@@ -3,15 +3,18 @@
 pub(crate) mod action_tools;
 pub(crate) mod descriptions;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 use chrono_tz::Tz;
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
 use serde::{Deserialize, Serialize};
 use sqlx::PgConnection;
-use tokio::sync::Mutex;
+use tokio::sync::OnceCell;
 use url::Url;
 
 use crate::functions::action_tools::ActionTool;
@@ -23,13 +26,15 @@ use syncline_egress::HostPattern;
 use syncline_model::{Keeping, Models, Shape};
 use syncline_sandbox::{ComponentDigest, Limits, PreparedComponent, Runtime};
 use syncline_store::Store;
-use syncline_store::deployments::{self, ActiveFunction};
+use syncline_store::deployments::{self, ActiveFunction, LiveDeployment};
 use syncline_types::ids::{
     DeploymentPk, EnvironmentPk, FunctionName, IntegrationKey, IntegrationPk, ModelName,
 };
 
 /// No action runs for longer, whatever its limits say.
 const MAX_ACTION_WALL: Duration = Duration::from_secs(15 * 60);
+/// The most environments that are switched at once.
+const SWITCHED_AT_ONCE: usize = 1_000;
 
 /// A function with what its integration says about it, as it is stored with its deployment.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -215,23 +220,46 @@ impl DeployedFunction {
 }
 
 type Key = (IntegrationPk, FunctionKind, FunctionName);
+type FunctionsByKey = HashMap<Key, Arc<DeployedFunction>>;
 
-/// What one reading of the deployments gave.
-#[derive(Default)]
-struct Known {
-    functions: HashMap<Key, Arc<DeployedFunction>>,
-    /// Which deployments those are of.
-    active: HashMap<EnvironmentPk, Vec<DeploymentPk>>,
+/// The active functions of one environment.
+struct Deployed {
+    /// The number of the reading that they come from.
+    reading: u64,
+    active: Vec<DeploymentPk>,
+    functions: FunctionsByKey,
 }
 
+/// The active functions of all environments.
+#[derive(Default)]
+struct Known {
+    environments: HashMap<EnvironmentPk, Arc<Deployed>>,
+    /// The functions of all environments together.
+    functions: FunctionsByKey,
+}
+
+/// The rows that a reading found for one environment.
+#[derive(Default)]
+struct Rows {
+    deployments: Vec<LiveDeployment>,
+    functions: Vec<ActiveFunction>,
+}
+
+/// A component, or its compilation in progress. However many tasks need it, it is compiled once.
+type ComponentCell = Arc<OnceCell<Arc<PreparedComponent>>>;
+
 /// Every deployed function of every environment.
+///
+/// Compiling may take minutes. No lock is held meanwhile, and an environment waits only for its own components.
 pub struct Functions {
     pub(crate) store: Store,
     runtime: Arc<Runtime>,
     known: RwLock<Arc<Known>>,
-    readings: AtomicU64,
-    components: Mutex<HashMap<ComponentDigest, Arc<PreparedComponent>>>,
-    reloading: Mutex<()>,
+    /// Grows whenever `known` changes.
+    switches: AtomicU64,
+    components: Mutex<HashMap<ComponentDigest, ComponentCell>>,
+    /// The number of the latest reading.
+    reading: tokio::sync::Mutex<u64>,
 }
 
 impl Functions {
@@ -240,9 +268,9 @@ impl Functions {
             store,
             runtime,
             known: RwLock::default(),
-            readings: AtomicU64::new(0),
+            switches: AtomicU64::new(0),
             components: Mutex::default(),
-            reloading: Mutex::default(),
+            reading: tokio::sync::Mutex::default(),
         })
     }
 
@@ -290,7 +318,7 @@ impl Functions {
     /// have switched a moment ago.
     pub async fn catch_up(&self, environment: EnvironmentPk) -> anyhow::Result<()> {
         let is_current = self.is_current(&mut *self.store.connect().await?, &[environment]).await?;
-        if is_current { Ok(()) } else { self.reload().await }
+        if is_current { Ok(()) } else { self.reload_of(&[environment]).await }
     }
 
     /// Whether what this host remembers of these environments is what is active in them.
@@ -303,8 +331,11 @@ impl Functions {
         for (environment, deployment) in deployments::list_active_in(conn, environments).await? {
             active.entry(environment).or_default().push(deployment);
         }
-        let known = self.snapshot();
-        Ok(environments.iter().all(|environment| known.active.get(environment) == active.get(environment)))
+        let (known, none) = (self.snapshot(), Vec::new());
+        Ok(environments.iter().all(|environment| {
+            let known = known.environments.get(environment).map_or(&none, |deployed| &deployed.active);
+            known == active.get(environment).unwrap_or(&none)
+        }))
     }
 
     /// The actions of one integration, by name.
@@ -426,9 +457,9 @@ impl Functions {
             .cloned()
     }
 
-    /// The number of what is known now: another once deployments were read again.
-    pub(crate) fn reading(&self) -> u64 {
-        self.readings.load(Ordering::SeqCst)
+    /// Changes whenever the deployed functions may have changed.
+    pub(crate) fn version(&self) -> u64 {
+        self.switches.load(Ordering::SeqCst)
     }
 
     /// The further hosts that functions of an integration may reach, taken together.
@@ -451,16 +482,78 @@ impl Functions {
 
     /// Reads what is active and switches to it. Invocations that are on finish with the version they began with.
     pub async fn reload(&self) -> anyhow::Result<()> {
-        // One after the other: an older reading must not replace a newer one.
-        let _turn = self.reloading.lock().await;
+        // An environment that is not found any more has no functions.
+        let known = self.snapshot().environments.keys().copied().collect();
+        self.read_and_switch(known, None).await?;
+        let known = self.snapshot();
+        let used: HashSet<_> = known.functions.values().map(|function| function.component.digest).collect();
+        let mut components = self.components.lock().unwrap_or_else(PoisonError::into_inner);
+        // A task that waits for a component holds its cell.
+        components.retain(|digest, cell| used.contains(digest) || Arc::strong_count(cell) > 1);
+        Ok(())
+    }
+
+    /// As [`reload`](Self::reload), for some environments. Does not wait for components of other environments.
+    pub(crate) async fn reload_of(&self, environments: &[EnvironmentPk]) -> anyhow::Result<()> {
+        self.read_and_switch(environments.to_vec(), Some(environments)).await
+    }
+
+    /// Switches each environment as soon as its components are compiled.
+    async fn read_and_switch(
+        &self,
+        expected: Vec<EnvironmentPk>,
+        scope: Option<&[EnvironmentPk]>,
+    ) -> anyhow::Result<()> {
+        let (reading, mut found) = self.read(scope).await?;
+        for environment in expected {
+            found.entry(environment).or_default();
+        }
+        let prepared: FuturesUnordered<_> = found
+            .into_iter()
+            .map(async |(environment, rows)| (environment, self.prepare(reading, rows).await))
+            .collect();
+        let mut ready = pin!(prepared.ready_chunks(SWITCHED_AT_ONCE));
+        while let Some(ready) = ready.next().await {
+            self.switch(ready);
+        }
+        Ok(())
+    }
+
+    /// Reads the active deployments. The number grows with every reading.
+    async fn read(
+        &self,
+        scope: Option<&[EnvironmentPk]>,
+    ) -> anyhow::Result<(u64, HashMap<EnvironmentPk, Rows>)> {
+        // One at a time, so that a reading with a higher number is never older.
+        let mut reading = self.reading.lock().await;
         let mut snapshot = self.store.begin_snapshot().await?;
-        let active = deployments::list_active(&mut snapshot).await?;
-        let functions = deployments::list_active_functions(&mut snapshot).await?;
+        let (active, functions) = match scope {
+            None => (
+                deployments::list_active(&mut snapshot).await?,
+                deployments::list_active_functions(&mut snapshot).await?,
+            ),
+            Some(environments) => (
+                deployments::list_active_of(&mut snapshot, environments).await?,
+                deployments::list_active_functions_of(&mut snapshot, environments).await?,
+            ),
+        };
         snapshot.commit().await?;
-        let mut models = HashMap::with_capacity(active.len());
-        let mut known = Known::default();
+        *reading += 1;
+        let mut found: HashMap<EnvironmentPk, Rows> = HashMap::new();
         for deployment in active {
-            known.active.entry(deployment.environment).or_default().push(deployment.pk);
+            found.entry(deployment.environment).or_default().deployments.push(deployment);
+        }
+        for function in functions {
+            found.entry(function.environment).or_default().functions.push(function);
+        }
+        Ok((*reading, found))
+    }
+
+    /// Makes the functions of one environment ready to run, and compiles their components if necessary.
+    async fn prepare(&self, reading: u64, rows: Rows) -> Deployed {
+        let active = rows.deployments.iter().map(|deployment| deployment.pk).collect();
+        let mut models = HashMap::with_capacity(rows.deployments.len());
+        for deployment in rows.deployments {
             match serde_json::from_str::<SyncConfig>(&deployment.config) {
                 Ok(config) => drop(models.insert(deployment.pk, (config.models, config.keeping))),
                 // What is theirs stays, and others go on.
@@ -474,13 +567,14 @@ impl Functions {
                 ),
             }
         }
-        for function in functions {
+        let mut functions = FunctionsByKey::new();
+        for function in rows.functions {
             let Some((models, keeping)) = models.get(&function.deployment) else { continue };
             let (kind, name) = (function.kind, function.name.clone());
             let integration = function.integration_key.clone();
             match self.build(function, models, keeping).await {
                 Ok((key, deployed)) => {
-                    known.functions.insert(key, Arc::new(deployed));
+                    functions.insert(key, Arc::new(deployed));
                 }
                 Err(error) => {
                     tracing::error!(
@@ -490,11 +584,21 @@ impl Functions {
                 }
             }
         }
-        let used: Vec<_> = known.functions.values().map(|function| function.component.digest).collect();
-        self.components.lock().await.retain(|digest, _| used.contains(digest));
-        *self.known.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(known);
-        self.readings.fetch_add(1, Ordering::SeqCst);
-        Ok(())
+        Deployed { reading, active, functions }
+    }
+
+    fn switch(&self, ready: Vec<(EnvironmentPk, Deployed)>) {
+        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
+        let mut environments = known.environments.clone();
+        for (environment, deployed) in ready {
+            // A later reading may have been ready first.
+            if environments.get(&environment).is_none_or(|before| before.reading < deployed.reading) {
+                environments.insert(environment, Arc::new(deployed));
+            }
+        }
+        let functions = environments.values().flat_map(|deployed| deployed.functions.clone()).collect();
+        *known = Arc::new(Known { environments, functions });
+        self.switches.fetch_add(1, Ordering::SeqCst);
     }
 
     async fn build(
@@ -558,17 +662,20 @@ impl Functions {
         Ok(((row.integration, kind, row.name), function))
     }
 
-    /// The component of that digest, compiled at the latest now.
+    /// Returns the component with that digest. Compiles it if necessary.
     pub(crate) async fn component(&self, digest: ComponentDigest) -> anyhow::Result<Arc<PreparedComponent>> {
-        let mut components = self.components.lock().await;
-        if let Some(component) = components.get(&digest) {
-            return Ok(Arc::clone(component));
-        }
-        let wasm = deployments::load_component(&mut *self.store.connect().await?, &digest.0).await?;
-        let wasm = wasm.ok_or_else(|| anyhow::anyhow!("component {digest} is not in the database"))?;
-        let component = Arc::new(self.runtime.prepare(&wasm).await?);
-        components.insert(digest, Arc::clone(&component));
-        Ok(component)
+        let cell = {
+            let mut components = self.components.lock().unwrap_or_else(PoisonError::into_inner);
+            Arc::clone(components.entry(digest).or_default())
+        };
+        let compile = async || {
+            let wasm = async {
+                let wasm = deployments::load_component(&mut *self.store.connect().await?, &digest.0).await?;
+                wasm.ok_or_else(|| anyhow::anyhow!("component {digest} is not in the database"))
+            };
+            self.runtime.prepare_stored(digest, wasm).await.map(Arc::new)
+        };
+        cell.get_or_try_init(compile).await.cloned()
     }
 }
 

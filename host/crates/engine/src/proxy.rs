@@ -133,7 +133,7 @@ impl Proxy {
         environment: &Arc<Environment>,
         connection: &ConnectionRoute,
     ) -> Result<Arc<Route>, ProxyError> {
-        let deployments = self.functions.reading();
+        let deployments = self.functions.version();
         if self.events.is_receiving()
             && let Some(remembered) = self.routes.routes.get(&connection.pk)
             && remembered.deployments == deployments

@@ -8,12 +8,14 @@ use std::hash::{Hash, Hasher};
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::sync::Arc;
 use std::time::Duration;
 
-use rustix::process::{Resource, Rlimit, setrlimit};
+use rustix::process::{Resource, Rlimit, setpriority_process, setrlimit};
 use tokio::io::AsyncWriteExt;
 use tokio::process::Command;
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, Semaphore};
+use tokio::task::spawn_blocking;
 use wasmtime::Engine;
 use wasmtime::component::Component;
 
@@ -23,6 +25,10 @@ use super::ComponentDigest;
 const COMPILE_MEMORY_BYTES: u64 = 4 << 30;
 const COMPILE_CPU: Duration = Duration::from_secs(120);
 const COMPILE_WALL: Duration = Duration::from_secs(240);
+/// The compiling process has a lower priority than request handling, like functions that compute for long.
+const COMPILE_NICENESS: i32 = 10;
+/// How many components are loaded from disk at a time. Each is read into memory to verify its MAC.
+const LOADS_AT_ONCE: usize = 4;
 
 const MAC_BYTES: usize = blake3::OUT_LEN;
 
@@ -41,85 +47,78 @@ pub enum CompileError {
     OverPool(String),
 }
 
-/// Machine code on disk, by the component it came from and the engine it is for.
+/// Compiles components and caches their machine code.
 pub struct CompiledCache {
-    folder: PathBuf,
-    mac_key: [u8; 32],
+    code: Arc<CodeFolder>,
+    loads: Semaphore,
     /// The program that is started as `compile-component`; see [`run_compiler`].
     compiler: PathBuf,
     /// One at a time: a compilation uses every processor.
     turn: Mutex<()>,
 }
 
+/// Machine code on disk, by component and engine.
+struct CodeFolder {
+    folder: PathBuf,
+    mac_key: [u8; 32],
+}
+
 impl CompiledCache {
     pub fn new(folder: PathBuf, mac_key: [u8; 32], compiler: PathBuf) -> Self {
-        Self { folder, mac_key, compiler, turn: Mutex::new(()) }
+        let code = Arc::new(CodeFolder { folder, mac_key });
+        Self { code, loads: Semaphore::new(LOADS_AT_ONCE), compiler, turn: Mutex::new(()) }
     }
 
-    /// The compiled form of `wasm`, from disk or made now.
-    pub(super) async fn get(
+    /// Returns the compiled component, from disk if it is there. `wasm` is awaited only to compile it, and only when no
+    /// other compilation is in progress: waiting components take no memory.
+    pub(super) async fn get<W: AsRef<[u8]>, E: From<CompileError>>(
         &self,
         engine: &Engine,
         digest: &ComponentDigest,
-        wasm: &[u8],
-    ) -> Result<Component, CompileError> {
-        if let Some(component) = self.load(engine, digest) {
+        wasm: impl Future<Output = Result<W, E>>,
+    ) -> Result<Component, E> {
+        if let Some(component) = self.load(engine, digest).await {
             return Ok(component);
         }
         let _turn = self.turn.lock().await;
-        if let Some(component) = self.load(engine, digest) {
+        if let Some(component) = self.load(engine, digest).await {
             return Ok(component);
         }
+        let wasm = wasm.await?;
         let started = std::time::Instant::now();
-        let code = self.compile(wasm).await?;
-        let path = self.code_path(engine, digest);
-        self.store(&path, &code).map_err(|source| CompileError::Cache { path: path.clone(), source })?;
+        let code = self.compile(wasm.as_ref()).await?;
+        let component = self.keep(engine, digest, code).await?;
         tracing::info!(
             component.digest = %digest,
             compile.ms = started.elapsed().as_millis() as u64,
             "compiled a component",
         );
-        load_file(engine, &path).map_err(|error| CompileError::OverPool(format!("{error:#}")))
+        Ok(component)
     }
 
-    /// Loads what is kept, if it is what this host has written.
-    fn load(&self, engine: &Engine, digest: &ComponentDigest) -> Option<Component> {
-        let path = self.code_path(engine, digest);
-        let code = std::fs::read(&path).ok()?;
-        let kept_mac: [u8; MAC_BYTES] = std::fs::read(mac_path(&path)).ok()?.try_into().ok()?;
-        if self.mac(&path, &code) != blake3::Hash::from_bytes(kept_mac) {
-            tracing::warn!(path = %path.display(), "compiled code was changed by someone else and is made anew");
-            return None;
+    async fn load(&self, engine: &Engine, digest: &ComponentDigest) -> Option<Component> {
+        let _permit = self.loads.acquire().await.ok()?;
+        let (code, engine, digest) = (Arc::clone(&self.code), engine.clone(), *digest);
+        spawn_blocking(move || code.load(&engine, &digest)).await.ok()?
+    }
+
+    async fn keep(
+        &self,
+        engine: &Engine,
+        digest: &ComponentDigest,
+        compiled: Vec<u8>,
+    ) -> Result<Component, CompileError> {
+        let (code, engine, digest) = (Arc::clone(&self.code), engine.clone(), *digest);
+        let kept = spawn_blocking(move || {
+            let path = code.path(&engine, &digest);
+            code.store(&path, &compiled)
+                .map_err(|source| CompileError::Cache { path: path.clone(), source })?;
+            load_file(&engine, &path).map_err(|error| CompileError::OverPool(format!("{error:#}")))
+        });
+        match kept.await {
+            Ok(kept) => kept,
+            Err(error) => std::panic::resume_unwind(error.into_panic()),
         }
-        load_file(engine, &path)
-            .inspect_err(
-                |error| tracing::warn!(path = %path.display(), %error, "compiled code does not load"),
-            )
-            .ok()
-    }
-
-    fn store(&self, path: &Path, code: &[u8]) -> std::io::Result<()> {
-        std::fs::create_dir_all(&self.folder)?;
-        for (target, bytes) in
-            [(mac_path(path), self.mac(path, code).as_bytes().as_slice()), (path.to_owned(), code)]
-        {
-            let mut file = tempfile::NamedTempFile::new_in(&self.folder)?;
-            file.write_all(bytes)?;
-            file.persist(target)?;
-        }
-        Ok(())
-    }
-
-    /// Covers the name too, so that code of one component cannot stand in for another's.
-    fn mac(&self, path: &Path, code: &[u8]) -> blake3::Hash {
-        let name = path.file_name().unwrap_or_default().as_encoded_bytes();
-        blake3::Hasher::new_keyed(&self.mac_key).update(name).update(b"\0").update(code).finalize()
-    }
-
-    fn code_path(&self, engine: &Engine, digest: &ComponentDigest) -> PathBuf {
-        let mut hasher = DefaultHasher::new();
-        engine.precompile_compatibility_hash().hash(&mut hasher);
-        self.folder.join(format!("{digest}-{:016x}.code", hasher.finish()))
     }
 
     async fn compile(&self, wasm: &[u8]) -> Result<Vec<u8>, CompileError> {
@@ -154,6 +153,48 @@ impl CompiledCache {
     }
 }
 
+impl CodeFolder {
+    /// Loads what is kept, if it is what this host has written.
+    fn load(&self, engine: &Engine, digest: &ComponentDigest) -> Option<Component> {
+        let path = self.path(engine, digest);
+        let code = std::fs::read(&path).ok()?;
+        let kept_mac: [u8; MAC_BYTES] = std::fs::read(mac_path(&path)).ok()?.try_into().ok()?;
+        if self.mac(&path, &code) != blake3::Hash::from_bytes(kept_mac) {
+            tracing::warn!(path = %path.display(), "compiled code was changed by someone else and is made anew");
+            return None;
+        }
+        load_file(engine, &path)
+            .inspect_err(
+                |error| tracing::warn!(path = %path.display(), %error, "compiled code does not load"),
+            )
+            .ok()
+    }
+
+    fn store(&self, path: &Path, code: &[u8]) -> std::io::Result<()> {
+        std::fs::create_dir_all(&self.folder)?;
+        for (target, bytes) in
+            [(mac_path(path), self.mac(path, code).as_bytes().as_slice()), (path.to_owned(), code)]
+        {
+            let mut file = tempfile::NamedTempFile::new_in(&self.folder)?;
+            file.write_all(bytes)?;
+            file.persist(target)?;
+        }
+        Ok(())
+    }
+
+    /// Covers the name too, so that code of one component cannot stand in for another's.
+    fn mac(&self, path: &Path, code: &[u8]) -> blake3::Hash {
+        let name = path.file_name().unwrap_or_default().as_encoded_bytes();
+        blake3::Hasher::new_keyed(&self.mac_key).update(name).update(b"\0").update(code).finalize()
+    }
+
+    fn path(&self, engine: &Engine, digest: &ComponentDigest) -> PathBuf {
+        let mut hasher = DefaultHasher::new();
+        engine.precompile_compatibility_hash().hash(&mut hasher);
+        self.folder.join(format!("{digest}-{:016x}.code", hasher.finish()))
+    }
+}
+
 /// The exit status that tells a refusal from running out of something.
 const REFUSED: i32 = 3;
 
@@ -172,6 +213,8 @@ pub fn run_compiler() -> i32 {
             return 1;
         }
     }
+    // If this fails, compiling still works, at the expense of requests.
+    let _lowered = setpriority_process(None, COMPILE_NICENESS);
     let mut wasm = Vec::new();
     if let Err(error) = std::io::stdin().read_to_end(&mut wasm) {
         eprintln!("the component could not be read: {error}");

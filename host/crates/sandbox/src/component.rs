@@ -4,6 +4,7 @@ use std::fmt;
 
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
+use wasmtime::component::Component;
 use wasmtime::component::types::ComponentItem;
 
 use super::bindings::IntegrationPre;
@@ -89,7 +90,27 @@ impl Runtime {
     pub async fn prepare(&self, wasm: &[u8]) -> Result<PreparedComponent, InvalidComponent> {
         check_kind(wasm)?;
         let digest = ComponentDigest::of(wasm);
+        let wasm = std::future::ready(Ok::<_, CompileError>(wasm));
         let component = self.compiled.get(&self.engine, &digest, wasm).await?;
+        self.link(digest, &component)
+    }
+
+    /// As [`prepare`](Self::prepare), for a component that was checked before. `wasm` is awaited only if it is not
+    /// compiled yet.
+    pub async fn prepare_stored(
+        &self,
+        digest: ComponentDigest,
+        wasm: impl Future<Output = anyhow::Result<Vec<u8>>>,
+    ) -> anyhow::Result<PreparedComponent> {
+        let component = self.compiled.get(&self.engine, &digest, wasm).await?;
+        Ok(self.link(digest, &component)?)
+    }
+
+    fn link(
+        &self,
+        digest: ComponentDigest,
+        component: &Component,
+    ) -> Result<PreparedComponent, InvalidComponent> {
         let component_type = component.component_type();
         let exports: Vec<String> = component_type
             .exports(&self.engine)
@@ -100,7 +121,7 @@ impl Runtime {
             return Err(InvalidComponent::OtherWorld { exports });
         }
         let unknown = |error: wasmtime::Error| InvalidComponent::UnknownImport(format!("{error:#}"));
-        let pre = self.linker.instantiate_pre(&component).map_err(unknown)?;
+        let pre = self.linker.instantiate_pre(component).map_err(unknown)?;
         Ok(PreparedComponent {
             digest,
             pre: IntegrationPre::new(pre).map_err(unknown)?,

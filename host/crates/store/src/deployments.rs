@@ -264,6 +264,26 @@ pub async fn list_active(conn: &mut PgConnection) -> sqlx::Result<Vec<LiveDeploy
     Ok(rows.into_iter().map(LiveDeployment::from).collect())
 }
 
+/// As [`list_active`], for these environments.
+pub async fn list_active_of(
+    conn: &mut PgConnection,
+    environments: &[EnvironmentPk],
+) -> sqlx::Result<Vec<LiveDeployment>> {
+    let environments: Vec<i64> = environments.iter().map(|pk| pk.0).collect();
+    let rows = sqlx::query_as!(
+        DeploymentRow,
+        r#"
+        SELECT d.pk, environment_pk, e.name AS environment_name, bundle_name, version, digest, config::text AS "config!"
+        FROM deployments d JOIN environments e ON e.pk = d.environment_pk
+        WHERE environment_pk = ANY($1) AND state = 'active' ORDER BY d.pk
+        "#,
+        &environments,
+    )
+    .fetch_all(conn)
+    .await?;
+    Ok(rows.into_iter().map(LiveDeployment::from).collect())
+}
+
 /// The deployments that are active in these environments, in the order of [`list_active`].
 pub async fn list_active_in(
     conn: &mut PgConnection,
@@ -294,6 +314,32 @@ pub async fn list_active_functions(conn: &mut PgConnection) -> sqlx::Result<Vec<
         WHERE d.state = 'active'
         ORDER BY f.pk
         "#
+    )
+    .fetch_all(conn)
+    .await?;
+    rows.into_iter().map(ActiveFunction::try_from).collect()
+}
+
+/// As [`list_active_functions`], for these environments.
+pub async fn list_active_functions_of(
+    conn: &mut PgConnection,
+    environments: &[EnvironmentPk],
+) -> sqlx::Result<Vec<ActiveFunction>> {
+    let environments: Vec<i64> = environments.iter().map(|pk| pk.0).collect();
+    let rows = sqlx::query_as!(
+        FunctionRow,
+        r#"
+        SELECT f.pk, d.pk AS deployment_pk, d.environment_pk, f.integration_pk, i.unique_key, f.kind, f.name,
+               f.spec::text AS "spec!", f.component_digest
+        FROM deployments d CROSS JOIN LATERAL (
+            -- By deployment: of those that were superseded, there may be thousands.
+            SELECT * FROM functions WHERE deployment_pk = d.pk OFFSET 0
+        ) AS f
+        JOIN integrations i ON i.pk = f.integration_pk
+        WHERE d.environment_pk = ANY($1) AND d.state = 'active'
+        ORDER BY f.pk
+        "#,
+        &environments,
     )
     .fetch_all(conn)
     .await?;

@@ -45,11 +45,11 @@ impl Functions {
     /// Everything that is deployed in an environment, by integration and name.
     pub async fn describe(&self, environment: EnvironmentPk) -> anyhow::Result<Vec<FunctionDescription>> {
         let mut snapshot = self.store.begin_snapshot().await?;
-        let active = deployments::list_active(&mut snapshot).await?;
+        let active = deployments::list_active_of(&mut snapshot, &[environment]).await?;
         let listed = deployments::list_named_functions(&mut snapshot, environment).await?;
         snapshot.commit().await?;
         let mut models: HashMap<DeploymentPk, Models> = HashMap::new();
-        for deployment in active.into_iter().filter(|deployment| deployment.environment == environment) {
+        for deployment in active {
             if let Ok(config) = serde_json::from_str::<SyncConfig>(&deployment.config) {
                 models.insert(deployment.pk, config.models);
             }

@@ -178,7 +178,7 @@ impl WebhookDispatch {
             }
             // Reading takes connections of its own, so nothing is held meanwhile.
             tx.rollback().await?;
-            self.functions.reload().await?;
+            self.functions.reload_of(&environments).await?;
         }
     }
 

@@ -6,6 +6,7 @@ mod action;
 mod bare;
 mod database;
 mod density;
+mod deployment;
 mod footprint;
 mod host;
 mod http;
@@ -86,6 +87,7 @@ enum Benchmark {
     Scheduler,
     Density,
     Neighbour,
+    Deployment,
 }
 
 /// What every benchmark needs.
@@ -162,6 +164,7 @@ impl Benchmark {
             Self::Scheduler => scheduler::measure(bench).await,
             Self::Density => density::measure(bench).await,
             Self::Neighbour => neighbour::measure(bench).await,
+            Self::Deployment => deployment::measure(bench).await,
         }
     }
 }

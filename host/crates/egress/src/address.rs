@@ -3,57 +3,57 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use ipnet::{Ipv4Net, Ipv6Net};
+
 /// Whether an address belongs to a machine on the public internet.
 pub fn is_public(address: IpAddr) -> bool {
     match address {
-        IpAddr::V4(address) => !NOT_PUBLIC_V4.iter().any(|block| contains_v4(*block, address)),
+        IpAddr::V4(address) => !NOT_PUBLIC_V4.iter().any(|block| block.contains(&address)),
         // All public IPv6 addresses are in one block. That leaves out, without naming them, `::`, `::1`,
         // IPv4-mapped and -compatible addresses, NAT64, unique local, link-local and multicast ones.
         IpAddr::V6(address) => {
-            contains_v6(GLOBAL_UNICAST_V6, address)
-                && !NOT_PUBLIC_V6.iter().any(|block| contains_v6(*block, address))
+            GLOBAL_UNICAST_V6.contains(&address)
+                && !NOT_PUBLIC_V6.iter().any(|block| block.contains(&address))
         }
     }
 }
 
-type BlockV4 = (Ipv4Addr, u32);
-type BlockV6 = (Ipv6Addr, u32);
-
 /// From the IANA registry of special-purpose addresses, with multicast and the former class E.
-const NOT_PUBLIC_V4: [BlockV4; 15] = [
-    (Ipv4Addr::new(0, 0, 0, 0), 8),       // this network; 0.0.0.0 reaches loopback
-    (Ipv4Addr::new(10, 0, 0, 0), 8),      // private
-    (Ipv4Addr::new(100, 64, 0, 0), 10),   // carrier-grade NAT
-    (Ipv4Addr::new(127, 0, 0, 0), 8),     // loopback
-    (Ipv4Addr::new(169, 254, 0, 0), 16),  // link-local, and the metadata services of clouds
-    (Ipv4Addr::new(172, 16, 0, 0), 12),   // private
-    (Ipv4Addr::new(192, 0, 0, 0), 24),    // protocol assignments
-    (Ipv4Addr::new(192, 0, 2, 0), 24),    // documentation
-    (Ipv4Addr::new(192, 88, 99, 0), 24),  // relays of 6to4
-    (Ipv4Addr::new(192, 168, 0, 0), 16),  // private
-    (Ipv4Addr::new(198, 18, 0, 0), 15),   // benchmarks
-    (Ipv4Addr::new(198, 51, 100, 0), 24), // documentation
-    (Ipv4Addr::new(203, 0, 113, 0), 24),  // documentation
-    (Ipv4Addr::new(224, 0, 0, 0), 4),     // multicast
-    (Ipv4Addr::new(240, 0, 0, 0), 4),     // reserved, and broadcast
+const NOT_PUBLIC_V4: [Ipv4Net; 15] = [
+    v4([0, 0, 0, 0], 8),       // this network; 0.0.0.0 reaches loopback
+    v4([10, 0, 0, 0], 8),      // private
+    v4([100, 64, 0, 0], 10),   // carrier-grade NAT
+    v4([127, 0, 0, 0], 8),     // loopback
+    v4([169, 254, 0, 0], 16),  // link-local, and the metadata services of clouds
+    v4([172, 16, 0, 0], 12),   // private
+    v4([192, 0, 0, 0], 24),    // protocol assignments
+    v4([192, 0, 2, 0], 24),    // documentation
+    v4([192, 88, 99, 0], 24),  // relays of 6to4
+    v4([192, 168, 0, 0], 16),  // private
+    v4([198, 18, 0, 0], 15),   // benchmarks
+    v4([198, 51, 100, 0], 24), // documentation
+    v4([203, 0, 113, 0], 24),  // documentation
+    v4([224, 0, 0, 0], 4),     // multicast
+    v4([240, 0, 0, 0], 4),     // reserved, and broadcast
 ];
 
-const GLOBAL_UNICAST_V6: BlockV6 = (Ipv6Addr::new(0x2000, 0, 0, 0, 0, 0, 0, 0), 3);
+const GLOBAL_UNICAST_V6: Ipv6Net = v6([0x2000, 0], 3);
 
 /// What is not public inside [`GLOBAL_UNICAST_V6`].
-const NOT_PUBLIC_V6: [BlockV6; 4] = [
-    (Ipv6Addr::new(0x2001, 0, 0, 0, 0, 0, 0, 0), 23), // protocol assignments, with Teredo
-    (Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 0), 32), // documentation
-    (Ipv6Addr::new(0x2002, 0, 0, 0, 0, 0, 0, 0), 16), // 6to4, which wraps any IPv4 address
-    (Ipv6Addr::new(0x3fff, 0, 0, 0, 0, 0, 0, 0), 20), // documentation
+const NOT_PUBLIC_V6: [Ipv6Net; 4] = [
+    v6([0x2001, 0], 23),     // protocol assignments, with Teredo
+    v6([0x2001, 0xdb8], 32), // documentation
+    v6([0x2002, 0], 16),     // 6to4, which wraps any IPv4 address
+    v6([0x3fff, 0], 20),     // documentation
 ];
 
-fn contains_v4((start, prefix): BlockV4, address: Ipv4Addr) -> bool {
-    (start.to_bits() ^ address.to_bits()) >> (32 - prefix) == 0
+const fn v4([a, b, c, d]: [u8; 4], prefix: u8) -> Ipv4Net {
+    Ipv4Net::new_assert(Ipv4Addr::new(a, b, c, d), prefix)
 }
 
-fn contains_v6((start, prefix): BlockV6, address: Ipv6Addr) -> bool {
-    (start.to_bits() ^ address.to_bits()) >> (128 - prefix) == 0
+/// From the first two groups of the address; the others are zero.
+const fn v6([a, b]: [u16; 2], prefix: u8) -> Ipv6Net {
+    Ipv6Net::new_assert(Ipv6Addr::new(a, b, 0, 0, 0, 0, 0, 0), prefix)
 }
 
 #[cfg(test)]

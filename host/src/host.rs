@@ -136,7 +136,6 @@ impl Host {
         let proxy_routes = ProxyRoutes::new(Arc::clone(&events));
         let proxy = Proxy::new(ProxyParts {
             store: store.clone(),
-            events: Arc::clone(&events),
             catalogue: Arc::clone(&catalogue),
             gate: Arc::clone(&gate),
             functions: Arc::clone(&functions),

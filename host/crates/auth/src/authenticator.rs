@@ -1,14 +1,15 @@
-//! Tells from a secret key which environment it opens.
+//! Finds the environment and the scopes of a secret key.
 //!
-//! Keys are remembered only while this host hears of revocations, so that a revoked key ends at once.
+//! Keys are cached only while this host receives revocations, so a revoked key stops working at once.
 
-use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use super::cache::Cache;
 use super::{ApiKey, Environment, EnvironmentError, Environments, InvalidSecretKey, Scope, Scopes};
 use syncline_store::events::{Event, Events};
 use syncline_store::{Store, keys};
@@ -57,16 +58,9 @@ pub struct Authenticator {
     store: Store,
     environments: Arc<Environments>,
     events: Arc<Events>,
-    known: RwLock<Known>,
+    clients: Cache<[u8; 32], Arc<Client>>,
     used: Mutex<HashSet<i64>>,
     forgotten: watch::Sender<()>,
-}
-
-/// Keys that were looked up since keys were last forgotten.
-#[derive(Default)]
-struct Known {
-    clients: HashMap<[u8; 32], Arc<Client>>,
-    times_forgotten: u64,
 }
 
 impl Authenticator {
@@ -74,8 +68,8 @@ impl Authenticator {
         Arc::new(Self {
             store,
             environments,
+            clients: Cache::new(Arc::clone(&events)),
             events,
-            known: RwLock::default(),
             used: Mutex::default(),
             forgotten: watch::Sender::default(),
         })
@@ -90,50 +84,28 @@ impl Authenticator {
         self.find(client.key_hash).await
     }
 
-    /// Changes when keys may have been revoked, and once they are no longer remembered.
+    /// Changes when keys may have been revoked, after they are no longer cached.
     pub fn subscribe(&self) -> watch::Receiver<()> {
         self.forgotten.subscribe()
     }
 
     async fn find(&self, hash: [u8; 32]) -> Result<Arc<Client>, AuthError> {
-        let remembered = if self.events.is_receiving() { self.find_known(&hash) } else { None };
-        let client = match remembered {
-            Some(client) => client,
-            None => self.look_up(hash).await?,
-        };
+        let client = self.clients.get(hash, self.look_up(hash)).await?;
         self.used.lock().unwrap_or_else(PoisonError::into_inner).insert(client.key.0);
         Ok(client)
     }
 
     async fn look_up(&self, hash: [u8; 32]) -> Result<Arc<Client>, AuthError> {
-        let times_forgotten = self.known().times_forgotten;
         let mut conn = self.store.connect().await?;
         let stored = keys::find_by_hash(&mut conn, &hash).await?.ok_or(AuthError::Unknown)?;
         drop(conn);
         let environment = self.environments.get(stored.environment).await?;
         let scopes = Scopes::new(stored.scopes);
-        let client = Arc::new(Client { environment, key: stored.pk, key_hash: hash, scopes });
-        // A key that was revoked while it was being looked up must not be remembered as valid.
-        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
-        if known.times_forgotten == times_forgotten {
-            known.clients.insert(hash, Arc::clone(&client));
-        }
-        Ok(client)
-    }
-
-    fn find_known(&self, hash: &[u8; 32]) -> Option<Arc<Client>> {
-        self.known().clients.get(hash).cloned()
-    }
-
-    fn known(&self) -> RwLockReadGuard<'_, Known> {
-        self.known.read().unwrap_or_else(PoisonError::into_inner)
+        Ok(Arc::new(Client { environment, key: stored.pk, key_hash: hash, scopes }))
     }
 
     fn forget(&self) {
-        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
-        known.clients.clear();
-        known.times_forgotten += 1;
-        drop(known);
+        self.clients.invalidate();
         self.forgotten.send_replace(());
     }
 

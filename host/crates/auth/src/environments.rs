@@ -7,7 +7,7 @@ use chrono::{DateTime, Utc};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use super::remembered::Remembered;
+use super::cache::Cache;
 use super::{SigningKey, signing_keys};
 use syncline_crypto::{CryptoError, DataKey, MasterKeys, RecordKeys};
 use syncline_store::data_keys::{KnownVersions, StoredVersion};
@@ -60,9 +60,9 @@ pub struct Environments {
     events: Arc<Events>,
     pub(super) master_keys: MasterKeys,
     known: RwLock<HashMap<EnvironmentPk, Arc<Environment>>>,
-    settings: Remembered<EnvironmentPk, Arc<EnvironmentSettings>>,
-    pub(super) signing_keys: Remembered<EnvironmentPk, Arc<[SigningKey]>>,
-    pub(super) record_keys: Remembered<EnvironmentPk, Arc<RecordKeys>>,
+    settings: Cache<EnvironmentPk, Arc<EnvironmentSettings>>,
+    pub(super) signing_keys: Cache<EnvironmentPk, Arc<[SigningKey]>>,
+    pub(super) record_keys: Cache<EnvironmentPk, Arc<RecordKeys>>,
 }
 
 impl Environments {
@@ -78,9 +78,9 @@ impl Environments {
             events: Arc::clone(&events),
             master_keys,
             known: RwLock::default(),
-            settings: Remembered::new(Arc::clone(&events)),
-            signing_keys: Remembered::new(Arc::clone(&events)),
-            record_keys: Remembered::new(events),
+            settings: Cache::new(Arc::clone(&events)),
+            signing_keys: Cache::new(Arc::clone(&events)),
+            record_keys: Cache::new(events),
         });
         environments.refuse_other_keys().await?;
         environments.create(&EnvironmentName::from_stored(DEFAULT_ENVIRONMENT.to_owned())).await?;
@@ -188,9 +188,9 @@ impl Environments {
 
     /// Lets settings, signing keys and record keys be read again: some were changed.
     pub fn forget(&self) {
-        self.settings.forget();
-        self.signing_keys.forget();
-        self.record_keys.forget();
+        self.settings.invalidate();
+        self.signing_keys.invalidate();
+        self.record_keys.invalidate();
     }
 
     /// Drops what is cached of environments when one was changed, until `shutdown`.

@@ -4,6 +4,7 @@
 mod api_keys;
 mod app_credentials;
 mod authenticator;
+mod cache;
 mod credentials;
 mod environments;
 pub mod flows;
@@ -11,7 +12,6 @@ mod integration_settings;
 mod jwt;
 mod key_rotation;
 mod record_keys;
-mod remembered;
 mod scopes;
 mod session_tokens;
 mod signing_keys;
@@ -20,6 +20,7 @@ mod webhook_signatures;
 pub use api_keys::{ApiKey, InvalidSecretKey, check_key_name};
 pub use app_credentials::{AppCredentials, AppCredentialsError, InstallableApp, OAuthApp};
 pub use authenticator::{AuthError, Authenticator, Client};
+pub use cache::Cache;
 pub use credentials::{
     ClientCredentialsToken, ClientOverride, CredentialsError, ExchangedToken, InstallationToken, OAuth2Token,
     StoredCredentials, remove_refresh_tokens,
@@ -28,7 +29,6 @@ pub use environments::{DEFAULT_ENVIRONMENT, Environment, EnvironmentError, Envir
 pub use integration_settings::{IntegrationSettings, SettingsError, Texts};
 pub use jwt::{JwtError, sign as sign_jwt};
 pub use key_rotation::{Resealed, RotationError};
-pub use remembered::Remembered;
 pub use scopes::{Right, Scope, ScopePreset, Scopes, rights};
 pub use session_tokens::{InvalidSessionToken, SessionToken};
 pub use signing_keys::{FormerKeys, SIGNING_KEY_OVERLAP, SigningKey};

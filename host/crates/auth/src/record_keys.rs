@@ -27,7 +27,7 @@ impl Environments {
         if keys.has(number) {
             return Ok(keys);
         }
-        self.record_keys.forget();
+        self.record_keys.invalidate();
         self.record_keys(pk).await
     }
 
@@ -49,7 +49,7 @@ impl Environments {
             record_keys::create(&mut tx, pk, FIRST, &sealed).await?;
         }
         tx.commit().await?;
-        self.record_keys.forget();
+        self.record_keys.invalidate();
         self.record_keys(pk).await
     }
 

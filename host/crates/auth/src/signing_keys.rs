@@ -70,9 +70,9 @@ pub enum FormerKeys {
 impl Environments {
     /// The keys that sign the environment's webhooks now, the newest first; at least one.
     pub async fn signing_keys(&self, pk: EnvironmentPk) -> Result<Vec<SigningKey>, EnvironmentError> {
-        let remembered = self.signing_keys.get(pk, self.read_signing_keys(pk)).await?;
+        let keys = self.signing_keys.get(pk, self.read_signing_keys(pk)).await?;
         let now = Utc::now();
-        let valid = remembered.iter().filter(|key| key.expires_at.is_none_or(|end| end > now));
+        let valid = keys.iter().filter(|key| key.expires_at.is_none_or(|end| end > now));
         Ok(valid.cloned().collect())
     }
 
@@ -99,7 +99,7 @@ impl Environments {
         create(&mut tx, pk, &environment.data_key).await?;
         let valid = open_valid(&mut tx, &environment).await?;
         tx.commit().await?;
-        self.signing_keys.forget();
+        self.signing_keys.invalidate();
         Ok(valid.into_iter().next())
     }
 

@@ -1,10 +1,10 @@
 //! Forwards clients' own requests to providers, with a connection's credentials.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use serde_json::{Map, Value};
+use tokio::sync::OnceCell;
 use tokio_util::sync::CancellationToken;
 
 use crate::connections::route::ConnectionRoute;
@@ -22,9 +22,9 @@ use syncline_store::connections;
 use syncline_store::events::{Event, Events};
 use syncline_types::ids::{ConnectionPk, ProviderSlug};
 
-const REMEMBERED: u64 = 10_000;
-/// Nothing is remembered for longer, whatever was heard.
-const REMEMBERED_FOR: Duration = Duration::from_secs(20);
+const CAPACITY: u64 = 10_000;
+/// A route is cached for this long, even if no event invalidates it.
+const CACHED_FOR: Duration = Duration::from_secs(20);
 
 #[derive(Debug, thiserror::Error)]
 pub enum ProxyError {
@@ -38,36 +38,52 @@ pub enum ProxyError {
     Store(#[from] sqlx::Error),
 }
 
-/// Where the requests of connections go, so that a request needs nothing of the database. What was found is
-/// remembered while this host hears of changes.
+/// Caches where the requests of connections go, so that a request needs nothing of the database. A route is used only
+/// while this host receives events.
 pub struct ProxyRoutes {
     events: Arc<Events>,
-    routes: moka::sync::Cache<ConnectionPk, Remembered>,
-    invalidations: AtomicU64,
+    routes: moka::sync::Cache<ConnectionPk, CachedRoute>,
 }
 
 #[derive(Clone)]
-struct Remembered {
-    /// Of which reading of the deployments, which say where providers and further hosts are.
-    deployments: u64,
-    route: Arc<Route>,
+struct CachedRoute {
+    /// The version of the deployed functions, which say where providers and further hosts are.
+    functions: u64,
+    /// Empty while the route is being read. An invalidation drops an empty cell too, so a route that was read before the
+    /// invalidation is not cached.
+    route: Arc<OnceCell<Arc<Route>>>,
 }
 
 impl ProxyRoutes {
     pub fn new(events: Arc<Events>) -> Arc<Self> {
-        let routes =
-            moka::sync::Cache::builder().max_capacity(REMEMBERED).time_to_live(REMEMBERED_FOR).build();
-        Arc::new(Self { events, routes, invalidations: AtomicU64::new(0) })
+        let routes = moka::sync::Cache::builder().max_capacity(CAPACITY).time_to_live(CACHED_FOR).build();
+        Arc::new(Self { events, routes })
+    }
+
+    /// Returns the cached route of a connection, or the result of `read`. `functions` is the version of the deployed
+    /// functions from before `read`.
+    async fn get<E>(
+        &self,
+        connection: ConnectionPk,
+        functions: u64,
+        read: impl Future<Output = Result<Arc<Route>, E>>,
+    ) -> Result<Arc<Route>, E> {
+        if !self.events.is_receiving() {
+            return read.await;
+        }
+        let cached = self.routes.entry(connection).or_insert_with_if(
+            || CachedRoute { functions, route: Arc::default() },
+            |cached| cached.functions < functions,
+        );
+        cached.into_value().route.get_or_try_init(|| read).await.cloned()
     }
 
     /// A connection was changed: the next request sees how it is now.
     pub(crate) fn forget(&self, connection: ConnectionPk) {
-        self.invalidations.fetch_add(1, Ordering::SeqCst);
         self.routes.invalidate(&connection);
     }
 
     fn forget_all(&self) {
-        self.invalidations.fetch_add(1, Ordering::SeqCst);
         self.routes.invalidate_all();
     }
 
@@ -89,7 +105,6 @@ impl ProxyRoutes {
 /// Forwards clients' requests to providers.
 pub struct Proxy {
     store: Store,
-    events: Arc<Events>,
     catalogue: Arc<Catalogue>,
     gate: Arc<Gate>,
     functions: Arc<Functions>,
@@ -101,7 +116,6 @@ pub struct Proxy {
 /// What [`Proxy`] uses.
 pub struct ProxyParts {
     pub store: Store,
-    pub events: Arc<Events>,
     pub catalogue: Arc<Catalogue>,
     pub gate: Arc<Gate>,
     pub functions: Arc<Functions>,
@@ -112,9 +126,8 @@ pub struct ProxyParts {
 
 impl Proxy {
     pub fn new(parts: ProxyParts) -> Arc<Self> {
-        let ProxyParts { store, events, catalogue, gate, functions, credentials, rate_limits, routes } =
-            parts;
-        Arc::new(Self { store, events, catalogue, gate, functions, credentials, rate_limits, routes })
+        let ProxyParts { store, catalogue, gate, functions, credentials, rate_limits, routes } = parts;
+        Arc::new(Self { store, catalogue, gate, functions, credentials, rate_limits, routes })
     }
 
     /// Forwards a request to the connection's provider.
@@ -124,23 +137,16 @@ impl Proxy {
         connection: &ConnectionRoute,
         request: ForwardedRequest,
     ) -> Result<Response<AnswerBody>, ProxyError> {
-        let route = self.route(environment, connection).await?;
+        let read = self.read_route(environment, connection);
+        let route = self.routes.get(connection.pk, self.functions.version(), read).await?;
         Ok(self.gate.forward(&route, request, &ProxyLog(connection)).await?)
     }
 
-    async fn route(
+    async fn read_route(
         &self,
         environment: &Arc<Environment>,
         connection: &ConnectionRoute,
     ) -> Result<Arc<Route>, ProxyError> {
-        let deployments = self.functions.version();
-        if self.events.is_receiving()
-            && let Some(remembered) = self.routes.routes.get(&connection.pk)
-            && remembered.deployments == deployments
-        {
-            return Ok(remembered.route);
-        }
-        let invalidations_before = self.routes.invalidations.load(Ordering::SeqCst);
         let provider = self
             .catalogue
             .find(&connection.provider)
@@ -160,7 +166,7 @@ impl Proxy {
             connection.integration,
             connection.pk,
         );
-        let route = Arc::new(Route {
+        Ok(Arc::new(Route {
             provider: Arc::clone(provider),
             base_url,
             connection_config,
@@ -169,13 +175,7 @@ impl Proxy {
             credentials: Arc::new(credentials),
             max_response_bytes: None,
             pace: Arc::new(pace),
-        });
-        // What was changed while it was being read must not be remembered as it was.
-        if self.routes.invalidations.load(Ordering::SeqCst) == invalidations_before {
-            let remembered = Remembered { deployments, route: Arc::clone(&route) };
-            self.routes.routes.insert(connection.pk, remembered);
-        }
-        Ok(route)
+        }))
     }
 }
 

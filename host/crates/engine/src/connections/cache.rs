@@ -56,7 +56,7 @@ impl ConnectionCache {
             return Ok(None);
         };
         let route = Arc::new(ConnectionRoute::from(&found));
-        // One that was deleted while it was being looked up must not be remembered.
+        // A connection that was deleted during the lookup must not be cached.
         if self.invalidations.load(Ordering::SeqCst) == invalidations_before {
             self.by_name.insert(name, found.pk);
             self.by_pk.insert(found.pk, Arc::clone(&route));

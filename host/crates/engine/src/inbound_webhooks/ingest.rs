@@ -19,8 +19,8 @@ use uuid::Uuid;
 use crate::inbound_webhooks::payload::Payload;
 use crate::inbound_webhooks::routing::connection_parameter;
 use syncline_auth::{
-    Answered, AppCredentials, Environment, Environments, IncomingWebhook, IntegrationSettings, Refusal,
-    Remembered, WebhookSecrets, answer_handshake, verify_webhook,
+    Answered, AppCredentials, Cache, Environment, Environments, IncomingWebhook, IntegrationSettings,
+    Refusal, WebhookSecrets, answer_handshake, verify_webhook,
 };
 use syncline_providers::webhook::{Locator, RawBody, SecretSource, Verification, View, Webhook};
 use syncline_providers::{Catalogue, Provider};
@@ -101,7 +101,7 @@ pub struct WebhookIngest {
     events: Arc<Events>,
     environments: Arc<Environments>,
     catalogue: Arc<Catalogue>,
-    endpoints: Remembered<(Uuid, IntegrationKey), Arc<WebhookEndpoint>>,
+    endpoints: Cache<(Uuid, IntegrationKey), Arc<WebhookEndpoint>>,
     limits: ConcurrencyLimits,
     held_bytes: Arc<Semaphore>,
     queue: mpsc::Sender<Queued>,
@@ -200,7 +200,7 @@ impl WebhookIngest {
         let (queue, queued) = mpsc::channel(QUEUE);
         Arc::new(Self {
             store,
-            endpoints: Remembered::new(Arc::clone(&events)),
+            endpoints: Cache::new(Arc::clone(&events)),
             events,
             environments,
             catalogue,
@@ -225,7 +225,7 @@ impl WebhookIngest {
 
     /// Lets integrations be read again: one was changed.
     pub fn forget(&self) {
-        self.endpoints.forget();
+        self.endpoints.invalidate();
     }
 
     async fn queue_up(&self, webhook: NewWebhook) -> Result<Taken, IngestError> {

@@ -5,10 +5,10 @@ pub(crate) mod descriptions;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::pin::pin;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use chrono_tz::Tz;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
@@ -233,6 +233,8 @@ struct Deployed {
 /// The active functions of all environments.
 #[derive(Default)]
 struct Known {
+    /// Grows with every switch.
+    version: u64,
     environments: HashMap<EnvironmentPk, Arc<Deployed>>,
     /// The functions of all environments together.
     functions: FunctionsByKey,
@@ -254,9 +256,7 @@ type ComponentCell = Arc<OnceCell<Arc<PreparedComponent>>>;
 pub struct Functions {
     pub(crate) store: Store,
     runtime: Arc<Runtime>,
-    known: RwLock<Arc<Known>>,
-    /// Grows whenever `known` changes.
-    switches: AtomicU64,
+    known: ArcSwap<Known>,
     components: Mutex<HashMap<ComponentDigest, ComponentCell>>,
     /// The number of the latest reading.
     reading: tokio::sync::Mutex<u64>,
@@ -267,8 +267,7 @@ impl Functions {
         Arc::new(Self {
             store,
             runtime,
-            known: RwLock::default(),
-            switches: AtomicU64::new(0),
+            known: ArcSwap::default(),
             components: Mutex::default(),
             reading: tokio::sync::Mutex::default(),
         })
@@ -288,7 +287,7 @@ impl Functions {
         kind: FunctionKind,
         name: &FunctionName,
     ) -> Option<Arc<DeployedFunction>> {
-        self.snapshot().functions.get(&(integration, kind, name.clone())).cloned()
+        self.known.load().functions.get(&(integration, kind, name.clone())).cloned()
     }
 
     pub fn find_action(
@@ -331,7 +330,7 @@ impl Functions {
         for (environment, deployment) in deployments::list_active_in(conn, environments).await? {
             active.entry(environment).or_default().push(deployment);
         }
-        let (known, none) = (self.snapshot(), Vec::new());
+        let (known, none) = (self.known.load(), Vec::new());
         Ok(environments.iter().all(|environment| {
             let known = known.environments.get(environment).map_or(&none, |deployed| &deployed.active);
             known == active.get(environment).unwrap_or(&none)
@@ -343,7 +342,8 @@ impl Functions {
         let kind = FunctionKind::Action;
         let wanted = |(key, _): &(&Key, _)| key.0 == integration && key.1 == kind;
         let mut actions: Vec<_> = self
-            .snapshot()
+            .known
+            .load()
             .functions
             .iter()
             .filter(wanted)
@@ -356,7 +356,7 @@ impl Functions {
     /// Where the integration's provider is, if a bundle says so in place of the catalogue. All bundles that do say the
     /// same: a deployment that would not is refused.
     pub fn base_url_of(&self, integration: IntegrationPk) -> Option<Url> {
-        let snapshot = self.snapshot();
+        let snapshot = self.known.load();
         let mut of_integration =
             snapshot.functions.values().filter(|function| function.integration == integration);
         of_integration.find_map(|function| function.base_url.clone())
@@ -366,7 +366,7 @@ impl Functions {
     pub(crate) fn concurrency(&self) -> HashMap<IntegrationPk, Concurrency> {
         let mut limits: HashMap<IntegrationPk, Concurrency> = HashMap::new();
         for function in
-            self.snapshot().functions.values().filter(|function| !function.concurrency.is_default())
+            self.known.load().functions.values().filter(|function| !function.concurrency.is_default())
         {
             // Of several bundles that have functions of one integration, the most careful one counts.
             let limit = limits.entry(function.integration).or_default();
@@ -380,7 +380,7 @@ impl Functions {
 
     /// The integrations of all environments that have a function for this turn.
     pub(crate) fn integrations_with(&self, event: LifecycleEvent) -> Vec<IntegrationPk> {
-        let snapshot = self.snapshot();
+        let snapshot = self.known.load();
         let functions = snapshot.functions.values();
         let of_event =
             functions.filter(|function| matches!(function.body, Body::Lifecycle(of) if of == event));
@@ -393,7 +393,7 @@ impl Functions {
         integration: IntegrationPk,
         event: LifecycleEvent,
     ) -> Vec<Arc<DeployedFunction>> {
-        let snapshot = self.snapshot();
+        let snapshot = self.known.load();
         let mut functions: Vec<_> = snapshot
             .functions
             .values()
@@ -407,7 +407,7 @@ impl Functions {
 
     /// The webhook functions of one integration, by name.
     pub(crate) fn webhooks_of(&self, integration: IntegrationPk) -> Vec<Arc<DeployedFunction>> {
-        let snapshot = self.snapshot();
+        let snapshot = self.known.load();
         let mut functions: Vec<_> = snapshot
             .functions
             .values()
@@ -448,7 +448,7 @@ impl Functions {
         integration: IntegrationPk,
         model: &ModelName,
     ) -> Option<Arc<DeployedFunction>> {
-        let snapshot = self.snapshot();
+        let snapshot = self.known.load();
         snapshot
             .functions
             .values()
@@ -459,12 +459,12 @@ impl Functions {
 
     /// Changes whenever the deployed functions may have changed.
     pub(crate) fn version(&self) -> u64 {
-        self.switches.load(Ordering::SeqCst)
+        self.known.load().version
     }
 
     /// The further hosts that functions of an integration may reach, taken together.
     pub(crate) fn allow_hosts_of(&self, integration: IntegrationPk) -> Vec<HostPattern> {
-        let snapshot = self.snapshot();
+        let snapshot = self.known.load();
         let of_integration =
             snapshot.functions.values().filter(|function| function.integration == integration);
         let mut hosts: Vec<HostPattern> = Vec::new();
@@ -476,16 +476,12 @@ impl Functions {
         hosts
     }
 
-    fn snapshot(&self) -> Arc<Known> {
-        Arc::clone(&self.known.read().unwrap_or_else(PoisonError::into_inner))
-    }
-
     /// Reads what is active and switches to it. Invocations that are on finish with the version they began with.
     pub async fn reload(&self) -> anyhow::Result<()> {
         // An environment that is not found any more has no functions.
-        let known = self.snapshot().environments.keys().copied().collect();
+        let known = self.known.load().environments.keys().copied().collect();
         self.read_and_switch(known, None).await?;
-        let known = self.snapshot();
+        let known = self.known.load();
         let used: HashSet<_> = known.functions.values().map(|function| function.component.digest).collect();
         let mut components = self.components.lock().unwrap_or_else(PoisonError::into_inner);
         // A task that waits for a component holds its cell.
@@ -510,11 +506,11 @@ impl Functions {
         }
         let prepared: FuturesUnordered<_> = found
             .into_iter()
-            .map(async |(environment, rows)| (environment, self.prepare(reading, rows).await))
+            .map(async |(environment, rows)| (environment, Arc::new(self.prepare(reading, rows).await)))
             .collect();
         let mut ready = pin!(prepared.ready_chunks(SWITCHED_AT_ONCE));
         while let Some(ready) = ready.next().await {
-            self.switch(ready);
+            self.switch(&ready);
         }
         Ok(())
     }
@@ -587,18 +583,18 @@ impl Functions {
         Deployed { reading, active, functions }
     }
 
-    fn switch(&self, ready: Vec<(EnvironmentPk, Deployed)>) {
-        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
-        let mut environments = known.environments.clone();
-        for (environment, deployed) in ready {
-            // A later reading may have been ready first.
-            if environments.get(&environment).is_none_or(|before| before.reading < deployed.reading) {
-                environments.insert(environment, Arc::new(deployed));
+    fn switch(&self, ready: &[(EnvironmentPk, Arc<Deployed>)]) {
+        self.known.rcu(|known| {
+            let mut environments = known.environments.clone();
+            for (environment, deployed) in ready {
+                // A later reading may have been ready first.
+                if environments.get(environment).is_none_or(|before| before.reading < deployed.reading) {
+                    environments.insert(*environment, Arc::clone(deployed));
+                }
             }
-        }
-        let functions = environments.values().flat_map(|deployed| deployed.functions.clone()).collect();
-        *known = Arc::new(Known { environments, functions });
-        self.switches.fetch_add(1, Ordering::SeqCst);
+            let functions = environments.values().flat_map(|deployed| deployed.functions.clone()).collect();
+            Known { version: known.version + 1, environments, functions }
+        });
     }
 
     async fn build(

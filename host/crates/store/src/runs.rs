@@ -1,4 +1,4 @@
-//! Runs: one execution of a function each, with its log.
+//! Runs: executions of functions, with their logs.
 
 mod held;
 mod list;
@@ -18,7 +18,7 @@ pub use syncline_types::functions::RunState;
 use syncline_types::functions::{FunctionKind, RunTrigger};
 use syncline_types::ids::{ConnectionPk, EnvironmentPk, FunctionName, IntegrationPk};
 
-/// What is known of a run when it ends.
+/// The result of a run.
 #[derive(Debug, Clone)]
 pub struct Outcome {
     pub state: RunState,
@@ -28,7 +28,7 @@ pub struct Outcome {
     pub figures: Figures,
 }
 
-/// Why a run failed, in the words of the API.
+/// Why a run failed, as the API shows it.
 #[derive(Debug, Clone)]
 pub struct RunError {
     pub code: ErrorCode,
@@ -36,7 +36,7 @@ pub struct RunError {
     pub details: Option<Value>,
 }
 
-/// What a run used.
+/// The resources that a run used.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Usage {
     pub cpu_us: i64,
@@ -44,17 +44,17 @@ pub struct Usage {
     pub requests: i64,
 }
 
-/// What can be told of a run while it is on.
+/// The figures of a run, which change while it is running.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Figures {
-    /// Of the bodies of its requests to providers.
+    /// The bytes in the bodies of its requests to providers.
     pub sent_bytes: i64,
     pub received_bytes: i64,
     pub records: i64,
     pub progress: Option<Progress>,
 }
 
-/// How far the function says that it is.
+/// The progress that the function reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Progress {
     pub done: i64,
@@ -65,14 +65,14 @@ pub struct Progress {
 #[derive(Debug, Clone)]
 pub struct RunStart {
     pub id: Uuid,
-    /// The job that it is an attempt of.
+    /// The job of which this run is an attempt.
     pub job: Option<Uuid>,
     pub environment: EnvironmentPk,
     pub integration: IntegrationPk,
     pub connection: ConnectionPk,
     pub kind: FunctionKind,
     pub function: FunctionName,
-    /// What it was run by: `api`, `lifecycle` or `webhook`.
+    /// `api`, `lifecycle` or `webhook`.
     pub trigger: RunTrigger,
     /// 1 for the first.
     pub attempt: i32,
@@ -80,7 +80,7 @@ pub struct RunStart {
     pub started_at: DateTime<Utc>,
 }
 
-/// The same when it is over.
+/// A run of a function that has no schedule, after it has ended.
 #[derive(Debug, Clone)]
 pub struct FinishedRun {
     pub start: RunStart,
@@ -99,7 +99,7 @@ pub struct LogLine {
     pub fields: Option<Value>,
 }
 
-/// Closes a run that `owner` holds under `fence`. `false`: it was closed already, by a successor.
+/// Closes a run that `owner` holds with the fencing token `fence`. Returns `false` if a successor has closed it.
 pub async fn close(
     conn: &mut PgConnection,
     run: Uuid,
@@ -139,33 +139,34 @@ pub async fn close(
     Ok(closed.rows_affected() > 0)
 }
 
-/// Closes those of these runs that are on, since what they were of is gone.
+/// Closes those of these runs that are running, because their sync or variant is gone.
 pub async fn cancel(conn: &mut PgConnection, runs: &[Uuid], reason: &str) -> sqlx::Result<()> {
     sqlx::query!(
         r#"
         UPDATE runs
-        SET state = 'cancelled', finished_at = now(), error_code = 'script_cancelled', error_message = $2
+        SET state = 'cancelled', finished_at = now(), error_code = $3, error_message = $2
         WHERE id = ANY($1) AND state = 'running'
         "#,
         runs,
         reason,
+        ErrorCode::ScriptCancelled.as_str(),
     )
     .execute(conn)
     .await?;
     Ok(())
 }
 
-/// Closes the runs that are on for connections that are gone.
+/// Closes the running runs of deleted connections.
 pub async fn cancel_orphans(conn: &mut PgConnection, connections: &[ConnectionPk]) -> sqlx::Result<()> {
     let connections: Vec<i64> = connections.iter().map(|connection| connection.0).collect();
     sqlx::query!(
         r#"
         UPDATE runs
-        SET state = 'cancelled', finished_at = now(), error_code = 'script_cancelled',
-            error_message = 'the connection was deleted'
+        SET state = 'cancelled', finished_at = now(), error_code = $2, error_message = 'the connection was deleted'
         WHERE connection_pk = ANY($1) AND state = 'running'
         "#,
         &connections,
+        ErrorCode::ScriptCancelled.as_str(),
     )
     .execute(conn)
     .await?;
@@ -176,7 +177,7 @@ fn column<R, T>(rows: &[R], value: impl Fn(&R) -> T) -> Vec<T> {
     rows.iter().map(value).collect()
 }
 
-/// Writes the rows of runs that are on. What is there already stays as it is.
+/// Inserts the rows of runs that have begun. Existing rows stay unchanged.
 pub async fn open(conn: &mut PgConnection, runs: &[RunStart]) -> sqlx::Result<()> {
     sqlx::query!(
         r#"
@@ -208,8 +209,7 @@ pub async fn open(conn: &mut PgConnection, runs: &[RunStart]) -> sqlx::Result<()
     Ok(())
 }
 
-/// Writes runs that are over, as a group, whether their rows are there or not. Those of environments that are gone
-/// are passed over. A run of which there is more to say is not lost.
+/// Inserts or updates the rows of finished runs, with their logs. Skips runs of deleted environments.
 pub async fn write_finished(conn: &mut PgConnection, runs: &[FinishedRun]) -> sqlx::Result<()> {
     let error = |run: &FinishedRun, text: fn(&RunError) -> String| run.outcome.error.as_ref().map(text);
     sqlx::query!(
@@ -273,11 +273,11 @@ pub async fn write_finished(conn: &mut PgConnection, runs: &[FinishedRun]) -> sq
     append_logs(conn, &lines).await
 }
 
-/// How many lines are written by one statement.
+/// The maximum number of lines per statement.
 const LINES_AT_ONCE: usize = 2_000;
 
-/// Appends to the logs of runs. Lines that are there already are passed over, so a repeated write does no harm, as are
-/// those of runs that are gone.
+/// Appends lines to the logs of runs. Skips lines that exist already, so a write can be repeated, and lines of deleted
+/// runs.
 pub async fn append_logs(conn: &mut PgConnection, lines: &[(Uuid, &LogLine)]) -> sqlx::Result<()> {
     for part in lines.chunks(LINES_AT_ONCE) {
         sqlx::query!(
@@ -302,7 +302,7 @@ pub async fn append_logs(conn: &mut PgConnection, lines: &[(Uuid, &LogLine)]) ->
     Ok(())
 }
 
-/// Notes how far runs are that are on.
+/// Updates the figures of running runs.
 pub async fn note_figures(conn: &mut PgConnection, figures: &[(Uuid, Figures)]) -> sqlx::Result<()> {
     sqlx::query!(
         r#"

@@ -1,4 +1,4 @@
-//! What happens to runs by and by: those of hosts that are gone are closed, and old ones go.
+//! Closes the runs of lost hosts and deletes old runs.
 
 use std::time::Duration;
 
@@ -8,46 +8,49 @@ use uuid::Uuid;
 
 use super::Place;
 use crate::hosts::interval;
+use syncline_types::error_code::ErrorCode;
 use syncline_types::ids::EnvironmentPk;
 
-/// Closes the runs without a schedule whose hosts have been silent for so long. Gives how many.
+/// Closes the runs without a schedule whose hosts have sent no heartbeat for `silent_for`. Returns their number.
 pub async fn close_lost(conn: &mut PgConnection, silent_for: Duration) -> sqlx::Result<u64> {
     let closed = sqlx::query!(
         r#"
         UPDATE runs
-        SET state = 'lost', finished_at = now(), error_code = 'host_lost',
+        SET state = 'lost', finished_at = now(), error_code = $2,
             error_message = 'the host that ran this function stopped responding'
         WHERE state = 'running' AND schedule_pk IS NULL
           AND NOT EXISTS (SELECT FROM hosts WHERE hosts.id = runs.owner AND last_heartbeat_at > now() - $1::interval)
         "#,
         interval(silent_for),
+        ErrorCode::HostLost.as_str(),
     )
     .execute(conn)
     .await?;
     Ok(closed.rows_affected())
 }
 
-/// Closes the runs of syncs that no schedule holds any more, however that came about. Gives how many. Those of deleted
-/// connections are for the deletion to close.
+/// Closes the runs of syncs that no schedule holds any more. Returns their number. Skips runs of deleted connections,
+/// which the deletion closes.
 pub async fn close_orphans(conn: &mut PgConnection) -> sqlx::Result<u64> {
     let closed = sqlx::query!(
         r#"
         UPDATE runs r
-        SET state = 'cancelled', finished_at = now(), error_code = 'script_cancelled',
+        SET state = 'cancelled', finished_at = now(), error_code = $1,
             error_message = 'the sync or the variant that this run was of is gone'
         WHERE state = 'running' AND schedule_pk IS NOT NULL
           AND NOT EXISTS (SELECT FROM schedules s WHERE s.pk = r.schedule_pk AND s.run_id = r.id)
           AND NOT EXISTS (SELECT FROM deleted_connections d WHERE d.connection_pk = r.connection_pk)
         "#,
+        ErrorCode::ScriptCancelled.as_str(),
     )
     .execute(conn)
     .await?;
     Ok(closed.rows_affected())
 }
 
-/// Deletes some of the environment's runs that began longer ago than `age` and are over, with their logs, the oldest
-/// first. Of a schedule the latest stays, and the latest that came to its end: the sync's status is read from them.
-/// Gives the last that was looked at; none is left behind it if there is none.
+/// Deletes up to `limit` finished runs of the environment that began longer ago than `age`, with their logs, the oldest
+/// first. Keeps the latest run of each schedule and the latest that succeeded or failed, which determine the status of
+/// the sync. Returns the last run that was examined, or `None` if no old run is left after `behind`.
 pub async fn delete_old(
     conn: &mut PgConnection,
     environment: EnvironmentPk,

@@ -1,4 +1,4 @@
-//! Holding what was claimed: renewing its lease, ending it, and taking it back from a host that is gone.
+//! Leases of claimed schedules: renews and releases them, and takes them back from lost hosts.
 
 use std::time::Duration;
 
@@ -8,6 +8,7 @@ use uuid::Uuid;
 
 use super::claims::Claim;
 use crate::hosts::interval;
+use syncline_types::error_code::ErrorCode;
 use syncline_types::ids::SchedulePk;
 
 /// A run whose lease was renewed.
@@ -17,8 +18,8 @@ pub struct Renewed {
     pub cancel_wanted: bool,
 }
 
-/// Renews the leases of these runs, as far as `owner` still holds them: also one that has run out, if nobody has taken it
-/// back. A run that is not in the answer is no longer its.
+/// Renews the leases of those of these runs that `owner` still holds, including expired leases that were not taken back.
+/// A run that is missing from the result is no longer held by `owner`.
 pub async fn renew_leases(
     conn: &mut PgConnection,
     owner: Uuid,
@@ -42,7 +43,7 @@ pub async fn renew_leases(
     .await
 }
 
-/// Notes that the run has done the reset that it was claimed with, so that a successor does not repeat it.
+/// Records that the run has applied its requested reset, so that its successor does not repeat it.
 pub async fn note_reset_done(conn: &mut PgConnection, claim: &Claim) -> sqlx::Result<()> {
     sqlx::query!(
         r#"
@@ -58,34 +59,34 @@ pub async fn note_reset_done(conn: &mut PgConnection, claim: &Claim) -> sqlx::Re
     Ok(())
 }
 
-/// What comes after a run.
+/// When a sync runs next, and how its run ended.
 #[derive(Debug, Clone, Copy)]
 pub struct Next {
     /// The next regular slot.
     pub slot: Option<DateTime<Utc>>,
-    /// When to try again before that, if the run failed or could not begin here.
+    /// When to retry before that slot, if the run failed or could not begin on this host.
     pub retry_at: Option<DateTime<Utc>>,
     pub end: RunEnd,
 }
 
-/// What a run leaves to the next one.
+/// How a run ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RunEnd {
     Succeeded,
     Failed,
-    /// It gave its work back unfinished.
+    /// The run stopped early and another run continues its work.
     HandedBack,
     /// There was nothing to run.
     Dropped,
 }
 
-/// Ends the hold on a schedule, and lets one go on that waited for its connection. `false`: it was no longer held by
-/// this run.
+/// Releases a schedule and makes one schedule due that waited for the same connection. Returns `false` if this run no
+/// longer held the schedule.
 pub async fn release(conn: &mut PgConnection, claim: &Claim, owner: Uuid, next: &Next) -> sqlx::Result<bool> {
     let released = sqlx::query!(
         r#"
         WITH unparked AS (
-            -- It takes its place behind what has been due for longer than it has had a turn.
+            -- It queues behind the schedules that are already due.
             UPDATE schedules SET awaits_permit = false, due_at = now()
             WHERE pk = (
                 SELECT pk FROM schedules WHERE connection_pk = $10 AND awaits_permit
@@ -95,7 +96,7 @@ pub async fn release(conn: &mut PgConnection, claim: &Claim, owner: Uuid, next: 
         )
         UPDATE schedules
         SET run_id = NULL, run_owner = NULL, lease_expires_at = NULL, cancel_requested = false,
-            -- However it ended: what it was asked to reset and has not, the next one does.
+            -- A requested reset that this run did not apply is left to the next run.
             reset_requested = reset_requested OR run_resets,
             empty_cache_requested = empty_cache_requested OR run_empties_cache,
             run_resets = false, run_empties_cache = false,
@@ -124,8 +125,8 @@ pub async fn release(conn: &mut PgConnection, claim: &Claim, owner: Uuid, next: 
     Ok(released.rows_affected() > 0)
 }
 
-/// Takes back what hosts held that are gone: their leases have run out. The runs are closed as lost and the
-/// schedules are due again. Gives the number of runs.
+/// Takes back the schedules whose leases have expired. Closes their runs as lost and makes the schedules due again.
+/// Returns the number of runs.
 pub async fn take_back_lost(conn: &mut PgConnection) -> sqlx::Result<u64> {
     let lost = sqlx::query!(
         r#"
@@ -135,7 +136,7 @@ pub async fn take_back_lost(conn: &mut PgConnection) -> sqlx::Result<u64> {
             FOR UPDATE SKIP LOCKED
         ), closed AS (
             UPDATE runs r
-            SET state = 'lost', finished_at = now(), error_code = 'host_lost',
+            SET state = 'lost', finished_at = now(), error_code = $1,
                 error_message = 'the host that ran this sync stopped responding; the sync continues from its checkpoint'
             FROM lost
             WHERE r.id = lost.run_id AND r.state = 'running'
@@ -146,13 +147,14 @@ pub async fn take_back_lost(conn: &mut PgConnection) -> sqlx::Result<u64> {
             empty_cache_requested = s.empty_cache_requested OR s.run_empties_cache,
             run_resets = false, run_empties_cache = false,
             is_interrupted = true, failures = s.failures + 1,
-            -- A sync that takes its host down with it must not take one after another without a pause.
+            -- A sync that crashes its host must not crash one host after another without a pause.
             due_at = coalesce(s.due_at, now() + CASE WHEN s.failures = 0 THEN interval '0'
                 ELSE least(interval '10 seconds' * power(2, least(s.failures, 10)), interval '10 minutes') END),
             due_reason = CASE WHEN s.due_at IS NULL THEN 'retry' ELSE s.due_reason END
         FROM lost
         WHERE s.pk = lost.pk
         "#,
+        ErrorCode::HostLost.as_str(),
     )
     .execute(conn)
     .await?;

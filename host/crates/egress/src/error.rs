@@ -1,9 +1,11 @@
-//! Why a request got no answer.
+//! Errors of outgoing requests.
 
 use std::time::Duration;
 
-/// Why a request got no answer. The texts are shown to guests: they name hosts, never a whole URL, a header's
-/// value or a credential.
+use syncline_types::failure_code::FailureCode;
+
+/// Why a request got no answer. Guests see the messages: they name hosts, but never a whole URL, the value of a
+/// header, or a credential.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EgressError {
     #[error("{reason}")]
@@ -32,37 +34,37 @@ pub enum EgressError {
     Network { host: String, cause: String },
     #[error("the answer of `{host}` is longer than {limit_bytes} bytes")]
     ResponseTooLarge { host: String, limit_bytes: usize },
-    #[error("`{host}` had too many requests and wants none for {} s", retry_after.as_secs_f64().ceil())]
+    #[error("`{host}` is rate limiting this connection; its next request is allowed in {} s", retry_after.as_secs_f64().ceil())]
     RateLimited { host: String, retry_after: Duration },
     #[error(transparent)]
     CredentialsUnavailable(#[from] CredentialsUnavailable),
 }
 
 impl EgressError {
-    /// The code that a guest sees: one of those listed at `provider.send`.
-    pub fn code(&self) -> &'static str {
+    /// The code that a guest receives. The WIT file lists them at `provider.send`.
+    pub fn code(&self) -> FailureCode {
         match self {
-            Self::InvalidRequest { .. } | Self::UploadNotKept => "invalid-request",
+            Self::InvalidRequest { .. } | Self::UploadNotKept => FailureCode::InvalidRequest,
             Self::HostNotAllowed { .. } | Self::OverrideNotAllowed { .. } | Self::PlainHttp { .. } => {
-                "host-not-allowed"
+                FailureCode::HostNotAllowed
             }
             Self::Redirected(refused) => refused.code(),
-            Self::AddressNotAllowed { .. } => "address-not-allowed",
-            Self::TooManyRedirects { .. } => "too-many-redirects",
-            Self::Timeout { .. } => "timeout",
-            Self::Network { .. } | Self::Upload(_) => "network-error",
-            Self::ResponseTooLarge { .. } => "response-too-large",
-            Self::RateLimited { .. } => "rate-limited",
-            Self::CredentialsUnavailable(_) => "credentials-unavailable",
+            Self::AddressNotAllowed { .. } => FailureCode::AddressNotAllowed,
+            Self::TooManyRedirects { .. } => FailureCode::TooManyRedirects,
+            Self::Timeout { .. } => FailureCode::Timeout,
+            Self::Network { .. } | Self::Upload(_) => FailureCode::NetworkError,
+            Self::ResponseTooLarge { .. } => FailureCode::ResponseTooLarge,
+            Self::RateLimited { .. } => FailureCode::RateLimited,
+            Self::CredentialsUnavailable(_) => FailureCode::CredentialsUnavailable,
         }
     }
 
-    /// Whether the same request may succeed a little later.
+    /// Whether the same request may succeed when it is repeated later.
     pub fn is_retryable(&self) -> bool {
         matches!(self, Self::Timeout { .. } | Self::Network { .. })
     }
 
-    /// The same, where a redirect led to what is refused: then it is not the caller's to correct.
+    /// The error of a redirect to a refused destination, which the caller cannot correct.
     pub(super) fn of_redirect(self) -> Self {
         match self {
             Self::HostNotAllowed { .. }
@@ -78,14 +80,14 @@ impl EgressError {
     }
 }
 
-/// Why a connection has no usable credentials. The reason is shown to guests.
+/// Why a connection has no usable credentials. Guests see the reason.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{reason}")]
 pub struct CredentialsUnavailable {
     pub reason: String,
 }
 
-/// Why a client's body did not arrive.
+/// Why the body of a client's request did not arrive completely.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum UploadFailure {
     #[error("did not arrive whole")]

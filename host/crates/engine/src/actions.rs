@@ -1,4 +1,4 @@
-//! Actions: run on demand, for one connection, while a caller waits or in the background.
+//! Actions: functions that run on demand for one connection, while the caller waits or in the background.
 
 pub(crate) mod idempotency_key;
 pub(crate) mod keyed;
@@ -13,7 +13,7 @@ use crate::connections::route::ConnectionRoute;
 use crate::functions::{DeployedFunction, Functions};
 use crate::invoker::Invoker;
 use crate::invoker::action::check;
-use crate::invoker::error::{ActionError, FunctionError};
+use crate::invoker::error::ActionError;
 use crate::invoker::invocation::Invocation;
 use crate::invoker::recording::Recording;
 use crate::jobs::Jobs;
@@ -36,7 +36,7 @@ impl Actions {
         Arc::new(Self { store, functions, invoker, jobs })
     }
 
-    /// Runs an action and gives what it returns, as JSON text. Dropping the future ends the function.
+    /// Runs an action and returns its result as JSON text. Dropping the future ends the function.
     pub async fn run(
         &self,
         environment: &Arc<Environment>,
@@ -65,7 +65,7 @@ impl Actions {
         result
     }
 
-    /// The action of that name, if the input is one that it takes.
+    /// Finds the action with this name and checks the input against its input model.
     pub(crate) async fn find(
         &self,
         connection: &ConnectionRoute,
@@ -74,7 +74,7 @@ impl Actions {
     ) -> Result<Arc<DeployedFunction>, ActionError> {
         let (environment, integration) = (connection.environment, connection.integration);
         let found = self.functions.find_deployed(environment, integration, FunctionKind::Action, name).await;
-        let found = found.map_err(|error| ActionError::Function(FunctionError::Host(error)))?;
+        let found = found.map_err(ActionError::host)?;
         let function = found.ok_or_else(|| ActionError::Unknown {
             action: name.clone(),
             integration: connection.integration_key.clone(),

@@ -63,7 +63,7 @@ pub use self::inbound_webhooks::ingest::{
     IngestError, IngestSettings, Taken, WebhookEndpoint, WebhookIngest, WebhookRequest,
 };
 pub use self::inbound_webhooks::payload::stored_headers;
-pub use self::invoker::error::{ActionError, FunctionError};
+pub use self::invoker::error::ActionError;
 pub use self::invoker::live_runs::LiveRuns;
 pub use self::invoker::run_writer::RunWriter;
 pub use self::invoker::{Invoker, InvokerParts};

@@ -1,4 +1,4 @@
-//! Functions that run at a turn in a connection's life: to validate it, after it was made, before it is deleted.
+//! Lifecycle functions: they validate a connection, and run after its creation and before its deletion.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,30 +10,30 @@ use uuid::Uuid;
 use crate::connections::route::ConnectionRoute;
 use crate::functions::{DeployedFunction, FunctionSpec, Functions, StoredFunction};
 use crate::invoker::Invoker;
-use crate::invoker::error::FunctionError;
+use crate::invoker::error::function_run_error;
 use crate::invoker::invocation::Invocation;
 use crate::invoker::recording::Recording;
 use syncline_auth::{Environment, Environments};
 use syncline_config::LifecycleEvent;
-use syncline_sandbox::{RunInfo, Urgency};
+use syncline_sandbox::{Finished, FunctionError, Interrupt, RunInfo, Urgency};
 use syncline_store::connections::{self, Connection};
 use syncline_store::function_jobs::{self, NewJob};
 use syncline_store::{Store, deployments, hosts};
 use syncline_types::functions::FunctionKind;
 use syncline_types::ids::{ConnectionPk, EnvironmentPk, FunctionName, IntegrationPk, Variant};
 
-/// How long a deletion waits for the functions before it, all of them together.
+/// How long a deletion waits for all of its pre-deletion functions together.
 const DELETION_WAITS: Duration = Duration::from_secs(30);
-/// Of how many connections they run at once, and how many are read at a time.
+/// For how many connections pre-deletion functions run at once, and how many connections are read at a time.
 const DELETIONS_AT_ONCE: usize = 16;
 const PAGE: i64 = 500;
-/// A command is told of the ends of jobs by nobody.
+/// Commands receive no events about finished jobs, so they poll.
 const LOOK_AT_JOBS_EVERY: Duration = Duration::from_millis(100);
 
 /// Why a connection was not validated.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ValidationError {
-    /// A function of the integration refuses the connection, in its own words.
+    /// A function of the integration refused the connection with this message.
     #[error("{0}")]
     Refused(String),
     #[error("the connection was replaced or deleted meanwhile")]
@@ -65,7 +65,7 @@ impl Lifecycle {
         !self.functions.lifecycle_of(connection.integration, event).is_empty()
     }
 
-    /// Lets the functions of the integration judge a connection that is stored; the first that fails refuses it.
+    /// Runs the integration's validation functions for a stored connection. The first that fails refuses it.
     pub(crate) async fn validate(
         self: &Arc<Self>,
         environment: &Arc<Environment>,
@@ -76,16 +76,20 @@ impl Lifecycle {
         for function in self.functions.lifecycle_of(connection.integration, event) {
             match self.run_lifecycle(environment, &route, &function).await {
                 Ok(()) => {}
-                Err((FunctionError::Host(error), _)) => return Err(ValidationError::Host(error)),
-                Err((FunctionError::Superseded, _)) => return Err(ValidationError::Superseded),
-                // It is kept with the connection, told to clients and to whoever connects.
+                Err((FunctionError::Interrupted(Interrupt::Host(error)), _)) => {
+                    return Err(ValidationError::Host(error));
+                }
+                Err((FunctionError::Interrupted(Interrupt::Superseded), _)) => {
+                    return Err(ValidationError::Superseded);
+                }
+                // The message is stored with the connection and shown to clients and to the end user.
                 Err((_, message)) => return Err(ValidationError::Refused(message)),
             }
         }
         Ok(())
     }
 
-    /// Runs what comes before a deletion. Neither a failure nor one that takes too long keeps a connection.
+    /// Runs the pre-deletion functions. Neither a failure nor a timeout prevents the deletion.
     pub(crate) async fn run_before_deletion(self: &Arc<Self>, connection: &Arc<ConnectionRoute>) {
         let functions = async {
             self.functions.catch_up(connection.environment).await?;
@@ -95,7 +99,7 @@ impl Lifecycle {
         self.wait_before_deletion(functions).await;
     }
 
-    /// The same for all connections of an integration, or of all in an environment.
+    /// Runs the pre-deletion functions for all connections of an integration or of the environment.
     pub(crate) async fn run_before_deletions(
         self: &Arc<Self>,
         environment: EnvironmentPk,
@@ -133,7 +137,10 @@ impl Lifecycle {
             Ok(Err(error)) => format!("{error:#}"),
             Err(_elapsed) => format!("they took longer than {DELETION_WAITS:?}"),
         };
-        tracing::warn!(problem, "what is deleted is deleted before all of its functions have run");
+        tracing::warn!(
+            problem,
+            "deletes connections although not all of their pre-deletion functions have run"
+        );
     }
 
     async fn run_pre_deletion(self: &Arc<Self>, connection: &Arc<ConnectionRoute>) {
@@ -142,18 +149,18 @@ impl Lifecycle {
         {
             match self.environments.get(connection.environment).await {
                 Ok(environment) => {
-                    // It is in the run's row.
+                    // The row of the run has the error.
                     let _failure = self.run_lifecycle(&environment, connection, &function).await;
                 }
                 Err(error) => {
                     let error = &error as &dyn std::error::Error;
-                    tracing::warn!(error, "a connection is deleted without its functions having run");
+                    tracing::warn!(error, "deletes a connection without running its pre-deletion functions");
                 }
             }
         }
     }
 
-    /// Runs one. The error comes with its message as the run's row has it.
+    /// Runs one function. Returns its error with the message that the row of the run has.
     async fn run_lifecycle(
         self: &Arc<Self>,
         environment: &Arc<Environment>,
@@ -174,8 +181,8 @@ impl Lifecycle {
             signals: Arc::default(),
             live: &recording.live,
         };
-        let (result, usage) = self.invoker.invoke(invocation).await;
-        let error = result.as_ref().err().map(FunctionError::to_run_error);
+        let Finished { result, usage } = self.invoker.invoke(invocation).await;
+        let error = result.as_ref().err().map(function_run_error);
         let run = recording.end_with(error, usage).await;
         let message = run.outcome.error.as_ref().map(|error| error.message.clone());
         self.invoker.run_writer.write(run).await;
@@ -186,18 +193,18 @@ impl Lifecycle {
     }
 }
 
-/// What became of the functions before the deletion of an environment.
+/// The result of running the pre-deletion functions of an environment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PreDeletion {
     Done,
-    /// They were given the time that there is, and some have not ended.
+    /// Some functions did not finish in time.
     OutOfTime,
-    /// No host is there to run them.
+    /// No host is alive to run them.
     NoHost,
 }
 
-/// Has hosts run what comes before the deletion of an environment's connections, for a command, which can run nothing
-/// itself: as jobs, which any of them takes. Waits for them as long as a host does that deletes.
+/// Lets hosts run the pre-deletion functions of an environment as jobs. For commands, which cannot run functions
+/// themselves. Waits as long as a host waits before a deletion.
 pub async fn run_pre_deletion_through_hosts(
     store: &Store,
     environment: EnvironmentPk,
@@ -255,7 +262,7 @@ async fn list_before_deletion(
     Ok(functions)
 }
 
-/// Queues a function that runs for a connection beside whoever made it, or deletes it. Gives the job's id.
+/// Queues a lifecycle function of a connection as a job. Returns the job's id.
 pub(crate) async fn queue(
     conn: &mut PgConnection,
     connection: &Connection,

@@ -1,13 +1,13 @@
-//! What a function may do, as the caller of the runtime grants it.
+//! The capabilities that the caller of the runtime grants to a function.
 
 use std::fmt;
-use std::time::Duration;
 
 use async_trait::async_trait;
+use syncline_types::failure_code::FailureCode;
 
-use super::{Change, Counts, Failure, Limit, Request, Response};
+use super::{Change, Counts, Failure, GuestError, Interrupt, Request, Response};
 
-/// The connection for which a function runs. JSON documents are text.
+/// The connection for which a function runs. `config` and `tags` are JSON text.
 #[derive(Debug, Clone)]
 pub struct ConnectionInfo {
     pub connection_id: String,
@@ -18,7 +18,7 @@ pub struct ConnectionInfo {
     pub tags: String,
 }
 
-/// The invocation, as the function may know it.
+/// The data of a run that its function can read.
 #[derive(Debug, Clone)]
 pub struct RunInfo {
     pub id: String,
@@ -26,39 +26,29 @@ pub struct RunInfo {
     pub attempt: u32,
 }
 
-/// Why an invocation ends from the outside.
-#[derive(Debug, thiserror::Error)]
-pub enum Interrupt {
-    /// It went over one of its limits.
-    #[error("{0}")]
-    Limit(Limit),
-    /// The provider wants no requests for longer than the run can wait.
-    #[error("the provider wants no requests for {} s", retry_after.as_secs_f64().ceil())]
-    RateLimited { retry_after: Duration },
-    /// Another attempt at the same work has begun, or there is nobody to do it for any more: this one may write nothing
-    /// more.
-    #[error("a later attempt has taken over, or the connection was deleted")]
-    Superseded,
-    /// Something on our side failed.
-    #[error("the host failed")]
-    Host(#[source] anyhow::Error),
-}
-
-/// What an import gives back: a value or a failure that the guest can act on, or the end of the invocation.
-pub type Outcome<T> = Result<Result<T, Failure>, Interrupt>;
-
-/// The imports of the world that reach beyond the sandbox. The meaning of each stands in the WIT files.
+/// The host functions that reach beyond the sandbox. The WIT files document each of them.
+///
+/// A function whose WIT signature has no failure can only interrupt the run.
 #[async_trait]
 pub trait Capabilities: Send {
-    async fn send(&mut self, request: Request) -> Outcome<Response>;
+    async fn send(&mut self, request: Request) -> Result<Response, GuestError>;
+    /// The outcome of each request, in the order of `requests`.
     async fn send_all(&mut self, requests: Vec<Request>)
     -> Result<Vec<Result<Response, Failure>>, Interrupt>;
-    async fn commit(&mut self, changes: Vec<Change>, checkpoint: Option<String>) -> Outcome<Counts>;
-    async fn find_records(&mut self, model: String, ids: Vec<String>) -> Outcome<Vec<Option<String>>>;
+    async fn commit(
+        &mut self,
+        changes: Vec<Change>,
+        checkpoint: Option<String>,
+    ) -> Result<Counts, GuestError>;
+    async fn find_records(
+        &mut self,
+        model: String,
+        ids: Vec<String>,
+    ) -> Result<Vec<Option<String>>, GuestError>;
     async fn checkpoint(&mut self) -> Result<Option<String>, Interrupt>;
     async fn metadata(&mut self) -> Result<String, Interrupt>;
-    async fn set_metadata(&mut self, metadata: String, merge: bool) -> Outcome<()>;
-    async fn credentials(&mut self) -> Outcome<String>;
+    async fn set_metadata(&mut self, metadata: String, merge: bool) -> Result<(), GuestError>;
+    async fn credentials(&mut self) -> Result<String, GuestError>;
     async fn variables(&mut self) -> Result<Vec<(String, String)>, Interrupt>;
     async fn connection(&mut self) -> Result<ConnectionInfo, Interrupt>;
     fn run(&self) -> RunInfo;
@@ -72,37 +62,40 @@ impl fmt::Debug for dyn Capabilities {
     }
 }
 
-/// A failure without details.
-pub(super) fn failure(code: &str, message: impl Into<String>) -> Failure {
-    Failure { code: code.to_owned(), message: message.into(), details: None }
-}
-
-/// For a function that runs without a connection: every import answers with nothing or a failure.
+/// Capabilities of a guest that runs without a connection: host functions return empty values or fail.
 pub(super) struct NoCapabilities;
 
-fn unavailable<T>() -> Outcome<T> {
-    Ok(Err(failure("not-allowed", "there is no connection while functions are described")))
+fn unavailable() -> Failure {
+    Failure::new(FailureCode::NotAllowed, "there is no connection while functions are described")
 }
 
 #[async_trait]
 impl Capabilities for NoCapabilities {
-    async fn send(&mut self, _request: Request) -> Outcome<Response> {
-        unavailable()
+    async fn send(&mut self, _request: Request) -> Result<Response, GuestError> {
+        Err(unavailable().into())
     }
 
     async fn send_all(
         &mut self,
         requests: Vec<Request>,
     ) -> Result<Vec<Result<Response, Failure>>, Interrupt> {
-        requests.into_iter().map(|_| unavailable()).collect()
+        Ok(requests.iter().map(|_| Err(unavailable())).collect())
     }
 
-    async fn commit(&mut self, _changes: Vec<Change>, _checkpoint: Option<String>) -> Outcome<Counts> {
-        unavailable()
+    async fn commit(
+        &mut self,
+        _changes: Vec<Change>,
+        _checkpoint: Option<String>,
+    ) -> Result<Counts, GuestError> {
+        Err(unavailable().into())
     }
 
-    async fn find_records(&mut self, _model: String, _ids: Vec<String>) -> Outcome<Vec<Option<String>>> {
-        unavailable()
+    async fn find_records(
+        &mut self,
+        _model: String,
+        _ids: Vec<String>,
+    ) -> Result<Vec<Option<String>>, GuestError> {
+        Err(unavailable().into())
     }
 
     async fn checkpoint(&mut self) -> Result<Option<String>, Interrupt> {
@@ -113,12 +106,12 @@ impl Capabilities for NoCapabilities {
         Ok("{}".to_owned())
     }
 
-    async fn set_metadata(&mut self, _metadata: String, _merge: bool) -> Outcome<()> {
-        unavailable()
+    async fn set_metadata(&mut self, _metadata: String, _merge: bool) -> Result<(), GuestError> {
+        Err(unavailable().into())
     }
 
-    async fn credentials(&mut self) -> Outcome<String> {
-        unavailable()
+    async fn credentials(&mut self) -> Result<String, GuestError> {
+        Err(unavailable().into())
     }
 
     async fn variables(&mut self) -> Result<Vec<(String, String)>, Interrupt> {
@@ -126,12 +119,12 @@ impl Capabilities for NoCapabilities {
     }
 
     async fn connection(&mut self) -> Result<ConnectionInfo, Interrupt> {
-        let none = String::new;
+        let empty = String::new;
         Ok(ConnectionInfo {
-            connection_id: none(),
-            integration: none(),
-            provider: none(),
-            environment: none(),
+            connection_id: empty(),
+            integration: empty(),
+            provider: empty(),
+            environment: empty(),
             config: "{}".to_owned(),
             tags: "{}".to_owned(),
         })

@@ -1,4 +1,4 @@
-//! A component, checked against the world and ready to be instantiated.
+//! Components that are checked against the WIT world and ready to be instantiated.
 
 use std::fmt;
 
@@ -13,7 +13,7 @@ use super::imports::GuestState;
 use super::invocation::{Export, Setting};
 use super::lanes::Habits;
 use super::urgency::Urgency;
-use super::{CompileError, InvokeError, Limits, RunLog, Runtime};
+use super::{CompileError, FunctionError, Limits, RunLog, Runtime};
 
 /// SHA-256 of a component's bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -31,7 +31,7 @@ impl fmt::Display for ComponentDigest {
     }
 }
 
-/// Why bytes are not a component that can run here.
+/// Why a component cannot run on this host.
 #[derive(Debug, thiserror::Error)]
 pub enum InvalidComponent {
     #[error("it is not WebAssembly: it does not begin with `\\0asm`")]
@@ -52,8 +52,8 @@ pub enum InvalidComponent {
     #[error(transparent)]
     Compile(#[from] CompileError),
     #[error("its `describe` failed: {0}")]
-    DescribeFailed(InvokeError),
-    #[error("its `describe` gave something else than the world asks for: {0}")]
+    DescribeFailed(FunctionError),
+    #[error("its `describe` returned an invalid description: {0}")]
     BadDescription(#[source] serde_json::Error),
 }
 
@@ -64,7 +64,7 @@ fn list(names: &[String]) -> String {
     }
 }
 
-/// What a component says it offers.
+/// The functions that a component offers.
 #[derive(Debug, Clone, Deserialize)]
 pub struct Description {
     pub functions: Vec<DescribedFunction>,
@@ -77,16 +77,16 @@ pub struct DescribedFunction {
     pub description: Option<String>,
 }
 
-/// A component that is compiled and linked: each invocation makes an instance of it.
+/// A compiled and linked component. Each invocation creates an instance of it.
 pub struct PreparedComponent {
     pub digest: ComponentDigest,
     pub(super) pre: IntegrationPre<GuestState>,
-    /// What its functions usually compute.
+    /// How much CPU time its functions usually use.
     pub(super) habits: Habits,
 }
 
 impl Runtime {
-    /// Checks, compiles (or finds the compiled form) and links a component.
+    /// Checks and links a component. Compiles it unless its compiled form is cached.
     pub async fn prepare(&self, wasm: &[u8]) -> Result<PreparedComponent, InvalidComponent> {
         check_kind(wasm)?;
         let digest = ComponentDigest::of(wasm);
@@ -129,7 +129,7 @@ impl Runtime {
         })
     }
 
-    /// Asks a component what it offers.
+    /// Calls the `describe` export of a component.
     pub async fn describe(&self, component: &PreparedComponent) -> Result<Description, InvalidComponent> {
         let log = RunLog::new(Limits::DESCRIBE.log_bytes);
         let finished = self
@@ -147,13 +147,13 @@ impl Runtime {
     }
 }
 
-/// Tells what is not a component from the first eight bytes, which a compiler's error would not.
+/// Checks the first eight bytes of a component, for a clearer error than the compiler would give.
 fn check_kind(wasm: &[u8]) -> Result<(), InvalidComponent> {
     const MAGIC: &[u8] = b"\0asm";
     if !wasm.starts_with(MAGIC) {
         return Err(InvalidComponent::NotWasm);
     }
-    // Two bytes of version are followed by two of layer: 0 for a module, 1 for a component.
+    // Two bytes of the version are followed by two bytes of the layer: 0 for a module, 1 for a component.
     if wasm.get(6) == Some(&0) {
         return Err(InvalidComponent::CoreModule);
     }
@@ -165,7 +165,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_core_module_is_told_from_a_component() {
+    fn core_modules_and_components_are_distinguished() {
         assert!(matches!(check_kind(b"\0asm\x01\0\0\0rest"), Err(InvalidComponent::CoreModule)));
         assert!(matches!(check_kind(b"#!/bin/sh"), Err(InvalidComponent::NotWasm)));
         assert!(matches!(check_kind(b""), Err(InvalidComponent::NotWasm)));

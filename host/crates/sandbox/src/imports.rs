@@ -1,4 +1,4 @@
-//! The imports of the world: each converts, asks the invocation's capabilities, and converts back.
+//! Implements the imports of the world: each converts its arguments and calls the capabilities of the invocation.
 
 use chrono::Utc;
 use wasmtime::component::ResourceTable;
@@ -9,7 +9,7 @@ use super::bindings::syncline::integration::{
 };
 use super::limits::MemoryLimiter;
 use super::stdio::Output;
-use super::{Capabilities, Interrupt, Limits, LogLevel, RunLog};
+use super::{Capabilities, GuestError, Interrupt, Limits, LogLevel, RunLog};
 
 /// Everything that belongs to one invocation.
 pub(super) struct GuestState {
@@ -23,7 +23,7 @@ pub(super) struct GuestState {
     requests: u64,
 }
 
-/// What a guest said before it trapped.
+/// The panic that a guest reported before it trapped.
 #[derive(Debug, Clone)]
 pub(super) struct Panic {
     pub(super) message: String,
@@ -38,7 +38,7 @@ impl GuestState {
         output: &Output,
         variables: &[(String, String)],
     ) -> Self {
-        // Clocks and random numbers are WASI's defaults. No folder is opened, sockets and name lookup are off.
+        // Clocks and random numbers are WASI's defaults. No directory is open; sockets and name lookup are disabled.
         let wasi = WasiCtxBuilder::new()
             .stdout(output.stdout.clone())
             .stderr(output.stderr.clone())
@@ -59,7 +59,7 @@ impl GuestState {
         }
     }
 
-    /// Requests that the guest has sent.
+    /// The number of requests that the guest has sent.
     pub(super) fn requests(&self) -> u64 {
         self.requests
     }
@@ -81,15 +81,19 @@ impl WasiView for GuestState {
     }
 }
 
-impl types::Host for GuestState {}
+impl types::Host for GuestState {
+    fn convert_failure(&mut self, error: GuestError) -> wasmtime::Result<types::Failure> {
+        match error {
+            GuestError::Failure(failure) => Ok(failure),
+            GuestError::Interrupt(interrupt) => Err(interrupt.into()),
+        }
+    }
+}
 
 impl provider::Host for GuestState {
-    async fn send(
-        &mut self,
-        request: provider::Request,
-    ) -> wasmtime::Result<Result<provider::Response, types::Failure>> {
+    async fn send(&mut self, request: provider::Request) -> Result<provider::Response, GuestError> {
         self.charge_requests(1)?;
-        Ok(self.capabilities.send(request).await?)
+        self.capabilities.send(request).await
     }
 
     async fn send_all(
@@ -106,16 +110,12 @@ impl records::Host for GuestState {
         &mut self,
         changes: Vec<records::Change>,
         checkpoint: Option<String>,
-    ) -> wasmtime::Result<Result<records::Counts, types::Failure>> {
-        Ok(self.capabilities.commit(changes, checkpoint).await?)
+    ) -> Result<records::Counts, GuestError> {
+        self.capabilities.commit(changes, checkpoint).await
     }
 
-    async fn get(
-        &mut self,
-        model: String,
-        ids: Vec<String>,
-    ) -> wasmtime::Result<Result<Vec<Option<String>>, types::Failure>> {
-        Ok(self.capabilities.find_records(model, ids).await?)
+    async fn get(&mut self, model: String, ids: Vec<String>) -> Result<Vec<Option<String>>, GuestError> {
+        self.capabilities.find_records(model, ids).await
     }
 }
 
@@ -142,16 +142,16 @@ impl connection::Host for GuestState {
         Ok(self.capabilities.metadata().await?)
     }
 
-    async fn set_metadata(&mut self, metadata: String) -> wasmtime::Result<Result<(), types::Failure>> {
-        Ok(self.capabilities.set_metadata(metadata, false).await?)
+    async fn set_metadata(&mut self, metadata: String) -> Result<(), GuestError> {
+        self.capabilities.set_metadata(metadata, false).await
     }
 
-    async fn update_metadata(&mut self, changes: String) -> wasmtime::Result<Result<(), types::Failure>> {
-        Ok(self.capabilities.set_metadata(changes, true).await?)
+    async fn update_metadata(&mut self, changes: String) -> Result<(), GuestError> {
+        self.capabilities.set_metadata(changes, true).await
     }
 
-    async fn credentials(&mut self) -> wasmtime::Result<Result<String, types::Failure>> {
-        Ok(self.capabilities.credentials().await?)
+    async fn credentials(&mut self) -> Result<String, GuestError> {
+        self.capabilities.credentials().await
     }
 }
 

@@ -1,8 +1,9 @@
-//! One invocation: a fresh instance, its limits, and what became of it.
+//! One invocation: a new instance, its limits, and its result.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use syncline_types::functions::FunctionKind;
 use tokio::time::{Instant, timeout_at};
 use wasmtime::{Store, Trap, UpdateDeadline, WasmBacktrace};
 use wasmtime_wasi::I32Exit;
@@ -13,29 +14,31 @@ use super::imports::{GuestState, Panic};
 use super::slots::Slot;
 use super::stdio::Output;
 use super::urgency::Urgency;
-use super::{Capabilities, Failure, Interrupt, Limit, Limits, LogLevel, PreparedComponent, RunLog, Runtime};
+use super::{
+    Capabilities, Failure, FunctionError, Interrupt, Limit, Limits, LogLevel, PreparedComponent, RunLog,
+    Runtime,
+};
 
 /// A function to run.
 #[derive(Debug)]
 pub struct Call<'a> {
-    /// `sync`, `action`, …, as the world names them.
-    pub kind: &'a str,
+    pub kind: FunctionKind,
     pub name: &'a str,
     pub urgency: Urgency,
     /// JSON text.
     pub input: Option<&'a String>,
-    /// What the guest sees as environment variables of its process.
+    /// The environment variables of the guest's process.
     pub variables: &'a [(String, String)],
 }
 
-/// What an invocation finds around it.
+/// How an invocation is scheduled, and the environment variables of its process.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Setting<'a> {
     pub(super) urgency: Urgency,
     pub(super) variables: &'a [(String, String)],
 }
 
-/// What an invocation has used.
+/// The resources that an invocation used.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Usage {
     pub cpu: Duration,
@@ -43,40 +46,22 @@ pub struct Usage {
     pub requests: u64,
 }
 
-/// An invocation that is over.
+/// A finished invocation.
 #[derive(Debug)]
 pub struct Finished {
     /// The function's value as JSON text, if it returned one.
-    pub result: Result<Option<String>, InvokeError>,
+    pub result: Result<Option<String>, FunctionError>,
     pub usage: Usage,
 }
 
-#[derive(Debug, thiserror::Error)]
-pub enum InvokeError {
-    /// The function returned a failure.
-    #[error("{}", .0.message)]
-    Failed(Failure),
-    /// The guest panicked, or did what WebAssembly forbids. The backtrace is in the run's log.
-    #[error("the function crashed: {0}")]
-    Crashed(String),
-    #[error("{0}")]
-    Limit(Limit),
-    #[error("the provider wants no requests for {} s", retry_after.as_secs_f64().ceil())]
-    RateLimited { retry_after: Duration },
-    #[error("a later attempt has taken over, or the connection was deleted")]
-    Superseded,
-    #[error("the host failed")]
-    Host(#[source] anyhow::Error),
-}
-
-/// What is called of a component.
+/// The export of a component to call.
 pub(super) enum Export {
     Describe,
-    Invoke { kind: String, name: String, input: Option<String> },
+    Invoke { kind: FunctionKind, name: String, input: Option<String> },
 }
 
 impl Export {
-    /// Functions of one name are told apart by nothing else, as their names seldom meet.
+    /// The name under which CPU use is recorded. Functions of different kinds rarely share a name.
     fn name(&self) -> &str {
         match self {
             Self::Describe => "",
@@ -84,23 +69,20 @@ impl Export {
         }
     }
 
-    async fn call(
-        &self,
-        instance: &Integration,
-        store: &mut Store<GuestState>,
-    ) -> wasmtime::Result<Result<Option<String>, Failure>> {
+    async fn call(&self, instance: &Integration, store: &mut Store<GuestState>) -> wasmtime::Result<End> {
         let functions = instance.syncline_integration_functions();
         match self {
-            Self::Describe => functions.call_describe(store).await.map(|json| Ok(Some(json))),
+            Self::Describe => functions.call_describe(store).await.map(|json| End::Returned(Some(json))),
             Self::Invoke { kind, name, input } => {
-                functions.call_invoke(store, kind, name, input.as_ref()).await
+                let returned = functions.call_invoke(store, kind.as_str(), name, input.as_ref()).await?;
+                Ok(returned.map_or_else(End::Failed, End::Returned))
             }
         }
     }
 }
 
 impl Runtime {
-    /// Runs one function to its end, waiting for a free slot first. Its time begins with the waiting.
+    /// Waits for a free slot and runs one function. The wait counts towards its wall time.
     pub async fn invoke(
         &self,
         component: &PreparedComponent,
@@ -109,28 +91,18 @@ impl Runtime {
         limits: &Limits,
         log: &RunLog,
     ) -> Finished {
-        let export = Export::Invoke {
-            kind: call.kind.to_owned(),
-            name: call.name.to_owned(),
-            input: call.input.cloned(),
-        };
+        let export =
+            Export::Invoke { kind: call.kind, name: call.name.to_owned(), input: call.input.cloned() };
         let setting = Setting { urgency: call.urgency, variables: call.variables };
-        let mut finished = self.run(component, export, capabilities, limits, log, setting).await;
-        let most_bytes = limits.output_bytes;
-        match &mut finished.result {
-            Ok(Some(output)) if output.len() > most_bytes => {
-                finished.result = Err(InvokeError::Limit(Limit::Output(most_bytes)));
+        let Finished { result, usage } =
+            self.run(component, export, capabilities, limits, log, setting).await;
+        let result = match result {
+            Ok(Some(output)) if output.len() > limits.output_bytes => {
+                Err(Interrupt::Limit(Limit::Output(limits.output_bytes)).into())
             }
-            // Why it failed is worth more than that it says too much of it.
-            Err(InvokeError::Failed(failure)) => {
-                cut(&mut failure.code, most_bytes);
-                cut(&mut failure.message, most_bytes);
-                failure.details.take_if(|details| details.len() > most_bytes);
-            }
-            Err(InvokeError::Crashed(message)) => cut(message, most_bytes),
-            _ => {}
-        }
-        finished
+            other => other,
+        };
+        Finished { result, usage }
     }
 
     pub(super) async fn run(
@@ -144,7 +116,7 @@ impl Runtime {
     ) -> Finished {
         let ends_at = Instant::now() + limits.wall;
         let Ok(slot) = timeout_at(ends_at, self.slots.acquire(setting.urgency)).await else {
-            let result = Err(InvokeError::Limit(Limit::Wall(limits.wall)));
+            let result = Err(Interrupt::Limit(Limit::Wall(limits.wall)).into());
             return Finished { result, usage: Usage::default() };
         };
         let output = Output::new(log);
@@ -161,7 +133,7 @@ impl Runtime {
         let ((end, store, slot), ended_on) =
             self.lanes.drive(work, setting.urgency, is_usually_light, &cpu).await;
         component.habits.note(&name, cpu.total());
-        // What the guest said last comes before what the host has to say of its end.
+        // Flushes the guest's last output before the host adds its own lines.
         drop(output);
         let state = store.data();
         let usage = Usage {
@@ -170,14 +142,15 @@ impl Runtime {
             requests: state.requests(),
         };
         let result = match end {
-            End::WallTime => Err(InvokeError::Limit(Limit::Wall(limits.wall))),
-            End::Limit(limit) => Err(InvokeError::Limit(limit)),
-            End::Returned(Ok(output)) => Ok(output),
-            End::Returned(Err(failure)) => Err(InvokeError::Failed(failure)),
-            End::Trapped(error) => Err(explain(error, state.memory.refused, state.panic.clone(), log)),
+            End::WallTime => Err(Interrupt::Limit(Limit::Wall(limits.wall)).into()),
+            End::Limit(limit) => Err(Interrupt::Limit(limit).into()),
+            End::Returned(output) => Ok(output),
+            End::Failed(failure) => Err(FunctionError::failed(failure, log, limits.output_bytes)),
+            End::Trapped(error) => {
+                Err(explain(error, state.memory.refused, state.panic.as_ref(), log, limits.output_bytes))
+            }
         };
-        // Making the instance's memory anew takes about as long as a short function: whoever waits for the result
-        // gets it first.
+        // Resetting the instance's memory takes about as long as a short function, so the result is returned first.
         ended_on.spawn(async move {
             drop(store);
             drop(slot);
@@ -186,17 +159,18 @@ impl Runtime {
     }
 }
 
-/// How an invocation came to its end.
+/// How an invocation ended.
 enum End {
-    Returned(Result<Option<String>, Failure>),
+    Returned(Option<String>),
+    Failed(Failure),
     Trapped(wasmtime::Error),
-    /// It has used more than its processor time.
+    /// It used more processor time than its limit.
     Limit(Limit),
     WallTime,
 }
 
-/// Makes an instance and calls it. Everything is owned, so that it can go on elsewhere. The slot comes first and so goes
-/// last: where the work is dropped halfway, nobody gets the place before the instance has left it.
+/// Creates an instance and calls it. Owns everything it uses, so that it can move to another executor. The slot is the
+/// first parameter and therefore dropped last: a cancelled call frees its slot only after its instance is gone.
 async fn execute(
     slot: Slot,
     pre: IntegrationPre<GuestState>,
@@ -206,56 +180,50 @@ async fn execute(
     cpu_limit: Duration,
     ends_at: Instant,
 ) -> (End, Store<GuestState>, Slot) {
-    let work = async {
+    let call = async {
         let instance = pre.instantiate_async(&mut store).await?;
         export.call(&instance, &mut store).await
     };
-    let end = match timeout_at(ends_at, Metered::new(work, cpu, cpu_limit)).await {
+    let work = async { call.await.unwrap_or_else(End::Trapped) };
+    let metered = Metered::new(work, cpu, cpu_limit);
+    let end = match timeout_at(ends_at, metered).await {
+        Ok(metered) => metered.unwrap_or_else(End::Limit),
         Err(_elapsed) => End::WallTime,
-        Ok(Err(limit)) => End::Limit(limit),
-        Ok(Ok(Ok(returned))) => End::Returned(returned),
-        Ok(Ok(Err(error))) => End::Trapped(error),
     };
     (end, store, slot)
 }
 
-/// Says why a guest did not return.
+/// Finds out why a guest did not return.
 fn explain(
     error: wasmtime::Error,
     refused: Option<Limit>,
-    panic: Option<Panic>,
+    panic: Option<&Panic>,
     log: &RunLog,
-) -> InvokeError {
+    max_bytes: usize,
+) -> FunctionError {
     let error = match error.downcast::<Interrupt>() {
-        Ok(Interrupt::Limit(limit)) => return InvokeError::Limit(limit),
-        Ok(Interrupt::RateLimited { retry_after }) => return InvokeError::RateLimited { retry_after },
-        Ok(Interrupt::Superseded) => return InvokeError::Superseded,
-        Ok(Interrupt::Host(error)) => return InvokeError::Host(error),
+        Ok(interrupt) => return interrupt.into(),
         Err(error) => error,
     };
     if let Some(backtrace) = error.downcast_ref::<WasmBacktrace>() {
         log.note(LogLevel::Error, &format!("backtrace of the crash:\n{}", frames(backtrace)));
     }
-    // A guest that gets no memory gives up in its own way; the cause is the limit.
+    // A guest that is refused memory usually traps; the cause is the limit.
     if let Some(limit) = refused {
-        return InvokeError::Limit(limit);
+        return Interrupt::Limit(limit).into();
     }
-    if let Some(panic) = panic {
-        let place = panic.location.map(|location| format!(" ({location})")).unwrap_or_default();
-        return InvokeError::Crashed(format!("{}{place}", panic.message));
+    let trap = error.downcast_ref::<Trap>();
+    if panic.is_none() && trap == Some(&Trap::StackOverflow) {
+        return Interrupt::Limit(Limit::Stack).into();
     }
-    match error.downcast_ref::<Trap>() {
-        Some(Trap::StackOverflow) => InvokeError::Limit(Limit::Stack),
-        Some(trap) => InvokeError::Crashed(trap.to_string()),
-        None => match error.downcast_ref::<I32Exit>() {
-            Some(exit) => InvokeError::Crashed(format!("it called exit({})", exit.0)),
-            None => InvokeError::Crashed(error.root_cause().to_string()),
-        },
-    }
-}
-
-fn cut(text: &mut String, most_bytes: usize) {
-    text.truncate(text.floor_char_boundary(most_bytes));
+    let message = match (panic, trap, error.downcast_ref::<I32Exit>()) {
+        (Some(Panic { message, location: Some(location) }), ..) => format!("{message} ({location})"),
+        (Some(Panic { message, location: None }), ..) => message.clone(),
+        (None, Some(trap), _) => trap.to_string(),
+        (None, None, Some(exit)) => format!("it called exit({})", exit.0),
+        (None, None, None) => error.root_cause().to_string(),
+    };
+    FunctionError::crashed(&message, log, max_bytes)
 }
 
 fn frames(backtrace: &WasmBacktrace) -> String {

@@ -1,13 +1,13 @@
-//! Runs functions: WebAssembly components of the world in `wit/`, each invocation in a fresh sandbox.
+//! Runs functions: WebAssembly components of the world in `wit/`, each invocation in a new sandbox.
 //!
-//! The runtime knows nothing of HTTP, schedules or Postgres. What a function may do beyond computing comes from
-//! the caller as [`Capabilities`].
+//! The runtime does not depend on HTTP, schedules or Postgres. The caller grants access to them as [`Capabilities`].
 
 mod bindings;
 mod capabilities;
 mod compiler;
 mod component;
 mod cpu_time;
+mod error;
 mod imports;
 mod invocation;
 mod lanes;
@@ -28,12 +28,13 @@ use wasmtime::{
 pub use self::bindings::syncline::integration::provider::{Request, Response};
 pub use self::bindings::syncline::integration::records::{Batch, Change, Counts, Deletion};
 pub use self::bindings::syncline::integration::types::Failure;
-pub use self::capabilities::{Capabilities, ConnectionInfo, Interrupt, Outcome, RunInfo};
+pub use self::capabilities::{Capabilities, ConnectionInfo, RunInfo};
 pub use self::compiler::{CompileError, CompiledCache, run_compiler};
 pub use self::component::{
     ComponentDigest, DescribedFunction, Description, InvalidComponent, PreparedComponent,
 };
-pub use self::invocation::{Call, Finished, InvokeError, Usage};
+pub use self::error::{FunctionError, GuestError, Interrupt};
+pub use self::invocation::{Call, Finished, Usage};
 pub use self::limits::{Limit, Limits};
 pub use self::log::{LogEntry, LogLevel, RunLog};
 pub use self::urgency::Urgency;
@@ -42,14 +43,14 @@ use self::imports::GuestState;
 use self::lanes::Lanes;
 use self::slots::Slots;
 
-/// How often running guests are made to yield, so that none holds a thread for longer.
+/// How often running guests yield, so that no guest blocks a thread for longer.
 const EPOCH_TICK: Duration = Duration::from_millis(5);
 
-/// How the runtime shares the machine.
+/// Settings of the runtime.
 #[derive(Debug, Clone)]
 pub struct RuntimeSettings {
-    /// How many invocations may be alive at once, also while they wait for a provider. More wait for a slot. A quarter
-    /// is kept for what somebody waits for.
+    /// The maximum number of concurrent invocations, including those that wait for a provider. Others wait for a slot. A
+    /// quarter of the slots is reserved for invocations whose caller waits.
     pub max_invocations: u32,
 }
 
@@ -81,8 +82,8 @@ impl Runtime {
     }
 }
 
-/// An engine for code of one kind: whatever compiles and whatever runs must agree on everything here but the
-/// allocation.
+/// Creates an engine. The compiler's engine and the runtime's engine must have the same settings, except for the
+/// allocation strategy.
 fn engine(settings: Option<&RuntimeSettings>) -> wasmtime::Result<Engine> {
     let mut config = Config::new();
     config
@@ -91,7 +92,7 @@ fn engine(settings: Option<&RuntimeSettings>) -> wasmtime::Result<Engine> {
         .cranelift_nan_canonicalization(true)
         .relaxed_simd_deterministic(true)
         .epoch_interruption(true)
-        // Nothing here calls into a guest concurrently, and the bookkeeping for it costs each call dearly.
+        // The host never calls a guest concurrently, and the bookkeeping for it makes each call slower.
         .concurrency_support(false)
         .wasm_memory64(false)
         .wasm_backtrace_details(WasmBacktraceDetails::Disable)
@@ -101,7 +102,7 @@ fn engine(settings: Option<&RuntimeSettings>) -> wasmtime::Result<Engine> {
     if let Some(settings) = settings {
         let count = settings.max_invocations;
         let mut pool = PoolingAllocationConfig::new();
-        // A component may be several core modules: its own, and the adapters that its build put around it.
+        // A component may consist of several core modules: its own, and the adapters that its build added.
         pool.total_component_instances(count)
             .total_core_instances(count.saturating_mul(4))
             .total_memories(count.saturating_mul(2))
@@ -114,10 +115,10 @@ fn engine(settings: Option<&RuntimeSettings>) -> wasmtime::Result<Engine> {
             .max_core_instance_size(1 << 20)
             .table_elements(limits::MAX_TABLE_ELEMENTS)
             .max_memory_size(Limits::MAX_MEMORY_BYTES)
-            // What stays mapped in a free slot is cheap to hand out again, and is paid for by every slot that
-            // was ever used.
+            // Memory that stays mapped in a free slot makes its reuse cheaper, but every slot that was ever used
+            // keeps it.
             .linear_memory_keep_resident(256 << 10)
-            // Only pages that were written are made anew, where the kernel tells them (Linux 6.7).
+            // Resets only the pages that were written, if the kernel reports them (Linux 6.7).
             .pagemap_scan(Enabled::Auto)
             .table_keep_resident(16 << 10)
             .async_stack_keep_resident(16 << 10)
@@ -129,13 +130,13 @@ fn engine(settings: Option<&RuntimeSettings>) -> wasmtime::Result<Engine> {
 
 fn linker(engine: &Engine) -> wasmtime::Result<Linker<GuestState>> {
     let mut linker = Linker::new(engine);
-    // A guest's standard library imports all of WASI; what it is granted is decided in its own context.
+    // A guest's standard library imports all of WASI. Each guest's context decides what the guest may use.
     wasmtime_wasi::p2::add_to_linker_async(&mut linker)?;
     bindings::Integration::add_to_linker::<_, HasSelf<_>>(&mut linker, |state| state)?;
     Ok(linker)
 }
 
-/// Advances the engine's clock for as long as the engine lives.
+/// Advances the engine's epoch until the engine is dropped.
 fn tick_epochs(engine: &Engine) {
     let engine = engine.weak();
     std::thread::Builder::new()

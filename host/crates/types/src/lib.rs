@@ -2,6 +2,7 @@
 
 pub mod environment_settings;
 pub mod error_code;
+pub mod failure_code;
 pub mod functions;
 pub mod ids;
 pub mod nul;

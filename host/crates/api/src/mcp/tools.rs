@@ -17,7 +17,7 @@ use super::super::App;
 use super::super::error::ApiError;
 use syncline_auth::Environment;
 use syncline_config::FunctionKind;
-use syncline_engine::{ActionError, ActionTool, ConnectionRoute, DeployedFunction, FunctionError};
+use syncline_engine::{ActionError, ActionTool, ConnectionRoute, DeployedFunction};
 use syncline_types::ids::FunctionName;
 
 /// The actions of one connection, for one request.
@@ -98,7 +98,7 @@ impl ConnectionTools {
                 result.structured_content = structured;
                 Ok(result)
             }
-            Err(error @ ActionError::Function(FunctionError::Host(_))) => Err(unserved(error)),
+            Err(error) if error.host_failure().is_some() => Err(unserved(error)),
             Err(error) => Ok(failed(&error)),
         }
     }

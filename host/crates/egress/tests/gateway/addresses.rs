@@ -86,7 +86,7 @@ async fn no_spelling_of_a_private_address_is_let_through() {
         "[ff02::1]",
     ] {
         let error = send_to(&gate, &format!("https://{host}")).await.unwrap_err();
-        assert_eq!(error.code(), "address-not-allowed", "{host}");
+        assert_eq!(error.code().as_str(), "address-not-allowed", "{host}");
     }
 }
 
@@ -97,12 +97,12 @@ async fn a_name_that_leads_to_a_private_address_is_not_followed() {
     for address in ["127.0.0.1", "::1", "::ffff:127.0.0.1", "169.254.169.254", "10.1.2.3"] {
         let gate = Gate::with_lookup(settings(&[]), Everywhere::new(address)).unwrap();
         let error = send_to(&gate, &format!("https://innocent.example:{port}")).await.unwrap_err();
-        assert_eq!(error.code(), "address-not-allowed", "{address}");
+        assert_eq!(error.code().as_str(), "address-not-allowed", "{address}");
         assert!(error.to_string().contains("innocent.example"), "{error}");
     }
     let gate = Gate::new(settings(&[])).unwrap();
     let error = send_to(&gate, &format!("https://localhost:{port}")).await.unwrap_err();
-    assert_eq!(error.code(), "address-not-allowed");
+    assert_eq!(error.code().as_str(), "address-not-allowed");
     let nobody = tokio::time::timeout(std::time::Duration::from_millis(50), listener.accept()).await;
     assert!(nobody.is_err(), "a connection was opened");
 }
@@ -134,9 +134,9 @@ async fn the_allow_list_opens_one_host_at_one_port() {
     let gate = Gate::new(settings(&[open.address])).unwrap();
     send_to(&gate, open.url().as_str()).await.unwrap();
     let error = send_to(&gate, closed.url().as_str()).await.unwrap_err();
-    assert_eq!(error.code(), "address-not-allowed");
+    assert_eq!(error.code().as_str(), "address-not-allowed");
     let error = send_to(&gate, &format!("https://localhost:{}", open.address.port())).await.unwrap_err();
-    assert_eq!(error.code(), "address-not-allowed");
+    assert_eq!(error.code().as_str(), "address-not-allowed");
     assert!(closed.seen().is_empty());
 }
 
@@ -146,7 +146,7 @@ async fn plain_http_is_only_for_the_allow_list() {
     let gate = Gate::with_lookup(settings(&[]), Arc::clone(&lookup) as Arc<dyn Lookup>).unwrap();
     for base in ["http://shop.example", "http://8.8.8.8"] {
         let error = send_to(&gate, base).await.unwrap_err();
-        assert_eq!(error.code(), "host-not-allowed", "{base}");
+        assert_eq!(error.code().as_str(), "host-not-allowed", "{base}");
     }
     assert_eq!(lookup.asked(), 0);
 }

@@ -85,7 +85,7 @@ async fn a_connection_that_breaks_is_a_reason_to_try_again() {
     let route = route("unauthenticated", &base, Keys::one(Credentials::None));
     let recorder = Recorder::default();
     let error = gate.send(&route, get("/a"), &recorder).await.unwrap_err();
-    assert_eq!(error.code(), "network-error");
+    assert_eq!(error.code().as_str(), "network-error");
     assert_eq!(recorder.lines().len(), 3);
 }
 

@@ -100,7 +100,7 @@ async fn a_caller_cannot_set_the_header_that_carries_the_credentials() {
     let mut request = get("/");
     request.headers.push(("AUTHORIZATION".to_owned(), "Bearer mine".to_owned()));
     let error = gate.send(&route, request, &()).await.unwrap_err();
-    assert_eq!(error.code(), "invalid-request");
+    assert_eq!(error.code().as_str(), "invalid-request");
     assert!(server.seen().is_empty());
 }
 
@@ -125,20 +125,20 @@ async fn credentials_that_cannot_be_had_or_do_not_fit_are_told() {
     let none = route("stripe-api-key", &server.url(), Keys::several([]));
     let error = gate.send(&none, get("/"), &()).await.unwrap_err();
     assert_eq!(
-        (error.code(), error.to_string().as_str()),
+        (error.code().as_str(), error.to_string().as_str()),
         ("credentials-unavailable", "the refresh token was revoked")
     );
 
     let other_kind = route("github-pat", &server.url(), Keys::one(stripe_key()));
     let error = gate.send(&other_kind, get("/"), &()).await.unwrap_err();
     assert_eq!(
-        (error.code(), error.to_string().as_str()),
+        (error.code().as_str(), error.to_string().as_str()),
         ("credentials-unavailable", "the connection's credentials have no `apiKey`")
     );
 
     let unsendable = Keys::one(Credentials::ApiKey { api_key: "a\nb".into() });
     let error = gate.send(&route("github-pat", &server.url(), unsendable), get("/"), &()).await.unwrap_err();
-    assert_eq!(error.code(), "credentials-unavailable");
+    assert_eq!(error.code().as_str(), "credentials-unavailable");
     assert!(!error.to_string().contains("a\nb"));
     assert!(server.seen().is_empty());
 }
@@ -154,7 +154,7 @@ async fn no_error_and_no_log_line_holds_a_secret() {
     let mut request = get("/a?access_token=alsosecret");
     request.retries = Some(0);
     let error = gate.send(&route, request, &recorder).await.unwrap_err();
-    assert_eq!(error.code(), "network-error");
+    assert_eq!(error.code().as_str(), "network-error");
     let told = format!(
         "{error} {error:?} {:?} {:?}",
         recorder.lines(),

@@ -100,7 +100,7 @@ async fn nothing_is_signed_for_another_origin_and_no_caller_signs_himself() {
 
     let mut request = get("/");
     request.headers.push(("Authorization".to_owned(), "OAuth oauth_token=\"mine\"".to_owned()));
-    assert_eq!(gate.send(&route, request, &()).await.unwrap_err().code(), "invalid-request");
+    assert_eq!(gate.send(&route, request, &()).await.unwrap_err().code().as_str(), "invalid-request");
     assert_eq!(server.seen().len(), 1);
 }
 

@@ -105,7 +105,7 @@ impl Observer for Recorder {
     fn exchanged(&self, exchange: &Exchange<'_>) {
         let outcome = match exchange.outcome {
             Ok(status) => status.as_u16().to_string(),
-            Err(error) => error.code().to_owned(),
+            Err(error) => error.code().to_string(),
         };
         let line = format!("{} {} {} {outcome}", exchange.attempt, exchange.method, exchange.url);
         self.0.lock().unwrap().push(line);

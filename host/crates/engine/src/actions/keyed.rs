@@ -1,4 +1,4 @@
-//! A request that is repeated under an Idempotency-Key is run once, and answered as it was the first time.
+//! Runs an action once per Idempotency-Key. A repeated request gets the result of the first.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use uuid::Uuid;
 
 use crate::actions::Actions;
 use crate::actions::idempotency_key::IdempotencyKey;
-use crate::actions::request::{ActionCall, Found, Mode, host_failure, new_job, seal_request};
+use crate::actions::request::{ActionCall, Found, Mode, new_job, seal_request};
 use crate::invoker::control::RunControl;
 use crate::invoker::error::ActionError;
 use crate::jobs::attempt::{Attempt, Ended};
@@ -14,17 +14,17 @@ use crate::jobs::result::ActionResult;
 use syncline_store::function_jobs::{self, Hold, NewKey};
 use syncline_types::functions::FunctionKind;
 
-/// What an action came to under a key.
+/// The result of an action that was called with an idempotency key.
 #[derive(Debug)]
 pub struct KeyedResult {
     pub result: ActionResult,
-    /// It did not run for this request, but for an earlier one.
+    /// The result is that of an earlier request.
     pub is_replay: bool,
 }
 
 impl Actions {
-    /// Runs an action for a caller that waits, unless the same request was made under this key before. It goes to its
-    /// end even if the caller goes away.
+    /// Runs an action for a waiting caller, unless the same request was made with this key before. The action continues
+    /// if the caller disconnects.
     pub async fn run_keyed(
         &self,
         call: ActionCall,
@@ -41,12 +41,13 @@ impl Actions {
                 let mut conn = self.store.connect().await?;
                 function_jobs::begin(&mut conn, &new, self.jobs.host_id, lease, kept_for).await
             };
-            if let Some(hold) = begun.await.map_err(host_failure)? {
+            if let Some(hold) = begun.await.map_err(ActionError::host)? {
                 break (id, hold, 1);
             }
             let Found::Same(first) = self.find_keyed(&call, Mode::Waiting, key).await? else { continue };
             if let Some(sealed) = &first.sealed_result {
-                let result = ActionResult::open(&call.environment, first.id, sealed).map_err(host_failure)?;
+                let result =
+                    ActionResult::open(&call.environment, first.id, sealed).map_err(ActionError::host)?;
                 return Ok(KeyedResult { result, is_replay: true });
             }
             if !first.is_abandoned {
@@ -57,7 +58,7 @@ impl Actions {
                 let abandoned = Hold { pk: first.pk, fence: first.fence };
                 function_jobs::take_over(&mut conn, abandoned, self.jobs.host_id, lease).await
             };
-            if let Some(hold) = taken.await.map_err(host_failure)? {
+            if let Some(hold) = taken.await.map_err(ActionError::host)? {
                 break (first.id, hold, 2);
             }
         };
@@ -84,10 +85,10 @@ impl Actions {
             drop(held);
             ended
         });
-        match task.await.map_err(host_failure)? {
+        match task.await.map_err(ActionError::host)? {
             Ended::Done(result) => Ok(KeyedResult { result: ActionResult::from(&result), is_replay: false }),
             Ended::HandedBack | Ended::Lost => {
-                Err(host_failure(anyhow::anyhow!("the host stopped before the action had ended")))
+                Err(ActionError::host(anyhow::anyhow!("the host stopped before the action had ended")))
             }
         }
     }

@@ -1,10 +1,10 @@
-//! Actions that nobody waits for: queued as jobs, which any host runs.
+//! Asynchronous actions: queued as jobs, which any host can run.
 
 use uuid::Uuid;
 
 use crate::actions::Actions;
 use crate::actions::idempotency_key::IdempotencyKey;
-use crate::actions::request::{self, ActionCall, Found, Mode, host_failure, new_job};
+use crate::actions::request::{self, ActionCall, Found, Mode, new_job};
 use crate::invoker::error::ActionError;
 use crate::jobs::result::ActionResult;
 use syncline_auth::Environment;
@@ -12,7 +12,7 @@ use syncline_crypto::Place;
 use syncline_store::function_jobs::{self, JobState, NewKey};
 use syncline_telemetry::failpoints::{self, Step};
 
-/// What became of an asynchronous action.
+/// The state of an asynchronous action.
 #[derive(Debug)]
 pub enum ActionJob {
     /// `queued` or `running`.
@@ -21,7 +21,7 @@ pub enum ActionJob {
 }
 
 impl Actions {
-    /// Queues an action, and gives the job's id. A repeat of the same request under the same key gives the same one.
+    /// Queues an action and returns the id of its job. A repeated request with the same key returns the same id.
     pub async fn enqueue(
         &self,
         call: &ActionCall,
@@ -42,19 +42,19 @@ impl Actions {
             .zip(sealed_request.as_deref())
             .map(|(key, sealed_request)| NewKey { key: key.as_str(), sealed_request });
         loop {
-            let mut tx = self.store.begin().await.map_err(host_failure)?;
-            let is_new = function_jobs::enqueue(&mut tx, &job).await.map_err(host_failure)?;
-            tx.commit().await.map_err(host_failure)?;
+            let mut tx = self.store.begin().await.map_err(ActionError::host)?;
+            let is_new = function_jobs::enqueue(&mut tx, &job).await.map_err(ActionError::host)?;
+            tx.commit().await.map_err(ActionError::host)?;
             failpoints::reach(Step::JobQueued);
             let Some(key) = key.filter(|_| !is_new) else { return Ok(id) };
-            // It may have been removed since, as too old: then the key is free.
+            // The job may have expired in the meantime: then the key is free.
             if let Found::Same(first) = self.find_keyed(call, Mode::Async, key).await? {
                 return Ok(first.id);
             }
         }
     }
 
-    /// What became of an asynchronous action. `None`: the environment has no such job.
+    /// The state of an asynchronous action, or `None` if the environment has no such job.
     pub async fn find_job(&self, environment: &Environment, id: Uuid) -> anyhow::Result<Option<ActionJob>> {
         let mut conn = self.store.connect().await?;
         let Some(status) = function_jobs::find_action(&mut conn, environment.pk, id).await? else {

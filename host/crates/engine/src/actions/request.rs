@@ -1,4 +1,4 @@
-//! What clients ask of actions, and how a repeated request is recognized.
+//! Requests for actions, and how a repeated request is recognized.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use crate::actions::idempotency_key::IdempotencyKey;
 use crate::connections::route::ConnectionRoute;
 use crate::functions::DeployedFunction;
 use crate::invoker::action::malformed_input;
-use crate::invoker::error::{ActionError, FunctionError};
+use crate::invoker::error::ActionError;
 use syncline_auth::Environment;
 use syncline_crypto::Place;
 use syncline_model::canonical_hash;
@@ -17,7 +17,7 @@ use syncline_store::function_jobs::{self, KeyedJob, NewJob};
 use syncline_types::functions::FunctionKind;
 use syncline_types::ids::FunctionName;
 
-/// What is asked of an action.
+/// A request to run an action.
 #[derive(Debug)]
 pub struct ActionCall {
     pub environment: Arc<Environment>,
@@ -34,14 +34,14 @@ pub(super) enum Mode {
     Async,
 }
 
-/// What is known of a key.
+/// The result of looking up an idempotency key.
 pub(super) enum Found {
     Nothing,
     Same(KeyedJob),
 }
 
 impl Actions {
-    /// The job under this key, if it is of the same request.
+    /// Finds the job that was created with this key. Fails if the key was used for another request.
     pub(super) async fn find_keyed(
         &self,
         call: &ActionCall,
@@ -52,10 +52,10 @@ impl Actions {
             let mut conn = self.store.connect().await?;
             function_jobs::find_keyed(&mut conn, call.connection.pk, &call.action, key.as_str()).await
         };
-        let Some(job) = found.await.map_err(host_failure)? else { return Ok(Found::Nothing) };
+        let Some(job) = found.await.map_err(ActionError::host)? else { return Ok(Found::Nothing) };
         let place = Place { column: "function_jobs.sealed_request", row: &job.id.to_string() };
         let sealed = job.sealed_request.as_deref().unwrap_or_default();
-        let first = call.environment.data_key.open(place, sealed).map_err(host_failure)?;
+        let first = call.environment.data_key.open(place, sealed).map_err(ActionError::host)?;
         if first.as_slice() != request(call, mode)? {
             return Err(ActionError::KeyReused(key.clone()));
         }
@@ -63,13 +63,13 @@ impl Actions {
     }
 }
 
-/// What tells a request from another one under the same key, sealed for the job's row.
+/// Seals the identity of a request for the row of its job, to recognize a repeated request.
 pub(super) fn seal_request(call: &ActionCall, mode: Mode, job: Uuid) -> Result<Vec<u8>, ActionError> {
     let place = Place { column: "function_jobs.sealed_request", row: &job.to_string() };
     Ok(call.environment.data_key.seal(place, &request(call, mode)?))
 }
 
-/// Inputs that differ in the order of keys or in spaces are the same.
+/// The identity of a request. Inputs that differ only in the order of keys or in white space are the same.
 fn request(call: &ActionCall, mode: Mode) -> Result<Vec<u8>, ActionError> {
     let input = call.input.as_deref().unwrap_or("null");
     let hash = canonical_hash(input).map_err(|problem| malformed_input(&problem))?;
@@ -92,8 +92,4 @@ pub(super) fn new_job<'a>(call: &'a ActionCall, function: &DeployedFunction, id:
         key: None,
         webhook: None,
     }
-}
-
-pub(super) fn host_failure(error: impl Into<anyhow::Error>) -> ActionError {
-    ActionError::Function(FunctionError::Host(error.into()))
 }

@@ -1,4 +1,4 @@
-//! Invokes an action, whose output has to fit its model.
+//! Invokes an action and checks its output against its model.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use crate::invoker::Invoker;
 use crate::invoker::error::ActionError;
 use crate::invoker::invocation::Invocation;
 use syncline_model::{Invalid, Malformed, Problem, Shape};
-use syncline_sandbox::Usage;
+use syncline_sandbox::{Finished, Usage};
 
 impl Invoker {
     pub(crate) async fn invoke_action(
@@ -14,7 +14,7 @@ impl Invoker {
         invocation: Invocation<'_>,
     ) -> (Result<Option<String>, ActionError>, Usage) {
         let function = Arc::clone(invocation.function);
-        let (result, usage) = self.invoke(invocation).await;
+        let Finished { result, usage } = self.invoke(invocation).await;
         let result = match result {
             Err(error) => Err(ActionError::Function(error)),
             Ok(output) => match function.output() {
@@ -26,7 +26,7 @@ impl Invoker {
     }
 }
 
-/// Checks a value against a model; nothing at all counts as `null`.
+/// Checks a value against a model. A missing value counts as `null`.
 pub(crate) fn check(shape: &Shape, json: Option<&str>) -> Result<(), Vec<Problem>> {
     shape.check(json.unwrap_or("null")).map_err(|invalid| match invalid {
         Invalid::Malformed(malformed) => vec![malformed_problem(malformed.to_string())],
@@ -34,7 +34,7 @@ pub(crate) fn check(shape: &Shape, json: Option<&str>) -> Result<(), Vec<Problem
     })
 }
 
-/// Without an output model anything goes, as long as it is JSON.
+/// Without an output model, an action may return any JSON value.
 fn checked_json(output: Option<String>) -> Result<Option<String>, ActionError> {
     if let Some(text) = &output
         && let Err(error) = serde_json::from_str::<&serde_json::value::RawValue>(text)
@@ -44,7 +44,7 @@ fn checked_json(output: Option<String>) -> Result<Option<String>, ActionError> {
     Ok(output)
 }
 
-/// An input that cannot be read.
+/// The error of an input that cannot be parsed.
 pub(crate) fn malformed_input(problem: &Malformed) -> ActionError {
     ActionError::Input(vec![malformed_problem(problem.to_string())])
 }

@@ -1,11 +1,11 @@
-//! What a function may do, for one connection: the imports of the world on our side.
+//! Implements the capabilities of a function for one connection.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use futures_util::{StreamExt, TryStreamExt, stream};
+use futures_util::{StreamExt, stream};
 use serde_json::{Map, Value};
 
 use crate::connections::route::ConnectionRoute;
@@ -20,17 +20,18 @@ use crate::records::commit::{Committed, RecordWriter};
 use syncline_auth::Environment;
 use syncline_egress::{self as egress, EgressError, Exchange, Observer};
 use syncline_sandbox::{
-    Capabilities, Change, ConnectionInfo, Counts, Failure, Interrupt, Limit, Outcome, Request, Response,
+    Capabilities, Change, ConnectionInfo, Counts, Failure, GuestError, Interrupt, Limit, Request, Response,
     RunInfo, RunLog,
 };
 use syncline_store::connections::{self, Connection};
+use syncline_types::failure_code::FailureCode;
 use syncline_types::nul::has_nul;
 
-/// A request that has to wait for longer because of a provider's rate limit ends its run, which goes on later: its
-/// place is for others meanwhile.
+/// A request that would wait longer for a provider's rate limit ends its run, to free its permit. The run is retried
+/// later.
 const MAX_PATIENCE: Duration = Duration::from_secs(600);
 const MAX_METADATA_BYTES: usize = 1 << 20;
-/// Of `send-all`, how many requests are under way at a time.
+/// The number of requests of one `send-all` that are in progress at a time.
 const CONCURRENT_REQUESTS: usize = 8;
 
 pub(crate) struct FunctionCapabilities {
@@ -44,16 +45,16 @@ pub(crate) struct FunctionCapabilities {
     pub(crate) signals: Arc<RunSignals>,
     pub(crate) writer: RecordWriter,
     pub(crate) checkpoint: Option<String>,
-    /// The connection's row, once it was needed.
+    /// The connection's row, loaded when it is first needed.
     pub(crate) row: Option<Connection>,
-    /// Where requests go, once one was sent.
+    /// The destination of requests, created with the first request.
     pub(crate) route: Option<Arc<egress::Route>>,
-    /// When the function goes over its limit of time.
+    /// When the function exceeds its wall time.
     pub(crate) ends_at: Instant,
 }
 
 impl FunctionCapabilities {
-    /// How long a request may be held back.
+    /// How long a request may wait for a rate limit.
     fn patience(&self) -> Duration {
         self.ends_at.saturating_duration_since(Instant::now()).min(MAX_PATIENCE)
     }
@@ -64,32 +65,32 @@ impl FunctionCapabilities {
                 connections::get(&mut *self.invoker.store.connect().await?, self.connection.pk).await
             };
             let row = found.await.map_err(host_failure)?;
-            // The connection was deleted while the function was on.
+            // The connection was deleted during the run.
             self.row = Some(row.ok_or(Interrupt::Superseded)?);
         }
         Ok(self.row.as_ref().expect("it was just read"))
     }
 
-    /// Ends the run if requests had no credentials since there is no connection any more.
-    async fn look_for_connection(&mut self, answers: &[Result<Response, Failure>]) -> Result<(), Interrupt> {
-        let lacks_credentials = |answer: &Result<Response, Failure>| {
-            answer.as_ref().is_err_and(|failure| failure.code == "credentials-unavailable")
-        };
-        if answers.iter().any(lacks_credentials) {
+    /// Ends the run if a request had no credentials because the connection was deleted.
+    async fn check_connection(
+        &mut self,
+        failures: impl IntoIterator<Item = &Failure>,
+    ) -> Result<(), Interrupt> {
+        if failures.into_iter().any(|failure| failure.has_code(FailureCode::CredentialsUnavailable)) {
             self.row = None;
             self.row().await?;
         }
         Ok(())
     }
 
-    async fn route(&mut self) -> Outcome<Arc<egress::Route>> {
+    async fn route(&mut self) -> Result<Arc<egress::Route>, GuestError> {
         if let Some(route) = &self.route {
-            return Ok(Ok(Arc::clone(route)));
+            return Ok(Arc::clone(route));
         }
         let Some(provider) = self.invoker.catalogue.find(&self.connection.provider).cloned() else {
             let message =
                 format!("the provider `{}` is not in this host's catalogue", self.connection.provider);
-            return Ok(Err(failure("invalid-request", message)));
+            return Err(Failure::new(FailureCode::InvalidRequest, message).into());
         };
         let connection_config = match &self.row().await?.connection_config {
             Value::Object(config) => config.clone(),
@@ -118,30 +119,29 @@ impl FunctionCapabilities {
             pace: Arc::new(pace),
         });
         self.route = Some(Arc::clone(&route));
-        Ok(Ok(route))
+        Ok(route)
     }
 }
 
 #[async_trait]
 impl Capabilities for FunctionCapabilities {
-    async fn send(&mut self, request: Request) -> Outcome<Response> {
-        let route = match self.route().await? {
-            Ok(route) => route,
-            Err(refusal) => return Ok(Err(refusal)),
-        };
-        let answer =
-            send(&self.invoker.gate, &route, request, self.patience(), &self.log, &self.meter).await?;
-        self.look_for_connection(std::slice::from_ref(&answer)).await?;
-        Ok(answer)
+    async fn send(&mut self, request: Request) -> Result<Response, GuestError> {
+        let route = self.route().await?;
+        let answer = send(&self.invoker.gate, &route, request, self.patience(), &self.log, &self.meter).await;
+        if let Err(GuestError::Failure(failure)) = &answer {
+            self.check_connection([failure]).await?;
+        }
+        answer
     }
 
     async fn send_all(
         &mut self,
         requests: Vec<Request>,
     ) -> Result<Vec<Result<Response, Failure>>, Interrupt> {
-        let route = match self.route().await? {
+        let route = match self.route().await {
             Ok(route) => route,
-            Err(refusal) => return Ok(requests.iter().map(|_| Err(refusal.clone())).collect()),
+            Err(GuestError::Failure(failure)) => return Ok(vec![Err(failure); requests.len()]),
+            Err(GuestError::Interrupt(interrupt)) => return Err(interrupt),
         };
         let gate = &self.invoker.gate;
         let (log, meter) = (&self.log, &self.meter);
@@ -150,26 +150,31 @@ impl Capabilities for FunctionCapabilities {
         let mut sent = stream::iter(sent).buffered(CONCURRENT_REQUESTS);
         let memory_bytes = self.function.limits.memory_bytes;
         let (mut answers, mut bytes) = (Vec::new(), 0);
-        while let Some(answer) = sent.try_next().await? {
+        while let Some(answer) = sent.next().await {
+            let answer = match answer {
+                Ok(response) => Ok(response),
+                Err(GuestError::Failure(failure)) => Err(failure),
+                Err(GuestError::Interrupt(interrupt)) => return Err(interrupt),
+            };
             bytes += answer.as_ref().map_or(0, |response| response.body.len());
-            // The function could not take them all, so they are not held for it.
+            // The answers would not fit into the function's memory, so the host does not collect them.
             if bytes > memory_bytes {
                 return Err(Interrupt::Limit(Limit::Memory(memory_bytes)));
             }
             answers.push(answer);
         }
         drop(sent);
-        self.look_for_connection(&answers).await?;
+        self.check_connection(answers.iter().filter_map(|answer| answer.as_ref().err())).await?;
         Ok(answers)
     }
 
-    async fn commit(&mut self, changes: Vec<Change>, checkpoint: Option<String>) -> Outcome<Counts> {
+    async fn commit(
+        &mut self,
+        changes: Vec<Change>,
+        checkpoint: Option<String>,
+    ) -> Result<Counts, GuestError> {
         let set = checkpoint.clone();
-        let Committed { counts, changed, makes_progress } =
-            match self.writer.commit(changes, checkpoint).await? {
-                Ok(committed) => committed,
-                Err(refusal) => return Ok(Err(refusal)),
-            };
+        let Committed { counts, changed, makes_progress } = self.writer.commit(changes, checkpoint).await?;
         self.meter.count_records(counts.added + counts.updated + counts.deleted + counts.unchanged);
         self.meter.note_changes(changed);
         let former = self.checkpoint.clone();
@@ -179,10 +184,14 @@ impl Capabilities for FunctionCapabilities {
         if makes_progress || self.checkpoint != former {
             self.signals.note_progress();
         }
-        Ok(Ok(counts))
+        Ok(counts)
     }
 
-    async fn find_records(&mut self, model: String, ids: Vec<String>) -> Outcome<Vec<Option<String>>> {
+    async fn find_records(
+        &mut self,
+        model: String,
+        ids: Vec<String>,
+    ) -> Result<Vec<Option<String>>, GuestError> {
         self.writer.find(&model, &ids).await
     }
 
@@ -195,7 +204,7 @@ impl Capabilities for FunctionCapabilities {
         Ok(metadata.unwrap_or_else(|| Value::Object(Map::new())).to_string())
     }
 
-    async fn set_metadata(&mut self, metadata: String, merge: bool) -> Outcome<()> {
+    async fn set_metadata(&mut self, metadata: String, merge: bool) -> Result<(), GuestError> {
         let parsed = match serde_json::from_str(&metadata) {
             Ok(object @ Value::Object(_)) if metadata.len() <= MAX_METADATA_BYTES && !has_nul(&object) => {
                 object
@@ -204,7 +213,7 @@ impl Capabilities for FunctionCapabilities {
                 let message = format!(
                     "metadata must be a JSON object of at most {MAX_METADATA_BYTES} bytes, without NUL"
                 );
-                return Ok(Err(failure("invalid-metadata", message)));
+                return Err(Failure::new(FailureCode::InvalidMetadata, message).into());
             }
         };
         let stored = async {
@@ -213,16 +222,16 @@ impl Capabilities for FunctionCapabilities {
         };
         stored.await.map_err(host_failure)?;
         self.row = None;
-        Ok(Ok(()))
+        Ok(())
     }
 
-    async fn credentials(&mut self) -> Outcome<String> {
+    async fn credentials(&mut self) -> Result<String, GuestError> {
         if !self.function.sees_credentials {
             let message = format!(
                 "`{}` may not see credentials; set `credentials = true` for it in syncline.toml to let it",
                 self.function.name
             );
-            return Ok(Err(failure("not-allowed", message)));
+            return Err(Failure::new(FailureCode::NotAllowed, message).into());
         }
         let (credentials, connection) = (&self.invoker.credentials, self.connection.pk);
         match credentials.live(&self.environment, connection, Freshness::AsNeeded).await {
@@ -231,11 +240,11 @@ impl Capabilities for FunctionCapabilities {
                 self.log.hide_credentials(credentials.secrets());
                 let credentials = credentials.to_wire(false);
                 self.log.hide_all(&credentials);
-                Ok(Ok(credentials.to_string()))
+                Ok(credentials.to_string())
             }
-            // The connection was deleted while the function was on.
-            Err(RefreshError::Gone) => Err(Interrupt::Superseded),
-            Err(error) => Ok(Err(failure("credentials-unavailable", unavailable(&error)))),
+            // The connection was deleted during the run.
+            Err(RefreshError::Gone) => Err(Interrupt::Superseded.into()),
+            Err(error) => Err(Failure::new(FailureCode::CredentialsUnavailable, unavailable(&error)).into()),
         }
     }
 
@@ -280,7 +289,7 @@ async fn send(
     patience: Duration,
     log: &RunLog,
     meter: &RunMeter,
-) -> Outcome<Response> {
+) -> Result<Response, GuestError> {
     let request = egress::Request {
         method: request.method,
         url: request.url,
@@ -296,18 +305,20 @@ async fn send(
             let headers = response.headers.iter().map(|(name, value)| {
                 (name.as_str().to_owned(), String::from_utf8_lossy(value.as_bytes()).into_owned())
             });
-            Ok(Ok(Response {
+            Ok(Response {
                 status: response.status.as_u16(),
                 headers: headers.collect(),
                 body: response.body.into(),
-            }))
+            })
         }
-        Err(EgressError::RateLimited { retry_after, .. }) => Err(Interrupt::RateLimited { retry_after }),
-        Err(error) => Ok(Err(failure(error.code(), error.to_string()))),
+        Err(EgressError::RateLimited { retry_after, .. }) => {
+            Err(Interrupt::RateLimited { retry_after }.into())
+        }
+        Err(error) => Err(Failure::new(error.code(), error.to_string()).into()),
     }
 }
 
-/// Notes each request in the run's log, counts what it moved, and hides the credentials that it carried.
+/// Writes each request to the run's log, counts its bytes, and masks its credentials in the log.
 struct RequestLog<'a> {
     log: &'a RunLog,
     meter: &'a RunMeter,
@@ -328,10 +339,6 @@ impl Observer for RequestLog<'_> {
         let again = if *attempt > 1 { format!(", attempt {attempt}") } else { String::new() };
         self.log.trace(&format!("{method} {url}: {outcome} ({} ms{again})", elapsed.as_millis()));
     }
-}
-
-fn failure(code: &str, message: impl Into<String>) -> Failure {
-    Failure { code: code.to_owned(), message: message.into(), details: None }
 }
 
 fn host_failure(error: sqlx::Error) -> Interrupt {

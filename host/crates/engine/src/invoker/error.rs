@@ -1,4 +1,4 @@
-//! Why a run of a function failed, in words that the API, the run's row and the scheduler share.
+//! Why an action failed, and how errors of functions are stored and shown to clients.
 
 use std::time::Duration;
 
@@ -6,120 +6,13 @@ use serde_json::{Map, Value, json};
 
 use crate::actions::idempotency_key::IdempotencyKey;
 use syncline_model::Problem;
-use syncline_sandbox::{Failure, InvokeError, Limit, RunLog};
+use syncline_sandbox::{FunctionError, Interrupt};
 use syncline_store::runs::RunError;
 use syncline_types::error_code::ErrorCode;
 use syncline_types::ids::{ConnectionId, FunctionName, IntegrationKey};
 use syncline_types::nul::{json_without_nul, without_nul};
 
-/// The code by which a function says that the provider answered with an error that it did not handle.
-const PROVIDER_HTTP_ERROR: &str = "provider-http-error";
-/// Codes of `provider.send` after which the same run may succeed a little later.
-const PASSING: [&str; 4] = [PROVIDER_HTTP_ERROR, "timeout", "network-error", "credentials-unavailable"];
-
-#[derive(Debug, thiserror::Error)]
-pub enum FunctionError {
-    /// The function says so.
-    #[error("{message}")]
-    Failed { code: String, message: String, details: Option<Value> },
-    /// The provider answered with an error that the function did not handle.
-    #[error("{message}")]
-    Provider { message: String, upstream: Value },
-    #[error("the function crashed: {0}")]
-    Crashed(String),
-    #[error("{0}")]
-    Limit(Limit),
-    #[error(
-        "the provider had too many requests and wants none for {} s, which is longer than the run can wait",
-        retry_after.as_secs_f64().ceil()
-    )]
-    RateLimited { retry_after: Duration },
-    #[error("a later attempt has taken over, or the connection was deleted")]
-    Superseded,
-    #[error("the host failed")]
-    Host(#[source] anyhow::Error),
-}
-
-impl FunctionError {
-    /// Why a function failed, without the connection's credentials: a provider may have repeated those that it was
-    /// sent, and the function what the provider said.
-    pub(crate) fn new(error: InvokeError, log: &RunLog) -> Self {
-        match error {
-            InvokeError::Failed(Failure { code, message, details }) => {
-                let mask = log.credentials_mask();
-                let (code, message) = (mask.text(&code).into_owned(), mask.text(&message).into_owned());
-                let details = details.and_then(|json| serde_json::from_str(&json).ok());
-                match details.map(|details| mask.json(details)) {
-                    Some(upstream) if code == PROVIDER_HTTP_ERROR => Self::Provider { message, upstream },
-                    details => Self::Failed { code, message, details },
-                }
-            }
-            InvokeError::Crashed(message) => {
-                Self::Crashed(log.credentials_mask().text(&message).into_owned())
-            }
-            InvokeError::Limit(limit) => Self::Limit(limit),
-            InvokeError::RateLimited { retry_after } => Self::RateLimited { retry_after },
-            InvokeError::Superseded => Self::Superseded,
-            InvokeError::Host(error) => Self::Host(error),
-        }
-    }
-
-    /// The stable code, as in `docs/errors.md`.
-    pub fn code(&self) -> ErrorCode {
-        match self {
-            Self::Failed { .. } => ErrorCode::ActionScriptRuntimeError,
-            Self::Provider { .. } => ErrorCode::ScriptHttpError,
-            Self::Crashed(_) => ErrorCode::ScriptInternalError,
-            Self::Limit(Limit::Wall(_)) => ErrorCode::ExecutionTimeout,
-            Self::Limit(_) => ErrorCode::LimitExceeded,
-            Self::RateLimited { .. } => ErrorCode::RateLimited,
-            Self::Superseded => ErrorCode::ScriptAborted,
-            Self::Host(_) => ErrorCode::InternalServerError,
-        }
-    }
-
-    /// Whether the same run may succeed a little later.
-    pub fn is_retryable(&self) -> bool {
-        match self {
-            Self::Failed { code, .. } => PASSING.contains(&code.as_str()),
-            Self::Provider { .. } | Self::RateLimited { .. } | Self::Host(_) => true,
-            Self::Crashed(_) | Self::Limit(_) | Self::Superseded => false,
-        }
-    }
-
-    fn payload(&self) -> Option<Value> {
-        match self {
-            Self::Failed { details: Some(details), .. } => Some(details.clone()),
-            Self::Failed { code, message, details: None } => {
-                Some(json!({ "code": code, "message": message }))
-            }
-            Self::Provider { upstream, .. } => {
-                let body = upstream_body(upstream);
-                Some(body.get("payload").cloned().unwrap_or(body)).filter(|payload| !payload.is_null())
-            }
-            Self::Limit(limit) => Some(json!({ "limit": limit.name() })),
-            Self::RateLimited { retry_after } => {
-                Some(json!({ "retry_after_s": retry_after.as_secs_f64().ceil() as u64 }))
-            }
-            Self::Crashed(_) | Self::Superseded | Self::Host(_) => None,
-        }
-    }
-
-    /// For the run's row.
-    pub fn to_run_error(&self) -> RunError {
-        let details = match self {
-            Self::Provider { upstream, .. } => Some(upstream.clone()),
-            other => other.payload(),
-        };
-        RunError {
-            code: self.code(),
-            message: without_nul(&self.to_string()),
-            details: details.map(json_without_nul),
-        }
-    }
-}
-
-/// Why an action gives no result.
+/// Why an action returned no result.
 #[derive(Debug, thiserror::Error)]
 pub enum ActionError {
     #[error("no action `{action}` is deployed for integration `{integration}`")]
@@ -143,6 +36,24 @@ pub enum ActionError {
 }
 
 impl ActionError {
+    /// A failure of the host itself.
+    pub(crate) fn host(error: impl Into<anyhow::Error>) -> Self {
+        Self::Function(Interrupt::Host(error.into()).into())
+    }
+
+    /// The cause, if the host itself failed.
+    pub fn host_failure(&self) -> Option<&anyhow::Error> {
+        match self {
+            Self::Function(FunctionError::Interrupted(Interrupt::Host(error))) => Some(error),
+            _ => None,
+        }
+    }
+
+    /// Whether the connection was deleted, or a later attempt has taken over.
+    pub(crate) fn is_superseded(&self) -> bool {
+        matches!(self, Self::Function(FunctionError::Interrupted(Interrupt::Superseded)))
+    }
+
     pub fn code(&self) -> ErrorCode {
         match self {
             Self::Unknown { .. } => ErrorCode::UnknownAction,
@@ -165,57 +76,91 @@ impl ActionError {
 
     pub fn payload(&self) -> Option<Value> {
         match self {
-            Self::Function(error) => error.payload(),
+            Self::Function(error) => function_payload(error),
             _ => None,
         }
     }
 
-    /// Whether the same call may succeed a little later.
+    /// Whether the same call may succeed when it is repeated later.
     pub(crate) fn is_retryable(&self) -> bool {
         matches!(self, Self::Function(error) if error.is_retryable())
     }
 
-    /// What the provider answered, if that is the cause.
+    /// The provider's answer, if it caused the error.
     pub fn upstream(&self) -> Option<Value> {
         match self {
-            Self::Function(FunctionError::Provider { upstream, .. }) => Some(told_upstream(upstream)),
+            Self::Function(FunctionError::Provider { upstream, .. }) => Some(shown_upstream(upstream)),
             _ => None,
         }
     }
 
-    /// When the same call may succeed, if that is known.
+    /// The delay after which the same call may succeed, if it is known.
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
-            Self::Function(FunctionError::RateLimited { retry_after }) => Some(*retry_after),
+            Self::Function(FunctionError::Interrupted(Interrupt::RateLimited { retry_after })) => {
+                Some(*retry_after)
+            }
             _ => None,
         }
     }
 
-    /// For the run's row.
+    /// The error as the row of the run stores it.
     pub(crate) fn to_run_error(&self) -> RunError {
         match self {
-            Self::Function(error) => error.to_run_error(),
+            Self::Function(error) => function_run_error(error),
             other => RunError { code: other.code(), message: without_nul(&other.to_string()), details: None },
         }
     }
 }
 
-/// A provider's answer for whoever called: of its headers those that say what the body is and how many requests are
-/// left. The others are about the exchange with the provider, and stand in the run.
-fn told_upstream(upstream: &Value) -> Value {
+/// The error of a function as the row of its run stores it.
+pub(crate) fn function_run_error(error: &FunctionError) -> RunError {
+    let details = match error {
+        FunctionError::Provider { upstream, .. } => Some(upstream.clone()),
+        other => function_payload(other),
+    };
+    RunError {
+        code: error.code(),
+        message: without_nul(&error.to_string()),
+        details: details.map(json_without_nul),
+    }
+}
+
+fn function_payload(error: &FunctionError) -> Option<Value> {
+    match error {
+        FunctionError::Failed { details: Some(details), .. } => Some(details.clone()),
+        FunctionError::Failed { code, message, details: None } => {
+            Some(json!({ "code": code, "message": message }))
+        }
+        FunctionError::Provider { upstream, .. } => {
+            let body = upstream_body(upstream);
+            Some(body.get("payload").cloned().unwrap_or(body)).filter(|payload| !payload.is_null())
+        }
+        FunctionError::Interrupted(Interrupt::Limit(limit)) => Some(json!({ "limit": limit.name() })),
+        FunctionError::Interrupted(Interrupt::RateLimited { retry_after }) => {
+            Some(json!({ "retry_after_s": retry_after.as_secs_f64().ceil() as u64 }))
+        }
+        FunctionError::Crashed(_)
+        | FunctionError::Interrupted(Interrupt::Superseded | Interrupt::Host(_)) => None,
+    }
+}
+
+/// A provider's answer as clients see it. Of its headers, only `content-type` and those about rate limits are
+/// included; the row of the run has all of them.
+fn shown_upstream(upstream: &Value) -> Value {
     let headers = upstream.get("headers").and_then(Value::as_object).into_iter().flatten();
-    let is_told = |name: &str| {
+    let is_shown = |name: &str| {
         let name = name.to_ascii_lowercase();
         name == "content-type" || name.starts_with("x-rate")
     };
     let headers: Map<String, Value> = headers
-        .filter(|(name, _)| is_told(name))
+        .filter(|(name, _)| is_shown(name))
         .map(|(name, value)| (name.clone(), value.clone()))
         .collect();
     json!({ "status": upstream.get("status"), "headers": headers, "body": upstream_body(upstream) })
 }
 
-/// The body as clients want it: read, where it is JSON of which nothing was cut off.
+/// The body of a provider's answer: parsed if it is a complete JSON object or array, and text otherwise.
 fn upstream_body(upstream: &Value) -> Value {
     let body = upstream.get("body").cloned().unwrap_or_default();
     let read = body.as_str().and_then(|text| serde_json::from_str(text).ok());

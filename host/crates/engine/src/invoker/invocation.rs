@@ -10,11 +10,10 @@ use crate::functions::DeployedFunction;
 use crate::invoker::Invoker;
 use crate::invoker::capabilities::FunctionCapabilities;
 use crate::invoker::control::RunSignals;
-use crate::invoker::error::FunctionError;
 use crate::invoker::live_runs::LiveRun;
 use crate::records::commit::RecordWriter;
 use syncline_auth::Environment;
-use syncline_sandbox::{Call, RunInfo, RunLog, Urgency, Usage};
+use syncline_sandbox::{Call, Finished, Interrupt, RunInfo, RunLog, Urgency, Usage};
 use syncline_store::dead_letters::Author;
 use syncline_types::functions::FunctionKind;
 
@@ -32,15 +31,14 @@ pub(crate) struct Invocation<'a> {
 }
 
 impl Invoker {
-    pub(crate) async fn invoke(
-        self: &Arc<Self>,
-        invocation: Invocation<'_>,
-    ) -> (Result<Option<String>, FunctionError>, Usage) {
+    pub(crate) async fn invoke(self: &Arc<Self>, invocation: Invocation<'_>) -> Finished {
         let Invocation { kind, run, environment, connection, function, urgency, input, signals, live } =
             invocation;
         let variables = match self.process_variables(environment, function, &live.log).await {
             Ok(variables) => variables,
-            Err(error) => return (Err(FunctionError::Host(error)), Usage::default()),
+            Err(error) => {
+                return Finished { result: Err(Interrupt::Host(error).into()), usage: Usage::default() };
+            }
         };
         let author = Author {
             environment: connection.environment,
@@ -71,7 +69,7 @@ impl Invoker {
             ends_at: Instant::now() + function.limits.wall,
         };
         let call = Call {
-            kind: kind.as_str(),
+            kind,
             name: function.name.as_str(),
             urgency,
             input: input.as_ref(),
@@ -84,16 +82,14 @@ impl Invoker {
             run.kind = %kind,
             run.function = %function.name,
         );
-        let finished = self
-            .runtime
+        self.runtime
             .invoke(&function.component, call, Box::new(capabilities), &function.limits, &live.log)
             .instrument(span)
-            .await;
-        let result = finished.result.map_err(|error| FunctionError::new(error, &live.log));
-        (result, finished.usage)
+            .await
     }
 
-    /// What the guest's process environment holds: only what the integration's `env` lists. The log has none of it.
+    /// The environment variables of the guest's process: those that the integration's `env` lists. Their values are
+    /// masked in the log.
     pub(crate) async fn process_variables(
         &self,
         environment: &Environment,

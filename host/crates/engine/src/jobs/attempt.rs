@@ -1,4 +1,4 @@
-//! One attempt at a job: the function, and what is written of it.
+//! One attempt at a job: runs the function and stores its result.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::connections::route::ConnectionRoute;
 use crate::functions::DeployedFunction;
 use crate::inbound_webhooks::dispatch;
 use crate::invoker::control::RunControl;
-use crate::invoker::error::{ActionError, FunctionError};
+use crate::invoker::error::ActionError;
 use crate::invoker::invocation::Invocation;
 use crate::invoker::recording::Recording;
 use crate::jobs::Jobs;
@@ -34,14 +34,14 @@ use syncline_types::ids::Variant;
 const FIRST_RETRY: Duration = Duration::from_secs(1);
 const WRITE_TRIES: u32 = 5;
 
-/// A job that is about to run.
+/// An attempt at a job that is ready to run.
 pub(crate) struct Attempt {
     pub(crate) hold: Hold,
     pub(crate) job: Uuid,
     pub(crate) kind: FunctionKind,
-    /// What a webhook function runs for.
+    /// The webhook that a webhook function handles.
     pub(crate) webhook: Option<Uuid>,
-    /// Attempts before it were lost, the first of them not before then.
+    /// Set if earlier attempts were lost: none of them began before this time.
     pub(crate) lost_since: Option<DateTime<Utc>>,
     pub(crate) is_async: bool,
     /// 1 for the first.
@@ -57,14 +57,14 @@ pub(crate) struct Attempt {
 /// How an attempt ended.
 pub(crate) enum Ended {
     Done(Result<Option<String>, ActionError>),
-    /// The host stops: somebody else may run it.
+    /// The host is shutting down: another host may run the job.
     HandedBack,
-    /// Somebody else has it already.
+    /// Another host has taken over the job.
     Lost,
 }
 
 impl Attempt {
-    /// Runs the function and writes what came of it, unless the job is somebody else's by then.
+    /// Runs the function and stores its result, unless another host has taken over the job.
     pub(crate) async fn run(mut self, jobs: &Jobs, control: &RunControl) -> Ended {
         let recording = Recording::begin(
             &jobs.invoker,
@@ -78,7 +78,7 @@ impl Attempt {
         let input = self.input.take();
         let (ended, usage) = tokio::select! {
             (result, usage) = self.invoke(jobs, input, control, &recording) => {
-                // Taken for a whole one, a run that was cut short would never be made up for.
+                // A run that stopped early because it was cancelled must be repeated, although it returned a value.
                 let is_cut_short = result.is_ok() && control.signals.was_noticed();
                 (if is_cut_short { Ended::HandedBack } else { Ended::Done(result) }, usage)
             }
@@ -139,22 +139,22 @@ impl Attempt {
 
     fn report(&self, error: &ActionError, log: &RunLog) {
         let (kind, name) = (self.kind, &self.function.name);
-        if let ActionError::Function(FunctionError::Host(cause)) = error {
+        if let Some(cause) = error.host_failure() {
             tracing::error!(job.id = %self.job, error = format!("{cause:#}"), "the host failed in {kind} `{name}`");
         } else if self.is_async {
             tracing::warn!(
                 job.id = %self.job,
                 connection.id = self.connection.pk.0,
                 error.code = %error.code(),
-                // What a function says may be its caller's data; the run's own log has it.
+                // The message of a function may contain the caller's data. The log of the run has it.
                 "{kind} `{name}` failed",
             );
         }
         log.note(LogLevel::Error, &error.to_string());
     }
 
-    /// Ends the job or queues it again, with the run and the webhook in one transaction. `false`: it was no longer
-    /// ours. A database that is away for a moment is waited for; if it stays away, the lease runs out.
+    /// Ends the job or queues it again, with the run and the webhook in one transaction. Returns `false` if this host no
+    /// longer held the job. Retries briefly if the database is unavailable; after that, the lease expires.
     async fn write(
         &self,
         jobs: &Jobs,
@@ -177,7 +177,7 @@ impl Attempt {
                 }
             }
         }
-        // Whoever waits may still be told: nobody else has run it.
+        // The waiting caller can still get the result: no other host has run the job.
         true
     }
 
@@ -189,19 +189,19 @@ impl Attempt {
         mut changes: Changes,
     ) -> sqlx::Result<bool> {
         let mut tx = jobs.store.begin().await?;
-        // Nobody asks for a webhook again, so its function is tried again whatever it failed of.
+        // Providers do not resend an acknowledged webhook, so its function is retried after any error.
         let may_succeed = |error: &ActionError| match self.webhook {
-            Some(_) => !is_superseded(error),
+            Some(_) => !error.is_superseded(),
             None => error.is_retryable(),
         };
         let retries = self.failures < self.max_retries && result.as_ref().is_err_and(may_succeed);
         let written = if retries {
-            // A provider that wants to be left alone is not asked before.
+            // Waits at least until the provider accepts requests again.
             let told = result.as_ref().err().and_then(ActionError::retry_after);
             let wait = retry_delay(self.failures).max(told.unwrap_or_default());
             function_jobs::retry_after(&mut tx, self.hold, jobs.host_id, self.failures, wait).await?
-        } else if !self.is_async && result.as_ref().is_err_and(is_host_failure) {
-            // Kept, it would answer every repeat under the key, long after it has passed.
+        } else if !self.is_async && result.as_ref().is_err_and(|error| error.host_failure().is_some()) {
+            // If it were stored, every repeated request with this key would get this temporary error.
             function_jobs::hand_back(&mut tx, self.hold, jobs.host_id).await?
         } else {
             let state = if result.is_ok() { JobState::Success } else { JobState::Error };
@@ -225,7 +225,7 @@ impl Attempt {
         }
         let mut webhook_end = None;
         if !retries && let Some(webhook) = self.webhook {
-            let has_failed = result.as_ref().is_err_and(|error| !is_superseded(error));
+            let has_failed = result.as_ref().is_err_and(|error| !error.is_superseded());
             webhook_end = received_webhooks::note_job_end(&mut tx, webhook, has_failed).await?;
         }
         if let Some(since) = self.lost_since.filter(|_| !retries) {
@@ -244,7 +244,7 @@ impl Attempt {
         Ok(true)
     }
 
-    /// Of what actions save their callers know.
+    /// Queues webhooks about the records that a webhook function saved. Callers of actions know what they saved.
     async fn tell_saved(&self, conn: &mut PgConnection, jobs: &Jobs, changes: &Changes) -> sqlx::Result<u64> {
         if self.webhook.is_none() {
             return Ok(0);
@@ -285,15 +285,6 @@ fn lost_lease() -> RunError {
         message: "the host lost its lease, and another one has taken over".to_owned(),
         details: None,
     }
-}
-
-/// The connection was deleted meanwhile.
-fn is_superseded(error: &ActionError) -> bool {
-    matches!(error, ActionError::Function(FunctionError::Superseded))
-}
-
-fn is_host_failure(error: &ActionError) -> bool {
-    matches!(error, ActionError::Function(FunctionError::Host(_)))
 }
 
 fn retry_delay(failures: i32) -> Duration {

@@ -1,5 +1,5 @@
-//! Claims queued jobs and runs them, keeps the leases of what runs, takes back what lost hosts held, and removes what
-//! was kept for long enough.
+//! Claims queued jobs and runs them, renews their leases, takes over the jobs of lost hosts, and deletes expired
+//! results.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 use crate::connections::route::ConnectionRoute;
 use crate::inbound_webhooks::dispatch;
 use crate::invoker::control::RunControl;
-use crate::invoker::error::{ActionError, FunctionError};
+use crate::invoker::error::ActionError;
 use crate::jobs::Jobs;
 use crate::jobs::attempt::Attempt;
 use crate::jobs::result::ActionResult;
@@ -27,37 +27,41 @@ use syncline_store::received_webhooks;
 use syncline_telemetry::failpoints::{self, Step};
 use syncline_types::ids::ConnectionPk;
 
-/// How many jobs are claimed by one statement.
+/// The maximum number of jobs that one statement claims.
 const MAX_CLAIM: usize = 64;
-/// At how many connections one claim looks: some of those that have queued jobs have none that may begin.
+/// How many connections one claim examines. Some of them have queued jobs, but no job that may begin.
 const LOOK_AT: usize = 256;
-/// However quiet it is, jobs are looked for after this long: a retry may be due, or a notification lost.
+/// The interval between claims without an event: a retry may be due, or an event was lost.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 const AFTER_ERROR: Duration = Duration::from_secs(1);
-/// A job whose hosts were lost so often is not tried on another.
+/// A job fails after this many of its hosts were lost.
 const MAX_LOSSES: i32 = 5;
-/// How long jobs that were told to end at once may take to say so.
+/// How long cancelled jobs may take to end.
 const HAND_BACK_WITHIN: Duration = Duration::from_secs(5);
 const SWEEP_EVERY: Duration = Duration::from_secs(60);
 const SWEEP_BATCH: i64 = 500;
 
+/// Whether a claimed job can run.
+enum Prepared {
+    Ready(Attempt),
+    /// The job can never run and ends with this error.
+    Refused(ActionError),
+}
+
 impl Jobs {
-    /// Claims and runs jobs until `shutdown`, then lets them finish for a while and gives back the rest.
+    /// Claims and runs jobs until `shutdown`, then gives running jobs time to finish and hands the others back.
     pub async fn work(self: Arc<Self>, shutdown: CancellationToken) {
         let permits = Arc::new(Semaphore::new(self.settings.max_jobs));
         let mut events = self.events.subscribe();
         let mut round = Round::begin();
         while !shutdown.is_cancelled() {
-            // Those that a claimer before this one has begun still count.
+            // Jobs that an earlier worker task began still count.
             let free = self.settings.max_jobs.saturating_sub(self.held.count_queued());
             let wanted = permits.available_permits().min(free).min(MAX_CLAIM);
             let claims = match self.claim(&mut round, wanted).await {
                 Ok(claims) => claims,
                 Err(error) => {
-                    tracing::warn!(
-                        error = &error as &dyn std::error::Error,
-                        "queued jobs could not be claimed"
-                    );
+                    tracing::warn!(error = &error as &dyn std::error::Error, "could not claim queued jobs");
                     tokio::time::sleep(AFTER_ERROR).await;
                     continue;
                 }
@@ -90,12 +94,12 @@ impl Jobs {
     }
 }
 
-/// The way over the connections that have queued jobs. They take turns: each claim goes on behind the connection that
-/// the one before came to, and begins anew when there is none behind it.
+/// A round over the connections that have queued jobs, so that all of them are served. Each claim continues after the
+/// last connection of the previous claim, and starts again after the last connection.
 struct Round {
     at: ConnectionPk,
     has_found: bool,
-    /// It came to its end, and nothing was claimed on the way.
+    /// The round ended without a claimed job.
     has_ended_in_vain: bool,
 }
 
@@ -104,7 +108,8 @@ impl Round {
         Self { at: ConnectionPk(0), has_found: false, has_ended_in_vain: false }
     }
 
-    /// After `claims` of the `waiting` connections behind this place, where so many were `wanted`.
+    /// Advances the round after a claim of `wanted` jobs: `waiting` are the connections examined, and `claims` those of
+    /// the claimed jobs.
     fn go_on(&mut self, waiting: &[ConnectionPk], claims: &[ConnectionPk], wanted: usize) {
         self.has_found |= !claims.is_empty();
         let come_to = if claims.len() < wanted {
@@ -123,7 +128,7 @@ impl Round {
 }
 
 impl Jobs {
-    /// No connection has more than half of the places, so that others find one whatever it queues.
+    /// Claims jobs. A connection gets at most half of the permits, so that others can run whatever it queues.
     async fn claim(&self, round: &mut Round, wanted: usize) -> sqlx::Result<Vec<JobClaim>> {
         if wanted == 0 {
             return Ok(Vec::new());
@@ -145,26 +150,26 @@ impl Jobs {
 
     async fn run_claimed(&self, claim: JobClaim, control: &RunControl) {
         match self.prepare(&claim).await {
-            Ok(Ok(attempt)) => {
+            Ok(Prepared::Ready(attempt)) => {
                 attempt.run(self, control).await;
             }
-            Ok(Err(failure)) => {
+            Ok(Prepared::Refused(failure)) => {
                 if let Err(error) = self.refuse(&claim, failure).await {
                     let error = format!("{error:#}");
-                    tracing::warn!(job.id = %claim.id, error, "a job was not ended; its lease will run out");
+                    tracing::warn!(job.id = %claim.id, error, "could not end a job; its lease will expire");
                 }
             }
             Err(error) => {
                 let error = format!("{error:#}");
-                tracing::error!(job.id = %claim.id, error, "a job could not begin; its lease will run out");
+                tracing::error!(job.id = %claim.id, error, "could not begin a job; its lease will expire");
             }
         }
     }
 
-    /// What the job needs to run, or why it cannot.
-    async fn prepare(&self, claim: &JobClaim) -> anyhow::Result<Result<Attempt, ActionError>> {
+    /// Loads what the job needs to run.
+    async fn prepare(&self, claim: &JobClaim) -> anyhow::Result<Prepared> {
         if claim.losses >= MAX_LOSSES {
-            return Ok(Err(ActionError::HostsLost(claim.losses)));
+            return Ok(Prepared::Refused(ActionError::HostsLost(claim.losses)));
         }
         let function = self
             .functions
@@ -172,14 +177,14 @@ impl Jobs {
             .await?;
         let mut conn = self.store.connect().await?;
         let Some(connection) = connections::get(&mut conn, claim.connection).await? else {
-            return Ok(Err(ActionError::ConnectionGone {
+            return Ok(Prepared::Refused(ActionError::ConnectionGone {
                 integration: claim.integration_key.clone(),
                 connection: claim.connection_id.clone(),
             }));
         };
         let Some(function) = function else {
             let (action, integration) = (claim.function.clone(), claim.integration_key.clone());
-            return Ok(Err(ActionError::Unknown { action, integration }));
+            return Ok(Prepared::Refused(ActionError::Unknown { action, integration }));
         };
         let environment = self.environments.get(claim.environment).await?;
         let input = match (&claim.webhook, function_jobs::load_input(&mut conn, claim.hold.pk).await?) {
@@ -190,7 +195,7 @@ impl Jobs {
                 let Some(input) = input else {
                     let gone =
                         anyhow::anyhow!("the webhook was removed, or its provider is not in the catalogue");
-                    return Ok(Err(ActionError::Function(FunctionError::Host(gone))));
+                    return Ok(Prepared::Refused(ActionError::host(gone)));
                 };
                 Some(input)
             }
@@ -200,7 +205,7 @@ impl Jobs {
             }
             (None, None) => function.event_input(),
         };
-        Ok(Ok(Attempt {
+        Ok(Prepared::Ready(Attempt {
             hold: claim.hold,
             job: claim.id,
             kind: claim.kind,
@@ -269,7 +274,7 @@ impl Jobs {
         Ok(())
     }
 
-    /// Keeps the leases of what runs, and takes back what lost hosts held, until `shutdown`.
+    /// Renews the leases of running jobs and takes over the jobs of lost hosts, until `shutdown`.
     pub async fn keep_leases(self: Arc<Self>, shutdown: CancellationToken) {
         let lease = self.settings.lease;
         let mut ticks = tokio::time::interval(lease / 3);
@@ -293,7 +298,7 @@ impl Jobs {
             match turn.await {
                 Ok((renewed, lost)) => {
                     if lost > 0 {
-                        tracing::warn!(lost, "took back {lost} jobs of hosts that are gone");
+                        tracing::warn!(lost, "took over {lost} jobs of lost hosts");
                         self.events.publish(Event::Jobs);
                     }
                     holds
@@ -304,7 +309,7 @@ impl Jobs {
                 Err(error) => {
                     tracing::warn!(
                         error = &error as &dyn std::error::Error,
-                        "leases of jobs could not be renewed"
+                        "could not renew the leases of jobs"
                     );
                 }
             }
@@ -328,11 +333,11 @@ impl Jobs {
         self.held.controls().iter().for_each(|control| control.hand_back.cancel());
         self.attempts.all_ended().await;
         if tokio::time::timeout(HAND_BACK_WITHIN, self.held.waited_for.wait()).await.is_err() {
-            tracing::warn!("some actions did not end in time");
+            tracing::warn!("some actions did not end before the shutdown");
         }
     }
 
-    /// Removes what was kept for long enough, a little at a time.
+    /// Deletes expired results in batches.
     pub async fn sweep(self: Arc<Self>, shutdown: CancellationToken) {
         let every = SWEEP_EVERY.min(self.settings.results_kept_for);
         while shutdown.run_until_cancelled(tokio::time::sleep(every)).await.is_some() {
@@ -344,7 +349,10 @@ impl Jobs {
                     Some(Ok(deleted)) if deleted.cast_signed() >= SWEEP_BATCH => {}
                     None | Some(Ok(_)) => break,
                     Some(Err(error)) => {
-                        tracing::warn!(error = &error as &dyn std::error::Error, "old jobs were not removed");
+                        tracing::warn!(
+                            error = &error as &dyn std::error::Error,
+                            "could not delete expired results of jobs"
+                        );
                         break;
                     }
                 }
@@ -362,9 +370,9 @@ mod tests {
     }
 
     #[test]
-    fn a_round_comes_to_every_connection_and_rests_only_after_one_in_vain() {
+    fn a_round_reaches_every_connection_and_pauses_only_if_it_claimed_nothing() {
         let mut round = Round::begin();
-        // Those that are looked at first have nothing that may begin.
+        // The first connections have no job that may begin.
         round.go_on(&pks(1..LOOK_AT + 1), &[], 10);
         assert_eq!((round.at, round.has_ended_in_vain), (ConnectionPk(LOOK_AT as i64), false));
         round.go_on(&pks(300..310), &[ConnectionPk(309)], 10);
@@ -375,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_is_behind_the_last_that_was_served_is_next() {
+    fn the_connection_after_the_last_served_is_next() {
         let mut round = Round::begin();
         round.go_on(&pks(1..6), &pks(1..3), 2);
         assert_eq!((round.at, round.has_ended_in_vain), (ConnectionPk(2), false));

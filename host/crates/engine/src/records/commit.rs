@@ -1,4 +1,4 @@
-//! Writes what a function saves: a batch and its checkpoint in one transaction, all of it or nothing.
+//! Writes the records that a function saves. A batch and its checkpoint commit in one transaction.
 
 mod checks;
 mod counts;
@@ -8,7 +8,6 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
-use serde_json::Value;
 
 pub use self::counts::{Changes, ModelCounts, RunCounts, without_carried};
 pub(crate) use self::writing::{ensure_room, incoming};
@@ -20,15 +19,16 @@ use crate::records::progress::Progress;
 use syncline_auth::Environments;
 use syncline_crypto::RecordKeys;
 use syncline_model::records::RecordOptions;
-use syncline_sandbox::{Change, Counts, Failure, Interrupt, Limit, Limits, Outcome, RunLog};
+use syncline_sandbox::{Change, Counts, Failure, GuestError, Interrupt, Limit, Limits, RunLog};
 use syncline_store::dead_letters::Author;
 use syncline_store::sync_states::Attempt;
 use syncline_store::{Store, records, streams};
+use syncline_types::failure_code::FailureCode;
 use syncline_types::ids::{ConnectionPk, ModelName, Variant};
 
-/// Most records of one commit.
+/// The maximum number of records in one commit.
 const MAX_COMMIT_RECORDS: usize = 100_000;
-/// Text that is longer is read on a thread where it holds nobody up.
+/// Longer text is parsed where it does not block other tasks.
 const LONG_TEXT_BYTES: usize = 1 << 20;
 
 /// The right of one invocation to write records of one connection.
@@ -40,14 +40,14 @@ pub struct RecordWriter {
     connection: ConnectionPk,
     models: WritableModels,
     metadata_key: Arc<str>,
-    /// Only a sync has one, and with it a checkpoint.
+    /// Only syncs have an attempt, and with it a checkpoint.
     attempt: Option<Attempt>,
     progress: Option<Progress>,
-    /// A run after a reset brings pruned payloads back.
+    /// A run after a reset restores pruned payloads.
     restores_pruned: bool,
     batch_bytes: usize,
     record_bytes: usize,
-    /// Of the function itself: it can take no more than that.
+    /// The memory limit of the function: it cannot receive more than this.
     memory_bytes: usize,
     stream_records: u64,
     records_left: u64,
@@ -58,12 +58,12 @@ pub struct RecordWriter {
 
 pub type StreamName = (ModelName, Variant);
 
-/// What a commit has come to.
+/// The result of a commit.
 #[derive(Debug)]
 pub struct Committed {
     pub counts: Counts,
     pub changed: Changes,
-    /// It has done more than to repeat what its run had done.
+    /// The commit did more than repeat earlier commits of its run.
     pub makes_progress: bool,
 }
 
@@ -98,8 +98,8 @@ impl RecordWriter {
         }
     }
 
-    /// For a sync: everything is written under its fence, and with its checkpoint.
-    /// `carried` is what earlier attempts have counted that was not told yet; the first of them began at `since`.
+    /// For a sync: every write checks the fencing token of the attempt and includes its checkpoint.
+    /// `carried` has the unreported counts of earlier attempts, the first of which began at `since`.
     pub fn for_attempt(
         self,
         attempt: Attempt,
@@ -111,55 +111,47 @@ impl RecordWriter {
         Self { attempt: Some(attempt), progress, restores_pruned, counts: carried, ..self }
     }
 
-    pub async fn commit(&mut self, changes: Vec<Change>, checkpoint: Option<String>) -> Outcome<Committed> {
+    pub async fn commit(
+        &mut self,
+        changes: Vec<Change>,
+        checkpoint: Option<String>,
+    ) -> Result<Committed, GuestError> {
         let bytes: usize = changes.iter().map(change_bytes).sum();
         if bytes > self.batch_bytes {
             let message = format!(
                 "the changes are {bytes} bytes long and one commit takes {}; commit them in smaller batches",
                 self.batch_bytes
             );
-            return Ok(Err(failure("batch-too-large", message, None)));
+            return Err(Failure::new(FailureCode::BatchTooLarge, message).into());
         }
-        let checkpoint = match self.check_checkpoint(checkpoint) {
-            Ok(checkpoint) => checkpoint,
-            Err(refusal) => return Ok(Err(refusal)),
-        };
+        let checkpoint = self.check_checkpoint(checkpoint)?;
         let checked = if bytes > LONG_TEXT_BYTES {
-            tokio::task::block_in_place(|| self.check_changes(&changes))
+            tokio::task::block_in_place(|| self.check_changes(&changes))?
         } else {
-            self.check_changes(&changes)
-        };
-        let checked = match checked {
-            Ok(checked) => checked,
-            Err(refusal) => return Ok(Err(refusal)),
+            self.check_changes(&changes)?
         };
         let saved: usize = checked.iter().map(|(_, change)| change.len()).sum();
         if saved > MAX_COMMIT_RECORDS {
             let message = format!(
                 "the changes are of {saved} records and one commit takes {MAX_COMMIT_RECORDS}; commit them in smaller batches"
             );
-            return Ok(Err(failure("batch-too-large", message, None)));
+            return Err(Failure::new(FailureCode::BatchTooLarge, message).into());
         }
         if saved as u64 > self.records_left {
-            return Err(Interrupt::Limit(Limit::Records(self.records_limit)));
+            return Err(Interrupt::Limit(Limit::Records(self.records_limit)).into());
         }
-        let written = self.write(checked, &checkpoint).await?;
-        if written.is_ok() {
-            self.records_left -= saved as u64;
-        }
-        Ok(written)
+        let committed = self.write(checked, &checkpoint).await?;
+        self.records_left -= saved as u64;
+        Ok(committed)
     }
 
-    /// The kept payloads of live records, in the order of `ids`.
-    pub async fn find(&self, model: &str, ids: &[String]) -> Outcome<Vec<Option<String>>> {
-        let model = match self.known_model(model) {
-            Ok((model, _)) => model,
-            Err(refusal) => return Ok(Err(refusal)),
-        };
+    /// The payloads of the existing records with these ids, in the order of `ids`.
+    pub async fn find(&self, model: &str, ids: &[String]) -> Result<Vec<Option<String>>, GuestError> {
+        let (model, _) = self.known_model(model)?;
         let keys = self.record_keys().await?;
         let found = self.find_payloads(&model, ids, &keys).await.map_err(host_failure)?;
         let found = found.ok_or(Interrupt::Limit(Limit::Memory(self.memory_bytes)))?;
-        Ok(Ok(ids.iter().map(|id| found.get(id).cloned()).collect()))
+        Ok(ids.iter().map(|id| found.get(id).cloned()).collect())
     }
 
     async fn find_payloads(
@@ -179,7 +171,8 @@ impl RecordWriter {
         Ok(found.map(|found| found.into_iter().collect()))
     }
 
-    /// The environment's record keys. They are on the control side, so this comes before a transaction beside records.
+    /// The environment's record keys. They are in the control database, so they are read before a transaction in the
+    /// records database begins.
     async fn record_keys(&self) -> Result<Arc<RecordKeys>, Interrupt> {
         let environment = self.author.environment;
         let keys = if self.models.values().any(|model| model.keeping.encrypt) {
@@ -205,7 +198,7 @@ impl RecordWriter {
                 [] => format!("the function saves `{name}`, but it declares no models"),
                 _ => format!("the function saves `{name}`, but it declares only {}", known.join(", ")),
             };
-            failure("unknown-model", message, None)
+            Failure::new(FailureCode::UnknownModel, message)
         })
     }
 }
@@ -217,13 +210,9 @@ fn change_bytes(change: &Change) -> usize {
     }
 }
 
-/// Of these ids those that a record can have: one with a NUL is never kept.
+/// The ids that a record can have: a record with NUL in its id is never stored.
 fn keepable(ids: &[String]) -> Vec<&str> {
     ids.iter().map(String::as_str).filter(|id| !id.contains('\0')).collect()
-}
-
-fn failure(code: &str, message: String, details: Option<Value>) -> Failure {
-    Failure { code: code.to_owned(), message, details: details.map(|details| details.to_string()) }
 }
 
 fn host_failure(error: sqlx::Error) -> Interrupt {

@@ -1,4 +1,4 @@
-//! What can be done about a record that was set aside: saving it after all, or dropping it.
+//! Dead letters: replays a record that was set aside, or drops it.
 
 use sqlx::PgConnection;
 use uuid::Uuid;
@@ -7,13 +7,13 @@ use crate::records::Records;
 use crate::records::commit::{ensure_room, incoming};
 use syncline_model::records::RecordOptions;
 use syncline_model::{self as model, Invalid};
-use syncline_sandbox::{Interrupt, Limit};
+use syncline_sandbox::Limit;
 use syncline_store::dead_letters::{self, DeadLetter};
 use syncline_store::streams::{self, LockedStream, StreamKey};
 use syncline_store::{closed_connections, records};
 use syncline_types::ids::{EnvironmentPk, ModelName};
 
-/// Why a letter was not replayed.
+/// Why a dead letter was not replayed or dropped.
 #[derive(Debug, thiserror::Error)]
 pub enum DeadLetterError {
     #[error("there is no dead letter `{0}` in this environment; it may have been resolved by a later save")]
@@ -34,7 +34,7 @@ pub enum DeadLetterError {
     Host(#[source] anyhow::Error),
 }
 
-/// What became of a record that was saved after all.
+/// The result of replaying a dead letter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Replayed {
     Added,
@@ -43,15 +43,15 @@ pub enum Replayed {
 }
 
 impl Records {
-    /// Saves a record that was set aside, if it fits the model as it is deployed now, and nothing has happened to it
-    /// since. The letter is gone then.
+    /// Saves a record that was set aside and deletes its dead letter. Fails if the record does not match the deployed
+    /// model, or was saved or deleted since.
     pub async fn replay_dead_letter(
         &self,
         environment: EnvironmentPk,
         id: Uuid,
     ) -> Result<Replayed, DeadLetterError> {
-        // Keys are on the control side, so this comes before a transaction beside records; which model it is, and whether
-        // that is sealed, is not known yet, and a key that nothing needs does no harm.
+        // The keys are in the control database, so they are read before the transaction in the records database. The
+        // model, and whether it is encrypted, is not known yet; an unused key does no harm.
         let record_keys = self.environments.ensure_record_keys(environment).await.map_err(host)?;
         let mut tx = self.store.begin_records().await?;
         let (letter, mut stream) = find_locked(&mut tx, environment, id).await?;
@@ -76,12 +76,7 @@ impl Records {
         let StreamKey { connection, number } = stream.key;
         let keys = record_keys.of_stream(connection.0, number, model.keeping.encrypt);
         let saved = records::save(&mut tx, &mut stream, &[incoming(record)], &keys, true).await?;
-        ensure_room(&stream, before, self.settings.max_stream_records).map_err(
-            |interrupt| match interrupt {
-                Interrupt::Limit(limit) => DeadLetterError::Limit(limit),
-                other => DeadLetterError::Host(other.into()),
-            },
-        )?;
+        ensure_room(&stream, before, self.settings.max_stream_records).map_err(DeadLetterError::Limit)?;
         records::mark_seen(&mut tx, &stream, &saved.unchanged_positions).await?;
         dead_letters::delete(&mut tx, &mut stream, &letter).await?;
         streams::store_head(&mut tx, &stream).await?;
@@ -94,7 +89,7 @@ impl Records {
         })
     }
 
-    /// Drops a letter for good.
+    /// Deletes a dead letter without saving its record.
     pub async fn drop_dead_letter(
         &self,
         environment: EnvironmentPk,
@@ -113,7 +108,7 @@ fn host(error: impl Into<anyhow::Error>) -> DeadLetterError {
     DeadLetterError::Host(error.into())
 }
 
-/// The letter and its stream, which is locked: it is read again then, since it may have been resolved meanwhile.
+/// Locks the stream of a dead letter and reads the letter again, since it may have been resolved in the meantime.
 async fn find_locked(
     conn: &mut PgConnection,
     environment: EnvironmentPk,

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use tracing::Instrument;
 
-use self::attempt::{Start, begin, complete, so_far};
+use self::attempt::{Beginning, Start, begin, complete, so_far};
 use self::ended::Ended;
 use self::ending::{Finished, append_log, outcome_of, report, write_outcome};
 use self::retry::Again;
@@ -19,14 +19,16 @@ use crate::connections::route::ConnectionRoute;
 use crate::functions::DeployedFunction;
 use crate::invoker::capabilities::FunctionCapabilities;
 use crate::invoker::control::{RunControl, RunSignals};
-use crate::invoker::error::FunctionError;
+use crate::invoker::error::function_run_error;
 use crate::invoker::live_runs::LiveRun;
 use crate::invoker::recording::kept;
 use crate::outbound_webhooks::Checkpoints;
 use crate::records::commit::RecordWriter;
 use crate::syncs::Syncs;
 use syncline_config::FunctionKind;
-use syncline_sandbox::{Call, Limit, Limits, LogLevel, RunInfo, RunLog, Urgency, Usage};
+use syncline_sandbox::{
+    Call, FunctionError, Interrupt, Limit, Limits, LogLevel, RunInfo, RunLog, Urgency, Usage,
+};
 use syncline_store::connections;
 use syncline_store::dead_letters::Author;
 use syncline_store::runs::RunError;
@@ -35,7 +37,7 @@ use syncline_store::sync_states::Attempt;
 use syncline_telemetry::metrics::metrics;
 use syncline_types::error_code::ErrorCode;
 
-/// Runs what was claimed and releases the schedule, whatever happens.
+/// Runs a claimed sync and releases its schedule, whatever happens.
 pub(crate) async fn run(syncs: &Syncs, claim: Claim, control: RunControl) {
     let began = Instant::now();
     let function = find_function(syncs, &claim).await;
@@ -111,9 +113,14 @@ async fn execute(
         Err(error) => {
             tracing::error!(run.id = %claim.run_id, error = format!("{error:#}"), "the host failed during a run");
             live.log.note(LogLevel::Error, "something went wrong in the host; the sync will be tried again");
-            let error = FunctionError::Host(error);
+            let error = FunctionError::from(Interrupt::Host(error));
             let checkpoints = Checkpoints::default();
-            Ended::Failed { again: Again::of(&error), error: error.to_run_error(), counts: None, checkpoints }
+            Ended::Failed {
+                again: Again::of(&error),
+                error: function_run_error(&error),
+                counts: None,
+                checkpoints,
+            }
         }
     }
 }
@@ -136,8 +143,9 @@ async fn try_execute(
         fence: claim.fence,
     };
     let begun = match begin(syncs, claim, function, &attempt).await? {
-        Ok(begun) => begun,
-        Err(ended) => return Ok(ended),
+        Beginning::Begun(begun) => begun,
+        Beginning::ConnectionDeleted => return Ok(Ended::Dropped),
+        Beginning::Superseded => return Ok(Ended::Lost),
     };
     let is_asked_for = matches!(claim.reason, DueReason::Trigger | DueReason::Start);
     if begun.idle_attempts >= syncs.settings.max_idle_attempts && !is_asked_for {
@@ -190,7 +198,7 @@ async fn try_execute(
         ends_at: Instant::now() + function.limits.wall,
     };
     let call = Call {
-        kind: FunctionKind::Sync.as_str(),
+        kind: FunctionKind::Sync,
         name: claim.sync.as_str(),
         urgency: Urgency::Background,
         input: None,
@@ -212,15 +220,16 @@ async fn try_execute(
         }
     };
     *usage = finished.usage;
-    match finished.result.map_err(|error| FunctionError::new(error, log)) {
-        // Taken for a whole one, a run that was cut short would delete what it has not come to.
+    match finished.result {
+        // A cancelled run stopped early: completing it would delete the records that it did not reach.
         Ok(_) if control.signals.was_noticed() => Ok(Ended::HandedBack),
         Ok(_) => complete(syncs, function, &attempt, &start, log).await,
-        Err(FunctionError::Superseded) => Ok(Ended::Lost),
-        Err(FunctionError::Host(error)) => Err(error),
+        Err(FunctionError::Interrupted(Interrupt::Superseded)) => Ok(Ended::Lost),
+        Err(FunctionError::Interrupted(Interrupt::Host(error))) => Err(error),
         Err(error) => {
             log.note(LogLevel::Error, &error.to_string());
-            let was_cut_off = matches!(error, FunctionError::Limit(Limit::Wall(_) | Limit::Cpu(_)));
+            let was_cut_off =
+                matches!(error, FunctionError::Interrupted(Interrupt::Limit(Limit::Wall(_) | Limit::Cpu(_))));
             let so_far = so_far(syncs, &attempt, &start, if was_cut_off { None } else { Some(0) }).await?;
             let attempts = start.idle_attempts + 1;
             if so_far.is_idle && attempts >= syncs.settings.max_idle_attempts {
@@ -229,7 +238,7 @@ async fn try_execute(
             }
             Ok(Ended::Failed {
                 again: Again::of(&error),
-                error: kept(error.to_run_error(), log),
+                error: kept(function_run_error(&error), log),
                 counts: so_far.counts,
                 checkpoints: start.until(so_far.checkpoint),
             })
@@ -237,7 +246,7 @@ async fn try_execute(
     }
 }
 
-/// Returns when the function has not got on for so long.
+/// Returns when the function has made no progress for `idle`.
 async fn silence(signals: &RunSignals, idle: Duration) {
     let (mut progress, mut since) = (signals.progress(), tokio::time::Instant::now());
     while let Some(until) = since.checked_add(idle) {
@@ -245,7 +254,7 @@ async fn silence(signals: &RunSignals, idle: Duration) {
         if signals.progress() == progress {
             return;
         }
-        // It did, at some time since: that is exact enough for what is measured in hours.
+        // It made progress at some time during the wait. That is exact enough for limits of hours.
         (progress, since) = (signals.progress(), tokio::time::Instant::now());
     }
     std::future::pending::<()>().await;
@@ -258,8 +267,7 @@ fn interrupted(attempts: i32) -> String {
     )
 }
 
-/// The sync gets nowhere. It is tried again, but with longer and longer waits: whatever interrupts it may be its own
-/// doing.
+/// Ends a run that makes no progress. The sync is retried with growing delays, since it may cause its own interruptions.
 async fn no_progress(
     syncs: &Syncs,
     claim: &Claim,
@@ -269,7 +277,7 @@ async fn no_progress(
     log: &RunLog,
 ) -> anyhow::Result<Ended> {
     log.note(LogLevel::Error, &message);
-    // After each wait it has one attempt to get somewhere.
+    // After each delay it has one attempt to make progress.
     let so_far = so_far(syncs, attempt, start, Some(syncs.settings.max_idle_attempts - 1)).await?;
     let error = kept(RunError { code: ErrorCode::NoProgress, message, details: None }, log);
     Ok(Ended::Failed {

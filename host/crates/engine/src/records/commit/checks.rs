@@ -1,23 +1,25 @@
-//! What can be checked of changes without the database: sizes, names, and each record against its model.
+//! Checks changes without the database: sizes, names, and each record against its model.
 
 use std::collections::{HashMap, HashSet};
 
+use serde_json::json;
 use serde_json::value::RawValue;
 
 use crate::functions::WritableModel;
-use crate::records::commit::{RecordWriter, StreamName, failure};
+use crate::records::commit::{RecordWriter, StreamName};
 use syncline_model::records::{RecordText, RefusedRecord};
 use syncline_model::{self as model, OnBadRecord, Shape};
 use syncline_sandbox::{Batch, Change, Deletion, Failure, LogLevel};
 use syncline_store::sync_states::CheckpointChange;
+use syncline_types::failure_code::FailureCode;
 use syncline_types::ids::Variant;
 
 /// Longest checkpoint, in bytes.
 const MAX_CHECKPOINT_BYTES: usize = 64 << 10;
-/// Of the records that were refused, how many a failure names.
+/// The maximum number of refused records that a failure names.
 const MAX_NAMED_RECORDS: usize = 20;
 
-/// A change, checked as far as it can be without the database.
+/// A change that passed the checks that need no database.
 pub(crate) enum CheckedChange<'t> {
     Save { records: Vec<RecordText<'t>>, bad: Vec<RefusedRecord<'t>> },
     Update(Vec<RecordText<'t>>),
@@ -37,7 +39,7 @@ impl CheckedChange<'_> {
 impl RecordWriter {
     pub(crate) fn check_checkpoint(&self, checkpoint: Option<String>) -> Result<CheckpointChange, Failure> {
         let Some(text) = checkpoint else { return Ok(CheckpointChange::Keep) };
-        let refuse = |message: String| Err(failure("invalid-checkpoint", message, None));
+        let refuse = |message: String| Err(Failure::new(FailureCode::InvalidCheckpoint, message));
         if self.attempt.is_none() {
             return refuse("only a sync has a checkpoint".to_owned());
         }
@@ -70,7 +72,7 @@ impl RecordWriter {
                         let (records, bad) = self.check_batch(batch, shape, keeping.on_bad_record)?;
                         CheckedChange::Save { records, bad }
                     }
-                    // A change need not be a whole record: it is checked after the merge.
+                    // An update may contain only some fields. The record is checked after the merge.
                     Change::Update(batch) => {
                         CheckedChange::Update(self.check_batch(batch, &Shape::any(), OnBadRecord::Fail)?.0)
                     }
@@ -84,16 +86,16 @@ impl RecordWriter {
     fn check_variant(&self, named: Option<&str>) -> Result<Variant, Failure> {
         let Some(named) = named else { return Ok(self.own_variant()) };
         let variant: Variant =
-            named.parse().map_err(|problem| failure("not-allowed", format!("{problem}"), None))?;
+            named.parse().map_err(|problem| Failure::new(FailureCode::NotAllowed, format!("{problem}")))?;
         if self.attempt.as_ref().is_some_and(|attempt| attempt.variant != variant) {
             let message =
                 format!("a sync of the variant `{}` cannot write to `{variant}`", self.own_variant());
-            return Err(failure("not-allowed", message, None));
+            return Err(Failure::new(FailureCode::NotAllowed, message));
         }
         Ok(variant)
     }
 
-    /// Gives the records, and those to be set aside. Of several with one id the last counts, good or bad.
+    /// Returns the valid records, and those to be set aside. If several have the same id, only the last is used.
     fn check_batch<'t>(
         &self,
         batch: &'t Batch,
@@ -101,7 +103,7 @@ impl RecordWriter {
         on_bad_record: OnBadRecord,
     ) -> Result<(Vec<RecordText<'t>>, Vec<RefusedRecord<'t>>), Failure> {
         let read = model::records::split(&batch.items, shape, self.record_options())
-            .map_err(|error| failure("invalid-records", error.to_string(), None))?;
+            .map_err(|error| Failure::new(FailureCode::InvalidRecords, error.to_string()))?;
         let (mut records, mut bad) = (read.records, read.refused);
         if !bad.is_empty() && on_bad_record == OnBadRecord::Fail {
             return Err(refused_records(&batch.model, &bad));
@@ -128,7 +130,7 @@ impl RecordWriter {
     }
 }
 
-/// Names the culprits, with the first one in the message.
+/// A failure that names the refused records, with the first one in the message.
 fn refused_records(model: &str, refused: &[RefusedRecord<'_>]) -> Failure {
     let named = &refused[..refused.len().min(MAX_NAMED_RECORDS)];
     let first = &named[0];
@@ -142,5 +144,5 @@ fn refused_records(model: &str, refused: &[RefusedRecord<'_>]) -> Failure {
         "record {}{who} is no `{model}`: {what}{others}; nothing of the batch was saved",
         first.index
     );
-    failure("invalid-records", message, serde_json::to_value(named).ok())
+    Failure::new(FailureCode::InvalidRecords, message).with_details(&json!(named))
 }

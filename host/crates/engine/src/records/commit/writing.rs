@@ -1,4 +1,4 @@
-//! Writes what was checked, in one transaction beside the records.
+//! Writes checked changes in one transaction of the records database.
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
@@ -9,13 +9,13 @@ use sqlx::PgConnection;
 use crate::functions::WritableModel;
 use crate::records::commit::checks::CheckedChange;
 use crate::records::commit::{
-    Changes, Committed, ModelCounts, RecordWriter, StreamName, failure, host_failure, keepable,
+    Changes, Committed, ModelCounts, RecordWriter, StreamName, host_failure, keepable,
 };
 use crate::records::progress::StreamProgress;
 use syncline_crypto::PayloadKeys;
 use syncline_model::records::{RecordText, RefusedRecord};
 use syncline_model::{self as model, Invalid, OnBadRecord, Problem};
-use syncline_sandbox::{Counts, Failure, Interrupt, Limit, LogLevel, Outcome};
+use syncline_sandbox::{Counts, Failure, GuestError, Interrupt, Limit, LogLevel};
 use syncline_store::dead_letters::{self, NewLetter};
 use syncline_store::records::{self, IncomingRecord};
 use syncline_store::streams::LockedStream;
@@ -23,15 +23,16 @@ use syncline_store::sync_states::CheckpointChange;
 use syncline_store::{closed_connections, streams, sync_states};
 use syncline_telemetry::failpoints::{self, Step};
 use syncline_telemetry::metrics::{SavedRecords, metrics};
+use syncline_types::failure_code::FailureCode;
 use syncline_types::ids::ModelName;
 use syncline_types::nul::json_without_nul;
 
-/// A stream of which more is set aside is a mistake of its function or of its model.
+/// More dead letters in one stream indicate a mistake in its function or model.
 const MAX_DEAD_LETTERS: i64 = 10_000;
-/// Why an update of a record that has lost its payload cannot be made.
+/// Why a record whose payload was pruned cannot be updated.
 const PRUNED: &str = "its payload was pruned, so there is nothing to merge with; save it as a whole";
 
-/// Whole records after an update, and those to be set aside.
+/// Whole records after an update, and the records to set aside.
 type Merged = (Vec<IncomingRecord<'static>>, Vec<NewLetter<'static>>);
 
 impl RecordWriter {
@@ -40,7 +41,7 @@ impl RecordWriter {
         &mut self,
         changes: Vec<(StreamName, CheckedChange<'_>)>,
         checkpoint: &CheckpointChange,
-    ) -> Outcome<Committed> {
+    ) -> Result<Committed, GuestError> {
         let record_keys = self.record_keys().await?;
         let mut tx = self.store.begin_records().await.map_err(host_failure)?;
         let may_write = match &self.attempt {
@@ -48,7 +49,7 @@ impl RecordWriter {
             None => closed_connections::hold_open(&mut tx, self.connection).await,
         };
         if !may_write.map_err(host_failure)? {
-            return Err(Interrupt::Superseded);
+            return Err(Interrupt::Superseded.into());
         }
         let mut names: Vec<StreamName> = changes.iter().map(|(name, _)| name.clone()).collect();
         names.sort();
@@ -67,11 +68,7 @@ impl RecordWriter {
                 .expect("every named stream was locked");
             let encrypt = self.models[model.as_str()].keeping.encrypt;
             let keys = record_keys.of_stream(stream.key.connection.0, stream.key.number, encrypt);
-            let written = self.write_change(&mut tx, stream, &keys, change, &mut notes).await?;
-            let (done, progress) = match written {
-                Ok(written) => written,
-                Err(refusal) => return Ok(Err(refusal)),
-            };
+            let (done, progress) = self.write_change(&mut tx, stream, &keys, change, &mut notes).await?;
             total.unchanged += progress.unchanged.len();
             total.added += done.added;
             total.updated += done.updated;
@@ -106,7 +103,7 @@ impl RecordWriter {
         self.counts = counts;
         notes.iter().for_each(|note| self.log.note(LogLevel::Warn, note));
         let makes_progress = self.progress.as_mut().is_some_and(|progress| progress.take_in(stream_progress));
-        Ok(Ok(Committed { counts: total, changed, makes_progress }))
+        Ok(Committed { counts: total, changed, makes_progress })
     }
 
     async fn write_change(
@@ -116,33 +113,26 @@ impl RecordWriter {
         keys: &PayloadKeys,
         change: CheckedChange<'_>,
         notes: &mut Vec<String>,
-    ) -> Outcome<(ModelCounts, StreamProgress)> {
+    ) -> Result<(ModelCounts, StreamProgress), GuestError> {
         let (batch, letters) = match change {
             CheckedChange::Save { records, bad } => (
                 records.into_iter().map(incoming).collect(),
                 bad.into_iter().map(letter_of_refused).collect(),
             ),
-            CheckedChange::Update(changes) => {
-                match self.merge_into_kept(conn, stream, keys, changes).await.map_err(host_failure)? {
-                    Ok(merged) => merged,
-                    Err(refusal) => return Ok(Err(refusal)),
-                }
-            }
+            CheckedChange::Update(changes) => self.merge_into_kept(conn, stream, keys, changes).await?,
             CheckedChange::Delete(ids) => {
                 let ids = keepable(ids);
                 let deleted = records::delete(conn, stream, &ids).await.map_err(host_failure)?;
                 dead_letters::resolve(conn, stream, &ids).await.map_err(host_failure)?;
                 let counts = ModelCounts { deleted: deleted.count, ..ModelCounts::default() };
-                return Ok(Ok((
-                    counts,
-                    StreamProgress { replaced_since: deleted.since, ..StreamProgress::of(stream) },
-                )));
+                let progress = StreamProgress { replaced_since: deleted.since, ..StreamProgress::of(stream) };
+                return Ok((counts, progress));
             }
         };
         let (before, letters_before) = (stream.total_count, stream.dead_letters);
         let saved =
             records::save(conn, stream, &batch, keys, self.restores_pruned).await.map_err(host_failure)?;
-        ensure_room(stream, before, self.stream_records)?;
+        ensure_room(stream, before, self.stream_records).map_err(Interrupt::Limit)?;
         records::mark_seen(conn, stream, &saved.unchanged_positions).await.map_err(host_failure)?;
         let ids: Vec<&str> = batch.iter().map(|record| &*record.external_id).collect();
         dead_letters::resolve(conn, stream, &ids).await.map_err(host_failure)?;
@@ -153,7 +143,7 @@ impl RecordWriter {
                     "more than {MAX_DEAD_LETTERS} records of `{}` would be set aside; nothing was saved",
                     stream.model
                 );
-                return Ok(Err(failure("invalid-records", message, None)));
+                return Err(Failure::new(FailureCode::InvalidRecords, message).into());
             }
             notes.push(set_aside_note(&stream.model, &letters));
         }
@@ -165,7 +155,7 @@ impl RecordWriter {
             unchanged: saved.unchanged_positions,
             ..StreamProgress::of(stream)
         };
-        Ok(Ok((counts, progress)))
+        Ok((counts, progress))
     }
 
     async fn set_aside(
@@ -175,7 +165,7 @@ impl RecordWriter {
         letters: &[NewLetter<'_>],
         keys: &PayloadKeys,
     ) -> sqlx::Result<()> {
-        // What does not fit is there at the provider: what is kept of it must not be taken for gone.
+        // The provider still has these records, so their stored versions must not be detected as deleted.
         let ids: Vec<&str> = letters.iter().filter_map(|letter| letter.external_id.as_deref()).collect();
         let kept = records::positions(conn, stream.key, &ids).await?;
         records::mark_seen(conn, stream, &kept).await?;
@@ -188,27 +178,29 @@ impl RecordWriter {
         stream: &LockedStream,
         keys: &PayloadKeys,
         changes: Vec<RecordText<'_>>,
-    ) -> sqlx::Result<Result<Merged, Failure>> {
+    ) -> Result<Merged, GuestError> {
         let ids: Vec<&str> = changes.iter().map(|change| change.id.as_ref()).collect();
-        let kept = records::find_payloads(conn, stream.key, keys, &ids, self.batch_bytes).await?;
+        let kept = records::find_payloads(conn, stream.key, keys, &ids, self.batch_bytes)
+            .await
+            .map_err(host_failure)?;
         let Some(kept) = kept else {
             let message = format!(
                 "what is kept of the records to update is longer than the {} bytes that one commit takes; commit \
                  them in smaller batches",
                 self.batch_bytes
             );
-            return Ok(Err(failure("batch-too-large", message, None)));
+            return Err(Failure::new(FailureCode::BatchTooLarge, message).into());
         };
         let kept: HashMap<String, String> = kept.into_iter().collect();
         let WritableModel { shape, keeping } = &self.models[stream.model.as_str()];
         let missing: Vec<&str> = ids.into_iter().filter(|id| !kept.contains_key(*id)).collect();
-        // A change that cannot be merged is not to be lost without a word, and half a record is worse than none.
+        // An update that cannot be merged must not be lost silently, and half a record must not be saved.
         let pruned = match missing.as_slice() {
             [] => HashSet::new(),
-            missing => records::list_pruned(conn, stream.key, missing).await?,
+            missing => records::list_pruned(conn, stream.key, missing).await.map_err(host_failure)?,
         };
         if !pruned.is_empty() && keeping.on_bad_record == OnBadRecord::Fail {
-            return Ok(Err(pruned_records(&stream.model, &changes, &pruned)));
+            return Err(pruned_records(&stream.model, &changes, &pruned).into());
         }
         let (mut merged, mut letters) = (Vec::with_capacity(kept.len()), Vec::new());
         for (index, change) in changes.iter().enumerate() {
@@ -222,8 +214,8 @@ impl RecordWriter {
                 }
                 continue;
             };
-            let text =
-                model::merge(payload, &change.payload).map_err(|error| sqlx::Error::Decode(error.into()))?;
+            let text = model::merge(payload, &change.payload)
+                .map_err(|error| host_failure(sqlx::Error::Decode(error.into())))?;
             match model::records::single(&text, shape, self.record_options()) {
                 Ok(record) => merged.push(incoming(record).into_owned()),
                 Err(invalid) if keeping.on_bad_record == OnBadRecord::SetAside => letters.push(NewLetter {
@@ -233,18 +225,18 @@ impl RecordWriter {
                 }),
                 Err(invalid) => {
                     let problem = RefusedMerge { index, id: &change.id, invalid: &invalid };
-                    return Ok(Err(problem.into_failure(&stream.model)));
+                    return Err(problem.into_failure(&stream.model).into());
                 }
             }
         }
-        Ok(Ok((merged, letters)))
+        Ok((merged, letters))
     }
 }
 
-/// Ends an invocation that would let a stream grow beyond what it may have.
-pub(crate) fn ensure_room(stream: &LockedStream, before: i64, limit: u64) -> Result<(), Interrupt> {
+/// Fails if a stream grew beyond its maximum number of records.
+pub(crate) fn ensure_room(stream: &LockedStream, before: i64, limit: u64) -> Result<(), Limit> {
     if stream.total_count > before && stream.total_count.unsigned_abs() > limit {
-        return Err(Interrupt::Limit(Limit::Stream(limit)));
+        return Err(Limit::Stream(limit));
     }
     Ok(())
 }
@@ -253,7 +245,7 @@ pub(crate) fn incoming(record: RecordText<'_>) -> IncomingRecord<'_> {
     IncomingRecord { external_id: record.id, payload_hash: record.hash.0, payload: record.payload }
 }
 
-/// A path may have any key of the record in it.
+/// Sanitizes the problems: a path may contain any key of the record.
 fn listed(problems: &[Problem]) -> Value {
     json_without_nul(json!(problems))
 }
@@ -275,7 +267,7 @@ fn problems_of(invalid: &Invalid) -> Value {
     }
 }
 
-/// Says it once for a batch, with the first reason.
+/// One log message for all dead letters of a batch, with the reason of the first.
 fn set_aside_note(model: &ModelName, letters: &[NewLetter<'_>]) -> String {
     let first = &letters[0];
     let who = first.external_id.as_deref().map(|id| format!(" (`{id}`)")).unwrap_or_default();
@@ -289,7 +281,7 @@ fn set_aside_note(model: &ModelName, letters: &[NewLetter<'_>]) -> String {
     )
 }
 
-/// Names all of them, so that a function can fetch and save them as a whole.
+/// A failure that names all pruned records, so that the function can fetch them and save them as a whole.
 fn pruned_records(model: &ModelName, changes: &[RecordText<'_>], pruned: &HashSet<String>) -> Failure {
     let named: Vec<(usize, &str)> = changes
         .iter()
@@ -306,7 +298,7 @@ fn pruned_records(model: &ModelName, changes: &[RecordText<'_>], pruned: &HashSe
         "record {index} (`{id}`) of `{model}` cannot be updated: {PRUNED}{others}; nothing of the batch was saved"
     );
     let details = named.iter().map(|(index, id)| json!({ "index": index, "id": id })).collect();
-    failure("pruned-records", message, Some(Value::Array(details)))
+    Failure::new(FailureCode::PrunedRecords, message).with_details(&Value::Array(details))
 }
 
 struct RefusedMerge<'a> {
@@ -319,6 +311,7 @@ impl RefusedMerge<'_> {
     fn into_failure(self, model: &ModelName) -> Failure {
         let Self { index, id, invalid } = self;
         let message = format!("record {index} (`{id}`) would not be a `{model}` after the update: {invalid}");
-        failure("invalid-records", message, Some(json!([{ "index": index, "id": id }])))
+        Failure::new(FailureCode::InvalidRecords, message)
+            .with_details(&json!([{ "index": index, "id": id }]))
     }
 }

@@ -1,4 +1,4 @@
-//! What an attempt does beside the records, apart from its commits: it begins, completes or is held back there.
+//! The steps of an attempt in the records database besides its commits: it begins, completes or is held back.
 
 use chrono::{DateTime, Utc};
 use serde_json::{Value, json};
@@ -19,11 +19,11 @@ use syncline_telemetry::failpoints::{self, Step};
 use syncline_types::error_code::ErrorCode;
 use syncline_types::ids::{ModelName, Variant};
 
-/// What an attempt began from.
+/// The state from which an attempt starts.
 pub(crate) struct Start {
-    /// What earlier attempts have counted since the last success.
+    /// The counts of earlier attempts since the last success.
     pub(crate) carried: RunCounts,
-    /// When the first of them began, by the clock that records' times are from.
+    /// When the first of them began, by the clock of the records database.
     pub(crate) row_began_at: DateTime<Utc>,
     checkpoint: Option<String>,
     pub(crate) idle_attempts: i32,
@@ -58,36 +58,43 @@ impl Start {
     }
 }
 
-/// What an attempt has come to.
+/// The result of an attempt so far.
 pub(crate) struct SoFar {
     pub(crate) counts: Option<RunCounts>,
     pub(crate) checkpoint: Option<String>,
-    /// It was cut off before it had made any headway.
+    /// The attempt was interrupted before it made progress.
     pub(crate) is_idle: bool,
 }
 
-/// Raises the fence, does a reset that was asked for, and begins to watch for deletions. Ends if a later attempt has
-/// begun, or if the connection was deleted.
+/// The result of [`begin`].
+pub(crate) enum Beginning {
+    Begun(Begun),
+    ConnectionDeleted,
+    /// A later attempt has begun.
+    Superseded,
+}
+
+/// Raises the fencing token, applies a requested reset, and starts the detection of deletions.
 pub(crate) async fn begin(
     syncs: &Syncs,
     claim: &Claim,
     function: &DeployedFunction,
     attempt: &Attempt,
-) -> anyhow::Result<Result<Begun, Ended>> {
+) -> anyhow::Result<Beginning> {
     let mut tx = syncs.store.begin_records().await?;
     if !closed_connections::hold_open(&mut tx, claim.connection).await? {
-        return Ok(Err(Ended::Dropped));
+        return Ok(Beginning::ConnectionDeleted);
     }
     let begun = sync_states::begin(&mut tx, attempt, claim.resets, claim.unreported_since).await?;
     let Some(mut begun) = begun else {
-        return Ok(Err(Ended::Lost));
+        return Ok(Beginning::Superseded);
     };
     let models: Vec<_> = function.models.keys().map(ToString::to_string).collect();
     streams::assign(&mut tx, claim.connection, &models, &claim.variant, &claim.sync).await?;
     let watches_deletions = function.tracks_deletes();
     let empties_cache = claim.resets && claim.empties_cache;
     if empties_cache {
-        // What was saved and not told yet goes with the rest: nobody is to be told of it.
+        // Records that were saved and not reported yet are deleted too, so they are never reported.
         begun.counts = json!({});
     }
     if claim.resets && (begun.checkpoint.take().is_some() || empties_cache) {
@@ -96,7 +103,7 @@ pub(crate) async fn begin(
     let mut names: Vec<_> = if watches_deletions || empties_cache {
         function.models.keys().map(|model| (model.clone(), claim.variant.clone())).collect()
     } else {
-        // An earlier deployment watched for deletions: nobody comes to an end of that any more.
+        // An earlier deployment detected deletions: no run completes that detection any more.
         streams::list_watched(&mut tx, claim.connection, &models, &claim.variant).await?
     };
     if empties_cache {
@@ -122,10 +129,11 @@ pub(crate) async fn begin(
     failpoints::reach(Step::SyncBeginning);
     tx.commit().await?;
     failpoints::reach(Step::SyncBegun);
-    Ok(Ok(begun))
+    Ok(Beginning::Begun(begun))
 }
 
-/// The function has returned. A full sync now deletes what it has not seen, and begins from the start next time.
+/// Completes an attempt after its function has returned. A full sync now deletes the records that it did not see, and
+/// starts from the beginning next time.
 pub(crate) async fn complete(
     syncs: &Syncs,
     function: &DeployedFunction,
@@ -189,8 +197,8 @@ pub(crate) async fn complete(
     Ok(start.success(counts, None))
 }
 
-/// Keeps what the run has seen, for somebody to approve its deletions. The next run looks at everything again: if it
-/// sees what this one did not, nothing was lost. Gives what was counted.
+/// Keeps the generation of the run, so that an operator can approve its deletions. The next run sees everything again,
+/// and cancels the deletion of records that it does see. Returns the counts of the run.
 async fn hold_back(
     syncs: &Syncs,
     attempt: &Attempt,
@@ -210,8 +218,8 @@ async fn hold_back(
     start.own_counts(counts)
 }
 
-/// What the attempt has come to. Unless it was cut off, it is not counted among those that were interrupted; so many
-/// before it still are.
+/// Reads the result of an attempt so far. If the attempt was not interrupted, `settled` is the number of interrupted
+/// attempts to store.
 pub(crate) async fn so_far(
     syncs: &Syncs,
     attempt: &Attempt,

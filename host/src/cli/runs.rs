@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use super::client::{Client, HostArgs, ListArgs, Parameter, item_path};
 use super::{Done, output};
+use syncline_types::ids::Variant;
 
 const PATH: &str = "runs";
 /// How long `--follow` waits before it asks again.
@@ -191,7 +192,7 @@ impl RunFilter {
 
 fn line(run: &Value) -> anyhow::Result<String> {
     let run = Run::deserialize(run)?;
-    let variant = if run.variant == "base" { String::new() } else { format!("::{}", run.variant) };
+    let variant = if run.variant == Variant::BASE { String::new() } else { format!("::{}", run.variant) };
     Ok(format!(
         "{}  {}  {:9}  {:9}  {}/{}  {}{variant}  {}  {}",
         run.id,

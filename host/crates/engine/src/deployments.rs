@@ -386,8 +386,7 @@ pub async fn check_components(
         }
         let Some(Ok(functions)) = described.get(component) else { continue };
         for (kind, name) in integration.functions() {
-            let of_kind =
-                || functions.iter().filter(|(of, _)| of == kind.as_str()).map(|(_, name)| name.as_str());
+            let of_kind = || functions.iter().filter(|(of, _)| *of == kind).map(|(_, name)| name.as_str());
             if of_kind().any(|there| there == name.as_str()) {
                 continue;
             }
@@ -404,12 +403,14 @@ pub async fn check_components(
     found
 }
 
-type KindAndName = (String, String);
+type KindAndName = (FunctionKind, String);
 
+/// The functions of a component. Functions of an unknown kind are ignored, as no integration can name them.
 async fn describe(runtime: &Runtime, wasm: &[u8]) -> Result<Vec<KindAndName>, InvalidComponent> {
     let component = runtime.prepare(wasm).await?;
     let description = runtime.describe(&component).await?;
-    Ok(description.functions.into_iter().map(|function| (function.kind, function.name)).collect())
+    let functions = description.functions.into_iter();
+    Ok(functions.filter_map(|function| Some((function.kind.parse().ok()?, function.name))).collect())
 }
 
 /// What an environment has before a deployment.

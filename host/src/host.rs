@@ -23,6 +23,7 @@ use syncline_providers::Catalogue;
 use syncline_sandbox::Runtime;
 use syncline_store::Store;
 use syncline_store::events::Events;
+use syncline_telemetry::clock::Clock;
 use syncline_telemetry::supervisor::{Importance, Stage, Supervisor};
 
 /// Transactions that store inbound webhooks at the same time.
@@ -57,8 +58,9 @@ pub(crate) struct HostSettings {
     pub(crate) connect_url: Arc<str>,
 }
 
-/// What is there before any service.
+/// The parts that every service builds on.
 pub(crate) struct Foundation {
+    pub(crate) clock: Clock,
     pub(crate) store: Store,
     pub(crate) events: Arc<Events>,
     pub(crate) environments: Arc<Environments>,
@@ -86,7 +88,7 @@ impl Host {
         settings: HostSettings,
         stop: &CancellationToken,
     ) -> anyhow::Result<Option<Self>> {
-        let Foundation { store, events, environments, catalogue, gate, runtime } = foundation;
+        let Foundation { clock, store, events, environments, catalogue, gate, runtime } = foundation;
         let host_id = Uuid::new_v4();
         let stopping = CancellationToken::new();
         let supervisor = Arc::new(Supervisor::default());
@@ -101,7 +103,7 @@ impl Host {
         let variables = Arc::new(EnvironmentVariables::new(store.clone()));
         let record_changes =
             RecordChanges::new(store.clone(), Arc::clone(&events), host_id, settings.max_change_readers);
-        let rate_limits = RateLimits::new(store.clone(), Arc::clone(&events), host_id);
+        let rate_limits = RateLimits::new(store.clone(), Arc::clone(&events), host_id, clock.clone());
         let run_writer = RunWriter::new(store.clone());
         let live_runs = LiveRuns::new(store.clone());
         let retention = Retention::new(store.clone(), settings.retention);

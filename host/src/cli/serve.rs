@@ -33,6 +33,7 @@ use syncline_providers::Catalogue;
 use syncline_sandbox::{CompiledCache, Runtime, RuntimeSettings};
 use syncline_store::Store;
 use syncline_store::events::Events;
+use syncline_telemetry::clock::Clock;
 use syncline_telemetry::failpoints::{self, Failpoint};
 
 const DAY_SECONDS: u64 = 24 * 60 * 60;
@@ -195,6 +196,7 @@ async fn serve(args: &ServeArgs, began: Instant, stop: &CancellationToken) -> an
         }
         let addresses = Addresses::of(args, listener.local_addr()?);
         let foundation = Foundation {
+            clock: Clock::system(),
             store,
             events: Arc::clone(&events),
             environments,

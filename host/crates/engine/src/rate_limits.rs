@@ -1,8 +1,8 @@
-//! Rate limits that providers told one host of, kept by all of them: while a provider wants to be left alone by a
-//! connection, or by an integration, no host sends it anything for that one.
+//! Rate limits that providers reported to one host and that all hosts respect: while a provider is rate limiting a
+//! connection or an integration, no host sends requests for it.
 //!
-//! What holds is in memory, so a request that nothing holds back costs a look into a map that is nearly always empty.
-//! Holds come from this host's own answers, by notification from others, and from the table every few seconds.
+//! The backoffs are in memory, so a request without one costs a look-up in a map that is nearly always empty. Backoffs
+//! come from the answers to this host's requests, from events of other hosts, and from the table every few seconds.
 
 pub(crate) mod limiter;
 
@@ -22,41 +22,48 @@ use syncline_providers::{LimitScope, Provider, RateLimit};
 use syncline_store::Store;
 use syncline_store::events::{self, Event, Events};
 use syncline_store::rate_limits::{self, Hold, Limited};
+use syncline_telemetry::clock::Clock;
 use syncline_types::ids::{ConnectionPk, IntegrationPk};
 
-/// No provider is left alone for longer, whatever it says: one that errs must not end a sync for good.
+/// The longest backoff, whatever the provider says: a wrong answer must not stop a sync for good.
 const MAX_HOLD: Duration = Duration::from_secs(24 * 3600);
-/// A hold that lasts no longer than this beyond a known one is nothing new.
+/// A backoff that ends at most this much later than a known one is not new.
 const SAME: Duration = Duration::from_millis(500);
-/// However quiet it is, the table is looked at after this long: a notification may have been lost.
+/// The interval between reads of the table, in case an event was lost.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 
-/// While the database is away, requests must not wait for it.
+/// Publishing gives up after this long, so that an unavailable database delays nothing else.
 const TELL_WITHIN: Duration = Duration::from_secs(1);
 
-/// Keeps the requests of all hosts below providers' limits.
+/// Keeps the requests of all hosts below the providers' limits.
 pub struct RateLimits {
     store: Store,
     events: Arc<Events>,
     host_id: Uuid,
     backoffs: Backoffs,
     limiter: Limiter,
-    /// Notifications of a new backoff, which are on their way to the database.
+    /// Tasks that publish a new backoff.
     publishing: TaskTracker,
 }
 
-/// Until when providers want no requests, as far as this host knows.
-#[derive(Default)]
-struct Backoffs(RwLock<HashMap<Limited, Instant>>);
+/// The times until which providers accept no requests, as far as this host knows.
+struct Backoffs {
+    clock: Clock,
+    until: RwLock<HashMap<Limited, Instant>>,
+}
 
 impl Backoffs {
-    /// How long requests of a connection are held back; `None` if they are not.
+    fn new(clock: Clock) -> Self {
+        Self { clock, until: RwLock::default() }
+    }
+
+    /// How long requests of a connection have to wait, or `None` if they may go.
     fn held_for(&self, integration: IntegrationPk, connection: ConnectionPk) -> Option<Duration> {
-        let held = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let held = self.until.read().unwrap_or_else(PoisonError::into_inner);
         if held.is_empty() {
             return None;
         }
-        let now = Instant::now();
+        let now = self.clock.instant();
         [None, Some(connection)]
             .into_iter()
             .filter_map(|connection| held.get(&Limited { integration, connection }))
@@ -65,11 +72,11 @@ impl Backoffs {
             .max()
     }
 
-    /// Remembers a hold. `false`: it is known.
+    /// Records a backoff. Returns `false` if it is already known.
     fn hold(&self, hold: Hold) -> bool {
-        let now = Instant::now();
+        let now = self.clock.instant();
         let until = now + hold.left;
-        let mut held = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let mut held = self.until.write().unwrap_or_else(PoisonError::into_inner);
         if held.get(&hold.limited).is_some_and(|known| *known + SAME >= until) {
             return false;
         }
@@ -80,23 +87,23 @@ impl Backoffs {
 }
 
 impl RateLimits {
-    pub fn new(store: Store, events: Arc<Events>, host_id: Uuid) -> Arc<Self> {
+    pub fn new(store: Store, events: Arc<Events>, host_id: Uuid, clock: Clock) -> Arc<Self> {
         Arc::new(Self {
             store,
             events,
             host_id,
-            backoffs: Backoffs::default(),
-            limiter: Limiter::default(),
+            backoffs: Backoffs::new(clock.clone()),
+            limiter: Limiter::new(clock),
             publishing: TaskTracker::new(),
         })
     }
 
-    /// How long requests of a connection are held back; `None` if they are not.
+    /// How long requests of a connection have to wait, or `None` if they may go.
     pub(crate) fn held_for(&self, integration: IntegrationPk, connection: ConnectionPk) -> Option<Duration> {
         self.backoffs.held_for(integration, connection)
     }
 
-    /// Follows the backoffs that other hosts were told, until `shutdown`.
+    /// Follows the backoffs of other hosts, until `shutdown`.
     pub async fn follow_backoffs(self: Arc<Self>, shutdown: CancellationToken) {
         let mut events = self.events.subscribe();
         loop {
@@ -110,7 +117,7 @@ impl RateLimits {
                 Ok(holds) => holds.into_iter().for_each(|hold| _ = self.backoffs.hold(hold)),
                 Err(error) => {
                     let error = &error as &dyn std::error::Error;
-                    tracing::warn!(error, "rate limits could not be read");
+                    tracing::warn!(error, "could not read rate limits");
                 }
             }
             let missed = async {
@@ -131,7 +138,7 @@ impl RateLimits {
         }
     }
 
-    /// Tells other hosts how many requests this one sends, until `shutdown`.
+    /// Publishes how many requests this host sends, until `shutdown`.
     pub async fn publish_requests(self: Arc<Self>, shutdown: CancellationToken) {
         while shutdown.run_until_cancelled(self.limiter.has_untold()).await.is_some() {
             loop {
@@ -145,22 +152,22 @@ impl RateLimits {
                 let told = async {
                     events::publish_requests(&mut *self.store.connect().await?, self.host_id, &untold).await
                 };
-                // Who is not told in time learns it from the provider.
+                // A host that misses this is rate limited by the provider itself.
                 if let Ok(Err(error)) = tokio::time::timeout(TELL_WITHIN, told).await {
                     let error = &error as &dyn std::error::Error;
-                    tracing::warn!(error, "other hosts were not told how much was sent to providers");
+                    tracing::warn!(error, "could not publish the number of requests to providers");
                 }
             }
         }
     }
 
-    /// Counts what other hosts send, until `shutdown`.
+    /// Counts the requests of other hosts, until `shutdown`.
     pub async fn receive_requests(self: Arc<Self>, shutdown: CancellationToken) {
         let mut received = self.events.subscribe_to_requests();
         while let Some(requests) = shutdown.run_until_cancelled(received.recv()).await {
             match requests {
                 Ok((host, spent)) => self.limiter.note(host, &spent),
-                // What was missed is not counted.
+                // Missed events are not counted.
                 Err(RecvError::Lagged(_)) => {}
                 Err(RecvError::Closed) => return,
             }
@@ -173,14 +180,14 @@ pub(crate) struct ConnectionRateLimiter {
     limits: Arc<RateLimits>,
     integration: IntegrationPk,
     connection: ConnectionPk,
-    /// Whose requests are counted together.
+    /// The connection or integration whose requests are counted together.
     limited: Limited,
-    /// The rate that the provider is known to allow.
+    /// The rate that the provider allows, if it is known.
     rate: Option<RateLimit>,
 }
 
 impl ConnectionRateLimiter {
-    /// `base_url` is where the integration has its provider instead of the catalogue: nothing is known of rates there.
+    /// `base_url` is the integration's own address of the provider, whose rates are unknown.
     pub(crate) fn new(
         limits: Arc<RateLimits>,
         provider: &Provider,
@@ -216,7 +223,7 @@ impl Pace for ConnectionRateLimiter {
             let told = async { rate_limits::hold(&mut *store.connect().await?, hold).await };
             if let Err(error) = told.await {
                 let error = &error as &dyn std::error::Error;
-                tracing::warn!(error, "other hosts were not told of a provider's rate limit");
+                tracing::warn!(error, "could not publish the rate limit of a provider");
             }
         });
     }
@@ -224,6 +231,8 @@ impl Pace for ConnectionRateLimiter {
 
 #[cfg(test)]
 mod tests {
+    use chrono::DateTime;
+
     use super::*;
 
     const INTEGRATION: IntegrationPk = IntegrationPk(1);
@@ -234,23 +243,42 @@ mod tests {
     }
 
     #[test]
-    fn a_hold_is_for_its_connection_or_for_all_of_its_integration() {
-        let limits = Backoffs::default();
-        let held = |integration, connection| limits.held_for(integration, ConnectionPk(connection)).is_some();
-        assert!(!held(INTEGRATION, 1));
-        assert!(limits.hold(hold(Some(1), 60)));
-        assert!(held(INTEGRATION, 1) && !held(INTEGRATION, 2));
-        assert!(limits.hold(hold(None, 60)));
-        assert!(held(INTEGRATION, 2) && !held(IntegrationPk(2), 1));
+    fn a_backoff_covers_its_connection_or_its_whole_integration() {
+        let backoffs = Backoffs::new(Clock::manual(DateTime::UNIX_EPOCH).clock());
+        let is_held =
+            |integration, connection| backoffs.held_for(integration, ConnectionPk(connection)).is_some();
+        assert!(!is_held(INTEGRATION, 1));
+        assert!(backoffs.hold(hold(Some(1), 60)));
+        assert!(is_held(INTEGRATION, 1) && !is_held(INTEGRATION, 2));
+        assert!(backoffs.hold(hold(None, 60)));
+        assert!(is_held(INTEGRATION, 2) && !is_held(IntegrationPk(2), 1));
     }
 
     #[test]
-    fn only_a_longer_hold_is_news() {
-        let limits = Backoffs::default();
-        assert!(limits.hold(hold(Some(1), 60)));
-        assert!(!limits.hold(hold(Some(1), 60)));
-        assert!(!limits.hold(hold(Some(1), 5)));
-        assert!(limits.held_for(INTEGRATION, ConnectionPk(1)).unwrap() > Duration::from_secs(50));
-        assert!(limits.hold(hold(Some(1), 120)));
+    fn only_a_longer_backoff_is_new() {
+        let time = Clock::manual(DateTime::UNIX_EPOCH);
+        let backoffs = Backoffs::new(time.clock());
+        assert!(backoffs.hold(hold(Some(1), 60)));
+        assert!(!backoffs.hold(hold(Some(1), 60)));
+        assert!(!backoffs.hold(hold(Some(1), 5)));
+        time.advance(Duration::from_secs(50));
+        assert!(!backoffs.hold(hold(Some(1), 10)));
+        assert!(backoffs.hold(hold(Some(1), 120)));
+    }
+
+    #[test]
+    fn a_backoff_ends_at_its_time() {
+        let time = Clock::manual(DateTime::UNIX_EPOCH);
+        let backoffs = Backoffs::new(time.clock());
+        backoffs.hold(hold(Some(1), 60));
+        backoffs.hold(hold(None, 20));
+        let left = || backoffs.held_for(INTEGRATION, ConnectionPk(1));
+        assert_eq!(left(), Some(Duration::from_secs(60)), "the longer of both");
+        time.advance(Duration::from_secs(59));
+        assert_eq!(left(), Some(Duration::from_secs(1)));
+        time.advance(Duration::from_secs(1));
+        assert_eq!(left(), None);
+        assert!(backoffs.hold(hold(Some(2), 5)));
+        assert_eq!(backoffs.until.read().unwrap().len(), 1, "expired backoffs are removed");
     }
 }

@@ -1,9 +1,9 @@
-//! Keeps requests to the rates that the catalogue says providers allow, before they have to refuse any.
+//! Keeps requests below the rates that the catalogue has for providers, so that providers need not refuse any.
 //!
-//! Each host counts in memory what it sends, and tells the others of it a few times a second, of all in one
-//! notification. What a host may send before they can know of it is a share of what is left, so that hosts that begin
-//! at the same moment do not use the same twice. A notification may be lost: then the provider's own answer holds all
-//! of them back ([`crate::rate_limits`]).
+//! Each host counts its requests in memory and publishes the counts a few times a second, all in one event. Before
+//! other hosts can know of its requests, a host sends only a share of the remaining ones, so that hosts that begin at
+//! the same moment do not use the same capacity. If an event is lost, the provider's own answer makes all hosts back
+//! off ([`crate::rate_limits`]).
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -14,36 +14,36 @@ use uuid::Uuid;
 
 use syncline_providers::RateLimit;
 use syncline_store::rate_limits::{Limited, Spent};
+use syncline_telemetry::clock::Clock;
 
-/// What is sent meanwhile goes into the next notification.
+/// The interval between published counts.
 pub(super) const TELL_EVERY: Duration = Duration::from_millis(100);
-/// The parts of a window that are counted, and forgotten, one by one.
+/// The number of parts of a window, each of which is counted and expires on its own.
 const SLOTS: u32 = 20;
 const SWEEP_EVERY: Duration = Duration::from_secs(10);
 
-/// What was sent in the window of each rate, by this host and, as far as it has heard, by the others.
+/// The requests in the window of each rate: those of this host, and those that other hosts have published.
 pub(crate) struct Limiter {
+    clock: Clock,
     meters: Mutex<Meters>,
     has_untold: Notify,
 }
 
 struct Meters {
     of: HashMap<Limited, Meter>,
-    /// Those with requests of which others may not know.
+    /// Connections and integrations with requests that were not published yet.
     recent: HashSet<Limited>,
     swept_at: Instant,
 }
 
-impl Default for Limiter {
-    fn default() -> Self {
-        let meters = Meters { of: HashMap::new(), recent: HashSet::new(), swept_at: Instant::now() };
-        Self { meters: Mutex::new(meters), has_untold: Notify::new() }
-    }
-}
-
 impl Limiter {
-    /// How long the next request has to wait, of hosts that are so many; `None`: it may go, and is counted. It is not
-    /// kept for longer than `patience`.
+    pub(super) fn new(clock: Clock) -> Self {
+        let meters = Meters { of: HashMap::new(), recent: HashSet::new(), swept_at: clock.instant() };
+        Self { clock, meters: Mutex::new(meters), has_untold: Notify::new() }
+    }
+
+    /// How long the next request has to wait, given the number of live hosts. `None` admits and counts the request. So
+    /// does a wait that would be longer than `patience`.
     pub(crate) fn admit(
         &self,
         limited: Limited,
@@ -51,7 +51,7 @@ impl Limiter {
         hosts: usize,
         patience: Duration,
     ) -> Option<Duration> {
-        let now = Instant::now();
+        let now = self.clock.instant();
         let mut meters = self.meters();
         let meter = meters.of(limited, rate.per_seconds, now);
         let wait = meter.wait(rate.requests, hosts, now).filter(|wait| *wait <= patience);
@@ -64,9 +64,9 @@ impl Limiter {
         wait
     }
 
-    /// What another host has sent.
+    /// Counts the requests of another host.
     pub(super) fn note(&self, host: Uuid, spent: &[Spent]) {
-        let now = Instant::now();
+        let now = self.clock.instant();
         let mut meters = self.meters();
         for Spent { limited, per_seconds, requests } in spent {
             meters.of(*limited, *per_seconds, now).note(host, *requests, now);
@@ -74,10 +74,10 @@ impl Limiter {
         meters.sweep(now);
     }
 
-    /// What the others are to be told now; `None`: they know everything.
+    /// Takes the counts to publish now, or `None` if everything was published.
     pub(super) fn take_untold(&self) -> Option<Vec<Spent>> {
         let mut meters = self.meters();
-        meters.sweep(Instant::now());
+        meters.sweep(self.clock.instant());
         let Meters { of, recent, .. } = &mut *meters;
         let mut untold = Vec::new();
         recent.retain(|limited| {
@@ -91,7 +91,7 @@ impl Limiter {
         (!recent.is_empty()).then_some(untold)
     }
 
-    /// Returns once this host has sent something that others do not know of.
+    /// Waits until there are counts to publish.
     pub(super) async fn has_untold(&self) {
         self.has_untold.notified().await;
     }
@@ -122,16 +122,16 @@ impl Meters {
     }
 }
 
-/// What was sent in the last window. A request counts for a little longer than the window, so that nowhere in time is
-/// there one with more requests than are allowed.
+/// The requests in the last window. A request counts for a little longer than the window, so that no window at all has
+/// more requests than the rate allows.
 struct Meter {
     per_seconds: u32,
     began: Instant,
     own: Sent,
     others: HashMap<Uuid, Sent>,
-    /// Of our own what the others cannot have counted yet: what was sent in this turn of telling, …
+    /// Own requests since the last publication.
     untold: u32,
-    /// … and in the one before, of which they may be hearing.
+    /// Own requests in the last publication, which other hosts may not have received yet.
     just_told: u32,
 }
 
@@ -155,14 +155,14 @@ impl Meter {
         if left == 0 {
             return Some(self.next_end().saturating_duration_since(now).max(Duration::from_millis(1)));
         }
-        // Those who send, and one who may be about to begin.
+        // The hosts that send, and one that may be about to begin.
         let sharers = (self.others.len() + 2).min(hosts).max(1);
         let unknown = self.untold + self.just_told;
         let share = (left + unknown) / u32::try_from(sharers).unwrap_or(u32::MAX);
         (unknown >= share.max(1)).then_some(TELL_EVERY)
     }
 
-    /// A request goes.
+    /// Counts a request of this host.
     fn count(&mut self, now: Instant) {
         let slot = self.slot(now);
         self.own.add(slot, 1);
@@ -175,7 +175,7 @@ impl Meter {
         self.others.entry(host).or_default().add(slot, requests);
     }
 
-    /// Ends a turn of telling. Gives what is to be told.
+    /// Returns the number of requests to publish, and starts counting anew.
     fn turn(&mut self) -> u32 {
         self.just_told = std::mem::take(&mut self.untold);
         self.just_told
@@ -190,7 +190,7 @@ impl Meter {
         });
     }
 
-    /// When the oldest of what is counted will be forgotten.
+    /// When the oldest counted requests expire.
     fn next_end(&self) -> Instant {
         let sent = std::iter::once(&self.own).chain(self.others.values());
         let oldest = sent.filter_map(Sent::oldest).min().unwrap_or_default();
@@ -208,7 +208,7 @@ impl Meter {
     }
 }
 
-/// Requests of one host by the slots in which they were sent.
+/// The requests of one host, by the slot in which they were sent.
 #[derive(Default)]
 struct Sent(VecDeque<(u64, u32)>);
 
@@ -241,6 +241,7 @@ impl Sent {
 
 #[cfg(test)]
 mod tests {
+    use chrono::DateTime;
     use proptest::prelude::*;
 
     use super::*;
@@ -259,7 +260,7 @@ mod tests {
         }
     }
 
-    /// When requests went of a host that always has one to send, and is alone.
+    /// The times at which a single host sends, if it always has a request to send.
     fn greedy(meter: &mut Meter, from: Instant, until: Instant) -> Vec<Instant> {
         let (mut now, mut went) = (from, Vec::new());
         while now < until {
@@ -278,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_alone_uses_the_whole_rate_and_no_more() {
+    fn a_single_host_uses_the_whole_rate_and_no_more() {
         let now = Instant::now();
         let went = greedy(&mut Meter::new(1, now), now, now + 21 * SECOND);
         assert_eq!(most_in_a_second(&went), RATE as usize);
@@ -299,8 +300,8 @@ mod tests {
     }
 
     #[test]
-    fn a_request_that_would_wait_for_too_long_goes_and_is_counted() {
-        let limiter = Limiter::default();
+    fn a_request_that_would_wait_too_long_is_sent_and_counted() {
+        let limiter = Limiter::new(Clock::manual(DateTime::UNIX_EPOCH).clock());
         let limited = Limited { integration: IntegrationPk(1), connection: None };
         let rate = RateLimit { requests: 1, per_seconds: 3600 };
         let admit = |patience| limiter.admit(limited, rate, 1, patience);
@@ -313,8 +314,9 @@ mod tests {
     }
 
     #[test]
-    fn what_another_host_tells_is_counted_and_forgotten_when_its_window_is_over() {
-        let limiter = Limiter::default();
+    fn requests_of_other_hosts_count_until_their_window_is_over() {
+        let time = Clock::manual(DateTime::UNIX_EPOCH);
+        let limiter = Limiter::new(time.clock());
         let [short, long, own] =
             [1, 2, 3].map(|pk| Limited { integration: IntegrationPk(pk), connection: None });
         let spent = |limited, per_seconds| Spent { limited, per_seconds, requests: 1 };
@@ -323,16 +325,32 @@ mod tests {
         assert_eq!(limiter.admit(own, rate, 2, SECOND), None);
         assert!(limiter.admit(long, rate, 2, 2 * 3600 * SECOND).is_some());
 
-        let mut meters = limiter.meters();
-        let began = meters.swept_at;
-        meters.sweep(began + SWEEP_EVERY / 2);
-        assert_eq!(meters.of.len(), 3, "not at every look");
-        meters.sweep(began + SWEEP_EVERY + SECOND);
-        assert_eq!(meters.of.keys().copied().collect::<HashSet<_>>(), HashSet::from([long, own]));
+        let known = || limiter.meters().of.keys().copied().collect::<HashSet<_>>();
+        time.advance(SWEEP_EVERY / 2);
+        limiter.note(Uuid::from_u128(2), &[]);
+        assert_eq!(known().len(), 3, "meters are not swept every time");
+        time.advance(SWEEP_EVERY);
+        limiter.note(Uuid::from_u128(2), &[]);
+        assert_eq!(known(), HashSet::from([long, own]));
     }
 
     #[test]
-    fn what_others_sent_is_no_longer_there() {
+    fn a_used_up_rate_is_free_again_after_the_announced_wait() {
+        let time = Clock::manual(DateTime::UNIX_EPOCH);
+        let limiter = Limiter::new(time.clock());
+        let limited = Limited { integration: IntegrationPk(1), connection: None };
+        let rate = RateLimit { requests: 2, per_seconds: 60 };
+        let admit = || limiter.admit(limited, rate, 1, 3600 * SECOND);
+        assert_eq!((admit(), admit()), (None, None));
+        let wait = admit().expect("the rate is used up");
+        time.advance(wait - Duration::from_millis(1));
+        assert_eq!(admit(), Some(Duration::from_millis(1)));
+        time.advance(Duration::from_millis(1));
+        assert_eq!(admit(), None);
+    }
+
+    #[test]
+    fn requests_of_other_hosts_use_up_the_rate() {
         let now = Instant::now();
         let mut meter = Meter::new(1, now);
         meter.note(Uuid::from_u128(2), RATE, now);
@@ -342,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn before_others_can_know_of_it_a_host_sends_its_share_only() {
+    fn a_host_sends_only_its_share_before_others_can_know_of_it() {
         let now = Instant::now();
         let mut meter = Meter::new(1, now);
         let take = |meter: &mut Meter| (0..RATE).take_while(|_| meter.admit(3, now).is_none()).count();

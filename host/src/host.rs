@@ -183,6 +183,7 @@ impl Host {
         });
         let jobs = Jobs::new(
             JobParts {
+                clock: clock.clone(),
                 store: store.clone(),
                 events: Arc::clone(&events),
                 environments: Arc::clone(&environments),
@@ -197,6 +198,7 @@ impl Host {
             Actions::new(store.clone(), Arc::clone(&functions), Arc::clone(&invoker), Arc::clone(&jobs));
         let syncs = Syncs::new(
             SyncParts {
+                clock: clock.clone(),
                 store: store.clone(),
                 events: Arc::clone(&events),
                 environments: Arc::clone(&environments),

@@ -26,6 +26,7 @@ use syncline_auth::Environments;
 use syncline_providers::Catalogue;
 use syncline_store::Store;
 use syncline_store::events::Events;
+use syncline_telemetry::clock::Clock;
 
 /// What an operator can set of jobs.
 #[derive(Debug, Clone)]
@@ -42,6 +43,7 @@ pub struct JobSettings {
 
 /// Claims jobs, runs them, and keeps their leases.
 pub struct Jobs {
+    clock: Clock,
     store: Store,
     events: Arc<Events>,
     environments: Arc<Environments>,
@@ -56,6 +58,7 @@ pub struct Jobs {
 
 /// What [`Jobs`] uses.
 pub struct JobParts {
+    pub clock: Clock,
     pub store: Store,
     pub events: Arc<Events>,
     pub environments: Arc<Environments>,
@@ -67,8 +70,9 @@ pub struct JobParts {
 
 impl Jobs {
     pub fn new(parts: JobParts, settings: JobSettings) -> Arc<Self> {
-        let JobParts { store, events, environments, catalogue, functions, invoker, host_id } = parts;
+        let JobParts { clock, store, events, environments, catalogue, functions, invoker, host_id } = parts;
         Arc::new(Self {
+            clock,
             store,
             events,
             environments,

@@ -24,6 +24,7 @@ use syncline_auth::Environments;
 use syncline_config::DeletionHold;
 use syncline_store::Store;
 use syncline_store::events::Events;
+use syncline_telemetry::clock::Clock;
 
 /// What an operator can set of syncs.
 #[derive(Debug, Clone)]
@@ -46,6 +47,7 @@ pub struct SyncSettings {
 
 /// Schedules and runs syncs.
 pub struct Syncs {
+    clock: Clock,
     store: Store,
     events: Arc<Events>,
     environments: Arc<Environments>,
@@ -62,6 +64,7 @@ pub struct Syncs {
 
 /// What [`Syncs`] uses.
 pub struct SyncParts {
+    pub clock: Clock,
     pub store: Store,
     pub events: Arc<Events>,
     pub environments: Arc<Environments>,
@@ -73,8 +76,10 @@ pub struct SyncParts {
 
 impl Syncs {
     pub fn new(parts: SyncParts, settings: SyncSettings) -> Arc<Self> {
-        let SyncParts { store, events, environments, functions, invoker, record_changes, host_id } = parts;
+        let SyncParts { clock, store, events, environments, functions, invoker, record_changes, host_id } =
+            parts;
         Arc::new(Self {
+            clock,
             store,
             events,
             environments,

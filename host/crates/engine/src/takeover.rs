@@ -1,13 +1,16 @@
-//! When a host may take back what others hold.
+//! When a host may take over the work of other hosts.
 //!
-//! While the database was away every lease ran out, also those of hosts that are as alive as this one. Whoever comes back
-//! first leaves the others the time to renew theirs.
+//! While the database is unavailable, all leases expire, including those of hosts that are alive. The first host that
+//! reaches the database again gives the others time to renew their leases.
 
 use std::time::{Duration, Instant};
 
-/// What a host knows of its own turns at renewing its leases, of which there is one each third of a lease.
+use syncline_telemetry::clock::Clock;
+
+/// The takeover grace period of a host. The host renews its own leases every third of a lease.
 #[derive(Debug)]
 pub(crate) struct TakeoverGrace {
+    clock: Clock,
     lease: Duration,
     latest: Instant,
     waits_until: Instant,
@@ -16,22 +19,19 @@ pub(crate) struct TakeoverGrace {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum MayTakeBack {
     Yes,
-    /// It was away itself a moment ago.
+    /// This host was recently unable to renew its own leases.
     NotYet,
 }
 
 impl TakeoverGrace {
-    pub(crate) fn begin(lease: Duration) -> Self {
-        let now = Instant::now();
-        Self { lease, latest: now, waits_until: now }
+    pub(crate) fn begin(lease: Duration, clock: Clock) -> Self {
+        let now = clock.instant();
+        Self { clock, lease, latest: now, waits_until: now }
     }
 
-    /// Notes a turn that went well.
+    /// Records that this host has renewed its leases.
     pub(crate) fn note(&mut self) -> MayTakeBack {
-        self.note_at(Instant::now())
-    }
-
-    fn note_at(&mut self, now: Instant) -> MayTakeBack {
+        let now = self.clock.instant();
         let has_missed_one = now.duration_since(self.latest) > self.lease * 2 / 3;
         self.latest = now;
         if has_missed_one {
@@ -43,18 +43,22 @@ impl TakeoverGrace {
 
 #[cfg(test)]
 mod tests {
+    use chrono::DateTime;
+
     use super::*;
 
     #[test]
-    fn a_host_that_was_away_waits_for_one_lease() {
-        let mut takeover_grace = TakeoverGrace::begin(Duration::from_secs(30));
-        let began = takeover_grace.latest;
-        let answers = [10, 20, 39, 60, 70, 80, 89, 90, 100]
-            .map(|seconds| (seconds, takeover_grace.note_at(began + Duration::from_secs(seconds))));
-        let not_yet: Vec<u64> = answers
+    fn a_host_that_could_not_renew_its_leases_waits_for_one_lease() {
+        let time = Clock::manual(DateTime::UNIX_EPOCH);
+        let mut takeover_grace = TakeoverGrace::begin(Duration::from_secs(30), time.clock());
+        let mut elapsed = 0;
+        let not_yet: Vec<u64> = [10, 20, 39, 60, 70, 80, 89, 90, 100]
             .into_iter()
-            .filter(|(_, answer)| *answer == MayTakeBack::NotYet)
-            .map(|(seconds, _)| seconds)
+            .filter(|seconds| {
+                time.advance(Duration::from_secs(seconds - elapsed));
+                elapsed = *seconds;
+                takeover_grace.note() == MayTakeBack::NotYet
+            })
             .collect();
         assert_eq!(not_yet, [60, 70, 80, 89]);
     }

@@ -279,7 +279,7 @@ impl Jobs {
         let lease = self.settings.lease;
         let mut ticks = tokio::time::interval(lease / 3);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        let mut takeover_grace = TakeoverGrace::begin(lease);
+        let mut takeover_grace = TakeoverGrace::begin(lease, self.clock.clone());
         while shutdown.run_until_cancelled(ticks.tick()).await.is_some() {
             let holds = self.held.holds();
             let turn = async {

@@ -173,7 +173,7 @@ impl Syncs {
         let mut ticks = tokio::time::interval(self.settings.lease / 3);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut events = self.events.subscribe();
-        let mut takeover_grace = TakeoverGrace::begin(self.settings.lease);
+        let mut takeover_grace = TakeoverGrace::begin(self.settings.lease, self.clock.clone());
         loop {
             tokio::select! {
                 () = shutdown.cancelled() => return,

@@ -109,6 +109,7 @@ impl Host {
         let retention = Retention::new(store.clone(), settings.retention);
         let run_upkeep = RunUpkeep::new(store.clone(), settings.syncs.lease, settings.runs_kept_for);
         let credentials = Credentials::new(
+            clock.clone(),
             store.clone(),
             Arc::clone(&environments),
             Arc::clone(&catalogue),
@@ -155,6 +156,7 @@ impl Host {
             ConnectionCache::new(store.clone(), Arc::clone(&events), Arc::clone(&record_changes));
         let connections = Connections::new(
             ConnectionParts {
+                clock: clock.clone(),
                 store: store.clone(),
                 events: Arc::clone(&events),
                 environments: Arc::clone(&environments),

@@ -23,6 +23,7 @@ use syncline_auth::Environments;
 use syncline_providers::Catalogue;
 use syncline_store::Store;
 use syncline_store::events::Events;
+use syncline_telemetry::clock::Clock;
 
 /// What an operator can set of connections.
 #[derive(Debug, Clone)]
@@ -35,6 +36,7 @@ pub struct ConnectionSettings {
 
 /// Stores, validates and deletes connections.
 pub struct Connections {
+    clock: Clock,
     store: Store,
     events: Arc<Events>,
     environments: Arc<Environments>,
@@ -51,6 +53,7 @@ pub struct Connections {
 
 /// What [`Connections`] uses.
 pub struct ConnectionParts {
+    pub clock: Clock,
     pub store: Store,
     pub events: Arc<Events>,
     pub environments: Arc<Environments>,
@@ -65,6 +68,7 @@ pub struct ConnectionParts {
 impl Connections {
     pub fn new(parts: ConnectionParts, settings: ConnectionSettings) -> Arc<Self> {
         let ConnectionParts {
+            clock,
             store,
             events,
             environments,
@@ -76,6 +80,7 @@ impl Connections {
             host_id,
         } = parts;
         Arc::new(Self {
+            clock,
             store,
             events,
             environments,

@@ -1,9 +1,9 @@
-//! Keeps connections' credentials fresh: before they end, when somebody reads them, and when a provider refuses
-//! them.
+//! Keeps the credentials of connections fresh: refreshes them before they expire, when a client reads them, and when a
+//! provider rejects them.
 //!
-//! However many callers and hosts want new credentials, the provider is asked once: callers on a host take turns,
-//! and hosts take a lease. The lease is a row's, never a transaction, while the provider is waited for. What the
-//! provider answers is stored whoever has gone away meanwhile, since it may have made the old credentials useless.
+//! However many callers and hosts want new credentials, the provider is asked once: a lock orders the callers of a host,
+//! and a lease orders the hosts. The lease is in a row, so no transaction is open during the request. The provider's
+//! answer is stored even if the caller disconnects, since it may have invalidated the old credentials.
 
 pub(crate) mod sealed;
 pub(crate) mod source;
@@ -30,45 +30,46 @@ use syncline_store::connection_errors::{self, Failing};
 use syncline_store::connections::{self, Connection};
 use syncline_store::integrations;
 use syncline_store::refreshes::{self, RefreshState, RenewedCredentials};
+use syncline_telemetry::clock::Clock;
 use syncline_telemetry::metrics::metrics;
 use syncline_types::error_code::ErrorCode;
 use syncline_types::ids::{ConnectionPk, ProviderSlug};
 
-/// A token has at least this long left, or half of its life if that is shorter, when a client reads it.
+/// A token that a client reads is valid for at least this long, or for half of its lifetime if that is shorter.
 const DEFAULT_BUFFER_SECONDS: u32 = 900;
 /// How long a shutdown waits for refreshes.
 const REFRESHES_END_WITHIN: Duration = Duration::from_secs(30);
-/// Longer than the provider is waited for, with the time to store its answer.
+/// Longer than a request to the provider may take, including the time to store its answer.
 const LEASE: Duration = Duration::from_secs(30);
 const LOOK_WHILE_WAITING: Duration = Duration::from_millis(50);
 /// How long a caller waits for another host's refresh.
 const MAX_WAIT: Duration = Duration::from_secs(45);
-/// After a failure nobody but those who force it asks the provider again for so long.
+/// After a failed refresh, the provider is not asked again for this long, unless a caller forces it.
 const COOL_DOWN: TimeDelta = TimeDelta::seconds(30);
 const MAX_FAILING_DAYS: i32 = 4;
-/// Credentials this young that the provider refuses are refused for another reason than their age.
+/// Credentials that are younger than this were not rejected because they are outdated.
 const TOO_YOUNG_TO_BLAME: TimeDelta = TimeDelta::seconds(30);
 const BACKGROUND_EVERY: Duration = Duration::from_secs(2);
 const BACKGROUND_RETRY: Duration = Duration::from_secs(300);
 const BACKGROUND_BATCH: i64 = 64;
 const BACKGROUND_AT_ONCE: usize = 8;
-/// An answer that cannot be stored is kept in memory and tried again for so long.
+/// How long the host tries to store new credentials while the database is unavailable.
 const STORE_FOR: Duration = Duration::from_secs(120);
 
 /// How fresh credentials must be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Freshness {
-    /// Renewed if they end soon.
+    /// Refreshed if they expire soon.
     AsNeeded,
-    /// Renewed now, if they can be.
+    /// Refreshed now, if possible.
     Forced,
-    /// Better than those of this version, which the provider refused.
+    /// Newer than this version, which the provider rejected.
     After { rejected_version: i64 },
-    /// Renewed ahead of time.
+    /// Refreshed ahead of time.
     Background,
 }
 
-/// A connection with credentials that can be used.
+/// A connection with usable credentials.
 #[derive(Debug)]
 pub struct LiveCredentials {
     pub connection: Connection,
@@ -76,13 +77,13 @@ pub struct LiveCredentials {
 }
 
 impl LiveCredentials {
-    /// Grows whenever they are replaced.
+    /// Increases whenever the credentials are replaced.
     pub fn version(&self) -> i64 {
         self.connection.refresh.version
     }
 }
 
-/// Why there are no usable credentials. The texts are for clients.
+/// Why there are no usable credentials. Clients see the messages.
 #[derive(Debug, thiserror::Error)]
 pub enum RefreshError {
     #[error("the connection was deleted")]
@@ -95,7 +96,7 @@ pub enum RefreshError {
     CoolingDown { retry_at: DateTime<Utc> },
     #[error("refreshing has failed on {MAX_FAILING_DAYS} days; the end user must connect again")]
     Exhausted,
-    #[error("another refresh of these credentials does not come to its end")]
+    #[error("another refresh of these credentials is still in progress")]
     Busy,
     #[error("the refresh ended unexpectedly")]
     Interrupted,
@@ -108,37 +109,38 @@ pub enum RefreshError {
 }
 
 impl RefreshError {
-    /// Whether it is our own fault, and its cause nobody else's business.
+    /// Whether the host caused the error. Clients do not see the cause.
     pub fn is_internal(&self) -> bool {
         matches!(self, Self::Open(_) | Self::OpenApp(_) | Self::Store(_) | Self::Interrupted)
     }
 
-    /// Whether the provider said no, so that asking again brings nothing.
+    /// Whether the provider rejected the refresh, so that another attempt would fail too.
     pub fn is_refused(&self) -> bool {
         matches!(self, Self::Failed(failed) if !failed.is_temporary())
     }
 }
 
-/// Live credentials: opened, and renewed as far as callers need it.
+/// Opens the credentials of connections, and refreshes them as callers need it.
 pub struct Credentials {
+    pub(crate) clock: Clock,
     store: Store,
     environments: Arc<Environments>,
     catalogue: Arc<Catalogue>,
     gate: Arc<Gate>,
-    /// Callers on this host refresh the same credentials one after the other.
+    /// Orders the callers on this host that refresh the same credentials.
     locks: moka::sync::Cache<ConnectionPk, Arc<tokio::sync::Mutex<()>>>,
     running: TaskTracker,
 }
 
-/// Seals credentials for a connection's row, and plans when they are renewed.
+/// Seals credentials for the row of a connection, and decides when they are refreshed.
 pub(crate) fn seal(
     environment: &Environment,
     provider: Option<&Provider>,
     connection: Uuid,
     credentials: &StoredCredentials,
+    now: DateTime<Utc>,
 ) -> RenewedCredentials {
     let sealed = environment.data_key.seal(place(&connection.to_string()), &credentials.to_bytes());
-    let now = Utc::now();
     RenewedCredentials {
         sealed,
         expire_at: credentials.expires_at(),
@@ -146,7 +148,7 @@ pub(crate) fn seal(
     }
 }
 
-/// When the background renews them: a third earlier than a reader would.
+/// When a background task refreshes the credentials: a third earlier than a reader would.
 fn due_at(provider: &Provider, credentials: &StoredCredentials, now: DateTime<Utc>) -> Option<DateTime<Utc>> {
     if !credentials.can_be_renewed() {
         return None;
@@ -161,7 +163,7 @@ fn due_at(provider: &Provider, credentials: &StoredCredentials, now: DateTime<Ut
     Some(expires_at - (buffer * 4 / 3).min(life * 2 / 3))
 }
 
-/// When a reader renews them: with three quarters of the background's margin left.
+/// When a reader refreshes the credentials: with three quarters of the background task's margin left.
 fn readers_due_at(credentials: &StoredCredentials, state: RefreshState) -> Option<DateTime<Utc>> {
     let background = state.due_at?;
     match credentials.expires_at() {
@@ -170,15 +172,19 @@ fn readers_due_at(credentials: &StoredCredentials, state: RefreshState) -> Optio
     }
 }
 
-/// What to do about credentials as they are.
+/// What to do with the current credentials.
 enum Verdict {
     Use,
     Renew,
     Refuse(RefreshError),
 }
 
-fn judge(live: &LiveCredentials, freshness: Freshness, now: DateTime<Utc>) -> Verdict {
-    let (credentials, state) = (&live.credentials, live.connection.refresh);
+fn judge(
+    credentials: &StoredCredentials,
+    state: RefreshState,
+    freshness: Freshness,
+    now: DateTime<Utc>,
+) -> Verdict {
     if !credentials.can_be_renewed() {
         return Verdict::Use;
     }
@@ -201,7 +207,7 @@ fn judge(live: &LiveCredentials, freshness: Freshness, now: DateTime<Utc>) -> Ve
         !credentials.lack_a_token() && credentials.expires_at().is_none_or(|expires_at| expires_at > now);
     let retry_at = state.failed_at.map(|failed_at| failed_at + COOL_DOWN).filter(|retry_at| *retry_at > now);
     match (state.is_exhausted, retry_at) {
-        // What still works is no reason to refuse anything.
+        // Credentials that still work are used.
         (true, _) | (_, Some(_)) if is_usable => Verdict::Use,
         (true, _) => Verdict::Refuse(RefreshError::Exhausted),
         (false, Some(retry_at)) => Verdict::Refuse(RefreshError::CoolingDown { retry_at }),
@@ -211,24 +217,26 @@ fn judge(live: &LiveCredentials, freshness: Freshness, now: DateTime<Utc>) -> Ve
 
 impl Credentials {
     pub fn new(
+        clock: Clock,
         store: Store,
         environments: Arc<Environments>,
         catalogue: Arc<Catalogue>,
         gate: Arc<Gate>,
     ) -> Arc<Self> {
         let locks = moka::sync::Cache::builder().time_to_idle(Duration::from_secs(300)).build();
-        Arc::new(Self { store, environments, catalogue, gate, locks, running: TaskTracker::new() })
+        let running = TaskTracker::new();
+        Arc::new(Self { clock, store, environments, catalogue, gate, locks, running })
     }
 
-    /// Waits for the refreshes that are in progress: a provider's answer must not be lost.
+    /// Waits for the refreshes in progress, so that no provider's answer is lost.
     pub async fn finish(&self) {
         self.running.close();
         if tokio::time::timeout(REFRESHES_END_WITHIN, self.running.wait()).await.is_err() {
-            tracing::warn!("some refreshes of credentials did not end in time");
+            tracing::warn!("some refreshes of credentials did not end before the shutdown");
         }
     }
 
-    /// The connection with its credentials, renewed as far as `freshness` asks for it.
+    /// The connection with its credentials, refreshed as `freshness` demands.
     pub async fn live(
         self: &Arc<Self>,
         environment: &Arc<Environment>,
@@ -239,7 +247,7 @@ impl Credentials {
         self.live_of(environment, connection, freshness).await
     }
 
-    /// The same of a connection that was read a moment ago.
+    /// [`live`](Self::live), for a connection that was just read.
     pub async fn live_of(
         self: &Arc<Self>,
         environment: &Arc<Environment>,
@@ -247,12 +255,12 @@ impl Credentials {
         freshness: Freshness,
     ) -> Result<LiveCredentials, RefreshError> {
         let live = self.open_live(environment, connection)?;
-        match judge(&live, freshness, Utc::now()) {
+        match judge(&live.credentials, live.connection.refresh, freshness, self.clock.now()) {
             Verdict::Use => return Ok(live),
             Verdict::Refuse(refusal) => return Err(refusal),
             Verdict::Renew => {}
         }
-        // From here on it goes to its end even if whoever asked has gone away.
+        // The refresh continues even if the caller goes away.
         let (pk, version) = (live.connection.pk, live.version());
         let task = Arc::clone(self).renew(Arc::clone(environment), pk, freshness, version);
         match self.running.spawn(task).await {
@@ -261,7 +269,7 @@ impl Credentials {
         }
     }
 
-    /// The same credentials, with a new token of the app's own where they are of an app's installation.
+    /// Adds a new token of the app to the credentials of an app installation. Returns others unchanged.
     pub async fn with_app_token(
         &self,
         environment: &Environment,
@@ -302,11 +310,11 @@ impl Credentials {
         let deadline = tokio::time::Instant::now() + MAX_WAIT;
         loop {
             let live = self.open_live(&environment, self.read_connection(connection).await?)?;
-            // Whoever came first did it for all who wait.
+            // Another caller has refreshed them in the meantime.
             if live.version() > seen_version {
                 return Ok(live);
             }
-            match judge(&live, freshness, Utc::now()) {
+            match judge(&live.credentials, live.connection.refresh, freshness, self.clock.now()) {
                 Verdict::Use => return Ok(live),
                 Verdict::Refuse(refusal) => return Err(refusal),
                 Verdict::Renew => {}
@@ -338,10 +346,11 @@ impl Credentials {
             provider.ok_or_else(|| RefreshError::UnknownProvider(live.connection.provider.clone()))?;
         match self.ask_provider(environment, provider, &live).await {
             Ok(credentials) => {
-                let renewed = seal(environment, Some(provider), live.connection.id, &credentials);
+                let now = self.clock.now();
+                let renewed = seal(environment, Some(provider), live.connection.id, &credentials, now);
                 self.store_renewed(&live, &renewed).await?;
                 metrics().count_refresh("renewed");
-                tracing::debug!(connection.pk = live.connection.pk.0, "credentials were refreshed");
+                tracing::debug!(connection.pk = live.connection.pk.0, "refreshed credentials");
                 self.open_live(environment, self.read_connection(live.connection.pk).await?)
             }
             Err(error) => {
@@ -350,11 +359,11 @@ impl Credentials {
                     connection.pk = live.connection.pk.0,
                     provider = %live.connection.provider,
                     error = %error,
-                    "credentials could not be refreshed"
+                    "could not refresh credentials"
                 );
                 self.note_failure(environment, provider, &live, owner, &error).await?;
                 let is_usable = !live.credentials.lack_a_token()
-                    && live.credentials.expires_at().is_some_and(|expires_at| expires_at > Utc::now());
+                    && live.credentials.expires_at().is_some_and(|expires_at| expires_at > self.clock.now());
                 match error {
                     RefreshError::Failed(failed) if failed.is_temporary() && is_usable => Ok(live),
                     error => Err(error),
@@ -363,7 +372,7 @@ impl Credentials {
         }
     }
 
-    /// The credentials of the app of a connection's integration.
+    /// The app credentials of a connection's integration.
     pub(crate) async fn app_of(
         &self,
         environment: &Environment,
@@ -390,7 +399,7 @@ impl Credentials {
         Ok(flow.renew(&live.credentials).await?)
     }
 
-    /// The old credentials may be worth nothing now, so a database that is away is waited for.
+    /// Stores new credentials. Retries while the database is unavailable, since the old credentials may be invalid now.
     async fn store_renewed(
         &self,
         live: &LiveCredentials,
@@ -406,10 +415,10 @@ impl Credentials {
             match stored.await {
                 Ok(true) => return Ok(()),
                 Ok(false) => {
-                    // Somebody connected anew, or deleted the connection: then these are nobody's.
+                    // The connection was reconnected or deleted, so these credentials are obsolete.
                     tracing::info!(
                         connection.pk = live.connection.pk.0,
-                        "refreshed credentials were dropped: the connection has others"
+                        "dropped refreshed credentials: the connection has newer ones"
                     );
                     return Ok(());
                 }
@@ -417,7 +426,7 @@ impl Credentials {
                     tracing::warn!(
                         error = &error as &dyn std::error::Error,
                         connection.pk = live.connection.pk.0,
-                        "refreshed credentials could not be stored yet"
+                        "could not store refreshed credentials yet"
                     );
                     tokio::time::sleep(wait).await;
                     wait = (wait * 2).min(Duration::from_secs(5));
@@ -427,7 +436,7 @@ impl Credentials {
         }
     }
 
-    /// Clients are told when a connection stops working, not of every attempt after that.
+    /// Records a failed refresh. Clients get one webhook when a connection stops working, not one per attempt.
     async fn note_failure(
         &self,
         environment: &Environment,
@@ -452,13 +461,13 @@ impl Credentials {
         Ok(())
     }
 
-    /// Renews what will end soon, so that readers rarely wait.
+    /// Refreshes credentials that expire soon, so that readers rarely wait.
     pub async fn renew_ahead(self: Arc<Self>, shutdown: CancellationToken) {
         while shutdown.run_until_cancelled(tokio::time::sleep(BACKGROUND_EVERY)).await.is_some() {
             if let Err(error) = self.renew_due(&shutdown).await {
                 tracing::warn!(
                     error = &error as &dyn std::error::Error,
-                    "connections whose credentials end soon could not be listed"
+                    "could not list connections whose credentials expire soon"
                 );
             }
         }
@@ -473,7 +482,7 @@ impl Credentials {
             let is_all = (due.len() as i64) < BACKGROUND_BATCH;
             let renewals = due.into_iter().map(|due| async move {
                 let Ok(environment) = self.environments.get(due.environment).await else { return };
-                // What went wrong is noted on the connection.
+                // The connection has the error.
                 let _outcome = self.live(&environment, due.connection, Freshness::Background).await;
             });
             let renewals = stream::iter(renewals).buffer_unordered(BACKGROUND_AT_ONCE).collect::<()>();
@@ -481,5 +490,103 @@ impl Credentials {
                 return Ok(());
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use syncline_auth::OAuth2Token;
+
+    use super::*;
+
+    fn token(expires_at: DateTime<Utc>) -> StoredCredentials {
+        StoredCredentials::OAuth2(OAuth2Token {
+            access_token: "access".to_owned().into(),
+            refresh_token: Some("refresh".to_owned().into()),
+            expires_at: Some(expires_at),
+            config_override: None,
+            raw: "{}".to_owned().into(),
+        })
+    }
+
+    fn verdict(
+        credentials: &StoredCredentials,
+        state: RefreshState,
+        freshness: Freshness,
+        clock: &Clock,
+    ) -> &'static str {
+        match judge(credentials, state, freshness, clock.now()) {
+            Verdict::Use => "use",
+            Verdict::Renew => "renew",
+            Verdict::Refuse(RefreshError::Exhausted) => "exhausted",
+            Verdict::Refuse(_) => "cooling down",
+        }
+    }
+
+    #[test]
+    fn credentials_are_refreshed_in_the_background_first_and_then_by_readers() {
+        let time = Clock::manual(DateTime::UNIX_EPOCH);
+        let clock = time.clock();
+        let hours = |hours| DateTime::UNIX_EPOCH + TimeDelta::hours(hours);
+        let credentials = token(hours(10));
+        let state = RefreshState {
+            version: 1,
+            due_at: Some(hours(6)),
+            changed_at: hours(0),
+            failed_at: None,
+            is_exhausted: false,
+        };
+        let verdicts = || {
+            [Freshness::Background, Freshness::AsNeeded, Freshness::Forced]
+                .map(|freshness| verdict(&credentials, state, freshness, &clock))
+        };
+        assert_eq!(verdicts(), ["use", "use", "renew"]);
+        time.advance(Duration::from_secs(6 * 3600));
+        assert_eq!(verdicts(), ["renew", "use", "renew"]);
+        time.advance(Duration::from_secs(3600));
+        assert_eq!(verdicts(), ["renew", "renew", "renew"]);
+    }
+
+    #[test]
+    fn a_failed_refresh_is_repeated_after_the_cool_down() {
+        let time = Clock::manual(DateTime::UNIX_EPOCH);
+        let clock = time.clock();
+        let start = clock.now();
+        let credentials = token(start + TimeDelta::seconds(10));
+        let state = RefreshState {
+            version: 1,
+            due_at: Some(start),
+            changed_at: start,
+            failed_at: Some(start),
+            is_exhausted: false,
+        };
+        let as_needed = |state| verdict(&credentials, state, Freshness::AsNeeded, &clock);
+        time.advance(Duration::from_secs(9));
+        assert_eq!(as_needed(state), "use", "the token is still valid");
+        time.advance(Duration::from_secs(1));
+        assert_eq!(as_needed(state), "cooling down");
+        time.advance(Duration::from_secs(20));
+        assert_eq!(as_needed(state), "renew");
+        assert_eq!(as_needed(RefreshState { is_exhausted: true, ..state }), "exhausted");
+    }
+
+    #[test]
+    fn young_credentials_are_not_blamed_for_a_rejection() {
+        let time = Clock::manual(DateTime::UNIX_EPOCH);
+        let clock = time.clock();
+        let start = clock.now();
+        let credentials = token(start + TimeDelta::hours(1));
+        let state = RefreshState {
+            version: 2,
+            due_at: None,
+            changed_at: start,
+            failed_at: None,
+            is_exhausted: false,
+        };
+        let after =
+            |rejected_version| verdict(&credentials, state, Freshness::After { rejected_version }, &clock);
+        assert_eq!((after(1), after(2)), ("use", "use"));
+        time.advance(Duration::from_secs(30));
+        assert_eq!((after(1), after(2)), ("use", "renew"));
     }
 }

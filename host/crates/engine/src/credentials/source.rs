@@ -9,7 +9,11 @@ use tokio::sync::Mutex;
 use crate::credentials::{Credentials, Freshness, RefreshError};
 use syncline_auth::{AppCredentials, Environment};
 use syncline_egress::{self as egress, CredentialSource, CredentialsUnavailable};
+use syncline_telemetry::clock::Clock;
 use syncline_types::ids::ConnectionPk;
+
+/// Credentials are read again after this long: they may have been replaced, or expire soon.
+const FRESH_FOR: Duration = Duration::from_secs(20);
 
 /// The live credentials of one connection, for the egress gateway.
 pub(crate) struct ConnectionCredentials {
@@ -25,10 +29,13 @@ struct Remembered {
     credentials: Arc<egress::Credentials>,
 }
 
-impl ConnectionCredentials {
-    /// After this long they are read again: they may have been replaced, or end soon.
-    const FRESH_FOR: Duration = Duration::from_secs(20);
+impl Remembered {
+    fn is_fresh(&self, clock: &Clock) -> bool {
+        clock.instant().duration_since(self.read_at) < FRESH_FOR
+    }
+}
 
+impl ConnectionCredentials {
     pub(crate) fn new(
         service: Arc<Credentials>,
         environment: Arc<Environment>,
@@ -51,17 +58,20 @@ impl ConnectionCredentials {
         };
         let credentials = live.credentials.for_requests(app.as_ref().and_then(AppCredentials::oauth))?;
         Ok(Remembered {
-            read_at: Instant::now(),
+            read_at: self.service.clock.instant(),
             version: live.version(),
             credentials: Arc::new(credentials),
         })
     }
 }
 
-/// What a function is told where there are no credentials.
+/// The message that a function receives if there are no usable credentials.
 pub(crate) fn unavailable(error: &RefreshError) -> String {
     if error.is_internal() {
-        tracing::error!(error = error as &dyn std::error::Error, "credentials are not available");
+        tracing::error!(
+            error = error as &dyn std::error::Error,
+            "could not read the credentials of a connection"
+        );
         return "the connection's credentials could not be read".to_owned();
     }
     error.to_string()
@@ -72,11 +82,11 @@ impl CredentialSource for ConnectionCredentials {
     async fn current(&self) -> Result<Arc<egress::Credentials>, CredentialsUnavailable> {
         let mut last = self.last.lock().await;
         if let Some(remembered) = &*last
-            && remembered.read_at.elapsed() < Self::FRESH_FOR
+            && remembered.is_fresh(&self.service.clock)
         {
             return Ok(Arc::clone(&remembered.credentials));
         }
-        // Apart, so that those which are remembered cost no room for all that reading may need.
+        // Boxed, so that the future of the cached case stays small.
         let read = Box::pin(self.read(Freshness::AsNeeded)).await?;
         Ok(Arc::clone(&last.insert(read).credentials))
     }
@@ -87,7 +97,7 @@ impl CredentialSource for ConnectionCredentials {
     ) -> Result<Option<Arc<egress::Credentials>>, CredentialsUnavailable> {
         let mut last = self.last.lock().await;
         let rejected_version = match &*last {
-            // Another request of this run was refused too, and has brought better ones by now.
+            // Another request of this run was rejected too, and has refreshed the credentials.
             Some(remembered) if !Arc::ptr_eq(&remembered.credentials, rejected) => {
                 return Ok(Some(Arc::clone(&remembered.credentials)));
             }
@@ -95,11 +105,33 @@ impl CredentialSource for ConnectionCredentials {
             None => return Ok(None),
         };
         let Ok(read) = Box::pin(self.read(Freshness::After { rejected_version })).await else {
-            // Then the provider's refusal is the answer.
+            // The function gets the provider's rejection.
             return Ok(None);
         };
         let is_better = read.version > rejected_version;
         let read = last.insert(read);
         Ok(is_better.then(|| Arc::clone(&read.credentials)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use chrono::DateTime;
+
+    use super::*;
+
+    #[test]
+    fn credentials_are_read_again_after_a_while() {
+        let time = Clock::manual(DateTime::UNIX_EPOCH);
+        let clock = time.clock();
+        let remembered = Remembered {
+            read_at: clock.instant(),
+            version: 1,
+            credentials: Arc::new(egress::Credentials::None),
+        };
+        time.advance(FRESH_FOR - Duration::from_millis(1));
+        assert!(remembered.is_fresh(&clock));
+        time.advance(Duration::from_millis(1));
+        assert!(!remembered.is_fresh(&clock));
     }
 }

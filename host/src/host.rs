@@ -238,6 +238,7 @@ impl Host {
             settings.minimum_interval,
         );
         let sender = Sender::new(
+            clock.clone(),
             store.clone(),
             Arc::clone(&events),
             Arc::clone(&environments),

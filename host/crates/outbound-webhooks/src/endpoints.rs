@@ -1,4 +1,4 @@
-//! Which receivers get the host's places: a slow or failing one must not delay another. Pure: time is given.
+//! Shares the host's permits among receivers, so that a slow or failing receiver delays no other.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -9,23 +9,24 @@ use uuid::Uuid;
 
 use super::retry::Outcome;
 use syncline_store::webhooks::sending::DueEndpoint;
+use syncline_telemetry::clock::Clock;
 use syncline_types::ids::EnvironmentPk;
 
-/// Deliveries that one host sends at once.
+/// The number of deliveries that one host sends at once.
 const PLACES: usize = 128;
-/// Of these, to the URLs of one environment.
+/// How many of these may go to the URLs of one environment.
 const PLACES_OF_ENVIRONMENT: usize = 64;
-/// And to one URL.
+/// How many of these may go to one URL.
 const PLACES_OF_ENDPOINT: usize = 8;
-/// A receiver that was in trouble so often in a row is left alone for a while, then asked once at a time.
+/// After this many consecutive failures, a receiver gets no deliveries for a while, and then one at a time.
 const TROUBLE: u32 = 5;
 const REST: Duration = Duration::from_secs(60);
-/// What is known of a receiver that nothing was sent to for longer than this no longer matters.
+/// The state of a receiver is forgotten after this long without a delivery.
 const FORGET_AFTER: Duration = Duration::from_secs(3600);
 
-/// What this host knows of the receivers that it sends to.
-#[derive(Default)]
+/// The state of the receivers to which this host sends.
 pub(super) struct Endpoints {
+    clock: Clock,
     known: HashMap<Uuid, Endpoint>,
     in_flight: usize,
 }
@@ -33,7 +34,7 @@ pub(super) struct Endpoints {
 struct Endpoint {
     environment: EnvironmentPk,
     in_flight: usize,
-    /// Attempts in a row that found it in trouble.
+    /// The number of consecutive failed attempts.
     troubles: u32,
     rests_until: Option<Instant>,
     used_at: Instant,
@@ -51,20 +52,20 @@ impl Endpoint {
 }
 
 impl Endpoints {
+    pub fn new(clock: Clock) -> Self {
+        Self { clock, known: HashMap::new(), in_flight: 0 }
+    }
+
     pub fn free(&self) -> usize {
         PLACES.saturating_sub(self.in_flight)
     }
 
-    /// Shares the free places out: a place to each environment in turn, and within it to each receiver in turn. Gives
-    /// how many deliveries may be taken for which receiver.
-    pub fn pick(
-        &mut self,
-        mut due: Vec<DueEndpoint>,
-        now: Instant,
-        rng: &mut impl Rng,
-    ) -> Vec<(Uuid, usize)> {
+    /// Shares out the free permits: one to each environment in turn, and within it one to each receiver in turn. Returns
+    /// how many deliveries may be claimed for each receiver.
+    pub fn pick(&mut self, mut due: Vec<DueEndpoint>, rng: &mut impl Rng) -> Vec<(Uuid, usize)> {
+        let now = self.clock.instant();
         self.known.retain(|_, endpoint| endpoint.in_flight > 0 || now - endpoint.used_at < FORGET_AFTER);
-        // Where there is not enough for all, nobody is always the first.
+        // If there are not enough permits for all, the order is random.
         due.shuffle(rng);
         let mut queues = self.queues(&due, now);
         let mut picked: Vec<(Uuid, usize)> = Vec::new();
@@ -104,7 +105,7 @@ impl Endpoints {
     }
 
     pub fn begin(&mut self, endpoint: Uuid, environment: EnvironmentPk) {
-        let now = Instant::now();
+        let now = self.clock.instant();
         let known = self.known.entry(endpoint).or_insert(Endpoint {
             environment,
             in_flight: 0,
@@ -124,8 +125,9 @@ impl Endpoints {
         }
     }
 
-    /// Learns from an attempt.
-    pub fn note(&mut self, endpoint: Uuid, outcome: &Outcome, now: Instant) {
+    /// Records the outcome of an attempt.
+    pub fn note(&mut self, endpoint: Uuid, outcome: &Outcome) {
+        let now = self.clock.instant();
         let Some(known) = self.known.get_mut(&endpoint) else { return };
         if outcome.is_trouble() {
             known.troubles = known.troubles.saturating_add(1);
@@ -139,7 +141,7 @@ impl Endpoints {
     }
 }
 
-/// The receivers of one environment that take turns.
+/// The receivers of one environment, which take turns.
 struct Queue {
     environment: EnvironmentPk,
     room: usize,
@@ -161,9 +163,12 @@ impl Queue {
 
 #[cfg(test)]
 mod tests {
+    use chrono::DateTime;
     use http::StatusCode;
     use rand::SeedableRng;
     use rand::rngs::StdRng;
+
+    use syncline_telemetry::clock::ManualClock;
 
     use super::*;
 
@@ -172,8 +177,14 @@ mod tests {
         endpoints.map(|number| DueEndpoint { endpoint: Uuid::from_u128(number), environment }).collect()
     }
 
-    fn pick(endpoints: &mut Endpoints, due: Vec<DueEndpoint>, now: Instant) -> HashMap<Uuid, usize> {
-        endpoints.pick(due, now, &mut StdRng::seed_from_u64(7)).into_iter().collect()
+    fn new_endpoints() -> (ManualClock, Endpoints) {
+        let time = Clock::manual(DateTime::UNIX_EPOCH);
+        let endpoints = Endpoints::new(time.clock());
+        (time, endpoints)
+    }
+
+    fn pick(endpoints: &mut Endpoints, due: Vec<DueEndpoint>) -> HashMap<Uuid, usize> {
+        endpoints.pick(due, &mut StdRng::seed_from_u64(7)).into_iter().collect()
     }
 
     fn answer(status: u16, retry_after: Option<u64>) -> Outcome {
@@ -182,22 +193,22 @@ mod tests {
     }
 
     #[test]
-    fn a_receiver_gets_its_share_and_no_more() {
-        let mut endpoints = Endpoints::default();
-        let picked = pick(&mut endpoints, due(0..2, 1), Instant::now());
+    fn a_receiver_gets_no_more_than_its_share() {
+        let (_time, mut endpoints) = new_endpoints();
+        let picked = pick(&mut endpoints, due(0..2, 1));
         assert_eq!(picked.values().copied().collect::<Vec<_>>(), [PLACES_OF_ENDPOINT; 2]);
         for _ in 0..PLACES_OF_ENDPOINT {
             endpoints.begin(Uuid::from_u128(0), EnvironmentPk(1));
         }
-        let picked = pick(&mut endpoints, due(0..2, 1), Instant::now());
+        let picked = pick(&mut endpoints, due(0..2, 1));
         assert_eq!(picked, HashMap::from([(Uuid::from_u128(1), PLACES_OF_ENDPOINT)]));
     }
 
     #[test]
-    fn an_environment_with_many_receivers_leaves_places_to_another() {
-        let mut endpoints = Endpoints::default();
+    fn an_environment_with_many_receivers_leaves_permits_to_others() {
+        let (_time, mut endpoints) = new_endpoints();
         let both = [due(0..1000, 1), due(1000..1001, 2)].concat();
-        let picked = pick(&mut endpoints, both, Instant::now());
+        let picked = pick(&mut endpoints, both);
         assert_eq!(picked[&Uuid::from_u128(1000)], PLACES_OF_ENDPOINT);
         assert_eq!(picked.values().sum::<usize>(), PLACES_OF_ENVIRONMENT + PLACES_OF_ENDPOINT);
         let most =
@@ -206,40 +217,54 @@ mod tests {
     }
 
     #[test]
-    fn all_places_together_are_bounded() {
-        let mut endpoints = Endpoints::default();
+    fn the_total_number_of_permits_is_bounded() {
+        let (_time, mut endpoints) = new_endpoints();
         let many: Vec<_> =
             (0..100).flat_map(|number| due(number * 10..number * 10 + 10, number as i64)).collect();
-        let picked = pick(&mut endpoints, many, Instant::now());
+        let picked = pick(&mut endpoints, many);
         assert_eq!(picked.values().sum::<usize>(), PLACES);
     }
 
     #[test]
-    fn a_receiver_in_trouble_rests_and_is_then_asked_once_at_a_time() {
-        let (mut endpoints, endpoint, now) = (Endpoints::default(), Uuid::from_u128(0), Instant::now());
+    fn a_failing_receiver_pauses_and_then_gets_one_delivery_at_a_time() {
+        let ((time, mut endpoints), endpoint) = (new_endpoints(), Uuid::from_u128(0));
         for number in 0..TROUBLE {
-            assert_eq!(pick(&mut endpoints, due(0..1, 1), now)[&endpoint], PLACES_OF_ENDPOINT, "{number}");
+            assert_eq!(pick(&mut endpoints, due(0..1, 1))[&endpoint], PLACES_OF_ENDPOINT, "{number}");
             endpoints.begin(endpoint, EnvironmentPk(1));
-            endpoints.note(endpoint, &answer(500, None), now);
+            endpoints.note(endpoint, &answer(500, None));
             endpoints.end(endpoint);
         }
-        assert!(pick(&mut endpoints, due(0..1, 1), now).is_empty());
-        let later = now + REST;
-        assert_eq!(pick(&mut endpoints, due(0..1, 1), later)[&endpoint], 1);
+        assert!(pick(&mut endpoints, due(0..1, 1)).is_empty());
+        time.advance(REST);
+        assert_eq!(pick(&mut endpoints, due(0..1, 1))[&endpoint], 1);
         endpoints.begin(endpoint, EnvironmentPk(1));
-        assert!(pick(&mut endpoints, due(0..1, 1), later).is_empty());
-        endpoints.note(endpoint, &answer(200, None), later);
+        assert!(pick(&mut endpoints, due(0..1, 1)).is_empty());
+        endpoints.note(endpoint, &answer(200, None));
         endpoints.end(endpoint);
-        assert_eq!(pick(&mut endpoints, due(0..1, 1), later)[&endpoint], PLACES_OF_ENDPOINT);
+        assert_eq!(pick(&mut endpoints, due(0..1, 1))[&endpoint], PLACES_OF_ENDPOINT);
     }
 
     #[test]
-    fn a_receiver_that_asks_for_a_while_is_left_alone_for_it() {
-        let (mut endpoints, endpoint, now) = (Endpoints::default(), Uuid::from_u128(0), Instant::now());
+    fn a_receiver_gets_nothing_until_its_retry_after_has_passed() {
+        let ((time, mut endpoints), endpoint) = (new_endpoints(), Uuid::from_u128(0));
         endpoints.begin(endpoint, EnvironmentPk(1));
-        endpoints.note(endpoint, &answer(429, Some(30)), now);
+        endpoints.note(endpoint, &answer(429, Some(30)));
         endpoints.end(endpoint);
-        assert!(pick(&mut endpoints, due(0..1, 1), now + Duration::from_secs(29)).is_empty());
-        assert!(!pick(&mut endpoints, due(0..1, 1), now + Duration::from_secs(30)).is_empty());
+        time.advance(Duration::from_secs(29));
+        assert!(pick(&mut endpoints, due(0..1, 1)).is_empty());
+        time.advance(Duration::from_secs(1));
+        assert!(!pick(&mut endpoints, due(0..1, 1)).is_empty());
+    }
+
+    #[test]
+    fn an_idle_receiver_is_forgotten_unless_a_delivery_is_in_flight() {
+        let ((time, mut endpoints), endpoint) = (new_endpoints(), Uuid::from_u128(0));
+        endpoints.begin(endpoint, EnvironmentPk(1));
+        time.advance(FORGET_AFTER);
+        pick(&mut endpoints, Vec::new());
+        assert_eq!(endpoints.known.len(), 1);
+        endpoints.end(endpoint);
+        pick(&mut endpoints, Vec::new());
+        assert_eq!(endpoints.known.len(), 0);
     }
 }

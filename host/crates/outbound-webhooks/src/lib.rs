@@ -11,7 +11,7 @@ mod upkeep;
 
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures_util::FutureExt;
 use tokio::sync::Notify;
@@ -26,6 +26,7 @@ use syncline_egress::Gate;
 use syncline_store::Store;
 use syncline_store::events::{Event, Events};
 use syncline_store::webhooks::sending::{self, Attempt, Claimed, Verdict};
+use syncline_telemetry::clock::Clock;
 use syncline_telemetry::failpoints::{self, Step};
 use syncline_telemetry::metrics::metrics;
 
@@ -51,6 +52,7 @@ pub struct SenderSettings {
 
 /// Sends what the outbox holds.
 pub struct Sender {
+    clock: Clock,
     store: Store,
     events: Arc<Events>,
     environments: Arc<Environments>,
@@ -64,6 +66,7 @@ pub struct Sender {
 
 impl Sender {
     pub fn new(
+        clock: Clock,
         store: Store,
         events: Arc<Events>,
         environments: Arc<Environments>,
@@ -72,13 +75,14 @@ impl Sender {
         settings: SenderSettings,
     ) -> Arc<Self> {
         Arc::new(Self {
+            endpoints: Mutex::new(Endpoints::new(clock.clone())),
+            clock,
             store,
             events,
             environments,
             gate,
             host_id,
             settings,
-            endpoints: Mutex::default(),
             attempts: TaskTracker::new(),
             has_ended: Notify::new(),
         })
@@ -141,7 +145,7 @@ impl Sender {
         }
         let mut conn = self.store.connect().await?;
         let due = sending::list_due(&mut conn).await?;
-        let wanted = self.endpoints().pick(due, Instant::now(), &mut rand::rng());
+        let wanted = self.endpoints().pick(due, &mut rand::rng());
         if wanted.is_empty() {
             return Ok(Vec::new());
         }
@@ -181,8 +185,8 @@ impl Drop for Held {
 }
 
 async fn attempt(sender: &Sender, delivery: Claimed, _held: Held) {
-    let began = Instant::now();
-    let outcome = request::send(&sender.environments, &sender.gate, &delivery, sender.settings.timeout).await;
+    let began = sender.clock.instant();
+    let outcome = request::send(sender, &delivery).await;
     let outcome = match outcome {
         Ok(outcome) => outcome,
         Err(error) => {
@@ -192,9 +196,8 @@ async fn attempt(sender: &Sender, delivery: Claimed, _held: Held) {
         }
     };
     failpoints::reach(Step::WebhookSent);
-    let now = Instant::now();
-    let duration = now - began;
-    sender.endpoints().note(delivery.endpoint, &outcome, now);
+    let duration = sender.clock.instant() - began;
+    sender.endpoints().note(delivery.endpoint, &outcome);
     let left = delivery.left.saturating_sub(duration);
     let number = delivery.attempt_of_round;
     let verdict = retry::judge(&outcome, number, left, &sender.settings.delays, rand::random());

@@ -1,21 +1,19 @@
 //! One attempt: the headers with their signatures, and the exchange.
 
-use std::time::{Duration, SystemTime};
-
 use anyhow::Context;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
-use chrono::Utc;
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 use ring::hmac;
 use sha2::{Digest, Sha256};
 use url::Url;
 
+use super::Sender;
 use super::retry::Outcome;
-use syncline_auth::{Environments, SigningKey};
+use syncline_auth::SigningKey;
 use syncline_crypto::hex;
-use syncline_egress::{EgressError, Gate, retry_after};
+use syncline_egress::{EgressError, retry_after};
 use syncline_engine::stored_headers;
 use syncline_store::webhooks::sending::Claimed;
 
@@ -28,14 +26,10 @@ const TIMESTAMP: HeaderName = HeaderName::from_static("webhook-timestamp");
 const SIGNATURE: HeaderName = HeaderName::from_static("webhook-signature");
 
 /// Signs and sends. An error is of our own making; what the receiver does is an outcome.
-pub(super) async fn send(
-    environments: &Environments,
-    gate: &Gate,
-    delivery: &Claimed,
-    timeout: Duration,
-) -> anyhow::Result<Outcome> {
-    let keys = environments.signing_keys(delivery.environment).await?;
-    let own = headers(&delivery.message_id.to_string(), Utc::now().timestamp(), &delivery.body, &keys)?;
+pub(super) async fn send(sender: &Sender, delivery: &Claimed) -> anyhow::Result<Outcome> {
+    let keys = sender.environments.signing_keys(delivery.environment).await?;
+    let timestamp = sender.clock.now().timestamp();
+    let own = headers(&delivery.message_id.to_string(), timestamp, &delivery.body, &keys)?;
     let mut headers = stored_headers(&delivery.headers);
     // In place of those of the provider whose webhook is forwarded, where it signs by the same names.
     headers.extend(own);
@@ -44,10 +38,10 @@ pub(super) async fn send(
         return Ok(Outcome::NoAnswer(EgressError::InvalidRequest { reason }));
     };
     let body = Bytes::copy_from_slice(delivery.body.as_bytes());
-    let answer = gate.post_message(url, headers, body, timeout).await;
+    let answer = sender.gate.post_message(url, headers, body, sender.settings.timeout).await;
     Ok(match answer {
         Ok((status, headers)) => {
-            Outcome::Answered { status, retry_after: retry_after(&headers, SystemTime::now()) }
+            Outcome::Answered { status, retry_after: retry_after(&headers, sender.clock.system_time()) }
         }
         Err(error) => Outcome::NoAnswer(error),
     })

@@ -212,6 +212,7 @@ impl Host {
             settings.syncs,
         );
         let inbound_webhooks = WebhookIngest::new(
+            clock.clone(),
             store.clone(),
             Arc::clone(&events),
             Arc::clone(&environments),

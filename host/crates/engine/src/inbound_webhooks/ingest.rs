@@ -9,7 +9,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, PoisonError, Weak};
 use std::time::Duration;
 
-use chrono::Utc;
+use chrono::{DateTime, Utc};
 use http::{HeaderMap, HeaderName, Method, header};
 use serde_json::{Map, Value};
 use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
@@ -27,6 +27,7 @@ use syncline_providers::{Catalogue, Provider};
 use syncline_store::events::{Event, Events};
 use syncline_store::received_webhooks::{self, NewWebhook};
 use syncline_store::{Store, connections, integrations};
+use syncline_telemetry::clock::Clock;
 use syncline_types::ids::{ConnectionId, IntegrationKey, IntegrationPk, ProviderSlug};
 use syncline_types::nul::without_nul;
 use syncline_types::secret::Secret;
@@ -97,6 +98,7 @@ pub struct IngestSettings {
 
 /// Verifies and stores the webhooks that providers send.
 pub struct WebhookIngest {
+    clock: Clock,
     store: Store,
     events: Arc<Events>,
     environments: Arc<Environments>,
@@ -191,6 +193,7 @@ pub enum IngestError {
 
 impl WebhookIngest {
     pub fn new(
+        clock: Clock,
         store: Store,
         events: Arc<Events>,
         environments: Arc<Environments>,
@@ -199,6 +202,7 @@ impl WebhookIngest {
     ) -> Arc<Self> {
         let (queue, queued) = mpsc::channel(QUEUE);
         Arc::new(Self {
+            clock,
             store,
             endpoints: Cache::new(Arc::clone(&events)),
             events,
@@ -256,6 +260,7 @@ impl WebhookEndpoint {
         webhook: &Webhook,
         secrets: &WebhookSecrets,
         request: WebhookRequest<'_>,
+        now: DateTime<Utc>,
     ) -> Result<Judged, IngestError> {
         let WebhookRequest { method, url, query, headers, body } = request;
         let raw = RawBody::new(headers, body, webhook.form_member.as_deref());
@@ -273,7 +278,7 @@ impl WebhookEndpoint {
             let new = NewWebhook { delivery_id: None, ..self.read(webhook, request, &raw, None)? };
             return Ok(Judged::Kept(Box::new(new)));
         }
-        let verified = verify_webhook(webhook, secrets, &incoming, Utc::now())?;
+        let verified = verify_webhook(webhook, secrets, &incoming, now)?;
         self.read(webhook, request, &raw, verified.fingerprint).map(|new| Judged::Webhook(Box::new(new)))
     }
 
@@ -360,7 +365,8 @@ impl WebhookIngest {
     ) -> Result<Taken, IngestError> {
         let webhook = endpoint.webhook()?;
         let secrets = self.secrets_for(endpoint, webhook, request.query).await?;
-        let judge = || endpoint.judge(webhook, &secrets, request);
+        let now = self.clock.now();
+        let judge = || endpoint.judge(webhook, &secrets, request, now);
         let judged = match request.body.len() {
             0..=LONG_BODY_BYTES => judge()?,
             _ => tokio::task::block_in_place(judge)?,

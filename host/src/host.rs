@@ -305,6 +305,7 @@ impl Host {
             authenticator,
             authorizations,
             catalogue,
+            clock,
             connect_sessions,
             connection_cache,
             connections,

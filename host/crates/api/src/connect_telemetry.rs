@@ -80,7 +80,7 @@ pub(super) async fn note_telemetry(
     _: NoQuery,
     UnauthenticatedJson(request): UnauthenticatedJson<TelemetryRequest>,
 ) -> Result<StatusCode, ApiError> {
-    if (Utc::now() - request.timestamp).abs() > TOLERANCE {
+    if !is_plausible(request.timestamp, app.clock.now()) {
         let message = "must be the time of the event, to within two hours";
         return Err(ApiError::body("invalid_value", &["timestamp"], message));
     }
@@ -93,4 +93,30 @@ pub(super) async fn note_telemetry(
         "a step in the Connect UI",
     );
     Ok(StatusCode::NO_CONTENT)
+}
+
+/// Whether a browser's time is close enough to the host's.
+fn is_plausible(timestamp: DateTime<Utc>, now: DateTime<Utc>) -> bool {
+    (now - timestamp).abs() <= TOLERANCE
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use syncline_telemetry::clock::Clock;
+
+    use super::*;
+
+    #[test]
+    fn the_clock_of_a_browser_may_be_off_by_two_hours() {
+        let time = Clock::manual(DateTime::UNIX_EPOCH);
+        let clock = time.clock();
+        let (event, later) = (clock.now(), clock.now() + TOLERANCE);
+        assert!(is_plausible(event, clock.now()) && is_plausible(later, clock.now()));
+        time.advance(Duration::from_secs(2 * 3600));
+        assert!(is_plausible(event, clock.now()));
+        time.advance(Duration::from_secs(1));
+        assert!(!is_plausible(event, clock.now()));
+    }
 }

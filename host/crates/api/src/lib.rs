@@ -84,6 +84,7 @@ use syncline_engine::{
 use syncline_providers::Catalogue;
 use syncline_store::Store;
 use syncline_store::events::Events;
+use syncline_telemetry::clock::Clock;
 use syncline_telemetry::supervisor::Supervisor;
 use syncline_types::ids::{ConnectionId, IntegrationKey};
 
@@ -97,6 +98,7 @@ pub struct Services {
     pub authenticator: Arc<Authenticator>,
     pub authorizations: Arc<Authorizations>,
     pub catalogue: Arc<Catalogue>,
+    pub clock: Clock,
     pub connect_sessions: Arc<ConnectSessions>,
     pub connection_cache: Arc<ConnectionCache>,
     pub connections: Arc<Connections>,

@@ -20,7 +20,8 @@ use syncline_auth::{AuthError, DEFAULT_ENVIRONMENT, EnvironmentError, Refusal};
 use syncline_egress::{EgressError, UploadFailure};
 use syncline_engine::{
     ActionError, ActionFailure, ApprovalError, AuthorizationError, ConnectError, DeadLetterError,
-    DeployError, IngestError, ProxyError, RefreshError, SessionError, TypedConnectionError, VariantError,
+    DeployError, IngestError, LookupError, ProxyError, RefreshError, RunsError, SessionError,
+    TypedConnectionError, VariantError,
 };
 use syncline_model::{Invalid, Problem};
 use syncline_providers::AuthMode;
@@ -115,12 +116,14 @@ pub enum ApiError {
     OtherAuthMode { integration: IntegrationKey, is: AuthMode, asked: AuthMode },
     #[error(transparent)]
     Typed(#[from] TypedConnectionError),
+    #[error(transparent)]
+    Lookup(#[from] LookupError),
     #[error("there is no integration `{0}` in this environment")]
     UnknownIntegration(IntegrationKey),
-    #[error("there is no provider `{0}`")]
-    UnknownProvider(String),
     #[error("integration `{integration}` has no connection `{connection}`")]
     UnknownConnection { integration: IntegrationKey, connection: ConnectionId },
+    #[error("there is no provider `{0}`")]
+    UnknownProvider(String),
     #[error("no sync `{sync}` is deployed for integration `{integration}`")]
     UnknownSync { sync: String, integration: IntegrationKey },
     #[error("`base` is the default variant, which always is there; name another")]
@@ -155,11 +158,8 @@ pub enum ApiError {
     Cursor { problem: &'static str },
     #[error("`until_cursor` {problem}; give the `cursor` of a record's metadata")]
     UntilCursor { problem: &'static str },
-    #[error(
-        "there is no run `{id}` in this environment: a run's id is a whole UUID, `syncline runs list` shows them, and old \
-         ones are removed"
-    )]
-    UnknownRun { id: String },
+    #[error(transparent)]
+    Runs(#[from] RunsError),
     #[error(transparent)]
     Approval(#[from] ApprovalError),
     #[error("there is no webhook delivery `{id}` in this environment")]
@@ -279,12 +279,13 @@ impl ApiError {
             Self::Typed(TypedConnectionError::Connect(ConnectError::TargetGone)) => {
                 ErrorCode::InvalidConnection
             }
+            Self::Lookup(error) => error.code(),
+            Self::UnknownConnection { .. } => ErrorCode::UnknownConnection,
             Self::UnknownIntegration(_)
             | Self::Typed(TypedConnectionError::Connect(ConnectError::IntegrationGone(_))) => {
                 ErrorCode::UnknownIntegration
             }
             Self::UnknownProvider(_) => ErrorCode::UnknownProvider,
-            Self::UnknownConnection { .. } => ErrorCode::UnknownConnection,
             Self::UnknownSync { .. } => ErrorCode::UnknownSync,
             Self::BaseVariant => ErrorCode::InvalidVariant,
             Self::UnknownVariant { .. } => ErrorCode::UnknownVariant,
@@ -303,7 +304,7 @@ impl ApiError {
             Self::DuplicateKey(_) => ErrorCode::DuplicateApiKey,
             Self::SigningKeysOverlap => ErrorCode::MultipleWebhookSigningKeys,
             Self::Cursor { .. } | Self::UntilCursor { .. } => ErrorCode::InvalidCursor,
-            Self::UnknownRun { .. } => ErrorCode::UnknownRun,
+            Self::Runs(error) => error.code(),
             Self::Approval(ApprovalError::Unknown) => ErrorCode::UnknownRun,
             Self::Approval(ApprovalError::NotHeld) => ErrorCode::RunNotHeld,
             Self::Approval(ApprovalError::Approved(_)) => ErrorCode::RunAlreadyApproved,
@@ -408,7 +409,7 @@ impl From<ConnectError> for ApiError {
         match error {
             ConnectError::Refused(message) => Self::ConnectionRefused(message),
             ConnectError::Overtaken => Self::ConnectionOvertaken,
-            ConnectError::IntegrationGone(integration) => Self::UnknownIntegration(integration),
+            ConnectError::IntegrationGone(integration) => LookupError::UnknownIntegration(integration).into(),
             error => Self::internal(error),
         }
     }

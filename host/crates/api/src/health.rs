@@ -1,7 +1,5 @@
 //! Whether the host is alive, and whether it can serve.
 
-use std::time::Duration;
-
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -10,9 +8,6 @@ use utoipa::ToSchema;
 
 use super::App;
 use syncline_telemetry::supervisor::{FailedTask, Importance};
-
-/// A database that takes longer does not answer.
-const PATIENCE: Duration = Duration::from_secs(2);
 
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct HealthBody {
@@ -39,15 +34,11 @@ pub(super) async fn health() -> Json<HealthBody> {
     responses((status = 200, body = ReadyBody), (status = 503, body = ReadyBody)),
 )]
 pub(super) async fn ready(State(app): State<App>) -> (StatusCode, Json<ReadyBody>) {
-    let reaches = async {
-        sqlx::Connection::ping(&mut *app.store.connect().await?).await?;
-        sqlx::Connection::ping(&mut *app.store.connect_records().await?).await
-    };
     let failed = app.supervisor.failed();
     let is_needed = |task: &FailedTask| task.importance == Importance::Serving;
     let refusal = if app.stopping.is_cancelled() {
         Some("shutting down")
-    } else if !matches!(tokio::time::timeout(PATIENCE, reaches).await, Ok(Ok(()))) {
+    } else if !app.health.reaches_databases().await {
         Some("no database")
     } else if failed.iter().any(is_needed) {
         Some("a task failed that serving requests needs")

@@ -78,8 +78,8 @@ use self::extract::ConnectionHeaders;
 use syncline_auth::{Authenticator, Client, Environments};
 use syncline_engine::{
     Actions, Authorizations, ConnectSessions, ConnectionCache, ConnectionRoute, Connections, Credentials,
-    Deployments, EnvironmentVariables, Functions, Observation, Proxy, RecordChanges, Records, StreamNumbers,
-    Syncs, TypedConnections, WebhookIngest,
+    Deployments, EnvironmentVariables, Functions, Health, Observation, Proxy, RecordChanges, Records, Runs,
+    StreamNumbers, Syncs, TypedConnections, WebhookIngest,
 };
 use syncline_providers::Catalogue;
 use syncline_store::Store;
@@ -106,12 +106,14 @@ pub struct Services {
     pub deployments: Arc<Deployments>,
     pub environments: Arc<Environments>,
     pub functions: Arc<Functions>,
+    pub health: Health,
     pub inbound_webhooks: Arc<WebhookIngest>,
     pub events: Arc<Events>,
     pub observation: Observation,
     pub proxy: Arc<Proxy>,
     pub record_changes: Arc<RecordChanges>,
     pub records: Arc<Records>,
+    pub runs: Runs,
     pub store: Store,
     pub streams: Arc<StreamNumbers>,
     pub supervisor: Arc<Supervisor>,
@@ -397,29 +399,21 @@ impl App {
         integration: &IntegrationKey,
         connection: &ConnectionId,
     ) -> Result<Arc<ConnectionRoute>, ApiError> {
-        if let Some(found) =
-            self.connection_cache.find(client.environment.pk, integration, connection).await?
-        {
-            return Ok(found);
-        }
-        Err(self.missing_connection(client, integration, connection).await?)
+        Ok(self.connection_cache.get(client.environment.pk, integration, connection).await?)
     }
-
-    /// Whether it is the connection that is not there, or its integration already.
+    /// Whether the connection is missing itself, or its integration.
     async fn missing_connection(
         &self,
         client: &Client,
         integration: &IntegrationKey,
         connection: &ConnectionId,
     ) -> Result<ApiError, ApiError> {
-        let mut conn = self.store.connect().await?;
-        let known = syncline_store::integrations::find(&mut conn, client.environment.pk, integration).await?;
-        Ok(match known {
-            None => ApiError::UnknownIntegration(integration.clone()),
-            Some(_) => ApiError::UnknownConnection {
+        match self.find_connection_by_name(client, integration, connection).await {
+            Err(error) => Ok(error),
+            Ok(_) => Ok(ApiError::UnknownConnection {
                 integration: integration.clone(),
                 connection: connection.clone(),
-            },
-        })
+            }),
+        }
     }
 }

@@ -4,7 +4,9 @@ use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use chrono::{DateTime, Utc};
 
+use super::connections::parse_name;
 use super::error::ApiError;
+use syncline_engine::NamedScope;
 use syncline_types::ids::EnvironmentPk;
 
 const CURSOR_CHECK_BYTES: usize = 4;
@@ -81,6 +83,22 @@ pub(super) fn parse_time(
     parsed.map_err(|_| {
         refuse("invalid_format", &[name], "must be a time such as 2026-03-01T09:00:00Z".to_owned())
     })
+}
+
+/// What a list covers: the whole environment, an integration, or one of its connections.
+pub(super) fn parse_scope(key: Option<&str>, connection: Option<&str>) -> Result<NamedScope, ApiError> {
+    let integration = key.map(|key| parse_name("provider_config_key", key, ApiError::query)).transpose()?;
+    let connection = connection.map(|id| parse_name("connection_id", id, ApiError::query)).transpose()?;
+    match (integration, connection) {
+        (None, None) => Ok(NamedScope::Environment),
+        (Some(integration), None) => Ok(NamedScope::Integration(integration)),
+        (Some(integration), Some(connection)) => Ok(NamedScope::Connection { integration, connection }),
+        (None, Some(_)) => {
+            let message =
+                "is required with `connection_id`: a connection's id is unique within one integration only";
+            Err(ApiError::query("invalid_type", &["provider_config_key"], message))
+        }
+    }
 }
 
 /// The words of an enum, for [`parse_word`].

@@ -12,15 +12,13 @@ use super::App;
 use super::connections::parse_name;
 use super::error::{ApiError, ErrorBody};
 use super::extract::{ApiPath, ApiQuery, EnvironmentAuth, NoQuery};
-use super::lists::{Cursors, cut_to_page, parse_limit, parse_time, parse_word, words};
+use super::lists::{Cursors, cut_to_page, parse_limit, parse_scope, parse_time, parse_word, words};
 use super::time::iso;
-use syncline_auth::{Client, rights};
-use syncline_config::FunctionKind;
+use syncline_auth::rights;
+use syncline_engine::{LineFilter, LoggedRun, RunFilter, RunPlace, RunsError};
 use syncline_sandbox::LogLevel;
-use syncline_store::integrations;
-use syncline_store::runs::{self, Filter, LineFilter, LoggedRun, Place, RunState, Scope as RunScope};
-use syncline_types::functions::RunTrigger;
-use syncline_types::ids::{FunctionName, IntegrationKey, Variant};
+use syncline_types::functions::{FunctionKind, RunState, RunTrigger};
+use syncline_types::ids::{FunctionName, Variant};
 
 const DEFAULT_LIMIT: i64 = 100;
 const MAX_LIMIT: i64 = 500;
@@ -175,19 +173,18 @@ pub(super) async fn list_runs(
     let cursors = Cursors { list: "runs", environment };
     let time =
         |name, text: Option<String>| text.map(|text| parse_time(name, &text, ApiError::query)).transpose();
-    let filter = Filter {
+    let filter = RunFilter {
+        scope: parse_scope(query.provider_config_key.as_deref(), query.connection_id.as_deref())?,
         states: state.transpose()?.map_or_else(|| RunState::ALL.to_vec(), |state| vec![state]),
         kind: kind.transpose()?,
-        function: function.transpose()?.map(String::from),
-        variant: variant.transpose()?.map(String::from),
+        function: function.transpose()?,
+        variant: variant.transpose()?,
         trigger: trigger.transpose()?,
         started_after: time("started_after", query.started_after)?,
         started_before: time("started_before", query.started_before)?,
         behind: query.cursor.map(|cursor| cursors.decode(&cursor, read_place)).transpose()?,
-        scope: app.run_scope(&client, query.provider_config_key, query.connection_id).await?,
     };
-    let mut conn = app.store.connect().await?;
-    let mut found = runs::list(&mut conn, environment, &filter, limit + 1).await?;
+    let mut found = app.runs.list(environment, filter, limit + 1).await?;
     let next_cursor = cut_to_page(&mut found, limit).map(|last| cursors.encode(&place_bytes(last)));
     Ok(Json(RunsResponse { runs: found.into_iter().map(RunBody::from).collect(), next_cursor }))
 }
@@ -203,7 +200,8 @@ pub(super) async fn get_run(
     ApiPath(id): ApiPath,
     _: NoQuery,
 ) -> Result<Json<RunBody>, ApiError> {
-    app.find_run(&client, &id).await.map(|run| Json(run.into()))
+    let run = app.runs.get(client.environment.pk, parse_id(&id)?).await?;
+    Ok(Json(run.into()))
 }
 
 /// `GET /runs/{id}/logs`: what the function said, and the requests that it sent, the first first. While the run is
@@ -236,14 +234,10 @@ pub(super) async fn list_run_logs(
         since: query.since.map(|text| parse_time("since", &text, ApiError::query)).transpose()?,
         after: query.cursor.map_or(Ok(-1), |text| parse_line(&text))?,
     };
-    // The run is read first: if it is over by then, its log is whole.
-    let run = app.find_run(&client, &id).await?;
-    let mut conn = app.store.connect().await?;
-    let mut lines = runs::list_lines(&mut conn, run.id, &filter, limit + 1).await?;
-    let has_more = cut_to_page(&mut lines, limit).is_some();
-    let may_come = has_more || run.state == RunState::Running;
-    let next_cursor = may_come.then(|| lines.last().map_or(filter.after, |line| line.line).to_string());
-    let logs = lines.into_iter().map(|line| LineBody {
+    let mut log = app.runs.log(client.environment.pk, parse_id(&id)?, &filter, limit + 1).await?;
+    let has_more = cut_to_page(&mut log.lines, limit).is_some() || !log.is_complete;
+    let next_cursor = has_more.then(|| log.lines.last().map_or(filter.after, |line| line.line).to_string());
+    let logs = log.lines.into_iter().map(|line| LineBody {
         line: line.line,
         at: iso(line.at),
         level: line.level,
@@ -264,38 +258,10 @@ pub(super) async fn approve_run(
     ApiPath(id): ApiPath,
     _: NoQuery,
 ) -> Result<Json<RunBody>, ApiError> {
-    let run = app.find_run(&client, &id).await?;
-    app.syncs.approve_run(client.environment.pk, run.id).await?;
-    app.find_run(&client, &id).await.map(|run| Json(run.into()))
-}
-
-impl App {
-    async fn find_run(&self, client: &Client, id: &str) -> Result<LoggedRun, ApiError> {
-        let unknown = || ApiError::UnknownRun { id: id.chars().take(60).collect() };
-        let uuid = id.parse::<Uuid>().map_err(|_| unknown())?;
-        let mut conn = self.store.connect().await?;
-        runs::find(&mut conn, client.environment.pk, uuid).await?.ok_or_else(unknown)
-    }
-
-    async fn run_scope(
-        &self,
-        client: &Client,
-        key: Option<String>,
-        connection: Option<String>,
-    ) -> Result<RunScope, ApiError> {
-        if connection.is_none()
-            && let Some(key) = &key
-        {
-            let key = parse_name::<IntegrationKey>("provider_config_key", key, ApiError::query)?;
-            let mut conn = self.store.connect().await?;
-            let found = integrations::find(&mut conn, client.environment.pk, &key).await?;
-            return found
-                .map(|found| RunScope::Integration(found.pk))
-                .ok_or(ApiError::UnknownIntegration(key));
-        }
-        let connection = self.filtered_connection(client, key, connection).await?;
-        Ok(connection.map_or(RunScope::Environment, RunScope::Connection))
-    }
+    let environment = client.environment.pk;
+    let run = app.runs.get(environment, parse_id(&id)?).await?;
+    app.syncs.approve_run(environment, run.id).await?;
+    Ok(Json(app.runs.get(environment, run.id).await?.into()))
 }
 
 impl From<LoggedRun> for RunBody {
@@ -335,6 +301,10 @@ impl From<LoggedRun> for RunBody {
     }
 }
 
+fn parse_id(text: &str) -> Result<Uuid, RunsError> {
+    text.parse().map_err(|_| RunsError::Unknown(text.chars().take(60).collect()))
+}
+
 fn parse_search(text: String) -> Result<String, ApiError> {
     if text.len() > MAX_SEARCH_BYTES {
         let message = format!("must be at most {MAX_SEARCH_BYTES} bytes long");
@@ -353,7 +323,7 @@ fn place_bytes(run: &LoggedRun) -> Vec<u8> {
     [&run.started_at.timestamp_micros().to_be_bytes()[..], run.id.as_bytes()].concat()
 }
 
-fn read_place(bytes: [u8; 24]) -> Option<Place> {
+fn read_place(bytes: [u8; 24]) -> Option<RunPlace> {
     let started_at = DateTime::from_timestamp_micros(i64::from_be_bytes(*bytes.first_chunk()?))?;
-    Some(Place { started_at, id: Uuid::from_bytes(*bytes.last_chunk()?) })
+    Some(RunPlace { started_at, id: Uuid::from_bytes(*bytes.last_chunk()?) })
 }

@@ -11,10 +11,12 @@ mod credentials;
 mod deployments;
 mod environment_variables;
 mod functions;
+mod health;
 mod inbound_webhooks;
 mod invoker;
 mod jobs;
 mod lifecycle;
+mod lookup;
 mod observation;
 pub mod outbound_webhooks;
 mod presence;
@@ -23,6 +25,7 @@ mod rate_limits;
 mod records;
 mod retention;
 mod run_upkeep;
+mod runs;
 mod syncs;
 mod takeover;
 
@@ -58,6 +61,7 @@ pub use self::environment_variables::{
 pub use self::functions::action_tools::ActionTool;
 pub use self::functions::descriptions::FunctionDescription;
 pub use self::functions::{DeployedFunction, Functions};
+pub use self::health::Health;
 pub use self::inbound_webhooks::dispatch::{DispatchSettings, WebhookDispatch};
 pub use self::inbound_webhooks::ingest::{
     IngestError, IngestSettings, Taken, WebhookEndpoint, WebhookIngest, WebhookRequest,
@@ -70,6 +74,7 @@ pub use self::invoker::{Invoker, InvokerParts};
 pub use self::jobs::result::{ActionFailure, ActionResult};
 pub use self::jobs::{JobParts, JobSettings, Jobs};
 pub use self::lifecycle::{Lifecycle, PreDeletion, run_pre_deletion_through_hosts};
+pub use self::lookup::{LookupError, NamedScope};
 pub use self::observation::Observation;
 pub use self::presence::{JoinError, Presence};
 pub use self::proxy::{Proxy, ProxyError, ProxyParts, ProxyRoutes};
@@ -81,6 +86,7 @@ pub use self::records::stream_numbers::StreamNumbers;
 pub use self::records::{RecordSettings, Records};
 pub use self::retention::{Age, Retention, RetentionSettings};
 pub use self::run_upkeep::RunUpkeep;
+pub use self::runs::{LineFilter, LoggedLine, LoggedRun, RunFilter, RunLog, RunPlace, Runs, RunsError};
 pub use self::syncs::approvals::ApprovalError;
 pub use self::syncs::commands::SyncCommand;
 pub use self::syncs::schedule::{next_slot, slot_after_change};

@@ -10,7 +10,7 @@ use sqlx::PgConnection;
 use uuid::Uuid;
 
 pub use self::held::{HeldRun, approve, begin_approval, end_approval, find_held, take_over_approval};
-pub use self::list::{Filter, LineFilter, LoggedRun, Place, Scope, find, list, list_lines};
+pub use self::list::{Filter, LineFilter, LoggedLine, LoggedRun, Place, Scope, find, list, list_lines};
 pub use self::retention::{close_lost, close_orphans, delete_old};
 
 use syncline_types::error_code::ErrorCode;

@@ -6,10 +6,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tokio_util::sync::CancellationToken;
 
 use crate::connections::route::ConnectionRoute;
+use crate::lookup::{LookupError, NamedScope, find_integration};
 use crate::records::changes::RecordChanges;
 use syncline_store::Store;
 use syncline_store::connections;
 use syncline_store::events::{Event, Events};
+use syncline_store::runs::Scope;
 use syncline_types::ids::{ConnectionId, ConnectionPk, EnvironmentPk, IntegrationKey};
 
 const CAPACITY: u64 = 100_000;
@@ -38,7 +40,56 @@ impl ConnectionCache {
         })
     }
 
-    pub async fn find(
+    /// The connection with these names.
+    pub async fn get(
+        &self,
+        environment: EnvironmentPk,
+        integration: &IntegrationKey,
+        connection: &ConnectionId,
+    ) -> Result<Arc<ConnectionRoute>, LookupError> {
+        if let Some(found) = self.find(environment, integration, connection).await? {
+            return Ok(found);
+        }
+        Err(self.explain_missing(environment, integration, connection).await)
+    }
+
+    /// Whether a connection that was not found is missing itself, or its integration.
+    pub(crate) async fn explain_missing(
+        &self,
+        environment: EnvironmentPk,
+        integration: &IntegrationKey,
+        connection: &ConnectionId,
+    ) -> LookupError {
+        let look =
+            async { find_integration(&mut *self.store.connect().await?, environment, integration).await };
+        match look.await {
+            Ok(_) => LookupError::UnknownConnection {
+                integration: integration.clone(),
+                connection: connection.clone(),
+            },
+            Err(error) => error,
+        }
+    }
+
+    /// The row numbers of what a scope names.
+    pub(crate) async fn resolve(
+        &self,
+        environment: EnvironmentPk,
+        scope: &NamedScope,
+    ) -> Result<Scope, LookupError> {
+        Ok(match scope {
+            NamedScope::Environment => Scope::Environment,
+            NamedScope::Integration(key) => {
+                let mut conn = self.store.connect().await?;
+                Scope::Integration(find_integration(&mut conn, environment, key).await?.pk)
+            }
+            NamedScope::Connection { integration, connection } => {
+                Scope::Connection(self.get(environment, integration, connection).await?.pk)
+            }
+        })
+    }
+
+    pub(crate) async fn find(
         &self,
         environment: EnvironmentPk,
         integration: &IntegrationKey,

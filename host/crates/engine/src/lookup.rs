@@ -1,0 +1,47 @@
+//! Finding integrations and connections by the names that clients use.
+
+use sqlx::PgConnection;
+
+use syncline_store::integrations::{self, Integration};
+use syncline_types::error_code::ErrorCode;
+use syncline_types::ids::{ConnectionId, EnvironmentPk, IntegrationKey};
+
+/// Why an integration or a connection was not found.
+#[derive(Debug, thiserror::Error)]
+pub enum LookupError {
+    #[error("there is no integration `{0}` in this environment")]
+    UnknownIntegration(IntegrationKey),
+    #[error("integration `{integration}` has no connection `{connection}`")]
+    UnknownConnection { integration: IntegrationKey, connection: ConnectionId },
+    #[error("integrations and connections could not be read")]
+    Store(#[from] sqlx::Error),
+}
+
+impl LookupError {
+    /// The stable code.
+    pub fn code(&self) -> ErrorCode {
+        match self {
+            Self::UnknownIntegration(_) => ErrorCode::UnknownIntegration,
+            Self::UnknownConnection { .. } => ErrorCode::UnknownConnection,
+            Self::Store(_) => ErrorCode::InternalServerError,
+        }
+    }
+}
+
+/// Which objects of an environment a list shows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum NamedScope {
+    Environment,
+    Integration(IntegrationKey),
+    Connection { integration: IntegrationKey, connection: ConnectionId },
+}
+
+/// The integration with this key.
+pub(crate) async fn find_integration(
+    conn: &mut PgConnection,
+    environment: EnvironmentPk,
+    key: &IntegrationKey,
+) -> Result<Integration, LookupError> {
+    let found = integrations::find(conn, environment, key).await?;
+    found.ok_or_else(|| LookupError::UnknownIntegration(key.clone()))
+}

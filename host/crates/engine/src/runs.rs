@@ -1,0 +1,116 @@
+//! Runs and their logs, as clients read them.
+
+use std::sync::Arc;
+
+use chrono::{DateTime, Utc};
+use uuid::Uuid;
+
+use crate::connections::cache::ConnectionCache;
+use crate::lookup::{LookupError, NamedScope};
+use syncline_store::Store;
+use syncline_store::runs::{self, Filter};
+pub use syncline_store::runs::{LineFilter, LoggedLine, LoggedRun, Place as RunPlace};
+use syncline_types::error_code::ErrorCode;
+use syncline_types::functions::{FunctionKind, RunState, RunTrigger};
+use syncline_types::ids::{EnvironmentPk, FunctionName, Variant};
+
+/// Which runs a list shows.
+#[derive(Debug)]
+pub struct RunFilter {
+    pub scope: NamedScope,
+    pub states: Vec<RunState>,
+    pub kind: Option<FunctionKind>,
+    pub function: Option<FunctionName>,
+    pub variant: Option<Variant>,
+    pub trigger: Option<RunTrigger>,
+    pub started_after: Option<DateTime<Utc>>,
+    pub started_before: Option<DateTime<Utc>>,
+    /// Only those behind this place in the list.
+    pub behind: Option<RunPlace>,
+}
+
+/// A part of a run's log.
+#[derive(Debug)]
+pub struct RunLog {
+    pub lines: Vec<LoggedLine>,
+    /// The run was over before these lines were read, so no line is still to be written.
+    pub is_complete: bool,
+}
+
+/// Why runs cannot be shown.
+#[derive(Debug, thiserror::Error)]
+pub enum RunsError {
+    #[error(
+        "there is no run `{0}` in this environment: a run's id is a whole UUID, `syncline runs list` shows them, and old \
+         ones are removed"
+    )]
+    Unknown(String),
+    #[error(transparent)]
+    Lookup(#[from] LookupError),
+    #[error("runs could not be read")]
+    Store(#[from] sqlx::Error),
+}
+
+impl RunsError {
+    /// The stable code.
+    pub fn code(&self) -> ErrorCode {
+        match self {
+            Self::Unknown(_) => ErrorCode::UnknownRun,
+            Self::Lookup(error) => error.code(),
+            Self::Store(_) => ErrorCode::InternalServerError,
+        }
+    }
+}
+
+/// Shows runs and their logs.
+pub struct Runs {
+    store: Store,
+    connections: Arc<ConnectionCache>,
+}
+
+impl Runs {
+    pub fn new(store: Store, connections: Arc<ConnectionCache>) -> Self {
+        Self { store, connections }
+    }
+
+    /// Up to `limit` runs of an environment, the newest first.
+    pub async fn list(
+        &self,
+        environment: EnvironmentPk,
+        filter: RunFilter,
+        limit: i64,
+    ) -> Result<Vec<LoggedRun>, RunsError> {
+        let filter = Filter {
+            scope: self.connections.resolve(environment, &filter.scope).await?,
+            states: filter.states,
+            kind: filter.kind,
+            function: filter.function.map(String::from),
+            variant: filter.variant.map(String::from),
+            trigger: filter.trigger,
+            started_after: filter.started_after,
+            started_before: filter.started_before,
+            behind: filter.behind,
+        };
+        Ok(runs::list(&mut *self.store.connect().await?, environment, &filter, limit).await?)
+    }
+
+    /// One run, also while it is in progress.
+    pub async fn get(&self, environment: EnvironmentPk, id: Uuid) -> Result<LoggedRun, RunsError> {
+        let found = runs::find(&mut *self.store.connect().await?, environment, id).await?;
+        found.ok_or_else(|| RunsError::Unknown(id.to_string()))
+    }
+
+    /// Up to `limit` lines of a run's log, the oldest first.
+    pub async fn log(
+        &self,
+        environment: EnvironmentPk,
+        id: Uuid,
+        filter: &LineFilter,
+        limit: i64,
+    ) -> Result<RunLog, RunsError> {
+        // The run is read first: if it is over by then, its log is complete.
+        let run = self.get(environment, id).await?;
+        let lines = runs::list_lines(&mut *self.store.connect().await?, id, filter, limit).await?;
+        Ok(RunLog { lines, is_complete: run.state != RunState::Running })
+    }
+}

@@ -12,11 +12,11 @@ use syncline_auth::{Authenticator, Environments};
 use syncline_egress::Gate;
 use syncline_engine::{
     Actions, AuthorizationParts, Authorizations, ConnectSessions, ConnectionCache, ConnectionParts,
-    ConnectionSettings, Connections, Credentials, DeploymentParts, Deployments, DispatchSettings,
-    EnvironmentVariables, Functions, Health, IngestSettings, Invoker, InvokerParts, JobParts, JobSettings,
-    Jobs, Lifecycle, LiveRuns, Observation, Presence, Proxy, ProxyParts, ProxyRoutes, RateLimits,
-    RecordChanges, RecordSettings, Records, Retention, RetentionSettings, RunUpkeep, RunWriter, Runs,
-    StreamNumbers, SyncParts, SyncSettings, Syncs, TypedConnections, WebhookDispatch, WebhookIngest,
+    ConnectionSettings, Connections, Credentials, DeadLetters, DeploymentParts, Deployments,
+    DispatchSettings, EnvironmentVariables, Functions, Health, IngestSettings, Invoker, InvokerParts,
+    JobParts, JobSettings, Jobs, Lifecycle, LiveRuns, Observation, Presence, Proxy, ProxyParts, ProxyRoutes,
+    RateLimits, RecordChanges, RecordSettings, Records, Retention, RetentionSettings, RunUpkeep, RunWriter,
+    Runs, StreamNumbers, SyncParts, SyncSettings, Syncs, TypedConnections, WebhookDispatch, WebhookIngest,
 };
 use syncline_outbound_webhooks::{Sender, SenderSettings};
 use syncline_providers::Catalogue;
@@ -121,7 +121,7 @@ impl Host {
             Arc::clone(&environments),
             Arc::clone(&functions),
             Arc::clone(&record_changes),
-            settings.records,
+            settings.records.clone(),
         );
         let invoker = Invoker::new(InvokerParts {
             store: store.clone(),
@@ -300,6 +300,14 @@ impl Host {
         tasks.work("jobs", &jobs, Jobs::work);
         tasks.work("job-cleanup", &jobs, Jobs::sweep);
 
+        let dead_letters = DeadLetters::new(
+            store.clone(),
+            Arc::clone(&environments),
+            Arc::clone(&functions),
+            Arc::clone(&connection_cache),
+            Arc::clone(&record_changes),
+            settings.records,
+        );
         let app = App::new(Services {
             actions,
             authenticator,
@@ -310,6 +318,7 @@ impl Host {
             connection_cache: Arc::clone(&connection_cache),
             connections,
             credentials: Arc::clone(&credentials),
+            dead_letters,
             deployments,
             environments,
             functions,

@@ -1,7 +1,5 @@
 //! `/dead-letters`: records that were set aside because they do not fit their model.
 
-use std::collections::HashMap;
-
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -15,14 +13,10 @@ use super::App;
 use super::connections::parse_name;
 use super::error::{ApiError, ErrorBody};
 use super::extract::{ApiPath, ApiQuery, EnvironmentAuth, NoQuery};
-use super::lists::{Cursors, cut_to_page, parse_limit};
+use super::lists::{Cursors, parse_limit, parse_scope};
 use super::time::iso;
-use syncline_auth::{Client, rights};
-use syncline_crypto::RecordKeys;
-use syncline_engine::{DeadLetterError, Replayed};
-use syncline_store::dead_letters::{self, DeadLetter, Filter};
-use syncline_store::{connections, integrations};
-use syncline_types::ids::{ConnectionId, ConnectionPk, IntegrationKey};
+use syncline_auth::rights;
+use syncline_engine::{DeadLetterError, DeadLetterFilter, ListedLetter, Replayed};
 
 const DEFAULT_LIMIT: i64 = 100;
 const MAX_LIMIT: i64 = 500;
@@ -96,24 +90,12 @@ pub(super) async fn list_dead_letters(
         query.model.as_deref().map(|model| parse_name("model", model, ApiError::query)).transpose()?;
     let cursors = Cursors { list: "dead letters", environment };
     let after = query.cursor.map_or(Ok(0), |cursor| cursors.decode_number(&cursor))?;
-    let filter = app.letter_filter(&client, query.provider_config_key, query.connection_id).await?;
-    let filter = Filter { model, after, ..filter };
-    let mut conn = app.store.connect_records().await?;
-    let mut found = dead_letters::list(&mut conn, environment, &filter, limit + 1).await?;
-    drop(conn);
-    let next_cursor = cut_to_page(&mut found, limit).map(|last| cursors.encode_number(last.number));
-    let mut pks: Vec<_> = found.iter().map(|letter| letter.stream.connection).collect();
-    pks.dedup();
-    let names = connections::names(&mut *app.store.connect().await?, &pks).await?;
-    let names: HashMap<_, _> = names.into_iter().map(|(pk, key, id)| (pk, (key, id))).collect();
-    let newest_key = found.iter().filter_map(DeadLetter::payload_key).max();
-    let keys = match newest_key {
-        Some(number) => app.environments.record_keys_with(environment, number).await,
-        None => app.environments.record_keys(environment).await,
-    };
-    let keys = keys.map_err(ApiError::internal)?;
-    let dead_letters = found.into_iter().filter_map(|letter| DeadLetterBody::new(letter, &names, &keys));
-    Ok(Json(DeadLettersResponse { dead_letters: dead_letters.collect::<Result<_, _>>()?, next_cursor }))
+    let scope = parse_scope(query.provider_config_key.as_deref(), query.connection_id.as_deref())?;
+    let filter = DeadLetterFilter { scope, model, after };
+    let page = app.dead_letters.list(environment, filter, limit).await?;
+    let dead_letters = page.letters.into_iter().map(DeadLetterBody::new).collect::<Result<_, _>>()?;
+    let next_cursor = page.last.map(|last| cursors.encode_number(last));
+    Ok(Json(DeadLettersResponse { dead_letters, next_cursor }))
 }
 
 /// `POST /dead-letters/{id}/replay`: saves the record, if it fits its model as it is deployed now.
@@ -127,7 +109,7 @@ pub(super) async fn replay_dead_letter(
     ApiPath(id): ApiPath,
     _: NoQuery,
 ) -> Result<Json<ReplayResponse>, ApiError> {
-    let outcome = match app.records.replay_dead_letter(client.environment.pk, parse_id(&id)?).await? {
+    let outcome = match app.dead_letters.replay(client.environment.pk, parse_id(&id)?).await? {
         Replayed::Added => "added",
         Replayed::Updated => "updated",
         Replayed::Unchanged => "unchanged",
@@ -146,50 +128,14 @@ pub(super) async fn drop_dead_letter(
     ApiPath(id): ApiPath,
     _: NoQuery,
 ) -> Result<StatusCode, ApiError> {
-    app.records.drop_dead_letter(client.environment.pk, parse_id(&id)?).await?;
+    app.dead_letters.discard(client.environment.pk, parse_id(&id)?).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
-impl App {
-    async fn letter_filter(
-        &self,
-        client: &Client,
-        key: Option<String>,
-        id: Option<String>,
-    ) -> Result<Filter, ApiError> {
-        let Some(key) = key else {
-            if id.is_none() {
-                return Ok(Filter::default());
-            }
-            let message = "is required too: a connection's id is unique within an integration only";
-            return Err(ApiError::query("invalid_type", &["provider_config_key"], message));
-        };
-        let key = parse_name::<IntegrationKey>("provider_config_key", &key, ApiError::query)?;
-        if let Some(id) = id {
-            let id = parse_name::<ConnectionId>("connection_id", &id, ApiError::query)?;
-            let connection = self.find_connection_by_name(client, &key, &id).await?.pk;
-            return Ok(Filter { connection: Some(connection), ..Filter::default() });
-        }
-        let mut conn = self.store.connect().await?;
-        let integration = integrations::find(&mut conn, client.environment.pk, &key).await?;
-        let integration = integration.ok_or(ApiError::UnknownIntegration(key))?.pk;
-        Ok(Filter { integration: Some(integration), ..Filter::default() })
-    }
-}
-
-type Names = HashMap<ConnectionPk, (IntegrationKey, ConnectionId)>;
-
 impl DeadLetterBody {
-    /// `None`: its connection is gone, and it will be soon.
-    fn new(letter: DeadLetter, names: &Names, keys: &RecordKeys) -> Option<Result<Self, ApiError>> {
-        let (integration, connection) = names.get(&letter.stream.connection)?;
-        let payload = letter.payload(keys).map_err(ApiError::internal);
-        let payload = payload.and_then(|text| RawValue::from_string(text).map_err(ApiError::internal));
-        let payload = match payload {
-            Ok(payload) => payload,
-            Err(error) => return Some(Err(error)),
-        };
-        Some(Ok(Self {
+    fn new(listed: ListedLetter) -> Result<Self, ApiError> {
+        let ListedLetter { letter, integration, connection, payload } = listed;
+        Ok(Self {
             id: letter.id,
             provider_config_key: integration.to_string(),
             connection_id: connection.to_string(),
@@ -199,11 +145,11 @@ impl DeadLetterBody {
             run_id: letter.run_id,
             record_id: letter.external_id,
             problems: letter.problems,
-            payload,
+            payload: RawValue::from_string(payload).map_err(ApiError::internal)?,
             times: letter.times,
             first_seen_at: iso(letter.first_seen_at),
             last_seen_at: iso(letter.last_seen_at),
-        }))
+        })
     }
 }
 

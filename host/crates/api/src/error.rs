@@ -312,7 +312,7 @@ impl ApiError {
             Self::UnknownWebhook { .. } => ErrorCode::UnknownWebhook,
             Self::WebhookInFlight => ErrorCode::WebhookInFlight,
             Self::NoWebhookUrl => ErrorCode::NoWebhookUrl,
-            Self::DeadLetter(error) => dead_letter_code(error),
+            Self::DeadLetter(error) => error.code(),
             Self::Intake(error) => inbound_webhook_code(error),
             Self::BodySilent { .. } | Self::BodyStalled { .. } => ErrorCode::BodyTimeout,
             Self::UnknownReceivedWebhook { .. } => ErrorCode::UnknownWebhook,
@@ -460,17 +460,6 @@ impl IntoResponse for ApiError {
             response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("5"));
         }
         response
-    }
-}
-
-fn dead_letter_code(error: &DeadLetterError) -> ErrorCode {
-    match error {
-        DeadLetterError::Unknown(_) => ErrorCode::UnknownDeadLetter,
-        DeadLetterError::UnknownModel(_) => ErrorCode::UnknownModel,
-        DeadLetterError::Refused { .. } => ErrorCode::DeadLetterRefused,
-        DeadLetterError::Superseded => ErrorCode::DeadLetterSuperseded,
-        DeadLetterError::Limit(_) => ErrorCode::LimitExceeded,
-        DeadLetterError::Store(_) | DeadLetterError::Host(_) => ErrorCode::InternalServerError,
     }
 }
 

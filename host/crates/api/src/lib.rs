@@ -78,8 +78,8 @@ use self::extract::ConnectionHeaders;
 use syncline_auth::{Authenticator, Client, Environments};
 use syncline_engine::{
     Actions, Authorizations, ConnectSessions, ConnectionCache, ConnectionRoute, Connections, Credentials,
-    Deployments, EnvironmentVariables, Functions, Health, Observation, Proxy, RecordChanges, Records, Runs,
-    StreamNumbers, Syncs, TypedConnections, WebhookIngest,
+    DeadLetters, Deployments, EnvironmentVariables, Functions, Health, Observation, Proxy, RecordChanges,
+    Records, Runs, StreamNumbers, Syncs, TypedConnections, WebhookIngest,
 };
 use syncline_providers::Catalogue;
 use syncline_store::Store;
@@ -103,6 +103,7 @@ pub struct Services {
     pub connection_cache: Arc<ConnectionCache>,
     pub connections: Arc<Connections>,
     pub credentials: Arc<Credentials>,
+    pub dead_letters: DeadLetters,
     pub deployments: Arc<Deployments>,
     pub environments: Arc<Environments>,
     pub functions: Arc<Functions>,

@@ -8,6 +8,7 @@ mod authorizations;
 mod connect_sessions;
 mod connections;
 mod credentials;
+mod dead_letters;
 mod deployments;
 mod environment_variables;
 mod functions;
@@ -51,6 +52,9 @@ pub use self::connections::{
 };
 pub use self::credentials::sealed::OpenCredentialsError;
 pub use self::credentials::{Credentials, Freshness, LiveCredentials, RefreshError};
+pub use self::dead_letters::{
+    DeadLetter, DeadLetterError, DeadLetterFilter, DeadLetterPage, DeadLetters, ListedLetter, Replayed,
+};
 pub use self::deployments::planned_change::PlannedChange;
 pub use self::deployments::{
     DeployError, Deployment, DeploymentParts, Deployments, check_components, check_settings,
@@ -80,7 +84,6 @@ pub use self::presence::{JoinError, Presence};
 pub use self::proxy::{Proxy, ProxyError, ProxyParts, ProxyRoutes};
 pub use self::rate_limits::RateLimits;
 pub use self::records::changes::{FollowedConnection, RecordChanges};
-pub use self::records::dead_letters::{DeadLetterError, Replayed};
 pub use self::records::read::{ReadError, WantedRecords};
 pub use self::records::stream_numbers::StreamNumbers;
 pub use self::records::{RecordSettings, Records};

@@ -1,0 +1,248 @@
+//! Dead letters: records that were set aside because they do not fit their model. They can be listed, replayed and
+//! dropped.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use sqlx::PgConnection;
+use uuid::Uuid;
+
+use crate::connections::cache::ConnectionCache;
+use crate::functions::Functions;
+use crate::lookup::{LookupError, NamedScope};
+use crate::records::RecordSettings;
+use crate::records::changes::RecordChanges;
+use crate::records::commit::{ensure_room, incoming};
+use syncline_auth::Environments;
+use syncline_model::records::RecordOptions;
+use syncline_model::{self as model, Invalid};
+use syncline_sandbox::Limit;
+pub use syncline_store::dead_letters::DeadLetter;
+use syncline_store::dead_letters::{self, Filter};
+use syncline_store::runs::Scope;
+use syncline_store::streams::{self, LockedStream, StreamKey};
+use syncline_store::{Store, closed_connections, connections, records};
+use syncline_types::error_code::ErrorCode;
+use syncline_types::ids::{ConnectionId, EnvironmentPk, IntegrationKey, ModelName};
+
+/// Which letters of an environment a list shows.
+#[derive(Debug)]
+pub struct DeadLetterFilter {
+    pub scope: NamedScope,
+    pub model: Option<ModelName>,
+    /// Only letters with a higher number.
+    pub after: i64,
+}
+
+/// A letter with the names of its connection and its payload in clear.
+#[derive(Debug)]
+pub struct ListedLetter {
+    pub letter: DeadLetter,
+    pub integration: IntegrationKey,
+    pub connection: ConnectionId,
+    /// The record, as it was saved.
+    pub payload: String,
+}
+
+/// A page of letters.
+#[derive(Debug)]
+pub struct DeadLetterPage {
+    pub letters: Vec<ListedLetter>,
+    /// The number of the last letter that was looked at, if others follow it.
+    pub last: Option<i64>,
+}
+
+/// Why letters were not listed, replayed or dropped.
+#[derive(Debug, thiserror::Error)]
+pub enum DeadLetterError {
+    #[error("there is no dead letter `{0}` in this environment; it may have been resolved by a later save")]
+    Unknown(String),
+    #[error("nothing that is deployed saves the model `{0}` any more")]
+    UnknownModel(ModelName),
+    #[error("the record still is no `{model}`: {invalid}")]
+    Refused { model: ModelName, invalid: Invalid },
+    #[error(
+        "the record has been saved or deleted since it was set aside; drop the letter, or let the sync save it"
+    )]
+    Superseded,
+    #[error("{0}")]
+    Limit(Limit),
+    #[error(transparent)]
+    Lookup(#[from] LookupError),
+    #[error("the dead letter could not be read or written")]
+    Store(#[from] sqlx::Error),
+    #[error("something went wrong on our side")]
+    Host(#[source] anyhow::Error),
+}
+
+impl DeadLetterError {
+    /// The stable code.
+    pub fn code(&self) -> ErrorCode {
+        match self {
+            Self::Unknown(_) => ErrorCode::UnknownDeadLetter,
+            Self::UnknownModel(_) => ErrorCode::UnknownModel,
+            Self::Refused { .. } => ErrorCode::DeadLetterRefused,
+            Self::Superseded => ErrorCode::DeadLetterSuperseded,
+            Self::Limit(_) => ErrorCode::LimitExceeded,
+            Self::Lookup(error) => error.code(),
+            Self::Store(_) | Self::Host(_) => ErrorCode::InternalServerError,
+        }
+    }
+}
+
+/// The result of replaying a dead letter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Replayed {
+    Added,
+    Updated,
+    Unchanged,
+}
+
+/// Lists, replays and drops dead letters.
+pub struct DeadLetters {
+    store: Store,
+    environments: Arc<Environments>,
+    functions: Arc<Functions>,
+    connections: Arc<ConnectionCache>,
+    changes: Arc<RecordChanges>,
+    settings: RecordSettings,
+}
+
+impl DeadLetters {
+    pub fn new(
+        store: Store,
+        environments: Arc<Environments>,
+        functions: Arc<Functions>,
+        connections: Arc<ConnectionCache>,
+        changes: Arc<RecordChanges>,
+        settings: RecordSettings,
+    ) -> Self {
+        Self { store, environments, functions, connections, changes, settings }
+    }
+
+    /// Up to `limit` letters of an environment, in the order in which they were first set aside.
+    pub async fn list(
+        &self,
+        environment: EnvironmentPk,
+        filter: DeadLetterFilter,
+        limit: i64,
+    ) -> Result<DeadLetterPage, DeadLetterError> {
+        let DeadLetterFilter { scope, model, after } = filter;
+        let filter = match self.connections.resolve(environment, &scope).await? {
+            Scope::Environment => Filter { model, after, ..Filter::default() },
+            Scope::Integration(pk) => Filter { integration: Some(pk), model, after, ..Filter::default() },
+            Scope::Connection(pk) => Filter { connection: Some(pk), model, after, ..Filter::default() },
+        };
+        let mut conn = self.store.connect_records().await?;
+        // One more than is shown tells whether another page follows.
+        let mut found = dead_letters::list(&mut conn, environment, &filter, limit + 1).await?;
+        drop(conn);
+        let has_more = found.len() as i64 > limit;
+        found.truncate(limit.unsigned_abs() as usize);
+        let last = found.last().filter(|_| has_more).map(|letter| letter.number);
+        let letters = self.open(environment, found).await?;
+        Ok(DeadLetterPage { letters, last })
+    }
+
+    /// Adds names and payloads. A letter whose connection is gone is left out: it will be removed soon.
+    async fn open(
+        &self,
+        environment: EnvironmentPk,
+        found: Vec<DeadLetter>,
+    ) -> Result<Vec<ListedLetter>, DeadLetterError> {
+        let mut pks: Vec<_> = found.iter().map(|letter| letter.stream.connection).collect();
+        pks.dedup();
+        let names = connections::names(&mut *self.store.connect().await?, &pks).await?;
+        let names: HashMap<_, _> = names.into_iter().map(|(pk, key, id)| (pk, (key, id))).collect();
+        let newest_key = found.iter().filter_map(DeadLetter::payload_key).max();
+        let keys = match newest_key {
+            Some(number) => self.environments.record_keys_with(environment, number).await,
+            None => self.environments.record_keys(environment).await,
+        };
+        let keys = keys.map_err(host)?;
+        let named = found.into_iter().filter_map(|letter| {
+            let (integration, connection) = names.get(&letter.stream.connection)?.clone();
+            Some((letter, integration, connection))
+        });
+        named
+            .map(|(letter, integration, connection)| {
+                let payload = letter.payload(&keys).map_err(host)?;
+                Ok(ListedLetter { letter, integration, connection, payload })
+            })
+            .collect()
+    }
+
+    /// Saves a record that was set aside, if it fits the model as it is deployed now, and nothing has happened to it
+    /// since. The letter is gone then.
+    pub async fn replay(&self, environment: EnvironmentPk, id: Uuid) -> Result<Replayed, DeadLetterError> {
+        // The keys are in the control database, so they are read before the transaction in the records database. The
+        // model, and whether it is encrypted, is not known yet; an unused key does no harm.
+        let record_keys = self.environments.ensure_record_keys(environment).await.map_err(host)?;
+        let mut tx = self.store.begin_records().await?;
+        let (letter, mut stream) = find_locked(&mut tx, environment, id).await?;
+        let function = self
+            .functions
+            .find_saving(letter.integration, &letter.model)
+            .ok_or_else(|| DeadLetterError::UnknownModel(letter.model.clone()))?;
+        let options = RecordOptions {
+            metadata_key: &self.settings.metadata_key,
+            max_bytes: function.limits.record_bytes,
+        };
+        let model = &function.models[&letter.model];
+        let payload = letter.payload(&record_keys).map_err(host)?;
+        let record = model::records::single(&payload, &model.shape, options)
+            .map_err(|invalid| DeadLetterError::Refused { model: letter.model.clone(), invalid })?;
+        if records::positions(&mut tx, stream.key, &[&record.id]).await?.max()
+            > Some(letter.position.cast_unsigned())
+        {
+            return Err(DeadLetterError::Superseded);
+        }
+        let before = stream.total_count;
+        let StreamKey { connection, number } = stream.key;
+        let keys = record_keys.of_stream(connection.0, number, model.keeping.encrypt);
+        let saved = records::save(&mut tx, &mut stream, &[incoming(record)], &keys, true).await?;
+        ensure_room(&stream, before, self.settings.max_stream_records).map_err(DeadLetterError::Limit)?;
+        records::mark_seen(&mut tx, &stream, &saved.unchanged_positions).await?;
+        dead_letters::delete(&mut tx, &mut stream, &letter).await?;
+        streams::store_head(&mut tx, &stream).await?;
+        tx.commit().await?;
+        self.changes.note(letter.stream.connection);
+        Ok(match (saved.added, saved.updated) {
+            (0, 0) => Replayed::Unchanged,
+            (0, _) => Replayed::Updated,
+            _ => Replayed::Added,
+        })
+    }
+
+    /// Drops a letter for good.
+    pub async fn discard(&self, environment: EnvironmentPk, id: Uuid) -> Result<(), DeadLetterError> {
+        let mut tx = self.store.begin_records().await?;
+        let (letter, mut stream) = find_locked(&mut tx, environment, id).await?;
+        dead_letters::delete(&mut tx, &mut stream, &letter).await?;
+        streams::store_head(&mut tx, &stream).await?;
+        tx.commit().await?;
+        Ok(())
+    }
+}
+
+fn host(error: impl Into<anyhow::Error>) -> DeadLetterError {
+    DeadLetterError::Host(error.into())
+}
+
+/// The letter and its stream, which is locked: it is read again then, since it may have been resolved meanwhile.
+async fn find_locked(
+    conn: &mut PgConnection,
+    environment: EnvironmentPk,
+    id: Uuid,
+) -> Result<(DeadLetter, LockedStream), DeadLetterError> {
+    let unknown = || DeadLetterError::Unknown(id.to_string());
+    let letter = dead_letters::find(conn, environment, id).await?.ok_or_else(unknown)?;
+    let connection = letter.stream.connection;
+    if !closed_connections::hold_open(conn, connection).await? {
+        return Err(unknown());
+    }
+    let name = (letter.model, letter.variant);
+    let stream = streams::lock(conn, connection, &[name], None).await?.pop().ok_or_else(unknown)?;
+    let letter = dead_letters::find(conn, environment, id).await?.ok_or_else(unknown)?;
+    Ok((letter, stream))
+}

@@ -13,12 +13,13 @@ use syncline_egress::Gate;
 use syncline_engine::{
     Actions, AuthorizationParts, Authorizations, ConnectSessions, ConnectionCache, ConnectionParts,
     ConnectionSettings, Connections, Credentials, DeadLetters, DeploymentParts, Deployments,
-    DispatchSettings, EnvironmentVariables, Functions, Health, IngestSettings, Invoker, InvokerParts,
-    JobParts, JobSettings, Jobs, Lifecycle, LiveRuns, Observation, Presence, Proxy, ProxyParts, ProxyRoutes,
-    RateLimits, RecordChanges, RecordSettings, Records, Retention, RetentionSettings, RunUpkeep, RunWriter,
-    Runs, StreamNumbers, SyncParts, SyncSettings, Syncs, TypedConnections, WebhookDispatch, WebhookIngest,
+    DispatchSettings, EnvironmentVariables, Functions, Health, InboundWebhookLog, IngestSettings, Invoker,
+    InvokerParts, JobParts, JobSettings, Jobs, Lifecycle, LiveRuns, Observation, Presence, Proxy, ProxyParts,
+    ProxyRoutes, RateLimits, RecordChanges, RecordSettings, Records, Retention, RetentionSettings, RunUpkeep,
+    RunWriter, Runs, StreamNumbers, SyncParts, SyncSettings, Syncs, TypedConnections, WebhookDispatch,
+    WebhookIngest,
 };
-use syncline_outbound_webhooks::{Sender, SenderSettings};
+use syncline_outbound_webhooks::{DeliveryLog, Sender, SenderSettings};
 use syncline_providers::Catalogue;
 use syncline_sandbox::Runtime;
 use syncline_store::Store;
@@ -308,6 +309,9 @@ impl Host {
             Arc::clone(&record_changes),
             settings.records,
         );
+        let deliveries = DeliveryLog::new(store.clone(), Arc::clone(&events), Arc::clone(&connection_cache));
+        let inbound_webhook_log =
+            InboundWebhookLog::new(store.clone(), Arc::clone(&events), Arc::clone(&connection_cache));
         let app = App::new(Services {
             actions,
             authenticator,
@@ -319,10 +323,12 @@ impl Host {
             connections,
             credentials: Arc::clone(&credentials),
             dead_letters,
+            deliveries,
             deployments,
             environments,
             functions,
             health: Health::new(store.clone()),
+            inbound_webhook_log,
             inbound_webhooks,
             events,
             observation: Observation::new(store.clone(), live_runs),

@@ -20,10 +20,11 @@ use syncline_auth::{AuthError, DEFAULT_ENVIRONMENT, EnvironmentError, Refusal};
 use syncline_egress::{EgressError, UploadFailure};
 use syncline_engine::{
     ActionError, ActionFailure, ApprovalError, AuthorizationError, ConnectError, DeadLetterError,
-    DeployError, IngestError, LookupError, ProxyError, RefreshError, RunsError, SessionError,
-    TypedConnectionError, VariantError,
+    DeployError, InboundWebhookError, IngestError, LookupError, ProxyError, RefreshError, RunsError,
+    SessionError, TypedConnectionError, VariantError,
 };
 use syncline_model::{Invalid, Problem};
+use syncline_outbound_webhooks::DeliveryError;
 use syncline_providers::AuthMode;
 use syncline_types::error_code::ErrorCode;
 use syncline_types::ids::{ConnectionId, EnvironmentName, IntegrationKey};
@@ -162,26 +163,16 @@ pub enum ApiError {
     Runs(#[from] RunsError),
     #[error(transparent)]
     Approval(#[from] ApprovalError),
-    #[error("there is no webhook delivery `{id}` in this environment")]
-    UnknownWebhook { id: String },
-    #[error("the webhook is being sent at this moment; look at it again in a few seconds")]
-    WebhookInFlight,
-    #[error(
-        "there is no URL to send it to: none is set any more, or the one that is set answered that it is gone"
-    )]
-    NoWebhookUrl,
+    #[error(transparent)]
+    Delivery(#[from] DeliveryError),
     #[error(transparent)]
     DeadLetter(#[from] DeadLetterError),
     #[error(transparent)]
     Intake(#[from] IngestError),
     #[error("the body did not arrive within {} seconds", limit.as_secs())]
     BodyStalled { limit: Duration },
-    #[error("there is no received webhook `{id}` in this environment")]
-    UnknownReceivedWebhook { id: String },
-    #[error(
-        "the webhook is still being processed, which has to be over first, or is a handshake, with which nothing is done"
-    )]
-    ReceivedWebhookInFlight,
+    #[error(transparent)]
+    InboundWebhook(#[from] InboundWebhookError),
     #[error(transparent)]
     Action(#[from] ActionError),
     #[error("there is no job `{0}` in this environment; what a job came to is kept for a while only")]
@@ -309,14 +300,11 @@ impl ApiError {
             Self::Approval(ApprovalError::NotHeld) => ErrorCode::RunNotHeld,
             Self::Approval(ApprovalError::Approved(_)) => ErrorCode::RunAlreadyApproved,
             Self::Approval(ApprovalError::Superseded) => ErrorCode::RunSuperseded,
-            Self::UnknownWebhook { .. } => ErrorCode::UnknownWebhook,
-            Self::WebhookInFlight => ErrorCode::WebhookInFlight,
-            Self::NoWebhookUrl => ErrorCode::NoWebhookUrl,
+            Self::Delivery(error) => error.code(),
             Self::DeadLetter(error) => error.code(),
             Self::Intake(error) => inbound_webhook_code(error),
             Self::BodySilent { .. } | Self::BodyStalled { .. } => ErrorCode::BodyTimeout,
-            Self::UnknownReceivedWebhook { .. } => ErrorCode::UnknownWebhook,
-            Self::ReceivedWebhookInFlight => ErrorCode::WebhookInFlight,
+            Self::InboundWebhook(error) => error.code(),
             Self::Action(error) => error.code(),
             Self::ConnectionRefused(_)
             | Self::Typed(TypedConnectionError::Connect(ConnectError::Refused(_))) => {

@@ -78,9 +78,10 @@ use self::extract::ConnectionHeaders;
 use syncline_auth::{Authenticator, Client, Environments};
 use syncline_engine::{
     Actions, Authorizations, ConnectSessions, ConnectionCache, ConnectionRoute, Connections, Credentials,
-    DeadLetters, Deployments, EnvironmentVariables, Functions, Health, Observation, Proxy, RecordChanges,
-    Records, Runs, StreamNumbers, Syncs, TypedConnections, WebhookIngest,
+    DeadLetters, Deployments, EnvironmentVariables, Functions, Health, InboundWebhookLog, Observation, Proxy,
+    RecordChanges, Records, Runs, StreamNumbers, Syncs, TypedConnections, WebhookIngest,
 };
+use syncline_outbound_webhooks::DeliveryLog;
 use syncline_providers::Catalogue;
 use syncline_store::Store;
 use syncline_store::events::Events;
@@ -104,10 +105,12 @@ pub struct Services {
     pub connections: Arc<Connections>,
     pub credentials: Arc<Credentials>,
     pub dead_letters: DeadLetters,
+    pub deliveries: DeliveryLog,
     pub deployments: Arc<Deployments>,
     pub environments: Arc<Environments>,
     pub functions: Arc<Functions>,
     pub health: Health,
+    pub inbound_webhook_log: InboundWebhookLog,
     pub inbound_webhooks: Arc<WebhookIngest>,
     pub events: Arc<Events>,
     pub observation: Observation,

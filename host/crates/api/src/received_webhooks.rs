@@ -14,17 +14,16 @@ use super::App;
 use super::connections::parse_name;
 use super::error::{ApiError, ErrorBody};
 use super::extract::{ApiJson, ApiPath, ApiQuery, EnvironmentAuth, NoQuery};
-use super::lists::{parse_limit, parse_time};
+use super::lists::{cut_to_page, parse_limit, parse_time};
 use super::time::iso;
-use syncline_auth::{Client, rights};
-use syncline_store::events::Event;
-use syncline_store::integrations;
-use syncline_store::received_webhooks::log::{self, Filter, Received, State as ReceivedState, WebhookJob};
-use syncline_types::ids::{IntegrationKey, IntegrationPk};
+use syncline_auth::rights;
+use syncline_engine::{
+    InboundWebhook, InboundWebhookDetail, InboundWebhookError, InboundWebhookFilter, InboundWebhookState,
+    WebhookJob,
+};
+use syncline_types::ids::IntegrationKey;
 use syncline_types::nul::without_nul;
 
-/// Webhooks of one statement when many are replayed.
-const BATCH: i64 = 500;
 const DEFAULT_LIMIT: i64 = 100;
 const MAX_LIMIT: i64 = 500;
 
@@ -133,21 +132,17 @@ pub(super) async fn list_received(
 ) -> Result<Json<ReceivedListResponse>, ApiError> {
     let limit = parse_limit(query.limit.as_deref(), DEFAULT_LIMIT, MAX_LIMIT)?;
     let broken = |_| ApiError::Cursor { problem: "is not one that this list gave out" };
-    let filter = Filter {
-        states: query.state.as_deref().map_or(Ok(ReceivedState::ALL.to_vec()), |text| {
-            parse_state(text, &ReceivedState::ALL, ApiError::query)
+    let filter = InboundWebhookFilter {
+        states: query.state.as_deref().map_or(Ok(InboundWebhookState::ALL.to_vec()), |text| {
+            parse_state(text, &InboundWebhookState::ALL, ApiError::query)
         })?,
         event_type: query.event_type.map(|text| without_nul(&text)),
         since: query.since.map(|text| parse_time("since", &text, ApiError::query)).transpose()?,
         before: query.cursor.map(|cursor| cursor.parse::<Uuid>().map_err(broken)).transpose()?,
-        integration: app.filtered_integration(&client, query.provider_config_key, ApiError::query).await?,
+        integration: parse_integration(query.provider_config_key, ApiError::query)?,
     };
-    let mut conn = app.store.connect().await?;
-    // One more than is shown tells whether there is a next page.
-    let mut found = log::list(&mut conn, client.environment.pk, &filter, limit + 1).await?;
-    let has_more = found.len() as i64 > limit;
-    found.truncate(limit.unsigned_abs() as usize);
-    let next_cursor = found.last().filter(|_| has_more).map(|last| last.id.to_string());
+    let mut found = app.inbound_webhook_log.list(client.environment.pk, filter, limit + 1).await?;
+    let next_cursor = cut_to_page(&mut found, limit).map(|last| last.id.to_string());
     Ok(Json(ReceivedListResponse {
         webhooks: found.into_iter().map(ReceivedBody::from).collect(),
         next_cursor,
@@ -165,7 +160,8 @@ pub(super) async fn get_received(
     ApiPath(id): ApiPath,
     _: NoQuery,
 ) -> Result<Json<ReceivedDetailBody>, ApiError> {
-    app.received_detail(&client, &id).await.map(Json)
+    let detail = app.inbound_webhook_log.get(client.environment.pk, parse_id(&id)?).await?;
+    ReceivedDetailBody::new(detail).map(Json)
 }
 
 /// `POST /webhooks/received/{id}/replay`: processes one again that is over.
@@ -179,15 +175,8 @@ pub(super) async fn replay(
     ApiPath(id): ApiPath,
     _: NoQuery,
 ) -> Result<(StatusCode, Json<ReceivedDetailBody>), ApiError> {
-    let detail = app.received_detail(&client, &id).await?;
-    let mut tx = app.store.begin().await?;
-    if log::replay(&mut tx, &[detail.webhook.id]).await? == 0 {
-        return Err(ApiError::ReceivedWebhookInFlight);
-    }
-    tx.commit().await?;
-    let detail = app.received_detail(&client, &id).await?;
-    app.events.publish(Event::Received);
-    Ok((StatusCode::ACCEPTED, Json(detail)))
+    let detail = app.inbound_webhook_log.replay(client.environment.pk, parse_id(&id)?).await?;
+    Ok((StatusCode::ACCEPTED, Json(ReceivedDetailBody::new(detail)?)))
 }
 
 /// `POST /webhooks/received/replay`: processes again what came in since a time and is over.
@@ -202,63 +191,33 @@ pub(super) async fn replay_many(
     ApiJson(request): ApiJson<ReplayRequest>,
 ) -> Result<(StatusCode, Json<ReplayResponse>), ApiError> {
     let states = match &request.state {
-        Some(text) => parse_state(text, &ReceivedState::OVER, ApiError::body)?,
-        None => vec![ReceivedState::Unmatched, ReceivedState::Failed],
+        Some(text) => parse_state(text, &InboundWebhookState::OVER, ApiError::body)?,
+        None => vec![InboundWebhookState::Unmatched, InboundWebhookState::Failed],
     };
-    let mut filter = Filter {
+    let filter = InboundWebhookFilter {
         states,
         event_type: request.event_type.map(|text| without_nul(&text)),
         since: Some(parse_time("since", &request.since, ApiError::body)?),
         before: None,
-        integration: app.filtered_integration(&client, request.provider_config_key, ApiError::body).await?,
+        integration: parse_integration(request.provider_config_key, ApiError::body)?,
     };
-    let mut count = 0;
-    loop {
-        let mut tx = app.store.begin().await?;
-        let found = log::list(&mut tx, client.environment.pk, &filter, BATCH).await?;
-        let ids: Vec<Uuid> = found.iter().map(|webhook| webhook.id).collect();
-        count += log::replay(&mut tx, &ids).await?;
-        tx.commit().await?;
-        // What comes to its end again meanwhile has the same id, which lies behind.
-        let Some(last) = ids.last() else { break };
-        filter.before = Some(*last);
-        app.events.publish(Event::Received);
-    }
+    let count = app.inbound_webhook_log.replay_many(client.environment.pk, filter).await?;
     Ok((StatusCode::ACCEPTED, Json(ReplayResponse { count })))
 }
 
-impl App {
-    async fn received_detail(&self, client: &Client, id: &str) -> Result<ReceivedDetailBody, ApiError> {
-        let unknown = || ApiError::UnknownReceivedWebhook { id: id.chars().take(60).collect() };
-        let uuid = id.parse::<Uuid>().map_err(|_| unknown())?;
-        let mut conn = self.store.connect().await?;
-        let found = log::find(&mut conn, client.environment.pk, uuid).await?;
-        let (received, stored) = found.ok_or_else(unknown)?;
-        let jobs = log::list_jobs(&mut conn, uuid).await?;
-        Ok(ReceivedDetailBody {
-            webhook: received.into(),
-            headers: serde_json::from_value(stored.headers.clone()).map_err(ApiError::internal)?,
-            body: RawValue::from_string(stored.to_json()).map_err(ApiError::internal)?,
-            functions: jobs.into_iter().map(WebhookFunctionBody::from).collect(),
+impl ReceivedDetailBody {
+    fn new(detail: InboundWebhookDetail) -> Result<Self, ApiError> {
+        Ok(Self {
+            webhook: detail.webhook.into(),
+            headers: serde_json::from_value(detail.headers).map_err(ApiError::internal)?,
+            body: RawValue::from_string(detail.body).map_err(ApiError::internal)?,
+            functions: detail.functions.into_iter().map(WebhookFunctionBody::from).collect(),
         })
-    }
-
-    async fn filtered_integration(
-        &self,
-        client: &Client,
-        key: Option<String>,
-        refuse: fn(&'static str, &[&str], String) -> ApiError,
-    ) -> Result<Option<IntegrationPk>, ApiError> {
-        let Some(key) = key else { return Ok(None) };
-        let key = parse_name::<IntegrationKey>("provider_config_key", &key, refuse)?;
-        let mut conn = self.store.connect().await?;
-        let found = integrations::find(&mut conn, client.environment.pk, &key).await?;
-        Ok(Some(found.ok_or(ApiError::UnknownIntegration(key))?.pk))
     }
 }
 
-impl From<Received> for ReceivedBody {
-    fn from(received: Received) -> Self {
+impl From<InboundWebhook> for ReceivedBody {
+    fn from(received: InboundWebhook) -> Self {
         Self {
             id: received.id,
             provider_config_key: received.integration_key.into(),
@@ -288,11 +247,22 @@ impl From<WebhookJob> for WebhookFunctionBody {
     }
 }
 
+fn parse_id(text: &str) -> Result<Uuid, InboundWebhookError> {
+    text.parse().map_err(|_| InboundWebhookError::Unknown(text.chars().take(60).collect()))
+}
+
+fn parse_integration(
+    key: Option<String>,
+    refuse: fn(&'static str, &[&str], String) -> ApiError,
+) -> Result<Option<IntegrationKey>, ApiError> {
+    key.map(|key| parse_name("provider_config_key", &key, refuse)).transpose()
+}
+
 fn parse_state(
     text: &str,
-    known: &[ReceivedState],
+    known: &[InboundWebhookState],
     refuse: fn(&'static str, &[&str], String) -> ApiError,
-) -> Result<Vec<ReceivedState>, ApiError> {
+) -> Result<Vec<InboundWebhookState>, ApiError> {
     let state = known.iter().find(|state| state.as_str() == text);
     let names: Vec<String> = known.iter().map(|state| format!("`{}`", state.as_str())).collect();
     let message = || format!("must be one of {}", names.join(", "));

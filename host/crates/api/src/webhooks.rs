@@ -10,23 +10,20 @@ use utoipa::ToSchema;
 use uuid::Uuid;
 
 use super::App;
-use super::connections::parse_name;
 use super::error::{ApiError, ErrorBody};
 use super::extract::{ApiJson, ApiPath, ApiQuery, EnvironmentAuth, NoQuery};
-use super::lists::{Cursors, cut_to_page, parse_limit, parse_time};
+use super::lists::{Cursors, cut_to_page, parse_limit, parse_scope, parse_time};
 use super::time::iso;
 use syncline_auth::{Client, Scope, rights};
-use syncline_store::events::Event;
-use syncline_store::webhooks::log::{
-    self, Delivery, Filter, LoggedAttempt, Redelivery, State as DeliveryState,
+use syncline_engine::NamedScope;
+use syncline_outbound_webhooks::{
+    Delivery, DeliveryDetail, DeliveryError, DeliveryFilter, DeliveryState, LoggedAttempt,
 };
-use syncline_types::ids::{ConnectionId, ConnectionPk, EnvironmentPk, IntegrationKey};
+use syncline_types::ids::{ConnectionId, IntegrationKey};
 
 const DEFAULT_LIMIT: i64 = 100;
 const MAX_LIMIT: i64 = 500;
 const KINDS: [&str; 4] = ["auth", "sync", "forward", "async_action"];
-/// Deliveries of one statement when many are sent again.
-const BATCH: i64 = 500;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -124,15 +121,14 @@ pub(super) async fn list_deliveries(
     let environment = client.environment.pk;
     let limit = parse_limit(query.limit.as_deref(), DEFAULT_LIMIT, MAX_LIMIT)?;
     let cursors = Cursors { list: "webhook deliveries", environment };
-    let filter = Filter {
+    let filter = DeliveryFilter {
         states: query.state.as_deref().map_or(Ok(DeliveryState::ALL.to_vec()), parse_state)?,
         kind: query.kind.map(parse_kind).transpose()?,
         since: query.since.map(|text| parse_time("since", &text, ApiError::query)).transpose()?,
         before: query.cursor.map(|cursor| cursors.decode_number(&cursor)).transpose()?,
-        connection: app.filtered_connection(&client, query.provider_config_key, query.connection_id).await?,
+        connection: parse_connection(query.provider_config_key.as_deref(), query.connection_id.as_deref())?,
     };
-    let mut conn = app.store.connect().await?;
-    let mut found = log::list(&mut conn, environment, &filter, limit + 1).await?;
+    let mut found = app.deliveries.list(environment, filter, limit + 1).await?;
     let next_cursor = cut_to_page(&mut found, limit).map(|last| cursors.encode_number(last.pk));
     let deliveries = found.into_iter().map(|delivery| DeliveryBody::new(delivery, &client)).collect();
     Ok(Json(DeliveriesResponse { deliveries, next_cursor }))
@@ -149,7 +145,8 @@ pub(super) async fn get_delivery(
     ApiPath(id): ApiPath,
     _: NoQuery,
 ) -> Result<Json<DeliveryDetailBody>, ApiError> {
-    app.delivery_detail(&client, &id).await.map(Json)
+    let detail = app.deliveries.get(client.environment.pk, parse_id(&id)?).await?;
+    DeliveryDetailBody::new(detail, &client).map(Json)
 }
 
 /// `POST /webhooks/deliveries/{id}/redeliver`: sends one again, under its id, to the URL that is set now.
@@ -163,17 +160,8 @@ pub(super) async fn redeliver(
     ApiPath(id): ApiPath,
     _: NoQuery,
 ) -> Result<(StatusCode, Json<DeliveryDetailBody>), ApiError> {
-    let mut tx = app.store.begin().await?;
-    let (delivery, _) = find(&mut tx, client.environment.pk, &id).await?;
-    match log::redeliver(&mut tx, delivery.pk).await? {
-        Redelivery::Due => {}
-        Redelivery::InFlight => return Err(ApiError::WebhookInFlight),
-        Redelivery::NoUrl => return Err(ApiError::NoWebhookUrl),
-    }
-    tx.commit().await?;
-    let detail = app.delivery_detail(&client, &id).await?;
-    app.events.publish(Event::Webhooks);
-    Ok((StatusCode::ACCEPTED, Json(detail)))
+    let detail = app.deliveries.redeliver(client.environment.pk, parse_id(&id)?).await?;
+    Ok((StatusCode::ACCEPTED, Json(DeliveryDetailBody::new(detail, &client)?)))
 }
 
 /// `POST /webhooks/deliveries/redeliver`: sends again what was given up since a time. What has no URL any more is
@@ -189,50 +177,17 @@ pub(super) async fn redeliver_failed(
     ApiJson(request): ApiJson<RedeliverRequest>,
 ) -> Result<(StatusCode, Json<RedeliverResponse>), ApiError> {
     let since = parse_time("since", &request.since, ApiError::body)?;
-    let mut count = 0;
-    let mut before = None;
-    loop {
-        let mut tx = app.store.begin().await?;
-        let (made_due, last) =
-            log::redeliver_failed(&mut tx, client.environment.pk, since, before, BATCH).await?;
-        tx.commit().await?;
-        count += made_due;
-        before = last;
-        if last.is_none() {
-            break;
-        }
-        app.events.publish(Event::Webhooks);
-    }
+    let count = app.deliveries.redeliver_failed(client.environment.pk, since).await?;
     Ok((StatusCode::ACCEPTED, Json(RedeliverResponse { count })))
 }
 
-impl App {
-    async fn delivery_detail(&self, client: &Client, id: &str) -> Result<DeliveryDetailBody, ApiError> {
-        let mut conn = self.store.connect().await?;
-        let (delivery, body) = find(&mut conn, client.environment.pk, id).await?;
-        let attempts = log::list_attempts(&mut conn, delivery.pk).await?;
-        Ok(DeliveryDetailBody {
-            delivery: DeliveryBody::new(delivery, client),
-            body: RawValue::from_string(body).map_err(ApiError::internal)?,
-            attempts: attempts.into_iter().map(AttemptBody::from).collect(),
+impl DeliveryDetailBody {
+    fn new(detail: DeliveryDetail, client: &Client) -> Result<Self, ApiError> {
+        Ok(Self {
+            delivery: DeliveryBody::new(detail.delivery, client),
+            body: RawValue::from_string(detail.body).map_err(ApiError::internal)?,
+            attempts: detail.attempts.into_iter().map(AttemptBody::from).collect(),
         })
-    }
-
-    pub(super) async fn filtered_connection(
-        &self,
-        client: &Client,
-        key: Option<String>,
-        id: Option<String>,
-    ) -> Result<Option<ConnectionPk>, ApiError> {
-        let (key, id) = match (key, id) {
-            (None, None) => return Ok(None),
-            (Some(key), Some(id)) => (key, id),
-            (Some(_), None) => return Err(missing("connection_id")),
-            (None, Some(_)) => return Err(missing("provider_config_key")),
-        };
-        let key = parse_name::<IntegrationKey>("provider_config_key", &key, ApiError::query)?;
-        let id = parse_name::<ConnectionId>("connection_id", &id, ApiError::query)?;
-        Ok(Some(self.find_connection_by_name(client, &key, &id).await?.pk))
     }
 }
 
@@ -269,14 +224,8 @@ impl From<LoggedAttempt> for AttemptBody {
     }
 }
 
-async fn find(
-    conn: &mut sqlx::PgConnection,
-    environment: EnvironmentPk,
-    id: &str,
-) -> Result<(Delivery, String), ApiError> {
-    let unknown = || ApiError::UnknownWebhook { id: id.chars().take(60).collect() };
-    let uuid = id.parse::<Uuid>().map_err(|_| unknown())?;
-    log::find(conn, environment, uuid).await?.ok_or_else(unknown)
+fn parse_id(text: &str) -> Result<Uuid, DeliveryError> {
+    text.parse().map_err(|_| DeliveryError::Unknown(text.chars().take(60).collect()))
 }
 
 /// Where a URL leads, without what may be secret in it.
@@ -300,7 +249,17 @@ fn parse_kind(text: String) -> Result<String, ApiError> {
     Err(ApiError::query("invalid_value", &["type"], "must be `auth`, `sync`, `forward` or `async_action`"))
 }
 
-fn missing(name: &'static str) -> ApiError {
-    let message = "is required too: `connection_id` and `provider_config_key` name a connection together";
-    ApiError::query("invalid_type", &[name], message)
+fn parse_connection(
+    key: Option<&str>,
+    id: Option<&str>,
+) -> Result<Option<(IntegrationKey, ConnectionId)>, ApiError> {
+    match parse_scope(key, id)? {
+        NamedScope::Environment => Ok(None),
+        NamedScope::Connection { integration, connection } => Ok(Some((integration, connection))),
+        NamedScope::Integration(_) => {
+            let message =
+                "is required with `provider_config_key`: deliveries are listed of one connection or of all";
+            Err(ApiError::query("invalid_type", &["connection_id"], message))
+        }
+    }
 }

@@ -2,5 +2,6 @@
 
 pub(crate) mod dispatch;
 pub(crate) mod ingest;
+pub(crate) mod log;
 pub(crate) mod payload;
 pub(crate) mod routing;

@@ -70,6 +70,10 @@ pub use self::inbound_webhooks::dispatch::{DispatchSettings, WebhookDispatch};
 pub use self::inbound_webhooks::ingest::{
     IngestError, IngestSettings, Taken, WebhookEndpoint, WebhookIngest, WebhookRequest,
 };
+pub use self::inbound_webhooks::log::{
+    InboundWebhook, InboundWebhookDetail, InboundWebhookError, InboundWebhookFilter, InboundWebhookLog,
+    InboundWebhookState, WebhookJob,
+};
 pub use self::inbound_webhooks::payload::stored_headers;
 pub use self::invoker::error::ActionError;
 pub use self::invoker::live_runs::LiveRuns;

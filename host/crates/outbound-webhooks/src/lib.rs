@@ -5,6 +5,7 @@
 //! sent at least once, always under the same id.
 
 mod endpoints;
+mod log;
 mod request;
 mod retry;
 mod upkeep;
@@ -20,6 +21,9 @@ use tokio_util::task::TaskTracker;
 use uuid::Uuid;
 
 use self::endpoints::Endpoints;
+pub use self::log::{
+    Delivery, DeliveryDetail, DeliveryError, DeliveryFilter, DeliveryLog, DeliveryState, LoggedAttempt,
+};
 pub use self::retry::{Delays, InvalidDelays};
 use syncline_auth::Environments;
 use syncline_egress::Gate;

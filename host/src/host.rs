@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use syncline_api::{App, Services};
-use syncline_auth::{Authenticator, Environments};
+use syncline_auth::{ApiKeys, Authenticator, Environments};
 use syncline_egress::Gate;
 use syncline_engine::{
     Actions, AuthorizationParts, Authorizations, ConnectSessions, ConnectionCache, ConnectionParts,
@@ -314,6 +314,7 @@ impl Host {
             InboundWebhookLog::new(store.clone(), Arc::clone(&events), Arc::clone(&connection_cache));
         let app = App::new(Services {
             actions,
+            api_keys: ApiKeys::new(store.clone(), Arc::clone(&events)),
             authenticator,
             authorizations,
             catalogue,

@@ -11,10 +11,9 @@ use super::error::{ApiError, ErrorBody};
 use super::extract::{ApiJson, EnvironmentAuth, NoQuery};
 use super::time::iso;
 use syncline_auth::{
-    ApiKey, Client, EnvironmentSettings, FormerKeys, Scope, ScopePreset, Scopes, SettingsChange, SigningKey,
+    Client, EnvironmentSettings, FormerKeys, Scope, ScopePreset, Scopes, SettingsChange, SigningKey,
     check_key_name, rights,
 };
-use syncline_store::keys::{self, NewKey};
 
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct EnvironmentResponse {
@@ -145,22 +144,13 @@ pub(super) async fn create_key(
         return Err(ApiError::body("invalid_value", &["scopes"], message));
     }
     let environment = app.environment_by_id(environment_id).await?;
-    let key = ApiKey::generate();
-    let new = NewKey {
-        environment: environment.pk,
-        name: &display_name,
-        prefix: key.shown_prefix(),
-        hash: &key.hash(),
-        scopes: scopes.names(),
-    };
-    let created = keys::create(&mut *app.store.connect().await?, &new).await?;
-    let created = created.ok_or_else(|| ApiError::DuplicateKey(display_name.clone()))?;
+    let created = app.api_keys.create(environment.pk, &display_name, &scopes).await?;
     Ok(Json(CreatedKeyResponse {
         data: CreatedKeyBody {
             id: created.id,
             display_name,
             scopes: scopes.names().to_vec(),
-            secret: key.expose().to_owned(),
+            secret: created.key.expose().to_owned(),
             created_at: iso(created.created_at),
         },
     }))
@@ -190,11 +180,7 @@ pub(super) async fn delete_key(
     ApiJson(request): ApiJson<DeleteKeyRequest>,
 ) -> Result<Json<SuccessResponse>, ApiError> {
     let environment = app.environment_by_id(request.environment_id).await?;
-    let mut conn = app.store.connect().await?;
-    if !keys::revoke_by_id(&mut conn, environment.pk, request.key_id).await? {
-        return Err(ApiError::UnknownKey(request.key_id));
-    }
-    app.events.publish(syncline_store::events::Event::Keys);
+    app.api_keys.revoke(environment.pk, request.key_id).await?;
     Ok(Json(SuccessResponse { success: true }))
 }
 

@@ -16,7 +16,7 @@ use utoipa::ToSchema;
 use utoipa::openapi::schema::{Object, ObjectBuilder, Type};
 use uuid::Uuid;
 
-use syncline_auth::{AuthError, DEFAULT_ENVIRONMENT, EnvironmentError, Refusal};
+use syncline_auth::{ApiKeyError, AuthError, DEFAULT_ENVIRONMENT, EnvironmentError, Refusal};
 use syncline_egress::{EgressError, UploadFailure};
 use syncline_engine::{
     ActionError, ActionFailure, ApprovalError, AuthorizationError, ConnectError, DeadLetterError,
@@ -149,10 +149,8 @@ pub enum ApiError {
     DuplicateEnvironment(EnvironmentName),
     #[error("the environment `{DEFAULT_ENVIRONMENT}` stays: every host makes it when it starts")]
     DefaultEnvironment,
-    #[error("the environment has no valid key {0}")]
-    UnknownKey(Uuid),
-    #[error("the environment has a valid key `{0}` already; choose another display_name")]
-    DuplicateKey(String),
+    #[error(transparent)]
+    ApiKey(#[from] ApiKeyError),
     #[error("the signing key before the present one still signs; rotate again when it has ended")]
     SigningKeysOverlap,
     #[error("the cursor {problem}; leave it out to begin anew")]
@@ -291,8 +289,7 @@ impl ApiError {
             Self::UnknownEnvironment(_) => ErrorCode::UnknownEnvironment,
             Self::DuplicateEnvironment(_) => ErrorCode::DuplicateEnvironment,
             Self::DefaultEnvironment => ErrorCode::CannotDeleteDefaultEnvironment,
-            Self::UnknownKey(_) => ErrorCode::UnknownApiKey,
-            Self::DuplicateKey(_) => ErrorCode::DuplicateApiKey,
+            Self::ApiKey(error) => error.code(),
             Self::SigningKeysOverlap => ErrorCode::MultipleWebhookSigningKeys,
             Self::Cursor { .. } | Self::UntilCursor { .. } => ErrorCode::InvalidCursor,
             Self::Runs(error) => error.code(),

@@ -75,7 +75,7 @@ pub use self::metrics::metrics_routes;
 
 use self::error::ApiError;
 use self::extract::ConnectionHeaders;
-use syncline_auth::{Authenticator, Client, Environments};
+use syncline_auth::{ApiKeys, Authenticator, Client, Environments};
 use syncline_engine::{
     Actions, Authorizations, ConnectSessions, ConnectionCache, ConnectionRoute, Connections, Credentials,
     DeadLetters, Deployments, EnvironmentVariables, Functions, Health, InboundWebhookLog, Observation, Proxy,
@@ -96,6 +96,7 @@ pub struct App(Arc<Services>);
 /// The services that handlers call, and what the API says of this host.
 pub struct Services {
     pub actions: Arc<Actions>,
+    pub api_keys: ApiKeys,
     pub authenticator: Arc<Authenticator>,
     pub authorizations: Arc<Authorizations>,
     pub catalogue: Arc<Catalogue>,

@@ -17,7 +17,7 @@ mod session_tokens;
 mod signing_keys;
 mod webhook_signatures;
 
-pub use api_keys::{ApiKey, InvalidSecretKey, check_key_name};
+pub use api_keys::{ApiKey, ApiKeyError, ApiKeys, CreatedApiKey, InvalidSecretKey, check_key_name};
 pub use app_credentials::{AppCredentials, AppCredentialsError, InstallableApp, OAuthApp};
 pub use authenticator::{AuthError, Authenticator, Client};
 pub use cache::Cache;

@@ -16,8 +16,7 @@ use syncline_engine::{
     DispatchSettings, EnvironmentVariables, Functions, Health, InboundWebhookLog, IngestSettings, Invoker,
     InvokerParts, JobParts, JobSettings, Jobs, Lifecycle, LiveRuns, Observation, Presence, Proxy, ProxyParts,
     ProxyRoutes, RateLimits, RecordChanges, RecordSettings, Records, Retention, RetentionSettings, RunUpkeep,
-    RunWriter, Runs, StreamNumbers, SyncParts, SyncSettings, Syncs, TypedConnections, WebhookDispatch,
-    WebhookIngest,
+    RunWriter, Runs, SyncParts, SyncSettings, Syncs, TypedConnections, WebhookDispatch, WebhookIngest,
 };
 use syncline_outbound_webhooks::{DeliveryLog, Sender, SenderSettings};
 use syncline_providers::Catalogue;
@@ -100,7 +99,6 @@ impl Host {
 
         let authenticator = Authenticator::new(store.clone(), Arc::clone(&environments), Arc::clone(&events));
         let functions = Functions::new(store.clone(), Arc::clone(&runtime));
-        let streams = StreamNumbers::new(store.clone());
         let variables = Arc::new(EnvironmentVariables::new(store.clone()));
         let record_changes =
             RecordChanges::new(store.clone(), Arc::clone(&events), host_id, settings.max_change_readers);
@@ -338,7 +336,6 @@ impl Host {
             records,
             runs: Runs::new(store.clone(), Arc::clone(&connection_cache)),
             store: store.clone(),
-            streams,
             supervisor: Arc::clone(&supervisor),
             syncs,
             typed_connections,

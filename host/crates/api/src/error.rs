@@ -20,8 +20,8 @@ use syncline_auth::{ApiKeyError, AuthError, DEFAULT_ENVIRONMENT, EnvironmentErro
 use syncline_egress::{EgressError, UploadFailure};
 use syncline_engine::{
     ActionError, ActionFailure, ApprovalError, AuthorizationError, ConnectError, DeadLetterError,
-    DeployError, InboundWebhookError, IngestError, LookupError, ProxyError, RefreshError, RunsError,
-    SessionError, TypedConnectionError, VariantError,
+    DeployError, InboundWebhookError, IngestError, LookupError, ProxyError, RecordsError, RefreshError,
+    RunsError, SessionError, TypedConnectionError, VariantError,
 };
 use syncline_model::{Invalid, Problem};
 use syncline_outbound_webhooks::DeliveryError;
@@ -137,10 +137,8 @@ pub enum ApiError {
     UnknownFunction { function: String, integration: IntegrationKey },
     #[error("integration `{0}` has no syncs here")]
     NoSyncs(IntegrationKey),
-    #[error(
-        "no sync of integration `{integration}` has a model `{model}`, and nothing is kept under that name"
-    )]
-    UnknownModel { model: String, integration: IntegrationKey },
+    #[error(transparent)]
+    Records(#[from] RecordsError),
     #[error("integration `{0}` exists already; choose another unique_key")]
     DuplicateIntegration(IntegrationKey),
     #[error("there is no environment {0}")]
@@ -155,8 +153,6 @@ pub enum ApiError {
     SigningKeysOverlap,
     #[error("the cursor {problem}; leave it out to begin anew")]
     Cursor { problem: &'static str },
-    #[error("`until_cursor` {problem}; give the `cursor` of a record's metadata")]
-    UntilCursor { problem: &'static str },
     #[error(transparent)]
     Runs(#[from] RunsError),
     #[error(transparent)]
@@ -284,14 +280,14 @@ impl ApiError {
             Self::Variant(VariantError::Store(_)) => ErrorCode::InternalServerError,
             Self::UnknownFunction { .. } => ErrorCode::UnknownFunction,
             Self::NoSyncs(_) => ErrorCode::NoSyncsFound,
-            Self::UnknownModel { .. } => ErrorCode::UnknownModel,
+            Self::Records(error) => error.code(),
             Self::DuplicateIntegration(_) => ErrorCode::DuplicateIntegration,
             Self::UnknownEnvironment(_) => ErrorCode::UnknownEnvironment,
             Self::DuplicateEnvironment(_) => ErrorCode::DuplicateEnvironment,
             Self::DefaultEnvironment => ErrorCode::CannotDeleteDefaultEnvironment,
             Self::ApiKey(error) => error.code(),
             Self::SigningKeysOverlap => ErrorCode::MultipleWebhookSigningKeys,
-            Self::Cursor { .. } | Self::UntilCursor { .. } => ErrorCode::InvalidCursor,
+            Self::Cursor { .. } => ErrorCode::InvalidCursor,
             Self::Runs(error) => error.code(),
             Self::Approval(ApprovalError::Unknown) => ErrorCode::UnknownRun,
             Self::Approval(ApprovalError::NotHeld) => ErrorCode::RunNotHeld,

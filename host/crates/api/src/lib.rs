@@ -10,7 +10,6 @@ mod connect_telemetry;
 pub mod connect_ui;
 mod connections;
 mod cors;
-mod cursor;
 mod dead_letters;
 mod deployments;
 mod environment;
@@ -79,7 +78,7 @@ use syncline_auth::{ApiKeys, Authenticator, Client, Environments};
 use syncline_engine::{
     Actions, Authorizations, ConnectSessions, ConnectionCache, ConnectionRoute, Connections, Credentials,
     DeadLetters, Deployments, EnvironmentVariables, Functions, Health, InboundWebhookLog, Observation, Proxy,
-    RecordChanges, Records, Runs, StreamNumbers, Syncs, TypedConnections, WebhookIngest,
+    RecordChanges, Records, Runs, Syncs, TypedConnections, WebhookIngest,
 };
 use syncline_outbound_webhooks::DeliveryLog;
 use syncline_providers::Catalogue;
@@ -120,7 +119,6 @@ pub struct Services {
     pub records: Arc<Records>,
     pub runs: Runs,
     pub store: Store,
-    pub streams: Arc<StreamNumbers>,
     pub supervisor: Arc<Supervisor>,
     pub syncs: Arc<Syncs>,
     pub typed_connections: Arc<TypedConnections>,

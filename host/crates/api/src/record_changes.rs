@@ -18,18 +18,18 @@ use serde_json::json;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use super::App;
 use super::error::{ApiError, ErrorBody};
 use super::extract::{ApiQuery, ConnectionHeaders, EnvironmentAuth};
 use super::records::writer::{PageWriter, RecordJson};
 use super::records::{
-    DEFAULT_LIMIT, MAX_LIMIT, RecordsPage, check_cursor_text, check_names, decode_cursor, parse_filter,
-    parse_limit,
+    DEFAULT_LIMIT, MAX_LIMIT, RecordsPage, check_cursor_text, check_names, parse_filter, parse_limit,
 };
-use super::{App, cursor};
 use syncline_auth::{Client, rights};
-use syncline_engine::{ConnectionRoute, FollowedConnection, WantedRecords};
-use syncline_store::records::{ActionSet, Filter, StoredRecord};
-use syncline_store::streams::{self, StreamKey};
+use syncline_engine::{
+    ActionSet, ConnectionRoute, FollowedConnection, LookupError, RecordsError, StoredRecord, StreamKey,
+    cursor,
+};
 use syncline_types::ids::{ModelName, Variant};
 
 /// About what a stream of events reads at once, and a reader that does not go on holds in memory.
@@ -273,8 +273,8 @@ impl Reader {
         let revocations = app.authenticator.subscribe();
         // What is written from here on wakes it; what was written before is found by its first look.
         let ear = app.record_changes.follow(connection.pk).ok_or(ApiError::TooManyReaders)?;
-        let stream = app.find_stream(&connection, &followed.model, &followed.variant).await?;
-        let after = decode_cursor(followed.cursor.as_deref(), stream)?;
+        let stream = app.records.find_stream(&connection, &followed.model, &followed.variant).await?;
+        let after = cursor::start(followed.cursor.as_deref(), stream).map_err(RecordsError::Cursor)?;
         Ok(Self { app, client, target, connection, followed, stream, after, ear, revocations })
     }
 
@@ -307,33 +307,23 @@ impl Reader {
         }
         // Another one has its name now, of which the reader's cursors say nothing.
         let (integration, connection) = (self.target.integration.clone(), self.target.connection.clone());
-        Err(ApiError::UnknownConnection { integration, connection })
+        Err(LookupError::UnknownConnection { integration, connection }.into())
     }
 
     async fn stream(&mut self) -> Result<Option<StreamKey>, ApiError> {
         if self.stream.is_none() {
             let Followed { model, variant, .. } = &self.followed;
-            self.stream = self.app.find_stream(&self.connection, model, variant).await?;
+            self.stream = self.app.records.find_stream(&self.connection, model, variant).await?;
         }
         Ok(self.stream)
     }
 
     /// The next records, and the place behind them: where nothing is left, behind what the filter hides as well.
     async fn read(&mut self, stream: StreamKey, limit: i64) -> Result<Vec<StoredRecord>, ApiError> {
-        let mut conn = self.app.store.connect_records().await?;
-        // First, so that all that stands up to it is among what is read then.
-        let head = streams::head(&mut conn, stream).await?;
-        if head <= self.after {
-            return Ok(Vec::new());
-        }
-        let filter = Filter { after: self.after, modified_since: None, actions: self.followed.actions };
-        drop(conn);
-        let wanted = WantedRecords { stream, filter: &filter, ids: &[], limit };
         let environment = self.client.environment.pk;
-        let records =
-            self.app.records.read_records(environment, &wanted).await.map_err(ApiError::internal)?;
-        let last = records.last().map_or(self.after, |record| record.position);
-        self.after = if records.len() as i64 == limit { last } else { last.max(head) };
-        Ok(records)
+        let actions = self.followed.actions;
+        let page = self.app.records.read_changes(environment, stream, self.after, actions, limit).await?;
+        self.after = page.position;
+        Ok(page.records)
     }
 }

@@ -10,15 +10,12 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use self::writer::PageWriter;
+use super::App;
 use super::error::{ApiError, ErrorBody};
 use super::extract::{ApiJson, ApiQuery, ConnectionHeaders, EnvironmentAuth, NoQuery};
 use super::one_or_many::OneOrMany;
-use super::{App, cursor};
 use syncline_auth::rights;
-use syncline_engine::{self as engine, ConnectionRoute};
-use syncline_store::records::{ActionSet, Filter, Span};
-use syncline_store::streams::StreamKey;
-use syncline_store::{records, streams};
+use syncline_engine::{self as engine, ActionSet, RecordQuery};
 use syncline_types::ids::{ModelName, Variant};
 
 pub(super) const DEFAULT_LIMIT: i64 = 100;
@@ -29,7 +26,7 @@ const MAX_CURSOR_BYTES: usize = 1000;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct RecordsQuery {
+pub(super) struct ListQuery {
     model: String,
     variant: Option<String>,
     modified_after: Option<String>,
@@ -88,31 +85,18 @@ struct RecordMetadata {
 pub(super) async fn list_records(
     State(app): State<App>,
     client: EnvironmentAuth<rights::RecordsRead>,
-    ApiQuery(query): ApiQuery<RecordsQuery>,
+    ApiQuery(query): ApiQuery<ListQuery>,
     target: ConnectionHeaders,
 ) -> Result<Response, ApiError> {
-    let wanted = WantedRecords::check(query)?;
+    let query = check(query)?;
     let connection = app.find_connection(&client, &target).await?;
-    let stream = app.find_stream(&connection, &wanted.model, &wanted.variant).await?;
-    let after = decode_cursor(wanted.cursor.as_deref(), stream)?;
-    let Some(stream) = stream else {
-        return Ok(PageWriter::new(&app.record_metadata_key).finish(None));
-    };
-    let filter = Filter { after, modified_since: wanted.modified_since, actions: wanted.actions };
-
-    // One more than is wanted tells whether there is a next page.
-    let one_more =
-        engine::WantedRecords { stream, filter: &filter, ids: &wanted.ids, limit: wanted.limit + 1 };
-    let page = app.records.read_records(client.environment.pk, &one_more).await;
-    let mut page = page.map_err(ApiError::internal)?;
-    let has_more = page.len() as i64 > wanted.limit;
-    page.truncate(wanted.limit as usize);
-
+    let page = app.records.read(&connection, &query).await?;
     let mut writer = PageWriter::new(&app.record_metadata_key);
-    for record in &page {
+    let Some(stream) = page.stream else { return Ok(writer.finish(None)) };
+    for record in &page.records {
         writer.push(stream, record);
     }
-    let next = page.last().filter(|_| has_more).map(|last| (stream, last.position));
+    let next = page.records.last().filter(|_| page.has_more).map(|last| (stream, last.position));
     Ok(writer.finish(next))
 }
 
@@ -150,86 +134,31 @@ pub(super) async fn prune_records(
     target: ConnectionHeaders,
     ApiJson(request): ApiJson<PruneRequest>,
 ) -> Result<Json<PruneResponse>, ApiError> {
-    /// So many at a time, so that no transaction grows with what there is to prune.
-    const STEP: i64 = 1000;
-
     let (model, variant) = check_names(&request.model, request.variant.as_deref(), ApiError::body)?;
     if request.limit.is_some_and(|limit| limit < 1) {
         return Err(ApiError::body("too_small", &["limit"], "must be 1 or more"));
     }
     let connection = app.find_connection(&client, &target).await?;
-    let stream = app.find_stream(&connection, &model, &variant).await?;
-    let until = decode_cursor(Some(&request.until_cursor), stream).map_err(|error| match error {
-        ApiError::Cursor { problem } => ApiError::UntilCursor { problem },
-        other => other,
-    })?;
-    let Some(stream) = stream else { return Ok(Json(PruneResponse { count: 0, has_more: false })) };
-
-    let mut left = request.limit.unwrap_or(i64::MAX);
-    let mut count = 0;
-    let mut after = 0;
-    while left > 0 {
-        let step = left.min(STEP);
-        let mut tx = app.store.begin_records().await?;
-        // Writers lock the stream before its records too, so nobody waits in a circle.
-        after = streams::lock_for_pruning(&mut tx, stream).await?.max(after);
-        let pruned = records::prune(&mut tx, stream, Span { after, until }, step).await?;
-        if let Some(last) = pruned.last {
-            streams::note_pruned(&mut tx, stream, last).await?;
-            after = last;
-        }
-        tx.commit().await?;
-        count += pruned.count;
-        left -= pruned.count.cast_signed();
-        if pruned.count.cast_signed() < step {
-            return Ok(Json(PruneResponse { count, has_more: false }));
-        }
-    }
-    let mut conn = app.store.connect_records().await?;
-    let has_more = records::has_payload(&mut conn, stream, Span { after, until }).await?;
-    Ok(Json(PruneResponse { count, has_more }))
+    let PruneRequest { until_cursor, limit, .. } = request;
+    let wanted = engine::PruneRequest { model, variant, until_cursor, limit };
+    let pruned = app.records.prune(&connection, &wanted).await?;
+    Ok(Json(PruneResponse { count: pruned.count, has_more: pruned.has_more }))
 }
 
-/// A query whose parameters were found good.
-struct WantedRecords {
-    model: ModelName,
-    variant: Variant,
-    modified_since: Option<DateTime<Utc>>,
-    limit: i64,
-    actions: ActionSet,
-    cursor: Option<String>,
-    ids: Vec<String>,
-}
-
-impl WantedRecords {
-    fn check(query: RecordsQuery) -> Result<Self, ApiError> {
-        let (model, variant) = check_names(&query.model, query.variant.as_deref(), ApiError::query)?;
-        let since = query
-            .delta
-            .map(|text| ("delta", text))
-            .or(query.modified_after.map(|text| ("modified_after", text)));
-        let modified_since = since.map(|(name, text)| parse_time(name, &text)).transpose()?;
-        let limit = query.limit.as_deref().map(parse_limit).transpose()?.unwrap_or(DEFAULT_LIMIT);
-        let actions = query.filter.as_deref().map(parse_filter).transpose()?.unwrap_or_default();
-        check_cursor_text(query.cursor.as_deref())?;
-        let ids = query.ids.into_vec();
-        if ids.len() > MAX_IDS {
-            return Err(ApiError::query(
-                "too_big",
-                &["ids"],
-                format!("at most {MAX_IDS} ids can be asked for at once"),
-            ));
-        }
-        Ok(Self {
-            model,
-            variant,
-            modified_since,
-            limit: limit.min(MAX_LIMIT),
-            actions,
-            cursor: query.cursor,
-            ids,
-        })
+fn check(query: ListQuery) -> Result<RecordQuery, ApiError> {
+    let (model, variant) = check_names(&query.model, query.variant.as_deref(), ApiError::query)?;
+    let since =
+        query.delta.map(|text| ("delta", text)).or(query.modified_after.map(|text| ("modified_after", text)));
+    let modified_since = since.map(|(name, text)| parse_time(name, &text)).transpose()?;
+    let limit = query.limit.as_deref().map(parse_limit).transpose()?.unwrap_or(DEFAULT_LIMIT).min(MAX_LIMIT);
+    let actions = query.filter.as_deref().map(parse_filter).transpose()?.unwrap_or_default();
+    check_cursor_text(query.cursor.as_deref())?;
+    let ids = query.ids.into_vec();
+    if ids.len() > MAX_IDS {
+        let message = format!("at most {MAX_IDS} ids can be asked for at once");
+        return Err(ApiError::query("too_big", &["ids"], message));
     }
+    Ok(RecordQuery { model, variant, cursor: query.cursor, modified_since, actions, ids, limit })
 }
 
 pub(super) type Refuse = fn(&'static str, &[&str], String) -> ApiError;
@@ -296,40 +225,6 @@ pub(super) fn check_cursor_text(text: Option<&str>) -> Result<(), ApiError> {
         return Err(ApiError::Cursor { problem: "is empty or too long" });
     }
     Ok(())
-}
-
-/// The position that a cursor names; 0, before all, without one.
-pub(super) fn decode_cursor(text: Option<&str>, stream: Option<StreamKey>) -> Result<i64, ApiError> {
-    let Some(text) = text else { return Ok(0) };
-    let Some(stream) = stream else {
-        return Err(ApiError::Cursor { problem: "belongs to a model of which nothing is kept" });
-    };
-    cursor::decode(text, stream).map_err(|invalid| ApiError::Cursor { problem: invalid.problem() })
-}
-
-impl App {
-    /// The stream of a model; `None` if nothing was saved to it yet. A model that nobody knows is an error.
-    pub(super) async fn find_stream(
-        &self,
-        connection: &ConnectionRoute,
-        model: &ModelName,
-        variant: &Variant,
-    ) -> Result<Option<StreamKey>, ApiError> {
-        if let Some(stream) = self.streams.find(connection.pk, model, variant).await? {
-            return Ok(Some(stream));
-        }
-        let (environment, integration) = (connection.environment, connection.integration);
-        let declares = self.functions.declares_model(environment, integration, model).await;
-        if declares.map_err(ApiError::Internal)? {
-            return Ok(None);
-        }
-        let mut conn = self.store.connect_records().await?;
-        if streams::has_model(&mut conn, connection.pk, model).await? {
-            return Ok(None);
-        }
-        let integration = connection.integration_key.clone();
-        Err(ApiError::UnknownModel { model: model.to_string(), integration })
-    }
 }
 
 #[cfg(test)]

@@ -88,9 +88,12 @@ pub use self::presence::{JoinError, Presence};
 pub use self::proxy::{Proxy, ProxyError, ProxyParts, ProxyRoutes};
 pub use self::rate_limits::RateLimits;
 pub use self::records::changes::{FollowedConnection, RecordChanges};
-pub use self::records::read::{ReadError, WantedRecords};
-pub use self::records::stream_numbers::StreamNumbers;
-pub use self::records::{RecordSettings, Records};
+pub use self::records::prune::{PruneRequest, PruneResult};
+pub use self::records::read::{
+    ActionSet, ChangePage, Content, LastAction, RecordPage, RecordQuery, RecordsError, StoredRecord,
+    StreamKey,
+};
+pub use self::records::{RecordSettings, Records, cursor};
 pub use self::retention::{Age, Retention, RetentionSettings};
 pub use self::run_upkeep::RunUpkeep;
 pub use self::runs::{LineFilter, LoggedLine, LoggedRun, RunFilter, RunLog, RunPlace, Runs, RunsError};

@@ -2,14 +2,17 @@
 
 pub(crate) mod changes;
 pub(crate) mod commit;
+pub mod cursor;
 pub(crate) mod progress;
+pub(crate) mod prune;
 pub(crate) mod read;
-pub(crate) mod stream_numbers;
+mod stream_numbers;
 
 use std::sync::Arc;
 
 use crate::functions::Functions;
 use crate::records::changes::RecordChanges;
+use crate::records::stream_numbers::StreamNumbers;
 use syncline_auth::Environments;
 use syncline_store::Store;
 
@@ -28,6 +31,7 @@ pub struct Records {
     environments: Arc<Environments>,
     functions: Arc<Functions>,
     changes: Arc<RecordChanges>,
+    streams: StreamNumbers,
     settings: RecordSettings,
 }
 
@@ -39,6 +43,7 @@ impl Records {
         changes: Arc<RecordChanges>,
         settings: RecordSettings,
     ) -> Arc<Self> {
-        Arc::new(Self { store, environments, functions, changes, settings })
+        let streams = StreamNumbers::new(store.clone());
+        Arc::new(Self { store, environments, functions, changes, streams, settings })
     }
 }

@@ -5,11 +5,9 @@ use axum::http::{HeaderValue, header};
 use axum::response::{IntoResponse, Response};
 use chrono::{DateTime, Utc};
 
-use super::super::cursor;
 use super::super::time::iso;
+use syncline_engine::{Content, LastAction, StoredRecord, StreamKey, cursor};
 use syncline_model::records::splice_metadata;
-use syncline_store::records::{Content, LastAction, StoredRecord};
-use syncline_store::streams::StreamKey;
 
 /// Writes a page of records.
 pub struct PageWriter<'a> {

@@ -1,38 +1,155 @@
 //! Reading records for clients, whether they are sealed or not.
 
+use chrono::{DateTime, Utc};
+
+use crate::connections::route::ConnectionRoute;
 use crate::records::Records;
+use crate::records::cursor::{self, InvalidCursor};
 use syncline_auth::EnvironmentError;
 use syncline_crypto::RecordKeys;
-use syncline_store::records::{self, Filter, StoredRecord};
-use syncline_store::streams::StreamKey;
-use syncline_types::ids::EnvironmentPk;
+use syncline_store::records::{self, Filter};
+pub use syncline_store::records::{ActionSet, Content, LastAction, StoredRecord};
+use syncline_store::streams;
+pub use syncline_store::streams::StreamKey;
+use syncline_types::error_code::ErrorCode;
+use syncline_types::ids::{EnvironmentPk, IntegrationKey, ModelName, Variant};
 
-/// Why records cannot be read.
+/// Why records cannot be read or pruned.
 #[derive(Debug, thiserror::Error)]
-pub enum ReadError {
+pub enum RecordsError {
+    #[error(
+        "no sync of integration `{integration}` has a model `{model}`, and nothing is kept under that name"
+    )]
+    UnknownModel { model: ModelName, integration: IntegrationKey },
+    #[error("the cursor {0}; leave it out to begin anew")]
+    Cursor(InvalidCursor),
+    #[error("`until_cursor` {0}; give the `cursor` of a record's metadata")]
+    UntilCursor(InvalidCursor),
     #[error("the keys of sealed records could not be read")]
     Keys(#[from] EnvironmentError),
-    #[error("records could not be read")]
+    #[error("the deployed functions could not be read")]
+    Functions(#[source] anyhow::Error),
+    #[error("records could not be read or written")]
     Store(#[from] sqlx::Error),
 }
 
-/// Which records of a stream are wanted.
+impl RecordsError {
+    /// The stable code.
+    pub fn code(&self) -> ErrorCode {
+        match self {
+            Self::UnknownModel { .. } => ErrorCode::UnknownModel,
+            Self::Cursor(_) | Self::UntilCursor(_) => ErrorCode::InvalidCursor,
+            Self::Keys(_) | Self::Functions(_) | Self::Store(_) => ErrorCode::InternalServerError,
+        }
+    }
+}
+
+/// Which records of a model and variant are wanted.
 #[derive(Debug)]
-pub struct WantedRecords<'w> {
-    pub stream: StreamKey,
-    pub filter: &'w Filter,
-    /// Only these; none of them named means all.
-    pub ids: &'w [String],
+pub struct RecordQuery {
+    pub model: ModelName,
+    pub variant: Variant,
+    pub cursor: Option<String>,
+    pub modified_since: Option<DateTime<Utc>>,
+    pub actions: ActionSet,
+    /// Only these; empty for all.
+    pub ids: Vec<String>,
     pub limit: i64,
 }
 
+/// Records in the order of their positions.
+#[derive(Debug)]
+pub struct RecordPage {
+    /// `None` if nothing was saved yet.
+    pub stream: Option<StreamKey>,
+    pub records: Vec<StoredRecord>,
+    pub has_more: bool,
+}
+
+/// Records behind a position, and the position up to which a reader has seen everything.
+#[derive(Debug)]
+pub struct ChangePage {
+    pub records: Vec<StoredRecord>,
+    pub position: i64,
+}
+
+struct Wanted<'w> {
+    stream: StreamKey,
+    filter: Filter,
+    ids: &'w [String],
+    limit: i64,
+}
+
 impl Records {
-    /// The next records in the order of positions.
-    pub async fn read_records(
+    /// The next records of a model.
+    pub async fn read(
+        &self,
+        connection: &ConnectionRoute,
+        query: &RecordQuery,
+    ) -> Result<RecordPage, RecordsError> {
+        let stream = self.find_stream(connection, &query.model, &query.variant).await?;
+        let after = cursor::start(query.cursor.as_deref(), stream).map_err(RecordsError::Cursor)?;
+        let Some(stream) = stream else {
+            return Ok(RecordPage { stream: None, records: Vec::new(), has_more: false });
+        };
+        let filter = Filter { after, modified_since: query.modified_since, actions: query.actions };
+        // One more than is wanted tells whether there is a next page.
+        let wanted = Wanted { stream, filter, ids: &query.ids, limit: query.limit + 1 };
+        let mut records = self.read_wanted(connection.environment, &wanted).await?;
+        let has_more = records.len() as i64 > query.limit;
+        records.truncate(query.limit.unsigned_abs() as usize);
+        Ok(RecordPage { stream: Some(stream), records, has_more })
+    }
+
+    /// Up to `limit` records behind a position. If there are fewer, the position that is returned is also behind
+    /// the records that `actions` leaves out.
+    pub async fn read_changes(
         &self,
         environment: EnvironmentPk,
-        wanted: &WantedRecords<'_>,
-    ) -> Result<Vec<StoredRecord>, ReadError> {
+        stream: StreamKey,
+        after: i64,
+        actions: ActionSet,
+        limit: i64,
+    ) -> Result<ChangePage, RecordsError> {
+        // The head is read first, so that everything up to it is among the records that are read then.
+        let head = streams::head(&mut *self.store.connect_records().await?, stream).await?;
+        if head <= after {
+            return Ok(ChangePage { records: Vec::new(), position: after });
+        }
+        let filter = Filter { after, modified_since: None, actions };
+        let records = self.read_wanted(environment, &Wanted { stream, filter, ids: &[], limit }).await?;
+        let last = records.last().map_or(after, |record| record.position);
+        let position = if records.len() as i64 == limit { last } else { last.max(head) };
+        Ok(ChangePage { records, position })
+    }
+
+    /// The stream of a model; `None` until something was saved to it. A model that is neither declared nor kept is
+    /// an error.
+    pub async fn find_stream(
+        &self,
+        connection: &ConnectionRoute,
+        model: &ModelName,
+        variant: &Variant,
+    ) -> Result<Option<StreamKey>, RecordsError> {
+        if let Some(stream) = self.streams.find(connection.pk, model, variant).await? {
+            return Ok(Some(stream));
+        }
+        let (environment, integration) = (connection.environment, connection.integration);
+        let declares = self.functions.declares_model(environment, integration, model).await;
+        if declares.map_err(RecordsError::Functions)?
+            || streams::has_model(&mut *self.store.connect_records().await?, connection.pk, model).await?
+        {
+            return Ok(None);
+        }
+        let integration = connection.integration_key.clone();
+        Err(RecordsError::UnknownModel { model: model.clone(), integration })
+    }
+
+    async fn read_wanted(
+        &self,
+        environment: EnvironmentPk,
+        wanted: &Wanted<'_>,
+    ) -> Result<Vec<StoredRecord>, RecordsError> {
         let keys = self.environments.record_keys(environment).await?;
         let read = self.read_with(&keys, wanted).await;
         let missing = read.as_ref().err().and_then(records::missing_key);
@@ -41,12 +158,8 @@ impl Records {
         Ok(self.read_with(&keys, wanted).await?)
     }
 
-    async fn read_with(
-        &self,
-        keys: &RecordKeys,
-        wanted: &WantedRecords<'_>,
-    ) -> sqlx::Result<Vec<StoredRecord>> {
-        let WantedRecords { stream, filter, ids, limit } = wanted;
+    async fn read_with(&self, keys: &RecordKeys, wanted: &Wanted<'_>) -> sqlx::Result<Vec<StoredRecord>> {
+        let Wanted { stream, filter, ids, limit } = wanted;
         let keys = keys.of_stream(stream.connection.0, stream.number, false);
         let mut conn = self.store.connect_records().await?;
         if ids.is_empty() {

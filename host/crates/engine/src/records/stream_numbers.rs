@@ -1,7 +1,5 @@
 //! Remembers the numbers of streams, which never change once they are given.
 
-use std::sync::Arc;
-
 use syncline_store::Store;
 use syncline_store::streams::{self, StreamKey};
 use syncline_types::ids::{ConnectionPk, ModelName, Variant};
@@ -15,8 +13,8 @@ pub struct StreamNumbers {
 }
 
 impl StreamNumbers {
-    pub fn new(store: Store) -> Arc<Self> {
-        Arc::new(Self { store, known: moka::sync::Cache::new(REMEMBERED) })
+    pub fn new(store: Store) -> Self {
+        Self { store, known: moka::sync::Cache::new(REMEMBERED) }
     }
 
     /// The stream of a model; `None` until something was saved to it.

@@ -14,19 +14,14 @@ const CHECK_BYTES: usize = 3;
 const DIGITS: usize = BYTES / 3 * 4;
 
 /// Why a text is no cursor for this stream.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidCursor {
+    #[error("is not one that this service gave out")]
     Broken,
+    #[error("belongs to another connection, model or variant")]
     OtherStream,
-}
-
-impl InvalidCursor {
-    pub fn problem(self) -> &'static str {
-        match self {
-            Self::Broken => "is not one that this service gave out",
-            Self::OtherStream => "belongs to another connection, model or variant",
-        }
-    }
+    #[error("belongs to a model of which nothing is kept")]
+    NoStream,
 }
 
 /// Appends the cursor of a position.
@@ -50,8 +45,17 @@ pub fn to_text(stream: StreamKey, position: i64) -> String {
     String::from_utf8(text).expect("a cursor is ASCII")
 }
 
+/// The position that a cursor names; 0, before all, without one.
+pub fn start(text: Option<&str>, stream: Option<StreamKey>) -> Result<i64, InvalidCursor> {
+    match (text, stream) {
+        (None, _) => Ok(0),
+        (Some(_), None) => Err(InvalidCursor::NoStream),
+        (Some(text), Some(stream)) => decode(text, stream),
+    }
+}
+
 /// The position that a cursor of this stream names.
-pub fn decode(text: &str, stream: StreamKey) -> Result<i64, InvalidCursor> {
+fn decode(text: &str, stream: StreamKey) -> Result<i64, InvalidCursor> {
     let decoded = URL_SAFE_NO_PAD.decode(text).map_err(|_| InvalidCursor::Broken)?;
     let bytes: [u8; BYTES] = decoded.try_into().map_err(|_| InvalidCursor::Broken)?;
     if bytes[0] != FORMAT || bytes[21..] != check(&bytes) {
@@ -82,9 +86,12 @@ mod tests {
     #[test]
     fn a_refusal_says_what_is_wrong() {
         let [one, other] = [1, 2].map(|number| StreamKey { connection: ConnectionPk(1), number });
-        let problem = |text: &str| decode(text, one).map_err(InvalidCursor::problem);
-        assert_eq!(problem("mistyped"), Err("is not one that this service gave out"));
-        assert_eq!(problem(&to_text(other, 1)), Err("belongs to another connection, model or variant"));
+        let problem = |text: &str| decode(text, one).map_err(|invalid| invalid.to_string());
+        assert_eq!(problem("mistyped"), Err("is not one that this service gave out".to_owned()));
+        assert_eq!(
+            problem(&to_text(other, 1)),
+            Err("belongs to another connection, model or variant".to_owned())
+        );
     }
 
     proptest! {

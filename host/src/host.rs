@@ -13,10 +13,11 @@ use syncline_egress::Gate;
 use syncline_engine::{
     Actions, AuthorizationParts, Authorizations, ConnectSessions, ConnectionCache, ConnectionParts,
     ConnectionSettings, Connections, Credentials, DeadLetters, DeploymentParts, Deployments,
-    DispatchSettings, EnvironmentVariables, Functions, Health, InboundWebhookLog, IngestSettings, Invoker,
-    InvokerParts, JobParts, JobSettings, Jobs, Lifecycle, LiveRuns, Observation, Presence, Proxy, ProxyParts,
-    ProxyRoutes, RateLimits, RecordChanges, RecordSettings, Records, Retention, RetentionSettings, RunUpkeep,
-    RunWriter, Runs, SyncParts, SyncSettings, Syncs, TypedConnections, WebhookDispatch, WebhookIngest,
+    DispatchSettings, EnvironmentVariables, Functions, Health, InboundWebhookLog, IngestSettings,
+    Integrations, Invoker, InvokerParts, JobParts, JobSettings, Jobs, Lifecycle, LiveRuns, Observation,
+    Presence, Proxy, ProxyParts, ProxyRoutes, RateLimits, RecordChanges, RecordSettings, Records, Retention,
+    RetentionSettings, RunUpkeep, RunWriter, Runs, SyncParts, SyncSettings, Syncs, TypedConnections,
+    WebhookDispatch, WebhookIngest,
 };
 use syncline_outbound_webhooks::{DeliveryLog, Sender, SenderSettings};
 use syncline_providers::Catalogue;
@@ -310,6 +311,13 @@ impl Host {
         let deliveries = DeliveryLog::new(store.clone(), Arc::clone(&events), Arc::clone(&connection_cache));
         let inbound_webhook_log =
             InboundWebhookLog::new(store.clone(), Arc::clone(&events), Arc::clone(&connection_cache));
+        let integrations = Integrations::new(
+            store.clone(),
+            Arc::clone(&catalogue),
+            Arc::clone(&connections),
+            Arc::clone(&connection_cache),
+            Arc::clone(&inbound_webhooks),
+        );
         let app = App::new(Services {
             actions,
             api_keys: ApiKeys::new(store.clone(), Arc::clone(&events)),
@@ -329,7 +337,7 @@ impl Host {
             health: Health::new(store.clone()),
             inbound_webhook_log,
             inbound_webhooks,
-            events,
+            integrations,
             observation: Observation::new(store.clone(), live_runs),
             proxy,
             record_changes,

@@ -78,7 +78,7 @@ pub(super) async fn delete_environment(
     if environment.name.as_str() == DEFAULT_ENVIRONMENT {
         return Err(ApiError::DefaultEnvironment);
     }
-    app.connections.delete_environment(environment.pk).await.map_err(ApiError::internal)?;
+    app.connections.delete_environment(environment.pk).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 

@@ -16,12 +16,14 @@ use utoipa::ToSchema;
 use utoipa::openapi::schema::{Object, ObjectBuilder, Type};
 use uuid::Uuid;
 
-use syncline_auth::{ApiKeyError, AuthError, DEFAULT_ENVIRONMENT, EnvironmentError, Refusal};
+use syncline_auth::{
+    ApiKeyError, AppCredentialsError, AuthError, DEFAULT_ENVIRONMENT, EnvironmentError, Refusal,
+};
 use syncline_egress::{EgressError, UploadFailure};
 use syncline_engine::{
     ActionError, ActionFailure, ApprovalError, AuthorizationError, ConnectError, DeadLetterError,
-    DeployError, InboundWebhookError, IngestError, LookupError, ProxyError, RecordsError, RefreshError,
-    RunsError, SessionError, TypedConnectionError, VariantError,
+    DeletionError, DeployError, InboundWebhookError, IngestError, IntegrationError, LookupError, ProxyError,
+    RecordsError, RefreshError, RunsError, SessionError, TypedConnectionError, VariantError,
 };
 use syncline_model::{Invalid, Problem};
 use syncline_outbound_webhooks::DeliveryError;
@@ -139,8 +141,10 @@ pub enum ApiError {
     NoSyncs(IntegrationKey),
     #[error(transparent)]
     Records(#[from] RecordsError),
-    #[error("integration `{0}` exists already; choose another unique_key")]
-    DuplicateIntegration(IntegrationKey),
+    #[error(transparent)]
+    Integration(IntegrationError),
+    #[error(transparent)]
+    Deletion(#[from] DeletionError),
     #[error("there is no environment {0}")]
     UnknownEnvironment(Uuid),
     #[error("there is an environment `{0}` already; choose another name")]
@@ -281,7 +285,8 @@ impl ApiError {
             Self::UnknownFunction { .. } => ErrorCode::UnknownFunction,
             Self::NoSyncs(_) => ErrorCode::NoSyncsFound,
             Self::Records(error) => error.code(),
-            Self::DuplicateIntegration(_) => ErrorCode::DuplicateIntegration,
+            Self::Integration(error) => error.code(),
+            Self::Deletion(error) => error.code(),
             Self::UnknownEnvironment(_) => ErrorCode::UnknownEnvironment,
             Self::DuplicateEnvironment(_) => ErrorCode::DuplicateEnvironment,
             Self::DefaultEnvironment => ErrorCode::CannotDeleteDefaultEnvironment,
@@ -381,6 +386,29 @@ impl ApiError {
             Self::Action(error) => error.problems().iter().map(FieldError::from).collect(),
             Self::ActionFailed(failure) => failure.problems.iter().map(FieldError::from).collect(),
             _ => Vec::new(),
+        }
+    }
+}
+
+/// What is wrong with a member of the request is answered with its place.
+impl From<IntegrationError> for ApiError {
+    fn from(error: IntegrationError) -> Self {
+        match &error {
+            IntegrationError::MissingCredentials { .. } => {
+                Self::body("invalid_type", &["credentials"], error.to_string())
+            }
+            IntegrationError::InvalidCredentials(invalid) => {
+                let path: Vec<&str> = std::iter::once("credentials").chain(invalid.field()).collect();
+                let code = match invalid {
+                    AppCredentialsError::UnknownField { .. } => "unrecognized_keys",
+                    _ => "invalid_value",
+                };
+                Self::body(code, &path, error.to_string())
+            }
+            IntegrationError::TooManySettings { name, .. } => {
+                Self::body("too_big", &[name], error.to_string())
+            }
+            _ => Self::Integration(error),
         }
     }
 }

@@ -16,7 +16,6 @@ use super::time::iso;
 use syncline_auth::{Client, rights};
 use syncline_config::{FunctionKind, LifecycleEvent};
 use syncline_engine::FunctionDescription;
-use syncline_store::integrations;
 use syncline_types::ids::{FunctionName, IntegrationKey, InvalidName};
 
 const DEFAULT_LIMIT: usize = 20;
@@ -243,11 +242,7 @@ impl App {
         client: &Client,
         key: &IntegrationKey,
     ) -> Result<Vec<FunctionDescription>, ApiError> {
-        let mut conn = self.store.connect().await?;
-        if integrations::find(&mut conn, client.environment.pk, key).await?.is_none() {
-            return Err(ApiError::UnknownIntegration(key.clone()));
-        }
-        drop(conn);
+        self.integrations.get(client.environment.pk, key).await?;
         let functions = self.functions.describe(client.environment.pk).await;
         let functions = functions.map_err(ApiError::internal)?;
         Ok(functions.into_iter().filter(|function| function.integration == *key).collect())

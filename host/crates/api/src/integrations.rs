@@ -8,22 +8,17 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
-use uuid::Uuid;
 
 use super::App;
 use super::error::{ApiError, ErrorBody, FieldError};
 use super::extract::{ApiJson, ApiPath, ApiQuery, Caller, EnvironmentAuth, NoQuery};
 use super::one_or_many::OneOrMany;
 use super::time::iso;
-use syncline_auth::{
-    AppCredentials, AppCredentialsError, Environment, IntegrationSettings, Scope, Texts, rights,
-};
-use syncline_providers::{AuthMode, Provider};
-use syncline_store::integrations::{self, Integration, IntegrationUpdate, NewIntegration};
+use syncline_auth::{Environment, IntegrationSettings, Scope, Texts, rights};
+use syncline_engine::{Integration, IntegrationChange, MAX_SETTINGS, NewIntegration};
 use syncline_types::ids::{IntegrationKey, InvalidName, ProviderSlug};
 use syncline_types::secret::Secret;
 
-const MAX_SETTINGS: usize = 100;
 const MAX_SETTING_BYTES: usize = 8192;
 /// What a segment of a path may hold as it is.
 const PLAIN: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
@@ -97,13 +92,12 @@ pub(super) async fn list_integrations(
     caller: Caller,
     _: NoQuery,
 ) -> Result<Json<IntegrationsResponse>, ApiError> {
-    let mut conn = app.store.connect().await?;
-    let found = integrations::list(&mut conn, caller.environment().pk).await?;
+    let found = app.integrations.list(caller.environment().pk).await?;
     let seen = found.into_iter().filter(|integration| caller.sees(&integration.unique_key));
     let listed = seen.map(|integration| {
         let scopes = match &caller {
             Caller::Client(_) => Vec::new(),
-            Caller::Session(session) => app_scopes(&session.environment, &integration)?,
+            Caller::Session(session) => app.app_scopes(&session.environment, &integration)?,
         };
         Ok(IntegrationBody { scopes, ..app.integration_body(integration) })
     });
@@ -122,44 +116,23 @@ pub(super) async fn create_integration(
     ApiJson(request): ApiJson<CreateIntegrationRequest>,
 ) -> Result<Json<IntegrationResponse>, ApiError> {
     let unique_key = parse_unique_key(&request.unique_key)?;
-    let slug: ProviderSlug = request.provider.parse().map_err(|problem: InvalidName| {
+    let provider: ProviderSlug = request.provider.parse().map_err(|problem: InvalidName| {
         ApiError::body("invalid_format", &["provider"], problem.to_string())
     })?;
-    let provider = app.catalogue.find(&slug).ok_or(ApiError::UnknownProvider(request.provider))?;
     check_display_name(request.display_name.as_deref())?;
-    let credentials = match request.credentials {
-        Some(members) => Some(parse_credentials(provider.auth_mode, members)?),
-        None if AppCredentials::are_required(provider.auth_mode) => {
-            let message = format!(
-                "`{slug}` needs the credentials of your app: its auth mode is {}",
-                provider.auth_mode
-            );
-            return Err(ApiError::body("invalid_type", &["credentials"], message));
-        }
-        None => None,
-    };
-    let settings = IntegrationSettings {
-        integration_config: checked_texts("integration_config", request.integration_config)?,
-        custom: checked_texts("custom", request.custom)?,
-    };
-    let id = Uuid::new_v4();
-    let key = &client.environment.data_key;
-    let sealed_credentials = credentials.map(|credentials| credentials.seal(key, id));
-    let sealed_settings = (!settings.is_empty()).then(|| settings.seal(key, id));
     let new = NewIntegration {
-        id,
-        environment: client.environment.pk,
-        unique_key: &unique_key,
-        provider: &slug,
-        display_name: request.display_name.as_deref(),
+        unique_key,
+        provider,
+        display_name: request.display_name,
         forward_webhooks: request.forward_webhooks.unwrap_or(true),
-        sealed_credentials: sealed_credentials.as_deref(),
-        sealed_settings: sealed_settings.as_deref(),
+        credentials: request.credentials,
+        settings: IntegrationSettings {
+            integration_config: checked_texts("integration_config", request.integration_config)?,
+            custom: checked_texts("custom", request.custom)?,
+        },
     };
-    let mut conn = app.store.connect().await?;
-    let created = integrations::create(&mut conn, &new).await?;
-    let integration = created.ok_or(ApiError::DuplicateIntegration(unique_key))?;
-    Ok(Json(IntegrationResponse { data: app.integration_body(integration) }))
+    let created = app.integrations.create(&client.environment, new).await?;
+    Ok(Json(IntegrationResponse { data: app.integration_body(created) }))
 }
 
 #[derive(Debug, Deserialize)]
@@ -196,9 +169,7 @@ pub(super) async fn get_integration(
         }
     }
     let key = parse_path_key(&key)?;
-    let mut conn = app.store.connect().await?;
-    let found = integrations::find(&mut conn, client.environment.pk, &key).await?;
-    let integration = found.ok_or(ApiError::UnknownIntegration(key))?;
+    let integration = app.integrations.get(client.environment.pk, &key).await?;
     let provider = app.catalogue.find(&integration.provider);
     let takes_webhooks = provider.is_some_and(|provider| provider.webhook.is_some());
     let webhook_url = takes_webhooks.then(|| app.webhook_url(&client.environment, &integration.unique_key));
@@ -248,45 +219,17 @@ pub(super) async fn update_integration(
     let key = parse_path_key(&key)?;
     let unique_key = request.unique_key.as_deref().map(parse_unique_key).transpose()?;
     check_display_name(request.display_name.as_deref())?;
-    let newer = IntegrationSettings {
-        integration_config: checked_texts("integration_config", request.integration_config)?,
-        custom: checked_texts("custom", request.custom)?,
+    let change = IntegrationChange {
+        unique_key,
+        display_name: request.display_name,
+        forward_webhooks: request.forward_webhooks,
+        credentials: request.credentials,
+        settings: IntegrationSettings {
+            integration_config: checked_texts("integration_config", request.integration_config)?,
+            custom: checked_texts("custom", request.custom)?,
+        },
     };
-    let mut tx = app.store.begin().await?;
-    let before = integrations::lock(&mut tx, client.environment.pk, &key).await?;
-    let before = before.ok_or(ApiError::UnknownIntegration(key))?;
-    let data_key = &client.environment.data_key;
-    let credentials = match request.credentials {
-        Some(members) => {
-            let mode = app.provider_of(&before)?.auth_mode;
-            Some(parse_credentials(mode, members)?.seal(data_key, before.id))
-        }
-        None => before.sealed_credentials,
-    };
-    let settings = if newer.is_empty() {
-        before.sealed_settings
-    } else {
-        let opened = before.sealed_settings.as_deref();
-        let opened = opened.map(|sealed| IntegrationSettings::open(data_key, before.id, sealed));
-        let mut settings = opened.transpose().map_err(ApiError::internal)?.unwrap_or_default();
-        settings.merge(newer);
-        check_count("integration_config", settings.integration_config.len())?;
-        check_count("custom", settings.custom.len())?;
-        Some(settings.seal(data_key, before.id))
-    };
-    let unique_key = unique_key.unwrap_or(before.unique_key);
-    let update = IntegrationUpdate {
-        unique_key: &unique_key,
-        display_name: request.display_name.as_deref().or(before.display_name.as_deref()),
-        forward_webhooks: request.forward_webhooks.unwrap_or(before.forward_webhooks),
-        sealed_credentials: credentials.as_deref(),
-        sealed_settings: settings.as_deref(),
-    };
-    let updated = integrations::update(&mut tx, before.pk, &update).await?;
-    let updated = updated.ok_or(ApiError::DuplicateIntegration(unique_key))?;
-    tx.commit().await?;
-    app.connection_cache.forget_all();
-    app.inbound_webhooks.forget();
+    let updated = app.integrations.update(&client.environment, &key, change).await?;
     Ok(Json(IntegrationResponse { data: app.integration_body(updated) }))
 }
 
@@ -312,11 +255,7 @@ pub(super) async fn delete_integration(
     _: NoQuery,
 ) -> Result<Json<DeletedResponse>, ApiError> {
     let key = parse_path_key(&key)?;
-    let deleted = app.connections.delete_integration(client.environment.pk, &key).await;
-    if !deleted.map_err(ApiError::internal)? {
-        return Err(ApiError::UnknownIntegration(key));
-    }
-    app.inbound_webhooks.forget();
+    app.integrations.delete(client.environment.pk, &key).await?;
     Ok(Json(DeletedResponse::DONE))
 }
 
@@ -362,32 +301,29 @@ impl App {
         format!("{}/webhook/{}/{key}", self.public_url, environment.id)
     }
 
-    /// The provider of an integration; it may be one of the operator's that is gone.
-    pub(super) fn provider_of(&self, integration: &Integration) -> Result<&Provider, ApiError> {
-        let provider = self.catalogue.find(&integration.provider);
-        let provider = provider.ok_or_else(|| ApiError::UnknownProvider(integration.provider.to_string()))?;
-        Ok(provider)
-    }
-
     fn shown_credentials(
         &self,
         environment: &Environment,
         integration: &Integration,
     ) -> Result<Value, ApiError> {
-        let Some(sealed) = &integration.sealed_credentials else { return Ok(Value::Null) };
-        let mode = self.provider_of(integration)?.auth_mode;
-        AppCredentials::open(&environment.data_key, integration.id, sealed)
-            .map(|credentials| credentials.to_wire(mode))
-            .map_err(ApiError::internal)
+        let Some(credentials) = self.integrations.app_credentials(environment, integration)? else {
+            return Ok(Value::Null);
+        };
+        let provider = self.catalogue.find(&integration.provider);
+        let provider = provider.ok_or_else(|| ApiError::UnknownProvider(integration.provider.to_string()))?;
+        Ok(credentials.to_wire(provider.auth_mode))
     }
-}
 
-/// The scopes that an integration's app asks for; empty if it has none of its own.
-fn app_scopes(environment: &Environment, integration: &Integration) -> Result<Vec<String>, ApiError> {
-    let Some(sealed) = &integration.sealed_credentials else { return Ok(Vec::new()) };
-    let credentials = AppCredentials::open(&environment.data_key, integration.id, sealed);
-    let credentials = credentials.map_err(ApiError::internal)?;
-    Ok(credentials.oauth().map(|app| app.scopes.clone()).unwrap_or_default())
+    /// The scopes that an integration's app asks for; empty if it has none of its own.
+    fn app_scopes(
+        &self,
+        environment: &Environment,
+        integration: &Integration,
+    ) -> Result<Vec<String>, ApiError> {
+        let credentials = self.integrations.app_credentials(environment, integration)?;
+        let app = credentials.as_ref().and_then(|credentials| credentials.oauth());
+        Ok(app.map(|app| app.scopes.clone()).unwrap_or_default())
+    }
 }
 
 fn parse_unique_key(text: &str) -> Result<IntegrationKey, ApiError> {
@@ -400,17 +336,6 @@ fn parse_unique_key(text: &str) -> Result<IntegrationKey, ApiError> {
 pub(super) fn parse_path_key(text: &str) -> Result<IntegrationKey, ApiError> {
     text.parse().map_err(|problem: InvalidName| ApiError::Path {
         errors: vec![FieldError::new("invalid_format", &["unique_key"], problem.to_string())],
-    })
-}
-
-fn parse_credentials(mode: AuthMode, members: Map<String, Value>) -> Result<AppCredentials, ApiError> {
-    AppCredentials::parse(mode, members).map_err(|error: AppCredentialsError| {
-        let path: Vec<&str> = std::iter::once("credentials").chain(error.field()).collect();
-        let code = match error {
-            AppCredentialsError::UnknownField { .. } => "unrecognized_keys",
-            _ => "invalid_value",
-        };
-        ApiError::body(code, &path, error.to_string())
     })
 }
 

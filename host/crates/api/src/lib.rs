@@ -77,13 +77,12 @@ use self::extract::ConnectionHeaders;
 use syncline_auth::{ApiKeys, Authenticator, Client, Environments};
 use syncline_engine::{
     Actions, Authorizations, ConnectSessions, ConnectionCache, ConnectionRoute, Connections, Credentials,
-    DeadLetters, Deployments, EnvironmentVariables, Functions, Health, InboundWebhookLog, Observation, Proxy,
-    RecordChanges, Records, Runs, Syncs, TypedConnections, WebhookIngest,
+    DeadLetters, Deployments, EnvironmentVariables, Functions, Health, InboundWebhookLog, Integrations,
+    Observation, Proxy, RecordChanges, Records, Runs, Syncs, TypedConnections, WebhookIngest,
 };
 use syncline_outbound_webhooks::DeliveryLog;
 use syncline_providers::Catalogue;
 use syncline_store::Store;
-use syncline_store::events::Events;
 use syncline_telemetry::clock::Clock;
 use syncline_telemetry::supervisor::Supervisor;
 use syncline_types::ids::{ConnectionId, IntegrationKey};
@@ -112,7 +111,7 @@ pub struct Services {
     pub health: Health,
     pub inbound_webhook_log: InboundWebhookLog,
     pub inbound_webhooks: Arc<WebhookIngest>,
-    pub events: Arc<Events>,
+    pub integrations: Integrations,
     pub observation: Observation,
     pub proxy: Arc<Proxy>,
     pub record_changes: Arc<RecordChanges>,

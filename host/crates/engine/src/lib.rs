@@ -14,6 +14,7 @@ mod environment_variables;
 mod functions;
 mod health;
 mod inbound_webhooks;
+mod integrations;
 mod invoker;
 mod jobs;
 mod lifecycle;
@@ -44,6 +45,7 @@ pub use self::connect_sessions::{
     UiOverrides,
 };
 pub use self::connections::cache::ConnectionCache;
+pub use self::connections::deletion::DeletionError;
 pub use self::connections::route::ConnectionRoute;
 pub use self::connections::typed::{TypedConnectionError, TypedConnections, TypedCredentials};
 pub use self::connections::{
@@ -75,6 +77,9 @@ pub use self::inbound_webhooks::log::{
     InboundWebhookState, WebhookJob,
 };
 pub use self::inbound_webhooks::payload::stored_headers;
+pub use self::integrations::{
+    Integration, IntegrationChange, IntegrationError, Integrations, MAX_SETTINGS, NewIntegration,
+};
 pub use self::invoker::error::ActionError;
 pub use self::invoker::live_runs::LiveRuns;
 pub use self::invoker::run_writer::RunWriter;

@@ -99,9 +99,6 @@ pub(crate) async fn delete_connection(
     ApiQuery(query): ApiQuery<OfIntegration>,
 ) -> Result<Json<ConnectionChanged>, ApiError> {
     let (key, id) = parse_names(&query.provider_config_key, &id)?;
-    let deleted = app.connections.delete(client.environment.pk, &key, &id).await;
-    if !deleted.map_err(ApiError::internal)? {
-        return Err(app.missing_connection(&client, &key, &id).await?);
-    }
+    app.connections.delete(client.environment.pk, &key, &id).await?;
     Ok(Json(ConnectionChanged { success: true }))
 }

@@ -17,7 +17,6 @@ use crate::tags::{EndUser, Organization, checked_tags, generated_tags};
 use syncline_auth::{CredentialsError, Scope, StoredCredentials, rights};
 use syncline_engine::ImportedConnection;
 use syncline_providers::Provider;
-use syncline_store::integrations;
 use syncline_types::ids::{ConnectionId, IntegrationKey};
 use syncline_types::nul::has_nul;
 
@@ -72,14 +71,10 @@ pub(crate) async fn import_connection(
         check_webhook_url(url)?;
     }
     let user = UserAndTags::check(request.end_user, request.organization, Some(request.tags))?;
-    let mut conn = app.store.connect().await?;
-    let found = integrations::find(&mut conn, client.environment.pk, &key).await?;
-    drop(conn);
-    let integration = found.ok_or(ApiError::UnknownIntegration(key))?;
-    let provider = app.provider_of(&integration)?;
+    let (integration, provider) = app.integrations.get_with_provider(client.environment.pk, &key).await?;
     let credentials =
         StoredCredentials::import(provider.auth_mode, request.credentials).map_err(credentials_error)?;
-    note_installation(provider, &credentials, &mut request.connection_config)?;
+    note_installation(&provider, &credentials, &mut request.connection_config)?;
     provider.check_config(&request.connection_config).map_err(|problem| {
         let path: Vec<&str> = std::iter::once("connection_config").chain(problem.name()).collect();
         ApiError::body("invalid_value", &path, problem.to_string())

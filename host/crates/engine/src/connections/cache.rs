@@ -122,8 +122,8 @@ impl ConnectionCache {
         self.record_changes.wake(connection);
     }
 
-    /// Likewise every connection: the names of many have changed.
-    pub fn forget_all(&self) {
+    /// Reads every connection anew: the names of many have changed.
+    pub(crate) fn forget_all(&self) {
         self.invalidations.fetch_add(1, Ordering::SeqCst);
         self.by_name.invalidate_all();
         self.by_pk.invalidate_all();

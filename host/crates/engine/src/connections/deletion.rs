@@ -12,11 +12,13 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::connections::Connections;
+use crate::lookup::{LookupError, find_integration};
 use syncline_store::connections::Validation;
 use syncline_store::deleted_connections::{self, Deleted};
 use syncline_store::events::Event;
 use syncline_store::{closed_connections, connections, integrations, runs};
 use syncline_telemetry::failpoints::{self, Step};
+use syncline_types::error_code::ErrorCode;
 use syncline_types::ids::{ConnectionId, ConnectionPk, EnvironmentPk, IntegrationKey};
 
 /// How many connections are closed by one transaction: each takes a lock.
@@ -32,24 +34,44 @@ const LOOK_EVERY: Duration = Duration::from_secs(5);
 /// No function that was on when its connection was deleted is on for longer.
 const REMEMBERED_FOR: TimeDelta = TimeDelta::hours(1);
 
+/// Why something was not deleted.
+#[derive(Debug, thiserror::Error)]
+pub enum DeletionError {
+    #[error(transparent)]
+    Lookup(#[from] LookupError),
+    #[error("the deletion failed; it may be repeated")]
+    Failed(#[source] anyhow::Error),
+}
+
+impl DeletionError {
+    /// The stable code.
+    pub fn code(&self) -> ErrorCode {
+        match self {
+            Self::Lookup(error) => error.code(),
+            Self::Failed(_) => ErrorCode::InternalServerError,
+        }
+    }
+}
+
 impl Connections {
-    /// Deletes a connection, after the functions that run before that. It goes to its end even if whoever asked has gone
-    /// away. `false`: there is none.
+    /// Deletes a connection, after its pre-deletion functions have run. The deletion completes even if the caller goes
+    /// away.
     pub async fn delete(
         self: &Arc<Self>,
         environment: EnvironmentPk,
         integration: &IntegrationKey,
         id: &ConnectionId,
-    ) -> anyhow::Result<bool> {
-        let Some(route) = self.cache.find(environment, integration, id).await? else {
-            return Ok(false);
-        };
+    ) -> Result<(), DeletionError> {
+        let route = self.cache.get(environment, integration, id).await?;
         let this = Arc::clone(self);
         let deleted = self.running.spawn(async move {
             this.lifecycle.run_before_deletion(&route).await;
             this.remove_connection(route.pk, None).await
         });
-        Ok(deleted.await??)
+        if completed(deleted.await)? {
+            return Ok(());
+        }
+        Err(self.cache.explain_missing(environment, integration, id).await.into())
     }
 
     /// Deletes a connection at once; with `validation`, only while that is the one that it waits for.
@@ -70,30 +92,37 @@ impl Connections {
         Ok(true)
     }
 
-    /// Deletes an integration with its connections and functions, likewise. `false`: there is none.
-    pub async fn delete_integration(
+    /// Deletes an integration with its connections and functions, in the same way.
+    pub(crate) async fn delete_integration(
         self: &Arc<Self>,
         environment: EnvironmentPk,
         key: &IntegrationKey,
-    ) -> anyhow::Result<bool> {
-        let found = integrations::find(&mut *self.store.connect().await?, environment, key).await?;
-        let Some(integration) = found else { return Ok(false) };
-        let (this, key) = (Arc::clone(self), key.clone());
+    ) -> Result<(), DeletionError> {
+        let mut conn = self.store.connect().await.map_err(LookupError::from)?;
+        let integration = find_integration(&mut conn, environment, key).await?;
+        drop(conn);
+        let (this, deleted_key) = (Arc::clone(self), key.clone());
         let deleted = self.running.spawn(async move {
             this.lifecycle.run_before_deletions(environment, Some(integration.pk)).await;
-            this.remove_integration(environment, &key).await
+            this.remove_integration(environment, &deleted_key).await
         });
-        Ok(deleted.await??)
+        if completed(deleted.await)? {
+            return Ok(());
+        }
+        Err(LookupError::UnknownIntegration(key.clone()).into())
     }
 
-    /// Deletes an environment with all that is in it, likewise.
-    pub async fn delete_environment(self: &Arc<Self>, environment: EnvironmentPk) -> anyhow::Result<()> {
+    /// Deletes an environment with everything in it, in the same way.
+    pub async fn delete_environment(
+        self: &Arc<Self>,
+        environment: EnvironmentPk,
+    ) -> Result<(), DeletionError> {
         let this = Arc::clone(self);
         let deleted = self.running.spawn(async move {
             this.lifecycle.run_before_deletions(environment, None).await;
             this.environments.delete(environment).await
         });
-        Ok(deleted.await??)
+        completed(deleted.await)
     }
 
     async fn remove_integration(
@@ -187,4 +216,12 @@ impl Connections {
     async fn remove_batch(&self, connection: ConnectionPk) -> sqlx::Result<bool> {
         closed_connections::remove_batch(&mut *self.store.connect_records().await?, connection, BATCH).await
     }
+}
+
+/// The result of a task that deletes something.
+fn completed<T, E: Into<anyhow::Error>>(
+    deleted: Result<Result<T, E>, tokio::task::JoinError>,
+) -> Result<T, DeletionError> {
+    let deleted = deleted.map_err(|error| DeletionError::Failed(error.into()))?;
+    deleted.map_err(|error| DeletionError::Failed(error.into()))
 }

@@ -228,7 +228,7 @@ impl WebhookIngest {
     }
 
     /// Lets integrations be read again: one was changed.
-    pub fn forget(&self) {
+    pub(crate) fn forget(&self) {
         self.endpoints.invalidate();
     }
 

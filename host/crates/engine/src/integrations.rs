@@ -1,0 +1,246 @@
+//! Integrations: providers set up in an environment.
+
+use std::sync::Arc;
+
+use serde_json::{Map, Value};
+use uuid::Uuid;
+
+use crate::connections::Connections;
+use crate::connections::cache::ConnectionCache;
+use crate::connections::deletion::DeletionError;
+use crate::credentials::sealed::open_app_credentials;
+use crate::inbound_webhooks::ingest::WebhookIngest;
+use crate::lookup::{LookupError, find_integration};
+use syncline_auth::{AppCredentials, AppCredentialsError, Environment, IntegrationSettings, SettingsError};
+use syncline_providers::{AuthMode, Catalogue, Provider};
+use syncline_store::Store;
+pub use syncline_store::integrations::Integration;
+use syncline_store::integrations::{self, IntegrationUpdate};
+use syncline_types::error_code::ErrorCode;
+use syncline_types::ids::{EnvironmentPk, IntegrationKey, ProviderSlug};
+
+/// How many members `integration_config` and `custom` may have each.
+pub const MAX_SETTINGS: usize = 100;
+
+/// An integration to create.
+#[derive(Debug)]
+pub struct NewIntegration {
+    pub unique_key: IntegrationKey,
+    pub provider: ProviderSlug,
+    pub display_name: Option<String>,
+    pub forward_webhooks: bool,
+    /// The app's, as a client sends them.
+    pub credentials: Option<Map<String, Value>>,
+    pub settings: IntegrationSettings,
+}
+
+/// What changes of an integration. What is `None` stays.
+#[derive(Debug)]
+pub struct IntegrationChange {
+    pub unique_key: Option<IntegrationKey>,
+    pub display_name: Option<String>,
+    pub forward_webhooks: Option<bool>,
+    /// Replaces the app's credentials, as a client sends them.
+    pub credentials: Option<Map<String, Value>>,
+    /// Merged into the settings, key by key.
+    pub settings: IntegrationSettings,
+}
+
+/// Why an integration was not created, shown, changed or deleted.
+#[derive(Debug, thiserror::Error)]
+pub enum IntegrationError {
+    #[error(transparent)]
+    Lookup(#[from] LookupError),
+    #[error("there is no provider `{0}`")]
+    UnknownProvider(ProviderSlug),
+    #[error("integration `{0}` exists already; choose another unique_key")]
+    Duplicate(IntegrationKey),
+    #[error("`{provider}` needs the credentials of your app: its auth mode is {mode}")]
+    MissingCredentials { provider: ProviderSlug, mode: AuthMode },
+    #[error(transparent)]
+    InvalidCredentials(AppCredentialsError),
+    #[error("would have {count} members and may have {MAX_SETTINGS}")]
+    TooManySettings { name: &'static str, count: usize },
+    #[error("the credentials of the integration's app cannot be opened")]
+    Credentials(#[source] AppCredentialsError),
+    #[error("the settings of the integration cannot be opened")]
+    Settings(#[from] SettingsError),
+    #[error(transparent)]
+    Deletion(DeletionError),
+    #[error("integrations could not be read or written")]
+    Store(#[from] sqlx::Error),
+}
+
+impl IntegrationError {
+    /// The stable code.
+    pub fn code(&self) -> ErrorCode {
+        match self {
+            Self::Lookup(error) => error.code(),
+            Self::Deletion(error) => error.code(),
+            Self::UnknownProvider(_) => ErrorCode::UnknownProvider,
+            Self::Duplicate(_) => ErrorCode::DuplicateIntegration,
+            Self::MissingCredentials { .. } | Self::InvalidCredentials(_) | Self::TooManySettings { .. } => {
+                ErrorCode::InvalidBody
+            }
+            Self::Credentials(_) | Self::Settings(_) | Self::Store(_) => ErrorCode::InternalServerError,
+        }
+    }
+}
+
+/// Creates, shows, changes and deletes integrations.
+pub struct Integrations {
+    store: Store,
+    catalogue: Arc<Catalogue>,
+    connections: Arc<Connections>,
+    connection_cache: Arc<ConnectionCache>,
+    inbound_webhooks: Arc<WebhookIngest>,
+}
+
+impl Integrations {
+    pub fn new(
+        store: Store,
+        catalogue: Arc<Catalogue>,
+        connections: Arc<Connections>,
+        connection_cache: Arc<ConnectionCache>,
+        inbound_webhooks: Arc<WebhookIngest>,
+    ) -> Self {
+        Self { store, catalogue, connections, connection_cache, inbound_webhooks }
+    }
+
+    /// All integrations of an environment, in the order in which they were created.
+    pub async fn list(&self, environment: EnvironmentPk) -> Result<Vec<Integration>, IntegrationError> {
+        Ok(integrations::list(&mut *self.store.connect().await?, environment).await?)
+    }
+
+    /// The integration with this key.
+    pub async fn get(
+        &self,
+        environment: EnvironmentPk,
+        key: &IntegrationKey,
+    ) -> Result<Integration, LookupError> {
+        find_integration(&mut *self.store.connect().await?, environment, key).await
+    }
+
+    /// The integration with this key and its provider. An operator may have removed the provider since.
+    pub async fn get_with_provider(
+        &self,
+        environment: EnvironmentPk,
+        key: &IntegrationKey,
+    ) -> Result<(Integration, Arc<Provider>), IntegrationError> {
+        let integration = self.get(environment, key).await?;
+        let provider = Arc::clone(self.provider(&integration.provider)?);
+        Ok((integration, provider))
+    }
+
+    /// The credentials of the integration's app, if it has one.
+    pub fn app_credentials(
+        &self,
+        environment: &Environment,
+        integration: &Integration,
+    ) -> Result<Option<AppCredentials>, IntegrationError> {
+        open_app_credentials(environment, integration).map_err(IntegrationError::Credentials)
+    }
+
+    /// Sets a provider up.
+    pub async fn create(
+        &self,
+        environment: &Environment,
+        new: NewIntegration,
+    ) -> Result<Integration, IntegrationError> {
+        let mode = self.provider(&new.provider)?.auth_mode;
+        let credentials = match new.credentials {
+            Some(members) => Some(parse_credentials(mode, members)?),
+            None if AppCredentials::are_required(mode) => {
+                return Err(IntegrationError::MissingCredentials { provider: new.provider, mode });
+            }
+            None => None,
+        };
+        let id = Uuid::new_v4();
+        let key = &environment.data_key;
+        let sealed_credentials = credentials.map(|credentials| credentials.seal(key, id));
+        let sealed_settings = (!new.settings.is_empty()).then(|| new.settings.seal(key, id));
+        let row = integrations::NewIntegration {
+            id,
+            environment: environment.pk,
+            unique_key: &new.unique_key,
+            provider: &new.provider,
+            display_name: new.display_name.as_deref(),
+            forward_webhooks: new.forward_webhooks,
+            sealed_credentials: sealed_credentials.as_deref(),
+            sealed_settings: sealed_settings.as_deref(),
+        };
+        let created = integrations::create(&mut *self.store.connect().await?, &row).await?;
+        created.ok_or(IntegrationError::Duplicate(new.unique_key))
+    }
+
+    /// Changes what is named. The connections, syncs and records of an integration stay, also under another key.
+    pub async fn update(
+        &self,
+        environment: &Environment,
+        key: &IntegrationKey,
+        change: IntegrationChange,
+    ) -> Result<Integration, IntegrationError> {
+        let mut tx = self.store.begin().await?;
+        let before = integrations::lock(&mut tx, environment.pk, key).await?;
+        let before = before.ok_or_else(|| LookupError::UnknownIntegration(key.clone()))?;
+        let data_key = &environment.data_key;
+        let credentials = match change.credentials {
+            Some(members) => {
+                let mode = self.provider(&before.provider)?.auth_mode;
+                Some(parse_credentials(mode, members)?.seal(data_key, before.id))
+            }
+            None => before.sealed_credentials,
+        };
+        let settings = if change.settings.is_empty() {
+            before.sealed_settings
+        } else {
+            let opened = before.sealed_settings.as_deref();
+            let opened = opened.map(|sealed| IntegrationSettings::open(data_key, before.id, sealed));
+            let mut settings = opened.transpose()?.unwrap_or_default();
+            settings.merge(change.settings);
+            check_count("integration_config", settings.integration_config.len())?;
+            check_count("custom", settings.custom.len())?;
+            Some(settings.seal(data_key, before.id))
+        };
+        let unique_key = change.unique_key.unwrap_or(before.unique_key);
+        let update = IntegrationUpdate {
+            unique_key: &unique_key,
+            display_name: change.display_name.as_deref().or(before.display_name.as_deref()),
+            forward_webhooks: change.forward_webhooks.unwrap_or(before.forward_webhooks),
+            sealed_credentials: credentials.as_deref(),
+            sealed_settings: settings.as_deref(),
+        };
+        let updated = integrations::update(&mut tx, before.pk, &update).await?;
+        let updated = updated.ok_or(IntegrationError::Duplicate(unique_key))?;
+        tx.commit().await?;
+        self.connection_cache.forget_all();
+        self.inbound_webhooks.forget();
+        Ok(updated)
+    }
+
+    /// Deletes an integration with its connections and everything that was kept of them.
+    pub async fn delete(
+        &self,
+        environment: EnvironmentPk,
+        key: &IntegrationKey,
+    ) -> Result<(), IntegrationError> {
+        self.connections.delete_integration(environment, key).await.map_err(IntegrationError::Deletion)?;
+        self.inbound_webhooks.forget();
+        Ok(())
+    }
+
+    fn provider(&self, slug: &ProviderSlug) -> Result<&Arc<Provider>, IntegrationError> {
+        self.catalogue.find(slug).ok_or_else(|| IntegrationError::UnknownProvider(slug.clone()))
+    }
+}
+
+fn parse_credentials(
+    mode: AuthMode,
+    members: Map<String, Value>,
+) -> Result<AppCredentials, IntegrationError> {
+    AppCredentials::parse(mode, members).map_err(IntegrationError::InvalidCredentials)
+}
+
+fn check_count(name: &'static str, count: usize) -> Result<(), IntegrationError> {
+    if count <= MAX_SETTINGS { Ok(()) } else { Err(IntegrationError::TooManySettings { name, count }) }
+}

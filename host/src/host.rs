@@ -161,6 +161,7 @@ impl Host {
                 events: Arc::clone(&events),
                 environments: Arc::clone(&environments),
                 catalogue: Arc::clone(&catalogue),
+                credentials: Arc::clone(&credentials),
                 functions: Arc::clone(&functions),
                 lifecycle,
                 cache: Arc::clone(&connection_cache),
@@ -170,8 +171,13 @@ impl Host {
             settings.connections,
         );
         let connect_sessions = ConnectSessions::new(store.clone(), Arc::clone(&environments));
-        let typed_connections =
-            TypedConnections::new(Arc::clone(&gate), Arc::clone(&functions), Arc::clone(&connections));
+        let typed_connections = TypedConnections::new(
+            store.clone(),
+            Arc::clone(&catalogue),
+            Arc::clone(&gate),
+            Arc::clone(&functions),
+            Arc::clone(&connections),
+        );
         let authorizations = Authorizations::new(AuthorizationParts {
             store: store.clone(),
             events: Arc::clone(&events),
@@ -328,7 +334,6 @@ impl Host {
             connect_sessions,
             connection_cache: Arc::clone(&connection_cache),
             connections,
-            credentials: Arc::clone(&credentials),
             dead_letters,
             deliveries,
             deployments,

@@ -17,9 +17,7 @@ use super::extract::{ApiJson, EnvironmentAuth, NoQuery, SessionAuth};
 use super::tags::{EndUser, Organization, checked_tags, end_user_of_tags, generated_tags};
 use super::time::iso;
 use syncline_auth::{Client, rights};
-use syncline_engine::{ConfigDefaults, ConnectionRoute, NewConnectSession, UiOverrides};
-use syncline_store::connect_sessions;
-use syncline_store::integrations::{self, Integration};
+use syncline_engine::{ConfigDefaults, ConnectionRoute, Integration, NewConnectSession, UiOverrides};
 use syncline_types::ids::{ConnectionId, IntegrationKey};
 use syncline_types::nul::has_nul;
 
@@ -205,9 +203,7 @@ pub(super) async fn get_session(
     SessionAuth(session): SessionAuth,
     _: NoQuery,
 ) -> Result<Json<SessionDetailsResponse>, ApiError> {
-    let mut conn = app.store.connect().await?;
-    let all = integrations::list(&mut conn, session.environment.pk).await?;
-    drop(conn);
+    let all = app.integrations.list(session.environment.pk).await?;
     let allowed = all.into_iter().map(|one| one.unique_key).filter(|key| session.allows(key));
     let settings = app.environments.settings(session.environment.pk).await?;
     let color =
@@ -249,7 +245,7 @@ pub(super) async fn delete_session(
     SessionAuth(session): SessionAuth,
     _: NoQuery,
 ) -> Result<StatusCode, ApiError> {
-    connect_sessions::delete(&mut *app.store.connect().await?, session.pk).await?;
+    app.connect_sessions.delete(&session).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -294,9 +290,7 @@ impl App {
         if let Some(url) = &webhook_url_override {
             check_webhook_url(url)?;
         }
-        let mut conn = self.store.connect().await?;
-        let known = integrations::list(&mut conn, client.environment.pk).await?;
-        drop(conn);
+        let known = self.integrations.list(client.environment.pk).await?;
         for (index, key) in wanted.allowed_integrations.iter().flatten().enumerate() {
             find_known(&known, &["allowed_integrations", &index.to_string()], key)?;
         }
@@ -313,17 +307,9 @@ impl App {
             defaults,
             overrides,
             webhook_url_override,
-            reconnects: wanted.reconnects.as_ref().map(|route| route.pk),
+            reconnects: wanted.reconnects,
         };
         let created = self.connect_sessions.create(&client.environment, new).await?;
-        let created = match (created, wanted.reconnects) {
-            (Some(created), _) => created,
-            (None, Some(route)) => {
-                let (integration, connection) = (route.integration_key.clone(), route.connection_id.clone());
-                return Err(ApiError::UnknownConnection { integration, connection });
-            }
-            (None, None) => return Err(ApiError::internal(anyhow::anyhow!("a session was not stored"))),
-        };
         let token = created.token.expose().to_owned();
         let connect_link = format!("{}/?session_token={token}", self.connect_url);
         let data = SessionBody { token, connect_link, expires_at: iso(created.expires_at) };

@@ -4,13 +4,12 @@ mod change;
 mod import;
 mod metadata;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 use axum::Json;
 use axum::extract::State;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-use sqlx::PgConnection;
 use utoipa::ToSchema;
 
 pub(super) use self::change::*;
@@ -22,10 +21,11 @@ use super::error::{ApiError, ErrorBody, FieldError};
 use super::extract::{ApiPath, ApiQuery, EnvironmentAuth, parse_flag};
 use super::time::iso_with_offset;
 use syncline_auth::{Scope, remove_refresh_tokens, rights};
-use syncline_engine::{Freshness, RefreshError};
-use syncline_store::connection_errors::{self, ConnectionError};
-use syncline_store::connections::{self, Connection, ConnectionFilter, Page};
-use syncline_types::ids::{ConnectionId, ConnectionPk, IntegrationKey, InvalidName};
+use syncline_engine::{
+    ConnectionError, ConnectionFilter, ConnectionPage, CredentialOptions, DescribedConnection, FetchError,
+    Freshness,
+};
+use syncline_types::ids::{ConnectionId, IntegrationKey, InvalidName};
 
 const DEFAULT_LIMIT: i64 = 10_000;
 const MAX_LIMIT: i64 = 2_000;
@@ -142,15 +142,9 @@ pub(super) async fn list_connections(
         integrations: query.integration_id.as_deref().map(parse_integrations).transpose()?,
         tags: (!tags.is_empty()).then_some(Value::Object(tags)),
     };
-    let mut conn = app.store.connect().await?;
-    let page = Page { limit, offset: page * limit };
-    let found = connections::list(&mut conn, client.environment.pk, &filter, page).await?;
-    let pks: Vec<ConnectionPk> = found.iter().map(|connection| connection.pk).collect();
-    let mut errors = active_errors(connection_errors::list(&mut conn, &pks).await?);
-    let listings = found.into_iter().map(|connection| {
-        let errors = errors.remove(&connection.pk).unwrap_or_default();
-        ConnectionListing::new(connection, errors)
-    });
+    let page = ConnectionPage { limit, offset: page * limit };
+    let found = app.connections.list(client.environment.pk, &filter, page).await?;
+    let listings = found.into_iter().map(ConnectionListing::from);
     Ok(Json(ConnectionsResponse { connections: listings.collect() }))
 }
 
@@ -190,60 +184,35 @@ pub(super) async fn get_connection(
         client.require(Scope::ConnectionsReadCredentials)?;
     }
     let (key, id) = parse_names(&query.provider_config_key, &id)?;
-    let route = app.find_connection_by_name(&client, &key, &id).await?;
-    let unknown = || ApiError::UnknownConnection { integration: key.clone(), connection: id.clone() };
-    let mut conn = app.store.connect().await?;
-    let connection = connections::fetch(&mut conn, route.pk).await?.ok_or_else(unknown)?;
-    if !client.allows(Scope::ConnectionsReadCredentials) {
-        return Ok(Json(
-            ConnectionBody::read(&mut conn, connection, None, Shown::WithoutRefreshTokens).await?,
-        ));
-    }
-    drop(conn);
-    let shown = if shows_refresh_token { Shown::Whole } else { Shown::WithoutRefreshTokens };
-    let freshness = if forces { Freshness::Forced } else { Freshness::AsNeeded };
-    let mut live = app.credentials.live_of(&client.environment, connection, freshness).await;
-    if wants_app_token && let Ok(credentials) = live {
-        live = app.credentials.with_app_token(&client.environment, credentials).await;
-    }
-    let mut conn = app.store.connect().await?;
-    match live {
-        Ok(live) => {
-            let credentials = live.credentials.to_wire(shows_refresh_token);
-            Ok(Json(ConnectionBody::read(&mut conn, live.connection, Some(credentials), shown).await?))
+    let options = CredentialOptions {
+        freshness: if forces { Freshness::Forced } else { Freshness::AsNeeded },
+        with_app_token: wants_app_token,
+    };
+    let options = client.allows(Scope::ConnectionsReadCredentials).then_some(options);
+    let body = |mut described: DescribedConnection, credentials| {
+        if !shows_refresh_token {
+            remove_refresh_tokens(&mut described.connection.connection_config);
         }
-        Err(RefreshError::Gone) => Err(unknown()),
-        Err(error) if error.is_internal() => Err(ApiError::internal(error)),
-        Err(error) => {
-            let connection = connections::get(&mut conn, route.pk).await?.ok_or_else(unknown)?;
-            let connection = ConnectionBody::read(&mut conn, connection, None, shown).await?;
-            let payload = serde_json::json!({ "connection": connection });
+        ConnectionBody::new(described, credentials)
+    };
+    match app.connections.fetch(&client.environment, &key, &id, options).await {
+        Ok(fetched) => {
+            let credentials = fetched.credentials.map(|credentials| credentials.to_wire(shows_refresh_token));
+            Ok(Json(body(fetched.described, credentials)))
+        }
+        Err(FetchError::Unusable { error, connection }) => {
+            let payload = serde_json::json!({ "connection": body(*connection, None) });
             Err(ApiError::Credentials { error, payload })
         }
+        Err(error) => Err(error.into()),
     }
-}
-
-/// How much of what was stored is shown.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Shown {
-    Whole,
-    WithoutRefreshTokens,
 }
 
 impl ConnectionBody {
-    /// Without credentials for those who may not read them, and where there are none to be had.
-    async fn read(
-        conn: &mut PgConnection,
-        connection: Connection,
-        credentials: Option<Value>,
-        shown: Shown,
-    ) -> Result<Self, ApiError> {
-        let errors = connection_errors::list(conn, &[connection.pk]).await?;
-        let mut connection_config = connection.connection_config;
-        if shown == Shown::WithoutRefreshTokens {
-            remove_refresh_tokens(&mut connection_config);
-        }
-        Ok(Self {
+    /// Without credentials for clients that may not read them, and where there are none.
+    fn new(described: DescribedConnection, credentials: Option<Value>) -> Self {
+        let DescribedConnection { connection, errors } = described;
+        Self {
             id: connection.pk.0,
             connection_id: connection.connection_id.to_string(),
             provider_config_key: connection.integration_key.to_string(),
@@ -252,24 +221,25 @@ impl ConnectionBody {
             end_user: connection.end_user,
             tags: connection.tags,
             metadata: connection.metadata,
-            connection_config,
+            connection_config: connection.connection_config,
             webhook_url_override: connection.webhook_url_override,
             created_at: iso_with_offset(connection.created_at),
             updated_at: iso_with_offset(connection.updated_at),
             last_fetched_at: connection.last_fetched_at.map(iso_with_offset),
             credentials: credentials.unwrap_or_else(|| Value::Object(Map::new())),
-        })
+        }
     }
 }
 
-impl ConnectionListing {
-    fn new(connection: Connection, errors: Vec<ActiveError>) -> Self {
+impl From<DescribedConnection> for ConnectionListing {
+    fn from(described: DescribedConnection) -> Self {
+        let DescribedConnection { connection, errors } = described;
         Self {
             id: connection.pk.0,
             connection_id: connection.connection_id.to_string(),
             provider_config_key: connection.integration_key.to_string(),
             provider: connection.provider.to_string(),
-            errors,
+            errors: errors.into_iter().map(ActiveError::from).collect(),
             end_user: connection.end_user,
             tags: connection.tags,
             metadata: connection.metadata,
@@ -282,14 +252,6 @@ impl From<ConnectionError> for ActiveError {
     fn from(error: ConnectionError) -> Self {
         Self { r#type: error.kind, log_id: error.log_id.to_string() }
     }
-}
-
-fn active_errors(errors: Vec<ConnectionError>) -> HashMap<ConnectionPk, Vec<ActiveError>> {
-    let mut by_connection = HashMap::<_, Vec<_>>::new();
-    for error in errors {
-        by_connection.entry(error.connection).or_default().push(error.into());
-    }
-    by_connection
 }
 
 /// The names of a connection, of which the key stands in the query and the id in the path.

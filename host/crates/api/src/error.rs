@@ -22,14 +22,13 @@ use syncline_auth::{
 use syncline_egress::{EgressError, UploadFailure};
 use syncline_engine::{
     ActionError, ActionFailure, ApprovalError, AuthorizationError, ConnectError, DeadLetterError,
-    DeletionError, DeployError, InboundWebhookError, IngestError, IntegrationError, LookupError, ProxyError,
-    RecordsError, RefreshError, RunsError, SessionError, TypedConnectionError, VariantError,
+    DeletionError, DeployError, FetchError, InboundWebhookError, IngestError, IntegrationError, LookupError,
+    ProxyError, RecordsError, RefreshError, RunsError, SessionError, TypedConnectionError, VariantError,
 };
 use syncline_model::{Invalid, Problem};
 use syncline_outbound_webhooks::DeliveryError;
-use syncline_providers::AuthMode;
 use syncline_types::error_code::ErrorCode;
-use syncline_types::ids::{ConnectionId, EnvironmentName, IntegrationKey};
+use syncline_types::ids::{EnvironmentName, IntegrationKey};
 
 /// The body of every error.
 #[derive(Debug, Serialize, ToSchema)]
@@ -113,18 +112,10 @@ pub enum ApiError {
     TooLarge { limit_bytes: usize },
     #[error("the body did not arrive whole")]
     BodyCut,
-    #[error(
-        "integration `{integration}` is of auth mode {is}, which does not connect by this route: it is for {asked}"
-    )]
-    OtherAuthMode { integration: IntegrationKey, is: AuthMode, asked: AuthMode },
     #[error(transparent)]
     Typed(#[from] TypedConnectionError),
     #[error(transparent)]
     Lookup(#[from] LookupError),
-    #[error("there is no integration `{0}` in this environment")]
-    UnknownIntegration(IntegrationKey),
-    #[error("integration `{integration}` has no connection `{connection}`")]
-    UnknownConnection { integration: IntegrationKey, connection: ConnectionId },
     #[error("there is no provider `{0}`")]
     UnknownProvider(String),
     #[error("no sync `{sync}` is deployed for integration `{integration}`")]
@@ -145,6 +136,8 @@ pub enum ApiError {
     Integration(IntegrationError),
     #[error(transparent)]
     Deletion(#[from] DeletionError),
+    #[error(transparent)]
+    Fetch(#[from] FetchError),
     #[error("there is no environment {0}")]
     UnknownEnvironment(Uuid),
     #[error("there is an environment `{0}` already; choose another name")]
@@ -180,11 +173,8 @@ pub enum ApiError {
     /// As it was kept.
     #[error("{}", .0.message)]
     ActionFailed(Box<ActionFailure>),
-    /// In the words of the function that refuses it.
-    #[error("{0}")]
-    ConnectionRefused(String),
-    #[error("another request has replaced the connection, or deleted it, while a function validated it")]
-    ConnectionOvertaken,
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
     #[error(transparent)]
     Deploy(#[from] DeployError),
     #[error(transparent)]
@@ -238,9 +228,7 @@ impl ApiError {
             Self::Auth(AuthError::Malformed(_)) => ErrorCode::InvalidSecretKeyFormat,
             Self::Auth(AuthError::Unknown) => ErrorCode::UnknownAccount,
             Self::Auth(AuthError::MissingScope(_)) => ErrorCode::Forbidden,
-            Self::Session(SessionError::Malformed(_)) => ErrorCode::InvalidConnectSessionTokenFormat,
-            Self::Session(SessionError::Unknown) => ErrorCode::UnknownConnectSessionToken,
-            Self::Session(SessionError::NotAllowed(_)) => ErrorCode::IntegrationNotAllowed,
+            Self::Session(error) => error.code(),
             Self::MissingSessionToken => ErrorCode::MissingPublicKey,
             Self::PublicKey => ErrorCode::DeprecatedAuthentication,
             Self::Query { .. } => ErrorCode::InvalidQueryParams,
@@ -252,28 +240,9 @@ impl ApiError {
             Self::ContentEncoding { .. } => ErrorCode::InvalidContentEncoding,
             Self::TooLarge { .. } => ErrorCode::PayloadTooLarge,
             Self::BodyCut => ErrorCode::InvalidBody,
-            Self::OtherAuthMode { .. } => ErrorCode::InvalidAuthMode,
-            Self::Typed(
-                TypedConnectionError::Rejected { .. }
-                | TypedConnectionError::Refused { .. }
-                | TypedConnectionError::Unconfirmed { .. }
-                | TypedConnectionError::Unsendable { .. },
-            ) => ErrorCode::ConnectionTestFailed,
-            Self::Typed(TypedConnectionError::NoToken { .. }) => ErrorCode::RequestTokenExternalError,
-            Self::Typed(TypedConnectionError::NoClient) => ErrorCode::MissingClientId,
-            Self::ConnectionOvertaken
-            | Self::Typed(TypedConnectionError::Connect(ConnectError::Overtaken)) => {
-                ErrorCode::ConnectionReplaced
-            }
-            Self::Typed(TypedConnectionError::Connect(ConnectError::TargetGone)) => {
-                ErrorCode::InvalidConnection
-            }
+            Self::Typed(error) => error.code(),
+            Self::Connect(error) => error.code(),
             Self::Lookup(error) => error.code(),
-            Self::UnknownConnection { .. } => ErrorCode::UnknownConnection,
-            Self::UnknownIntegration(_)
-            | Self::Typed(TypedConnectionError::Connect(ConnectError::IntegrationGone(_))) => {
-                ErrorCode::UnknownIntegration
-            }
             Self::UnknownProvider(_) => ErrorCode::UnknownProvider,
             Self::UnknownSync { .. } => ErrorCode::UnknownSync,
             Self::BaseVariant => ErrorCode::InvalidVariant,
@@ -287,6 +256,7 @@ impl ApiError {
             Self::Records(error) => error.code(),
             Self::Integration(error) => error.code(),
             Self::Deletion(error) => error.code(),
+            Self::Fetch(error) => error.code(),
             Self::UnknownEnvironment(_) => ErrorCode::UnknownEnvironment,
             Self::DuplicateEnvironment(_) => ErrorCode::DuplicateEnvironment,
             Self::DefaultEnvironment => ErrorCode::CannotDeleteDefaultEnvironment,
@@ -304,10 +274,6 @@ impl ApiError {
             Self::BodySilent { .. } | Self::BodyStalled { .. } => ErrorCode::BodyTimeout,
             Self::InboundWebhook(error) => error.code(),
             Self::Action(error) => error.code(),
-            Self::ConnectionRefused(_)
-            | Self::Typed(TypedConnectionError::Connect(ConnectError::Refused(_))) => {
-                ErrorCode::ConnectionValidationFailed
-            }
             Self::ActionFailed(failure) => failure.code,
             Self::UnknownJob(_) => ErrorCode::UnknownJob,
             Self::ActionNotFinished(_) => ErrorCode::ActionNotFinished,
@@ -324,13 +290,6 @@ impl ApiError {
             Self::MethodNotAllowed { .. } => ErrorCode::MethodNotAllowed,
             Self::NotOffered(_) => ErrorCode::NotImplemented,
             Self::Auth(AuthError::Store(_) | AuthError::Environment(_))
-            | Self::Session(
-                SessionError::Store(_) | SessionError::Environment(_) | SessionError::Unreadable(_),
-            )
-            | Self::Typed(
-                TypedConnectionError::Connect(ConnectError::Store(_) | ConnectError::Validation(_))
-                | TypedConnectionError::App(_),
-            )
             | Self::Approval(ApprovalError::Store(_) | ApprovalError::Unreadable(_))
             | Self::Proxy(ProxyError::Store(_))
             | Self::Internal(_) => ErrorCode::InternalServerError,
@@ -409,17 +368,6 @@ impl From<IntegrationError> for ApiError {
                 Self::body("too_big", &[name], error.to_string())
             }
             _ => Self::Integration(error),
-        }
-    }
-}
-
-impl From<ConnectError> for ApiError {
-    fn from(error: ConnectError) -> Self {
-        match error {
-            ConnectError::Refused(message) => Self::ConnectionRefused(message),
-            ConnectError::Overtaken => Self::ConnectionOvertaken,
-            ConnectError::IntegrationGone(integration) => LookupError::UnknownIntegration(integration).into(),
-            error => Self::internal(error),
         }
     }
 }

@@ -76,9 +76,9 @@ use self::error::ApiError;
 use self::extract::ConnectionHeaders;
 use syncline_auth::{ApiKeys, Authenticator, Client, Environments};
 use syncline_engine::{
-    Actions, Authorizations, ConnectSessions, ConnectionCache, ConnectionRoute, Connections, Credentials,
-    DeadLetters, Deployments, EnvironmentVariables, Functions, Health, InboundWebhookLog, Integrations,
-    Observation, Proxy, RecordChanges, Records, Runs, Syncs, TypedConnections, WebhookIngest,
+    Actions, Authorizations, ConnectSessions, ConnectionCache, ConnectionRoute, Connections, DeadLetters,
+    Deployments, EnvironmentVariables, Functions, Health, InboundWebhookLog, Integrations, Observation,
+    Proxy, RecordChanges, Records, Runs, Syncs, TypedConnections, WebhookIngest,
 };
 use syncline_outbound_webhooks::DeliveryLog;
 use syncline_providers::Catalogue;
@@ -102,7 +102,6 @@ pub struct Services {
     pub connect_sessions: Arc<ConnectSessions>,
     pub connection_cache: Arc<ConnectionCache>,
     pub connections: Arc<Connections>,
-    pub credentials: Arc<Credentials>,
     pub dead_letters: DeadLetters,
     pub deliveries: DeliveryLog,
     pub deployments: Arc<Deployments>,
@@ -402,20 +401,5 @@ impl App {
         connection: &ConnectionId,
     ) -> Result<Arc<ConnectionRoute>, ApiError> {
         Ok(self.connection_cache.get(client.environment.pk, integration, connection).await?)
-    }
-    /// Whether the connection is missing itself, or its integration.
-    async fn missing_connection(
-        &self,
-        client: &Client,
-        integration: &IntegrationKey,
-        connection: &ConnectionId,
-    ) -> Result<ApiError, ApiError> {
-        match self.find_connection_by_name(client, integration, connection).await {
-            Err(error) => Ok(error),
-            Ok(_) => Ok(ApiError::UnknownConnection {
-                integration: integration.clone(),
-                connection: connection.clone(),
-            }),
-        }
     }
 }

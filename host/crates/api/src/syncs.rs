@@ -418,7 +418,7 @@ impl App {
 
         let mut conn = self.store.connect().await?;
         let found = integrations::find(&mut conn, client.environment.pk, &key).await?;
-        let integration = found.ok_or_else(|| ApiError::UnknownIntegration(key.clone()))?;
+        let integration = found.ok_or_else(|| syncline_engine::LookupError::UnknownIntegration(key.clone()))?;
         drop(conn);
         let whose = match connection {
             None => Whose::Integration(integration.pk),

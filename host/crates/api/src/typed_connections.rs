@@ -15,7 +15,6 @@ use super::extract::{ApiPath, ApiQuery, MAX_BODY_BYTES, SessionQueryAuth, check_
 use syncline_auth::ClientOverride;
 use syncline_engine::{ConnectSession, TypedCredentials};
 use syncline_providers::{AuthMode, Provider, WrongAnswer, WrongAnswerKind, check_answers};
-use syncline_store::{connections, integrations};
 use syncline_types::ids::{IntegrationKey, InvalidName};
 use syncline_types::secret::Secret;
 
@@ -153,24 +152,12 @@ async fn connect(
     let key: IntegrationKey = key.parse().map_err(|problem: InvalidName| ApiError::Path {
         errors: vec![FieldError::new("invalid_format", &["key"], problem.to_string())],
     })?;
-    session.require(&key)?;
-    let mut conn = app.store.connect().await?;
-    let integration = integrations::find(&mut conn, session.environment.pk, &key).await?;
-    let integration = integration.ok_or_else(|| ApiError::UnknownIntegration(key.clone()))?;
-    let before = match &session.reconnects {
-        Some(reconnected) => connections::get(&mut conn, reconnected.pk).await?,
-        None => None,
-    };
-    drop(conn);
-    let provider = app.catalogue.find(&integration.provider);
-    let provider = provider.ok_or_else(|| ApiError::UnknownProvider(integration.provider.to_string()))?;
-    if provider.auth_mode != mode {
-        return Err(ApiError::OtherAuthMode { integration: key, is: provider.auth_mode, asked: mode });
-    }
-    let before = before.and_then(|connection| connection.connection_config.as_object().cloned());
-    let connection_config = configuration(session, &key, provider, query.params, before.unwrap_or_default())?;
+    let target = app.typed_connections.target(session, &key, mode).await?;
+    let provider = &target.provider;
+    let connection_config =
+        configuration(session, &key, provider, query.params, target.earlier_config.clone())?;
     let typed = credentials(provider, body, connection_config)?;
-    let connection = app.typed_connections.connect(session, &integration, provider, typed).await?;
+    let connection = app.typed_connections.connect(session, &target, typed).await?;
     Ok(ConnectedResponse {
         connection_id: connection.connection_id.to_string(),
         provider_config_key: key.to_string(),

@@ -10,10 +10,12 @@ use serde_json::{Map, Value};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
+use crate::connections::route::ConnectionRoute;
 use syncline_auth::{Environment, EnvironmentError, Environments, InvalidSessionToken, SessionToken};
 use syncline_store::Store;
 use syncline_store::connect_sessions::{self, NewSession, Reconnected};
-use syncline_types::ids::{ConnectSessionPk, ConnectionPk, IntegrationKey};
+use syncline_types::error_code::ErrorCode;
+use syncline_types::ids::{ConnectSessionPk, ConnectionId, IntegrationKey};
 
 const LIFETIME_SECONDS: i32 = 30 * 60;
 const SWEEP_EVERY: Duration = Duration::from_secs(300);
@@ -73,7 +75,7 @@ pub struct NewConnectSession {
     pub defaults: BTreeMap<IntegrationKey, ConfigDefaults>,
     pub overrides: BTreeMap<IntegrationKey, UiOverrides>,
     pub webhook_url_override: Option<String>,
-    pub reconnects: Option<ConnectionPk>,
+    pub reconnects: Option<Arc<ConnectionRoute>>,
 }
 
 /// A session's token, which is shown this once, and its end.
@@ -90,7 +92,9 @@ pub enum SessionError {
     Unknown,
     #[error("the session does not allow integration `{0}`")]
     NotAllowed(IntegrationKey),
-    #[error("sessions could not be read")]
+    #[error("integration `{integration}` has no connection `{connection}`")]
+    TargetGone { integration: IntegrationKey, connection: ConnectionId },
+    #[error("sessions could not be read or written")]
     Store(#[from] sqlx::Error),
     #[error("the session's environment could not be opened")]
     Environment(#[from] EnvironmentError),
@@ -98,7 +102,20 @@ pub enum SessionError {
     Unreadable(#[from] serde_json::Error),
 }
 
-/// Opens and finds connect sessions.
+impl SessionError {
+    /// The stable code.
+    pub fn code(&self) -> ErrorCode {
+        match self {
+            Self::Malformed(_) => ErrorCode::InvalidConnectSessionTokenFormat,
+            Self::Unknown => ErrorCode::UnknownConnectSessionToken,
+            Self::NotAllowed(_) => ErrorCode::IntegrationNotAllowed,
+            Self::TargetGone { .. } => ErrorCode::UnknownConnection,
+            Self::Store(_) | Self::Environment(_) | Self::Unreadable(_) => ErrorCode::InternalServerError,
+        }
+    }
+}
+
+/// Opens, finds and ends connect sessions.
 pub struct ConnectSessions {
     store: Store,
     environments: Arc<Environments>,
@@ -109,12 +126,12 @@ impl ConnectSessions {
         Arc::new(Self { store, environments })
     }
 
-    /// Makes a session of 30 minutes. `None`: the connection that was to be connected anew is gone.
+    /// Makes a session of 30 minutes.
     pub async fn create(
         &self,
         environment: &Environment,
         new: NewConnectSession,
-    ) -> Result<Option<CreatedSession>, SessionError> {
+    ) -> Result<CreatedSession, SessionError> {
         let token = SessionToken::generate();
         let tags = Value::Object(new.tags);
         let stored = NewSession {
@@ -127,11 +144,23 @@ impl ConnectSessions {
             integrations_config_defaults: &serde_json::to_value(&new.defaults)?,
             overrides: &serde_json::to_value(&new.overrides)?,
             webhook_url_override: new.webhook_url_override.as_deref(),
-            reconnects: new.reconnects,
+            reconnects: new.reconnects.as_ref().map(|route| route.pk),
             lifetime_seconds: LIFETIME_SECONDS,
         };
         let expires_at = connect_sessions::create(&mut *self.store.connect().await?, &stored).await?;
-        Ok(expires_at.map(|expires_at| CreatedSession { token, expires_at }))
+        match (expires_at, new.reconnects) {
+            (Some(expires_at), _) => Ok(CreatedSession { token, expires_at }),
+            (None, Some(route)) => Err(SessionError::TargetGone {
+                integration: route.integration_key.clone(),
+                connection: route.connection_id.clone(),
+            }),
+            (None, None) => Err(sqlx::Error::RowNotFound.into()),
+        }
+    }
+
+    /// Ends a session: its token opens nothing from here on.
+    pub async fn delete(&self, session: &ConnectSession) -> Result<(), SessionError> {
+        Ok(connect_sessions::delete(&mut *self.store.connect().await?, session.pk).await?)
     }
 
     /// The session that a token opens.

@@ -2,10 +2,12 @@
 
 pub(crate) mod cache;
 pub(crate) mod deletion;
+pub(crate) mod reading;
 mod revalidation;
 pub(crate) mod route;
 mod storing;
 pub(crate) mod typed;
+pub(crate) mod updating;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,6 +18,7 @@ use uuid::Uuid;
 pub use self::storing::{AuthenticatedConnection, ConnectError, ImportedConnection};
 
 use crate::connections::cache::ConnectionCache;
+use crate::credentials::Credentials;
 use crate::functions::Functions;
 use crate::lifecycle::Lifecycle;
 use crate::proxy::ProxyRoutes;
@@ -41,6 +44,7 @@ pub struct Connections {
     events: Arc<Events>,
     environments: Arc<Environments>,
     catalogue: Arc<Catalogue>,
+    credentials: Arc<Credentials>,
     functions: Arc<Functions>,
     lifecycle: Arc<Lifecycle>,
     cache: Arc<ConnectionCache>,
@@ -58,6 +62,7 @@ pub struct ConnectionParts {
     pub events: Arc<Events>,
     pub environments: Arc<Environments>,
     pub catalogue: Arc<Catalogue>,
+    pub credentials: Arc<Credentials>,
     pub functions: Arc<Functions>,
     pub lifecycle: Arc<Lifecycle>,
     pub cache: Arc<ConnectionCache>,
@@ -73,6 +78,7 @@ impl Connections {
             events,
             environments,
             catalogue,
+            credentials,
             functions,
             lifecycle,
             cache,
@@ -85,6 +91,7 @@ impl Connections {
             events,
             environments,
             catalogue,
+            credentials,
             functions,
             lifecycle,
             cache,

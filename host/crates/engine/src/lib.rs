@@ -46,8 +46,13 @@ pub use self::connect_sessions::{
 };
 pub use self::connections::cache::ConnectionCache;
 pub use self::connections::deletion::DeletionError;
+pub use self::connections::reading::{
+    Connection, ConnectionError, ConnectionFilter, ConnectionPage, CredentialOptions, DescribedConnection,
+    FetchError, FetchedConnection,
+};
 pub use self::connections::route::ConnectionRoute;
-pub use self::connections::typed::{TypedConnectionError, TypedConnections, TypedCredentials};
+pub use self::connections::typed::{TypedConnectionError, TypedConnections, TypedCredentials, TypedTarget};
+pub use self::connections::updating::{ConnectionUpdate, MetadataChange};
 pub use self::connections::{
     AuthenticatedConnection, ConnectError, ConnectionParts, ConnectionSettings, Connections,
     ImportedConnection,

@@ -13,8 +13,7 @@ use crate::error::{ApiError, ErrorBody};
 use crate::extract::{ApiJson, ApiPath, ApiQuery, EnvironmentAuth};
 use crate::tags::{EndUser, Organization};
 use syncline_auth::rights;
-use syncline_store::connections::{self, ConnectionUpdate};
-use syncline_store::webhooks;
+use syncline_engine::ConnectionUpdate;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -71,15 +70,7 @@ pub(crate) async fn update_connection(
         tags: replaces_tags.then_some(&user.tags),
         webhook_url_override: url.map(|url| Some(url).filter(|url| !url.is_empty())),
     };
-    let mut tx = app.store.begin().await?;
-    if !connections::update(&mut tx, client.environment.pk, &key, &id, &update).await? {
-        drop(tx);
-        return Err(app.missing_connection(&client, &key, &id).await?);
-    }
-    if let Some(url) = update.webhook_url_override.flatten() {
-        webhooks::use_again(&mut tx, client.environment.pk, url).await?;
-    }
-    tx.commit().await?;
+    app.connections.update(client.environment.pk, &key, &id, &update).await?;
     Ok(Json(ConnectionChanged { success: true }))
 }
 

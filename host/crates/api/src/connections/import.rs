@@ -10,11 +10,11 @@ use serde_json::{Map, Value};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-use super::{App, ConnectionBody, Shown, parse_name};
+use super::{App, ConnectionBody, parse_name};
 use crate::error::{ApiError, ErrorBody};
 use crate::extract::{ApiJson, EnvironmentAuth, NoQuery};
 use crate::tags::{EndUser, Organization, checked_tags, generated_tags};
-use syncline_auth::{CredentialsError, Scope, StoredCredentials, rights};
+use syncline_auth::{CredentialsError, Scope, StoredCredentials, remove_refresh_tokens, rights};
 use syncline_engine::ImportedConnection;
 use syncline_providers::Provider;
 use syncline_types::ids::{ConnectionId, IntegrationKey};
@@ -89,12 +89,10 @@ pub(crate) async fn import_connection(
         end_user: user.end_user,
         webhook_url_override: request.webhook_url_override.filter(|url| !url.is_empty()),
     };
-    let connection = app.connections.import(&client.environment, &integration, imported).await?;
-    let may_read = client.allows(Scope::ConnectionsReadCredentials);
-    let mut conn = app.store.connect().await?;
-    let credentials = may_read.then_some(shown);
-    let body = ConnectionBody::read(&mut conn, connection, credentials, Shown::WithoutRefreshTokens).await?;
-    Ok((StatusCode::CREATED, Json(body)))
+    let mut described = app.connections.import(&client.environment, &integration, imported).await?;
+    remove_refresh_tokens(&mut described.connection.connection_config);
+    let credentials = client.allows(Scope::ConnectionsReadCredentials).then_some(shown);
+    Ok((StatusCode::CREATED, Json(ConnectionBody::new(described, credentials))))
 }
 
 /// Whose account a connection is, and the tags that follow, as they are stored.

@@ -14,7 +14,7 @@ use super::{App, parse_name, parse_names};
 use crate::error::{ApiError, ErrorBody};
 use crate::extract::{ApiJson, ApiPath, ApiQuery, EnvironmentAuth, NoQuery, optional_header};
 use syncline_auth::{Client, rights};
-use syncline_store::connections;
+use syncline_engine::MetadataChange;
 use syncline_types::ids::{ConnectionId, IntegrationKey};
 
 /// Connections of one integration, and metadata for all of them.
@@ -46,7 +46,7 @@ pub(crate) async fn set_metadata(
     _: NoQuery,
     ApiJson(request): ApiJson<MetadataRequest>,
 ) -> Result<(StatusCode, Json<MetadataRequest>), ApiError> {
-    let echo = app.write_metadata(&client, request, Write::Replace).await?;
+    let echo = app.write_metadata(&client, request, MetadataChange::Replace).await?;
     Ok((StatusCode::CREATED, Json(echo)))
 }
 
@@ -61,7 +61,7 @@ pub(crate) async fn merge_metadata(
     _: NoQuery,
     ApiJson(request): ApiJson<MetadataRequest>,
 ) -> Result<Json<MetadataRequest>, ApiError> {
-    app.write_metadata(&client, request, Write::Merge).await.map(Json)
+    app.write_metadata(&client, request, MetadataChange::Merge).await.map(Json)
 }
 
 #[derive(Debug, Deserialize)]
@@ -81,7 +81,7 @@ pub(crate) async fn set_metadata_of_one(
     ApiJson(metadata): ApiJson<Map<String, Value>>,
 ) -> Result<(StatusCode, Json<Map<String, Value>>), ApiError> {
     let request = older_request(&id, query, &headers, metadata)?;
-    let echo = app.write_metadata(&client, request, Write::Replace).await?;
+    let echo = app.write_metadata(&client, request, MetadataChange::Replace).await?;
     Ok((StatusCode::CREATED, Json(echo.metadata)))
 }
 
@@ -95,7 +95,7 @@ pub(crate) async fn merge_metadata_of_one(
     ApiJson(metadata): ApiJson<Map<String, Value>>,
 ) -> Result<Json<Map<String, Value>>, ApiError> {
     let request = older_request(&id, query, &headers, metadata)?;
-    let echo = app.write_metadata(&client, request, Write::Merge).await?;
+    let echo = app.write_metadata(&client, request, MetadataChange::Merge).await?;
     Ok(Json(echo.metadata))
 }
 
@@ -120,19 +120,13 @@ fn older_request(
     Ok(MetadataRequest { connection_id: IdOrIds::One(id.to_owned()), provider_config_key: key, metadata })
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Write {
-    Replace,
-    Merge,
-}
-
 impl App {
     /// Writes to all connections that the request names, or to none, and gives the request back.
     async fn write_metadata(
         &self,
         client: &Client,
         request: MetadataRequest,
-        write: Write,
+        change: MetadataChange,
     ) -> Result<MetadataRequest, ApiError> {
         let key = &request.provider_config_key;
         let key = parse_name::<IntegrationKey>("provider_config_key", key, ApiError::body)?;
@@ -147,16 +141,8 @@ impl App {
         }
         check_members("metadata", &request.metadata)?;
         let ids: Vec<ConnectionId> = ids.into_iter().collect();
-        let mut tx = self.store.begin().await?;
-        let found = connections::lock_many(&mut tx, client.environment.pk, &key, &ids).await?;
-        if let Some(missing) = ids.iter().find(|id| !found.iter().any(|(_, found)| found == *id)) {
-            drop(tx);
-            return Err(self.missing_connection(client, &key, missing).await?);
-        }
-        let pks: Vec<_> = found.iter().map(|(pk, _)| *pk).collect();
         let metadata = Value::Object(request.metadata);
-        connections::set_metadata(&mut tx, &pks, &metadata, write == Write::Merge).await?;
-        tx.commit().await?;
+        self.connections.set_metadata(client.environment.pk, &key, &ids, &metadata, change).await?;
         let Value::Object(metadata) = metadata else { unreachable!("it was made of an object") };
         Ok(MetadataRequest { metadata, ..request })
     }

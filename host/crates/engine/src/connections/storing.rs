@@ -8,6 +8,7 @@ use uuid::Uuid;
 
 use crate::connect_sessions::ConnectSession;
 use crate::connections::Connections;
+use crate::connections::reading::DescribedConnection;
 use crate::credentials;
 use crate::functions::hold_post_creation;
 use crate::lifecycle::{self, ValidationError};
@@ -81,6 +82,19 @@ pub enum ConnectError {
     Store(#[from] sqlx::Error),
 }
 
+impl ConnectError {
+    /// The stable code.
+    pub fn code(&self) -> ErrorCode {
+        match self {
+            Self::TargetGone => ErrorCode::InvalidConnection,
+            Self::IntegrationGone(_) => ErrorCode::UnknownIntegration,
+            Self::Refused(_) => ErrorCode::ConnectionValidationFailed,
+            Self::Overtaken => ErrorCode::ConnectionReplaced,
+            Self::Validation(_) | Self::Store(_) => ErrorCode::InternalServerError,
+        }
+    }
+}
+
 impl From<ValidationError> for ConnectError {
     fn from(error: ValidationError) -> Self {
         match error {
@@ -98,7 +112,7 @@ impl Connections {
         environment: &Environment,
         integration: &Integration,
         imported: ImportedConnection,
-    ) -> Result<Connection, ConnectError> {
+    ) -> Result<DescribedConnection, ConnectError> {
         self.learn_validation(environment).await?;
         for _ in 0..ATTEMPTS {
             let mut tx = self.store.begin().await?;
@@ -110,7 +124,7 @@ impl Connections {
                 self.put_connection(tx, environment, integration, existing, &imported).await?
             {
                 self.proxy_routes.forget(connection.pk);
-                return Ok(connection);
+                return Ok(self.describe(connection).await?);
             }
         }
         Err(ConnectError::Overtaken)

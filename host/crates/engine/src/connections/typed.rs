@@ -6,18 +6,21 @@ use std::time::Duration;
 use http::StatusCode;
 use serde_json::{Map, Value};
 
-use crate::connect_sessions::ConnectSession;
+use crate::connect_sessions::{ConnectSession, SessionError};
 use crate::connections::Connections;
 use crate::connections::{AuthenticatedConnection, ConnectError};
 use crate::credentials::sealed::open_app_credentials;
 use crate::functions::Functions;
+use crate::lookup::{LookupError, find_integration};
 use syncline_auth::flows::{Flow, FlowError, TypedFields};
 use syncline_auth::{AppCredentials, AppCredentialsError, ClientOverride, OAuthApp, StoredCredentials};
 use syncline_egress::{self as egress, Credentials, EgressError, FixedCredentials, Gate};
-use syncline_providers::{Provider, Verification, VerificationMethod};
-use syncline_store::connections::Connection;
+use syncline_providers::{AuthMode, Catalogue, Provider, Verification, VerificationMethod};
+use syncline_store::Store;
+use syncline_store::connections::{self, Connection};
 use syncline_store::integrations::Integration;
 use syncline_types::error_code::ErrorCode;
+use syncline_types::ids::{IntegrationKey, ProviderSlug};
 
 /// An end user is waiting.
 const VERIFICATION_TIMEOUT: Duration = Duration::from_secs(10);
@@ -32,9 +35,28 @@ pub struct TypedCredentials {
     pub connection_config: Map<String, Value>,
 }
 
+/// What an end user of a session is about to connect to.
+#[derive(Debug)]
+pub struct TypedTarget {
+    pub integration: Integration,
+    pub provider: Arc<Provider>,
+    /// The configuration of the connection that is reconnected; empty for a new one.
+    pub earlier_config: Map<String, Value>,
+}
+
 /// Why what was typed in makes no connection. The texts are for end users.
 #[derive(Debug, thiserror::Error)]
 pub enum TypedConnectionError {
+    #[error(transparent)]
+    Lookup(#[from] LookupError),
+    #[error(transparent)]
+    Session(#[from] SessionError),
+    #[error("there is no provider `{0}`")]
+    UnknownProvider(ProviderSlug),
+    #[error(
+        "integration `{integration}` is of auth mode {is}, which does not connect by this route: it is for {asked}"
+    )]
+    OtherAuthMode { integration: IntegrationKey, is: AuthMode, asked: AuthMode },
     #[error("{provider} does not accept these credentials; check them and try again")]
     Rejected { provider: String },
     #[error("{provider} does not accept these credentials: {reason}")]
@@ -54,6 +76,24 @@ pub enum TypedConnectionError {
 }
 
 impl TypedConnectionError {
+    /// The stable code.
+    pub fn code(&self) -> ErrorCode {
+        match self {
+            Self::Lookup(error) => error.code(),
+            Self::Session(error) => error.code(),
+            Self::Connect(error) => error.code(),
+            Self::UnknownProvider(_) => ErrorCode::UnknownProvider,
+            Self::OtherAuthMode { .. } => ErrorCode::InvalidAuthMode,
+            Self::Rejected { .. }
+            | Self::Refused { .. }
+            | Self::Unconfirmed { .. }
+            | Self::Unsendable { .. } => ErrorCode::ConnectionTestFailed,
+            Self::NoToken { .. } => ErrorCode::RequestTokenExternalError,
+            Self::NoClient => ErrorCode::MissingClientId,
+            Self::App(_) => ErrorCode::InternalServerError,
+        }
+    }
+
     /// The code under which a backend is told of it; none for what is nobody's refusal.
     fn told_code(&self, session: &ConnectSession) -> Option<ErrorCode> {
         match self {
@@ -65,21 +105,67 @@ impl TypedConnectionError {
             Self::Connect(ConnectError::Refused(_)) if session.reconnects.is_none() => {
                 Some(ErrorCode::ConnectionValidationFailed)
             }
-            Self::Connect(_) | Self::Unsendable { .. } | Self::NoClient | Self::App(_) => None,
+            Self::Lookup(_)
+            | Self::Session(_)
+            | Self::UnknownProvider(_)
+            | Self::OtherAuthMode { .. }
+            | Self::Connect(_)
+            | Self::Unsendable { .. }
+            | Self::NoClient
+            | Self::App(_) => None,
         }
     }
 }
 
 /// Makes connections of what end users type in.
 pub struct TypedConnections {
+    store: Store,
+    catalogue: Arc<Catalogue>,
     gate: Arc<Gate>,
     functions: Arc<Functions>,
     connections: Arc<Connections>,
 }
 
 impl TypedConnections {
-    pub fn new(gate: Arc<Gate>, functions: Arc<Functions>, connections: Arc<Connections>) -> Arc<Self> {
-        Arc::new(Self { gate, functions, connections })
+    pub fn new(
+        store: Store,
+        catalogue: Arc<Catalogue>,
+        gate: Arc<Gate>,
+        functions: Arc<Functions>,
+        connections: Arc<Connections>,
+    ) -> Arc<Self> {
+        Arc::new(Self { store, catalogue, gate, functions, connections })
+    }
+
+    /// Looks up what the end user of a session connects to with credentials of this auth mode.
+    pub async fn target(
+        &self,
+        session: &ConnectSession,
+        key: &IntegrationKey,
+        mode: AuthMode,
+    ) -> Result<TypedTarget, TypedConnectionError> {
+        session.require(key)?;
+        let mut conn = self.store.connect().await.map_err(LookupError::from)?;
+        let integration = find_integration(&mut conn, session.environment.pk, key).await?;
+        let before = match &session.reconnects {
+            Some(reconnected) => {
+                connections::get(&mut conn, reconnected.pk).await.map_err(LookupError::from)?
+            }
+            None => None,
+        };
+        drop(conn);
+        let provider = self.catalogue.find(&integration.provider);
+        let provider =
+            provider.ok_or_else(|| TypedConnectionError::UnknownProvider(integration.provider.clone()))?;
+        if provider.auth_mode != mode {
+            let (integration, is) = (key.clone(), provider.auth_mode);
+            return Err(TypedConnectionError::OtherAuthMode { integration, is, asked: mode });
+        }
+        let earlier_config = match before.map(|connection| connection.connection_config) {
+            Some(Value::Object(config)) => config,
+            _ => Map::new(),
+        };
+        Ok(TypedTarget { provider: Arc::clone(provider), integration, earlier_config })
     }
 
     /// Obtains what the credentials are exchanged for, tries them, and stores the connection. A backend is told by
@@ -87,10 +173,10 @@ impl TypedConnections {
     pub async fn connect(
         &self,
         session: &ConnectSession,
-        integration: &Integration,
-        provider: &Arc<Provider>,
+        target: &TypedTarget,
         typed: TypedCredentials,
     ) -> Result<Connection, TypedConnectionError> {
+        let TypedTarget { integration, provider, .. } = target;
         let connected = self.try_connect(session, integration, provider, typed).await;
         if let Err(error) = &connected
             && let Some(code) = error.told_code(session)

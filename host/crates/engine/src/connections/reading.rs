@@ -1,0 +1,128 @@
+//! Connections as clients read them.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use crate::connections::Connections;
+use crate::credentials::{Freshness, RefreshError};
+use crate::lookup::LookupError;
+use syncline_auth::{Environment, StoredCredentials};
+use syncline_store::connection_errors;
+pub use syncline_store::connection_errors::ConnectionError;
+use syncline_store::connections;
+pub use syncline_store::connections::{Connection, ConnectionFilter, Page as ConnectionPage};
+use syncline_types::error_code::ErrorCode;
+use syncline_types::ids::{ConnectionId, ConnectionPk, EnvironmentPk, IntegrationKey};
+
+/// A connection with its active errors.
+#[derive(Debug)]
+pub struct DescribedConnection {
+    pub connection: Connection,
+    pub errors: Vec<ConnectionError>,
+}
+
+/// How the credentials of a connection are fetched.
+#[derive(Debug, Clone, Copy)]
+pub struct CredentialOptions {
+    pub freshness: Freshness,
+    /// Whether a new token of the app itself is added, if the connection is an app's installation.
+    pub with_app_token: bool,
+}
+
+/// A connection with its live credentials, if they were asked for.
+#[derive(Debug)]
+pub struct FetchedConnection {
+    pub described: DescribedConnection,
+    pub credentials: Option<StoredCredentials>,
+}
+
+/// Why a connection was not fetched.
+#[derive(Debug, thiserror::Error)]
+pub enum FetchError {
+    #[error(transparent)]
+    Lookup(#[from] LookupError),
+    /// The credentials could not be refreshed. The connection is shown without them.
+    #[error("{error}")]
+    Unusable { error: RefreshError, connection: Box<DescribedConnection> },
+    #[error("the credentials could not be read")]
+    Credentials(#[source] RefreshError),
+    #[error("the connection could not be read")]
+    Store(#[from] sqlx::Error),
+}
+
+impl FetchError {
+    /// The stable code.
+    pub fn code(&self) -> ErrorCode {
+        match self {
+            Self::Lookup(error) => error.code(),
+            Self::Unusable { .. } => ErrorCode::InvalidCredentials,
+            Self::Credentials(_) | Self::Store(_) => ErrorCode::InternalServerError,
+        }
+    }
+}
+
+impl Connections {
+    /// A page of an environment's connections, the newest first.
+    pub async fn list(
+        &self,
+        environment: EnvironmentPk,
+        filter: &ConnectionFilter,
+        page: ConnectionPage,
+    ) -> Result<Vec<DescribedConnection>, LookupError> {
+        let mut conn = self.store.connect().await?;
+        let found = connections::list(&mut conn, environment, filter, page).await?;
+        let pks: Vec<ConnectionPk> = found.iter().map(|connection| connection.pk).collect();
+        let mut errors = HashMap::<_, Vec<_>>::new();
+        for error in connection_errors::list(&mut conn, &pks).await? {
+            errors.entry(error.connection).or_default().push(error);
+        }
+        let described = found.into_iter().map(|connection| {
+            let errors = errors.remove(&connection.pk).unwrap_or_default();
+            DescribedConnection { connection, errors }
+        });
+        Ok(described.collect())
+    }
+
+    /// One connection, and notes that it was fetched. With `credentials`, they are refreshed as far as needed.
+    pub async fn fetch(
+        &self,
+        environment: &Arc<Environment>,
+        integration: &IntegrationKey,
+        id: &ConnectionId,
+        credentials: Option<CredentialOptions>,
+    ) -> Result<FetchedConnection, FetchError> {
+        let route = self.cache.get(environment.pk, integration, id).await?;
+        let unknown =
+            || LookupError::UnknownConnection { integration: integration.clone(), connection: id.clone() };
+        let found = connections::fetch(&mut *self.store.connect().await?, route.pk).await?;
+        let connection = found.ok_or_else(unknown)?;
+        let Some(options) = credentials else {
+            return Ok(FetchedConnection { described: self.describe(connection).await?, credentials: None });
+        };
+        let mut live = self.credentials.live_of(environment, connection, options.freshness).await;
+        if options.with_app_token
+            && let Ok(credentials) = live
+        {
+            live = self.credentials.with_app_token(environment, credentials).await;
+        }
+        match live {
+            Ok(live) => Ok(FetchedConnection {
+                described: self.describe(live.connection).await?,
+                credentials: Some(live.credentials),
+            }),
+            Err(RefreshError::Gone) => Err(unknown().into()),
+            Err(error) if error.is_internal() => Err(FetchError::Credentials(error)),
+            Err(error) => {
+                let found = connections::get(&mut *self.store.connect().await?, route.pk).await?;
+                let connection = Box::new(self.describe(found.ok_or_else(unknown)?).await?);
+                Err(FetchError::Unusable { error, connection })
+            }
+        }
+    }
+
+    pub(super) async fn describe(&self, connection: Connection) -> sqlx::Result<DescribedConnection> {
+        let mut conn = self.store.connect().await?;
+        let errors = connection_errors::list(&mut conn, &[connection.pk]).await?;
+        Ok(DescribedConnection { connection, errors })
+    }
+}

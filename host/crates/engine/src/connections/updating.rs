@@ -1,0 +1,59 @@
+//! Changing connections: whose they are, their tags, their metadata, and where their webhooks go.
+
+use serde_json::Value;
+
+use crate::connections::Connections;
+use crate::lookup::LookupError;
+use crate::outbound_webhooks;
+use syncline_store::connections;
+pub use syncline_store::connections::ConnectionUpdate;
+use syncline_types::ids::{ConnectionId, EnvironmentPk, IntegrationKey};
+
+/// What becomes of the metadata that connections have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MetadataChange {
+    Replace,
+    /// Members of the new metadata replace members with the same key.
+    Merge,
+}
+
+impl Connections {
+    /// Changes a connection.
+    pub async fn update(
+        &self,
+        environment: EnvironmentPk,
+        integration: &IntegrationKey,
+        id: &ConnectionId,
+        update: &ConnectionUpdate<'_>,
+    ) -> Result<(), LookupError> {
+        let mut tx = self.store.begin().await?;
+        if !connections::update(&mut tx, environment, integration, id, update).await? {
+            drop(tx);
+            return Err(self.cache.explain_missing(environment, integration, id).await);
+        }
+        if let Some(url) = update.webhook_url_override.flatten() {
+            outbound_webhooks::use_again(&mut tx, environment, url).await?;
+        }
+        Ok(tx.commit().await?)
+    }
+
+    /// Writes metadata to all of these connections, or to none if one is missing.
+    pub async fn set_metadata(
+        &self,
+        environment: EnvironmentPk,
+        integration: &IntegrationKey,
+        ids: &[ConnectionId],
+        metadata: &Value,
+        change: MetadataChange,
+    ) -> Result<(), LookupError> {
+        let mut tx = self.store.begin().await?;
+        let found = connections::lock_many(&mut tx, environment, integration, ids).await?;
+        if let Some(missing) = ids.iter().find(|id| !found.iter().any(|(_, found)| found == *id)) {
+            drop(tx);
+            return Err(self.cache.explain_missing(environment, integration, missing).await);
+        }
+        let pks: Vec<_> = found.iter().map(|(pk, _)| *pk).collect();
+        connections::set_metadata(&mut tx, &pks, metadata, change == MetadataChange::Merge).await?;
+        Ok(tx.commit().await?)
+    }
+}

@@ -23,7 +23,7 @@ use syncline_egress::{EgressError, UploadFailure};
 use syncline_engine::{
     ActionError, ActionFailure, ApprovalError, AuthorizationError, ConnectError, DeadLetterError,
     DeletionError, DeployError, FetchError, InboundWebhookError, IngestError, IntegrationError, LookupError,
-    ProxyError, RecordsError, RefreshError, RunsError, SessionError, TypedConnectionError, VariantError,
+    ProxyError, RecordsError, RefreshError, RunsError, SessionError, SyncError, TypedConnectionError,
 };
 use syncline_model::{Invalid, Problem};
 use syncline_outbound_webhooks::DeliveryError;
@@ -118,18 +118,12 @@ pub enum ApiError {
     Lookup(#[from] LookupError),
     #[error("there is no provider `{0}`")]
     UnknownProvider(String),
-    #[error("no sync `{sync}` is deployed for integration `{integration}`")]
-    UnknownSync { sync: String, integration: IntegrationKey },
+    #[error(transparent)]
+    Sync(#[from] SyncError),
     #[error("`base` is the default variant, which always is there; name another")]
     BaseVariant,
-    #[error("sync `{sync}` has no variant `{variant}` here")]
-    UnknownVariant { sync: String, variant: String },
-    #[error(transparent)]
-    Variant(VariantError),
     #[error("no function `{function}` is deployed for integration `{integration}`")]
     UnknownFunction { function: String, integration: IntegrationKey },
-    #[error("integration `{0}` has no syncs here")]
-    NoSyncs(IntegrationKey),
     #[error(transparent)]
     Records(#[from] RecordsError),
     #[error(transparent)]
@@ -244,15 +238,9 @@ impl ApiError {
             Self::Connect(error) => error.code(),
             Self::Lookup(error) => error.code(),
             Self::UnknownProvider(_) => ErrorCode::UnknownProvider,
-            Self::UnknownSync { .. } => ErrorCode::UnknownSync,
             Self::BaseVariant => ErrorCode::InvalidVariant,
-            Self::UnknownVariant { .. } => ErrorCode::UnknownVariant,
-            Self::Variant(VariantError::Exists) => ErrorCode::SyncVariantAlreadyExists,
-            Self::Variant(VariantError::TooMany) => ErrorCode::ResourceCapped,
-            Self::Variant(VariantError::SyncGone) => ErrorCode::UnknownSync,
-            Self::Variant(VariantError::Store(_)) => ErrorCode::InternalServerError,
             Self::UnknownFunction { .. } => ErrorCode::UnknownFunction,
-            Self::NoSyncs(_) => ErrorCode::NoSyncsFound,
+            Self::Sync(error) => error.code(),
             Self::Records(error) => error.code(),
             Self::Integration(error) => error.code(),
             Self::Deletion(error) => error.code(),
@@ -369,12 +357,6 @@ impl From<IntegrationError> for ApiError {
             }
             _ => Self::Integration(error),
         }
-    }
-}
-
-impl From<sqlx::Error> for ApiError {
-    fn from(error: sqlx::Error) -> Self {
-        Self::Internal(error.into())
     }
 }
 

@@ -1,6 +1,6 @@
 //! The REST API: one file per resource, in the order of the routes below.
 //!
-//! A handler checks the key, then the request, calls a service or the store, and answers. Errors are
+//! A handler checks the key, parses the request, calls a service and answers. Errors are
 //! [`error::ApiError`]s throughout.
 
 mod actions;
@@ -82,7 +82,6 @@ use syncline_engine::{
 };
 use syncline_outbound_webhooks::DeliveryLog;
 use syncline_providers::Catalogue;
-use syncline_store::Store;
 use syncline_telemetry::clock::Clock;
 use syncline_telemetry::supervisor::Supervisor;
 use syncline_types::ids::{ConnectionId, IntegrationKey};
@@ -116,7 +115,6 @@ pub struct Services {
     pub record_changes: Arc<RecordChanges>,
     pub records: Arc<Records>,
     pub runs: Runs,
-    pub store: Store,
     pub supervisor: Arc<Supervisor>,
     pub syncs: Arc<Syncs>,
     pub typed_connections: Arc<TypedConnections>,

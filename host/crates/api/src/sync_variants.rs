@@ -11,7 +11,6 @@ use super::App;
 use super::error::{ApiError, ErrorBody, FieldError};
 use super::extract::{ApiJson, ApiPath, EnvironmentAuth, NoQuery};
 use syncline_auth::rights;
-use syncline_engine::VariantError;
 use syncline_types::ids::{FunctionName, InvalidName, Variant};
 
 #[derive(Debug, Deserialize, ToSchema)]
@@ -43,17 +42,9 @@ pub(super) async fn create_variant(
 ) -> Result<Json<VariantResponse>, ApiError> {
     let (name, variant) = parse_path(&name, &variant)?;
     let (integration, connection) = (&request.provider_config_key, &request.connection_id);
-    let found = app.find_sync(&client, integration, connection, name.as_str()).await?;
-    let (connection, sync) = (&found.connection, &found.sync.name);
-    match app.syncs.create_variant(connection, sync, &variant).await {
-        Ok(id) => Ok(Json(VariantResponse { id, name: sync.to_string(), variant: variant.to_string() })),
-        Err(VariantError::Store(error)) => Err(error.into()),
-        Err(VariantError::SyncGone) => {
-            let integration = connection.integration_key.clone();
-            Err(ApiError::UnknownSync { sync: sync.to_string(), integration })
-        }
-        Err(error) => Err(ApiError::Variant(error)),
-    }
+    let (connection, sync) = app.find_sync_name(&client, integration, connection, name.as_str()).await?;
+    let id = app.syncs.create_variant(&connection, &sync, &variant).await?;
+    Ok(Json(VariantResponse { id, name: sync.to_string(), variant: variant.to_string() }))
 }
 
 /// `DELETE /sync/{name}/variant/{variant}`: removes a variant with all of its records.
@@ -73,11 +64,8 @@ pub(super) async fn delete_variant(
     let (integration, connection) = (&request.provider_config_key, &request.connection_id);
     // Also of a sync that is not deployed any more.
     let (connection, name) = app.find_sync_name(&client, integration, connection, name.as_str()).await?;
-    if app.syncs.delete_variant(&connection, &name, &variant).await? {
-        return Ok(StatusCode::OK);
-    }
-    let sync = app.deployed(&client, connection, name).await?.sync;
-    Err(ApiError::UnknownVariant { sync: sync.name.to_string(), variant: variant.to_string() })
+    app.syncs.delete_variant(&connection, &name, &variant).await?;
+    Ok(StatusCode::OK)
 }
 
 fn parse_path(name: &str, variant: &str) -> Result<(FunctionName, Variant), ApiError> {

@@ -7,6 +7,8 @@ pub(crate) mod run;
 pub(crate) mod running;
 pub(crate) mod schedule;
 pub(crate) mod scheduler;
+pub(crate) mod selection;
+pub(crate) mod status;
 pub(crate) mod variants;
 
 use std::sync::Arc;
@@ -15,6 +17,7 @@ use std::time::Duration;
 use tokio_util::task::TaskTracker;
 use uuid::Uuid;
 
+use crate::connections::cache::ConnectionCache;
 use crate::functions::Functions;
 use crate::invoker::Invoker;
 use crate::invoker::run_tasks::RunTasks;
@@ -51,6 +54,7 @@ pub struct Syncs {
     store: Store,
     events: Arc<Events>,
     environments: Arc<Environments>,
+    connections: Arc<ConnectionCache>,
     functions: Arc<Functions>,
     invoker: Arc<Invoker>,
     record_changes: Arc<RecordChanges>,
@@ -68,6 +72,7 @@ pub struct SyncParts {
     pub store: Store,
     pub events: Arc<Events>,
     pub environments: Arc<Environments>,
+    pub connections: Arc<ConnectionCache>,
     pub functions: Arc<Functions>,
     pub invoker: Arc<Invoker>,
     pub record_changes: Arc<RecordChanges>,
@@ -76,13 +81,23 @@ pub struct SyncParts {
 
 impl Syncs {
     pub fn new(parts: SyncParts, settings: SyncSettings) -> Arc<Self> {
-        let SyncParts { clock, store, events, environments, functions, invoker, record_changes, host_id } =
-            parts;
+        let SyncParts {
+            clock,
+            store,
+            events,
+            environments,
+            connections,
+            functions,
+            invoker,
+            record_changes,
+            host_id,
+        } = parts;
         Arc::new(Self {
             clock,
             store,
             events,
             environments,
+            connections,
             functions,
             invoker,
             record_changes,

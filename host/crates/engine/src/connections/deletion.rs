@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::connections::Connections;
 use crate::lookup::{LookupError, find_integration};
+use crate::retry::sweep;
 use syncline_store::connections::Validation;
 use syncline_store::deleted_connections::{self, Deleted};
 use syncline_store::events::Event;
@@ -157,24 +158,8 @@ impl Connections {
 
     /// Removes what deleted connections have left, until `shutdown`.
     pub async fn clean_up(self: Arc<Self>, shutdown: CancellationToken) {
-        let mut events = self.events.subscribe();
-        loop {
-            match shutdown.run_until_cancelled(self.clean_up_one()).await {
-                None => return,
-                Some(Ok(true)) => continue,
-                Some(Ok(false)) => {}
-                Some(Err(error)) => {
-                    tracing::warn!(
-                        error = &error as &dyn std::error::Error,
-                        "what deleted connections have left was not removed; it will be tried again"
-                    );
-                }
-            }
-            let wait = events.wait_within(LOOK_EVERY, Event::Deletions);
-            if shutdown.run_until_cancelled(wait).await.is_none() {
-                return;
-            }
-        }
+        let failure = "what deleted connections have left was not removed; it will be tried again";
+        sweep(&self.events, Event::Deletions, LOOK_EVERY, shutdown, failure, || self.clean_up_one()).await;
     }
 
     /// Works on one deleted connection for a while. `false`: there is none.

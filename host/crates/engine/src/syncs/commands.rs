@@ -1,8 +1,14 @@
-//! What clients ask of the schedules of a sync, of a connection or of an integration.
+//! What clients ask of schedules: to trigger, start or pause syncs, and to run them more or less often.
 
+use crate::connections::route::ConnectionRoute;
+use crate::retry::retry_deadlocks;
 use crate::syncs::Syncs;
-use syncline_store::schedules::{self, Target, TriggerOptions};
-use syncline_store::{DEADLOCK_TRIES, is_deadlock};
+use crate::syncs::schedule::slot_after_change;
+use crate::syncs::selection::{SyncError, SyncSelection};
+use syncline_config::Frequency;
+pub use syncline_store::schedules::TriggerOptions;
+use syncline_store::schedules::{self, Target, Whose};
+use syncline_types::ids::{EnvironmentPk, FunctionName, Variant};
 
 /// What is asked.
 #[derive(Debug, Clone, Copy)]
@@ -13,15 +19,19 @@ pub enum SyncCommand {
 }
 
 impl Syncs {
-    /// Carries the command out for all schedules that the target names. Gives their number.
-    pub async fn command(&self, target: &Target, command: SyncCommand) -> sqlx::Result<u64> {
-        for _ in 1..DEADLOCK_TRIES {
-            match self.try_command(target, command).await {
-                Err(error) if is_deadlock(&error) => {}
-                done => return done,
-            }
+    /// Carries the command out for all selected schedules. One connection must have at least one of them.
+    pub async fn command(
+        &self,
+        environment: EnvironmentPk,
+        selection: &SyncSelection,
+        command: SyncCommand,
+    ) -> Result<(), SyncError> {
+        let target = self.select(environment, selection).await?.target;
+        let count = retry_deadlocks(|| self.try_command(&target, command)).await?;
+        if count == 0 && matches!(target.whose, Whose::Connection(_)) {
+            return Err(SyncError::NoSyncs(selection.integration.clone()));
         }
-        self.try_command(target, command).await
+        Ok(())
     }
 
     async fn try_command(&self, target: &Target, command: SyncCommand) -> sqlx::Result<u64> {
@@ -33,5 +43,36 @@ impl Syncs {
         };
         tx.commit().await?;
         Ok(count)
+    }
+
+    /// Overrides the frequency of one schedule, or returns to the deployed one with `None`. Returns the frequency that is
+    /// active now.
+    pub async fn set_frequency(
+        &self,
+        connection: &ConnectionRoute,
+        sync: &FunctionName,
+        variant: &Variant,
+        frequency: Option<Frequency>,
+    ) -> Result<Frequency, SyncError> {
+        let (environment, key) = (connection.environment, &connection.integration_key);
+        let function = self.find_deployed(environment, connection.integration, key, sync).await?;
+        let text = frequency.as_ref().map(ToString::to_string);
+        let active = frequency.or_else(|| function.frequency().cloned());
+        let active =
+            active.ok_or_else(|| SyncError::Functions(anyhow::anyhow!("a sync without a frequency")))?;
+        let mut tx = self.store.begin().await?;
+        let before = schedules::hold_planning(&mut tx, connection.pk, sync, variant).await?;
+        let before = before
+            .ok_or_else(|| SyncError::UnknownVariant { sync: sync.clone(), variant: variant.clone() })?;
+        // A repeated request changes nothing.
+        if before.frequency_override != text {
+            let started_at = before.started_at.unwrap_or(before.now);
+            let next =
+                slot_after_change(&active, function.timezone(), started_at, before.now, rand::random());
+            schedules::set_frequency(&mut tx, connection.pk, sync, variant, text.as_deref(), next).await?;
+            schedules::notify_due(&mut tx).await?;
+            tx.commit().await?;
+        }
+        Ok(active)
     }
 }

@@ -8,7 +8,9 @@ use uuid::Uuid;
 
 use crate::connections::route::ConnectionRoute;
 use crate::functions::hold_post_creation;
+use crate::retry::{retry_deadlocks, sweep};
 use crate::syncs::Syncs;
+use crate::syncs::selection::SyncError;
 use syncline_store::connection_errors::{self, Failing};
 use syncline_store::events::Event;
 use syncline_store::schedules::{self, NewVariant, Retired};
@@ -17,23 +19,10 @@ use syncline_telemetry::failpoints::{self, Step};
 use syncline_types::ids::{ConnectionPk, FunctionName, Variant};
 
 /// How many instances a sync of one connection may have, the base variant among them.
-pub const MAX_VARIANTS: i64 = 100;
+const MAX_VARIANTS: i64 = 100;
 
 /// However quiet it is, retired variants are looked for after this long: a notification may have been lost.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
-
-/// Why a variant was not made.
-#[derive(Debug, thiserror::Error)]
-pub enum VariantError {
-    #[error("the sync is not deployed any more")]
-    SyncGone,
-    #[error("the sync has this variant already")]
-    Exists,
-    #[error("the sync has {MAX_VARIANTS} variants already, which is the most")]
-    TooMany,
-    #[error("the variant could not be stored")]
-    Store(#[from] sqlx::Error),
-}
 
 impl Syncs {
     /// Makes a variant, due at once if the sync starts by itself. Gives the id of its schedule.
@@ -42,40 +31,58 @@ impl Syncs {
         connection: &ConnectionRoute,
         sync: &FunctionName,
         variant: &Variant,
-    ) -> Result<Uuid, VariantError> {
+    ) -> Result<Uuid, SyncError> {
         let mut tx = self.store.begin().await?;
         let active = hold_post_creation(&mut tx, connection.environment, connection.integration).await?;
-        let spec = active.syncs.iter().find(|spec| spec.name == *sync).ok_or(VariantError::SyncGone)?;
+        let spec = active.syncs.iter().find(|spec| spec.name == *sync).ok_or_else(|| {
+            SyncError::UnknownSync { sync: sync.clone(), integration: connection.integration_key.clone() }
+        })?;
         let connection = connection.pk;
         let new = NewVariant { connection, sync, variant, auto_start: spec.auto_start, most: MAX_VARIANTS };
         let made = schedules::create_variant(&mut tx, &new).await?;
         let Some(id) = made else {
             let taken = schedules::find_variant(&mut tx, connection, sync, variant).await?;
-            return Err(if taken.is_some() { VariantError::Exists } else { VariantError::TooMany });
+            return Err(match taken {
+                Some(_) => SyncError::VariantExists,
+                None => SyncError::TooManyVariants { most: MAX_VARIANTS },
+            });
         };
         schedules::notify_due(&mut tx).await?;
         tx.commit().await?;
         Ok(id)
     }
 
-    /// Removes a variant with its records and checkpoint. Nobody can ask for a run of it from here on, and one in progress
-    /// can write nothing more. `false`: there is no such variant. What is cut short is finished by another host, or by
-    /// asking again.
+    /// Removes a variant with its records and checkpoint. From here on nothing can request a run of it, and a run in
+    /// progress can write nothing more. If this is interrupted, another host finishes it, or a repeated request.
     pub async fn delete_variant(
         &self,
         connection: &ConnectionRoute,
         sync: &FunctionName,
         variant: &Variant,
-    ) -> sqlx::Result<bool> {
+    ) -> Result<(), SyncError> {
+        // A run that ends locks its own row before the schedule's, so the two may deadlock.
+        if let Some(retired) = retry_deadlocks(|| self.retire(connection.pk, sync, variant)).await? {
+            failpoints::reach(Step::VariantRetired);
+            return Ok(self.remove_retired(&retired).await?);
+        }
+        if self.delete_left_variant(connection, sync, variant).await? {
+            return Ok(());
+        }
+        let (environment, key) = (connection.environment, &connection.integration_key);
+        self.find_deployed(environment, connection.integration, key, sync).await?;
+        Err(SyncError::UnknownVariant { sync: sync.clone(), variant: variant.clone() })
+    }
+
+    async fn retire(
+        &self,
+        connection: ConnectionPk,
+        sync: &FunctionName,
+        variant: &Variant,
+    ) -> sqlx::Result<Option<Retired>> {
         let mut tx = self.store.begin().await?;
-        let Some(retired) = schedules::retire_variant(&mut tx, connection.pk, sync, variant).await? else {
-            drop(tx);
-            return self.delete_left_variant(connection, sync, variant).await;
-        };
+        let retired = schedules::retire_variant(&mut tx, connection, sync, variant).await?;
         tx.commit().await?;
-        failpoints::reach(Step::VariantRetired);
-        self.remove_retired(&retired).await?;
-        Ok(true)
+        Ok(retired)
     }
 
     /// Removes what a variant has left of a sync that is not deployed any more, and whose schedules went with it. `false`: it
@@ -140,24 +147,9 @@ impl Syncs {
 
     /// Removes variants whose deletion was cut short, until `shutdown`.
     pub async fn clean_up_variants(self: Arc<Self>, shutdown: CancellationToken) {
-        let mut events = self.events.subscribe();
-        loop {
-            match shutdown.run_until_cancelled(self.clean_up_one_variant()).await {
-                None => return,
-                Some(Ok(true)) => continue,
-                Some(Ok(false)) => {}
-                Some(Err(error)) => {
-                    tracing::warn!(
-                        error = &error as &dyn std::error::Error,
-                        "a variant could not be removed; it will be tried again"
-                    );
-                }
-            }
-            let wait = events.wait_within(LOOK_EVERY, Event::Deletions);
-            if shutdown.run_until_cancelled(wait).await.is_none() {
-                return;
-            }
-        }
+        let failure = "a variant could not be removed; it will be tried again";
+        sweep(&self.events, Event::Deletions, LOOK_EVERY, shutdown, failure, || self.clean_up_one_variant())
+            .await;
     }
 
     /// `false`: there is none.

@@ -1,0 +1,185 @@
+//! Where syncs stand.
+
+use std::collections::{BTreeMap, HashMap};
+
+use chrono::{DateTime, Utc};
+use uuid::Uuid;
+
+use crate::functions::DeployedFunction;
+use crate::syncs::Syncs;
+use crate::syncs::schedule::next_slot;
+use crate::syncs::selection::{SyncError, SyncSelection};
+use syncline_config::Frequency;
+pub use syncline_store::schedules::LatestRun;
+use syncline_store::schedules::{self, ScheduleStatus};
+use syncline_store::{streams, sync_states};
+use syncline_types::functions::RunState;
+use syncline_types::ids::{
+    ConnectionId, ConnectionPk, EnvironmentPk, FunctionName, IntegrationPk, ModelName, Variant,
+};
+
+/// Where one sync of one connection stands.
+#[derive(Debug)]
+pub struct SyncStatus {
+    pub id: Uuid,
+    pub connection: ConnectionId,
+    pub sync: FunctionName,
+    pub variant: Variant,
+    pub state: SyncState,
+    pub has_succeeded: bool,
+    /// `None` if the sync is no longer deployed and its frequency was not overridden.
+    pub frequency: Option<String>,
+    /// The latest run that ended with success or an error.
+    pub latest: Option<LatestRun>,
+    /// `None` if the sync is paused or no longer deployed.
+    pub next_run_at: Option<DateTime<Utc>>,
+    /// Live records of each model that the sync declares.
+    pub record_counts: BTreeMap<ModelName, i64>,
+    /// A JSON object.
+    pub checkpoint: Option<String>,
+}
+
+/// The state of a sync.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SyncState {
+    Running,
+    Paused,
+    /// It is no longer deployed.
+    Stopped,
+    Success,
+    Error,
+}
+
+impl Syncs {
+    /// Where the selected syncs stand, in the order of connections, syncs and variants.
+    pub async fn status(
+        &self,
+        environment: EnvironmentPk,
+        selection: &SyncSelection,
+    ) -> Result<Vec<SyncStatus>, SyncError> {
+        let selected = self.select(environment, selection).await?;
+        let found = schedules::list_status(&mut *self.store.connect().await?, &selected.target).await?;
+        let output = self.read_output(&found).await?;
+        let describe = |status| self.describe(selected.integration, status, &output);
+        Ok(found.into_iter().map(describe).collect())
+    }
+
+    /// What the records database has of these syncs, read with one statement for each table.
+    async fn read_output(&self, statuses: &[ScheduleStatus]) -> sqlx::Result<Output> {
+        let mut connections: Vec<_> = statuses.iter().map(|status| status.connection).collect();
+        connections.dedup();
+        let mut conn = self.store.connect_records().await?;
+        Ok(Output {
+            live: streams::live_counts(&mut conn, &connections).await?,
+            checkpoints: sync_states::checkpoints(&mut conn, &connections).await?,
+        })
+    }
+
+    fn describe(&self, integration: IntegrationPk, status: ScheduleStatus, output: &Output) -> SyncStatus {
+        let function = self.functions.find_sync(integration, &status.sync);
+        let frequency = status
+            .frequency_override
+            .clone()
+            .or_else(|| function.as_ref().map(|function| function.frequency_text()));
+        let declared = function.as_ref().map(|function| function.models()).unwrap_or_default();
+        let record_counts = declared.iter().map(|model| {
+            let stream = (status.connection, model.clone(), status.variant.clone());
+            (model.clone(), output.live.get(&stream).copied().unwrap_or(0))
+        });
+        let sync = (status.connection, status.sync.clone(), status.variant.clone());
+        SyncStatus {
+            state: state_of(&status, function.is_some()),
+            next_run_at: next_run(&status, function.as_deref()),
+            record_counts: record_counts.collect(),
+            checkpoint: output.checkpoints.get(&sync).cloned(),
+            id: status.id,
+            connection: status.connection_id,
+            sync: status.sync,
+            variant: status.variant,
+            has_succeeded: status.has_succeeded,
+            frequency,
+            latest: status.latest,
+        }
+    }
+}
+
+/// What the records database has of syncs.
+struct Output {
+    live: HashMap<(ConnectionPk, ModelName, Variant), i64>,
+    checkpoints: HashMap<(ConnectionPk, FunctionName, Variant), String>,
+}
+
+/// While a run is in progress, this is the next slot by the present frequency: it is planned only when the run ends.
+fn next_run(status: &ScheduleStatus, function: Option<&DeployedFunction>) -> Option<DateTime<Utc>> {
+    if status.is_paused {
+        return None;
+    }
+    if !status.is_running {
+        return status.next_run_at;
+    }
+    let overridden = status.frequency_override.as_deref().and_then(|text| text.parse::<Frequency>().ok());
+    let frequency = overridden.as_ref().or(function?.frequency())?;
+    let started_at = status.started_at.unwrap_or(status.now);
+    Some(next_slot(frequency, function?.timezone(), started_at, status.now, 0.0))
+}
+
+fn state_of(status: &ScheduleStatus, is_deployed: bool) -> SyncState {
+    match &status.latest {
+        _ if status.is_running => SyncState::Running,
+        _ if status.is_paused => SyncState::Paused,
+        _ if !is_deployed => SyncState::Stopped,
+        Some(run) if run.state != RunState::Success => SyncState::Error,
+        _ if status.is_interrupted => SyncState::Error,
+        _ => SyncState::Success,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_state_follows_from_all_that_is_known() {
+        let state = |is_running, is_paused, is_deployed, is_interrupted, latest: Option<RunState>| {
+            let status = ScheduleStatus {
+                id: Uuid::nil(),
+                connection: ConnectionPk(1),
+                connection_id: "customer-1".parse().unwrap(),
+                sync: "steps".parse().unwrap(),
+                variant: Variant::base(),
+                is_paused,
+                is_running,
+                is_interrupted,
+                frequency_override: None,
+                next_run_at: None,
+                started_at: None,
+                now: Utc::now(),
+                latest: latest.map(|state| LatestRun { state, finished_at: None, counts: None }),
+                has_succeeded: false,
+            };
+            state_of(&status, is_deployed)
+        };
+        let (yes, no) = (true, false);
+        assert_eq!(state(yes, yes, no, yes, Some(RunState::Error)), SyncState::Running);
+        assert_eq!(state(no, yes, no, yes, Some(RunState::Error)), SyncState::Paused);
+        assert_eq!(
+            state(no, no, no, no, Some(RunState::Success)),
+            SyncState::Stopped,
+            "no deployed function runs it"
+        );
+        assert_eq!(
+            state(no, no, no, yes, Some(RunState::Error)),
+            SyncState::Stopped,
+            "however its last run ended"
+        );
+        assert_eq!(state(no, no, no, no, None), SyncState::Stopped);
+        assert_eq!(state(no, no, yes, no, Some(RunState::Error)), SyncState::Error);
+        assert_eq!(
+            state(no, no, yes, yes, Some(RunState::Success)),
+            SyncState::Error,
+            "the attempt after it was interrupted"
+        );
+        assert_eq!(state(no, no, yes, no, Some(RunState::Success)), SyncState::Success);
+        assert_eq!(state(no, no, yes, no, None), SyncState::Success, "it has never run");
+    }
+}

@@ -2,6 +2,7 @@
 
 use futures_util::future::join_all;
 use serde_json::{Value, json};
+use sqlx::Connection;
 
 use crate::support::{Answer, Bundle, Stage, cursor_of, eventually};
 
@@ -152,6 +153,36 @@ async fn a_variant_is_deleted_under_its_running_sync() {
     // It would have saved a hundred more by now.
     tokio::time::sleep(std::time::Duration::from_secs(1)).await;
     assert_eq!(records().await, Vec::<Value>::new());
+}
+
+#[tokio::test]
+async fn deleting_a_variant_outlasts_a_deadlock_with_the_end_of_its_run() {
+    let stage = Stage::hostile().await;
+    stage.set_metadata(json!({ "steps": 1_000, "pause_ms": 10 })).await;
+    create(&stage, "steps", "doomed").await.expect(200);
+    let running = "SELECT count(*) FROM runs WHERE variant = 'doomed' AND state = 'running'";
+    eventually("the variant runs", async || (stage.db.number(running).await == 1).then_some(())).await;
+
+    // The end of a run locks the run before the schedule, and the deletion the schedule before the run. The host waits
+    // for one second before it looks for a deadlock, so it is the one that gives up.
+    let mut conn = stage.db.connect().await;
+    let mut tx = conn.begin().await.expect("a transaction begins");
+    for sql in [
+        "SET LOCAL deadlock_timeout = '5s'",
+        "SELECT id FROM runs WHERE variant = 'doomed' AND state = 'running' FOR UPDATE",
+    ] {
+        sqlx::query(sql).execute(&mut *tx).await.expect(sql);
+    }
+    let (answer, ()) = tokio::join!(delete(&stage, "steps", "doomed"), async {
+        let waits = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
+                     AND wait_event_type = 'Lock' AND query LIKE '%script_cancelled%'";
+        eventually("the deletion waits", async || (stage.db.number(waits).await == 1).then_some(())).await;
+        let schedule = "SELECT pk FROM schedules WHERE variant = 'doomed' FOR UPDATE";
+        sqlx::query(schedule).execute(&mut *tx).await.expect("the deletion gives up its locks");
+        tx.rollback().await.expect("the transaction ends");
+    });
+    answer.expect(200);
+    assert_eq!(stage.db.number("SELECT count(*) FROM schedules WHERE variant = 'doomed'").await, 0);
 }
 
 #[tokio::test]

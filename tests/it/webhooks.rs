@@ -100,7 +100,7 @@ impl Keys {
 
     async fn rotate(&self) -> String {
         let rotated = self.environments.rotate_signing_key(self.environment(), FormerKeys::Overlap).await;
-        rotated.expect("keys can be written").expect("no other rotation is on").expose_text().to_owned()
+        rotated.expect("the key is rotated").expose_text().to_owned()
     }
 }
 

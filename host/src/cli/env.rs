@@ -3,14 +3,14 @@
 mod settings;
 mod vars;
 
-use anyhow::{Context, bail};
+use anyhow::bail;
 use clap::{Args, Subcommand};
 use serde_json::json;
 
 use super::Done;
 use super::database::DatabaseArgs;
 use super::installation::{EnvironmentArgs, Installation};
-use syncline_auth::{DEFAULT_ENVIRONMENT, FormerKeys};
+use syncline_auth::{DEFAULT_ENVIRONMENT, EnvironmentError, FormerKeys};
 use syncline_engine::{PreDeletion, run_pre_deletion_through_hosts};
 use syncline_types::ids::EnvironmentName;
 
@@ -116,8 +116,7 @@ async fn list(args: &DatabaseArgs, as_json: bool) -> anyhow::Result<()> {
 async fn create(args: &DatabaseArgs, name: &str) -> anyhow::Result<()> {
     let name: EnvironmentName = name.parse()?;
     let installation = Installation::open(args).await?;
-    let created = installation.environments.create(&name).await?;
-    created.with_context(|| format!("there is an environment `{name}` already"))?;
+    installation.environments.create(&name).await?;
     println!("made `{name}`; `syncline keys create NAME --environment {name}` makes a secret key for it");
     installation.close().await
 }
@@ -145,10 +144,12 @@ async fn rotate_signing_key(args: &EnvironmentArgs, now: bool) -> anyhow::Result
     let installation = Installation::open(&args.database).await?;
     let environment = installation.environment(&args.environment)?;
     let former = if now { FormerKeys::EndNow } else { FormerKeys::Overlap };
-    let key = installation.environments.rotate_signing_key(environment.pk, former).await?;
-    let key = key.context(
-        "the signing key before the present one still signs; wait until it has ended, or say --now to end both",
-    )?;
+    let key = match installation.environments.rotate_signing_key(environment.pk, former).await {
+        Err(EnvironmentError::SigningKeysOverlap) => bail!(
+            "the signing key before the present one still signs; wait until it has ended, or say --now to end both"
+        ),
+        rotated => rotated?,
+    };
     println!("{}", key.expose_text());
     installation.close().await
 }

@@ -93,7 +93,6 @@ pub(super) async fn rotate_signing_key(
 ) -> Result<Json<RotatedResponse>, ApiError> {
     let environments = &app.environments;
     let key = environments.rotate_signing_key(client.environment.pk, FormerKeys::Overlap).await?;
-    let key = key.ok_or(ApiError::SigningKeysOverlap)?;
     Ok(Json(RotatedResponse { data: RotatedBody { webhook_signing_key: key.expose_text().to_owned() } }))
 }
 
@@ -143,7 +142,7 @@ pub(super) async fn create_key(
         let message = format!("has `{name}`, which the key of this request does not have itself");
         return Err(ApiError::body("invalid_value", &["scopes"], message));
     }
-    let environment = app.environment_by_id(environment_id).await?;
+    let environment = app.environments.get_by_id(environment_id).await?;
     let created = app.api_keys.create(environment.pk, &display_name, &scopes).await?;
     Ok(Json(CreatedKeyResponse {
         data: CreatedKeyBody {
@@ -179,7 +178,7 @@ pub(super) async fn delete_key(
     _: NoQuery,
     ApiJson(request): ApiJson<DeleteKeyRequest>,
 ) -> Result<Json<SuccessResponse>, ApiError> {
-    let environment = app.environment_by_id(request.environment_id).await?;
+    let environment = app.environments.get_by_id(request.environment_id).await?;
     app.api_keys.revoke(environment.pk, request.key_id).await?;
     Ok(Json(SuccessResponse { success: true }))
 }

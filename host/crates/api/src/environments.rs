@@ -1,7 +1,5 @@
 //! `/environments`: all of the installation's. Their scopes are of the account, which no environment's own keys have.
 
-use std::sync::Arc;
-
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -12,7 +10,7 @@ use uuid::Uuid;
 use super::App;
 use super::error::{ApiError, ErrorBody, FieldError};
 use super::extract::{ApiJson, ApiPath, EnvironmentAuth, NoQuery};
-use syncline_auth::{DEFAULT_ENVIRONMENT, Environment, SettingsChange, rights};
+use syncline_auth::{SettingsChange, rights};
 use syncline_types::environment_settings::HttpUrl;
 use syncline_types::ids::{EnvironmentName, InvalidName};
 
@@ -51,7 +49,7 @@ pub(super) async fn create_environment(
         .parse()
         .map_err(|problem: InvalidName| ApiError::body("invalid_format", &["name"], problem.to_string()))?;
     let environments = &app.environments;
-    let environment = environments.create(&name).await?.ok_or(ApiError::DuplicateEnvironment(name))?;
+    let environment = environments.create(&name).await?;
     if request.callback_url.is_some() {
         let change = SettingsChange { callback_url: Some(request.callback_url), ..SettingsChange::default() };
         environments.change_settings(environment.pk, &change).await?;
@@ -74,16 +72,6 @@ pub(super) async fn delete_environment(
     let id: Uuid = id.parse().map_err(|_| ApiError::Path {
         errors: vec![FieldError::new("invalid_format", &["id"], "must be the UUID of an environment")],
     })?;
-    let environment = app.environment_by_id(id).await?;
-    if environment.name.as_str() == DEFAULT_ENVIRONMENT {
-        return Err(ApiError::DefaultEnvironment);
-    }
-    app.connections.delete_environment(environment.pk).await?;
+    app.connections.delete_environment(id).await?;
     Ok(StatusCode::NO_CONTENT)
-}
-
-impl App {
-    pub(super) async fn environment_by_id(&self, id: Uuid) -> Result<Arc<Environment>, ApiError> {
-        self.environments.find_by_id(id).await?.ok_or(ApiError::UnknownEnvironment(id))
-    }
 }

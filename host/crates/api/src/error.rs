@@ -16,10 +16,8 @@ use utoipa::ToSchema;
 use utoipa::openapi::schema::{Object, ObjectBuilder, Type};
 use uuid::Uuid;
 
-use syncline_auth::{
-    ApiKeyError, AppCredentialsError, AuthError, DEFAULT_ENVIRONMENT, EnvironmentError, Refusal,
-};
-use syncline_egress::{EgressError, UploadFailure};
+use syncline_auth::{ApiKeyError, AppCredentialsError, AuthError, EnvironmentError};
+use syncline_egress::EgressError;
 use syncline_engine::{
     ActionError, ActionFailure, ApprovalError, AuthorizationError, ConnectError, DeadLetterError,
     DeletionError, DeployError, FetchError, InboundWebhookError, IngestError, IntegrationError, LookupError,
@@ -28,7 +26,7 @@ use syncline_engine::{
 use syncline_model::{Invalid, Problem};
 use syncline_outbound_webhooks::DeliveryError;
 use syncline_types::error_code::ErrorCode;
-use syncline_types::ids::{EnvironmentName, IntegrationKey};
+use syncline_types::ids::IntegrationKey;
 
 /// The body of every error.
 #[derive(Debug, Serialize, ToSchema)]
@@ -132,16 +130,10 @@ pub enum ApiError {
     Deletion(#[from] DeletionError),
     #[error(transparent)]
     Fetch(#[from] FetchError),
-    #[error("there is no environment {0}")]
-    UnknownEnvironment(Uuid),
-    #[error("there is an environment `{0}` already; choose another name")]
-    DuplicateEnvironment(EnvironmentName),
-    #[error("the environment `{DEFAULT_ENVIRONMENT}` stays: every host makes it when it starts")]
-    DefaultEnvironment,
+    #[error(transparent)]
+    Environment(#[from] EnvironmentError),
     #[error(transparent)]
     ApiKey(#[from] ApiKeyError),
-    #[error("the signing key before the present one still signs; rotate again when it has ended")]
-    SigningKeysOverlap,
     #[error("the cursor {problem}; leave it out to begin anew")]
     Cursor { problem: &'static str },
     #[error(transparent)]
@@ -219,9 +211,7 @@ impl ApiError {
         match self {
             Self::MissingAuthorization => ErrorCode::MissingAuthHeader,
             Self::MalformedAuthorization => ErrorCode::MalformedAuthHeader,
-            Self::Auth(AuthError::Malformed(_)) => ErrorCode::InvalidSecretKeyFormat,
-            Self::Auth(AuthError::Unknown) => ErrorCode::UnknownAccount,
-            Self::Auth(AuthError::MissingScope(_)) => ErrorCode::Forbidden,
+            Self::Auth(error) => error.code(),
             Self::Session(error) => error.code(),
             Self::MissingSessionToken => ErrorCode::MissingPublicKey,
             Self::PublicKey => ErrorCode::DeprecatedAuthentication,
@@ -245,20 +235,14 @@ impl ApiError {
             Self::Integration(error) => error.code(),
             Self::Deletion(error) => error.code(),
             Self::Fetch(error) => error.code(),
-            Self::UnknownEnvironment(_) => ErrorCode::UnknownEnvironment,
-            Self::DuplicateEnvironment(_) => ErrorCode::DuplicateEnvironment,
-            Self::DefaultEnvironment => ErrorCode::CannotDeleteDefaultEnvironment,
+            Self::Environment(error) => error.code(),
             Self::ApiKey(error) => error.code(),
-            Self::SigningKeysOverlap => ErrorCode::MultipleWebhookSigningKeys,
             Self::Cursor { .. } => ErrorCode::InvalidCursor,
             Self::Runs(error) => error.code(),
-            Self::Approval(ApprovalError::Unknown) => ErrorCode::UnknownRun,
-            Self::Approval(ApprovalError::NotHeld) => ErrorCode::RunNotHeld,
-            Self::Approval(ApprovalError::Approved(_)) => ErrorCode::RunAlreadyApproved,
-            Self::Approval(ApprovalError::Superseded) => ErrorCode::RunSuperseded,
+            Self::Approval(error) => error.code(),
             Self::Delivery(error) => error.code(),
             Self::DeadLetter(error) => error.code(),
-            Self::Intake(error) => inbound_webhook_code(error),
+            Self::Intake(error) => error.code(),
             Self::BodySilent { .. } | Self::BodyStalled { .. } => ErrorCode::BodyTimeout,
             Self::InboundWebhook(error) => error.code(),
             Self::Action(error) => error.code(),
@@ -271,16 +255,11 @@ impl ApiError {
             Self::Origin(_) => ErrorCode::OriginNotAllowed,
             Self::TooManySockets => ErrorCode::TooManySockets,
             Self::Credentials { .. } => ErrorCode::InvalidCredentials,
-            Self::Proxy(ProxyError::Egress(error)) => proxy_code(error),
-            Self::Proxy(ProxyError::Gone) => ErrorCode::UnknownConnection,
-            Self::Proxy(ProxyError::UnknownProvider(_)) => ErrorCode::UnknownProvider,
+            Self::Proxy(error) => error.code(),
             Self::UnknownRoute { .. } => ErrorCode::NotFound,
             Self::MethodNotAllowed { .. } => ErrorCode::MethodNotAllowed,
             Self::NotOffered(_) => ErrorCode::NotImplemented,
-            Self::Auth(AuthError::Store(_) | AuthError::Environment(_))
-            | Self::Approval(ApprovalError::Store(_) | ApprovalError::Unreadable(_))
-            | Self::Proxy(ProxyError::Store(_))
-            | Self::Internal(_) => ErrorCode::InternalServerError,
+            Self::Internal(_) => ErrorCode::InternalServerError,
         }
     }
 
@@ -360,12 +339,6 @@ impl From<IntegrationError> for ApiError {
     }
 }
 
-impl From<EnvironmentError> for ApiError {
-    fn from(error: EnvironmentError) -> Self {
-        Self::Internal(error.into())
-    }
-}
-
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
         let status = self.status();
@@ -399,48 +372,6 @@ impl IntoResponse for ApiError {
             response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("5"));
         }
         response
-    }
-}
-
-/// Of a provider's webhook that is not taken: what 5xx refuses, the provider may send again as it is.
-fn inbound_webhook_code(error: &IngestError) -> ErrorCode {
-    match error {
-        IngestError::UnknownEnvironment(_) => ErrorCode::UnknownEnvironment,
-        IngestError::UnknownIntegration(_) => ErrorCode::UnknownIntegration,
-        IngestError::NotTaken(_) => ErrorCode::WebhooksNotTaken,
-        IngestError::Refused(Refusal::Unsigned(_)) => ErrorCode::MissingWebhookSignature,
-        IngestError::Refused(Refusal::WrongSignature) => ErrorCode::InvalidWebhookSignature,
-        IngestError::Refused(Refusal::Expired(_)) => ErrorCode::ExpiredWebhookSignature,
-        IngestError::Refused(Refusal::NoSecret(_) | Refusal::UnusableSecret) => {
-            ErrorCode::WebhookSecretMissing
-        }
-        IngestError::Json(_) => ErrorCode::InvalidJson,
-        IngestError::Compressed => ErrorCode::InvalidContentEncoding,
-        IngestError::TooMany => ErrorCode::TooManyWebhooks,
-        IngestError::Busy | IngestError::NotStored => ErrorCode::IntakeBusy,
-        IngestError::NoHandshake { .. } | IngestError::Refused(Refusal::UnusableChallenge(_)) => {
-            ErrorCode::UnknownHandshake
-        }
-        IngestError::Failed(_) => ErrorCode::InternalServerError,
-    }
-}
-
-/// Of a request that could not be forwarded: 4xx is the client's to correct, 5xx was the provider.
-fn proxy_code(error: &EgressError) -> ErrorCode {
-    match error {
-        EgressError::InvalidRequest { .. } => ErrorCode::InvalidProxyRequest,
-        EgressError::HostNotAllowed { .. } | EgressError::PlainHttp { .. } => ErrorCode::HostNotAllowed,
-        EgressError::AddressNotAllowed { .. } => ErrorCode::AddressNotAllowed,
-        EgressError::OverrideNotAllowed { .. } => ErrorCode::BaseUrlOverrideNotAllowed,
-        EgressError::Upload(UploadFailure::Cut) => ErrorCode::InvalidBody,
-        EgressError::Upload(UploadFailure::TooLong { .. }) => ErrorCode::PayloadTooLarge,
-        EgressError::Upload(UploadFailure::Stalled { .. }) => ErrorCode::BodyTimeout,
-        EgressError::CredentialsUnavailable(_) => ErrorCode::CredentialsUnavailable,
-        EgressError::Redirected(_) | EgressError::UploadNotKept => ErrorCode::RedirectNotAllowed,
-        EgressError::TooManyRedirects { .. } => ErrorCode::TooManyRedirects,
-        EgressError::Network { .. } | EgressError::ResponseTooLarge { .. } => ErrorCode::UpstreamFailed,
-        EgressError::RateLimited { .. } => ErrorCode::RateLimited,
-        EgressError::Timeout { .. } => ErrorCode::UpstreamTimeout,
     }
 }
 

@@ -13,6 +13,7 @@ use super::cache::Cache;
 use super::{ApiKey, Environment, EnvironmentError, Environments, InvalidSecretKey, Scope, Scopes};
 use syncline_store::events::{Event, Events};
 use syncline_store::{Store, keys};
+use syncline_types::error_code::ErrorCode;
 use syncline_types::ids::KeyPk;
 
 const NOTE_USE_EVERY: Duration = Duration::from_secs(10);
@@ -31,7 +32,19 @@ pub enum AuthError {
     Environment(#[from] EnvironmentError),
 }
 
-/// Whoever holds a valid key.
+impl AuthError {
+    /// The stable code.
+    pub fn code(&self) -> ErrorCode {
+        match self {
+            Self::Malformed(_) => ErrorCode::InvalidSecretKeyFormat,
+            Self::Unknown => ErrorCode::UnknownAccount,
+            Self::MissingScope(_) => ErrorCode::Forbidden,
+            Self::Store(_) | Self::Environment(_) => ErrorCode::InternalServerError,
+        }
+    }
+}
+
+/// The holder of a valid key.
 #[derive(Clone)]
 pub struct Client {
     pub environment: Arc<Environment>,

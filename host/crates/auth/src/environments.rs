@@ -15,6 +15,7 @@ use syncline_store::environments::StoredEnvironment;
 use syncline_store::events::{Event, Events};
 use syncline_store::{Store, closed_connections, data_keys, environments};
 use syncline_types::environment_settings::{EnvironmentSettings, SettingsChange};
+use syncline_types::error_code::ErrorCode;
 use syncline_types::ids::{EnvironmentName, EnvironmentPk};
 
 /// The environment that the first start makes.
@@ -40,8 +41,35 @@ pub enum EnvironmentError {
     SigningKey { environment: EnvironmentName, source: CryptoError },
     #[error("a record key of environment `{environment}` cannot be opened")]
     RecordKey { environment: EnvironmentName, source: CryptoError },
+    #[error("there is no environment {0}")]
+    NotFound(Uuid),
+    #[error("there is an environment `{0}` already; choose another name")]
+    Duplicate(EnvironmentName),
+    #[error("the environment `{DEFAULT_ENVIRONMENT}` stays: every host makes it when it starts")]
+    DefaultStays,
+    #[error("the signing key before the present one still signs; rotate again when it has ended")]
+    SigningKeysOverlap,
     #[error("environments could not be read")]
     Store(#[from] sqlx::Error),
+}
+
+impl EnvironmentError {
+    /// The stable code.
+    pub fn code(&self) -> ErrorCode {
+        match self {
+            Self::NotFound(_) => ErrorCode::UnknownEnvironment,
+            Self::Duplicate(_) => ErrorCode::DuplicateEnvironment,
+            Self::DefaultStays => ErrorCode::CannotDeleteDefaultEnvironment,
+            Self::SigningKeysOverlap => ErrorCode::MultipleWebhookSigningKeys,
+            Self::OtherMasterKey { .. }
+            | Self::DataKey { .. }
+            | Self::NoDataKey { .. }
+            | Self::Unknown(_)
+            | Self::SigningKey { .. }
+            | Self::RecordKey { .. }
+            | Self::Store(_) => ErrorCode::InternalServerError,
+        }
+    }
 }
 
 /// An environment whose secrets can be sealed and opened.
@@ -83,7 +111,10 @@ impl Environments {
             record_keys: Cache::new(events),
         });
         environments.refuse_other_keys().await?;
-        environments.create(&EnvironmentName::from_stored(DEFAULT_ENVIRONMENT.to_owned())).await?;
+        match environments.create(&EnvironmentName::from_stored(DEFAULT_ENVIRONMENT.to_owned())).await {
+            Ok(_) | Err(EnvironmentError::Duplicate(_)) => {}
+            Err(error) => return Err(error),
+        }
         environments.reload().await?;
         environments.note_keys().await?;
         Ok(environments)
@@ -113,17 +144,18 @@ impl Environments {
         Ok(())
     }
 
-    /// Makes an environment with a data key and a signing key of its own. `None`: there is one of that name.
-    pub async fn create(&self, name: &EnvironmentName) -> Result<Option<Arc<Environment>>, EnvironmentError> {
+    /// Makes an environment with a data key and a signing key of its own.
+    pub async fn create(&self, name: &EnvironmentName) -> Result<Arc<Environment>, EnvironmentError> {
         let id = Uuid::new_v4();
         let (data_key, wrapped) = self.master_keys.new_data_key(&id.to_string());
         let mut tx = self.store.begin().await?;
-        let Some(pk) = environments::create(&mut tx, id, name).await? else { return Ok(None) };
+        let created = environments::create(&mut tx, id, name).await?;
+        let pk = created.ok_or_else(|| EnvironmentError::Duplicate(name.clone()))?;
         data_keys::create(&mut tx, pk, data_key.active_version(), &wrapped, true).await?;
         signing_keys::create(&mut tx, pk, &data_key).await?;
         tx.commit().await?;
         self.reload().await?;
-        self.get(pk).await.map(Some)
+        self.get(pk).await
     }
 
     /// Removes an environment and all that belongs to it.
@@ -210,13 +242,13 @@ impl Environments {
     }
 
     /// The environment of that id, on whichever host it was made.
-    pub async fn find_by_id(&self, id: Uuid) -> Result<Option<Arc<Environment>>, EnvironmentError> {
+    pub async fn get_by_id(&self, id: Uuid) -> Result<Arc<Environment>, EnvironmentError> {
         let find = || self.list().into_iter().find(|environment| environment.id == id);
         if let Some(environment) = find() {
-            return Ok(Some(environment));
+            return Ok(environment);
         }
         self.reload().await?;
-        Ok(find())
+        find().ok_or(EnvironmentError::NotFound(id))
     }
 
     /// Reads which environments there are, and opens versions of their data keys that are new.

@@ -76,13 +76,12 @@ impl Environments {
         Ok(valid.cloned().collect())
     }
 
-    /// Makes a new key, which signs from now on, on every host at once. `None`: the last rotation's overlap is
-    /// not over.
+    /// Makes a new key, which signs from now on, on every host at once.
     pub async fn rotate_signing_key(
         &self,
         pk: EnvironmentPk,
         former: FormerKeys,
-    ) -> Result<Option<SigningKey>, EnvironmentError> {
+    ) -> Result<SigningKey, EnvironmentError> {
         let environment = self.get(pk).await?;
         let mut tx = self.store.begin().await?;
         if !environments::lock(&mut tx, pk).await? {
@@ -93,14 +92,14 @@ impl Environments {
             FormerKeys::EndNow => Duration::ZERO,
         };
         if former == FormerKeys::Overlap && signing_keys::list_valid(&mut tx, pk).await?.len() > 1 {
-            return Ok(None);
+            return Err(EnvironmentError::SigningKeysOverlap);
         }
         signing_keys::expire_all(&mut tx, pk, overlap).await?;
         create(&mut tx, pk, &environment.data_key).await?;
         let valid = open_valid(&mut tx, &environment).await?;
         tx.commit().await?;
         self.signing_keys.invalidate();
-        Ok(valid.into_iter().next())
+        valid.into_iter().next().ok_or(EnvironmentError::Unknown(pk))
     }
 
     async fn read_signing_keys(&self, pk: EnvironmentPk) -> Result<Arc<[SigningKey]>, EnvironmentError> {

@@ -14,12 +14,14 @@ use crate::functions::Functions;
 use crate::rate_limits::{ConnectionRateLimiter, RateLimits};
 use syncline_auth::Environment;
 use syncline_egress::{
-    AnswerBody, EgressError, Exchange, ForwardedRequest, Gate, Observer, Response, Route, UsualBase,
+    AnswerBody, EgressError, Exchange, ForwardedRequest, Gate, Observer, Response, Route, UploadFailure,
+    UsualBase,
 };
 use syncline_providers::Catalogue;
 use syncline_store::Store;
 use syncline_store::connections;
 use syncline_store::events::{Event, Events};
+use syncline_types::error_code::ErrorCode;
 use syncline_types::ids::{ConnectionPk, ProviderSlug};
 
 const CAPACITY: u64 = 10_000;
@@ -36,6 +38,37 @@ pub enum ProxyError {
     UnknownProvider(ProviderSlug),
     #[error("the connection could not be read")]
     Store(#[from] sqlx::Error),
+}
+
+impl ProxyError {
+    /// The stable code.
+    pub fn code(&self) -> ErrorCode {
+        match self {
+            Self::Egress(error) => egress_code(error),
+            Self::Gone => ErrorCode::UnknownConnection,
+            Self::UnknownProvider(_) => ErrorCode::UnknownProvider,
+            Self::Store(_) => ErrorCode::InternalServerError,
+        }
+    }
+}
+
+/// The code of a request that was not forwarded, or not answered.
+fn egress_code(error: &EgressError) -> ErrorCode {
+    match error {
+        EgressError::InvalidRequest { .. } => ErrorCode::InvalidProxyRequest,
+        EgressError::HostNotAllowed { .. } | EgressError::PlainHttp { .. } => ErrorCode::HostNotAllowed,
+        EgressError::AddressNotAllowed { .. } => ErrorCode::AddressNotAllowed,
+        EgressError::OverrideNotAllowed { .. } => ErrorCode::BaseUrlOverrideNotAllowed,
+        EgressError::Upload(UploadFailure::Cut) => ErrorCode::InvalidBody,
+        EgressError::Upload(UploadFailure::TooLong { .. }) => ErrorCode::PayloadTooLarge,
+        EgressError::Upload(UploadFailure::Stalled { .. }) => ErrorCode::BodyTimeout,
+        EgressError::CredentialsUnavailable(_) => ErrorCode::CredentialsUnavailable,
+        EgressError::Redirected(_) | EgressError::UploadNotKept => ErrorCode::RedirectNotAllowed,
+        EgressError::TooManyRedirects { .. } => ErrorCode::TooManyRedirects,
+        EgressError::Network { .. } | EgressError::ResponseTooLarge { .. } => ErrorCode::UpstreamFailed,
+        EgressError::RateLimited { .. } => ErrorCode::RateLimited,
+        EgressError::Timeout { .. } => ErrorCode::UpstreamTimeout,
+    }
 }
 
 /// Caches where the requests of connections go, so that a request needs nothing of the database. A route is used only

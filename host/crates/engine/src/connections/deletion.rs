@@ -10,10 +10,12 @@ use std::time::Duration;
 use chrono::{TimeDelta, Utc};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
 
 use crate::connections::Connections;
 use crate::lookup::{LookupError, find_integration};
 use crate::retry::sweep;
+use syncline_auth::{DEFAULT_ENVIRONMENT, EnvironmentError};
 use syncline_store::connections::Validation;
 use syncline_store::deleted_connections::{self, Deleted};
 use syncline_store::events::Event;
@@ -40,6 +42,8 @@ const REMEMBERED_FOR: TimeDelta = TimeDelta::hours(1);
 pub enum DeletionError {
     #[error(transparent)]
     Lookup(#[from] LookupError),
+    #[error(transparent)]
+    Environment(#[from] EnvironmentError),
     #[error("the deletion failed; it may be repeated")]
     Failed(#[source] anyhow::Error),
 }
@@ -49,6 +53,7 @@ impl DeletionError {
     pub fn code(&self) -> ErrorCode {
         match self {
             Self::Lookup(error) => error.code(),
+            Self::Environment(error) => error.code(),
             Self::Failed(_) => ErrorCode::InternalServerError,
         }
     }
@@ -114,11 +119,12 @@ impl Connections {
     }
 
     /// Deletes an environment with everything in it, in the same way.
-    pub async fn delete_environment(
-        self: &Arc<Self>,
-        environment: EnvironmentPk,
-    ) -> Result<(), DeletionError> {
-        let this = Arc::clone(self);
+    pub async fn delete_environment(self: &Arc<Self>, id: Uuid) -> Result<(), DeletionError> {
+        let environment = self.environments.get_by_id(id).await?;
+        if environment.name.as_str() == DEFAULT_ENVIRONMENT {
+            return Err(EnvironmentError::DefaultStays.into());
+        }
+        let (this, environment) = (Arc::clone(self), environment.pk);
         let deleted = self.running.spawn(async move {
             this.lifecycle.run_before_deletions(environment, None).await;
             this.environments.delete(environment).await

@@ -28,6 +28,7 @@ use syncline_store::events::{Event, Events};
 use syncline_store::received_webhooks::{self, NewWebhook};
 use syncline_store::{Store, connections, integrations};
 use syncline_telemetry::clock::Clock;
+use syncline_types::error_code::ErrorCode;
 use syncline_types::ids::{ConnectionId, IntegrationKey, IntegrationPk, ProviderSlug};
 use syncline_types::nul::without_nul;
 use syncline_types::secret::Secret;
@@ -189,6 +190,29 @@ pub enum IngestError {
     NoHandshake { provider: ProviderSlug },
     #[error("a request could not be looked up")]
     Failed(#[source] anyhow::Error),
+}
+
+impl IngestError {
+    /// The stable code. If its status is 5xx, the provider may send the same webhook again.
+    pub fn code(&self) -> ErrorCode {
+        match self {
+            Self::UnknownEnvironment(_) => ErrorCode::UnknownEnvironment,
+            Self::UnknownIntegration(_) => ErrorCode::UnknownIntegration,
+            Self::NotTaken(_) => ErrorCode::WebhooksNotTaken,
+            Self::Refused(Refusal::Unsigned(_)) => ErrorCode::MissingWebhookSignature,
+            Self::Refused(Refusal::WrongSignature) => ErrorCode::InvalidWebhookSignature,
+            Self::Refused(Refusal::Expired(_)) => ErrorCode::ExpiredWebhookSignature,
+            Self::Refused(Refusal::NoSecret(_) | Refusal::UnusableSecret) => ErrorCode::WebhookSecretMissing,
+            Self::Json(_) => ErrorCode::InvalidJson,
+            Self::Compressed => ErrorCode::InvalidContentEncoding,
+            Self::TooMany => ErrorCode::TooManyWebhooks,
+            Self::Busy | Self::NotStored => ErrorCode::IntakeBusy,
+            Self::NoHandshake { .. } | Self::Refused(Refusal::UnusableChallenge(_)) => {
+                ErrorCode::UnknownHandshake
+            }
+            Self::Failed(_) => ErrorCode::InternalServerError,
+        }
+    }
 }
 
 impl WebhookIngest {

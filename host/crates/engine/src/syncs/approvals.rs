@@ -45,6 +45,19 @@ pub enum ApprovalError {
     Unreadable(#[from] serde_json::Error),
 }
 
+impl ApprovalError {
+    /// The stable code.
+    pub fn code(&self) -> ErrorCode {
+        match self {
+            Self::Unknown => ErrorCode::UnknownRun,
+            Self::NotHeld => ErrorCode::RunNotHeld,
+            Self::Approved(_) => ErrorCode::RunAlreadyApproved,
+            Self::Superseded => ErrorCode::RunSuperseded,
+            Self::Store(_) | Self::Unreadable(_) => ErrorCode::InternalServerError,
+        }
+    }
+}
+
 impl Syncs {
     /// Deletes what a held run did not see and nobody has saved since. What is cut short is finished by another host, or by
     /// asking again.

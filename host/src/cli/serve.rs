@@ -166,7 +166,8 @@ async fn serve(args: &ServeArgs, began: Instant, stop: &CancellationToken) -> an
     // Told before anything is started or waited for.
     let secret_key = args.secret_key.as_deref().map(ApiKey::parse).transpose();
     let secret_key = secret_key.context("SYNCLINE_SECRET_KEY cannot be used")?;
-    let gate = gate(args)?;
+    let clock = Clock::system();
+    let gate = gate(args, clock.clone())?;
     let catalogue = Catalogue::load(args.providers_dir.as_deref())?;
     let master_keys = args.database.master_keys_of_host(args.listen)?;
     // Taken first, so that a taken address is told before anything is started.
@@ -196,7 +197,7 @@ async fn serve(args: &ServeArgs, began: Instant, stop: &CancellationToken) -> an
         }
         let addresses = Addresses::of(args, listener.local_addr()?);
         let foundation = Foundation {
-            clock: Clock::system(),
+            clock,
             store,
             events: Arc::clone(&events),
             environments,
@@ -266,13 +267,14 @@ fn warn_of_unknown_variables() {
     }
 }
 
-fn gate(args: &ServeArgs) -> anyhow::Result<Gate> {
+fn gate(args: &ServeArgs, clock: Clock) -> anyhow::Result<Gate> {
     let allow = args.egress_allow.as_deref().map(HostPort::parse_list).transpose();
-    Ok(Gate::new(GateSettings {
+    let settings = GateSettings {
         allow: allow.context("SYNCLINE_EGRESS_ALLOW cannot be used")?.unwrap_or_default(),
         forward_timeout: Duration::from_secs(args.proxy_timeout_seconds),
         ..GateSettings::default()
-    })?)
+    };
+    Ok(Gate::new(settings, clock)?)
 }
 
 fn runtime(args: &ServeArgs, compiled_key: [u8; 32]) -> anyhow::Result<Runtime> {

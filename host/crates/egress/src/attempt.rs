@@ -21,10 +21,12 @@ use super::mask::mask_url;
 use super::redirect::{MAX_REDIRECTS, keep_headers, redirect};
 use super::upload::Payload;
 use super::{Exchange, Observer, Response, Route, headers};
+use syncline_telemetry::clock::Clock;
 use syncline_telemetry::metrics::metrics;
 
 /// A request that has been checked and can be tried, several times if need be.
 pub(super) struct Call<'a, R> {
+    pub clock: &'a Clock,
     pub clients: &'a Clients,
     pub route: &'a Route,
     pub observer: &'a dyn Observer,
@@ -41,7 +43,7 @@ pub(super) struct Call<'a, R> {
     pub timeout: Duration,
     pub connect_timeout: Duration,
     /// How long it may be held back.
-    pub patient_until: Instant,
+    pub patient_until: std::time::Instant,
     pub receive: R,
 }
 

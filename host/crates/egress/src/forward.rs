@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use http::{HeaderMap, Method, StatusCode};
-use tokio::time::Instant;
 use url::Url;
 
 use super::answer_body::AnswerBody;
@@ -61,6 +60,7 @@ impl Gate {
         let (url, side) = boundary.resolve(target.unwrap_or(&request.target), &[])?;
         let encoding = if request.decompress { Encoding::Decoded } else { Encoding::AsSent };
         let call = Call {
+            clock: &self.clock,
             clients: &self.clients,
             route,
             observer,
@@ -73,7 +73,7 @@ impl Gate {
             timeout: settings.forward_timeout,
             connect_timeout: settings.connect_timeout,
             // A client that asks for no retries would rather know.
-            patient_until: Instant::now()
+            patient_until: self.clock.instant()
                 + if request.retries > 0 { settings.max_wait } else { Duration::ZERO },
             receive: PassOn { encoding },
             method: request.method,

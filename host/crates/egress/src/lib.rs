@@ -27,12 +27,11 @@ mod upload;
 mod wsse;
 
 use std::sync::{Arc, OnceLock};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, Method, StatusCode};
 use serde_json::{Map, Value};
-use tokio::time::Instant;
 use url::Url;
 
 use attempt::{Answer, Call, ReadWhole, Receive};
@@ -57,6 +56,7 @@ pub use settings::{GateSettings, HostPort, InvalidHostPort};
 pub use upload::Incoming;
 
 use syncline_providers::{Provider, UnusableConfig};
+use syncline_telemetry::clock::Clock;
 
 /// How far apart requests go on that were held back together.
 const MAX_SPREAD: Duration = Duration::from_secs(1);
@@ -67,6 +67,7 @@ const MOST_PACED: Duration = Duration::from_secs(60);
 
 /// Sends requests under the rules above. One a host: it keeps the connections that are reused.
 pub struct Gate {
+    clock: Clock,
     clients: Clients,
     settings: GateSettings,
 }
@@ -184,13 +185,17 @@ pub struct Exchange<'a> {
 }
 
 impl Gate {
-    pub fn new(settings: GateSettings) -> Result<Self, GateError> {
-        Self::with_lookup(settings, Arc::new(SystemLookup))
+    pub fn new(settings: GateSettings, clock: Clock) -> Result<Self, GateError> {
+        Self::with_lookup(settings, clock, Arc::new(SystemLookup))
     }
 
     /// With name resolution of one's own. Its answers are filtered like any other.
-    pub fn with_lookup(settings: GateSettings, lookup: Arc<dyn Lookup>) -> Result<Self, GateError> {
-        Ok(Self { clients: Clients::new(&settings, &lookup)?, settings })
+    pub fn with_lookup(
+        settings: GateSettings,
+        clock: Clock,
+        lookup: Arc<dyn Lookup>,
+    ) -> Result<Self, GateError> {
+        Ok(Self { clock, clients: Clients::new(&settings, &lookup)?, settings })
     }
 
     /// Sends one request and reads the whole answer. An error status is an answer.
@@ -209,6 +214,7 @@ impl Gate {
             .max_response_bytes
             .map_or(settings.max_response_bytes, |own| own.min(settings.max_response_bytes));
         let call = Call {
+            clock: &self.clock,
             clients: &self.clients,
             route,
             observer,
@@ -221,7 +227,7 @@ impl Gate {
             payload: request.body.map_or(Payload::Empty, Payload::Whole),
             timeout: request.timeout.unwrap_or(settings.request_timeout).min(settings.max_request_timeout),
             connect_timeout: settings.connect_timeout,
-            patient_until: Instant::now() + request.patience,
+            patient_until: self.clock.instant() + request.patience,
             receive: ReadWhole { most_bytes },
         };
         self.send_call(&call, retries, &[]).await
@@ -260,7 +266,7 @@ impl Gate {
                 Ok(Answer { response: Response { status, headers, .. }, .. })
                     if retry_on.contains(status) || retry::is_retryable(*status, headers, hints) =>
                 {
-                    retry::told_wait(headers, hints, SystemTime::now())
+                    retry::told_wait(headers, hints, self.clock.system_time())
                 }
                 Err(error) if error.is_retryable() => None,
                 _ => return outcome.map(|answer| answer.response),
@@ -272,7 +278,7 @@ impl Gate {
             };
             // What is left of a refused answer must not keep its connection meanwhile.
             drop(outcome);
-            tokio::time::sleep(wait).await;
+            self.clock.sleep(wait).await;
             call.keep_pace().await?;
             credentials = call.current_credentials().await?;
         }
@@ -314,10 +320,10 @@ impl<R> Call<'_, R> {
         if self.side != Side::Provider {
             return Ok(());
         }
-        let began = Instant::now();
+        let began = self.clock.instant();
         let paced_until = self.patient_until.clamp(began + LEAST_PACED, began + MOST_PACED);
         loop {
-            let now = Instant::now();
+            let now = self.clock.instant();
             let held_for = self.route.pace.held_for();
             let wait = held_for.or_else(|| self.route.pace.admit(paced_until.saturating_duration_since(now)));
             let Some(left) = wait else { return Ok(()) };
@@ -328,7 +334,7 @@ impl<R> Call<'_, R> {
                 });
             }
             // Those who were held back together do not come back together.
-            tokio::time::sleep(left + (left / 10).min(MAX_SPREAD).mul_f64(rand::random())).await;
+            self.clock.sleep(left + (left / 10).min(MAX_SPREAD).mul_f64(rand::random())).await;
         }
     }
 
@@ -339,7 +345,7 @@ impl<R> Call<'_, R> {
         if !had_credentials || !retry::is_rate_limit(response.status, &response.headers, hints) {
             return false;
         }
-        match retry::told_wait(&response.headers, hints, SystemTime::now()) {
+        match retry::told_wait(&response.headers, hints, self.clock.system_time()) {
             Some(wait) if !wait.is_zero() => {
                 self.route.pace.hold(wait);
                 self.route.pace.held_for().is_some()

@@ -20,6 +20,7 @@ use syncline_egress::{FixedCredentials, Gate, GateSettings, Request, Route, Usua
 use syncline_providers::{
     AuthMode, Catalogue, JwtAlgorithm, Provider, Question, QuestionFormat, Template, UrlTemplate, Variable,
 };
+use syncline_telemetry::clock::Clock;
 use syncline_test_server::Server;
 
 const RSA_KEY: &str = include_str!("../../../../../tests/keys/rsa_pkcs8.pem");
@@ -133,7 +134,7 @@ fn every_provider_can_be_asked_for_consent() {
 
 #[test]
 fn every_token_endpoint_is_asked_as_its_provider_wants() {
-    let gate = Gate::new(GateSettings::default()).unwrap();
+    let gate = Gate::new(GateSettings::default(), Clock::system()).unwrap();
     let app = app();
     for sample in samples() {
         let provider = &*sample.provider;
@@ -190,7 +191,7 @@ fn every_token_endpoint_is_asked_as_its_provider_wants() {
 async fn every_request_to_an_api_carries_its_credentials() {
     let server = Server::start().await;
     let allow = vec![server.address.to_string().parse().unwrap()];
-    let gate = Gate::new(GateSettings { allow, ..GateSettings::default() }).unwrap();
+    let gate = Gate::new(GateSettings { allow, ..GateSettings::default() }, Clock::system()).unwrap();
     let app = app();
     for sample in samples() {
         let provider = &*sample.provider;

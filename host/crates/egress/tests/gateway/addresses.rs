@@ -8,8 +8,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use async_trait::async_trait;
 use url::Url;
 
-use crate::stage::{Keys, get, route, settings};
+use crate::stage::{Keys, gate, get, route, settings};
 use syncline_egress::{Credentials, EgressError, Gate, GateSettings, Lookup};
+use syncline_telemetry::clock::Clock;
 use syncline_test_server::Server;
 
 /// Resolves every name to one address, and counts.
@@ -46,7 +47,7 @@ async fn send_to(gate: &Gate, base: &str) -> Result<(), EgressError> {
 
 #[tokio::test]
 async fn no_spelling_of_a_private_address_is_let_through() {
-    let gate = Gate::new(GateSettings::default()).unwrap();
+    let gate = Gate::new(GateSettings::default(), Clock::system()).unwrap();
     for host in [
         "0.0.0.0",
         "0",
@@ -95,12 +96,12 @@ async fn a_name_that_leads_to_a_private_address_is_not_followed() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
     for address in ["127.0.0.1", "::1", "::ffff:127.0.0.1", "169.254.169.254", "10.1.2.3"] {
-        let gate = Gate::with_lookup(settings(&[]), Everywhere::new(address)).unwrap();
+        let gate = Gate::with_lookup(settings(&[]), Clock::system(), Everywhere::new(address)).unwrap();
         let error = send_to(&gate, &format!("https://innocent.example:{port}")).await.unwrap_err();
         assert_eq!(error.code().as_str(), "address-not-allowed", "{address}");
         assert!(error.to_string().contains("innocent.example"), "{error}");
     }
-    let gate = Gate::new(settings(&[])).unwrap();
+    let gate = gate(&[]);
     let error = send_to(&gate, &format!("https://localhost:{port}")).await.unwrap_err();
     assert_eq!(error.code().as_str(), "address-not-allowed");
     let nobody = tokio::time::timeout(std::time::Duration::from_millis(50), listener.accept()).await;
@@ -113,9 +114,12 @@ async fn each_connection_takes_one_lookup_so_that_none_can_be_rebound_after_the_
     let port = server.address.port();
     let lookup = Everywhere::new("127.0.0.1");
     let allow = vec![format!("shop.example:{port}").parse().unwrap()];
-    let gate =
-        Gate::with_lookup(GateSettings { allow, ..settings(&[]) }, Arc::clone(&lookup) as Arc<dyn Lookup>)
-            .unwrap();
+    let gate = Gate::with_lookup(
+        GateSettings { allow, ..settings(&[]) },
+        Clock::system(),
+        Arc::clone(&lookup) as Arc<dyn Lookup>,
+    )
+    .unwrap();
     let base = format!("http://shop.example:{port}");
     for _ in 0..3 {
         send_to(&gate, &base).await.unwrap();
@@ -131,7 +135,7 @@ async fn each_connection_takes_one_lookup_so_that_none_can_be_rebound_after_the_
 #[tokio::test]
 async fn the_allow_list_opens_one_host_at_one_port() {
     let (open, closed) = (Server::start().await, Server::start().await);
-    let gate = Gate::new(settings(&[open.address])).unwrap();
+    let gate = gate(&[open.address]);
     send_to(&gate, open.url().as_str()).await.unwrap();
     let error = send_to(&gate, closed.url().as_str()).await.unwrap_err();
     assert_eq!(error.code().as_str(), "address-not-allowed");
@@ -143,7 +147,8 @@ async fn the_allow_list_opens_one_host_at_one_port() {
 #[tokio::test]
 async fn plain_http_is_only_for_the_allow_list() {
     let lookup = Everywhere::new("8.8.8.8");
-    let gate = Gate::with_lookup(settings(&[]), Arc::clone(&lookup) as Arc<dyn Lookup>).unwrap();
+    let gate =
+        Gate::with_lookup(settings(&[]), Clock::system(), Arc::clone(&lookup) as Arc<dyn Lookup>).unwrap();
     for base in ["http://shop.example", "http://8.8.8.8"] {
         let error = send_to(&gate, base).await.unwrap_err();
         assert_eq!(error.code().as_str(), "host-not-allowed", "{base}");

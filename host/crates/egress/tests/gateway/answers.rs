@@ -9,8 +9,9 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use http::StatusCode;
 
-use crate::stage::{Keys, Recorder, get, route, settings};
+use crate::stage::{Keys, Recorder, gate, get, route, settings};
 use syncline_egress::{Credentials, EgressError, Gate, GateSettings, Request, Response as Answer, Route};
+use syncline_telemetry::clock::Clock;
 use syncline_test_server::{Server, raw_server};
 
 fn plain_route(base: &str) -> Route {
@@ -36,7 +37,7 @@ fn gzipped(body: Vec<u8>) -> Response {
 async fn an_answer_is_decompressed_and_its_headers_say_so() {
     let server = Server::start().await;
     server.answer(gzipped(gzip(100_000)));
-    let gate = Gate::new(settings(&[server.address])).unwrap();
+    let gate = gate(&[server.address]);
     let mut request = get("/a");
     request.headers.push(("accept-encoding".to_owned(), "identity".to_owned()));
     let response = send_once(&gate, &server, request).await.unwrap();
@@ -50,7 +51,7 @@ async fn an_answer_is_decompressed_and_its_headers_say_so() {
 async fn an_answer_of_several_gzip_members_is_read_to_its_end() {
     let server = Server::start().await;
     let members = [gzip(100), gzip(20)].concat();
-    let gate = Gate::new(settings(&[server.address])).unwrap();
+    let gate = gate(&[server.address]);
     for name in ["gzip", "GZIP", "x-gzip"] {
         server.answer(([("content-encoding", name)], members.clone()));
         let answer = send_once(&gate, &server, get("/a")).await.unwrap();
@@ -73,7 +74,7 @@ async fn a_small_message_that_unfolds_into_a_huge_one_is_dropped() {
     let bomb = gzip(200_000_000);
     assert!(bomb.len() < 1_000_000);
     server.answer(gzipped(bomb));
-    let gate = Gate::new(settings(&[server.address])).unwrap();
+    let gate = gate(&[server.address]);
     let mut route = plain_route(server.url().as_str());
     route.max_response_bytes = Some(1_000_000);
     let error = gate.send(&route, get("/a"), &()).await.unwrap_err();
@@ -86,7 +87,8 @@ async fn a_small_message_that_unfolds_into_a_huge_one_is_dropped() {
 async fn an_answer_as_long_as_the_limit_is_the_longest() {
     let server = Server::start().await;
     server.answer("x".repeat(1000)).answer("x".repeat(1001));
-    let gate = Gate::new(GateSettings { max_response_bytes: 1000, ..settings(&[server.address]) });
+    let gate =
+        Gate::new(GateSettings { max_response_bytes: 1000, ..settings(&[server.address]) }, Clock::system());
     let gate = gate.unwrap();
     assert_eq!(send_once(&gate, &server, get("/a")).await.unwrap().body.len(), 1000);
     assert_eq!(send_once(&gate, &server, get("/a")).await.unwrap_err().code().as_str(), "response-too-large");
@@ -98,7 +100,7 @@ async fn an_answer_without_a_body_may_still_name_an_encoding() {
     for status in [StatusCode::NO_CONTENT, StatusCode::NOT_MODIFIED, StatusCode::OK] {
         server.answer((status, [("content-encoding", "gzip")]));
     }
-    let gate = Gate::new(settings(&[server.address])).unwrap();
+    let gate = gate(&[server.address]);
     for status in [204, 304] {
         assert_eq!(send_once(&gate, &server, get("/a")).await.unwrap().status, status);
     }
@@ -117,7 +119,7 @@ async fn a_connection_cut_in_the_middle_of_the_body_is_an_error() {
         b"",
     ] {
         let address = raw_server(bytes).await;
-        let gate = Gate::new(settings(&[address])).unwrap();
+        let gate = gate(&[address]);
         let mut request = get("/a");
         request.retries = Some(0);
         let error = gate.send(&plain_route(&format!("http://{address}")), request, &()).await.unwrap_err();
@@ -128,7 +130,7 @@ async fn a_connection_cut_in_the_middle_of_the_body_is_an_error() {
 #[tokio::test]
 async fn a_provider_that_is_not_there_is_a_network_error_with_its_cause() {
     let closed = Server::start().await.address;
-    let gate = Gate::new(settings(&[closed])).unwrap();
+    let gate = gate(&[closed]);
     let mut request = get("/a");
     request.retries = Some(0);
     let error = gate.send(&plain_route(&format!("http://{closed}")), request, &()).await.unwrap_err();
@@ -139,7 +141,7 @@ async fn a_provider_that_is_not_there_is_a_network_error_with_its_cause() {
 #[tokio::test]
 async fn a_server_without_tls_is_no_https_server() {
     let server = Server::start().await;
-    let gate = Gate::new(settings(&[server.address])).unwrap();
+    let gate = gate(&[server.address]);
     let mut request = get("/a");
     request.retries = Some(0);
     let error =
@@ -155,7 +157,7 @@ async fn time_is_limited_for_the_head_and_for_the_body() {
     server.answer(Body::from_stream(never));
     let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let silent_address = silent.local_addr().unwrap();
-    let gate = Gate::new(settings(&[server.address, silent_address])).unwrap();
+    let gate = gate(&[server.address, silent_address]);
     for base in [server.url().to_string(), format!("http://{silent_address}")] {
         let request = Request { timeout: Some(Duration::from_millis(200)), retries: Some(0), ..get("/a") };
         let started = Instant::now();
@@ -171,7 +173,7 @@ async fn time_is_limited_for_the_head_and_for_the_body() {
 #[tokio::test]
 async fn a_request_with_a_mistake_is_not_sent() {
     let server = Server::start().await;
-    let gate = Gate::new(settings(&[server.address])).unwrap();
+    let gate = gate(&[server.address]);
     for method in ["", "GET /", "G\r\nT", "CONNECT", "trace"] {
         let request = Request { method: method.to_owned(), ..get("/a") };
         assert_eq!(

@@ -2,8 +2,8 @@
 
 use axum::response::{IntoResponse, Redirect, Response};
 
-use crate::stage::{Keys, Recorder, get, post, route, settings};
-use syncline_egress::{Credentials, Gate, Route};
+use crate::stage::{Keys, Recorder, gate, get, post, route};
+use syncline_egress::{Credentials, Route};
 use syncline_test_server::Server;
 
 fn to(server: &Server, path: &str) -> Response {
@@ -22,7 +22,7 @@ fn oauth_route(server: &Server) -> Route {
 async fn within_the_provider_the_credentials_and_headers_stay() {
     let server = Server::start().await;
     server.answer(Redirect::temporary("/b?x=1"));
-    let gate = Gate::new(settings(&[server.address])).unwrap();
+    let gate = gate(&[server.address]);
     let mut request = post("/a", "{}");
     request.headers.push(("x-tenant".to_owned(), "t".to_owned()));
     let recorder = Recorder::default();
@@ -41,7 +41,7 @@ async fn another_origin_gets_no_credentials_nor_does_the_provider_afterwards() {
     let (provider, other) = (Server::start().await, Server::start().await);
     provider.answer(to(&other, "file"));
     other.answer(to(&provider, "v1/admin/delete"));
-    let gate = Gate::new(settings(&[provider.address, other.address])).unwrap();
+    let gate = gate(&[provider.address, other.address]);
     let mut route = oauth_route(&provider);
     route.allow_hosts = vec![other.address.to_string().parse().unwrap()];
     let mut request = post("/export", "{}");
@@ -62,7 +62,7 @@ async fn another_origin_gets_no_credentials_nor_does_the_provider_afterwards() {
 async fn a_host_that_is_not_allowed_is_not_reached_by_redirect() {
     let (provider, other) = (Server::start().await, Server::start().await);
     provider.answer(to(&other, "file"));
-    let gate = Gate::new(settings(&[provider.address, other.address])).unwrap();
+    let gate = gate(&[provider.address, other.address]);
     let error = gate.send(&oauth_route(&provider), get("/a"), &()).await.unwrap_err();
     assert_eq!(error.code().as_str(), "host-not-allowed");
     assert!(error.to_string().contains(&other.address.to_string()), "{error}");
@@ -73,7 +73,7 @@ async fn a_host_that_is_not_allowed_is_not_reached_by_redirect() {
 async fn a_private_address_is_not_reached_by_redirect() {
     let (provider, internal) = (Server::start().await, Server::start().await);
     // The integration's author allows it; the operator does not.
-    let gate = Gate::new(settings(&[provider.address])).unwrap();
+    let gate = gate(&[provider.address]);
     let mut route = oauth_route(&provider);
     let port = internal.address.port();
     route.allow_hosts = vec![format!("127.0.0.1:{port}").parse().unwrap()];
@@ -93,7 +93,7 @@ async fn a_private_address_is_not_reached_by_redirect() {
 async fn a_form_that_was_posted_is_answered_by_a_page_to_get() {
     let server = Server::start().await;
     server.answer(Redirect::to("/done"));
-    let gate = Gate::new(settings(&[server.address])).unwrap();
+    let gate = gate(&[server.address]);
     let mut request = post("/a", "x=1");
     request.headers.push(("content-type".to_owned(), "application/x-www-form-urlencoded".to_owned()));
     gate.send(&oauth_route(&server), request, &()).await.unwrap();
@@ -105,7 +105,7 @@ async fn a_form_that_was_posted_is_answered_by_a_page_to_get() {
 #[tokio::test]
 async fn the_sixth_redirect_is_one_too_many() {
     let server = Server::start().await;
-    let gate = Gate::new(settings(&[server.address])).unwrap();
+    let gate = gate(&[server.address]);
     for _ in 0..5 {
         server.answer(Redirect::temporary("/again"));
     }
@@ -122,7 +122,7 @@ async fn the_sixth_redirect_is_one_too_many() {
 async fn a_redirect_without_a_usable_location_is_an_answer() {
     let server = Server::start().await;
     server.answer(http::StatusCode::FOUND).answer((http::StatusCode::FOUND, [("location", "https://[")]));
-    let gate = Gate::new(settings(&[server.address])).unwrap();
+    let gate = gate(&[server.address]);
     for _ in 0..2 {
         assert_eq!(gate.send(&oauth_route(&server), get("/a"), &()).await.unwrap().status, 302);
     }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use serde_json::json;
 
-use crate::stage::{Keys, Recorder, get, route, route_of, settings};
-use syncline_egress::{Credentials, Gate};
+use crate::stage::{Keys, Recorder, gate, get, route, route_of};
+use syncline_egress::Credentials;
 use syncline_providers::Provider;
 use syncline_test_server::Server;
 
@@ -29,7 +29,7 @@ fn provider_with_key_in_query() -> Arc<Provider> {
 #[tokio::test]
 async fn the_user_name_and_password_are_sent_as_basic_authentication() {
     let server = Server::start().await;
-    let gate = Gate::new(settings(&[server.address])).unwrap();
+    let gate = gate(&[server.address]);
     let mut route = route("stripe-api-key", &server.url(), Keys::one(stripe_key()));
     route.connection_config.insert("context".to_owned(), json!("acct_1"));
     let response = gate.send(&route, get("/v1/customers?limit=3"), &()).await.unwrap();
@@ -44,7 +44,7 @@ async fn the_user_name_and_password_are_sent_as_basic_authentication() {
 #[tokio::test]
 async fn an_entry_may_say_what_basic_authentication_is_made_of() {
     let server = Server::start().await;
-    let gate = Gate::new(settings(&[server.address])).unwrap();
+    let gate = gate(&[server.address]);
     let keys = Keys::one(Credentials::Basic { username: "a@b.c".into(), password: "tok".into() });
     gate.send(&route("zendesk-api-key", &server.url(), keys), get("/"), &()).await.unwrap();
     // a@b.c/token:tok
@@ -54,7 +54,7 @@ async fn an_entry_may_say_what_basic_authentication_is_made_of() {
 #[tokio::test]
 async fn a_key_goes_into_the_header_of_the_entry_beside_its_fixed_ones() {
     let server = Server::start().await;
-    let gate = Gate::new(settings(&[server.address])).unwrap();
+    let gate = gate(&[server.address]);
     let route =
         route("github-pat", &server.url(), Keys::one(Credentials::ApiKey { api_key: "ghp_1".into() }));
     let mut request = get("/user");
@@ -69,7 +69,7 @@ async fn a_key_goes_into_the_header_of_the_entry_beside_its_fixed_ones() {
 #[tokio::test]
 async fn tokens_are_bearer_tokens_unless_the_entry_says_otherwise() {
     let server = Server::start().await;
-    let gate = Gate::new(settings(&[server.address])).unwrap();
+    let gate = gate(&[server.address]);
     for credentials in [
         Credentials::OAuth2 { access_token: "t-1".into(), client_id: None },
         Credentials::Token { token: "t-1".into(), fields: BTreeMap::new() },
@@ -83,7 +83,7 @@ async fn tokens_are_bearer_tokens_unless_the_entry_says_otherwise() {
 #[tokio::test]
 async fn a_key_in_the_query_replaces_the_callers_and_is_masked_in_the_log() {
     let server = Server::start().await;
-    let gate = Gate::new(settings(&[server.address])).unwrap();
+    let gate = gate(&[server.address]);
     let keys = Keys::one(Credentials::ApiKey { api_key: "s3cr&t".into() });
     let route = route_of(provider_with_key_in_query(), &server.url(), keys);
     let recorder = Recorder::default();
@@ -95,7 +95,7 @@ async fn a_key_in_the_query_replaces_the_callers_and_is_masked_in_the_log() {
 #[tokio::test]
 async fn a_caller_cannot_set_the_header_that_carries_the_credentials() {
     let server = Server::start().await;
-    let gate = Gate::new(settings(&[server.address])).unwrap();
+    let gate = gate(&[server.address]);
     let route = route("stripe-api-key", &server.url(), Keys::one(stripe_key()));
     let mut request = get("/");
     request.headers.push(("AUTHORIZATION".to_owned(), "Bearer mine".to_owned()));
@@ -107,7 +107,7 @@ async fn a_caller_cannot_set_the_header_that_carries_the_credentials() {
 #[tokio::test]
 async fn an_allowed_host_gets_the_callers_headers_and_no_credentials() {
     let (provider, files) = (Server::start().await, Server::start().await);
-    let gate = Gate::new(settings(&[provider.address, files.address])).unwrap();
+    let gate = gate(&[provider.address, files.address]);
     // Were they asked for, these credentials would fail the request.
     let mut route = route("stripe-api-key", &provider.url(), Keys::several([]));
     route.allow_hosts = vec![files.address.to_string().parse().unwrap()];
@@ -121,7 +121,7 @@ async fn an_allowed_host_gets_the_callers_headers_and_no_credentials() {
 #[tokio::test]
 async fn credentials_that_cannot_be_had_or_do_not_fit_are_told() {
     let server = Server::start().await;
-    let gate = Gate::new(settings(&[server.address])).unwrap();
+    let gate = gate(&[server.address]);
     let none = route("stripe-api-key", &server.url(), Keys::several([]));
     let error = gate.send(&none, get("/"), &()).await.unwrap_err();
     assert_eq!(
@@ -147,7 +147,7 @@ async fn credentials_that_cannot_be_had_or_do_not_fit_are_told() {
 async fn no_error_and_no_log_line_holds_a_secret() {
     let keys = || Keys::one(Credentials::ApiKey { api_key: "s3cret".into() });
     let closed = Server::start().await.address;
-    let gate = Gate::new(settings(&[closed])).unwrap();
+    let gate = gate(&[closed]);
     let base = format!("http://{closed}").parse().unwrap();
     let route = route_of(provider_with_key_in_query(), &base, keys());
     let recorder = Recorder::default();

@@ -7,8 +7,8 @@ use axum::http::StatusCode;
 use axum::response::Redirect;
 use serde_json::{Value, json};
 
-use crate::stage::{Keys, Recorder, get, post, route_of, settings};
-use syncline_egress::{Credentials, Gate, OAuth1Keys};
+use crate::stage::{Keys, Recorder, gate, get, post, route_of};
+use syncline_egress::{Credentials, OAuth1Keys};
 use syncline_providers::Provider;
 use syncline_test_server::{Seen, Server};
 
@@ -44,7 +44,7 @@ fn part_of<'a>(seen: &'a Seen, header: &str, name: &str) -> &'a str {
 async fn every_attempt_and_every_redirect_is_signed_anew() {
     let server = Server::start().await;
     server.answer(StatusCode::SERVICE_UNAVAILABLE).answer(Redirect::temporary("/b"));
-    let gate = Gate::new(settings(&[server.address])).unwrap();
+    let gate = gate(&[server.address]);
     let mut route = route_of(
         provider("TBA", json!({ "signature_method": "HMAC-SHA256" })),
         &server.url(),
@@ -68,7 +68,7 @@ async fn every_attempt_and_every_redirect_is_signed_anew() {
 #[tokio::test]
 async fn a_username_token_is_made_for_each_request_and_goes_where_the_entry_says() {
     let server = Server::start().await;
-    let gate = Gate::new(settings(&[server.address])).unwrap();
+    let gate = gate(&[server.address]);
     let usual = provider("SIGNATURE", json!({ "signature": "WSSE" }));
     let headers = json!({
         "signature": "WSSE", "proxy": { "headers": { "x-proof": "${accessToken}", "x-user": "${credentials.username}" } },
@@ -91,7 +91,7 @@ async fn a_username_token_is_made_for_each_request_and_goes_where_the_entry_says
 async fn nothing_is_signed_for_another_origin_and_no_caller_signs_himself() {
     let (server, other) = (Server::start().await, Server::start().await);
     server.answer(Redirect::temporary(&format!("{}stolen", other.url())));
-    let gate = Gate::new(settings(&[server.address, other.address])).unwrap();
+    let gate = gate(&[server.address, other.address]);
     let mut route = route_of(provider("OAUTH1", json!({})), &server.url(), Keys::one(oauth1_keys()));
     route.allow_hosts = vec![other.address.to_string().parse().unwrap()];
     gate.send(&route, get("/"), &()).await.unwrap();
@@ -107,7 +107,7 @@ async fn nothing_is_signed_for_another_origin_and_no_caller_signs_himself() {
 #[tokio::test]
 async fn what_signs_a_request_is_not_sent_and_not_logged() {
     let server = Server::start().await;
-    let gate = Gate::new(settings(&[server.address])).unwrap();
+    let gate = gate(&[server.address]);
     let recorder = Recorder::default();
     for (mode, credentials) in [("OAUTH1", oauth1_keys()), ("SIGNATURE", username_token())] {
         let route = route_of(provider(mode, json!({})), &server.url(), Keys::one(credentials));
@@ -119,7 +119,7 @@ async fn what_signs_a_request_is_not_sent_and_not_logged() {
 #[tokio::test]
 async fn an_entry_may_want_what_was_typed_in_beside_the_token() {
     let server = Server::start().await;
-    let gate = Gate::new(settings(&[server.address])).unwrap();
+    let gate = gate(&[server.address]);
     let headers = json!({ "proxy": {
         "headers": { "authorization": "Token ${accessToken}", "x-tenant": "${credentials.tenant}" },
         "query": { "dev": "${credentials.key}" },

@@ -10,10 +10,11 @@ use serde_json::Map;
 use url::Url;
 
 use syncline_egress::{
-    CredentialSource, Credentials, CredentialsUnavailable, Exchange, GateSettings, Observer, Request, Route,
-    UsualBase,
+    CredentialSource, Credentials, CredentialsUnavailable, Exchange, Gate, GateSettings, Observer, Request,
+    Route, UsualBase,
 };
 use syncline_providers::{Catalogue, Provider};
+use syncline_telemetry::clock::Clock;
 
 /// Settings that let these servers through and do not dawdle.
 pub fn settings(servers: &[SocketAddr]) -> GateSettings {
@@ -24,6 +25,11 @@ pub fn settings(servers: &[SocketAddr]) -> GateSettings {
         request_timeout: Duration::from_secs(5),
         ..GateSettings::default()
     }
+}
+
+/// A gateway that lets these servers through.
+pub fn gate(servers: &[SocketAddr]) -> Gate {
+    Gate::new(settings(servers), Clock::system()).unwrap()
 }
 
 /// A route to a provider of the catalogue, moved to another address.

@@ -9,6 +9,7 @@ use syncline_auth::{Environments, FormerKeys};
 use syncline_crypto::MasterKeys;
 use syncline_store::events::Events;
 use syncline_store::{Databases, Store};
+use syncline_telemetry::clock::Clock;
 use syncline_types::ids::EnvironmentPk;
 
 use crate::support::{
@@ -83,7 +84,8 @@ impl Keys {
         let databases = Databases { control: db.url().parse().expect("it is a URL"), records: None };
         let store = Store::open(databases, 2).await.expect("it can be opened");
         let master_keys = MasterKeys::parse(ENCRYPTION_KEY).expect("it is a key");
-        let environments = Environments::open(store.clone(), master_keys, Arc::new(Events::default())).await;
+        let environments =
+            Environments::open(store.clone(), master_keys, Arc::new(Events::new(Clock::system()))).await;
         let environments = environments.expect("the key is the database's");
         Self { store, environments }
     }

@@ -8,6 +8,8 @@ use clap::Args;
 use super::database::{Database, DatabaseArgs};
 use syncline_auth::{DEFAULT_ENVIRONMENT, Environment, Environments};
 use syncline_store::Store;
+use syncline_store::events::Events;
+use syncline_telemetry::clock::Clock;
 
 /// Which environment a command is about.
 #[derive(Debug, Clone, Args)]
@@ -30,8 +32,9 @@ impl Installation {
         let master_keys = args.master_keys()?;
         let database = args.open().await?;
         let store = Store::open(database.databases.clone(), 2).await?;
-        // No events are heard here, so everything is read anew each time.
-        let environments = Environments::open(store.clone(), master_keys, Arc::default()).await?;
+        // A command receives no events, so nothing is cached.
+        let events = Arc::new(Events::new(Clock::system()));
+        let environments = Environments::open(store.clone(), master_keys, events).await?;
         Ok(Self { store, environments, database })
     }
 

@@ -183,7 +183,7 @@ async fn serve(args: &ServeArgs, began: Instant, stop: &CancellationToken) -> an
     let Some(mut database) = args.database.open_for_host(stop).await? else { return Ok(()) };
     let served = async {
         let compiled_key = master_keys.derive("syncline 2026 compiled code");
-        let events = Arc::new(Events::default());
+        let events = Arc::new(Events::new(clock.clone()));
         let opened = async {
             let store = Store::open(database.databases.clone(), args.database_connections).await?;
             let environments = Environments::open(store.clone(), master_keys, Arc::clone(&events)).await?;

@@ -15,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::rate_limits::{Hold, Spent};
+use syncline_telemetry::clock::Clock;
 use syncline_types::ids::ConnectionPk;
 
 /// The one channel of `NOTIFY` that hosts use.
@@ -67,6 +68,7 @@ pub enum Event {
 
 /// Receives the events of all hosts, and publishes them to the parts of this one.
 pub struct Events {
+    clock: Clock,
     sender: broadcast::Sender<Event>,
     /// Apart from the rest, of which nobody should miss any because much is written.
     records: broadcast::Sender<Arc<[ConnectionPk]>>,
@@ -80,9 +82,10 @@ pub struct Events {
 /// The events that one part of the host receives.
 pub struct Subscription(broadcast::Receiver<Event>);
 
-impl Default for Events {
-    fn default() -> Self {
+impl Events {
+    pub fn new(clock: Clock) -> Self {
         Self {
+            clock,
             sender: broadcast::channel(1024).0,
             records: broadcast::channel(256).0,
             requests: broadcast::channel(256).0,
@@ -90,9 +93,7 @@ impl Default for Events {
             hosts: Mutex::default(),
         }
     }
-}
 
-impl Events {
     pub fn subscribe(&self) -> Subscription {
         Subscription(self.sender.subscribe())
     }
@@ -110,7 +111,7 @@ impl Events {
     /// How many hosts were heard of late, with this one.
     pub fn live_hosts(&self) -> usize {
         let hosts = self.hosts.lock().unwrap_or_else(PoisonError::into_inner);
-        hosts.values().filter(|at| at.elapsed() < SILENT_AFTER).count().max(1)
+        hosts.values().filter(|at| self.is_recent(**at)).count().max(1)
     }
 
     /// Publishes an event to this host's own parts at once, without the way through the database.
@@ -122,7 +123,7 @@ impl Events {
     /// Whether an event that another host publishes now would be received. Caches may be used only then.
     pub fn is_receiving(&self) -> bool {
         let received_at = *self.received_at.lock().unwrap_or_else(PoisonError::into_inner);
-        received_at.is_some_and(|at| at.elapsed() < SILENT_AFTER)
+        received_at.is_some_and(|at| self.is_recent(at))
     }
 
     /// Listens until `shutdown`.
@@ -146,7 +147,7 @@ impl Events {
     async fn listen_once(&self, pool: &PgPool, host: Uuid) -> sqlx::Result<()> {
         let mut listener = PgListener::connect_with(pool).await?;
         listener.listen(CHANNEL).await?;
-        self.set_received_at(Some(Instant::now()));
+        self.set_received_at(Some(self.clock.instant()));
         self.publish(Event::Missed);
         let ping = format!("ping:{host}");
         let mut pings = tokio::time::interval(PING_EVERY);
@@ -160,7 +161,7 @@ impl Events {
                 }
                 received = listener.try_recv() => {
                     let Some(notification) = received? else { return Ok(()) };
-                    self.set_received_at(Some(Instant::now()));
+                    self.set_received_at(Some(self.clock.instant()));
                     let payload = notification.payload();
                     if let Some(event) = parse(payload) {
                         self.publish(event);
@@ -187,8 +188,12 @@ impl Events {
     /// Whether it was not known.
     fn note_host(&self, host: Uuid) -> bool {
         let mut hosts = self.hosts.lock().unwrap_or_else(PoisonError::into_inner);
-        hosts.retain(|_, at| at.elapsed() < SILENT_AFTER);
-        hosts.insert(host, Instant::now()).is_none()
+        hosts.retain(|_, at| self.is_recent(*at));
+        hosts.insert(host, self.clock.instant()).is_none()
+    }
+
+    fn is_recent(&self, at: Instant) -> bool {
+        self.clock.instant().duration_since(at) < SILENT_AFTER
     }
 
     fn set_received_at(&self, at: Option<Instant>) {
@@ -287,6 +292,8 @@ fn parse(payload: &str) -> Option<Event> {
 
 #[cfg(test)]
 mod tests {
+    use chrono::DateTime;
+
     use super::*;
     use crate::rate_limits::Limited;
     use syncline_types::ids::IntegrationPk;
@@ -312,5 +319,31 @@ mod tests {
         {
             assert_eq!(parse_requests(broken), None, "{broken}");
         }
+    }
+
+    #[test]
+    fn a_host_without_heartbeats_is_no_longer_alive() {
+        let time = Clock::manual(DateTime::UNIX_EPOCH);
+        let events = Events::new(time.clock());
+        let [own, other] = [1, 2].map(Uuid::from_u128);
+        assert!(events.note_host(own) && events.note_host(other));
+        assert!(!events.note_host(other));
+        assert_eq!(events.live_hosts(), 2);
+        time.advance(SILENT_AFTER / 2);
+        events.note_host(own);
+        time.advance(SILENT_AFTER / 2);
+        assert_eq!(events.live_hosts(), 1);
+        assert!(events.note_host(other), "a silent host counts as new");
+    }
+
+    #[test]
+    fn caches_are_used_only_while_events_arrive() {
+        let time = Clock::manual(DateTime::UNIX_EPOCH);
+        let events = Events::new(time.clock());
+        assert!(!events.is_receiving());
+        events.set_received_at(Some(time.clock().instant()));
+        assert!(events.is_receiving());
+        time.advance(SILENT_AFTER);
+        assert!(!events.is_receiving());
     }
 }

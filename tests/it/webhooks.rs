@@ -84,8 +84,9 @@ impl Keys {
         let databases = Databases { control: db.url().parse().expect("it is a URL"), records: None };
         let store = Store::open(databases, 2).await.expect("it can be opened");
         let master_keys = MasterKeys::parse(ENCRYPTION_KEY).expect("it is a key");
-        let environments =
-            Environments::open(store.clone(), master_keys, Arc::new(Events::new(Clock::system()))).await;
+        let clock = Clock::system();
+        let events = Arc::new(Events::new(clock.clone()));
+        let environments = Environments::open(clock, store.clone(), master_keys, events).await;
         let environments = environments.expect("the key is the database's");
         Self { store, environments }
     }

@@ -33,8 +33,9 @@ impl Installation {
         let database = args.open().await?;
         let store = Store::open(database.databases.clone(), 2).await?;
         // A command receives no events, so nothing is cached.
-        let events = Arc::new(Events::new(Clock::system()));
-        let environments = Environments::open(store.clone(), master_keys, events).await?;
+        let clock = Clock::system();
+        let events = Arc::new(Events::new(clock.clone()));
+        let environments = Environments::open(clock, store.clone(), master_keys, events).await?;
         Ok(Self { store, environments, database })
     }
 

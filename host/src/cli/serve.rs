@@ -186,7 +186,8 @@ async fn serve(args: &ServeArgs, began: Instant, stop: &CancellationToken) -> an
         let events = Arc::new(Events::new(clock.clone()));
         let opened = async {
             let store = Store::open(database.databases.clone(), args.database_connections).await?;
-            let environments = Environments::open(store.clone(), master_keys, Arc::clone(&events)).await?;
+            let environments =
+                Environments::open(clock.clone(), store.clone(), master_keys, Arc::clone(&events)).await?;
             anyhow::Ok((store, environments))
         };
         let Some(opened) = stop.run_until_cancelled(opened).await else { return Ok(()) };

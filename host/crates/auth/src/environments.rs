@@ -14,6 +14,7 @@ use syncline_store::data_keys::{KnownVersions, StoredVersion};
 use syncline_store::environments::StoredEnvironment;
 use syncline_store::events::{Event, Events};
 use syncline_store::{Store, closed_connections, data_keys, environments};
+use syncline_telemetry::clock::Clock;
 use syncline_types::environment_settings::{EnvironmentSettings, SettingsChange};
 use syncline_types::error_code::ErrorCode;
 use syncline_types::ids::{EnvironmentName, EnvironmentPk};
@@ -84,6 +85,7 @@ pub struct Environment {
 
 /// All environments that this host has met.
 pub struct Environments {
+    pub(super) clock: Clock,
     pub(super) store: Store,
     events: Arc<Events>,
     pub(super) master_keys: MasterKeys,
@@ -97,11 +99,13 @@ impl Environments {
     /// Checks the master keys against the database, makes the default environment if there is none, and opens
     /// every data key.
     pub async fn open(
+        clock: Clock,
         store: Store,
         master_keys: MasterKeys,
         events: Arc<Events>,
     ) -> Result<Arc<Self>, EnvironmentError> {
         let environments = Arc::new(Self {
+            clock,
             store,
             events: Arc::clone(&events),
             master_keys,

@@ -45,6 +45,10 @@ impl SigningKey {
         Zeroizing::new(STANDARD.decode(encoded).unwrap_or_default())
     }
 
+    fn is_valid(&self, now: DateTime<Utc>) -> bool {
+        self.expires_at.is_none_or(|expires_at| expires_at > now)
+    }
+
     fn open(environment: &Environment, stored: &StoredSigningKey) -> Result<Self, CryptoError> {
         let row = stored.id.to_string();
         let opened = environment.data_key.open(place(&row), &stored.sealed_key)?;
@@ -71,9 +75,8 @@ impl Environments {
     /// The keys that sign the environment's webhooks now, the newest first; at least one.
     pub async fn signing_keys(&self, pk: EnvironmentPk) -> Result<Vec<SigningKey>, EnvironmentError> {
         let keys = self.signing_keys.get(pk, self.read_signing_keys(pk)).await?;
-        let now = Utc::now();
-        let valid = keys.iter().filter(|key| key.expires_at.is_none_or(|end| end > now));
-        Ok(valid.cloned().collect())
+        let now = self.clock.now();
+        Ok(keys.iter().filter(|key| key.is_valid(now)).cloned().collect())
     }
 
     /// Makes a new key, which signs from now on, on every host at once.
@@ -149,4 +152,29 @@ pub(super) async fn create(
 
 fn place(row: &str) -> Place<'_> {
     Place { column: "outbound_webhook_signing_keys.sealed_key", row }
+}
+
+#[cfg(test)]
+mod tests {
+    use syncline_telemetry::clock::Clock;
+
+    use super::*;
+
+    #[test]
+    fn a_rotated_key_signs_until_the_overlap_has_passed() {
+        let time = Clock::manual(DateTime::UNIX_EPOCH);
+        let clock = time.clock();
+        let key = |expires_at| SigningKey {
+            id: Uuid::nil(),
+            text: Secret::new(String::new()),
+            created_at: clock.now(),
+            expires_at,
+        };
+        let (active, rotated) = (key(None), key(Some(clock.now() + SIGNING_KEY_OVERLAP)));
+        let valid = || [&active, &rotated].map(|key| key.is_valid(clock.now()));
+        time.advance(SIGNING_KEY_OVERLAP - Duration::from_secs(1));
+        assert_eq!(valid(), [true, true]);
+        time.advance(Duration::from_secs(1));
+        assert_eq!(valid(), [true, false]);
+    }
 }

@@ -1,12 +1,12 @@
 -- Views for people and programs that read the database directly. Their names and columns are public and documented in
--- docs/sql-views.md. A role that is granted the views can read nothing else, because views have the rights of their
--- owner. They contain no sealed values, and no settings, metadata or configuration of connections, which may contain
--- secrets.
+-- docs/reference/sql-views.md. A role that is granted the views can read nothing else, because views have the rights of
+-- their owner. They contain no sealed values, and no settings, metadata or configuration of connections, which may
+-- contain secrets.
 --
 -- The schema must not have the name of a database role: a schema that is called like the role is searched first, and
 -- later migrations would create their tables in it.
 CREATE SCHEMA syncline_views;
-COMMENT ON SCHEMA syncline_views IS 'Syncline: what may be read directly, see docs/sql-views.md';
+COMMENT ON SCHEMA syncline_views IS 'Syncline: what may be read directly, see docs/reference/sql-views.md';
 
 -- Without connections that are still being validated.
 CREATE VIEW syncline_views.connections AS

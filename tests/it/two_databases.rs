@@ -223,7 +223,8 @@ async fn what_a_sync_tells_is_found_by_the_clock_of_the_records_database() {
 
 /// Moves the records with the commands that operators are given for it.
 fn move_records(from: &TestDatabase, to: &TestDatabase) -> ExitStatus {
-    let manual = std::fs::read_to_string(repository("docs/operating.md")).expect("it is in the repository");
+    let manual = std::fs::read_to_string(repository("docs/how-to/separate-records-database.md"))
+        .expect("it is in the repository");
     let (_, section) = manual.split_once("**Moving**").expect("it tells how records are moved");
     let block = section.lines().skip_while(|line| !line.starts_with("    "));
     let commands: Vec<_> = block.take_while(|line| line.starts_with("    ")).collect();

@@ -5,7 +5,7 @@ use sqlx::{AssertSqlSafe, PgConnection};
 
 use crate::support::{Bundle, Connection, METADATA_KEY, Stage, delete, eventually, ids_of, save, text};
 
-/// A role that may read the views and nothing else, as docs/sql-views.md makes it.
+/// A role that may read the views and nothing else, as docs/how-to/read-records-with-sql.md makes it.
 struct ReadingRole {
     conn: PgConnection,
     name: String,

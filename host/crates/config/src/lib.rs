@@ -306,7 +306,7 @@ connect_ui_primary_color = "#1a7f37"
 
     #[test]
     fn the_example_in_the_manual_has_no_mistakes() {
-        let manual = include_str!("../../../../docs/sync-configuration.md");
+        let manual = include_str!("../../../../docs/reference/syncline-toml.md");
         let example = manual.split("```toml\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
         let file = parse("syncline.toml", example, &files).unwrap_or_else(|mistakes| panic!("{mistakes}"));
         assert_eq!(file.config.integrations.len(), 1);

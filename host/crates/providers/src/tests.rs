@@ -269,7 +269,7 @@ fn what_a_browser_brings_back_must_be_confirmed_before_webhooks_are_routed_by_it
 
 #[test]
 fn the_manual_lists_every_provider_whose_webhooks_are_taken() {
-    let manual = include_str!("../../../../docs/webhooks-in.md");
+    let manual = include_str!("../../../../docs/reference/provider-webhooks.md");
     let (_, table) = manual.split_once("## Providers\n").unwrap();
     let (table, _) = table.split_once("\n## ").unwrap();
     let first_cells = table.lines().filter_map(|line| line.strip_prefix("| ")?.split(" | ").next());

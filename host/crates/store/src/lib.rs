@@ -100,7 +100,7 @@ pub enum OpenError {
     RecordsOnly,
     #[error(
         "the database at DATABASE_URL holds its records itself; leave SYNCLINE_RECORDS_DATABASE_URL out, or move them \
-         first, as docs/operating.md says"
+         first, as docs/how-to/separate-records-database.md says"
     )]
     RecordsHere,
     #[error(

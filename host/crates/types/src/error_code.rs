@@ -78,7 +78,8 @@ pub enum ErrorCode {
     #[strum(message = "Send the body without `Content-Encoding`.")]
     InvalidContentEncoding,
     /// The body is longer than the route accepts: 75 MB for JSON, 256 MB for a bundle, 1 GiB through `/proxy`, 4 KiB
-    /// for `POST /connect/telemetry`. For inbound webhooks, see [webhooks-in.md](webhooks-in.md#what-is-answered).
+    /// for `POST /connect/telemetry`. For inbound webhooks, see
+    /// [Provider webhooks](reference/provider-webhooks.md#responses).
     #[strum(message = "Send a smaller body.")]
     PayloadTooLarge,
     /// The environment has no integration with this unique key.
@@ -209,7 +210,7 @@ pub enum ErrorCode {
     WebhookInFlight,
     /// The catalogue has no signature scheme for webhooks of the integration's provider.
     #[strum(
-        message = "Add a `[webhook]` table to a [provider file](webhooks-in.md#in-a-providers-file) of your own."
+        message = "Add a `[webhook]` table to a [provider file](reference/provider-files.md#webhooks) of your own."
     )]
     WebhooksNotTaken,
     /// A request to a provider's webhook URL has no signature. The message says where the signature is expected.
@@ -346,7 +347,7 @@ pub enum ErrorCode {
     ActionScriptRuntimeError,
     /// The provider answered with an error that the function did not handle. `upstream` contains the answer, `payload`
     /// its body or the body's member `payload`. A complete JSON body is parsed: the SDK keeps the first 10,000 bytes,
-    /// and [a function can return more](writing-functions.md#errors).
+    /// and [a function can return more](how-to/write-functions-in-rust.md#errors).
     #[strum(message = "See the provider's answer. A 401 concerns the connection's credentials.")]
     ScriptHttpError,
     /// The function crashed: it panicked or executed an invalid WebAssembly operation.
@@ -402,7 +403,7 @@ pub enum ErrorCode {
     /// A full sync did not see more than half of 100 or more live records again (both numbers are configurable).
     /// Nothing was deleted. `details` contains `model`, `unseen` and `live`.
     #[strum(
-        message = "Approve or discard the deletions: see [A held deletion](operating.md#a-held-deletion)."
+        message = "Approve or discard the deletions: see [Approve held deletions](how-to/approve-held-deletions.md)."
     )]
     MassDeletionHeld,
     /// The provider rejected a refresh of the connection's credentials, or could not be asked.

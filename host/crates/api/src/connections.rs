@@ -209,7 +209,7 @@ pub(super) async fn get_connection(
 }
 
 impl ConnectionBody {
-    /// Without credentials for clients that may not read them, and where there are none.
+    /// `credentials` is `None` for clients that may not read them, and if they could not be refreshed.
     fn new(described: DescribedConnection, credentials: Option<Value>) -> Self {
         let DescribedConnection { connection, errors } = described;
         Self {

@@ -316,7 +316,7 @@ impl ApiError {
     }
 }
 
-/// What is wrong with a member of the request is answered with its place.
+/// A mistake in a member of the request is answered with the member's path.
 impl From<IntegrationError> for ApiError {
     fn from(error: IntegrationError) -> Self {
         match &error {

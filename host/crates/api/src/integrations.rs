@@ -314,7 +314,7 @@ impl App {
         Ok(credentials.to_wire(provider.auth_mode))
     }
 
-    /// The scopes that an integration's app asks for; empty if it has none of its own.
+    /// The scopes that an integration's app requests; empty if the provider's default scopes apply.
     fn app_scopes(
         &self,
         environment: &Environment,

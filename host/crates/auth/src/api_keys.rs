@@ -16,7 +16,7 @@ use syncline_store::keys::{self, NewKey};
 use syncline_types::error_code::ErrorCode;
 use syncline_types::ids::EnvironmentPk;
 
-/// A new key. The key itself is known only now: what is stored is its hash.
+/// A new key. The key itself is known only now, since only its hash is stored.
 pub struct CreatedApiKey {
     pub id: Uuid,
     pub key: ApiKey,

@@ -34,7 +34,7 @@ pub struct NewIntegration {
     pub settings: IntegrationSettings,
 }
 
-/// What changes of an integration. What is `None` stays.
+/// Changes to an integration. Fields that are `None` stay as they are.
 #[derive(Debug)]
 pub struct IntegrationChange {
     pub unique_key: Option<IntegrationKey>,
@@ -173,7 +173,7 @@ impl Integrations {
         created.ok_or(IntegrationError::Duplicate(new.unique_key))
     }
 
-    /// Changes what is named. The connections, syncs and records of an integration stay, also under another key.
+    /// Changes the fields that are set. The connections, syncs and records of an integration stay, also under another key.
     pub async fn update(
         &self,
         environment: &Environment,

@@ -29,6 +29,7 @@ mod retention;
 mod retry;
 mod run_upkeep;
 mod runs;
+mod sweep;
 mod syncs;
 mod takeover;
 

@@ -122,7 +122,7 @@ impl ConnectionCache {
         self.record_changes.wake(connection);
     }
 
-    /// Reads every connection anew: the names of many have changed.
+    /// Drops all entries, since the names of many connections have changed.
     pub(crate) fn forget_all(&self) {
         self.invalidations.fetch_add(1, Ordering::SeqCst);
         self.by_name.invalidate_all();

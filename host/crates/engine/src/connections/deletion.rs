@@ -14,7 +14,7 @@ use uuid::Uuid;
 
 use crate::connections::Connections;
 use crate::lookup::{LookupError, find_integration};
-use crate::retry::sweep;
+use crate::sweep::sweep;
 use syncline_auth::{DEFAULT_ENVIRONMENT, EnvironmentError};
 use syncline_store::connections::Validation;
 use syncline_store::deleted_connections::{self, Deleted};

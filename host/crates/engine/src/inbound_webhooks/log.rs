@@ -107,7 +107,7 @@ impl InboundWebhookLog {
         Ok(InboundWebhookDetail { webhook, headers: stored.headers, body, functions })
     }
 
-    /// Processes a webhook again whose processing is over.
+    /// Processes a webhook again whose processing has ended.
     pub async fn replay(
         &self,
         environment: EnvironmentPk,
@@ -126,7 +126,7 @@ impl InboundWebhookLog {
         detail
     }
 
-    /// Processes webhooks again whose processing is over, and returns how many.
+    /// Processes webhooks again whose processing has ended, and returns how many.
     pub async fn replay_many(
         &self,
         environment: EnvironmentPk,

@@ -22,7 +22,7 @@ pub struct PruneRequest {
     pub limit: Option<i64>,
 }
 
-/// What was emptied.
+/// The result of pruning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PruneResult {
     pub count: u64,

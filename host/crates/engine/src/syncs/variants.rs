@@ -8,7 +8,8 @@ use uuid::Uuid;
 
 use crate::connections::route::ConnectionRoute;
 use crate::functions::hold_post_creation;
-use crate::retry::{retry_deadlocks, sweep};
+use crate::retry::retry_deadlocks;
+use crate::sweep::sweep;
 use crate::syncs::Syncs;
 use crate::syncs::selection::SyncError;
 use syncline_store::connection_errors::{self, Failing};

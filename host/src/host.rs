@@ -9,19 +9,19 @@ use uuid::Uuid;
 
 use syncline_api::{App, Services};
 use syncline_auth::{ApiKeys, Authenticator, Environments};
-use syncline_egress::Gate;
+use syncline_egress::EgressGateway;
 use syncline_engine::{
     Actions, AuthorizationParts, Authorizations, ConnectSessions, ConnectionCache, ConnectionParts,
     ConnectionSettings, Connections, Credentials, DeadLetters, DeploymentParts, Deployments,
-    DispatchSettings, EnvironmentVariables, Functions, Health, InboundWebhookLog, IngestSettings,
-    Integrations, Invoker, InvokerParts, JobParts, JobSettings, Jobs, Lifecycle, LiveRuns, Observation,
-    Presence, Proxy, ProxyParts, ProxyRoutes, RateLimits, RecordChanges, RecordSettings, Records, Retention,
-    RetentionSettings, RunUpkeep, RunWriter, Runs, SyncParts, SyncSettings, Syncs, TypedConnections,
-    WebhookDispatch, WebhookIngest,
+    DispatchSettings, EnvironmentVariables, Functions, Health, HostRegistration, InboundWebhookLog,
+    IngestSettings, Integrations, Invoker, InvokerParts, JobParts, JobSettings, Jobs, Lifecycle, LiveRuns,
+    Observation, Proxy, ProxyParts, ProxyRoutes, RateLimits, RecordChanges, RecordSettings, Records,
+    Retention, RetentionSettings, RunUpkeep, RunWriter, Runs, SyncParts, SyncSettings, Syncs,
+    TypedConnections, WebhookDispatch, WebhookIngest,
 };
 use syncline_outbound_webhooks::{DeliveryLog, Sender, SenderSettings};
 use syncline_providers::Catalogue;
-use syncline_sandbox::Runtime;
+use syncline_sandbox::Sandbox;
 use syncline_store::Store;
 use syncline_store::events::Events;
 use syncline_telemetry::clock::Clock;
@@ -66,8 +66,8 @@ pub(crate) struct Foundation {
     pub(crate) events: Arc<Events>,
     pub(crate) environments: Arc<Environments>,
     pub(crate) catalogue: Arc<Catalogue>,
-    pub(crate) gate: Arc<Gate>,
-    pub(crate) runtime: Arc<Runtime>,
+    pub(crate) gateway: Arc<EgressGateway>,
+    pub(crate) sandbox: Arc<Sandbox>,
 }
 
 /// A host that works.
@@ -75,7 +75,7 @@ pub(crate) struct Host {
     pub(crate) app: App,
     supervisor: Arc<Supervisor>,
     stopping: CancellationToken,
-    presence: Arc<Presence>,
+    host_registration: Arc<HostRegistration>,
     credentials: Arc<Credentials>,
     store: Store,
     grace: Duration,
@@ -89,17 +89,18 @@ impl Host {
         settings: HostSettings,
         stop: &CancellationToken,
     ) -> anyhow::Result<Option<Self>> {
-        let Foundation { clock, store, events, environments, catalogue, gate, runtime } = foundation;
+        let Foundation { clock, store, events, environments, catalogue, gateway, sandbox } = foundation;
         let host_id = Uuid::new_v4();
         let stopping = CancellationToken::new();
         let supervisor = Arc::new(Supervisor::default());
         let tasks = Tasks(&supervisor);
-        let presence =
-            Presence::join(store.clone(), Arc::clone(&events), Arc::clone(&environments), host_id).await?;
+        let host_registration =
+            HostRegistration::join(store.clone(), Arc::clone(&events), Arc::clone(&environments), host_id)
+                .await?;
         tasks.listen(&events, &store, host_id);
 
         let authenticator = Authenticator::new(store.clone(), Arc::clone(&environments), Arc::clone(&events));
-        let functions = Functions::new(store.clone(), Arc::clone(&runtime));
+        let functions = Functions::new(store.clone(), Arc::clone(&sandbox));
         let variables = Arc::new(EnvironmentVariables::new(store.clone()));
         let record_changes =
             RecordChanges::new(store.clone(), Arc::clone(&events), host_id, settings.max_change_readers);
@@ -113,7 +114,7 @@ impl Host {
             store.clone(),
             Arc::clone(&environments),
             Arc::clone(&catalogue),
-            Arc::clone(&gate),
+            Arc::clone(&gateway),
         );
         let record_metadata_key = Arc::clone(&settings.records.metadata_key);
         let records = Records::new(
@@ -126,8 +127,8 @@ impl Host {
         let invoker = Invoker::new(InvokerParts {
             store: store.clone(),
             catalogue: Arc::clone(&catalogue),
-            gate: Arc::clone(&gate),
-            runtime: Arc::clone(&runtime),
+            gateway: Arc::clone(&gateway),
+            sandbox: Arc::clone(&sandbox),
             variables: Arc::clone(&variables),
             records: Arc::clone(&records),
             credentials: Arc::clone(&credentials),
@@ -140,7 +141,7 @@ impl Host {
         let proxy = Proxy::new(ProxyParts {
             store: store.clone(),
             catalogue: Arc::clone(&catalogue),
-            gate: Arc::clone(&gate),
+            gateway: Arc::clone(&gateway),
             functions: Arc::clone(&functions),
             credentials: Arc::clone(&credentials),
             rate_limits: Arc::clone(&rate_limits),
@@ -174,7 +175,7 @@ impl Host {
         let typed_connections = TypedConnections::new(
             store.clone(),
             Arc::clone(&catalogue),
-            Arc::clone(&gate),
+            Arc::clone(&gateway),
             Arc::clone(&functions),
             Arc::clone(&connections),
         );
@@ -183,7 +184,7 @@ impl Host {
             events: Arc::clone(&events),
             environments: Arc::clone(&environments),
             catalogue: Arc::clone(&catalogue),
-            gate: Arc::clone(&gate),
+            gateway: Arc::clone(&gateway),
             sessions: Arc::clone(&connect_sessions),
             connections: Arc::clone(&connections),
             typed: Arc::clone(&typed_connections),
@@ -239,7 +240,7 @@ impl Host {
                 events: Arc::clone(&events),
                 environments: Arc::clone(&environments),
                 catalogue: Arc::clone(&catalogue),
-                runtime,
+                sandbox,
                 functions: Arc::clone(&functions),
                 host_id,
             },
@@ -250,7 +251,7 @@ impl Host {
             store.clone(),
             Arc::clone(&events),
             Arc::clone(&environments),
-            gate,
+            gateway,
             host_id,
             settings.sender,
         );
@@ -258,7 +259,7 @@ impl Host {
             Some(loaded) => loaded?,
             None => {
                 supervisor.end_stage(Stage::Upkeep, UPKEEP_ENDS_WITHIN).await;
-                presence.leave().await;
+                host_registration.leave().await;
                 supervisor.end_stage(Stage::Writing, WRITING_ENDS_WITHIN).await;
                 return Ok(None);
             }
@@ -275,8 +276,8 @@ impl Host {
         tasks.serve("proxy-route-cache", Stage::Upkeep, &proxy_routes, ProxyRoutes::invalidate);
         tasks.serve("inbound-webhook-cache", Stage::Upkeep, &inbound_webhooks, WebhookIngest::invalidate);
         // These keep the host up to date while requests and runs are in progress.
-        tasks.keep_up("heartbeat", &presence, Presence::heartbeat);
-        tasks.keep_up("environments", &presence, Presence::follow_environments);
+        tasks.keep_up("heartbeat", &host_registration, HostRegistration::heartbeat);
+        tasks.keep_up("environments", &host_registration, HostRegistration::follow_environments);
         tasks.keep_up("api-key-use", &authenticator, Authenticator::note_use);
         tasks.keep_up("rate-limit-backoffs", &rate_limits, RateLimits::follow_backoffs);
         tasks.keep_up("rate-limit-publisher", &rate_limits, RateLimits::publish_requests);
@@ -293,16 +294,16 @@ impl Host {
         tasks.work("deployment-preparation", &deployments, Deployments::prepare);
         tasks.work("connect-sessions", &connect_sessions, ConnectSessions::sweep);
         tasks.work("credential-refresh", &credentials, Credentials::renew_ahead);
-        tasks.work("connection-validation", &connections, Connections::look_after_validations);
+        tasks.work("connection-validation", &connections, Connections::maintain_validations);
         tasks.work("connection-cleanup", &connections, Connections::clean_up);
         tasks.work("variant-cleanup", &syncs, Syncs::clean_up_variants);
-        tasks.work("approvals", &syncs, Syncs::look_after_approvals);
+        tasks.work("approvals", &syncs, Syncs::resume_approvals);
         tasks.work("retention", &retention, Retention::run);
         tasks.work("run-upkeep", &run_upkeep, RunUpkeep::run);
         tasks.work("inbound-webhook-dispatch", &dispatch, WebhookDispatch::run);
         tasks.work("inbound-webhook-cleanup", &dispatch, WebhookDispatch::sweep);
         tasks.work("outbound-webhooks", &sender, Sender::send);
-        tasks.work("outbound-webhook-log", &sender, Sender::look_after_log);
+        tasks.work("outbound-webhook-log", &sender, Sender::maintain_delivery_log);
         tasks.work("syncs", &syncs, Syncs::schedule);
         tasks.work("jobs", &jobs, Jobs::work);
         tasks.work("job-cleanup", &jobs, Jobs::sweep);
@@ -359,7 +360,7 @@ impl Host {
             record_metadata_key,
         });
         let grace = settings.grace;
-        Ok(Some(Self { app, supervisor, stopping, presence, credentials, store, grace }))
+        Ok(Some(Self { app, supervisor, stopping, host_registration, credentials, store, grace }))
     }
 
     /// Takes no more work; `GET /ready` says so.
@@ -381,7 +382,7 @@ impl Host {
     pub(crate) async fn close(self) {
         self.credentials.finish().await;
         self.supervisor.end_stage(Stage::Upkeep, UPKEEP_ENDS_WITHIN).await;
-        self.presence.leave().await;
+        self.host_registration.leave().await;
         self.supervisor.end_stage(Stage::Writing, WRITING_ENDS_WITHIN).await;
         self.store.close().await;
     }

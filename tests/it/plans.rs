@@ -3,10 +3,10 @@
 
 use sqlx::{Connection, PgConnection};
 use syncline_crypto::RecordKeys;
-use syncline_store::received_webhooks::log;
+use syncline_store::inbound_webhooks::log;
 use syncline_store::records::{self, ActionSet};
 use syncline_store::runs::{self, RunState, Scope};
-use syncline_store::schedules::{self, NewVariant, Target, TriggerOptions, Whose};
+use syncline_store::schedules::{self, NewVariant, ScheduleScope, Target, TriggerOptions};
 use syncline_store::streams::StreamKey;
 use syncline_store::{Databases, Store, dead_letters, deployments, integrations, queues, streams};
 use syncline_types::ids::{ConnectionPk, EnvironmentPk, FunctionName, IntegrationPk, Variant};
@@ -57,7 +57,7 @@ impl Crowd {
     }
 
     fn target(&self) -> Target {
-        Target { whose: Whose::Connection(self.connection), syncs: None }
+        Target { whose: ScheduleScope::Connection(self.connection), syncs: None }
     }
 
     /// Asserts that what is done reads no more than `most` rows, also when Postgres knows how many there are.

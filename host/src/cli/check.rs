@@ -12,7 +12,7 @@ use syncline_config::MINIMUM_INTERVAL;
 use syncline_crypto::random_bytes;
 use syncline_engine::{check_components, check_settings};
 use syncline_providers::Catalogue;
-use syncline_sandbox::{CompiledCache, Runtime, RuntimeSettings};
+use syncline_sandbox::{CompiledCache, Sandbox, SandboxSettings};
 
 #[derive(Debug, Args)]
 pub(super) struct CheckArgs {
@@ -53,10 +53,10 @@ pub(super) async fn run(args: CheckArgs) -> anyhow::Result<Done> {
         let compiled = tempfile::tempdir().context("there is no place for temporary files")?;
         let compiler = std::env::current_exe().context("the program does not know its own file")?;
         let cache = CompiledCache::new(compiled.path().to_owned(), random_bytes(), compiler);
-        let settings = RuntimeSettings { max_invocations: 4 };
-        let runtime = Arc::new(Runtime::new(&settings, cache)?);
+        let settings = SandboxSettings { max_invocations: 4 };
+        let sandbox = Arc::new(Sandbox::new(&settings, cache)?);
         let found =
-            check_components(&project.file, &bundle.components, MINIMUM_INTERVAL, &catalogue, &runtime).await;
+            check_components(&project.file, &bundle.components, MINIMUM_INTERVAL, &catalogue, &sandbox).await;
         if !found.is_empty() {
             return report(&found);
         }

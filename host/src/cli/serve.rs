@@ -18,19 +18,19 @@ use super::keys::ensure_key;
 use super::retention::RetentionArgs;
 use super::stop_signals::StopSignals;
 use super::telemetry::{LogFormat, Telemetry};
-use super::webhooks::{IntakeArgs, SenderArgs};
+use super::webhooks::{InboundWebhookArgs, SenderArgs};
 use super::{Cli, Done, variables};
 use crate::host::{Foundation, Host, HostSettings};
 use syncline_api::connect_ui::{self, ApiAddress, FrameAncestors};
 use syncline_api::{self as api, App, server};
 use syncline_auth::{ApiKey, Environments};
 use syncline_config::{DeletionHold, MINIMUM_INTERVAL};
-use syncline_egress::{Gate, GateSettings, HostPort};
+use syncline_egress::{EgressGateway, EgressSettings, HostPort};
 use syncline_engine::{
     ConnectionSettings, DispatchSettings, IngestSettings, JobSettings, RecordSettings, SyncSettings,
 };
 use syncline_providers::Catalogue;
-use syncline_sandbox::{CompiledCache, Runtime, RuntimeSettings};
+use syncline_sandbox::{CompiledCache, Sandbox, SandboxSettings};
 use syncline_store::Store;
 use syncline_store::events::Events;
 use syncline_telemetry::clock::Clock;
@@ -140,7 +140,7 @@ pub(super) struct ServeArgs {
     #[arg(long, env = "SYNCLINE_METRICS_LISTEN", value_name = "ADDRESS:PORT", value_parser = parse_listen)]
     metrics_listen: Option<SocketAddr>,
     #[command(flatten)]
-    intake: IntakeArgs,
+    inbound_webhooks: InboundWebhookArgs,
     /// How log lines look
     #[arg(long, env = "SYNCLINE_LOG_FORMAT", value_enum, default_value_t = LogFormat::Text)]
     log_format: LogFormat,
@@ -167,7 +167,7 @@ async fn serve(args: &ServeArgs, began: Instant, stop: &CancellationToken) -> an
     let secret_key = args.secret_key.as_deref().map(ApiKey::parse).transpose();
     let secret_key = secret_key.context("SYNCLINE_SECRET_KEY cannot be used")?;
     let clock = Clock::system();
-    let gate = gate(args, clock.clone())?;
+    let gateway = gateway(args, clock.clone())?;
     let catalogue = Catalogue::load(args.providers_dir.as_deref())?;
     let master_keys = args.database.master_keys_of_host(args.listen)?;
     // Taken first, so that a taken address is told before anything is started.
@@ -203,8 +203,8 @@ async fn serve(args: &ServeArgs, began: Instant, stop: &CancellationToken) -> an
             events: Arc::clone(&events),
             environments,
             catalogue: Arc::new(catalogue),
-            gate: Arc::new(gate),
-            runtime: Arc::new(runtime(args, compiled_key)?),
+            gateway: Arc::new(gateway),
+            sandbox: Arc::new(sandbox(args, compiled_key)?),
         };
         let Some(host) = Host::start(foundation, settings(args, &addresses), stop).await? else {
             return Ok(());
@@ -268,21 +268,21 @@ fn warn_of_unknown_variables() {
     }
 }
 
-fn gate(args: &ServeArgs, clock: Clock) -> anyhow::Result<Gate> {
+fn gateway(args: &ServeArgs, clock: Clock) -> anyhow::Result<EgressGateway> {
     let allow = args.egress_allow.as_deref().map(HostPort::parse_list).transpose();
-    let settings = GateSettings {
+    let settings = EgressSettings {
         allow: allow.context("SYNCLINE_EGRESS_ALLOW cannot be used")?.unwrap_or_default(),
         forward_timeout: Duration::from_secs(args.proxy_timeout_seconds),
-        ..GateSettings::default()
+        ..EgressSettings::default()
     };
-    Ok(Gate::new(settings, clock)?)
+    Ok(EgressGateway::new(settings, clock)?)
 }
 
-fn runtime(args: &ServeArgs, compiled_key: [u8; 32]) -> anyhow::Result<Runtime> {
+fn sandbox(args: &ServeArgs, compiled_key: [u8; 32]) -> anyhow::Result<Sandbox> {
     let folder = args.compiled_dir.clone().unwrap_or_else(|| args.database.data_dir().join("compiled"));
     let compiler = std::env::current_exe().context("the host does not know its own program file")?;
-    let shares = RuntimeSettings { max_invocations: args.max_invocations };
-    Ok(Runtime::new(&shares, CompiledCache::new(folder, compiled_key, compiler))?)
+    let shares = SandboxSettings { max_invocations: args.max_invocations };
+    Ok(Sandbox::new(&shares, CompiledCache::new(folder, compiled_key, compiler))?)
 }
 
 fn settings(args: &ServeArgs, addresses: &Addresses) -> HostSettings {
@@ -291,12 +291,12 @@ fn settings(args: &ServeArgs, addresses: &Addresses) -> HostSettings {
     HostSettings {
         connections: ConnectionSettings { lease, grace },
         dispatch: DispatchSettings {
-            function_retries: args.intake.function_retries(),
-            kept_for: args.intake.kept_for(),
+            function_retries: args.inbound_webhooks.function_retries(),
+            kept_for: args.inbound_webhooks.kept_for(),
         },
         ingest: IngestSettings {
-            max_body_bytes: args.intake.max_body_bytes(),
-            held_bytes: args.intake.held_bytes(),
+            max_body_bytes: args.inbound_webhooks.max_body_bytes(),
+            held_bytes: args.inbound_webhooks.held_bytes(),
         },
         jobs: JobSettings {
             lease,

@@ -8,7 +8,7 @@ use clap::{ArgGroup, Args, Subcommand};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-pub(super) use self::received::IntakeArgs;
+pub(super) use self::received::InboundWebhookArgs;
 
 use self::received::{ReceivedArgs, ReplayArgs};
 use super::Done;

@@ -19,7 +19,7 @@ use super::time::iso;
 use syncline_auth::{Client, rights};
 use syncline_engine::{ConfigDefaults, ConnectionRoute, Integration, NewConnectSession, UiOverrides};
 use syncline_types::ids::{ConnectionId, IntegrationKey};
-use syncline_types::nul::has_nul;
+use syncline_types::sanitize::contains_nul;
 
 /// What an environment shows that has set nothing. The Connect UI knows this title, and translates it.
 const DEFAULT_TITLE: &str = "Connect your account";
@@ -103,7 +103,7 @@ pub(super) async fn create_session(
     let allowed = request.allowed_integrations.iter().enumerate();
     let allowed = allowed.map(|(index, key)| parse_key(&["allowed_integrations", &index.to_string()], key));
     let allowed = allowed.collect::<Result<Vec<_>, _>>()?;
-    let wanted = Wanted {
+    let wanted = RequestedSession {
         end_user: request.end_user,
         organization: request.organization,
         allowed_integrations: (!allowed.is_empty()).then_some(allowed),
@@ -130,7 +130,7 @@ pub(super) async fn create_reconnect_session(
     let integration = parse_key(&["integration_id"], &request.integration_id)?;
     let connection: ConnectionId = parse_name("connection_id", &request.connection_id, ApiError::body)?;
     let route = app.find_connection_by_name(&client, &integration, &connection).await?;
-    let wanted = Wanted {
+    let wanted = RequestedSession {
         end_user: request.end_user,
         organization: request.organization,
         allowed_integrations: Some(vec![integration]),
@@ -250,7 +250,7 @@ pub(super) async fn delete_session(
 }
 
 /// A session that a request asks for, of either kind.
-struct Wanted {
+struct RequestedSession {
     end_user: Option<EndUser>,
     organization: Option<Organization>,
     allowed_integrations: Option<Vec<IntegrationKey>>,
@@ -265,7 +265,7 @@ impl App {
     async fn open_session(
         &self,
         client: &Client,
-        mut wanted: Wanted,
+        mut wanted: RequestedSession,
     ) -> Result<(StatusCode, Json<SessionResponse>), ApiError> {
         if let Some(user) = &wanted.end_user {
             user.check()?;
@@ -324,9 +324,12 @@ impl App {
         defaults: &ConfigDefaults,
     ) -> Result<(), ApiError> {
         let texts = defaults.authorization_params.iter().flat_map(|(name, value)| [name, value]);
-        let has_nul = texts.chain(&defaults.user_scopes).any(|text| text.contains('\0'))
-            || defaults.connection_config.iter().any(|(name, value)| name.contains('\0') || has_nul(value));
-        if has_nul {
+        let contains_nul = texts.chain(&defaults.user_scopes).any(|text| text.contains('\0'))
+            || defaults
+                .connection_config
+                .iter()
+                .any(|(name, value)| name.contains('\0') || contains_nul(value));
+        if contains_nul {
             return Err(ApiError::body("invalid_format", path, "must not hold a NUL character"));
         }
         let Some(provider) = self.catalogue.find(&integration.provider) else { return Ok(()) };

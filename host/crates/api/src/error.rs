@@ -282,7 +282,7 @@ impl ApiError {
     }
 
     /// What is told: status, code, and a sentence that gives nothing of ours away. What is our fault is logged here.
-    pub fn into_told(self) -> (StatusCode, ErrorCode, String) {
+    pub fn into_client_error(self) -> (StatusCode, ErrorCode, String) {
         let status = self.status();
         (status, self.code(), self.public_message(status))
     }

@@ -19,16 +19,16 @@ mod error;
 mod extract;
 mod functions;
 mod health;
-mod intake;
+mod inbound_webhooks;
 mod integrations;
 mod lists;
 mod mcp;
 mod metrics;
 mod oauth;
 mod one_or_many;
+mod outbound_webhooks;
 mod providers;
 mod proxy;
-mod received_webhooks;
 mod record_changes;
 mod records;
 #[cfg(test)]
@@ -42,7 +42,6 @@ mod tags;
 mod time;
 mod typed_connections;
 mod unread_body;
-mod webhooks;
 
 use std::any::Any;
 use std::ops::Deref;
@@ -266,15 +265,15 @@ fn routes() -> OpenApiRouter<App> {
         .routes(routes!(runs::list_run_logs))
         .routes(routes!(runs::approve_run))
         .routes(routes!(mcp::post_message))
-        .routes(routes!(webhooks::list_deliveries))
-        .routes(routes!(webhooks::redeliver_failed))
-        .routes(routes!(webhooks::get_delivery))
-        .routes(routes!(webhooks::redeliver))
-        .routes(routes!(intake::take_webhook, intake::answer_handshake))
-        .routes(routes!(received_webhooks::list_received))
-        .routes(routes!(received_webhooks::replay_many))
-        .routes(routes!(received_webhooks::get_received))
-        .routes(routes!(received_webhooks::replay))
+        .routes(routes!(outbound_webhooks::list_deliveries))
+        .routes(routes!(outbound_webhooks::redeliver_failed))
+        .routes(routes!(outbound_webhooks::get_delivery))
+        .routes(routes!(outbound_webhooks::redeliver))
+        .routes(routes!(inbound_webhooks::ingest::ingest_webhook, inbound_webhooks::ingest::answer_handshake))
+        .routes(routes!(inbound_webhooks::list_inbound_webhooks))
+        .routes(routes!(inbound_webhooks::replay_many))
+        .routes(routes!(inbound_webhooks::get_inbound_webhook))
+        .routes(routes!(inbound_webhooks::replay))
         .routes(routes!(deployments::create_deployment))
         .merge(OpenApiRouter::with_openapi(proxy::openapi()))
         .routes(routes!(health::health))

@@ -24,7 +24,9 @@ use super::App;
 use super::error::{ApiError, ErrorBody, FieldError};
 use super::extract::{ApiPath, ApiQuery, NoQuery, SessionAuth, SessionQueryAuth};
 use syncline_auth::ClientOverride;
-use syncline_engine::{AUTHORIZATION_SECONDS, Arrival, Departure, DepartureRequest, Outcome, ReturnPath};
+use syncline_engine::{
+    AUTHORIZATION_SECONDS, Callback, Outcome, ReturnPath, StartRequest, StartedAuthorization,
+};
 use syncline_types::ids::InvalidName;
 use syncline_types::secret::Secret;
 
@@ -89,10 +91,10 @@ pub(super) async fn start_oauth(
     let departed = async {
         let (ApiPath(key), SessionQueryAuth(session), ApiQuery(query)) = (key?, session?, query?);
         let request = app.departure_request(&key, query)?;
-        Ok(app.authorizations.depart(&session, request).await?)
+        Ok(app.authorizations.start(&session, request).await?)
     };
     match departed.await {
-        Ok(departure) => app.send_away(&departure),
+        Ok(start) => app.send_away(&start),
         Err(error) if accepts_html(&headers) => failure_page(error),
         Err(error) => error.into_response(),
     }
@@ -189,7 +191,7 @@ pub(super) async fn get_authorization(
 }
 
 impl App {
-    fn departure_request(&self, key: &str, query: ConnectQuery) -> Result<DepartureRequest, ApiError> {
+    fn departure_request(&self, key: &str, query: ConnectQuery) -> Result<StartRequest, ApiError> {
         if query.connection_id.is_some() {
             let message = "cannot be chosen: a session's connection is given its id";
             return Err(ApiError::query("custom", &["connection_id"], message));
@@ -206,7 +208,7 @@ impl App {
             let path = ["credentials", "oauth_client_id_override"];
             return Err(ApiError::query("invalid_type", &path, message));
         }
-        Ok(DepartureRequest {
+        Ok(StartRequest {
             integration,
             answers: query.params.into_iter().map(|(name, value)| (name, Value::String(value))).collect(),
             user_scopes: query.user_scope,
@@ -218,10 +220,10 @@ impl App {
         })
     }
 
-    fn send_away(&self, departure: &Departure) -> Response {
+    fn send_away(&self, start: &StartedAuthorization) -> Response {
         let headers = AppendHeaders([
-            (header::SET_COOKIE, self.cookie(departure)),
-            (header::LOCATION, departure.url.to_string()),
+            (header::SET_COOKIE, self.cookie(start)),
+            (header::LOCATION, start.url.to_string()),
             (header::CACHE_CONTROL, "no-store".to_owned()),
             // The address that is left has the session's token in it.
             (header::REFERRER_POLICY, "no-referrer".to_owned()),
@@ -231,25 +233,25 @@ impl App {
 
     /// Goes back to the one route that needs it, and to no script. `Lax`, since the way back is a navigation
     /// that another site begins.
-    fn cookie(&self, departure: &Departure) -> String {
+    fn cookie(&self, start: &StartedAuthorization) -> String {
         let public_url = Url::parse(&self.public_url).ok();
         let prefix = public_url.as_ref().map_or("", |url| url.path().trim_end_matches('/'));
         let is_secure = public_url.as_ref().is_some_and(|url| url.scheme() == "https");
-        let path = match departure.returns_to {
+        let path = match start.returns_to {
             ReturnPath::OAuthCallback => CALLBACK,
             ReturnPath::AppSetup => APP_SETUP,
         };
         format!(
             "{}={}; Path={prefix}{path}; Max-Age={AUTHORIZATION_SECONDS}; HttpOnly; SameSite=Lax{}",
-            departure.cookie_name,
-            departure.cookie_value.expose(),
+            start.cookie_name,
+            start.cookie_value.expose(),
             if is_secure { "; Secure" } else { "" },
         )
     }
 
     async fn take_back(&self, query: Option<String>, headers: &HeaderMap) -> Response {
-        let arrival = Arrival { query: query.unwrap_or_default(), cookies: cookies(headers) };
-        match self.authorizations.arrive(arrival).await {
+        let callback = Callback { query: query.unwrap_or_default(), cookies: cookies(headers) };
+        match self.authorizations.complete(callback).await {
             Ok(_) => success_page(),
             Err(error) => failure_page(error.into()),
         }

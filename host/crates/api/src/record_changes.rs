@@ -198,7 +198,7 @@ impl Events {
                 Ok(Next::Stopped) => return None,
                 Err(error) => {
                     // What is our fault is logged there; nobody is left to hear it.
-                    let _told = error.into_told();
+                    let _told = error.into_client_error();
                     return None;
                 }
             }

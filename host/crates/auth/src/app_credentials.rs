@@ -7,7 +7,7 @@ use url::Url;
 use uuid::Uuid;
 use zeroize::Zeroizing;
 
-use syncline_crypto::{CryptoError, DataKey, Place};
+use syncline_crypto::{AssociatedData, CryptoError, DataKey};
 use syncline_providers::AuthMode;
 use syncline_types::secret::{Secret, serialize_exposed, serialize_exposed_option};
 
@@ -147,12 +147,12 @@ impl AppCredentials {
     /// Encrypts them for the row of the integration with this id.
     pub fn seal(&self, key: &DataKey, integration: Uuid) -> Vec<u8> {
         let plain = serde_json::to_vec(self).expect("credentials are plain data with text keys");
-        key.seal(place(&integration.to_string()), &Zeroizing::new(plain))
+        key.seal(associated_data(&integration.to_string()), &Zeroizing::new(plain))
     }
 
     /// Decrypts what [`seal`](Self::seal) gave. What was sealed for another row does not open.
     pub fn open(key: &DataKey, integration: Uuid, sealed: &[u8]) -> Result<Self, AppCredentialsError> {
-        let opened = key.open(place(&integration.to_string()), sealed)?;
+        let opened = key.open(associated_data(&integration.to_string()), sealed)?;
         serde_json::from_slice(&opened).map_err(|_| AppCredentialsError::Unreadable)
     }
 
@@ -184,8 +184,8 @@ impl AppCredentials {
     }
 }
 
-fn place(integration: &str) -> Place<'_> {
-    Place { column: "integrations.sealed_credentials", row: integration }
+fn associated_data(integration: &str) -> AssociatedData<'_> {
+    AssociatedData { column: "integrations.sealed_credentials", row: integration }
 }
 
 /// The members that are still to be taken.

@@ -24,7 +24,7 @@ pub use token_response::{TokenResponse, find as find_in_response};
 use super::{
     AppCredentials, ClientCredentialsToken, ClientOverride, InstallableApp, OAuth2Token, StoredCredentials,
 };
-use syncline_egress::Gate;
+use syncline_egress::EgressGateway;
 use syncline_providers::Provider;
 use syncline_types::secret::Secret;
 
@@ -43,7 +43,7 @@ pub struct OAuthClient {
 /// Whose tokens they are, and what reaches their provider.
 #[derive(Clone)]
 pub struct Flow<'a> {
-    gate: &'a Gate,
+    gateway: &'a EgressGateway,
     provider: &'a Provider,
     connection_config: &'a Map<String, Value>,
     app: Option<&'a AppCredentials>,
@@ -54,7 +54,7 @@ pub struct Flow<'a> {
 impl<'a> Flow<'a> {
     /// `app` is the integration's. None where each connection brings what is needed.
     pub fn new(
-        gate: &'a Gate,
+        gateway: &'a EgressGateway,
         provider: &'a Provider,
         connection_config: &'a Map<String, Value>,
         app: Option<&'a AppCredentials>,
@@ -64,7 +64,7 @@ impl<'a> Flow<'a> {
             .map(|app| OAuthClient { id: app.client_id.clone(), secret: Some(app.client_secret.clone()) });
         let own_scopes = oauth.map(|app| app.scopes.as_slice()).filter(|scopes| !scopes.is_empty());
         let scopes = own_scopes.unwrap_or(&provider.default_scopes);
-        Self { gate, provider, connection_config, app, client, scopes }
+        Self { gateway, provider, connection_config, app, client, scopes }
     }
 
     /// Obtains new credentials with what the old ones hold. The old ones may be of no use afterwards, so the new

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize, Serializer};
 use uuid::Uuid;
 use zeroize::Zeroizing;
 
-use syncline_crypto::{CryptoError, DataKey, Place};
+use syncline_crypto::{AssociatedData, CryptoError, DataKey};
 use syncline_types::secret::Secret;
 
 /// Two maps of text, any value of which may be secret: they are written by clients and never shown to them.
@@ -42,18 +42,18 @@ impl IntegrationSettings {
     /// Encrypts them for the row of the integration with this id.
     pub fn seal(&self, key: &DataKey, integration: Uuid) -> Vec<u8> {
         let plain = serde_json::to_vec(self).expect("settings are plain data with text keys");
-        key.seal(place(&integration.to_string()), &Zeroizing::new(plain))
+        key.seal(associated_data(&integration.to_string()), &Zeroizing::new(plain))
     }
 
     /// Decrypts what [`seal`](Self::seal) gave. What was sealed for another row does not open.
     pub fn open(key: &DataKey, integration: Uuid, sealed: &[u8]) -> Result<Self, SettingsError> {
-        let opened = key.open(place(&integration.to_string()), sealed)?;
+        let opened = key.open(associated_data(&integration.to_string()), sealed)?;
         serde_json::from_slice(&opened).map_err(|_| SettingsError::Unreadable)
     }
 }
 
-fn place(integration: &str) -> Place<'_> {
-    Place { column: "integrations.sealed_settings", row: integration }
+fn associated_data(integration: &str) -> AssociatedData<'_> {
+    AssociatedData { column: "integrations.sealed_settings", row: integration }
 }
 
 fn serialize_texts<S: Serializer>(texts: &Texts, serializer: S) -> Result<S::Ok, S::Error> {

@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::{Environment, EnvironmentError, Environments};
-use syncline_crypto::{CryptoError, Place};
+use syncline_crypto::{AssociatedData, CryptoError};
 use syncline_store::sealed::{SealedColumn, SealedValue};
 use syncline_store::{data_keys, environments, hosts, sealed};
 use syncline_types::ids::{EnvironmentName, EnvironmentPk};
@@ -196,7 +196,7 @@ fn reseal_value(
     value: &SealedValue,
 ) -> Result<Vec<u8>, CryptoError> {
     let name = column.name();
-    let place = Place { column: &name, row: &value.row_name };
-    let opened = environment.data_key.open(place, &value.sealed)?;
-    Ok(environment.data_key.seal(place, &opened))
+    let associated_data = AssociatedData { column: &name, row: &value.row_name };
+    let opened = environment.data_key.open(associated_data, &value.sealed)?;
+    Ok(environment.data_key.seal(associated_data, &opened))
 }

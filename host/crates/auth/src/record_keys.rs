@@ -5,7 +5,7 @@ use std::sync::Arc;
 use sqlx::PgConnection;
 
 use super::{Environment, EnvironmentError, Environments};
-use syncline_crypto::{CryptoError, Place, RecordKeys, new_record_key};
+use syncline_crypto::{AssociatedData, CryptoError, RecordKeys, new_record_key};
 use syncline_store::{environments, record_keys};
 use syncline_types::ids::EnvironmentPk;
 
@@ -45,7 +45,7 @@ impl Environments {
         }
         if record_keys::list(&mut tx, pk).await?.is_empty() {
             let row = row_name(&environment, FIRST);
-            let sealed = environment.data_key.seal(place(&row), &new_record_key());
+            let sealed = environment.data_key.seal(associated_data(&row), &new_record_key());
             record_keys::create(&mut tx, pk, FIRST, &sealed).await?;
         }
         tx.commit().await?;
@@ -66,7 +66,7 @@ async fn open_all(
     let stored = record_keys::list(conn, environment.pk).await?;
     let opened = stored.iter().map(|stored| {
         let row = row_name(environment, stored.number);
-        Ok((stored.number, environment.data_key.open(place(&row), &stored.sealed_key)?))
+        Ok((stored.number, environment.data_key.open(associated_data(&row), &stored.sealed_key)?))
     });
     opened
         .collect::<Result<Vec<_>, CryptoError>>()
@@ -78,6 +78,6 @@ fn row_name(environment: &Environment, number: i32) -> String {
     format!("{}/{number}", environment.id)
 }
 
-fn place(row: &str) -> Place<'_> {
-    Place { column: "record_keys.sealed_key", row }
+fn associated_data(row: &str) -> AssociatedData<'_> {
+    AssociatedData { column: "record_keys.sealed_key", row }
 }

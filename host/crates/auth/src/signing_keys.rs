@@ -11,7 +11,7 @@ use uuid::Uuid;
 use zeroize::Zeroizing;
 
 use super::{Environment, EnvironmentError, Environments};
-use syncline_crypto::{CryptoError, DataKey, Place, random_bytes};
+use syncline_crypto::{AssociatedData, CryptoError, DataKey, random_bytes};
 use syncline_store::environments;
 use syncline_store::signing_keys::{self, StoredSigningKey};
 use syncline_types::ids::EnvironmentPk;
@@ -51,7 +51,7 @@ impl SigningKey {
 
     fn open(environment: &Environment, stored: &StoredSigningKey) -> Result<Self, CryptoError> {
         let row = stored.id.to_string();
-        let opened = environment.data_key.open(place(&row), &stored.sealed_key)?;
+        let opened = environment.data_key.open(associated_data(&row), &stored.sealed_key)?;
         let text = String::from_utf8(opened.to_vec()).map_err(|_| CryptoError::DoesNotOpen)?;
         Ok(Self {
             id: stored.id,
@@ -146,12 +146,12 @@ pub(super) async fn create(
     let id = Uuid::new_v4();
     let bytes = Zeroizing::new(random_bytes::<KEY_BYTES>());
     let text = Zeroizing::new(format!("{PREFIX}{}", STANDARD.encode(bytes.as_slice())));
-    let sealed = data_key.seal(place(&id.to_string()), text.as_bytes());
+    let sealed = data_key.seal(associated_data(&id.to_string()), text.as_bytes());
     signing_keys::create(conn, environment, id, &sealed).await
 }
 
-fn place(row: &str) -> Place<'_> {
-    Place { column: "outbound_webhook_signing_keys.sealed_key", row }
+fn associated_data(row: &str) -> AssociatedData<'_> {
+    AssociatedData { column: "outbound_webhook_signing_keys.sealed_key", row }
 }
 
 #[cfg(test)]

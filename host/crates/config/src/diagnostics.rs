@@ -19,11 +19,11 @@ pub type Span = Range<usize>;
 #[derive(Debug, Clone)]
 pub struct Diagnostics {
     file: Arc<SourceFile>,
-    mistakes: Vec<Mistake>,
+    mistakes: Vec<ConfigProblem>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Mistake {
+pub struct ConfigProblem {
     pub span: Span,
     /// What is wrong.
     pub message: String,
@@ -48,7 +48,7 @@ impl Diagnostics {
         if self.is_full() {
             return;
         }
-        self.mistakes.push(Mistake { span, message: message.into(), help });
+        self.mistakes.push(ConfigProblem { span, message: message.into(), help });
         self.mistakes.sort_by_key(|mistake| mistake.span.start);
     }
 
@@ -61,7 +61,7 @@ impl Diagnostics {
         self.mistakes.is_empty()
     }
 
-    pub fn mistakes(&self) -> &[Mistake] {
+    pub fn mistakes(&self) -> &[ConfigProblem] {
         &self.mistakes
     }
 
@@ -94,7 +94,7 @@ impl Diagnostics {
         (before.matches('\n').count() + 1, before[line_start..].chars().count() + 1)
     }
 
-    fn line(&self, mistake: &Mistake) -> String {
+    fn line(&self, mistake: &ConfigProblem) -> String {
         let (line, column) = self.position(&mistake.span);
         let help = mistake.help.iter().map(|help| format!("; {help}")).collect::<String>();
         format!("{}:{line}:{column}: {}{help}", self.file.name, mistake.message)
@@ -113,7 +113,7 @@ impl std::error::Error for Diagnostics {}
 impl Serialize for Diagnostics {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         #[derive(Serialize)]
-        struct MistakeJson<'a> {
+        struct ConfigProblemJson<'a> {
             file: &'a str,
             line: usize,
             column: usize,
@@ -125,7 +125,7 @@ impl Serialize for Diagnostics {
         let mut list = serializer.serialize_seq(Some(self.mistakes.len()))?;
         for mistake in &self.mistakes {
             let (line, column) = self.position(&mistake.span);
-            list.serialize_element(&MistakeJson {
+            list.serialize_element(&ConfigProblemJson {
                 file: &self.file.name,
                 line,
                 column,

@@ -18,7 +18,7 @@ mod models;
 mod spec;
 mod table;
 
-pub use diagnostics::{Diagnostics, Mistake, Span, did_you_mean};
+pub use diagnostics::{ConfigProblem, Diagnostics, Span, did_you_mean};
 pub use frequency::{Frequency, FrequencyError, MINIMUM_INTERVAL, Unit};
 pub use limits::LimitOverrides;
 pub use limits::{milliseconds, period};
@@ -31,7 +31,7 @@ use diagnostics::SourceFile;
 use environment::read_environment;
 use integrations::read_integrations;
 use models::{Uses, check_models, read_models};
-use table::{Places, Table, root};
+use table::{Locations, Table, root};
 
 /// The name of the file in a project and in a bundle.
 pub const FILE_NAME: &str = "syncline.toml";
@@ -44,7 +44,7 @@ const STACK_BYTES: usize = 64 << 20;
 pub struct ConfigFile {
     pub config: SyncConfig,
     file: Arc<SourceFile>,
-    places: Places,
+    places: Locations,
 }
 
 /// Reads a file. `name` is what mistakes call it; `schema_files` reads the JSON Schemas it names, by their
@@ -94,7 +94,7 @@ fn read(
         (Some(name), true) => {
             let (models, keeping) = models.into_parts();
             let config = SyncConfig { name, environment, integrations, models, keeping };
-            Ok(ConfigFile { config, file, places: Places::of(&tree) })
+            Ok(ConfigFile { config, file, places: Locations::of(&tree) })
         }
         _ => Err(found),
     }

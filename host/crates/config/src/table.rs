@@ -31,10 +31,10 @@ pub(super) struct Text<'t> {
 
 /// Where everything stands, by path.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Places(BTreeMap<Vec<String>, Place>);
+pub(super) struct Locations(BTreeMap<Vec<String>, Location>);
 
 #[derive(Debug, Clone)]
-pub(super) struct Place {
+pub(super) struct Location {
     pub(super) key: Span,
     pub(super) value: Span,
 }
@@ -218,7 +218,7 @@ impl<'t> Text<'t> {
     }
 }
 
-impl Places {
+impl Locations {
     pub(super) fn of(tree: &DeTable<'_>) -> Self {
         let mut places = Self::default();
         places.add_table(&[], tree);
@@ -226,10 +226,10 @@ impl Places {
     }
 
     /// The place of the path, or of the longest part of it that is there.
-    pub(super) fn find(&self, path: &[&str]) -> Place {
+    pub(super) fn find(&self, path: &[&str]) -> Location {
         let path: Vec<String> = path.iter().map(|step| (*step).to_owned()).collect();
         let place = (1..=path.len()).rev().find_map(|length| self.0.get(&path[..length]));
-        place.cloned().unwrap_or(Place { key: 0..0, value: 0..0 })
+        place.cloned().unwrap_or(Location { key: 0..0, value: 0..0 })
     }
 
     fn add_table(&mut self, path: &[String], table: &DeTable<'_>) {
@@ -240,7 +240,7 @@ impl Places {
     }
 
     fn add_value(&mut self, path: &[String], key: Span, value: &Spanned<DeValue<'_>>) {
-        self.0.insert(path.to_vec(), Place { key, value: value.span() });
+        self.0.insert(path.to_vec(), Location { key, value: value.span() });
         match value.get_ref() {
             DeValue::Table(table) => self.add_table(path, table),
             DeValue::Array(elements) => {

@@ -6,7 +6,7 @@ use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 
 use zeroize::Zeroizing;
 
-use super::{CryptoError, KeyBytes, Place, decrypt, encrypt};
+use super::{AssociatedData, CryptoError, KeyBytes, decrypt, encrypt};
 
 /// Format of values of the time when there was one version, which they do not name.
 const UNVERSIONED: u8 = 1;
@@ -51,15 +51,19 @@ impl DataKey {
         versions.keys.last_key_value().map_or(versions.active, |(newest, _)| *newest)
     }
 
-    pub fn seal(&self, place: Place<'_>, plaintext: &[u8]) -> Vec<u8> {
+    pub fn seal(&self, associated_data: AssociatedData<'_>, plaintext: &[u8]) -> Vec<u8> {
         let versions = self.versions();
         let mut sealed = vec![VERSIONED];
         sealed.extend_from_slice(&versions.active.to_be_bytes());
-        sealed.extend(encrypt(&versions.keys[&versions.active].0, &place, plaintext));
+        sealed.extend(encrypt(&versions.keys[&versions.active].0, &associated_data, plaintext));
         sealed
     }
 
-    pub fn open(&self, place: Place<'_>, sealed: &[u8]) -> Result<Zeroizing<Vec<u8>>, CryptoError> {
+    pub fn open(
+        &self,
+        associated_data: AssociatedData<'_>,
+        sealed: &[u8],
+    ) -> Result<Zeroizing<Vec<u8>>, CryptoError> {
         let (version, rest) = match sealed {
             [UNVERSIONED, rest @ ..] => (1, rest),
             [VERSIONED, rest @ ..] => {
@@ -71,7 +75,7 @@ impl DataKey {
         };
         let versions = self.versions();
         let key = versions.keys.get(&version).ok_or(CryptoError::UnknownVersion { version })?;
-        decrypt(&key.0, &place, rest).map(Zeroizing::new)
+        decrypt(&key.0, &associated_data, rest).map(Zeroizing::new)
     }
 
     fn versions(&self) -> RwLockReadGuard<'_, Versions> {
@@ -89,7 +93,7 @@ impl fmt::Debug for DataKey {
 mod tests {
     use super::*;
 
-    const PLACE: Place<'_> = Place { column: "connections.sealed_credentials", row: "1" };
+    const PLACE: AssociatedData<'_> = AssociatedData { column: "connections.sealed_credentials", row: "1" };
 
     fn key(versions: &[i32], active: i32) -> DataKey {
         let version = |number: i32| DataKeyVersion(Zeroizing::new([number as u8; 32]));
@@ -101,8 +105,10 @@ mod tests {
         let key = key(&[1], 1);
         let sealed = key.seal(PLACE, b"secret");
         assert_eq!(key.open(PLACE, &sealed).unwrap().as_slice(), b"secret");
-        assert!(key.open(Place { row: "2", ..PLACE }, &sealed).is_err());
-        assert!(key.open(Place { column: "integrations.sealed_credentials", ..PLACE }, &sealed).is_err());
+        assert!(key.open(AssociatedData { row: "2", ..PLACE }, &sealed).is_err());
+        assert!(
+            key.open(AssociatedData { column: "integrations.sealed_credentials", ..PLACE }, &sealed).is_err()
+        );
         assert!(key.open(PLACE, &sealed[..sealed.len() - 1]).is_err());
         assert!(key.open(PLACE, &sealed[..3]).is_err());
         assert!(!sealed.windows(6).any(|window| window == b"secret"));

@@ -46,12 +46,12 @@ pub enum CryptoError {
 
 /// Where a sealed value is stored: table and column, and what identifies the row for good.
 #[derive(Debug, Clone, Copy)]
-pub struct Place<'a> {
+pub struct AssociatedData<'a> {
     pub column: &'a str,
     pub row: &'a str,
 }
 
-impl Place<'_> {
+impl AssociatedData<'_> {
     fn associated_data(&self) -> Vec<u8> {
         format!("{}\0{}", self.column, self.row).into_bytes()
     }
@@ -69,18 +69,22 @@ pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-fn encrypt(key: &[u8; KEY_BYTES], place: &Place<'_>, plaintext: &[u8]) -> Vec<u8> {
+fn encrypt(key: &[u8; KEY_BYTES], associated_data: &AssociatedData<'_>, plaintext: &[u8]) -> Vec<u8> {
     let nonce = random_bytes::<NONCE_BYTES>();
-    let payload = Payload { msg: plaintext, aad: &place.associated_data() };
+    let payload = Payload { msg: plaintext, aad: &associated_data.associated_data() };
     let ciphertext = Aes256Gcm::new(Key::<Aes256Gcm>::from_slice(key))
         .encrypt(Nonce::from_slice(&nonce), payload)
         .expect("AES-GCM takes any text under 64 GB");
     [nonce.as_slice(), &ciphertext].concat()
 }
 
-fn decrypt(key: &[u8; KEY_BYTES], place: &Place<'_>, sealed: &[u8]) -> Result<Vec<u8>, CryptoError> {
+fn decrypt(
+    key: &[u8; KEY_BYTES],
+    associated_data: &AssociatedData<'_>,
+    sealed: &[u8],
+) -> Result<Vec<u8>, CryptoError> {
     let (nonce, ciphertext) = sealed.split_at_checked(NONCE_BYTES).ok_or(CryptoError::DoesNotOpen)?;
-    let payload = Payload { msg: ciphertext, aad: &place.associated_data() };
+    let payload = Payload { msg: ciphertext, aad: &associated_data.associated_data() };
     Aes256Gcm::new(Key::<Aes256Gcm>::from_slice(key))
         .decrypt(Nonce::from_slice(nonce), payload)
         .map_err(|_| CryptoError::DoesNotOpen)

@@ -7,7 +7,8 @@ use base64::engine::general_purpose::STANDARD;
 use zeroize::Zeroizing;
 
 use super::{
-    CryptoError, DataKey, DataKeyVersion, KEY_BYTES, KeyBytes, Place, decrypt, encrypt, hex, random_bytes,
+    AssociatedData, CryptoError, DataKey, DataKeyVersion, KEY_BYTES, KeyBytes, decrypt, encrypt, hex,
+    random_bytes,
 };
 
 /// Format of a wrapped key of the time when data keys had one version, to which it is not bound.
@@ -94,7 +95,7 @@ impl MasterKeys {
             self.0.iter().find(|key| key.id.as_bytes() == id).ok_or_else(|| {
                 CryptoError::MissingMasterKey { id: String::from_utf8_lossy(id).into_owned() }
             })?;
-        let bytes = Zeroizing::new(decrypt(&key.bytes, &place(&row), sealed)?);
+        let bytes = Zeroizing::new(decrypt(&key.bytes, &associated_data(&row), sealed)?);
         let bytes = bytes.as_slice().try_into().map_err(|_| CryptoError::DoesNotOpen)?;
         Ok(DataKeyVersion(Zeroizing::new(bytes)))
     }
@@ -124,7 +125,7 @@ impl MasterKeys {
         let active = self.active();
         let mut wrapped = vec![VERSIONED, active.id.len() as u8];
         wrapped.extend_from_slice(active.id.as_bytes());
-        wrapped.extend(encrypt(&active.bytes, &place(&row(environment, version)), key.as_slice()));
+        wrapped.extend(encrypt(&active.bytes, &associated_data(&row(environment, version)), key.as_slice()));
         wrapped
     }
 
@@ -144,8 +145,8 @@ fn row(environment: &str, version: i32) -> String {
     format!("{environment}/{version}")
 }
 
-fn place(row: &str) -> Place<'_> {
-    Place { column: "environments.data_key", row }
+fn associated_data(row: &str) -> AssociatedData<'_> {
+    AssociatedData { column: "environments.data_key", row }
 }
 
 impl fmt::Debug for MasterKeys {
@@ -158,7 +159,7 @@ impl fmt::Debug for MasterKeys {
 mod tests {
     use super::*;
 
-    const PLACE: Place<'_> = Place { column: "connections.sealed_credentials", row: "1" };
+    const PLACE: AssociatedData<'_> = AssociatedData { column: "connections.sealed_credentials", row: "1" };
 
     fn master(ids: &[&str]) -> MasterKeys {
         let text: Vec<_> =
@@ -201,7 +202,7 @@ mod tests {
         let keys = master(&["a"]);
         let bytes = [7; KEY_BYTES];
         let mut wrapped = vec![UNVERSIONED, 1, b'a'];
-        wrapped.extend(encrypt(&keys.active().bytes, &place("dev"), &bytes));
+        wrapped.extend(encrypt(&keys.active().bytes, &associated_data("dev"), &bytes));
         assert_eq!(keys.unwrap_version("dev", 1, &wrapped).unwrap().0.as_slice(), bytes);
         assert!(keys.unwrap_version("dev", 2, &wrapped).is_err());
         let rewrapped = keys.rewrap_version("dev", 1, &wrapped).unwrap().expect("the format is an old one");

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use zeroize::Zeroizing;
 
-use super::{CryptoError, KEY_BYTES, KeyBytes, Place, decrypt, encrypt, random_bytes};
+use super::{AssociatedData, CryptoError, KEY_BYTES, KeyBytes, decrypt, encrypt, random_bytes};
 
 const CIPHER_CONTEXT: &str = "syncline 2026-11-21 payloads of a stream";
 const HASH_CONTEXT: &str = "syncline 2026-11-21 change hashes of a stream";
@@ -90,12 +90,12 @@ impl PayloadKey {
         self.number
     }
 
-    pub fn seal(&self, place: Place<'_>, payload: &str) -> Vec<u8> {
-        encrypt(&self.cipher, &place, payload.as_bytes())
+    pub fn seal(&self, associated_data: AssociatedData<'_>, payload: &str) -> Vec<u8> {
+        encrypt(&self.cipher, &associated_data, payload.as_bytes())
     }
 
-    pub fn open(&self, place: Place<'_>, sealed: &[u8]) -> Result<String, CryptoError> {
-        let opened = decrypt(&self.cipher, &place, sealed)?;
+    pub fn open(&self, associated_data: AssociatedData<'_>, sealed: &[u8]) -> Result<String, CryptoError> {
+        let opened = decrypt(&self.cipher, &associated_data, sealed)?;
         String::from_utf8(opened).map_err(|_| CryptoError::DoesNotOpen)
     }
 
@@ -112,7 +112,7 @@ impl PayloadKey {
 mod tests {
     use super::*;
 
-    const PLACE: Place<'_> = Place { column: "records.payload_ciphertext", row: "a" };
+    const PLACE: AssociatedData<'_> = AssociatedData { column: "records.payload_ciphertext", row: "a" };
 
     fn keys(numbers: &[u8]) -> RecordKeys {
         let bytes: Vec<[u8; KEY_BYTES]> = numbers.iter().map(|number| [*number; KEY_BYTES]).collect();
@@ -127,8 +127,10 @@ mod tests {
         let own = keys.of_stream(7, 3, true);
         let sealed = own.sealing().unwrap().unwrap().seal(PLACE, r#"{"id":"a"}"#);
         assert_eq!(own.get(1).unwrap().open(PLACE, &sealed).unwrap(), r#"{"id":"a"}"#);
-        assert!(own.get(1).unwrap().open(Place { row: "b", ..PLACE }, &sealed).is_err());
-        assert!(own.get(1).unwrap().open(Place { column: "dead_letters", ..PLACE }, &sealed).is_err());
+        assert!(own.get(1).unwrap().open(AssociatedData { row: "b", ..PLACE }, &sealed).is_err());
+        assert!(
+            own.get(1).unwrap().open(AssociatedData { column: "dead_letters", ..PLACE }, &sealed).is_err()
+        );
         for (connection, stream) in [(7, 4), (8, 3)] {
             let other = keys.of_stream(connection, stream, true);
             assert!(other.get(1).unwrap().open(PLACE, &sealed).is_err(), "{connection} {stream}");

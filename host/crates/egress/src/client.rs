@@ -15,13 +15,13 @@ use super::address::is_public;
 use super::boundary::host_of;
 use super::error::EgressError;
 use super::resolver::{Lookup, Resolver};
-use super::settings::{GateSettings, HostPort};
+use super::settings::{EgressSettings, HostPort};
 
 const USER_AGENT: &str = concat!("syncline/", env!("CARGO_PKG_VERSION"));
 
 /// Why the gate cannot be built.
 #[derive(Debug, thiserror::Error)]
-pub enum GateError {
+pub enum EgressSetupError {
     #[error("TLS cannot be set up")]
     Tls(#[from] rustls::Error),
     #[error("the HTTP client cannot be set up")]
@@ -35,7 +35,7 @@ pub(super) struct Clients {
 }
 
 impl Clients {
-    pub fn new(settings: &GateSettings, lookup: &Arc<dyn Lookup>) -> Result<Self, GateError> {
+    pub fn new(settings: &EgressSettings, lookup: &Arc<dyn Lookup>) -> Result<Self, EgressSetupError> {
         let tls = tls_config()?;
         let client = |public_only| {
             reqwest::Client::builder()

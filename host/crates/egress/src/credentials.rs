@@ -136,7 +136,7 @@ impl Injection {
         config: &Map<String, Value>,
         credentials: &Credentials,
     ) -> Result<Self, EgressError> {
-        let credentials = &ForOneRequest::new(credentials, provider);
+        let credentials = &PerRequestToken::new(credentials, provider);
         let render = |template: &Template| render(template, provider, config, credentials);
         let mut injection = Self::default();
         for (key, template) in &provider.proxy.headers {
@@ -226,12 +226,12 @@ impl Injection {
 }
 
 /// The credentials, and the token that was made of them for this request only.
-struct ForOneRequest<'a> {
+struct PerRequestToken<'a> {
     held: &'a Credentials,
     made: Option<Secret<String>>,
 }
 
-impl<'a> ForOneRequest<'a> {
+impl<'a> PerRequestToken<'a> {
     fn new(held: &'a Credentials, provider: &Provider) -> Self {
         let made = match held {
             Credentials::UsernameToken { username, password } => {
@@ -276,7 +276,7 @@ fn render(
     template: &Template,
     provider: &Provider,
     config: &Map<String, Value>,
-    credentials: &ForOneRequest<'_>,
+    credentials: &PerRequestToken<'_>,
 ) -> Result<Option<String>, EgressError> {
     enum Missing {
         Answer,
@@ -306,7 +306,7 @@ fn render(
 }
 
 /// Where credentials go for a provider whose entry does not say.
-fn usual_header(credentials: &ForOneRequest<'_>) -> Option<(HeaderName, String)> {
+fn usual_header(credentials: &PerRequestToken<'_>) -> Option<(HeaderName, String)> {
     match credentials.held {
         Credentials::Basic { username, password } => {
             Some((AUTHORIZATION, basic_header(username.expose(), password.expose())))

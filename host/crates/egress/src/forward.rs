@@ -12,7 +12,7 @@ use super::decode::Encoding;
 use super::error::{EgressError, UploadFailure};
 use super::retry::Retries;
 use super::upload::{Incoming, Payload, Upload, UploadLimits};
-use super::{Gate, Observer, Response, Route, check_method, headers};
+use super::{EgressGateway, Observer, Response, Route, check_method, headers};
 
 /// A request as a client's backend states it.
 pub struct ForwardedRequest {
@@ -39,7 +39,7 @@ pub struct ForwardedBody {
     pub announced_bytes: Option<u64>,
 }
 
-impl Gate {
+impl EgressGateway {
     /// Sends a request on and gives the answer as soon as its head is there. An error status is an answer.
     ///
     /// A request with a body can only be sent again, be it for a retry, for fresh credentials or for a redirect,

@@ -43,7 +43,7 @@ use upload::Payload;
 
 pub use address::is_public;
 pub use answer_body::AnswerBody;
-pub use client::GateError;
+pub use client::EgressSetupError;
 pub use credentials::{CredentialSource, Credentials, FixedCredentials};
 pub use error::{CredentialsUnavailable, EgressError, UploadFailure};
 pub use forward::{ForwardedBody, ForwardedRequest};
@@ -52,7 +52,7 @@ pub use mask::mask_url;
 pub use message::retry_after;
 pub use oauth1::{Handshake, OAuth1Keys};
 pub use resolver::{Lookup, SystemLookup};
-pub use settings::{GateSettings, HostPort, InvalidHostPort};
+pub use settings::{EgressSettings, HostPort, InvalidHostPort};
 pub use upload::Incoming;
 
 use syncline_providers::{Provider, UnusableConfig};
@@ -61,15 +61,15 @@ use syncline_telemetry::clock::Clock;
 /// How far apart requests go on that were held back together.
 const MAX_SPREAD: Duration = Duration::from_secs(1);
 /// For so long a request waits to keep to a rate, also if nobody has patience for it …
-const LEAST_PACED: Duration = Duration::from_secs(10);
+const MIN_RATE_LIMIT_WAIT: Duration = Duration::from_secs(10);
 /// … and whatever patience there is.
-const MOST_PACED: Duration = Duration::from_secs(60);
+const MAX_RATE_LIMIT_WAIT: Duration = Duration::from_secs(60);
 
 /// Sends requests under the rules above. One a host: it keeps the connections that are reused.
-pub struct Gate {
+pub struct EgressGateway {
     clock: Clock,
     clients: Clients,
-    settings: GateSettings,
+    settings: EgressSettings,
 }
 
 /// Whose requests they are: where the provider is for this connection, and what proves it.
@@ -85,7 +85,7 @@ pub struct Route {
     pub credentials: Arc<dyn CredentialSource>,
     /// The function's own limit of an answer; the gate's stands above it.
     pub max_response_bytes: Option<usize>,
-    pub pace: Arc<dyn Pace>,
+    pub rate_limiter: Arc<dyn RateLimiter>,
 }
 
 /// Where the catalogue says that a provider is for a connection: worked out at the first request.
@@ -108,21 +108,21 @@ impl Route {
 }
 
 /// How requests of one connection keep to what its provider has said about too many of them.
-pub trait Pace: Send + Sync {
+pub trait RateLimiter: Send + Sync {
     /// How long requests are held back; `None` if they are not.
-    fn held_for(&self) -> Option<Duration>;
+    fn backoff_left(&self) -> Option<Duration>;
 
     /// How long the next request has to wait to keep to the provider's rate; `None`: it may go, and is counted. So may
     /// one that would have to wait for longer than `patience`: the provider is the one to refuse it.
     fn admit(&self, patience: Duration) -> Option<Duration>;
 
     /// The provider asked to be left alone for so long.
-    fn hold(&self, wait: Duration);
+    fn back_off(&self, wait: Duration);
 }
 
 /// For requests that are not counted with others.
-impl Pace for () {
-    fn held_for(&self) -> Option<Duration> {
+impl RateLimiter for () {
+    fn backoff_left(&self) -> Option<Duration> {
         None
     }
 
@@ -130,7 +130,7 @@ impl Pace for () {
         None
     }
 
-    fn hold(&self, _wait: Duration) {}
+    fn back_off(&self, _wait: Duration) {}
 }
 
 /// A request as a guest states it. Nothing in it has been checked.
@@ -184,17 +184,17 @@ pub struct Exchange<'a> {
     pub received_bytes: usize,
 }
 
-impl Gate {
-    pub fn new(settings: GateSettings, clock: Clock) -> Result<Self, GateError> {
+impl EgressGateway {
+    pub fn new(settings: EgressSettings, clock: Clock) -> Result<Self, EgressSetupError> {
         Self::with_lookup(settings, clock, Arc::new(SystemLookup))
     }
 
     /// With name resolution of one's own. Its answers are filtered like any other.
     pub fn with_lookup(
-        settings: GateSettings,
+        settings: EgressSettings,
         clock: Clock,
         lookup: Arc<dyn Lookup>,
-    ) -> Result<Self, GateError> {
+    ) -> Result<Self, EgressSetupError> {
         Ok(Self { clock, clients: Clients::new(&settings, &lookup)?, settings })
     }
 
@@ -266,7 +266,7 @@ impl Gate {
                 Ok(Answer { response: Response { status, headers, .. }, .. })
                     if retry_on.contains(status) || retry::is_retryable(*status, headers, hints) =>
                 {
-                    retry::told_wait(headers, hints, self.clock.system_time())
+                    retry::requested_delay(headers, hints, self.clock.system_time())
                 }
                 Err(error) if error.is_retryable() => None,
                 _ => return outcome.map(|answer| answer.response),
@@ -321,13 +321,14 @@ impl<R> Call<'_, R> {
             return Ok(());
         }
         let began = self.clock.instant();
-        let paced_until = self.patient_until.clamp(began + LEAST_PACED, began + MOST_PACED);
+        let paced_until = self.patient_until.clamp(began + MIN_RATE_LIMIT_WAIT, began + MAX_RATE_LIMIT_WAIT);
         loop {
             let now = self.clock.instant();
-            let held_for = self.route.pace.held_for();
-            let wait = held_for.or_else(|| self.route.pace.admit(paced_until.saturating_duration_since(now)));
+            let backoff_left = self.route.rate_limiter.backoff_left();
+            let wait = backoff_left
+                .or_else(|| self.route.rate_limiter.admit(paced_until.saturating_duration_since(now)));
             let Some(left) = wait else { return Ok(()) };
-            if held_for.is_some() && now + left > self.patient_until {
+            if backoff_left.is_some() && now + left > self.patient_until {
                 return Err(EgressError::RateLimited {
                     host: boundary::host_of(&self.url),
                     retry_after: left,
@@ -345,10 +346,10 @@ impl<R> Call<'_, R> {
         if !had_credentials || !retry::is_rate_limit(response.status, &response.headers, hints) {
             return false;
         }
-        match retry::told_wait(&response.headers, hints, self.clock.system_time()) {
+        match retry::requested_delay(&response.headers, hints, self.clock.system_time()) {
             Some(wait) if !wait.is_zero() => {
-                self.route.pace.hold(wait);
-                self.route.pace.held_for().is_some()
+                self.route.rate_limiter.back_off(wait);
+                self.route.rate_limiter.backoff_left().is_some()
             }
             _ => false,
         }

@@ -9,14 +9,14 @@ use url::Url;
 use super::boundary::host_of;
 use super::error::EgressError;
 use super::failure::failure;
-use super::{Gate, retry};
+use super::{EgressGateway, retry};
 use syncline_providers::RetryHints;
 
 /// Of an answer's body this much is read and thrown away, so that the connection can be used again.
 const READ_BYTES: usize = 4 << 10;
 const READ_TIME: Duration = Duration::from_secs(1);
 
-impl Gate {
+impl EgressGateway {
     /// Posts a message under the rules of addresses: no connection's credentials, no redirects, no retries. Whatever
     /// the answer's body is, nobody looks at it.
     pub async fn post_message(
@@ -50,5 +50,5 @@ async fn throw_away(answer: &mut reqwest::Response) {
 
 /// How long an answer asks to be left alone, by `Retry-After`.
 pub fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
-    retry::told_wait(headers, &RetryHints::default(), now)
+    retry::requested_delay(headers, &RetryHints::default(), now)
 }

@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use http::{HeaderMap, HeaderName, Method, StatusCode, header};
 
-use super::settings::GateSettings;
+use super::settings::EgressSettings;
 use syncline_providers::{HeaderKey, RetryHints};
 
 /// Counts the retries of one request.
@@ -16,7 +16,7 @@ pub(super) struct Retries {
 
 impl Retries {
     /// As many as the request asks for; if it does not say, the default for methods that are safe to repeat.
-    pub fn new(settings: &GateSettings, method: &Method, asked: Option<u8>) -> Self {
+    pub fn new(settings: &EgressSettings, method: &Method, asked: Option<u8>) -> Self {
         let wanted = asked.unwrap_or(if method.is_idempotent() { settings.default_retries } else { 0 });
         Self {
             left: u32::from(wanted).min(settings.max_attempts.saturating_sub(1)),
@@ -60,7 +60,7 @@ pub(super) fn is_rate_limit(status: StatusCode, headers: &HeaderMap, hints: &Ret
 }
 
 /// How long the provider asks us to stay away: the longest of what its headers say.
-pub(super) fn told_wait(headers: &HeaderMap, hints: &RetryHints, now: SystemTime) -> Option<Duration> {
+pub(super) fn requested_delay(headers: &HeaderMap, hints: &RetryHints, now: SystemTime) -> Option<Duration> {
     let text = |name: &HeaderName| headers.get(name).and_then(|value| value.to_str().ok()).map(str::trim);
     let after = hints.after.iter().map(HeaderKey::name).chain([&header::RETRY_AFTER]);
     let after = after.filter_map(|name| wait_after(text(name)?, now));
@@ -105,8 +105,8 @@ mod tests {
 
     const NOW: u64 = 1_700_000_000; // Tue, 14 Nov 2023 22:13:20 GMT
 
-    fn settings() -> GateSettings {
-        GateSettings {
+    fn settings() -> EgressSettings {
+        EgressSettings {
             first_backoff: Duration::from_secs(1),
             max_wait: Duration::from_secs(60),
             ..Default::default()
@@ -119,7 +119,7 @@ mod tests {
         let headers =
             pairs.iter().map(|(name, value)| (HeaderName::from_static(name), value.parse().unwrap()));
         let now = UNIX_EPOCH + Duration::from_secs(NOW);
-        told_wait(&headers.collect(), &hints, now).map(|wait| wait.as_secs())
+        requested_delay(&headers.collect(), &hints, now).map(|wait| wait.as_secs())
     }
 
     #[test]
@@ -176,7 +176,7 @@ mod tests {
     proptest! {
         #[test]
         fn waits_grow_and_stay_below_the_maximum(chance in 0.0..1.0f64) {
-            let mut retries = Retries::new(&GateSettings { max_attempts: 12, ..settings() }, &Method::GET, Some(11));
+            let mut retries = Retries::new(&EgressSettings { max_attempts: 12, ..settings() }, &Method::GET, Some(11));
             let waits: Vec<Duration> = std::iter::from_fn(|| retries.next_wait(None, chance)).collect();
             prop_assert_eq!(waits.len(), 11);
             prop_assert!(waits.is_sorted());

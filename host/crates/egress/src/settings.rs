@@ -8,7 +8,7 @@ use url::{Host, Url};
 
 /// The gate's limits and exceptions. The defaults suit a host that serves many connections.
 #[derive(Debug, Clone)]
-pub struct GateSettings {
+pub struct EgressSettings {
     /// Hosts that may be reached at private addresses and without TLS, from `SYNCLINE_EGRESS_ALLOW`.
     pub allow: Vec<HostPort>,
     /// Longest answer, counted after decompression.
@@ -35,7 +35,7 @@ pub struct GateSettings {
     pub max_wait: Duration,
 }
 
-impl Default for GateSettings {
+impl Default for EgressSettings {
     fn default() -> Self {
         Self {
             allow: Vec::new(),

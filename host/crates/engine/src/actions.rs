@@ -19,7 +19,7 @@ use crate::invoker::recording::Recording;
 use crate::jobs::Jobs;
 use syncline_auth::Environment;
 use syncline_config::FunctionKind;
-use syncline_sandbox::{RunInfo, Urgency};
+use syncline_sandbox::{PriorityClass, RunInfo};
 use syncline_store::Store;
 use syncline_types::ids::{FunctionName, Variant};
 
@@ -54,7 +54,7 @@ impl Actions {
             environment,
             connection,
             function: &function,
-            urgency: Urgency::WaitedFor,
+            priority: PriorityClass::Interactive,
             input,
             signals: Arc::default(),
             live: &recording.live,

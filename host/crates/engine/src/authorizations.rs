@@ -6,10 +6,10 @@
 //! back that somebody else has begun, has seen or has used already leads nowhere.
 
 mod answers;
-mod arrival;
-mod departure;
+mod callback;
 mod error;
 mod outcome;
+mod start;
 
 use std::sync::Arc;
 
@@ -18,18 +18,18 @@ use sha2::{Digest, Sha256};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-pub use self::arrival::Arrival;
-pub use self::departure::{Departure, DepartureRequest, ReturnPath};
+pub use self::callback::Callback;
 pub use self::error::AuthorizationError;
 pub use self::outcome::Outcome;
+pub use self::start::{ReturnPath, StartRequest, StartedAuthorization};
 
 use crate::connect_sessions::ConnectSessions;
 use crate::connections::Connections;
 use crate::connections::typed::TypedConnections;
 use crate::credentials::sealed::open_app_credentials;
 use syncline_auth::{AppCredentials, ClientOverride, Environment, Environments};
-use syncline_crypto::Place;
-use syncline_egress::Gate;
+use syncline_crypto::AssociatedData;
+use syncline_egress::EgressGateway;
 use syncline_providers::Catalogue;
 use syncline_store::Store;
 use syncline_store::events::Events;
@@ -41,7 +41,7 @@ pub const AUTHORIZATION_SECONDS: i32 = 60 * 60;
 
 /// What is kept of a departure and must not be seen.
 #[derive(Debug, Serialize, Deserialize)]
-struct DepartureSecrets {
+struct AuthorizationSecrets {
     /// Told again when the code is exchanged, exactly as it was.
     redirect_uri: String,
     #[serde(default, serialize_with = "serialize_exposed_option")]
@@ -68,7 +68,7 @@ pub struct Authorizations {
     events: Arc<Events>,
     environments: Arc<Environments>,
     catalogue: Arc<Catalogue>,
-    gate: Arc<Gate>,
+    gateway: Arc<EgressGateway>,
     sessions: Arc<ConnectSessions>,
     connections: Arc<Connections>,
     typed: Arc<TypedConnections>,
@@ -84,7 +84,7 @@ pub struct AuthorizationParts {
     pub events: Arc<Events>,
     pub environments: Arc<Environments>,
     pub catalogue: Arc<Catalogue>,
-    pub gate: Arc<Gate>,
+    pub gateway: Arc<EgressGateway>,
     pub sessions: Arc<ConnectSessions>,
     pub connections: Arc<Connections>,
     pub typed: Arc<TypedConnections>,
@@ -98,7 +98,7 @@ impl Authorizations {
             events,
             environments,
             catalogue,
-            gate,
+            gateway,
             sessions,
             connections,
             typed,
@@ -110,7 +110,7 @@ impl Authorizations {
             events,
             environments,
             catalogue,
-            gate,
+            gateway,
             sessions,
             connections,
             typed,
@@ -130,8 +130,8 @@ impl Authorizations {
     }
 }
 
-fn place(id: &str) -> Place<'_> {
-    Place { column: "authorizations.sealed_secrets", row: id }
+fn associated_data(id: &str) -> AssociatedData<'_> {
+    AssociatedData { column: "authorizations.sealed_secrets", row: id }
 }
 
 fn hash(text: &str) -> [u8; 32] {

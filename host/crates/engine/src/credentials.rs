@@ -19,11 +19,13 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use uuid::Uuid;
 
-use crate::credentials::sealed::{OpenCredentialsError, open_app_credentials, open_credentials, place};
+use crate::credentials::sealed::{
+    OpenCredentialsError, associated_data, open_app_credentials, open_credentials,
+};
 use crate::outbound_webhooks::{self, AuthEvent, AuthOperation};
 use syncline_auth::flows::{Flow, FlowError};
 use syncline_auth::{AppCredentials, AppCredentialsError, Environment, Environments, StoredCredentials};
-use syncline_egress::Gate;
+use syncline_egress::EgressGateway;
 use syncline_providers::{Catalogue, Provider};
 use syncline_store::Store;
 use syncline_store::connection_errors::{self, Failing};
@@ -126,7 +128,7 @@ pub struct Credentials {
     store: Store,
     environments: Arc<Environments>,
     catalogue: Arc<Catalogue>,
-    gate: Arc<Gate>,
+    gateway: Arc<EgressGateway>,
     /// Orders the callers on this host that refresh the same credentials.
     locks: moka::sync::Cache<ConnectionPk, Arc<tokio::sync::Mutex<()>>>,
     running: TaskTracker,
@@ -140,7 +142,7 @@ pub(crate) fn seal(
     credentials: &StoredCredentials,
     now: DateTime<Utc>,
 ) -> RenewedCredentials {
-    let sealed = environment.data_key.seal(place(&connection.to_string()), &credentials.to_bytes());
+    let sealed = environment.data_key.seal(associated_data(&connection.to_string()), &credentials.to_bytes());
     RenewedCredentials {
         sealed,
         expire_at: credentials.expires_at(),
@@ -173,27 +175,27 @@ fn readers_due_at(credentials: &StoredCredentials, state: RefreshState) -> Optio
 }
 
 /// What to do with the current credentials.
-enum Verdict {
+enum RefreshDecision {
     Use,
     Renew,
     Refuse(RefreshError),
 }
 
-fn judge(
+fn decide(
     credentials: &StoredCredentials,
     state: RefreshState,
     freshness: Freshness,
     now: DateTime<Utc>,
-) -> Verdict {
+) -> RefreshDecision {
     if !credentials.can_be_renewed() {
-        return Verdict::Use;
+        return RefreshDecision::Use;
     }
     let is_due = match freshness {
-        Freshness::Forced => return Verdict::Renew,
+        Freshness::Forced => return RefreshDecision::Renew,
         Freshness::After { rejected_version } => {
             let is_better = state.version > rejected_version;
             if is_better || now - state.changed_at < TOO_YOUNG_TO_BLAME {
-                return Verdict::Use;
+                return RefreshDecision::Use;
             }
             true
         }
@@ -201,17 +203,17 @@ fn judge(
         Freshness::Background => state.due_at.is_some_and(|at| at <= now),
     };
     if !is_due {
-        return Verdict::Use;
+        return RefreshDecision::Use;
     }
     let is_usable =
         !credentials.lack_a_token() && credentials.expires_at().is_none_or(|expires_at| expires_at > now);
     let retry_at = state.failed_at.map(|failed_at| failed_at + COOL_DOWN).filter(|retry_at| *retry_at > now);
     match (state.is_exhausted, retry_at) {
         // Credentials that still work are used.
-        (true, _) | (_, Some(_)) if is_usable => Verdict::Use,
-        (true, _) => Verdict::Refuse(RefreshError::Exhausted),
-        (false, Some(retry_at)) => Verdict::Refuse(RefreshError::CoolingDown { retry_at }),
-        (false, None) => Verdict::Renew,
+        (true, _) | (_, Some(_)) if is_usable => RefreshDecision::Use,
+        (true, _) => RefreshDecision::Refuse(RefreshError::Exhausted),
+        (false, Some(retry_at)) => RefreshDecision::Refuse(RefreshError::CoolingDown { retry_at }),
+        (false, None) => RefreshDecision::Renew,
     }
 }
 
@@ -221,11 +223,11 @@ impl Credentials {
         store: Store,
         environments: Arc<Environments>,
         catalogue: Arc<Catalogue>,
-        gate: Arc<Gate>,
+        gateway: Arc<EgressGateway>,
     ) -> Arc<Self> {
         let locks = moka::sync::Cache::builder().time_to_idle(Duration::from_secs(300)).build();
         let running = TaskTracker::new();
-        Arc::new(Self { clock, store, environments, catalogue, gate, locks, running })
+        Arc::new(Self { clock, store, environments, catalogue, gateway, locks, running })
     }
 
     /// Waits for the refreshes in progress, so that no provider's answer is lost.
@@ -255,10 +257,10 @@ impl Credentials {
         freshness: Freshness,
     ) -> Result<LiveCredentials, RefreshError> {
         let live = self.open_live(environment, connection)?;
-        match judge(&live.credentials, live.connection.refresh, freshness, self.clock.now()) {
-            Verdict::Use => return Ok(live),
-            Verdict::Refuse(refusal) => return Err(refusal),
-            Verdict::Renew => {}
+        match decide(&live.credentials, live.connection.refresh, freshness, self.clock.now()) {
+            RefreshDecision::Use => return Ok(live),
+            RefreshDecision::Refuse(refusal) => return Err(refusal),
+            RefreshDecision::Renew => {}
         }
         // The refresh continues even if the caller goes away.
         let (pk, version) = (live.connection.pk, live.version());
@@ -314,10 +316,10 @@ impl Credentials {
             if live.version() > seen_version {
                 return Ok(live);
             }
-            match judge(&live.credentials, live.connection.refresh, freshness, self.clock.now()) {
-                Verdict::Use => return Ok(live),
-                Verdict::Refuse(refusal) => return Err(refusal),
-                Verdict::Renew => {}
+            match decide(&live.credentials, live.connection.refresh, freshness, self.clock.now()) {
+                RefreshDecision::Use => return Ok(live),
+                RefreshDecision::Refuse(refusal) => return Err(refusal),
+                RefreshDecision::Renew => {}
             }
             let owner = Uuid::new_v4();
             let mut conn = self.store.connect().await?;
@@ -395,7 +397,7 @@ impl Credentials {
         let app = self.app_of(environment, connection).await?;
         let no_config = Map::new();
         let config = connection.connection_config.as_object().unwrap_or(&no_config);
-        let flow = Flow::new(&self.gate, provider, config, app.as_ref());
+        let flow = Flow::new(&self.gateway, provider, config, app.as_ref());
         Ok(flow.renew(&live.credentials).await?)
     }
 
@@ -515,11 +517,11 @@ mod tests {
         freshness: Freshness,
         clock: &Clock,
     ) -> &'static str {
-        match judge(credentials, state, freshness, clock.now()) {
-            Verdict::Use => "use",
-            Verdict::Renew => "renew",
-            Verdict::Refuse(RefreshError::Exhausted) => "exhausted",
-            Verdict::Refuse(_) => "cooling down",
+        match decide(credentials, state, freshness, clock.now()) {
+            RefreshDecision::Use => "use",
+            RefreshDecision::Renew => "renew",
+            RefreshDecision::Refuse(RefreshError::Exhausted) => "exhausted",
+            RefreshDecision::Refuse(_) => "cooling down",
         }
     }
 

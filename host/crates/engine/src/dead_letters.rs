@@ -12,7 +12,7 @@ use crate::functions::Functions;
 use crate::lookup::{LookupError, NamedScope};
 use crate::records::RecordSettings;
 use crate::records::changes::RecordChanges;
-use crate::records::commit::{ensure_room, incoming};
+use crate::records::commit::{check_stream_limit, incoming};
 use syncline_auth::Environments;
 use syncline_model::records::RecordOptions;
 use syncline_model::{self as model, Invalid};
@@ -201,7 +201,8 @@ impl DeadLetters {
         let StreamKey { connection, number } = stream.key;
         let keys = record_keys.of_stream(connection.0, number, model.keeping.encrypt);
         let saved = records::save(&mut tx, &mut stream, &[incoming(record)], &keys, true).await?;
-        ensure_room(&stream, before, self.settings.max_stream_records).map_err(DeadLetterError::Limit)?;
+        check_stream_limit(&stream, before, self.settings.max_stream_records)
+            .map_err(DeadLetterError::Limit)?;
         records::mark_seen(&mut tx, &stream, &saved.unchanged_positions).await?;
         dead_letters::delete(&mut tx, &mut stream, &letter).await?;
         streams::store_head(&mut tx, &stream).await?;

@@ -27,7 +27,7 @@ use syncline_config::{
 };
 use syncline_egress::HostPattern;
 use syncline_providers::Catalogue;
-use syncline_sandbox::{ComponentDigest, InvalidComponent, Runtime};
+use syncline_sandbox::{ComponentDigest, InvalidComponent, Sandbox};
 use syncline_store::Store;
 use syncline_store::deployments::{self, ActiveFunction, LiveDeployment, NewDeployment, NewFunction};
 use syncline_store::events::{Event, Events};
@@ -135,7 +135,7 @@ pub struct Deployments {
     events: Arc<Events>,
     environments: Arc<Environments>,
     catalogue: Arc<Catalogue>,
-    runtime: Arc<Runtime>,
+    sandbox: Arc<Sandbox>,
     functions: Arc<Functions>,
     host_id: Uuid,
     /// The least time between two runs of a sync that a bundle or a client may ask for.
@@ -148,20 +148,20 @@ pub struct DeploymentParts {
     pub events: Arc<Events>,
     pub environments: Arc<Environments>,
     pub catalogue: Arc<Catalogue>,
-    pub runtime: Arc<Runtime>,
+    pub sandbox: Arc<Sandbox>,
     pub functions: Arc<Functions>,
     pub host_id: Uuid,
 }
 
 impl Deployments {
     pub fn new(parts: DeploymentParts, minimum_interval: Duration) -> Arc<Self> {
-        let DeploymentParts { store, events, environments, catalogue, runtime, functions, host_id } = parts;
+        let DeploymentParts { store, events, environments, catalogue, sandbox, functions, host_id } = parts;
         Arc::new(Self {
             store,
             events,
             environments,
             catalogue,
-            runtime,
+            sandbox,
             functions,
             host_id,
             minimum_interval,
@@ -230,14 +230,14 @@ impl Deployments {
         let digest = BundleDigest::of(bytes);
         let file = tokio::task::block_in_place(|| bundle.parse_config()).map_err(DeployError::Config)?;
         let minimum = self.minimum_interval;
-        check_components(&file, &bundle.components, minimum, &self.catalogue, &self.runtime)
+        check_components(&file, &bundle.components, minimum, &self.catalogue, &self.sandbox)
             .await
             .into_result()
             .map_err(DeployError::Config)?;
 
         let mut tx = self.store.begin().await?;
         deployments::lock(&mut tx, environment.pk).await?;
-        let state = Present::read(&mut tx, environment, &file.config).await?;
+        let state = DeployedState::read(&mut tx, environment, &file.config).await?;
         let mut plan = state.plan(&file.config)?;
         let (of_models, warnings) = model_changes(state.active.as_ref(), &file.config);
         plan.extend(of_models);
@@ -310,7 +310,7 @@ impl Deployments {
         deployments::lock(&mut tx, environment.pk).await?;
         deployments::begin_switch(&mut tx, environment.pk).await?;
         // Another deployment may have been switched on while the hosts compiled this one.
-        let before = Present::read(&mut tx, environment, config).await?;
+        let before = DeployedState::read(&mut tx, environment, config).await?;
         before.plan(config)?;
         deployments::activate(&mut tx, deployment).await?;
         update_schedules(&mut tx, environment, config, &before).await?;
@@ -360,7 +360,7 @@ pub async fn check_components(
     components: &BTreeMap<String, Vec<u8>>,
     minimum_interval: Duration,
     catalogue: &Catalogue,
-    runtime: &Runtime,
+    sandbox: &Sandbox,
 ) -> Diagnostics {
     let mut found = check_settings(file, minimum_interval, catalogue);
     let mut described: BTreeMap<&str, Result<Vec<KindAndName>, InvalidComponent>> = BTreeMap::new();
@@ -374,7 +374,7 @@ pub async fn check_components(
             continue;
         };
         if !described.contains_key(component) {
-            let functions = describe(runtime, wasm).await;
+            let functions = describe(sandbox, wasm).await;
             if let Err(problem) = &functions {
                 found.add(
                     at("component"),
@@ -406,15 +406,15 @@ pub async fn check_components(
 type KindAndName = (FunctionKind, String);
 
 /// The functions of a component. Functions of an unknown kind are ignored, as no integration can name them.
-async fn describe(runtime: &Runtime, wasm: &[u8]) -> Result<Vec<KindAndName>, InvalidComponent> {
-    let component = runtime.prepare(wasm).await?;
-    let description = runtime.describe(&component).await?;
+async fn describe(sandbox: &Sandbox, wasm: &[u8]) -> Result<Vec<KindAndName>, InvalidComponent> {
+    let component = sandbox.prepare(wasm).await?;
+    let description = sandbox.describe(&component).await?;
     let functions = description.functions.into_iter();
     Ok(functions.filter_map(|function| Some((function.kind.parse().ok()?, function.name))).collect())
 }
 
 /// What an environment has before a deployment.
-struct Present {
+struct DeployedState {
     active: Option<LiveDeployment>,
     /// The functions that the active version of this bundle brought. Without what is stored of them where that cannot be
     /// read.
@@ -425,7 +425,7 @@ struct Present {
     settings: EnvironmentSettings,
 }
 
-impl Present {
+impl DeployedState {
     async fn read(
         conn: &mut PgConnection,
         environment: &Environment,
@@ -643,7 +643,7 @@ async fn stage(
     environment: &Environment,
     bundle: &Bundle,
     config: &SyncConfig,
-    state: &Present,
+    state: &DeployedState,
     id: Uuid,
     digest: &BundleDigest,
 ) -> Result<(DeploymentPk, i32), DeployError> {
@@ -716,7 +716,7 @@ async fn update_schedules(
     conn: &mut PgConnection,
     environment: &Environment,
     config: &SyncConfig,
-    before: &Present,
+    before: &DeployedState,
 ) -> sqlx::Result<()> {
     let mut kept = BTreeSet::new();
     for wanted in &config.integrations {

@@ -1,8 +1,8 @@
 //! Environment variables, sealed with the environment's key.
 
 use syncline_auth::Environment;
-use syncline_crypto::{CryptoError, Place};
-use syncline_store::{Store, variables};
+use syncline_crypto::{AssociatedData, CryptoError};
+use syncline_store::{Store, environment_variables};
 use syncline_types::ids::VariableName;
 
 const MAX_VALUE_BYTES: usize = 64 << 10;
@@ -58,11 +58,12 @@ impl EnvironmentVariables {
         &self,
         environment: &Environment,
     ) -> Result<Vec<(String, String)>, EnvironmentVariableError> {
-        let sealed = variables::list(&mut *self.store.connect().await?, environment.pk).await?;
+        let sealed = environment_variables::list(&mut *self.store.connect().await?, environment.pk).await?;
         sealed
             .into_iter()
             .map(|(name, sealed_value)| {
-                let opened = environment.data_key.open(place(&row(environment, &name)), &sealed_value);
+                let opened =
+                    environment.data_key.open(associated_data(&row(environment, &name)), &sealed_value);
                 match opened {
                     Ok(value) => Ok((name, String::from_utf8_lossy(&value).into_owned())),
                     Err(source) => Err(EnvironmentVariableError::Sealed { name, source }),
@@ -78,8 +79,9 @@ impl EnvironmentVariables {
         value: &VariableValue,
     ) -> Result<(), EnvironmentVariableError> {
         let name = name.as_str();
-        let sealed = environment.data_key.seal(place(&row(environment, name)), value.as_str().as_bytes());
-        variables::set(&mut *self.store.connect().await?, environment.pk, name, &sealed).await?;
+        let sealed =
+            environment.data_key.seal(associated_data(&row(environment, name)), value.as_str().as_bytes());
+        environment_variables::set(&mut *self.store.connect().await?, environment.pk, name, &sealed).await?;
         Ok(())
     }
 
@@ -89,7 +91,8 @@ impl EnvironmentVariables {
         environment: &Environment,
         name: &VariableName,
     ) -> Result<bool, EnvironmentVariableError> {
-        Ok(variables::delete(&mut *self.store.connect().await?, environment.pk, name.as_str()).await?)
+        Ok(environment_variables::delete(&mut *self.store.connect().await?, environment.pk, name.as_str())
+            .await?)
     }
 }
 
@@ -97,6 +100,6 @@ fn row(environment: &Environment, name: &str) -> String {
     format!("{}/{name}", environment.id)
 }
 
-fn place(row: &str) -> Place<'_> {
-    Place { column: "environment_variables.sealed_value", row }
+fn associated_data(row: &str) -> AssociatedData<'_> {
+    AssociatedData { column: "environment_variables.sealed_value", row }
 }

@@ -24,7 +24,7 @@ use syncline_config::{
 };
 use syncline_egress::HostPattern;
 use syncline_model::{Keeping, Models, Shape};
-use syncline_sandbox::{ComponentDigest, Limits, PreparedComponent, Runtime};
+use syncline_sandbox::{ComponentDigest, Limits, PreparedComponent, Sandbox};
 use syncline_store::Store;
 use syncline_store::deployments::{self, ActiveFunction, LiveDeployment};
 use syncline_types::ids::{
@@ -72,7 +72,7 @@ pub(crate) async fn hold_post_creation(
 ) -> sqlx::Result<PostCreation> {
     deployments::hold_active(conn, environment).await?;
     let mut functions = PostCreation::default();
-    for spec in deployments::list_active_beginnings(conn, environment, integration).await? {
+    for spec in deployments::list_active_for_new_connections(conn, environment, integration).await? {
         let Some(stored) = StoredFunction::read(&spec) else { continue };
         match stored.spec {
             FunctionSpec::Sync(spec) => functions.syncs.push(spec),
@@ -255,7 +255,7 @@ type ComponentCell = Arc<OnceCell<Arc<PreparedComponent>>>;
 /// Compiling may take minutes. No lock is held meanwhile, and an environment waits only for its own components.
 pub struct Functions {
     pub(crate) store: Store,
-    runtime: Arc<Runtime>,
+    sandbox: Arc<Sandbox>,
     known: ArcSwap<Known>,
     components: Mutex<HashMap<ComponentDigest, ComponentCell>>,
     /// The number of the latest reading.
@@ -263,10 +263,10 @@ pub struct Functions {
 }
 
 impl Functions {
-    pub fn new(store: Store, runtime: Arc<Runtime>) -> Arc<Self> {
+    pub fn new(store: Store, sandbox: Arc<Sandbox>) -> Arc<Self> {
         Arc::new(Self {
             store,
-            runtime,
+            sandbox,
             known: ArcSwap::default(),
             components: Mutex::default(),
             reading: tokio::sync::Mutex::default(),
@@ -669,7 +669,7 @@ impl Functions {
                 let wasm = deployments::load_component(&mut *self.store.connect().await?, &digest.0).await?;
                 wasm.ok_or_else(|| anyhow::anyhow!("component {digest} is not in the database"))
             };
-            self.runtime.prepare_stored(digest, wasm).await.map(Arc::new)
+            self.sandbox.prepare_stored(digest, wasm).await.map(Arc::new)
         };
         cell.get_or_try_init(compile).await.cloned()
     }

@@ -20,17 +20,17 @@ use crate::invoker::live_runs::LiveRuns;
 use crate::invoker::run_writer::RunWriter;
 use crate::rate_limits::RateLimits;
 use crate::records::Records;
-use syncline_egress::Gate;
+use syncline_egress::EgressGateway;
 use syncline_providers::Catalogue;
-use syncline_sandbox::Runtime;
+use syncline_sandbox::Sandbox;
 use syncline_store::Store;
 
 /// Runs functions in the sandbox, with what each may do and what is recorded of it.
 pub struct Invoker {
     pub(crate) store: Store,
     pub(crate) catalogue: Arc<Catalogue>,
-    pub(crate) gate: Arc<Gate>,
-    pub(crate) runtime: Arc<Runtime>,
+    pub(crate) gateway: Arc<EgressGateway>,
+    pub(crate) sandbox: Arc<Sandbox>,
     pub(crate) variables: Arc<EnvironmentVariables>,
     pub(crate) records: Arc<Records>,
     pub(crate) credentials: Arc<Credentials>,
@@ -44,8 +44,8 @@ pub struct Invoker {
 pub struct InvokerParts {
     pub store: Store,
     pub catalogue: Arc<Catalogue>,
-    pub gate: Arc<Gate>,
-    pub runtime: Arc<Runtime>,
+    pub gateway: Arc<EgressGateway>,
+    pub sandbox: Arc<Sandbox>,
     pub variables: Arc<EnvironmentVariables>,
     pub records: Arc<Records>,
     pub credentials: Arc<Credentials>,
@@ -60,8 +60,8 @@ impl Invoker {
         let InvokerParts {
             store,
             catalogue,
-            gate,
-            runtime,
+            gateway,
+            sandbox,
             variables,
             records,
             credentials,
@@ -73,8 +73,8 @@ impl Invoker {
         Arc::new(Self {
             store,
             catalogue,
-            gate,
-            runtime,
+            gateway,
+            sandbox,
             variables,
             records,
             credentials,

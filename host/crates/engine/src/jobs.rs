@@ -8,7 +8,7 @@
 //! that stays the same.
 
 pub(crate) mod attempt;
-pub(crate) mod held;
+pub(crate) mod leases;
 pub(crate) mod result;
 mod saved;
 mod worker;
@@ -21,7 +21,7 @@ use uuid::Uuid;
 use crate::functions::Functions;
 use crate::invoker::Invoker;
 use crate::invoker::run_tasks::RunTasks;
-use crate::jobs::held::HeldJobs;
+use crate::jobs::leases::LeasedJobs;
 use syncline_auth::Environments;
 use syncline_providers::Catalogue;
 use syncline_store::Store;
@@ -51,7 +51,7 @@ pub struct Jobs {
     functions: Arc<Functions>,
     invoker: Arc<Invoker>,
     pub(crate) host_id: Uuid,
-    pub(crate) held: Arc<HeldJobs>,
+    pub(crate) held: Arc<LeasedJobs>,
     attempts: Arc<RunTasks>,
     pub(crate) settings: JobSettings,
 }

@@ -13,6 +13,7 @@ mod deployments;
 mod environment_variables;
 mod functions;
 mod health;
+mod host_registration;
 mod inbound_webhooks;
 mod integrations;
 mod invoker;
@@ -21,7 +22,6 @@ mod lifecycle;
 mod lookup;
 mod observation;
 pub mod outbound_webhooks;
-mod presence;
 mod proxy;
 mod rate_limits;
 mod records;
@@ -39,8 +39,8 @@ pub use self::actions::keyed::KeyedResult;
 pub use self::actions::queued::ActionJob;
 pub use self::actions::request::ActionCall;
 pub use self::authorizations::{
-    AUTHORIZATION_SECONDS, Arrival, AuthorizationError, AuthorizationParts, Authorizations, Departure,
-    DepartureRequest, Outcome, ReturnPath,
+    AUTHORIZATION_SECONDS, AuthorizationError, AuthorizationParts, Authorizations, Callback, Outcome,
+    ReturnPath, StartRequest, StartedAuthorization,
 };
 pub use self::connect_sessions::{
     ConfigDefaults, ConnectSession, ConnectSessions, CreatedSession, NewConnectSession, SessionError,
@@ -75,9 +75,10 @@ pub use self::functions::action_tools::ActionTool;
 pub use self::functions::descriptions::FunctionDescription;
 pub use self::functions::{DeployedFunction, Functions};
 pub use self::health::Health;
+pub use self::host_registration::{HostRegistration, JoinError};
 pub use self::inbound_webhooks::dispatch::{DispatchSettings, WebhookDispatch};
 pub use self::inbound_webhooks::ingest::{
-    IngestError, IngestSettings, Taken, WebhookEndpoint, WebhookIngest, WebhookRequest,
+    IngestError, IngestSettings, Ingested, WebhookEndpoint, WebhookIngest, WebhookRequest,
 };
 pub use self::inbound_webhooks::log::{
     InboundWebhook, InboundWebhookDetail, InboundWebhookError, InboundWebhookFilter, InboundWebhookLog,
@@ -96,7 +97,6 @@ pub use self::jobs::{JobParts, JobSettings, Jobs};
 pub use self::lifecycle::{Lifecycle, PreDeletion, run_pre_deletion_through_hosts};
 pub use self::lookup::{LookupError, NamedScope};
 pub use self::observation::Observation;
-pub use self::presence::{JoinError, Presence};
 pub use self::proxy::{Proxy, ProxyError, ProxyParts, ProxyRoutes};
 pub use self::rate_limits::RateLimits;
 pub use self::records::changes::{FollowedConnection, RecordChanges};

@@ -15,7 +15,7 @@ use crate::invoker::invocation::Invocation;
 use crate::invoker::recording::Recording;
 use syncline_auth::{Environment, Environments};
 use syncline_config::LifecycleEvent;
-use syncline_sandbox::{Finished, FunctionError, Interrupt, RunInfo, Urgency};
+use syncline_sandbox::{Finished, FunctionError, Interrupt, PriorityClass, RunInfo};
 use syncline_store::connections::{self, Connection};
 use syncline_store::function_jobs::{self, NewJob};
 use syncline_store::{Store, deployments, hosts};
@@ -176,7 +176,7 @@ impl Lifecycle {
             environment,
             connection,
             function,
-            urgency: Urgency::WaitedFor,
+            priority: PriorityClass::Interactive,
             input: function.event_input(),
             signals: Arc::default(),
             live: &recording.live,

@@ -16,8 +16,8 @@ use uuid::Uuid;
 use syncline_auth::Environment;
 use syncline_providers::AuthMode;
 use syncline_store::connections::{self, Connection};
-pub(crate) use syncline_store::webhooks::use_again;
-use syncline_store::webhooks::{self, Message, WebhookSettings};
+pub(crate) use syncline_store::outbound_webhooks::use_again;
+use syncline_store::outbound_webhooks::{self, Message, WebhookSettings};
 use syncline_types::error_code::ErrorCode;
 use syncline_types::ids::{ConnectionId, ConnectionPk, EnvironmentPk, IntegrationKey};
 
@@ -128,7 +128,7 @@ pub async fn note_auth(
     environment: &Environment,
     event: &AuthEvent<'_>,
 ) -> sqlx::Result<()> {
-    let Some(settings) = webhooks::find_settings(conn, environment.pk).await? else { return Ok(()) };
+    let Some(settings) = outbound_webhooks::find_settings(conn, environment.pk).await? else { return Ok(()) };
     let targets = settings.targets(event.webhook_url_override);
     if targets.is_empty() || !event.is_wanted(&settings) {
         return Ok(());
@@ -141,8 +141,8 @@ pub async fn note_auth(
         body: &body,
         headers: None,
     };
-    webhooks::enqueue(conn, &message, &targets).await?;
-    webhooks::notify(conn).await
+    outbound_webhooks::enqueue(conn, &message, &targets).await?;
+    outbound_webhooks::notify(conn).await
 }
 
 /// An asynchronous action is over, well or not; its result is for whoever asks.
@@ -170,7 +170,9 @@ impl AsyncActionEvent<'_> {
 /// Writes the deliveries of an asynchronous action's end, as the environment's settings want them, in the transaction
 /// that ends it.
 pub async fn note_async_action(conn: &mut PgConnection, event: &AsyncActionEvent<'_>) -> sqlx::Result<()> {
-    let Some(settings) = webhooks::find_settings(conn, event.environment).await? else { return Ok(()) };
+    let Some(settings) = outbound_webhooks::find_settings(conn, event.environment).await? else {
+        return Ok(());
+    };
     if !settings.on_async_action_completion {
         return Ok(());
     }
@@ -187,8 +189,8 @@ pub async fn note_async_action(conn: &mut PgConnection, event: &AsyncActionEvent
         body: &to_sorted_json(event.body()),
         headers: None,
     };
-    webhooks::enqueue(conn, &message, &targets).await?;
-    webhooks::notify(conn).await
+    outbound_webhooks::enqueue(conn, &message, &targets).await?;
+    outbound_webhooks::notify(conn).await
 }
 
 fn end_user_body(end_user: &Value) -> Value {

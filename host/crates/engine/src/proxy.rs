@@ -14,8 +14,8 @@ use crate::functions::Functions;
 use crate::rate_limits::{ConnectionRateLimiter, RateLimits};
 use syncline_auth::Environment;
 use syncline_egress::{
-    AnswerBody, EgressError, Exchange, ForwardedRequest, Gate, Observer, Response, Route, UploadFailure,
-    UsualBase,
+    AnswerBody, EgressError, EgressGateway, Exchange, ForwardedRequest, Observer, Response, Route,
+    UploadFailure, UsualBase,
 };
 use syncline_providers::Catalogue;
 use syncline_store::Store;
@@ -139,7 +139,7 @@ impl ProxyRoutes {
 pub struct Proxy {
     store: Store,
     catalogue: Arc<Catalogue>,
-    gate: Arc<Gate>,
+    gateway: Arc<EgressGateway>,
     functions: Arc<Functions>,
     credentials: Arc<Credentials>,
     rate_limits: Arc<RateLimits>,
@@ -150,7 +150,7 @@ pub struct Proxy {
 pub struct ProxyParts {
     pub store: Store,
     pub catalogue: Arc<Catalogue>,
-    pub gate: Arc<Gate>,
+    pub gateway: Arc<EgressGateway>,
     pub functions: Arc<Functions>,
     pub credentials: Arc<Credentials>,
     pub rate_limits: Arc<RateLimits>,
@@ -159,8 +159,8 @@ pub struct ProxyParts {
 
 impl Proxy {
     pub fn new(parts: ProxyParts) -> Arc<Self> {
-        let ProxyParts { store, catalogue, gate, functions, credentials, rate_limits, routes } = parts;
-        Arc::new(Self { store, catalogue, gate, functions, credentials, rate_limits, routes })
+        let ProxyParts { store, catalogue, gateway, functions, credentials, rate_limits, routes } = parts;
+        Arc::new(Self { store, catalogue, gateway, functions, credentials, rate_limits, routes })
     }
 
     /// Forwards a request to the connection's provider.
@@ -172,7 +172,7 @@ impl Proxy {
     ) -> Result<Response<AnswerBody>, ProxyError> {
         let read = self.read_route(environment, connection);
         let route = self.routes.get(connection.pk, self.functions.version(), read).await?;
-        Ok(self.gate.forward(&route, request, &ProxyLog(connection)).await?)
+        Ok(self.gateway.forward(&route, request, &ProxyLog(connection)).await?)
     }
 
     async fn read_route(
@@ -192,7 +192,7 @@ impl Proxy {
         let credentials =
             ConnectionCredentials::new(Arc::clone(&self.credentials), Arc::clone(environment), connection.pk);
         let base_url = self.functions.base_url_of(connection.integration);
-        let pace = ConnectionRateLimiter::new(
+        let rate_limiter = ConnectionRateLimiter::new(
             Arc::clone(&self.rate_limits),
             provider,
             base_url.as_ref(),
@@ -207,7 +207,7 @@ impl Proxy {
             allow_hosts: self.functions.allow_hosts_of(connection.integration),
             credentials: Arc::new(credentials),
             max_response_bytes: None,
-            pace: Arc::new(pace),
+            rate_limiter: Arc::new(rate_limiter),
         }))
     }
 }

@@ -17,16 +17,16 @@ use url::Url;
 use uuid::Uuid;
 
 use crate::rate_limits::limiter::{Limiter, TELL_EVERY};
-use syncline_egress::Pace;
+use syncline_egress::RateLimiter;
 use syncline_providers::{LimitScope, Provider, RateLimit};
 use syncline_store::Store;
 use syncline_store::events::{self, Event, Events};
-use syncline_store::rate_limits::{self, Hold, Limited};
+use syncline_store::rate_limits::{self, Backoff, RateLimitScope};
 use syncline_telemetry::clock::Clock;
 use syncline_types::ids::{ConnectionPk, IntegrationPk};
 
 /// The longest backoff, whatever the provider says: a wrong answer must not stop a sync for good.
-const MAX_HOLD: Duration = Duration::from_secs(24 * 3600);
+const MAX_BACKOFF: Duration = Duration::from_secs(24 * 3600);
 /// A backoff that ends at most this much later than a known one is not new.
 const SAME: Duration = Duration::from_millis(500);
 /// The interval between reads of the table, in case an event was lost.
@@ -49,7 +49,7 @@ pub struct RateLimits {
 /// The times until which providers accept no requests, as far as this host knows.
 struct Backoffs {
     clock: Clock,
-    until: RwLock<HashMap<Limited, Instant>>,
+    until: RwLock<HashMap<RateLimitScope, Instant>>,
 }
 
 impl Backoffs {
@@ -58,7 +58,7 @@ impl Backoffs {
     }
 
     /// How long requests of a connection have to wait, or `None` if they may go.
-    fn held_for(&self, integration: IntegrationPk, connection: ConnectionPk) -> Option<Duration> {
+    fn backoff_left(&self, integration: IntegrationPk, connection: ConnectionPk) -> Option<Duration> {
         let held = self.until.read().unwrap_or_else(PoisonError::into_inner);
         if held.is_empty() {
             return None;
@@ -66,22 +66,22 @@ impl Backoffs {
         let now = self.clock.instant();
         [None, Some(connection)]
             .into_iter()
-            .filter_map(|connection| held.get(&Limited { integration, connection }))
+            .filter_map(|connection| held.get(&RateLimitScope { integration, connection }))
             .filter_map(|until| until.checked_duration_since(now))
             .filter(|left| !left.is_zero())
             .max()
     }
 
     /// Records a backoff. Returns `false` if it is already known.
-    fn hold(&self, hold: Hold) -> bool {
+    fn back_off(&self, back_off: Backoff) -> bool {
         let now = self.clock.instant();
-        let until = now + hold.left;
+        let until = now + back_off.left;
         let mut held = self.until.write().unwrap_or_else(PoisonError::into_inner);
-        if held.get(&hold.limited).is_some_and(|known| *known + SAME >= until) {
+        if held.get(&back_off.limited).is_some_and(|known| *known + SAME >= until) {
             return false;
         }
         held.retain(|_, until| *until > now);
-        held.insert(hold.limited, until);
+        held.insert(back_off.limited, until);
         true
     }
 }
@@ -99,8 +99,12 @@ impl RateLimits {
     }
 
     /// How long requests of a connection have to wait, or `None` if they may go.
-    pub(crate) fn held_for(&self, integration: IntegrationPk, connection: ConnectionPk) -> Option<Duration> {
-        self.backoffs.held_for(integration, connection)
+    pub(crate) fn backoff_left(
+        &self,
+        integration: IntegrationPk,
+        connection: ConnectionPk,
+    ) -> Option<Duration> {
+        self.backoffs.backoff_left(integration, connection)
     }
 
     /// Follows the backoffs of other hosts, until `shutdown`.
@@ -114,7 +118,7 @@ impl RateLimits {
                 Ok::<_, sqlx::Error>(holds)
             };
             match read.await {
-                Ok(holds) => holds.into_iter().for_each(|hold| _ = self.backoffs.hold(hold)),
+                Ok(holds) => holds.into_iter().for_each(|back_off| _ = self.backoffs.back_off(back_off)),
                 Err(error) => {
                     let error = &error as &dyn std::error::Error;
                     tracing::warn!(error, "could not read rate limits");
@@ -123,7 +127,7 @@ impl RateLimits {
             let missed = async {
                 loop {
                     match events.next().await {
-                        Some(Event::Hold(hold)) => _ = self.backoffs.hold(hold),
+                        Some(Event::Backoff(back_off)) => _ = self.backoffs.back_off(back_off),
                         Some(Event::Missed) => return,
                         Some(_) => {}
                         None => std::future::pending().await,
@@ -140,10 +144,11 @@ impl RateLimits {
 
     /// Publishes how many requests this host sends, until `shutdown`.
     pub async fn publish_requests(self: Arc<Self>, shutdown: CancellationToken) {
-        while shutdown.run_until_cancelled(self.limiter.has_untold()).await.is_some() {
+        while shutdown.run_until_cancelled(self.limiter.has_unpublished()).await.is_some() {
             loop {
                 tokio::time::sleep(TELL_EVERY).await;
-                let Some(untold) = self.limiter.take_untold().filter(|_| !shutdown.is_cancelled()) else {
+                let Some(untold) = self.limiter.take_unpublished().filter(|_| !shutdown.is_cancelled())
+                else {
                     break;
                 };
                 if untold.is_empty() || self.events.live_hosts() < 2 {
@@ -181,7 +186,7 @@ pub(crate) struct ConnectionRateLimiter {
     integration: IntegrationPk,
     connection: ConnectionPk,
     /// The connection or integration whose requests are counted together.
-    limited: Limited,
+    limited: RateLimitScope,
     /// The rate that the provider allows, if it is known.
     rate: Option<RateLimit>,
 }
@@ -196,31 +201,31 @@ impl ConnectionRateLimiter {
         connection: ConnectionPk,
     ) -> Self {
         let limited = match provider.proxy.retry.scope {
-            LimitScope::Connection => Limited { integration, connection: Some(connection) },
-            LimitScope::Integration => Limited { integration, connection: None },
+            LimitScope::Connection => RateLimitScope { integration, connection: Some(connection) },
+            LimitScope::Integration => RateLimitScope { integration, connection: None },
         };
         let rate = provider.proxy.rate_limit.filter(|_| base_url.is_none());
         Self { limits, integration, connection, limited, rate }
     }
 }
 
-impl Pace for ConnectionRateLimiter {
-    fn held_for(&self) -> Option<Duration> {
-        self.limits.held_for(self.integration, self.connection)
+impl RateLimiter for ConnectionRateLimiter {
+    fn backoff_left(&self) -> Option<Duration> {
+        self.limits.backoff_left(self.integration, self.connection)
     }
 
     fn admit(&self, patience: Duration) -> Option<Duration> {
         self.limits.limiter.admit(self.limited, self.rate?, self.limits.events.live_hosts(), patience)
     }
 
-    fn hold(&self, wait: Duration) {
-        let hold = Hold { limited: self.limited, left: wait.min(MAX_HOLD) };
-        if !self.limits.backoffs.hold(hold) {
+    fn back_off(&self, wait: Duration) {
+        let back_off = Backoff { limited: self.limited, left: wait.min(MAX_BACKOFF) };
+        if !self.limits.backoffs.back_off(back_off) {
             return;
         }
         let store = self.limits.store.clone();
         self.limits.publishing.spawn(async move {
-            let told = async { rate_limits::hold(&mut *store.connect().await?, hold).await };
+            let told = async { rate_limits::back_off(&mut *store.connect().await?, back_off).await };
             if let Err(error) = told.await {
                 let error = &error as &dyn std::error::Error;
                 tracing::warn!(error, "could not publish the rate limit of a provider");
@@ -237,20 +242,20 @@ mod tests {
 
     const INTEGRATION: IntegrationPk = IntegrationPk(1);
 
-    fn hold(connection: Option<i64>, seconds: u64) -> Hold {
-        let limited = Limited { integration: INTEGRATION, connection: connection.map(ConnectionPk) };
-        Hold { limited, left: Duration::from_secs(seconds) }
+    fn back_off(connection: Option<i64>, seconds: u64) -> Backoff {
+        let limited = RateLimitScope { integration: INTEGRATION, connection: connection.map(ConnectionPk) };
+        Backoff { limited, left: Duration::from_secs(seconds) }
     }
 
     #[test]
     fn a_backoff_covers_its_connection_or_its_whole_integration() {
         let backoffs = Backoffs::new(Clock::manual(DateTime::UNIX_EPOCH).clock());
         let is_held =
-            |integration, connection| backoffs.held_for(integration, ConnectionPk(connection)).is_some();
+            |integration, connection| backoffs.backoff_left(integration, ConnectionPk(connection)).is_some();
         assert!(!is_held(INTEGRATION, 1));
-        assert!(backoffs.hold(hold(Some(1), 60)));
+        assert!(backoffs.back_off(back_off(Some(1), 60)));
         assert!(is_held(INTEGRATION, 1) && !is_held(INTEGRATION, 2));
-        assert!(backoffs.hold(hold(None, 60)));
+        assert!(backoffs.back_off(back_off(None, 60)));
         assert!(is_held(INTEGRATION, 2) && !is_held(IntegrationPk(2), 1));
     }
 
@@ -258,27 +263,27 @@ mod tests {
     fn only_a_longer_backoff_is_new() {
         let time = Clock::manual(DateTime::UNIX_EPOCH);
         let backoffs = Backoffs::new(time.clock());
-        assert!(backoffs.hold(hold(Some(1), 60)));
-        assert!(!backoffs.hold(hold(Some(1), 60)));
-        assert!(!backoffs.hold(hold(Some(1), 5)));
+        assert!(backoffs.back_off(back_off(Some(1), 60)));
+        assert!(!backoffs.back_off(back_off(Some(1), 60)));
+        assert!(!backoffs.back_off(back_off(Some(1), 5)));
         time.advance(Duration::from_secs(50));
-        assert!(!backoffs.hold(hold(Some(1), 10)));
-        assert!(backoffs.hold(hold(Some(1), 120)));
+        assert!(!backoffs.back_off(back_off(Some(1), 10)));
+        assert!(backoffs.back_off(back_off(Some(1), 120)));
     }
 
     #[test]
     fn a_backoff_ends_at_its_time() {
         let time = Clock::manual(DateTime::UNIX_EPOCH);
         let backoffs = Backoffs::new(time.clock());
-        backoffs.hold(hold(Some(1), 60));
-        backoffs.hold(hold(None, 20));
-        let left = || backoffs.held_for(INTEGRATION, ConnectionPk(1));
+        backoffs.back_off(back_off(Some(1), 60));
+        backoffs.back_off(back_off(None, 20));
+        let left = || backoffs.backoff_left(INTEGRATION, ConnectionPk(1));
         assert_eq!(left(), Some(Duration::from_secs(60)), "the longer of both");
         time.advance(Duration::from_secs(59));
         assert_eq!(left(), Some(Duration::from_secs(1)));
         time.advance(Duration::from_secs(1));
         assert_eq!(left(), None);
-        assert!(backoffs.hold(hold(Some(2), 5)));
+        assert!(backoffs.back_off(back_off(Some(2), 5)));
         assert_eq!(backoffs.until.read().unwrap().len(), 1, "expired backoffs are removed");
     }
 }

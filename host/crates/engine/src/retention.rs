@@ -68,7 +68,7 @@ impl Retention {
         let mut ticks = tokio::time::interval(self.settings.every);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         while shutdown.run_until_cancelled(ticks.tick()).await.is_some() {
-            if let Some(Err(error)) = shutdown.run_until_cancelled(self.take_turn()).await {
+            if let Some(Err(error)) = shutdown.run_until_cancelled(self.run_until_idle()).await {
                 tracing::warn!(
                     error = &error as &dyn std::error::Error,
                     "what is too old was not removed; it will be tried again"
@@ -78,7 +78,7 @@ impl Retention {
     }
 
     /// Works until nothing is due, or another host does.
-    async fn take_turn(&self) -> sqlx::Result<()> {
+    async fn run_until_idle(&self) -> sqlx::Result<()> {
         for work in [Work::Delete, Work::Prune, Work::DropLetters] {
             let Age::Most(age) = work.age(&self.settings) else { continue };
             let mut records = 0;
@@ -98,7 +98,7 @@ impl Retention {
     /// Gives the number of records that were worked on. `None`: there is nothing to do, or another host does it.
     async fn step(&self, work: Work, age: Duration) -> sqlx::Result<Option<u64>> {
         let mut tx = self.store.begin_records().await?;
-        if !retention::take_turn(&mut tx).await? {
+        if !retention::try_lock(&mut tx).await? {
             return Ok(None);
         }
         let done = match work {

@@ -9,7 +9,7 @@ use crate::connections::cache::ConnectionCache;
 use crate::lookup::{LookupError, NamedScope};
 use syncline_store::Store;
 use syncline_store::runs::{self, Filter};
-pub use syncline_store::runs::{LineFilter, LoggedLine, LoggedRun, Place as RunPlace};
+pub use syncline_store::runs::{LineFilter, LoggedLine, LoggedRun, RunPosition as RunPlace};
 use syncline_types::error_code::ErrorCode;
 use syncline_types::functions::{FunctionKind, RunState, RunTrigger};
 use syncline_types::ids::{EnvironmentPk, FunctionName, Variant};

@@ -17,7 +17,7 @@ pub(crate) struct TakeoverGrace {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum MayTakeBack {
+pub(crate) enum Takeover {
     Yes,
     /// This host was recently unable to renew its own leases.
     NotYet,
@@ -30,14 +30,14 @@ impl TakeoverGrace {
     }
 
     /// Records that this host has renewed its leases.
-    pub(crate) fn note(&mut self) -> MayTakeBack {
+    pub(crate) fn note(&mut self) -> Takeover {
         let now = self.clock.instant();
         let has_missed_one = now.duration_since(self.latest) > self.lease * 2 / 3;
         self.latest = now;
         if has_missed_one {
             self.waits_until = now + self.lease;
         }
-        if now < self.waits_until { MayTakeBack::NotYet } else { MayTakeBack::Yes }
+        if now < self.waits_until { Takeover::NotYet } else { Takeover::Yes }
     }
 }
 
@@ -57,7 +57,7 @@ mod tests {
             .filter(|seconds| {
                 time.advance(Duration::from_secs(seconds - elapsed));
                 elapsed = *seconds;
-                takeover_grace.note() == MayTakeBack::NotYet
+                takeover_grace.note() == Takeover::NotYet
             })
             .collect();
         assert_eq!(not_yet, [60, 70, 80, 89]);

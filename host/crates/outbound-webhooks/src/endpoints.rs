@@ -8,7 +8,7 @@ use rand::seq::SliceRandom;
 use uuid::Uuid;
 
 use super::retry::Outcome;
-use syncline_store::webhooks::sending::DueEndpoint;
+use syncline_store::outbound_webhooks::sending::DueEndpoint;
 use syncline_telemetry::clock::Clock;
 use syncline_types::ids::EnvironmentPk;
 
@@ -135,7 +135,7 @@ impl Endpoints {
             known.troubles = 0;
         }
         let rest = if known.troubles >= TROUBLE { Some(REST) } else { None };
-        if let Some(rest) = rest.max(outcome.told_wait()) {
+        if let Some(rest) = rest.max(outcome.requested_delay()) {
             known.rests_until = Some(now + rest);
         }
     }

@@ -26,10 +26,10 @@ pub use self::log::{
 };
 pub use self::retry::{Delays, InvalidDelays};
 use syncline_auth::Environments;
-use syncline_egress::Gate;
+use syncline_egress::EgressGateway;
 use syncline_store::Store;
 use syncline_store::events::{Event, Events};
-use syncline_store::webhooks::sending::{self, Attempt, Claimed, Verdict};
+use syncline_store::outbound_webhooks::sending::{self, Attempt, Claimed, Verdict};
 use syncline_telemetry::clock::Clock;
 use syncline_telemetry::failpoints::{self, Step};
 use syncline_telemetry::metrics::metrics;
@@ -60,7 +60,7 @@ pub struct Sender {
     store: Store,
     events: Arc<Events>,
     environments: Arc<Environments>,
-    gate: Arc<Gate>,
+    gateway: Arc<EgressGateway>,
     host_id: Uuid,
     settings: SenderSettings,
     endpoints: Mutex<Endpoints>,
@@ -74,7 +74,7 @@ impl Sender {
         store: Store,
         events: Arc<Events>,
         environments: Arc<Environments>,
-        gate: Arc<Gate>,
+        gateway: Arc<EgressGateway>,
         host_id: Uuid,
         settings: SenderSettings,
     ) -> Arc<Self> {
@@ -84,7 +84,7 @@ impl Sender {
             store,
             events,
             environments,
-            gate,
+            gateway,
             host_id,
             settings,
             attempts: TaskTracker::new(),
@@ -113,7 +113,7 @@ impl Sender {
                 failpoints::reach(Step::WebhookClaimed);
             }
             for delivery in claimed {
-                let held = Held::new(&self, &delivery);
+                let held = ReceiverPermit::new(&self, &delivery);
                 let sender = Arc::clone(&self);
                 self.attempts.spawn(async move {
                     let attempt = AssertUnwindSafe(attempt(&sender, delivery, held));
@@ -170,25 +170,25 @@ impl Sender {
 }
 
 /// A permit of a receiver that is held until this is dropped, also by a panic.
-struct Held {
+struct ReceiverPermit {
     sender: Arc<Sender>,
     endpoint: Uuid,
 }
 
-impl Held {
+impl ReceiverPermit {
     fn new(sender: &Arc<Sender>, delivery: &Claimed) -> Self {
         sender.endpoints().begin(delivery.endpoint, delivery.environment);
         Self { sender: Arc::clone(sender), endpoint: delivery.endpoint }
     }
 }
 
-impl Drop for Held {
+impl Drop for ReceiverPermit {
     fn drop(&mut self) {
         self.sender.endpoints().end(self.endpoint);
     }
 }
 
-async fn attempt(sender: &Sender, delivery: Claimed, _held: Held) {
+async fn attempt(sender: &Sender, delivery: Claimed, _held: ReceiverPermit) {
     let began = sender.clock.instant();
     let outcome = request::send(sender, &delivery).await;
     let outcome = match outcome {
@@ -204,7 +204,7 @@ async fn attempt(sender: &Sender, delivery: Claimed, _held: Held) {
     sender.endpoints().note(delivery.endpoint, &outcome);
     let left = delivery.left.saturating_sub(duration);
     let number = delivery.attempt_of_round;
-    let verdict = retry::judge(&outcome, number, left, &sender.settings.delays, rand::random());
+    let verdict = retry::decide(&outcome, number, left, &sender.settings.delays, rand::random());
     metrics().count_webhook(match verdict {
         Verdict::Delivered => "delivered",
         Verdict::Retry(_) => "retried",

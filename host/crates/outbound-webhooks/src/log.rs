@@ -8,8 +8,8 @@ use uuid::Uuid;
 use syncline_engine::{ConnectionCache, LookupError};
 use syncline_store::Store;
 use syncline_store::events::{Event, Events};
-use syncline_store::webhooks::log::{self, Filter, Redelivery};
-pub use syncline_store::webhooks::log::{Delivery, LoggedAttempt, State as DeliveryState};
+use syncline_store::outbound_webhooks::log::{self, Filter, Redelivery};
+pub use syncline_store::outbound_webhooks::log::{Delivery, LoggedAttempt, State as DeliveryState};
 use syncline_types::error_code::ErrorCode;
 use syncline_types::ids::{ConnectionId, EnvironmentPk, IntegrationKey};
 

@@ -15,7 +15,7 @@ use syncline_auth::SigningKey;
 use syncline_crypto::hex;
 use syncline_egress::{EgressError, retry_after};
 use syncline_engine::stored_headers;
-use syncline_store::webhooks::sending::Claimed;
+use syncline_store::outbound_webhooks::sending::Claimed;
 
 /// The names that existing receivers verify by.
 const LEGACY_SIGNATURE: HeaderName = HeaderName::from_static("x-nango-signature");
@@ -38,7 +38,7 @@ pub(super) async fn send(sender: &Sender, delivery: &Claimed) -> anyhow::Result<
         return Ok(Outcome::NoAnswer(EgressError::InvalidRequest { reason }));
     };
     let body = Bytes::copy_from_slice(delivery.body.as_bytes());
-    let answer = sender.gate.post_message(url, headers, body, sender.settings.timeout).await;
+    let answer = sender.gateway.post_message(url, headers, body, sender.settings.timeout).await;
     Ok(match answer {
         Ok((status, headers)) => {
             Outcome::Answered { status, retry_after: retry_after(&headers, sender.clock.system_time()) }

@@ -7,7 +7,7 @@ use http::StatusCode;
 
 use syncline_config::milliseconds;
 use syncline_egress::EgressError;
-use syncline_store::webhooks::sending::Verdict;
+use syncline_store::outbound_webhooks::sending::Verdict;
 
 /// The longest that a receiver can ask us to stay away.
 const MAX_TOLD_WAIT: Duration = Duration::from_secs(24 * 60 * 60);
@@ -85,7 +85,7 @@ impl Outcome {
     }
 
     /// How long the receiver wants to be left alone.
-    pub fn told_wait(&self) -> Option<Duration> {
+    pub fn requested_delay(&self) -> Option<Duration> {
         match self {
             Self::Answered {
                 status: StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE,
@@ -99,7 +99,13 @@ impl Outcome {
 /// What follows from an attempt, the `number`th since the delivery was asked for. Every answer but a success is tried
 /// again, a 4xx too: receivers that are being deployed, or whose signing key was rotated a moment too early, answer 404
 /// or 401 and recover. `chance` is from 0 to 1.
-pub(super) fn judge(outcome: &Outcome, number: i32, left: Duration, delays: &Delays, chance: f64) -> Verdict {
+pub(super) fn decide(
+    outcome: &Outcome,
+    number: i32,
+    left: Duration,
+    delays: &Delays,
+    chance: f64,
+) -> Verdict {
     match outcome {
         Outcome::Answered { status, .. } if status.is_success() => return Verdict::Delivered,
         Outcome::Answered { status: StatusCode::GONE, .. } => return Verdict::Failed,
@@ -110,7 +116,7 @@ pub(super) fn judge(outcome: &Outcome, number: i32, left: Duration, delays: &Del
     let index = usize::try_from(number - 1).unwrap_or_default();
     let Some(delay) = delays.0.get(index) else { return Verdict::Failed };
     // A fifth more or less, so that what failed together does not come back together.
-    let wait = delay.mul_f64(0.8 + 0.4 * chance).max(outcome.told_wait().unwrap_or_default());
+    let wait = delay.mul_f64(0.8 + 0.4 * chance).max(outcome.requested_delay().unwrap_or_default());
     if wait > left { Verdict::Failed } else { Verdict::Retry(wait) }
 }
 
@@ -133,24 +139,24 @@ mod tests {
     fn ten_attempts_are_spread_over_about_three_days() {
         let mut total = Duration::ZERO;
         for number in 1..=9 {
-            let verdict = judge(&answered(500, None), number, 4 * DAY, &delays(), 0.5);
+            let verdict = decide(&answered(500, None), number, 4 * DAY, &delays(), 0.5);
             let Verdict::Retry(wait) = verdict else { panic!("attempt {number}: {verdict:?}") };
             total += wait;
         }
         assert!(total > 3 * DAY && total < 4 * DAY, "{total:?}");
-        assert_eq!(judge(&answered(500, None), 10, 4 * DAY, &delays(), 0.5), Verdict::Failed);
+        assert_eq!(decide(&answered(500, None), 10, 4 * DAY, &delays(), 0.5), Verdict::Failed);
     }
 
     #[test]
     fn waits_differ_by_a_fifth_at_most() {
-        let wait = |chance| judge(&answered(500, None), 2, 4 * DAY, &delays(), chance);
+        let wait = |chance| decide(&answered(500, None), 2, 4 * DAY, &delays(), chance);
         assert_eq!(wait(0.0), Verdict::Retry(Duration::from_secs(240)));
         assert_eq!(wait(1.0), Verdict::Retry(Duration::from_secs(360)));
     }
 
     #[test]
     fn an_answer_decides_what_follows() {
-        let verdict = |outcome: &Outcome| judge(outcome, 1, 4 * DAY, &delays(), 0.5);
+        let verdict = |outcome: &Outcome| decide(outcome, 1, 4 * DAY, &delays(), 0.5);
         let retry = |seconds| Verdict::Retry(Duration::from_secs(seconds));
         for status in [200, 201, 204, 299] {
             assert_eq!(verdict(&answered(status, None)), Verdict::Delivered, "{status}");
@@ -189,7 +195,7 @@ mod tests {
 
     #[test]
     fn what_would_come_after_the_end_is_given_up() {
-        let verdict = |left| judge(&answered(500, None), 3, Duration::from_secs(left), &delays(), 0.5);
+        let verdict = |left| decide(&answered(500, None), 3, Duration::from_secs(left), &delays(), 0.5);
         assert_eq!(verdict(1_799), Verdict::Failed);
         assert_eq!(verdict(1_800), Verdict::Retry(Duration::from_secs(1_800)));
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 use super::Sender;
-use syncline_store::webhooks::sending;
+use syncline_store::outbound_webhooks::sending;
 
 const EVERY: Duration = Duration::from_secs(60);
 /// Rows of one statement, so that none holds locks for long.
@@ -15,7 +15,7 @@ const BETWEEN_BATCHES: Duration = Duration::from_millis(50);
 
 impl Sender {
     /// Looks after the log of deliveries until `shutdown`.
-    pub async fn look_after_log(self: Arc<Self>, shutdown: CancellationToken) {
+    pub async fn maintain_delivery_log(self: Arc<Self>, shutdown: CancellationToken) {
         let mut ticks = tokio::time::interval(EVERY);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         while shutdown.run_until_cancelled(ticks.tick()).await.is_some() {

@@ -51,15 +51,15 @@ pub enum Verification {
     /// By a secret that it carries.
     Token(TokenRecipe),
     /// By basic authentication; the secret is `user:password`.
-    Basic(Nothing),
+    Basic(NoOptions),
     /// Not at all: the provider has no such thing.
-    None(Nothing),
+    None(NoOptions),
 }
 
 /// A table without members.
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Nothing {}
+pub struct NoOptions {}
 
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -225,7 +225,7 @@ pub enum Answer {
     /// Header and value; the body is empty.
     Header(#[serde(deserialize_with = "header_name")] HeaderName),
     /// The body is empty. The request is kept, so that what it says can be looked up.
-    Kept(Nothing),
+    Kept(NoOptions),
 }
 
 /// How connections are found.

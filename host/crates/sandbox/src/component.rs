@@ -9,11 +9,11 @@ use wasmtime::component::types::ComponentItem;
 
 use super::bindings::IntegrationPre;
 use super::capabilities::NoCapabilities;
+use super::cpu_executor::UsualCpuTime;
 use super::imports::GuestState;
 use super::invocation::{Export, Setting};
-use super::lanes::Habits;
-use super::urgency::Urgency;
-use super::{CompileError, FunctionError, Limits, RunLog, Runtime};
+use super::priority_class::PriorityClass;
+use super::{CompileError, FunctionError, Limits, RunLog, Sandbox};
 
 /// SHA-256 of a component's bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -82,10 +82,10 @@ pub struct PreparedComponent {
     pub digest: ComponentDigest,
     pub(super) pre: IntegrationPre<GuestState>,
     /// How much CPU time its functions usually use.
-    pub(super) habits: Habits,
+    pub(super) usual_cpu: UsualCpuTime,
 }
 
-impl Runtime {
+impl Sandbox {
     /// Checks and links a component. Compiles it unless its compiled form is cached.
     pub async fn prepare(&self, wasm: &[u8]) -> Result<PreparedComponent, InvalidComponent> {
         check_kind(wasm)?;
@@ -125,7 +125,7 @@ impl Runtime {
         Ok(PreparedComponent {
             digest,
             pre: IntegrationPre::new(pre).map_err(unknown)?,
-            habits: Habits::default(),
+            usual_cpu: UsualCpuTime::default(),
         })
     }
 
@@ -139,7 +139,7 @@ impl Runtime {
                 Box::new(NoCapabilities),
                 &Limits::DESCRIBE,
                 &log,
-                Setting { urgency: Urgency::WaitedFor, variables: &[] },
+                Setting { priority: PriorityClass::Interactive, variables: &[] },
             )
             .await;
         let json = finished.result.map_err(InvalidComponent::DescribeFailed)?.unwrap_or_default();

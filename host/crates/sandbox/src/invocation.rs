@@ -11,12 +11,12 @@ use wasmtime_wasi::I32Exit;
 use super::bindings::{Integration, IntegrationPre};
 use super::cpu_time::{CpuTime, Metered};
 use super::imports::{GuestState, Panic};
-use super::slots::Slot;
+use super::permits::InvocationPermit;
+use super::priority_class::PriorityClass;
 use super::stdio::Output;
-use super::urgency::Urgency;
 use super::{
     Capabilities, Failure, FunctionError, Interrupt, Limit, Limits, LogLevel, PreparedComponent, RunLog,
-    Runtime,
+    Sandbox,
 };
 
 /// A function to run.
@@ -24,7 +24,7 @@ use super::{
 pub struct Call<'a> {
     pub kind: FunctionKind,
     pub name: &'a str,
-    pub urgency: Urgency,
+    pub priority: PriorityClass,
     /// JSON text.
     pub input: Option<&'a String>,
     /// The environment variables of the guest's process.
@@ -34,7 +34,7 @@ pub struct Call<'a> {
 /// How an invocation is scheduled, and the environment variables of its process.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Setting<'a> {
-    pub(super) urgency: Urgency,
+    pub(super) priority: PriorityClass,
     pub(super) variables: &'a [(String, String)],
 }
 
@@ -81,7 +81,7 @@ impl Export {
     }
 }
 
-impl Runtime {
+impl Sandbox {
     /// Waits for a free slot and runs one function. The wait counts towards its wall time.
     pub async fn invoke(
         &self,
@@ -93,7 +93,7 @@ impl Runtime {
     ) -> Finished {
         let export =
             Export::Invoke { kind: call.kind, name: call.name.to_owned(), input: call.input.cloned() };
-        let setting = Setting { urgency: call.urgency, variables: call.variables };
+        let setting = Setting { priority: call.priority, variables: call.variables };
         let Finished { result, usage } =
             self.run(component, export, capabilities, limits, log, setting).await;
         let result = match result {
@@ -115,7 +115,7 @@ impl Runtime {
         setting: Setting<'_>,
     ) -> Finished {
         let ends_at = Instant::now() + limits.wall;
-        let Ok(slot) = timeout_at(ends_at, self.slots.acquire(setting.urgency)).await else {
+        let Ok(permit) = timeout_at(ends_at, self.permits.acquire(setting.priority)).await else {
             let result = Err(Interrupt::Limit(Limit::Wall(limits.wall)).into());
             return Finished { result, usage: Usage::default() };
         };
@@ -128,11 +128,12 @@ impl Runtime {
 
         let cpu = Arc::new(CpuTime::default());
         let name = export.name().to_owned();
-        let is_usually_light = component.habits.is_usually_light(&name);
-        let work = execute(slot, component.pre.clone(), export, store, Arc::clone(&cpu), limits.cpu, ends_at);
-        let ((end, store, slot), ended_on) =
-            self.lanes.drive(work, setting.urgency, is_usually_light, &cpu).await;
-        component.habits.note(&name, cpu.total());
+        let is_usually_short = component.usual_cpu.is_usually_short(&name);
+        let work =
+            execute(permit, component.pre.clone(), export, store, Arc::clone(&cpu), limits.cpu, ends_at);
+        let ((end, store, permit), ended_on) =
+            self.cpu_executor.drive(work, setting.priority, is_usually_short, &cpu).await;
+        component.usual_cpu.note(&name, cpu.total());
         // Flushes the guest's last output before the host adds its own lines.
         drop(output);
         let state = store.data();
@@ -153,7 +154,7 @@ impl Runtime {
         // Resetting the instance's memory takes about as long as a short function, so the result is returned first.
         ended_on.spawn(async move {
             drop(store);
-            drop(slot);
+            drop(permit);
         });
         Finished { result, usage }
     }
@@ -172,14 +173,14 @@ enum End {
 /// Creates an instance and calls it. Owns everything it uses, so that it can move to another executor. The slot is the
 /// first parameter and therefore dropped last: a cancelled call frees its slot only after its instance is gone.
 async fn execute(
-    slot: Slot,
+    permit: InvocationPermit,
     pre: IntegrationPre<GuestState>,
     export: Export,
     mut store: Store<GuestState>,
     cpu: Arc<CpuTime>,
     cpu_limit: Duration,
     ends_at: Instant,
-) -> (End, Store<GuestState>, Slot) {
+) -> (End, Store<GuestState>, InvocationPermit) {
     let call = async {
         let instance = pre.instantiate_async(&mut store).await?;
         export.call(&instance, &mut store).await
@@ -190,7 +191,7 @@ async fn execute(
         Ok(metered) => metered.unwrap_or_else(End::Limit),
         Err(_elapsed) => End::WallTime,
     };
-    (end, store, slot)
+    (end, store, permit)
 }
 
 /// Finds out why a guest did not return.

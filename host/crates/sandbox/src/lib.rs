@@ -6,16 +6,16 @@ mod bindings;
 mod capabilities;
 mod compiler;
 mod component;
+mod cpu_executor;
 mod cpu_time;
 mod error;
 mod imports;
 mod invocation;
-mod lanes;
 mod limits;
 mod log;
-mod slots;
+mod permits;
+mod priority_class;
 mod stdio;
-mod urgency;
 
 use std::time::Duration;
 
@@ -37,18 +37,18 @@ pub use self::error::{FunctionError, GuestError, Interrupt};
 pub use self::invocation::{Call, Finished, Usage};
 pub use self::limits::{Limit, Limits};
 pub use self::log::{LogEntry, LogLevel, RunLog};
-pub use self::urgency::Urgency;
+pub use self::priority_class::PriorityClass;
 
+use self::cpu_executor::CpuExecutor;
 use self::imports::GuestState;
-use self::lanes::Lanes;
-use self::slots::Slots;
+use self::permits::InvocationPermits;
 
 /// How often running guests yield, so that no guest blocks a thread for longer.
 const EPOCH_TICK: Duration = Duration::from_millis(5);
 
-/// Settings of the runtime.
+/// Settings of the sandbox.
 #[derive(Debug, Clone)]
-pub struct RuntimeSettings {
+pub struct SandboxSettings {
     /// The maximum number of concurrent invocations, including those that wait for a provider. Others wait for a slot. A
     /// quarter of the slots is reserved for invocations whose caller waits.
     pub max_invocations: u32,
@@ -59,24 +59,24 @@ pub struct RuntimeSettings {
 pub struct SetupError(#[source] wasmtime::Error);
 
 /// The engine, and the imports that every component is linked with.
-pub struct Runtime {
+pub struct Sandbox {
     engine: Engine,
     linker: Linker<GuestState>,
-    slots: Slots,
-    lanes: Lanes,
+    permits: InvocationPermits,
+    cpu_executor: CpuExecutor,
     compiled: CompiledCache,
 }
 
-impl Runtime {
-    pub fn new(settings: &RuntimeSettings, compiled: CompiledCache) -> Result<Self, SetupError> {
+impl Sandbox {
+    pub fn new(settings: &SandboxSettings, compiled: CompiledCache) -> Result<Self, SetupError> {
         let engine = engine(Some(settings)).map_err(SetupError)?;
         let linker = linker(&engine).map_err(SetupError)?;
         tick_epochs(&engine);
         Ok(Self {
             engine,
             linker,
-            slots: Slots::new(settings.max_invocations as usize),
-            lanes: Lanes::new().map_err(|error| SetupError(error.into()))?,
+            permits: InvocationPermits::new(settings.max_invocations as usize),
+            cpu_executor: CpuExecutor::new().map_err(|error| SetupError(error.into()))?,
             compiled,
         })
     }
@@ -84,7 +84,7 @@ impl Runtime {
 
 /// Creates an engine. The compiler's engine and the runtime's engine must have the same settings, except for the
 /// allocation strategy.
-fn engine(settings: Option<&RuntimeSettings>) -> wasmtime::Result<Engine> {
+fn engine(settings: Option<&SandboxSettings>) -> wasmtime::Result<Engine> {
     let mut config = Config::new();
     config
         .cranelift_opt_level(OptLevel::Speed)

@@ -6,7 +6,7 @@ use chrono::{DateTime, Utc};
 use serde_json::Value;
 
 use super::Limit;
-use syncline_types::nul::without_nul;
+use syncline_types::sanitize::sanitize_text;
 use syncline_types::secret::Mask;
 
 /// Longer lines are cut.
@@ -151,7 +151,7 @@ impl Buffer {
     fn push(&mut self, level: LogLevel, message: &str, fields: Option<String>) {
         let message = self.hidden.text(message);
         let end = message.floor_char_boundary(MAX_LINE_BYTES);
-        let message = without_nul(&message[..end]);
+        let message = sanitize_text(&message[..end]);
         let fields = fields.map(|fields| self.hidden.text(&fields).into_owned());
         self.entries.push(LogEntry { line: self.next_line, at: Utc::now(), level, message, fields });
         self.next_line = self.next_line.saturating_add(1);

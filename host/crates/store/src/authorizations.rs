@@ -107,7 +107,7 @@ pub async fn take(conn: &mut PgConnection, authorization: AuthorizationPk) -> sq
 }
 
 /// Keeps what came of it for whoever listens, and tells every host. The first outcome stays.
-pub async fn tell_outcome(
+pub async fn publish_outcome(
     conn: &mut PgConnection,
     session: ConnectSessionPk,
     listener: Uuid,

@@ -13,7 +13,7 @@ use tokio::runtime::Handle;
 pub(super) async fn begin(pool: &PgPool) -> sqlx::Result<Transaction<'static, Postgres>> {
     let pool = pool.clone();
     #[expect(clippy::disallowed_methods, reason = "it is brought to its end")]
-    ToItsEnd::new(async move { pool.begin().await }).await
+    RunToCompletion::new(async move { pool.begin().await }).await
 }
 
 /// With a statement of its own in place of `BEGIN`.
@@ -23,19 +23,19 @@ pub(super) async fn begin_with(
 ) -> sqlx::Result<Transaction<'static, Postgres>> {
     let pool = pool.clone();
     #[expect(clippy::disallowed_methods, reason = "it is brought to its end")]
-    ToItsEnd::new(async move { pool.begin_with(statement).await }).await
+    RunToCompletion::new(async move { pool.begin_with(statement).await }).await
 }
 
 /// A future that somebody else brings to its end if it is dropped before.
-struct ToItsEnd<T: Send + 'static>(Option<Pin<Box<dyn Future<Output = T> + Send>>>);
+struct RunToCompletion<T: Send + 'static>(Option<Pin<Box<dyn Future<Output = T> + Send>>>);
 
-impl<T: Send + 'static> ToItsEnd<T> {
+impl<T: Send + 'static> RunToCompletion<T> {
     fn new(future: impl Future<Output = T> + Send + 'static) -> Self {
         Self(Some(Box::pin(future)))
     }
 }
 
-impl<T: Send + 'static> Future for ToItsEnd<T> {
+impl<T: Send + 'static> Future for RunToCompletion<T> {
     type Output = T;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<T> {
@@ -48,7 +48,7 @@ impl<T: Send + 'static> Future for ToItsEnd<T> {
     }
 }
 
-impl<T: Send + 'static> Drop for ToItsEnd<T> {
+impl<T: Send + 'static> Drop for RunToCompletion<T> {
     fn drop(&mut self) {
         // Without a runtime the connection goes with the pool.
         if let Some(future) = self.0.take()

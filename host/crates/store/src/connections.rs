@@ -179,7 +179,7 @@ pub async fn create(conn: &mut PgConnection, new: &NewConnection<'_>) -> sqlx::R
 
 /// Whether a connection is being validated and nobody was told of it yet. It is kept from others until the transaction
 /// ends.
-pub async fn lock_is_untold(conn: &mut PgConnection, connection: ConnectionPk) -> sqlx::Result<bool> {
+pub async fn lock_unannounced(conn: &mut PgConnection, connection: ConnectionPk) -> sqlx::Result<bool> {
     let is_untold = sqlx::query_scalar!(
         r#"SELECT validating_since IS NOT NULL AS "is_untold!" FROM connections WHERE pk = $1 FOR NO KEY UPDATE"#,
         connection.0,
@@ -457,14 +457,14 @@ pub async fn list_unvalidated(
 
 /// The judgement that a connection waits for which was connected anew and is there meanwhile, likewise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Judgement(DateTime<Utc>);
+pub struct Revalidation(DateTime<Utc>);
 
 /// Has a connection that was connected anew wait for a judgement by this host.
-pub async fn begin_judgement(
+pub async fn begin_revalidation(
     conn: &mut PgConnection,
     connection: ConnectionPk,
     host: Uuid,
-) -> sqlx::Result<Option<Judgement>> {
+) -> sqlx::Result<Option<Revalidation>> {
     let since = sqlx::query_scalar!(
         r#"
         UPDATE connections SET revalidating_since = clock_timestamp(), revalidating_host = $2 WHERE pk = $1
@@ -475,14 +475,14 @@ pub async fn begin_judgement(
     )
     .fetch_optional(conn)
     .await?;
-    Ok(since.map(Judgement))
+    Ok(since.map(Revalidation))
 }
 
 /// What was found out counts. `false`: the connection does not wait for this judgement any more.
-pub async fn end_judgement(
+pub async fn end_revalidation(
     conn: &mut PgConnection,
     connection: ConnectionPk,
-    judgement: Judgement,
+    revalidation: Revalidation,
 ) -> sqlx::Result<bool> {
     let ended = sqlx::query!(
         r#"
@@ -490,7 +490,7 @@ pub async fn end_judgement(
         WHERE pk = $1 AND revalidating_since = $2
         "#,
         connection.0,
-        judgement.0,
+        revalidation.0,
     )
     .execute(conn)
     .await?;
@@ -499,13 +499,13 @@ pub async fn end_judgement(
 
 /// Gives this host judgements of hosts that were silent for longer than `silent_for`, and such that began longer ago
 /// than any takes. The former ones count no more.
-pub async fn take_over_judgements(
+pub async fn take_over_revalidations(
     conn: &mut PgConnection,
     host: Uuid,
     silent_for: Duration,
     older_than: Duration,
     limit: i64,
-) -> sqlx::Result<Vec<(ConnectionPk, Judgement)>> {
+) -> sqlx::Result<Vec<(ConnectionPk, Revalidation)>> {
     let rows = sqlx::query!(
         r#"
         UPDATE connections c
@@ -530,7 +530,7 @@ pub async fn take_over_judgements(
     )
     .fetch_all(conn)
     .await?;
-    Ok(rows.into_iter().map(|row| (ConnectionPk(row.pk), Judgement(row.revalidating_since))).collect())
+    Ok(rows.into_iter().map(|row| (ConnectionPk(row.pk), Revalidation(row.revalidating_since))).collect())
 }
 
 /// Locks those of an integration's connections that have these ids, in one order for all, and gives them.

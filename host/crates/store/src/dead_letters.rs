@@ -9,7 +9,7 @@ use sqlx::PgConnection;
 use uuid::Uuid;
 
 use super::streams::{LockedStream, StreamKey};
-use syncline_crypto::{CryptoError, PayloadKey, PayloadKeys, Place, RecordKeys, hex};
+use syncline_crypto::{AssociatedData, CryptoError, PayloadKey, PayloadKeys, RecordKeys, hex};
 use syncline_types::ids::{ConnectionPk, EnvironmentPk, IntegrationPk, ModelName, Variant};
 
 /// Who set a record aside.
@@ -55,7 +55,7 @@ pub async fn set_aside(
     let sealing = keys.sealing().map_err(|error| sqlx::Error::Decode(error.into()))?;
     for letter in letters {
         let letter_key = letter.key(sealing);
-        let sealed = sealing.map(|key| key.seal(place(&letter_key), &letter.payload));
+        let sealed = sealing.map(|key| key.seal(associated_data(&letter_key), &letter.payload));
         let is_new = sqlx::query_scalar!(
             r#"
             INSERT INTO dead_letters AS kept
@@ -167,15 +167,15 @@ impl DeadLetter {
             (None, sealed) => {
                 let keys = keys.of_stream(connection.0, number, false);
                 let key = keys.get(self.payload_key.unwrap_or_default())?;
-                key.open(place(&self.letter_key), sealed.as_deref().unwrap_or_default())
+                key.open(associated_data(&self.letter_key), sealed.as_deref().unwrap_or_default())
             }
         };
         open().map_err(|source| UnreadableLetter { id: self.id, model: self.model.clone(), source })
     }
 }
 
-fn place(letter_key: &str) -> Place<'_> {
-    Place { column: "dead_letters.payload_ciphertext", row: letter_key }
+fn associated_data(letter_key: &str) -> AssociatedData<'_> {
+    AssociatedData { column: "dead_letters.payload_ciphertext", row: letter_key }
 }
 
 /// Reads letters `l`, which `$from` gives, with their streams `s`.

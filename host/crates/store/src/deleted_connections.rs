@@ -49,11 +49,7 @@ pub async fn claim(conn: &mut PgConnection, hold: Duration) -> sqlx::Result<Opti
 }
 
 /// Gives a claimed connection back, for a look at it after `wait`.
-pub async fn look_again(
-    conn: &mut PgConnection,
-    connection: ConnectionPk,
-    wait: Duration,
-) -> sqlx::Result<()> {
+pub async fn postpone(conn: &mut PgConnection, connection: ConnectionPk, wait: Duration) -> sqlx::Result<()> {
     sqlx::query!(
         "UPDATE deleted_connections SET purge_due_at = now() + $2 WHERE connection_pk = $1",
         connection.0,

@@ -164,7 +164,7 @@ pub async fn begin_switch(conn: &mut PgConnection, environment: EnvironmentPk) -
 }
 
 /// What is deployed for an integration that its connections begin with, syncs and lifecycle functions, as it was stored.
-pub async fn list_active_beginnings(
+pub async fn list_active_for_new_connections(
     conn: &mut PgConnection,
     environment: EnvironmentPk,
     integration: IntegrationPk,

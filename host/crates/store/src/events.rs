@@ -14,7 +14,7 @@ use tokio::sync::broadcast::error::RecvError;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use super::rate_limits::{Hold, Spent};
+use super::rate_limits::{Backoff, SentRequests};
 use syncline_telemetry::clock::Clock;
 use syncline_types::ids::ConnectionPk;
 
@@ -31,7 +31,7 @@ const NAMED_AT_ONCE: usize = 300;
 const SPENT_AT_ONCE: usize = 100;
 
 /// A host, and what it has sent.
-type SpentBy = (Uuid, Arc<[Spent]>);
+type SentByHost = (Uuid, Arc<[SentRequests]>);
 
 /// What changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,7 +59,7 @@ pub enum Event {
     /// Connections were deleted, and what was kept of them is to be removed.
     Deletions,
     /// A provider wants to be left alone.
-    Hold(Hold),
+    Backoff(Backoff),
     /// There is an outcome of an authorization for this listener.
     Outcome(Uuid),
     /// Events may have been missed: caches must be dropped.
@@ -73,7 +73,7 @@ pub struct Events {
     /// Apart from the rest, of which nobody should miss any because much is written.
     records: broadcast::Sender<Arc<[ConnectionPk]>>,
     /// Likewise.
-    requests: broadcast::Sender<SpentBy>,
+    requests: broadcast::Sender<SentByHost>,
     received_at: Mutex<Option<Instant>>,
     /// When each host was last heard of.
     hosts: Mutex<HashMap<Uuid, Instant>>,
@@ -104,7 +104,7 @@ impl Events {
     }
 
     /// What other hosts have sent to providers under a rate.
-    pub fn subscribe_to_requests(&self) -> broadcast::Receiver<SpentBy> {
+    pub fn subscribe_to_requests(&self) -> broadcast::Receiver<SentByHost> {
         self.requests.subscribe()
     }
 
@@ -244,8 +244,13 @@ pub async fn publish_records(
 }
 
 /// Tells other hosts what was sent to providers.
-pub async fn publish_requests(conn: &mut PgConnection, host: Uuid, spent: &[Spent]) -> sqlx::Result<()> {
-    let written = |part: &[Spent]| part.iter().map(|spent| spent.to_text()).collect::<Vec<_>>().join(",");
+pub async fn publish_requests(
+    conn: &mut PgConnection,
+    host: Uuid,
+    spent: &[SentRequests],
+) -> sqlx::Result<()> {
+    let written =
+        |part: &[SentRequests]| part.iter().map(|spent| spent.to_text()).collect::<Vec<_>>().join(",");
     let payloads = spent.chunks(SPENT_AT_ONCE).map(|part| format!("spent:{host}:{}", written(part)));
     notify_others(conn, payloads.collect()).await
 }
@@ -263,9 +268,9 @@ fn parse_records(payload: &str) -> Option<(Uuid, Arc<[ConnectionPk]>)> {
     Some((host.parse().ok()?, connections.ok()?))
 }
 
-fn parse_requests(payload: &str) -> Option<SpentBy> {
+fn parse_requests(payload: &str) -> Option<SentByHost> {
     let (host, spent) = payload.strip_prefix("spent:")?.split_once(':')?;
-    let spent: Option<_> = spent.split(',').map(Spent::parse).collect();
+    let spent: Option<_> = spent.split(',').map(SentRequests::parse).collect();
     Some((host.parse().ok()?, spent?))
 }
 
@@ -283,7 +288,7 @@ fn parse(payload: &str) -> Option<Event> {
         "deletions" => Some(Event::Deletions),
         _ => match payload.split_once(':')? {
             ("connection", pk) => Some(Event::Connection(ConnectionPk(pk.parse().ok()?))),
-            ("hold", hold) => Some(Event::Hold(Hold::parse(hold)?)),
+            ("hold", back_off) => Some(Event::Backoff(Backoff::parse(back_off)?)),
             ("outcome", listener) => Some(Event::Outcome(listener.parse().ok()?)),
             _ => None,
         },
@@ -295,16 +300,16 @@ mod tests {
     use chrono::DateTime;
 
     use super::*;
-    use crate::rate_limits::Limited;
+    use crate::rate_limits::RateLimitScope;
     use syncline_types::ids::IntegrationPk;
 
     #[test]
     fn what_was_sent_is_read_as_it_was_written() {
-        let of = |connection: Option<i64>| Limited {
+        let of = |connection: Option<i64>| RateLimitScope {
             integration: IntegrationPk(i64::MAX),
             connection: connection.map(ConnectionPk),
         };
-        let spent = [None, Some(i64::MAX)].map(|pk| Spent {
+        let spent = [None, Some(i64::MAX)].map(|pk| SentRequests {
             limited: of(pk),
             per_seconds: u32::MAX,
             requests: u32::MAX,

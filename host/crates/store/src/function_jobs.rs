@@ -55,7 +55,7 @@ pub struct NewKey<'a> {
 
 /// What a host holds while it runs a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Hold {
+pub struct JobLease {
     pub pk: i64,
     pub fence: i64,
 }
@@ -63,7 +63,7 @@ pub struct Hold {
 /// A job that this host has claimed.
 #[derive(Debug, Clone)]
 pub struct JobClaim {
-    pub hold: Hold,
+    pub hold: JobLease,
     pub id: Uuid,
     pub environment: EnvironmentPk,
     pub integration: IntegrationPk,
@@ -130,9 +130,9 @@ pub async fn begin(
     owner: Uuid,
     lease: Duration,
     kept_for: Duration,
-) -> sqlx::Result<Option<Hold>> {
+) -> sqlx::Result<Option<JobLease>> {
     sqlx::query_as!(
-        Hold,
+        JobLease,
         r#"
         INSERT INTO function_jobs
             (id, environment_pk, integration_pk, connection_pk, integration_key, connection_id, kind, function_name,
@@ -213,12 +213,12 @@ pub async fn find_keyed(
 /// Takes over what another host began for a request and did not finish. `None`: somebody else was first.
 pub async fn take_over(
     conn: &mut PgConnection,
-    abandoned: Hold,
+    abandoned: JobLease,
     owner: Uuid,
     lease: Duration,
-) -> sqlx::Result<Option<Hold>> {
+) -> sqlx::Result<Option<JobLease>> {
     sqlx::query_as!(
-        Hold,
+        JobLease,
         r#"
         UPDATE function_jobs
         SET owner = $3, lease_expires_at = now() + $4, fence = nextval('run_fences'), losses = losses + 1
@@ -308,7 +308,7 @@ pub async fn claim(
     .await?;
     let claims = rows.into_iter().map(|row| {
         Ok(JobClaim {
-            hold: Hold { pk: row.pk, fence: row.fence },
+            hold: JobLease { pk: row.pk, fence: row.fence },
             id: row.id,
             environment: EnvironmentPk(row.environment_pk),
             integration: IntegrationPk(row.integration_pk),
@@ -341,9 +341,9 @@ pub async fn renew_leases(
     owner: Uuid,
     lease: Duration,
     jobs: &[i64],
-) -> sqlx::Result<Vec<Hold>> {
+) -> sqlx::Result<Vec<JobLease>> {
     sqlx::query_as!(
-        Hold,
+        JobLease,
         r#"
         UPDATE function_jobs SET lease_expires_at = now() + $2
         WHERE pk = ANY($3) AND owner = $1 AND state = 'running'
@@ -393,7 +393,7 @@ pub enum Written {
 /// Ends a job.
 pub async fn finish(
     conn: &mut PgConnection,
-    hold: Hold,
+    hold: JobLease,
     owner: Uuid,
     state: JobState,
     sealed_result: &[u8],
@@ -432,7 +432,7 @@ pub async fn finish(
 /// Queues a job again that has failed, so often before this time.
 pub async fn retry_after(
     conn: &mut PgConnection,
-    hold: Hold,
+    hold: JobLease,
     owner: Uuid,
     failures: i32,
     wait: Duration,
@@ -469,7 +469,7 @@ pub async fn retry_after(
 }
 
 /// Lets go of a job that was not finished: it is queued again, or a repeat of its request may run it.
-pub async fn hand_back(conn: &mut PgConnection, hold: Hold, owner: Uuid) -> sqlx::Result<Written> {
+pub async fn release(conn: &mut PgConnection, hold: JobLease, owner: Uuid) -> sqlx::Result<Written> {
     let given = sqlx::query!(
         r#"
         WITH given AS (

@@ -9,7 +9,7 @@ use syncline_types::ids::{ConnectionPk, IntegrationPk};
 
 /// Whose requests a provider counts together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Limited {
+pub struct RateLimitScope {
     pub integration: IntegrationPk,
     /// `None`: those of all connections.
     pub connection: Option<ConnectionPk>,
@@ -17,22 +17,22 @@ pub struct Limited {
 
 /// A limit that holds requests back, for as long as is left by the database's clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Hold {
-    pub limited: Limited,
+pub struct Backoff {
+    pub limited: RateLimitScope,
     pub left: Duration,
 }
 
 /// Requests that a host has sent, of those that may be sent in so many seconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Spent {
-    pub limited: Limited,
+pub struct SentRequests {
+    pub limited: RateLimitScope,
     pub per_seconds: u32,
     pub requests: u32,
 }
 
 /// Notes a hold and tells every host, if it lasts for longer than one that is known.
-pub async fn hold(conn: &mut PgConnection, hold: Hold) -> sqlx::Result<()> {
-    let Hold { limited: Limited { integration, connection }, left } = hold;
+pub async fn back_off(conn: &mut PgConnection, back_off: Backoff) -> sqlx::Result<()> {
+    let Backoff { limited: RateLimitScope { integration, connection }, left } = back_off;
     let connection = connection.map_or(0, |connection| connection.0);
     let event = format!("hold:{}:{connection}:{}", integration.0, left.as_millis());
     sqlx::query!(
@@ -57,7 +57,7 @@ pub async fn hold(conn: &mut PgConnection, hold: Hold) -> sqlx::Result<()> {
 }
 
 /// All holds there are.
-pub async fn list(conn: &mut PgConnection) -> sqlx::Result<Vec<Hold>> {
+pub async fn list(conn: &mut PgConnection) -> sqlx::Result<Vec<Backoff>> {
     let rows = sqlx::query!(
         r#"
         SELECT integration_pk, connection_pk,
@@ -67,8 +67,8 @@ pub async fn list(conn: &mut PgConnection) -> sqlx::Result<Vec<Hold>> {
     )
     .fetch_all(conn)
     .await?;
-    let holds = rows.into_iter().map(|row| Hold {
-        limited: Limited::from_stored(row.integration_pk, row.connection_pk),
+    let holds = rows.into_iter().map(|row| Backoff {
+        limited: RateLimitScope::from_stored(row.integration_pk, row.connection_pk),
         left: Duration::try_from_secs_f64(row.left).unwrap_or_default(),
     });
     Ok(holds.collect())
@@ -80,17 +80,17 @@ pub async fn delete_over(conn: &mut PgConnection) -> sqlx::Result<()> {
     Ok(())
 }
 
-impl Limited {
+impl RateLimitScope {
     fn from_stored(integration: i64, connection: i64) -> Self {
         let connection = (connection != 0).then_some(ConnectionPk(connection));
         Self { integration: IntegrationPk(integration), connection }
     }
 }
 
-impl Spent {
+impl SentRequests {
     /// As a part of a notification.
     pub(super) fn to_text(self) -> String {
-        let Self { limited: Limited { integration, connection }, per_seconds, requests } = self;
+        let Self { limited: RateLimitScope { integration, connection }, per_seconds, requests } = self;
         format!(
             "{}.{}.{per_seconds}.{requests}",
             integration.0,
@@ -100,19 +100,19 @@ impl Spent {
 
     pub(super) fn parse(text: &str) -> Option<Self> {
         let mut parts = text.split('.');
-        let limited = Limited::from_stored(parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
+        let limited = RateLimitScope::from_stored(parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
         let per_seconds = parts.next()?.parse().ok().filter(|seconds| *seconds > 0)?;
         Some(Self { limited, per_seconds, requests: parts.next()?.parse().ok()? })
     }
 }
 
-impl Hold {
+impl Backoff {
     /// Reads the rest of a notification.
     pub(super) fn parse(text: &str) -> Option<Self> {
         let mut parts = text.split(':').map(str::parse);
         let mut next = || parts.next()?.ok();
         let (integration, connection, left_ms): (i64, i64, i64) = (next()?, next()?, next()?);
         let left = Duration::from_millis(left_ms.try_into().ok()?);
-        Some(Self { limited: Limited::from_stored(integration, connection), left })
+        Some(Self { limited: RateLimitScope::from_stored(integration, connection), left })
     }
 }

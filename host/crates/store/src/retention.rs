@@ -14,7 +14,7 @@ use super::streams::{self, StreamKey};
 use syncline_types::ids::{ConnectionPk, FunctionName, Variant};
 
 /// Lets nobody else make a step until the transaction ends. `false`: somebody is at it.
-pub async fn take_turn(conn: &mut PgConnection) -> sqlx::Result<bool> {
+pub async fn try_lock(conn: &mut PgConnection) -> sqlx::Result<bool> {
     sqlx::query_scalar!(r#"SELECT pg_try_advisory_xact_lock(hashtextextended('retention', 0)) AS "taken!""#)
         .fetch_one(conn)
         .await

@@ -10,7 +10,7 @@ use sqlx::PgConnection;
 use uuid::Uuid;
 
 pub use self::held::{HeldRun, approve, begin_approval, end_approval, find_held, take_over_approval};
-pub use self::list::{Filter, LineFilter, LoggedLine, LoggedRun, Place, Scope, find, list, list_lines};
+pub use self::list::{Filter, LineFilter, LoggedLine, LoggedRun, RunPosition, Scope, find, list, list_lines};
 pub use self::retention::{close_lost, close_orphans, delete_old};
 
 use syncline_types::error_code::ErrorCode;
@@ -25,7 +25,7 @@ pub struct Outcome {
     pub error: Option<RunError>,
     pub counts: Option<Value>,
     pub usage: Usage,
-    pub figures: Figures,
+    pub figures: ProgressCounts,
 }
 
 /// Why a run failed, as the API shows it.
@@ -46,7 +46,7 @@ pub struct Usage {
 
 /// The figures of a run, which change while it is running.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Figures {
+pub struct ProgressCounts {
     /// The bytes in the bodies of its requests to providers.
     pub sent_bytes: i64,
     pub received_bytes: i64,
@@ -303,7 +303,10 @@ pub async fn append_logs(conn: &mut PgConnection, lines: &[(Uuid, &LogLine)]) ->
 }
 
 /// Updates the figures of running runs.
-pub async fn note_figures(conn: &mut PgConnection, figures: &[(Uuid, Figures)]) -> sqlx::Result<()> {
+pub async fn note_progress_counts(
+    conn: &mut PgConnection,
+    figures: &[(Uuid, ProgressCounts)],
+) -> sqlx::Result<()> {
     sqlx::query!(
         r#"
         UPDATE runs r

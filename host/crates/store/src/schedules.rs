@@ -15,13 +15,15 @@ mod variants;
 
 use sqlx::PgConnection;
 
-pub use self::claims::{Claim, DueReason, Waiting, Wanted, claim_due, list_waiting, unpark_idle};
-pub use self::leases::{Next, RunEnd, note_reset_done, release, renew_leases, take_back_lost};
+pub use self::claims::{
+    Claim, ClaimRequest, DueReason, WaitingIntegration, claim_due, list_waiting, wake_idle,
+};
+pub use self::leases::{NextRun, RunEnd, note_reset_done, release, renew_leases, take_back_lost};
 pub use self::planning::{
     create_missing, create_missing_of_connection, frequency_override, hold_planning, now, remove_sync,
     replan, set_frequency,
 };
-pub use self::requests::{Target, TriggerOptions, Whose, pause, start, trigger};
+pub use self::requests::{ScheduleScope, Target, TriggerOptions, pause, start, trigger};
 pub use self::status::{LatestRun, ScheduleStatus, list_status, list_variants};
 pub use self::variants::{
     NewVariant, Retired, create_variant, delete_retired, find_variant, next_fence, retire_variant,

@@ -192,7 +192,7 @@ pub async fn store(
 
 /// Raises the fence to `fence` and forgets the checkpoint: attempts below it can neither write nor begin any more.
 /// `false`: an attempt above it has begun, and nothing was done.
-pub async fn shut_out(
+pub async fn fence_off(
     conn: &mut PgConnection,
     connection: ConnectionPk,
     sync: &FunctionName,
@@ -200,7 +200,7 @@ pub async fn shut_out(
     fence: i64,
 ) -> sqlx::Result<bool> {
     // Also where there is no row yet: an attempt may have been claimed and have yet to begin.
-    let shut_out = sqlx::query!(
+    let fence_off = sqlx::query!(
         r#"
         INSERT INTO sync_states (connection_pk, sync_name, variant, fence) VALUES ($1, $2, $3, $4)
         ON CONFLICT (connection_pk, sync_name, variant) DO UPDATE
@@ -214,7 +214,7 @@ pub async fn shut_out(
     )
     .execute(conn)
     .await?;
-    Ok(shut_out.rows_affected() > 0)
+    Ok(fence_off.rows_affected() > 0)
 }
 
 /// The checkpoint of a sync.

@@ -5,5 +5,5 @@ pub mod error_code;
 pub mod failure_code;
 pub mod functions;
 pub mod ids;
-pub mod nul;
+pub mod sanitize;
 pub mod secret;

@@ -18,7 +18,7 @@ const HELD_BODIES: usize = 4;
 
 /// Settings of `syncline serve`.
 #[derive(Debug, Args)]
-pub(in crate::cli) struct IntakeArgs {
+pub(in crate::cli) struct InboundWebhookArgs {
     /// The longest body of a provider's webhook
     #[arg(long, env = "SYNCLINE_WEBHOOK_INTAKE_MAX_BYTES", default_value_t = 25 << 20, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(1024..=(256 << 20)))]
     webhook_intake_max_bytes: u32,
@@ -30,7 +30,7 @@ pub(in crate::cli) struct IntakeArgs {
     received_webhook_retention_days: u64,
 }
 
-impl IntakeArgs {
+impl InboundWebhookArgs {
     pub(in crate::cli) fn max_body_bytes(&self) -> usize {
         self.webhook_intake_max_bytes as usize
     }

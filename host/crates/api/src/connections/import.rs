@@ -18,7 +18,7 @@ use syncline_auth::{CredentialsError, Scope, StoredCredentials, remove_refresh_t
 use syncline_engine::ImportedConnection;
 use syncline_providers::Provider;
 use syncline_types::ids::{ConnectionId, IntegrationKey};
-use syncline_types::nul::has_nul;
+use syncline_types::sanitize::contains_nul;
 
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -123,7 +123,7 @@ impl UserAndTags {
 
 /// Refuses what the database cannot keep.
 pub(super) fn check_members(field: &'static str, members: &Map<String, Value>) -> Result<(), ApiError> {
-    if members.iter().any(|(key, value)| key.contains('\0') || has_nul(value)) {
+    if members.iter().any(|(key, value)| key.contains('\0') || contains_nul(value)) {
         return Err(ApiError::body("invalid_format", &[field], "must not hold a NUL character"));
     }
     Ok(())

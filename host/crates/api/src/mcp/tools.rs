@@ -106,7 +106,7 @@ impl ConnectionTools {
 
 /// What is our own fault.
 fn unserved(error: impl Into<ApiError>) -> ErrorData {
-    let (_, _, message) = error.into().into_told();
+    let (_, _, message) = error.into().into_client_error();
     ErrorData::internal_error(message, None)
 }
 

@@ -19,7 +19,7 @@ pub(super) fn success_page() -> Response {
 
 /// Says why it is not, and what to do.
 pub(super) fn failure_page(error: ApiError) -> Response {
-    let (status, code, message) = error.into_told();
+    let (status, code, message) = error.into_client_error();
     render(status, "Not connected", &message, Some(code.as_str()))
 }
 

@@ -16,7 +16,7 @@ use super::{
     AuthorizationRequest, Flow, TokenRequestValues, TypedFields, authorization_url, oauth2, token_request,
 };
 use crate::{AppCredentials, StoredCredentials};
-use syncline_egress::{FixedCredentials, Gate, GateSettings, Request, Route, UsualBase};
+use syncline_egress::{EgressGateway, EgressSettings, FixedCredentials, Request, Route, UsualBase};
 use syncline_providers::{
     AuthMode, Catalogue, JwtAlgorithm, Provider, Question, QuestionFormat, Template, UrlTemplate, Variable,
 };
@@ -134,7 +134,7 @@ fn every_provider_can_be_asked_for_consent() {
 
 #[test]
 fn every_token_endpoint_is_asked_as_its_provider_wants() {
-    let gate = Gate::new(GateSettings::default(), Clock::system()).unwrap();
+    let gateway = EgressGateway::new(EgressSettings::default(), Clock::system()).unwrap();
     let app = app();
     for sample in samples() {
         let provider = &*sample.provider;
@@ -152,11 +152,11 @@ fn every_token_endpoint_is_asked_as_its_provider_wants() {
         });
         let (request, proofs) = match provider.auth_mode {
             AuthMode::OAuth2 | AuthMode::Custom | AuthMode::McpOAuth2 => {
-                let flow = Flow::new(&gate, provider, &sample.config, Some(&app));
+                let flow = Flow::new(&gateway, provider, &sample.config, Some(&app));
                 (oauth2::tests::token_request(&flow, false), vec!["sample-code".to_owned()])
             }
             AuthMode::OAuth2ClientCredentials => {
-                let flow = Flow::new(&gate, provider, &sample.config, Some(&app));
+                let flow = Flow::new(&gateway, provider, &sample.config, Some(&app));
                 (oauth2::tests::token_request(&flow, true), vec!["client_credentials".to_owned()])
             }
             _ => {
@@ -191,7 +191,8 @@ fn every_token_endpoint_is_asked_as_its_provider_wants() {
 async fn every_request_to_an_api_carries_its_credentials() {
     let server = Server::start().await;
     let allow = vec![server.address.to_string().parse().unwrap()];
-    let gate = Gate::new(GateSettings { allow, ..GateSettings::default() }, Clock::system()).unwrap();
+    let gateway =
+        EgressGateway::new(EgressSettings { allow, ..EgressSettings::default() }, Clock::system()).unwrap();
     let app = app();
     for sample in samples() {
         let provider = &*sample.provider;
@@ -211,12 +212,13 @@ async fn every_request_to_an_api_carries_its_credentials() {
             allow_hosts: Vec::new(),
             credentials: Arc::new(fixed),
             max_response_bytes: None,
-            pace: Arc::new(()),
+            rate_limiter: Arc::new(()),
         };
         let verification = provider.proxy.verification.as_ref();
         let path = verification.map(|asked| provider.render(&asked.endpoint, &sample.config).unwrap());
         let url = path.unwrap_or_else(|| "/".to_owned());
-        gate.send(&route, Request { method: "GET".to_owned(), url, ..Request::default() }, &())
+        gateway
+            .send(&route, Request { method: "GET".to_owned(), url, ..Request::default() }, &())
             .await
             .unwrap_or_else(|error| panic!("{name}: {error}"));
         let seen = server.seen().pop().unwrap();

@@ -99,7 +99,7 @@ impl Flow<'_> {
         values: &TokenRequestValues<'_>,
     ) -> Result<TokenResponse, FlowError> {
         let request = token_request(self.provider, request, values)?;
-        let answer = self.gate.send_own(request, TIMEOUT, MAX_RESPONSE_BYTES).await?;
+        let answer = self.gateway.send_own(request, TIMEOUT, MAX_RESPONSE_BYTES).await?;
         TokenResponse::read(self.provider, answer.status, &answer.body, &values.mask(), Utc::now())
     }
 }

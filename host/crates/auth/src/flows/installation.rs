@@ -53,7 +53,7 @@ impl Flow<'_> {
             .header(CONTENT_LENGTH, "0")
             .body(Bytes::new())
             .map_err(|_| FlowError::IncompleteProvider("token_url"))?;
-        let answer = self.gate.send_own(request, TIMEOUT, MAX_RESPONSE_BYTES).await?;
+        let answer = self.gateway.send_own(request, TIMEOUT, MAX_RESPONSE_BYTES).await?;
         let paths = paths.unwrap_or_else(|| TokenResponsePaths {
             access_token: Some("token".to_owned()),
             ..TokenResponsePaths::default()
@@ -101,7 +101,7 @@ impl Flow<'_> {
             .header(ACCEPT, "application/json")
             .body(Bytes::new())
             .map_err(|_| FlowError::IncompleteProvider("installations_url"))?;
-        let answer = self.gate.send_own(request, TIMEOUT, MAX_RESPONSE_BYTES).await?;
+        let answer = self.gateway.send_own(request, TIMEOUT, MAX_RESPONSE_BYTES).await?;
         if !answer.status.is_success() {
             let sent = Mask::of([user.expose().as_str()]);
             return Err(refusal(answer.status, &parse(&answer.body).unwrap_or_default(), &sent));

@@ -50,7 +50,7 @@ impl Flow<'_> {
         header.set_sensitive(true);
         let request = Request::post(url.as_str()).header(AUTHORIZATION, header).header(CONTENT_LENGTH, "0");
         let request = request.body(Bytes::new()).map_err(|_| FlowError::IncompleteProvider("request_url"))?;
-        let answer = self.gate.send_own(request, TIMEOUT, MAX_RESPONSE_BYTES).await?;
+        let answer = self.gateway.send_own(request, TIMEOUT, MAX_RESPONSE_BYTES).await?;
         let parsed = parse(&answer.body).ok_or_else(|| not_understood(answer.status, &answer.body))?;
         let text = |name: &str| parsed.get(name).and_then(Value::as_str).filter(|text| !text.is_empty());
         match (text("oauth_token"), text("oauth_token_secret")) {

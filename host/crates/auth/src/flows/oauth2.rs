@@ -215,7 +215,7 @@ impl<'c> AsyncHttpClient<'c> for Flow<'_> {
         Box::pin(async move {
             let sent = self.mask_of(&request);
             let request = self.in_dialect(request)?;
-            let answer = self.gate.send_own(request, TIMEOUT, MAX_RESPONSE_BYTES).await?;
+            let answer = self.gateway.send_own(request, TIMEOUT, MAX_RESPONSE_BYTES).await?;
             let read = TokenResponse::read(self.provider, answer.status, &answer.body, &sent, Utc::now())?;
             let body = serde_json::to_vec(&Understood::from(read)).unwrap_or_default();
             let mut response = HttpResponse::new(body);

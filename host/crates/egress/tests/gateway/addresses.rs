@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use async_trait::async_trait;
 use url::Url;
 
-use crate::stage::{Keys, gate, get, route, settings};
-use syncline_egress::{Credentials, EgressError, Gate, GateSettings, Lookup};
+use crate::stage::{Keys, gateway, get, route, settings};
+use syncline_egress::{Credentials, EgressError, EgressGateway, EgressSettings, Lookup};
 use syncline_telemetry::clock::Clock;
 use syncline_test_server::Server;
 
@@ -38,16 +38,19 @@ impl Lookup for Everywhere {
 }
 
 /// Sends to a provider whose base URL is this address.
-async fn send_to(gate: &Gate, base: &str) -> Result<(), EgressError> {
+async fn send_to(gateway: &EgressGateway, base: &str) -> Result<(), EgressError> {
     let base: Url = base.parse().unwrap();
     let mut request = get("/latest/meta-data");
     request.retries = Some(0);
-    gate.send(&route("unauthenticated", &base, Keys::one(Credentials::None)), request, &()).await.map(|_| ())
+    gateway
+        .send(&route("unauthenticated", &base, Keys::one(Credentials::None)), request, &())
+        .await
+        .map(|_| ())
 }
 
 #[tokio::test]
 async fn no_spelling_of_a_private_address_is_let_through() {
-    let gate = Gate::new(GateSettings::default(), Clock::system()).unwrap();
+    let gateway = EgressGateway::new(EgressSettings::default(), Clock::system()).unwrap();
     for host in [
         "0.0.0.0",
         "0",
@@ -86,7 +89,7 @@ async fn no_spelling_of_a_private_address_is_let_through() {
         "[fe80::1]",
         "[ff02::1]",
     ] {
-        let error = send_to(&gate, &format!("https://{host}")).await.unwrap_err();
+        let error = send_to(&gateway, &format!("https://{host}")).await.unwrap_err();
         assert_eq!(error.code().as_str(), "address-not-allowed", "{host}");
     }
 }
@@ -96,13 +99,14 @@ async fn a_name_that_leads_to_a_private_address_is_not_followed() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
     for address in ["127.0.0.1", "::1", "::ffff:127.0.0.1", "169.254.169.254", "10.1.2.3"] {
-        let gate = Gate::with_lookup(settings(&[]), Clock::system(), Everywhere::new(address)).unwrap();
-        let error = send_to(&gate, &format!("https://innocent.example:{port}")).await.unwrap_err();
+        let gateway =
+            EgressGateway::with_lookup(settings(&[]), Clock::system(), Everywhere::new(address)).unwrap();
+        let error = send_to(&gateway, &format!("https://innocent.example:{port}")).await.unwrap_err();
         assert_eq!(error.code().as_str(), "address-not-allowed", "{address}");
         assert!(error.to_string().contains("innocent.example"), "{error}");
     }
-    let gate = gate(&[]);
-    let error = send_to(&gate, &format!("https://localhost:{port}")).await.unwrap_err();
+    let gateway = gateway(&[]);
+    let error = send_to(&gateway, &format!("https://localhost:{port}")).await.unwrap_err();
     assert_eq!(error.code().as_str(), "address-not-allowed");
     let nobody = tokio::time::timeout(std::time::Duration::from_millis(50), listener.accept()).await;
     assert!(nobody.is_err(), "a connection was opened");
@@ -114,20 +118,20 @@ async fn each_connection_takes_one_lookup_so_that_none_can_be_rebound_after_the_
     let port = server.address.port();
     let lookup = Everywhere::new("127.0.0.1");
     let allow = vec![format!("shop.example:{port}").parse().unwrap()];
-    let gate = Gate::with_lookup(
-        GateSettings { allow, ..settings(&[]) },
+    let gateway = EgressGateway::with_lookup(
+        EgressSettings { allow, ..settings(&[]) },
         Clock::system(),
         Arc::clone(&lookup) as Arc<dyn Lookup>,
     )
     .unwrap();
     let base = format!("http://shop.example:{port}");
     for _ in 0..3 {
-        send_to(&gate, &base).await.unwrap();
+        send_to(&gateway, &base).await.unwrap();
     }
     assert_eq!((server.seen().len(), lookup.asked()), (3, 1), "the connection is reused");
     server.answer(([("connection", "close")], "bye"));
     for _ in 0..2 {
-        send_to(&gate, &base).await.unwrap();
+        send_to(&gateway, &base).await.unwrap();
     }
     assert_eq!((server.seen().len(), lookup.asked()), (5, 2));
 }
@@ -135,11 +139,11 @@ async fn each_connection_takes_one_lookup_so_that_none_can_be_rebound_after_the_
 #[tokio::test]
 async fn the_allow_list_opens_one_host_at_one_port() {
     let (open, closed) = (Server::start().await, Server::start().await);
-    let gate = gate(&[open.address]);
-    send_to(&gate, open.url().as_str()).await.unwrap();
-    let error = send_to(&gate, closed.url().as_str()).await.unwrap_err();
+    let gateway = gateway(&[open.address]);
+    send_to(&gateway, open.url().as_str()).await.unwrap();
+    let error = send_to(&gateway, closed.url().as_str()).await.unwrap_err();
     assert_eq!(error.code().as_str(), "address-not-allowed");
-    let error = send_to(&gate, &format!("https://localhost:{}", open.address.port())).await.unwrap_err();
+    let error = send_to(&gateway, &format!("https://localhost:{}", open.address.port())).await.unwrap_err();
     assert_eq!(error.code().as_str(), "address-not-allowed");
     assert!(closed.seen().is_empty());
 }
@@ -147,10 +151,11 @@ async fn the_allow_list_opens_one_host_at_one_port() {
 #[tokio::test]
 async fn plain_http_is_only_for_the_allow_list() {
     let lookup = Everywhere::new("8.8.8.8");
-    let gate =
-        Gate::with_lookup(settings(&[]), Clock::system(), Arc::clone(&lookup) as Arc<dyn Lookup>).unwrap();
+    let gateway =
+        EgressGateway::with_lookup(settings(&[]), Clock::system(), Arc::clone(&lookup) as Arc<dyn Lookup>)
+            .unwrap();
     for base in ["http://shop.example", "http://8.8.8.8"] {
-        let error = send_to(&gate, base).await.unwrap_err();
+        let error = send_to(&gateway, base).await.unwrap_err();
         assert_eq!(error.code().as_str(), "host-not-allowed", "{base}");
     }
     assert_eq!(lookup.asked(), 0);

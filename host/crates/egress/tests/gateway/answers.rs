@@ -9,8 +9,10 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use http::StatusCode;
 
-use crate::stage::{Keys, Recorder, gate, get, route, settings};
-use syncline_egress::{Credentials, EgressError, Gate, GateSettings, Request, Response as Answer, Route};
+use crate::stage::{Keys, Recorder, gateway, get, route, settings};
+use syncline_egress::{
+    Credentials, EgressError, EgressGateway, EgressSettings, Request, Response as Answer, Route,
+};
 use syncline_telemetry::clock::Clock;
 use syncline_test_server::{Server, raw_server};
 
@@ -18,9 +20,13 @@ fn plain_route(base: &str) -> Route {
     route("unauthenticated", &base.parse().unwrap(), Keys::one(Credentials::None))
 }
 
-async fn send_once(gate: &Gate, server: &Server, mut request: Request) -> Result<Answer, EgressError> {
+async fn send_once(
+    gateway: &EgressGateway,
+    server: &Server,
+    mut request: Request,
+) -> Result<Answer, EgressError> {
     request.retries = Some(0);
-    gate.send(&plain_route(server.url().as_str()), request, &()).await
+    gateway.send(&plain_route(server.url().as_str()), request, &()).await
 }
 
 fn gzip(zeros: usize) -> Vec<u8> {
@@ -37,10 +43,10 @@ fn gzipped(body: Vec<u8>) -> Response {
 async fn an_answer_is_decompressed_and_its_headers_say_so() {
     let server = Server::start().await;
     server.answer(gzipped(gzip(100_000)));
-    let gate = gate(&[server.address]);
+    let gateway = gateway(&[server.address]);
     let mut request = get("/a");
     request.headers.push(("accept-encoding".to_owned(), "identity".to_owned()));
-    let response = send_once(&gate, &server, request).await.unwrap();
+    let response = send_once(&gateway, &server, request).await.unwrap();
     assert_eq!(response.body.len(), 100_000);
     assert!(!response.headers.contains_key("content-encoding"));
     assert!(!response.headers.contains_key("content-length"));
@@ -51,19 +57,19 @@ async fn an_answer_is_decompressed_and_its_headers_say_so() {
 async fn an_answer_of_several_gzip_members_is_read_to_its_end() {
     let server = Server::start().await;
     let members = [gzip(100), gzip(20)].concat();
-    let gate = gate(&[server.address]);
+    let gateway = gateway(&[server.address]);
     for name in ["gzip", "GZIP", "x-gzip"] {
         server.answer(([("content-encoding", name)], members.clone()));
-        let answer = send_once(&gate, &server, get("/a")).await.unwrap();
+        let answer = send_once(&gateway, &server, get("/a")).await.unwrap();
         assert_eq!(answer.body.len(), 120, "{name}");
         assert!(!answer.headers.contains_key("content-encoding"), "{name}");
     }
     let broken = [&members[..], b"junk"].concat();
     server.answer(gzipped(broken));
-    assert_eq!(send_once(&gate, &server, get("/a")).await.unwrap_err().code().as_str(), "network-error");
+    assert_eq!(send_once(&gateway, &server, get("/a")).await.unwrap_err().code().as_str(), "network-error");
     // What cannot be decompressed here is left to whoever asked, and says so.
     server.answer(([("content-encoding", "gzip, gzip")], members.clone()));
-    let answer = send_once(&gate, &server, get("/a")).await.unwrap();
+    let answer = send_once(&gateway, &server, get("/a")).await.unwrap();
     assert_eq!(answer.body, members);
     assert_eq!(answer.headers["content-encoding"], "gzip, gzip");
 }
@@ -74,10 +80,10 @@ async fn a_small_message_that_unfolds_into_a_huge_one_is_dropped() {
     let bomb = gzip(200_000_000);
     assert!(bomb.len() < 1_000_000);
     server.answer(gzipped(bomb));
-    let gate = gate(&[server.address]);
+    let gateway = gateway(&[server.address]);
     let mut route = plain_route(server.url().as_str());
     route.max_response_bytes = Some(1_000_000);
-    let error = gate.send(&route, get("/a"), &()).await.unwrap_err();
+    let error = gateway.send(&route, get("/a"), &()).await.unwrap_err();
     assert_eq!(error.code().as_str(), "response-too-large");
     assert!(error.to_string().ends_with("is longer than 1000000 bytes"), "{error}");
     assert_eq!(server.seen().len(), 1, "a retry would only bring the same");
@@ -87,11 +93,16 @@ async fn a_small_message_that_unfolds_into_a_huge_one_is_dropped() {
 async fn an_answer_as_long_as_the_limit_is_the_longest() {
     let server = Server::start().await;
     server.answer("x".repeat(1000)).answer("x".repeat(1001));
-    let gate =
-        Gate::new(GateSettings { max_response_bytes: 1000, ..settings(&[server.address]) }, Clock::system());
-    let gate = gate.unwrap();
-    assert_eq!(send_once(&gate, &server, get("/a")).await.unwrap().body.len(), 1000);
-    assert_eq!(send_once(&gate, &server, get("/a")).await.unwrap_err().code().as_str(), "response-too-large");
+    let gateway = EgressGateway::new(
+        EgressSettings { max_response_bytes: 1000, ..settings(&[server.address]) },
+        Clock::system(),
+    );
+    let gateway = gateway.unwrap();
+    assert_eq!(send_once(&gateway, &server, get("/a")).await.unwrap().body.len(), 1000);
+    assert_eq!(
+        send_once(&gateway, &server, get("/a")).await.unwrap_err().code().as_str(),
+        "response-too-large"
+    );
 }
 
 #[tokio::test]
@@ -100,12 +111,12 @@ async fn an_answer_without_a_body_may_still_name_an_encoding() {
     for status in [StatusCode::NO_CONTENT, StatusCode::NOT_MODIFIED, StatusCode::OK] {
         server.answer((status, [("content-encoding", "gzip")]));
     }
-    let gate = gate(&[server.address]);
+    let gateway = gateway(&[server.address]);
     for status in [204, 304] {
-        assert_eq!(send_once(&gate, &server, get("/a")).await.unwrap().status, status);
+        assert_eq!(send_once(&gateway, &server, get("/a")).await.unwrap().status, status);
     }
     let head = Request { method: "HEAD".to_owned(), ..get("/a") };
-    assert!(send_once(&gate, &server, head).await.unwrap().body.is_empty());
+    assert!(send_once(&gateway, &server, head).await.unwrap().body.is_empty());
 }
 
 #[tokio::test]
@@ -119,10 +130,10 @@ async fn a_connection_cut_in_the_middle_of_the_body_is_an_error() {
         b"",
     ] {
         let address = raw_server(bytes).await;
-        let gate = gate(&[address]);
+        let gateway = gateway(&[address]);
         let mut request = get("/a");
         request.retries = Some(0);
-        let error = gate.send(&plain_route(&format!("http://{address}")), request, &()).await.unwrap_err();
+        let error = gateway.send(&plain_route(&format!("http://{address}")), request, &()).await.unwrap_err();
         assert_eq!(error.code().as_str(), "network-error", "{}", bytes.escape_ascii());
     }
 }
@@ -130,10 +141,10 @@ async fn a_connection_cut_in_the_middle_of_the_body_is_an_error() {
 #[tokio::test]
 async fn a_provider_that_is_not_there_is_a_network_error_with_its_cause() {
     let closed = Server::start().await.address;
-    let gate = gate(&[closed]);
+    let gateway = gateway(&[closed]);
     let mut request = get("/a");
     request.retries = Some(0);
-    let error = gate.send(&plain_route(&format!("http://{closed}")), request, &()).await.unwrap_err();
+    let error = gateway.send(&plain_route(&format!("http://{closed}")), request, &()).await.unwrap_err();
     assert_eq!(error.code().as_str(), "network-error");
     assert!(error.to_string().starts_with(&format!("the exchange with `{closed}` failed: ")), "{error}");
 }
@@ -141,11 +152,11 @@ async fn a_provider_that_is_not_there_is_a_network_error_with_its_cause() {
 #[tokio::test]
 async fn a_server_without_tls_is_no_https_server() {
     let server = Server::start().await;
-    let gate = gate(&[server.address]);
+    let gateway = gateway(&[server.address]);
     let mut request = get("/a");
     request.retries = Some(0);
     let error =
-        gate.send(&plain_route(&format!("https://{}", server.address)), request, &()).await.unwrap_err();
+        gateway.send(&plain_route(&format!("https://{}", server.address)), request, &()).await.unwrap_err();
     assert_eq!(error.code().as_str(), "network-error");
     assert!(server.seen().is_empty());
 }
@@ -157,12 +168,12 @@ async fn time_is_limited_for_the_head_and_for_the_body() {
     server.answer(Body::from_stream(never));
     let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let silent_address = silent.local_addr().unwrap();
-    let gate = gate(&[server.address, silent_address]);
+    let gateway = gateway(&[server.address, silent_address]);
     for base in [server.url().to_string(), format!("http://{silent_address}")] {
         let request = Request { timeout: Some(Duration::from_millis(200)), retries: Some(0), ..get("/a") };
         let started = Instant::now();
         let recorder = Recorder::default();
-        let error = gate.send(&plain_route(&base), request, &recorder).await.unwrap_err();
+        let error = gateway.send(&plain_route(&base), request, &recorder).await.unwrap_err();
         assert_eq!(error.code().as_str(), "timeout");
         assert!(error.to_string().ends_with("did not answer within 200 ms"), "{error}");
         assert!(started.elapsed() < Duration::from_secs(3));
@@ -173,16 +184,16 @@ async fn time_is_limited_for_the_head_and_for_the_body() {
 #[tokio::test]
 async fn a_request_with_a_mistake_is_not_sent() {
     let server = Server::start().await;
-    let gate = gate(&[server.address]);
+    let gateway = gateway(&[server.address]);
     for method in ["", "GET /", "G\r\nT", "CONNECT", "trace"] {
         let request = Request { method: method.to_owned(), ..get("/a") };
         assert_eq!(
-            send_once(&gate, &server, request).await.unwrap_err().code().as_str(),
+            send_once(&gateway, &server, request).await.unwrap_err().code().as_str(),
             "invalid-request",
             "{method}"
         );
     }
     let request = Request { headers: vec![("x".to_owned(), "1\r\ny: 2".to_owned())], ..get("/a") };
-    assert_eq!(send_once(&gate, &server, request).await.unwrap_err().code().as_str(), "invalid-request");
+    assert_eq!(send_once(&gateway, &server, request).await.unwrap_err().code().as_str(), "invalid-request");
     assert!(server.seen().is_empty());
 }

@@ -2,7 +2,7 @@
 
 use axum::response::{IntoResponse, Redirect, Response};
 
-use crate::stage::{Keys, Recorder, gate, get, post, route};
+use crate::stage::{Keys, Recorder, gateway, get, post, route};
 use syncline_egress::{Credentials, Route};
 use syncline_test_server::Server;
 
@@ -22,11 +22,11 @@ fn oauth_route(server: &Server) -> Route {
 async fn within_the_provider_the_credentials_and_headers_stay() {
     let server = Server::start().await;
     server.answer(Redirect::temporary("/b?x=1"));
-    let gate = gate(&[server.address]);
+    let gateway = gateway(&[server.address]);
     let mut request = post("/a", "{}");
     request.headers.push(("x-tenant".to_owned(), "t".to_owned()));
     let recorder = Recorder::default();
-    let response = gate.send(&oauth_route(&server), request, &recorder).await.unwrap();
+    let response = gateway.send(&oauth_route(&server), request, &recorder).await.unwrap();
     assert_eq!(response.status, 200);
     let last = &server.seen()[1];
     assert_eq!((last.method.as_str(), last.path.as_str(), last.body.as_str()), ("POST", "/b?x=1", "{}"));
@@ -41,14 +41,14 @@ async fn another_origin_gets_no_credentials_nor_does_the_provider_afterwards() {
     let (provider, other) = (Server::start().await, Server::start().await);
     provider.answer(to(&other, "file"));
     other.answer(to(&provider, "v1/admin/delete"));
-    let gate = gate(&[provider.address, other.address]);
+    let gateway = gateway(&[provider.address, other.address]);
     let mut route = oauth_route(&provider);
     route.allow_hosts = vec![other.address.to_string().parse().unwrap()];
     let mut request = post("/export", "{}");
     for (name, value) in [("x-tenant", "t"), ("cookie", "c"), ("content-type", "application/json")] {
         request.headers.push((name.to_owned(), value.to_owned()));
     }
-    gate.send(&route, request, &()).await.unwrap();
+    gateway.send(&route, request, &()).await.unwrap();
     for seen in [&other.seen()[0], &provider.seen()[1]] {
         assert_eq!(seen.body, "{}");
         assert_eq!(seen.headers["content-type"], "application/json");
@@ -62,8 +62,8 @@ async fn another_origin_gets_no_credentials_nor_does_the_provider_afterwards() {
 async fn a_host_that_is_not_allowed_is_not_reached_by_redirect() {
     let (provider, other) = (Server::start().await, Server::start().await);
     provider.answer(to(&other, "file"));
-    let gate = gate(&[provider.address, other.address]);
-    let error = gate.send(&oauth_route(&provider), get("/a"), &()).await.unwrap_err();
+    let gateway = gateway(&[provider.address, other.address]);
+    let error = gateway.send(&oauth_route(&provider), get("/a"), &()).await.unwrap_err();
     assert_eq!(error.code().as_str(), "host-not-allowed");
     assert!(error.to_string().contains(&other.address.to_string()), "{error}");
     assert!(other.seen().is_empty());
@@ -73,7 +73,7 @@ async fn a_host_that_is_not_allowed_is_not_reached_by_redirect() {
 async fn a_private_address_is_not_reached_by_redirect() {
     let (provider, internal) = (Server::start().await, Server::start().await);
     // The integration's author allows it; the operator does not.
-    let gate = gate(&[provider.address]);
+    let gateway = gateway(&[provider.address]);
     let mut route = oauth_route(&provider);
     let port = internal.address.port();
     route.allow_hosts = vec![format!("127.0.0.1:{port}").parse().unwrap()];
@@ -83,7 +83,7 @@ async fn a_private_address_is_not_reached_by_redirect() {
         format!("//2130706433:{port}/"),
     ] {
         provider.answer(Redirect::temporary(&location));
-        let error = gate.send(&route, get("/a"), &()).await.unwrap_err();
+        let error = gateway.send(&route, get("/a"), &()).await.unwrap_err();
         assert_eq!(error.code().as_str(), "address-not-allowed", "{location}");
     }
     assert!(internal.seen().is_empty());
@@ -93,10 +93,10 @@ async fn a_private_address_is_not_reached_by_redirect() {
 async fn a_form_that_was_posted_is_answered_by_a_page_to_get() {
     let server = Server::start().await;
     server.answer(Redirect::to("/done"));
-    let gate = gate(&[server.address]);
+    let gateway = gateway(&[server.address]);
     let mut request = post("/a", "x=1");
     request.headers.push(("content-type".to_owned(), "application/x-www-form-urlencoded".to_owned()));
-    gate.send(&oauth_route(&server), request, &()).await.unwrap();
+    gateway.send(&oauth_route(&server), request, &()).await.unwrap();
     let last = &server.seen()[1];
     assert_eq!((last.method.as_str(), last.path.as_str(), last.body.as_str()), ("GET", "/done", ""));
     assert!(!last.headers.contains_key("content-type"));
@@ -105,15 +105,15 @@ async fn a_form_that_was_posted_is_answered_by_a_page_to_get() {
 #[tokio::test]
 async fn the_sixth_redirect_is_one_too_many() {
     let server = Server::start().await;
-    let gate = gate(&[server.address]);
+    let gateway = gateway(&[server.address]);
     for _ in 0..5 {
         server.answer(Redirect::temporary("/again"));
     }
-    assert_eq!(gate.send(&oauth_route(&server), get("/a"), &()).await.unwrap().status, 200);
+    assert_eq!(gateway.send(&oauth_route(&server), get("/a"), &()).await.unwrap().status, 200);
     for _ in 0..6 {
         server.answer(Redirect::temporary("/again"));
     }
-    let error = gate.send(&oauth_route(&server), get("/a"), &()).await.unwrap_err();
+    let error = gateway.send(&oauth_route(&server), get("/a"), &()).await.unwrap_err();
     assert_eq!(error.code().as_str(), "too-many-redirects");
     assert_eq!(server.seen().len(), 6 + 6);
 }
@@ -122,8 +122,8 @@ async fn the_sixth_redirect_is_one_too_many() {
 async fn a_redirect_without_a_usable_location_is_an_answer() {
     let server = Server::start().await;
     server.answer(http::StatusCode::FOUND).answer((http::StatusCode::FOUND, [("location", "https://[")]));
-    let gate = gate(&[server.address]);
+    let gateway = gateway(&[server.address]);
     for _ in 0..2 {
-        assert_eq!(gate.send(&oauth_route(&server), get("/a"), &()).await.unwrap().status, 302);
+        assert_eq!(gateway.send(&oauth_route(&server), get("/a"), &()).await.unwrap().status, 302);
     }
 }

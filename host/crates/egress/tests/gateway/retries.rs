@@ -5,8 +5,8 @@ use std::time::Duration;
 use chrono::DateTime;
 use http::StatusCode;
 
-use crate::stage::{Keys, Recorder, gate, get, post, route, settings};
-use syncline_egress::{Credentials, Gate, Route};
+use crate::stage::{Keys, Recorder, gateway, get, post, route, settings};
+use syncline_egress::{Credentials, EgressGateway, Route};
 use syncline_telemetry::clock::Clock;
 use syncline_test_server::Server;
 
@@ -22,9 +22,9 @@ fn token(text: &str) -> Credentials {
 async fn a_busy_provider_is_asked_again() {
     let server = Server::start().await;
     server.answer(StatusCode::SERVICE_UNAVAILABLE).answer(StatusCode::TOO_MANY_REQUESTS);
-    let gate = gate(&[server.address]);
+    let gateway = gateway(&[server.address]);
     let recorder = Recorder::default();
-    let response = gate.send(&plain_route(&server), get("/a"), &recorder).await.unwrap();
+    let response = gateway.send(&plain_route(&server), get("/a"), &recorder).await.unwrap();
     assert_eq!(response.status, 200);
     let url = server.url();
     assert_eq!(
@@ -39,8 +39,8 @@ async fn the_last_answer_is_handed_on_when_the_retries_are_spent() {
     for _ in 0..3 {
         server.answer((StatusCode::BAD_GATEWAY, "upstream"));
     }
-    let gate = gate(&[server.address]);
-    let response = gate.send(&plain_route(&server), get("/a"), &()).await.unwrap();
+    let gateway = gateway(&[server.address]);
+    let response = gateway.send(&plain_route(&server), get("/a"), &()).await.unwrap();
     assert_eq!((response.status.as_u16(), &response.body[..]), (502, &b"upstream"[..]));
     assert_eq!(server.seen().len(), 3);
 }
@@ -48,14 +48,14 @@ async fn the_last_answer_is_handed_on_when_the_retries_are_spent() {
 #[tokio::test]
 async fn what_may_not_be_repeated_is_sent_once_unless_the_caller_asks() {
     let server = Server::start().await;
-    let gate = gate(&[server.address]);
+    let gateway = gateway(&[server.address]);
     server.answer(StatusCode::SERVICE_UNAVAILABLE);
-    assert_eq!(gate.send(&plain_route(&server), post("/a", "x"), &()).await.unwrap().status, 503);
+    assert_eq!(gateway.send(&plain_route(&server), post("/a", "x"), &()).await.unwrap().status, 503);
     assert_eq!(server.seen().len(), 1);
     server.answer(StatusCode::SERVICE_UNAVAILABLE);
     let mut request = post("/a", "x");
     request.retries = Some(1);
-    assert_eq!(gate.send(&plain_route(&server), request, &()).await.unwrap().status, 200);
+    assert_eq!(gateway.send(&plain_route(&server), request, &()).await.unwrap().status, 200);
     assert_eq!(server.seen()[2].body, "x");
 }
 
@@ -64,7 +64,7 @@ async fn a_retry_waits_as_long_as_the_provider_says() {
     let server = Server::start().await;
     server.answer((StatusCode::TOO_MANY_REQUESTS, [("retry-after", "2")]));
     let time = Clock::manual(DateTime::UNIX_EPOCH);
-    let gate = Gate::new(settings(&[server.address]), time.clock()).unwrap();
+    let gateway = EgressGateway::new(settings(&[server.address]), time.clock()).unwrap();
     let route = plain_route(&server);
     let waits = async {
         time.wait_for_sleeper().await;
@@ -73,7 +73,7 @@ async fn a_retry_waits_as_long_as_the_provider_says() {
         assert_eq!(server.seen().len(), 1);
         time.advance(Duration::from_millis(1));
     };
-    let (answer, ()) = tokio::join!(gate.send(&route, get("/a"), &()), waits);
+    let (answer, ()) = tokio::join!(gateway.send(&route, get("/a"), &()), waits);
     assert_eq!(answer.unwrap().status, 200);
     assert_eq!(server.seen().len(), 2);
 }
@@ -82,8 +82,8 @@ async fn a_retry_waits_as_long_as_the_provider_says() {
 async fn a_wait_beyond_the_maximum_is_left_to_the_caller() {
     let server = Server::start().await;
     server.answer((StatusCode::TOO_MANY_REQUESTS, [("retry-after", "3600")]));
-    let gate = gate(&[server.address]);
-    let response = gate.send(&plain_route(&server), get("/a"), &()).await.unwrap();
+    let gateway = gateway(&[server.address]);
+    let response = gateway.send(&plain_route(&server), get("/a"), &()).await.unwrap();
     assert_eq!((response.status.as_u16(), &response.headers["retry-after"]), (429, &"3600".parse().unwrap()));
     assert_eq!(server.seen().len(), 1);
 }
@@ -91,11 +91,11 @@ async fn a_wait_beyond_the_maximum_is_left_to_the_caller() {
 #[tokio::test]
 async fn a_connection_that_breaks_is_a_reason_to_try_again() {
     let broken = syncline_test_server::raw_server(b"HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nabc").await;
-    let gate = gate(&[broken]);
+    let gateway = gateway(&[broken]);
     let base = format!("http://{broken}").parse().unwrap();
     let route = route("unauthenticated", &base, Keys::one(Credentials::None));
     let recorder = Recorder::default();
-    let error = gate.send(&route, get("/a"), &recorder).await.unwrap_err();
+    let error = gateway.send(&route, get("/a"), &recorder).await.unwrap_err();
     assert_eq!(error.code().as_str(), "network-error");
     assert_eq!(recorder.lines().len(), 3);
 }
@@ -104,16 +104,16 @@ async fn a_connection_that_breaks_is_a_reason_to_try_again() {
 async fn rejected_credentials_are_refreshed_once_for_any_method() {
     let server = Server::start().await;
     server.answer(StatusCode::UNAUTHORIZED);
-    let gate = gate(&[server.address]);
+    let gateway = gateway(&[server.address]);
     let stale = route("unauthenticated", &server.url(), Keys::several([token("old"), token("new")]));
-    assert_eq!(gate.send(&stale, post("/a", "x"), &()).await.unwrap().status, 200);
+    assert_eq!(gateway.send(&stale, post("/a", "x"), &()).await.unwrap().status, 200);
     let sent: Vec<_> = server.seen().iter().map(|seen| seen.headers["authorization"].clone()).collect();
     assert_eq!(sent, ["Bearer old", "Bearer new"]);
 
     server.answer(StatusCode::UNAUTHORIZED).answer(StatusCode::UNAUTHORIZED);
     let hopeless =
         route("unauthenticated", &server.url(), Keys::several([token("a"), token("b"), token("c")]));
-    assert_eq!(gate.send(&hopeless, get("/a"), &()).await.unwrap().status, 401);
+    assert_eq!(gateway.send(&hopeless, get("/a"), &()).await.unwrap().status, 401);
     assert_eq!(server.seen().len(), 4);
 }
 
@@ -121,8 +121,8 @@ async fn rejected_credentials_are_refreshed_once_for_any_method() {
 async fn an_unauthorized_answer_without_better_credentials_is_handed_on() {
     let server = Server::start().await;
     server.answer(StatusCode::UNAUTHORIZED);
-    let gate = gate(&[server.address]);
+    let gateway = gateway(&[server.address]);
     let route = route("unauthenticated", &server.url(), Keys::one(token("only")));
-    assert_eq!(gate.send(&route, get("/a"), &()).await.unwrap().status, 401);
+    assert_eq!(gateway.send(&route, get("/a"), &()).await.unwrap().status, 401);
     assert_eq!(server.seen().len(), 1);
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde_json::json;
 
-use crate::stage::{Keys, Recorder, gate, get, route, route_of};
+use crate::stage::{Keys, Recorder, gateway, get, route, route_of};
 use syncline_egress::Credentials;
 use syncline_providers::Provider;
 use syncline_test_server::Server;
@@ -29,10 +29,10 @@ fn provider_with_key_in_query() -> Arc<Provider> {
 #[tokio::test]
 async fn the_user_name_and_password_are_sent_as_basic_authentication() {
     let server = Server::start().await;
-    let gate = gate(&[server.address]);
+    let gateway = gateway(&[server.address]);
     let mut route = route("stripe-api-key", &server.url(), Keys::one(stripe_key()));
     route.connection_config.insert("context".to_owned(), json!("acct_1"));
-    let response = gate.send(&route, get("/v1/customers?limit=3"), &()).await.unwrap();
+    let response = gateway.send(&route, get("/v1/customers?limit=3"), &()).await.unwrap();
     assert_eq!((response.status.as_u16(), &response.body[..]), (200, &b"ok"[..]));
     let seen = &server.seen()[0];
     assert_eq!(seen.path, "/v1/customers?limit=3");
@@ -44,9 +44,9 @@ async fn the_user_name_and_password_are_sent_as_basic_authentication() {
 #[tokio::test]
 async fn an_entry_may_say_what_basic_authentication_is_made_of() {
     let server = Server::start().await;
-    let gate = gate(&[server.address]);
+    let gateway = gateway(&[server.address]);
     let keys = Keys::one(Credentials::Basic { username: "a@b.c".into(), password: "tok".into() });
-    gate.send(&route("zendesk-api-key", &server.url(), keys), get("/"), &()).await.unwrap();
+    gateway.send(&route("zendesk-api-key", &server.url(), keys), get("/"), &()).await.unwrap();
     // a@b.c/token:tok
     assert_eq!(server.seen()[0].headers["authorization"], "Basic YUBiLmMvdG9rZW46dG9r");
 }
@@ -54,12 +54,12 @@ async fn an_entry_may_say_what_basic_authentication_is_made_of() {
 #[tokio::test]
 async fn a_key_goes_into_the_header_of_the_entry_beside_its_fixed_ones() {
     let server = Server::start().await;
-    let gate = gate(&[server.address]);
+    let gateway = gateway(&[server.address]);
     let route =
         route("github-pat", &server.url(), Keys::one(Credentials::ApiKey { api_key: "ghp_1".into() }));
     let mut request = get("/user");
     request.headers.push(("Accept".to_owned(), "text/plain".to_owned()));
-    gate.send(&route, request, &()).await.unwrap();
+    gateway.send(&route, request, &()).await.unwrap();
     let headers = &server.seen()[0].headers;
     assert_eq!(headers["authorization"], "Bearer ghp_1");
     assert_eq!(headers["x-github-api-version"], "2022-11-28");
@@ -69,13 +69,13 @@ async fn a_key_goes_into_the_header_of_the_entry_beside_its_fixed_ones() {
 #[tokio::test]
 async fn tokens_are_bearer_tokens_unless_the_entry_says_otherwise() {
     let server = Server::start().await;
-    let gate = gate(&[server.address]);
+    let gateway = gateway(&[server.address]);
     for credentials in [
         Credentials::OAuth2 { access_token: "t-1".into(), client_id: None },
         Credentials::Token { token: "t-1".into(), fields: BTreeMap::new() },
     ] {
         let route = route("unauthenticated", &server.url(), Keys::one(credentials));
-        gate.send(&route, get("/"), &()).await.unwrap();
+        gateway.send(&route, get("/"), &()).await.unwrap();
     }
     assert!(server.seen().iter().all(|seen| seen.headers["authorization"] == "Bearer t-1"));
 }
@@ -83,11 +83,11 @@ async fn tokens_are_bearer_tokens_unless_the_entry_says_otherwise() {
 #[tokio::test]
 async fn a_key_in_the_query_replaces_the_callers_and_is_masked_in_the_log() {
     let server = Server::start().await;
-    let gate = gate(&[server.address]);
+    let gateway = gateway(&[server.address]);
     let keys = Keys::one(Credentials::ApiKey { api_key: "s3cr&t".into() });
     let route = route_of(provider_with_key_in_query(), &server.url(), keys);
     let recorder = Recorder::default();
-    gate.send(&route, get("/w?appid=mine&q=Oslo"), &recorder).await.unwrap();
+    gateway.send(&route, get("/w?appid=mine&q=Oslo"), &recorder).await.unwrap();
     assert_eq!(server.seen()[0].path, "/w?q=Oslo&appid=s3cr%26t");
     assert_eq!(recorder.lines(), [format!("1 GET {}w?q=Oslo&appid=*** 200", server.url())]);
 }
@@ -95,11 +95,11 @@ async fn a_key_in_the_query_replaces_the_callers_and_is_masked_in_the_log() {
 #[tokio::test]
 async fn a_caller_cannot_set_the_header_that_carries_the_credentials() {
     let server = Server::start().await;
-    let gate = gate(&[server.address]);
+    let gateway = gateway(&[server.address]);
     let route = route("stripe-api-key", &server.url(), Keys::one(stripe_key()));
     let mut request = get("/");
     request.headers.push(("AUTHORIZATION".to_owned(), "Bearer mine".to_owned()));
-    let error = gate.send(&route, request, &()).await.unwrap_err();
+    let error = gateway.send(&route, request, &()).await.unwrap_err();
     assert_eq!(error.code().as_str(), "invalid-request");
     assert!(server.seen().is_empty());
 }
@@ -107,13 +107,13 @@ async fn a_caller_cannot_set_the_header_that_carries_the_credentials() {
 #[tokio::test]
 async fn an_allowed_host_gets_the_callers_headers_and_no_credentials() {
     let (provider, files) = (Server::start().await, Server::start().await);
-    let gate = gate(&[provider.address, files.address]);
+    let gateway = gateway(&[provider.address, files.address]);
     // Were they asked for, these credentials would fail the request.
     let mut route = route("stripe-api-key", &provider.url(), Keys::several([]));
     route.allow_hosts = vec![files.address.to_string().parse().unwrap()];
     let mut request = get(&format!("{}a.csv", files.url()));
     request.headers.push(("authorization".to_owned(), "Bearer mine".to_owned()));
-    gate.send(&route, request, &()).await.unwrap();
+    gateway.send(&route, request, &()).await.unwrap();
     assert_eq!(files.seen()[0].headers["authorization"], "Bearer mine");
     assert!(files.seen()[0].headers.get("stripe-context").is_none());
 }
@@ -121,23 +121,24 @@ async fn an_allowed_host_gets_the_callers_headers_and_no_credentials() {
 #[tokio::test]
 async fn credentials_that_cannot_be_had_or_do_not_fit_are_told() {
     let server = Server::start().await;
-    let gate = gate(&[server.address]);
+    let gateway = gateway(&[server.address]);
     let none = route("stripe-api-key", &server.url(), Keys::several([]));
-    let error = gate.send(&none, get("/"), &()).await.unwrap_err();
+    let error = gateway.send(&none, get("/"), &()).await.unwrap_err();
     assert_eq!(
         (error.code().as_str(), error.to_string().as_str()),
         ("credentials-unavailable", "the refresh token was revoked")
     );
 
     let other_kind = route("github-pat", &server.url(), Keys::one(stripe_key()));
-    let error = gate.send(&other_kind, get("/"), &()).await.unwrap_err();
+    let error = gateway.send(&other_kind, get("/"), &()).await.unwrap_err();
     assert_eq!(
         (error.code().as_str(), error.to_string().as_str()),
         ("credentials-unavailable", "the connection's credentials have no `apiKey`")
     );
 
     let unsendable = Keys::one(Credentials::ApiKey { api_key: "a\nb".into() });
-    let error = gate.send(&route("github-pat", &server.url(), unsendable), get("/"), &()).await.unwrap_err();
+    let error =
+        gateway.send(&route("github-pat", &server.url(), unsendable), get("/"), &()).await.unwrap_err();
     assert_eq!(error.code().as_str(), "credentials-unavailable");
     assert!(!error.to_string().contains("a\nb"));
     assert!(server.seen().is_empty());
@@ -147,13 +148,13 @@ async fn credentials_that_cannot_be_had_or_do_not_fit_are_told() {
 async fn no_error_and_no_log_line_holds_a_secret() {
     let keys = || Keys::one(Credentials::ApiKey { api_key: "s3cret".into() });
     let closed = Server::start().await.address;
-    let gate = gate(&[closed]);
+    let gateway = gateway(&[closed]);
     let base = format!("http://{closed}").parse().unwrap();
     let route = route_of(provider_with_key_in_query(), &base, keys());
     let recorder = Recorder::default();
     let mut request = get("/a?access_token=alsosecret");
     request.retries = Some(0);
-    let error = gate.send(&route, request, &recorder).await.unwrap_err();
+    let error = gateway.send(&route, request, &recorder).await.unwrap_err();
     assert_eq!(error.code().as_str(), "network-error");
     let told = format!(
         "{error} {error:?} {:?} {:?}",

@@ -7,7 +7,7 @@ use axum::http::StatusCode;
 use axum::response::Redirect;
 use serde_json::{Value, json};
 
-use crate::stage::{Keys, Recorder, gate, get, post, route_of};
+use crate::stage::{Keys, Recorder, gateway, get, post, route_of};
 use syncline_egress::{Credentials, OAuth1Keys};
 use syncline_providers::Provider;
 use syncline_test_server::{Seen, Server};
@@ -44,7 +44,7 @@ fn part_of<'a>(seen: &'a Seen, header: &str, name: &str) -> &'a str {
 async fn every_attempt_and_every_redirect_is_signed_anew() {
     let server = Server::start().await;
     server.answer(StatusCode::SERVICE_UNAVAILABLE).answer(Redirect::temporary("/b"));
-    let gate = gate(&[server.address]);
+    let gateway = gateway(&[server.address]);
     let mut route = route_of(
         provider("TBA", json!({ "signature_method": "HMAC-SHA256" })),
         &server.url(),
@@ -53,7 +53,7 @@ async fn every_attempt_and_every_redirect_is_signed_anew() {
     route.connection_config.insert("accountId".to_owned(), json!("77-sb1"));
     let mut request = get("/a?q=1");
     request.retries = Some(1);
-    gate.send(&route, request, &()).await.unwrap();
+    gateway.send(&route, request, &()).await.unwrap();
     let seen = server.seen();
     assert_eq!(seen.iter().map(|seen| &*seen.path).collect::<Vec<_>>(), ["/a?q=1", "/a?q=1", "/b"]);
     for name in ["oauth_nonce", "oauth_signature"] {
@@ -68,7 +68,7 @@ async fn every_attempt_and_every_redirect_is_signed_anew() {
 #[tokio::test]
 async fn a_username_token_is_made_for_each_request_and_goes_where_the_entry_says() {
     let server = Server::start().await;
-    let gate = gate(&[server.address]);
+    let gateway = gateway(&[server.address]);
     let usual = provider("SIGNATURE", json!({ "signature": "WSSE" }));
     let headers = json!({
         "signature": "WSSE", "proxy": { "headers": { "x-proof": "${accessToken}", "x-user": "${credentials.username}" } },
@@ -78,7 +78,7 @@ async fn a_username_token_is_made_for_each_request_and_goes_where_the_entry_says
         let route = route_of(provider, &server.url(), Keys::one(username_token()));
         let before = server.seen().len();
         for _ in 0..2 {
-            gate.send(&route, get("/"), &()).await.unwrap();
+            gateway.send(&route, get("/"), &()).await.unwrap();
         }
         let seen = &server.seen()[before..];
         assert_eq!(part_of(&seen[0], header, "Username"), "ada");
@@ -91,27 +91,27 @@ async fn a_username_token_is_made_for_each_request_and_goes_where_the_entry_says
 async fn nothing_is_signed_for_another_origin_and_no_caller_signs_himself() {
     let (server, other) = (Server::start().await, Server::start().await);
     server.answer(Redirect::temporary(&format!("{}stolen", other.url())));
-    let gate = gate(&[server.address, other.address]);
+    let gateway = gateway(&[server.address, other.address]);
     let mut route = route_of(provider("OAUTH1", json!({})), &server.url(), Keys::one(oauth1_keys()));
     route.allow_hosts = vec![other.address.to_string().parse().unwrap()];
-    gate.send(&route, get("/"), &()).await.unwrap();
+    gateway.send(&route, get("/"), &()).await.unwrap();
     assert!(server.seen()[0].headers.contains_key("authorization"));
     assert!(!other.seen()[0].headers.contains_key("authorization"));
 
     let mut request = get("/");
     request.headers.push(("Authorization".to_owned(), "OAuth oauth_token=\"mine\"".to_owned()));
-    assert_eq!(gate.send(&route, request, &()).await.unwrap_err().code().as_str(), "invalid-request");
+    assert_eq!(gateway.send(&route, request, &()).await.unwrap_err().code().as_str(), "invalid-request");
     assert_eq!(server.seen().len(), 1);
 }
 
 #[tokio::test]
 async fn what_signs_a_request_is_not_sent_and_not_logged() {
     let server = Server::start().await;
-    let gate = gate(&[server.address]);
+    let gateway = gateway(&[server.address]);
     let recorder = Recorder::default();
     for (mode, credentials) in [("OAUTH1", oauth1_keys()), ("SIGNATURE", username_token())] {
         let route = route_of(provider(mode, json!({})), &server.url(), Keys::one(credentials));
-        gate.send(&route, post("/", "a=1"), &recorder).await.unwrap();
+        gateway.send(&route, post("/", "a=1"), &recorder).await.unwrap();
     }
     assert!(!format!("{:?} {:?}", server.seen(), recorder.lines()).contains("s3cret"));
 }
@@ -119,7 +119,7 @@ async fn what_signs_a_request_is_not_sent_and_not_logged() {
 #[tokio::test]
 async fn an_entry_may_want_what_was_typed_in_beside_the_token() {
     let server = Server::start().await;
-    let gate = gate(&[server.address]);
+    let gateway = gateway(&[server.address]);
     let headers = json!({ "proxy": {
         "headers": { "authorization": "Token ${accessToken}", "x-tenant": "${credentials.tenant}" },
         "query": { "dev": "${credentials.key}" },
@@ -128,7 +128,7 @@ async fn an_entry_may_want_what_was_typed_in_beside_the_token() {
     let two_step = Credentials::Token { token: "t-1".into(), fields };
     let recorder = Recorder::default();
     let route = route_of(provider("TWO_STEP", headers), &server.url(), Keys::one(two_step));
-    gate.send(&route, get("/"), &recorder).await.unwrap();
+    gateway.send(&route, get("/"), &recorder).await.unwrap();
     let seen = &server.seen()[0];
     assert_eq!(seen.headers["authorization"], "Token t-1");
     assert_eq!((seen.headers["x-tenant"].to_str().unwrap(), &*seen.path), ("acme", "/?dev=s3cret"));
@@ -137,7 +137,7 @@ async fn an_entry_may_want_what_was_typed_in_beside_the_token() {
     let with_client_id = json!({ "proxy": { "headers": { "client-id": "${clientId}" } } });
     let oauth2 = Credentials::OAuth2 { access_token: "t-2".into(), client_id: Some("app-1".to_owned()) };
     let route = route_of(provider("OAUTH2", with_client_id), &server.url(), Keys::one(oauth2));
-    gate.send(&route, get("/"), &()).await.unwrap();
+    gateway.send(&route, get("/"), &()).await.unwrap();
     let seen = &server.seen()[1];
     assert_eq!(
         (&seen.headers["client-id"], &seen.headers["authorization"]),

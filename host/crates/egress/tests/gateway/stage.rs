@@ -10,26 +10,26 @@ use serde_json::Map;
 use url::Url;
 
 use syncline_egress::{
-    CredentialSource, Credentials, CredentialsUnavailable, Exchange, Gate, GateSettings, Observer, Request,
-    Route, UsualBase,
+    CredentialSource, Credentials, CredentialsUnavailable, EgressGateway, EgressSettings, Exchange, Observer,
+    Request, Route, UsualBase,
 };
 use syncline_providers::{Catalogue, Provider};
 use syncline_telemetry::clock::Clock;
 
 /// Settings that let these servers through and do not dawdle.
-pub fn settings(servers: &[SocketAddr]) -> GateSettings {
-    GateSettings {
+pub fn settings(servers: &[SocketAddr]) -> EgressSettings {
+    EgressSettings {
         allow: servers.iter().map(|address| address.to_string().parse().unwrap()).collect(),
         first_backoff: Duration::from_millis(1),
         max_wait: Duration::from_secs(2),
         request_timeout: Duration::from_secs(5),
-        ..GateSettings::default()
+        ..EgressSettings::default()
     }
 }
 
 /// A gateway that lets these servers through.
-pub fn gate(servers: &[SocketAddr]) -> Gate {
-    Gate::new(settings(servers), Clock::system()).unwrap()
+pub fn gateway(servers: &[SocketAddr]) -> EgressGateway {
+    EgressGateway::new(settings(servers), Clock::system()).unwrap()
 }
 
 /// A route to a provider of the catalogue, moved to another address.
@@ -52,7 +52,7 @@ pub fn route_of(
         allow_hosts: Vec::new(),
         credentials: Arc::new(credentials),
         max_response_bytes: None,
-        pace: Arc::new(()),
+        rate_limiter: Arc::new(()),
     }
 }
 

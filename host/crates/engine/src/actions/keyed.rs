@@ -11,7 +11,7 @@ use crate::invoker::control::RunControl;
 use crate::invoker::error::ActionError;
 use crate::jobs::attempt::{Attempt, Ended};
 use crate::jobs::result::ActionResult;
-use syncline_store::function_jobs::{self, Hold, NewKey};
+use syncline_store::function_jobs::{self, JobLease, NewKey};
 use syncline_types::functions::FunctionKind;
 
 /// The result of an action that was called with an idempotency key.
@@ -55,7 +55,7 @@ impl Actions {
             }
             let taken = async {
                 let mut conn = self.store.connect().await?;
-                let abandoned = Hold { pk: first.pk, fence: first.fence };
+                let abandoned = JobLease { pk: first.pk, fence: first.fence };
                 function_jobs::take_over(&mut conn, abandoned, self.jobs.host_id, lease).await
             };
             if let Some(hold) = taken.await.map_err(ActionError::host)? {

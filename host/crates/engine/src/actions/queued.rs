@@ -8,7 +8,7 @@ use crate::actions::request::{self, ActionCall, Found, Mode, new_job};
 use crate::invoker::error::ActionError;
 use crate::jobs::result::ActionResult;
 use syncline_auth::Environment;
-use syncline_crypto::Place;
+use syncline_crypto::AssociatedData;
 use syncline_store::function_jobs::{self, JobState, NewKey};
 use syncline_telemetry::failpoints::{self, Step};
 
@@ -32,8 +32,9 @@ impl Actions {
         let id = Uuid::now_v7();
         let sealed_request = key.map(|_| request::seal_request(call, Mode::Async, id)).transpose()?;
         let sealed_input = call.input.as_ref().map(|input| {
-            let place = Place { column: "function_jobs.sealed_input", row: &id.to_string() };
-            call.environment.data_key.seal(place, input.as_bytes())
+            let associated_data =
+                AssociatedData { column: "function_jobs.sealed_input", row: &id.to_string() };
+            call.environment.data_key.seal(associated_data, input.as_bytes())
         });
         let mut job = new_job(call, &function, id);
         job.max_retries = i32::from(max_retries);

@@ -11,7 +11,7 @@ use crate::functions::DeployedFunction;
 use crate::invoker::action::malformed_input;
 use crate::invoker::error::ActionError;
 use syncline_auth::Environment;
-use syncline_crypto::Place;
+use syncline_crypto::AssociatedData;
 use syncline_model::canonical_hash;
 use syncline_store::function_jobs::{self, KeyedJob, NewJob};
 use syncline_types::functions::FunctionKind;
@@ -53,9 +53,10 @@ impl Actions {
             function_jobs::find_keyed(&mut conn, call.connection.pk, &call.action, key.as_str()).await
         };
         let Some(job) = found.await.map_err(ActionError::host)? else { return Ok(Found::Nothing) };
-        let place = Place { column: "function_jobs.sealed_request", row: &job.id.to_string() };
+        let associated_data =
+            AssociatedData { column: "function_jobs.sealed_request", row: &job.id.to_string() };
         let sealed = job.sealed_request.as_deref().unwrap_or_default();
-        let first = call.environment.data_key.open(place, sealed).map_err(ActionError::host)?;
+        let first = call.environment.data_key.open(associated_data, sealed).map_err(ActionError::host)?;
         if first.as_slice() != request(call, mode)? {
             return Err(ActionError::KeyReused(key.clone()));
         }
@@ -65,8 +66,8 @@ impl Actions {
 
 /// Seals the identity of a request for the row of its job, to recognize a repeated request.
 pub(super) fn seal_request(call: &ActionCall, mode: Mode, job: Uuid) -> Result<Vec<u8>, ActionError> {
-    let place = Place { column: "function_jobs.sealed_request", row: &job.to_string() };
-    Ok(call.environment.data_key.seal(place, &request(call, mode)?))
+    let associated_data = AssociatedData { column: "function_jobs.sealed_request", row: &job.to_string() };
+    Ok(call.environment.data_key.seal(associated_data, &request(call, mode)?))
 }
 
 /// The identity of a request. Inputs that differ only in the order of keys or in white space are the same.

@@ -9,7 +9,7 @@ use crate::authorizations::AuthorizationError;
 use syncline_auth::flows::find_in_response;
 use syncline_providers::{Provider, UnusableConfig};
 use syncline_types::ids::IntegrationKey;
-use syncline_types::nul::has_nul;
+use syncline_types::sanitize::contains_nul;
 use syncline_types::secret::Secret;
 
 /// Of whoever connects, only a backend may choose them.
@@ -17,7 +17,7 @@ const SCOPES: &str = "oauth_scopes_override";
 
 /// What is known when the end user leaves. `before` is what a connection that is connected anew has; a browser's
 /// answers stand above it, and what the session settled stands above both.
-pub(super) fn of_departure(
+pub(super) fn of_start(
     provider: &Provider,
     session: &ConnectSession,
     integration: &IntegrationKey,
@@ -28,7 +28,7 @@ pub(super) fn of_departure(
     answers.retain(|name, _| {
         name != SCOPES && provider.connection_config.get(name).is_some_and(|asked| !asked.automated)
     });
-    if let Some((name, _)) = answers.iter().find(|(name, value)| name.contains('\0') || has_nul(value)) {
+    if let Some((name, _)) = answers.iter().find(|(name, value)| name.contains('\0') || contains_nul(value)) {
         return Err(AuthorizationError::Nul(name.replace('\0', "")));
     }
     let mut config = before.and_then(Value::as_object).cloned().unwrap_or_default();

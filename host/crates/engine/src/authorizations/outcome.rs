@@ -40,11 +40,11 @@ impl Outcome {
 
 impl Authorizations {
     /// Tells whoever listens. That nobody could be told is logged: the connection is there all the same.
-    pub(super) async fn tell_outcome(&self, session: ConnectSessionPk, listener: Uuid, outcome: &Outcome) {
+    pub(super) async fn publish_outcome(&self, session: ConnectSessionPk, listener: Uuid, outcome: &Outcome) {
         let told = async {
             let outcome = serde_json::to_value(outcome)?;
             let mut conn = self.store.connect().await?;
-            authorizations::tell_outcome(&mut conn, session, listener, &outcome).await?;
+            authorizations::publish_outcome(&mut conn, session, listener, &outcome).await?;
             anyhow::Ok(())
         };
         if let Err(error) = told.await {

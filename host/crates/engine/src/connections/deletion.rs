@@ -181,12 +181,8 @@ impl Connections {
         let began = Instant::now();
         while self.remove_batch(connection).await? {
             if began.elapsed() > TURN {
-                deleted_connections::look_again(
-                    &mut *self.store.connect().await?,
-                    connection,
-                    Duration::ZERO,
-                )
-                .await?;
+                deleted_connections::postpone(&mut *self.store.connect().await?, connection, Duration::ZERO)
+                    .await?;
                 return Ok(true);
             }
             tokio::time::sleep(PAUSE).await;
@@ -195,7 +191,7 @@ impl Connections {
         let remembered_until = deleted_at + REMEMBERED_FOR;
         let mut conn = self.store.connect().await?;
         match (remembered_until - Utc::now()).to_std() {
-            Ok(wait) => deleted_connections::look_again(&mut conn, connection, wait).await?,
+            Ok(wait) => deleted_connections::postpone(&mut conn, connection, wait).await?,
             Err(_over) => {
                 closed_connections::forget(&mut *self.store.connect_records().await?, connection).await?;
                 deleted_connections::forget(&mut conn, connection).await?;

@@ -19,7 +19,7 @@ const HAND_BACK_WITHIN: Duration = Duration::from_secs(5);
 impl Connections {
     /// Removes new connections whose validation was never ended, and validates again what other hosts have left behind.
     /// After `shutdown` it waits for what this host has begun.
-    pub async fn look_after_validations(self: Arc<Self>, shutdown: CancellationToken) {
+    pub async fn maintain_validations(self: Arc<Self>, shutdown: CancellationToken) {
         let mut ticks = tokio::time::interval(EVERY);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         while shutdown.run_until_cancelled(ticks.tick()).await.is_some() {
@@ -54,14 +54,19 @@ impl Connections {
     async fn revalidate_left_behind(self: &Arc<Self>) -> sqlx::Result<()> {
         let silent_for = hosts::ALIVE_WITHIN.max(self.settings.lease);
         let mut conn = self.store.connect().await?;
-        let left =
-            connections::take_over_judgements(&mut conn, self.host_id, silent_for, VALIDATION_LASTS, AT_ONCE)
-                .await?;
+        let left = connections::take_over_revalidations(
+            &mut conn,
+            self.host_id,
+            silent_for,
+            VALIDATION_LASTS,
+            AT_ONCE,
+        )
+        .await?;
         drop(conn);
-        for (connection, judgement) in left {
+        for (connection, revalidation) in left {
             let again = Arc::clone(self);
             self.running.spawn(async move {
-                if let Err(error) = again.revalidate(connection, judgement).await {
+                if let Err(error) = again.revalidate(connection, revalidation).await {
                     let error = &error as &dyn std::error::Error;
                     tracing::warn!(
                         error,

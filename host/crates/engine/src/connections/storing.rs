@@ -16,7 +16,7 @@ use crate::outbound_webhooks::{self, AuthEvent, AuthOperation};
 use syncline_auth::{Environment, StoredCredentials};
 use syncline_config::LifecycleEvent;
 use syncline_store::connection_errors::{self, Failing};
-use syncline_store::connections::{self, Connection, Created, Judgement, NewConnection, Validation};
+use syncline_store::connections::{self, Connection, Created, NewConnection, Revalidation, Validation};
 use syncline_store::events::Event;
 use syncline_store::integrations::Integration;
 use syncline_store::schedules;
@@ -59,7 +59,7 @@ pub struct AuthenticatedConnection {
 #[derive(Debug, Clone, Copy)]
 enum Awaited {
     Validation(Validation),
-    Judgement(Judgement),
+    Revalidation(Revalidation),
 }
 
 /// Why what was authenticated is not stored.
@@ -185,9 +185,9 @@ impl Connections {
             AuthOperation::Creation => {
                 connections::begin_validation(&mut tx, connection.pk).await?.map(Awaited::Validation)
             }
-            _ => connections::begin_judgement(&mut tx, connection.pk, self.host_id)
+            _ => connections::begin_revalidation(&mut tx, connection.pk, self.host_id)
                 .await?
-                .map(Awaited::Judgement),
+                .map(Awaited::Revalidation),
         };
         let Some(awaited) = awaited else { return Ok(None) };
         tx.commit().await?;
@@ -200,8 +200,8 @@ impl Connections {
                 Awaited::Validation(validation) => {
                     this.validate_new(&environment, connection, validation).await
                 }
-                Awaited::Judgement(judgement) => {
-                    this.validate_replaced(&environment, connection, judgement).await
+                Awaited::Revalidation(revalidation) => {
+                    this.validate_replaced(&environment, connection, revalidation).await
                 }
             }
         });
@@ -232,7 +232,7 @@ impl Connections {
         self: &Arc<Self>,
         environment: &Arc<Environment>,
         connection: Connection,
-        judgement: Judgement,
+        revalidation: Revalidation,
     ) -> Result<Connection, ConnectError> {
         let operation = AuthOperation::Override;
         let refusal = match self.lifecycle.validate(environment, &connection).await {
@@ -241,7 +241,7 @@ impl Connections {
             Err(failure) => return Err(failure.into()),
         };
         let mut tx = self.store.begin().await?;
-        if !connections::end_judgement(&mut tx, connection.pk, judgement).await? {
+        if !connections::end_revalidation(&mut tx, connection.pk, revalidation).await? {
             return Err(ConnectError::Overtaken);
         }
         let Some(message) = refusal else {
@@ -262,14 +262,14 @@ impl Connections {
     pub(crate) async fn revalidate(
         self: &Arc<Self>,
         connection: ConnectionPk,
-        judgement: Judgement,
+        revalidation: Revalidation,
     ) -> Result<(), ConnectError> {
         let found = connections::get(&mut *self.store.connect().await?, connection).await?;
         let Some(connection) = found else { return Ok(()) };
         let environment = self.environments.get(connection.environment).await;
         let environment = environment.map_err(|error| ConnectError::Validation(error.into()))?;
         self.learn_validation(&environment).await?;
-        match self.validate_replaced(&environment, connection, judgement).await {
+        match self.validate_replaced(&environment, connection, revalidation).await {
             // It has been told, or is told by whoever came in between.
             Ok(_) | Err(ConnectError::Refused(_) | ConnectError::Overtaken | ConnectError::TargetGone) => {
                 Ok(())
@@ -353,7 +353,7 @@ impl Connections {
         };
         let (pk, operation) = match existing {
             Some(connection) => {
-                let is_untold = connections::lock_is_untold(conn, connection.pk).await?;
+                let is_untold = connections::lock_unannounced(conn, connection.pk).await?;
                 connections::replace(conn, connection.pk, &new).await?;
                 (connection.pk, if is_untold { AuthOperation::Creation } else { AuthOperation::Override })
             }

@@ -14,7 +14,7 @@ use crate::functions::Functions;
 use crate::lookup::{LookupError, find_integration};
 use syncline_auth::flows::{Flow, FlowError, TypedFields};
 use syncline_auth::{AppCredentials, AppCredentialsError, ClientOverride, OAuthApp, StoredCredentials};
-use syncline_egress::{self as egress, Credentials, EgressError, FixedCredentials, Gate};
+use syncline_egress::{self as egress, Credentials, EgressError, EgressGateway, FixedCredentials};
 use syncline_providers::{AuthMode, Catalogue, Provider, Verification, VerificationMethod};
 use syncline_store::Store;
 use syncline_store::connections::{self, Connection};
@@ -95,7 +95,7 @@ impl TypedConnectionError {
     }
 
     /// The code under which a backend is told of it; none for what is nobody's refusal.
-    fn told_code(&self, session: &ConnectSession) -> Option<ErrorCode> {
+    fn client_code(&self, session: &ConnectSession) -> Option<ErrorCode> {
         match self {
             Self::Rejected { .. }
             | Self::Refused { .. }
@@ -121,7 +121,7 @@ impl TypedConnectionError {
 pub struct TypedConnections {
     store: Store,
     catalogue: Arc<Catalogue>,
-    gate: Arc<Gate>,
+    gateway: Arc<EgressGateway>,
     functions: Arc<Functions>,
     connections: Arc<Connections>,
 }
@@ -130,11 +130,11 @@ impl TypedConnections {
     pub fn new(
         store: Store,
         catalogue: Arc<Catalogue>,
-        gate: Arc<Gate>,
+        gateway: Arc<EgressGateway>,
         functions: Arc<Functions>,
         connections: Arc<Connections>,
     ) -> Arc<Self> {
-        Arc::new(Self { store, catalogue, gate, functions, connections })
+        Arc::new(Self { store, catalogue, gateway, functions, connections })
     }
 
     /// Looks up what the end user of a session connects to with credentials of this auth mode.
@@ -179,7 +179,7 @@ impl TypedConnections {
         let TypedTarget { integration, provider, .. } = target;
         let connected = self.try_connect(session, integration, provider, typed).await;
         if let Err(error) = &connected
-            && let Some(code) = error.told_code(session)
+            && let Some(code) = error.client_code(session)
             && let Err(error) =
                 self.connections.note_failed(session, integration, code, &error.to_string()).await
         {
@@ -197,7 +197,7 @@ impl TypedConnections {
     ) -> Result<Connection, TypedConnectionError> {
         let TypedCredentials { fields, own_client, connection_config } = typed;
         let app = open_app_credentials(&session.environment, integration)?;
-        let flow = Flow::new(&self.gate, provider, &connection_config, app.as_ref());
+        let flow = Flow::new(&self.gateway, provider, &connection_config, app.as_ref());
         let credentials = flow.authenticate(fields, own_client).await;
         let credentials = credentials.map_err(|error| unobtained(provider, error))?;
         let oauth = app.as_ref().and_then(AppCredentials::oauth);
@@ -236,7 +236,7 @@ impl TypedConnections {
         let request = verification_request(verification, endpoint);
         let route = self.verification_route(integration, provider, connection_config, in_requests);
         let confirms = verification.confirmed_answers().next().is_some();
-        match self.gate.send(&route, request, &()).await {
+        match self.gateway.send(&route, request, &()).await {
             Ok(answer) if answer.status.is_success() => Ok(()),
             Ok(answer) if answer.status == StatusCode::UNAUTHORIZED => {
                 Err(TypedConnectionError::Rejected { provider: name() })
@@ -273,7 +273,7 @@ impl TypedConnections {
             allow_hosts: Vec::new(),
             credentials: Arc::new(FixedCredentials::new(credentials)),
             max_response_bytes: Some(MAX_RESPONSE_BYTES),
-            pace: Arc::new(()),
+            rate_limiter: Arc::new(()),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Opens what connections and apps have sealed.
 
 use syncline_auth::{AppCredentials, AppCredentialsError, CredentialsError, Environment, StoredCredentials};
-use syncline_crypto::{CryptoError, Place};
+use syncline_crypto::{AssociatedData, CryptoError};
 use syncline_store::connections::Connection;
 use syncline_store::integrations::Integration;
 
@@ -26,11 +26,12 @@ pub fn open_credentials(
     environment: &Environment,
     connection: &Connection,
 ) -> Result<StoredCredentials, OpenCredentialsError> {
-    let opened =
-        environment.data_key.open(place(&connection.id.to_string()), &connection.sealed_credentials)?;
+    let opened = environment
+        .data_key
+        .open(associated_data(&connection.id.to_string()), &connection.sealed_credentials)?;
     Ok(StoredCredentials::from_bytes(&opened)?)
 }
 
-pub(crate) fn place(id: &str) -> Place<'_> {
-    Place { column: "connections.sealed_credentials", row: id }
+pub(crate) fn associated_data(id: &str) -> AssociatedData<'_> {
+    AssociatedData { column: "connections.sealed_credentials", row: id }
 }

@@ -20,16 +20,16 @@ pub(crate) struct ConnectionCredentials {
     service: Arc<Credentials>,
     environment: Arc<Environment>,
     connection: ConnectionPk,
-    last: Mutex<Option<Remembered>>,
+    last: Mutex<Option<CachedCredentials>>,
 }
 
-struct Remembered {
+struct CachedCredentials {
     read_at: Instant,
     version: i64,
     credentials: Arc<egress::Credentials>,
 }
 
-impl Remembered {
+impl CachedCredentials {
     fn is_fresh(&self, clock: &Clock) -> bool {
         clock.instant().duration_since(self.read_at) < FRESH_FOR
     }
@@ -44,7 +44,7 @@ impl ConnectionCredentials {
         Self { service, environment, connection, last: Mutex::new(None) }
     }
 
-    async fn read(&self, freshness: Freshness) -> Result<Remembered, CredentialsUnavailable> {
+    async fn read(&self, freshness: Freshness) -> Result<CachedCredentials, CredentialsUnavailable> {
         let told = |error| CredentialsUnavailable { reason: unavailable(&error) };
         let live = self.service.live(&self.environment, self.connection, freshness).await;
         let live = live.map_err(told)?;
@@ -57,7 +57,7 @@ impl ConnectionCredentials {
             None
         };
         let credentials = live.credentials.for_requests(app.as_ref().and_then(AppCredentials::oauth))?;
-        Ok(Remembered {
+        Ok(CachedCredentials {
             read_at: self.service.clock.instant(),
             version: live.version(),
             credentials: Arc::new(credentials),
@@ -81,10 +81,10 @@ pub(crate) fn unavailable(error: &RefreshError) -> String {
 impl CredentialSource for ConnectionCredentials {
     async fn current(&self) -> Result<Arc<egress::Credentials>, CredentialsUnavailable> {
         let mut last = self.last.lock().await;
-        if let Some(remembered) = &*last
-            && remembered.is_fresh(&self.service.clock)
+        if let Some(cached) = &*last
+            && cached.is_fresh(&self.service.clock)
         {
-            return Ok(Arc::clone(&remembered.credentials));
+            return Ok(Arc::clone(&cached.credentials));
         }
         // Boxed, so that the future of the cached case stays small.
         let read = Box::pin(self.read(Freshness::AsNeeded)).await?;
@@ -98,10 +98,10 @@ impl CredentialSource for ConnectionCredentials {
         let mut last = self.last.lock().await;
         let rejected_version = match &*last {
             // Another request of this run was rejected too, and has refreshed the credentials.
-            Some(remembered) if !Arc::ptr_eq(&remembered.credentials, rejected) => {
-                return Ok(Some(Arc::clone(&remembered.credentials)));
+            Some(cached) if !Arc::ptr_eq(&cached.credentials, rejected) => {
+                return Ok(Some(Arc::clone(&cached.credentials)));
             }
-            Some(remembered) => remembered.version,
+            Some(cached) => cached.version,
             None => return Ok(None),
         };
         let Ok(read) = Box::pin(self.read(Freshness::After { rejected_version })).await else {
@@ -124,14 +124,14 @@ mod tests {
     fn credentials_are_read_again_after_a_while() {
         let time = Clock::manual(DateTime::UNIX_EPOCH);
         let clock = time.clock();
-        let remembered = Remembered {
+        let cached = CachedCredentials {
             read_at: clock.instant(),
             version: 1,
             credentials: Arc::new(egress::Credentials::None),
         };
         time.advance(FRESH_FOR - Duration::from_millis(1));
-        assert!(remembered.is_fresh(&clock));
+        assert!(cached.is_fresh(&clock));
         time.advance(Duration::from_millis(1));
-        assert!(!remembered.is_fresh(&clock));
+        assert!(!cached.is_fresh(&clock));
     }
 }

@@ -16,12 +16,12 @@ pub struct ActionTool {
     pub input: Arc<Map<String, Value>>,
     /// None if the action gives something else than an object, or says nothing of it.
     pub output: Option<Arc<Map<String, Value>>>,
-    takes: Takes,
+    takes: ToolInput,
 }
 
 /// What the action makes of a tool's arguments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Takes {
+enum ToolInput {
     /// It has no input model.
     Anything,
     /// The arguments are the input.
@@ -33,10 +33,10 @@ enum Takes {
 impl ActionTool {
     pub(crate) fn new(spec: &ActionSpec, models: &Models) -> Self {
         let (input, takes) = match &spec.input {
-            None => (json!({ "type": "object" }), Takes::Anything),
+            None => (json!({ "type": "object" }), ToolInput::Anything),
             Some(ty) => match object_schema(ty, models) {
-                Some(schema) => (schema, Takes::Object),
-                None => (member_schema(ty, models), Takes::Member),
+                Some(schema) => (schema, ToolInput::Object),
+                None => (member_schema(ty, models), ToolInput::Member),
             },
         };
         let output = spec.output.as_ref().and_then(|ty| object_schema(ty, models));
@@ -56,9 +56,9 @@ impl ActionTool {
         }
         let text = arguments.map_or("{}", RawValue::get);
         Ok(match self.takes {
-            Takes::Anything => arguments.map(|arguments| arguments.get().to_owned()),
-            Takes::Object => Some(text.to_owned()),
-            Takes::Member => {
+            ToolInput::Anything => arguments.map(|arguments| arguments.get().to_owned()),
+            ToolInput::Object => Some(text.to_owned()),
+            ToolInput::Member => {
                 let arguments: Arguments = serde_json::from_str(text)?;
                 arguments.input.map(|input| Box::<str>::from(input).into_string())
             }
@@ -166,12 +166,12 @@ mod tests {
             serde_json::from_str(r#"{"input": 12345678901234567890123.0}"#).unwrap();
         let given = Some(&*arguments);
         let input = |takes, given| tool(takes).input_of(given).unwrap();
-        assert_eq!(input(Takes::Object, given).as_deref(), Some(arguments.get()));
-        assert_eq!(input(Takes::Member, given).as_deref(), Some("12345678901234567890123.0"));
-        assert_eq!(input(Takes::Object, None).as_deref(), Some("{}"));
-        assert_eq!(input(Takes::Member, None), None);
-        assert_eq!(input(Takes::Anything, None), None);
+        assert_eq!(input(ToolInput::Object, given).as_deref(), Some(arguments.get()));
+        assert_eq!(input(ToolInput::Member, given).as_deref(), Some("12345678901234567890123.0"));
+        assert_eq!(input(ToolInput::Object, None).as_deref(), Some("{}"));
+        assert_eq!(input(ToolInput::Member, None), None);
+        assert_eq!(input(ToolInput::Anything, None), None);
         let twice: Box<RawValue> = serde_json::from_str(r#"{"input": 1, "input": 2}"#).unwrap();
-        assert!(tool(Takes::Member).input_of(Some(&twice)).is_err());
+        assert!(tool(ToolInput::Member).input_of(Some(&twice)).is_err());
     }
 }

@@ -21,9 +21,9 @@ use syncline_providers::webhook::Webhook;
 use syncline_store::Store;
 use syncline_store::events::{Event, Events};
 use syncline_store::function_jobs::{self, JobWebhook, NewJob};
-use syncline_store::received_webhooks::log::State;
-use syncline_store::received_webhooks::{self, Routed, Subject, Waiting};
-use syncline_store::webhooks::{WebhookSettings, find_settings, notify};
+use syncline_store::inbound_webhooks::log::State;
+use syncline_store::inbound_webhooks::{self, Routed, Subject, Waiting};
+use syncline_store::outbound_webhooks::{WebhookSettings, find_settings, notify};
 use syncline_telemetry::metrics::metrics;
 use syncline_types::functions::FunctionKind;
 use syncline_types::ids::{ConnectionPk, EnvironmentPk, FunctionName};
@@ -86,7 +86,7 @@ impl WebhookDispatch {
         while !shutdown.is_cancelled() {
             let limits = if careful_turns > 0 { (1, 1) } else { (SHARE, BATCH) };
             careful_turns = careful_turns.saturating_sub(1);
-            match self.take_turn(limits).await {
+            match self.dispatch_batch(limits).await {
                 Ok(0) => {
                     tokio::select! {
                         () = shutdown.cancelled() => {}
@@ -112,7 +112,7 @@ impl WebhookDispatch {
         let wait = (failures < MAX_FAILURES)
             .then(|| Duration::from_secs(2_u64.pow(failures.max(0).cast_unsigned())));
         let noted = async {
-            received_webhooks::note_failure(&mut *self.store.connect().await?, id, error, wait).await
+            inbound_webhooks::note_failure(&mut *self.store.connect().await?, id, error, wait).await
         };
         match noted.await {
             Ok(()) if wait.is_none() => note_end(State::Failed),
@@ -125,7 +125,7 @@ impl WebhookDispatch {
     }
 
     /// Processes some webhooks. Gives how many.
-    async fn take_turn(&self, (share, limit): (i64, i64)) -> Result<usize, Failed> {
+    async fn dispatch_batch(&self, (share, limit): (i64, i64)) -> Result<usize, Failed> {
         let mut in_hand = Vec::new();
         let turn = async {
             let (mut tx, mut waiting) = self.lock_waiting(share, limit).await?;
@@ -141,7 +141,7 @@ impl WebhookDispatch {
             waiting.truncate(fitting);
             in_hand = waiting.iter().map(|webhook| (webhook.id, webhook.failures)).collect();
             let ids: Vec<Uuid> = waiting.iter().map(|webhook| webhook.id).collect();
-            let mut bodies = received_webhooks::load_bodies(&mut tx, &ids).await?;
+            let mut bodies = inbound_webhooks::load_bodies(&mut tx, &ids).await?;
             let read = waiting.into_iter().map(|webhook| {
                 let body = bodies.remove(&webhook.id).unwrap_or_default();
                 ReadWebhook::new(&self.catalogue, webhook, &body)
@@ -169,7 +169,7 @@ impl WebhookDispatch {
     ) -> anyhow::Result<(Transaction<'static, Postgres>, Vec<Waiting>)> {
         loop {
             let mut tx = self.store.begin().await?;
-            let waiting = received_webhooks::lock_waiting(&mut tx, share, limit).await?;
+            let waiting = inbound_webhooks::lock_waiting(&mut tx, share, limit).await?;
             let environments: BTreeSet<EnvironmentPk> =
                 waiting.iter().map(|webhook| webhook.environment).collect();
             let environments: Vec<EnvironmentPk> = environments.into_iter().collect();
@@ -182,7 +182,7 @@ impl WebhookDispatch {
         }
     }
 
-    async fn process(&self, conn: &mut PgConnection, webhooks: &[ReadWebhook]) -> sqlx::Result<Told> {
+    async fn process(&self, conn: &mut PgConnection, webhooks: &[ReadWebhook]) -> sqlx::Result<Dispatched> {
         let mut subjects: Vec<Subject> = Vec::new();
         let mut numbers: HashMap<Subject, usize> = HashMap::new();
         for subject in
@@ -193,14 +193,14 @@ impl WebhookDispatch {
                 subjects.len() - 1
             });
         }
-        let mut known: Vec<Vec<received_webhooks::Addressee>> = vec![Vec::new(); subjects.len()];
+        let mut known: Vec<Vec<inbound_webhooks::MatchedConnection>> = vec![Vec::new(); subjects.len()];
         if !subjects.is_empty() {
-            for (number, addressee) in received_webhooks::find_addressees(conn, &subjects).await? {
+            for (number, addressee) in inbound_webhooks::find_matched_connections(conn, &subjects).await? {
                 known[number].push(addressee);
             }
         }
         let mut settings: HashMap<EnvironmentPk, Option<WebhookSettings>> = HashMap::new();
-        let mut told = Told::default();
+        let mut told = Dispatched::default();
         let mut routed = Vec::with_capacity(webhooks.len());
         for webhook in webhooks {
             let stored = &webhook.stored;
@@ -222,7 +222,7 @@ impl WebhookDispatch {
             routed.push(Routed { id: stored.id, connections: matched.connections.len(), jobs });
         }
         told.ended = routed.iter().map(Routed::state).filter(|state| State::OVER.contains(state)).collect();
-        received_webhooks::note_routed(conn, &routed).await?;
+        inbound_webhooks::note_routed(conn, &routed).await?;
         if told.forwards > 0 {
             notify(conn).await?;
         }
@@ -277,10 +277,10 @@ impl WebhookDispatch {
         while shutdown.run_until_cancelled(turns.tick()).await.is_some() {
             let swept = async {
                 let mut conn = self.store.connect().await?;
-                while received_webhooks::delete_old(&mut conn, first_id_since(kept_for), SWEEP_BATCH).await?
+                while inbound_webhooks::delete_old(&mut conn, first_id_since(kept_for), SWEEP_BATCH).await?
                     > 0
                 {}
-                while received_webhooks::delete_orphans(&mut conn, SWEEP_BATCH).await? > 0 {}
+                while inbound_webhooks::delete_orphans(&mut conn, SWEEP_BATCH).await? > 0 {}
                 Ok::<_, sqlx::Error>(())
             };
             if let Some(Err(error)) = shutdown.run_until_cancelled(swept).await {
@@ -327,7 +327,7 @@ impl ReadWebhook {
 }
 
 #[derive(Default)]
-struct Told {
+struct Dispatched {
     jobs: usize,
     forwards: u64,
     /// How those webhooks ended for which no function runs.
@@ -386,7 +386,7 @@ pub(crate) async fn function_input(
     provider: &syncline_types::ids::ProviderSlug,
     job: &JobWebhook,
 ) -> sqlx::Result<Option<String>> {
-    let Some(stored) = received_webhooks::find_body(conn, job.id).await? else { return Ok(None) };
+    let Some(stored) = inbound_webhooks::find_body(conn, job.id).await? else { return Ok(None) };
     let provider = catalogue.find(provider);
     let Some(webhook) = provider.and_then(|provider| provider.webhook.as_ref()) else { return Ok(None) };
     let Ok(payload) = Payload::read(stored.format, &stored.body, webhook) else { return Ok(None) };

@@ -25,12 +25,12 @@ use syncline_auth::{
 use syncline_providers::webhook::{Locator, RawBody, SecretSource, Verification, View, Webhook};
 use syncline_providers::{Catalogue, Provider};
 use syncline_store::events::{Event, Events};
-use syncline_store::received_webhooks::{self, NewWebhook};
+use syncline_store::inbound_webhooks::{self, NewWebhook};
 use syncline_store::{Store, connections, integrations};
 use syncline_telemetry::clock::Clock;
 use syncline_types::error_code::ErrorCode;
 use syncline_types::ids::{ConnectionId, IntegrationKey, IntegrationPk, ProviderSlug};
-use syncline_types::nul::without_nul;
+use syncline_types::sanitize::sanitize_text;
 use syncline_types::secret::Secret;
 
 /// Requests of one integration that this host has in hand at a time.
@@ -131,7 +131,7 @@ impl ConcurrencyLimits {
 }
 
 /// What a request is, once it is known whose it is.
-enum Judged {
+enum VerifiedRequest {
     Handshake(Answered),
     /// A handshake that somebody has to look at.
     Kept(Box<NewWebhook>),
@@ -157,7 +157,7 @@ pub struct WebhookRequest<'a> {
 
 /// What a request is answered with.
 #[derive(Debug)]
-pub enum Taken {
+pub enum Ingested {
     Handshake(Answered),
     /// It is stored under this id.
     Stored(Uuid),
@@ -256,13 +256,13 @@ impl WebhookIngest {
         self.endpoints.invalidate();
     }
 
-    async fn queue_up(&self, webhook: NewWebhook) -> Result<Taken, IngestError> {
+    async fn queue_up(&self, webhook: NewWebhook) -> Result<Ingested, IngestError> {
         let id = webhook.id;
         let (done, stored) = oneshot::channel();
         self.queue.try_send(Queued { webhook, done }).map_err(|_| IngestError::Busy)?;
         match stored.await {
-            Ok(true) => Ok(Taken::Stored(id)),
-            Ok(false) => Ok(Taken::Duplicate),
+            Ok(true) => Ok(Ingested::Stored(id)),
+            Ok(false) => Ok(Ingested::Duplicate),
             Err(_) => Err(IngestError::NotStored),
         }
     }
@@ -270,7 +270,7 @@ impl WebhookIngest {
 
 impl WebhookEndpoint {
     /// A place among the requests that are in hand.
-    pub fn enter(&self) -> Result<OwnedSemaphorePermit, IngestError> {
+    pub fn acquire_permit(&self) -> Result<OwnedSemaphorePermit, IngestError> {
         Arc::clone(&self.in_hand).try_acquire_owned().map_err(|_| IngestError::TooMany)
     }
 
@@ -279,20 +279,20 @@ impl WebhookEndpoint {
     }
 
     /// Whose a request is, and what is to be kept of it.
-    fn judge(
+    fn verify_request(
         &self,
         webhook: &Webhook,
         secrets: &WebhookSecrets,
         request: WebhookRequest<'_>,
         now: DateTime<Utc>,
-    ) -> Result<Judged, IngestError> {
+    ) -> Result<VerifiedRequest, IngestError> {
         let WebhookRequest { method, url, query, headers, body } = request;
         let raw = RawBody::new(headers, body, webhook.form_member.as_deref());
         let incoming = IncomingWebhook { method, url, query, headers, body, raw };
         let answered = answer_handshake(webhook, secrets, &incoming).transpose()?;
         let keeps = matches!(answered, Some(Answered::Kept));
         if let Some(answered) = answered.filter(|_| !keeps) {
-            return Ok(Judged::Handshake(answered));
+            return Ok(VerifiedRequest::Handshake(answered));
         }
         if *method != Method::POST {
             return Err(IngestError::NoHandshake { provider: self.provider.name.clone() });
@@ -300,10 +300,11 @@ impl WebhookEndpoint {
         if keeps && body.len() <= MAX_HANDSHAKE_BYTES {
             // It is anybody's, so no delivery may be taken for it either.
             let new = NewWebhook { delivery_id: None, ..self.read(webhook, request, &raw, None)? };
-            return Ok(Judged::Kept(Box::new(new)));
+            return Ok(VerifiedRequest::Kept(Box::new(new)));
         }
         let verified = verify_webhook(webhook, secrets, &incoming, now)?;
-        self.read(webhook, request, &raw, verified.fingerprint).map(|new| Judged::Webhook(Box::new(new)))
+        self.read(webhook, request, &raw, verified.fingerprint)
+            .map(|new| VerifiedRequest::Webhook(Box::new(new)))
     }
 
     /// What is stored of a webhook.
@@ -386,29 +387,29 @@ impl WebhookIngest {
         &self,
         endpoint: &WebhookEndpoint,
         request: WebhookRequest<'_>,
-    ) -> Result<Taken, IngestError> {
+    ) -> Result<Ingested, IngestError> {
         let webhook = endpoint.webhook()?;
         let secrets = self.secrets_for(endpoint, webhook, request.query).await?;
         let now = self.clock.now();
-        let judge = || endpoint.judge(webhook, &secrets, request, now);
-        let judged = match request.body.len() {
-            0..=LONG_BODY_BYTES => judge()?,
-            _ => tokio::task::block_in_place(judge)?,
+        let verify_request = || endpoint.verify_request(webhook, &secrets, request, now);
+        let verified = match request.body.len() {
+            0..=LONG_BODY_BYTES => verify_request()?,
+            _ => tokio::task::block_in_place(verify_request)?,
         };
-        match judged {
-            Judged::Handshake(answered) => Ok(Taken::Handshake(answered)),
-            Judged::Kept(new) => self.keep_handshake(&new).await,
-            Judged::Webhook(new) => self.queue_up(*new).await,
+        match verified {
+            VerifiedRequest::Handshake(answered) => Ok(Ingested::Handshake(answered)),
+            VerifiedRequest::Kept(new) => self.keep_handshake(&new).await,
+            VerifiedRequest::Webhook(new) => self.queue_up(*new).await,
         }
     }
 
-    async fn keep_handshake(&self, new: &NewWebhook) -> Result<Taken, IngestError> {
+    async fn keep_handshake(&self, new: &NewWebhook) -> Result<Ingested, IngestError> {
         let kept = async {
             let mut conn = self.store.connect().await?;
-            received_webhooks::keep_handshake(&mut conn, new, KEPT_HANDSHAKES).await
+            inbound_webhooks::keep_handshake(&mut conn, new, KEPT_HANDSHAKES).await
         };
         kept.await.map_err(|error| IngestError::Failed(error.into()))?;
-        Ok(Taken::Handshake(Answered::Kept))
+        Ok(Ingested::Handshake(Answered::Kept))
     }
 
     /// The secrets with which a request to this URL may be signed.
@@ -448,7 +449,7 @@ fn delivery_key(id: String, query: &str) -> String {
 }
 
 fn shortened(text: &str) -> String {
-    without_nul(&text[..text.floor_char_boundary(MAX_NAME_BYTES)])
+    sanitize_text(&text[..text.floor_char_boundary(MAX_NAME_BYTES)])
 }
 
 fn kept_headers(headers: &HeaderMap, verification: &Verification) -> Value {
@@ -470,7 +471,7 @@ fn kept_headers(headers: &HeaderMap, verification: &Verification) -> Value {
 }
 
 fn kept_query(query: &str, verification: &Verification) -> String {
-    let Some(Locator::Query(secret)) = verification.carried_secret() else { return without_nul(query) };
+    let Some(Locator::Query(secret)) = verification.carried_secret() else { return sanitize_text(query) };
     let kept = url::form_urlencoded::parse(query.as_bytes()).filter(|(name, _)| name != secret);
     url::form_urlencoded::Serializer::new(String::new()).extend_pairs(kept).finish()
 }
@@ -550,7 +551,7 @@ impl WebhookIngest {
 async fn store_group(store: &Store, group: Vec<Queued>) {
     let (webhooks, waiting): (Vec<_>, Vec<_>) =
         group.into_iter().map(|queued| (queued.webhook, queued.done)).unzip();
-    let stored = async { received_webhooks::insert(&mut *store.connect().await?, &webhooks).await };
+    let stored = async { inbound_webhooks::insert(&mut *store.connect().await?, &webhooks).await };
     let stored: HashSet<Uuid> = match tokio::time::timeout(STORED_WITHIN, stored).await {
         Ok(Ok(stored)) => stored.into_iter().collect(),
         Ok(Err(error)) => {

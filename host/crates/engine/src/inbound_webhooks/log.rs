@@ -10,8 +10,8 @@ use crate::connections::cache::ConnectionCache;
 use crate::lookup::{LookupError, NamedScope};
 use syncline_store::Store;
 use syncline_store::events::{Event, Events};
-use syncline_store::received_webhooks::log::{self, Filter};
-pub use syncline_store::received_webhooks::log::{
+use syncline_store::inbound_webhooks::log::{self, Filter};
+pub use syncline_store::inbound_webhooks::log::{
     Received as InboundWebhook, State as InboundWebhookState, WebhookJob,
 };
 use syncline_store::runs::Scope;

@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 
 use syncline_model::{canonical_text, with_whole_characters};
 use syncline_providers::webhook::{Pointer, Webhook, media_type};
-use syncline_store::received_webhooks::Format;
+use syncline_store::inbound_webhooks::Format;
 
 /// A body that was read.
 #[derive(Debug)]

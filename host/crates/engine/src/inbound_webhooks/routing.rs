@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use crate::inbound_webhooks::payload::{Payload, stored_headers};
 use syncline_providers::webhook::{Route, View, Webhook};
-use syncline_store::received_webhooks::{Addressee, Subject, Waiting};
+use syncline_store::inbound_webhooks::{MatchedConnection, Subject, Waiting};
 use syncline_types::ids::ConnectionPk;
 
 /// The query parameter of a webhook URL that names a connection, whatever the provider tells.
@@ -30,7 +30,7 @@ pub(crate) struct Matched {
 
 #[derive(Debug)]
 pub(crate) struct Match {
-    pub addressee: Addressee,
+    pub addressee: MatchedConnection,
     /// The numbers of its events.
     pub items: Vec<i32>,
 }
@@ -89,7 +89,7 @@ fn subject(stored: &Waiting, name: &str, value: String) -> Subject {
 /// Puts events and connections together.
 pub(crate) fn match_events<'k>(
     events: &[WebhookEvent],
-    known: impl Fn(&Subject) -> &'k Vec<Addressee>,
+    known: impl Fn(&Subject) -> &'k Vec<MatchedConnection>,
 ) -> Matched {
     let mut matched = Matched::default();
     for (number, event) in events.iter().enumerate() {
@@ -107,7 +107,7 @@ pub(crate) fn match_events<'k>(
 }
 
 impl Matched {
-    fn add(&mut self, addressee: &Addressee, number: i32) {
+    fn add(&mut self, addressee: &MatchedConnection, number: i32) {
         let is_same = |known: &ConnectionPk| *known == addressee.connection;
         match self.connections.iter_mut().find(|known| is_same(&known.addressee.connection)) {
             Some(known) if known.items.last() == Some(&number) => {}
@@ -134,7 +134,7 @@ mod tests {
 
     #[test]
     fn each_event_goes_to_those_whom_its_first_fitting_rule_finds() {
-        let addressee = |number: i64| Addressee {
+        let addressee = |number: i64| MatchedConnection {
             connection: ConnectionPk(number),
             connection_id: ConnectionId::from_stored(format!("c{number}")),
             webhook_url_override: None,

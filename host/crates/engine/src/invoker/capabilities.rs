@@ -25,7 +25,7 @@ use syncline_sandbox::{
 };
 use syncline_store::connections::{self, Connection};
 use syncline_types::failure_code::FailureCode;
-use syncline_types::nul::has_nul;
+use syncline_types::sanitize::contains_nul;
 
 /// A request that would wait longer for a provider's rate limit ends its run, to free its permit. The run is retried
 /// later.
@@ -101,7 +101,7 @@ impl FunctionCapabilities {
             Arc::clone(&self.environment),
             self.connection.pk,
         );
-        let pace = ConnectionRateLimiter::new(
+        let rate_limiter = ConnectionRateLimiter::new(
             Arc::clone(&self.invoker.rate_limits),
             &provider,
             self.function.base_url.as_ref(),
@@ -116,7 +116,7 @@ impl FunctionCapabilities {
             allow_hosts: self.function.allow_hosts.clone(),
             credentials: Arc::new(credentials),
             max_response_bytes: Some(self.function.limits.response_bytes),
-            pace: Arc::new(pace),
+            rate_limiter: Arc::new(rate_limiter),
         });
         self.route = Some(Arc::clone(&route));
         Ok(route)
@@ -127,7 +127,8 @@ impl FunctionCapabilities {
 impl Capabilities for FunctionCapabilities {
     async fn send(&mut self, request: Request) -> Result<Response, GuestError> {
         let route = self.route().await?;
-        let answer = send(&self.invoker.gate, &route, request, self.patience(), &self.log, &self.meter).await;
+        let answer =
+            send(&self.invoker.gateway, &route, request, self.patience(), &self.log, &self.meter).await;
         if let Err(GuestError::Failure(failure)) = &answer {
             self.check_connection([failure]).await?;
         }
@@ -143,10 +144,10 @@ impl Capabilities for FunctionCapabilities {
             Err(GuestError::Failure(failure)) => return Ok(vec![Err(failure); requests.len()]),
             Err(GuestError::Interrupt(interrupt)) => return Err(interrupt),
         };
-        let gate = &self.invoker.gate;
+        let gateway = &self.invoker.gateway;
         let (log, meter) = (&self.log, &self.meter);
         let patience = self.patience();
-        let sent = requests.into_iter().map(|request| send(gate, &route, request, patience, log, meter));
+        let sent = requests.into_iter().map(|request| send(gateway, &route, request, patience, log, meter));
         let mut sent = stream::iter(sent).buffered(CONCURRENT_REQUESTS);
         let memory_bytes = self.function.limits.memory_bytes;
         let (mut answers, mut bytes) = (Vec::new(), 0);
@@ -206,7 +207,9 @@ impl Capabilities for FunctionCapabilities {
 
     async fn set_metadata(&mut self, metadata: String, merge: bool) -> Result<(), GuestError> {
         let parsed = match serde_json::from_str(&metadata) {
-            Ok(object @ Value::Object(_)) if metadata.len() <= MAX_METADATA_BYTES && !has_nul(&object) => {
+            Ok(object @ Value::Object(_))
+                if metadata.len() <= MAX_METADATA_BYTES && !contains_nul(&object) =>
+            {
                 object
             }
             _ => {
@@ -278,12 +281,12 @@ impl Capabilities for FunctionCapabilities {
     }
 
     fn cancelled(&self) -> bool {
-        self.signals.notice()
+        self.signals.acknowledge_stop()
     }
 }
 
 async fn send(
-    gate: &egress::Gate,
+    gateway: &egress::EgressGateway,
     route: &egress::Route,
     request: Request,
     patience: Duration,
@@ -300,7 +303,7 @@ async fn send(
         timeout: request.timeout_ms.map(|ms| Duration::from_millis(ms.into())),
         patience,
     };
-    match gate.send(route, request, &RequestLog { log, meter }).await {
+    match gateway.send(route, request, &RequestLog { log, meter }).await {
         Ok(response) => {
             let headers = response.headers.iter().map(|(name, value)| {
                 (name.as_str().to_owned(), String::from_utf8_lossy(value.as_bytes()).into_owned())

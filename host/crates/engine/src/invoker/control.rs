@@ -11,7 +11,7 @@ pub(crate) struct RunControl {
     /// The function is asked to come to its end.
     pub(crate) signals: Arc<RunSignals>,
     /// The run is given back at once; its schedule is due again.
-    pub(crate) hand_back: CancellationToken,
+    pub(crate) release: CancellationToken,
     /// The run lost its lease: it may not touch anything any more.
     pub(crate) lost: CancellationToken,
 }
@@ -41,14 +41,14 @@ impl RunSignals {
     }
 
     /// Tells the function whether it should come to its end, and keeps that it knows.
-    pub(crate) fn notice(&self) -> bool {
+    pub(crate) fn acknowledge_stop(&self) -> bool {
         let cancelled = self.cancelled.load(Ordering::Relaxed);
         self.noticed.fetch_or(cancelled, Ordering::Relaxed);
         cancelled
     }
 
     /// Whether the function knows that it should come to its end: when it returns then, it may not be done.
-    pub(crate) fn was_noticed(&self) -> bool {
+    pub(crate) fn stop_acknowledged(&self) -> bool {
         self.noticed.load(Ordering::Relaxed)
     }
 }

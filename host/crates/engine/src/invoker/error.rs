@@ -10,7 +10,7 @@ use syncline_sandbox::{FunctionError, Interrupt};
 use syncline_store::runs::RunError;
 use syncline_types::error_code::ErrorCode;
 use syncline_types::ids::{ConnectionId, FunctionName, IntegrationKey};
-use syncline_types::nul::{json_without_nul, without_nul};
+use syncline_types::sanitize::{sanitize_json, sanitize_text};
 
 /// Why an action returned no result.
 #[derive(Debug, thiserror::Error)]
@@ -108,7 +108,9 @@ impl ActionError {
     pub(crate) fn to_run_error(&self) -> RunError {
         match self {
             Self::Function(error) => function_run_error(error),
-            other => RunError { code: other.code(), message: without_nul(&other.to_string()), details: None },
+            other => {
+                RunError { code: other.code(), message: sanitize_text(&other.to_string()), details: None }
+            }
         }
     }
 }
@@ -121,8 +123,8 @@ pub(crate) fn function_run_error(error: &FunctionError) -> RunError {
     };
     RunError {
         code: error.code(),
-        message: without_nul(&error.to_string()),
-        details: details.map(json_without_nul),
+        message: sanitize_text(&error.to_string()),
+        details: details.map(sanitize_json),
     }
 }
 

@@ -13,7 +13,7 @@ use crate::invoker::control::RunSignals;
 use crate::invoker::live_runs::LiveRun;
 use crate::records::commit::RecordWriter;
 use syncline_auth::Environment;
-use syncline_sandbox::{Call, Finished, Interrupt, RunInfo, RunLog, Urgency, Usage};
+use syncline_sandbox::{Call, Finished, Interrupt, PriorityClass, RunInfo, RunLog, Usage};
 use syncline_store::dead_letters::Author;
 use syncline_types::functions::FunctionKind;
 
@@ -24,7 +24,7 @@ pub(crate) struct Invocation<'a> {
     pub(crate) environment: &'a Arc<Environment>,
     pub(crate) connection: &'a Arc<ConnectionRoute>,
     pub(crate) function: &'a Arc<DeployedFunction>,
-    pub(crate) urgency: Urgency,
+    pub(crate) priority: PriorityClass,
     pub(crate) input: Option<String>,
     pub(crate) signals: Arc<RunSignals>,
     pub(crate) live: &'a LiveRun,
@@ -32,7 +32,7 @@ pub(crate) struct Invocation<'a> {
 
 impl Invoker {
     pub(crate) async fn invoke(self: &Arc<Self>, invocation: Invocation<'_>) -> Finished {
-        let Invocation { kind, run, environment, connection, function, urgency, input, signals, live } =
+        let Invocation { kind, run, environment, connection, function, priority, input, signals, live } =
             invocation;
         let variables = match self.process_variables(environment, function, &live.log).await {
             Ok(variables) => variables,
@@ -71,7 +71,7 @@ impl Invoker {
         let call = Call {
             kind,
             name: function.name.as_str(),
-            urgency,
+            priority,
             input: input.as_ref(),
             variables: &variables,
         };
@@ -82,7 +82,7 @@ impl Invoker {
             run.kind = %kind,
             run.function = %function.name,
         );
-        self.runtime
+        self.sandbox
             .invoke(&function.component, call, Box::new(capabilities), &function.limits, &live.log)
             .instrument(span)
             .await

@@ -15,7 +15,7 @@ use crate::invoker::run_writer::log_lines;
 use crate::records::commit::Changes;
 use syncline_sandbox::RunLog;
 use syncline_store::Store;
-use syncline_store::runs::{self, Figures, LogLine, Progress, RunStart};
+use syncline_store::runs::{self, LogLine, Progress, ProgressCounts, RunStart};
 
 const TELL_EVERY: Duration = Duration::from_secs(1);
 
@@ -56,8 +56,8 @@ impl RunMeter {
         *self.progress.lock().unwrap_or_else(PoisonError::into_inner) = Some(progress);
     }
 
-    pub(crate) fn figures(&self) -> Figures {
-        Figures {
+    pub(crate) fn figures(&self) -> ProgressCounts {
+        ProgressCounts {
             sent_bytes: self.sent_bytes.load(Ordering::Relaxed),
             received_bytes: self.received_bytes.load(Ordering::Relaxed),
             records: self.records.load(Ordering::Relaxed),
@@ -84,15 +84,15 @@ struct Entry {
     is_told: bool,
     /// Lines that could not be written.
     left: Vec<LogLine>,
-    told: Figures,
+    told: ProgressCounts,
 }
 
 /// What is new of a run.
-struct News {
+struct RunUpdates {
     run: Uuid,
     start: Option<RunStart>,
     lines: Vec<LogLine>,
-    figures: Option<Figures>,
+    figures: Option<ProgressCounts>,
 }
 
 /// A run that is told of until this is dropped.
@@ -143,7 +143,7 @@ impl LiveRuns {
             began: Instant::now(),
             is_told: false,
             left: Vec::new(),
-            told: Figures::default(),
+            told: ProgressCounts::default(),
         };
         self.on().insert(id, entry);
         LiveRun { id, runs: Arc::clone(self), log, meter }
@@ -167,7 +167,7 @@ impl LiveRuns {
         }
     }
 
-    fn collect(&self) -> Vec<News> {
+    fn collect(&self) -> Vec<RunUpdates> {
         let mut news = Vec::new();
         for (run, entry) in self.on().iter_mut() {
             if entry.start.is_some() && entry.began.elapsed() < TELL_EVERY {
@@ -182,19 +182,19 @@ impl LiveRuns {
             }
             entry.is_told = true;
             entry.told = figures.unwrap_or(entry.told);
-            news.push(News { run: *run, start: entry.start.take(), lines, figures });
+            news.push(RunUpdates { run: *run, start: entry.start.take(), lines, figures });
         }
         news
     }
 
-    fn put_back(&self, news: Vec<News>) {
+    fn put_back(&self, news: Vec<RunUpdates>) {
         let mut on = self.on();
-        for News { run, start, lines, figures } in news {
+        for RunUpdates { run, start, lines, figures } in news {
             if let Some(entry) = on.get_mut(&run) {
                 entry.start = start;
                 entry.left = lines;
                 if figures.is_some() {
-                    entry.told = Figures::default();
+                    entry.told = ProgressCounts::default();
                 }
             }
         }
@@ -209,11 +209,11 @@ impl LiveRuns {
     }
 }
 
-async fn write(store: &Store, news: &[News]) -> sqlx::Result<()> {
+async fn write(store: &Store, news: &[RunUpdates]) -> sqlx::Result<()> {
     let starts: Vec<RunStart> = news.iter().filter_map(|news| news.start.clone()).collect();
     let lines: Vec<(Uuid, &LogLine)> =
         news.iter().flat_map(|news| news.lines.iter().map(|line| (news.run, line))).collect();
-    let figures: Vec<(Uuid, Figures)> =
+    let figures: Vec<(Uuid, ProgressCounts)> =
         news.iter().filter_map(|news| Some((news.run, news.figures?))).collect();
     let mut conn = store.connect().await?;
     if !starts.is_empty() {
@@ -221,7 +221,7 @@ async fn write(store: &Store, news: &[News]) -> sqlx::Result<()> {
     }
     runs::append_logs(&mut conn, &lines).await?;
     if !figures.is_empty() {
-        runs::note_figures(&mut conn, &figures).await?;
+        runs::note_progress_counts(&mut conn, &figures).await?;
     }
     Ok(())
 }

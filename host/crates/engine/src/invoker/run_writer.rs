@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use syncline_sandbox::LogEntry;
 use syncline_store::Store;
 use syncline_store::runs::{self, FinishedRun, LogLine};
-use syncline_types::nul::json_without_nul;
+use syncline_types::sanitize::sanitize_json;
 
 const COLLECT_FOR: Duration = Duration::from_millis(100);
 const MAX_GROUP: usize = 1000;
@@ -156,7 +156,7 @@ pub(crate) fn log_lines(entries: Vec<LogEntry>) -> Vec<LogLine> {
         // Fields that are no JSON are kept as the text they are.
         fields: entry
             .fields
-            .map(|text| json_without_nul(serde_json::from_str(&text).unwrap_or(Value::String(text)))),
+            .map(|text| sanitize_json(serde_json::from_str(&text).unwrap_or(Value::String(text)))),
     };
     entries.into_iter().map(line).collect()
 }

@@ -21,10 +21,10 @@ use crate::jobs::saved;
 use crate::outbound_webhooks::{self, AsyncActionEvent};
 use crate::records::commit::Changes;
 use syncline_auth::Environment;
-use syncline_sandbox::{LogLevel, RunInfo, RunLog, Urgency, Usage};
+use syncline_sandbox::{LogLevel, PriorityClass, RunInfo, RunLog, Usage};
 use syncline_store::events::Event;
-use syncline_store::function_jobs::{self, Hold, JobState, Written};
-use syncline_store::received_webhooks;
+use syncline_store::function_jobs::{self, JobLease, JobState, Written};
+use syncline_store::inbound_webhooks;
 use syncline_store::runs::{self, FinishedRun, Outcome, RunError, RunState};
 use syncline_telemetry::failpoints::{self, Step};
 use syncline_types::error_code::ErrorCode;
@@ -36,7 +36,7 @@ const WRITE_TRIES: u32 = 5;
 
 /// An attempt at a job that is ready to run.
 pub(crate) struct Attempt {
-    pub(crate) hold: Hold,
+    pub(crate) hold: JobLease,
     pub(crate) job: Uuid,
     pub(crate) kind: FunctionKind,
     /// The webhook that a webhook function handles.
@@ -79,10 +79,10 @@ impl Attempt {
         let (ended, usage) = tokio::select! {
             (result, usage) = self.invoke(jobs, input, control, &recording) => {
                 // A run that stopped early because it was cancelled must be repeated, although it returned a value.
-                let is_cut_short = result.is_ok() && control.signals.was_noticed();
+                let is_cut_short = result.is_ok() && control.signals.stop_acknowledged();
                 (if is_cut_short { Ended::HandedBack } else { Ended::Done(result) }, usage)
             }
-            () = control.hand_back.cancelled() => (Ended::HandedBack, Usage::default()),
+            () = control.release.cancelled() => (Ended::HandedBack, Usage::default()),
             () = control.lost.cancelled() => (Ended::Lost, Usage::default()),
         };
         match &ended {
@@ -100,7 +100,7 @@ impl Attempt {
                     return Ended::Lost;
                 }
             }
-            Ended::HandedBack => self.hand_back(jobs, recording).await,
+            Ended::HandedBack => self.release(jobs, recording).await,
             Ended::Lost => {
                 let run = recording.end(RunState::Lost, Some(lost_lease()), usage).await;
                 jobs.invoker.run_writer.write(run).await;
@@ -129,7 +129,7 @@ impl Attempt {
             environment: &self.environment,
             connection: &self.connection,
             function: &self.function,
-            urgency: if self.is_async { Urgency::Background } else { Urgency::WaitedFor },
+            priority: if self.is_async { PriorityClass::Background } else { PriorityClass::Interactive },
             input,
             signals: Arc::clone(&control.signals),
             live: &recording.live,
@@ -202,7 +202,7 @@ impl Attempt {
             function_jobs::retry_after(&mut tx, self.hold, jobs.host_id, self.failures, wait).await?
         } else if !self.is_async && result.as_ref().is_err_and(|error| error.host_failure().is_some()) {
             // If it were stored, every repeated request with this key would get this temporary error.
-            function_jobs::hand_back(&mut tx, self.hold, jobs.host_id).await?
+            function_jobs::release(&mut tx, self.hold, jobs.host_id).await?
         } else {
             let state = if result.is_ok() { JobState::Success } else { JobState::Error };
             let sealed = ActionResult::from(result).seal(&self.environment, self.job);
@@ -226,7 +226,7 @@ impl Attempt {
         let mut webhook_end = None;
         if !retries && let Some(webhook) = self.webhook {
             let has_failed = result.as_ref().is_err_and(|error| !error.is_superseded());
-            webhook_end = received_webhooks::note_job_end(&mut tx, webhook, has_failed).await?;
+            webhook_end = inbound_webhooks::note_job_end(&mut tx, webhook, has_failed).await?;
         }
         if let Some(since) = self.lost_since.filter(|_| !retries) {
             saved::add_lost(&mut changes, &self.function, since);
@@ -253,7 +253,7 @@ impl Attempt {
         saved::note(conn, &jobs.functions, &self.function, environment, connection, changes).await
     }
 
-    async fn hand_back(&self, jobs: &Jobs, recording: Recording) {
+    async fn release(&self, jobs: &Jobs, recording: Recording) {
         let error = RunError {
             code: ErrorCode::ScriptCancelled,
             message: "the host stopped before the function had ended".to_owned(),
@@ -264,7 +264,7 @@ impl Attempt {
         jobs.invoker.run_writer.write(run).await;
         let given_back = async {
             let mut tx = jobs.store.begin().await?;
-            if function_jobs::hand_back(&mut tx, self.hold, jobs.host_id).await? == Written::Now {
+            if function_jobs::release(&mut tx, self.hold, jobs.host_id).await? == Written::Now {
                 self.tell_saved(&mut tx, jobs, &changes).await?;
             }
             tx.commit().await

@@ -9,7 +9,7 @@ use uuid::Uuid;
 
 use crate::invoker::error::ActionError;
 use syncline_auth::Environment;
-use syncline_crypto::{CryptoError, Place};
+use syncline_crypto::{AssociatedData, CryptoError};
 use syncline_model::Problem;
 use syncline_types::error_code::ErrorCode;
 
@@ -56,11 +56,11 @@ const FAILURE: u8 = 2;
 
 impl ActionResult {
     pub(crate) fn seal(&self, environment: &Environment, job: Uuid) -> Vec<u8> {
-        environment.data_key.seal(place(&job.to_string()), &self.to_bytes())
+        environment.data_key.seal(associated_data(&job.to_string()), &self.to_bytes())
     }
 
     pub(crate) fn open(environment: &Environment, job: Uuid, sealed: &[u8]) -> Result<Self, ResultError> {
-        let bytes = environment.data_key.open(place(&job.to_string()), sealed)?;
+        let bytes = environment.data_key.open(associated_data(&job.to_string()), sealed)?;
         Self::from_bytes(&bytes).ok_or(ResultError::Unreadable)
     }
 
@@ -107,8 +107,8 @@ impl From<&ActionError> for ActionFailure {
     }
 }
 
-fn place(job: &str) -> Place<'_> {
-    Place { column: "function_jobs.sealed_result", row: job }
+fn associated_data(job: &str) -> AssociatedData<'_> {
+    AssociatedData { column: "function_jobs.sealed_result", row: job }
 }
 
 #[cfg(test)]

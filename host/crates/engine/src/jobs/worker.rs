@@ -17,13 +17,13 @@ use crate::jobs::result::ActionResult;
 use crate::jobs::saved;
 use crate::outbound_webhooks::{self, AsyncActionEvent};
 use crate::records::commit::Changes;
-use crate::takeover::{MayTakeBack, TakeoverGrace};
+use crate::takeover::{Takeover, TakeoverGrace};
 use syncline_config::FunctionKind;
-use syncline_crypto::Place;
+use syncline_crypto::AssociatedData;
 use syncline_store::connections;
 use syncline_store::events::Event;
 use syncline_store::function_jobs::{self, JobClaim, JobState, Written};
-use syncline_store::received_webhooks;
+use syncline_store::inbound_webhooks;
 use syncline_telemetry::failpoints::{self, Step};
 use syncline_types::ids::ConnectionPk;
 
@@ -53,7 +53,7 @@ impl Jobs {
     pub async fn work(self: Arc<Self>, shutdown: CancellationToken) {
         let permits = Arc::new(Semaphore::new(self.settings.max_jobs));
         let mut events = self.events.subscribe();
-        let mut round = Round::begin();
+        let mut round = RoundRobin::begin();
         while !shutdown.is_cancelled() {
             // Jobs that an earlier worker task began still count.
             let free = self.settings.max_jobs.saturating_sub(self.held.count_queued());
@@ -96,14 +96,14 @@ impl Jobs {
 
 /// A round over the connections that have queued jobs, so that all of them are served. Each claim continues after the
 /// last connection of the previous claim, and starts again after the last connection.
-struct Round {
+struct RoundRobin {
     at: ConnectionPk,
     has_found: bool,
     /// The round ended without a claimed job.
     has_ended_in_vain: bool,
 }
 
-impl Round {
+impl RoundRobin {
     fn begin() -> Self {
         Self { at: ConnectionPk(0), has_found: false, has_ended_in_vain: false }
     }
@@ -129,7 +129,7 @@ impl Round {
 
 impl Jobs {
     /// Claims jobs. A connection gets at most half of the permits, so that others can run whatever it queues.
-    async fn claim(&self, round: &mut Round, wanted: usize) -> sqlx::Result<Vec<JobClaim>> {
+    async fn claim(&self, round: &mut RoundRobin, wanted: usize) -> sqlx::Result<Vec<JobClaim>> {
         if wanted == 0 {
             return Ok(Vec::new());
         }
@@ -200,8 +200,9 @@ impl Jobs {
                 Some(input)
             }
             (None, Some(sealed)) => {
-                let place = Place { column: "function_jobs.sealed_input", row: &claim.id.to_string() };
-                Some(String::from_utf8(environment.data_key.open(place, &sealed)?.to_vec())?)
+                let associated_data =
+                    AssociatedData { column: "function_jobs.sealed_input", row: &claim.id.to_string() };
+                Some(String::from_utf8(environment.data_key.open(associated_data, &sealed)?.to_vec())?)
             }
             (None, None) => function.event_input(),
         };
@@ -251,7 +252,7 @@ impl Jobs {
         }
         let (mut webhook_end, mut told) = (None, 0);
         if let Some(webhook) = claim.webhook.as_ref().filter(|_| is_ours) {
-            webhook_end = received_webhooks::note_job_end(&mut tx, webhook.id, !is_gone).await?;
+            webhook_end = inbound_webhooks::note_job_end(&mut tx, webhook.id, !is_gone).await?;
             if let Some(function) = &function {
                 told = saved::note(
                     &mut tx,
@@ -290,8 +291,8 @@ impl Jobs {
                     pks => function_jobs::renew_leases(&mut conn, self.host_id, lease, pks).await?,
                 };
                 let lost = match takeover_grace.note() {
-                    MayTakeBack::Yes => function_jobs::take_back_lost(&mut conn).await?,
-                    MayTakeBack::NotYet => 0,
+                    Takeover::Yes => function_jobs::take_back_lost(&mut conn).await?,
+                    Takeover::NotYet => 0,
                 };
                 Ok::<_, sqlx::Error>((renewed, lost))
             };
@@ -330,7 +331,7 @@ impl Jobs {
         if tokio::time::timeout(self.settings.grace, all_done).await.is_ok() {
             return;
         }
-        self.held.controls().iter().for_each(|control| control.hand_back.cancel());
+        self.held.controls().iter().for_each(|control| control.release.cancel());
         self.attempts.all_ended().await;
         if tokio::time::timeout(HAND_BACK_WITHIN, self.held.waited_for.wait()).await.is_err() {
             tracing::warn!("some actions did not end before the shutdown");
@@ -371,7 +372,7 @@ mod tests {
 
     #[test]
     fn a_round_reaches_every_connection_and_pauses_only_if_it_claimed_nothing() {
-        let mut round = Round::begin();
+        let mut round = RoundRobin::begin();
         // The first connections have no job that may begin.
         round.go_on(&pks(1..LOOK_AT + 1), &[], 10);
         assert_eq!((round.at, round.has_ended_in_vain), (ConnectionPk(LOOK_AT as i64), false));
@@ -384,7 +385,7 @@ mod tests {
 
     #[test]
     fn the_connection_after_the_last_served_is_next() {
-        let mut round = Round::begin();
+        let mut round = RoundRobin::begin();
         round.go_on(&pks(1..6), &pks(1..3), 2);
         assert_eq!((round.at, round.has_ended_in_vain), (ConnectionPk(2), false));
         round.go_on(&pks(3..6), &pks(3..5), 2);

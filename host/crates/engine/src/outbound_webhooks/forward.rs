@@ -3,8 +3,8 @@
 use serde_json::Value;
 use sqlx::PgConnection;
 
-use syncline_store::received_webhooks::Addressee;
-use syncline_store::webhooks::{self, Message, WebhookSettings};
+use syncline_store::inbound_webhooks::MatchedConnection;
+use syncline_store::outbound_webhooks::{self, Message, WebhookSettings};
 use syncline_types::ids::{EnvironmentPk, IntegrationKey, ProviderSlug};
 
 /// A webhook of a provider, or the part of it that is about one connection.
@@ -14,7 +14,7 @@ pub(crate) struct Forwarded<'a> {
     pub provider: &'a ProviderSlug,
     pub integration: &'a IntegrationKey,
     /// None: it is about no connection that there is.
-    pub addressee: Option<&'a Addressee>,
+    pub addressee: Option<&'a MatchedConnection>,
     /// JSON in canonical form.
     pub payload: &'a str,
     pub headers: &'a Value,
@@ -53,5 +53,5 @@ pub(crate) async fn note_forward(
         body: &forwarded.body(),
         headers: Some(forwarded.headers),
     };
-    webhooks::enqueue(conn, &message, &targets).await
+    outbound_webhooks::enqueue(conn, &message, &targets).await
 }

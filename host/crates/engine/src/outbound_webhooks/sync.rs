@@ -7,9 +7,9 @@ use sqlx::PgConnection;
 
 use crate::outbound_webhooks::{FROM, to_sorted_json};
 use crate::records::commit::{Changes, ModelCounts, RunCounts};
+use syncline_store::outbound_webhooks::{self, Message, Subject, Target};
 use syncline_store::runs::RunError;
 use syncline_store::schedules::Claim;
-use syncline_store::webhooks::{self, Message, Subject, Target};
 use syncline_types::ids::{ConnectionPk, EnvironmentPk, FunctionName, ModelName, Variant};
 
 /// Whose run it is.
@@ -63,7 +63,7 @@ pub(crate) async fn note_sync(
     end: &SyncEnd<'_>,
     checkpoints: &Checkpoints,
 ) -> sqlx::Result<u64> {
-    let Some(subject) = webhooks::find_subject(conn, sync.connection).await? else { return Ok(0) };
+    let Some(subject) = outbound_webhooks::find_subject(conn, sync.connection).await? else { return Ok(0) };
     let targets = subject.settings.targets(subject.webhook_url_override.as_deref());
     if targets.is_empty() || !is_wanted(end, &subject) {
         return Ok(0);
@@ -106,7 +106,7 @@ pub(crate) async fn note_saved(
     sync_of: impl Fn(&ModelName) -> FunctionName,
 ) -> sqlx::Result<u64> {
     let Some(since) = saved.changes.since else { return Ok(0) };
-    let Some(subject) = webhooks::find_subject(conn, saved.connection).await? else { return Ok(0) };
+    let Some(subject) = outbound_webhooks::find_subject(conn, saved.connection).await? else { return Ok(0) };
     let targets = subject.settings.targets(subject.webhook_url_override.as_deref());
     if targets.is_empty() {
         return Ok(0);
@@ -129,7 +129,7 @@ async fn write(
         let body = &to_sorted_json(body);
         let message =
             Message { environment, connection: Some(connection), kind: "sync", body, headers: None };
-        written += webhooks::enqueue(conn, &message, targets).await?;
+        written += outbound_webhooks::enqueue(conn, &message, targets).await?;
     }
     Ok(written)
 }

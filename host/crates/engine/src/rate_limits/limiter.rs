@@ -13,7 +13,7 @@ use tokio::sync::Notify;
 use uuid::Uuid;
 
 use syncline_providers::RateLimit;
-use syncline_store::rate_limits::{Limited, Spent};
+use syncline_store::rate_limits::{RateLimitScope, SentRequests};
 use syncline_telemetry::clock::Clock;
 
 /// The interval between published counts.
@@ -26,27 +26,27 @@ const SWEEP_EVERY: Duration = Duration::from_secs(10);
 pub(crate) struct Limiter {
     clock: Clock,
     meters: Mutex<Meters>,
-    has_untold: Notify,
+    has_unpublished: Notify,
 }
 
 struct Meters {
-    of: HashMap<Limited, Meter>,
+    of: HashMap<RateLimitScope, Meter>,
     /// Connections and integrations with requests that were not published yet.
-    recent: HashSet<Limited>,
+    recent: HashSet<RateLimitScope>,
     swept_at: Instant,
 }
 
 impl Limiter {
     pub(super) fn new(clock: Clock) -> Self {
         let meters = Meters { of: HashMap::new(), recent: HashSet::new(), swept_at: clock.instant() };
-        Self { clock, meters: Mutex::new(meters), has_untold: Notify::new() }
+        Self { clock, meters: Mutex::new(meters), has_unpublished: Notify::new() }
     }
 
     /// How long the next request has to wait, given the number of live hosts. `None` admits and counts the request. So
     /// does a wait that would be longer than `patience`.
     pub(crate) fn admit(
         &self,
-        limited: Limited,
+        limited: RateLimitScope,
         rate: RateLimit,
         hosts: usize,
         patience: Duration,
@@ -58,24 +58,24 @@ impl Limiter {
         if wait.is_none() {
             meter.count(now);
             if meters.recent.insert(limited) {
-                self.has_untold.notify_one();
+                self.has_unpublished.notify_one();
             }
         }
         wait
     }
 
     /// Counts the requests of another host.
-    pub(super) fn note(&self, host: Uuid, spent: &[Spent]) {
+    pub(super) fn note(&self, host: Uuid, spent: &[SentRequests]) {
         let now = self.clock.instant();
         let mut meters = self.meters();
-        for Spent { limited, per_seconds, requests } in spent {
+        for SentRequests { limited, per_seconds, requests } in spent {
             meters.of(*limited, *per_seconds, now).note(host, *requests, now);
         }
         meters.sweep(now);
     }
 
     /// Takes the counts to publish now, or `None` if everything was published.
-    pub(super) fn take_untold(&self) -> Option<Vec<Spent>> {
+    pub(super) fn take_unpublished(&self) -> Option<Vec<SentRequests>> {
         let mut meters = self.meters();
         meters.sweep(self.clock.instant());
         let Meters { of, recent, .. } = &mut *meters;
@@ -84,7 +84,7 @@ impl Limiter {
             let Some(meter) = of.get_mut(limited) else { return false };
             let requests = meter.turn();
             if requests > 0 {
-                untold.push(Spent { limited: *limited, per_seconds: meter.per_seconds, requests });
+                untold.push(SentRequests { limited: *limited, per_seconds: meter.per_seconds, requests });
             }
             requests > 0
         });
@@ -92,8 +92,8 @@ impl Limiter {
     }
 
     /// Waits until there are counts to publish.
-    pub(super) async fn has_untold(&self) {
-        self.has_untold.notified().await;
+    pub(super) async fn has_unpublished(&self) {
+        self.has_unpublished.notified().await;
     }
 
     fn meters(&self) -> MutexGuard<'_, Meters> {
@@ -102,7 +102,7 @@ impl Limiter {
 }
 
 impl Meters {
-    fn of(&mut self, limited: Limited, per_seconds: u32, now: Instant) -> &mut Meter {
+    fn of(&mut self, limited: RateLimitScope, per_seconds: u32, now: Instant) -> &mut Meter {
         let meter = self.of.entry(limited).or_insert_with(|| Meter::new(per_seconds, now));
         if meter.per_seconds != per_seconds {
             *meter = Meter::new(per_seconds, now);
@@ -302,15 +302,15 @@ mod tests {
     #[test]
     fn a_request_that_would_wait_too_long_is_sent_and_counted() {
         let limiter = Limiter::new(Clock::manual(DateTime::UNIX_EPOCH).clock());
-        let limited = Limited { integration: IntegrationPk(1), connection: None };
+        let limited = RateLimitScope { integration: IntegrationPk(1), connection: None };
         let rate = RateLimit { requests: 1, per_seconds: 3600 };
         let admit = |patience| limiter.admit(limited, rate, 1, patience);
         assert_eq!(admit(SECOND), None);
         assert!(admit(2 * 3600 * SECOND).is_some());
         assert_eq!(admit(SECOND), None);
-        let untold = limiter.take_untold().expect("there is something");
-        assert_eq!(untold, [Spent { limited, per_seconds: 3600, requests: 2 }]);
-        assert_eq!(limiter.take_untold(), None);
+        let untold = limiter.take_unpublished().expect("there is something");
+        assert_eq!(untold, [SentRequests { limited, per_seconds: 3600, requests: 2 }]);
+        assert_eq!(limiter.take_unpublished(), None);
     }
 
     #[test]
@@ -318,8 +318,8 @@ mod tests {
         let time = Clock::manual(DateTime::UNIX_EPOCH);
         let limiter = Limiter::new(time.clock());
         let [short, long, own] =
-            [1, 2, 3].map(|pk| Limited { integration: IntegrationPk(pk), connection: None });
-        let spent = |limited, per_seconds| Spent { limited, per_seconds, requests: 1 };
+            [1, 2, 3].map(|pk| RateLimitScope { integration: IntegrationPk(pk), connection: None });
+        let spent = |limited, per_seconds| SentRequests { limited, per_seconds, requests: 1 };
         limiter.note(Uuid::from_u128(2), &[spent(short, 1), spent(long, 3600)]);
         let rate = RateLimit { requests: 1, per_seconds: 3600 };
         assert_eq!(limiter.admit(own, rate, 2, SECOND), None);
@@ -338,7 +338,7 @@ mod tests {
     fn a_used_up_rate_is_free_again_after_the_announced_wait() {
         let time = Clock::manual(DateTime::UNIX_EPOCH);
         let limiter = Limiter::new(time.clock());
-        let limited = Limited { integration: IntegrationPk(1), connection: None };
+        let limited = RateLimitScope { integration: IntegrationPk(1), connection: None };
         let rate = RateLimit { requests: 2, per_seconds: 60 };
         let admit = || limiter.admit(limited, rate, 1, 3600 * SECOND);
         assert_eq!((admit(), admit()), (None, None));

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use chrono::{DateTime, Utc};
 
 pub use self::counts::{Changes, ModelCounts, RunCounts, without_carried};
-pub(crate) use self::writing::{ensure_room, incoming};
+pub(crate) use self::writing::{check_stream_limit, incoming};
 
 use crate::functions::{WritableModel, WritableModels};
 use crate::records::Records;

@@ -66,7 +66,7 @@ impl Progress {
     }
 
     /// Takes in a commit that is kept. `false`: in it the run has only repeated what it had done.
-    pub(crate) fn take_in(&mut self, commit: Vec<StreamProgress>) -> bool {
+    pub(crate) fn record_commit(&mut self, commit: Vec<StreamProgress>) -> bool {
         let mut is_new = false;
         for change in commit {
             let run_since = *self.run_since.get_or_insert(change.at);
@@ -103,7 +103,7 @@ mod tests {
             unchanged: unchanged.iter().copied().collect(),
         };
         let commit = vec![change];
-        (run.is_new_to_row(&commit), run.take_in(commit))
+        (run.is_new_to_row(&commit), run.record_commit(commit))
     }
 
     #[test]

@@ -4,7 +4,7 @@ use syncline_store::Store;
 use syncline_store::streams::{self, StreamKey};
 use syncline_types::ids::{ConnectionPk, ModelName, Variant};
 
-const REMEMBERED: u64 = 100_000;
+const MAX_CACHED: u64 = 100_000;
 
 /// The cache of the numbers of streams.
 pub struct StreamNumbers {
@@ -14,7 +14,7 @@ pub struct StreamNumbers {
 
 impl StreamNumbers {
     pub fn new(store: Store) -> Self {
-        Self { store, known: moka::sync::Cache::new(REMEMBERED) }
+        Self { store, known: moka::sync::Cache::new(MAX_CACHED) }
     }
 
     /// The stream of a model; `None` until something was saved to it.

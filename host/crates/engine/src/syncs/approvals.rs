@@ -76,7 +76,7 @@ impl Syncs {
     }
 
     /// Finishes approvals that another host has begun, until `shutdown`.
-    pub async fn look_after_approvals(self: Arc<Self>, shutdown: CancellationToken) {
+    pub async fn resume_approvals(self: Arc<Self>, shutdown: CancellationToken) {
         let mut ticks = tokio::time::interval(LOOK_EVERY);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         while shutdown.run_until_cancelled(ticks.tick()).await.is_some() {

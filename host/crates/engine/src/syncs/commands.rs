@@ -7,7 +7,7 @@ use crate::syncs::schedule::slot_after_change;
 use crate::syncs::selection::{SyncError, SyncSelection};
 use syncline_config::Frequency;
 pub use syncline_store::schedules::TriggerOptions;
-use syncline_store::schedules::{self, Target, Whose};
+use syncline_store::schedules::{self, ScheduleScope, Target};
 use syncline_types::ids::{EnvironmentPk, FunctionName, Variant};
 
 /// What is asked.
@@ -28,7 +28,7 @@ impl Syncs {
     ) -> Result<(), SyncError> {
         let target = self.select(environment, selection).await?.target;
         let count = retry_deadlocks(|| self.try_command(&target, command)).await?;
-        if count == 0 && matches!(target.whose, Whose::Connection(_)) {
+        if count == 0 && matches!(target.whose, ScheduleScope::Connection(_)) {
             return Err(SyncError::NoSyncs(selection.integration.clone()));
         }
         Ok(())

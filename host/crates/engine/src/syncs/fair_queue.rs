@@ -41,7 +41,7 @@ impl Served {
     }
 
     /// Only of those that have something waiting.
-    pub(crate) fn keep_only(&mut self, waiting: &HashSet<IntegrationPk>) {
+    pub(crate) fn retain(&mut self, waiting: &HashSet<IntegrationPk>) {
         self.last.retain(|integration, _| waiting.contains(integration));
     }
 }

@@ -11,10 +11,10 @@ use std::time::{Duration, Instant};
 
 use tracing::Instrument;
 
-use self::attempt::{Beginning, Start, begin, complete, so_far};
+use self::attempt::{Beginning, Start, attempt_outcome, begin, complete};
 use self::ended::Ended;
 use self::ending::{Finished, append_log, outcome_of, report, write_outcome};
-use self::retry::Again;
+use self::retry::RetryTime;
 use crate::connections::route::ConnectionRoute;
 use crate::functions::DeployedFunction;
 use crate::invoker::capabilities::FunctionCapabilities;
@@ -27,7 +27,7 @@ use crate::records::commit::RecordWriter;
 use crate::syncs::Syncs;
 use syncline_config::FunctionKind;
 use syncline_sandbox::{
-    Call, FunctionError, Interrupt, Limit, Limits, LogLevel, RunInfo, RunLog, Urgency, Usage,
+    Call, FunctionError, Interrupt, Limit, Limits, LogLevel, PriorityClass, RunInfo, RunLog, Usage,
 };
 use syncline_store::connections;
 use syncline_store::dead_letters::Author;
@@ -57,7 +57,7 @@ pub(crate) async fn run(syncs: &Syncs, claim: Claim, control: RunControl) {
         None => Ended::Unknown,
         Some(function) => tokio::select! {
             ended = execute(syncs, &claim, function, &control, &live, &mut usage).instrument(span) => ended,
-            () = control.hand_back.cancelled() => Ended::HandedBack,
+            () = control.release.cancelled() => Ended::HandedBack,
             () = control.lost.cancelled() => Ended::Lost,
         },
     };
@@ -116,7 +116,7 @@ async fn execute(
             let error = FunctionError::from(Interrupt::Host(error));
             let checkpoints = Checkpoints::default();
             Ended::Failed {
-                again: Again::of(&error),
+                again: RetryTime::of(&error),
                 error: function_run_error(&error),
                 counts: None,
                 checkpoints,
@@ -200,11 +200,11 @@ async fn try_execute(
     let call = Call {
         kind: FunctionKind::Sync,
         name: claim.sync.as_str(),
-        urgency: Urgency::Background,
+        priority: PriorityClass::Background,
         input: None,
         variables: &variables,
     };
-    let invocation = syncs.invoker.runtime.invoke(
+    let invocation = syncs.invoker.sandbox.invoke(
         &function.component,
         call,
         Box::new(capabilities),
@@ -222,7 +222,7 @@ async fn try_execute(
     *usage = finished.usage;
     match finished.result {
         // A cancelled run stopped early: completing it would delete the records that it did not reach.
-        Ok(_) if control.signals.was_noticed() => Ok(Ended::HandedBack),
+        Ok(_) if control.signals.stop_acknowledged() => Ok(Ended::HandedBack),
         Ok(_) => complete(syncs, function, &attempt, &start, log).await,
         Err(FunctionError::Interrupted(Interrupt::Superseded)) => Ok(Ended::Lost),
         Err(FunctionError::Interrupted(Interrupt::Host(error))) => Err(error),
@@ -230,17 +230,18 @@ async fn try_execute(
             log.note(LogLevel::Error, &error.to_string());
             let was_cut_off =
                 matches!(error, FunctionError::Interrupted(Interrupt::Limit(Limit::Wall(_) | Limit::Cpu(_))));
-            let so_far = so_far(syncs, &attempt, &start, if was_cut_off { None } else { Some(0) }).await?;
+            let attempt_outcome =
+                attempt_outcome(syncs, &attempt, &start, if was_cut_off { None } else { Some(0) }).await?;
             let attempts = start.idle_attempts + 1;
-            if so_far.is_idle && attempts >= syncs.settings.max_idle_attempts {
+            if attempt_outcome.is_idle && attempts >= syncs.settings.max_idle_attempts {
                 let message = format!("{}; the last time, {error}", interrupted(attempts));
                 return no_progress(syncs, claim, &attempt, &start, message, log).await;
             }
             Ok(Ended::Failed {
-                again: Again::of(&error),
+                again: RetryTime::of(&error),
                 error: kept(function_run_error(&error), log),
-                counts: so_far.counts,
-                checkpoints: start.until(so_far.checkpoint),
+                counts: attempt_outcome.counts,
+                checkpoints: start.until(attempt_outcome.checkpoint),
             })
         }
     }
@@ -278,12 +279,13 @@ async fn no_progress(
 ) -> anyhow::Result<Ended> {
     log.note(LogLevel::Error, &message);
     // After each delay it has one attempt to make progress.
-    let so_far = so_far(syncs, attempt, start, Some(syncs.settings.max_idle_attempts - 1)).await?;
+    let attempt_outcome =
+        attempt_outcome(syncs, attempt, start, Some(syncs.settings.max_idle_attempts - 1)).await?;
     let error = kept(RunError { code: ErrorCode::NoProgress, message, details: None }, log);
     Ok(Ended::Failed {
         error,
-        again: Again::of_stall(claim.failures),
-        counts: so_far.counts,
-        checkpoints: start.until(so_far.checkpoint),
+        again: RetryTime::of_stall(claim.failures),
+        counts: attempt_outcome.counts,
+        checkpoints: start.until(attempt_outcome.checkpoint),
     })
 }

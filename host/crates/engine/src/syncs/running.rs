@@ -38,12 +38,12 @@ impl Running {
 
 /// A run that this host keeps the lease of, until this is dropped: also when the run panics, so that its lease runs
 /// out and another attempt follows.
-pub(super) struct Held {
+pub(super) struct LeaseGuard {
     running: Arc<Running>,
     run_id: Uuid,
 }
 
-impl Held {
+impl LeaseGuard {
     pub(super) fn new(running: &Arc<Running>, claim: &Claim, control: RunControl) -> Self {
         let tenant = Tenant { environment: claim.environment, integration: claim.integration };
         let run = Run { schedule: claim.schedule, tenant, control };
@@ -52,7 +52,7 @@ impl Held {
     }
 }
 
-impl Drop for Held {
+impl Drop for LeaseGuard {
     fn drop(&mut self) {
         self.running.lock().remove(&self.run_id);
     }

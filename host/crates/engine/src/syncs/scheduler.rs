@@ -12,10 +12,10 @@ use crate::invoker::control::RunControl;
 use crate::syncs::Syncs;
 use crate::syncs::fair_queue::{self, Candidate, Served, Tenant};
 use crate::syncs::run;
-use crate::syncs::running::Held;
-use crate::takeover::{MayTakeBack, TakeoverGrace};
+use crate::syncs::running::LeaseGuard;
+use crate::takeover::{Takeover, TakeoverGrace};
 use syncline_store::events::Event;
-use syncline_store::schedules::{self, Claim, Waiting, Wanted};
+use syncline_store::schedules::{self, Claim, ClaimRequest, WaitingIntegration};
 use syncline_store::stalled;
 use syncline_telemetry::failpoints::{self, Step};
 use syncline_types::ids::IntegrationPk;
@@ -61,7 +61,7 @@ impl Syncs {
                             .await
                             .expect("the semaphore is never closed");
                         let control = RunControl::default();
-                        let held = Held::new(&self.running, &claim, control.clone());
+                        let held = LeaseGuard::new(&self.running, &claim, control.clone());
                         let syncs = Arc::clone(&self);
                         self.runs.spawn(async move {
                             run::run(&syncs, claim, control).await;
@@ -107,7 +107,7 @@ impl Syncs {
         let waiting = schedules::list_waiting(&mut *self.store.connect().await?).await?;
         let next = waiting.iter().map(|waiting| waiting.due_in).filter(|due_in| !due_in.is_zero()).min();
         let nothing = Found::Nothing { look_again_in: next.unwrap_or(LOOK_EVERY).min(LOOK_EVERY) };
-        served.keep_only(&waiting.iter().map(|waiting| waiting.integration).collect());
+        served.retain(&waiting.iter().map(|waiting| waiting.integration).collect());
         let wanted = self.pick(&waiting, stuck, served, free);
         if wanted.is_empty() {
             return Ok(nothing);
@@ -122,9 +122,9 @@ impl Syncs {
         }
         if claimed.parked > 0 {
             // The runs that they wait for may have ended meanwhile, and found nobody waiting.
-            schedules::unpark_idle(&mut *self.store.connect().await?).await?;
+            schedules::wake_idle(&mut *self.store.connect().await?).await?;
         } else {
-            let got = |wanted: &Wanted| {
+            let got = |wanted: &ClaimRequest| {
                 claimed.claims.iter().filter(|claim| claim.integration == wanted.integration).count()
             };
             stuck.extend(
@@ -137,11 +137,11 @@ impl Syncs {
     /// What to take of which integration.
     fn pick(
         &self,
-        waiting: &[Waiting],
+        waiting: &[WaitingIntegration],
         stuck: &HashSet<IntegrationPk>,
         served: &Served,
         free: usize,
-    ) -> Vec<Wanted> {
+    ) -> Vec<ClaimRequest> {
         let settings = &self.settings;
         let limits = self.functions.concurrency();
         let limit_of = |integration| limits.get(&integration).copied().unwrap_or_default();
@@ -150,14 +150,14 @@ impl Syncs {
             .iter()
             .filter(|waiting| waiting.due_in.is_zero() && !stuck.contains(&waiting.integration));
         let candidates: Vec<Candidate> = due
-            .map(|Waiting { environment, integration, .. }| Candidate {
+            .map(|WaitingIntegration { environment, integration, .. }| Candidate {
                 tenant: Tenant { environment: *environment, integration: *integration },
                 most: most(*integration).map_or(usize::MAX, |most| most as usize),
                 served: served.last(*integration),
             })
             .collect();
         let shares = fair_queue::share(&candidates, &self.running.by_tenant(), free, &mut rand::rng());
-        let wanted = shares.into_iter().map(|(integration, quota)| Wanted {
+        let wanted = shares.into_iter().map(|(integration, quota)| ClaimRequest {
             integration,
             quota,
             most: most(integration),
@@ -205,13 +205,13 @@ impl Syncs {
             }
         }
         let lost = match takeover_grace.note() {
-            MayTakeBack::Yes => schedules::take_back_lost(&mut conn).await?,
-            MayTakeBack::NotYet => 0,
+            Takeover::Yes => schedules::take_back_lost(&mut conn).await?,
+            Takeover::NotYet => 0,
         };
         if lost > 0 {
             tracing::warn!(lost, "took back {lost} runs of hosts that are gone");
         }
-        let unparked = schedules::unpark_idle(&mut conn).await?;
+        let unparked = schedules::wake_idle(&mut conn).await?;
         if lost + unparked > 0 {
             self.events.publish(Event::Due);
         }
@@ -259,7 +259,7 @@ impl Syncs {
             return;
         }
         for control in &controls {
-            control.hand_back.cancel();
+            control.release.cancel();
         }
         self.runs.all_ended().await;
     }
@@ -270,10 +270,10 @@ impl Syncs {
             return;
         }
         let grace = self.settings.grace;
-        let hand_back = control.hand_back.clone();
+        let release = control.release.clone();
         self.ending.spawn(async move {
             tokio::time::sleep(grace).await;
-            hand_back.cancel();
+            release.cancel();
         });
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::functions::DeployedFunction;
 use crate::lookup::{LookupError, find_integration};
 use crate::syncs::Syncs;
-use syncline_store::schedules::{self, Target, Whose};
+use syncline_store::schedules::{self, ScheduleScope, Target};
 use syncline_types::error_code::ErrorCode;
 use syncline_types::functions::FunctionKind;
 use syncline_types::ids::{
@@ -75,8 +75,8 @@ impl Syncs {
         let key = &selection.integration;
         let integration = find_integration(&mut *self.store.connect().await?, environment, key).await?.pk;
         let whose = match &selection.connection {
-            None => Whose::Integration(integration),
-            Some(id) => Whose::Connection(self.connections.get(environment, key, id).await?.pk),
+            None => ScheduleScope::Integration(integration),
+            Some(id) => ScheduleScope::Connection(self.connections.get(environment, key, id).await?.pk),
         };
         for (sync, _) in &selection.syncs {
             self.find_deployed(environment, integration, key, sync).await?;

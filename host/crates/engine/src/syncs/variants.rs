@@ -135,7 +135,7 @@ impl Syncs {
         let mut tx = self.store.begin_records().await?;
         // Somebody else may have come to the end of this, and the variant been made again; then it is not ours to touch.
         if closed_connections::hold_open(&mut tx, connection).await?
-            && sync_states::shut_out(&mut tx, connection, sync, variant, fence).await?
+            && sync_states::fence_off(&mut tx, connection, sync, variant, fence).await?
         {
             let names = streams::list_of_sync(&mut tx, connection, sync, variant, declared).await?;
             for mut stream in streams::lock(&mut tx, connection, &names, Some(sync)).await? {

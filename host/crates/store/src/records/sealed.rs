@@ -1,10 +1,10 @@
 //! Payloads as they are kept: in clear or, where the model asks for it, sealed.
 
 use crate::streams::StreamKey;
-use syncline_crypto::{CryptoError, PayloadKeys, Place};
+use syncline_crypto::{AssociatedData, CryptoError, PayloadKeys};
 
 /// A payload on its way into its row.
-pub(super) struct Kept<'r> {
+pub(super) struct SealedPayload<'r> {
     pub(super) key: Option<i32>,
     pub(super) hash: [u8; 16],
     pub(super) payload: Option<&'r str>,
@@ -20,7 +20,7 @@ struct Unreadable {
     source: CryptoError,
 }
 
-impl<'r> Kept<'r> {
+impl<'r> SealedPayload<'r> {
     pub(super) fn new(
         keys: &PayloadKeys,
         external_id: &str,
@@ -33,7 +33,7 @@ impl<'r> Kept<'r> {
                 key: Some(key.number()),
                 hash: key.hash(plain_hash),
                 payload: None,
-                sealed: Some(key.seal(place(external_id), payload)),
+                sealed: Some(key.seal(associated_data(external_id), payload)),
             },
         };
         Ok(kept)
@@ -62,7 +62,7 @@ pub(super) fn open(
     sealed: &[u8],
 ) -> sqlx::Result<String> {
     let key = keys.get(key.unwrap_or_default());
-    key.and_then(|key| key.open(place(external_id), sealed)).map_err(|source| {
+    key.and_then(|key| key.open(associated_data(external_id), sealed)).map_err(|source| {
         let unreadable = Unreadable { external_id: external_id.to_owned(), stream, source };
         sqlx::Error::Decode(Box::new(unreadable))
     })
@@ -85,6 +85,6 @@ fn cannot(error: CryptoError) -> sqlx::Error {
     sqlx::Error::Decode(Box::new(error))
 }
 
-fn place(external_id: &str) -> Place<'_> {
-    Place { column: "records.payload_ciphertext", row: external_id }
+fn associated_data(external_id: &str) -> AssociatedData<'_> {
+    AssociatedData { column: "records.payload_ciphertext", row: external_id }
 }

@@ -16,7 +16,7 @@ use sqlx::PgConnection;
 use uuid::Uuid;
 
 use super::LastAction;
-use super::sealed::{Kept, is_hash_of};
+use super::sealed::{SealedPayload, is_hash_of};
 use crate::streams::{LockedStream, StreamKey};
 use syncline_crypto::{PayloadKey, PayloadKeys};
 
@@ -80,7 +80,7 @@ pub async fn save<'b>(
     let wanted_key =
         keys.sealing().map_err(|error| sqlx::Error::Decode(error.into()))?.map(PayloadKey::number);
     let keep = |record: &'b IncomingRecord<'_>| {
-        Kept::new(keys, &record.external_id, &record.payload_hash, &record.payload)
+        SealedPayload::new(keys, &record.external_id, &record.payload_hash, &record.payload)
     };
     let mut added = CopyRows::with_capacity(batch);
     let mut replaced = Replacements::default();
@@ -305,7 +305,7 @@ macro_rules! replace {
 }
 
 impl<'r> Replacements<'r> {
-    fn push(&mut self, position: i64, action: LastAction, external_id: &'r str, kept: Kept<'r>) {
+    fn push(&mut self, position: i64, action: LastAction, external_id: &'r str, kept: SealedPayload<'r>) {
         self.positions.push(position);
         self.actions.push(action as i16);
         self.hashes.push(Uuid::from_bytes(kept.hash));
@@ -363,7 +363,13 @@ impl CopyRows {
         self.0.len() == Self::SIGNATURE.len()
     }
 
-    fn push(&mut self, stream: &LockedStream, action: LastAction, external_id: &str, kept: &Kept<'_>) {
+    fn push(
+        &mut self,
+        stream: &LockedStream,
+        action: LastAction,
+        external_id: &str,
+        kept: &SealedPayload<'_>,
+    ) {
         self.0.extend_from_slice(&Self::COLUMNS.to_be_bytes());
         self.field(&stream.key.connection.0.to_be_bytes());
         self.field(&stream.key.number.to_be_bytes());

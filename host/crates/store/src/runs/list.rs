@@ -46,7 +46,7 @@ pub struct LoggedRun {
 
 /// Where a run stands among all: they are listed by their start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Place {
+pub struct RunPosition {
     pub started_at: DateTime<Utc>,
     pub id: Uuid,
 }
@@ -71,7 +71,7 @@ pub struct Filter {
     pub started_after: Option<DateTime<Utc>>,
     pub started_before: Option<DateTime<Utc>>,
     /// Only those behind this one.
-    pub behind: Option<Place>,
+    pub behind: Option<RunPosition>,
 }
 
 impl Filter {

@@ -6,7 +6,7 @@ use chrono::{DateTime, Utc};
 use sqlx::PgConnection;
 use uuid::Uuid;
 
-use super::Place;
+use super::RunPosition;
 use crate::hosts::interval;
 use syncline_types::error_code::ErrorCode;
 use syncline_types::ids::EnvironmentPk;
@@ -55,9 +55,9 @@ pub async fn delete_old(
     conn: &mut PgConnection,
     environment: EnvironmentPk,
     age: Duration,
-    behind: Option<Place>,
+    behind: Option<RunPosition>,
     limit: i64,
-) -> sqlx::Result<Option<Place>> {
+) -> sqlx::Result<Option<RunPosition>> {
     let last = sqlx::query!(
         r#"
         WITH old AS (
@@ -92,5 +92,5 @@ pub async fn delete_old(
     )
     .fetch_optional(conn)
     .await?;
-    Ok(last.map(|row| Place { started_at: row.started_at, id: row.id }))
+    Ok(last.map(|row| RunPosition { started_at: row.started_at, id: row.id }))
 }

@@ -63,7 +63,7 @@ impl DueReason {
 
 /// An integration that has schedules waiting for their time or their turn.
 #[derive(Debug, Clone, Copy)]
-pub struct Waiting {
+pub struct WaitingIntegration {
     pub environment: EnvironmentPk,
     pub integration: IntegrationPk,
     /// How long it is until its first one is due, by the database's clock. Zero: it is.
@@ -72,7 +72,7 @@ pub struct Waiting {
 
 /// What a host would like to run of one integration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Wanted {
+pub struct ClaimRequest {
     pub integration: IntegrationPk,
     /// So many at most.
     pub quota: usize,
@@ -91,7 +91,7 @@ pub struct Claimed {
 }
 
 /// All integrations that have something waiting. The cost depends on their number, not on how much waits for each.
-pub async fn list_waiting(conn: &mut PgConnection) -> sqlx::Result<Vec<Waiting>> {
+pub async fn list_waiting(conn: &mut PgConnection) -> sqlx::Result<Vec<WaitingIntegration>> {
     let rows = sqlx::query!(
         r#"
         WITH RECURSIVE waiting AS (
@@ -116,7 +116,7 @@ pub async fn list_waiting(conn: &mut PgConnection) -> sqlx::Result<Vec<Waiting>>
     )
     .fetch_all(conn)
     .await?;
-    let waiting = rows.into_iter().map(|row| Waiting {
+    let waiting = rows.into_iter().map(|row| WaitingIntegration {
         environment: EnvironmentPk(row.environment_pk),
         integration: IntegrationPk(row.integration_pk),
         due_in: Duration::try_from_secs_f64(row.due_in).unwrap_or_default(),
@@ -130,7 +130,7 @@ pub async fn claim_due(
     conn: &mut PgConnection,
     owner: Uuid,
     lease: Duration,
-    wanted: &[Wanted],
+    wanted: &[ClaimRequest],
 ) -> sqlx::Result<Claimed> {
     sqlx::query!("SELECT pg_advisory_xact_lock($1)", CLAIM_LOCK).fetch_one(&mut *conn).await?;
     let rows = sqlx::query!(
@@ -236,7 +236,7 @@ pub async fn claim_due(
 
 /// Lets a schedule of each connection go on that has some parked and no run on. The end of a run does so too; this is
 /// for those that ended in another way, or while the others were being parked.
-pub async fn unpark_idle(conn: &mut PgConnection) -> sqlx::Result<u64> {
+pub async fn wake_idle(conn: &mut PgConnection) -> sqlx::Result<u64> {
     let unparked = sqlx::query!(
         r#"
         WITH RECURSIVE parked AS (
@@ -266,6 +266,6 @@ pub async fn unpark_idle(conn: &mut PgConnection) -> sqlx::Result<u64> {
     Ok(unparked.rows_affected())
 }
 
-fn column<T>(wanted: &[Wanted], value: impl Fn(&Wanted) -> T) -> Vec<T> {
+fn column<T>(wanted: &[ClaimRequest], value: impl Fn(&ClaimRequest) -> T) -> Vec<T> {
     wanted.iter().map(value).collect()
 }

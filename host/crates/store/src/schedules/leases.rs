@@ -61,7 +61,7 @@ pub async fn note_reset_done(conn: &mut PgConnection, claim: &Claim) -> sqlx::Re
 
 /// When a sync runs next, and how its run ended.
 #[derive(Debug, Clone, Copy)]
-pub struct Next {
+pub struct NextRun {
     /// The next regular slot.
     pub slot: Option<DateTime<Utc>>,
     /// When to retry before that slot, if the run failed or could not begin on this host.
@@ -82,7 +82,12 @@ pub enum RunEnd {
 
 /// Releases a schedule and makes one schedule due that waited for the same connection. Returns `false` if this run no
 /// longer held the schedule.
-pub async fn release(conn: &mut PgConnection, claim: &Claim, owner: Uuid, next: &Next) -> sqlx::Result<bool> {
+pub async fn release(
+    conn: &mut PgConnection,
+    claim: &Claim,
+    owner: Uuid,
+    next: &NextRun,
+) -> sqlx::Result<bool> {
     let released = sqlx::query!(
         r#"
         WITH unparked AS (

@@ -8,14 +8,14 @@ use syncline_types::ids::{ConnectionPk, FunctionName, IntegrationPk, Variant};
 /// Which schedules a request is about.
 #[derive(Debug)]
 pub struct Target {
-    pub whose: Whose,
+    pub whose: ScheduleScope,
     /// `None`: every sync and variant.
     pub syncs: Option<Vec<(FunctionName, Variant)>>,
 }
 
 /// Whose schedules: of every connection of an integration, or of one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Whose {
+pub enum ScheduleScope {
     Integration(IntegrationPk),
     Connection(ConnectionPk),
 }
@@ -55,11 +55,11 @@ pub(super) use query_named;
 macro_rules! query_target {
     ($statement:literal, $target:expr $(, $parameter:expr)*; $query:ident => $then:expr) => {
         match $target.whose {
-            Whose::Integration(pk) => {
+            ScheduleScope::Integration(pk) => {
                 let $query = query_named!($statement, "s.integration_pk = $1", pk.0, $target $(, $parameter)*);
                 $then
             }
-            Whose::Connection(pk) => {
+            ScheduleScope::Connection(pk) => {
                 let $query = query_named!($statement, "s.connection_pk = $1", pk.0, $target $(, $parameter)*);
                 $then
             }

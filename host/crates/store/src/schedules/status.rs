@@ -5,7 +5,7 @@ use serde_json::Value;
 use sqlx::PgConnection;
 use uuid::Uuid;
 
-use super::requests::{Target, Whose, query_named, query_target};
+use super::requests::{ScheduleScope, Target, query_named, query_target};
 use syncline_types::functions::RunState;
 use syncline_types::ids::{ConnectionId, ConnectionPk, FunctionName, Variant};
 

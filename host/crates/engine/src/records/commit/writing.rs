@@ -25,7 +25,7 @@ use syncline_telemetry::failpoints::{self, Step};
 use syncline_telemetry::metrics::{SavedRecords, metrics};
 use syncline_types::failure_code::FailureCode;
 use syncline_types::ids::ModelName;
-use syncline_types::nul::json_without_nul;
+use syncline_types::sanitize::sanitize_json;
 
 /// More dead letters in one stream indicate a mistake in its function or model.
 const MAX_DEAD_LETTERS: i64 = 10_000;
@@ -102,7 +102,8 @@ impl RecordWriter {
         });
         self.counts = counts;
         notes.iter().for_each(|note| self.log.note(LogLevel::Warn, note));
-        let makes_progress = self.progress.as_mut().is_some_and(|progress| progress.take_in(stream_progress));
+        let makes_progress =
+            self.progress.as_mut().is_some_and(|progress| progress.record_commit(stream_progress));
         Ok(Committed { counts: total, changed, makes_progress })
     }
 
@@ -132,7 +133,7 @@ impl RecordWriter {
         let (before, letters_before) = (stream.total_count, stream.dead_letters);
         let saved =
             records::save(conn, stream, &batch, keys, self.restores_pruned).await.map_err(host_failure)?;
-        ensure_room(stream, before, self.stream_records).map_err(Interrupt::Limit)?;
+        check_stream_limit(stream, before, self.stream_records).map_err(Interrupt::Limit)?;
         records::mark_seen(conn, stream, &saved.unchanged_positions).await.map_err(host_failure)?;
         let ids: Vec<&str> = batch.iter().map(|record| &*record.external_id).collect();
         dead_letters::resolve(conn, stream, &ids).await.map_err(host_failure)?;
@@ -234,7 +235,7 @@ impl RecordWriter {
 }
 
 /// Fails if a stream grew beyond its maximum number of records.
-pub(crate) fn ensure_room(stream: &LockedStream, before: i64, limit: u64) -> Result<(), Limit> {
+pub(crate) fn check_stream_limit(stream: &LockedStream, before: i64, limit: u64) -> Result<(), Limit> {
     if stream.total_count > before && stream.total_count.unsigned_abs() > limit {
         return Err(Limit::Stream(limit));
     }
@@ -247,7 +248,7 @@ pub(crate) fn incoming(record: RecordText<'_>) -> IncomingRecord<'_> {
 
 /// Sanitizes the problems: a path may contain any key of the record.
 fn listed(problems: &[Problem]) -> Value {
-    json_without_nul(json!(problems))
+    sanitize_json(json!(problems))
 }
 
 fn letter_of_refused(refused: RefusedRecord<'_>) -> NewLetter<'_> {
@@ -272,10 +273,10 @@ fn set_aside_note(model: &ModelName, letters: &[NewLetter<'_>]) -> String {
     let first = &letters[0];
     let who = first.external_id.as_deref().map(|id| format!(" (`{id}`)")).unwrap_or_default();
     let (path, problem) = (&first.problems[0]["path"], &first.problems[0]["problem"]);
-    let place =
+    let associated_data =
         path.as_str().filter(|path| !path.is_empty()).map(|path| format!("at {path}: ")).unwrap_or_default();
     format!(
-        "{} records that are no `{model}` were set aside; the first{who}: {place}{}",
+        "{} records that are no `{model}` were set aside; the first{who}: {associated_data}{}",
         letters.len(),
         problem.as_str().unwrap_or_default(),
     )

@@ -8,7 +8,7 @@ use crate::outbound_webhooks::Checkpoints;
 use crate::records::commit::{ModelCounts, RunCounts, without_carried};
 use crate::syncs::Syncs;
 use crate::syncs::run::ended::Ended;
-use crate::syncs::run::retry::Again;
+use crate::syncs::run::retry::RetryTime;
 use syncline_sandbox::{LogLevel, RunLog};
 use syncline_store::records::{self, Unseen};
 use syncline_store::runs::RunError;
@@ -59,7 +59,7 @@ impl Start {
 }
 
 /// The result of an attempt so far.
-pub(crate) struct SoFar {
+pub(crate) struct AttemptOutcome {
     pub(crate) counts: Option<RunCounts>,
     pub(crate) checkpoint: Option<String>,
     /// The attempt was interrupted before it made progress.
@@ -181,7 +181,7 @@ pub(crate) async fn complete(
                 tx.rollback().await?;
                 let counts = hold_back(syncs, attempt, start, &names).await?;
                 let checkpoints = start.until(None);
-                return Ok(Ended::Failed { error, again: Again::AtNextSlot, counts, checkpoints });
+                return Ok(Ended::Failed { error, again: RetryTime::AtNextSlot, counts, checkpoints });
             }
         }
         records::end_generation(&mut tx, &mut stream).await?;
@@ -220,12 +220,12 @@ async fn hold_back(
 
 /// Reads the result of an attempt so far. If the attempt was not interrupted, `settled` is the number of interrupted
 /// attempts to store.
-pub(crate) async fn so_far(
+pub(crate) async fn attempt_outcome(
     syncs: &Syncs,
     attempt: &Attempt,
     start: &Start,
     settled: Option<i32>,
-) -> anyhow::Result<SoFar> {
+) -> anyhow::Result<AttemptOutcome> {
     let mut tx = syncs.store.begin_records().await?;
     let counts = start.own_counts(sync_states::lock(&mut tx, attempt).await?)?;
     let checkpoint =
@@ -238,5 +238,5 @@ pub(crate) async fn so_far(
         }
     };
     tx.commit().await?;
-    Ok(SoFar { counts, checkpoint, is_idle })
+    Ok(AttemptOutcome { counts, checkpoint, is_idle })
 }

@@ -4,7 +4,7 @@ use chrono::{DateTime, Utc};
 
 use crate::outbound_webhooks::Checkpoints;
 use crate::records::commit::RunCounts;
-use crate::syncs::run::retry::Again;
+use crate::syncs::run::retry::RetryTime;
 use syncline_store::runs::RunError;
 
 pub(super) enum Ended {
@@ -18,7 +18,7 @@ pub(super) enum Ended {
     },
     Failed {
         error: RunError,
-        again: Again,
+        again: RetryTime,
         counts: Option<RunCounts>,
         checkpoints: Checkpoints,
     },

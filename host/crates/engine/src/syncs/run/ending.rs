@@ -17,7 +17,7 @@ use syncline_sandbox::Usage;
 use syncline_store::connection_errors::{self, Failing};
 use syncline_store::events::Event;
 use syncline_store::runs::{self, LogLine, Outcome, RunError, RunState};
-use syncline_store::schedules::{self, Claim, DueReason, Next};
+use syncline_store::schedules::{self, Claim, DueReason, NextRun};
 use syncline_telemetry::failpoints::{self, Step};
 use syncline_types::error_code::ErrorCode;
 
@@ -28,7 +28,7 @@ pub(crate) struct Finished {
     pub(crate) outcome: Outcome,
     pub(crate) ended: Ended,
     pub(crate) function: Option<Arc<DeployedFunction>>,
-    pub(crate) next: Next,
+    pub(crate) next: NextRun,
     /// What is left to be written of its log.
     pub(crate) lines: Vec<LogLine>,
 }

@@ -7,10 +7,10 @@ use chrono::{DateTime, Utc};
 use crate::functions::DeployedFunction;
 use crate::syncs::Syncs;
 use crate::syncs::run::ended::Ended;
-use crate::syncs::run::retry::{Again, retry_delay};
+use crate::syncs::run::retry::{RetryTime, retry_delay};
 use crate::syncs::schedule::next_slot;
 use syncline_config::Frequency;
-use syncline_store::schedules::{self, Claim, Next, RunEnd};
+use syncline_store::schedules::{self, Claim, NextRun, RunEnd};
 
 /// After so many failures in a row a sync waits for its next slot.
 const MAX_RETRIES: i32 = 3;
@@ -25,19 +25,20 @@ pub(crate) async fn plan(
     function: Option<&DeployedFunction>,
     ended: &Ended,
     began: Instant,
-) -> Next {
+) -> NextRun {
     let (frequency, now) = look(syncs, claim, began).await;
     let Some(function) = function else {
         let retry_at = Some(now + UNKNOWN_FUNCTION_DELAY);
-        return Next { slot: None, retry_at, end: RunEnd::HandedBack };
+        return NextRun { slot: None, retry_at, end: RunEnd::HandedBack };
     };
     // While the provider wants to be left alone, a run could only wait.
-    let held = syncs.invoker.rate_limits.held_for(claim.integration, claim.connection).unwrap_or_default();
+    let held =
+        syncs.invoker.rate_limits.backoff_left(claim.integration, claim.connection).unwrap_or_default();
     let again = match ended {
         Ended::Failed { again, .. } => *again,
-        _ => Again::AtNextSlot,
+        _ => RetryTime::AtNextSlot,
     };
-    let earliest = now + if let Again::After(wait) = again { wait.max(held) } else { held };
+    let earliest = now + if let RetryTime::After(wait) = again { wait.max(held) } else { held };
     // What was deployed during the run says when the next one is.
     let deployed = syncs.functions.find_sync(claim.integration, &claim.sync);
     let function = deployed.as_deref().unwrap_or(function);
@@ -46,10 +47,10 @@ pub(crate) async fn plan(
         .map(|frequency| next_slot(frequency, function.timezone(), claim.claimed_at, now, rand::random()));
     let slot = slot.map(|slot| slot.max(earliest));
     let retry_at = match again {
-        Again::AtNextSlot => None,
-        Again::Soon if claim.failures >= MAX_RETRIES => None,
-        Again::Soon => Some((now + retry_delay(claim.failures, rand::random())).max(earliest)),
-        Again::After(_) => Some(earliest),
+        RetryTime::AtNextSlot => None,
+        RetryTime::Soon if claim.failures >= MAX_RETRIES => None,
+        RetryTime::Soon => Some((now + retry_delay(claim.failures, rand::random())).max(earliest)),
+        RetryTime::After(_) => Some(earliest),
     };
     let retry_at = retry_at.filter(|at| slot.is_none_or(|slot| *at < slot));
     let end = match ended {
@@ -58,7 +59,7 @@ pub(crate) async fn plan(
         Ended::HandedBack | Ended::Unknown => RunEnd::HandedBack,
         Ended::Dropped | Ended::Lost => RunEnd::Dropped,
     };
-    Next { slot, retry_at, end }
+    NextRun { slot, retry_at, end }
 }
 
 /// The frequency that overrides the function's, if one does, and what time it is. Both may have been changed during the

@@ -11,7 +11,7 @@ const MAX_STALL_DELAY: Duration = Duration::from_secs(24 * 3600);
 
 /// When a failed sync is retried.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Again {
+pub(crate) enum RetryTime {
     AtNextSlot,
     /// In a few seconds, a limited number of times: the cause may be temporary.
     Soon,
@@ -19,7 +19,7 @@ pub(crate) enum Again {
     After(Duration),
 }
 
-impl Again {
+impl RetryTime {
     /// Every error may be temporary: even a crash or a limit may depend on the provider's answers.
     pub(crate) fn of(error: &FunctionError) -> Self {
         match error {

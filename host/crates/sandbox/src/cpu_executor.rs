@@ -17,33 +17,36 @@ use tokio_util::task::AbortOnDropHandle;
 use tracing::Instrument;
 
 use super::cpu_time::CpuTime;
-use super::urgency::Urgency;
+use super::priority_class::PriorityClass;
 
 /// What has computed for longer goes on in a lane.
-const LIGHT: Duration = Duration::from_millis(10);
+const SHORT: Duration = Duration::from_millis(10);
 /// What usually computes for longer begins in a lane.
-const USUALLY_LIGHT: Duration = Duration::from_millis(1);
+const USUALLY_SHORT: Duration = Duration::from_millis(1);
 /// How many of the latest invocations decide about what is usual, roughly.
 const REMEMBERED: u32 = 4;
 
 /// The lanes of one host.
-pub(super) struct Lanes {
+pub(super) struct CpuExecutor {
     /// For what somebody waits for.
-    waited_for: Lane,
-    background: Lane,
+    interactive: ThreadPool,
+    background: ThreadPool,
 }
 
-impl Lanes {
+impl CpuExecutor {
     pub(super) fn new() -> std::io::Result<Self> {
-        Ok(Self { waited_for: Lane::new("guests", 10)?, background: Lane::new("background guests", 15)? })
+        Ok(Self {
+            interactive: ThreadPool::new("guests", 10)?,
+            background: ThreadPool::new("background guests", 15)?,
+        })
     }
 
     /// Drives one invocation to its end. Gives its value and where it ended, so that it is cleared away there.
     pub(super) async fn drive<W>(
         &self,
         work: W,
-        urgency: Urgency,
-        is_usually_light: bool,
+        priority: PriorityClass,
+        is_usually_short: bool,
         cpu: &CpuTime,
     ) -> (W::Output, Handle)
     where
@@ -51,24 +54,24 @@ impl Lanes {
     {
         let here = Handle::current();
         let mut work = Box::pin(work);
-        if is_usually_light {
+        if is_usually_short {
             let light = poll_fn(|cx| match work.as_mut().poll(cx) {
                 Poll::Ready(output) => Poll::Ready(Some(output)),
-                Poll::Pending if cpu.total() > LIGHT => Poll::Ready(None),
+                Poll::Pending if cpu.total() > SHORT => Poll::Ready(None),
                 Poll::Pending => Poll::Pending,
             });
             if let Some(output) = light.await {
                 return (output, here);
             }
         }
-        let lane = match urgency {
-            Urgency::WaitedFor => self.waited_for.handle(),
-            Urgency::Background => self.background.handle(),
+        let pool = match priority {
+            PriorityClass::Interactive => self.interactive.handle(),
+            PriorityClass::Background => self.background.handle(),
         };
         // Its timers and sockets stay with the runtime that serves.
-        let task = lane.spawn(TokioContext::new(work.in_current_span(), here));
+        let task = pool.spawn(TokioContext::new(work.in_current_span(), here));
         match AbortOnDropHandle::new(task).await {
-            Ok(output) => (output, lane),
+            Ok(output) => (output, pool),
             Err(error) => match error.try_into_panic() {
                 Ok(panic) => std::panic::resume_unwind(panic),
                 // The host is stopping.
@@ -79,9 +82,9 @@ impl Lanes {
 }
 
 /// A few threads that only compute.
-struct Lane(Option<Runtime>);
+struct ThreadPool(Option<Runtime>);
 
-impl Lane {
+impl ThreadPool {
     fn new(name: &str, niceness: i32) -> std::io::Result<Self> {
         // Together, functions of one lane leave a processor to the others.
         let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
@@ -100,7 +103,7 @@ impl Lane {
     }
 }
 
-impl Drop for Lane {
+impl Drop for ThreadPool {
     /// Without waiting, which asynchronous code may not do.
     fn drop(&mut self) {
         if let Some(runtime) = self.0.take() {
@@ -123,13 +126,13 @@ fn lower_priority(niceness: i32) {
 
 /// How much processor time each function of a component usually takes.
 #[derive(Default)]
-pub(super) struct Habits(Mutex<HashMap<String, Duration>>);
+pub(super) struct UsualCpuTime(Mutex<HashMap<String, Duration>>);
 
-impl Habits {
+impl UsualCpuTime {
     /// A function that is not known counts as light.
-    pub(super) fn is_usually_light(&self, function: &str) -> bool {
+    pub(super) fn is_usually_short(&self, function: &str) -> bool {
         let usual = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        usual.get(function).is_none_or(|usual| *usual <= USUALLY_LIGHT)
+        usual.get(function).is_none_or(|usual| *usual <= USUALLY_SHORT)
     }
 
     pub(super) fn note(&self, function: &str, cpu: Duration) {
@@ -149,43 +152,43 @@ mod tests {
 
     #[test]
     fn a_function_is_heavy_as_long_as_it_usually_is() {
-        let habits = Habits::default();
-        assert!(habits.is_usually_light("f"), "nothing is known of it");
-        habits.note("f", Duration::from_micros(50));
-        habits.note("f", Duration::from_millis(3));
-        assert!(habits.is_usually_light("f"), "once is no habit");
+        let usual_cpu = UsualCpuTime::default();
+        assert!(usual_cpu.is_usually_short("f"), "nothing is known of it");
+        usual_cpu.note("f", Duration::from_micros(50));
+        usual_cpu.note("f", Duration::from_millis(3));
+        assert!(usual_cpu.is_usually_short("f"), "once is no habit");
         for _ in 0..3 {
-            habits.note("f", Duration::from_millis(3));
+            usual_cpu.note("f", Duration::from_millis(3));
         }
-        assert!(!habits.is_usually_light("f"));
-        assert!(habits.is_usually_light("g"), "another function");
+        assert!(!usual_cpu.is_usually_short("f"));
+        assert!(usual_cpu.is_usually_short("g"), "another function");
         for _ in 0..8 {
-            habits.note("f", Duration::from_micros(50));
+            usual_cpu.note("f", Duration::from_micros(50));
         }
-        assert!(habits.is_usually_light("f"), "it has changed");
+        assert!(usual_cpu.is_usually_short("f"), "it has changed");
     }
 
     #[tokio::test]
     async fn whoever_computes_for_long_leaves_the_threads_that_serve() {
-        let lanes = Lanes::new().unwrap();
+        let cpu_executor = CpuExecutor::new().unwrap();
         let cpu = std::sync::Arc::new(CpuTime::default());
         let charged = std::sync::Arc::clone(&cpu);
         let work = async move {
             let began = std::thread::current().id();
-            charged.charge(LIGHT * 2);
+            charged.charge(SHORT * 2);
             tokio::task::yield_now().await;
             // Timers are those of the runtime it came from.
             tokio::time::sleep(Duration::from_millis(1)).await;
             (began, std::thread::current().id())
         };
-        let ((began, ended), _) = lanes.drive(work, Urgency::Background, true, &cpu).await;
+        let ((began, ended), _) = cpu_executor.drive(work, PriorityClass::Background, true, &cpu).await;
         assert_eq!(began, std::thread::current().id());
         assert_ne!(ended, began);
     }
 
     #[tokio::test]
     async fn whoever_no_longer_waits_ends_the_work_in_its_lane() {
-        let lanes = Lanes::new().unwrap();
+        let cpu_executor = CpuExecutor::new().unwrap();
         let (alive, mut ended) = tokio::sync::mpsc::channel::<()>(1);
         let work = async move {
             let _alive = alive;
@@ -194,7 +197,7 @@ mod tests {
             }
         };
         let cpu = CpuTime::default();
-        let drive = lanes.drive(work, Urgency::WaitedFor, false, &cpu);
+        let drive = cpu_executor.drive(work, PriorityClass::Interactive, false, &cpu);
         assert!(tokio::time::timeout(Duration::from_millis(20), drive).await.is_err());
         assert_eq!(ended.recv().await, None);
     }

@@ -6,9 +6,9 @@ use serde_json::{Map, Value};
 use subtle::ConstantTimeEq;
 use url::{Url, form_urlencoded};
 
-use crate::authorizations::departure::cookie_name;
+use crate::authorizations::start::cookie_name;
 use crate::authorizations::{
-    AuthorizationError, Authorizations, DepartureSecrets, Outcome, answers, hash, place,
+    AuthorizationError, AuthorizationSecrets, Authorizations, Outcome, answers, associated_data, hash,
 };
 use crate::connect_sessions::ConnectSession;
 use crate::connections::AuthenticatedConnection;
@@ -23,20 +23,20 @@ use syncline_types::secret::Secret;
 const MAX_TOLD_CHARS: usize = 300;
 
 /// A browser that came back, with the query of its address and its cookies. Nothing in it has been checked.
-pub struct Arrival {
+pub struct Callback {
     pub query: String,
     pub cookies: Vec<(String, String)>,
 }
 
 impl Authorizations {
     /// Makes a connection of what a browser brought back, and tells whoever listens.
-    pub async fn arrive(self: &Arc<Self>, arrival: Arrival) -> Result<Outcome, AuthorizationError> {
-        let state = arrival.param("state").ok_or(AuthorizationError::NoState)?;
+    pub async fn complete(self: &Arc<Self>, callback: Callback) -> Result<Outcome, AuthorizationError> {
+        let state = callback.param("state").ok_or(AuthorizationError::NoState)?;
         let mut conn = self.store.connect().await?;
         let found = authorizations::find(&mut conn, &hash(&state)).await?;
         let authorization = found.ok_or(AuthorizationError::UnknownState)?;
         let name = cookie_name(authorization.id);
-        let is_that_browser = arrival.cookies.iter().any(|(given, value)| {
+        let is_that_browser = callback.cookies.iter().any(|(given, value)| {
             *given == name && bool::from(hash(value).as_slice().ct_eq(&authorization.browser_hash))
         });
         // Whoever else has learnt the state can neither use it nor use it up.
@@ -52,7 +52,7 @@ impl Authorizations {
         // The code can be used only once: from here on it goes to its end even if the browser goes away.
         let this = Arc::clone(self);
         let ended =
-            self.running.spawn(async move { this.finish(authorization, integration, &arrival).await });
+            self.running.spawn(async move { this.finish(authorization, integration, &callback).await });
         ended.await.map_err(AuthorizationError::internal)?
     }
 
@@ -60,16 +60,16 @@ impl Authorizations {
         self: &Arc<Self>,
         authorization: Authorization,
         integration: Integration,
-        arrival: &Arrival,
+        callback: &Callback,
     ) -> Result<Outcome, AuthorizationError> {
         let session = self.sessions.open(&authorization.session_token_hash).await;
         let connected = match &session {
-            Ok(session) => self.make_connection(session, &authorization, &integration, arrival).await,
+            Ok(session) => self.make_connection(session, &authorization, &integration, callback).await,
             Err(_) => Err(AuthorizationError::SessionEnded),
         };
         let outcome = Outcome::of(&integration.unique_key, connected.as_ref());
         if let Some(listener) = authorization.listener {
-            self.tell_outcome(authorization.session, listener, &outcome).await;
+            self.publish_outcome(authorization.session, listener, &outcome).await;
         }
         let Err(error) = connected else { return Ok(outcome) };
         // A function's refusal of a connection that was connected anew was told with the connection's error, and of
@@ -94,24 +94,25 @@ impl Authorizations {
         session: &ConnectSession,
         authorization: &Authorization,
         integration: &Integration,
-        arrival: &Arrival,
+        callback: &Callback,
     ) -> Result<Connection, AuthorizationError> {
         session.require(&integration.unique_key)?;
         let environment = &session.environment;
         let provider = self.catalogue.find(&integration.provider);
         let provider =
             provider.ok_or_else(|| AuthorizationError::UnknownProvider(integration.provider.clone()))?;
-        let opened =
-            environment.data_key.open(place(&authorization.id.to_string()), &authorization.sealed_secrets)?;
-        let secrets: DepartureSecrets = serde_json::from_slice(&opened)?;
+        let opened = environment
+            .data_key
+            .open(associated_data(&authorization.id.to_string()), &authorization.sealed_secrets)?;
+        let secrets: AuthorizationSecrets = serde_json::from_slice(&opened)?;
         let mut config = authorization.connection_config.as_object().cloned().unwrap_or_default();
-        arrival.refuse_error()?;
-        check_issuer(provider, &config, arrival)?;
+        callback.refuse_error()?;
+        check_issuer(provider, &config, callback)?;
         let app = self.open_app(environment, integration)?;
-        let flow = Flow::new(&self.gate, provider, &config, Some(&app));
+        let flow = Flow::new(&self.gateway, provider, &config, Some(&app));
         let flow = flow.with_override(secrets.own_client.as_ref());
-        let (credentials, response) = arrival.authenticate(provider.auth_mode, &flow, secrets).await?;
-        answers::add_automated(provider, &mut config, &arrival.query, &response)?;
+        let (credentials, response) = callback.authenticate(provider.auth_mode, &flow, secrets).await?;
+        answers::add_automated(provider, &mut config, &callback.query, &response)?;
         self.typed.verify(integration, provider, &config, &credentials, app.oauth()).await?;
         let authenticated = AuthenticatedConnection {
             reconnects: session.reconnects.as_ref().map(|target| target.pk),
@@ -125,7 +126,7 @@ impl Authorizations {
     }
 }
 
-impl Arrival {
+impl Callback {
     fn param(&self, wanted: &str) -> Option<String> {
         let found = form_urlencoded::parse(self.query.as_bytes()).find(|(name, _)| name == wanted);
         found.map(|(_, value)| value.into_owned()).filter(|value| !value.is_empty())
@@ -163,7 +164,7 @@ impl Arrival {
         &self,
         mode: AuthMode,
         flow: &Flow<'_>,
-        secrets: DepartureSecrets,
+        secrets: AuthorizationSecrets,
     ) -> Result<(StoredCredentials, Secret<String>), AuthorizationError> {
         match mode {
             AuthMode::OAuth1 => {
@@ -205,7 +206,7 @@ impl Arrival {
     async fn exchange_code(
         &self,
         flow: &Flow<'_>,
-        secrets: DepartureSecrets,
+        secrets: AuthorizationSecrets,
     ) -> Result<(OAuth2Token, Secret<String>), AuthorizationError> {
         let code = self.required("code")?;
         let answered =
@@ -237,9 +238,9 @@ impl Arrival {
 fn check_issuer(
     provider: &Provider,
     config: &Map<String, Value>,
-    arrival: &Arrival,
+    callback: &Callback,
 ) -> Result<(), AuthorizationError> {
-    let Some(given) = arrival.param("iss") else { return Ok(()) };
+    let Some(given) = callback.param("iss") else { return Ok(()) };
     let origin = Url::parse(&given).map(|url| url.origin());
     let known = [&provider.authorization_url, &provider.token_url].into_iter().flatten();
     let known = known.filter_map(|template| provider.render_url(template, config).ok());

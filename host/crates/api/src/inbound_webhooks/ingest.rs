@@ -10,12 +10,12 @@ use futures_util::StreamExt;
 use tokio::sync::OwnedSemaphorePermit;
 use uuid::Uuid;
 
-use super::App;
-use super::error::{ApiError, ErrorBody, FieldError};
-use super::extract::{ApiPath, UNAUTHENTICATED_BODY_TIME};
-use super::integrations::parse_path_key;
+use crate::App;
+use crate::error::{ApiError, ErrorBody, FieldError};
+use crate::extract::{ApiPath, UNAUTHENTICATED_BODY_TIME};
+use crate::integrations::parse_path_key;
 use syncline_auth::Answered;
-use syncline_engine::{IngestError, Taken, WebhookEndpoint, WebhookIngest, WebhookRequest};
+use syncline_engine::{IngestError, Ingested, WebhookEndpoint, WebhookIngest, WebhookRequest};
 use syncline_telemetry::metrics::metrics;
 use syncline_types::ids::IntegrationKey;
 
@@ -33,7 +33,7 @@ const ID_HEADER: &str = "x-syncline-webhook-id";
     request_body(content = String, description = "Whatever the provider sends", content_type = "application/json"),
     responses((status = 200, description = "Stored, or the answer to a handshake"), (status = "4XX", body = ErrorBody), (status = 503, body = ErrorBody)),
 )]
-pub(super) async fn take_webhook(
+pub async fn ingest_webhook(
     State(app): State<App>,
     ApiPath(path): ApiPath<(String, String)>,
     request: Request,
@@ -47,7 +47,7 @@ pub(super) async fn take_webhook(
     params(("environment_uuid" = Uuid, Path), ("unique_key" = String, Path)),
     responses((status = 200, description = "The answer"), (status = "4XX", body = ErrorBody)),
 )]
-pub(super) async fn answer_handshake(
+pub async fn answer_handshake(
     State(app): State<App>,
     ApiPath(path): ApiPath<(String, String)>,
     request: Request,
@@ -68,9 +68,9 @@ async fn take(app: &App, path: (String, String), request: Request) -> Result<Res
         metrics().count_refused_webhook(Some(provider), error.code().as_str());
     })?;
     let (result, response) = match taken {
-        Taken::Stored(id) => ("stored", ([(ID_HEADER, id.to_string())], StatusCode::OK).into_response()),
-        Taken::Duplicate => ("duplicate", StatusCode::OK.into_response()),
-        Taken::Handshake(answered) => ("handshake", answer(answered)),
+        Ingested::Stored(id) => ("stored", ([(ID_HEADER, id.to_string())], StatusCode::OK).into_response()),
+        Ingested::Duplicate => ("duplicate", StatusCode::OK.into_response()),
+        Ingested::Handshake(answered) => ("handshake", answer(answered)),
     };
     metrics().count_received_webhook(provider, result);
     Ok(response)
@@ -81,8 +81,8 @@ async fn find(app: &App, path: &(String, String)) -> Result<Arc<WebhookEndpoint>
     Ok(app.inbound_webhooks.find(environment, &key).await?)
 }
 
-async fn take_from(app: &App, endpoint: &WebhookEndpoint, request: Request) -> Result<Taken, ApiError> {
-    let _place = endpoint.enter()?;
+async fn take_from(app: &App, endpoint: &WebhookEndpoint, request: Request) -> Result<Ingested, ApiError> {
+    let _place = endpoint.acquire_permit()?;
     let (parts, body) = request.into_parts();
     check_encoding(&parts.headers)?;
     let read = read_body(&app.inbound_webhooks, &parts.headers, body);

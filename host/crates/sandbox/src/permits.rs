@@ -5,34 +5,34 @@ use std::sync::Arc;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::urgency::Urgency;
+use super::priority_class::PriorityClass;
 
 /// One of so many slots is never the background's.
 const KEPT_FREE: usize = 4;
 
-pub(super) struct Slots {
+pub(super) struct InvocationPermits {
     all: Arc<Semaphore>,
     background: Arc<Semaphore>,
 }
 
 /// What an invocation holds while it is alive.
-pub(super) struct Slot {
+pub(super) struct InvocationPermit {
     _any: OwnedSemaphorePermit,
     _of_background: Option<OwnedSemaphorePermit>,
 }
 
-impl Slots {
+impl InvocationPermits {
     pub(super) fn new(count: usize) -> Self {
         let semaphore = |permits| Arc::new(Semaphore::new(permits));
         Self { all: semaphore(count), background: semaphore(count - count / KEPT_FREE) }
     }
 
-    pub(super) async fn acquire(&self, urgency: Urgency) -> Slot {
-        let of_background = match urgency {
-            Urgency::Background => Some(acquire(&self.background).await),
-            Urgency::WaitedFor => None,
+    pub(super) async fn acquire(&self, priority: PriorityClass) -> InvocationPermit {
+        let of_background = match priority {
+            PriorityClass::Background => Some(acquire(&self.background).await),
+            PriorityClass::Interactive => None,
         };
-        Slot { _any: acquire(&self.all).await, _of_background: of_background }
+        InvocationPermit { _any: acquire(&self.all).await, _of_background: of_background }
     }
 }
 
@@ -48,15 +48,15 @@ mod tests {
 
     #[tokio::test]
     async fn the_background_leaves_slots_for_what_is_waited_for() {
-        let slots = Slots::new(8);
+        let permits = InvocationPermits::new(8);
         let mut held = Vec::new();
-        while let Some(slot) = slots.acquire(Urgency::Background).now_or_never() {
-            held.push(slot);
+        while let Some(permit) = permits.acquire(PriorityClass::Background).now_or_never() {
+            held.push(permit);
         }
         assert_eq!(held.len(), 6);
         for _ in 0..2 {
-            held.push(slots.acquire(Urgency::WaitedFor).now_or_never().expect("it is left"));
+            held.push(permits.acquire(PriorityClass::Interactive).now_or_never().expect("it is left"));
         }
-        assert!(slots.acquire(Urgency::WaitedFor).now_or_never().is_none());
+        assert!(permits.acquire(PriorityClass::Interactive).now_or_never().is_none());
     }
 }

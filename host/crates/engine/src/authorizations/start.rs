@@ -10,8 +10,8 @@ use uuid::Uuid;
 use zeroize::Zeroizing;
 
 use crate::authorizations::{
-    AUTHORIZATION_SECONDS, AuthorizationError, Authorizations, DepartureSecrets, Outcome, TemporaryToken,
-    answers, hash, place,
+    AUTHORIZATION_SECONDS, AuthorizationError, AuthorizationSecrets, Authorizations, Outcome, TemporaryToken,
+    answers, associated_data, hash,
 };
 use crate::connect_sessions::ConnectSession;
 use syncline_auth::flows::{AuthorizationRequest, Flow, FlowError, authorization_url};
@@ -44,7 +44,7 @@ const TAKEN_AWAY: &str = "undefined";
 
 /// What a browser asks for when it wants to leave.
 #[derive(Debug)]
-pub struct DepartureRequest {
+pub struct StartRequest {
     pub integration: IntegrationKey,
     /// To the entry's questions, as text.
     pub answers: Map<String, Value>,
@@ -64,7 +64,7 @@ pub struct DepartureRequest {
 
 /// A browser that may leave.
 #[derive(Debug)]
-pub struct Departure {
+pub struct StartedAuthorization {
     pub url: Url,
     /// What the browser must bring back, under this name, to that path.
     pub cookie_name: String,
@@ -89,15 +89,15 @@ struct Page {
 impl Authorizations {
     /// Notes that the end user of a session leaves for a provider, and says where to. A refusal is told to the
     /// listener too.
-    pub async fn depart(
+    pub async fn start(
         &self,
         session: &ConnectSession,
-        request: DepartureRequest,
-    ) -> Result<Departure, AuthorizationError> {
+        request: StartRequest,
+    ) -> Result<StartedAuthorization, AuthorizationError> {
         let (integration, listener) = (request.integration.clone(), request.listener);
         let departed = self.try_to_depart(session, request).await;
         if let (Err(error), Some(listener)) = (&departed, listener) {
-            self.tell_outcome(session.pk, listener, &Outcome::of(&integration, Err(error))).await;
+            self.publish_outcome(session.pk, listener, &Outcome::of(&integration, Err(error))).await;
         }
         departed
     }
@@ -105,8 +105,8 @@ impl Authorizations {
     async fn try_to_depart(
         &self,
         session: &ConnectSession,
-        request: DepartureRequest,
-    ) -> Result<Departure, AuthorizationError> {
+        request: StartRequest,
+    ) -> Result<StartedAuthorization, AuthorizationError> {
         session.require(&request.integration)?;
         let environment = &session.environment;
         let mut conn = self.store.connect().await?;
@@ -131,7 +131,7 @@ impl Authorizations {
             _ => return Err(AuthorizationError::OtherMode { integration: request.integration, mode }),
         };
         let key = &integration.unique_key;
-        let config = answers::of_departure(provider, session, key, before.as_ref(), request.answers)?;
+        let config = answers::of_start(provider, session, key, before.as_ref(), request.answers)?;
         let app = self.open_app(environment, &integration)?;
         let settings = self.environments.settings(environment.pk).await?;
         let redirect_uri = match &settings.callback_url {
@@ -145,18 +145,18 @@ impl Authorizations {
         params.retain(|name, _| is_for_browsers(provider, name));
         params.extend(user_scopes.map(|scopes| ("user_scope".to_owned(), scopes)));
         params.extend(defaults.into_iter().flat_map(|defaults| defaults.authorization_params.clone()));
-        let leaving = Leaving {
+        let leaving = CheckedStart {
             provider,
             config: &config,
             app: &app,
-            flow: Flow::new(&self.gate, provider, &config, Some(&app))
+            flow: Flow::new(&self.gateway, provider, &config, Some(&app))
                 .with_override(request.own_client.as_ref()),
             state: &state,
             redirect_uri: &redirect_uri,
             params,
         };
         let page = leaving.page().await?;
-        let secrets = DepartureSecrets {
+        let secrets = AuthorizationSecrets {
             redirect_uri,
             pkce_verifier: page.pkce_verifier,
             temporary: page.temporary,
@@ -166,7 +166,7 @@ impl Authorizations {
         let id = Uuid::new_v4();
         let cookie_value = random_text();
         let secrets = Zeroizing::new(serde_json::to_vec(&secrets)?);
-        let sealed = environment.data_key.seal(place(&id.to_string()), &secrets);
+        let sealed = environment.data_key.seal(associated_data(&id.to_string()), &secrets);
         let new = NewAuthorization {
             id,
             environment: environment.pk,
@@ -182,12 +182,12 @@ impl Authorizations {
         if !authorizations::create(&mut *self.store.connect().await?, &new).await? {
             return Err(AuthorizationError::UnknownIntegration(request.integration));
         }
-        Ok(Departure { url: page.url, cookie_name: cookie_name(id), cookie_value, returns_to })
+        Ok(StartedAuthorization { url: page.url, cookie_name: cookie_name(id), cookie_value, returns_to })
     }
 }
 
 /// A departure whose request was found good.
-struct Leaving<'a> {
+struct CheckedStart<'a> {
     provider: &'a Provider,
     config: &'a Map<String, Value>,
     app: &'a AppCredentials,
@@ -197,7 +197,7 @@ struct Leaving<'a> {
     params: BTreeMap<String, String>,
 }
 
-impl Leaving<'_> {
+impl CheckedStart<'_> {
     async fn page(&self) -> Result<Page, AuthorizationError> {
         match self.provider.auth_mode {
             AuthMode::OAuth1 => self.oauth1_page().await,

@@ -15,7 +15,7 @@ const HEARTBEAT_EVERY: Duration = Duration::from_secs(5);
 const RELOAD_EVERY: Duration = Duration::from_secs(30);
 
 /// This host among the others.
-pub struct Presence {
+pub struct HostRegistration {
     store: Store,
     events: Arc<Events>,
     environments: Arc<Environments>,
@@ -31,7 +31,7 @@ pub enum JoinError {
     Environments(#[from] EnvironmentError),
 }
 
-impl Presence {
+impl HostRegistration {
     /// Writes the first heartbeat, and reads which environments there are.
     pub async fn join(
         store: Store,

@@ -1,5 +1,7 @@
 //! `/webhooks/received`: what providers have told, and processing it again.
 
+pub mod ingest;
+
 use std::collections::BTreeMap;
 
 use axum::Json;
@@ -22,14 +24,14 @@ use syncline_engine::{
     WebhookJob,
 };
 use syncline_types::ids::IntegrationKey;
-use syncline_types::nul::without_nul;
+use syncline_types::sanitize::sanitize_text;
 
 const DEFAULT_LIMIT: i64 = 100;
 const MAX_LIMIT: i64 = 500;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct ReceivedQuery {
+pub(super) struct InboundWebhooksQuery {
     state: Option<String>,
     #[serde(rename = "type")]
     event_type: Option<String>,
@@ -40,14 +42,14 @@ pub(super) struct ReceivedQuery {
 }
 
 #[derive(Debug, Serialize, ToSchema)]
-pub(super) struct ReceivedListResponse {
-    webhooks: Vec<ReceivedBody>,
+pub(super) struct InboundWebhooksResponse {
+    webhooks: Vec<InboundWebhookBody>,
     /// Where the next page begins; null if there is none.
     next_cursor: Option<String>,
 }
 
 #[derive(Debug, Serialize, ToSchema)]
-struct ReceivedBody {
+struct InboundWebhookBody {
     id: Uuid,
     provider_config_key: String,
     /// The event's type, where the provider tells it; of several events in one webhook, the first one's.
@@ -71,9 +73,9 @@ struct ReceivedBody {
 }
 
 #[derive(Debug, Serialize, ToSchema)]
-pub(super) struct ReceivedDetailBody {
+pub(super) struct InboundWebhookDetailBody {
     #[serde(flatten)]
-    webhook: ReceivedBody,
+    webhook: InboundWebhookBody,
     headers: BTreeMap<String, String>,
     /// As the provider wrote it; what is not JSON as text.
     #[schema(value_type = Object)]
@@ -123,28 +125,28 @@ pub(super) struct ReplayResponse {
         ("limit" = Option<i64>, Query, description = "1 to 500, default 100"),
         ("cursor" = Option<String>, Query, description = "`next_cursor` of the page before"),
     ),
-    responses((status = 200, body = ReceivedListResponse), (status = "4XX", body = ErrorBody)),
+    responses((status = 200, body = InboundWebhooksResponse), (status = "4XX", body = ErrorBody)),
 )]
-pub(super) async fn list_received(
+pub(super) async fn list_inbound_webhooks(
     State(app): State<App>,
     client: EnvironmentAuth<rights::WebhooksRead>,
-    ApiQuery(query): ApiQuery<ReceivedQuery>,
-) -> Result<Json<ReceivedListResponse>, ApiError> {
+    ApiQuery(query): ApiQuery<InboundWebhooksQuery>,
+) -> Result<Json<InboundWebhooksResponse>, ApiError> {
     let limit = parse_limit(query.limit.as_deref(), DEFAULT_LIMIT, MAX_LIMIT)?;
     let broken = |_| ApiError::Cursor { problem: "is not one that this list gave out" };
     let filter = InboundWebhookFilter {
         states: query.state.as_deref().map_or(Ok(InboundWebhookState::ALL.to_vec()), |text| {
             parse_state(text, &InboundWebhookState::ALL, ApiError::query)
         })?,
-        event_type: query.event_type.map(|text| without_nul(&text)),
+        event_type: query.event_type.map(|text| sanitize_text(&text)),
         since: query.since.map(|text| parse_time("since", &text, ApiError::query)).transpose()?,
         before: query.cursor.map(|cursor| cursor.parse::<Uuid>().map_err(broken)).transpose()?,
         integration: parse_integration(query.provider_config_key, ApiError::query)?,
     };
     let mut found = app.inbound_webhook_log.list(client.environment.pk, filter, limit + 1).await?;
     let next_cursor = cut_to_page(&mut found, limit).map(|last| last.id.to_string());
-    Ok(Json(ReceivedListResponse {
-        webhooks: found.into_iter().map(ReceivedBody::from).collect(),
+    Ok(Json(InboundWebhooksResponse {
+        webhooks: found.into_iter().map(InboundWebhookBody::from).collect(),
         next_cursor,
     }))
 }
@@ -152,31 +154,31 @@ pub(super) async fn list_received(
 /// `GET /webhooks/received/{id}`: one, with its body and the functions that it was given to.
 #[utoipa::path(
     get, path = "/webhooks/received/{id}", tag = "Webhooks", params(("id" = Uuid, Path)),
-    responses((status = 200, body = ReceivedDetailBody), (status = "4XX", body = ErrorBody)),
+    responses((status = 200, body = InboundWebhookDetailBody), (status = "4XX", body = ErrorBody)),
 )]
-pub(super) async fn get_received(
+pub(super) async fn get_inbound_webhook(
     State(app): State<App>,
     client: EnvironmentAuth<rights::WebhooksRead>,
     ApiPath(id): ApiPath,
     _: NoQuery,
-) -> Result<Json<ReceivedDetailBody>, ApiError> {
+) -> Result<Json<InboundWebhookDetailBody>, ApiError> {
     let detail = app.inbound_webhook_log.get(client.environment.pk, parse_id(&id)?).await?;
-    ReceivedDetailBody::new(detail).map(Json)
+    InboundWebhookDetailBody::new(detail).map(Json)
 }
 
 /// `POST /webhooks/received/{id}/replay`: processes one again that is over.
 #[utoipa::path(
     post, path = "/webhooks/received/{id}/replay", tag = "Webhooks", params(("id" = Uuid, Path)),
-    responses((status = 202, body = ReceivedDetailBody), (status = "4XX", body = ErrorBody)),
+    responses((status = 202, body = InboundWebhookDetailBody), (status = "4XX", body = ErrorBody)),
 )]
 pub(super) async fn replay(
     State(app): State<App>,
     client: EnvironmentAuth<rights::WebhooksRedeliver>,
     ApiPath(id): ApiPath,
     _: NoQuery,
-) -> Result<(StatusCode, Json<ReceivedDetailBody>), ApiError> {
+) -> Result<(StatusCode, Json<InboundWebhookDetailBody>), ApiError> {
     let detail = app.inbound_webhook_log.replay(client.environment.pk, parse_id(&id)?).await?;
-    Ok((StatusCode::ACCEPTED, Json(ReceivedDetailBody::new(detail)?)))
+    Ok((StatusCode::ACCEPTED, Json(InboundWebhookDetailBody::new(detail)?)))
 }
 
 /// `POST /webhooks/received/replay`: processes again what came in since a time and is over.
@@ -196,7 +198,7 @@ pub(super) async fn replay_many(
     };
     let filter = InboundWebhookFilter {
         states,
-        event_type: request.event_type.map(|text| without_nul(&text)),
+        event_type: request.event_type.map(|text| sanitize_text(&text)),
         since: Some(parse_time("since", &request.since, ApiError::body)?),
         before: None,
         integration: parse_integration(request.provider_config_key, ApiError::body)?,
@@ -205,7 +207,7 @@ pub(super) async fn replay_many(
     Ok((StatusCode::ACCEPTED, Json(ReplayResponse { count })))
 }
 
-impl ReceivedDetailBody {
+impl InboundWebhookDetailBody {
     fn new(detail: InboundWebhookDetail) -> Result<Self, ApiError> {
         Ok(Self {
             webhook: detail.webhook.into(),
@@ -216,7 +218,7 @@ impl ReceivedDetailBody {
     }
 }
 
-impl From<InboundWebhook> for ReceivedBody {
+impl From<InboundWebhook> for InboundWebhookBody {
     fn from(received: InboundWebhook) -> Self {
         Self {
             id: received.id,

@@ -202,17 +202,17 @@ pub struct Subject {
 
 /// A connection that an event is about.
 #[derive(Debug, Clone)]
-pub struct Addressee {
+pub struct MatchedConnection {
     pub connection: ConnectionPk,
     pub connection_id: ConnectionId,
     pub webhook_url_override: Option<String>,
 }
 
 /// The connections that are known by each of these subjects, with the subject's index.
-pub async fn find_addressees(
+pub async fn find_matched_connections(
     conn: &mut PgConnection,
     subjects: &[Subject],
-) -> sqlx::Result<Vec<(usize, Addressee)>> {
+) -> sqlx::Result<Vec<(usize, MatchedConnection)>> {
     let integrations: Vec<i64> = subjects.iter().map(|subject| subject.integration.0).collect();
     let names: Vec<String> = subjects.iter().map(|subject| subject.name.clone()).collect();
     let values: Vec<String> = subjects.iter().map(|subject| subject.value.clone()).collect();
@@ -235,7 +235,7 @@ pub async fn find_addressees(
     .fetch_all(conn)
     .await?;
     let found = rows.into_iter().map(|row| {
-        let addressee = Addressee {
+        let addressee = MatchedConnection {
             connection: ConnectionPk(row.pk),
             connection_id: ConnectionId::from_stored(row.connection_id),
             webhook_url_override: row.webhook_url_override,

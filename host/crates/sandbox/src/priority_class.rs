@@ -2,7 +2,7 @@
 
 /// Whether somebody waits for what an invocation comes to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Urgency {
-    WaitedFor,
+pub enum PriorityClass {
+    Interactive,
     Background,
 }

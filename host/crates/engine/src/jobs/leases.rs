@@ -6,25 +6,25 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio_util::task::TaskTracker;
 
 use crate::invoker::control::RunControl;
-use syncline_store::function_jobs::Hold;
+use syncline_store::function_jobs::JobLease;
 use syncline_types::ids::ConnectionPk;
 
 /// The jobs of this host, by their fences.
 #[derive(Default)]
-pub(crate) struct HeldJobs {
+pub(crate) struct LeasedJobs {
     running: Mutex<HashMap<i64, Running>>,
     /// What goes to its end even if the caller that waits goes away.
     pub(crate) waited_for: TaskTracker,
 }
 
 struct Running {
-    hold: Hold,
+    hold: JobLease,
     /// None if a request waits for it: then it takes nobody's place.
     queued_for: Option<ConnectionPk>,
     control: RunControl,
 }
 
-impl HeldJobs {
+impl LeasedJobs {
     fn lock(&self) -> MutexGuard<'_, HashMap<i64, Running>> {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -32,15 +32,15 @@ impl HeldJobs {
     /// Keeps the lease of a job until what this gives is dropped.
     pub(crate) fn hold(
         self: &Arc<Self>,
-        hold: Hold,
+        hold: JobLease,
         queued_for: Option<ConnectionPk>,
         control: RunControl,
-    ) -> Held {
+    ) -> LeaseGuard {
         self.lock().insert(hold.fence, Running { hold, queued_for, control });
-        Held { jobs: Arc::clone(self), fence: hold.fence }
+        LeaseGuard { jobs: Arc::clone(self), fence: hold.fence }
     }
 
-    pub(super) fn holds(&self) -> Vec<Hold> {
+    pub(super) fn holds(&self) -> Vec<JobLease> {
         self.lock().values().map(|running| running.hold).collect()
     }
 
@@ -60,7 +60,7 @@ impl HeldJobs {
         self.lock().values().filter(|running| running.queued_for.is_some()).count()
     }
 
-    pub(super) fn lose(&self, hold: Hold) {
+    pub(super) fn lose(&self, hold: JobLease) {
         if let Some(running) = self.lock().get(&hold.fence) {
             running.control.lost.cancel();
         }
@@ -77,12 +77,12 @@ impl HeldJobs {
 }
 
 /// The hold on a job; also a panic ends it, so that the lease runs out and another attempt follows.
-pub(crate) struct Held {
-    jobs: Arc<HeldJobs>,
+pub(crate) struct LeaseGuard {
+    jobs: Arc<LeasedJobs>,
     fence: i64,
 }
 
-impl Drop for Held {
+impl Drop for LeaseGuard {
     fn drop(&mut self) {
         self.jobs.lock().remove(&self.fence);
     }

@@ -40,6 +40,8 @@ test-examples: ## the examples' own unit tests
 		echo "testing $$manifest"; \
 		CARGO_TARGET_DIR=$(TARGET_DIR)/examples cargo test --quiet --manifest-path "$$manifest" || exit; \
 	done
+	node --test examples/backends/node/
+	cd examples/backends/python && python3 -B -m unittest --quiet
 
 .PHONY: test-workspace
 test-workspace: guests ## the host's and the SDK's tests

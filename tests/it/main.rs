@@ -21,6 +21,7 @@ mod dead_letters;
 mod debug_info;
 mod deletions;
 mod deployments;
+mod documentation;
 mod echoed_credentials;
 mod encryption;
 mod environments;

@@ -129,9 +129,9 @@ mod tests {
             version: 1,
             credentials: Arc::new(egress::Credentials::None),
         };
-        time.advance(FRESH_FOR - Duration::from_millis(1));
+        time.advance(FRESH_FOR / 2);
         assert!(cached.is_fresh(&clock));
-        time.advance(Duration::from_millis(1));
+        time.advance(FRESH_FOR / 2);
         assert!(!cached.is_fresh(&clock));
     }
 }

@@ -343,9 +343,10 @@ mod tests {
         let admit = || limiter.admit(limited, rate, 1, 3600 * SECOND);
         assert_eq!((admit(), admit()), (None, None));
         let wait = admit().expect("the rate is used up");
-        time.advance(wait - Duration::from_millis(1));
-        assert_eq!(admit(), Some(Duration::from_millis(1)));
-        time.advance(Duration::from_millis(1));
+        time.advance(wait / 2);
+        let rest = admit().expect("the rate is still used up");
+        assert_eq!(wait / 2 + rest, wait);
+        time.advance(rest);
         assert_eq!(admit(), None);
     }
 

@@ -1,0 +1,278 @@
+//! The documentation: links lead somewhere, and what code blocks name exists.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use pulldown_cmark::{CodeBlockKind, Event, Options, Parser, Tag, TagEnd};
+use serde_json::Value;
+
+use crate::support::repository;
+
+/// A page with what the tests need to know about it.
+struct Page {
+    path: PathBuf,
+    headings: BTreeSet<String>,
+    links: Vec<String>,
+    code_blocks: Vec<CodeBlock>,
+}
+
+struct CodeBlock {
+    language: String,
+    text: String,
+}
+
+/// Every Markdown file of the project.
+fn pages() -> Vec<Page> {
+    let mut pages: Vec<_> =
+        tracked_files().into_iter().filter(|path| has_extension(path, "md")).map(read_page).collect();
+    pages.sort_by(|a, b| a.path.cmp(&b.path));
+    assert!(pages.len() > 20, "only {} pages were found", pages.len());
+    pages
+}
+
+/// The files of the repository, without what builds leave there.
+fn tracked_files() -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    let mut folders = vec![repository("")];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(&folder).expect("the folder can be read") {
+            let entry = entry.expect("the folder can be read");
+            let name = entry.file_name();
+            let is_built = ["target", "node_modules", "build"].iter().any(|built| name == *built);
+            let is_hidden = name.to_string_lossy().starts_with('.');
+            if is_built || is_hidden {
+                continue;
+            }
+            match entry.file_type().expect("the entry has a type") {
+                kind if kind.is_dir() => folders.push(entry.path()),
+                kind if kind.is_file() => files.push(entry.path()),
+                _ => {}
+            }
+        }
+    }
+    files
+}
+
+fn has_extension(path: &Path, extension: &str) -> bool {
+    path.extension().is_some_and(|found| found == extension)
+}
+
+fn read_page(path: PathBuf) -> Page {
+    let text = std::fs::read_to_string(&path).expect("the page is text");
+    let mut page = Page { path, headings: BTreeSet::new(), links: Vec::new(), code_blocks: Vec::new() };
+    let (mut heading, mut block) = (None::<String>, None::<CodeBlock>);
+    for event in Parser::new_ext(&text, Options::ENABLE_TABLES) {
+        match event {
+            Event::Start(Tag::Heading { .. }) => heading = Some(String::new()),
+            Event::End(TagEnd::Heading(_)) => {
+                let anchor = anchor(&heading.take().unwrap_or_default());
+                page.headings.insert(unused(anchor, &page.headings));
+            }
+            Event::Start(Tag::Link { dest_url, .. } | Tag::Image { dest_url, .. }) => {
+                page.links.push(dest_url.to_string());
+            }
+            Event::Start(Tag::CodeBlock(CodeBlockKind::Fenced(language))) => {
+                block = Some(CodeBlock { language: language.to_string(), text: String::new() });
+            }
+            Event::End(TagEnd::CodeBlock) => page.code_blocks.extend(block.take()),
+            Event::Text(text) | Event::Code(text) => {
+                if let Some(block) = &mut block {
+                    block.text.push_str(&text);
+                } else if let Some(heading) = &mut heading {
+                    heading.push_str(&text);
+                }
+            }
+            _ => {}
+        }
+    }
+    page
+}
+
+/// The fragment by which GitHub links to a heading.
+fn anchor(heading: &str) -> String {
+    let kept = heading
+        .to_lowercase()
+        .chars()
+        .filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'))
+        .collect::<String>();
+    kept.replace(' ', "-")
+}
+
+/// The anchor with a number if an earlier heading has it already.
+fn unused(anchor: String, taken: &BTreeSet<String>) -> String {
+    let numbered = (1..).map(|number| format!("{anchor}-{number}"));
+    std::iter::once(anchor.clone()).chain(numbered).find(|name| !taken.contains(name)).unwrap_or(anchor)
+}
+
+#[test]
+fn every_link_leads_to_a_file_and_a_heading() {
+    let pages = pages();
+    let headings: BTreeMap<_, _> = pages.iter().map(|page| (page.path.clone(), &page.headings)).collect();
+    let mut broken = Vec::new();
+    for page in &pages {
+        for link in page.links.iter().filter(|link| !link.contains("://") && !link.starts_with("mailto:")) {
+            let (file, fragment) =
+                link.split_once('#').map_or((&**link, None), |(file, part)| (file, Some(part)));
+            let target = match file {
+                "" => page.path.clone(),
+                file => page.path.parent().expect("a file has a folder").join(file),
+            };
+            let Ok(target) = target.canonicalize() else {
+                broken.push(format!("{}: {link}", page.path.display()));
+                continue;
+            };
+            let has_heading = |part| headings.get(&target).is_none_or(|headings| headings.contains(part));
+            if !fragment.is_none_or(has_heading) {
+                broken.push(format!("{}: {link} (there is no such heading)", page.path.display()));
+            }
+        }
+    }
+    assert!(broken.is_empty(), "broken links:\n{}", broken.join("\n"));
+}
+
+#[test]
+fn pages_that_source_files_name_exist() {
+    let pattern =
+        regex::Regex::new(r"\bdocs/[A-Za-z0-9_/-]+\.(?:md|json|png|svg)").expect("the pattern is valid");
+    let mut missing = Vec::new();
+    for path in tracked_files() {
+        let Ok(text) = std::fs::read_to_string(&path) else { continue };
+        for page in pattern.find_iter(&text) {
+            if !repository(page.as_str()).exists() {
+                missing.push(format!("{}: {}", path.display(), page.as_str()));
+            }
+        }
+    }
+    assert!(missing.is_empty(), "pages that do not exist:\n{}", missing.join("\n"));
+}
+
+#[test]
+fn command_lines_in_pages_use_commands_and_options_that_exist() {
+    let mut wrong = Vec::new();
+    let mut known = BTreeMap::new();
+    for page in pages().iter().filter(|page| !page.path.ends_with("CHANGELOG.md")) {
+        for line in command_lines(page) {
+            let mut words = line
+                .split_whitespace()
+                .skip_while(|word| *word != "syncline" && !word.ends_with("/syncline"));
+            if words.next().is_none() {
+                continue;
+            }
+            let words: Vec<_> = words
+                .take_while(|word| !matches!(*word, "|" | ">" | "2>&1" | "&" | "&&" | ";" | "\\"))
+                .collect();
+            if let Err(problem) = check_command(&words, &mut known) {
+                wrong.push(format!("{}: `{line}`: {problem}", page.path.display()));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "commands that do not exist:\n{}", wrong.join("\n"));
+}
+
+/// The lines of a page's shell blocks that call the `syncline` program.
+fn command_lines(page: &Page) -> Vec<String> {
+    let is_call = |line: &&str| {
+        let first = line.split_whitespace().find(|word| !word.contains('=') || word.starts_with('-'));
+        first.is_some_and(|word| word == "syncline" || word.ends_with("/syncline"))
+    };
+    let shell = page.code_blocks.iter().filter(|block| matches!(&*block.language, "sh" | "bash" | "console"));
+    shell
+        .flat_map(|block| block.text.replace("\\\n", " ").lines().map(str::to_owned).collect::<Vec<_>>())
+        .map(|line| line.trim_start_matches("$ ").to_owned())
+        .filter(|line| is_call(&line.as_str()))
+        .collect()
+}
+
+/// Checks the subcommands and long options of a command line against `--help`.
+fn check_command(words: &[&str], known: &mut BTreeMap<Vec<String>, String>) -> Result<(), String> {
+    let mut path = Vec::new();
+    let mut help = help_of(&path, known);
+    for word in words {
+        if let Some(option) = word.strip_prefix("--") {
+            let option = option.split('=').next().unwrap_or(option);
+            if !help.contains(&format!("--{option}")) && option != "help" && option != "version" {
+                return Err(format!("there is no option `--{option}`"));
+            }
+        } else if help.contains("\nCommands:\n") {
+            let is_command = help
+                .lines()
+                .any(|line| line.starts_with("  ") && line.split_whitespace().next() == Some(*word));
+            if !is_command {
+                return Err(format!("there is no command `{word}`"));
+            }
+            path.push((*word).to_owned());
+            help = help_of(&path, known);
+        }
+    }
+    Ok(())
+}
+
+fn help_of(path: &[String], known: &mut BTreeMap<Vec<String>, String>) -> String {
+    let run = || {
+        let output = Command::new(env!("CARGO_BIN_EXE_syncline"))
+            .args(path)
+            .arg("--help")
+            .output()
+            .expect("the program can be run");
+        String::from_utf8(output.stdout).expect("the help is text")
+    };
+    known.entry(path.to_vec()).or_insert_with(run).clone()
+}
+
+#[test]
+fn requests_in_pages_are_of_routes_that_exist() {
+    let document = std::fs::read_to_string(repository("docs/openapi.json")).expect("the document is there");
+    let document: Value = serde_json::from_str(&document).expect("the document is JSON");
+    let routes: Vec<String> = document["paths"].as_object().expect("it has paths").keys().cloned().collect();
+    let pattern = regex::Regex::new(r#"\$\{?SYNCLINE_URL\}?(/[^\s"'?`\\)]*)"#).expect("the pattern is valid");
+    let mut wrong = Vec::new();
+    for page in pages() {
+        for block in &page.code_blocks {
+            for request in pattern.captures_iter(&block.text) {
+                let path = request[1].trim_end_matches('/');
+                let extra = ["", "/docs", "/openapi.json", "/metrics", "/connect", "/mcp"];
+                if !extra.contains(&path) && !routes.iter().any(|route| matches_route(route, path)) {
+                    wrong.push(format!("{}: {path}", page.path.display()));
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "routes that do not exist:\n{}", wrong.join("\n"));
+}
+
+/// Whether a path fits a route such as `/runs/{id}`; `/proxy/{path}` takes any number of segments.
+fn matches_route(route: &str, path: &str) -> bool {
+    if route.starts_with("/proxy/") && path.starts_with("/proxy/") {
+        return true;
+    }
+    let (route, path): (Vec<_>, Vec<_>) = (route.split('/').collect(), path.split('/').collect());
+    route.len() == path.len()
+        && route.iter().zip(&path).all(|(part, word)| part.starts_with('{') || part == word)
+}
+
+#[test]
+fn keys_of_configuration_files_in_pages_exist() {
+    let mut wrong = Vec::new();
+    for page in pages() {
+        for block in page
+            .code_blocks
+            .iter()
+            .filter(|block| block.language == "toml" && block.text.contains("[integrations."))
+        {
+            let folder = tempfile::TempDir::new().expect("a temporary folder can be made");
+            std::fs::write(folder.path().join("syncline.toml"), &block.text).expect("the folder is ours");
+            let output = Command::new(env!("CARGO_BIN_EXE_syncline"))
+                .args(["check", "--no-build"])
+                .arg(folder.path())
+                .output();
+            let output = output.expect("the program can be run");
+            let said = String::from_utf8_lossy(&output.stderr).into_owned()
+                + &String::from_utf8_lossy(&output.stdout);
+            for line in said.lines().filter(|line| line.contains("there is no key")) {
+                wrong.push(format!("{}: {line}", page.path.display()));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "keys that do not exist:\n{}", wrong.join("\n"));
+}

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use crate::support::repository;
 
 /// The pages that name tests.
-const PAGES: [&str; 2] = ["docs/guarantees.md", "docs/testing.md"];
+const PAGES: [&str; 3] = ["docs/guarantees.md", "docs/testing.md", "SECURITY.md"];
 
 /// Where a test is that a page calls `file::test`, as docs/guarantees.md says.
 fn place(file: &str) -> PathBuf {

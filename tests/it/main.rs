@@ -71,6 +71,7 @@ mod stripe;
 mod support;
 mod traces;
 mod transactions;
+mod tutorials;
 mod two_databases;
 mod typed_connections;
 mod variants;

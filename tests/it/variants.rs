@@ -175,7 +175,7 @@ async fn deleting_a_variant_outlasts_a_deadlock_with_the_end_of_its_run() {
     }
     let (answer, ()) = tokio::join!(delete(&stage, "steps", "doomed"), async {
         let waits = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
-                     AND wait_event_type = 'Lock' AND query LIKE '%script_cancelled%'";
+                     AND wait_event_type = 'Lock' AND query LIKE '%UPDATE runs%cancelled%'";
         eventually("the deletion waits", async || (stage.db.number(waits).await == 1).then_some(())).await;
         let schedule = "SELECT pk FROM schedules WHERE variant = 'doomed' FOR UPDATE";
         sqlx::query(schedule).execute(&mut *tx).await.expect("the deletion gives up its locks");

@@ -39,7 +39,7 @@ async fn records_that_cannot_be_kept_are_refused_with_the_reason() {
         ("[{\"id\":\"a\",\"at\":\"yesterday\"}]", "at /at: "),
         (
             "[{\"id\":\"a\"},{\"id\":\"b\",\"name\":[]}]",
-            "record 1 (`b`) is no `Item`: at /name: expected string or null, got array",
+            "record 1 (`b`) does not match model `Item`: at /name: expected string or null, got array",
         ),
     ] {
         let message = refusal(&stage, "Item", text).await;
@@ -144,7 +144,8 @@ async fn of_two_records_with_one_id_the_last_counts() {
     .await;
     let warnings: Vec<&Value> =
         log["logs"].as_array().unwrap().iter().filter(|line| line["level"] == "warn").collect();
-    let said = "a batch of `Item` had 1 records under ids that come again; the last of each counts";
+    let said =
+        "a batch of `Item` contained 1 records with repeated ids; the last record with each id was used";
     assert!(warnings.len() == 1 && warnings[0]["message"] == said, "{log}");
 }
 

@@ -63,8 +63,7 @@ async fn what_does_not_fit_is_set_aside_and_the_rest_is_saved() {
         (&found[1]["record_id"], &found[1]["payload"], &found[1]["problems"][0]["path"]),
         (&Value::Null, &batch[2], &json!("/id"))
     );
-    let logged =
-        "SELECT message FROM run_logs WHERE message LIKE '2 records that are no `Item` were set aside%'";
+    let logged = "SELECT message FROM run_logs WHERE message LIKE '2 records that do not match model `Item` were set aside%'";
     assert!(stage.db.texts(logged).await[0].contains("(`bad`): at /count: expected integer"));
 
     stage.run("commit-raw").await;

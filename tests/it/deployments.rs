@@ -158,7 +158,7 @@ async fn a_field_of_another_type_is_told_in_the_plan() {
     let changed = Bundle::guest("hostile").replace("count = \"integer?\"", "count = \"string?\"");
     let plan = stage.host.post_bundle(changed.to_tar(), true).await.expect(200).json();
     let warning = text(&plan["warnings"][0]);
-    assert!(warning.starts_with("`count` of model `Item` was `integer?` and becomes `string?`"), "{plan}");
+    assert!(warning.starts_with("`count` of model `Item` changes from `integer?` to `string?`"), "{plan}");
 }
 
 #[tokio::test]
@@ -171,19 +171,19 @@ async fn what_becomes_of_models_is_told_in_the_plan() {
             step,
             "[models.Step]\nid = \"string\"\ntotal = \"integer\"",
             vec![model("update", "Step")],
-            "`total` of model `Step` is new, and records without it are refused",
+            "`total` of model `Step` is new, and records without it are rejected",
         ),
         (
             step,
             "[models.Step]\nid = \"string\"\nstrict = true",
             vec![model("update", "Step")],
-            "model `Step` becomes strict: records with undeclared fields are refused",
+            "model `Step` becomes strict: records with undeclared fields are rejected",
         ),
         (
             step,
             "[models.Step]\nid = \"string\"\nencrypt = true\non_bad_record = \"set_aside\"",
             vec![model("update", "Step")],
-            "payloads of model `Step` will be sealed",
+            "payloads of model `Step` will be encrypted",
         ),
         (
             "[models.Item]",
@@ -245,10 +245,9 @@ async fn a_deployment_that_cannot_be_read_holds_up_no_other() {
         .await;
     // Another host starts beside it, and both go on with what can be read.
     let second = Host::spawn(&stage.db).await;
-    let told =
-        "version 1 of the bundle `hostile` in environment `dev` cannot be read, and its functions do not run";
+    let told = "version 1 of the bundle `hostile` in environment `dev` cannot be parsed, so its functions do not run";
     assert!(second.log().contains(told), "{}", second.log());
-    let told = "the deployed action `echo` of integration `minimal` cannot be run";
+    let told = "the deployed action `echo` of integration `minimal` cannot run";
     assert!(second.log().contains(told), "{}", second.log());
     for host in [&stage.host, &second] {
         host.get("/scripts/config").await.expect(200);
@@ -265,7 +264,7 @@ async fn a_deployment_that_cannot_be_read_holds_up_no_other() {
     assert_eq!(stage.db.number(schedules).await, 2);
     let again = second.deploy(&Bundle::guest("hostile").limit("spin", "cpu = \"1s\"")).await;
     assert_eq!(again["version"], 2, "{again}");
-    let warning = "the version that is active cannot be read, so what changes about its models is not known";
+    let warning = "the active version cannot be parsed, so this plan does not show changes of its models";
     assert_eq!(again["warnings"], json!([warning]));
     assert_eq!(stage.through(&second).run("steps").await["status"], "SUCCESS");
 }

@@ -244,7 +244,11 @@ async fn a_refused_attempt_that_is_noted_without_an_answer_is_noted_once() {
     let statuses = "SELECT status::text FROM outbound_webhook_attempts ORDER BY delivery_pk, number";
     assert_eq!(numbers.db.texts(statuses).await, ["200", "500", "200"]);
     let log = host.log();
-    assert_eq!(log.matches("was not noted").count(), 1, "the second try finds it noted: {log}");
+    assert_eq!(
+        log.matches("could not store the result of a webhook attempt").count(),
+        1,
+        "the second try finds it noted: {log}"
+    );
 }
 
 #[tokio::test]
@@ -269,7 +273,11 @@ async fn an_attempt_that_is_noted_again_leaves_the_next_one_of_its_host_alone() 
     let statuses = "SELECT status::text FROM outbound_webhook_attempts ORDER BY delivery_pk, number";
     assert_eq!(numbers.db.texts(statuses).await, ["200", "500", "200"]);
     let log = host.log();
-    assert_eq!(log.matches("was not noted").count(), 1, "the second try finds another attempt: {log}");
+    assert_eq!(
+        log.matches("could not store the result of a webhook attempt").count(),
+        1,
+        "the second try finds another attempt: {log}"
+    );
 }
 
 #[tokio::test]

@@ -115,7 +115,7 @@ async fn bad_orders_to_prune_are_refused() {
     let told = stage.prune(&json!({ "model": "Item", "until_cursor": "nonsense" })).await.message();
     assert_eq!(
         told,
-        "`until_cursor` is not one that this service gave out; give the `cursor` of a record's metadata"
+        "`until_cursor` is not a cursor that Syncline has issued; use the `cursor` from a record's metadata"
     );
     let told = stage.prune(&json!({ "model": "Item", "until_cursor": cursor, "limit": "2" })).await.message();
     assert!(told.contains("a whole number"), "{told}");

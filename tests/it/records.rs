@@ -245,7 +245,7 @@ async fn a_cursor_that_was_never_given_out_is_refused() {
         let answer = stage.get_records(&[("model", "Item"), ("cursor", broken)]).await;
         assert_eq!(answer.refusal(), (400, "invalid_cursor".to_owned()), "cursor `{broken}`");
         let problem = match broken.len() {
-            1..=1000 => "is not one that this service gave out",
+            1..=1000 => "is not a cursor that Syncline has issued",
             _ => "is empty or too long",
         };
         assert!(answer.message().contains(problem), "{}", answer.message());

@@ -127,5 +127,5 @@ async fn a_refusal_of_the_provider_is_told_as_one_and_not_repeated() {
     // Nobody but those who force it asks again within the cool-down.
     let cooled = scene.host.get(&show(&id, "")).await;
     assert_eq!(cooled.refusal(), (424, "invalid_credentials".to_owned()));
-    assert!(cooled.message().contains("tried again after"), "{}", cooled.message());
+    assert!(cooled.message().contains("the next attempt is possible after"), "{}", cooled.message());
 }

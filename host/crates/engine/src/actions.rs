@@ -36,7 +36,7 @@ impl Actions {
         Arc::new(Self { store, functions, invoker, jobs })
     }
 
-    /// Runs an action and returns its result as JSON text. Dropping the future ends the function.
+    /// Runs an action and returns its result as JSON text. Dropping the future stops the function.
     pub async fn run(
         &self,
         environment: &Arc<Environment>,

@@ -1,9 +1,9 @@
-//! Every way on which an end user's browser leaves for a provider and comes back: OAuth 2, OAuth 1, and the
+//! Authorization flows in which an end user's browser visits the provider and returns: OAuth 2, OAuth 1, and the
 //! installation of an app.
 //!
-//! Who leaves is given a state, which the provider hands back, and a cookie, which the browser does. Both are kept
-//! as hashes. Who comes back must bring both, once, and while the session that sent them is still open. So a way
-//! back that somebody else has begun, has seen or has used already leads nowhere.
+//! At the start, the browser receives a state, which the provider returns, and a cookie. Both are stored as hashes. The
+//! callback must present both, once, while its session is still open. So a callback that another person has started,
+//! observed or already used is rejected.
 
 mod answers;
 mod callback;
@@ -36,13 +36,13 @@ use syncline_store::events::Events;
 use syncline_store::integrations::Integration;
 use syncline_types::secret::{Secret, serialize_exposed, serialize_exposed_option};
 
-/// How long an end user may take at the provider.
+/// How long an end user may stay at the provider, in seconds.
 pub const AUTHORIZATION_SECONDS: i32 = 60 * 60;
 
-/// What is kept of a departure and must not be seen.
+/// The encrypted part of an authorization in progress.
 #[derive(Debug, Serialize, Deserialize)]
 struct AuthorizationSecrets {
-    /// Told again when the code is exchanged, exactly as it was.
+    /// Sent again when the code is exchanged, with exactly the same text.
     redirect_uri: String,
     #[serde(default, serialize_with = "serialize_exposed_option")]
     pkce_verifier: Option<Secret<String>>,
@@ -62,7 +62,7 @@ struct TemporaryToken {
     secret: Secret<String>,
 }
 
-/// Sends end users to providers and takes them back.
+/// Sends end users to providers and completes the callbacks.
 pub struct Authorizations {
     store: Store,
     events: Arc<Events>,
@@ -72,13 +72,13 @@ pub struct Authorizations {
     sessions: Arc<ConnectSessions>,
     connections: Arc<Connections>,
     typed: Arc<TypedConnections>,
-    /// Cancelled when the host begins to stop: nobody waits for an outcome any longer.
+    /// Cancelled when the shutdown begins. Requests then stop waiting for an outcome.
     stopping: CancellationToken,
-    /// Ways back that are being taken; they go to their end even if the browser goes away.
+    /// Callbacks in progress. They finish even if the browser disconnects.
     running: TaskTracker,
 }
 
-/// What [`Authorizations`] uses.
+/// Dependencies of [`Authorizations`].
 pub struct AuthorizationParts {
     pub store: Store,
     pub events: Arc<Events>,
@@ -119,7 +119,7 @@ impl Authorizations {
         })
     }
 
-    /// The integration's app, opened.
+    /// Decrypts the credentials of the integration's app.
     fn open_app(
         &self,
         environment: &Environment,

@@ -1,4 +1,4 @@
-//! Connect sessions: making them, and telling from a token what its holder may connect.
+//! Connect sessions: creates them, and returns what the holder of a token may connect.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,21 +19,22 @@ use syncline_types::ids::{ConnectSessionPk, ConnectionId, IntegrationKey};
 
 const LIFETIME_SECONDS: i32 = 30 * 60;
 const SWEEP_EVERY: Duration = Duration::from_secs(300);
-/// An end user may still be on the way back from a provider when the session ends. What was begun goes with its
-/// session, so the session stays for longer than an authorization may take.
-const KEPT_AFTER_END_SECONDS: i32 = 2 * 60 * 60;
+/// How long a session is stored after its end. Authorizations are deleted with their session, and an end user may still
+/// be at the provider when the session ends. So this is longer than an authorization may take.
+const RETENTION_SECONDS: i32 = 2 * 60 * 60;
 
-/// What the holder of a session's token may do: connect some integrations of one environment for one end user.
+/// The rights of a session's token: to connect some integrations of one environment for one end user.
 #[derive(Debug, Clone)]
 pub struct ConnectSession {
     pub pk: ConnectSessionPk,
     pub environment: Arc<Environment>,
-    /// Whose account it will be: `{id, email, display_name, tags, organization}`, as connections keep it.
+    /// The end user whose account is connected: `{id, email, display_name, tags, organization}`, as connections store
+    /// it.
     pub end_user: Option<Value>,
-    /// What the connection and its webhooks are tagged with, above the tags that it has; keys are in lower case.
+    /// Tags for the connection and its webhooks, merged into existing tags. Keys are in lower case.
     pub tags: Map<String, Value>,
     pub webhook_url_override: Option<String>,
-    /// The connection that is connected anew; `None` for a new one.
+    /// The connection to reconnect. `None` creates a new one.
     pub reconnects: Option<Reconnected>,
     pub expires_at: DateTime<Utc>,
     allowed_integrations: Option<Vec<IntegrationKey>>,
@@ -41,14 +42,14 @@ pub struct ConnectSession {
     overrides: BTreeMap<IntegrationKey, UiOverrides>,
 }
 
-/// What a backend has settled before its end user is asked.
+/// Values that a backend sets before its end user is asked.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ConfigDefaults {
-    /// Scopes of the user's own, where a provider tells them from the app's.
+    /// Scopes for the user, if the provider distinguishes them from those of the app.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user_scopes: Option<String>,
-    /// Further parameters of the provider's authorization page.
+    /// Additional parameters of the provider's authorization page.
     #[serde(default)]
     pub authorization_params: BTreeMap<String, String>,
     /// Answers to the provider's questions; `oauth_scopes_override` replaces the integration's scopes.
@@ -56,21 +57,21 @@ pub struct ConfigDefaults {
     pub connection_config: Map<String, Value>,
 }
 
-/// What the Connect UI shows otherwise for an integration.
+/// Changes to the Connect UI for one integration.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct UiOverrides {
-    /// Where "How do I find this?" leads, in place of the provider's own manual.
+    /// The target of the link "How do I find this?", which replaces the provider's documentation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub docs_connect: Option<String>,
 }
 
-/// A session to make. Every integration that it names exists.
+/// A session to create. Every integration that it names exists.
 #[derive(Debug)]
 pub struct NewConnectSession {
     pub end_user: Option<Value>,
     pub tags: Map<String, Value>,
-    /// `None`: all of the environment's.
+    /// `None` allows all integrations of the environment.
     pub allowed_integrations: Option<Vec<IntegrationKey>>,
     pub defaults: BTreeMap<IntegrationKey, ConfigDefaults>,
     pub overrides: BTreeMap<IntegrationKey, UiOverrides>,
@@ -78,7 +79,7 @@ pub struct NewConnectSession {
     pub reconnects: Option<Arc<ConnectionRoute>>,
 }
 
-/// A session's token, which is shown this once, and its end.
+/// A session's token, which is returned only this once, and the end of the session.
 pub struct CreatedSession {
     pub token: SessionToken,
     pub expires_at: DateTime<Utc>,
@@ -88,7 +89,7 @@ pub struct CreatedSession {
 pub enum SessionError {
     #[error(transparent)]
     Malformed(#[from] InvalidSessionToken),
-    #[error("the session is not known or has ended; open a new one")]
+    #[error("the session does not exist or has ended; create a new one")]
     Unknown,
     #[error("the session does not allow integration `{0}`")]
     NotAllowed(IntegrationKey),
@@ -96,9 +97,9 @@ pub enum SessionError {
     TargetGone { integration: IntegrationKey, connection: ConnectionId },
     #[error("sessions could not be read or written")]
     Store(#[from] sqlx::Error),
-    #[error("the session's environment could not be opened")]
+    #[error("the session's environment could not be loaded")]
     Environment(#[from] EnvironmentError),
-    #[error("a stored session cannot be understood")]
+    #[error("a stored session cannot be parsed")]
     Unreadable(#[from] serde_json::Error),
 }
 
@@ -115,7 +116,7 @@ impl SessionError {
     }
 }
 
-/// Opens, finds and ends connect sessions.
+/// Creates, finds and ends connect sessions.
 pub struct ConnectSessions {
     store: Store,
     environments: Arc<Environments>,
@@ -126,7 +127,7 @@ impl ConnectSessions {
         Arc::new(Self { store, environments })
     }
 
-    /// Makes a session of 30 minutes.
+    /// Creates a session that lasts 30 minutes.
     pub async fn create(
         &self,
         environment: &Environment,
@@ -158,17 +159,17 @@ impl ConnectSessions {
         }
     }
 
-    /// Ends a session: its token opens nothing from here on.
+    /// Ends a session. Its token is not valid any more.
     pub async fn delete(&self, session: &ConnectSession) -> Result<(), SessionError> {
         Ok(connect_sessions::delete(&mut *self.store.connect().await?, session.pk).await?)
     }
 
-    /// The session that a token opens.
+    /// Returns the session of a token.
     pub async fn find(&self, token: &str) -> Result<ConnectSession, SessionError> {
         self.open(&SessionToken::parse(token)?.hash()).await
     }
 
-    /// The session whose token has this hash.
+    /// Returns the session whose token has this hash.
     pub(crate) async fn open(&self, token_hash: &[u8]) -> Result<ConnectSession, SessionError> {
         let mut conn = self.store.connect().await?;
         let stored = connect_sessions::find(&mut conn, token_hash).await?.ok_or(SessionError::Unknown)?;
@@ -187,22 +188,21 @@ impl ConnectSessions {
         })
     }
 
-    /// Removes sessions that ended long ago, until `shutdown`.
+    /// Removes sessions that ended longer ago than the retention, until `shutdown`.
     pub async fn sweep(self: Arc<Self>, shutdown: CancellationToken) {
         let mut ticks = tokio::time::interval(SWEEP_EVERY);
         while shutdown.run_until_cancelled(ticks.tick()).await.is_some() {
             let swept = async {
-                connect_sessions::delete_ended(&mut *self.store.connect().await?, KEPT_AFTER_END_SECONDS)
-                    .await
+                connect_sessions::delete_ended(&mut *self.store.connect().await?, RETENTION_SECONDS).await
             };
             match shutdown.run_until_cancelled(swept).await {
                 None | Some(Ok(0)) => {}
                 Some(Ok(deleted)) => {
-                    tracing::debug!(sessions.deleted = deleted, "old connect sessions were removed");
+                    tracing::debug!(sessions.deleted = deleted, "removed old connect sessions");
                 }
                 Some(Err(error)) => tracing::warn!(
                     error = &error as &dyn std::error::Error,
-                    "old connect sessions could not be removed"
+                    "could not remove old connect sessions; retrying"
                 ),
             }
         }
@@ -222,12 +222,12 @@ impl ConnectSession {
         if self.allows(integration) { Ok(()) } else { Err(SessionError::NotAllowed(integration.clone())) }
     }
 
-    /// What was settled for that integration beforehand.
+    /// The backend's values for one integration.
     pub fn defaults(&self, integration: &IntegrationKey) -> Option<&ConfigDefaults> {
         self.defaults.get(integration)
     }
 
-    /// All that was settled beforehand.
+    /// The backend's values for all integrations.
     pub fn all_defaults(&self) -> &BTreeMap<IntegrationKey, ConfigDefaults> {
         &self.defaults
     }
@@ -236,13 +236,13 @@ impl ConnectSession {
         &self.overrides
     }
 
-    /// The configuration of a connection: what the end user answered, under what was settled beforehand.
+    /// Builds the configuration of a connection. The backend's values take precedence over the end user's answers.
     pub fn connection_config(
         &self,
         integration: &IntegrationKey,
         mut answers: Map<String, Value>,
     ) -> Map<String, Value> {
-        // Where webhooks go is for the backend to say, never for a browser.
+        // Only the backend may set the webhook URL, never a browser.
         answers.remove("webhook_url");
         if let Some(defaults) = self.defaults(integration) {
             answers.extend(defaults.connection_config.clone());

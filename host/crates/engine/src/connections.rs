@@ -1,4 +1,4 @@
-//! Connections: taken in, validated, and deleted.
+//! Stores, validates, changes and deletes connections.
 
 pub(crate) mod cache;
 pub(crate) mod deletion;
@@ -28,10 +28,10 @@ use syncline_store::Store;
 use syncline_store::events::Events;
 use syncline_telemetry::clock::Clock;
 
-/// What an operator can set of connections.
+/// Settings for connections that an operator can change.
 #[derive(Debug, Clone)]
 pub struct ConnectionSettings {
-    /// How long work is held without a sign of life from its host.
+    /// How long another host waits, without a heartbeat of this host, before it takes over work.
     pub lease: Duration,
     /// How long a shutdown waits for validations and deletions.
     pub grace: Duration,
@@ -51,11 +51,11 @@ pub struct Connections {
     proxy_routes: Arc<ProxyRoutes>,
     host_id: Uuid,
     settings: ConnectionSettings,
-    /// What goes to its end even if the caller goes away.
+    /// Tasks that finish even if the client that started them disconnects.
     running: TaskTracker,
 }
 
-/// What [`Connections`] uses.
+/// Dependencies of [`Connections`].
 pub struct ConnectionParts {
     pub clock: Clock,
     pub store: Store,

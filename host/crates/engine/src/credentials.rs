@@ -1,9 +1,9 @@
 //! Keeps the credentials of connections fresh: refreshes them before they expire, when a client reads them, and when a
 //! provider rejects them.
 //!
-//! However many callers and hosts want new credentials, the provider is asked once: a lock orders the callers of a host,
-//! and a lease orders the hosts. The lease is in a row, so no transaction is open during the request. The provider's
-//! answer is stored even if the caller disconnects, since it may have invalidated the old credentials.
+//! However many callers and hosts need new credentials, the provider receives one request: a lock orders the callers of
+//! a host, and a lease orders the hosts. The lease is in a row, so no transaction is open during the request. The
+//! provider's response is stored even if the caller disconnects, because it may have invalidated the old credentials.
 
 pub(crate) mod sealed;
 pub(crate) mod source;
@@ -40,23 +40,23 @@ use syncline_types::ids::{ConnectionPk, ProviderSlug};
 /// A token that a client reads is valid for at least this long, or for half of its lifetime if that is shorter.
 const DEFAULT_BUFFER_SECONDS: u32 = 900;
 /// How long a shutdown waits for refreshes.
-const REFRESHES_END_WITHIN: Duration = Duration::from_secs(30);
-/// Longer than a request to the provider may take, including the time to store its answer.
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(30);
+/// Longer than a request to the provider may take, including the time to store its response.
 const LEASE: Duration = Duration::from_secs(30);
-const LOOK_WHILE_WAITING: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// How long a caller waits for another host's refresh.
 const MAX_WAIT: Duration = Duration::from_secs(45);
-/// After a failed refresh, the provider is not asked again for this long, unless a caller forces it.
+/// After a failed refresh, no request is sent to the provider for this long, unless a caller forces it.
 const COOL_DOWN: TimeDelta = TimeDelta::seconds(30);
 const MAX_FAILING_DAYS: i32 = 4;
 /// Credentials that are younger than this were not rejected because they are outdated.
-const TOO_YOUNG_TO_BLAME: TimeDelta = TimeDelta::seconds(30);
-const BACKGROUND_EVERY: Duration = Duration::from_secs(2);
+const MIN_AGE_TO_RENEW: TimeDelta = TimeDelta::seconds(30);
+const BACKGROUND_INTERVAL: Duration = Duration::from_secs(2);
 const BACKGROUND_RETRY: Duration = Duration::from_secs(300);
 const BACKGROUND_BATCH: i64 = 64;
-const BACKGROUND_AT_ONCE: usize = 8;
+const BACKGROUND_CONCURRENCY: usize = 8;
 /// How long the host tries to store new credentials while the database is unavailable.
-const STORE_FOR: Duration = Duration::from_secs(120);
+const STORE_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// How fresh credentials must be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -94,17 +94,17 @@ pub enum RefreshError {
     UnknownProvider(ProviderSlug),
     #[error("the credentials could not be refreshed: {0}")]
     Failed(#[from] FlowError),
-    #[error("the last refresh failed a moment ago; it is tried again after {}", .retry_at.format("%T UTC"))]
+    #[error("the last refresh failed a moment ago; the next attempt is possible after {}", .retry_at.format("%T UTC"))]
     CoolingDown { retry_at: DateTime<Utc> },
     #[error("refreshing has failed on {MAX_FAILING_DAYS} days; the end user must connect again")]
     Exhausted,
     #[error("another refresh of these credentials is still in progress")]
     Busy,
-    #[error("the refresh ended unexpectedly")]
+    #[error("the refresh was interrupted; try again")]
     Interrupted,
-    #[error("the connection's credentials cannot be opened")]
+    #[error("the connection's credentials cannot be decrypted")]
     Open(#[from] OpenCredentialsError),
-    #[error("the integration's app credentials cannot be opened")]
+    #[error("the integration's app credentials cannot be decrypted")]
     OpenApp(#[from] AppCredentialsError),
     #[error("the connection could not be read or written")]
     Store(#[from] sqlx::Error),
@@ -122,7 +122,7 @@ impl RefreshError {
     }
 }
 
-/// Opens the credentials of connections, and refreshes them as callers need it.
+/// Decrypts the credentials of connections, and refreshes them when callers need it.
 pub struct Credentials {
     pub(crate) clock: Clock,
     store: Store,
@@ -134,7 +134,7 @@ pub struct Credentials {
     running: TaskTracker,
 }
 
-/// Seals credentials for the row of a connection, and decides when they are refreshed.
+/// Encrypts credentials for the row of a connection, and decides when they are refreshed.
 pub(crate) fn seal(
     environment: &Environment,
     provider: Option<&Provider>,
@@ -174,7 +174,7 @@ fn readers_due_at(credentials: &StoredCredentials, state: RefreshState) -> Optio
     }
 }
 
-/// What to do with the current credentials.
+/// Decision about the current credentials.
 enum RefreshDecision {
     Use,
     Renew,
@@ -194,7 +194,7 @@ fn decide(
         Freshness::Forced => return RefreshDecision::Renew,
         Freshness::After { rejected_version } => {
             let is_better = state.version > rejected_version;
-            if is_better || now - state.changed_at < TOO_YOUNG_TO_BLAME {
+            if is_better || now - state.changed_at < MIN_AGE_TO_RENEW {
                 return RefreshDecision::Use;
             }
             true
@@ -230,15 +230,15 @@ impl Credentials {
         Arc::new(Self { clock, store, environments, catalogue, gateway, locks, running })
     }
 
-    /// Waits for the refreshes in progress, so that no provider's answer is lost.
+    /// Waits for refreshes in progress, so that no provider's response is lost.
     pub async fn finish(&self) {
         self.running.close();
-        if tokio::time::timeout(REFRESHES_END_WITHIN, self.running.wait()).await.is_err() {
-            tracing::warn!("some refreshes of credentials did not end before the shutdown");
+        if tokio::time::timeout(SHUTDOWN_TIMEOUT, self.running.wait()).await.is_err() {
+            tracing::warn!("the shutdown interrupted refreshes of credentials");
         }
     }
 
-    /// The connection with its credentials, refreshed as `freshness` demands.
+    /// Returns the connection with its credentials, refreshed as `freshness` requires.
     pub async fn live(
         self: &Arc<Self>,
         environment: &Arc<Environment>,
@@ -262,7 +262,7 @@ impl Credentials {
             RefreshDecision::Refuse(refusal) => return Err(refusal),
             RefreshDecision::Renew => {}
         }
-        // The refresh continues even if the caller goes away.
+        // The refresh continues even if the caller disconnects.
         let (pk, version) = (live.connection.pk, live.version());
         let task = Arc::clone(self).renew(Arc::clone(environment), pk, freshness, version);
         match self.running.spawn(task).await {
@@ -333,7 +333,7 @@ impl Credentials {
             if tokio::time::Instant::now() >= deadline {
                 return Err(RefreshError::Busy);
             }
-            tokio::time::sleep(LOOK_WHILE_WAITING).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
 
@@ -407,7 +407,7 @@ impl Credentials {
         live: &LiveCredentials,
         renewed: &RenewedCredentials,
     ) -> Result<(), RefreshError> {
-        let deadline = tokio::time::Instant::now() + STORE_FOR;
+        let deadline = tokio::time::Instant::now() + STORE_TIMEOUT;
         let mut wait = Duration::from_millis(100);
         loop {
             let stored = async {
@@ -428,7 +428,7 @@ impl Credentials {
                     tracing::warn!(
                         error = &error as &dyn std::error::Error,
                         connection.pk = live.connection.pk.0,
-                        "could not store refreshed credentials yet"
+                        "could not store refreshed credentials; retrying"
                     );
                     tokio::time::sleep(wait).await;
                     wait = (wait * 2).min(Duration::from_secs(5));
@@ -438,7 +438,7 @@ impl Credentials {
         }
     }
 
-    /// Records a failed refresh. Clients get one webhook when a connection stops working, not one per attempt.
+    /// Records a failed refresh. Clients receive one webhook when a connection stops working, not one per attempt.
     async fn note_failure(
         &self,
         environment: &Environment,
@@ -465,7 +465,7 @@ impl Credentials {
 
     /// Refreshes credentials that expire soon, so that readers rarely wait.
     pub async fn renew_ahead(self: Arc<Self>, shutdown: CancellationToken) {
-        while shutdown.run_until_cancelled(tokio::time::sleep(BACKGROUND_EVERY)).await.is_some() {
+        while shutdown.run_until_cancelled(tokio::time::sleep(BACKGROUND_INTERVAL)).await.is_some() {
             if let Err(error) = self.renew_due(&shutdown).await {
                 tracing::warn!(
                     error = &error as &dyn std::error::Error,
@@ -484,10 +484,10 @@ impl Credentials {
             let is_all = (due.len() as i64) < BACKGROUND_BATCH;
             let renewals = due.into_iter().map(|due| async move {
                 let Ok(environment) = self.environments.get(due.environment).await else { return };
-                // The connection has the error.
+                // The error is stored on the connection.
                 let _outcome = self.live(&environment, due.connection, Freshness::Background).await;
             });
-            let renewals = stream::iter(renewals).buffer_unordered(BACKGROUND_AT_ONCE).collect::<()>();
+            let renewals = stream::iter(renewals).buffer_unordered(BACKGROUND_CONCURRENCY).collect::<()>();
             if shutdown.run_until_cancelled(renewals).await.is_none() || is_all {
                 return Ok(());
             }
@@ -573,7 +573,7 @@ mod tests {
     }
 
     #[test]
-    fn young_credentials_are_not_blamed_for_a_rejection() {
+    fn new_credentials_are_not_refreshed_after_a_rejection() {
         let time = Clock::manual(DateTime::UNIX_EPOCH);
         let clock = time.clock();
         let start = clock.now();

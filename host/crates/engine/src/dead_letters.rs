@@ -1,4 +1,4 @@
-//! Dead letters: records that were set aside because they do not fit their model. They can be listed, replayed and
+//! Dead letters: records that were set aside because they do not match their model. They can be listed, replayed and
 //! dropped.
 
 use std::collections::HashMap;
@@ -25,7 +25,7 @@ use syncline_store::{Store, closed_connections, connections, records};
 use syncline_types::error_code::ErrorCode;
 use syncline_types::ids::{ConnectionId, EnvironmentPk, IntegrationKey, ModelName};
 
-/// Which letters of an environment a list shows.
+/// Selects dead letters of an environment.
 #[derive(Debug)]
 pub struct DeadLetterFilter {
     pub scope: NamedScope,
@@ -34,7 +34,7 @@ pub struct DeadLetterFilter {
     pub after: i64,
 }
 
-/// A letter with the names of its connection and its payload in clear.
+/// A dead letter with the names of its connection, and its decrypted payload.
 #[derive(Debug)]
 pub struct ListedLetter {
     pub letter: DeadLetter,
@@ -44,22 +44,22 @@ pub struct ListedLetter {
     pub payload: String,
 }
 
-/// A page of letters.
+/// A page of dead letters.
 #[derive(Debug)]
 pub struct DeadLetterPage {
     pub letters: Vec<ListedLetter>,
-    /// The number of the last letter that was looked at, if others follow it.
+    /// The number of the last letter of this page, if there is another page.
     pub last: Option<i64>,
 }
 
-/// Why letters were not listed, replayed or dropped.
+/// Why dead letters were not listed, replayed or dropped.
 #[derive(Debug, thiserror::Error)]
 pub enum DeadLetterError {
     #[error("there is no dead letter `{0}` in this environment; it may have been resolved by a later save")]
     Unknown(String),
-    #[error("nothing that is deployed saves the model `{0}` any more")]
+    #[error("no deployed function saves model `{0}`; deploy one before you replay the dead letter")]
     UnknownModel(ModelName),
-    #[error("the record still is no `{model}`: {invalid}")]
+    #[error("the record still does not match model `{model}`: {invalid}")]
     Refused { model: ModelName, invalid: Invalid },
     #[error(
         "the record has been saved or deleted since it was set aside; drop the letter, or let the sync save it"
@@ -71,7 +71,7 @@ pub enum DeadLetterError {
     Lookup(#[from] LookupError),
     #[error("the dead letter could not be read or written")]
     Store(#[from] sqlx::Error),
-    #[error("something went wrong on our side")]
+    #[error("an internal error occurred; try again")]
     Host(#[source] anyhow::Error),
 }
 
@@ -120,7 +120,7 @@ impl DeadLetters {
         Self { store, environments, functions, connections, changes, settings }
     }
 
-    /// Up to `limit` letters of an environment, in the order in which they were first set aside.
+    /// Returns up to `limit` letters of an environment, in the order in which they were first set aside.
     pub async fn list(
         &self,
         environment: EnvironmentPk,
@@ -134,7 +134,7 @@ impl DeadLetters {
             Scope::Connection(pk) => Filter { connection: Some(pk), model, after, ..Filter::default() },
         };
         let mut conn = self.store.connect_records().await?;
-        // One more than is shown tells whether another page follows.
+        // Read one more letter than requested, to find out whether there is a next page.
         let mut found = dead_letters::list(&mut conn, environment, &filter, limit + 1).await?;
         drop(conn);
         let has_more = found.len() as i64 > limit;
@@ -144,7 +144,7 @@ impl DeadLetters {
         Ok(DeadLetterPage { letters, last })
     }
 
-    /// Adds names and payloads. A letter whose connection is gone is left out: it will be removed soon.
+    /// Adds names and payloads. Omits letters of deleted connections, which are removed soon.
     async fn open(
         &self,
         environment: EnvironmentPk,
@@ -172,11 +172,11 @@ impl DeadLetters {
             .collect()
     }
 
-    /// Saves a record that was set aside, if it fits the model as it is deployed now, and nothing has happened to it
-    /// since. The letter is gone then.
+    /// Saves a record that was set aside, if it matches the deployed model and has not changed since. Then removes the
+    /// letter.
     pub async fn replay(&self, environment: EnvironmentPk, id: Uuid) -> Result<Replayed, DeadLetterError> {
-        // The keys are in the control database, so they are read before the transaction in the records database. The
-        // model, and whether it is encrypted, is not known yet; an unused key does no harm.
+        // The keys are in the control database, so they are read before the transaction in the records database begins.
+        // It is not known yet whether the model is encrypted; an unused key does no harm.
         let record_keys = self.environments.ensure_record_keys(environment).await.map_err(host)?;
         let mut tx = self.store.begin_records().await?;
         let (letter, mut stream) = find_locked(&mut tx, environment, id).await?;
@@ -215,7 +215,7 @@ impl DeadLetters {
         })
     }
 
-    /// Drops a letter for good.
+    /// Drops a letter permanently.
     pub async fn discard(&self, environment: EnvironmentPk, id: Uuid) -> Result<(), DeadLetterError> {
         let mut tx = self.store.begin_records().await?;
         let (letter, mut stream) = find_locked(&mut tx, environment, id).await?;
@@ -230,7 +230,8 @@ fn host(error: impl Into<anyhow::Error>) -> DeadLetterError {
     DeadLetterError::Host(error.into())
 }
 
-/// The letter and its stream, which is locked: it is read again then, since it may have been resolved meanwhile.
+/// Returns a letter, and its stream with a lock. Reads the letter again under the lock, because it may have been
+/// resolved meanwhile.
 async fn find_locked(
     conn: &mut PgConnection,
     environment: EnvironmentPk,

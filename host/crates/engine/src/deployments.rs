@@ -1,4 +1,4 @@
-//! Deploys a bundle: checks everything, stages it, lets every host compile it, and switches it on at once.
+//! Deploys bundles: checks a bundle, stages it, waits until every host has compiled it, and then activates it.
 
 mod model_changes;
 pub(crate) mod planned_change;
@@ -39,24 +39,24 @@ use syncline_types::ids::{
     DeploymentPk, FunctionName, IntegrationKey, IntegrationPk, ModelName, ProviderSlug,
 };
 
-/// Longer than compiling a component may take.
+/// How long a deployment waits for other hosts. Longer than compiling a component may take.
 const WAIT_FOR_HOSTS: Duration = Duration::from_secs(300);
-/// However quiet it is, deployments are looked at again after this long.
+/// Longest wait between two checks for deployments, because a notification can be lost.
 const RELOAD_EVERY: Duration = Duration::from_secs(30);
-const LOOK_AT_HOSTS_EVERY: Duration = Duration::from_millis(50);
+const HOST_POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// What a deployment did or, for a plan, would do.
+/// What a deployment changed or, for a plan, would change.
 #[derive(Debug, Clone, Serialize, ToSchema)]
 pub struct Deployment {
-    /// None for a plan, and for a bundle that is active already.
+    /// `None` for a plan, and for a bundle that is already active.
     pub id: Option<Uuid>,
     pub bundle: String,
-    /// The version that is active under this name after the deployment; none before the first.
+    /// The active version of this bundle after the deployment. `None` for the plan of a first deployment.
     pub version: Option<i32>,
     /// SHA-256 of the bundle.
     pub digest: String,
     pub changes: Vec<PlannedChange>,
-    /// What may surprise clients, such as a field whose type is another.
+    /// Changes that may break clients, such as a field with a new type.
     pub warnings: Vec<String>,
 }
 
@@ -64,28 +64,32 @@ pub struct Deployment {
 pub enum DeployError {
     #[error(transparent)]
     Bundle(#[from] BundleError),
-    #[error("syncline.toml has mistakes:\n{0}")]
+    #[error("syncline.toml has errors:\n{0}")]
     Config(Diagnostics),
-    #[error("integration `{key}` is one of provider `{existing}` here, and `{wanted}` in the bundle")]
+    #[error(
+        "integration `{key}` uses provider `{existing}` in this environment and `{wanted}` in the \
+         bundle; rename the integration in the bundle"
+    )]
     OtherProvider { key: IntegrationKey, existing: ProviderSlug, wanted: ProviderSlug },
     #[error(
-        "integration `{old}` was renamed to `{new}` here; rename its table in syncline.toml to [integrations.{new}]"
+        "integration `{old}` was renamed to `{new}` in this environment; rename its table in syncline.toml to \
+         [integrations.{new}]"
     )]
     Renamed { old: IntegrationKey, new: IntegrationKey },
     #[error(
-        "{kind} `{name}` of integration `{integration}` belongs to the bundle `{bundle}`; choose another integration, or \
-         take it out of that bundle first"
+        "{kind} `{name}` of integration `{integration}` belongs to the bundle `{bundle}`; use another integration, or \
+         remove it from that bundle first"
     )]
     OfOtherBundle { kind: FunctionKind, name: FunctionName, integration: IntegrationKey, bundle: String },
     #[error(
-        "model `{model}` of integration `{integration}` is saved by sync `{sync}` of the bundle `{bundle}`, and the copies \
-         would overwrite each other; give this sync a model of its own"
+        "model `{model}` of integration `{integration}` is saved by sync `{sync}` of the bundle `{bundle}`, and the \
+         copies would overwrite each other; use a different model in this sync"
     )]
     ModelOfOtherBundle { model: ModelName, sync: FunctionName, integration: IntegrationKey, bundle: String },
     #[error(
-        "integration `{integration}` has the base_url `{wanted}` in the bundle `{bundle}`, and `{existing}` in the bundle \
-         `{other}`, which is deployed; use the same one in both. To change it in both, deploy `{other}` without a base_url \
-         first"
+        "integration `{integration}` has the base_url `{wanted}` in the bundle `{bundle}` and `{existing}` in the \
+         deployed bundle `{other}`; use the same base_url in both. To change it in both, deploy `{other}` without a \
+         base_url first"
     )]
     OtherBaseUrl {
         integration: IntegrationKey,
@@ -120,7 +124,7 @@ impl DeployError {
         }
     }
 
-    /// Each mistake of the sync configuration file, with its place.
+    /// The errors in `syncline.toml`, each with its location.
     pub fn payload(&self) -> Option<Value> {
         match self {
             Self::Config(diagnostics) => Some(json!({ "mistakes": diagnostics })),
@@ -129,7 +133,7 @@ impl DeployError {
     }
 }
 
-/// Deploys bundles, and follows what other hosts deploy.
+/// Deploys bundles, and applies the deployments of other hosts.
 pub struct Deployments {
     store: Store,
     events: Arc<Events>,
@@ -138,11 +142,11 @@ pub struct Deployments {
     sandbox: Arc<Sandbox>,
     functions: Arc<Functions>,
     host_id: Uuid,
-    /// The least time between two runs of a sync that a bundle or a client may ask for.
+    /// The shortest interval between two runs of a sync that a bundle or a client may request.
     minimum_interval: Duration,
 }
 
-/// What [`Deployments`] uses.
+/// Dependencies of [`Deployments`].
 pub struct DeploymentParts {
     pub store: Store,
     pub events: Arc<Events>,
@@ -168,12 +172,12 @@ impl Deployments {
         })
     }
 
-    /// The least time between two runs of a sync that may be asked for.
+    /// The shortest interval between two runs of a sync that a bundle or a client may request.
     pub fn minimum_interval(&self) -> Duration {
         self.minimum_interval
     }
 
-    /// Compiles the deployments that other hosts have staged, until `shutdown`.
+    /// Compiles deployments that other hosts stage, until `shutdown`.
     pub async fn prepare(self: Arc<Self>, shutdown: CancellationToken) {
         let mut events = self.events.subscribe();
         loop {
@@ -187,7 +191,7 @@ impl Deployments {
         }
     }
 
-    /// Switches to activated deployments, also while another one compiles, until `shutdown`.
+    /// Switches to deployments that become active, until `shutdown`. Does not wait for compilations in progress.
     pub async fn follow(self: Arc<Self>, shutdown: CancellationToken) {
         let mut events = self.events.subscribe();
         loop {
@@ -201,7 +205,7 @@ impl Deployments {
         }
     }
 
-    /// Compiles staged deployments and confirms them.
+    /// Compiles staged deployments and confirms that this host is ready.
     async fn prepare_staged(&self) -> anyhow::Result<()> {
         let waiting = deployments::list_unconfirmed(&mut *self.store.connect().await?, self.host_id).await?;
         for (deployment, digests) in waiting {
@@ -219,7 +223,7 @@ impl Deployments {
         Ok(())
     }
 
-    /// Deploys a bundle or, with `dry_run`, says what that would change.
+    /// Deploys a bundle or, with `dry_run`, returns what it would change.
     pub async fn deploy(
         &self,
         environment: &Environment,
@@ -250,7 +254,7 @@ impl Deployments {
             warnings,
         };
         let is_active = state.active.as_ref().is_some_and(|active| active.digest == digest.as_str());
-        // The same bundle is deployed again where an integration was deleted that it brings.
+        // An active bundle is deployed again if one of its integrations was deleted.
         if dry_run || (is_active && deployment.changes.is_empty()) {
             return Ok(deployment);
         }
@@ -264,7 +268,7 @@ impl Deployments {
         Ok(Deployment { id: Some(id), version: Some(staged.1), ..deployment })
     }
 
-    /// Waits until every host is ready, then makes the deployment the active one.
+    /// Waits until every host is ready, then activates the deployment.
     async fn switch(
         &self,
         environment: &Environment,
@@ -285,7 +289,7 @@ impl Deployments {
             if Instant::now() > deadline {
                 return Err(DeployError::HostsSilent { hosts: readiness.waiting_for.len() });
             }
-            tokio::time::sleep(LOOK_AT_HOSTS_EVERY).await;
+            tokio::time::sleep(HOST_POLL_INTERVAL).await;
         }
         let mut tries = 1;
         while let Err(error) = self.activate(environment, config, deployment).await {
@@ -309,7 +313,7 @@ impl Deployments {
         let mut tx = self.store.begin().await?;
         deployments::lock(&mut tx, environment.pk).await?;
         deployments::begin_switch(&mut tx, environment.pk).await?;
-        // Another deployment may have been switched on while the hosts compiled this one.
+        // Another deployment may have been activated while the hosts compiled this one.
         let before = DeployedState::read(&mut tx, environment, config).await?;
         before.plan(config)?;
         deployments::activate(&mut tx, deployment).await?;
@@ -331,7 +335,7 @@ impl Deployments {
     }
 }
 
-/// Checks what needs no component: how often syncs run, providers and hosts.
+/// Checks everything that needs no component: frequencies, providers and hosts.
 pub fn check_settings(file: &ConfigFile, minimum_interval: Duration, catalogue: &Catalogue) -> Diagnostics {
     let mut found = file.diagnostics();
     file.check_frequencies(minimum_interval, &mut found);
@@ -354,7 +358,7 @@ pub fn check_settings(file: &ConfigFile, minimum_interval: Duration, catalogue: 
     found
 }
 
-/// Checks what only others can judge: that, and whether the components have what the file names.
+/// Checks the settings, and whether the components contain the functions that the file names.
 pub async fn check_components(
     file: &ConfigFile,
     components: &BTreeMap<String, Vec<u8>>,
@@ -378,7 +382,7 @@ pub async fn check_components(
             if let Err(problem) = &functions {
                 found.add(
                     at("component"),
-                    format!("the component `{component}` cannot be used: {problem}"),
+                    format!("the component `{component}` is not valid: {problem}"),
                     None,
                 );
             }
@@ -387,15 +391,15 @@ pub async fn check_components(
         let Some(Ok(functions)) = described.get(component) else { continue };
         for (kind, name) in integration.functions() {
             let of_kind = || functions.iter().filter(|(of, _)| *of == kind).map(|(_, name)| name.as_str());
-            if of_kind().any(|there| there == name.as_str()) {
+            if of_kind().any(|existing| existing == name.as_str()) {
                 continue;
             }
             let place = file.key(&["integrations", key, table_of(kind), name.as_str()]);
-            let there: Vec<_> = of_kind().map(|name| format!("`{name}`")).collect();
-            let help = match (did_you_mean(name.as_str(), of_kind()), there.as_slice()) {
-                (Some(near), _) => format!("it has `{near}`"),
-                (None, []) => format!("it has no function of the kind {kind}"),
-                (None, _) => format!("it has {}", there.join(", ")),
+            let existing: Vec<_> = of_kind().map(|name| format!("`{name}`")).collect();
+            let help = match (did_you_mean(name.as_str(), of_kind()), existing.as_slice()) {
+                (Some(near), _) => format!("the component has `{near}`"),
+                (None, []) => format!("the component has no function of kind {kind}"),
+                (None, _) => format!("the component has {}", existing.join(", ")),
             };
             found.add(place, format!("the component has no {kind} `{name}`"), Some(help));
         }
@@ -405,7 +409,7 @@ pub async fn check_components(
 
 type KindAndName = (FunctionKind, String);
 
-/// The functions of a component. Functions of an unknown kind are ignored, as no integration can name them.
+/// Returns the functions of a component. Ignores functions of unknown kinds, because no integration can name them.
 async fn describe(sandbox: &Sandbox, wasm: &[u8]) -> Result<Vec<KindAndName>, InvalidComponent> {
     let component = sandbox.prepare(wasm).await?;
     let description = sandbox.describe(&component).await?;
@@ -413,13 +417,12 @@ async fn describe(sandbox: &Sandbox, wasm: &[u8]) -> Result<Vec<KindAndName>, In
     Ok(functions.filter_map(|function| Some((function.kind.parse().ok()?, function.name))).collect())
 }
 
-/// What an environment has before a deployment.
+/// What is deployed in an environment before a deployment.
 struct DeployedState {
     active: Option<LiveDeployment>,
-    /// The functions that the active version of this bundle brought. Without what is stored of them where that cannot be
-    /// read.
+    /// The functions of the bundle's active version. `None` if the stored definition cannot be parsed.
     own: Vec<(ActiveFunction, Option<StoredFunction>)>,
-    /// What other bundles have for the integrations of this one, with the bundle's name.
+    /// The functions of other bundles for the same integrations, each with the name of its bundle.
     others: Vec<(ActiveFunction, Option<StoredFunction>, String)>,
     integrations: Vec<Integration>,
     settings: EnvironmentSettings,
@@ -466,7 +469,7 @@ impl DeployedState {
         self.integrations.iter().find(|integration| integration.unique_key == *key)
     }
 
-    /// What the deployment changes, or why it cannot be.
+    /// Returns what the deployment changes, or why it is rejected.
     fn plan(&self, config: &SyncConfig) -> Result<Vec<PlannedChange>, DeployError> {
         let settings = self.settings.changed_by(&config.environment).into_iter();
         let mut changes: Vec<PlannedChange> = settings
@@ -477,12 +480,12 @@ impl DeployedState {
                 name: Some(name),
             })
             .collect();
-        let mut kept = BTreeSet::new();
+        let mut remaining = BTreeSet::new();
         for wanted in &config.integrations {
             let existing = self.integration(&wanted.key);
             match existing {
                 None => {
-                    self.refuse_renamed(&wanted.key)?;
+                    self.check_not_renamed(&wanted.key)?;
                     changes.push(PlannedChange {
                         change: "add",
                         kind: "integration".to_owned(),
@@ -500,18 +503,18 @@ impl DeployedState {
                 Some(_) => {}
             }
             if let Some(existing) = existing {
-                self.refuse_other_base_url(existing, wanted, config)?;
+                self.check_base_url(existing, wanted, config)?;
             }
             for (kind, name, stored) in stored_functions(wanted) {
                 if let Some(existing) = existing {
-                    self.refuse_foreign(existing, kind, &name)?;
-                    self.refuse_foreign_models(existing, &stored)?;
+                    self.check_owner(existing, kind, &name)?;
+                    self.check_model_owners(existing, &stored)?;
                 }
                 let before = existing.and_then(|integration| self.own_function(integration.pk, kind, &name));
                 match before {
                     None => changes.push(function_change("add", kind, &wanted.key, &name)),
                     Some((row, before)) => {
-                        kept.insert(row.pk);
+                        remaining.insert(row.pk);
                         if before.as_ref() != Some(&stored) {
                             changes.push(function_change("update", kind, &wanted.key, &name));
                         }
@@ -519,7 +522,7 @@ impl DeployedState {
                 }
             }
         }
-        for (row, before) in self.own.iter().filter(|(row, _)| !kept.contains(&row.pk)) {
+        for (row, before) in self.own.iter().filter(|(row, _)| !remaining.contains(&row.pk)) {
             let key = before.as_ref().map_or(&row.integration_key, |before| &before.integration_key);
             changes.push(function_change("remove", row.kind, key, &row.name));
         }
@@ -537,9 +540,9 @@ impl DeployedState {
             .find(|(row, _)| row.integration == integration && row.kind == kind && row.name == *name)
     }
 
-    fn refuse_renamed(&self, key: &IntegrationKey) -> Result<(), DeployError> {
-        let brought = |stored: &StoredFunction| stored.integration_key == *key;
-        let Some((row, _)) = self.own.iter().find(|(_, stored)| stored.as_ref().is_some_and(brought)) else {
+    fn check_not_renamed(&self, key: &IntegrationKey) -> Result<(), DeployError> {
+        let has_key = |stored: &StoredFunction| stored.integration_key == *key;
+        let Some((row, _)) = self.own.iter().find(|(_, stored)| stored.as_ref().is_some_and(has_key)) else {
             return Ok(());
         };
         match self.integrations.iter().find(|integration| integration.pk == row.integration) {
@@ -548,7 +551,7 @@ impl DeployedState {
         }
     }
 
-    fn refuse_foreign(
+    fn check_owner(
         &self,
         integration: &Integration,
         kind: FunctionKind,
@@ -567,8 +570,9 @@ impl DeployedState {
         }
     }
 
-    /// An integration has one provider, at one address. A bundle that says nothing of it leaves it to the others.
-    fn refuse_other_base_url(
+    /// Rejects a second base URL: all bundles must use the same one for an integration. A bundle without one is not
+    /// checked.
+    fn check_base_url(
         &self,
         integration: &Integration,
         wanted: &IntegrationSpec,
@@ -592,9 +596,9 @@ impl DeployedState {
         Ok(())
     }
 
-    /// A model belongs to one sync of an integration, whatever bundles bring them: two would overwrite each other's copies,
-    /// and with deletion tracking delete them.
-    fn refuse_foreign_models(
+    /// Rejects a model that a sync of another bundle saves. The two syncs would overwrite each other's records, and
+    /// delete them with `track_deletes`.
+    fn check_model_owners(
         &self,
         integration: &Integration,
         stored: &StoredFunction,
@@ -618,7 +622,7 @@ impl DeployedState {
     }
 }
 
-/// Whether requests go to the same place, however it is written.
+/// Returns whether two base URLs are equivalent.
 fn is_same_base(one: &str, other: &str) -> bool {
     let parse = |url: &str| Url::parse(url.trim_end_matches('/'));
     one == other || matches!((parse(one), parse(other)), (Ok(one), Ok(other)) if one == other)
@@ -702,7 +706,7 @@ async fn create_integration(
     };
     match integrations::create(conn, &new).await? {
         Some(integration) => Ok(integration.pk),
-        // Somebody made it since we looked.
+        // Another request has created it meanwhile.
         None => integrations::find(conn, environment.pk, key)
             .await?
             .map(|integration| integration.pk)
@@ -710,21 +714,21 @@ async fn create_integration(
     }
 }
 
-/// Makes schedules for syncs that are new, removes those of syncs that are gone, and plans anew where the default
-/// frequency changed. All others keep their state, their overrides and their checkpoints.
+/// Creates schedules of new syncs, removes schedules of removed syncs, and plans syncs again whose default frequency
+/// changed. All other schedules keep their state, overrides and checkpoints.
 async fn update_schedules(
     conn: &mut PgConnection,
     environment: &Environment,
     config: &SyncConfig,
     before: &DeployedState,
 ) -> sqlx::Result<()> {
-    let mut kept = BTreeSet::new();
+    let mut remaining = BTreeSet::new();
     for wanted in &config.integrations {
         let Some(integration) = integrations::find(conn, environment.pk, &wanted.key).await? else {
             continue;
         };
         for sync in &wanted.syncs {
-            kept.insert((integration.pk, sync.name.clone()));
+            remaining.insert((integration.pk, sync.name.clone()));
             schedules::create_missing(conn, integration.pk, &sync.name, sync.auto_start).await?;
             let old = before.own_function(integration.pk, FunctionKind::Sync, &sync.name);
             if let Some((_, Some(StoredFunction { spec: FunctionSpec::Sync(old), .. }))) = old
@@ -737,7 +741,7 @@ async fn update_schedules(
         }
     }
     for (row, _) in before.own.iter().filter(|(row, _)| row.kind == FunctionKind::Sync) {
-        if !kept.contains(&(row.integration, row.name.clone())) {
+        if !remaining.contains(&(row.integration, row.name.clone())) {
             connection_errors::clear_sync(conn, row.integration, &row.name).await?;
             schedules::remove_sync(conn, row.integration, &row.name).await?;
         }

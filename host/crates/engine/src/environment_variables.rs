@@ -1,4 +1,4 @@
-//! Environment variables, sealed with the environment's key.
+//! Environment variables, encrypted with the environment's key.
 
 use syncline_auth::Environment;
 use syncline_crypto::{AssociatedData, CryptoError};
@@ -11,20 +11,20 @@ const MAX_VALUE_BYTES: usize = 64 << 10;
 pub enum EnvironmentVariableError {
     #[error("environment variables could not be read or written")]
     Store(#[from] sqlx::Error),
-    #[error("the environment variable `{name}` does not open")]
+    #[error("the environment variable `{name}` cannot be decrypted")]
     Sealed { name: String, source: CryptoError },
 }
 
-/// Why a text cannot be a variable's value.
+/// Why a text is not a valid value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidVariableValue {
     #[error("must be at most {MAX_VALUE_BYTES} bytes long")]
     TooLong,
-    #[error("must not hold a NUL character")]
+    #[error("must not contain a NUL character")]
     Nul,
 }
 
-/// A text that can be a variable's value.
+/// A valid value of a variable.
 pub struct VariableValue(String);
 
 impl VariableValue {
@@ -43,7 +43,7 @@ impl VariableValue {
     }
 }
 
-/// The variables of environments.
+/// Stores the variables of environments.
 pub struct EnvironmentVariables {
     store: Store,
 }
@@ -53,7 +53,7 @@ impl EnvironmentVariables {
         Self { store }
     }
 
-    /// Names and values, by name.
+    /// Returns names and values, sorted by name.
     pub async fn list(
         &self,
         environment: &Environment,
@@ -85,7 +85,7 @@ impl EnvironmentVariables {
         Ok(())
     }
 
-    /// `false`: there was none of that name.
+    /// Returns `false` if there is no variable with this name.
     pub async fn delete(
         &self,
         environment: &Environment,

@@ -1,4 +1,4 @@
-//! The functions that are deployed, ready to run: what a request finds without asking the database.
+//! The deployed functions, ready to run. Requests find them without a database query.
 
 pub(crate) mod action_tools;
 pub(crate) mod descriptions;
@@ -31,15 +31,15 @@ use syncline_types::ids::{
     DeploymentPk, EnvironmentPk, FunctionName, IntegrationKey, IntegrationPk, ModelName,
 };
 
-/// No action runs for longer, whatever its limits say.
+/// Upper bound of an action's wall time, whatever its limits say.
 const MAX_ACTION_WALL: Duration = Duration::from_secs(15 * 60);
-/// The most environments that are switched at once.
+/// Maximum number of environments that are switched at the same time.
 const SWITCHED_AT_ONCE: usize = 1_000;
 
-/// A function with what its integration says about it, as it is stored with its deployment.
+/// A function with the settings of its integration, as it is stored with its deployment.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct StoredFunction {
-    /// The key by which the sync configuration file knew the integration.
+    /// The integration's key in the `syncline.toml` of the bundle.
     pub(crate) integration_key: IntegrationKey,
     pub(crate) env: Option<Vec<String>>,
     pub(crate) allow_hosts: Vec<String>,
@@ -50,21 +50,22 @@ pub(crate) struct StoredFunction {
 }
 
 impl StoredFunction {
-    /// None if it cannot be read. Whoever loads the functions tells it; such a one does not run until it is deployed anew,
-    /// and all others go on.
+    /// Returns `None` if the stored text cannot be parsed. Such a function does not run until it is deployed again;
+    /// other functions are not affected. The code that loads the functions logs it.
     pub(crate) fn read(spec: &str) -> Option<Self> {
         serde_json::from_str(spec).ok()
     }
 }
 
-/// The functions of an integration that run once a connection was made.
+/// The functions of an integration that concern a new connection.
 #[derive(Default)]
 pub(crate) struct PostCreation {
     pub(crate) syncs: Vec<SyncSpec>,
     pub(crate) lifecycle: Vec<LifecycleSpec>,
 }
 
-/// What is deployed of these by now, and stays so until the transaction ends. What this host remembers may be older.
+/// Returns the functions that are deployed now, and keeps them deployed until the transaction ends. The in-memory copy
+/// of this host may be older.
 pub(crate) async fn hold_post_creation(
     conn: &mut PgConnection,
     environment: EnvironmentPk,
@@ -104,7 +105,7 @@ pub(crate) type WritableModels = Arc<BTreeMap<ModelName, WritableModel>>;
 pub struct DeployedFunction {
     pub name: FunctionName,
     pub integration: IntegrationPk,
-    /// By which the file that deployed it knew the integration.
+    /// The integration's key in the bundle that deployed the function.
     pub(crate) integration_key: IntegrationKey,
     pub(crate) component: Arc<PreparedComponent>,
     pub(crate) limits: Limits,
@@ -117,7 +118,7 @@ pub struct DeployedFunction {
     body: Body,
 }
 
-/// What only functions of one kind have.
+/// The properties that only one kind of function has.
 enum Body {
     Sync(Box<SyncSpec>),
     Action { input: Option<Shape>, output: Option<Shape>, ordered: bool, tool: ActionTool },
@@ -126,17 +127,17 @@ enum Body {
 }
 
 impl DeployedFunction {
-    /// How often the sync runs by default, as clients read it.
+    /// The sync's default frequency as text for clients. Empty for other functions.
     pub fn frequency_text(&self) -> String {
         self.frequency().map(ToString::to_string).unwrap_or_default()
     }
 
-    /// The models that it saves.
+    /// The models that the function saves.
     pub fn models(&self) -> Vec<ModelName> {
         self.models.keys().cloned().collect()
     }
 
-    /// How often the sync runs by default; none for other functions.
+    /// The sync's default frequency. `None` for other functions.
     pub fn frequency(&self) -> Option<&Frequency> {
         match &self.body {
             Body::Sync(spec) => Some(&spec.frequency),
@@ -144,7 +145,7 @@ impl DeployedFunction {
         }
     }
 
-    /// The zone that a cron frequency is in.
+    /// The time zone of a cron frequency.
     pub fn timezone(&self) -> Tz {
         match &self.body {
             Body::Sync(spec) => spec.timezone,
@@ -156,7 +157,7 @@ impl DeployedFunction {
         matches!(&self.body, Body::Sync(spec) if spec.track_deletes)
     }
 
-    /// When its deletions are held back, as its file says or else as the host does.
+    /// When deletions are held: the settings of the sync, or else the defaults of the host.
     pub(crate) fn deletion_hold(&self, default: &DeletionHold) -> DeletionHold {
         match &self.body {
             Body::Sync(spec) => DeletionHold {
@@ -181,7 +182,7 @@ impl DeployedFunction {
         }
     }
 
-    /// How an action looks as a tool; none for other functions.
+    /// The description of an action as an AI tool. `None` for other functions.
     pub fn tool(&self) -> Option<&ActionTool> {
         match &self.body {
             Body::Action { tool, .. } => Some(tool),
@@ -189,12 +190,12 @@ impl DeployedFunction {
         }
     }
 
-    /// Whether the asynchronous calls of a connection run one after another.
+    /// Whether the asynchronous calls for one connection run one after another.
     pub(crate) fn is_ordered(&self) -> bool {
         matches!(self.body, Body::Action { ordered: true, .. })
     }
 
-    /// What a lifecycle function is told, as JSON.
+    /// The input of a lifecycle function, as JSON.
     pub(crate) fn event_input(&self) -> Option<String> {
         match self.body {
             Body::Lifecycle(event) => Some(serde_json::json!({ "event": event }).to_string()),
@@ -202,7 +203,7 @@ impl DeployedFunction {
         }
     }
 
-    /// The types of events that a webhook function handles; `*` is all.
+    /// The event types that a webhook function handles. `*` stands for all.
     pub(crate) fn subscriptions(&self) -> &[String] {
         match &self.body {
             Body::Webhook { subscriptions } => subscriptions,
@@ -210,7 +211,7 @@ impl DeployedFunction {
         }
     }
 
-    /// Of the environment's variables those that the integration's `env` lets through.
+    /// Returns those variables of the environment that the integration's `env` allows.
     pub(crate) fn granted_variables(&self, all: Vec<(String, String)>) -> Vec<(String, String)> {
         match &self.env {
             None => all,
@@ -224,7 +225,7 @@ type FunctionsByKey = HashMap<Key, Arc<DeployedFunction>>;
 
 /// The active functions of one environment.
 struct Deployed {
-    /// The number of the reading that they come from.
+    /// The number of the read that these functions come from.
     reading: u64,
     active: Vec<DeploymentPk>,
     functions: FunctionsByKey,
@@ -240,25 +241,25 @@ struct Known {
     functions: FunctionsByKey,
 }
 
-/// The rows that a reading found for one environment.
+/// The rows that a read found for one environment.
 #[derive(Default)]
 struct Rows {
     deployments: Vec<LiveDeployment>,
     functions: Vec<ActiveFunction>,
 }
 
-/// A component, or its compilation in progress. However many tasks need it, it is compiled once.
+/// A component, or its compilation in progress. It is compiled once, however many tasks need it.
 type ComponentCell = Arc<OnceCell<Arc<PreparedComponent>>>;
 
-/// Every deployed function of every environment.
+/// All deployed functions of all environments.
 ///
-/// Compiling may take minutes. No lock is held meanwhile, and an environment waits only for its own components.
+/// Compiling may take minutes. It holds no lock, and an environment waits only for its own components.
 pub struct Functions {
     pub(crate) store: Store,
     sandbox: Arc<Sandbox>,
     known: ArcSwap<Known>,
     components: Mutex<HashMap<ComponentDigest, ComponentCell>>,
-    /// The number of the latest reading.
+    /// The number of the latest read.
     reading: tokio::sync::Mutex<u64>,
 }
 
@@ -298,7 +299,8 @@ impl Functions {
         self.find(integration, FunctionKind::Action, name)
     }
 
-    /// The function of that name. Only if this host knows of none, it looks whether another has deployed it since.
+    /// Returns the function with this name. If this host does not know it, checks whether another host has just
+    /// deployed it.
     pub async fn find_deployed(
         &self,
         environment: EnvironmentPk,
@@ -313,14 +315,14 @@ impl Functions {
         Ok(self.find(integration, kind, name))
     }
 
-    /// Reads the deployments again if others are active in the environment than this host remembers: another host may
-    /// have switched a moment ago.
+    /// Reads the deployments of an environment again if the in-memory copy is out of date. Another host may have
+    /// switched to a new deployment a moment ago.
     pub async fn catch_up(&self, environment: EnvironmentPk) -> anyhow::Result<()> {
         let is_current = self.is_current(&mut *self.store.connect().await?, &[environment]).await?;
         if is_current { Ok(()) } else { self.reload_of(&[environment]).await }
     }
 
-    /// Whether what this host remembers of these environments is what is active in them.
+    /// Returns whether the in-memory copy of these environments matches the active deployments.
     pub(crate) async fn is_current(
         &self,
         conn: &mut PgConnection,
@@ -337,7 +339,7 @@ impl Functions {
         }))
     }
 
-    /// The actions of one integration, by name.
+    /// The actions of one integration, sorted by name.
     pub fn actions_of(&self, integration: IntegrationPk) -> Vec<Arc<DeployedFunction>> {
         let kind = FunctionKind::Action;
         let wanted = |(key, _): &(&Key, _)| key.0 == integration && key.1 == kind;
@@ -353,8 +355,8 @@ impl Functions {
         actions
     }
 
-    /// Where the integration's provider is, if a bundle says so in place of the catalogue. All bundles that do say the
-    /// same: a deployment that would not is refused.
+    /// The base URL that a bundle sets for the integration, instead of the one in the catalogue. All bundles with a
+    /// base URL have the same one, because a deployment with a different one is rejected.
     pub fn base_url_of(&self, integration: IntegrationPk) -> Option<Url> {
         let snapshot = self.known.load();
         let mut of_integration =
@@ -362,13 +364,13 @@ impl Functions {
         of_integration.find_map(|function| function.base_url.clone())
     }
 
-    /// How many syncs may run at once, for the integrations whose bundles say so.
+    /// The concurrency limits of syncs, for integrations whose bundles set them.
     pub(crate) fn concurrency(&self) -> HashMap<IntegrationPk, Concurrency> {
         let mut limits: HashMap<IntegrationPk, Concurrency> = HashMap::new();
         for function in
             self.known.load().functions.values().filter(|function| !function.concurrency.is_default())
         {
-            // Of several bundles that have functions of one integration, the most careful one counts.
+            // If several bundles have functions of one integration, the lowest limit applies.
             let limit = limits.entry(function.integration).or_default();
             let least = |one: Option<u32>, other: Option<u32>| one.into_iter().chain(other).min();
             limit.runs = least(limit.runs, function.concurrency.runs);
@@ -378,7 +380,7 @@ impl Functions {
         limits
     }
 
-    /// The integrations of all environments that have a function for this turn.
+    /// The integrations of all environments with a function for this event.
     pub(crate) fn integrations_with(&self, event: LifecycleEvent) -> Vec<IntegrationPk> {
         let snapshot = self.known.load();
         let functions = snapshot.functions.values();
@@ -387,7 +389,7 @@ impl Functions {
         of_event.map(|function| function.integration).collect()
     }
 
-    /// The functions of one integration that run at this event, by name.
+    /// The functions of one integration for this event, sorted by name.
     pub(crate) fn lifecycle_of(
         &self,
         integration: IntegrationPk,
@@ -405,7 +407,7 @@ impl Functions {
         functions
     }
 
-    /// The webhook functions of one integration, by name.
+    /// The webhook functions of one integration, sorted by name.
     pub(crate) fn webhooks_of(&self, integration: IntegrationPk) -> Vec<Arc<DeployedFunction>> {
         let snapshot = self.known.load();
         let mut functions: Vec<_> = snapshot
@@ -419,7 +421,7 @@ impl Functions {
         functions
     }
 
-    /// Whether any function of the integration saves this model, by what is deployed by now.
+    /// Returns whether any function of the integration saves this model, according to the latest deployments.
     pub async fn declares_model(
         &self,
         environment: EnvironmentPk,
@@ -433,7 +435,7 @@ impl Functions {
         Ok(self.find_saving(integration, model).is_some())
     }
 
-    /// The sync of the integration that saves this model.
+    /// The integration's sync that saves this model.
     pub(crate) fn find_sync_saving(
         &self,
         integration: IntegrationPk,
@@ -442,7 +444,7 @@ impl Functions {
         self.find_saving(integration, model).filter(|function| matches!(function.body, Body::Sync(_)))
     }
 
-    /// A function of the integration that saves this model: its sync, if there is one.
+    /// A function of the integration that saves this model. A sync takes precedence.
     pub(crate) fn find_saving(
         &self,
         integration: IntegrationPk,
@@ -462,7 +464,7 @@ impl Functions {
         self.known.load().version
     }
 
-    /// The further hosts that functions of an integration may reach, taken together.
+    /// The additional hosts that the functions of an integration may reach, combined.
     pub(crate) fn allow_hosts_of(&self, integration: IntegrationPk) -> Vec<HostPattern> {
         let snapshot = self.known.load();
         let of_integration =
@@ -476,20 +478,20 @@ impl Functions {
         hosts
     }
 
-    /// Reads what is active and switches to it. Invocations that are on finish with the version they began with.
+    /// Reads the active deployments and switches to them. Invocations in progress finish with their previous version.
     pub async fn reload(&self) -> anyhow::Result<()> {
-        // An environment that is not found any more has no functions.
+        // An environment that no longer exists has no functions.
         let known = self.known.load().environments.keys().copied().collect();
         self.read_and_switch(known, None).await?;
         let known = self.known.load();
         let used: HashSet<_> = known.functions.values().map(|function| function.component.digest).collect();
         let mut components = self.components.lock().unwrap_or_else(PoisonError::into_inner);
-        // A task that waits for a component holds its cell.
+        // A task that waits for a component has a reference to its cell.
         components.retain(|digest, cell| used.contains(digest) || Arc::strong_count(cell) > 1);
         Ok(())
     }
 
-    /// As [`reload`](Self::reload), for some environments. Does not wait for components of other environments.
+    /// Like [`reload`](Self::reload), for some environments only. Does not wait for components of other environments.
     pub(crate) async fn reload_of(&self, environments: &[EnvironmentPk]) -> anyhow::Result<()> {
         self.read_and_switch(environments.to_vec(), Some(environments)).await
     }
@@ -515,12 +517,12 @@ impl Functions {
         Ok(())
     }
 
-    /// Reads the active deployments. The number grows with every reading.
+    /// Reads the active deployments. The returned number grows with every read.
     async fn read(
         &self,
         scope: Option<&[EnvironmentPk]>,
     ) -> anyhow::Result<(u64, HashMap<EnvironmentPk, Rows>)> {
-        // One at a time, so that a reading with a higher number is never older.
+        // One read at a time, so that a read with a higher number is never older.
         let mut reading = self.reading.lock().await;
         let mut snapshot = self.store.begin_snapshot().await?;
         let (active, functions) = match scope {
@@ -545,17 +547,17 @@ impl Functions {
         Ok((*reading, found))
     }
 
-    /// Makes the functions of one environment ready to run, and compiles their components if necessary.
+    /// Prepares the functions of one environment, and compiles their components if necessary.
     async fn prepare(&self, reading: u64, rows: Rows) -> Deployed {
         let active = rows.deployments.iter().map(|deployment| deployment.pk).collect();
         let mut models = HashMap::with_capacity(rows.deployments.len());
         for deployment in rows.deployments {
             match serde_json::from_str::<SyncConfig>(&deployment.config) {
                 Ok(config) => drop(models.insert(deployment.pk, (config.models, config.keeping))),
-                // What is theirs stays, and others go on.
+                // Records of this bundle stay, and other bundles keep running.
                 Err(error) => tracing::error!(
                     error = &error as &dyn std::error::Error,
-                    "version {} of the bundle `{}` in environment `{}` cannot be read, and its functions do not run; \
+                    "version {} of the bundle `{}` in environment `{}` cannot be parsed, so its functions do not run; \
                      deploy it again",
                     deployment.version,
                     deployment.bundle_name,
@@ -575,7 +577,8 @@ impl Functions {
                 Err(error) => {
                     tracing::error!(
                         error = format!("{error:#}"),
-                        "the deployed {kind} `{name}` of integration `{integration}` cannot be run"
+                        "the deployed {kind} `{name}` of integration `{integration}` cannot run; deploy its bundle \
+                         again"
                     );
                 }
             }
@@ -587,7 +590,7 @@ impl Functions {
         self.known.rcu(|known| {
             let mut environments = known.environments.clone();
             for (environment, deployed) in ready {
-                // A later reading may have been ready first.
+                // A later read may have been prepared first.
                 if environments.get(environment).is_none_or(|before| before.reading < deployed.reading) {
                     environments.insert(*environment, Arc::clone(deployed));
                 }
@@ -658,7 +661,7 @@ impl Functions {
         Ok(((row.integration, kind, row.name), function))
     }
 
-    /// Returns the component with that digest. Compiles it if necessary.
+    /// Returns the component with this digest. Compiles it if necessary.
     pub(crate) async fn component(&self, digest: ComponentDigest) -> anyhow::Result<Arc<PreparedComponent>> {
         let cell = {
             let mut components = self.components.lock().unwrap_or_else(PoisonError::into_inner);
@@ -675,7 +678,7 @@ impl Functions {
     }
 }
 
-/// The limits of a kind of function, with what its author set.
+/// The limits of a kind of function, with the overrides of its author.
 fn limits(kind: FunctionKind, overrides: &LimitOverrides) -> Limits {
     let default = match kind {
         FunctionKind::Sync => Limits::SYNC,
@@ -701,7 +704,7 @@ fn limits(kind: FunctionKind, overrides: &LimitOverrides) -> Limits {
     }
 }
 
-/// What is stored of each function of an integration.
+/// The stored form of each function of an integration.
 pub(crate) fn stored_functions(
     integration: &IntegrationSpec,
 ) -> impl Iterator<Item = (FunctionKind, FunctionName, StoredFunction)> {
@@ -740,14 +743,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whoever_is_waited_for_has_two_minutes_and_never_more_than_a_quarter_of_an_hour() {
+    fn functions_with_a_waiting_caller_have_two_minutes_by_default_and_at_most_fifteen() {
         const HOUR: u64 = 3_600_000;
         let wall =
             |kind, wall_ms| limits(kind, &LimitOverrides { wall_ms, ..LimitOverrides::default() }).wall;
         for kind in [FunctionKind::Action, FunctionKind::Webhook, FunctionKind::Lifecycle] {
             assert_eq!(wall(kind, None), Duration::from_secs(120), "{kind:?}");
             assert_eq!(wall(kind, Some(1_500)), Duration::from_millis(1_500), "{kind:?}");
-            // A bundle is checked for it; what is stored may be older than the check.
+            // Deployments enforce this limit, but a stored function may be older than the check.
             assert_eq!(wall(kind, Some(HOUR)), Duration::from_secs(900), "{kind:?}");
         }
         assert_eq!(wall(FunctionKind::Sync, Some(HOUR)), Duration::from_secs(3_600));

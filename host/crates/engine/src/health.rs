@@ -1,4 +1,4 @@
-//! Whether the databases of this host answer.
+//! Checks whether the databases of this host respond.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use sqlx::Connection;
 use syncline_store::Store;
 
 /// A database that takes longer counts as unreachable.
-const PATIENCE: Duration = Duration::from_secs(2);
+const TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Checks the databases.
 pub struct Health {
@@ -19,12 +19,12 @@ impl Health {
         Self { store }
     }
 
-    /// Whether the control database and the records database answer within two seconds.
+    /// Returns whether the control database and the records database respond within two seconds.
     pub async fn reaches_databases(&self) -> bool {
         let pings = async {
             self.store.connect().await?.ping().await?;
             self.store.connect_records().await?.ping().await
         };
-        matches!(tokio::time::timeout(PATIENCE, pings).await, Ok(Ok(())))
+        matches!(tokio::time::timeout(TIMEOUT, pings).await, Ok(Ok(())))
     }
 }

@@ -1,4 +1,4 @@
-//! Tells other hosts that this one is alive, and learns of environments and data keys that others have made.
+//! Registers this host with the others, and loads environments and data keys that other hosts have created.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,11 +10,11 @@ use syncline_auth::{EnvironmentError, Environments};
 use syncline_store::events::{Event, Events};
 use syncline_store::{Store, hosts};
 
-const HEARTBEAT_EVERY: Duration = Duration::from_secs(5);
-/// However quiet it is, environments are read again after this long.
-const RELOAD_EVERY: Duration = Duration::from_secs(30);
+const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(5);
+/// Longest wait between two reads of the environments, because a notification can be lost.
+const RELOAD_INTERVAL: Duration = Duration::from_secs(30);
 
-/// This host among the others.
+/// The registration of this host.
 pub struct HostRegistration {
     store: Store,
     events: Arc<Events>,
@@ -22,7 +22,7 @@ pub struct HostRegistration {
     host_id: Uuid,
 }
 
-/// Why a host could not join the others.
+/// Why a host could not register.
 #[derive(Debug, thiserror::Error)]
 pub enum JoinError {
     #[error("the host's heartbeat could not be written")]
@@ -32,7 +32,7 @@ pub enum JoinError {
 }
 
 impl HostRegistration {
-    /// Writes the first heartbeat, and reads which environments there are.
+    /// Writes the first heartbeat, and loads the environments.
     pub async fn join(
         store: Store,
         events: Arc<Events>,
@@ -41,14 +41,14 @@ impl HostRegistration {
     ) -> Result<Arc<Self>, JoinError> {
         let this = Arc::new(Self { store, events, environments, host_id });
         this.announce().await?;
-        // From here on a new data key waits for this host; what was made before is read now.
+        // From now on, a new data key waits for this host to load it. Keys that were created before are loaded here.
         this.environments.follow(host_id).await?;
         Ok(this)
     }
 
-    /// Says that the host is alive, until `shutdown`.
+    /// Writes heartbeats, until `shutdown`.
     pub async fn heartbeat(self: Arc<Self>, shutdown: CancellationToken) {
-        let mut ticks = tokio::time::interval(HEARTBEAT_EVERY);
+        let mut ticks = tokio::time::interval(HEARTBEAT_INTERVAL);
         while shutdown.run_until_cancelled(ticks.tick()).await.is_some() {
             if let Err(error) = self.announce().await {
                 let error = &error as &dyn std::error::Error;
@@ -57,27 +57,27 @@ impl HostRegistration {
         }
     }
 
-    /// Learns of environments and data keys that others have made, until `shutdown`.
+    /// Loads environments and data keys that other hosts have created, until `shutdown`.
     pub async fn follow_environments(self: Arc<Self>, shutdown: CancellationToken) {
         let mut events = self.events.subscribe();
         loop {
-            let wait = events.wait_within(RELOAD_EVERY, Event::Environments);
+            let wait = events.wait_within(RELOAD_INTERVAL, Event::Environments);
             if shutdown.run_until_cancelled(wait).await.is_none() {
                 return;
             }
             if let Err(error) = self.environments.follow(self.host_id).await {
                 let error = &error as &dyn std::error::Error;
-                tracing::warn!(error, "environments could not be followed");
+                tracing::warn!(error, "could not load the environments; retrying");
             }
         }
     }
 
-    /// Says that the host leaves.
+    /// Removes the registration of this host at a shutdown.
     pub async fn leave(&self) {
         let left = async { hosts::leave(&mut *self.store.connect().await?, self.host_id).await };
         if let Err(error) = left.await {
             let error = &error as &dyn std::error::Error;
-            tracing::warn!(error, "the host could not say that it leaves");
+            tracing::warn!(error, "could not remove this host's registration; it expires by itself");
         }
     }
 

@@ -1,4 +1,4 @@
-//! Webhooks that providers send: verified and stored, then dispatched to functions and to clients.
+//! Provider webhooks: verified and stored first, then dispatched to functions and to backends.
 
 pub(crate) mod dispatch;
 pub(crate) mod ingest;

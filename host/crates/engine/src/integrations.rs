@@ -19,7 +19,7 @@ use syncline_store::integrations::{self, IntegrationUpdate};
 use syncline_types::error_code::ErrorCode;
 use syncline_types::ids::{EnvironmentPk, IntegrationKey, ProviderSlug};
 
-/// How many members `integration_config` and `custom` may have each.
+/// Maximum number of members of `integration_config` and of `custom`.
 pub const MAX_SETTINGS: usize = 100;
 
 /// An integration to create.
@@ -29,7 +29,7 @@ pub struct NewIntegration {
     pub provider: ProviderSlug,
     pub display_name: Option<String>,
     pub forward_webhooks: bool,
-    /// The app's, as a client sends them.
+    /// The app's credentials, as a client sends them.
     pub credentials: Option<Map<String, Value>>,
     pub settings: IntegrationSettings,
 }
@@ -46,7 +46,7 @@ pub struct IntegrationChange {
     pub settings: IntegrationSettings,
 }
 
-/// Why an integration was not created, shown, changed or deleted.
+/// Why an integration was not created, returned, changed or deleted.
 #[derive(Debug, thiserror::Error)]
 pub enum IntegrationError {
     #[error(transparent)]
@@ -55,15 +55,15 @@ pub enum IntegrationError {
     UnknownProvider(ProviderSlug),
     #[error("integration `{0}` exists already; choose another unique_key")]
     Duplicate(IntegrationKey),
-    #[error("`{provider}` needs the credentials of your app: its auth mode is {mode}")]
+    #[error("`{provider}` uses auth mode {mode}, which needs the credentials of your app: set `credentials`")]
     MissingCredentials { provider: ProviderSlug, mode: AuthMode },
     #[error(transparent)]
     InvalidCredentials(AppCredentialsError),
-    #[error("would have {count} members and may have {MAX_SETTINGS}")]
+    #[error("would have {count} members; the maximum is {MAX_SETTINGS}")]
     TooManySettings { name: &'static str, count: usize },
-    #[error("the credentials of the integration's app cannot be opened")]
+    #[error("the credentials of the integration's app cannot be decrypted")]
     Credentials(#[source] AppCredentialsError),
-    #[error("the settings of the integration cannot be opened")]
+    #[error("the settings of the integration cannot be decrypted")]
     Settings(#[from] SettingsError),
     #[error(transparent)]
     Deletion(DeletionError),
@@ -87,7 +87,7 @@ impl IntegrationError {
     }
 }
 
-/// Creates, shows, changes and deletes integrations.
+/// Creates, returns, changes and deletes integrations.
 pub struct Integrations {
     store: Store,
     catalogue: Arc<Catalogue>,
@@ -107,12 +107,12 @@ impl Integrations {
         Self { store, catalogue, connections, connection_cache, inbound_webhooks }
     }
 
-    /// All integrations of an environment, in the order in which they were created.
+    /// Returns all integrations of an environment, in the order of their creation.
     pub async fn list(&self, environment: EnvironmentPk) -> Result<Vec<Integration>, IntegrationError> {
         Ok(integrations::list(&mut *self.store.connect().await?, environment).await?)
     }
 
-    /// The integration with this key.
+    /// Returns the integration with this key.
     pub async fn get(
         &self,
         environment: EnvironmentPk,
@@ -121,7 +121,7 @@ impl Integrations {
         find_integration(&mut *self.store.connect().await?, environment, key).await
     }
 
-    /// The integration with this key and its provider. An operator may have removed the provider since.
+    /// Returns the integration with this key and its provider. Fails if the provider is no longer in the catalogue.
     pub async fn get_with_provider(
         &self,
         environment: EnvironmentPk,
@@ -132,7 +132,7 @@ impl Integrations {
         Ok((integration, provider))
     }
 
-    /// The credentials of the integration's app, if it has one.
+    /// Decrypts the credentials of the integration's app, if it has any.
     pub fn app_credentials(
         &self,
         environment: &Environment,
@@ -141,7 +141,7 @@ impl Integrations {
         open_app_credentials(environment, integration).map_err(IntegrationError::Credentials)
     }
 
-    /// Sets a provider up.
+    /// Creates an integration.
     pub async fn create(
         &self,
         environment: &Environment,
@@ -173,7 +173,8 @@ impl Integrations {
         created.ok_or(IntegrationError::Duplicate(new.unique_key))
     }
 
-    /// Changes the fields that are set. The connections, syncs and records of an integration stay, also under another key.
+    /// Changes the fields that are set. The connections, syncs and records of an integration stay, even under a new
+    /// key.
     pub async fn update(
         &self,
         environment: &Environment,
@@ -218,7 +219,7 @@ impl Integrations {
         Ok(updated)
     }
 
-    /// Deletes an integration with its connections and everything that was kept of them.
+    /// Deletes an integration with its connections and their records.
     pub async fn delete(
         &self,
         environment: EnvironmentPk,

@@ -1,4 +1,4 @@
-//! Invokes functions: what they may do, what is recorded of their runs, and why they fail.
+//! Invokes functions: their capabilities, the record of their runs, and their errors.
 
 pub(crate) mod action;
 pub(crate) mod capabilities;
@@ -25,7 +25,7 @@ use syncline_providers::Catalogue;
 use syncline_sandbox::Sandbox;
 use syncline_store::Store;
 
-/// Runs functions in the sandbox, with what each may do and what is recorded of it.
+/// Runs functions in the sandbox, provides their capabilities and records their runs.
 pub struct Invoker {
     pub(crate) store: Store,
     pub(crate) catalogue: Arc<Catalogue>,
@@ -40,7 +40,7 @@ pub struct Invoker {
     pub(crate) host_id: Uuid,
 }
 
-/// What [`Invoker`] uses.
+/// Dependencies of [`Invoker`].
 pub struct InvokerParts {
     pub store: Store,
     pub catalogue: Arc<Catalogue>,

@@ -1,11 +1,10 @@
-//! Jobs: actions that nobody waits for, actions that run once however often they are asked for, and the functions of
-//! webhooks and of connection events.
+//! Jobs: asynchronous actions, actions with an Idempotency-Key, and the functions of webhooks and of connection events.
 //!
-//! Both are rows of one table. An asynchronous action is queued, and any host runs it. A request with an
-//! Idempotency-Key that waits is run by the host that it came to, and goes to its end even if the caller goes away, so
-//! that a repeat finds what it came to. What a host holds it holds under a lease: when the host is lost, another one
-//! runs a queued job again, and a repeat of its request runs the other kind. So both run at least once, under an id
-//! that stays the same.
+//! All jobs are rows of one table. A queued job, such as an asynchronous action, runs on any host. A request with an
+//! Idempotency-Key that waits for its result runs on the host that received it, and finishes even if the client
+//! disconnects, so that a repeated request finds the result. Each running job has a lease. If its host is lost, another
+//! host repeats a queued job, and a repeated request repeats the other kind. So every job runs at least once, under an
+//! id that stays the same.
 
 pub(crate) mod attempt;
 pub(crate) mod leases;
@@ -28,16 +27,16 @@ use syncline_store::Store;
 use syncline_store::events::Events;
 use syncline_telemetry::clock::Clock;
 
-/// What an operator can set of jobs.
+/// Settings for jobs that an operator can change.
 #[derive(Debug, Clone)]
 pub struct JobSettings {
-    /// How long a job is held without a sign of life from its host.
+    /// How long another host waits, without a heartbeat of this host, before it takes over a job.
     pub lease: Duration,
-    /// How many queued jobs, such as asynchronous actions, run on this host at once.
+    /// Maximum number of queued jobs, such as asynchronous actions, that run on this host concurrently.
     pub max_jobs: usize,
-    /// How long the result of an asynchronous action, or of a request with an Idempotency-Key, is kept.
+    /// How long the result of an asynchronous action, or of a request with an Idempotency-Key, is stored.
     pub results_kept_for: Duration,
-    /// How long jobs may go on that were asked to end.
+    /// How long jobs may continue after they were asked to end.
     pub grace: Duration,
 }
 
@@ -56,7 +55,7 @@ pub struct Jobs {
     pub(crate) settings: JobSettings,
 }
 
-/// What [`Jobs`] uses.
+/// Dependencies of [`Jobs`].
 pub struct JobParts {
     pub clock: Clock,
     pub store: Store,

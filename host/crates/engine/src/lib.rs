@@ -1,7 +1,6 @@
-//! The services of a host: each owns its state and receives only what it uses.
+//! The services of a host. Each owns its state and receives only what it uses.
 //!
-//! The composition root builds them in the order in which they depend on each other, and gives their tasks to the
-//! supervisor.
+//! The binary creates them in the order of their dependencies, and registers their tasks with the supervisor.
 
 mod actions;
 mod authorizations;

@@ -23,22 +23,22 @@ use syncline_types::functions::FunctionKind;
 use syncline_types::ids::{ConnectionPk, EnvironmentPk, FunctionName, IntegrationPk, Variant};
 
 /// How long a deletion waits for all of its pre-deletion functions together.
-const DELETION_WAITS: Duration = Duration::from_secs(30);
-/// For how many connections pre-deletion functions run at once, and how many connections are read at a time.
-const DELETIONS_AT_ONCE: usize = 16;
+const PRE_DELETION_TIMEOUT: Duration = Duration::from_secs(30);
+/// For how many connections pre-deletion functions run concurrently, and how many connections are read at a time.
+const CONCURRENT_CONNECTIONS: usize = 16;
 const PAGE: i64 = 500;
-/// Commands receive no events about finished jobs, so they poll.
-const LOOK_AT_JOBS_EVERY: Duration = Duration::from_millis(100);
+/// CLI commands receive no events about finished jobs, so they poll.
+const JOB_POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Why a connection was not validated.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ValidationError {
-    /// A function of the integration refused the connection with this message.
+    /// A function of the integration rejected the connection with this message.
     #[error("{0}")]
     Refused(String),
-    #[error("the connection was replaced or deleted meanwhile")]
+    #[error("the connection was replaced or deleted during its validation")]
     Superseded,
-    #[error("the host failed")]
+    #[error("an internal error interrupted the validation")]
     Host(#[source] anyhow::Error),
 }
 
@@ -65,7 +65,7 @@ impl Lifecycle {
         !self.functions.lifecycle_of(connection.integration, event).is_empty()
     }
 
-    /// Runs the integration's validation functions for a stored connection. The first that fails refuses it.
+    /// Runs the integration's validation functions for a stored connection. The first failure rejects it.
     pub(crate) async fn validate(
         self: &Arc<Self>,
         environment: &Arc<Environment>,
@@ -82,7 +82,7 @@ impl Lifecycle {
                 Err((FunctionError::Interrupted(Interrupt::Superseded), _)) => {
                     return Err(ValidationError::Superseded);
                 }
-                // The message is stored with the connection and shown to clients and to the end user.
+                // The message is stored with the connection and returned to clients and to the end user.
                 Err((_, message)) => return Err(ValidationError::Refused(message)),
             }
         }
@@ -121,7 +121,7 @@ impl Lifecycle {
                 last = connection.pk;
                 let routes: Vec<_> = page.iter().map(ConnectionRoute::from).map(Arc::new).collect();
                 stream::iter(routes)
-                    .for_each_concurrent(DELETIONS_AT_ONCE, |connection| {
+                    .for_each_concurrent(CONCURRENT_CONNECTIONS, |connection| {
                         let this = Arc::clone(self);
                         async move { this.run_pre_deletion(&connection).await }
                     })
@@ -132,14 +132,14 @@ impl Lifecycle {
     }
 
     async fn wait_before_deletion(&self, functions: impl Future<Output = anyhow::Result<()>>) {
-        let problem = match tokio::time::timeout(DELETION_WAITS, functions).await {
+        let problem = match tokio::time::timeout(PRE_DELETION_TIMEOUT, functions).await {
             Ok(Ok(())) => return,
             Ok(Err(error)) => format!("{error:#}"),
-            Err(_elapsed) => format!("they took longer than {DELETION_WAITS:?}"),
+            Err(_elapsed) => format!("they took longer than {PRE_DELETION_TIMEOUT:?}"),
         };
         tracing::warn!(
             problem,
-            "deletes connections although not all of their pre-deletion functions have run"
+            "deleting connections although some of their pre-deletion functions have not finished"
         );
     }
 
@@ -149,18 +149,18 @@ impl Lifecycle {
         {
             match self.environments.get(connection.environment).await {
                 Ok(environment) => {
-                    // The row of the run has the error.
+                    // The row of the run contains the error.
                     let _failure = self.run_lifecycle(&environment, connection, &function).await;
                 }
                 Err(error) => {
                     let error = &error as &dyn std::error::Error;
-                    tracing::warn!(error, "deletes a connection without running its pre-deletion functions");
+                    tracing::warn!(error, "deleting a connection without running its pre-deletion functions");
                 }
             }
         }
     }
 
-    /// Runs one function. Returns its error with the message that the row of the run has.
+    /// Runs one function. Returns its error with the message that is stored in the row of the run.
     async fn run_lifecycle(
         self: &Arc<Self>,
         environment: &Arc<Environment>,
@@ -203,8 +203,8 @@ pub enum PreDeletion {
     NoHost,
 }
 
-/// Lets hosts run the pre-deletion functions of an environment as jobs. For commands, which cannot run functions
-/// themselves. Waits as long as a host waits before a deletion.
+/// Runs the pre-deletion functions of an environment as jobs on running hosts. For CLI commands, which cannot run
+/// functions themselves. Waits for as long as a host waits before a deletion.
 pub async fn run_pre_deletion_through_hosts(
     store: &Store,
     environment: EnvironmentPk,
@@ -236,11 +236,11 @@ pub async fn run_pre_deletion_through_hosts(
             }
             tx.commit().await?;
             while function_jobs::count_unfinished(&mut *store.connect().await?, &queued).await? > 0 {
-                tokio::time::sleep(LOOK_AT_JOBS_EVERY).await;
+                tokio::time::sleep(JOB_POLL_INTERVAL).await;
             }
         }
     };
-    match tokio::time::timeout(DELETION_WAITS, jobs).await {
+    match tokio::time::timeout(PRE_DELETION_TIMEOUT, jobs).await {
         Ok(done) => Ok(done.map(|()| PreDeletion::Done)?),
         Err(_elapsed) => Ok(PreDeletion::OutOfTime),
     }

@@ -1,4 +1,4 @@
-//! Finding integrations and connections by the names that clients use.
+//! Finds integrations and connections by the names that clients use.
 
 use sqlx::PgConnection;
 
@@ -28,7 +28,7 @@ impl LookupError {
     }
 }
 
-/// Which objects of an environment a list shows.
+/// Limits a list to an environment, an integration or a connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NamedScope {
     Environment,
@@ -36,7 +36,7 @@ pub enum NamedScope {
     Connection { integration: IntegrationKey, connection: ConnectionId },
 }
 
-/// The integration with this key.
+/// Returns the integration with this key.
 pub(crate) async fn find_integration(
     conn: &mut PgConnection,
     environment: EnvironmentPk,

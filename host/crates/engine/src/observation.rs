@@ -1,4 +1,4 @@
-//! What is queued and what is running, for those who watch the host.
+//! Current numbers of queued and running work, for `/metrics`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,10 +8,10 @@ use syncline_store::Store;
 use syncline_store::queues;
 use syncline_telemetry::metrics::Observed;
 
-/// A database that takes longer is told as one that does not answer.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// A database that takes longer counts as unreachable.
+const TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Looks at what `/metrics` shows as it is now.
+/// Reads the current values for `/metrics`.
 pub struct Observation {
     store: Store,
     live_runs: Arc<LiveRuns>,
@@ -23,11 +23,14 @@ impl Observation {
     }
 
     pub async fn observe(&self) -> Observed {
-        let look = async { queues::look(&mut *self.store.connect().await?).await };
-        let queues = match tokio::time::timeout(PATIENCE, look).await {
+        let read = async { queues::look(&mut *self.store.connect().await?).await };
+        let queues = match tokio::time::timeout(TIMEOUT, read).await {
             Ok(Ok(queues)) => Some(queues),
             Ok(Err(error)) => {
-                tracing::debug!(error = &error as &dyn std::error::Error, "queues could not be looked at");
+                tracing::debug!(
+                    error = &error as &dyn std::error::Error,
+                    "could not read the queues for the metrics"
+                );
                 None
             }
             Err(_) => None,

@@ -1,7 +1,7 @@
-//! What clients are told: the events, their bodies, and the deliveries that are written with what they report.
+//! Events for the customer's backend: their bodies, and the deliveries of outbound webhooks.
 //!
-//! A delivery is a row of the same transaction: it exists exactly if what it tells of has happened. Sending is for
-//! others, later.
+//! A delivery is written in the transaction of the change that it reports, so it exists exactly if the change was
+//! committed. The crate `outbound-webhooks` sends it later.
 
 mod forward;
 mod sync;
@@ -21,39 +21,39 @@ use syncline_store::outbound_webhooks::{self, Message, WebhookSettings};
 use syncline_types::error_code::ErrorCode;
 use syncline_types::ids::{ConnectionId, ConnectionPk, EnvironmentPk, IntegrationKey};
 
-/// Existing receivers look for this constant.
+/// Existing receivers check this constant.
 const FROM: &str = "nango";
 
-/// What was done to a connection's credentials.
+/// The operation on a connection's credentials.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AuthOperation {
-    /// A connection was made, or was not because its authentication failed.
+    /// A connection was created, or its authentication failed.
     Creation,
-    /// An existing one was connected again.
+    /// An existing connection was reconnected.
     Override,
-    /// Its credentials were renewed. Only failures are told.
+    /// The credentials were refreshed. Only failures are reported.
     Refresh,
 }
 
-/// A connection was authenticated, or was not.
+/// The result of an authentication.
 #[derive(Debug, Clone)]
 pub struct AuthEvent<'a> {
     pub operation: AuthOperation,
-    /// None if a creation failed.
+    /// `None` if a creation failed.
     pub connection: Option<ConnectionPk>,
     pub connection_id: &'a ConnectionId,
     pub integration: &'a IntegrationKey,
     pub provider: &'a str,
-    /// None if the catalogue no longer has the provider.
+    /// `None` if the provider is no longer in the catalogue.
     pub auth_mode: Option<AuthMode>,
     pub tags: &'a Value,
     pub end_user: Option<&'a Value>,
-    /// The connection's own URL, in place of the environment's.
+    /// The connection's own URL, which replaces the environment's.
     pub webhook_url_override: Option<&'a str>,
     pub failure: Option<AuthFailure<'a>>,
 }
 
-/// Why authentication failed. Nothing in it is secret.
+/// Why authentication failed. Contains no secrets.
 #[derive(Debug, Clone, Copy)]
 pub struct AuthFailure<'a> {
     /// A stable code.
@@ -62,7 +62,7 @@ pub struct AuthFailure<'a> {
 }
 
 impl<'a> AuthEvent<'a> {
-    /// Of a connection as it is stored.
+    /// The event of a stored connection.
     pub fn of(connection: &'a Connection, auth_mode: Option<AuthMode>, operation: AuthOperation) -> Self {
         Self {
             operation,
@@ -122,7 +122,7 @@ impl<'a> AuthEvent<'a> {
     }
 }
 
-/// Writes the deliveries of an event, as the environment's settings want them, in the transaction that makes it true.
+/// Writes the deliveries of an event, according to the environment's settings, in the transaction of the change.
 pub async fn note_auth(
     conn: &mut PgConnection,
     environment: &Environment,
@@ -145,7 +145,7 @@ pub async fn note_auth(
     outbound_webhooks::notify(conn).await
 }
 
-/// An asynchronous action is over, well or not; its result is for whoever asks.
+/// An asynchronous action has ended, with success or an error. The event does not contain its result.
 #[derive(Debug, Clone)]
 pub struct AsyncActionEvent<'a> {
     pub environment: EnvironmentPk,
@@ -167,8 +167,8 @@ impl AsyncActionEvent<'_> {
     }
 }
 
-/// Writes the deliveries of an asynchronous action's end, as the environment's settings want them, in the transaction
-/// that ends it.
+/// Writes the deliveries about the end of an asynchronous action, according to the environment's settings, in the
+/// transaction that ends it.
 pub async fn note_async_action(conn: &mut PgConnection, event: &AsyncActionEvent<'_>) -> sqlx::Result<()> {
     let Some(settings) = outbound_webhooks::find_settings(conn, event.environment).await? else {
         return Ok(());
@@ -208,7 +208,7 @@ fn end_user_body(end_user: &Value) -> Value {
     body.into()
 }
 
-/// The bytes that are signed: keys sorted at every depth, without spaces, whatever order the map type keeps.
+/// Returns the JSON text that is signed: keys sorted at every depth, without spaces.
 fn to_sorted_json(mut value: Value) -> String {
     value.sort_all_objects();
     value.to_string()
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_has_its_keys_sorted_at_every_depth() {
+    fn the_keys_of_a_body_are_sorted_at_every_depth() {
         let (id, integration) = ("c1".parse().unwrap(), "crm".parse().unwrap());
         let tags = json!({ "z": "1", "a": "2" });
         let end_user =
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn switches_decide_which_events_are_told() {
+    fn settings_decide_which_events_are_reported() {
         let settings = |on_auth_creation, on_auth_refresh_error| WebhookSettings {
             primary: None,
             secondary: None,
@@ -273,7 +273,10 @@ mod tests {
         assert!(of(AuthOperation::Creation).is_wanted(&settings(true, false)));
         assert!(!of(AuthOperation::Creation).is_wanted(&settings(false, true)));
         assert!(of(AuthOperation::Override).is_wanted(&settings(false, false)));
-        assert!(!of(AuthOperation::Refresh).is_wanted(&settings(true, true)), "a success is never told");
+        assert!(
+            !of(AuthOperation::Refresh).is_wanted(&settings(true, true)),
+            "a successful refresh is never reported"
+        );
         assert!(
             of(AuthOperation::Refresh).failed(ErrorCode::TokenErr, "y").is_wanted(&settings(false, true))
         );

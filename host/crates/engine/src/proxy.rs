@@ -26,7 +26,7 @@ use syncline_types::ids::{ConnectionPk, ProviderSlug};
 
 const CAPACITY: u64 = 10_000;
 /// A route is cached for this long, even if no event invalidates it.
-const CACHED_FOR: Duration = Duration::from_secs(20);
+const CACHE_TTL: Duration = Duration::from_secs(20);
 
 #[derive(Debug, thiserror::Error)]
 pub enum ProxyError {
@@ -52,7 +52,7 @@ impl ProxyError {
     }
 }
 
-/// The code of a request that was not forwarded, or not answered.
+/// The code of a request that was not forwarded, or received no response.
 fn egress_code(error: &EgressError) -> ErrorCode {
     match error {
         EgressError::InvalidRequest { .. } => ErrorCode::InvalidProxyRequest,
@@ -71,8 +71,8 @@ fn egress_code(error: &EgressError) -> ErrorCode {
     }
 }
 
-/// Caches where the requests of connections go, so that a request needs nothing of the database. A route is used only
-/// while this host receives events.
+/// Caches the destinations of connections' requests, so that a request needs no database query. Cached routes are used
+/// only while this host receives events.
 pub struct ProxyRoutes {
     events: Arc<Events>,
     routes: moka::sync::Cache<ConnectionPk, CachedRoute>,
@@ -80,21 +80,21 @@ pub struct ProxyRoutes {
 
 #[derive(Clone)]
 struct CachedRoute {
-    /// The version of the deployed functions, which say where providers and further hosts are.
+    /// The version of the deployed functions, which set base URLs and additional hosts.
     functions: u64,
-    /// Empty while the route is being read. An invalidation drops an empty cell too, so a route that was read before the
-    /// invalidation is not cached.
+    /// Empty while the route is being read. An invalidation drops an empty cell too, so that a route that was read
+    /// before the invalidation is not cached.
     route: Arc<OnceCell<Arc<Route>>>,
 }
 
 impl ProxyRoutes {
     pub fn new(events: Arc<Events>) -> Arc<Self> {
-        let routes = moka::sync::Cache::builder().max_capacity(CAPACITY).time_to_live(CACHED_FOR).build();
+        let routes = moka::sync::Cache::builder().max_capacity(CAPACITY).time_to_live(CACHE_TTL).build();
         Arc::new(Self { events, routes })
     }
 
     /// Returns the cached route of a connection, or the result of `read`. `functions` is the version of the deployed
-    /// functions from before `read`.
+    /// functions before `read`.
     async fn get<E>(
         &self,
         connection: ConnectionPk,
@@ -111,7 +111,7 @@ impl ProxyRoutes {
         cached.into_value().route.get_or_try_init(|| read).await.cloned()
     }
 
-    /// A connection was changed: the next request sees how it is now.
+    /// Drops the cached route of a changed connection.
     pub(crate) fn forget(&self, connection: ConnectionPk) {
         self.routes.invalidate(&connection);
     }
@@ -120,7 +120,7 @@ impl ProxyRoutes {
         self.routes.invalidate_all();
     }
 
-    /// Drops routes of connections that were changed, until `shutdown`.
+    /// Drops the routes of changed connections, until `shutdown`.
     pub async fn invalidate(self: Arc<Self>, shutdown: CancellationToken) {
         let mut events = self.events.subscribe();
         // Events may have been missed before the subscription.
@@ -146,7 +146,7 @@ pub struct Proxy {
     routes: Arc<ProxyRoutes>,
 }
 
-/// What [`Proxy`] uses.
+/// Dependencies of [`Proxy`].
 pub struct ProxyParts {
     pub store: Store,
     pub catalogue: Arc<Catalogue>,
@@ -212,7 +212,7 @@ impl Proxy {
     }
 }
 
-/// Notes each exchange in the host's log.
+/// Writes each exchange to the host's log.
 struct ProxyLog<'a>(&'a ConnectionRoute);
 
 impl Observer for ProxyLog<'_> {

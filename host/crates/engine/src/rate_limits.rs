@@ -1,8 +1,8 @@
-//! Rate limits that providers reported to one host and that all hosts respect: while a provider is rate limiting a
-//! connection or an integration, no host sends requests for it.
+//! Applies the rate limits that providers report. If a provider rate limits a connection or an integration, no host
+//! sends requests for it until the backoff ends.
 //!
-//! The backoffs are in memory, so a request without one costs a look-up in a map that is nearly always empty. Backoffs
-//! come from the answers to this host's requests, from events of other hosts, and from the table every few seconds.
+//! The backoffs are in memory, so a request without one costs a lookup in a map that is nearly always empty. Backoffs
+//! come from the responses to this host's requests, from events of other hosts, and from the table every few seconds.
 
 pub(crate) mod limiter;
 
@@ -16,7 +16,7 @@ use tokio_util::task::TaskTracker;
 use url::Url;
 use uuid::Uuid;
 
-use crate::rate_limits::limiter::{Limiter, TELL_EVERY};
+use crate::rate_limits::limiter::{Limiter, PUBLISH_INTERVAL};
 use syncline_egress::RateLimiter;
 use syncline_providers::{LimitScope, Provider, RateLimit};
 use syncline_store::Store;
@@ -25,15 +25,15 @@ use syncline_store::rate_limits::{self, Backoff, RateLimitScope};
 use syncline_telemetry::clock::Clock;
 use syncline_types::ids::{ConnectionPk, IntegrationPk};
 
-/// The longest backoff, whatever the provider says: a wrong answer must not stop a sync for good.
+/// The longest backoff, whatever the provider says: a wrong response must not stop a sync forever.
 const MAX_BACKOFF: Duration = Duration::from_secs(24 * 3600);
 /// A backoff that ends at most this much later than a known one is not new.
-const SAME: Duration = Duration::from_millis(500);
+const TOLERANCE: Duration = Duration::from_millis(500);
 /// The interval between reads of the table, in case an event was lost.
-const LOOK_EVERY: Duration = Duration::from_secs(5);
+const READ_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Publishing gives up after this long, so that an unavailable database delays nothing else.
-const TELL_WITHIN: Duration = Duration::from_secs(1);
+const PUBLISH_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Keeps the requests of all hosts below the providers' limits.
 pub struct RateLimits {
@@ -57,16 +57,16 @@ impl Backoffs {
         Self { clock, until: RwLock::default() }
     }
 
-    /// How long requests of a connection have to wait, or `None` if they may go.
+    /// Returns how long requests of a connection must wait, or `None` if they may be sent now.
     fn backoff_left(&self, integration: IntegrationPk, connection: ConnectionPk) -> Option<Duration> {
-        let held = self.until.read().unwrap_or_else(PoisonError::into_inner);
-        if held.is_empty() {
+        let backoffs = self.until.read().unwrap_or_else(PoisonError::into_inner);
+        if backoffs.is_empty() {
             return None;
         }
         let now = self.clock.instant();
         [None, Some(connection)]
             .into_iter()
-            .filter_map(|connection| held.get(&RateLimitScope { integration, connection }))
+            .filter_map(|connection| backoffs.get(&RateLimitScope { integration, connection }))
             .filter_map(|until| until.checked_duration_since(now))
             .filter(|left| !left.is_zero())
             .max()
@@ -76,12 +76,12 @@ impl Backoffs {
     fn back_off(&self, back_off: Backoff) -> bool {
         let now = self.clock.instant();
         let until = now + back_off.left;
-        let mut held = self.until.write().unwrap_or_else(PoisonError::into_inner);
-        if held.get(&back_off.limited).is_some_and(|known| *known + SAME >= until) {
+        let mut backoffs = self.until.write().unwrap_or_else(PoisonError::into_inner);
+        if backoffs.get(&back_off.limited).is_some_and(|known| *known + TOLERANCE >= until) {
             return false;
         }
-        held.retain(|_, until| *until > now);
-        held.insert(back_off.limited, until);
+        backoffs.retain(|_, until| *until > now);
+        backoffs.insert(back_off.limited, until);
         true
     }
 }
@@ -98,7 +98,7 @@ impl RateLimits {
         })
     }
 
-    /// How long requests of a connection have to wait, or `None` if they may go.
+    /// Returns how long requests of a connection must wait, or `None` if they may be sent now.
     pub(crate) fn backoff_left(
         &self,
         integration: IntegrationPk,
@@ -107,18 +107,18 @@ impl RateLimits {
         self.backoffs.backoff_left(integration, connection)
     }
 
-    /// Follows the backoffs of other hosts, until `shutdown`.
+    /// Applies the backoffs of other hosts, until `shutdown`.
     pub async fn follow_backoffs(self: Arc<Self>, shutdown: CancellationToken) {
         let mut events = self.events.subscribe();
         loop {
             let read = async {
                 let mut conn = self.store.connect().await?;
-                let holds = rate_limits::list(&mut conn).await?;
+                let stored = rate_limits::list(&mut conn).await?;
                 rate_limits::delete_over(&mut conn).await?;
-                Ok::<_, sqlx::Error>(holds)
+                Ok::<_, sqlx::Error>(stored)
             };
             match read.await {
-                Ok(holds) => holds.into_iter().for_each(|back_off| _ = self.backoffs.back_off(back_off)),
+                Ok(stored) => stored.into_iter().for_each(|back_off| _ = self.backoffs.back_off(back_off)),
                 Err(error) => {
                     let error = &error as &dyn std::error::Error;
                     tracing::warn!(error, "could not read rate limits");
@@ -137,7 +137,7 @@ impl RateLimits {
             tokio::select! {
                 () = shutdown.cancelled() => return,
                 () = missed => {}
-                () = tokio::time::sleep(LOOK_EVERY) => {}
+                () = tokio::time::sleep(READ_INTERVAL) => {}
             }
         }
     }
@@ -146,19 +146,20 @@ impl RateLimits {
     pub async fn publish_requests(self: Arc<Self>, shutdown: CancellationToken) {
         while shutdown.run_until_cancelled(self.limiter.has_unpublished()).await.is_some() {
             loop {
-                tokio::time::sleep(TELL_EVERY).await;
-                let Some(untold) = self.limiter.take_unpublished().filter(|_| !shutdown.is_cancelled())
+                tokio::time::sleep(PUBLISH_INTERVAL).await;
+                let Some(unpublished) = self.limiter.take_unpublished().filter(|_| !shutdown.is_cancelled())
                 else {
                     break;
                 };
-                if untold.is_empty() || self.events.live_hosts() < 2 {
+                if unpublished.is_empty() || self.events.live_hosts() < 2 {
                     continue;
                 }
-                let told = async {
-                    events::publish_requests(&mut *self.store.connect().await?, self.host_id, &untold).await
+                let published = async {
+                    events::publish_requests(&mut *self.store.connect().await?, self.host_id, &unpublished)
+                        .await
                 };
-                // A host that misses this is rate limited by the provider itself.
-                if let Ok(Err(error)) = tokio::time::timeout(TELL_WITHIN, told).await {
+                // If another host misses this event, the provider itself rate limits it.
+                if let Ok(Err(error)) = tokio::time::timeout(PUBLISH_TIMEOUT, published).await {
                     let error = &error as &dyn std::error::Error;
                     tracing::warn!(error, "could not publish the number of requests to providers");
                 }
@@ -192,7 +193,7 @@ pub(crate) struct ConnectionRateLimiter {
 }
 
 impl ConnectionRateLimiter {
-    /// `base_url` is the integration's own address of the provider, whose rates are unknown.
+    /// `base_url` overrides the provider's address. The rates of that server are not known.
     pub(crate) fn new(
         limits: Arc<RateLimits>,
         provider: &Provider,
@@ -225,8 +226,8 @@ impl RateLimiter for ConnectionRateLimiter {
         }
         let store = self.limits.store.clone();
         self.limits.publishing.spawn(async move {
-            let told = async { rate_limits::back_off(&mut *store.connect().await?, back_off).await };
-            if let Err(error) = told.await {
+            let published = async { rate_limits::back_off(&mut *store.connect().await?, back_off).await };
+            if let Err(error) = published.await {
                 let error = &error as &dyn std::error::Error;
                 tracing::warn!(error, "could not publish the rate limit of a provider");
             }
@@ -250,13 +251,13 @@ mod tests {
     #[test]
     fn a_backoff_covers_its_connection_or_its_whole_integration() {
         let backoffs = Backoffs::new(Clock::manual(DateTime::UNIX_EPOCH).clock());
-        let is_held =
+        let is_limited =
             |integration, connection| backoffs.backoff_left(integration, ConnectionPk(connection)).is_some();
-        assert!(!is_held(INTEGRATION, 1));
+        assert!(!is_limited(INTEGRATION, 1));
         assert!(backoffs.back_off(back_off(Some(1), 60)));
-        assert!(is_held(INTEGRATION, 1) && !is_held(INTEGRATION, 2));
+        assert!(is_limited(INTEGRATION, 1) && !is_limited(INTEGRATION, 2));
         assert!(backoffs.back_off(back_off(None, 60)));
-        assert!(is_held(INTEGRATION, 2) && !is_held(IntegrationPk(2), 1));
+        assert!(is_limited(INTEGRATION, 2) && !is_limited(IntegrationPk(2), 1));
     }
 
     #[test]

@@ -16,12 +16,12 @@ use crate::records::stream_numbers::StreamNumbers;
 use syncline_auth::Environments;
 use syncline_store::Store;
 
-/// What an operator can set of records.
+/// Settings for records that an operator can change.
 #[derive(Debug, Clone)]
 pub struct RecordSettings {
-    /// The member of a record that holds its metadata.
+    /// The member of a record that contains its metadata.
     pub metadata_key: Arc<str>,
-    /// The most records of one model, connection and variant.
+    /// Maximum number of records of one model, connection and variant.
     pub max_stream_records: u64,
 }
 

@@ -1,7 +1,7 @@
-//! Empties payloads and deletes records that nothing has happened to for long.
+//! Empties payloads and deletes records that have not changed for a long time.
 //!
-//! Hosts share the work without knowing of each other: a step is one short transaction under a lock that only one has
-//! at a time. Whoever writes to a stream waits for one step at most, and is let in before the next.
+//! Hosts share the work without coordination: each step is a short transaction under a lock that one host has at a
+//! time. A writer of a stream waits for at most one step.
 
 use std::str::FromStr;
 use std::sync::Arc;
@@ -13,30 +13,31 @@ use tokio_util::sync::CancellationToken;
 use syncline_config::period;
 use syncline_store::{Store, retention};
 
-/// Records of one step.
+/// Number of records of one step.
 const STEP: i64 = 500;
-/// The pause after a step; a step that took longer is followed by as much.
-const LEAST_PAUSE: Duration = Duration::from_millis(10);
+/// The minimum pause after a step. After a longer step, the pause is as long as the step.
+const MIN_PAUSE: Duration = Duration::from_millis(10);
 
-/// What an operator can say about the age of records.
+/// Settings for the age of records that an operator can change.
 #[derive(Debug, Clone, Copy)]
 pub struct RetentionSettings {
-    /// Payloads that have not changed for so long are emptied, and dead letters dropped that have not come again.
+    /// Payloads that have not changed for this long are emptied. Dead letters that have not come again for this long
+    /// are dropped.
     pub prune_after: Age,
-    /// Records of a sync that has not run for so long are deleted.
+    /// Records of a sync that has not run for this long are deleted.
     pub delete_after: Age,
-    /// How often what is due is looked for.
+    /// The interval between checks.
     pub every: Duration,
 }
 
-/// How old something may become.
+/// A maximum age.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Age {
     Any,
     Most(Duration),
 }
 
-/// Why a text is no age. Says what would be.
+/// Why a text is not an age. The message shows valid ages.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("must be a duration such as `12h` or `30d`, or `never`")]
 pub struct InvalidAge;
@@ -52,7 +53,7 @@ impl FromStr for Age {
     }
 }
 
-/// Removes what is too old.
+/// Removes payloads, records and dead letters that are too old.
 pub struct Retention {
     store: Store,
     settings: RetentionSettings,
@@ -63,7 +64,7 @@ impl Retention {
         Arc::new(Self { store, settings })
     }
 
-    /// Looks for what is due, until `shutdown`.
+    /// Removes old data periodically, until `shutdown`.
     pub async fn run(self: Arc<Self>, shutdown: CancellationToken) {
         let mut ticks = tokio::time::interval(self.settings.every);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -71,22 +72,22 @@ impl Retention {
             if let Some(Err(error)) = shutdown.run_until_cancelled(self.run_until_idle()).await {
                 tracing::warn!(
                     error = &error as &dyn std::error::Error,
-                    "what is too old was not removed; it will be tried again"
+                    "could not remove old records; retrying"
                 );
             }
         }
     }
 
-    /// Works until nothing is due, or another host does.
+    /// Works until nothing is due, or another host has the lock.
     async fn run_until_idle(&self) -> sqlx::Result<()> {
         for work in [Work::Delete, Work::Prune, Work::DropLetters] {
             let Age::Most(age) = work.age(&self.settings) else { continue };
             let mut records = 0;
             loop {
-                let began = Instant::now();
+                let started_at = Instant::now();
                 let Some(done) = self.step(work, age).await? else { break };
                 records += done;
-                tokio::time::sleep(began.elapsed().max(LEAST_PAUSE)).await;
+                tokio::time::sleep(started_at.elapsed().max(MIN_PAUSE)).await;
             }
             if records > 0 {
                 tracing::info!(records, "{}", work.report());
@@ -95,7 +96,7 @@ impl Retention {
         Ok(())
     }
 
-    /// Gives the number of records that were worked on. `None`: there is nothing to do, or another host does it.
+    /// Performs one step. Returns the number of records, or `None` if nothing is due or another host has the lock.
     async fn step(&self, work: Work, age: Duration) -> sqlx::Result<Option<u64>> {
         let mut tx = self.store.begin_records().await?;
         if !retention::try_lock(&mut tx).await? {
@@ -128,9 +129,9 @@ impl Work {
 
     fn report(self) -> &'static str {
         match self {
-            Self::Prune => "payloads that have not changed for long were emptied",
-            Self::DropLetters => "dead letters that have not come again for long were dropped",
-            Self::Delete => "records of syncs that have not run for long were deleted",
+            Self::Prune => "emptied payloads that have not changed for a long time",
+            Self::DropLetters => "dropped dead letters that have not come again for a long time",
+            Self::Delete => "deleted records of syncs that have not run for a long time",
         }
     }
 }

@@ -1,8 +1,8 @@
-//! Repeating transactions that deadlocked.
+//! Repeats transactions that deadlocked.
 
 use syncline_store::{DEADLOCK_TRIES, is_deadlock};
 
-/// Runs a transaction, and again if Postgres ended it because of a deadlock.
+/// Runs a transaction, and repeats it if Postgres aborted it because of a deadlock.
 pub(crate) async fn retry_deadlocks<T, F>(transaction: impl Fn() -> F) -> sqlx::Result<T>
 where
     F: Future<Output = sqlx::Result<T>>,

@@ -1,4 +1,4 @@
-//! What has to be done about runs now and then: those of hosts that are gone are closed, and old ones go.
+//! Maintains the run history: closes runs of lost hosts and deletes old runs.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -7,18 +7,18 @@ use tokio_util::sync::CancellationToken;
 
 use syncline_store::{Store, environments, hosts, runs};
 
-const EVERY: Duration = Duration::from_secs(10);
-const DELETE_EVERY: Duration = Duration::from_secs(10 * 60);
-/// Runs of one statement, whose logs may be long.
+const INTERVAL: Duration = Duration::from_secs(10);
+const DELETE_INTERVAL: Duration = Duration::from_secs(10 * 60);
+/// Number of runs that one statement deletes. Their logs may be long.
 const BATCH: i64 = 200;
-const BETWEEN_BATCHES: Duration = Duration::from_millis(50);
+const BATCH_PAUSE: Duration = Duration::from_millis(50);
 
 /// Closes runs of lost hosts and deletes old ones.
 pub struct RunUpkeep {
     store: Store,
-    /// How long a run is held without a sign of life from its host.
+    /// How long a run stays open without a heartbeat of its host.
     lease: Duration,
-    /// How long runs that are over are kept, with their logs.
+    /// How long finished runs are stored, with their logs.
     kept_for: Duration,
 }
 
@@ -27,9 +27,9 @@ impl RunUpkeep {
         Arc::new(Self { store, lease, kept_for })
     }
 
-    /// Works until `shutdown`.
+    /// Maintains the run history until `shutdown`.
     pub async fn run(self: Arc<Self>, shutdown: CancellationToken) {
-        let mut ticks = tokio::time::interval(EVERY);
+        let mut ticks = tokio::time::interval(INTERVAL);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut deleted_at: Option<Instant> = None;
         while shutdown.run_until_cancelled(ticks.tick()).await.is_some() {
@@ -39,19 +39,22 @@ impl RunUpkeep {
                 let orphans = runs::close_orphans(&mut conn).await?;
                 drop(conn);
                 if orphans > 0 {
-                    tracing::warn!(orphans, "closed {orphans} runs of syncs that are gone");
+                    tracing::warn!(orphans, "closed {orphans} runs of deleted syncs");
                 }
                 if lost > 0 {
-                    tracing::warn!(lost, "closed {lost} runs of hosts that are gone");
+                    tracing::warn!(lost, "closed {lost} runs of lost hosts");
                 }
-                if deleted_at.is_none_or(|at| at.elapsed() >= DELETE_EVERY) {
+                if deleted_at.is_none_or(|at| at.elapsed() >= DELETE_INTERVAL) {
                     deleted_at = Some(Instant::now());
                     self.delete_old().await?;
                 }
                 Ok::<_, sqlx::Error>(())
             };
             if let Some(Err(error)) = shutdown.run_until_cancelled(turn).await {
-                tracing::warn!(error = &error as &dyn std::error::Error, "runs could not be tidied up");
+                tracing::warn!(
+                    error = &error as &dyn std::error::Error,
+                    "could not maintain the run history; retrying"
+                );
             }
         }
     }
@@ -68,7 +71,7 @@ impl RunUpkeep {
                     break;
                 }
                 drop(conn);
-                tokio::time::sleep(BETWEEN_BATCHES).await;
+                tokio::time::sleep(BATCH_PAUSE).await;
             }
         }
         Ok(())

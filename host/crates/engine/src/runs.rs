@@ -1,4 +1,4 @@
-//! Runs and their logs, as clients read them.
+//! Reads runs and their logs for clients.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use syncline_types::error_code::ErrorCode;
 use syncline_types::functions::{FunctionKind, RunState, RunTrigger};
 use syncline_types::ids::{EnvironmentPk, FunctionName, Variant};
 
-/// Which runs a list shows.
+/// Selects runs of an environment.
 #[derive(Debug)]
 pub struct RunFilter {
     pub scope: NamedScope,
@@ -25,7 +25,7 @@ pub struct RunFilter {
     pub trigger: Option<RunTrigger>,
     pub started_after: Option<DateTime<Utc>>,
     pub started_before: Option<DateTime<Utc>>,
-    /// Only those behind this place in the list.
+    /// Only runs after this position in the list.
     pub behind: Option<RunPlace>,
 }
 
@@ -33,16 +33,16 @@ pub struct RunFilter {
 #[derive(Debug)]
 pub struct RunLog {
     pub lines: Vec<LoggedLine>,
-    /// The run was over before these lines were read, so no line is still to be written.
+    /// The run had ended before these lines were read, so no more lines will be written.
     pub is_complete: bool,
 }
 
-/// Why runs cannot be shown.
+/// Why runs cannot be returned.
 #[derive(Debug, thiserror::Error)]
 pub enum RunsError {
     #[error(
-        "there is no run `{0}` in this environment: a run's id is a whole UUID, `syncline runs list` shows them, and old \
-         ones are removed"
+        "there is no run `{0}` in this environment; use the complete UUID, as `syncline runs list` shows it. Old runs \
+         are deleted after the retention"
     )]
     Unknown(String),
     #[error(transparent)]
@@ -62,7 +62,7 @@ impl RunsError {
     }
 }
 
-/// Shows runs and their logs.
+/// Returns runs and their logs.
 pub struct Runs {
     store: Store,
     connections: Arc<ConnectionCache>,
@@ -73,7 +73,7 @@ impl Runs {
         Self { store, connections }
     }
 
-    /// Up to `limit` runs of an environment, the newest first.
+    /// Returns up to `limit` runs of an environment, newest first.
     pub async fn list(
         &self,
         environment: EnvironmentPk,
@@ -94,13 +94,13 @@ impl Runs {
         Ok(runs::list(&mut *self.store.connect().await?, environment, &filter, limit).await?)
     }
 
-    /// One run, also while it is in progress.
+    /// Returns one run. The run may still be in progress.
     pub async fn get(&self, environment: EnvironmentPk, id: Uuid) -> Result<LoggedRun, RunsError> {
         let found = runs::find(&mut *self.store.connect().await?, environment, id).await?;
         found.ok_or_else(|| RunsError::Unknown(id.to_string()))
     }
 
-    /// Up to `limit` lines of a run's log, the oldest first.
+    /// Returns up to `limit` lines of a run's log, oldest first.
     pub async fn log(
         &self,
         environment: EnvironmentPk,
@@ -108,7 +108,7 @@ impl Runs {
         filter: &LineFilter,
         limit: i64,
     ) -> Result<RunLog, RunsError> {
-        // The run is read first: if it is over by then, its log is complete.
+        // Read the run first: if it has ended, its log is complete.
         let run = self.get(environment, id).await?;
         let lines = runs::list_lines(&mut *self.store.connect().await?, id, filter, limit).await?;
         Ok(RunLog { lines, is_complete: run.state != RunState::Running })

@@ -1,4 +1,4 @@
-//! Background loops that finish work which was cut short.
+//! A background loop that finishes interrupted work.
 
 use std::time::Duration;
 
@@ -6,8 +6,8 @@ use tokio_util::sync::CancellationToken;
 
 use syncline_store::events::{Event, Events};
 
-/// Calls `work_on_one` until `shutdown`: again at once while it returns that there was something to do, otherwise when
-/// `event` is received, and at least every `interval`, since a notification may be lost.
+/// Calls `work_on_one` until `shutdown`. Repeats at once while it returns `true`, which means that there was work.
+/// Otherwise waits for `event`, but at most `interval`, because a notification can be lost.
 pub(crate) async fn sweep<F>(
     events: &Events,
     event: Event,

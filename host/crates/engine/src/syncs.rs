@@ -1,4 +1,4 @@
-//! Syncs: their schedules, the claims and leases of their runs, and what clients ask of them.
+//! Syncs: schedules, claims and leases of runs, and the commands of clients.
 
 pub(crate) mod approvals;
 pub(crate) mod commands;
@@ -29,22 +29,22 @@ use syncline_store::Store;
 use syncline_store::events::Events;
 use syncline_telemetry::clock::Clock;
 
-/// What an operator can set of syncs.
+/// Settings for syncs that an operator can change.
 #[derive(Debug, Clone)]
 pub struct SyncSettings {
-    /// How long a run is held without a sign of life from its host.
+    /// How long another host waits, without a heartbeat of this host, before it takes over a run.
     pub lease: Duration,
-    /// How many syncs run on this host at once.
+    /// Maximum number of concurrent syncs on this host.
     pub max_syncs: usize,
-    /// How many run of one integration over all hosts, where its bundle does not say.
+    /// Maximum number of concurrent syncs of one integration on all hosts, unless its bundle sets one.
     pub max_syncs_per_integration: Option<u32>,
-    /// How many run of one connection over all hosts, where its bundle does not say.
+    /// Maximum number of concurrent syncs of one connection on all hosts, unless its bundle sets one.
     pub max_syncs_per_connection: u32,
-    /// When a full sync deletes nothing before somebody approves it.
+    /// When the deletions of a full sync wait for approval.
     pub deletion_hold: DeletionHold,
-    /// How many attempts at a sync may be interrupted in a row before they have changed anything.
+    /// How many consecutive attempts of a run may be interrupted without progress.
     pub max_idle_attempts: i32,
-    /// How long runs may go on that were asked to end: since the host stops, or for a reset.
+    /// How long runs may continue after they were asked to end, because of a shutdown or a reset.
     pub grace: Duration,
 }
 
@@ -62,11 +62,11 @@ pub struct Syncs {
     settings: SyncSettings,
     running: Arc<Running>,
     runs: Arc<RunTasks>,
-    /// Timers of runs that were asked to end.
+    /// Timers that stop runs after the grace period.
     ending: TaskTracker,
 }
 
-/// What [`Syncs`] uses.
+/// Dependencies of [`Syncs`].
 pub struct SyncParts {
     pub clock: Clock,
     pub store: Store,

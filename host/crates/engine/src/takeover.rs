@@ -1,7 +1,7 @@
-//! When a host may take over the work of other hosts.
+//! Decides when a host may take over the work of other hosts.
 //!
-//! While the database is unavailable, all leases expire, including those of hosts that are alive. The first host that
-//! reaches the database again gives the others time to renew their leases.
+//! While the database is unavailable, all leases expire, including those of live hosts. The first host that reaches the
+//! database again gives the others time to renew their leases.
 
 use std::time::{Duration, Instant};
 

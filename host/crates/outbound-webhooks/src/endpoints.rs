@@ -12,15 +12,15 @@ use syncline_store::outbound_webhooks::sending::DueEndpoint;
 use syncline_telemetry::clock::Clock;
 use syncline_types::ids::EnvironmentPk;
 
-/// The number of deliveries that one host sends at once.
-const PLACES: usize = 128;
-/// How many of these may go to the URLs of one environment.
-const PLACES_OF_ENVIRONMENT: usize = 64;
-/// How many of these may go to one URL.
-const PLACES_OF_ENDPOINT: usize = 8;
-/// After this many consecutive failures, a receiver gets no deliveries for a while, and then one at a time.
-const TROUBLE: u32 = 5;
-const REST: Duration = Duration::from_secs(60);
+/// Maximum number of deliveries that one host sends concurrently.
+const PERMITS: usize = 128;
+/// Maximum number of these for the URLs of one environment.
+const PERMITS_OF_ENVIRONMENT: usize = 64;
+/// Maximum number of these for one URL.
+const PERMITS_OF_ENDPOINT: usize = 8;
+/// After this many consecutive failures, a receiver gets no deliveries for a pause, and then one at a time.
+const MAX_FAILURES: u32 = 5;
+const PAUSE: Duration = Duration::from_secs(60);
 /// The state of a receiver is forgotten after this long without a delivery.
 const FORGET_AFTER: Duration = Duration::from_secs(3600);
 
@@ -35,19 +35,19 @@ struct Endpoint {
     environment: EnvironmentPk,
     in_flight: usize,
     /// The number of consecutive failed attempts.
-    troubles: u32,
-    rests_until: Option<Instant>,
+    failures: u32,
+    paused_until: Option<Instant>,
     used_at: Instant,
 }
 
 impl Endpoint {
-    fn room(&self, now: Instant) -> usize {
-        let places = match self.rests_until {
+    fn free_permits(&self, now: Instant) -> usize {
+        let permits = match self.paused_until {
             Some(until) if until > now => 0,
-            _ if self.troubles >= TROUBLE => 1,
-            _ => PLACES_OF_ENDPOINT,
+            _ if self.failures >= MAX_FAILURES => 1,
+            _ => PERMITS_OF_ENDPOINT,
         };
-        places.saturating_sub(self.in_flight)
+        permits.saturating_sub(self.in_flight)
     }
 }
 
@@ -57,11 +57,11 @@ impl Endpoints {
     }
 
     pub fn free(&self) -> usize {
-        PLACES.saturating_sub(self.in_flight)
+        PERMITS.saturating_sub(self.in_flight)
     }
 
-    /// Shares out the free permits: one to each environment in turn, and within it one to each receiver in turn. Returns
-    /// how many deliveries may be claimed for each receiver.
+    /// Distributes the free permits: one to each environment in turn, and within it one to each receiver in turn.
+    /// Returns how many deliveries may be claimed for each receiver.
     pub fn pick(&mut self, mut due: Vec<DueEndpoint>, rng: &mut impl Rng) -> Vec<(Uuid, usize)> {
         let now = self.clock.instant();
         self.known.retain(|_, endpoint| endpoint.in_flight > 0 || now - endpoint.used_at < FORGET_AFTER);
@@ -87,19 +87,25 @@ impl Endpoints {
     fn queues(&self, due: &[DueEndpoint], now: Instant) -> Vec<Queue> {
         let mut queues: Vec<Queue> = Vec::new();
         for DueEndpoint { endpoint, environment } in due {
-            let room = self.known.get(endpoint).map_or(PLACES_OF_ENDPOINT, |known| known.room(now));
-            if room == 0 {
+            let free_permits =
+                self.known.get(endpoint).map_or(PERMITS_OF_ENDPOINT, |known| known.free_permits(now));
+            if free_permits == 0 {
                 continue;
             }
             let position = queues.iter().position(|queue| queue.environment == *environment);
             let index = position.unwrap_or_else(|| {
                 let of_environment = self.known.values().filter(|known| known.environment == *environment);
-                let taken: usize = of_environment.map(|known| known.in_flight).sum();
-                let room = PLACES_OF_ENVIRONMENT.saturating_sub(taken);
-                queues.push(Queue { environment: *environment, room, endpoints: Vec::new(), turn: 0 });
+                let used: usize = of_environment.map(|known| known.in_flight).sum();
+                let free_permits = PERMITS_OF_ENVIRONMENT.saturating_sub(used);
+                queues.push(Queue {
+                    environment: *environment,
+                    free_permits,
+                    endpoints: Vec::new(),
+                    next_index: 0,
+                });
                 queues.len() - 1
             });
-            queues[index].endpoints.push((*endpoint, room));
+            queues[index].endpoints.push((*endpoint, free_permits));
         }
         queues
     }
@@ -109,8 +115,8 @@ impl Endpoints {
         let known = self.known.entry(endpoint).or_insert(Endpoint {
             environment,
             in_flight: 0,
-            troubles: 0,
-            rests_until: None,
+            failures: 0,
+            paused_until: None,
             used_at: now,
         });
         known.in_flight += 1;
@@ -130,33 +136,33 @@ impl Endpoints {
         let now = self.clock.instant();
         let Some(known) = self.known.get_mut(&endpoint) else { return };
         if outcome.is_trouble() {
-            known.troubles = known.troubles.saturating_add(1);
+            known.failures = known.failures.saturating_add(1);
         } else {
-            known.troubles = 0;
+            known.failures = 0;
         }
-        let rest = if known.troubles >= TROUBLE { Some(REST) } else { None };
-        if let Some(rest) = rest.max(outcome.requested_delay()) {
-            known.rests_until = Some(now + rest);
+        let pause = if known.failures >= MAX_FAILURES { Some(PAUSE) } else { None };
+        if let Some(pause) = pause.max(outcome.requested_delay()) {
+            known.pauses_until = Some(now + pause);
         }
     }
 }
 
-/// The receivers of one environment, which take turns.
+/// The receivers of one environment, which are served in turn.
 struct Queue {
     environment: EnvironmentPk,
-    room: usize,
+    free_permits: usize,
     endpoints: Vec<(Uuid, usize)>,
-    turn: usize,
+    next_index: usize,
 }
 
 impl Queue {
     fn next(&mut self) -> Option<Uuid> {
-        self.room = self.room.checked_sub(1)?;
-        self.endpoints.retain(|(_, room)| *room > 0);
-        self.turn += 1;
+        self.free_permits = self.free_permits.checked_sub(1)?;
+        self.endpoints.retain(|(_, free_permits)| *free_permits > 0);
+        self.next_index += 1;
         let count = self.endpoints.len();
-        let (endpoint, room) = self.endpoints.get_mut(self.turn.checked_rem(count)?)?;
-        *room -= 1;
+        let (endpoint, free_permits) = self.endpoints.get_mut(self.next_index.checked_rem(count)?)?;
+        *free_permits -= 1;
         Some(*endpoint)
     }
 }
@@ -196,12 +202,12 @@ mod tests {
     fn a_receiver_gets_no_more_than_its_share() {
         let (_time, mut endpoints) = new_endpoints();
         let picked = pick(&mut endpoints, due(0..2, 1));
-        assert_eq!(picked.values().copied().collect::<Vec<_>>(), [PLACES_OF_ENDPOINT; 2]);
-        for _ in 0..PLACES_OF_ENDPOINT {
+        assert_eq!(picked.values().copied().collect::<Vec<_>>(), [PERMITS_OF_ENDPOINT; 2]);
+        for _ in 0..PERMITS_OF_ENDPOINT {
             endpoints.begin(Uuid::from_u128(0), EnvironmentPk(1));
         }
         let picked = pick(&mut endpoints, due(0..2, 1));
-        assert_eq!(picked, HashMap::from([(Uuid::from_u128(1), PLACES_OF_ENDPOINT)]));
+        assert_eq!(picked, HashMap::from([(Uuid::from_u128(1), PERMITS_OF_ENDPOINT)]));
     }
 
     #[test]
@@ -209,11 +215,11 @@ mod tests {
         let (_time, mut endpoints) = new_endpoints();
         let both = [due(0..1000, 1), due(1000..1001, 2)].concat();
         let picked = pick(&mut endpoints, both);
-        assert_eq!(picked[&Uuid::from_u128(1000)], PLACES_OF_ENDPOINT);
-        assert_eq!(picked.values().sum::<usize>(), PLACES_OF_ENVIRONMENT + PLACES_OF_ENDPOINT);
+        assert_eq!(picked[&Uuid::from_u128(1000)], PERMITS_OF_ENDPOINT);
+        assert_eq!(picked.values().sum::<usize>(), PERMITS_OF_ENVIRONMENT + PERMITS_OF_ENDPOINT);
         let most =
             picked.iter().filter(|(endpoint, _)| endpoint.as_u128() < 1000).map(|(_, quota)| *quota).max();
-        assert_eq!(most, Some(1), "its receivers take turns");
+        assert_eq!(most, Some(1), "its receivers are served in turn");
     }
 
     #[test]
@@ -222,26 +228,26 @@ mod tests {
         let many: Vec<_> =
             (0..100).flat_map(|number| due(number * 10..number * 10 + 10, number as i64)).collect();
         let picked = pick(&mut endpoints, many);
-        assert_eq!(picked.values().sum::<usize>(), PLACES);
+        assert_eq!(picked.values().sum::<usize>(), PERMITS);
     }
 
     #[test]
     fn a_failing_receiver_pauses_and_then_gets_one_delivery_at_a_time() {
         let ((time, mut endpoints), endpoint) = (new_endpoints(), Uuid::from_u128(0));
-        for number in 0..TROUBLE {
-            assert_eq!(pick(&mut endpoints, due(0..1, 1))[&endpoint], PLACES_OF_ENDPOINT, "{number}");
+        for number in 0..MAX_FAILURES {
+            assert_eq!(pick(&mut endpoints, due(0..1, 1))[&endpoint], PERMITS_OF_ENDPOINT, "{number}");
             endpoints.begin(endpoint, EnvironmentPk(1));
             endpoints.note(endpoint, &answer(500, None));
             endpoints.end(endpoint);
         }
         assert!(pick(&mut endpoints, due(0..1, 1)).is_empty());
-        time.advance(REST);
+        time.advance(PAUSE);
         assert_eq!(pick(&mut endpoints, due(0..1, 1))[&endpoint], 1);
         endpoints.begin(endpoint, EnvironmentPk(1));
         assert!(pick(&mut endpoints, due(0..1, 1)).is_empty());
         endpoints.note(endpoint, &answer(200, None));
         endpoints.end(endpoint);
-        assert_eq!(pick(&mut endpoints, due(0..1, 1))[&endpoint], PLACES_OF_ENDPOINT);
+        assert_eq!(pick(&mut endpoints, due(0..1, 1))[&endpoint], PERMITS_OF_ENDPOINT);
     }
 
     #[test]

@@ -1,8 +1,9 @@
-//! Webhooks to clients: takes what the outbox holds, signs it, and sends it until it is taken or given up.
+//! Delivers outbound webhooks: reads them from the outbox, signs them, and sends them until the receiver accepts them
+//! or the attempts are exhausted.
 //!
-//! The engine writes the outbox ([`syncline_engine::outbound_webhooks`]); every host sends from it. They meet in Postgres only:
-//! a delivery is held under a lease, and a host that dies leaves what it held to the others. So each delivery is
-//! sent at least once, always under the same id.
+//! The engine writes the outbox ([`syncline_engine::outbound_webhooks`]), and every host sends from it. The two share
+//! only Postgres. Each delivery is sent under a lease; if its host dies, another host continues after the lease has
+//! expired. So each delivery is sent at least once, always with the same id.
 
 mod endpoints;
 mod log;
@@ -34,27 +35,27 @@ use syncline_telemetry::clock::Clock;
 use syncline_telemetry::failpoints::{self, Step};
 use syncline_telemetry::metrics::metrics;
 
-/// However quiet it is, the sender looks again after this long: a notification may have been lost.
-const LOOK_EVERY: Duration = Duration::from_secs(2);
+/// Longest wait between two checks for deliveries, because a notification can be lost.
+const MAX_CHECK_INTERVAL: Duration = Duration::from_secs(2);
 const AFTER_ERROR: Duration = Duration::from_secs(1);
-/// A delivery is held for this much longer than an attempt may take.
+/// How much longer the lease of a delivery is than its attempt may take.
 const LEASE_MARGIN: Duration = Duration::from_secs(10);
 const NOTE_TRIES: u32 = 5;
 
-/// What an operator can set.
+/// Settings for deliveries that an operator can change.
 #[derive(Debug, Clone)]
 pub struct SenderSettings {
-    /// The waits between attempts.
+    /// The delays between attempts.
     pub delays: Delays,
-    /// Time for one attempt.
+    /// Timeout of one attempt.
     pub timeout: Duration,
-    /// How long what has ended stays in the log.
+    /// How long deliveries stay in the log after their end.
     pub retention: Duration,
-    /// How long a shutdown waits for what is being sent.
+    /// How long a shutdown waits for attempts in progress.
     pub grace: Duration,
 }
 
-/// Sends what the outbox holds.
+/// Sends the deliveries in the outbox.
 pub struct Sender {
     clock: Clock,
     store: Store,
@@ -92,8 +93,8 @@ impl Sender {
         })
     }
 
-    /// Sends until `shutdown`, and then lets what is being sent end. What does not is sent again by another host, or by the
-    /// next.
+    /// Sends deliveries until `shutdown`, and then waits for attempts in progress. Interrupted attempts are repeated by
+    /// another host, or after the next start.
     pub async fn send(self: Arc<Self>, shutdown: CancellationToken) {
         let mut events = self.events.subscribe();
         while !shutdown.is_cancelled() {
@@ -102,7 +103,7 @@ impl Sender {
                 Err(error) => {
                     tracing::warn!(
                         error = &error as &dyn std::error::Error,
-                        "due webhooks could not be claimed"
+                        "could not claim due deliveries; retrying"
                     );
                     tokio::time::sleep(AFTER_ERROR).await;
                     continue;
@@ -113,12 +114,14 @@ impl Sender {
                 failpoints::reach(Step::WebhookClaimed);
             }
             for delivery in claimed {
-                let held = ReceiverPermit::new(&self, &delivery);
+                let permit = ReceiverPermit::new(&self, &delivery);
                 let sender = Arc::clone(&self);
                 self.attempts.spawn(async move {
-                    let attempt = AssertUnwindSafe(attempt(&sender, delivery, held));
+                    let attempt = AssertUnwindSafe(attempt(&sender, delivery, permit));
                     if attempt.catch_unwind().await.is_err() {
-                        tracing::error!("sending a webhook panicked; it is sent again after its lease");
+                        tracing::error!(
+                            "sending a webhook panicked; it is sent again when its lease expires"
+                        );
                     }
                     sender.has_ended.notify_one();
                 });
@@ -135,7 +138,7 @@ impl Sender {
         }
         self.attempts.close();
         if tokio::time::timeout(self.settings.grace, self.attempts.wait()).await.is_err() {
-            tracing::warn!("some webhooks were not sent in time; they are sent again");
+            tracing::warn!("the shutdown interrupted webhook deliveries; they are sent again");
         }
     }
 
@@ -157,19 +160,19 @@ impl Sender {
         sending::claim(&mut conn, self.host_id, lease, &wanted).await
     }
 
-    /// How long to sleep if nobody wakes us: until something is due, or a receiver has rested.
+    /// Returns how long to wait without an event: until a delivery is due, or the pause of a receiver ends.
     async fn time_to_next(&self) -> Duration {
         let next = async { sending::time_to_next(&mut *self.store.connect().await?).await };
         match next.await {
-            // It is due, but its receiver is busy or rests: the end of an attempt wakes us too.
-            Ok(Some(Duration::ZERO) | None) => LOOK_EVERY,
-            Ok(Some(time)) => time.min(LOOK_EVERY),
+            // A delivery is due, but its receiver is busy or pauses. The end of an attempt also ends the wait.
+            Ok(Some(Duration::ZERO) | None) => MAX_CHECK_INTERVAL,
+            Ok(Some(time)) => time.min(MAX_CHECK_INTERVAL),
             Err(_) => AFTER_ERROR,
         }
     }
 }
 
-/// A permit of a receiver that is held until this is dropped, also by a panic.
+/// A permit of a receiver, which is released when this is dropped, even by a panic.
 struct ReceiverPermit {
     sender: Arc<Sender>,
     endpoint: Uuid,
@@ -188,19 +191,23 @@ impl Drop for ReceiverPermit {
     }
 }
 
-async fn attempt(sender: &Sender, delivery: Claimed, _held: ReceiverPermit) {
-    let began = sender.clock.instant();
+async fn attempt(sender: &Sender, delivery: Claimed, _permit: ReceiverPermit) {
+    let started_at = sender.clock.instant();
     let outcome = request::send(sender, &delivery).await;
     let outcome = match outcome {
         Ok(outcome) => outcome,
         Err(error) => {
-            // Ours to mend: the lease runs out, and it is sent then.
-            tracing::error!(webhook.id = %delivery.id, error = format!("{error:#}"), "a webhook could not be signed");
+            // An internal error. The delivery is sent again when its lease expires.
+            tracing::error!(
+                webhook.id = %delivery.id,
+                error = format!("{error:#}"),
+                "could not sign a webhook; it is sent again when its lease expires",
+            );
             return;
         }
     };
     failpoints::reach(Step::WebhookSent);
-    let duration = sender.clock.instant() - began;
+    let duration = sender.clock.instant() - started_at;
     sender.endpoints().note(delivery.endpoint, &outcome);
     let left = delivery.left.saturating_sub(duration);
     let number = delivery.attempt_of_round;
@@ -215,27 +222,27 @@ async fn attempt(sender: &Sender, delivery: Claimed, _held: ReceiverPermit) {
     note(sender, &delivery, &attempt, verdict, outcome.is_gone()).await;
 }
 
-/// Tells the operator of what will not be sent again. A retry is in the log of deliveries.
+/// Logs the outcome of an attempt. Operators see given-up deliveries; retries are also in the log of deliveries.
 fn report(delivery: &Claimed, outcome: &retry::Outcome, verdict: Verdict) {
     let reason = outcome.error().unwrap_or_default();
     match verdict {
         Verdict::Failed => tracing::warn!(
             webhook.id = %delivery.id,
             attempt = delivery.attempt,
-            "a webhook was given up: {reason}",
+            "gave up a webhook delivery: {reason}",
         ),
         Verdict::Retry(after) => tracing::debug!(
             webhook.id = %delivery.id,
             attempt = delivery.attempt,
             retry.after_s = after.as_secs(),
-            "a webhook was not taken: {reason}",
+            "a webhook attempt failed and is retried: {reason}",
         ),
         Verdict::Delivered => {}
     }
 }
 
-/// Writes what came of an attempt. A database that is away for a moment is waited for; if it stays away, the lease
-/// runs out and the delivery is sent again.
+/// Stores the result of an attempt. Waits if the database is briefly not available. If it stays unavailable, the lease
+/// expires and the delivery is sent again.
 async fn note(sender: &Sender, delivery: &Claimed, attempt: &Attempt, verdict: Verdict, is_gone: bool) {
     for number in 1..=NOTE_TRIES {
         match try_note(sender, delivery, attempt, verdict, is_gone).await {
@@ -244,7 +251,7 @@ async fn note(sender: &Sender, delivery: &Claimed, attempt: &Attempt, verdict: V
                 tracing::warn!(
                     webhook.id = %delivery.id,
                     error = &error as &dyn std::error::Error,
-                    "an attempt at a webhook was not noted (try {number} of {NOTE_TRIES})",
+                    "could not store the result of a webhook attempt (try {number} of {NOTE_TRIES})",
                 );
                 tokio::time::sleep(Duration::from_millis(200) * 2_u32.pow(number)).await;
             }

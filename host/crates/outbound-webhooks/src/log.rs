@@ -1,4 +1,4 @@
-//! The log of deliveries: listing them, and sending them again.
+//! The log of deliveries: lists and redelivers them.
 
 use std::sync::Arc;
 
@@ -13,17 +13,17 @@ pub use syncline_store::outbound_webhooks::log::{Delivery, LoggedAttempt, State 
 use syncline_types::error_code::ErrorCode;
 use syncline_types::ids::{ConnectionId, EnvironmentPk, IntegrationKey};
 
-/// Deliveries of one transaction when many are sent again.
+/// Deliveries that one transaction redelivers.
 const BATCH: i64 = 500;
 
-/// Which deliveries a list shows.
+/// Selects deliveries of an environment.
 #[derive(Debug)]
 pub struct DeliveryFilter {
     pub states: Vec<DeliveryState>,
     pub kind: Option<String>,
     pub connection: Option<(IntegrationKey, ConnectionId)>,
     pub since: Option<DateTime<Utc>>,
-    /// Only those before this row.
+    /// Only deliveries before this row.
     pub before: Option<i64>,
 }
 
@@ -36,15 +36,16 @@ pub struct DeliveryDetail {
     pub attempts: Vec<LoggedAttempt>,
 }
 
-/// Why deliveries are not shown or not sent again.
+/// Why deliveries cannot be returned or redelivered.
 #[derive(Debug, thiserror::Error)]
 pub enum DeliveryError {
     #[error("there is no webhook delivery `{0}` in this environment")]
     Unknown(String),
-    #[error("the webhook is being sent at this moment; look at it again in a few seconds")]
+    #[error("the webhook is being sent; check its state again in a few seconds")]
     InFlight,
     #[error(
-        "there is no URL to send it to: none is set any more, or the one that is set answered that it is gone"
+        "no URL is available for this delivery: none is configured, or the configured URL has answered 410 \
+         Gone; set a webhook URL"
     )]
     NoUrl,
     #[error(transparent)]
@@ -66,7 +67,7 @@ impl DeliveryError {
     }
 }
 
-/// Shows deliveries and sends them again.
+/// Lists and redelivers deliveries.
 pub struct DeliveryLog {
     store: Store,
     events: Arc<Events>,
@@ -78,7 +79,7 @@ impl DeliveryLog {
         Self { store, events, connections }
     }
 
-    /// Up to `limit` deliveries of an environment, the newest first.
+    /// Returns up to `limit` deliveries of an environment, newest first.
     pub async fn list(
         &self,
         environment: EnvironmentPk,
@@ -94,7 +95,7 @@ impl DeliveryLog {
         Ok(log::list(&mut *self.store.connect().await?, environment, &filter, limit).await?)
     }
 
-    /// One delivery.
+    /// Returns one delivery.
     pub async fn get(&self, environment: EnvironmentPk, id: Uuid) -> Result<DeliveryDetail, DeliveryError> {
         let mut conn = self.store.connect().await?;
         let found = log::find(&mut conn, environment, id).await?;
@@ -103,7 +104,7 @@ impl DeliveryLog {
         Ok(DeliveryDetail { delivery, body, attempts })
     }
 
-    /// Sends a delivery again, under its id, to the URL that is set now.
+    /// Redelivers a delivery with the same id to the currently configured URL.
     pub async fn redeliver(
         &self,
         environment: EnvironmentPk,
@@ -118,13 +119,13 @@ impl DeliveryLog {
             Redelivery::NoUrl => return Err(DeliveryError::NoUrl),
         }
         let detail = self.get(environment, id).await;
-        // After the delivery was read again: it is shown as pending, not as it is after its next attempt.
+        // Published only now, so that the response shows the delivery as pending and not as after its next attempt.
         self.events.publish(Event::Webhooks);
         detail
     }
 
-    /// Sends failed deliveries again that were written at `since` or later, and returns how many. A delivery that has no
-    /// URL any more is skipped.
+    /// Redelivers failed deliveries that were written at `since` or later, and returns how many. Skips deliveries
+    /// without a configured URL.
     pub async fn redeliver_failed(
         &self,
         environment: EnvironmentPk,

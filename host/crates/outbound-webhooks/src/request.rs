@@ -1,4 +1,4 @@
-//! One attempt: the headers with their signatures, and the exchange.
+//! One attempt: builds the headers with their signatures, and sends the request.
 
 use anyhow::Context;
 use base64::Engine as _;
@@ -17,24 +17,24 @@ use syncline_egress::{EgressError, retry_after};
 use syncline_engine::stored_headers;
 use syncline_store::outbound_webhooks::sending::Claimed;
 
-/// The names that existing receivers verify by.
+/// The header names that existing receivers verify.
 const LEGACY_SIGNATURE: HeaderName = HeaderName::from_static("x-nango-signature");
 const LEGACY_HMAC: HeaderName = HeaderName::from_static("x-nango-hmac-sha256");
-/// Those of Standard Webhooks.
+/// The header names of the Standard Webhooks specification.
 const ID: HeaderName = HeaderName::from_static("webhook-id");
 const TIMESTAMP: HeaderName = HeaderName::from_static("webhook-timestamp");
 const SIGNATURE: HeaderName = HeaderName::from_static("webhook-signature");
 
-/// Signs and sends. An error is of our own making; what the receiver does is an outcome.
+/// Signs and sends a delivery. An error is internal; every reaction of the receiver is an outcome.
 pub(super) async fn send(sender: &Sender, delivery: &Claimed) -> anyhow::Result<Outcome> {
     let keys = sender.environments.signing_keys(delivery.environment).await?;
     let timestamp = sender.clock.now().timestamp();
     let own = headers(&delivery.message_id.to_string(), timestamp, &delivery.body, &keys)?;
     let mut headers = stored_headers(&delivery.headers);
-    // In place of those of the provider whose webhook is forwarded, where it signs by the same names.
+    // Replaces headers of a forwarded provider webhook with the same names.
     headers.extend(own);
     let Ok(url) = Url::parse(&delivery.url) else {
-        let reason = "the webhook URL is no URL".to_owned();
+        let reason = "the webhook URL is not a valid URL".to_owned();
         return Ok(Outcome::NoAnswer(EgressError::InvalidRequest { reason }));
     };
     let body = Bytes::copy_from_slice(delivery.body.as_bytes());
@@ -47,8 +47,8 @@ pub(super) async fn send(sender: &Sender, delivery: &Claimed) -> anyhow::Result<
     })
 }
 
-/// What goes with a body. All valid keys sign for Standard Webhooks; the older headers have room for one signature,
-/// which is the newest key's.
+/// Returns the headers for a body. Standard Webhooks contains a signature of each valid key. The older headers have
+/// space for one signature, made with the newest key.
 fn headers(id: &str, timestamp: i64, body: &str, keys: &[SigningKey]) -> anyhow::Result<HeaderMap> {
     let newest = keys.first().context("the environment has no signing key")?.expose_text();
     let timestamp = timestamp.to_string();

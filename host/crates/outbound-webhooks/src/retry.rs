@@ -1,4 +1,4 @@
-//! Whether and when a webhook is sent again. Pure: time and chance are given.
+//! Decides whether and when a webhook is sent again. Pure: the caller provides time and chance.
 
 use std::str::FromStr;
 use std::time::Duration;
@@ -9,14 +9,14 @@ use syncline_config::milliseconds;
 use syncline_egress::EgressError;
 use syncline_store::outbound_webhooks::sending::Verdict;
 
-/// The longest that a receiver can ask us to stay away.
-const MAX_TOLD_WAIT: Duration = Duration::from_secs(24 * 60 * 60);
+/// The longest delay that a receiver can request.
+const MAX_REQUESTED_DELAY: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// The waits between attempts, which is one more than there are waits.
+/// The delays between attempts. There is one more attempt than delays.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Delays(Vec<Duration>);
 
-/// Why a text is no list of waits. Says what would be.
+/// Why a text is not a list of delays. The message shows valid delays.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{given}` must be a duration such as `500ms`, `30s`, `5m` or `2h`")]
 pub struct InvalidDelays {
@@ -24,7 +24,7 @@ pub struct InvalidDelays {
 }
 
 impl Delays {
-    /// The waits that Standard Webhooks proposes: ten attempts over three days and four hours.
+    /// The delays that Standard Webhooks recommends: ten attempts over three days and four hours.
     pub const DEFAULT: &'static str = "5s,5m,30m,2h,5h,10h,14h,20h,24h";
 }
 
@@ -40,10 +40,10 @@ impl FromStr for Delays {
     }
 }
 
-/// What became of one attempt.
+/// The outcome of one attempt.
 #[derive(Debug, Clone)]
 pub(super) enum Outcome {
-    /// The receiver answered, and may have asked us to stay away for a while.
+    /// The receiver responded, and may have requested a delay.
     Answered {
         status: StatusCode,
         retry_after: Option<Duration>,
@@ -59,24 +59,25 @@ impl Outcome {
         }
     }
 
-    /// Why the delivery was not taken, in words for the log.
+    /// Returns why the attempt failed, as text for the log.
     pub fn error(&self) -> Option<String> {
         match self {
             Self::Answered { status, .. } if status.is_success() => None,
             Self::Answered { status, .. } if status.is_redirection() => Some(format!(
-                "the receiver answered {status}; redirects are not followed, so set the URL that it leads to"
+                "the receiver answered {status}; redirects are not followed, so configure the redirect's target as \
+                 webhook URL"
             )),
             Self::Answered { status, .. } => Some(format!("the receiver answered {status}")),
             Self::NoAnswer(error) => Some(error.to_string()),
         }
     }
 
-    /// The receiver wants nothing more at this URL.
+    /// Whether the receiver accepts no more deliveries at this URL.
     pub fn is_gone(&self) -> bool {
         matches!(self, Self::Answered { status: StatusCode::GONE, .. })
     }
 
-    /// It is the receiver that is in trouble, or its network, and not this message.
+    /// Whether the receiver or its network has a problem, rather than this message.
     pub fn is_trouble(&self) -> bool {
         match self {
             Self::Answered { status, .. } => status.is_server_error(),
@@ -84,21 +85,21 @@ impl Outcome {
         }
     }
 
-    /// How long the receiver wants to be left alone.
+    /// The delay that the receiver requested.
     pub fn requested_delay(&self) -> Option<Duration> {
         match self {
             Self::Answered {
                 status: StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE,
                 retry_after: Some(wait),
-            } => Some((*wait).min(MAX_TOLD_WAIT)),
+            } => Some((*wait).min(MAX_REQUESTED_DELAY)),
             _ => None,
         }
     }
 }
 
-/// What follows from an attempt, the `number`th since the delivery was asked for. Every answer but a success is tried
-/// again, a 4xx too: receivers that are being deployed, or whose signing key was rotated a moment too early, answer 404
-/// or 401 and recover. `chance` is from 0 to 1.
+/// Decides what follows attempt `number`, which counts from the start or the latest redelivery. Every response except a
+/// success is retried, including 4xx: a receiver that is being deployed, or whose signing key was rotated too early,
+/// may answer 404 or 401 and recover later. `chance` is from 0 to 1.
 pub(super) fn decide(
     outcome: &Outcome,
     number: i32,
@@ -109,13 +110,13 @@ pub(super) fn decide(
     match outcome {
         Outcome::Answered { status, .. } if status.is_success() => return Verdict::Delivered,
         Outcome::Answered { status: StatusCode::GONE, .. } => return Verdict::Failed,
-        // Refused by our own rules: only another setting would help.
+        // Rejected by this host's own rules, so only a change of settings would help.
         Outcome::NoAnswer(error) if !error.is_retryable() => return Verdict::Failed,
         _ => {}
     }
     let index = usize::try_from(number - 1).unwrap_or_default();
     let Some(delay) = delays.0.get(index) else { return Verdict::Failed };
-    // A fifth more or less, so that what failed together does not come back together.
+    // Jitter of 20 %, so that deliveries that failed together are not retried together.
     let wait = delay.mul_f64(0.8 + 0.4 * chance).max(outcome.requested_delay().unwrap_or_default());
     if wait > left { Verdict::Failed } else { Verdict::Retry(wait) }
 }
@@ -148,14 +149,14 @@ mod tests {
     }
 
     #[test]
-    fn waits_differ_by_a_fifth_at_most() {
+    fn delays_vary_by_at_most_a_fifth() {
         let wait = |chance| decide(&answered(500, None), 2, 4 * DAY, &delays(), chance);
         assert_eq!(wait(0.0), Verdict::Retry(Duration::from_secs(240)));
         assert_eq!(wait(1.0), Verdict::Retry(Duration::from_secs(360)));
     }
 
     #[test]
-    fn an_answer_decides_what_follows() {
+    fn the_response_decides_whether_a_delivery_is_retried() {
         let verdict = |outcome: &Outcome| decide(outcome, 1, 4 * DAY, &delays(), 0.5);
         let retry = |seconds| Verdict::Retry(Duration::from_secs(seconds));
         for status in [200, 201, 204, 299] {
@@ -167,9 +168,9 @@ mod tests {
         assert_eq!(verdict(&answered(410, None)), Verdict::Failed);
         assert_eq!(verdict(&answered(429, Some(90))), retry(90));
         assert_eq!(verdict(&answered(503, Some(90))), retry(90));
-        assert_eq!(verdict(&answered(503, Some(1))), retry(5), "not earlier than the table says");
+        assert_eq!(verdict(&answered(503, Some(1))), retry(5), "not earlier than the configured delay");
         assert_eq!(verdict(&answered(500, Some(90))), retry(5));
-        assert_eq!(verdict(&answered(429, Some(900_000))), retry(24 * 60 * 60), "a day at most");
+        assert_eq!(verdict(&answered(429, Some(900_000))), retry(24 * 60 * 60), "at most one day");
         let refused = EgressError::AddressNotAllowed { host: "intranet".to_owned() };
         assert_eq!(verdict(&Outcome::NoAnswer(refused)), Verdict::Failed);
         let cut = EgressError::Network { host: "example.com".to_owned(), cause: "reset".to_owned() };
@@ -177,31 +178,32 @@ mod tests {
     }
 
     #[test]
-    fn an_outcome_says_what_was_wrong_and_whose_trouble_it_is() {
-        let told =
+    fn an_outcome_states_the_error_and_whether_the_receiver_has_a_problem() {
+        let summary =
             |outcome: &Outcome| (outcome.status(), outcome.error(), outcome.is_gone(), outcome.is_trouble());
         let error = |text: &str| Some(format!("the receiver answered {text}"));
-        assert_eq!(told(&answered(204, None)), (Some(204), None, false, false));
-        let redirect = error("302 Found; redirects are not followed, so set the URL that it leads to");
-        assert_eq!(told(&answered(302, None)), (Some(302), redirect, false, false));
-        assert_eq!(told(&answered(410, None)), (Some(410), error("410 Gone"), true, false));
-        assert_eq!(told(&answered(503, None)), (Some(503), error("503 Service Unavailable"), false, true));
+        assert_eq!(summary(&answered(204, None)), (Some(204), None, false, false));
+        let redirect =
+            error("302 Found; redirects are not followed, so configure the redirect's target as webhook URL");
+        assert_eq!(summary(&answered(302, None)), (Some(302), redirect, false, false));
+        assert_eq!(summary(&answered(410, None)), (Some(410), error("410 Gone"), true, false));
+        assert_eq!(summary(&answered(503, None)), (Some(503), error("503 Service Unavailable"), false, true));
         let cut = EgressError::Network { host: "example.com".to_owned(), cause: "reset".to_owned() };
         let cause = Some("the exchange with `example.com` failed: reset".to_owned());
-        assert_eq!(told(&Outcome::NoAnswer(cut)), (None, cause, false, true));
+        assert_eq!(summary(&Outcome::NoAnswer(cut)), (None, cause, false, true));
         let refused = EgressError::AddressNotAllowed { host: "intranet".to_owned() };
-        assert!(!told(&Outcome::NoAnswer(refused)).3, "it is ours to refuse");
+        assert!(!summary(&Outcome::NoAnswer(refused)).3, "the host itself rejects the request");
     }
 
     #[test]
-    fn what_would_come_after_the_end_is_given_up() {
+    fn a_retry_after_the_end_of_the_delivery_is_given_up() {
         let verdict = |left| decide(&answered(500, None), 3, Duration::from_secs(left), &delays(), 0.5);
         assert_eq!(verdict(1_799), Verdict::Failed);
         assert_eq!(verdict(1_800), Verdict::Retry(Duration::from_secs(1_800)));
     }
 
     #[test]
-    fn a_list_of_waits_says_what_is_wrong() {
+    fn an_invalid_list_of_delays_is_rejected() {
         assert_eq!(
             "200ms, 1m".parse(),
             Ok(Delays(vec![Duration::from_millis(200), Duration::from_secs(60)]))

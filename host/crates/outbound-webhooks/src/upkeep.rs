@@ -1,4 +1,4 @@
-//! What has to be done to the log now and then: old deliveries go, and what can no longer be sent ends.
+//! Maintains the log of deliveries: deletes old deliveries, and ends those that cannot be sent any more.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,15 +8,15 @@ use tokio_util::sync::CancellationToken;
 use super::Sender;
 use syncline_store::outbound_webhooks::sending;
 
-const EVERY: Duration = Duration::from_secs(60);
-/// Rows of one statement, so that none holds locks for long.
+const INTERVAL: Duration = Duration::from_secs(60);
+/// Number of rows that one statement changes, so that it does not hold locks for long.
 const BATCH: i64 = 500;
-const BETWEEN_BATCHES: Duration = Duration::from_millis(50);
+const BATCH_PAUSE: Duration = Duration::from_millis(50);
 
 impl Sender {
-    /// Looks after the log of deliveries until `shutdown`.
+    /// Maintains the log of deliveries until `shutdown`.
     pub async fn maintain_delivery_log(self: Arc<Self>, shutdown: CancellationToken) {
-        let mut ticks = tokio::time::interval(EVERY);
+        let mut ticks = tokio::time::interval(INTERVAL);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         while shutdown.run_until_cancelled(ticks.tick()).await.is_some() {
             let turn = async {
@@ -27,17 +27,17 @@ impl Sender {
             if let Some(Err(error)) = shutdown.run_until_cancelled(turn).await {
                 tracing::warn!(
                     error = &error as &dyn std::error::Error,
-                    "the log of webhooks could not be tidied up"
+                    "could not maintain the log of webhook deliveries; retrying"
                 );
             }
         }
     }
 }
 
-/// Ends what still waits for URLs that answered that they are gone.
+/// Ends pending deliveries to URLs that have answered 410 Gone.
 pub(super) async fn cancel_gone(sender: &Sender) -> sqlx::Result<()> {
     while sending::cancel_gone(&mut *sender.store.connect().await?, BATCH).await? > 0 {
-        tokio::time::sleep(BETWEEN_BATCHES).await;
+        tokio::time::sleep(BATCH_PAUSE).await;
     }
     Ok(())
 }
@@ -50,16 +50,16 @@ async fn give_up_expired(sender: &Sender) -> sqlx::Result<()> {
         }
         tracing::warn!(
             webhooks = expired,
-            "{expired} webhooks were given up: their receivers had no room in time"
+            "gave up {expired} webhook deliveries: they could not be sent within their lifetime"
         );
-        tokio::time::sleep(BETWEEN_BATCHES).await;
+        tokio::time::sleep(BATCH_PAUSE).await;
     }
 }
 
 async fn delete_old(sender: &Sender) -> sqlx::Result<()> {
     let retention = sender.settings.retention;
     while sending::delete_old(&mut *sender.store.connect().await?, retention, BATCH).await? > 0 {
-        tokio::time::sleep(BETWEEN_BATCHES).await;
+        tokio::time::sleep(BATCH_PAUSE).await;
     }
     Ok(())
 }

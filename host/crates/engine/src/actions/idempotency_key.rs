@@ -1,11 +1,11 @@
-//! Idempotency-Keys, as clients send them.
+//! Idempotency-Keys of clients.
 
 use std::fmt;
 use std::str::FromStr;
 
 use syncline_types::ids::MAX_NAME_BYTES;
 
-/// What a client calls one request by, however often it sends it.
+/// The name that a client gives to one request, however many times it sends it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IdempotencyKey(String);
 

@@ -1,4 +1,4 @@
-//! Runs an action once per Idempotency-Key. A repeated request gets the result of the first.
+//! Runs an action once per Idempotency-Key. A repeated request receives the result of the first.
 
 use std::sync::Arc;
 
@@ -14,17 +14,17 @@ use crate::jobs::result::ActionResult;
 use syncline_store::function_jobs::{self, JobLease, NewKey};
 use syncline_types::functions::FunctionKind;
 
-/// The result of an action that was called with an idempotency key.
+/// The result of an action that was called with an Idempotency-Key.
 #[derive(Debug)]
 pub struct KeyedResult {
     pub result: ActionResult,
-    /// The result is that of an earlier request.
+    /// Whether this is the result of an earlier request.
     pub is_replay: bool,
 }
 
 impl Actions {
-    /// Runs an action for a waiting caller, unless the same request was made with this key before. The action continues
-    /// if the caller disconnects.
+    /// Runs an action for a waiting client, unless the same request was already made with this key. The action
+    /// continues if the client disconnects.
     pub async fn run_keyed(
         &self,
         call: ActionCall,
@@ -37,11 +37,11 @@ impl Actions {
         let (job, hold, number) = loop {
             let mut new = new_job(&call, &function, id);
             new.key = Some(NewKey { key: key.as_str(), sealed_request: &sealed_request });
-            let begun = async {
+            let started = async {
                 let mut conn = self.store.connect().await?;
                 function_jobs::begin(&mut conn, &new, self.jobs.host_id, lease, kept_for).await
             };
-            if let Some(hold) = begun.await.map_err(ActionError::host)? {
+            if let Some(hold) = started.await.map_err(ActionError::host)? {
                 break (id, hold, 1);
             }
             let Found::Same(first) = self.find_keyed(&call, Mode::Waiting, key).await? else { continue };
@@ -53,12 +53,12 @@ impl Actions {
             if !first.is_abandoned {
                 return Err(ActionError::KeyInUse(key.clone()));
             }
-            let taken = async {
+            let taken_over = async {
                 let mut conn = self.store.connect().await?;
                 let abandoned = JobLease { pk: first.pk, fence: first.fence };
                 function_jobs::take_over(&mut conn, abandoned, self.jobs.host_id, lease).await
             };
-            if let Some(hold) = taken.await.map_err(ActionError::host)? {
+            if let Some(hold) = taken_over.await.map_err(ActionError::host)? {
                 break (first.id, hold, 2);
             }
         };
@@ -78,17 +78,17 @@ impl Actions {
             input: call.input,
         };
         let control = RunControl::default();
-        let held = self.jobs.held.hold(hold, None, control.clone());
+        let lease_guard = self.jobs.held.hold(hold, None, control.clone());
         let jobs = Arc::clone(&self.jobs);
         let task = self.jobs.held.waited_for.spawn(async move {
             let ended = attempt.run(&jobs, &control).await;
-            drop(held);
+            drop(lease_guard);
             ended
         });
         match task.await.map_err(ActionError::host)? {
             Ended::Done(result) => Ok(KeyedResult { result: ActionResult::from(&result), is_replay: false }),
             Ended::HandedBack | Ended::Lost => {
-                Err(ActionError::host(anyhow::anyhow!("the host stopped before the action had ended")))
+                Err(ActionError::host(anyhow::anyhow!("the host shut down before the action ended")))
             }
         }
     }

@@ -48,14 +48,14 @@ impl Actions {
             tx.commit().await.map_err(ActionError::host)?;
             failpoints::reach(Step::JobQueued);
             let Some(key) = key.filter(|_| !is_new) else { return Ok(id) };
-            // The job may have expired in the meantime: then the key is free.
+            // The job may have expired in the meantime. Then the key can be used again.
             if let Found::Same(first) = self.find_keyed(call, Mode::Async, key).await? {
                 return Ok(first.id);
             }
         }
     }
 
-    /// The state of an asynchronous action, or `None` if the environment has no such job.
+    /// Returns the state of an asynchronous action, or `None` if the environment has no such job.
     pub async fn find_job(&self, environment: &Environment, id: Uuid) -> anyhow::Result<Option<ActionJob>> {
         let mut conn = self.store.connect().await?;
         let Some(status) = function_jobs::find_action(&mut conn, environment.pk, id).await? else {

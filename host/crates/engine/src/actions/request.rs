@@ -34,7 +34,7 @@ pub(super) enum Mode {
     Async,
 }
 
-/// The result of looking up an idempotency key.
+/// The result of a lookup of an Idempotency-Key.
 pub(super) enum Found {
     Nothing,
     Same(KeyedJob),
@@ -64,13 +64,13 @@ impl Actions {
     }
 }
 
-/// Seals the identity of a request for the row of its job, to recognize a repeated request.
+/// Encrypts the identity of a request for the row of its job, to recognize a repeated request.
 pub(super) fn seal_request(call: &ActionCall, mode: Mode, job: Uuid) -> Result<Vec<u8>, ActionError> {
     let associated_data = AssociatedData { column: "function_jobs.sealed_request", row: &job.to_string() };
     Ok(call.environment.data_key.seal(associated_data, &request(call, mode)?))
 }
 
-/// The identity of a request. Inputs that differ only in the order of keys or in white space are the same.
+/// The identity of a request. Inputs that differ only in the order of keys or in white space are equal.
 fn request(call: &ActionCall, mode: Mode) -> Result<Vec<u8>, ActionError> {
     let input = call.input.as_deref().unwrap_or("null");
     let hash = canonical_hash(input).map_err(|problem| malformed_input(&problem))?;

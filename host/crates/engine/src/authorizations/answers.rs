@@ -1,5 +1,5 @@
-//! The configuration of a connection: what the end user answered before leaving, and what the provider added on
-//! the way back.
+//! The configuration of a connection: the end user's answers before the authorization, and the values that the provider
+//! adds at the callback.
 
 use serde_json::{Map, Value};
 use url::form_urlencoded;
@@ -12,11 +12,11 @@ use syncline_types::ids::IntegrationKey;
 use syncline_types::sanitize::contains_nul;
 use syncline_types::secret::Secret;
 
-/// Of whoever connects, only a backend may choose them.
+/// The configuration key for scopes. Only a backend may set it.
 const SCOPES: &str = "oauth_scopes_override";
 
-/// What is known when the end user leaves. `before` is what a connection that is connected anew has; a browser's
-/// answers stand above it, and what the session settled stands above both.
+/// Builds the configuration at the start of an authorization. `before` is the configuration of a reconnected
+/// connection. The end user's answers take precedence over it, and the session's values over both.
 pub(super) fn of_start(
     provider: &Provider,
     session: &ConnectSession,
@@ -24,7 +24,7 @@ pub(super) fn of_start(
     before: Option<&Value>,
     mut answers: Map<String, Value>,
 ) -> Result<Map<String, Value>, AuthorizationError> {
-    // What nobody asks for is dropped: functions, and the routing of webhooks, take the configuration at its word.
+    // Drop answers without a question: functions and webhook routing trust the configuration.
     answers.retain(|name, _| {
         name != SCOPES && provider.connection_config.get(name).is_some_and(|asked| !asked.automated)
     });
@@ -42,8 +42,7 @@ pub(super) fn of_start(
     Ok(config)
 }
 
-/// Adds what the entry says is found in the address that the provider sent the end user back to, and in its token
-/// response.
+/// Adds the values that the provider's entry extracts from the callback URL and from the token response.
 pub(super) fn add_automated(
     provider: &Provider,
     config: &mut Map<String, Value>,
@@ -65,18 +64,18 @@ pub(super) fn add_automated(
                 }
             });
         let found = from_redirect.or(from_response).map(|text| text.replace('\0', ""));
-        let taken = match (&question.extract, found) {
+        let extracted = match (&question.extract, found) {
             (Some(extract), Some(text)) => extract.extract(&text).map(str::to_owned),
             (_, found) => found,
         };
-        if let Some(taken) = taken {
-            config.insert(name.clone(), taken.into());
+        if let Some(extracted) = extracted {
+            config.insert(name.clone(), extracted.into());
         }
     }
     provider.check_config(config)
 }
 
-/// The scopes that a backend wants in place of the integration's.
+/// Returns the scopes that a backend sets instead of the integration's.
 pub(super) fn scopes_override(config: &Map<String, Value>) -> Option<Vec<String>> {
     let scopes: Vec<String> = match config.get(SCOPES)? {
         Value::String(list) => split_scopes(list),
@@ -132,14 +131,14 @@ mod tests {
     }
 
     #[test]
-    fn the_provider_adds_what_the_entry_names() {
+    fn values_are_extracted_as_the_entry_says() {
         let response = json!({ "team": { "url": "https://tea7.acme.example/" } });
         let added = add("code=1&companyId=42&state=s", &response).unwrap();
         assert_eq!(added, json!({ "instance": "tea7", "company": "42" }));
     }
 
     #[test]
-    fn what_does_not_fit_the_entry_is_refused() {
+    fn values_that_do_not_match_the_entry_are_rejected() {
         let elsewhere = json!({ "team": { "url": "https://evil.example/?.acme.example" } });
         assert_eq!(add("", &elsewhere), Err(UnusableConfig::Missing { name: "instance".to_owned() }));
         let response = json!({ "team": { "url": "https://tea7.acme.example" } });
@@ -148,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn scopes_come_as_text_or_as_a_list() {
+    fn scopes_are_a_text_or_a_list() {
         for (given, expected) in [
             (json!("a,b c"), Some(vec!["a", "b", "c"])),
             (json!(["a", "b"]), Some(vec!["a", "b"])),

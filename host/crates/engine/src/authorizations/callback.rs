@@ -1,4 +1,4 @@
-//! Taking an end user's browser back from the provider, and making a connection of what it brings.
+//! Completes an authorization at the callback: checks it and creates the connection.
 
 use std::sync::Arc;
 
@@ -20,16 +20,16 @@ use syncline_store::connections::Connection;
 use syncline_store::integrations::{self, Integration};
 use syncline_types::secret::Secret;
 
-const MAX_TOLD_CHARS: usize = 300;
+const MAX_QUOTED_CHARS: usize = 300;
 
-/// A browser that came back, with the query of its address and its cookies. Nothing in it has been checked.
+/// A callback request with its query and cookies. Nothing in it has been verified.
 pub struct Callback {
     pub query: String,
     pub cookies: Vec<(String, String)>,
 }
 
 impl Authorizations {
-    /// Makes a connection of what a browser brought back, and tells whoever listens.
+    /// Creates a connection from a callback, and publishes the outcome.
     pub async fn complete(self: &Arc<Self>, callback: Callback) -> Result<Outcome, AuthorizationError> {
         let state = callback.param("state").ok_or(AuthorizationError::NoState)?;
         let mut conn = self.store.connect().await?;
@@ -39,7 +39,7 @@ impl Authorizations {
         let is_that_browser = callback.cookies.iter().any(|(given, value)| {
             *given == name && bool::from(hash(value).as_slice().ct_eq(&authorization.browser_hash))
         });
-        // Whoever else has learnt the state can neither use it nor use it up.
+        // Checked before the state is used up, so that others who know the state cannot use it.
         if !is_that_browser {
             return Err(AuthorizationError::OtherBrowser);
         }
@@ -49,11 +49,11 @@ impl Authorizations {
         let integration = integrations::get(&mut conn, authorization.integration).await?;
         let integration = integration.ok_or(AuthorizationError::UnknownState)?;
         drop(conn);
-        // The code can be used only once: from here on it goes to its end even if the browser goes away.
+        // The code can be used only once, so this finishes even if the browser disconnects.
         let this = Arc::clone(self);
-        let ended =
+        let finished =
             self.running.spawn(async move { this.finish(authorization, integration, &callback).await });
-        ended.await.map_err(AuthorizationError::internal)?
+        finished.await.map_err(AuthorizationError::internal)?
     }
 
     async fn finish(
@@ -72,19 +72,22 @@ impl Authorizations {
             self.publish_outcome(authorization.session, listener, &outcome).await;
         }
         let Err(error) = connected else { return Ok(outcome) };
-        // A function's refusal of a connection that was connected anew was told with the connection's error, and of
-        // what another request has brought in its place that one tells.
-        let is_told = |session: &ConnectSession| match error {
+        // If a function rejects a reconnected connection, the connection's error already notifies the backend. If
+        // another request replaced the connection, that request notifies it.
+        let is_notified = |session: &ConnectSession| match error {
             AuthorizationError::Refused(_) => session.reconnects.is_some(),
             AuthorizationError::Overtaken => true,
             _ => false,
         };
         if let Ok(session) = &session
-            && !is_told(session)
+            && !is_notified(session)
             && let Err(error) =
                 self.connections.note_failed(session, &integration, error.code(), &error.to_string()).await
         {
-            tracing::error!(error = &error as &dyn std::error::Error, "a failed connection was not noted");
+            tracing::error!(
+                error = &error as &dyn std::error::Error,
+                "could not write the outbound webhook about a failed authorization"
+            );
         }
         Err(error)
     }
@@ -136,30 +139,30 @@ impl Callback {
         self.param(name).ok_or(AuthorizationError::Missing(name))
     }
 
-    /// A provider that says no says so in one of these ways.
+    /// Returns the provider's error, which has one of several forms.
     fn refuse_error(&self) -> Result<(), AuthorizationError> {
         let code = self.param("error");
-        // OAuth 1 has no word for it, and its providers have this one.
+        // OAuth 1 defines no error code; its providers use the parameter `denied`.
         let is_denied = matches!(code.as_deref(), Some("access_denied" | "user_denied" | "consent_required"))
             || self.param("denied").is_some();
         let description = ["error_description", "error_message", "error_reason"];
         let description = description.into_iter().find_map(|name| self.param(name));
         let code = code.or_else(|| self.param("error_message")).or_else(|| self.param("status_code"));
-        let said = match (&code, description) {
+        let message = match (&code, description) {
             (Some(code), Some(description)) if *code != description => format!("{description} ({code})"),
             (Some(code), _) => code.clone(),
             (None, _) => String::new(),
         };
         if is_denied {
-            return Err(AuthorizationError::Denied(plain(&said)));
+            return Err(AuthorizationError::Denied(plain(&message)));
         }
         match code {
-            Some(_) => Err(AuthorizationError::Provider(plain(&said))),
+            Some(_) => Err(AuthorizationError::Provider(plain(&message))),
             None => Ok(()),
         }
     }
 
-    /// The credentials that were obtained, and the token response in which the entry looks for answers.
+    /// Returns the credentials, and the token response from which the entry extracts values.
     async fn authenticate(
         &self,
         mode: AuthMode,
@@ -209,15 +212,15 @@ impl Callback {
         secrets: AuthorizationSecrets,
     ) -> Result<(OAuth2Token, Secret<String>), AuthorizationError> {
         let code = self.required("code")?;
-        let answered =
+        let response =
             flow.exchange_code(code, secrets.pkce_verifier.as_ref(), &secrets.redirect_uri).await?;
-        let raw = answered.raw.clone();
+        let raw = response.raw.clone();
         let token = OAuth2Token {
-            access_token: answered.access_token,
-            refresh_token: secrets.own_refresh_token.or(answered.refresh_token),
-            expires_at: answered.expires_at,
+            access_token: response.access_token,
+            refresh_token: secrets.own_refresh_token.or(response.refresh_token),
+            expires_at: response.expires_at,
             config_override: secrets.own_client,
-            raw: answered.raw,
+            raw: response.raw,
         };
         Ok((token, raw))
     }
@@ -233,8 +236,9 @@ impl Callback {
     }
 }
 
-/// RFC 9207: a provider that names itself must be the one that was asked, or another one that the end user has an
-/// account at could be made to give away its code. Entries do not know issuers, so its origin counts.
+/// RFC 9207: an issuer in the callback must be the provider of this authorization. Otherwise, another provider at which
+/// the end user has an account could be made to disclose its code. Entries contain no issuers, so the origin is
+/// compared.
 fn check_issuer(
     provider: &Provider,
     config: &Map<String, Value>,
@@ -250,8 +254,8 @@ fn check_issuer(
     Err(AuthorizationError::Issuer { given: plain(&given) })
 }
 
-/// What a provider said, as one short line.
-fn plain(said: &str) -> String {
-    let line = said.split(|c: char| c.is_control() || c.is_whitespace()).filter(|word| !word.is_empty());
-    line.collect::<Vec<_>>().join(" ").chars().take(MAX_TOLD_CHARS).collect()
+/// Shortens a provider's text to one line.
+fn plain(text: &str) -> String {
+    let line = text.split(|c: char| c.is_control() || c.is_whitespace()).filter(|word| !word.is_empty());
+    line.collect::<Vec<_>>().join(" ").chars().take(MAX_QUOTED_CHARS).collect()
 }

@@ -1,4 +1,4 @@
-//! Why an end user did not get to a provider, or came back without a connection.
+//! Errors of authorizations: why one could not start, or did not create a connection.
 
 use crate::TypedConnectionError;
 use crate::connect_sessions::SessionError;
@@ -10,67 +10,65 @@ use syncline_providers::{AuthMode, UnusableConfig};
 use syncline_types::error_code::ErrorCode;
 use syncline_types::ids::{IntegrationKey, ProviderSlug};
 
-/// Why an end user did not get to a provider, or came back without a connection. The texts are for end users and
-/// may hold what a provider said, as text that nobody has checked.
+/// Why an authorization could not start, or did not create a connection. The messages are for end users, and may quote
+/// unverified text of a provider.
 #[derive(Debug, thiserror::Error)]
 pub enum AuthorizationError {
     #[error("there is no integration `{0}` in this environment")]
     UnknownIntegration(IntegrationKey),
     #[error("the provider `{0}` is not in this host's catalogue")]
     UnknownProvider(ProviderSlug),
-    #[error("integration `{integration}` is of auth mode {mode}, whose end users are not sent anywhere")]
+    #[error("integration `{integration}` uses auth mode {mode}, which has no authorization page")]
     OtherMode { integration: IntegrationKey, mode: AuthMode },
     #[error("integration `{0}` has no app credentials; set them with `PATCH /integrations/{0}`")]
     NoApp(IntegrationKey),
     #[error(transparent)]
     Config(#[from] UnusableConfig),
-    #[error("the answer to `{0}` has a NUL character in it")]
+    #[error("the answer to `{0}` contains a NUL character")]
     Nul(String),
-    #[error("the address has no `state`: this page is only for those whom a provider sends back")]
+    #[error("the address has no `state`: open this page only through a provider's redirect")]
     NoState,
-    #[error(
-        "this way back leads nowhere: it was used already, or its hour or its session is over; begin again"
-    )]
+    #[error("this authorization is not valid any more: it was already used, or it has expired; start again")]
     UnknownState,
-    #[error(
-        "this browser is not the one that left for the provider; begin again in this one, with cookies allowed"
-    )]
+    #[error("this browser did not start the authorization; start again in this browser and allow cookies")]
     OtherBrowser,
-    #[error("the session ended while you were away; open a new one and begin again")]
+    #[error("the session has ended in the meantime; start again with a new session")]
     SessionEnded,
     #[error("the session does not allow integration `{0}`")]
     NotAllowed(IntegrationKey),
-    #[error("access was not granted{}", told(.0))]
+    #[error("access was not granted{}", provider_message(.0))]
     Denied(String),
-    #[error("the provider sent you back with an error{}", told(.0))]
+    #[error("the provider returned an error{}", provider_message(.0))]
     Provider(String),
-    #[error("the answer comes from `{given}`, which is not the provider that was asked")]
+    #[error("the callback comes from `{given}`, which is not the provider of this integration")]
     Issuer { given: String },
-    #[error("the provider sent you back without `{0}`")]
+    #[error("the provider's redirect has no `{0}`")]
     Missing(&'static str),
-    #[error("the installation was requested, and its owner has yet to approve it; connect again after that")]
+    #[error(
+        "the installation was requested, but its owner has not approved it yet; connect again after the approval"
+    )]
     InstallationRequested,
-    #[error("the account that gave its consent may not use the installation that was chosen")]
+    #[error("the account that gave consent has no access to the chosen installation")]
     OthersInstallation,
     #[error(transparent)]
     Flow(FlowError),
-    #[error("the provider refuses the credentials that it has just given")]
+    #[error("the provider rejected the credentials that it has just issued")]
     Rejected,
-    #[error("the credentials that the provider has given cannot be used: {0}")]
+    #[error("the credentials that the provider issued cannot be used: {0}")]
     Unusable(String),
-    /// A function of the integration refuses the connection, in its own words.
+    /// A function of the integration rejects the connection; the text is the function's message.
     #[error("{0}")]
     Refused(String),
-    #[error("the connection that was to be connected anew is gone")]
+    #[error("the connection to reconnect no longer exists")]
     TargetGone,
-    #[error("another request has replaced the connection, or deleted it, while a function validated it")]
+    #[error("another request replaced or deleted the connection while a function was validating it")]
     Overtaken,
-    #[error("something went wrong on our side; try again")]
+    #[error("an internal error occurred; try again")]
     Internal(#[source] anyhow::Error),
 }
 
 impl AuthorizationError {
-    /// The code, which the WebSocket sends as the type of the error.
+    /// The stable code. The WebSocket sends it as the type of the error.
     pub fn code(&self) -> ErrorCode {
         match self {
             Self::UnknownIntegration(_) => ErrorCode::UnknownIntegration,
@@ -142,7 +140,7 @@ impl From<TypedConnectionError> for AuthorizationError {
     }
 }
 
-macro_rules! our_own_fault {
+macro_rules! internal_errors {
     ($($error:ty),+) => {$(
         impl From<$error> for AuthorizationError {
             fn from(error: $error) -> Self {
@@ -152,8 +150,8 @@ macro_rules! our_own_fault {
     )+};
 }
 
-our_own_fault!(sqlx::Error, AppCredentialsError, EnvironmentError, CryptoError, serde_json::Error);
+internal_errors!(sqlx::Error, AppCredentialsError, EnvironmentError, CryptoError, serde_json::Error);
 
-fn told(said: &str) -> String {
-    if said.is_empty() { String::new() } else { format!("; the provider says: {said}") }
+fn provider_message(text: &str) -> String {
+    if text.is_empty() { String::new() } else { format!("; the provider says: {text}") }
 }

@@ -1,4 +1,4 @@
-//! What came of a way to a provider and back, for whoever waits for it on any host.
+//! The outcomes of authorizations, for listeners on any host.
 
 use std::time::Duration;
 
@@ -11,10 +11,10 @@ use syncline_store::connections::Connection;
 use syncline_store::events::Event;
 use syncline_types::ids::{ConnectSessionPk, ConnectionId, IntegrationKey};
 
-/// A event may be lost, so whoever waits also looks by itself.
-const LOOK_EVERY: Duration = Duration::from_secs(3);
+/// Longest wait between two checks for an outcome, because an event can be lost.
+const MAX_CHECK_INTERVAL: Duration = Duration::from_secs(3);
 
-/// How it ended.
+/// The outcome of an authorization.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "status", rename_all = "snake_case")]
 pub enum Outcome {
@@ -23,8 +23,8 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    pub(super) fn of(integration: &IntegrationKey, came: Result<&Connection, &AuthorizationError>) -> Self {
-        match came {
+    pub(super) fn of(integration: &IntegrationKey, result: Result<&Connection, &AuthorizationError>) -> Self {
+        match result {
             Ok(connection) => Self::Connected {
                 integration: connection.integration_key.clone(),
                 connection_id: connection.connection_id.clone(),
@@ -39,24 +39,24 @@ impl Outcome {
 }
 
 impl Authorizations {
-    /// Tells whoever listens. That nobody could be told is logged: the connection is there all the same.
+    /// Publishes an outcome to its listener. A failure is only logged, because the connection exists anyway.
     pub(super) async fn publish_outcome(&self, session: ConnectSessionPk, listener: Uuid, outcome: &Outcome) {
-        let told = async {
+        let published = async {
             let outcome = serde_json::to_value(outcome)?;
             let mut conn = self.store.connect().await?;
             authorizations::publish_outcome(&mut conn, session, listener, &outcome).await?;
             anyhow::Ok(())
         };
-        if let Err(error) = told.await {
+        if let Err(error) = published.await {
             tracing::error!(
                 error = format!("{error:#}"),
-                "the outcome of an authorization could not be told"
+                "could not publish the outcome of an authorization"
             );
         }
     }
 
-    /// What came of the authorization that this listener was named in, and the session that it belonged to. Waits
-    /// for it for so long; `None` if there is none by then.
+    /// Waits up to `patience` for the outcome that is published to this listener. Returns it with its session, or
+    /// `None` after the timeout.
     pub async fn wait_for_outcome(
         &self,
         listener: Uuid,
@@ -75,7 +75,7 @@ impl Authorizations {
                 return Ok(None);
             }
             tokio::select! {
-                () = events.wait_within(LOOK_EVERY, Event::Outcome(listener)) => {}
+                () = events.wait_within(MAX_CHECK_INTERVAL, Event::Outcome(listener)) => {}
                 () = tokio::time::sleep_until(deadline) => return Ok(None),
             }
         }

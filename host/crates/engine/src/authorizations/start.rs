@@ -1,4 +1,4 @@
-//! Sending an end user's browser to the provider.
+//! Starts authorizations: sends an end user's browser to the provider.
 
 use std::collections::BTreeMap;
 
@@ -23,9 +23,9 @@ use syncline_store::{connections, integrations};
 use syncline_types::ids::IntegrationKey;
 use syncline_types::secret::Secret;
 
-/// What decides to whom, in which way and what a provider grants is for the entry, the integration and the session to
-/// say, never for a browser. `request` and `request_uri` would stand for all other parameters.
-const NOT_FOR_BROWSERS: [&str; 12] = [
+/// Parameters that decide who receives access, how, and to what. The entry, the integration and the session set them,
+/// never a browser. `request` and `request_uri` would replace all other parameters.
+const RESERVED_PARAMS: [&str; 12] = [
     "response_type",
     "response_mode",
     "state",
@@ -39,47 +39,47 @@ const NOT_FOR_BROWSERS: [&str; 12] = [
     "claims",
     "authorization_details",
 ];
-/// A parameter of this value takes one of the entry's away: what the published client writes for `undefined`.
-const TAKEN_AWAY: &str = "undefined";
+/// A parameter with this value removes one of the entry's parameters. The published client sends it for `undefined`.
+const REMOVED: &str = "undefined";
 
-/// What a browser asks for when it wants to leave.
+/// A browser's request to start an authorization.
 #[derive(Debug)]
 pub struct StartRequest {
     pub integration: IntegrationKey,
-    /// To the entry's questions, as text.
+    /// The answers to the entry's questions, as text.
     pub answers: Map<String, Value>,
-    /// Scopes of the user's own, where a provider tells them from the app's.
+    /// Scopes for the user, if the provider distinguishes them from those of the app.
     pub user_scopes: Option<String>,
-    /// For the provider's page, above the entry's. What is not for a browser to choose is left out.
+    /// Additional parameters of the provider's page. Those that a browser may not choose are ignored.
     pub authorization_params: BTreeMap<String, String>,
-    /// The end user's own client, in place of the integration's.
+    /// The end user's own client, which replaces the integration's.
     pub own_client: Option<ClientOverride>,
-    /// A refresh token of the end user's own, in place of the one that the provider gives.
+    /// The end user's own refresh token, which replaces the one that the provider issues.
     pub own_refresh_token: Option<Secret<String>>,
-    /// Who is told the outcome.
+    /// Receives the outcome.
     pub listener: Option<Uuid>,
-    /// Where providers send browsers back to, unless the environment says otherwise.
+    /// The callback URL, unless the environment sets another one.
     pub callback_url: String,
 }
 
-/// A browser that may leave.
+/// An authorization that has started.
 #[derive(Debug)]
 pub struct StartedAuthorization {
     pub url: Url,
-    /// What the browser must bring back, under this name, to that path.
+    /// The cookie that the browser must present at the callback, and its path.
     pub cookie_name: String,
     pub cookie_value: Secret<String>,
     pub returns_to: ReturnPath,
 }
 
-/// The route that a provider sends browsers back to.
+/// The route of the callback.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReturnPath {
     OAuthCallback,
     AppSetup,
 }
 
-/// The provider's page, and what must be remembered until the end user comes back from it.
+/// The provider's page, and the data that is stored until the callback.
 struct Page {
     url: Url,
     pkce_verifier: Option<Secret<String>>,
@@ -87,22 +87,22 @@ struct Page {
 }
 
 impl Authorizations {
-    /// Notes that the end user of a session leaves for a provider, and says where to. A refusal is told to the
-    /// listener too.
+    /// Starts an authorization for the end user of a session, and returns the provider's page. If it is rejected, the
+    /// listener is notified as well.
     pub async fn start(
         &self,
         session: &ConnectSession,
         request: StartRequest,
     ) -> Result<StartedAuthorization, AuthorizationError> {
         let (integration, listener) = (request.integration.clone(), request.listener);
-        let departed = self.try_to_depart(session, request).await;
-        if let (Err(error), Some(listener)) = (&departed, listener) {
+        let started = self.try_start(session, request).await;
+        if let (Err(error), Some(listener)) = (&started, listener) {
             self.publish_outcome(session.pk, listener, &Outcome::of(&integration, Err(error))).await;
         }
-        departed
+        started
     }
 
-    async fn try_to_depart(
+    async fn try_start(
         &self,
         session: &ConnectSession,
         request: StartRequest,
@@ -142,10 +142,10 @@ impl Authorizations {
         let defaults = session.defaults(key);
         let user_scopes = defaults.and_then(|defaults| defaults.user_scopes.clone()).or(request.user_scopes);
         let mut params = request.authorization_params;
-        params.retain(|name, _| is_for_browsers(provider, name));
+        params.retain(|name, _| is_allowed_from_browsers(provider, name));
         params.extend(user_scopes.map(|scopes| ("user_scope".to_owned(), scopes)));
         params.extend(defaults.into_iter().flat_map(|defaults| defaults.authorization_params.clone()));
-        let leaving = CheckedStart {
+        let checked = CheckedStart {
             provider,
             config: &config,
             app: &app,
@@ -155,7 +155,7 @@ impl Authorizations {
             redirect_uri: &redirect_uri,
             params,
         };
-        let page = leaving.page().await?;
+        let page = checked.page().await?;
         let secrets = AuthorizationSecrets {
             redirect_uri,
             pkce_verifier: page.pkce_verifier,
@@ -186,7 +186,7 @@ impl Authorizations {
     }
 }
 
-/// A departure whose request was found good.
+/// A validated request to start an authorization.
 struct CheckedStart<'a> {
     provider: &'a Provider,
     config: &'a Map<String, Value>,
@@ -209,7 +209,7 @@ impl CheckedStart<'_> {
     fn oauth2_page(&self) -> Result<Page, AuthorizationError> {
         let pkce_verifier = (!self.provider.disable_pkce).then(random_text);
         let own_scopes = answers::scopes_override(self.config);
-        let params: Vec<(String, String)> = self.kept_params().collect();
+        let params: Vec<(String, String)> = self.remaining_params().collect();
         let request = AuthorizationRequest {
             client_id: &self.flow.client().ok_or(FlowError::NoClient)?.id,
             redirect_uri: self.redirect_uri,
@@ -219,12 +219,12 @@ impl CheckedStart<'_> {
             params: &params,
         };
         let mut url = authorization_url(self.provider, self.config, &request)?;
-        self.take_params_away(&mut url);
+        self.remove_params(&mut url);
         Ok(Page { url, pkce_verifier, temporary: None })
     }
 
-    /// The provider is asked for temporary credentials first. Its answer to the browser has no state of its own,
-    /// so the state goes into the address that it is to be sent back to.
+    /// Requests temporary credentials first. The provider's redirect contains no state, so the state is part of the
+    /// callback URL.
     async fn oauth1_page(&self) -> Result<Page, AuthorizationError> {
         let mut callback = parse_url(self.redirect_uri, "redirect_uri")?;
         callback.query_pairs_mut().append_pair("state", self.state.expose());
@@ -240,10 +240,10 @@ impl CheckedStart<'_> {
             let separator = self.provider.scope_separator.as_deref().unwrap_or(" ");
             params.insert("scope".to_owned(), scopes.join(separator));
         }
-        params.extend(self.kept_params());
+        params.extend(self.remaining_params());
         params.insert("oauth_token".to_owned(), temporary.token.clone());
         url.query_pairs_mut().extend_pairs(&params);
-        self.take_params_away(&mut url);
+        self.remove_params(&mut url);
         let temporary = TemporaryToken { token: temporary.token, secret: temporary.secret };
         Ok(Page { url, pkce_verifier: None, temporary: Some(temporary) })
     }
@@ -259,38 +259,38 @@ impl CheckedStart<'_> {
         Ok(Page { url, pkce_verifier: None, temporary: None })
     }
 
-    fn kept_params(&self) -> impl Iterator<Item = (String, String)> {
-        let params = self.params.iter().filter(|(_, value)| *value != TAKEN_AWAY);
+    fn remaining_params(&self) -> impl Iterator<Item = (String, String)> {
+        let params = self.params.iter().filter(|(_, value)| *value != REMOVED);
         params.map(|(name, value)| (name.clone(), value.clone()))
     }
 
-    fn take_params_away(&self, url: &mut Url) {
-        let is_taken_away = |name: &str| {
+    fn remove_params(&self, url: &mut Url) {
+        let is_removed = |name: &str| {
             self.provider.authorization_params.contains_key(name)
-                && self.params.get(name).is_some_and(|value| value == TAKEN_AWAY)
+                && self.params.get(name).is_some_and(|value| value == REMOVED)
         };
-        let kept: Vec<(String, String)> =
-            url.query_pairs().into_owned().filter(|(name, _)| !is_taken_away(name)).collect();
-        url.query_pairs_mut().clear().extend_pairs(&kept);
+        let remaining: Vec<(String, String)> =
+            url.query_pairs().into_owned().filter(|(name, _)| !is_removed(name)).collect();
+        url.query_pairs_mut().clear().extend_pairs(&remaining);
     }
 }
 
-/// Whether a browser may choose this parameter of the provider's page. Scopes have many names: `optional_scope`,
-/// `bot_scopes`, `include_granted_scopes`. Those of the user's own have a place of their own in the request.
-fn is_for_browsers(provider: &Provider, name: &str) -> bool {
+/// Returns whether a browser may choose this parameter of the provider's page. Scopes have many names:
+/// `optional_scope`, `bot_scopes`, `include_granted_scopes`. The request has a separate member for the user's scopes.
+fn is_allowed_from_browsers(provider: &Provider, name: &str) -> bool {
     let name = name.to_ascii_lowercase();
     let is_of_oauth1 = provider.auth_mode == AuthMode::OAuth1 && name.starts_with("oauth_");
     let is_client = provider.client_id_param.as_deref().is_some_and(|param| name.eq_ignore_ascii_case(param));
-    !(is_of_oauth1 || is_client || name.contains("scope") || NOT_FOR_BROWSERS.contains(&name.as_str()))
+    !(is_of_oauth1 || is_client || name.contains("scope") || RESERVED_PARAMS.contains(&name.as_str()))
 }
 
-/// The name of the cookie that binds an authorization to a browser. Each has its own, so that several may be under
-/// way in one browser.
+/// The name of the cookie that binds an authorization to a browser. Each authorization has its own, so that one browser
+/// can have several in progress.
 pub(super) fn cookie_name(authorization: Uuid) -> String {
     format!("syncline_oauth_{}", authorization.simple())
 }
 
-/// 256 random bits.
+/// Returns 256 random bits as text.
 fn random_text() -> Secret<String> {
     URL_SAFE_NO_PAD.encode(random_bytes::<32>()).into()
 }
@@ -304,7 +304,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_browser_chooses_how_the_page_looks_and_not_what_it_grants() {
+    fn a_browser_may_set_display_parameters_but_not_the_access_granted() {
         let provider = |more: &str| -> Provider {
             let entry = format!(
                 "name = \"acme\"\ndisplay_name = \"Acme\"\ndocs = \"https://acme.example\"\n{more}\n\
@@ -315,12 +315,18 @@ mod tests {
         let oauth2 = provider("auth_mode = \"OAUTH2\"\nclient_id_param = \"client_key\"");
         let oauth1 = provider("auth_mode = \"OAUTH1\"");
         for name in ["prompt", "access_type", "audience", "login_hint", "resource", "duration", "name"] {
-            assert!(is_for_browsers(&oauth2, name) && is_for_browsers(&oauth1, name), "{name}");
+            assert!(
+                is_allowed_from_browsers(&oauth2, name) && is_allowed_from_browsers(&oauth1, name),
+                "{name}"
+            );
         }
         for name in ["scope", "SCOPE", "bot_scopes", "response_type", "response_mode", "request", "state"] {
-            assert!(!is_for_browsers(&oauth2, name) && !is_for_browsers(&oauth1, name), "{name}");
+            assert!(
+                !is_allowed_from_browsers(&oauth2, name) && !is_allowed_from_browsers(&oauth1, name),
+                "{name}"
+            );
         }
-        assert!(!is_for_browsers(&oauth2, "client_key"));
-        assert!(!is_for_browsers(&oauth1, "oauth_callback"));
+        assert!(!is_allowed_from_browsers(&oauth2, "client_key"));
+        assert!(!is_allowed_from_browsers(&oauth1, "oauth_callback"));
     }
 }

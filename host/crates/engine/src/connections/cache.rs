@@ -40,7 +40,7 @@ impl ConnectionCache {
         })
     }
 
-    /// The connection with these names.
+    /// Returns the connection with this id.
     pub async fn get(
         &self,
         environment: EnvironmentPk,
@@ -53,16 +53,16 @@ impl ConnectionCache {
         Err(self.explain_missing(environment, integration, connection).await)
     }
 
-    /// Whether a connection that was not found is missing itself, or its integration.
+    /// Finds out what is missing after a failed lookup: the connection or its integration.
     pub(crate) async fn explain_missing(
         &self,
         environment: EnvironmentPk,
         integration: &IntegrationKey,
         connection: &ConnectionId,
     ) -> LookupError {
-        let look =
+        let lookup =
             async { find_integration(&mut *self.store.connect().await?, environment, integration).await };
-        match look.await {
+        match lookup.await {
             Ok(_) => LookupError::UnknownConnection {
                 integration: integration.clone(),
                 connection: connection.clone(),
@@ -71,7 +71,7 @@ impl ConnectionCache {
         }
     }
 
-    /// The row numbers of what a scope names.
+    /// Resolves the names in a scope to row numbers.
     pub(crate) async fn resolve(
         &self,
         environment: EnvironmentPk,
@@ -115,7 +115,8 @@ impl ConnectionCache {
         Ok(Some(route))
     }
 
-    /// Reads a connection anew when it is next asked for, as whoever follows its records does now.
+    /// Drops an entry, so that the next lookup reads the database. Readers that wait for the connection's records look
+    /// it up again as well.
     pub(crate) fn forget(&self, connection: ConnectionPk) {
         self.invalidations.fetch_add(1, Ordering::SeqCst);
         self.by_pk.invalidate(&connection);

@@ -1,8 +1,8 @@
-//! Deletes connections: at once for whoever asks for them, in small batches for what was kept of them.
+//! Deletes connections. The connection disappears at once; its records are removed in small batches.
 //!
-//! The connection's row goes first, and with it its schedules and leases. Then its streams are closed: a run that is on
-//! is waited for while it commits, and can write nothing afterwards. The records are nobody's by then; every host
-//! takes its turn at removing them.
+//! The connection's row is deleted first, together with its schedules and leases. Then its streams are closed. Closing
+//! waits for a transaction that a run is committing; after it, the run cannot write anything. All hosts share the work
+//! of removing the remaining records.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,27 +24,27 @@ use syncline_telemetry::failpoints::{self, Step};
 use syncline_types::error_code::ErrorCode;
 use syncline_types::ids::{ConnectionId, ConnectionPk, EnvironmentPk, IntegrationKey};
 
-/// How many connections are closed by one transaction: each takes a lock.
+/// Connections that one transaction closes. Each takes a lock.
 const CLOSE_AT_ONCE: usize = 200;
-/// Records that are removed by one statement, and the pause after it, which leaves the disk to others.
+/// Records that one statement removes, and the pause after it, which leaves disk bandwidth for other work.
 const BATCH: i64 = 1_000;
 const PAUSE: Duration = Duration::from_millis(10);
-/// How long a host works on one connection, and how long others leave it alone for.
-const TURN: Duration = Duration::from_secs(20);
-const HOLD: Duration = Duration::from_secs(60);
-/// However quiet it is, deletions are looked for after this long: a notification may have been lost.
-const LOOK_EVERY: Duration = Duration::from_secs(5);
-/// No function that was on when its connection was deleted is on for longer.
-const REMEMBERED_FOR: TimeDelta = TimeDelta::hours(1);
+/// How long a host works on one connection, and for how long other hosts then leave that connection alone.
+const MAX_TURN: Duration = Duration::from_secs(20);
+const CLAIM_LEASE: Duration = Duration::from_secs(60);
+/// Longest wait between two checks for deletions, because a notification can be lost.
+const MAX_CHECK_INTERVAL: Duration = Duration::from_secs(5);
+/// How long a deleted connection stays marked as closed. No function runs for longer than this.
+const CLOSED_FOR: TimeDelta = TimeDelta::hours(1);
 
-/// Why something was not deleted.
+/// Why a connection, an integration or an environment was not deleted.
 #[derive(Debug, thiserror::Error)]
 pub enum DeletionError {
     #[error(transparent)]
     Lookup(#[from] LookupError),
     #[error(transparent)]
     Environment(#[from] EnvironmentError),
-    #[error("the deletion failed; it may be repeated")]
+    #[error("the deletion failed; try again")]
     Failed(#[source] anyhow::Error),
 }
 
@@ -80,7 +80,8 @@ impl Connections {
         Err(self.cache.explain_missing(environment, integration, id).await.into())
     }
 
-    /// Deletes a connection at once; with `validation`, only while that is the one that it waits for.
+    /// Deletes a connection without running its functions. With `validation`, deletes it only while it waits for that
+    /// validation.
     pub(crate) async fn remove_connection(
         &self,
         connection: ConnectionPk,
@@ -98,7 +99,7 @@ impl Connections {
         Ok(true)
     }
 
-    /// Deletes an integration with its connections and functions, in the same way.
+    /// Deletes an integration with its connections and functions, after the pre-deletion functions have run.
     pub(crate) async fn delete_integration(
         self: &Arc<Self>,
         environment: EnvironmentPk,
@@ -118,7 +119,7 @@ impl Connections {
         Err(LookupError::UnknownIntegration(key.clone()).into())
     }
 
-    /// Deletes an environment with everything in it, in the same way.
+    /// Deletes an environment with everything in it, after the pre-deletion functions have run.
     pub async fn delete_environment(self: &Arc<Self>, id: Uuid) -> Result<(), DeletionError> {
         let environment = self.environments.get_by_id(id).await?;
         if environment.name.as_str() == DEFAULT_ENVIRONMENT {
@@ -148,7 +149,7 @@ impl Connections {
         Ok(true)
     }
 
-    /// Ends what is on for connections that are gone.
+    /// Closes the streams of deleted connections and cancels their runs.
     async fn close(&self, connections: &[ConnectionPk]) -> sqlx::Result<()> {
         for part in connections.chunks(CLOSE_AT_ONCE) {
             let mut tx = self.store.begin_records().await?;
@@ -162,25 +163,27 @@ impl Connections {
         Ok(())
     }
 
-    /// Removes what deleted connections have left, until `shutdown`.
+    /// Removes the remaining records of deleted connections, until `shutdown`.
     pub async fn clean_up(self: Arc<Self>, shutdown: CancellationToken) {
-        let failure = "what deleted connections have left was not removed; it will be tried again";
-        sweep(&self.events, Event::Deletions, LOOK_EVERY, shutdown, failure, || self.clean_up_one()).await;
+        let failure = "could not remove the records of deleted connections; retrying";
+        sweep(&self.events, Event::Deletions, MAX_CHECK_INTERVAL, shutdown, failure, || self.clean_up_one())
+            .await;
     }
 
-    /// Works on one deleted connection for a while. `false`: there is none.
+    /// Removes records of one deleted connection for up to [`MAX_TURN`]. Returns `false` if there is none.
     async fn clean_up_one(&self) -> sqlx::Result<bool> {
         let mut conn = self.store.connect().await?;
-        let Some(Deleted { connection, deleted_at }) = deleted_connections::claim(&mut conn, HOLD).await?
+        let Some(Deleted { connection, deleted_at }) =
+            deleted_connections::claim(&mut conn, CLAIM_LEASE).await?
         else {
             return Ok(false);
         };
         drop(conn);
-        // The host that deleted it may have died before it came to this.
+        // The host that deleted the connection may have died before it closed the streams.
         self.close(&[connection]).await?;
-        let began = Instant::now();
+        let started_at = Instant::now();
         while self.remove_batch(connection).await? {
-            if began.elapsed() > TURN {
+            if started_at.elapsed() > MAX_TURN {
                 deleted_connections::postpone(&mut *self.store.connect().await?, connection, Duration::ZERO)
                     .await?;
                 return Ok(true);
@@ -188,11 +191,11 @@ impl Connections {
             tokio::time::sleep(PAUSE).await;
         }
         failpoints::reach(Step::ConnectionEmptied);
-        let remembered_until = deleted_at + REMEMBERED_FOR;
+        let closed_until = deleted_at + CLOSED_FOR;
         let mut conn = self.store.connect().await?;
-        match (remembered_until - Utc::now()).to_std() {
+        match (closed_until - Utc::now()).to_std() {
             Ok(wait) => deleted_connections::postpone(&mut conn, connection, wait).await?,
-            Err(_over) => {
+            Err(_expired) => {
                 closed_connections::forget(&mut *self.store.connect_records().await?, connection).await?;
                 deleted_connections::forget(&mut conn, connection).await?;
             }
@@ -205,7 +208,7 @@ impl Connections {
     }
 }
 
-/// The result of a task that deletes something.
+/// Flattens the result of a spawned deletion.
 fn completed<T, E: Into<anyhow::Error>>(
     deleted: Result<Result<T, E>, tokio::task::JoinError>,
 ) -> Result<T, DeletionError> {

@@ -1,4 +1,4 @@
-//! Connections as clients read them.
+//! Reads connections for clients.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -25,11 +25,11 @@ pub struct DescribedConnection {
 #[derive(Debug, Clone, Copy)]
 pub struct CredentialOptions {
     pub freshness: Freshness,
-    /// Whether a new token of the app itself is added, if the connection is an app's installation.
+    /// Whether to add a new token of the app itself. Applies if the connection is an installation of an app.
     pub with_app_token: bool,
 }
 
-/// A connection with its live credentials, if they were asked for.
+/// A connection, with its live credentials if the client requested them.
 #[derive(Debug)]
 pub struct FetchedConnection {
     pub described: DescribedConnection,
@@ -41,7 +41,7 @@ pub struct FetchedConnection {
 pub enum FetchError {
     #[error(transparent)]
     Lookup(#[from] LookupError),
-    /// The credentials could not be refreshed. The connection is shown without them.
+    /// The credentials could not be refreshed. The response shows the connection without them.
     #[error("{error}")]
     Unusable { error: RefreshError, connection: Box<DescribedConnection> },
     #[error("the credentials could not be read")]
@@ -62,7 +62,7 @@ impl FetchError {
 }
 
 impl Connections {
-    /// A page of an environment's connections, the newest first.
+    /// Returns a page of an environment's connections, newest first.
     pub async fn list(
         &self,
         environment: EnvironmentPk,
@@ -83,7 +83,7 @@ impl Connections {
         Ok(described.collect())
     }
 
-    /// One connection, and notes that it was fetched. With `credentials`, they are refreshed as far as needed.
+    /// Returns one connection and records the time of the request. With `credentials`, refreshes them if necessary.
     pub async fn fetch(
         &self,
         environment: &Arc<Environment>,

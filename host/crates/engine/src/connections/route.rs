@@ -1,11 +1,11 @@
-//! What of a connection never changes.
+//! The part of a connection that never changes.
 
 use syncline_store::connections::Connection;
 use syncline_types::ids::{
     ConnectionId, ConnectionPk, EnvironmentPk, IntegrationKey, IntegrationPk, ProviderSlug,
 };
 
-/// What of a connection never changes while it exists.
+/// The part of a connection that never changes while it exists.
 #[derive(Debug)]
 pub struct ConnectionRoute {
     pub pk: ConnectionPk,

@@ -1,4 +1,4 @@
-//! Takes connections in: those that clients import, and those that end users have authenticated.
+//! Stores connections: those that clients import, and those that end users authenticate.
 
 use std::sync::Arc;
 
@@ -23,9 +23,9 @@ use syncline_store::schedules;
 use syncline_types::error_code::ErrorCode;
 use syncline_types::ids::{ConnectionId, ConnectionPk, IntegrationKey};
 
-/// How often others may make and delete the same connection while it is stored.
+/// How many times storing is tried if other requests create and delete the same connection meanwhile.
 const ATTEMPTS: usize = 10;
-/// The code of a connection that a function refuses.
+/// The error code of a connection that a function rejects.
 const VALIDATION_FAILED: ErrorCode = ErrorCode::ConnectionValidationFailed;
 
 /// A connection whose credentials a client already has.
@@ -40,41 +40,41 @@ pub struct ImportedConnection {
     pub webhook_url_override: Option<String>,
 }
 
-/// What came of an end user's authentication, and whose it is.
+/// The result of an end user's authentication.
 #[derive(Debug)]
 pub struct AuthenticatedConnection {
-    /// The connection that was authenticated anew; `None` makes a new one.
+    /// The connection that the end user reconnected. `None` creates a new one.
     pub reconnects: Option<ConnectionPk>,
     pub credentials: StoredCredentials,
     pub connection_config: Map<String, Value>,
-    /// Above those that a connection has already.
+    /// Merged into the tags that a reconnected connection already has.
     pub tags: Map<String, Value>,
-    /// In place of the one that a connection has already.
+    /// Replaces the end user of a reconnected connection.
     pub end_user: Option<Value>,
-    /// Likewise.
+    /// Replaces the URL of a reconnected connection.
     pub webhook_url_override: Option<String>,
 }
 
-/// What a stored connection waits for: to be there at all, or to be found good.
+/// The validation that a stored connection waits for: its first, or one after a reconnect.
 #[derive(Debug, Clone, Copy)]
 enum Awaited {
     Validation(Validation),
     Revalidation(Revalidation),
 }
 
-/// Why what was authenticated is not stored.
+/// Why an authenticated or imported connection is not stored.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
-    #[error("the connection that was to be connected anew is gone")]
+    #[error("the connection to reconnect no longer exists")]
     TargetGone,
-    #[error("integration `{0}` was deleted meanwhile")]
+    #[error("integration `{0}` was deleted during this request")]
     IntegrationGone(IntegrationKey),
-    /// A function of the integration refuses the connection, in its own words. Nothing is left of a new one; one that
-    /// was connected anew has an authentication error now.
+    /// A function of the integration rejects the connection; the text is the function's message. A new connection is
+    /// removed. A reconnected one stays and gets an authentication error.
     #[error("{0}")]
     Refused(String),
-    /// Then what came last decides what becomes of it.
-    #[error("another request has replaced the connection, or deleted it, while a function validated it")]
+    /// The latest request determines the state of the connection.
+    #[error("another request replaced or deleted the connection while a function was validating it")]
     Overtaken,
     #[error("the connection could not be validated")]
     Validation(#[source] anyhow::Error),
@@ -106,20 +106,20 @@ impl From<ValidationError> for ConnectError {
 }
 
 impl Connections {
-    /// Stores a connection, or replaces the one of that id, with the schedules of its integration's syncs.
+    /// Stores a connection, or replaces the one with this id, and creates the schedules of the integration's syncs.
     pub async fn import(
         self: &Arc<Self>,
         environment: &Environment,
         integration: &Integration,
         imported: ImportedConnection,
     ) -> Result<DescribedConnection, ConnectError> {
-        self.learn_validation(environment).await?;
+        self.load_latest_functions(environment).await?;
         for _ in 0..ATTEMPTS {
             let mut tx = self.store.begin().await?;
-            // Not by the integration's name, which may be another by now.
+            // Look up by row number: the integration may have been renamed.
             let existing =
                 connections::find_to_replace(&mut tx, integration.pk, &imported.connection_id).await?;
-            // Nothing was stored if somebody else was first: now there is one to replace.
+            // `None` means that another request created the connection first. The next attempt replaces it.
             if let Some(connection) =
                 self.put_connection(tx, environment, integration, existing, &imported).await?
             {
@@ -130,15 +130,14 @@ impl Connections {
         Err(ConnectError::Overtaken)
     }
 
-    /// Stores what an end user authenticated: as a new connection, or in the one that was connected anew, which
-    /// keeps its id and metadata.
+    /// Stores the connection that an end user authenticated. A reconnected connection keeps its id and metadata.
     pub async fn connect(
         self: &Arc<Self>,
         environment: &Environment,
         integration: &Integration,
         authenticated: AuthenticatedConnection,
     ) -> Result<Connection, ConnectError> {
-        self.learn_validation(environment).await?;
+        self.load_latest_functions(environment).await?;
         let mut tx = self.store.begin().await?;
         let existing = match authenticated.reconnects {
             Some(pk) => {
@@ -148,20 +147,20 @@ impl Connections {
             }
             None => None,
         };
-        let content = authenticated.onto(existing.as_ref());
+        let content = authenticated.merge_into(existing.as_ref());
         let stored = self.put_connection(tx, environment, integration, existing, &content).await?;
         let connection = stored.ok_or(ConnectError::TargetGone)?;
         self.proxy_routes.forget(connection.pk);
         Ok(connection)
     }
 
-    /// Another host may have been given a function that validates, a moment ago.
-    async fn learn_validation(&self, environment: &Environment) -> Result<(), ConnectError> {
+    /// Loads the latest functions: another host may just have deployed one that validates connections.
+    async fn load_latest_functions(&self, environment: &Environment) -> Result<(), ConnectError> {
         self.functions.catch_up(environment.pk).await.map_err(ConnectError::Validation)
     }
 
-    /// Creates a connection, or replaces `existing`, and has it validated where the integration can. `None`: there is
-    /// one of that id by now, or `existing` is gone.
+    /// Creates a connection or replaces `existing`, and validates it if the integration has a validation function.
+    /// Returns `None` if a connection with this id was created meanwhile, or `existing` was deleted.
     async fn put_connection(
         self: &Arc<Self>,
         mut tx: Transaction<'static, Postgres>,
@@ -193,7 +192,7 @@ impl Connections {
         tx.commit().await?;
         let environment = self.environments.get(environment.pk).await;
         let environment = environment.map_err(|error| ConnectError::Validation(error.into()))?;
-        // From here on it goes to its end even if whoever asked has gone away.
+        // From here on, the validation finishes even if the client disconnects.
         let this = Arc::clone(self);
         let validated = self.running.spawn(async move {
             match awaited {
@@ -208,7 +207,7 @@ impl Connections {
         validated.await.map_err(|error| ConnectError::Validation(error.into()))?.map(Some)
     }
 
-    /// Has a connection validated that nobody was told of. Takes it back if it is refused.
+    /// Validates a new connection, and removes it if the function rejects it. Clients do not see it until then.
     async fn validate_new(
         self: &Arc<Self>,
         environment: &Arc<Environment>,
@@ -226,8 +225,8 @@ impl Connections {
         self.settle_validated(tx, environment, connection.pk, AuthOperation::Creation).await
     }
 
-    /// Has a connection validated that was connected anew. It stays in any case; where the host fails at that, it is
-    /// judged again later.
+    /// Validates a reconnected connection. The connection stays even if it is rejected. If the host fails, another host
+    /// repeats the validation later.
     async fn validate_replaced(
         self: &Arc<Self>,
         environment: &Arc<Environment>,
@@ -258,7 +257,7 @@ impl Connections {
         Err(ConnectError::Refused(message))
     }
 
-    /// Validates a connection that a lost host was validating.
+    /// Repeats a validation that a lost host had started.
     pub(crate) async fn revalidate(
         self: &Arc<Self>,
         connection: ConnectionPk,
@@ -268,9 +267,9 @@ impl Connections {
         let Some(connection) = found else { return Ok(()) };
         let environment = self.environments.get(connection.environment).await;
         let environment = environment.map_err(|error| ConnectError::Validation(error.into()))?;
-        self.learn_validation(&environment).await?;
+        self.load_latest_functions(&environment).await?;
         match self.validate_replaced(&environment, connection, revalidation).await {
-            // It has been told, or is told by whoever came in between.
+            // Either the backend was notified, or a later request has changed the connection and notifies it.
             Ok(_) | Err(ConnectError::Refused(_) | ConnectError::Overtaken | ConnectError::TargetGone) => {
                 Ok(())
             }
@@ -278,7 +277,7 @@ impl Connections {
         }
     }
 
-    /// As the function has left it: it may have set metadata.
+    /// Reads the connection again, because the function may have set metadata, and settles it.
     async fn settle_validated(
         &self,
         mut tx: Transaction<'static, Postgres>,
@@ -294,8 +293,8 @@ impl Connections {
         Ok(connection)
     }
 
-    /// Writes what follows from a connection that is there to stay, in one transaction: schedules, what runs after its
-    /// creation, and what clients are told.
+    /// Writes everything that follows from an accepted connection, in one transaction: schedules, post-creation
+    /// functions and the outbound webhook.
     async fn settle(
         &self,
         conn: &mut PgConnection,
@@ -321,7 +320,8 @@ impl Connections {
             .await
     }
 
-    /// Also says what that is to clients: one of which they were not told is new to them.
+    /// Creates or replaces the row. Also returns the operation that the outbound webhook reports: replacing a
+    /// connection that was never announced counts as a creation.
     async fn put_row(
         &self,
         conn: &mut PgConnection,
@@ -353,9 +353,12 @@ impl Connections {
         };
         let (pk, operation) = match existing {
             Some(connection) => {
-                let is_untold = connections::lock_unannounced(conn, connection.pk).await?;
+                let is_unannounced = connections::lock_unannounced(conn, connection.pk).await?;
                 connections::replace(conn, connection.pk, &new).await?;
-                (connection.pk, if is_untold { AuthOperation::Creation } else { AuthOperation::Override })
+                (
+                    connection.pk,
+                    if is_unannounced { AuthOperation::Creation } else { AuthOperation::Override },
+                )
             }
             None => match connections::create(conn, &new).await? {
                 Created::Now(pk) => (pk, AuthOperation::Creation),
@@ -368,7 +371,7 @@ impl Connections {
         Ok(connections::get(conn, pk).await?.map(|connection| (connection, operation)))
     }
 
-    /// Writes the webhook that tells a backend that its end user did not get through.
+    /// Writes the outbound webhook about an end user's failed attempt to connect.
     pub(crate) async fn note_failed(
         &self,
         session: &ConnectSession,
@@ -405,8 +408,8 @@ impl Connections {
 }
 
 impl AuthenticatedConnection {
-    /// All of the connection as it is to be stored.
-    fn onto(self, existing: Option<&Connection>) -> ImportedConnection {
+    /// Merges the new values into an existing connection.
+    fn merge_into(self, existing: Option<&Connection>) -> ImportedConnection {
         let before = existing.and_then(|connection| connection.tags.as_object()).cloned();
         let tags: Map<String, Value> = before.into_iter().flatten().chain(self.tags).collect();
         let connection_id = match existing {

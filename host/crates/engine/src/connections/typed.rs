@@ -1,4 +1,4 @@
-//! Connections that are made by typing something in. The credentials are tried before they are kept.
+//! Creates connections from credentials that end users type in. The credentials are tested before they are stored.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,29 +22,29 @@ use syncline_store::integrations::Integration;
 use syncline_types::error_code::ErrorCode;
 use syncline_types::ids::{IntegrationKey, ProviderSlug};
 
-/// An end user is waiting.
+/// Short, because an end user is waiting.
 const VERIFICATION_TIMEOUT: Duration = Duration::from_secs(10);
 const MAX_RESPONSE_BYTES: usize = 1 << 20;
 
-/// What an end user typed in. Every question that needs an answer has one, and it is of the right form.
+/// The values that an end user entered. Required values are present and have the right format.
 #[derive(Debug)]
 pub struct TypedCredentials {
     pub fields: TypedFields,
-    /// An app of the end user's own, in place of the integration's.
+    /// The end user's own app, which replaces the integration's app.
     pub own_client: Option<ClientOverride>,
     pub connection_config: Map<String, Value>,
 }
 
-/// What an end user of a session is about to connect to.
+/// The integration and provider that an end user connects to.
 #[derive(Debug)]
 pub struct TypedTarget {
     pub integration: Integration,
     pub provider: Arc<Provider>,
-    /// The configuration of the connection that is reconnected; empty for a new one.
+    /// The configuration of the connection that is being reconnected. Empty for a new connection.
     pub earlier_config: Map<String, Value>,
 }
 
-/// Why what was typed in makes no connection. The texts are for end users.
+/// Why the entered credentials make no connection. The messages are for end users.
 #[derive(Debug, thiserror::Error)]
 pub enum TypedConnectionError {
     #[error(transparent)]
@@ -53,25 +53,25 @@ pub enum TypedConnectionError {
     Session(#[from] SessionError),
     #[error("there is no provider `{0}`")]
     UnknownProvider(ProviderSlug),
-    #[error(
-        "integration `{integration}` is of auth mode {is}, which does not connect by this route: it is for {asked}"
-    )]
-    OtherAuthMode { integration: IntegrationKey, is: AuthMode, asked: AuthMode },
+    #[error("integration `{integration}` uses auth mode {actual}; this endpoint is for auth mode {expected}")]
+    OtherAuthMode { integration: IntegrationKey, actual: AuthMode, expected: AuthMode },
     #[error("{provider} does not accept these credentials; check them and try again")]
     Rejected { provider: String },
     #[error("{provider} does not accept these credentials: {reason}")]
     Refused { provider: String, reason: FlowError },
     #[error("these credentials cannot be sent to {provider}: {reason}")]
     Unsendable { provider: String, reason: String },
-    #[error("{provider} could not be asked whether these credentials are for that account; try again")]
+    #[error("could not check with {provider} whether these credentials belong to that account; try again")]
     Unconfirmed { provider: String },
-    #[error("{provider} gave no token: {reason}")]
+    #[error("{provider} did not return a token: {reason}")]
     NoToken { provider: String, reason: FlowError },
-    #[error("the integration has no consumer key and secret to sign requests with, and none was given")]
+    #[error(
+        "the integration has no consumer key and secret to sign requests with, and the request contains none"
+    )]
     NoClient,
     #[error(transparent)]
     Connect(#[from] ConnectError),
-    #[error("the credentials of the integration's app cannot be opened")]
+    #[error("the credentials of the integration's app cannot be decrypted")]
     App(#[from] AppCredentialsError),
 }
 
@@ -94,14 +94,14 @@ impl TypedConnectionError {
         }
     }
 
-    /// The code under which a backend is told of it; none for what is nobody's refusal.
+    /// The code in the outbound webhook about the failure. `None` if the credentials themselves were not rejected.
     fn client_code(&self, session: &ConnectSession) -> Option<ErrorCode> {
         match self {
             Self::Rejected { .. }
             | Self::Refused { .. }
             | Self::Unconfirmed { .. }
             | Self::NoToken { .. } => Some(ErrorCode::ConnectionTestFailed),
-            // On a connection that was connected anew it was told with the connection's error.
+            // For a reconnected connection, the connection's authentication error already notifies the backend.
             Self::Connect(ConnectError::Refused(_)) if session.reconnects.is_none() => {
                 Some(ErrorCode::ConnectionValidationFailed)
             }
@@ -117,7 +117,7 @@ impl TypedConnectionError {
     }
 }
 
-/// Makes connections of what end users type in.
+/// Creates connections from credentials that end users type in.
 pub struct TypedConnections {
     store: Store,
     catalogue: Arc<Catalogue>,
@@ -137,7 +137,7 @@ impl TypedConnections {
         Arc::new(Self { store, catalogue, gateway, functions, connections })
     }
 
-    /// Looks up what the end user of a session connects to with credentials of this auth mode.
+    /// Looks up the integration and provider that an end user connects to with credentials of this auth mode.
     pub async fn target(
         &self,
         session: &ConnectSession,
@@ -158,8 +158,8 @@ impl TypedConnections {
         let provider =
             provider.ok_or_else(|| TypedConnectionError::UnknownProvider(integration.provider.clone()))?;
         if provider.auth_mode != mode {
-            let (integration, is) = (key.clone(), provider.auth_mode);
-            return Err(TypedConnectionError::OtherAuthMode { integration, is, asked: mode });
+            let (integration, actual) = (key.clone(), provider.auth_mode);
+            return Err(TypedConnectionError::OtherAuthMode { integration, actual, expected: mode });
         }
         let earlier_config = match before.map(|connection| connection.connection_config) {
             Some(Value::Object(config)) => config,
@@ -168,8 +168,8 @@ impl TypedConnections {
         Ok(TypedTarget { provider: Arc::clone(provider), integration, earlier_config })
     }
 
-    /// Obtains what the credentials are exchanged for, tries them, and stores the connection. A backend is told by
-    /// webhook that its end user was refused.
+    /// Exchanges the credentials for tokens if necessary, tests them, and stores the connection. If they are rejected,
+    /// an outbound webhook notifies the backend.
     pub async fn connect(
         &self,
         session: &ConnectSession,
@@ -183,7 +183,10 @@ impl TypedConnections {
             && let Err(error) =
                 self.connections.note_failed(session, integration, code, &error.to_string()).await
         {
-            tracing::error!(error = &error as &dyn std::error::Error, "a refused connection was not told");
+            tracing::error!(
+                error = &error as &dyn std::error::Error,
+                "could not write the outbound webhook about rejected credentials"
+            );
         }
         connected
     }
@@ -199,7 +202,7 @@ impl TypedConnections {
         let app = open_app_credentials(&session.environment, integration)?;
         let flow = Flow::new(&self.gateway, provider, &connection_config, app.as_ref());
         let credentials = flow.authenticate(fields, own_client).await;
-        let credentials = credentials.map_err(|error| unobtained(provider, error))?;
+        let credentials = credentials.map_err(|error| authentication_error(provider, error))?;
         let oauth = app.as_ref().and_then(AppCredentials::oauth);
         self.verify(integration, provider, &connection_config, &credentials, oauth).await?;
         let authenticated = AuthenticatedConnection {
@@ -213,9 +216,9 @@ impl TypedConnections {
         Ok(self.connections.connect(&session.environment, integration, authenticated).await?)
     }
 
-    /// Makes the provider's verification request. Only a plain "no" is one: a provider that is away, or that
-    /// forbids this request, proves nothing against the credentials. Where the request is to confirm an answer, it
-    /// proves nothing for it either.
+    /// Makes the provider's verification request. Only an explicit rejection counts as one: if the provider is not
+    /// reachable or forbids this request, the credentials may still be good. If the request must confirm an answer, an
+    /// inconclusive result is an error.
     pub(crate) async fn verify(
         &self,
         integration: &Integration,
@@ -252,7 +255,7 @@ impl TypedConnections {
                 Err(TypedConnectionError::Unsendable { provider: name(), reason: unavailable.reason })
             }
             Err(error) => {
-                tracing::info!(provider = %provider.name, error = %error, "new credentials could not be tried");
+                tracing::info!(provider = %provider.name, error = %error, "could not test new credentials");
                 if confirms { Err(TypedConnectionError::Unconfirmed { provider: name() }) } else { Ok(()) }
             }
         }
@@ -293,7 +296,7 @@ fn verification_request(verification: &Verification, endpoint: String) -> egress
     }
 }
 
-fn unobtained(provider: &Provider, reason: FlowError) -> TypedConnectionError {
+fn authentication_error(provider: &Provider, reason: FlowError) -> TypedConnectionError {
     let provider = provider.display_name.clone();
     match reason {
         FlowError::Refused { .. } if !reason.is_temporary() => {

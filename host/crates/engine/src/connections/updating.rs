@@ -1,4 +1,4 @@
-//! Changing connections: whose they are, their tags, their metadata, and where their webhooks go.
+//! Changes connections: end user, tags, metadata and webhook URL.
 
 use serde_json::Value;
 
@@ -9,7 +9,7 @@ use syncline_store::connections;
 pub use syncline_store::connections::ConnectionUpdate;
 use syncline_types::ids::{ConnectionId, EnvironmentPk, IntegrationKey};
 
-/// What becomes of the metadata that connections have.
+/// How new metadata changes the existing metadata.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MetadataChange {
     Replace,

@@ -1,4 +1,4 @@
-//! Opens what connections and apps have sealed.
+//! Decrypts the credentials of connections and apps.
 
 use syncline_auth::{AppCredentials, AppCredentialsError, CredentialsError, Environment, StoredCredentials};
 use syncline_crypto::{AssociatedData, CryptoError};
@@ -7,13 +7,13 @@ use syncline_store::integrations::Integration;
 
 #[derive(Debug, thiserror::Error)]
 pub enum OpenCredentialsError {
-    #[error("the connection's credentials cannot be opened")]
+    #[error("the connection's credentials cannot be decrypted")]
     Sealed(#[from] CryptoError),
-    #[error("the connection's credentials cannot be read")]
+    #[error("the connection's credentials cannot be parsed")]
     Unreadable(#[from] CredentialsError),
 }
 
-/// The credentials of an integration's app, if it has one.
+/// Decrypts the credentials of an integration's app, if it has any.
 pub fn open_app_credentials(
     environment: &Environment,
     integration: &Integration,

@@ -1,4 +1,4 @@
-//! Gives the egress gateway the live credentials of a connection.
+//! Provides the egress gateway with the live credentials of a connection.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ use syncline_egress::{self as egress, CredentialSource, CredentialsUnavailable};
 use syncline_telemetry::clock::Clock;
 use syncline_types::ids::ConnectionPk;
 
-/// Credentials are read again after this long: they may have been replaced, or expire soon.
+/// Credentials are read again after this time, because they may have been replaced or may expire soon.
 const FRESH_FOR: Duration = Duration::from_secs(20);
 
 /// The live credentials of one connection, for the egress gateway.
@@ -45,14 +45,14 @@ impl ConnectionCredentials {
     }
 
     async fn read(&self, freshness: Freshness) -> Result<CachedCredentials, CredentialsUnavailable> {
-        let told = |error| CredentialsUnavailable { reason: unavailable(&error) };
+        let to_unavailable = |error| CredentialsUnavailable { reason: unavailable(&error) };
         let live = self.service.live(&self.environment, self.connection, freshness).await;
-        let live = live.map_err(told)?;
+        let live = live.map_err(to_unavailable)?;
         let provider = self.service.catalogue.find(&live.connection.provider);
         let needs_app = live.credentials.are_used_with_app()
             || provider.is_some_and(|provider| provider.proxy.wants_client_id());
         let app = if needs_app {
-            self.service.app_of(&self.environment, &live.connection).await.map_err(told)?
+            self.service.app_of(&self.environment, &live.connection).await.map_err(to_unavailable)?
         } else {
             None
         };
@@ -105,7 +105,7 @@ impl CredentialSource for ConnectionCredentials {
             None => return Ok(None),
         };
         let Ok(read) = Box::pin(self.read(Freshness::After { rejected_version })).await else {
-            // The function gets the provider's rejection.
+            // The function receives the provider's rejection.
             return Ok(None);
         };
         let is_better = read.version > rejected_version;

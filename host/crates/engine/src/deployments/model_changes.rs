@@ -1,4 +1,4 @@
-//! What a deployment changes about its bundle's models, and what that means for the records that are kept.
+//! Finds what a deployment changes about its bundle's models, and how that affects the stored records.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use syncline_model::{Keeping, Model, ObjectType, OnBadRecord, Type};
 use syncline_store::deployments::LiveDeployment;
 use syncline_types::ids::ModelName;
 
-/// The changes, and what may surprise whoever reads the records or saves them.
+/// Returns the changes, and warnings for those who read or save the records.
 pub(crate) fn model_changes(
     active: Option<&LiveDeployment>,
     after: &SyncConfig,
@@ -20,7 +20,7 @@ pub(crate) fn model_changes(
         Ok(before) => compare(&before, after),
         Err(_) => {
             let warning =
-                "the version that is active cannot be read, so what changes about its models is not known";
+                "the active version cannot be parsed, so this plan does not show changes of its models";
             (Vec::new(), vec![warning.to_owned()])
         }
     }
@@ -44,7 +44,7 @@ fn compare(before: &SyncConfig, after: &SyncConfig) -> (Vec<PlannedChange>, Vec<
     }
     for name in before.models.keys().filter(|name| !after.models.contains_key(*name)) {
         changes.push(change("remove", name));
-        warnings.push(format!("model `{name}` is no longer declared; its records are not saved any more"));
+        warnings.push(format!("model `{name}` is no longer declared; syncs can no longer save its records"));
     }
     (changes, warnings)
 }
@@ -59,7 +59,7 @@ fn compare_models(name: &ModelName, old: &Model, new: &Model, warnings: &mut Vec
         (Model::Schema { schema: old, .. }, Model::Schema { schema: new, .. }) if old == new => {}
         (_, Model::Schema { file, .. }) => {
             warnings
-                .push(format!("records of model `{name}` must suit another schema from now on: `{file}`"));
+                .push(format!("records of model `{name}` must match another schema from now on: `{file}`"));
         }
         (Model::Schema { file, .. }, Model::Object(_)) => {
             let fields = "the fields that the file declares";
@@ -70,7 +70,7 @@ fn compare_models(name: &ModelName, old: &Model, new: &Model, warnings: &mut Vec
     }
 }
 
-/// `within` leads to the object, such as `address.`.
+/// `within` is the path of the object, such as `address.`.
 fn compare_fields(
     name: &ModelName,
     within: &str,
@@ -88,13 +88,14 @@ fn compare_fields(
             warnings.push(format!("model `{name}` no longer declares `{path}`"));
             continue;
         };
-        let (was, becomes) = (field.ty.to_string(), now.to_string());
+        let (old_type, new_type) = (field.ty.to_string(), now.to_string());
         match (object_in(&field.ty), object_in(now)) {
-            (Some(old), Some(new)) if was == becomes => {
+            (Some(old), Some(new)) if old_type == new_type => {
                 compare_fields(name, &format!("{path}."), old, new, warnings);
             }
             _ if field.ty != *now => warnings.push(format!(
-                "`{path}` of model `{name}` was `{was}` and becomes `{becomes}`; kept records change when they are saved again"
+                "`{path}` of model `{name}` changes from `{old_type}` to `{new_type}`; stored records change when \
+                 they are saved again"
             )),
             _ => {}
         }
@@ -103,7 +104,7 @@ fn compare_fields(
     for field in new.fields.iter().filter(|field| !before.contains_key(&field.name) && is_required(&field.ty))
     {
         warnings.push(format!(
-            "`{within}{}` of model `{name}` is new, and records without it are refused; write `?` behind its type if it may \
+            "`{within}{}` of model `{name}` is new, and records without it are rejected; add `?` to its type if it may \
              be absent",
             field.name
         ));
@@ -111,12 +112,12 @@ fn compare_fields(
     if new.strict && !old.strict {
         let place = within.strip_suffix('.').map_or_else(String::new, |path| format!(" in `{path}`"));
         warnings.push(format!(
-            "model `{name}` becomes strict{place}: records with undeclared fields are refused"
+            "model `{name}` becomes strict{place}: records with undeclared fields are rejected"
         ));
     }
 }
 
-/// The object that a type is, or is a list of.
+/// Returns the object type of a value, or of the items of a list.
 fn object_in(ty: &Type) -> Option<&ObjectType> {
     match ty {
         Type::Object(object) => Some(object),
@@ -128,19 +129,21 @@ fn object_in(ty: &Type) -> Option<&ObjectType> {
 fn compare_keeping(name: &ModelName, old: Keeping, new: Keeping, warnings: &mut Vec<String>) {
     match (old.encrypt, new.encrypt) {
         (false, true) => warnings.push(format!(
-            "payloads of model `{name}` will be sealed; those that are kept are not until they are saved again"
+            "payloads of model `{name}` will be encrypted; stored payloads stay unencrypted until they are saved \
+             again"
         )),
         (true, false) => warnings.push(format!(
-            "payloads of model `{name}` will not be sealed any more; those that are kept are until they are saved again"
+            "payloads of model `{name}` will no longer be encrypted; stored payloads stay encrypted until they are \
+             saved again"
         )),
         _ => {}
     }
     match (old.on_bad_record, new.on_bad_record) {
         (OnBadRecord::Fail, OnBadRecord::SetAside) => warnings.push(format!(
-            "a record that does not fit model `{name}` will be set aside, instead of failing its batch"
+            "a record that does not match model `{name}` will be set aside, instead of failing its batch"
         )),
         (OnBadRecord::SetAside, OnBadRecord::Fail) => warnings.push(format!(
-            "a record that does not fit model `{name}` will fail its batch, instead of being set aside"
+            "a record that does not match model `{name}` will fail its batch, instead of being set aside"
         )),
         _ => {}
     }
@@ -159,7 +162,7 @@ mod tests {
         file.unwrap_or_else(|mistakes| panic!("{mistakes}")).config
     }
 
-    /// The warnings when the lines of a model change, of which there must be a change.
+    /// Returns the warnings about changed lines of a model. Panics if nothing changed.
     fn warnings(before: &str, after: &str) -> Vec<String> {
         let model = |lines: &str| config(&format!("[models.Item]\n{lines}\n"));
         let (changes, warnings) = compare(&model(before), &model(after));
@@ -168,66 +171,66 @@ mod tests {
     }
 
     #[test]
-    fn what_changes_about_a_model_is_told_with_what_it_means() {
+    fn a_breaking_change_of_a_model_has_a_warning_that_explains_it() {
         let id = "id = \"string\"";
         for (before, after, warning) in [
-            ("", "n = \"integer\"", "`n` of model `Item` is new, and records without it are refused"),
+            ("", "n = \"integer\"", "`n` of model `Item` is new, and records without it are rejected"),
             ("n = \"integer\"", "", "model `Item` no longer declares `n`"),
             (
                 "n = \"integer?\"",
                 "n = \"integer\"",
-                "`n` of model `Item` was `integer?` and becomes `integer`",
+                "`n` of model `Item` changes from `integer?` to `integer`",
             ),
-            ("", "strict = true", "model `Item` becomes strict: records with undeclared fields are refused"),
-            ("", "encrypt = true", "payloads of model `Item` will be sealed"),
-            ("encrypt = true", "", "payloads of model `Item` will not be sealed any more"),
+            ("", "strict = true", "model `Item` becomes strict: records with undeclared fields are rejected"),
+            ("", "encrypt = true", "payloads of model `Item` will be encrypted"),
+            ("encrypt = true", "", "payloads of model `Item` will no longer be encrypted"),
             (
                 "",
                 "on_bad_record = \"set_aside\"",
-                "a record that does not fit model `Item` will be set aside",
+                "a record that does not match model `Item` will be set aside",
             ),
             (
                 "on_bad_record = \"set_aside\"",
                 "",
-                "a record that does not fit model `Item` will fail its batch",
+                "a record that does not match model `Item` will fail its batch",
             ),
             (
                 "a = [{ b = \"string\" }]",
                 "a = [{ b = \"date\" }]",
-                "`a.b` of model `Item` was `string` and becomes `date`",
+                "`a.b` of model `Item` changes from `string` to `date`",
             ),
             ("a = {}", "a = { strict = true }", "model `Item` becomes strict in `a`"),
-            ("a = {}", "a = \"string\"", "`a` of model `Item` was `object` and becomes `string`"),
+            ("a = {}", "a = \"string\"", "`a` of model `Item` changes from `object` to `string`"),
         ] {
-            let told = warnings(&format!("{id}\n{before}"), &format!("{id}\n{after}"));
-            assert!(told.len() == 1 && told[0].starts_with(warning), "{before} to {after}: {told:?}");
+            let found = warnings(&format!("{id}\n{before}"), &format!("{id}\n{after}"));
+            assert!(found.len() == 1 && found[0].starts_with(warning), "{before} to {after}: {found:?}");
         }
         let (one, other) = ("schema = \"one.json\"", "schema = \"other.json\"");
         assert_eq!(
             warnings(one, other),
-            ["records of model `Item` must suit another schema from now on: `other.json`"]
+            ["records of model `Item` must match another schema from now on: `other.json`"]
         );
         assert_eq!(
             warnings(id, other),
-            ["records of model `Item` must suit another schema from now on: `other.json`"]
+            ["records of model `Item` must match another schema from now on: `other.json`"]
         );
         assert!(warnings(one, id)[0].starts_with("records of model `Item` must have the fields"));
     }
 
     #[test]
-    fn what_harms_nobody_is_a_change_without_a_warning() {
+    fn a_compatible_change_of_a_model_has_no_warning() {
         assert!(warnings("id = \"string\"", "id = \"string\"\nn = \"integer?\"").is_empty());
         assert!(warnings("id = \"string\"\nstrict = true", "id = \"string\"").is_empty());
     }
 
     #[test]
-    fn models_come_and_go() {
+    fn added_and_removed_models_are_listed() {
         let (before, after) =
             (config("[models.Old]\n[models.Same]\n"), config("[models.New]\n[models.Same]\n"));
         let (changes, warnings) = compare(&before, &after);
         let of = |word, name: &str| change(word, &name.parse().unwrap());
         assert_eq!(changes, [of("add", "New"), of("remove", "Old")]);
-        assert_eq!(warnings, ["model `Old` is no longer declared; its records are not saved any more"]);
+        assert_eq!(warnings, ["model `Old` is no longer declared; syncs can no longer save its records"]);
         assert_eq!(compare(&before, &before), (Vec::new(), Vec::new()));
     }
 }

@@ -1,4 +1,4 @@
-//! Actions as tools: what a client that offers them to a model is told, and how a tool's arguments become an input.
+//! Describes actions as AI tools, and turns a tool's arguments into an action's input.
 
 use std::sync::Arc;
 
@@ -9,30 +9,30 @@ use serde_json::{Map, Value, json};
 use syncline_config::ActionSpec;
 use syncline_model::{Model, Models, Type, json_schema};
 
-/// An action, as a tool is described. Both schemas are of objects, since tools take and give nothing else.
+/// The description of an action as a tool. Both schemas describe objects, because tools accept and return only objects.
 #[derive(Debug)]
 pub struct ActionTool {
     pub description: Option<String>,
     pub input: Arc<Map<String, Value>>,
-    /// None if the action gives something else than an object, or says nothing of it.
+    /// `None` if the action returns something other than an object, or declares no output.
     pub output: Option<Arc<Map<String, Value>>>,
-    takes: ToolInput,
+    tool_input: ToolInput,
 }
 
-/// What the action makes of a tool's arguments.
+/// How a tool's arguments become the action's input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ToolInput {
-    /// It has no input model.
+    /// The action has no input model.
     Anything,
     /// The arguments are the input.
     Object,
-    /// The input is no object, so it is the argument `input`.
+    /// The input is not an object, so it is the argument `input`.
     Member,
 }
 
 impl ActionTool {
     pub(crate) fn new(spec: &ActionSpec, models: &Models) -> Self {
-        let (input, takes) = match &spec.input {
+        let (input, tool_input) = match &spec.input {
             None => (json!({ "type": "object" }), ToolInput::Anything),
             Some(ty) => match object_schema(ty, models) {
                 Some(schema) => (schema, ToolInput::Object),
@@ -44,18 +44,18 @@ impl ActionTool {
             description: spec.description.clone(),
             input: Arc::new(members(input)),
             output: output.map(|schema| Arc::new(members(schema))),
-            takes,
+            tool_input,
         }
     }
 
-    /// The action's input, as JSON text, from a tool's arguments, which are an object.
+    /// Builds the action's input, as JSON text, from a tool's arguments. The arguments are an object.
     pub fn input_of(&self, arguments: Option<&RawValue>) -> Result<Option<String>, serde_json::Error> {
         #[derive(Deserialize)]
         struct Arguments {
             input: Option<Box<RawValue>>,
         }
         let text = arguments.map_or("{}", RawValue::get);
-        Ok(match self.takes {
+        Ok(match self.tool_input {
             ToolInput::Anything => arguments.map(|arguments| arguments.get().to_owned()),
             ToolInput::Object => Some(text.to_owned()),
             ToolInput::Member => {
@@ -66,7 +66,8 @@ impl ActionTool {
     }
 }
 
-/// The schema of an object, with every model that it leads to under `$defs`; none if the type allows anything else.
+/// Returns the schema of an object type, with every model that it refers to under `$defs`. `None` if the type allows
+/// values that are not objects.
 pub(crate) fn object_schema(ty: &Type, models: &Models) -> Option<Value> {
     let mut schema = json_schema::of_type(ty, models);
     let definitions = schema["$defs"].take();
@@ -75,30 +76,30 @@ pub(crate) fn object_schema(ty: &Type, models: &Models) -> Option<Value> {
         Type::Model(name) => match models.get(name)? {
             Model::Object(_) => definitions[name.as_str()].clone(),
             Model::Schema { schema, .. } if schema["type"] != "object" => return None,
-            // References inside of an author's schema are relative to its own root, so it stays where it is.
+            // References in an author's schema are relative to its own root, so it stays under `$defs`.
             Model::Schema { .. } => json!({ "type": "object", "$ref": format!("#/$defs/{name}") }),
         },
         _ => return None,
     };
-    finish(&mut root, definitions);
+    set_definitions(&mut root, definitions);
     Some(root)
 }
 
-/// The schema of an object that holds a value of the type.
+/// Returns the schema of an object whose member `input` is a value of this type.
 pub(crate) fn member_schema(ty: &Type, models: &Models) -> Value {
     let mut schema = json_schema::of_type(ty, models);
     let definitions = schema["$defs"].take();
-    finish(&mut schema, Value::Null);
+    set_definitions(&mut schema, Value::Null);
     let mut root = json!({ "type": "object", "properties": { "input": schema }, "required": ["input"] });
     if matches!(ty, Type::Optional(_)) {
         root["required"] = json!([]);
     }
-    finish(&mut root, definitions);
+    set_definitions(&mut root, definitions);
     root
 }
 
-/// Puts definitions below a root that names no dialect: readers take the newest, which it is in.
-fn finish(root: &mut Value, definitions: Value) {
+/// Adds definitions to a root schema. The root names no dialect: readers assume the newest one, in which it is written.
+fn set_definitions(root: &mut Value, definitions: Value) {
     let Value::Object(keywords) = root else { return };
     keywords.retain(|name, _| name != "$schema" && name != "$defs");
     if !definitions.is_null() {
@@ -133,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn an_objects_schema_is_the_tools_own() {
+    fn the_schema_of_an_object_becomes_the_schema_of_the_tool() {
         let order = object_schema(&Type::Model("Order".parse().unwrap()), &models()).unwrap();
         assert_eq!(order["properties"], json!({ "id": { "type": "string" } }));
         assert_eq!((&order["type"], &order["additionalProperties"]), (&json!("object"), &json!(false)));
@@ -148,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_object_is_the_argument_input() {
+    fn a_type_that_is_no_object_becomes_the_argument_input() {
         for ty in [Type::Integer, Type::Model("List".parse().unwrap()), Type::Json] {
             assert_eq!(object_schema(&ty, &models()), None, "{ty}");
             let schema = member_schema(&ty, &models());
@@ -160,12 +161,13 @@ mod tests {
     }
 
     #[test]
-    fn arguments_become_the_input_as_they_were_written() {
-        let tool = |takes| ActionTool { description: None, input: Arc::default(), output: None, takes };
+    fn arguments_become_the_input_without_reformatting() {
+        let tool =
+            |tool_input| ActionTool { description: None, input: Arc::default(), output: None, tool_input };
         let arguments: Box<RawValue> =
             serde_json::from_str(r#"{"input": 12345678901234567890123.0}"#).unwrap();
         let given = Some(&*arguments);
-        let input = |takes, given| tool(takes).input_of(given).unwrap();
+        let input = |tool_input, given| tool(tool_input).input_of(given).unwrap();
         assert_eq!(input(ToolInput::Object, given).as_deref(), Some(arguments.get()));
         assert_eq!(input(ToolInput::Member, given).as_deref(), Some("12345678901234567890123.0"));
         assert_eq!(input(ToolInput::Object, None).as_deref(), Some("{}"));

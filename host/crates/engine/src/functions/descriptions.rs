@@ -1,4 +1,4 @@
-//! What is deployed, for clients that ask what there is to run.
+//! Descriptions of the deployed functions, for clients.
 
 use std::collections::HashMap;
 
@@ -24,25 +24,25 @@ pub struct FunctionDescription {
     pub kind: FunctionKind,
     pub description: Option<String>,
     pub deployed_at: DateTime<Utc>,
-    /// The types that it takes and gives; a sync gives its models.
+    /// The types of the input and of the results. The results of a sync are its models.
     pub input: Option<String>,
     pub returns: Vec<String>,
     /// A JSON Schema with the models of these types under `$defs`.
     pub schema: Value,
-    /// A JSON Schema of an object that holds the input.
+    /// A JSON Schema of an object with the input.
     pub parameters: Value,
-    /// How often it runs, of a sync.
+    /// The frequency of a sync. `None` for other functions.
     pub frequency: Option<String>,
     pub auto_start: bool,
     pub track_deletes: bool,
-    /// The event types that it handles, of a webhook function.
+    /// The event types that a webhook function handles. Empty for other functions.
     pub subscriptions: Vec<String>,
-    /// What it runs at, of a lifecycle function.
+    /// The event of a lifecycle function. `None` for other functions.
     pub event: Option<LifecycleEvent>,
 }
 
 impl Functions {
-    /// Everything that is deployed in an environment, by integration and name.
+    /// Describes all functions that are deployed in an environment, sorted by integration and name.
     pub async fn describe(&self, environment: EnvironmentPk) -> anyhow::Result<Vec<FunctionDescription>> {
         let mut snapshot = self.store.begin_snapshot().await?;
         let active = deployments::list_active_of(&mut snapshot, &[environment]).await?;
@@ -116,7 +116,7 @@ fn describe(row: NamedFunction, spec: FunctionSpec, models: &Models) -> Function
     function
 }
 
-/// The models that these types lead to; null if none does.
+/// Returns the models that these types refer to, or null if there are none.
 fn schema_of(types: &[Type], models: &Models) -> Value {
     let mut definitions = Map::new();
     for ty in types {
@@ -130,7 +130,7 @@ fn schema_of(types: &[Type], models: &Models) -> Value {
     json!({ "$schema": json_schema::DIALECT, "$defs": definitions })
 }
 
-/// An input that is no object becomes the member `input` of one.
+/// Returns the schema of the input. An input that is not an object becomes the member `input` of an object.
 fn parameters(input: Option<&Type>, models: &Models) -> Value {
     let Some(ty) = input else { return json!({ "type": "object", "properties": {}, "required": [] }) };
     object_schema(ty, models).unwrap_or_else(|| member_schema(ty, models))
@@ -142,7 +142,7 @@ mod tests {
     use syncline_model::{Field, Model, ObjectType};
 
     #[test]
-    fn the_parameters_are_those_of_the_input_or_hold_it() {
+    fn parameters_are_the_input_or_an_object_that_contains_it() {
         let order =
             ObjectType { fields: vec![Field { name: "id".to_owned(), ty: Type::String }], strict: false };
         let models = Models::from([("Order".parse().unwrap(), Model::Object(order))]);

@@ -1,7 +1,8 @@
-//! What providers have told: finds out whom it is about, forwards it, and queues the functions that are to know.
+//! Dispatches stored webhooks: finds the connections that a webhook concerns, forwards it, and queues its functions.
 //!
-//! All of that for a webhook is one transaction, which also notes that it was done: a host that dies leaves the
-//! webhook as it was. So every host takes webhooks, and none is held under a lease; the functions are jobs like others.
+//! One transaction does all of this for a batch of webhooks and marks them as dispatched. If the host dies, the
+//! webhooks stay as they were. Therefore every host can dispatch webhooks without leases. The queued functions are
+//! ordinary jobs.
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap};
@@ -28,34 +29,34 @@ use syncline_telemetry::metrics::metrics;
 use syncline_types::functions::FunctionKind;
 use syncline_types::ids::{ConnectionPk, EnvironmentPk, FunctionName};
 
-/// Of one integration, how many are taken in one turn; others shall have theirs.
+/// Webhooks of one integration in one batch, so that other integrations get their share.
 const SHARE: i64 = 64;
 const BATCH: i64 = 256;
-/// Bodies of one turn, unless a single one is longer.
+/// Bytes of bodies in one batch, unless a single body is longer.
 const BATCH_BYTES: i64 = 8 << 20;
-/// However quiet it is, webhooks are looked for after this long: another host may have died with some.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// Longest wait between two checks for webhooks, because another host may have died before dispatching its own.
+const MAX_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 const AFTER_ERROR: Duration = Duration::from_secs(1);
-/// After a failure so many are taken one by one, to find the one that it was about.
-const CAREFUL_TURNS: u32 = 64;
-/// A webhook that fails so often in our hands is given up; it can be replayed.
+/// After a failed batch, this many batches contain one webhook each, to find the one that fails.
+const SINGLE_BATCHES: u32 = 64;
+/// After this many failures, a webhook is given up. It can be replayed.
 const MAX_FAILURES: i32 = 8;
 const SWEEP_EVERY: Duration = Duration::from_secs(60);
 const SWEEP_BATCH: i64 = 500;
 
-/// Why a turn came to nothing.
+/// Why a batch was not dispatched.
 struct Failed {
-    /// The webhooks that were in hand, with how often each has failed before.
+    /// The webhooks of the batch, with the number of earlier failures of each.
     webhooks: Vec<(Uuid, i32)>,
     error: anyhow::Error,
 }
 
-/// What an operator can set of the dispatch of inbound webhooks.
+/// Settings of the dispatch of inbound webhooks that an operator can change.
 #[derive(Debug, Clone)]
 pub struct DispatchSettings {
-    /// How often a webhook function that failed is tried again.
+    /// How many times a failed webhook function is retried.
     pub function_retries: u8,
-    /// How long a provider's webhook is kept.
+    /// How long an inbound webhook is stored.
     pub kept_for: Duration,
 }
 
@@ -79,28 +80,28 @@ impl WebhookDispatch {
         Arc::new(Self { store, events, catalogue, functions, settings })
     }
 
-    /// Works until `shutdown`.
+    /// Dispatches webhooks until `shutdown`.
     pub async fn run(self: Arc<Self>, shutdown: CancellationToken) {
         let mut events = self.events.subscribe();
-        let mut careful_turns = 0_u32;
+        let mut single_batches = 0_u32;
         while !shutdown.is_cancelled() {
-            let limits = if careful_turns > 0 { (1, 1) } else { (SHARE, BATCH) };
-            careful_turns = careful_turns.saturating_sub(1);
+            let limits = if single_batches > 0 { (1, 1) } else { (SHARE, BATCH) };
+            single_batches = single_batches.saturating_sub(1);
             match self.dispatch_batch(limits).await {
                 Ok(0) => {
                     tokio::select! {
                         () = shutdown.cancelled() => {}
-                        () = events.wait_within(LOOK_EVERY, Event::Received) => {}
+                        () = events.wait_within(MAX_CHECK_INTERVAL, Event::Received) => {}
                     }
                 }
                 Ok(_) => {}
                 Err(failed) => {
                     let error = format!("{:#}", failed.error);
-                    tracing::warn!(error, "received webhooks could not be processed; it will be tried again");
+                    tracing::warn!(error, "could not dispatch inbound webhooks; retrying");
                     match failed.webhooks.as_slice() {
                         [(id, failures)] => self.note_failure(*id, *failures, &error).await,
                         [] => {}
-                        _ => careful_turns = CAREFUL_TURNS,
+                        _ => single_batches = SINGLE_BATCHES,
                     }
                     tokio::time::sleep(AFTER_ERROR).await;
                 }
@@ -115,18 +116,18 @@ impl WebhookDispatch {
             inbound_webhooks::note_failure(&mut *self.store.connect().await?, id, error, wait).await
         };
         match noted.await {
-            Ok(()) if wait.is_none() => note_end(State::Failed),
+            Ok(()) if wait.is_none() => count_ended(State::Failed),
             Ok(()) => {}
             Err(error) => tracing::warn!(
                 error = &error as &dyn std::error::Error,
-                "the failure of a webhook could not be noted"
+                "could not record the failure of an inbound webhook"
             ),
         }
     }
 
-    /// Processes some webhooks. Gives how many.
+    /// Dispatches a batch of webhooks. Returns how many it contained.
     async fn dispatch_batch(&self, (share, limit): (i64, i64)) -> Result<usize, Failed> {
-        let mut in_hand = Vec::new();
+        let mut batch = Vec::new();
         let turn = async {
             let (mut tx, mut waiting) = self.lock_waiting(share, limit).await?;
             if waiting.is_empty() {
@@ -139,7 +140,7 @@ impl WebhookDispatch {
             });
             let fitting = fitting.count().max(1);
             waiting.truncate(fitting);
-            in_hand = waiting.iter().map(|webhook| (webhook.id, webhook.failures)).collect();
+            batch = waiting.iter().map(|webhook| (webhook.id, webhook.failures)).collect();
             let ids: Vec<Uuid> = waiting.iter().map(|webhook| webhook.id).collect();
             let mut bodies = inbound_webhooks::load_bodies(&mut tx, &ids).await?;
             let read = waiting.into_iter().map(|webhook| {
@@ -147,21 +148,21 @@ impl WebhookDispatch {
                 ReadWebhook::new(&self.catalogue, webhook, &body)
             });
             let read: Vec<ReadWebhook> = read.collect();
-            let told = self.process(&mut tx, &read).await?;
+            let dispatched = self.process(&mut tx, &read).await?;
             tx.commit().await?;
-            told.ended.iter().copied().for_each(note_end);
-            if told.jobs > 0 {
+            dispatched.ended.iter().copied().for_each(count_ended);
+            if dispatched.jobs > 0 {
                 self.events.publish(Event::Jobs);
             }
-            if told.forwards > 0 {
+            if dispatched.forwards > 0 {
                 self.events.publish(Event::Webhooks);
             }
             Ok(read.len())
         };
-        turn.await.map_err(|error: anyhow::Error| Failed { webhooks: in_hand, error })
+        turn.await.map_err(|error: anyhow::Error| Failed { webhooks: batch, error })
     }
 
-    /// Locks some webhooks that are to be processed. This host then knows what was deployed when they came in.
+    /// Locks webhooks that wait for dispatch. Also ensures that this host knows what was deployed when they arrived.
     async fn lock_waiting(
         &self,
         share: i64,
@@ -176,7 +177,7 @@ impl WebhookDispatch {
             if waiting.is_empty() || self.functions.is_current(&mut tx, &environments).await? {
                 return Ok((tx, waiting));
             }
-            // Reading takes connections of its own, so nothing is held meanwhile.
+            // Reloading uses its own database connections, so no lock is held meanwhile.
             tx.rollback().await?;
             self.functions.reload_of(&environments).await?;
         }
@@ -200,7 +201,7 @@ impl WebhookDispatch {
             }
         }
         let mut settings: HashMap<EnvironmentPk, Option<WebhookSettings>> = HashMap::new();
-        let mut told = Dispatched::default();
+        let mut dispatched = Dispatched::default();
         let mut routed = Vec::with_capacity(webhooks.len());
         for webhook in webhooks {
             let stored = &webhook.stored;
@@ -215,21 +216,22 @@ impl WebhookDispatch {
                     Entry::Vacant(unknown) => unknown.insert(find_settings(conn, stored.environment).await?),
                 };
                 if let Some(settings) = settings {
-                    told.forwards += forward(conn, settings, webhook, &matched).await?;
+                    dispatched.forwards += forward(conn, settings, webhook, &matched).await?;
                 }
             }
-            told.jobs += jobs;
+            dispatched.jobs += jobs;
             routed.push(Routed { id: stored.id, connections: matched.connections.len(), jobs });
         }
-        told.ended = routed.iter().map(Routed::state).filter(|state| State::OVER.contains(state)).collect();
+        dispatched.ended =
+            routed.iter().map(Routed::state).filter(|state| State::OVER.contains(state)).collect();
         inbound_webhooks::note_routed(conn, &routed).await?;
-        if told.forwards > 0 {
+        if dispatched.forwards > 0 {
             notify(conn).await?;
         }
-        Ok(told)
+        Ok(dispatched)
     }
 
-    /// Queues the functions that subscribe to what has happened to a connection. Gives how many.
+    /// Queues the functions that subscribe to the matched events of a connection. Returns how many.
     async fn queue_functions(
         &self,
         conn: &mut PgConnection,
@@ -269,7 +271,7 @@ impl WebhookDispatch {
         Ok(queued)
     }
 
-    /// Removes what was kept for long enough, and what is left of integrations that are gone.
+    /// Removes webhooks older than the retention, and webhooks of deleted integrations, until `shutdown`.
     pub async fn sweep(self: Arc<Self>, shutdown: CancellationToken) {
         let kept_for = self.settings.kept_for;
         let mut turns = tokio::time::interval(SWEEP_EVERY);
@@ -286,19 +288,19 @@ impl WebhookDispatch {
             if let Some(Err(error)) = shutdown.run_until_cancelled(swept).await {
                 tracing::warn!(
                     error = &error as &dyn std::error::Error,
-                    "old received webhooks were not removed"
+                    "could not remove old inbound webhooks; retrying"
                 );
             }
         }
     }
 }
 
-/// Counts a webhook that is over.
-pub(crate) fn note_end(state: State) {
+/// Counts a webhook whose processing has ended.
+pub(crate) fn count_ended(state: State) {
     metrics().count_processed_webhook(state.as_str());
 }
 
-/// A webhook with what the catalogue finds in it. Without an entry in the catalogue, it is about nobody.
+/// A webhook with the events that were found in it. None if the provider is not in the catalogue.
 struct ReadWebhook {
     stored: Waiting,
     read: Option<(Arc<syncline_providers::Provider>, Payload, Vec<WebhookEvent>)>,
@@ -330,7 +332,7 @@ impl ReadWebhook {
 struct Dispatched {
     jobs: usize,
     forwards: u64,
-    /// How those webhooks ended for which no function runs.
+    /// The final states of webhooks that queued no function.
     ended: Vec<State>,
 }
 
@@ -338,7 +340,7 @@ fn subscribes(function: &DeployedFunction, event: &WebhookEvent) -> bool {
     function.subscriptions().iter().any(|wanted| wanted == "*" || event.event_type.as_ref() == Some(wanted))
 }
 
-/// The id of a function's run for a webhook: the same however often it is tried, or replayed.
+/// The id of a function's job for a webhook. It is the same for each attempt and replay.
 fn job_id(webhook: Uuid, connection: ConnectionPk, function: &FunctionName) -> Uuid {
     let name = format!("webhook job {webhook} {} {function}", connection.0);
     let mut bytes = [0; 16];
@@ -355,7 +357,7 @@ async fn forward(
     let Some((recipe, payload)) = webhook.webhook() else { return Ok(0) };
     let stored = &webhook.stored;
     let is_all = |items: &[i32]| items.len() == webhook.events().len();
-    let about_nobody = Forwarded {
+    let without_connection = Forwarded {
         environment: stored.environment,
         provider: &stored.provider,
         integration: &stored.integration_key,
@@ -368,18 +370,18 @@ async fn forward(
         let items = (!is_all(&of_connection.items)).then_some(of_connection.items.as_slice());
         let body = payload.only(recipe, items);
         let forwarded =
-            Forwarded { addressee: Some(&of_connection.addressee), payload: &body, ..about_nobody };
+            Forwarded { addressee: Some(&of_connection.addressee), payload: &body, ..without_connection };
         written += note_forward(conn, settings, &forwarded).await?;
     }
     if !matched.leftover.is_empty() || matched.connections.is_empty() {
         let items = (!is_all(&matched.leftover)).then_some(matched.leftover.as_slice());
         let body = payload.only(recipe, items);
-        written += note_forward(conn, settings, &Forwarded { payload: &body, ..about_nobody }).await?;
+        written += note_forward(conn, settings, &Forwarded { payload: &body, ..without_connection }).await?;
     }
     Ok(written)
 }
 
-/// What a webhook function is called with, as JSON text. `None`: the webhook was removed meanwhile.
+/// Returns the input of a webhook function as JSON text, or `None` if the webhook was removed meanwhile.
 pub(crate) async fn function_input(
     catalogue: &Catalogue,
     conn: &mut PgConnection,
@@ -394,7 +396,7 @@ pub(crate) async fn function_input(
     Ok(Some(format!(r#"{{"headers":{},"body":{body}}}"#, stored.headers)))
 }
 
-/// What arrived before that has a lower id.
+/// The lowest id of webhooks that arrived within the last `age`. Older webhooks have lower ids.
 fn first_id_since(age: Duration) -> Uuid {
     let then = SystemTime::now().checked_sub(age).unwrap_or(SystemTime::UNIX_EPOCH);
     let since_epoch = then.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();

@@ -1,8 +1,8 @@
-//! Takes webhooks of providers in: told from others', stored, and only then answered.
+//! Receives provider webhooks: verifies them, stores them, and only then acknowledges them.
 //!
-//! Webhooks that come at the same time are stored by one transaction, and each is answered when it has committed. What
-//! a host holds of requests that are not stored yet is bounded: one that has no room refuses, and the provider sends
-//! it again.
+//! One transaction stores webhooks that arrive at the same time, and each is acknowledged after the commit. The memory
+//! for requests that are not stored yet is bounded. A host without free memory refuses a request, and the provider
+//! sends it again.
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
@@ -33,25 +33,26 @@ use syncline_types::ids::{ConnectionId, IntegrationKey, IntegrationPk, ProviderS
 use syncline_types::sanitize::sanitize_text;
 use syncline_types::secret::Secret;
 
-/// Requests of one integration that this host has in hand at a time.
-const IN_HAND: usize = 512;
-/// What is waiting to be stored, at most.
+/// Concurrent requests of one integration on this host.
+const MAX_CONCURRENT: usize = 512;
+/// Maximum number of webhooks that wait to be stored.
 const QUEUE: usize = 4096;
-/// Stored by one statement.
+/// Maximum number and bytes of webhooks that one statement stores.
 const GROUP: usize = 256;
 const GROUP_BYTES: usize = 8 << 20;
-/// Handshakes that are kept are anybody's: how long they may be, and how many are kept of an integration.
+/// Stored handshakes are not authenticated. These limit their length, and their number per integration.
 const MAX_HANDSHAKE_BYTES: usize = 64 << 10;
 const KEPT_HANDSHAKES: i64 = 10;
-/// A longer body is verified and read on a thread that serves no other requests. Anyone can send one, and the most
-/// expensive kind, a form with many short members that have to be sorted, takes 5 ms at this length and 80 ms at 256 KiB.
+/// Longer bodies are verified and parsed on a thread that serves no other requests, because anyone can send one. The
+/// most expensive kind is a form with many short members, which must be sorted: it takes 5 ms at this length and 80 ms
+/// at 256 KiB.
 const LONG_BODY_BYTES: usize = 16 << 10;
-/// A provider waits for a few seconds only.
-const STORED_WITHIN: Duration = Duration::from_secs(10);
+/// Short, because a provider waits for only a few seconds.
+const STORE_TIMEOUT: Duration = Duration::from_secs(10);
 const MAX_NAME_BYTES: usize = 255;
 
-/// Beginnings of headers that are not passed on: they are about the way, or secret.
-const OWN_PREFIXES: [&str; 15] = [
+/// Prefixes of headers that are not passed on, because they concern the transport or contain secrets.
+const DROPPED_PREFIXES: [&str; 15] = [
     "host",
     "authorization",
     "connection",
@@ -68,8 +69,8 @@ const OWN_PREFIXES: [&str; 15] = [
     "www-authenticate",
     "server",
 ];
-/// Likewise whole names, which would mean something else on the next way.
-const OWN_NAMES: [HeaderName; 6] = [
+/// Complete names of headers that are not passed on, because they would mean something else in the next request.
+const DROPPED_NAMES: [HeaderName; 6] = [
     header::ACCEPT_ENCODING,
     header::EXPECT,
     header::TE,
@@ -78,22 +79,22 @@ const OWN_NAMES: [HeaderName; 6] = [
     header::UPGRADE,
 ];
 
-/// Where one integration's provider calls.
+/// The endpoint to which the provider of one integration sends webhooks.
 pub struct WebhookEndpoint {
     environment: Arc<Environment>,
     integration: IntegrationPk,
     key: IntegrationKey,
     provider: Arc<Provider>,
     secrets: WebhookSecrets,
-    in_hand: Arc<Semaphore>,
+    permits: Arc<Semaphore>,
 }
 
-/// What an operator can set of the ingestion of webhooks.
+/// Settings of webhook ingestion that an operator can change.
 #[derive(Debug, Clone)]
 pub struct IngestSettings {
-    /// The longest body of a provider's webhook.
+    /// Maximum length of a webhook body, in bytes.
     pub max_body_bytes: usize,
-    /// What is held of providers' webhooks that are not stored yet.
+    /// Maximum memory for provider webhooks that are not stored yet, in bytes.
     pub held_bytes: usize,
 }
 
@@ -112,8 +113,8 @@ pub struct WebhookIngest {
     max_body_bytes: usize,
 }
 
-/// The concurrency limit of each integration. It outlives the cached endpoint, which is read anew whenever any integration
-/// was changed.
+/// The concurrency limit of each integration. It outlives cached endpoints, which are dropped whenever any integration
+/// changes.
 #[derive(Default)]
 struct ConcurrencyLimits(std::sync::Mutex<HashMap<IntegrationPk, Weak<Semaphore>>>);
 
@@ -123,77 +124,79 @@ impl ConcurrencyLimits {
         if let Some(known) = limits.get(&integration).and_then(Weak::upgrade) {
             return known;
         }
-        let new = Arc::new(Semaphore::new(IN_HAND));
+        let new = Arc::new(Semaphore::new(MAX_CONCURRENT));
         limits.retain(|_, permits| permits.strong_count() > 0);
         limits.insert(integration, Arc::downgrade(&new));
         new
     }
 }
 
-/// What a request is, once it is known whose it is.
+/// A request after verification.
 enum VerifiedRequest {
     Handshake(Answered),
-    /// A handshake that somebody has to look at.
+    /// A handshake that the operator must look at.
     Kept(Box<NewWebhook>),
     Webhook(Box<NewWebhook>),
 }
 
 struct Queued {
     webhook: NewWebhook,
-    /// Whether it is new; dropped without a word, if it could not be stored.
+    /// Receives whether the webhook is new. Dropped without a value if storing failed.
     done: oneshot::Sender<bool>,
 }
 
-/// A request as it came in.
+/// An incoming request.
 #[derive(Debug, Clone, Copy)]
 pub struct WebhookRequest<'a> {
     pub method: &'a Method,
-    /// As the provider was given it, with its query.
+    /// The URL as the provider knows it, with its query.
     pub url: &'a str,
     pub query: &'a str,
     pub headers: &'a HeaderMap,
     pub body: &'a [u8],
 }
 
-/// What a request is answered with.
+/// The response to a request.
 #[derive(Debug)]
 pub enum Ingested {
     Handshake(Answered),
-    /// It is stored under this id.
+    /// The webhook is stored under this id.
     Stored(Uuid),
-    /// It was there already.
+    /// The webhook was stored already.
     Duplicate,
 }
 
-/// Why a request is not taken.
+/// Why a request is refused.
 #[derive(Debug, thiserror::Error)]
 pub enum IngestError {
     #[error("there is no environment {0}")]
     UnknownEnvironment(Uuid),
     #[error("there is no integration `{0}` in this environment")]
     UnknownIntegration(IntegrationKey),
-    #[error("webhooks of `{0}` are not taken: the catalogue does not say how they are told from others'")]
+    #[error("webhooks from `{0}` are not supported: the catalogue has no signature scheme for it")]
     NotTaken(ProviderSlug),
     #[error(transparent)]
     Refused(#[from] Refusal),
     #[error("the body is not JSON: {0}")]
     Json(String),
-    #[error("the body is compressed; send it as it is")]
+    #[error("the body is compressed; send it uncompressed")]
     Compressed,
-    #[error("this host holds as many webhooks of the integration as it can; send it again in a moment")]
+    #[error(
+        "this host's limit of concurrent webhooks of this integration is reached; send the webhook again later"
+    )]
     TooMany,
-    #[error("this host holds as many webhooks as it can; send it again in a moment")]
+    #[error("this host's memory for incoming webhooks is full; send the webhook again later")]
     Busy,
-    #[error("the webhook could not be stored; send it again in a moment")]
+    #[error("the webhook could not be stored; send it again later")]
     NotStored,
-    #[error("this is no handshake that `{provider}` makes; webhooks are sent with POST")]
+    #[error("this is not a known handshake of `{provider}`; send webhooks with POST")]
     NoHandshake { provider: ProviderSlug },
-    #[error("a request could not be looked up")]
+    #[error("the integration of this webhook could not be looked up")]
     Failed(#[source] anyhow::Error),
 }
 
 impl IngestError {
-    /// The stable code. If its status is 5xx, the provider may send the same webhook again.
+    /// The stable code. If its status is 5xx, the provider may send the webhook again.
     pub fn code(&self) -> ErrorCode {
         match self {
             Self::UnknownEnvironment(_) => ErrorCode::UnknownEnvironment,
@@ -240,23 +243,23 @@ impl WebhookIngest {
         })
     }
 
-    /// The longest body that is taken.
+    /// Maximum length of a body that is accepted, in bytes.
     pub fn max_body_bytes(&self) -> usize {
         self.max_body_bytes
     }
 
-    /// Room for so many more bytes of a request, until what this gives is dropped.
+    /// Reserves memory for `bytes` more bytes of a request, until the permit is dropped.
     pub fn hold(&self, bytes: usize) -> Result<OwnedSemaphorePermit, IngestError> {
         let bytes = u32::try_from(bytes).map_err(|_| IngestError::Busy)?;
         Arc::clone(&self.held_bytes).try_acquire_many_owned(bytes).map_err(|_| IngestError::Busy)
     }
 
-    /// Lets integrations be read again: one was changed.
+    /// Invalidates cached endpoints after an integration changed.
     pub(crate) fn forget(&self) {
         self.endpoints.invalidate();
     }
 
-    async fn queue_up(&self, webhook: NewWebhook) -> Result<Ingested, IngestError> {
+    async fn enqueue(&self, webhook: NewWebhook) -> Result<Ingested, IngestError> {
         let id = webhook.id;
         let (done, stored) = oneshot::channel();
         self.queue.try_send(Queued { webhook, done }).map_err(|_| IngestError::Busy)?;
@@ -269,16 +272,16 @@ impl WebhookIngest {
 }
 
 impl WebhookEndpoint {
-    /// A place among the requests that are in hand.
+    /// Acquires a permit for one concurrent request.
     pub fn acquire_permit(&self) -> Result<OwnedSemaphorePermit, IngestError> {
-        Arc::clone(&self.in_hand).try_acquire_owned().map_err(|_| IngestError::TooMany)
+        Arc::clone(&self.permits).try_acquire_owned().map_err(|_| IngestError::TooMany)
     }
 
     pub fn provider(&self) -> &ProviderSlug {
         &self.provider.name
     }
 
-    /// Whose a request is, and what is to be kept of it.
+    /// Verifies a request and builds what is stored of it.
     fn verify_request(
         &self,
         webhook: &Webhook,
@@ -290,15 +293,15 @@ impl WebhookEndpoint {
         let raw = RawBody::new(headers, body, webhook.form_member.as_deref());
         let incoming = IncomingWebhook { method, url, query, headers, body, raw };
         let answered = answer_handshake(webhook, secrets, &incoming).transpose()?;
-        let keeps = matches!(answered, Some(Answered::Kept));
-        if let Some(answered) = answered.filter(|_| !keeps) {
+        let is_kept = matches!(answered, Some(Answered::Kept));
+        if let Some(answered) = answered.filter(|_| !is_kept) {
             return Ok(VerifiedRequest::Handshake(answered));
         }
         if *method != Method::POST {
             return Err(IngestError::NoHandshake { provider: self.provider.name.clone() });
         }
-        if keeps && body.len() <= MAX_HANDSHAKE_BYTES {
-            // It is anybody's, so no delivery may be taken for it either.
+        if is_kept && body.len() <= MAX_HANDSHAKE_BYTES {
+            // The handshake is not authenticated, so it must not count as a delivery with this id.
             let new = NewWebhook { delivery_id: None, ..self.read(webhook, request, &raw, None)? };
             return Ok(VerifiedRequest::Kept(Box::new(new)));
         }
@@ -307,7 +310,7 @@ impl WebhookEndpoint {
             .map(|new| VerifiedRequest::Webhook(Box::new(new)))
     }
 
-    /// What is stored of a webhook.
+    /// Parses a webhook into the row that is stored.
     fn read(
         &self,
         webhook: &Webhook,
@@ -329,10 +332,10 @@ impl WebhookEndpoint {
             event_type: event_type.map(|text| shortened(&text)),
             delivery_id: id.or_else(|| fingerprint.clone()),
             fingerprint: fingerprint.filter(|_| !webhook.signs_its_id()),
-            headers: kept_headers(headers, &webhook.verification),
-            query: kept_query(query, &webhook.verification),
+            headers: stored_headers(headers, &webhook.verification),
+            query: stored_query(query, &webhook.verification),
             format: payload.format,
-            body: kept_body(raw, body, &webhook.verification),
+            body: stored_body(raw, body, &webhook.verification),
         })
     }
 
@@ -342,7 +345,7 @@ impl WebhookEndpoint {
 }
 
 impl WebhookIngest {
-    /// Where the provider of an integration calls.
+    /// Returns the endpoint of an integration.
     pub async fn find(
         &self,
         environment: Uuid,
@@ -378,11 +381,11 @@ impl WebhookIngest {
             integration: integration.pk,
             key: integration.unique_key,
             provider: Arc::clone(provider),
-            in_hand: self.limits.of(integration.pk),
+            permits: self.limits.of(integration.pk),
         }))
     }
 
-    /// Takes a request in, and gives what it is answered with. A webhook is stored by then.
+    /// Verifies a request, stores it if it is a webhook, and returns the response.
     pub async fn take(
         &self,
         endpoint: &WebhookEndpoint,
@@ -399,7 +402,7 @@ impl WebhookIngest {
         match verified {
             VerifiedRequest::Handshake(answered) => Ok(Ingested::Handshake(answered)),
             VerifiedRequest::Kept(new) => self.keep_handshake(&new).await,
-            VerifiedRequest::Webhook(new) => self.queue_up(*new).await,
+            VerifiedRequest::Webhook(new) => self.enqueue(*new).await,
         }
     }
 
@@ -412,7 +415,7 @@ impl WebhookIngest {
         Ok(Ingested::Handshake(Answered::Kept))
     }
 
-    /// The secrets with which a request to this URL may be signed.
+    /// Returns the secrets that may sign a request to this URL.
     async fn secrets_for<'e>(
         &self,
         endpoint: &'e WebhookEndpoint,
@@ -436,7 +439,7 @@ impl WebhookIngest {
     }
 }
 
-/// What tells a delivery from others. Two connections may be sent the same: then the URL tells them apart.
+/// Identifies a delivery. A provider may send the same delivery to two connections; then the URL distinguishes them.
 fn delivery_key(id: String, query: &str) -> String {
     let id = match connection_parameter(query) {
         Some(connection) => format!("{id}@{connection}"),
@@ -452,15 +455,16 @@ fn shortened(text: &str) -> String {
     sanitize_text(&text[..text.floor_char_boundary(MAX_NAME_BYTES)])
 }
 
-fn kept_headers(headers: &HeaderMap, verification: &Verification) -> Value {
+fn stored_headers(headers: &HeaderMap, verification: &Verification) -> Value {
     let carries_secret =
         |name: &HeaderName| verification.carried_secret() == Some(&Locator::Header(name.clone()));
-    let is_own = |name: &HeaderName| {
-        // Names are written in lower case already.
-        OWN_PREFIXES.iter().any(|own| name.as_str().starts_with(own)) || OWN_NAMES.contains(name)
+    let is_dropped = |name: &HeaderName| {
+        // `HeaderName` is always in lower case.
+        DROPPED_PREFIXES.iter().any(|prefix| name.as_str().starts_with(prefix))
+            || DROPPED_NAMES.contains(name)
     };
     let mut kept = Map::new();
-    for name in headers.keys().filter(|name| !is_own(name) && !carries_secret(name)) {
+    for name in headers.keys().filter(|name| !is_dropped(name) && !carries_secret(name)) {
         let values: Vec<&str> =
             headers.get_all(name).iter().filter_map(|value| value.to_str().ok()).collect();
         if !values.is_empty() {
@@ -470,21 +474,21 @@ fn kept_headers(headers: &HeaderMap, verification: &Verification) -> Value {
     Value::Object(kept)
 }
 
-fn kept_query(query: &str, verification: &Verification) -> String {
+fn stored_query(query: &str, verification: &Verification) -> String {
     let Some(Locator::Query(secret)) = verification.carried_secret() else { return sanitize_text(query) };
     let kept = url::form_urlencoded::parse(query.as_bytes()).filter(|(name, _)| name != secret);
     url::form_urlencoded::Serializer::new(String::new()).extend_pairs(kept).finish()
 }
 
-fn kept_body(raw: &RawBody<'_>, body: &[u8], verification: &Verification) -> Vec<u8> {
+fn stored_body(raw: &RawBody<'_>, body: &[u8], verification: &Verification) -> Vec<u8> {
     match verification.carried_secret() {
         Some(Locator::Json(secret)) => raw.without(secret),
         _ => body.to_vec(),
     }
 }
 
-/// The secrets with which a provider may sign: those of the app's credentials, and those of the settings, which every
-/// integration can have.
+/// Decrypts the secrets with which a provider may sign: those of the app's credentials, and those of the integration's
+/// settings.
 fn open_secrets(
     environment: &Environment,
     integration: &integrations::Integration,
@@ -508,7 +512,7 @@ fn open_secrets(
 }
 
 impl WebhookIngest {
-    /// Drops cached endpoints when an integration or an environment was changed, until `shutdown`.
+    /// Drops cached endpoints after an integration or environment changed, until `shutdown`.
     pub async fn invalidate(self: Arc<Self>, shutdown: CancellationToken) {
         let mut events = self.events.subscribe();
         // Events may have been missed before the subscription.
@@ -520,8 +524,8 @@ impl WebhookIngest {
         }
     }
 
-    /// Stores what is queued, as much as there is at a time, until `shutdown` and until the queue is empty. Several may
-    /// work at the same time: while one waits for the disk, the next fills a transaction.
+    /// Stores queued webhooks in groups, until `shutdown` and an empty queue. Several tasks may do so concurrently:
+    /// while one waits for the disk, the next prepares its transaction.
     pub async fn store_queued(self: Arc<Self>, shutdown: CancellationToken) {
         loop {
             let mut group = Vec::with_capacity(GROUP);
@@ -552,20 +556,23 @@ async fn store_group(store: &Store, group: Vec<Queued>) {
     let (webhooks, waiting): (Vec<_>, Vec<_>) =
         group.into_iter().map(|queued| (queued.webhook, queued.done)).unzip();
     let stored = async { inbound_webhooks::insert(&mut *store.connect().await?, &webhooks).await };
-    let stored: HashSet<Uuid> = match tokio::time::timeout(STORED_WITHIN, stored).await {
+    let stored: HashSet<Uuid> = match tokio::time::timeout(STORE_TIMEOUT, stored).await {
         Ok(Ok(stored)) => stored.into_iter().collect(),
         Ok(Err(error)) => {
-            tracing::error!(error = &error as &dyn std::error::Error, "received webhooks were not stored");
+            tracing::error!(
+                error = &error as &dyn std::error::Error,
+                "could not store inbound webhooks; their providers send them again"
+            );
             return;
         }
         Err(_) => {
-            tracing::error!("the database did not store received webhooks in time");
+            tracing::error!("storing inbound webhooks timed out; their providers send them again");
             return;
         }
     };
     for (webhook, done) in webhooks.iter().zip(waiting) {
-        // Whoever went away meanwhile sends it again, and finds it stored.
-        let _went_away = done.send(stored.contains(&webhook.id));
+        // If the client disconnected meanwhile, it sends the webhook again, which is then a duplicate.
+        let _disconnected = done.send(stored.contains(&webhook.id));
     }
 }
 
@@ -574,7 +581,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn headers_of_the_way_and_secrets_are_not_kept() {
+    fn transport_headers_and_secrets_are_not_stored() {
         let token = Verification::Token(toml::from_str("token = \"header:x-gitlab-token\"").unwrap());
         let mut headers = HeaderMap::new();
         for (name, value) in [
@@ -589,12 +596,12 @@ mod tests {
         ] {
             headers.append(name, value.parse().unwrap());
         }
-        let kept = kept_headers(&headers, &token);
+        let kept = stored_headers(&headers, &token);
         assert_eq!(
             kept,
             serde_json::json!({ "telnyx-timestamp": "3", "x-gitlab-event": "push", "x-many": "1, 2" })
         );
         let token = Verification::Token(toml::from_str("token = \"query:secret\"").unwrap());
-        assert_eq!(kept_query("a=1&secret=x&connection_id=c%201", &token), "a=1&connection_id=c+1");
+        assert_eq!(stored_query("a=1&secret=x&connection_id=c%201", &token), "a=1&connection_id=c+1");
     }
 }

@@ -1,4 +1,4 @@
-//! The log of inbound webhooks: listing them, and processing them again.
+//! The log of inbound webhooks: lists and replays them.
 
 use std::sync::Arc;
 
@@ -18,17 +18,17 @@ use syncline_store::runs::Scope;
 use syncline_types::error_code::ErrorCode;
 use syncline_types::ids::{EnvironmentPk, IntegrationKey};
 
-/// Webhooks of one transaction when many are replayed.
+/// Webhooks that one transaction replays.
 const BATCH: i64 = 500;
 
-/// Which webhooks are meant.
+/// Selects inbound webhooks.
 #[derive(Debug)]
 pub struct InboundWebhookFilter {
     pub states: Vec<InboundWebhookState>,
     pub integration: Option<IntegrationKey>,
     pub event_type: Option<String>,
     pub since: Option<DateTime<Utc>>,
-    /// Only those before this one.
+    /// Only webhooks older than this one.
     pub before: Option<Uuid>,
 }
 
@@ -36,21 +36,19 @@ pub struct InboundWebhookFilter {
 #[derive(Debug)]
 pub struct InboundWebhookDetail {
     pub webhook: InboundWebhook,
-    /// An object with the value of each header that was kept.
+    /// An object with the value of each stored header.
     pub headers: Value,
-    /// The body as JSON; one that is not JSON as a JSON string.
+    /// The body as JSON. A body that is not JSON becomes a JSON string.
     pub body: String,
     pub functions: Vec<WebhookJob>,
 }
 
-/// Why webhooks are not shown or not processed again.
+/// Why webhooks cannot be read or replayed.
 #[derive(Debug, thiserror::Error)]
 pub enum InboundWebhookError {
-    #[error("there is no received webhook `{0}` in this environment")]
+    #[error("there is no inbound webhook `{0}` in this environment")]
     Unknown(String),
-    #[error(
-        "the webhook is still being processed, which has to be over first, or is a handshake, with which nothing is done"
-    )]
+    #[error("the webhook cannot be replayed: it is still being processed, or it is a handshake")]
     InFlight,
     #[error(transparent)]
     Lookup(#[from] LookupError),
@@ -70,7 +68,7 @@ impl InboundWebhookError {
     }
 }
 
-/// Shows inbound webhooks and has them processed again.
+/// Lists and replays inbound webhooks.
 pub struct InboundWebhookLog {
     store: Store,
     events: Arc<Events>,
@@ -82,7 +80,7 @@ impl InboundWebhookLog {
         Self { store, events, connections }
     }
 
-    /// Up to `limit` webhooks of an environment, the newest first.
+    /// Returns up to `limit` webhooks of an environment, newest first.
     pub async fn list(
         &self,
         environment: EnvironmentPk,
@@ -93,7 +91,7 @@ impl InboundWebhookLog {
         Ok(log::list(&mut *self.store.connect().await?, environment, &filter, limit).await?)
     }
 
-    /// One webhook.
+    /// Returns one webhook.
     pub async fn get(
         &self,
         environment: EnvironmentPk,
@@ -107,13 +105,13 @@ impl InboundWebhookLog {
         Ok(InboundWebhookDetail { webhook, headers: stored.headers, body, functions })
     }
 
-    /// Processes a webhook again whose processing has ended.
+    /// Replays a webhook whose processing has ended.
     pub async fn replay(
         &self,
         environment: EnvironmentPk,
         id: Uuid,
     ) -> Result<InboundWebhookDetail, InboundWebhookError> {
-        // Only one of this environment.
+        // Ensures that the webhook belongs to this environment.
         self.get(environment, id).await?;
         let mut tx = self.store.begin().await?;
         if log::replay(&mut tx, &[id]).await? == 0 {
@@ -121,12 +119,12 @@ impl InboundWebhookLog {
         }
         tx.commit().await?;
         let detail = self.get(environment, id).await;
-        // After the webhook was read again: it is shown as received, not as it is after its next dispatch.
+        // Published only now, so that the response shows the webhook as received and not as dispatched again.
         self.events.publish(Event::Received);
         detail
     }
 
-    /// Processes webhooks again whose processing has ended, and returns how many.
+    /// Replays webhooks whose processing has ended. Returns how many.
     pub async fn replay_many(
         &self,
         environment: EnvironmentPk,
@@ -140,7 +138,8 @@ impl InboundWebhookLog {
             let ids: Vec<Uuid> = found.iter().map(|webhook| webhook.id).collect();
             count += log::replay(&mut tx, &ids).await?;
             tx.commit().await?;
-            // A webhook whose processing ends again in the meantime keeps its id, so it is not found twice.
+            // A replayed webhook keeps its id, so the next page does not contain it again even if it has ended
+            // meanwhile.
             let Some(last) = ids.last() else { return Ok(count) };
             filter.before = Some(*last);
             self.events.publish(Event::Received);

@@ -1,4 +1,4 @@
-//! What a provider has sent, as JSON: bodies, and the events in them.
+//! Parses the bodies of provider webhooks and finds the events in them.
 
 use std::collections::BTreeMap;
 
@@ -10,17 +10,17 @@ use syncline_model::{canonical_text, with_whole_characters};
 use syncline_providers::webhook::{Pointer, Webhook, media_type};
 use syncline_store::inbound_webhooks::Format;
 
-/// A body that was read.
+/// A parsed body.
 #[derive(Debug)]
 pub struct Payload {
     pub format: Format,
     pub json: Value,
-    /// The same as JSON text, with numbers as they were written.
+    /// The same value as JSON text. Numbers are written as in the original.
     pub text: String,
 }
 
 impl Payload {
-    /// Reads what came in; the content type says what it is. The error says why it is not JSON.
+    /// Parses an incoming body according to its content type. The error says why it is not JSON.
     pub fn parse(headers: &HeaderMap, body: &[u8], webhook: &Webhook) -> Result<Self, String> {
         let media_type = media_type(headers);
         if media_type == "application/x-www-form-urlencoded" {
@@ -29,14 +29,14 @@ impl Payload {
         let is_json = media_type == "application/json" || media_type.ends_with("+json");
         match Self::read(Format::Json, body, webhook) {
             Ok(payload) => Ok(payload),
-            // Some have a body only if there is something to say. JSON that nothing of ours can hold, such as the number
-            // 1e400, is kept and passed on as text: the provider can say it in no other way.
+            // Some providers send an empty body with a JSON content type. JSON that `Value` cannot represent, such as
+            // the number 1e400, is stored and passed on as text, because the provider cannot send it in another form.
             Err(problem) if is_json && !body.is_empty() && !is_json_text(body) => Err(problem),
             Err(_) => Self::read(Format::Text, body, webhook),
         }
     }
 
-    /// Reads what was stored.
+    /// Parses a stored body.
     pub fn read(format: Format, body: &[u8], webhook: &Webhook) -> Result<Self, String> {
         let (json, text) = match format {
             Format::Json => return Self::of_json(format, body),
@@ -62,7 +62,7 @@ impl Payload {
 
     fn of_json(format: Format, body: &[u8]) -> Result<Self, String> {
         let text = std::str::from_utf8(body).map_err(|_| "it is not UTF-8".to_owned())?;
-        // Some begin with the mark that only UTF-16 needs.
+        // Some bodies begin with a byte order mark, which UTF-8 does not need.
         let text = text.trim_start_matches('\u{feff}');
         match serde_json::from_str(text) {
             Ok(json) => Ok(Self { format, json, text: text.to_owned() }),
@@ -75,7 +75,7 @@ impl Payload {
         }
     }
 
-    /// The events in it: the items of the list that the catalogue names, or the one that it is itself.
+    /// The events in the payload: the items of the list that the catalogue names, or the payload itself.
     pub fn events<'p>(&'p self, webhook: &Webhook) -> Vec<&'p Value> {
         match webhook.each.as_ref().and_then(|list| list.values(&self.json).into_iter().next()) {
             Some(Value::Array(items)) => items.iter().collect(),
@@ -83,19 +83,19 @@ impl Payload {
         }
     }
 
-    /// It as it would be if it had only these of its events, in canonical form.
+    /// Returns the payload with only these events, in canonical form.
     pub fn only(&self, webhook: &Webhook, items: Option<&[i32]>) -> String {
         let restricted = match (items, &webhook.each) {
             (Some(items), Some(list)) => keep(&self.text, list, items),
             _ => None,
         };
         let text = restricted.as_deref().unwrap_or(&self.text);
-        // It was read before, so it is well-formed.
+        // The text was parsed before, so it is well-formed.
         canonical_text(text).unwrap_or_else(|_| text.to_owned())
     }
 }
 
-/// Whether it is JSON, also with numbers, characters and depths that no `Value` can hold.
+/// Returns whether the body is JSON, even if `Value` cannot represent its numbers, characters or depth.
 fn is_json_text(body: &[u8]) -> bool {
     serde_json::from_slice::<&RawValue>(body).is_ok()
 }
@@ -115,7 +115,7 @@ fn read_form(body: &[u8]) -> Map<String, Value> {
     form
 }
 
-/// The text with these items alone in the list that is there; `None` if there is no such list.
+/// Returns the text with only these items of the list, or `None` if there is no such list.
 fn keep(text: &str, list: &Pointer, items: &[i32]) -> Option<String> {
     keep_below(text, list.steps(), items)
 }
@@ -133,7 +133,7 @@ fn keep_below(text: &str, steps: &[String], items: &[i32]) -> Option<String> {
     serde_json::to_string(&members).ok()
 }
 
-/// The headers of a webhook, as they were stored with it.
+/// Returns the headers that were stored with a webhook.
 pub fn stored_headers(stored: &Value) -> HeaderMap {
     let texts = stored.as_object().into_iter().flatten();
     let header = |(name, value): (&String, &Value)| {
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn the_content_type_says_what_a_body_is() {
+    fn the_content_type_decides_how_a_body_is_parsed() {
         let plain = webhook("");
         let read = |content_type: &str, body: &str| {
             let payload = Payload::parse(&headers(content_type), body.as_bytes(), &plain)?;
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn json_that_nothing_can_hold_is_kept() {
+    fn json_that_a_value_cannot_represent_is_stored_as_text() {
         let read = |body: &str| {
             let payload =
                 Payload::parse(&headers("application/json"), body.as_bytes(), &webhook("")).unwrap();
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn a_form_may_hold_the_json_in_a_member() {
+    fn a_form_member_may_contain_the_json() {
         let body = "payload=%7B%22type%22%3A%22view%22%7D";
         let with_member = webhook("form_member = \"payload\"");
         let payload =
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn only_some_events_are_kept_and_numbers_stay_as_they_were() {
+    fn selected_events_keep_their_numbers_as_written() {
         let text = r#"{"z":1.00,"a":{"list":[{"n":12345678901234567890123},{"n":1},{"n":2.50}]}}"#;
         let in_list = webhook("each = \"/a/list\"");
         let payload = Payload::parse(&headers("application/json"), text.as_bytes(), &in_list).unwrap();

@@ -1,4 +1,4 @@
-//! Whom the events of a webhook are about. Pure: what is known of connections is given.
+//! Matches the events of a webhook with connections. Pure: the caller provides the known connections.
 
 use serde_json::Value;
 
@@ -7,41 +7,41 @@ use syncline_providers::webhook::{Route, View, Webhook};
 use syncline_store::inbound_webhooks::{MatchedConnection, Subject, Waiting};
 use syncline_types::ids::ConnectionPk;
 
-/// The query parameter of a webhook URL that names a connection, whatever the provider tells.
+/// The query parameter of a webhook URL that names a connection. It takes precedence over the payload.
 const CONNECTION_PARAMETER: &str = "connection_id";
-/// Of an event, how many connections' worth of names are looked up.
+/// Maximum number of identifiers of one event that are looked up.
 const MAX_SUBJECTS: usize = 200;
 
-/// One event, by what it can be routed.
+/// One event, with the values by which it is routed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct WebhookEvent {
     pub event_type: Option<String>,
-    /// Rule by rule: the first of which any is known decides.
+    /// The values that each rule finds. The first rule with a known connection applies.
     pub subjects: Vec<Vec<Subject>>,
 }
 
-/// Whom the events of one webhook are about.
+/// The connections that the events of one webhook concern.
 #[derive(Debug, Default)]
 pub(crate) struct Matched {
     pub connections: Vec<Match>,
-    /// The numbers of the events that are about nobody we know.
+    /// The indexes of events without a known connection.
     pub leftover: Vec<i32>,
 }
 
 #[derive(Debug)]
 pub(crate) struct Match {
     pub addressee: MatchedConnection,
-    /// The numbers of its events.
+    /// The indexes of the events that concern this connection.
     pub items: Vec<i32>,
 }
 
-/// The events of a stored webhook.
+/// Extracts the events of a stored webhook.
 pub(crate) fn events(stored: &Waiting, webhook: &Webhook, payload: &Payload) -> Vec<WebhookEvent> {
     let headers = stored_headers(&stored.headers);
     let event = |json: &Value| {
         let view = View { headers: &headers, query: &stored.query, json };
         let whole = View { json: &payload.json, ..view };
-        // The provider's own claims count only where the URL makes none.
+        // The provider's own data counts only if the URL names no connection.
         let subjects = match connection_parameter(&stored.query) {
             Some(connection) => vec![named_by_url(stored, connection)],
             None => webhook.routes.iter().map(|route| subjects(stored, route, &view, &whole)).collect(),
@@ -56,13 +56,13 @@ fn named_by_url(stored: &Waiting, connection: String) -> Vec<Subject> {
     named.map(|value| subject(stored, "connection_id", value)).into_iter().collect()
 }
 
-/// The connection that the webhook's own URL names.
+/// Returns the connection that the webhook's URL names.
 pub(crate) fn connection_parameter(query: &str) -> Option<String> {
     let mut pairs = url::form_urlencoded::parse(query.as_bytes());
     pairs.find(|(name, _)| name == CONNECTION_PARAMETER).map(|(_, value)| value.into_owned())
 }
 
-/// What a rule finds in the event or, where that has nothing there, beside the list of events.
+/// Returns the values that a rule finds in the event. If there are none, searches the whole payload.
 fn subjects(stored: &Waiting, route: &Route, event: &View<'_>, whole: &View<'_>) -> Vec<Subject> {
     let mut values = event.texts(&route.value);
     if values.is_empty() {
@@ -77,7 +77,7 @@ fn subjects(stored: &Waiting, route: &Route, event: &View<'_>, whole: &View<'_>)
     storable.map(|value| subject(stored, route.connection.as_str(), value)).collect()
 }
 
-/// What no connection is stored under need not be looked up.
+/// Returns whether a connection can be stored under this value. Other values need no lookup.
 fn is_storable(value: &str) -> bool {
     (1..=512).contains(&value.len()) && !value.contains('\0')
 }
@@ -86,7 +86,7 @@ fn subject(stored: &Waiting, name: &str, value: String) -> Subject {
     Subject { integration: stored.integration, name: name.to_owned(), value }
 }
 
-/// Puts events and connections together.
+/// Assigns events to connections.
 pub(crate) fn match_events<'k>(
     events: &[WebhookEvent],
     known: impl Fn(&Subject) -> &'k Vec<MatchedConnection>,
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn each_event_goes_to_those_whom_its_first_fitting_rule_finds() {
+    fn each_event_goes_to_the_connections_of_its_first_matching_rule() {
         let addressee = |number: i64| MatchedConnection {
             connection: ConnectionPk(number),
             connection_id: ConnectionId::from_stored(format!("c{number}")),

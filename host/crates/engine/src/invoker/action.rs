@@ -34,7 +34,7 @@ pub(crate) fn check(shape: &Shape, json: Option<&str>) -> Result<(), Vec<Problem
     })
 }
 
-/// Without an output model, an action may return any JSON value.
+/// Checks that the output is JSON. Without an output model, an action may return any JSON value.
 fn checked_json(output: Option<String>) -> Result<Option<String>, ActionError> {
     if let Some(text) = &output
         && let Err(error) = serde_json::from_str::<&serde_json::value::RawValue>(text)

@@ -29,7 +29,7 @@ use syncline_types::sanitize::contains_nul;
 
 /// A request that would wait longer for a provider's rate limit ends its run, to free its permit. The run is retried
 /// later.
-const MAX_PATIENCE: Duration = Duration::from_secs(600);
+const MAX_RATE_LIMIT_WAIT: Duration = Duration::from_secs(600);
 const MAX_METADATA_BYTES: usize = 1 << 20;
 /// The number of requests of one `send-all` that are in progress at a time.
 const CONCURRENT_REQUESTS: usize = 8;
@@ -55,8 +55,8 @@ pub(crate) struct FunctionCapabilities {
 
 impl FunctionCapabilities {
     /// How long a request may wait for a rate limit.
-    fn patience(&self) -> Duration {
-        self.ends_at.saturating_duration_since(Instant::now()).min(MAX_PATIENCE)
+    fn max_wait(&self) -> Duration {
+        self.ends_at.saturating_duration_since(Instant::now()).min(MAX_RATE_LIMIT_WAIT)
     }
 
     async fn row(&mut self) -> Result<&Connection, Interrupt> {
@@ -128,7 +128,7 @@ impl Capabilities for FunctionCapabilities {
     async fn send(&mut self, request: Request) -> Result<Response, GuestError> {
         let route = self.route().await?;
         let answer =
-            send(&self.invoker.gateway, &route, request, self.patience(), &self.log, &self.meter).await;
+            send(&self.invoker.gateway, &route, request, self.max_wait(), &self.log, &self.meter).await;
         if let Err(GuestError::Failure(failure)) = &answer {
             self.check_connection([failure]).await?;
         }
@@ -146,7 +146,7 @@ impl Capabilities for FunctionCapabilities {
         };
         let gateway = &self.invoker.gateway;
         let (log, meter) = (&self.log, &self.meter);
-        let patience = self.patience();
+        let patience = self.max_wait();
         let sent = requests.into_iter().map(|request| send(gateway, &route, request, patience, log, meter));
         let mut sent = stream::iter(sent).buffered(CONCURRENT_REQUESTS);
         let memory_bytes = self.function.limits.memory_bytes;
@@ -158,7 +158,7 @@ impl Capabilities for FunctionCapabilities {
                 Err(GuestError::Interrupt(interrupt)) => return Err(interrupt),
             };
             bytes += answer.as_ref().map_or(0, |response| response.body.len());
-            // The answers would not fit into the function's memory, so the host does not collect them.
+            // The responses would not fit into the function's memory, so the host does not collect them.
             if bytes > memory_bytes {
                 return Err(Interrupt::Limit(Limit::Memory(memory_bytes)));
             }
@@ -214,7 +214,7 @@ impl Capabilities for FunctionCapabilities {
             }
             _ => {
                 let message = format!(
-                    "metadata must be a JSON object of at most {MAX_METADATA_BYTES} bytes, without NUL"
+                    "metadata must be a JSON object of at most {MAX_METADATA_BYTES} bytes, without NUL characters"
                 );
                 return Err(Failure::new(FailureCode::InvalidMetadata, message).into());
             }
@@ -231,7 +231,7 @@ impl Capabilities for FunctionCapabilities {
     async fn credentials(&mut self) -> Result<String, GuestError> {
         if !self.function.sees_credentials {
             let message = format!(
-                "`{}` may not see credentials; set `credentials = true` for it in syncline.toml to let it",
+                "`{}` may not read credentials; set `credentials = true` for it in syncline.toml to allow it",
                 self.function.name
             );
             return Err(Failure::new(FailureCode::NotAllowed, message).into());
@@ -339,8 +339,8 @@ impl Observer for RequestLog<'_> {
         };
         let Exchange { method, url, elapsed, attempt, sent_bytes, received_bytes, .. } = exchange;
         self.meter.count_exchange(*sent_bytes, *received_bytes);
-        let again = if *attempt > 1 { format!(", attempt {attempt}") } else { String::new() };
-        self.log.trace(&format!("{method} {url}: {outcome} ({} ms{again})", elapsed.as_millis()));
+        let attempt_text = if *attempt > 1 { format!(", attempt {attempt}") } else { String::new() };
+        self.log.trace(&format!("{method} {url}: {outcome} ({} ms{attempt_text})", elapsed.as_millis()));
     }
 }
 

@@ -1,4 +1,4 @@
-//! Why an action failed, and how errors of functions are stored and shown to clients.
+//! Why an action failed, and how errors of functions are stored and returned to clients.
 
 use std::time::Duration;
 
@@ -17,19 +17,17 @@ use syncline_types::sanitize::{sanitize_json, sanitize_text};
 pub enum ActionError {
     #[error("no action `{action}` is deployed for integration `{integration}`")]
     Unknown { action: FunctionName, integration: IntegrationKey },
-    #[error("the input does not fit the action's input model: {}", listed(.0))]
+    #[error("the input does not match the action's input model: {}", join_problems(.0))]
     Input(Vec<Problem>),
     #[error("integration `{integration}` has no connection `{connection}`")]
     ConnectionGone { integration: IntegrationKey, connection: ConnectionId },
     #[error("the Idempotency-Key `{0}` was used for another request; choose a new one for each request")]
     KeyReused(IdempotencyKey),
-    #[error(
-        "the first request with the Idempotency-Key `{0}` has not ended yet; repeat this one a little later"
-    )]
+    #[error("the first request with the Idempotency-Key `{0}` is still in progress; repeat this one later")]
     KeyInUse(IdempotencyKey),
-    #[error("{0} hosts stopped while they ran the function, so it is not run again")]
+    #[error("{0} hosts stopped while they ran the function, so it is not retried")]
     HostsLost(i32),
-    #[error("the function returned what does not fit the action's output model: {}", listed(.0))]
+    #[error("the output does not match the action's output model: {}", join_problems(.0))]
     Output(Vec<Problem>),
     #[error(transparent)]
     Function(#[from] FunctionError),
@@ -86,7 +84,7 @@ impl ActionError {
         matches!(self, Self::Function(error) if error.is_retryable())
     }
 
-    /// The provider's answer, if it caused the error.
+    /// The provider's response, if it caused the error.
     pub fn upstream(&self) -> Option<Value> {
         match self {
             Self::Function(FunctionError::Provider { upstream, .. }) => Some(shown_upstream(upstream)),
@@ -94,7 +92,7 @@ impl ActionError {
         }
     }
 
-    /// The delay after which the same call may succeed, if it is known.
+    /// The delay after which the same call may succeed, if known.
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::Function(FunctionError::Interrupted(Interrupt::RateLimited { retry_after })) => {
@@ -147,8 +145,8 @@ fn function_payload(error: &FunctionError) -> Option<Value> {
     }
 }
 
-/// A provider's answer as clients see it. Of its headers, only `content-type` and those about rate limits are
-/// included; the row of the run has all of them.
+/// The provider's response as clients see it. Its headers are limited to `content-type` and those about rate limits;
+/// the row of the run has all of them.
 fn shown_upstream(upstream: &Value) -> Value {
     let headers = upstream.get("headers").and_then(Value::as_object).into_iter().flatten();
     let is_shown = |name: &str| {
@@ -162,13 +160,13 @@ fn shown_upstream(upstream: &Value) -> Value {
     json!({ "status": upstream.get("status"), "headers": headers, "body": upstream_body(upstream) })
 }
 
-/// The body of a provider's answer: parsed if it is a complete JSON object or array, and text otherwise.
+/// The body of a provider's response: parsed if it is a complete JSON object or array, and text otherwise.
 fn upstream_body(upstream: &Value) -> Value {
     let body = upstream.get("body").cloned().unwrap_or_default();
-    let read = body.as_str().and_then(|text| serde_json::from_str(text).ok());
-    read.filter(|read: &Value| read.is_object() || read.is_array()).unwrap_or(body)
+    let parsed = body.as_str().and_then(|text| serde_json::from_str(text).ok());
+    parsed.filter(|parsed: &Value| parsed.is_object() || parsed.is_array()).unwrap_or(body)
 }
 
-fn listed(problems: &[Problem]) -> String {
+fn join_problems(problems: &[Problem]) -> String {
     problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
 }

@@ -1,7 +1,7 @@
-//! What runs tell while they are on: their log, how far they are, and what they have moved.
+//! Publishes the log, progress and traffic of runs in progress.
 //!
-//! Once a second everything new of all runs of this host is written together. A run of a sync has its row from the
-//! claim on; any other run gets one when it has lasted for a second, so that short ones are written once, at their end.
+//! Once a second, this host writes the new data of all its runs together. A run of a sync has a row from its claim on.
+//! Any other run gets a row after one second, so that short runs are written only once, at their end.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -17,9 +17,9 @@ use syncline_sandbox::RunLog;
 use syncline_store::Store;
 use syncline_store::runs::{self, LogLine, Progress, ProgressCounts, RunStart};
 
-const TELL_EVERY: Duration = Duration::from_secs(1);
+const WRITE_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What is counted of a run while it is on.
+/// Counters of a run in progress.
 #[derive(Debug, Default)]
 pub(crate) struct RunMeter {
     sent_bytes: AtomicI64,
@@ -45,7 +45,7 @@ impl RunMeter {
         }
     }
 
-    /// What the function has changed so far, as far as it is committed.
+    /// The committed changes of the function so far.
     pub(crate) fn changes(&self) -> Changes {
         self.changes.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -66,28 +66,28 @@ impl RunMeter {
     }
 }
 
-/// The runs that are on at this host.
+/// The runs in progress on this host.
 pub struct LiveRuns {
     store: Store,
-    on: Mutex<HashMap<Uuid, Entry>>,
-    /// Held while something is written, so that a log is never appended to behind lines that are still to come.
+    entries: Mutex<HashMap<Uuid, Entry>>,
+    /// Held during a write, so that no one appends to a log before the lines that are still being written.
     writing: tokio::sync::Mutex<()>,
 }
 
 struct Entry {
     log: RunLog,
     meter: Arc<RunMeter>,
-    /// None if its row is there.
+    /// `None` if the run has a row already.
     start: Option<RunStart>,
-    began: Instant,
-    /// Something of it was, or is being, written.
-    is_told: bool,
-    /// Lines that could not be written.
-    left: Vec<LogLine>,
-    told: ProgressCounts,
+    started_at: Instant,
+    /// Part of the run was written, or is being written.
+    is_written: bool,
+    /// Lines that could not be written yet.
+    unwritten: Vec<LogLine>,
+    written_figures: ProgressCounts,
 }
 
-/// What is new of a run.
+/// Changes of a run that are not written yet.
 struct RunUpdates {
     run: Uuid,
     start: Option<RunStart>,
@@ -95,7 +95,7 @@ struct RunUpdates {
     figures: Option<ProgressCounts>,
 }
 
-/// A run that is told of until this is dropped.
+/// A run whose data is published until this is dropped.
 pub(crate) struct LiveRun {
     pub(crate) id: Uuid,
     runs: Arc<LiveRuns>,
@@ -104,19 +104,19 @@ pub(crate) struct LiveRun {
 }
 
 impl LiveRun {
-    /// Stops telling of the run, and gives what is left to be written of its log.
+    /// Stops publishing the run, and returns the lines of its log that are not written yet.
     pub(crate) async fn finish(&self) -> Vec<LogLine> {
-        let is_told = self.runs.on().get(&self.id).is_some_and(|entry| entry.is_told);
-        if is_told {
-            // What is being written comes first.
+        let is_written = self.runs.entries().get(&self.id).is_some_and(|entry| entry.is_written);
+        if is_written {
+            // Lines that are being written come first.
             drop(self.runs.writing.lock().await);
         }
         self.take_lines()
     }
 
-    /// As [`finish`](Self::finish), for somebody who cannot wait.
+    /// Like [`finish`](Self::finish), without waiting.
     pub(crate) fn take_lines(&self) -> Vec<LogLine> {
-        let mut lines = self.runs.on().remove(&self.id).map(|entry| entry.left).unwrap_or_default();
+        let mut lines = self.runs.entries().remove(&self.id).map(|entry| entry.unwritten).unwrap_or_default();
         lines.append(&mut log_lines(self.log.drain()));
         lines
     }
@@ -124,97 +124,97 @@ impl LiveRun {
 
 impl Drop for LiveRun {
     fn drop(&mut self) {
-        self.runs.on().remove(&self.id);
+        self.runs.entries().remove(&self.id);
     }
 }
 
 impl LiveRuns {
     pub fn new(store: Store) -> Arc<Self> {
-        Arc::new(Self { store, on: Mutex::default(), writing: tokio::sync::Mutex::default() })
+        Arc::new(Self { store, entries: Mutex::default(), writing: tokio::sync::Mutex::default() })
     }
 
-    /// Begins to tell of a run. `start` is what its row will be made of, unless it is there.
+    /// Starts publishing a run. `start` describes the row to create; `None` if the run has a row already.
     pub(crate) fn begin(self: &Arc<Self>, id: Uuid, start: Option<RunStart>, log: RunLog) -> LiveRun {
         let meter = Arc::<RunMeter>::default();
         let entry = Entry {
             log: log.clone(),
             meter: Arc::clone(&meter),
             start,
-            began: Instant::now(),
-            is_told: false,
-            left: Vec::new(),
-            told: ProgressCounts::default(),
+            started_at: Instant::now(),
+            is_written: false,
+            unwritten: Vec::new(),
+            written_figures: ProgressCounts::default(),
         };
-        self.on().insert(id, entry);
+        self.entries().insert(id, entry);
         LiveRun { id, runs: Arc::clone(self), log, meter }
     }
 
-    /// Writes what is new of the runs that are on, until `shutdown`.
+    /// Writes new data of runs in progress, until `shutdown`.
     pub async fn write_news(self: Arc<Self>, shutdown: CancellationToken) {
-        let mut ticks = tokio::time::interval(TELL_EVERY);
+        let mut ticks = tokio::time::interval(WRITE_INTERVAL);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         while shutdown.run_until_cancelled(ticks.tick()).await.is_some() {
             let _writing = self.writing.lock().await;
-            let news = self.collect();
-            if news.is_empty() {
+            let updates = self.collect();
+            if updates.is_empty() {
                 continue;
             }
-            if let Err(error) = write(&self.store, &news).await {
+            if let Err(error) = write(&self.store, &updates).await {
                 let error = &error as &dyn std::error::Error;
-                tracing::warn!(error, "the progress of runs could not be written; it will be tried again");
-                self.put_back(news);
+                tracing::warn!(error, "could not write the progress of runs; retrying");
+                self.put_back(updates);
             }
         }
     }
 
     fn collect(&self) -> Vec<RunUpdates> {
-        let mut news = Vec::new();
-        for (run, entry) in self.on().iter_mut() {
-            if entry.start.is_some() && entry.began.elapsed() < TELL_EVERY {
+        let mut updates = Vec::new();
+        for (run, entry) in self.entries().iter_mut() {
+            if entry.start.is_some() && entry.started_at.elapsed() < WRITE_INTERVAL {
                 continue;
             }
-            let mut lines = std::mem::take(&mut entry.left);
+            let mut lines = std::mem::take(&mut entry.unwritten);
             lines.append(&mut log_lines(entry.log.drain()));
             let figures = entry.meter.figures();
-            let figures = (figures != entry.told).then_some(figures);
+            let figures = (figures != entry.written_figures).then_some(figures);
             if entry.start.is_none() && lines.is_empty() && figures.is_none() {
                 continue;
             }
-            entry.is_told = true;
-            entry.told = figures.unwrap_or(entry.told);
-            news.push(RunUpdates { run: *run, start: entry.start.take(), lines, figures });
+            entry.is_written = true;
+            entry.written_figures = figures.unwrap_or(entry.written_figures);
+            updates.push(RunUpdates { run: *run, start: entry.start.take(), lines, figures });
         }
-        news
+        updates
     }
 
-    fn put_back(&self, news: Vec<RunUpdates>) {
-        let mut on = self.on();
-        for RunUpdates { run, start, lines, figures } in news {
-            if let Some(entry) = on.get_mut(&run) {
+    fn put_back(&self, updates: Vec<RunUpdates>) {
+        let mut entries = self.entries();
+        for RunUpdates { run, start, lines, figures } in updates {
+            if let Some(entry) = entries.get_mut(&run) {
                 entry.start = start;
-                entry.left = lines;
+                entry.unwritten = lines;
                 if figures.is_some() {
-                    entry.told = ProgressCounts::default();
+                    entry.written_figures = ProgressCounts::default();
                 }
             }
         }
     }
 
     pub(crate) fn count(&self) -> usize {
-        self.on().len()
+        self.entries().len()
     }
 
-    fn on(&self) -> MutexGuard<'_, HashMap<Uuid, Entry>> {
-        self.on.lock().unwrap_or_else(PoisonError::into_inner)
+    fn entries(&self) -> MutexGuard<'_, HashMap<Uuid, Entry>> {
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-async fn write(store: &Store, news: &[RunUpdates]) -> sqlx::Result<()> {
-    let starts: Vec<RunStart> = news.iter().filter_map(|news| news.start.clone()).collect();
+async fn write(store: &Store, updates: &[RunUpdates]) -> sqlx::Result<()> {
+    let starts: Vec<RunStart> = updates.iter().filter_map(|updates| updates.start.clone()).collect();
     let lines: Vec<(Uuid, &LogLine)> =
-        news.iter().flat_map(|news| news.lines.iter().map(|line| (news.run, line))).collect();
+        updates.iter().flat_map(|updates| updates.lines.iter().map(|line| (updates.run, line))).collect();
     let figures: Vec<(Uuid, ProgressCounts)> =
-        news.iter().filter_map(|news| Some((news.run, news.figures?))).collect();
+        updates.iter().filter_map(|updates| Some((updates.run, updates.figures?))).collect();
     let mut conn = store.connect().await?;
     if !starts.is_empty() {
         runs::open(&mut conn, &starts).await?;

@@ -1,5 +1,5 @@
-//! The row and the log of a run without a schedule: begun with the function, written when it is over, also when it
-//! ends because whoever waited for it went away.
+//! Records a run without a schedule: its row and its log are written when the run ends, even if it ends because the
+//! client disconnected.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,22 +19,22 @@ use syncline_types::error_code::ErrorCode;
 use syncline_types::functions::FunctionKind;
 use syncline_types::ids::IntegrationKey;
 
-/// Longer messages of errors are cut when they are kept, as the lines of a log are.
+/// Longer error messages are truncated, like the lines of a log.
 const MAX_MESSAGE_BYTES: usize = 10_000;
-/// Longer details are left out: a run's row, and the webhook that tells of it, are no place for a provider's whole answer.
+/// Longer details are left out, because a run's row and its webhook should not contain a provider's complete response.
 const MAX_DETAILS_BYTES: usize = 64 << 10;
 
-/// What becomes a run's row.
+/// The data for a run's row.
 pub(crate) struct Recording {
     writer: Arc<RunWriter>,
     integration: IntegrationKey,
     pub(crate) live: LiveRun,
-    /// None once it has ended.
+    /// `None` once the run has ended.
     start: Option<RunStart>,
 }
 
 impl Recording {
-    /// `job` and `attempt` are of the job that the run is an attempt of.
+    /// `job` and `attempt` identify the job and the number of its attempt.
     pub(crate) fn begin(
         invoker: &Invoker,
         kind: FunctionKind,
@@ -63,11 +63,11 @@ impl Recording {
         Self { writer: Arc::clone(&invoker.run_writer), integration, live, start: Some(start) }
     }
 
-    /// The run as it is to be written.
+    /// Ends the run and returns it in the form in which it is written.
     pub(crate) async fn end(mut self, state: RunState, error: Option<RunError>, usage: Usage) -> FinishedRun {
         let log = self.live.finish().await;
         let start = self.start.take().expect("a run ends once");
-        let error = error.map(|error| kept(error, &self.live.log));
+        let error = error.map(|error| masked_error(error, &self.live.log));
         let outcome = Outcome {
             state,
             error,
@@ -80,7 +80,7 @@ impl Recording {
         run
     }
 
-    /// The end of a function that gave a result or failed.
+    /// Ends the run of a function that returned a result or failed.
     pub(crate) async fn end_with(self, error: Option<RunError>, usage: Usage) -> FinishedRun {
         let state = if error.is_none() { RunState::Success } else { RunState::Error };
         self.end(state, error, usage).await
@@ -92,7 +92,7 @@ impl Drop for Recording {
         let Some(start) = self.start.take() else { return };
         let error = RunError {
             code: ErrorCode::ScriptCancelled,
-            message: "the caller went away before the function had ended".to_owned(),
+            message: "the client disconnected before the function ended".to_owned(),
             details: None,
         };
         let outcome = Outcome {
@@ -110,14 +110,20 @@ impl Drop for Recording {
 }
 
 fn count(run: &FinishedRun, integration: &IntegrationKey) {
-    let took = (run.finished_at - run.start.started_at).to_std().unwrap_or_default();
+    let elapsed = (run.finished_at - run.start.started_at).to_std().unwrap_or_default();
     let cpu = Duration::from_micros(run.outcome.usage.cpu_us.cast_unsigned());
-    metrics().count_run(run.start.kind.as_str(), run.outcome.state.as_str(), integration.as_str(), took, cpu);
+    metrics().count_run(
+        run.start.kind.as_str(),
+        run.outcome.state.as_str(),
+        integration.as_str(),
+        elapsed,
+        cpu,
+    );
 }
 
-/// The error as it is kept: without the secrets that the function was shown, and no longer than can be listed by
-/// hundreds.
-pub(crate) fn kept(error: RunError, log: &RunLog) -> RunError {
+/// Returns the error in the form in which it is stored: without the secrets that the function has seen, and with a
+/// limited length.
+pub(crate) fn masked_error(error: RunError, log: &RunLog) -> RunError {
     let mut message = log.masked(&error.message);
     message.truncate(message.floor_char_boundary(MAX_MESSAGE_BYTES));
     let details = error.details.map(|details| log.masked_json(details));

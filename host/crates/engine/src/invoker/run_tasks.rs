@@ -1,4 +1,4 @@
-//! The tasks in which a host runs what it has claimed. They go on when the task that claims is started again.
+//! The tasks that execute claimed runs. They continue if the task that claims them is restarted.
 
 use std::panic::AssertUnwindSafe;
 
@@ -14,23 +14,23 @@ pub(crate) struct RunTasks {
 }
 
 impl RunTasks {
-    /// Begins a run. One that panics is logged; its lease runs out, and another attempt follows.
+    /// Starts a run. A panic is logged; the lease of the run expires, and another attempt follows.
     pub(crate) fn spawn(self: &std::sync::Arc<Self>, run: impl Future<Output = ()> + Send + 'static) {
         let tasks = std::sync::Arc::clone(self);
         self.tracker.spawn(async move {
             if AssertUnwindSafe(run).catch_unwind().await.is_err() {
-                tracing::error!("a run panicked; its lease will run out");
+                tracing::error!("a run panicked; another attempt follows when its lease expires");
             }
             tasks.has_ended.notify_one();
         });
     }
 
-    /// Returns once a run has ended since this was called last.
+    /// Waits until a run has ended since the previous call.
     pub(crate) async fn ended(&self) {
         self.has_ended.notified().await;
     }
 
-    /// Returns once every run has ended. Nothing may be begun any more.
+    /// Waits until every run has ended. No new run may be started after this.
     pub(crate) async fn all_ended(&self) {
         self.tracker.close();
         self.tracker.wait().await;

@@ -1,7 +1,7 @@
-//! Writes the runs of actions in groups, after their answers: at most a tenth of a second of them is at risk.
+//! Writes finished runs of actions in groups, after their responses. If the host dies, it loses at most the runs of the
+//! last 100 ms.
 //!
-//! Runs with long logs have a queue of their own, which is written at a bounded rate, so that whoever logs a lot waits
-//! behind its like and nobody else does.
+//! Runs with long logs have a separate queue, which is written at a bounded rate. So large logs delay only each other.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,16 +17,16 @@ use syncline_types::sanitize::sanitize_json;
 
 const COLLECT_FOR: Duration = Duration::from_millis(100);
 const MAX_GROUP: usize = 1000;
-/// More waiting than this, and the answer of an action waits until there is room.
+/// Maximum number of queued runs. If the queue is full, the response of an action waits.
 const QUEUE: usize = 10_000;
-/// A log beyond this is long.
+/// A longer log counts as long.
 const LONG_LOG_BYTES: usize = 16 << 10;
-/// About how much of long logs is written after each wait of [`COLLECT_FOR`]: 10 MB a second.
+/// How many bytes of long logs are written after each wait of [`COLLECT_FOR`]: about 10 MB per second.
 const LONG_LOGS_AT_ONCE_BYTES: usize = 1 << 20;
-/// As [`QUEUE`], for runs with long logs, of which each may have some megabytes.
+/// Like [`QUEUE`], for runs with long logs, which may have several megabytes each.
 const LONG_QUEUE: usize = 16;
-/// A database that is away for a moment loses no runs: they are tried again after these waits.
-const TRY_AGAIN_AFTER: [Duration; 5] = [
+/// Delays between attempts to write, so that a brief outage of the database loses no runs.
+const RETRY_DELAYS: [Duration; 5] = [
     Duration::from_millis(100),
     Duration::from_millis(400),
     Duration::from_secs(1),
@@ -34,7 +34,7 @@ const TRY_AGAIN_AFTER: [Duration; 5] = [
     Duration::from_secs(5),
 ];
 
-/// Takes runs that are over.
+/// Queues and writes finished runs.
 pub struct RunWriter {
     store: Store,
     short: mpsc::Sender<FinishedRun>,
@@ -51,7 +51,7 @@ impl RunWriter {
         Arc::new(Self { store, short, long, short_runs, long_runs })
     }
 
-    /// Writes runs, until `shutdown` and until the last that was handed over is written.
+    /// Writes runs until `shutdown`, and then the runs that are still queued.
     pub async fn write_runs(self: Arc<Self>, shutdown: CancellationToken) {
         let (mut short, mut long) = tokio::join!(self.short_runs.lock(), self.long_runs.lock());
         tokio::join!(
@@ -62,14 +62,14 @@ impl RunWriter {
 
     pub async fn write(&self, run: FinishedRun) {
         if self.queue_of(&run).send(run).await.is_err() {
-            tracing::error!("a run was not written: the writer has ended");
+            tracing::error!("a run was not recorded: the run writer has stopped");
         }
     }
 
-    /// For a run whose end nobody waits for.
+    /// Queues a run without waiting. If the queue is full, the run is lost.
     pub fn write_if_there_is_room(&self, run: FinishedRun) {
         if let Err(error) = self.queue_of(&run).try_send(run) {
-            tracing::error!(error = &error as &dyn std::error::Error, "a run was not written");
+            tracing::error!(error = &error as &dyn std::error::Error, "a run was not recorded");
         }
     }
 
@@ -82,7 +82,7 @@ async fn write_short(store: &Store, runs: &mut mpsc::Receiver<FinishedRun>, shut
     let mut group = Vec::new();
     while let Some(first) = next(runs, shutdown).await {
         group.push(first);
-        // Not a wait for the next one: being woken for each would cost the actions that end meanwhile.
+        // Wait instead of receiving one run at a time: a wake-up for each would slow down actions that end meanwhile.
         tokio::time::sleep(COLLECT_FOR).await;
         while !group.is_empty() {
             while group.len() < MAX_GROUP
@@ -97,7 +97,7 @@ async fn write_short(store: &Store, runs: &mut mpsc::Receiver<FinishedRun>, shut
     }
 }
 
-/// The next run. After `shutdown` nothing more is taken, and `None` says that nothing is left.
+/// Returns the next run. After `shutdown`, accepts no more runs, and returns `None` when the queue is empty.
 async fn next(runs: &mut mpsc::Receiver<FinishedRun>, shutdown: &CancellationToken) -> Option<FinishedRun> {
     if let Some(run) = shutdown.run_until_cancelled(runs.recv()).await {
         return run;
@@ -122,11 +122,11 @@ async fn write_long(store: &Store, runs: &mut mpsc::Receiver<FinishedRun>, shutd
 }
 
 async fn write_group(store: &Store, group: &[FinishedRun]) {
-    let mut waits = TRY_AGAIN_AFTER.into_iter();
+    let mut waits = RETRY_DELAYS.into_iter();
     while let Err(error) = write_once(store, group).await {
         let Some(wait) = waits.next() else {
             let error = &error as &dyn std::error::Error;
-            tracing::error!(error, runs = group.len(), "runs were not written");
+            tracing::error!(error, runs = group.len(), "could not record runs");
             return;
         };
         tokio::time::sleep(wait).await;
@@ -153,7 +153,7 @@ pub(crate) fn log_lines(entries: Vec<LogEntry>) -> Vec<LogLine> {
         at: entry.at,
         level: entry.level.as_str(),
         message: entry.message,
-        // Fields that are no JSON are kept as the text they are.
+        // Fields that are not JSON are stored as text.
         fields: entry
             .fields
             .map(|text| sanitize_json(serde_json::from_str(&text).unwrap_or(Value::String(text)))),

@@ -41,10 +41,10 @@ pub(crate) struct Attempt {
     pub(crate) kind: FunctionKind,
     /// The webhook that a webhook function handles.
     pub(crate) webhook: Option<Uuid>,
-    /// Set if earlier attempts were lost: none of them began before this time.
+    /// When the job was created, if earlier attempts were lost. None of them began before this time.
     pub(crate) lost_since: Option<DateTime<Utc>>,
     pub(crate) is_async: bool,
-    /// 1 for the first.
+    /// The number of this attempt, starting at 1.
     pub(crate) number: i32,
     pub(crate) failures: i32,
     pub(crate) max_retries: i32,
@@ -107,7 +107,12 @@ impl Attempt {
             }
         }
         if matches!(ended, Ended::Lost) {
-            tracing::warn!(job.id = %self.job, "{} `{}` lost its lease", self.kind, self.function.name);
+            tracing::warn!(
+                job.id = %self.job,
+                "{} `{}` lost its lease; another attempt follows",
+                self.kind,
+                self.function.name,
+            );
         }
         ended
     }
@@ -140,7 +145,11 @@ impl Attempt {
     fn report(&self, error: &ActionError, log: &RunLog) {
         let (kind, name) = (self.kind, &self.function.name);
         if let Some(cause) = error.host_failure() {
-            tracing::error!(job.id = %self.job, error = format!("{cause:#}"), "the host failed in {kind} `{name}`");
+            tracing::error!(
+                job.id = %self.job,
+                error = format!("{cause:#}"),
+                "an internal error interrupted {kind} `{name}`",
+            );
         } else if self.is_async {
             tracing::warn!(
                 job.id = %self.job,
@@ -153,8 +162,8 @@ impl Attempt {
         log.note(LogLevel::Error, &error.to_string());
     }
 
-    /// Ends the job or queues it again, with the run and the webhook in one transaction. Returns `false` if this host no
-    /// longer held the job. Retries briefly if the database is unavailable; after that, the lease expires.
+    /// Ends the job or queues it again, with the run and the webhook in one transaction. Returns `false` if this host
+    /// no longer has the lease. Retries briefly if the database is unavailable; after that, the lease expires.
     async fn write(
         &self,
         jobs: &Jobs,
@@ -169,7 +178,7 @@ impl Attempt {
                     tracing::warn!(
                         job.id = %self.job,
                         error = &error as &dyn std::error::Error,
-                        "the end of {} `{}` was not written (try {number} of {WRITE_TRIES})",
+                        "could not write the end of {} `{}` (try {number} of {WRITE_TRIES})",
                         self.kind,
                         self.function.name,
                     );
@@ -197,8 +206,8 @@ impl Attempt {
         let retries = self.failures < self.max_retries && result.as_ref().is_err_and(may_succeed);
         let written = if retries {
             // Waits at least until the provider accepts requests again.
-            let told = result.as_ref().err().and_then(ActionError::retry_after);
-            let wait = retry_delay(self.failures).max(told.unwrap_or_default());
+            let provider_wait = result.as_ref().err().and_then(ActionError::retry_after);
+            let wait = retry_delay(self.failures).max(provider_wait.unwrap_or_default());
             function_jobs::retry_after(&mut tx, self.hold, jobs.host_id, self.failures, wait).await?
         } else if !self.is_async && result.as_ref().is_err_and(|error| error.host_failure().is_some()) {
             // If it were stored, every repeated request with this key would get this temporary error.
@@ -231,21 +240,22 @@ impl Attempt {
         if let Some(since) = self.lost_since.filter(|_| !retries) {
             saved::add_lost(&mut changes, &self.function, since);
         }
-        let told = self.tell_saved(&mut tx, jobs, &changes).await?;
+        let webhooks = self.note_saved(&mut tx, jobs, &changes).await?;
         failpoints::reach(Step::JobEnding);
         tx.commit().await?;
         if let Some(state) = webhook_end {
-            dispatch::note_end(state);
+            dispatch::count_ended(state);
         }
         failpoints::reach(Step::JobEnded);
-        if told > 0 {
+        if webhooks > 0 {
             jobs.events.publish(Event::Webhooks);
         }
         Ok(true)
     }
 
-    /// Queues webhooks about the records that a webhook function saved. Callers of actions know what they saved.
-    async fn tell_saved(&self, conn: &mut PgConnection, jobs: &Jobs, changes: &Changes) -> sqlx::Result<u64> {
+    /// Queues webhooks about the records that a webhook function has saved. Callers of actions know what their actions
+    /// save.
+    async fn note_saved(&self, conn: &mut PgConnection, jobs: &Jobs, changes: &Changes) -> sqlx::Result<u64> {
         if self.webhook.is_none() {
             return Ok(0);
         }
@@ -256,24 +266,24 @@ impl Attempt {
     async fn release(&self, jobs: &Jobs, recording: Recording) {
         let error = RunError {
             code: ErrorCode::ScriptCancelled,
-            message: "the host stopped before the function had ended".to_owned(),
+            message: "the host shut down before the function ended".to_owned(),
             details: None,
         };
         let changes = recording.live.meter.changes();
         let run = recording.end(RunState::Cancelled, Some(error), Usage::default()).await;
         jobs.invoker.run_writer.write(run).await;
-        let given_back = async {
+        let handed_back = async {
             let mut tx = jobs.store.begin().await?;
             if function_jobs::release(&mut tx, self.hold, jobs.host_id).await? == Written::Now {
-                self.tell_saved(&mut tx, jobs, &changes).await?;
+                self.note_saved(&mut tx, jobs, &changes).await?;
             }
             tx.commit().await
         };
-        if let Err(error) = given_back.await {
+        if let Err(error) = handed_back.await {
             tracing::warn!(
                 job.id = %self.job,
                 error = &error as &dyn std::error::Error,
-                "a job was not handed back; its lease will run out"
+                "could not hand back a job; another attempt follows when its lease expires"
             );
         }
     }

@@ -1,4 +1,4 @@
-//! What this host runs, and the leases that it keeps for it.
+//! The jobs that this host runs, and their leases.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,17 +9,17 @@ use crate::invoker::control::RunControl;
 use syncline_store::function_jobs::JobLease;
 use syncline_types::ids::ConnectionPk;
 
-/// The jobs of this host, by their fences.
+/// The running jobs of this host, by fencing token.
 #[derive(Default)]
 pub(crate) struct LeasedJobs {
     running: Mutex<HashMap<i64, Running>>,
-    /// What goes to its end even if the caller that waits goes away.
+    /// Jobs that a client waits for. They finish even if the client disconnects.
     pub(crate) waited_for: TaskTracker,
 }
 
 struct Running {
     hold: JobLease,
-    /// None if a request waits for it: then it takes nobody's place.
+    /// The connection of a queued job. `None` if a client waits for the job: then no limit of queued jobs applies.
     queued_for: Option<ConnectionPk>,
     control: RunControl,
 }
@@ -29,7 +29,7 @@ impl LeasedJobs {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Keeps the lease of a job until what this gives is dropped.
+    /// Keeps the lease of a job until the returned guard is dropped.
     pub(crate) fn hold(
         self: &Arc<Self>,
         hold: JobLease,
@@ -48,14 +48,14 @@ impl LeasedJobs {
         self.lock().values().map(|running| running.control.clone()).collect()
     }
 
-    /// Tells the functions that nobody waits for to come to their end.
+    /// Asks the functions of queued jobs to end. Jobs that a client waits for continue.
     pub(super) fn ask_to_end(&self) {
         for running in self.lock().values().filter(|running| running.queued_for.is_some()) {
             running.control.signals.cancel();
         }
     }
 
-    /// How many queued jobs run here.
+    /// The number of queued jobs that run on this host.
     pub(super) fn count_queued(&self) -> usize {
         self.lock().values().filter(|running| running.queued_for.is_some()).count()
     }
@@ -66,7 +66,7 @@ impl LeasedJobs {
         }
     }
 
-    /// The connections that have `share` queued jobs or more running here.
+    /// The connections of which at least `share` queued jobs run on this host.
     pub(super) fn connections_with(&self, share: usize) -> Vec<i64> {
         let mut counts: HashMap<i64, usize> = HashMap::new();
         for connection in self.lock().values().filter_map(|running| running.queued_for) {
@@ -76,7 +76,7 @@ impl LeasedJobs {
     }
 }
 
-/// The hold on a job; also a panic ends it, so that the lease runs out and another attempt follows.
+/// Keeps the lease of a job. It is also dropped after a panic, so that the lease expires and another attempt follows.
 pub(crate) struct LeaseGuard {
     jobs: Arc<LeasedJobs>,
     fence: i64,

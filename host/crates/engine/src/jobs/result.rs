@@ -1,4 +1,4 @@
-//! What an action came to, as it is kept for those who ask later.
+//! The result of an action, in the form in which it is stored.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use syncline_crypto::{AssociatedData, CryptoError};
 use syncline_model::Problem;
 use syncline_types::error_code::ErrorCode;
 
-/// The answer that whoever waited would have had.
+/// The result that a waiting client receives.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ActionResult {
     /// JSON text, or nothing.
@@ -21,7 +21,7 @@ pub enum ActionResult {
     Failure(Box<ActionFailure>),
 }
 
-/// A failure in the words of the API. Nothing of the host's inside is in it.
+/// A failure as the API returns it. It contains no internals of the host.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ActionFailure {
     pub code: ErrorCode,
@@ -29,13 +29,13 @@ pub struct ActionFailure {
     pub problems: Vec<Problem>,
     pub payload: Option<Value>,
     pub upstream: Option<Value>,
-    /// Since when the same call may succeed, if that is known.
+    /// When the same call may succeed, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_at: Option<DateTime<Utc>>,
 }
 
 impl ActionFailure {
-    /// What is left until the same call may succeed. A second at least, so that nobody asks again and again.
+    /// Returns the time until the same call may succeed. At least one second, to limit the rate of repeated requests.
     pub fn retry_after(&self) -> Option<Duration> {
         let left = (self.retry_at? - Utc::now()).to_std().unwrap_or_default();
         Some(left.max(Duration::from_secs(1)))
@@ -44,9 +44,9 @@ impl ActionFailure {
 
 #[derive(Debug, thiserror::Error)]
 pub enum ResultError {
-    #[error("a kept result cannot be opened")]
+    #[error("a stored result cannot be decrypted")]
     Sealed(#[from] CryptoError),
-    #[error("a kept result cannot be read")]
+    #[error("a stored result cannot be parsed")]
     Unreadable,
 }
 
@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_kept_is_what_was_kept() {
+    fn stored_results_are_read_unchanged() {
         let failure = ActionFailure {
             code: ErrorCode::ScriptHttpError,
             message: "the provider answered 500".to_owned(),

@@ -1,4 +1,4 @@
-//! What webhook functions have saved, as clients are told of it: with the end of the attempt that saved it.
+//! Reports the records that webhook functions have saved to the backend, at the end of the attempt that saved them.
 
 use chrono::{DateTime, Utc};
 use sqlx::PgConnection;
@@ -8,8 +8,8 @@ use crate::outbound_webhooks::{self, SavedByWebhook};
 use crate::records::commit::Changes;
 use syncline_types::ids::{ConnectionPk, EnvironmentPk, Variant};
 
-/// Adds what attempts may have saved that were lost since then, before they could tell: nobody knows what it was, and
-/// the one that comes after them finds it unchanged.
+/// Adds the models that lost attempts may have written since `since`. What they have saved is not known, and the next
+/// attempt finds it unchanged.
 pub(super) fn add_lost(changes: &mut Changes, function: &DeployedFunction, since: DateTime<Utc>) {
     for model in function.models.keys() {
         changes.streams.entry((model.clone(), Variant::base())).or_default();
@@ -17,7 +17,7 @@ pub(super) fn add_lost(changes: &mut Changes, function: &DeployedFunction, since
     changes.since = Some(since);
 }
 
-/// Writes the webhooks in the transaction that ends the attempt. Gives how many.
+/// Writes the webhooks in the transaction that ends the attempt. Returns how many.
 pub(super) async fn note(
     conn: &mut PgConnection,
     functions: &Functions,

@@ -29,15 +29,15 @@ use syncline_types::ids::ConnectionPk;
 
 /// The maximum number of jobs that one statement claims.
 const MAX_CLAIM: usize = 64;
-/// How many connections one claim examines. Some of them have queued jobs, but no job that may begin.
-const LOOK_AT: usize = 256;
-/// The interval between claims without an event: a retry may be due, or an event was lost.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// How many connections one claim examines. Some of them may have queued jobs that cannot start yet.
+const MAX_EXAMINED: usize = 256;
+/// The interval between claims without an event, because a retry may be due or an event was lost.
+const MAX_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 const AFTER_ERROR: Duration = Duration::from_secs(1);
 /// A job fails after this many of its hosts were lost.
 const MAX_LOSSES: i32 = 5;
 /// How long cancelled jobs may take to end.
-const HAND_BACK_WITHIN: Duration = Duration::from_secs(5);
+const CANCEL_TIMEOUT: Duration = Duration::from_secs(5);
 const SWEEP_EVERY: Duration = Duration::from_secs(60);
 const SWEEP_BATCH: i64 = 500;
 
@@ -55,7 +55,7 @@ impl Jobs {
         let mut events = self.events.subscribe();
         let mut round = RoundRobin::begin();
         while !shutdown.is_cancelled() {
-            // Jobs that an earlier worker task began still count.
+            // Jobs that were started before a restart of this task count as well.
             let free = self.settings.max_jobs.saturating_sub(self.held.count_queued());
             let wanted = permits.available_permits().min(free).min(MAX_CLAIM);
             let claims = match self.claim(&mut round, wanted).await {
@@ -73,20 +73,20 @@ impl Jobs {
                 let permit =
                     Arc::clone(&permits).acquire_owned().await.expect("the semaphore is never closed");
                 let control = RunControl::default();
-                let held = self.held.hold(claim.hold, Some(claim.connection), control.clone());
+                let lease = self.held.hold(claim.hold, Some(claim.connection), control.clone());
                 let jobs = Arc::clone(&self);
                 self.attempts.spawn(async move {
                     jobs.run_claimed(claim, &control).await;
-                    drop(held);
+                    drop(lease);
                     drop(permit);
                 });
             }
-            if wanted > 0 && !round.has_ended_in_vain {
+            if wanted > 0 && !round.has_ended_without_claims {
                 continue;
             }
             tokio::select! {
                 () = shutdown.cancelled() => {}
-                () = events.wait_within(LOOK_EVERY, Event::Jobs) => {}
+                () = events.wait_within(MAX_CHECK_INTERVAL, Event::Jobs) => {}
                 () = self.attempts.ended() => {}
             }
         }
@@ -94,47 +94,47 @@ impl Jobs {
     }
 }
 
-/// A round over the connections that have queued jobs, so that all of them are served. Each claim continues after the
-/// last connection of the previous claim, and starts again after the last connection.
+/// One pass over the connections with queued jobs, so that all of them are served. Each claim continues after the last
+/// connection of the previous claim, and starts again after the last connection.
 struct RoundRobin {
     at: ConnectionPk,
-    has_found: bool,
-    /// The round ended without a claimed job.
-    has_ended_in_vain: bool,
+    has_claimed: bool,
+    /// The pass ended without a claimed job.
+    has_ended_without_claims: bool,
 }
 
 impl RoundRobin {
     fn begin() -> Self {
-        Self { at: ConnectionPk(0), has_found: false, has_ended_in_vain: false }
+        Self { at: ConnectionPk(0), has_claimed: false, has_ended_without_claims: false }
     }
 
-    /// Advances the round after a claim of `wanted` jobs: `waiting` are the connections examined, and `claims` those of
-    /// the claimed jobs.
-    fn go_on(&mut self, waiting: &[ConnectionPk], claims: &[ConnectionPk], wanted: usize) {
-        self.has_found |= !claims.is_empty();
-        let come_to = if claims.len() < wanted {
-            waiting.last().filter(|_| waiting.len() >= LOOK_AT)
+    /// Advances the pass after a claim of `wanted` jobs. `waiting` contains the examined connections, and `claims` the
+    /// connections of the claimed jobs.
+    fn advance(&mut self, waiting: &[ConnectionPk], claims: &[ConnectionPk], wanted: usize) {
+        self.has_claimed |= !claims.is_empty();
+        let reached = if claims.len() < wanted {
+            waiting.last().filter(|_| waiting.len() >= MAX_EXAMINED)
         } else {
             claims.iter().max()
         };
-        match come_to {
+        match reached {
             Some(connection) => {
                 self.at = *connection;
-                self.has_ended_in_vain = false;
+                self.has_ended_without_claims = false;
             }
-            None => *self = Self { has_ended_in_vain: !self.has_found, ..Self::begin() },
+            None => *self = Self { has_ended_without_claims: !self.has_claimed, ..Self::begin() },
         }
     }
 }
 
 impl Jobs {
-    /// Claims jobs. A connection gets at most half of the permits, so that others can run whatever it queues.
+    /// Claims jobs. A connection gets at most half of the permits, so that others can run however many jobs it queues.
     async fn claim(&self, round: &mut RoundRobin, wanted: usize) -> sqlx::Result<Vec<JobClaim>> {
         if wanted == 0 {
             return Ok(Vec::new());
         }
         let mut conn = self.store.connect().await?;
-        let waiting = function_jobs::list_waiting(&mut conn, round.at, LOOK_AT as i32).await?;
+        let waiting = function_jobs::list_waiting(&mut conn, round.at, MAX_EXAMINED as i32).await?;
         let busy = self.held.connections_with(self.settings.max_jobs.div_ceil(2));
         let open: Vec<i64> = waiting.iter().map(|pk| pk.0).filter(|pk| !busy.contains(pk)).collect();
         let claims = if open.is_empty() {
@@ -144,7 +144,7 @@ impl Jobs {
             function_jobs::claim(&mut conn, owner, lease, &open, wanted as i64).await?
         };
         let claimed: Vec<ConnectionPk> = claims.iter().map(|claim| claim.connection).collect();
-        round.go_on(&waiting, &claimed, wanted);
+        round.advance(&waiting, &claimed, wanted);
         Ok(claims)
     }
 
@@ -161,12 +161,12 @@ impl Jobs {
             }
             Err(error) => {
                 let error = format!("{error:#}");
-                tracing::error!(job.id = %claim.id, error, "could not begin a job; its lease will expire");
+                tracing::error!(job.id = %claim.id, error, "could not start a job; its lease will expire");
             }
         }
     }
 
-    /// Loads what the job needs to run.
+    /// Loads everything that the job needs to run.
     async fn prepare(&self, claim: &JobClaim) -> anyhow::Result<Prepared> {
         if claim.losses >= MAX_LOSSES {
             return Ok(Prepared::Refused(ActionError::HostsLost(claim.losses)));
@@ -193,9 +193,9 @@ impl Jobs {
                     dispatch::function_input(&self.catalogue, &mut conn, &connection.provider, webhook)
                         .await?;
                 let Some(input) = input else {
-                    let gone =
+                    let error =
                         anyhow::anyhow!("the webhook was removed, or its provider is not in the catalogue");
-                    return Ok(Prepared::Refused(ActionError::host(gone)));
+                    return Ok(Prepared::Refused(ActionError::host(error)));
                 };
                 Some(input)
             }
@@ -225,7 +225,7 @@ impl Jobs {
 
     /// Ends a job that cannot run.
     async fn refuse(&self, claim: &JobClaim, failure: ActionError) -> anyhow::Result<()> {
-        tracing::warn!(job.id = %claim.id, "{} `{}` was not run: {failure}", claim.kind, claim.function);
+        tracing::warn!(job.id = %claim.id, "{} `{}` was not started: {failure}", claim.kind, claim.function);
         let environment = self.environments.get(claim.environment).await?;
         let is_gone = matches!(failure, ActionError::ConnectionGone { .. });
         let mut lost = Changes::default();
@@ -250,11 +250,11 @@ impl Jobs {
             };
             outbound_webhooks::note_async_action(&mut tx, &event).await?;
         }
-        let (mut webhook_end, mut told) = (None, 0);
+        let (mut webhook_end, mut webhooks) = (None, 0);
         if let Some(webhook) = claim.webhook.as_ref().filter(|_| is_ours) {
             webhook_end = inbound_webhooks::note_job_end(&mut tx, webhook.id, !is_gone).await?;
             if let Some(function) = &function {
-                told = saved::note(
+                webhooks = saved::note(
                     &mut tx,
                     &self.functions,
                     function,
@@ -266,11 +266,11 @@ impl Jobs {
             }
         }
         tx.commit().await?;
-        if told > 0 {
+        if webhooks > 0 {
             self.events.publish(Event::Webhooks);
         }
         if let Some(state) = webhook_end {
-            dispatch::note_end(state);
+            dispatch::count_ended(state);
         }
         Ok(())
     }
@@ -310,7 +310,7 @@ impl Jobs {
                 Err(error) => {
                     tracing::warn!(
                         error = &error as &dyn std::error::Error,
-                        "could not renew the leases of jobs"
+                        "could not renew the leases of jobs; retrying"
                     );
                 }
             }
@@ -333,8 +333,8 @@ impl Jobs {
         }
         self.held.controls().iter().for_each(|control| control.release.cancel());
         self.attempts.all_ended().await;
-        if tokio::time::timeout(HAND_BACK_WITHIN, self.held.waited_for.wait()).await.is_err() {
-            tracing::warn!("some actions did not end before the shutdown");
+        if tokio::time::timeout(CANCEL_TIMEOUT, self.held.waited_for.wait()).await.is_err() {
+            tracing::warn!("the shutdown interrupted actions that did not end in time");
         }
     }
 
@@ -352,7 +352,7 @@ impl Jobs {
                     Some(Err(error)) => {
                         tracing::warn!(
                             error = &error as &dyn std::error::Error,
-                            "could not delete expired results of jobs"
+                            "could not delete expired results of jobs; retrying"
                         );
                         break;
                     }
@@ -371,24 +371,24 @@ mod tests {
     }
 
     #[test]
-    fn a_round_reaches_every_connection_and_pauses_only_if_it_claimed_nothing() {
+    fn a_pass_reaches_every_connection_and_pauses_only_if_it_claimed_nothing() {
         let mut round = RoundRobin::begin();
-        // The first connections have no job that may begin.
-        round.go_on(&pks(1..LOOK_AT + 1), &[], 10);
-        assert_eq!((round.at, round.has_ended_in_vain), (ConnectionPk(LOOK_AT as i64), false));
-        round.go_on(&pks(300..310), &[ConnectionPk(309)], 10);
-        assert_eq!((round.at, round.has_ended_in_vain), (ConnectionPk(0), false));
-        round.go_on(&pks(1..LOOK_AT + 1), &[], 10);
-        round.go_on(&pks(300..309), &[], 10);
-        assert_eq!((round.at, round.has_ended_in_vain), (ConnectionPk(0), true));
+        // The first connections have no job that can start.
+        round.advance(&pks(1..MAX_EXAMINED + 1), &[], 10);
+        assert_eq!((round.at, round.has_ended_without_claims), (ConnectionPk(MAX_EXAMINED as i64), false));
+        round.advance(&pks(300..310), &[ConnectionPk(309)], 10);
+        assert_eq!((round.at, round.has_ended_without_claims), (ConnectionPk(0), false));
+        round.advance(&pks(1..MAX_EXAMINED + 1), &[], 10);
+        round.advance(&pks(300..309), &[], 10);
+        assert_eq!((round.at, round.has_ended_without_claims), (ConnectionPk(0), true));
     }
 
     #[test]
     fn the_connection_after_the_last_served_is_next() {
         let mut round = RoundRobin::begin();
-        round.go_on(&pks(1..6), &pks(1..3), 2);
-        assert_eq!((round.at, round.has_ended_in_vain), (ConnectionPk(2), false));
-        round.go_on(&pks(3..6), &pks(3..5), 2);
+        round.advance(&pks(1..6), &pks(1..3), 2);
+        assert_eq!((round.at, round.has_ended_without_claims), (ConnectionPk(2), false));
+        round.advance(&pks(3..6), &pks(3..5), 2);
         assert_eq!(round.at, ConnectionPk(4));
     }
 }

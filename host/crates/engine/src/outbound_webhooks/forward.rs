@@ -1,4 +1,4 @@
-//! What a provider has told, forwarded.
+//! Forwards provider webhooks to the customer's backend.
 
 use serde_json::Value;
 use sqlx::PgConnection;
@@ -7,13 +7,13 @@ use syncline_store::inbound_webhooks::MatchedConnection;
 use syncline_store::outbound_webhooks::{self, Message, WebhookSettings};
 use syncline_types::ids::{EnvironmentPk, IntegrationKey, ProviderSlug};
 
-/// A webhook of a provider, or the part of it that is about one connection.
+/// A provider webhook, or the part of it that concerns one connection.
 #[derive(Clone, Copy)]
 pub(crate) struct Forwarded<'a> {
     pub environment: EnvironmentPk,
     pub provider: &'a ProviderSlug,
     pub integration: &'a IntegrationKey,
-    /// None: it is about no connection that there is.
+    /// `None` if the webhook concerns no known connection.
     pub addressee: Option<&'a MatchedConnection>,
     /// JSON in canonical form.
     pub payload: &'a str,
@@ -21,7 +21,7 @@ pub(crate) struct Forwarded<'a> {
 }
 
 impl Forwarded<'_> {
-    /// Keys are sorted, as in every body; the payload's numbers stay as the provider wrote them.
+    /// Keys are sorted, as in every body. Numbers of the payload stay as the provider wrote them.
     fn body(&self) -> String {
         let Some(addressee) = self.addressee else { return self.payload.to_owned() };
         let text = |text: &str| Value::from(text).to_string();
@@ -35,7 +35,7 @@ impl Forwarded<'_> {
     }
 }
 
-/// Writes the deliveries of it. Gives how many.
+/// Writes the deliveries of a forwarded webhook. Returns how many.
 pub(crate) async fn note_forward(
     conn: &mut PgConnection,
     settings: &WebhookSettings,

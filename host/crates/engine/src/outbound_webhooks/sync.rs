@@ -1,5 +1,5 @@
-//! The webhooks of syncs: one a model when a run has succeeded, one when it has failed, and one a model when a provider's
-//! webhook has changed records.
+//! The webhooks of syncs: one per model after a successful run, one after a failed run, and one per model after a
+//! provider's webhook changed records.
 
 use chrono::{DateTime, SecondsFormat, Utc};
 use serde_json::{Value, json};
@@ -12,7 +12,7 @@ use syncline_store::runs::RunError;
 use syncline_store::schedules::Claim;
 use syncline_types::ids::{ConnectionPk, EnvironmentPk, FunctionName, ModelName, Variant};
 
-/// Whose run it is.
+/// The sync and connection of a run.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SyncSubject<'a> {
     pub environment: EnvironmentPk,
@@ -34,10 +34,10 @@ impl<'a> From<&'a Claim> for SyncSubject<'a> {
     }
 }
 
-/// How a run ended.
+/// The end of a run.
 pub(crate) enum SyncEnd<'a> {
-    /// With all that was saved since the last success, and since when that was, by the clock that records' times are
-    /// from.
+    /// Contains the counts of everything that was saved since the last success, and the start of that time by the clock
+    /// of the records database.
     Success {
         unreported: &'a RunCounts,
         since: DateTime<Utc>,
@@ -48,15 +48,15 @@ pub(crate) enum SyncEnd<'a> {
     },
 }
 
-/// Where a run began and where it ended; JSON objects.
+/// The checkpoints at the start and at the end of a run, as JSON objects.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Checkpoints {
     pub from: Option<String>,
     pub to: Option<String>,
 }
 
-/// Writes the deliveries of a run's end, as the environment's settings want them, in the transaction that closes it.
-/// Gives how many.
+/// Writes the deliveries about a run's end, according to the environment's settings, in the transaction that closes it.
+/// Returns how many.
 pub(crate) async fn note_sync(
     conn: &mut PgConnection,
     sync: &SyncSubject<'_>,
@@ -90,7 +90,7 @@ pub(crate) async fn note_sync(
     write(conn, sync.environment, sync.connection, bodies, &targets).await
 }
 
-/// What a webhook function has saved.
+/// The records that a webhook function has saved.
 #[derive(Debug)]
 pub(crate) struct SavedByWebhook<'a> {
     pub environment: EnvironmentPk,
@@ -98,8 +98,8 @@ pub(crate) struct SavedByWebhook<'a> {
     pub changes: &'a Changes,
 }
 
-/// Writes the deliveries of what a webhook function has changed: one for each model and variant, under the name of the
-/// sync whose model it is. Gives how many.
+/// Writes the deliveries about changes of a webhook function: one for each model and variant, with the name of the sync
+/// that saves the model. Returns how many.
 pub(crate) async fn note_saved(
     conn: &mut PgConnection,
     saved: &SavedByWebhook<'_>,
@@ -165,7 +165,7 @@ fn success(base: &Value, model: &ModelName, counts: &ModelCounts, since: DateTim
     let mut body = base.clone();
     body["model"] = model.as_str().into();
     body["success"] = true.into();
-    // By the clock that records' times are from as well: `modified_after` with it misses none.
+    // By the clock of the records database, so that a read with this `modified_after` misses no record.
     body["modifiedAfter"] = iso(since).into();
     body["queryTimeStamp"] = iso(since).into();
     body["responseResults"] = json!(counts);

@@ -1,9 +1,9 @@
-//! Keeps requests below the rates that the catalogue has for providers, so that providers need not refuse any.
+//! Keeps requests below the providers' rates in the catalogue, so that providers need not reject any.
 //!
-//! Each host counts its requests in memory and publishes the counts a few times a second, all in one event. Before
-//! other hosts can know of its requests, a host sends only a share of the remaining ones, so that hosts that begin at
-//! the same moment do not use the same capacity. If an event is lost, the provider's own answer makes all hosts back
-//! off ([`crate::rate_limits`]).
+//! Each host counts its requests in memory and publishes the counts a few times per second, all in one event. Until
+//! other hosts know of its requests, a host uses only a share of the remaining rate. So hosts that start at the same
+//! moment do not use the same capacity twice. If an event is lost, the provider's response makes all hosts back off
+//! ([`crate::rate_limits`]).
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -17,7 +17,7 @@ use syncline_store::rate_limits::{RateLimitScope, SentRequests};
 use syncline_telemetry::clock::Clock;
 
 /// The interval between published counts.
-pub(super) const TELL_EVERY: Duration = Duration::from_millis(100);
+pub(super) const PUBLISH_INTERVAL: Duration = Duration::from_millis(100);
 /// The number of parts of a window, each of which is counted and expires on its own.
 const SLOTS: u32 = 20;
 const SWEEP_EVERY: Duration = Duration::from_secs(10);
@@ -42,8 +42,8 @@ impl Limiter {
         Self { clock, meters: Mutex::new(meters), has_unpublished: Notify::new() }
     }
 
-    /// How long the next request has to wait, given the number of live hosts. `None` admits and counts the request. So
-    /// does a wait that would be longer than `patience`.
+    /// Returns how long the next request must wait, given the number of live hosts. `None` admits and counts the
+    /// request. A request whose wait would exceed `patience` is admitted as well.
     pub(crate) fn admit(
         &self,
         limited: RateLimitScope,
@@ -79,16 +79,20 @@ impl Limiter {
         let mut meters = self.meters();
         meters.sweep(self.clock.instant());
         let Meters { of, recent, .. } = &mut *meters;
-        let mut untold = Vec::new();
+        let mut unpublished = Vec::new();
         recent.retain(|limited| {
             let Some(meter) = of.get_mut(limited) else { return false };
-            let requests = meter.turn();
+            let requests = meter.take_count();
             if requests > 0 {
-                untold.push(SentRequests { limited: *limited, per_seconds: meter.per_seconds, requests });
+                unpublished.push(SentRequests {
+                    limited: *limited,
+                    per_seconds: meter.per_seconds,
+                    requests,
+                });
             }
             requests > 0
         });
-        (!recent.is_empty()).then_some(untold)
+        (!recent.is_empty()).then_some(unpublished)
     }
 
     /// Waits until there are counts to publish.
@@ -122,32 +126,32 @@ impl Meters {
     }
 }
 
-/// The requests in the last window. A request counts for a little longer than the window, so that no window at all has
-/// more requests than the rate allows.
+/// The requests in the last window. A request counts for slightly longer than the window, so that no window of that
+/// length contains more requests than the rate allows.
 struct Meter {
     per_seconds: u32,
-    began: Instant,
+    started_at: Instant,
     own: Sent,
     others: HashMap<Uuid, Sent>,
     /// Own requests since the last publication.
-    untold: u32,
+    unpublished: u32,
     /// Own requests in the last publication, which other hosts may not have received yet.
-    just_told: u32,
+    just_published: u32,
 }
 
 impl Meter {
     fn new(per_seconds: u32, now: Instant) -> Self {
         Self {
             per_seconds,
-            began: now,
+            started_at: now,
             own: Sent::default(),
             others: HashMap::new(),
-            untold: 0,
-            just_told: 0,
+            unpublished: 0,
+            just_published: 0,
         }
     }
 
-    /// How long the next request has to wait.
+    /// Returns how long the next request must wait.
     fn wait(&mut self, requests: u32, hosts: usize, now: Instant) -> Option<Duration> {
         self.forget(now);
         let others: u32 = self.others.values().map(Sent::total).sum();
@@ -155,18 +159,18 @@ impl Meter {
         if left == 0 {
             return Some(self.next_end().saturating_duration_since(now).max(Duration::from_millis(1)));
         }
-        // The hosts that send, and one that may be about to begin.
+        // The hosts that send, and one more that may be about to start.
         let sharers = (self.others.len() + 2).min(hosts).max(1);
-        let unknown = self.untold + self.just_told;
-        let share = (left + unknown) / u32::try_from(sharers).unwrap_or(u32::MAX);
-        (unknown >= share.max(1)).then_some(TELL_EVERY)
+        let unreported = self.unpublished + self.just_published;
+        let share = (left + unreported) / u32::try_from(sharers).unwrap_or(u32::MAX);
+        (unreported >= share.max(1)).then_some(PUBLISH_INTERVAL)
     }
 
     /// Counts a request of this host.
     fn count(&mut self, now: Instant) {
         let slot = self.slot(now);
         self.own.add(slot, 1);
-        self.untold += 1;
+        self.unpublished += 1;
     }
 
     fn note(&mut self, host: Uuid, requests: u32, now: Instant) {
@@ -175,10 +179,10 @@ impl Meter {
         self.others.entry(host).or_default().add(slot, requests);
     }
 
-    /// Returns the number of requests to publish, and starts counting anew.
-    fn turn(&mut self) -> u32 {
-        self.just_told = std::mem::take(&mut self.untold);
-        self.just_told
+    /// Returns the number of requests to publish, and restarts the count.
+    fn take_count(&mut self) -> u32 {
+        self.just_published = std::mem::take(&mut self.unpublished);
+        self.just_published
     }
 
     fn forget(&mut self, now: Instant) {
@@ -195,11 +199,11 @@ impl Meter {
         let sent = std::iter::once(&self.own).chain(self.others.values());
         let oldest = sent.filter_map(Sent::oldest).min().unwrap_or_default();
         let slots = u32::try_from(oldest).unwrap_or(u32::MAX).saturating_add(SLOTS + 1);
-        self.began + self.slot_length() * slots
+        self.started_at + self.slot_length() * slots
     }
 
     fn slot(&self, now: Instant) -> u64 {
-        let elapsed = now.saturating_duration_since(self.began);
+        let elapsed = now.saturating_duration_since(self.started_at);
         u64::try_from(elapsed.as_nanos() / self.slot_length().as_nanos()).unwrap_or(u64::MAX)
     }
 
@@ -260,43 +264,43 @@ mod tests {
         }
     }
 
-    /// The times at which a single host sends, if it always has a request to send.
+    /// The times at which a single host sends requests, if it always has another one to send.
     fn greedy(meter: &mut Meter, from: Instant, until: Instant) -> Vec<Instant> {
-        let (mut now, mut went) = (from, Vec::new());
+        let (mut now, mut sent_at) = (from, Vec::new());
         while now < until {
             match meter.admit(1, now) {
-                None => went.push(now),
+                None => sent_at.push(now),
                 Some(wait) => now += wait,
             }
         }
-        went
+        sent_at
     }
 
-    fn most_in_a_second(went: &[Instant]) -> usize {
+    fn max_per_second(sent_at: &[Instant]) -> usize {
         let within =
-            |first: &Instant| went.iter().filter(|at| **at >= *first && **at < *first + SECOND).count();
-        went.iter().map(within).max().unwrap_or_default()
+            |first: &Instant| sent_at.iter().filter(|at| **at >= *first && **at < *first + SECOND).count();
+        sent_at.iter().map(within).max().unwrap_or_default()
     }
 
     #[test]
     fn a_single_host_uses_the_whole_rate_and_no_more() {
         let now = Instant::now();
-        let went = greedy(&mut Meter::new(1, now), now, now + 21 * SECOND);
-        assert_eq!(most_in_a_second(&went), RATE as usize);
-        assert!(went.len() >= 190, "{} in 21 s", went.len());
-        assert!(went[RATE as usize - 1] == now, "what was saved up may go at once");
+        let sent_at = greedy(&mut Meter::new(1, now), now, now + 21 * SECOND);
+        assert_eq!(max_per_second(&sent_at), RATE as usize);
+        assert!(sent_at.len() >= 190, "{} in 21 s", sent_at.len());
+        assert!(sent_at[RATE as usize - 1] == now, "unused capacity may be used at once");
     }
 
     #[test]
-    fn every_request_counts_for_a_window_of_its_own() {
+    fn each_request_expires_after_its_own_window() {
         let now = Instant::now();
         let mut meter = Meter::new(1, now);
         assert!(meter.admit(1, now).is_none());
         let late = now + SECOND * 9 / 10;
         assert!((1..RATE).all(|_| meter.admit(1, late).is_none()));
         let over = now + SECOND + SECOND / SLOTS;
-        assert!(meter.admit(1, over).is_none(), "the first is over");
-        assert!(meter.admit(1, over).is_some(), "the others are not");
+        assert!(meter.admit(1, over).is_none(), "the first request has expired");
+        assert!(meter.admit(1, over).is_some(), "the others have not");
     }
 
     #[test]
@@ -308,13 +312,13 @@ mod tests {
         assert_eq!(admit(SECOND), None);
         assert!(admit(2 * 3600 * SECOND).is_some());
         assert_eq!(admit(SECOND), None);
-        let untold = limiter.take_unpublished().expect("there is something");
-        assert_eq!(untold, [SentRequests { limited, per_seconds: 3600, requests: 2 }]);
+        let unpublished = limiter.take_unpublished().expect("there are counts");
+        assert_eq!(unpublished, [SentRequests { limited, per_seconds: 3600, requests: 2 }]);
         assert_eq!(limiter.take_unpublished(), None);
     }
 
     #[test]
-    fn requests_of_other_hosts_count_until_their_window_is_over() {
+    fn requests_of_other_hosts_count_until_their_window_ends() {
         let time = Clock::manual(DateTime::UNIX_EPOCH);
         let limiter = Limiter::new(time.clock());
         let [short, long, own] =
@@ -361,41 +365,41 @@ mod tests {
     }
 
     #[test]
-    fn a_host_sends_only_its_share_before_others_can_know_of_it() {
+    fn a_host_uses_only_its_share_until_other_hosts_know_of_its_requests() {
         let now = Instant::now();
         let mut meter = Meter::new(1, now);
         let take = |meter: &mut Meter| (0..RATE).take_while(|_| meter.admit(3, now).is_none()).count();
         assert_eq!(take(&mut meter), 5);
-        assert_eq!(meter.turn(), 5);
-        assert_eq!(take(&mut meter), 0, "the others are only just hearing of it");
-        assert_eq!(meter.turn(), 0);
+        assert_eq!(meter.take_count(), 5);
+        assert_eq!(take(&mut meter), 0, "the other hosts may not have received the event yet");
+        assert_eq!(meter.take_count(), 0);
         assert_eq!(take(&mut meter), 2);
     }
 
     proptest! {
-        /// However hosts begin and pause: together they send at most as much as is allowed, and one more for each.
+        /// However hosts start and pause, together they stay within the bound below.
         #[test]
-        fn hosts_together_keep_the_rate(asks in prop::collection::vec((0..3_usize, 0..40_u64), 1..400)) {
+        fn hosts_together_stay_near_the_rate(asks in prop::collection::vec((0..3_usize, 0..40_u64), 1..400)) {
             let start = Instant::now();
             let mut meters = [0; 3].map(|_| Meter::new(1, start));
-            let (mut now, mut told_at, mut went) = (start, start, Vec::new());
+            let (mut now, mut published_at, mut sent_at) = (start, start, Vec::new());
             for (host, pause_ms) in asks {
                 now += Duration::from_millis(pause_ms);
-                while now >= told_at + TELL_EVERY {
-                    told_at += TELL_EVERY;
-                    let told = [0, 1, 2].map(|number: usize| meters[number].turn());
-                    for (from, requests) in told.into_iter().enumerate().filter(|(_, requests)| *requests > 0) {
+                while now >= published_at + PUBLISH_INTERVAL {
+                    published_at += PUBLISH_INTERVAL;
+                    let published = [0, 1, 2].map(|number: usize| meters[number].take_count());
+                    for (from, requests) in published.into_iter().enumerate().filter(|(_, requests)| *requests > 0) {
                         for to in (0..3).filter(|to| *to != from) {
-                            meters[to].note(Uuid::from_u128(from as u128), requests, told_at);
+                            meters[to].note(Uuid::from_u128(from as u128), requests, published_at);
                         }
                     }
                 }
                 if meters[host].admit(3, now).is_none() {
-                    went.push(now);
+                    sent_at.push(now);
                 }
             }
-            // Of three that begin at once, each believes to be one of two.
-            prop_assert!(most_in_a_second(&went) <= RATE as usize + RATE as usize / 2 + 3);
+            // If three hosts start at once, each uses half of the rate, because it expects one other host.
+            prop_assert!(max_per_second(&sent_at) <= RATE as usize + RATE as usize / 2 + 3);
         }
     }
 }

@@ -1,9 +1,9 @@
-//! Wakes those who follow records when something was written, on whichever host.
+//! Wakes the readers of records after a write on any host.
 //!
-//! A writer notes the connection after its commit. Readers on the same host are woken at once, those on others by a
-//! notification, of which a host sends a few a second at most, however much is written. A notification may be lost; so
-//! every host also looks itself, in one statement for all connections that are followed there. A reader holds no
-//! database connection while it waits.
+//! A writer announces the connection after its commit. Readers on the same host wake at once. Readers on other hosts
+//! wake through a notification; a host sends only a few per second, however much it writes. Because a notification can
+//! be lost, every host also checks periodically, with one statement for all connections that its readers follow. A
+//! waiting reader uses no database connection.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,26 +18,26 @@ use syncline_store::events::Events;
 use syncline_store::{Store, events, streams};
 use syncline_types::ids::ConnectionPk;
 
-/// What is written meanwhile goes into the next notification.
-const TELL_EVERY: Duration = Duration::from_millis(100);
-/// However quiet it is, the streams that are followed are looked at again after this long.
-const LOOK_EVERY: Duration = Duration::from_secs(5);
-/// Connections that one statement asks for.
-const LOOK_AT_ONCE: usize = 1_000;
+/// Interval between notifications. Writes in the meantime are part of the next one.
+const PUBLISH_INTERVAL: Duration = Duration::from_millis(100);
+/// Interval of the periodic check, because a notification can be lost.
+const POLL_INTERVAL: Duration = Duration::from_secs(5);
+/// Number of connections that one statement checks.
+const POLL_BATCH: usize = 1_000;
 
-/// Who follows records on this host, and what other hosts have to be told.
+/// The readers that follow records on this host, and the changes that other hosts do not know yet.
 pub struct RecordChanges {
     store: Store,
     events: Arc<Events>,
     host_id: Uuid,
     followed: Mutex<HashMap<ConnectionPk, watch::Sender<()>>>,
     permits: Arc<Semaphore>,
-    /// What other hosts have not been told of yet.
-    untold: Mutex<BTreeSet<ConnectionPk>>,
-    has_untold: Notify,
+    /// Changed connections that are not published to other hosts yet.
+    unpublished: Mutex<BTreeSet<ConnectionPk>>,
+    has_unpublished: Notify,
 }
 
-/// A reader's ear for one connection. It takes one of the host's permits.
+/// A reader's subscription to one connection. It uses one of the host's permits.
 pub struct FollowedConnection {
     changes: Arc<RecordChanges>,
     connection: ConnectionPk,
@@ -46,7 +46,7 @@ pub struct FollowedConnection {
 }
 
 impl RecordChanges {
-    /// `max_readers` is how many readers may follow records on this host at once.
+    /// `max_readers` limits the number of concurrent readers on this host.
     pub fn new(store: Store, events: Arc<Events>, host_id: Uuid, max_readers: usize) -> Arc<Self> {
         Arc::new(Self {
             store,
@@ -54,26 +54,26 @@ impl RecordChanges {
             host_id,
             followed: Mutex::default(),
             permits: Arc::new(Semaphore::new(max_readers)),
-            untold: Mutex::default(),
-            has_untold: Notify::new(),
+            unpublished: Mutex::default(),
+            has_unpublished: Notify::new(),
         })
     }
 
-    /// Follows a connection from now on. `None`: there are as many readers as there may be.
+    /// Follows a connection from now on. Returns `None` if the limit of readers is reached.
     pub fn follow(self: &Arc<Self>, connection: ConnectionPk) -> Option<FollowedConnection> {
         let permit = Arc::clone(&self.permits).try_acquire_owned().ok()?;
         let woken = self.followed().entry(connection).or_default().subscribe();
         Some(FollowedConnection { changes: Arc::clone(self), connection, woken, _permit: permit })
     }
 
-    /// Notes that records of the connection were changed and committed.
+    /// Announces committed changes of a connection's records.
     pub(crate) fn note(&self, connection: ConnectionPk) {
         self.wake(connection);
-        self.untold().insert(connection);
-        self.has_untold.notify_one();
+        self.unpublished().insert(connection);
+        self.has_unpublished.notify_one();
     }
 
-    /// Has those who follow the connection look again.
+    /// Wakes the readers that follow the connection.
     pub(crate) fn wake(&self, connection: ConnectionPk) {
         if let Some(followed) = self.followed().get(&connection) {
             followed.send_replace(());
@@ -86,24 +86,24 @@ impl RecordChanges {
         }
     }
 
-    /// Tells other hosts what was written here, until `shutdown`.
+    /// Publishes changes to other hosts, until `shutdown`.
     pub async fn publish(self: Arc<Self>, shutdown: CancellationToken) {
-        while shutdown.run_until_cancelled(self.has_untold.notified()).await.is_some() {
-            let untold: Vec<_> = std::mem::take(&mut *self.untold()).into_iter().collect();
-            let told = async {
-                events::publish_records(&mut *self.store.connect().await?, self.host_id, &untold).await
+        while shutdown.run_until_cancelled(self.has_unpublished.notified()).await.is_some() {
+            let unpublished: Vec<_> = std::mem::take(&mut *self.unpublished()).into_iter().collect();
+            let published = async {
+                events::publish_records(&mut *self.store.connect().await?, self.host_id, &unpublished).await
             };
-            if let Err(error) = told.await {
+            if let Err(error) = published.await {
                 tracing::warn!(
                     error = &error as &dyn std::error::Error,
-                    "other hosts were not told of new records; they will find them a little later"
+                    "could not notify other hosts of changed records; they find them with their next periodic check"
                 );
             }
-            tokio::time::sleep(TELL_EVERY).await;
+            tokio::time::sleep(PUBLISH_INTERVAL).await;
         }
     }
 
-    /// Wakes the readers of records that other hosts have written, until `shutdown`.
+    /// Wakes readers after changes on other hosts, until `shutdown`.
     pub async fn receive(self: Arc<Self>, shutdown: CancellationToken) {
         let mut received = self.events.subscribe_to_records();
         while let Some(connections) = shutdown.run_until_cancelled(received.recv()).await {
@@ -115,31 +115,35 @@ impl RecordChanges {
         }
     }
 
-    /// Looks for changes whose notification was lost, until `shutdown`.
+    /// Checks periodically for changes whose notification was lost, until `shutdown`.
     pub async fn poll(self: Arc<Self>, shutdown: CancellationToken) {
-        let mut ticks = tokio::time::interval(LOOK_EVERY);
-        let mut seen = HashMap::new();
+        let mut ticks = tokio::time::interval(POLL_INTERVAL);
+        let mut positions = HashMap::new();
         while shutdown.run_until_cancelled(ticks.tick()).await.is_some() {
-            match self.look_once(&seen).await {
-                Ok(found) => seen = found,
+            match self.poll_once(&positions).await {
+                Ok(found) => positions = found,
                 Err(error) => tracing::warn!(
                     error = &error as &dyn std::error::Error,
-                    "the records that are followed could not be looked at"
+                    "could not check for changed records; retrying"
                 ),
             }
         }
     }
 
-    /// Wakes the readers of connections whose streams have moved on. Gives where they all stand.
-    async fn look_once(&self, seen: &HashMap<ConnectionPk, i64>) -> sqlx::Result<HashMap<ConnectionPk, i64>> {
+    /// Wakes the readers of connections with changed streams. Returns the sums of positions of all followed
+    /// connections.
+    async fn poll_once(
+        &self,
+        before: &HashMap<ConnectionPk, i64>,
+    ) -> sqlx::Result<HashMap<ConnectionPk, i64>> {
         let followed: Vec<_> = self.followed().keys().copied().collect();
         let mut found = HashMap::with_capacity(followed.len());
-        for part in followed.chunks(LOOK_AT_ONCE) {
+        for part in followed.chunks(POLL_BATCH) {
             let mut conn = self.store.connect_records().await?;
             found.extend(streams::sums_of_positions(&mut conn, part).await?);
         }
         for (connection, sum) in &found {
-            if seen.get(connection) != Some(sum) {
+            if before.get(connection) != Some(sum) {
                 self.wake(*connection);
             }
         }
@@ -150,15 +154,15 @@ impl RecordChanges {
         self.followed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn untold(&self) -> MutexGuard<'_, BTreeSet<ConnectionPk>> {
-        self.untold.lock().unwrap_or_else(PoisonError::into_inner)
+    fn unpublished(&self) -> MutexGuard<'_, BTreeSet<ConnectionPk>> {
+        self.unpublished.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl FollowedConnection {
-    /// Returns at the first reason to look again since this was called last.
+    /// Waits until there is a reason to read again since the previous call.
     pub async fn woken(&mut self) {
-        // The sender is there for as long as this is.
+        // The sender exists as long as this subscription.
         let _changed = self.woken.changed().await;
     }
 }
@@ -166,7 +170,7 @@ impl FollowedConnection {
 impl Drop for FollowedConnection {
     fn drop(&mut self) {
         let mut followed = self.changes.followed();
-        // This one still counts.
+        // The count includes this receiver.
         if followed.get(&self.connection).is_some_and(|sender| sender.receiver_count() <= 1) {
             followed.remove(&self.connection);
         }

@@ -28,10 +28,10 @@ use syncline_types::ids::{ConnectionPk, ModelName, Variant};
 
 /// The maximum number of records in one commit.
 const MAX_COMMIT_RECORDS: usize = 100_000;
-/// Longer text is parsed where it does not block other tasks.
+/// Longer text is parsed on a thread where it does not block other tasks.
 const LONG_TEXT_BYTES: usize = 1 << 20;
 
-/// The right of one invocation to write records of one connection.
+/// Writes records of one connection for one invocation.
 pub struct RecordWriter {
     store: Store,
     environments: Arc<Environments>,
@@ -40,7 +40,7 @@ pub struct RecordWriter {
     connection: ConnectionPk,
     models: WritableModels,
     metadata_key: Arc<str>,
-    /// Only syncs have an attempt, and with it a checkpoint.
+    /// Only syncs have an attempt, and therefore a checkpoint.
     attempt: Option<Attempt>,
     progress: Option<Progress>,
     /// A run after a reset restores pruned payloads.
@@ -98,8 +98,8 @@ impl RecordWriter {
         }
     }
 
-    /// For a sync: every write checks the fencing token of the attempt and includes its checkpoint.
-    /// `carried` has the unreported counts of earlier attempts, the first of which began at `since`.
+    /// For a sync: every write checks the fencing token of the attempt and includes its checkpoint. `carried` contains
+    /// the unreported counts of earlier attempts, the first of which began at `since`.
     pub fn for_attempt(
         self,
         attempt: Attempt,
@@ -119,7 +119,8 @@ impl RecordWriter {
         let bytes: usize = changes.iter().map(change_bytes).sum();
         if bytes > self.batch_bytes {
             let message = format!(
-                "the changes are {bytes} bytes long and one commit takes {}; commit them in smaller batches",
+                "the changes are {bytes} bytes long, but one commit may have at most {}; commit them in smaller \
+                 batches",
                 self.batch_bytes
             );
             return Err(Failure::new(FailureCode::BatchTooLarge, message).into());
@@ -133,7 +134,8 @@ impl RecordWriter {
         let saved: usize = checked.iter().map(|(_, change)| change.len()).sum();
         if saved > MAX_COMMIT_RECORDS {
             let message = format!(
-                "the changes are of {saved} records and one commit takes {MAX_COMMIT_RECORDS}; commit them in smaller batches"
+                "the changes contain {saved} records, but one commit may have at most {MAX_COMMIT_RECORDS}; use \
+                 smaller batches"
             );
             return Err(Failure::new(FailureCode::BatchTooLarge, message).into());
         }
@@ -165,7 +167,7 @@ impl RecordWriter {
         let Some(key) = streams::find(&mut conn, self.connection, model, &variant).await? else {
             return Ok(Some(HashMap::new()));
         };
-        let ids = keepable(ids);
+        let ids = storable(ids);
         let keys = keys.of_stream(key.connection.0, key.number, false);
         let found = records::find_payloads(&mut conn, key, &keys, &ids, self.memory_bytes).await?;
         Ok(found.map(|found| found.into_iter().collect()))
@@ -210,8 +212,8 @@ fn change_bytes(change: &Change) -> usize {
     }
 }
 
-/// The ids that a record can have: a record with NUL in its id is never stored.
-fn keepable(ids: &[String]) -> Vec<&str> {
+/// Returns the ids that a stored record can have: none contains a NUL character.
+fn storable(ids: &[String]) -> Vec<&str> {
     ids.iter().map(String::as_str).filter(|id| !id.contains('\0')).collect()
 }
 

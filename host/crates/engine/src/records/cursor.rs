@@ -1,5 +1,5 @@
-//! Cursors: where a reader continues. They look like nothing in particular and name a stream and a position in it,
-//! with a checksum, so that one of another stream, or a mistyped one, is told from a valid one.
+//! Cursors: where a reader resumes. A cursor is an opaque text that contains a stream and a position in it, with a
+//! checksum, so that cursors of other streams and mistyped cursors are detected.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -13,18 +13,18 @@ const CHECK_BYTES: usize = 3;
 /// Base64 of [`BYTES`], which three divides.
 const DIGITS: usize = BYTES / 3 * 4;
 
-/// Why a text is no cursor for this stream.
+/// Why a text is not a cursor of this stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidCursor {
-    #[error("is not one that this service gave out")]
+    #[error("is not a cursor that Syncline has issued")]
     Broken,
     #[error("belongs to another connection, model or variant")]
     OtherStream,
-    #[error("belongs to a model of which nothing is kept")]
+    #[error("belongs to a model without records")]
     NoStream,
 }
 
-/// Appends the cursor of a position.
+/// Appends the cursor of a position to `out`.
 pub fn encode(stream: StreamKey, position: i64, out: &mut Vec<u8>) {
     let mut bytes = [0; BYTES];
     bytes[0] = FORMAT;
@@ -38,14 +38,14 @@ pub fn encode(stream: StreamKey, position: i64, out: &mut Vec<u8>) {
     out.extend_from_slice(&digits[..written]);
 }
 
-/// The cursor of a position.
+/// Returns the cursor of a position as text.
 pub fn to_text(stream: StreamKey, position: i64) -> String {
     let mut text = Vec::with_capacity(DIGITS);
     encode(stream, position, &mut text);
     String::from_utf8(text).expect("a cursor is ASCII")
 }
 
-/// The position that a cursor names; 0, before all, without one.
+/// Returns the position of a cursor. Without a cursor, it is 0, which is before all records.
 pub fn start(text: Option<&str>, stream: Option<StreamKey>) -> Result<i64, InvalidCursor> {
     match (text, stream) {
         (None, _) => Ok(0),
@@ -54,7 +54,7 @@ pub fn start(text: Option<&str>, stream: Option<StreamKey>) -> Result<i64, Inval
     }
 }
 
-/// The position that a cursor of this stream names.
+/// Returns the position of a cursor of this stream.
 fn decode(text: &str, stream: StreamKey) -> Result<i64, InvalidCursor> {
     let decoded = URL_SAFE_NO_PAD.decode(text).map_err(|_| InvalidCursor::Broken)?;
     let bytes: [u8; BYTES] = decoded.try_into().map_err(|_| InvalidCursor::Broken)?;
@@ -84,10 +84,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_refusal_says_what_is_wrong() {
+    fn an_error_says_what_is_wrong_with_a_cursor() {
         let [one, other] = [1, 2].map(|number| StreamKey { connection: ConnectionPk(1), number });
         let problem = |text: &str| decode(text, one).map_err(|invalid| invalid.to_string());
-        assert_eq!(problem("mistyped"), Err("is not one that this service gave out".to_owned()));
+        assert_eq!(problem("mistyped"), Err("is not a cursor that Syncline has issued".to_owned()));
         assert_eq!(
             problem(&to_text(other, 1)),
             Err("belongs to another connection, model or variant".to_owned())
@@ -96,20 +96,20 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_cursor_gives_its_position_back(connection: i64, number: i32, position: i64) {
+        fn a_cursor_decodes_to_its_position(connection: i64, number: i32, position: i64) {
             let stream = StreamKey { connection: ConnectionPk(connection), number };
             prop_assert_eq!(decode(&to_text(stream, position), stream), Ok(position));
         }
 
         #[test]
-        fn a_cursor_of_another_stream_is_refused(a: (i64, i32), b: (i64, i32), position: i64) {
+        fn a_cursor_of_another_stream_is_rejected(a: (i64, i32), b: (i64, i32), position: i64) {
             prop_assume!(a != b);
             let [a, b] = [a, b].map(|(pk, number)| StreamKey { connection: ConnectionPk(pk), number });
             prop_assert_eq!(decode(&to_text(a, position), b), Err(InvalidCursor::OtherStream));
         }
 
         #[test]
-        fn a_changed_cursor_is_refused(connection: i64, position: i64, at in 0..DIGITS, digit in "[A-Za-z0-9_-]") {
+        fn a_changed_cursor_is_rejected(connection: i64, position: i64, at in 0..DIGITS, digit in "[A-Za-z0-9_-]") {
             let stream = StreamKey { connection: ConnectionPk(connection), number: 1 };
             let mut changed = to_text(stream, position);
             prop_assume!(changed[at..=at] != digit);
@@ -118,7 +118,7 @@ mod tests {
         }
 
         #[test]
-        fn no_text_is_too_odd(text in ".*") {
+        fn arbitrary_text_is_rejected(text in ".*") {
             let stream = StreamKey { connection: ConnectionPk(1), number: 1 };
             prop_assert!(decode(&text, stream).is_err());
         }

@@ -1,9 +1,10 @@
-//! Whether a sync gets anywhere.
+//! Detects whether a sync makes progress.
 //!
-//! A commit shows life, not progress: a function that fetches the first page again and again commits too. What counts is
-//! what cannot go on for ever while the provider stands still: another checkpoint, and ground that is new. For a run that
-//! is any record which it has not saved yet, changed or not, since a full sync may have nothing but unchanged ones. For a
-//! row of attempts it is a record which none of them has changed yet, since each of them may save the same ones anew.
+//! A commit alone does not prove progress: a function that fetches the first page again and again commits too. Progress
+//! is what cannot continue forever without new data: a new checkpoint, or new records. For a run, that is any record
+//! that the run has not saved before, even if unchanged, because a full sync may find only unchanged records. For a
+//! series of attempts, it is a record that none of them has changed before, because each may save the same records
+//! again.
 
 use std::collections::HashMap;
 
@@ -12,33 +13,33 @@ use roaring::RoaringTreemap;
 
 use syncline_store::streams::LockedStream;
 
-/// What a run has gone over.
+/// The records that a run has processed so far.
 #[derive(Debug)]
 pub(crate) struct Progress {
-    /// What has changed since then was changed by one of the row of attempts.
-    row_since: DateTime<Utc>,
-    /// And since then by the run: the time of its first commit.
+    /// The start of the series of attempts. Records that changed later were changed by one of these attempts.
+    attempts_since: DateTime<Utc>,
+    /// The time of the run's first commit. Records that changed later were changed by this run.
     run_since: Option<DateTime<Utc>>,
-    /// Where the records stand that the run has saved unchanged, by the number of their stream.
+    /// The positions of records that the run has saved unchanged, by the number of their stream.
     seen: HashMap<i32, RoaringTreemap>,
 }
 
-/// One change of a commit, which is of one stream.
+/// The changes of a commit in one stream.
 #[derive(Debug)]
 pub(crate) struct StreamProgress {
     pub(crate) stream: i32,
-    /// The time of what it wrote.
+    /// The time that the changed records received.
     pub(crate) at: DateTime<Utc>,
-    /// There is something now that was not there.
+    /// The commit added a record.
     pub(crate) is_new: bool,
-    /// Of what it replaced or deleted, when the record had changed that had not for the longest.
+    /// Of the replaced or deleted records, the earliest time of a previous change.
     pub(crate) replaced_since: Option<DateTime<Utc>>,
-    /// Where the records stand that it saved as they were.
+    /// The positions of records that were saved unchanged.
     pub(crate) unchanged: RoaringTreemap,
 }
 
 impl StreamProgress {
-    /// One that has done nothing.
+    /// The progress of a commit without changes.
     pub(crate) fn of(stream: &LockedStream) -> Self {
         Self {
             stream: stream.key.number,
@@ -49,28 +50,28 @@ impl StreamProgress {
         }
     }
 
-    fn changes_what_had_not_since(&self, since: DateTime<Utc>) -> bool {
+    fn changes_older_than(&self, since: DateTime<Utc>) -> bool {
         self.is_new || self.replaced_since.is_some_and(|at| at < since)
     }
 }
 
 impl Progress {
-    /// Of an attempt whose row began then.
-    pub(crate) fn new(row_since: DateTime<Utc>) -> Self {
-        Self { row_since, run_since: None, seen: HashMap::new() }
+    /// For an attempt of a series that started at `attempts_since`.
+    pub(crate) fn new(attempts_since: DateTime<Utc>) -> Self {
+        Self { attempts_since, run_since: None, seen: HashMap::new() }
     }
 
-    /// Whether a commit has changed what none of the row of attempts had.
+    /// Returns whether a commit has changed a record that no attempt of the series had changed.
     pub(crate) fn is_new_to_row(&self, commit: &[StreamProgress]) -> bool {
-        commit.iter().any(|change| change.changes_what_had_not_since(self.row_since))
+        commit.iter().any(|change| change.changes_older_than(self.attempts_since))
     }
 
-    /// Takes in a commit that is kept. `false`: in it the run has only repeated what it had done.
+    /// Adds a commit. Returns `false` if the run has only repeated earlier changes in it.
     pub(crate) fn record_commit(&mut self, commit: Vec<StreamProgress>) -> bool {
         let mut is_new = false;
         for change in commit {
             let run_since = *self.run_since.get_or_insert(change.at);
-            is_new |= change.changes_what_had_not_since(run_since);
+            is_new |= change.changes_older_than(run_since);
             let seen = self.seen.entry(change.stream).or_default();
             is_new |= !change.unchanged.is_subset(seen);
             *seen |= change.unchanged;
@@ -87,7 +88,7 @@ mod tests {
         DateTime::from_timestamp(seconds, 0).expect("a small number")
     }
 
-    /// A commit of that second: whether it is new ground for the row of attempts, and for the run.
+    /// A commit at this second. Returns whether it is progress for the series of attempts, and for the run.
     fn commit(
         run: &mut Progress,
         second: i64,
@@ -107,17 +108,29 @@ mod tests {
     }
 
     #[test]
-    fn only_ground_that_is_new_is_progress() {
-        // The second attempt of a row that began at 100.
+    fn only_new_changes_are_progress() {
+        // The second attempt of a series that started at second 100.
         let run = &mut Progress::new(at(100));
         assert_eq!(commit(run, 200, true, None, &[]), (true, true), "a new record");
-        assert_eq!(commit(run, 201, false, Some(99), &[]), (true, true), "a record that none had changed");
-        assert_eq!(commit(run, 202, false, Some(150), &[]), (false, true), "one that the first had changed");
-        assert_eq!(commit(run, 203, false, Some(202), &[]), (false, false), "the same once more");
-        assert_eq!(commit(run, 203, false, Some(200), &[]), (false, false), "what its first commit added");
-        assert_eq!(commit(run, 204, false, None, &[1, 2]), (false, true), "unchanged ones");
-        assert_eq!(commit(run, 205, false, None, &[2, 3]), (false, true), "one more among them");
-        assert_eq!(commit(run, 206, false, None, &[1, 2, 3]), (false, false), "the same once more");
-        assert_eq!(commit(run, 207, false, None, &[]), (false, false), "nothing at all");
+        assert_eq!(
+            commit(run, 201, false, Some(99), &[]),
+            (true, true),
+            "a record that no attempt has changed"
+        );
+        assert_eq!(
+            commit(run, 202, false, Some(150), &[]),
+            (false, true),
+            "a record that the first attempt has changed"
+        );
+        assert_eq!(commit(run, 203, false, Some(202), &[]), (false, false), "the same record again");
+        assert_eq!(
+            commit(run, 203, false, Some(200), &[]),
+            (false, false),
+            "a record that this run has added"
+        );
+        assert_eq!(commit(run, 204, false, None, &[1, 2]), (false, true), "unchanged records");
+        assert_eq!(commit(run, 205, false, None, &[2, 3]), (false, true), "one of them is new to the run");
+        assert_eq!(commit(run, 206, false, None, &[1, 2, 3]), (false, false), "the same records again");
+        assert_eq!(commit(run, 207, false, None, &[]), (false, false), "no records");
     }
 }

@@ -8,7 +8,7 @@ use syncline_store::records::{self, Span};
 use syncline_store::streams;
 use syncline_types::ids::{ModelName, Variant};
 
-/// Records of one transaction, so that none grows with what there is to prune.
+/// Records that one transaction prunes, which bounds its size.
 const BATCH: i64 = 1000;
 
 /// Which payloads are emptied.
@@ -18,7 +18,7 @@ pub struct PruneRequest {
     pub variant: Variant,
     /// Everything up to and including the record with this cursor.
     pub until_cursor: String,
-    /// How many records at most; `None` for all.
+    /// Maximum number of records; `None` for all.
     pub limit: Option<i64>,
 }
 

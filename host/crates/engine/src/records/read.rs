@@ -1,4 +1,4 @@
-//! Reading records for clients, whether they are sealed or not.
+//! Reads records for clients, and decrypts them if necessary.
 
 use chrono::{DateTime, Utc};
 
@@ -18,14 +18,14 @@ use syncline_types::ids::{EnvironmentPk, IntegrationKey, ModelName, Variant};
 #[derive(Debug, thiserror::Error)]
 pub enum RecordsError {
     #[error(
-        "no sync of integration `{integration}` has a model `{model}`, and nothing is kept under that name"
+        "no sync of integration `{integration}` has a model `{model}`, and there are no records of such a model"
     )]
     UnknownModel { model: ModelName, integration: IntegrationKey },
-    #[error("the cursor {0}; leave it out to begin anew")]
+    #[error("the cursor {0}; omit it to start from the beginning")]
     Cursor(InvalidCursor),
-    #[error("`until_cursor` {0}; give the `cursor` of a record's metadata")]
+    #[error("`until_cursor` {0}; use the `cursor` from a record's metadata")]
     UntilCursor(InvalidCursor),
-    #[error("the keys of sealed records could not be read")]
+    #[error("the keys of encrypted records could not be read")]
     Keys(#[from] EnvironmentError),
     #[error("the deployed functions could not be read")]
     Functions(#[source] anyhow::Error),
@@ -44,7 +44,7 @@ impl RecordsError {
     }
 }
 
-/// Which records of a model and variant are wanted.
+/// Selects records of a model and variant.
 #[derive(Debug)]
 pub struct RecordQuery {
     pub model: ModelName,
@@ -52,7 +52,7 @@ pub struct RecordQuery {
     pub cursor: Option<String>,
     pub modified_since: Option<DateTime<Utc>>,
     pub actions: ActionSet,
-    /// Only these; empty for all.
+    /// Only records with these ids. Empty for all.
     pub ids: Vec<String>,
     pub limit: i64,
 }
@@ -60,13 +60,13 @@ pub struct RecordQuery {
 /// Records in the order of their positions.
 #[derive(Debug)]
 pub struct RecordPage {
-    /// `None` if nothing was saved yet.
+    /// `None` if nothing has been saved yet.
     pub stream: Option<StreamKey>,
     pub records: Vec<StoredRecord>,
     pub has_more: bool,
 }
 
-/// Records behind a position, and the position up to which a reader has seen everything.
+/// Records after a position, and the position up to which the reader has now seen everything.
 #[derive(Debug)]
 pub struct ChangePage {
     pub records: Vec<StoredRecord>,
@@ -81,7 +81,7 @@ struct Wanted<'w> {
 }
 
 impl Records {
-    /// The next records of a model.
+    /// Returns the next records of a model.
     pub async fn read(
         &self,
         connection: &ConnectionRoute,
@@ -93,7 +93,7 @@ impl Records {
             return Ok(RecordPage { stream: None, records: Vec::new(), has_more: false });
         };
         let filter = Filter { after, modified_since: query.modified_since, actions: query.actions };
-        // One more than is wanted tells whether there is a next page.
+        // Read one more record than requested, to find out whether there is a next page.
         let wanted = Wanted { stream, filter, ids: &query.ids, limit: query.limit + 1 };
         let mut records = self.read_wanted(connection.environment, &wanted).await?;
         let has_more = records.len() as i64 > query.limit;
@@ -101,8 +101,8 @@ impl Records {
         Ok(RecordPage { stream: Some(stream), records, has_more })
     }
 
-    /// Up to `limit` records behind a position. If there are fewer, the position that is returned is also behind
-    /// the records that `actions` leaves out.
+    /// Returns up to `limit` records after a position. If there are fewer, the returned position is also behind the
+    /// records that `actions` excludes.
     pub async fn read_changes(
         &self,
         environment: EnvironmentPk,
@@ -111,7 +111,7 @@ impl Records {
         actions: ActionSet,
         limit: i64,
     ) -> Result<ChangePage, RecordsError> {
-        // The head is read first, so that everything up to it is among the records that are read then.
+        // Read the head first, so that the records that are read afterwards include everything up to it.
         let head = streams::head(&mut *self.store.connect_records().await?, stream).await?;
         if head <= after {
             return Ok(ChangePage { records: Vec::new(), position: after });
@@ -123,8 +123,8 @@ impl Records {
         Ok(ChangePage { records, position })
     }
 
-    /// The stream of a model; `None` until something was saved to it. A model that is neither declared nor kept is
-    /// an error.
+    /// Returns the stream of a model, or `None` if nothing has been saved to it. A model that is neither declared nor
+    /// stored is an error.
     pub async fn find_stream(
         &self,
         connection: &ConnectionRoute,

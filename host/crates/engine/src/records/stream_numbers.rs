@@ -1,4 +1,4 @@
-//! Remembers the numbers of streams, which never change once they are given.
+//! Caches the numbers of streams, which never change.
 
 use syncline_store::Store;
 use syncline_store::streams::{self, StreamKey};
@@ -6,7 +6,7 @@ use syncline_types::ids::{ConnectionPk, ModelName, Variant};
 
 const MAX_CACHED: u64 = 100_000;
 
-/// The cache of the numbers of streams.
+/// A cache of stream numbers.
 pub struct StreamNumbers {
     store: Store,
     known: moka::sync::Cache<(ConnectionPk, ModelName, Variant), StreamKey>,
@@ -17,7 +17,7 @@ impl StreamNumbers {
         Self { store, known: moka::sync::Cache::new(MAX_CACHED) }
     }
 
-    /// The stream of a model; `None` until something was saved to it.
+    /// Returns the stream of a model, or `None` until something is saved to it.
     pub async fn find(
         &self,
         connection: ConnectionPk,

@@ -1,7 +1,7 @@
-//! Approving what a full sync has held back: records that it did not see again, too many to be deleted unasked.
+//! Approves held deletions: records that a full sync did not find, and that are suspiciously many.
 //!
-//! What the run has seen is kept with its streams until a later run has come to its end. So an approval deletes what
-//! is not there, and nothing that was saved again since, by whomever.
+//! The streams store which records the run has found, until a later run has finished. Therefore an approval deletes
+//! only records that the run did not find and that nothing has saved since.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,8 +20,8 @@ use syncline_store::{closed_connections, records, streams};
 use syncline_types::error_code::ErrorCode;
 use syncline_types::ids::EnvironmentPk;
 
-/// How often approvals are looked for that were cut short.
-const LOOK_EVERY: Duration = Duration::from_secs(10);
+/// How often a host looks for interrupted approvals.
+const CHECK_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Why a run cannot be approved.
 #[derive(Debug, thiserror::Error)]
@@ -29,19 +29,19 @@ pub enum ApprovalError {
     #[error("there is no such run in this environment")]
     Unknown,
     #[error(
-        "the run holds no deletions back; only one that ended with `{}` can be approved",
+        "the run has no held deletions; only a run that ended with `{}` can be approved",
         ErrorCode::MassDeletionHeld
     )]
     NotHeld,
-    #[error("the deletions of this run were approved already, at {0}")]
+    #[error("the deletions of this run were already approved at {0}")]
     Approved(DateTime<Utc>),
     #[error(
-        "a later run of the sync has come to its end, or its records are gone: this one holds nothing back any more"
+        "the run no longer holds deletions: a later run of the sync has finished, or its records were deleted"
     )]
     Superseded,
-    #[error("the database failed")]
+    #[error("the approval could not be read or written in the database")]
     Store(#[from] sqlx::Error),
-    #[error("the run's counts cannot be read")]
+    #[error("the run's counts cannot be parsed")]
     Unreadable(#[from] serde_json::Error),
 }
 
@@ -59,8 +59,8 @@ impl ApprovalError {
 }
 
 impl Syncs {
-    /// Deletes what a held run did not see and nobody has saved since. What is cut short is finished by another host, or by
-    /// asking again.
+    /// Deletes the records that a held run did not find and that nothing has saved since. If the approval is
+    /// interrupted, another host finishes it, or a repeated request does.
     pub async fn approve_run(&self, environment: EnvironmentPk, id: Uuid) -> Result<(), ApprovalError> {
         let mut conn = self.store.connect().await?;
         let held = runs::find_held(&mut conn, environment, id).await?.ok_or(ApprovalError::Unknown)?;
@@ -75,21 +75,21 @@ impl Syncs {
         approved
     }
 
-    /// Finishes approvals that another host has begun, until `shutdown`.
+    /// Finishes interrupted approvals of lost hosts, until `shutdown`.
     pub async fn resume_approvals(self: Arc<Self>, shutdown: CancellationToken) {
-        let mut ticks = tokio::time::interval(LOOK_EVERY);
+        let mut ticks = tokio::time::interval(CHECK_INTERVAL);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         while shutdown.run_until_cancelled(ticks.tick()).await.is_some() {
             if let Some(Err(error)) = shutdown.run_until_cancelled(self.finish_approvals()).await {
                 tracing::warn!(
                     error = &error as &dyn std::error::Error,
-                    "approvals that were cut short could not be looked for"
+                    "could not look for interrupted approvals; retrying"
                 );
             }
         }
     }
 
-    /// Finishes the approvals that were cut short.
+    /// Finishes all interrupted approvals.
     async fn finish_approvals(&self) -> sqlx::Result<()> {
         loop {
             let mut conn = self.store.connect().await?;
@@ -99,7 +99,7 @@ impl Syncs {
                 tracing::warn!(
                     run.id = %id,
                     error = &error as &dyn std::error::Error,
-                    "an approval that was cut short was not finished",
+                    "could not finish an interrupted approval",
                 );
             }
         }
@@ -120,7 +120,7 @@ impl Syncs {
         self.note_approval(environment, id, held, &deleted, since).await
     }
 
-    /// Gives what was deleted by model, and since when readers find it.
+    /// Deletes the held records. Returns their number by model, and the time from which readers see the deletions.
     async fn delete_held(
         &self,
         held: &HeldRun,
@@ -134,7 +134,7 @@ impl Syncs {
         let mut counts = RunCounts::new();
         let mut since = None;
         for mut stream in streams::lock(&mut tx, held.connection, &names, Some(&held.sync)).await? {
-            // Between the two statements a run may have come to its end.
+            // A run may have finished between the two statements.
             let Some(deleted) = records::delete_held(&mut tx, &mut stream, fence).await? else {
                 return Err(ApprovalError::Superseded);
             };
@@ -161,7 +161,7 @@ impl Syncs {
             counts.entry(model.clone()).or_default().add(*deleted);
         }
         let number: u64 = deleted.values().map(|counts| counts.deleted).sum();
-        let message = format!("what was held back was approved: {number} records were deleted");
+        let message = format!("the held deletions were approved: {number} records were deleted");
         let mut tx = self.store.begin().await?;
         if !runs::approve(&mut tx, id, &json!(counts), &message).await? {
             return Err(ApprovalError::Approved(Utc::now()));

@@ -1,4 +1,4 @@
-//! What clients ask of schedules: to trigger, start or pause syncs, and to run them more or less often.
+//! Commands of clients for schedules: trigger, start and pause syncs, and change their frequency.
 
 use crate::connections::route::ConnectionRoute;
 use crate::retry::retry_deadlocks;
@@ -10,7 +10,7 @@ pub use syncline_store::schedules::TriggerOptions;
 use syncline_store::schedules::{self, ScheduleScope, Target};
 use syncline_types::ids::{EnvironmentPk, FunctionName, Variant};
 
-/// What is asked.
+/// A command for schedules.
 #[derive(Debug, Clone, Copy)]
 pub enum SyncCommand {
     Trigger(TriggerOptions),
@@ -19,7 +19,8 @@ pub enum SyncCommand {
 }
 
 impl Syncs {
-    /// Carries the command out for all selected schedules. One connection must have at least one of them.
+    /// Applies the command to all selected schedules. If it names one connection, that connection must have at least
+    /// one.
     pub async fn command(
         &self,
         environment: EnvironmentPk,
@@ -45,8 +46,7 @@ impl Syncs {
         Ok(count)
     }
 
-    /// Overrides the frequency of one schedule, or returns to the deployed one with `None`. Returns the frequency that is
-    /// active now.
+    /// Overrides the frequency of one schedule, or restores the deployed one with `None`. Returns the active frequency.
     pub async fn set_frequency(
         &self,
         connection: &ConnectionRoute,
@@ -59,12 +59,12 @@ impl Syncs {
         let text = frequency.as_ref().map(ToString::to_string);
         let active = frequency.or_else(|| function.frequency().cloned());
         let active =
-            active.ok_or_else(|| SyncError::Functions(anyhow::anyhow!("a sync without a frequency")))?;
+            active.ok_or_else(|| SyncError::Functions(anyhow::anyhow!("the sync has no frequency")))?;
         let mut tx = self.store.begin().await?;
         let before = schedules::hold_planning(&mut tx, connection.pk, sync, variant).await?;
         let before = before
             .ok_or_else(|| SyncError::UnknownVariant { sync: sync.clone(), variant: variant.clone() })?;
-        // A repeated request changes nothing.
+        // A repeated request must not change the next run.
         if before.frequency_override != text {
             let started_at = before.started_at.unwrap_or(before.now);
             let next =

@@ -1,4 +1,4 @@
-//! Which integrations get the host's places: none may fill them all while another waits. Pure.
+//! Distributes the host's concurrency permits fairly: no integration may use all of them while another waits. Pure.
 
 use std::collections::{HashMap, HashSet};
 
@@ -7,26 +7,26 @@ use rand::seq::SliceRandom;
 
 use syncline_types::ids::{EnvironmentPk, IntegrationPk};
 
-/// An integration, within whose environment it has its turn.
+/// An integration with its environment. Permits are shared among environments first, then among integrations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Tenant {
     pub environment: EnvironmentPk,
     pub integration: IntegrationPk,
 }
 
-/// How many runs this host may have at once of one tenant, and has.
+/// A tenant with waiting runs, and the maximum number of its runs on this host.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Candidate {
     pub tenant: Tenant,
     pub most: usize,
-    /// The number of the turn in which it last got a place.
+    /// The number of the round in which the tenant last received a permit.
     pub served: u64,
 }
 
-/// Who last got a place here, and when, by the number of the turn.
+/// The round in which each integration last received a permit.
 #[derive(Debug, Default)]
 pub(crate) struct Served {
-    turn: u64,
+    round: u64,
     last: HashMap<IntegrationPk, u64>,
 }
 
@@ -36,19 +36,21 @@ impl Served {
     }
 
     pub(crate) fn note(&mut self, integrations: impl Iterator<Item = IntegrationPk>) {
-        self.turn += 1;
-        self.last.extend(integrations.map(|integration| (integration, self.turn)));
+        self.round += 1;
+        self.last.extend(integrations.map(|integration| (integration, self.round)));
     }
 
-    /// Only of those that have something waiting.
+    /// Forgets integrations that have no waiting runs.
     pub(crate) fn retain(&mut self, waiting: &HashSet<IntegrationPk>) {
         self.last.retain(|integration, _| waiting.contains(integration));
     }
 }
 
-/// Gives each free place to the environment that has the fewest, and within it to the integration that has the fewest;
-/// of several that have as few, to the one that waits for its turn the longest. So a tenant that has none is served with the next place that comes free, however many wait for the others; and one
-/// that is alone gets all. Gives how many each may take.
+/// Gives each free permit to the environment with the fewest running syncs, and within it to the integration with the
+/// fewest. Among equals, the one that has waited longest comes first.
+///
+/// So a tenant without running syncs receives the next free permit, however many runs of others wait. A tenant without
+/// competition receives all permits. Returns how many runs each integration may start.
 pub(crate) fn share(
     candidates: &[Candidate],
     running: &HashMap<Tenant, usize>,
@@ -56,9 +58,9 @@ pub(crate) fn share(
     rng: &mut impl Rng,
 ) -> HashMap<IntegrationPk, usize> {
     let mut candidates = candidates.to_vec();
-    // Of those that had no turn yet, nobody is always the first.
+    // Shuffled, so that no tenant is always first among those that have received no permit yet.
     candidates.shuffle(rng);
-    let mut places = running.clone();
+    let mut counts = running.clone();
     let mut of_environment: HashMap<EnvironmentPk, usize> = HashMap::new();
     for (tenant, count) in running {
         *of_environment.entry(tenant.environment).or_default() += count;
@@ -66,13 +68,13 @@ pub(crate) fn share(
     let mut shares = HashMap::new();
     for _ in 0..free {
         candidates
-            .retain(|candidate| places.get(&candidate.tenant).is_none_or(|count| *count < candidate.most));
+            .retain(|candidate| counts.get(&candidate.tenant).is_none_or(|count| *count < candidate.most));
         let fewest = candidates.iter().min_by_key(|Candidate { tenant, served, .. }| {
             let environment = of_environment.get(&tenant.environment).copied().unwrap_or(0);
-            (environment, places.get(tenant).copied().unwrap_or(0), *served)
+            (environment, counts.get(tenant).copied().unwrap_or(0), *served)
         });
         let Some(Candidate { tenant, .. }) = fewest else { break };
-        *places.entry(*tenant).or_default() += 1;
+        *counts.entry(*tenant).or_default() += 1;
         *of_environment.entry(tenant.environment).or_default() += 1;
         *shares.entry(tenant.integration).or_default() += 1;
     }
@@ -98,18 +100,18 @@ mod tests {
     }
 
     #[test]
-    fn the_one_that_has_none_gets_the_next_place() {
+    fn a_tenant_without_running_syncs_gets_the_next_permit() {
         let (greedy, modest) = (tenant(1, 1), tenant(1, 2));
         assert_eq!(
             shares(&[greedy, modest], &[(greedy, 99)], 1),
             HashMap::from([(modest.integration, 1)]),
-            "also if the other began first"
+            "even if the other tenant started first"
         );
         assert_eq!(shares(&[greedy], &[(greedy, 99)], 5), HashMap::from([(greedy.integration, 5)]));
     }
 
     #[test]
-    fn of_those_that_have_as_few_the_one_that_waited_longest_is_next() {
+    fn among_equals_the_tenant_that_waited_longest_is_next() {
         let tenants = [tenant(1, 1), tenant(1, 2), tenant(2, 3)];
         let mut served = Served::default();
         let mut order = Vec::new();
@@ -124,22 +126,26 @@ mod tests {
             served.note(shares.keys().copied());
             order.extend(shares.into_keys());
         }
-        assert_eq!(order[..3].iter().collect::<HashSet<_>>().len(), 3, "each had its turn");
+        assert_eq!(order[..3].iter().collect::<HashSet<_>>().len(), 3, "each tenant was served once");
         assert_eq!(order[..3], order[3..6]);
         assert_eq!(order[..3], order[6..]);
     }
 
     #[test]
-    fn an_environment_with_many_integrations_leaves_room_to_another() {
+    fn an_environment_with_many_integrations_gets_no_larger_share() {
         let many: Vec<_> = (0..100).map(|number| tenant(1, number)).chain([tenant(2, 100)]).collect();
         let shares = shares(&many, &[], 20);
         assert_eq!(shares[&IntegrationPk(100)], 10);
-        assert_eq!(shares.values().copied().max(), Some(10), "those of the first share the rest evenly");
+        assert_eq!(
+            shares.values().copied().max(),
+            Some(10),
+            "the integrations of the first environment share the rest evenly"
+        );
         assert_eq!(shares.len(), 11);
     }
 
     #[test]
-    fn a_tenant_gets_no_more_than_it_may_have() {
+    fn a_tenant_gets_no_more_than_its_limit() {
         let (limited, other) = (tenant(1, 1), tenant(1, 2));
         let candidates = [
             Candidate { tenant: limited, most: 3, served: 0 },
@@ -151,9 +157,9 @@ mod tests {
     }
 
     proptest! {
-        /// No tenant that waits is two places behind another of its environment that got one.
+        /// Within an environment, a tenant that received a permit is at most one ahead of each waiting tenant.
         #[test]
-        fn places_are_level_within_an_environment(
+        fn permits_are_even_within_an_environment(
             running in prop::collection::vec(0_usize..20, 1..8), free in 0_usize..100, seed: u64,
         ) {
             let running: HashMap<_, _> =

@@ -21,7 +21,7 @@ use crate::invoker::capabilities::FunctionCapabilities;
 use crate::invoker::control::{RunControl, RunSignals};
 use crate::invoker::error::function_run_error;
 use crate::invoker::live_runs::LiveRun;
-use crate::invoker::recording::kept;
+use crate::invoker::recording::masked_error;
 use crate::outbound_webhooks::Checkpoints;
 use crate::records::commit::RecordWriter;
 use crate::syncs::Syncs;
@@ -37,9 +37,9 @@ use syncline_store::sync_states::Attempt;
 use syncline_telemetry::metrics::metrics;
 use syncline_types::error_code::ErrorCode;
 
-/// Runs a claimed sync and releases its schedule, whatever happens.
+/// Runs a claimed sync and releases its schedule, however the run ends.
 pub(crate) async fn run(syncs: &Syncs, claim: Claim, control: RunControl) {
-    let began = Instant::now();
+    let started_at = Instant::now();
     let function = find_function(syncs, &claim).await;
     let limits = function.as_ref().map_or(&Limits::SYNC, |function| &function.limits);
     let live = syncs.invoker.live_runs.begin(claim.run_id, None, RunLog::new(limits.log_bytes));
@@ -64,10 +64,10 @@ pub(crate) async fn run(syncs: &Syncs, claim: Claim, control: RunControl) {
     let lines = live.finish().await;
     if matches!(ended, Ended::Lost) {
         append_log(syncs, &claim, &lines).await;
-        tracing::warn!(run.id = %claim.run_id, "sync `{}` lost its lease; another attempt takes over", claim.sync);
+        tracing::warn!(run.id = %claim.run_id, "sync `{}` lost its lease; another attempt continues", claim.sync);
         return;
     }
-    let next = next::plan(syncs, &claim, function.as_deref(), &ended, began).await;
+    let next = next::plan(syncs, &claim, function.as_deref(), &ended, started_at).await;
     report(&claim, &ended);
     let outcome = outcome_of(&ended, usage, &live);
     if let Some(function) = &function {
@@ -75,7 +75,7 @@ pub(crate) async fn run(syncs: &Syncs, claim: Claim, control: RunControl) {
             FunctionKind::Sync.as_str(),
             outcome.state.as_str(),
             function.integration_key.as_str(),
-            began.elapsed(),
+            started_at.elapsed(),
             usage.cpu,
         );
     }
@@ -93,7 +93,7 @@ async fn find_function(syncs: &Syncs, claim: &Claim) -> Option<Arc<DeployedFunct
             tracing::warn!(
                 run.id = %claim.run_id,
                 error = format!("{error:#}"),
-                "sync `{}` is not known here, and what is deployed could not be read", claim.sync,
+                "this host does not know sync `{}`, and could not read the deployments", claim.sync,
             );
             None
         }
@@ -111,12 +111,19 @@ async fn execute(
     match try_execute(syncs, claim, function, control, live, usage).await {
         Ok(ended) => ended,
         Err(error) => {
-            tracing::error!(run.id = %claim.run_id, error = format!("{error:#}"), "the host failed during a run");
-            live.log.note(LogLevel::Error, "something went wrong in the host; the sync will be tried again");
+            tracing::error!(
+                run.id = %claim.run_id,
+                error = format!("{error:#}"),
+                "an internal error interrupted a run",
+            );
+            live.log.note(
+                LogLevel::Error,
+                "an internal error of the host interrupted the run; the sync will be retried",
+            );
             let error = FunctionError::from(Interrupt::Host(error));
             let checkpoints = Checkpoints::default();
             Ended::Failed {
-                again: RetryTime::of(&error),
+                retry: RetryTime::of(&error),
                 error: function_run_error(&error),
                 counts: None,
                 checkpoints,
@@ -147,10 +154,10 @@ async fn try_execute(
         Beginning::ConnectionDeleted => return Ok(Ended::Dropped),
         Beginning::Superseded => return Ok(Ended::Lost),
     };
-    let is_asked_for = matches!(claim.reason, DueReason::Trigger | DueReason::Start);
-    if begun.idle_attempts >= syncs.settings.max_idle_attempts && !is_asked_for {
+    let is_requested = matches!(claim.reason, DueReason::Trigger | DueReason::Start);
+    if begun.idle_attempts >= syncs.settings.max_idle_attempts && !is_requested {
         let start = Start::from(&begun)?;
-        let message = interrupted(begun.idle_attempts);
+        let message = interrupted_message(begun.idle_attempts);
         return no_progress(syncs, claim, &attempt, &start, message, log).await;
     }
     let start = Start::from(&begun)?;
@@ -214,8 +221,8 @@ async fn try_execute(
     let idle = function.limits.idle;
     let finished = tokio::select! {
         finished = invocation => finished,
-        () = silence(&control.signals, idle) => {
-            let message = format!("the sync has committed nothing new for {idle:?} (limit `idle`), and was ended");
+        () = no_progress_within(&control.signals, idle) => {
+            let message = format!("the sync was stopped: it has committed nothing new for {idle:?} (limit `idle`)");
             return no_progress(syncs, claim, &attempt, &start, message, log).await;
         }
     };
@@ -234,12 +241,12 @@ async fn try_execute(
                 attempt_outcome(syncs, &attempt, &start, if was_cut_off { None } else { Some(0) }).await?;
             let attempts = start.idle_attempts + 1;
             if attempt_outcome.is_idle && attempts >= syncs.settings.max_idle_attempts {
-                let message = format!("{}; the last time, {error}", interrupted(attempts));
+                let message = format!("{}; the last error was: {error}", interrupted_message(attempts));
                 return no_progress(syncs, claim, &attempt, &start, message, log).await;
             }
             Ok(Ended::Failed {
-                again: RetryTime::of(&error),
-                error: kept(function_run_error(&error), log),
+                retry: RetryTime::of(&error),
+                error: masked_error(function_run_error(&error), log),
                 counts: attempt_outcome.counts,
                 checkpoints: start.until(attempt_outcome.checkpoint),
             })
@@ -248,27 +255,27 @@ async fn try_execute(
 }
 
 /// Returns when the function has made no progress for `idle`.
-async fn silence(signals: &RunSignals, idle: Duration) {
+async fn no_progress_within(signals: &RunSignals, idle: Duration) {
     let (mut progress, mut since) = (signals.progress(), tokio::time::Instant::now());
     while let Some(until) = since.checked_add(idle) {
         tokio::time::sleep_until(until).await;
         if signals.progress() == progress {
             return;
         }
-        // It made progress at some time during the wait. That is exact enough for limits of hours.
+        // Progress during the wait is noticed only at its end. That is exact enough for limits of hours.
         (progress, since) = (signals.progress(), tokio::time::Instant::now());
     }
     std::future::pending::<()>().await;
 }
 
-fn interrupted(attempts: i32) -> String {
+fn interrupted_message(attempts: i32) -> String {
     format!(
-        "{attempts} attempts in a row were interrupted before they had moved the checkpoint or changed a record that \
-         those before them had not"
+        "{attempts} consecutive attempts were interrupted before they made progress: none moved the checkpoint or \
+         changed records that earlier attempts had not changed"
     )
 }
 
-/// Ends a run that makes no progress. The sync is retried with growing delays, since it may cause its own interruptions.
+/// Ends a run that makes no progress. Retries have growing delays, because the sync may cause its own interruptions.
 async fn no_progress(
     syncs: &Syncs,
     claim: &Claim,
@@ -278,13 +285,13 @@ async fn no_progress(
     log: &RunLog,
 ) -> anyhow::Result<Ended> {
     log.note(LogLevel::Error, &message);
-    // After each delay it has one attempt to make progress.
+    // After each delay, the sync has one attempt to make progress.
     let attempt_outcome =
         attempt_outcome(syncs, attempt, start, Some(syncs.settings.max_idle_attempts - 1)).await?;
-    let error = kept(RunError { code: ErrorCode::NoProgress, message, details: None }, log);
+    let error = masked_error(RunError { code: ErrorCode::NoProgress, message, details: None }, log);
     Ok(Ended::Failed {
         error,
-        again: RetryTime::of_stall(claim.failures),
+        retry: RetryTime::of_stall(claim.failures),
         counts: attempt_outcome.counts,
         checkpoints: start.until(attempt_outcome.checkpoint),
     })

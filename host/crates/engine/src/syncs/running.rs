@@ -1,4 +1,4 @@
-//! The runs of syncs on this host, and the leases that it keeps for them.
+//! The runs of syncs on this host, and their leases.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,11 +10,11 @@ use crate::syncs::fair_queue::Tenant;
 use syncline_store::schedules::Claim;
 use syncline_types::ids::SchedulePk;
 
-/// What runs on this host.
+/// The runs of syncs on this host.
 #[derive(Default)]
 pub(crate) struct Running(Mutex<HashMap<Uuid, Run>>);
 
-/// A run, as far as its lease and its tenant's share are concerned.
+/// A run, with the data that its lease and its tenant's share need.
 #[derive(Clone)]
 pub(super) struct Run {
     pub(super) schedule: SchedulePk,
@@ -36,8 +36,8 @@ impl Running {
     }
 }
 
-/// A run that this host keeps the lease of, until this is dropped: also when the run panics, so that its lease runs
-/// out and another attempt follows.
+/// Keeps the lease of a run until it is dropped. It is also dropped if the run panics, so that the lease expires and
+/// another attempt follows.
 pub(super) struct LeaseGuard {
     running: Arc<Running>,
     run_id: Uuid,

@@ -1,4 +1,4 @@
-//! Claims what is due and runs it, keeps the leases of what runs, and takes back what lost hosts held.
+//! Claims and runs due syncs, renews the leases of running ones, and takes over the runs of lost hosts.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -20,34 +20,34 @@ use syncline_store::stalled;
 use syncline_telemetry::failpoints::{self, Step};
 use syncline_types::ids::IntegrationPk;
 
-/// How many schedules are claimed by one statement.
+/// Maximum number of schedules that one statement claims.
 const MAX_CLAIM: usize = 64;
-/// However quiet it is, the scheduler looks again after this long: a notification may have been lost.
-const LOOK_EVERY: Duration = Duration::from_secs(2);
+/// Longest wait between two checks for due syncs, because a notification can be lost.
+const MAX_CHECK_INTERVAL: Duration = Duration::from_secs(2);
 const AFTER_ERROR: Duration = Duration::from_secs(1);
-/// For how long a silent host may keep others waiting for its transaction: as long as its lease, within these bounds. One
-/// that is only short of processor time is not to lose its work for it.
-const LEAST_PATIENCE: Duration = Duration::from_secs(3);
-const MOST_PATIENCE: Duration = Duration::from_secs(10);
+/// How long an unresponsive host may block others with an open transaction: the duration of its lease, within these
+/// bounds. A host that is only short of CPU time must not lose its work.
+const MIN_STALL_TIMEOUT: Duration = Duration::from_secs(3);
+const MAX_STALL_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl Syncs {
-    /// Claims and runs what is due until `shutdown`, then lets runs finish for a while and gives back the rest.
+    /// Claims and runs due syncs until `shutdown`. Then waits for the grace period and hands back the remaining runs.
     pub async fn schedule(self: Arc<Self>, shutdown: CancellationToken) {
         let permits = Arc::new(Semaphore::new(self.settings.max_syncs));
         let mut events = self.events.subscribe();
-        // Integrations that gave nothing since the last wait, though they have something due.
+        // Integrations that have due syncs, of which none could be claimed since the last wait.
         let mut stuck = HashSet::new();
         let mut served = Served::default();
         while !shutdown.is_cancelled() {
-            // Those that a scheduler before this one has begun still count.
+            // Runs that were started before a restart of this task count as well.
             let free = self.settings.max_syncs.saturating_sub(self.running.lock().len());
             let free = permits.available_permits().min(free).min(MAX_CLAIM);
-            let found = match self.look(&mut stuck, &mut served, free).await {
+            let found = match self.claim(&mut stuck, &mut served, free).await {
                 Ok(found) => found,
                 Err(error) => {
                     tracing::warn!(
                         error = &error as &dyn std::error::Error,
-                        "due syncs could not be claimed"
+                        "could not claim due syncs; retrying"
                     );
                     tokio::time::sleep(AFTER_ERROR).await;
                     continue;
@@ -61,17 +61,17 @@ impl Syncs {
                             .await
                             .expect("the semaphore is never closed");
                         let control = RunControl::default();
-                        let held = LeaseGuard::new(&self.running, &claim, control.clone());
+                        let lease = LeaseGuard::new(&self.running, &claim, control.clone());
                         let syncs = Arc::clone(&self);
                         self.runs.spawn(async move {
                             run::run(&syncs, claim, control).await;
-                            drop(held);
+                            drop(lease);
                             drop(permit);
                         });
                     }
                     continue;
                 }
-                Found::Nothing { look_again_in } => look_again_in,
+                Found::Nothing { check_again_in } => check_again_in,
             };
             stuck.clear();
             tokio::select! {
@@ -85,28 +85,29 @@ impl Syncs {
 }
 
 enum Found {
-    /// There may be more.
+    /// There may be more due schedules.
     Work(Vec<Claim>),
     Nothing {
-        look_again_in: Duration,
+        check_again_in: Duration,
     },
 }
 
 impl Syncs {
-    /// Claims as many due schedules as there are free places. What this costs depends on the number of integrations that
-    /// have something waiting, not on the number of schedules.
-    async fn look(
+    /// Claims as many due schedules as there are free permits. The cost depends on the number of integrations with
+    /// waiting schedules, not on the number of schedules.
+    async fn claim(
         &self,
         stuck: &mut HashSet<IntegrationPk>,
         served: &mut Served,
         free: usize,
     ) -> sqlx::Result<Found> {
         if free == 0 {
-            return Ok(Found::Nothing { look_again_in: LOOK_EVERY });
+            return Ok(Found::Nothing { check_again_in: MAX_CHECK_INTERVAL });
         }
         let waiting = schedules::list_waiting(&mut *self.store.connect().await?).await?;
         let next = waiting.iter().map(|waiting| waiting.due_in).filter(|due_in| !due_in.is_zero()).min();
-        let nothing = Found::Nothing { look_again_in: next.unwrap_or(LOOK_EVERY).min(LOOK_EVERY) };
+        let nothing =
+            Found::Nothing { check_again_in: next.unwrap_or(MAX_CHECK_INTERVAL).min(MAX_CHECK_INTERVAL) };
         served.retain(&waiting.iter().map(|waiting| waiting.integration).collect());
         let wanted = self.pick(&waiting, stuck, served, free);
         if wanted.is_empty() {
@@ -121,20 +122,23 @@ impl Syncs {
             failpoints::reach(Step::SyncClaimed);
         }
         if claimed.parked > 0 {
-            // The runs that they wait for may have ended meanwhile, and found nobody waiting.
+            // The runs that these schedules wait for may have ended before they were marked as waiting.
             schedules::wake_idle(&mut *self.store.connect().await?).await?;
         } else {
-            let got = |wanted: &ClaimRequest| {
+            let claimed_of = |wanted: &ClaimRequest| {
                 claimed.claims.iter().filter(|claim| claim.integration == wanted.integration).count()
             };
             stuck.extend(
-                wanted.iter().filter(|wanted| got(wanted) < wanted.quota).map(|wanted| wanted.integration),
+                wanted
+                    .iter()
+                    .filter(|wanted| claimed_of(wanted) < wanted.quota)
+                    .map(|wanted| wanted.integration),
             );
         }
         Ok(Found::Work(claimed.claims))
     }
 
-    /// What to take of which integration.
+    /// Decides how many schedules of each integration to claim.
     fn pick(
         &self,
         waiting: &[WaitingIntegration],
@@ -168,7 +172,7 @@ impl Syncs {
         wanted.collect()
     }
 
-    /// Keeps the leases of what runs, and takes back what lost hosts held, until `shutdown`.
+    /// Renews the leases of running syncs and takes over the runs of lost hosts, until `shutdown`.
     pub async fn keep_leases(self: Arc<Self>, shutdown: CancellationToken) {
         let mut ticks = tokio::time::interval(self.settings.lease / 3);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -180,17 +184,20 @@ impl Syncs {
                 _ = ticks.tick() => {}
                 () = events.wait_for(Event::Cancel) => {}
             }
-            if let Err(error) = self.look_after_leases(&mut takeover_grace).await {
-                tracing::warn!(error = &error as &dyn std::error::Error, "leases could not be renewed");
+            if let Err(error) = self.maintain_leases(&mut takeover_grace).await {
+                tracing::warn!(
+                    error = &error as &dyn std::error::Error,
+                    "could not renew the leases of syncs; retrying"
+                );
             }
         }
     }
 
-    /// Renews leases, passes on cancellations, and ends runs whose lease is lost. What lost hosts held is taken back.
-    async fn look_after_leases(&self, takeover_grace: &mut TakeoverGrace) -> sqlx::Result<()> {
+    /// Renews leases, passes on cancellations, stops runs whose lease is lost, and takes over the runs of lost hosts.
+    async fn maintain_leases(&self, takeover_grace: &mut TakeoverGrace) -> sqlx::Result<()> {
         let mut held: Vec<_> =
             self.running.lock().iter().map(|(run_id, run)| (run.schedule, *run_id)).collect();
-        // All who lock many of them by number do so in its order, and never wait for each other in a circle.
+        // Statements that lock several rows by number do so in ascending order, which prevents deadlocks.
         held.sort_unstable();
         let mut conn = self.store.connect().await?;
         let renewed = schedules::renew_leases(&mut conn, self.host_id, self.settings.lease, &held).await?;
@@ -209,7 +216,7 @@ impl Syncs {
             Takeover::NotYet => 0,
         };
         if lost > 0 {
-            tracing::warn!(lost, "took back {lost} runs of hosts that are gone");
+            tracing::warn!(lost, "took over {lost} runs of lost hosts");
         }
         let unparked = schedules::wake_idle(&mut conn).await?;
         if lost + unparked > 0 {
@@ -218,18 +225,19 @@ impl Syncs {
         Ok(())
     }
 
-    /// Unlocks what silent hosts keep others waiting for. Apart from the leases, which have to be renewed also while the
-    /// records' database is away.
+    /// Ends transactions of unresponsive hosts that block others. Separate from the renewal of leases, which must
+    /// continue while the records database is not available.
     pub async fn end_stalled(self: Arc<Self>, shutdown: CancellationToken) {
-        let patience = self.settings.lease.clamp(LEAST_PATIENCE, MOST_PATIENCE);
+        let stall_timeout = self.settings.lease.clamp(MIN_STALL_TIMEOUT, MAX_STALL_TIMEOUT);
         let mut ticks = tokio::time::interval(self.settings.lease / 3);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         while shutdown.run_until_cancelled(ticks.tick()).await.is_some() {
             let turn = async {
-                let mut stalled = stalled::end_stalled(&mut *self.store.connect().await?, patience).await?;
+                let mut stalled =
+                    stalled::end_stalled(&mut *self.store.connect().await?, stall_timeout).await?;
                 if self.store.is_divided() {
-                    stalled +=
-                        stalled::end_stalled(&mut *self.store.connect_records().await?, patience).await?;
+                    stalled += stalled::end_stalled(&mut *self.store.connect_records().await?, stall_timeout)
+                        .await?;
                 }
                 Ok::<_, sqlx::Error>(stalled)
             };
@@ -237,11 +245,11 @@ impl Syncs {
                 Ok(0) => {}
                 Ok(stalled) => tracing::warn!(
                     stalled,
-                    "ended {stalled} transactions that silent hosts kept others waiting for"
+                    "ended {stalled} transactions of unresponsive hosts that blocked other hosts"
                 ),
                 Err(error) => tracing::warn!(
                     error = &error as &dyn std::error::Error,
-                    "transactions of silent hosts could not be looked for"
+                    "could not look for blocking transactions of unresponsive hosts; retrying"
                 ),
             }
         }
@@ -264,7 +272,7 @@ impl Syncs {
         self.runs.all_ended().await;
     }
 
-    /// Asks the function to end, and ends it if it has not within `grace`.
+    /// Asks the function to end, and stops it after the grace period.
     fn cancel(&self, control: &RunControl) {
         if !control.signals.cancel() {
             return;

@@ -1,4 +1,4 @@
-//! The schedules that a client names.
+//! Resolves the schedules that a client selects.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use syncline_types::ids::{
     ConnectionId, EnvironmentPk, FunctionName, IntegrationKey, IntegrationPk, Variant,
 };
 
-/// Schedules of one connection, or of all connections of an integration.
+/// A selection of schedules: of one connection, or of all connections of an integration.
 #[derive(Debug)]
 pub struct SyncSelection {
     pub integration: IntegrationKey,
@@ -23,20 +23,20 @@ pub struct SyncSelection {
     pub syncs: BTreeSet<(FunctionName, Variant)>,
 }
 
-/// Why a request about syncs or variants was not carried out.
+/// Why a request about syncs or variants failed.
 #[derive(Debug, thiserror::Error)]
 pub enum SyncError {
     #[error(transparent)]
     Lookup(#[from] LookupError),
     #[error("no sync `{sync}` is deployed for integration `{integration}`")]
     UnknownSync { sync: FunctionName, integration: IntegrationKey },
-    #[error("sync `{sync}` has no variant `{variant}` here")]
+    #[error("sync `{sync}` has no variant `{variant}` for the selected connections")]
     UnknownVariant { sync: FunctionName, variant: Variant },
-    #[error("integration `{0}` has no syncs here")]
+    #[error("the connection has none of the selected syncs of integration `{0}`")]
     NoSyncs(IntegrationKey),
-    #[error("the sync has this variant already")]
+    #[error("the sync already has this variant")]
     VariantExists,
-    #[error("the sync has {most} variants already, which is the most")]
+    #[error("the sync already has {most} variants, which is the maximum")]
     TooManyVariants { most: i64 },
     #[error("the deployed functions could not be read")]
     Functions(#[source] anyhow::Error),
@@ -66,7 +66,7 @@ pub(super) struct Selected {
 }
 
 impl Syncs {
-    /// Looks up what a selection names. Every sync must be deployed, and every variant must exist.
+    /// Resolves a selection. Every sync must be deployed, and every variant must exist.
     pub(super) async fn select(
         &self,
         environment: EnvironmentPk,
@@ -87,7 +87,7 @@ impl Syncs {
         Ok(Selected { integration, target })
     }
 
-    /// The sync of this name, also if it was deployed through another host a moment ago.
+    /// Returns the sync with this name, even if another host has just deployed it.
     pub(super) async fn find_deployed(
         &self,
         environment: EnvironmentPk,
@@ -100,15 +100,15 @@ impl Syncs {
         found.map_err(SyncError::Functions)?.ok_or_else(unknown)
     }
 
-    /// A variant that no connection has is most likely misspelled. The base variant exists wherever the sync does.
+    /// Rejects variants that no connection has, because they are probably misspelled. Every sync has the base variant.
     async fn require_variants(&self, target: &Target) -> Result<(), SyncError> {
         let named = target.syncs.iter().flatten().filter(|(_, variant)| !variant.is_base());
         let named: Vec<_> = named.collect();
         if named.is_empty() {
             return Ok(());
         }
-        let there = schedules::list_variants(&mut *self.store.connect().await?, target).await?;
-        match named.into_iter().find(|wanted| !there.contains(wanted)) {
+        let existing = schedules::list_variants(&mut *self.store.connect().await?, target).await?;
+        match named.into_iter().find(|wanted| !existing.contains(wanted)) {
             None => Ok(()),
             Some((sync, variant)) => {
                 Err(SyncError::UnknownVariant { sync: sync.clone(), variant: variant.clone() })

@@ -1,4 +1,4 @@
-//! Where syncs stand.
+//! The status of syncs.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -18,7 +18,7 @@ use syncline_types::ids::{
     ConnectionId, ConnectionPk, EnvironmentPk, FunctionName, IntegrationPk, ModelName, Variant,
 };
 
-/// Where one sync of one connection stands.
+/// The status of one sync of one connection.
 #[derive(Debug)]
 pub struct SyncStatus {
     pub id: Uuid,
@@ -44,14 +44,14 @@ pub struct SyncStatus {
 pub enum SyncState {
     Running,
     Paused,
-    /// It is no longer deployed.
+    /// The sync is no longer deployed.
     Stopped,
     Success,
     Error,
 }
 
 impl Syncs {
-    /// Where the selected syncs stand, in the order of connections, syncs and variants.
+    /// Returns the status of the selected syncs, ordered by connection, sync and variant.
     pub async fn status(
         &self,
         environment: EnvironmentPk,
@@ -64,7 +64,7 @@ impl Syncs {
         Ok(found.into_iter().map(describe).collect())
     }
 
-    /// What the records database has of these syncs, read with one statement for each table.
+    /// Reads the records database's part of the status, with one statement per table.
     async fn read_output(&self, statuses: &[ScheduleStatus]) -> sqlx::Result<Output> {
         let mut connections: Vec<_> = statuses.iter().map(|status| status.connection).collect();
         connections.dedup();
@@ -103,13 +103,14 @@ impl Syncs {
     }
 }
 
-/// What the records database has of syncs.
+/// The records database's part of the status.
 struct Output {
     live: HashMap<(ConnectionPk, ModelName, Variant), i64>,
     checkpoints: HashMap<(ConnectionPk, FunctionName, Variant), String>,
 }
 
-/// While a run is in progress, this is the next slot by the present frequency: it is planned only when the run ends.
+/// The time of the next run. During a run this is an estimate from the current frequency, because the next run is
+/// planned only at the end.
 fn next_run(status: &ScheduleStatus, function: Option<&DeployedFunction>) -> Option<DateTime<Utc>> {
     if status.is_paused {
         return None;
@@ -139,7 +140,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_state_follows_from_all_that_is_known() {
+    fn the_state_of_a_sync_follows_from_its_schedule_and_latest_run() {
         let state = |is_running, is_paused, is_deployed, is_interrupted, latest: Option<RunState>| {
             let status = ScheduleStatus {
                 id: Uuid::nil(),
@@ -170,7 +171,7 @@ mod tests {
         assert_eq!(
             state(no, no, no, yes, Some(RunState::Error)),
             SyncState::Stopped,
-            "however its last run ended"
+            "its last run does not matter"
         );
         assert_eq!(state(no, no, no, no, None), SyncState::Stopped);
         assert_eq!(state(no, no, yes, no, Some(RunState::Error)), SyncState::Error);

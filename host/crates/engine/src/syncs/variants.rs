@@ -1,4 +1,4 @@
-//! Further instances of a sync for one connection: each has its own schedule, records and checkpoint.
+//! Variants: further instances of a sync for one connection, each with its own schedule, records and checkpoint.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,14 +19,14 @@ use syncline_store::{closed_connections, records, streams, sync_states};
 use syncline_telemetry::failpoints::{self, Step};
 use syncline_types::ids::{ConnectionPk, FunctionName, Variant};
 
-/// How many instances a sync of one connection may have, the base variant among them.
+/// Maximum number of variants of a sync for one connection, including the base variant.
 const MAX_VARIANTS: i64 = 100;
 
-/// However quiet it is, retired variants are looked for after this long: a notification may have been lost.
-const LOOK_EVERY: Duration = Duration::from_secs(5);
+/// Longest wait between two checks for retired variants, because a notification can be lost.
+const MAX_CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
 impl Syncs {
-    /// Makes a variant, due at once if the sync starts by itself. Gives the id of its schedule.
+    /// Creates a variant, which is due at once if the sync has `auto_start`. Returns the id of its schedule.
     pub async fn create_variant(
         &self,
         connection: &ConnectionRoute,
@@ -40,10 +40,10 @@ impl Syncs {
         })?;
         let connection = connection.pk;
         let new = NewVariant { connection, sync, variant, auto_start: spec.auto_start, most: MAX_VARIANTS };
-        let made = schedules::create_variant(&mut tx, &new).await?;
-        let Some(id) = made else {
-            let taken = schedules::find_variant(&mut tx, connection, sync, variant).await?;
-            return Err(match taken {
+        let created = schedules::create_variant(&mut tx, &new).await?;
+        let Some(id) = created else {
+            let existing = schedules::find_variant(&mut tx, connection, sync, variant).await?;
+            return Err(match existing {
                 Some(_) => SyncError::VariantExists,
                 None => SyncError::TooManyVariants { most: MAX_VARIANTS },
             });
@@ -53,20 +53,20 @@ impl Syncs {
         Ok(id)
     }
 
-    /// Removes a variant with its records and checkpoint. From here on nothing can request a run of it, and a run in
-    /// progress can write nothing more. If this is interrupted, another host finishes it, or a repeated request.
+    /// Removes a variant with its records and checkpoint. From now on, no request can start a run of it, and a run in
+    /// progress can write nothing. If the removal is interrupted, another host finishes it, or a repeated request does.
     pub async fn delete_variant(
         &self,
         connection: &ConnectionRoute,
         sync: &FunctionName,
         variant: &Variant,
     ) -> Result<(), SyncError> {
-        // A run that ends locks its own row before the schedule's, so the two may deadlock.
+        // A run that ends locks its own row before the schedule's row, so the two transactions may deadlock.
         if let Some(retired) = retry_deadlocks(|| self.retire(connection.pk, sync, variant)).await? {
             failpoints::reach(Step::VariantRetired);
             return Ok(self.remove_retired(&retired).await?);
         }
-        if self.delete_left_variant(connection, sync, variant).await? {
+        if self.delete_undeployed_variant(connection, sync, variant).await? {
             return Ok(());
         }
         let (environment, key) = (connection.environment, &connection.integration_key);
@@ -86,9 +86,9 @@ impl Syncs {
         Ok(retired)
     }
 
-    /// Removes what a variant has left of a sync that is not deployed any more, and whose schedules went with it. `false`: it
-    /// is deployed, or never had the variant.
-    async fn delete_left_variant(
+    /// Removes the records of a variant whose sync is no longer deployed and whose schedule was therefore removed.
+    /// Returns `false` if the sync is deployed or has no records of this variant.
+    async fn delete_undeployed_variant(
         &self,
         connection: &ConnectionRoute,
         sync: &FunctionName,
@@ -108,7 +108,8 @@ impl Syncs {
         Ok(has_saved)
     }
 
-    /// Removes what a retired variant has left, and then itself, so that what is cut short is found again.
+    /// Removes the records of a retired variant and finally the variant itself, so that an interrupted removal can be
+    /// resumed.
     async fn remove_retired(&self, retired: &Retired) -> sqlx::Result<()> {
         let Retired { schedule, integration, connection, sync, variant, fence } = retired;
         let declared = self.functions.find_sync(*integration, sync).map(|sync| sync.models());
@@ -123,7 +124,7 @@ impl Syncs {
         tx.commit().await
     }
 
-    /// Deletes what a variant has saved, and keeps attempts below the fence from writing more.
+    /// Deletes the records of a variant, and prevents attempts with an older fencing token from writing more.
     async fn empty_variant(
         &self,
         connection: ConnectionPk,
@@ -133,7 +134,8 @@ impl Syncs {
         declared: &[String],
     ) -> sqlx::Result<()> {
         let mut tx = self.store.begin_records().await?;
-        // Somebody else may have come to the end of this, and the variant been made again; then it is not ours to touch.
+        // Another host may have finished the removal, and a client may have created the variant again. Then it must
+        // stay.
         if closed_connections::hold_open(&mut tx, connection).await?
             && sync_states::fence_off(&mut tx, connection, sync, variant, fence).await?
         {
@@ -146,14 +148,16 @@ impl Syncs {
         tx.commit().await
     }
 
-    /// Removes variants whose deletion was cut short, until `shutdown`.
+    /// Finishes interrupted removals of variants, until `shutdown`.
     pub async fn clean_up_variants(self: Arc<Self>, shutdown: CancellationToken) {
-        let failure = "a variant could not be removed; it will be tried again";
-        sweep(&self.events, Event::Deletions, LOOK_EVERY, shutdown, failure, || self.clean_up_one_variant())
-            .await;
+        let failure = "could not remove a deleted variant; retrying";
+        sweep(&self.events, Event::Deletions, MAX_CHECK_INTERVAL, shutdown, failure, || {
+            self.clean_up_one_variant()
+        })
+        .await;
     }
 
-    /// `false`: there is none.
+    /// Returns `false` if there is no retired variant.
     async fn clean_up_one_variant(&self) -> sqlx::Result<bool> {
         let retired = schedules::take_over_retired(&mut *self.store.connect().await?).await?;
         let Some(retired) = retired else { return Ok(false) };

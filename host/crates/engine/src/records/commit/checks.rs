@@ -16,10 +16,10 @@ use syncline_types::ids::Variant;
 
 /// Longest checkpoint, in bytes.
 const MAX_CHECKPOINT_BYTES: usize = 64 << 10;
-/// The maximum number of refused records that a failure names.
+/// Maximum number of rejected records that a failure lists.
 const MAX_NAMED_RECORDS: usize = 20;
 
-/// A change that passed the checks that need no database.
+/// A change that passed all checks that need no database.
 pub(crate) enum CheckedChange<'t> {
     Save { records: Vec<RecordText<'t>>, bad: Vec<RefusedRecord<'t>> },
     Update(Vec<RecordText<'t>>),
@@ -41,15 +41,18 @@ impl RecordWriter {
         let Some(text) = checkpoint else { return Ok(CheckpointChange::Keep) };
         let refuse = |message: String| Err(Failure::new(FailureCode::InvalidCheckpoint, message));
         if self.attempt.is_none() {
-            return refuse("only a sync has a checkpoint".to_owned());
+            return refuse("only a sync can set a checkpoint".to_owned());
         }
         if text.len() > MAX_CHECKPOINT_BYTES {
-            return refuse(format!("it is {} bytes long and may be {MAX_CHECKPOINT_BYTES}", text.len()));
+            return refuse(format!(
+                "the checkpoint is {} bytes long; the maximum is {MAX_CHECKPOINT_BYTES}",
+                text.len()
+            ));
         }
         match serde_json::from_str::<&RawValue>(&text) {
             Ok(json) if json.get() == "null" => Ok(CheckpointChange::Clear),
             Ok(json) if json.get().starts_with('{') => Ok(CheckpointChange::Set(text)),
-            _ => refuse("it must be a JSON object, or null to clear it".to_owned()),
+            _ => refuse("the checkpoint must be a JSON object, or null to clear it".to_owned()),
         }
     }
 
@@ -72,7 +75,7 @@ impl RecordWriter {
                         let (records, bad) = self.check_batch(batch, shape, keeping.on_bad_record)?;
                         CheckedChange::Save { records, bad }
                     }
-                    // An update may contain only some fields. The record is checked after the merge.
+                    // An update may contain only some fields, so the record is checked after the merge.
                     Change::Update(batch) => {
                         CheckedChange::Update(self.check_batch(batch, &Shape::any(), OnBadRecord::Fail)?.0)
                     }
@@ -95,16 +98,17 @@ impl RecordWriter {
         Ok(variant)
     }
 
-    /// Returns the valid records, and those to be set aside. If several have the same id, only the last is used.
+    /// Returns the valid records, and those to set aside. If several records have the same id, only the last one is
+    /// used.
     fn check_batch<'t>(
         &self,
         batch: &'t Batch,
         shape: &Shape,
         on_bad_record: OnBadRecord,
     ) -> Result<(Vec<RecordText<'t>>, Vec<RefusedRecord<'t>>), Failure> {
-        let read = model::records::split(&batch.items, shape, self.record_options())
+        let split = model::records::split(&batch.items, shape, self.record_options())
             .map_err(|error| Failure::new(FailureCode::InvalidRecords, error.to_string()))?;
-        let (mut records, mut bad) = (read.records, read.refused);
+        let (mut records, mut bad) = (split.records, split.refused);
         if !bad.is_empty() && on_bad_record == OnBadRecord::Fail {
             return Err(refused_records(&batch.model, &bad));
         }
@@ -121,7 +125,8 @@ impl RecordWriter {
         let superseded = sent - records.len() - bad.len();
         if superseded > 0 {
             let message = format!(
-                "a batch of `{}` had {superseded} records under ids that come again; the last of each counts",
+                "a batch of `{}` contained {superseded} records with repeated ids; the last record with each \
+                 id was used",
                 batch.model
             );
             self.log.note(LogLevel::Warn, &message);
@@ -130,18 +135,18 @@ impl RecordWriter {
     }
 }
 
-/// A failure that names the refused records, with the first one in the message.
+/// A failure that lists the rejected records. The message contains the first one.
 fn refused_records(model: &str, refused: &[RefusedRecord<'_>]) -> Failure {
     let named = &refused[..refused.len().min(MAX_NAMED_RECORDS)];
     let first = &named[0];
-    let who = first.id.as_deref().map(|id| format!(" (`{id}`)")).unwrap_or_default();
-    let what = first.problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
+    let id = first.id.as_deref().map(|id| format!(" (`{id}`)")).unwrap_or_default();
+    let problems = first.problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
     let others = match refused.len() - 1 {
         0 => String::new(),
-        more => format!("; {more} more of the batch cannot be kept either"),
+        more => format!("; {more} more records of the batch are not valid"),
     };
     let message = format!(
-        "record {}{who} is no `{model}`: {what}{others}; nothing of the batch was saved",
+        "record {}{id} does not match model `{model}`: {problems}{others}; the batch was not saved",
         first.index
     );
     Failure::new(FailureCode::InvalidRecords, message).with_details(&json!(named))

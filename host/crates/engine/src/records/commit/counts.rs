@@ -1,4 +1,4 @@
-//! What is counted of records that were written.
+//! Counts of changed records.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::records::commit::StreamName;
 use syncline_types::ids::ModelName;
 
-/// What a run has done to the records of one model.
+/// The number of changes that a run has made to records of one model.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ModelCounts {
     pub added: u64,
@@ -18,7 +18,7 @@ pub struct ModelCounts {
     pub set_aside: u64,
 }
 
-/// Counts by model, as `latestResult` shows them.
+/// Counts by model, as in the response member `latestResult`.
 pub type RunCounts = BTreeMap<ModelName, ModelCounts>;
 
 impl ModelCounts {
@@ -39,11 +39,11 @@ impl ModelCounts {
     }
 }
 
-/// What commits have changed, stream by stream.
+/// The changes of commits, by stream.
 #[derive(Debug, Clone, Default)]
 pub struct Changes {
     pub streams: BTreeMap<StreamName, ModelCounts>,
-    /// Readers find all of it from then on.
+    /// The time from which readers see all of these changes.
     pub since: Option<DateTime<Utc>>,
 }
 
@@ -64,7 +64,7 @@ impl Changes {
     }
 }
 
-/// What is left of `counts` without those that were carried over.
+/// Returns `counts` without the counts that were carried over from earlier attempts.
 pub fn without_carried(counts: &RunCounts, carried: &RunCounts) -> RunCounts {
     let own = |(model, counts): (&ModelName, &ModelCounts)| {
         (model.clone(), counts.without(carried.get(model).copied().unwrap_or_default()))
@@ -72,7 +72,7 @@ pub fn without_carried(counts: &RunCounts, carried: &RunCounts) -> RunCounts {
     counts.iter().map(own).collect()
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes it so")]
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde requires a reference")]
 fn is_zero(count: &u64) -> bool {
     *count == 0
 }

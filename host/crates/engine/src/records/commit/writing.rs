@@ -9,7 +9,7 @@ use sqlx::PgConnection;
 use crate::functions::WritableModel;
 use crate::records::commit::checks::CheckedChange;
 use crate::records::commit::{
-    Changes, Committed, ModelCounts, RecordWriter, StreamName, host_failure, keepable,
+    Changes, Committed, ModelCounts, RecordWriter, StreamName, host_failure, storable,
 };
 use crate::records::progress::StreamProgress;
 use syncline_crypto::PayloadKeys;
@@ -27,12 +27,12 @@ use syncline_types::failure_code::FailureCode;
 use syncline_types::ids::ModelName;
 use syncline_types::sanitize::sanitize_json;
 
-/// More dead letters in one stream indicate a mistake in its function or model.
+/// More dead letters in one stream indicate an error in the function or the model.
 const MAX_DEAD_LETTERS: i64 = 10_000;
 /// Why a record whose payload was pruned cannot be updated.
-const PRUNED: &str = "its payload was pruned, so there is nothing to merge with; save it as a whole";
+const PRUNED: &str = "its payload was pruned, so the update cannot be merged; save the complete record";
 
-/// Whole records after an update, and the records to set aside.
+/// Complete records after an update, and the records to set aside.
 type Merged = (Vec<IncomingRecord<'static>>, Vec<NewLetter<'static>>);
 
 impl RecordWriter {
@@ -120,9 +120,9 @@ impl RecordWriter {
                 records.into_iter().map(incoming).collect(),
                 bad.into_iter().map(letter_of_refused).collect(),
             ),
-            CheckedChange::Update(changes) => self.merge_into_kept(conn, stream, keys, changes).await?,
+            CheckedChange::Update(changes) => self.merge_into_stored(conn, stream, keys, changes).await?,
             CheckedChange::Delete(ids) => {
-                let ids = keepable(ids);
+                let ids = storable(ids);
                 let deleted = records::delete(conn, stream, &ids).await.map_err(host_failure)?;
                 dead_letters::resolve(conn, stream, &ids).await.map_err(host_failure)?;
                 let counts = ModelCounts { deleted: deleted.count, ..ModelCounts::default() };
@@ -141,7 +141,7 @@ impl RecordWriter {
             self.set_aside(conn, stream, &letters, keys).await.map_err(host_failure)?;
             if stream.dead_letters > MAX_DEAD_LETTERS {
                 let message = format!(
-                    "more than {MAX_DEAD_LETTERS} records of `{}` would be set aside; nothing was saved",
+                    "more than {MAX_DEAD_LETTERS} records of `{}` would be set aside; the batch was not saved",
                     stream.model
                 );
                 return Err(Failure::new(FailureCode::InvalidRecords, message).into());
@@ -168,12 +168,12 @@ impl RecordWriter {
     ) -> sqlx::Result<()> {
         // The provider still has these records, so their stored versions must not be detected as deleted.
         let ids: Vec<&str> = letters.iter().filter_map(|letter| letter.external_id.as_deref()).collect();
-        let kept = records::positions(conn, stream.key, &ids).await?;
-        records::mark_seen(conn, stream, &kept).await?;
+        let stored = records::positions(conn, stream.key, &ids).await?;
+        records::mark_seen(conn, stream, &stored).await?;
         dead_letters::set_aside(conn, stream, &self.author, letters, keys).await
     }
 
-    async fn merge_into_kept(
+    async fn merge_into_stored(
         &self,
         conn: &mut PgConnection,
         stream: &LockedStream,
@@ -181,21 +181,21 @@ impl RecordWriter {
         changes: Vec<RecordText<'_>>,
     ) -> Result<Merged, GuestError> {
         let ids: Vec<&str> = changes.iter().map(|change| change.id.as_ref()).collect();
-        let kept = records::find_payloads(conn, stream.key, keys, &ids, self.batch_bytes)
+        let stored = records::find_payloads(conn, stream.key, keys, &ids, self.batch_bytes)
             .await
             .map_err(host_failure)?;
-        let Some(kept) = kept else {
+        let Some(stored) = stored else {
             let message = format!(
-                "what is kept of the records to update is longer than the {} bytes that one commit takes; commit \
-                 them in smaller batches",
+                "the stored records to update are together longer than the {} bytes that one commit may have; use \
+                 smaller batches",
                 self.batch_bytes
             );
             return Err(Failure::new(FailureCode::BatchTooLarge, message).into());
         };
-        let kept: HashMap<String, String> = kept.into_iter().collect();
+        let stored: HashMap<String, String> = stored.into_iter().collect();
         let WritableModel { shape, keeping } = &self.models[stream.model.as_str()];
-        let missing: Vec<&str> = ids.into_iter().filter(|id| !kept.contains_key(*id)).collect();
-        // An update that cannot be merged must not be lost silently, and half a record must not be saved.
+        let missing: Vec<&str> = ids.into_iter().filter(|id| !stored.contains_key(*id)).collect();
+        // An update that cannot be merged must not be lost silently, and a partial record must not be saved.
         let pruned = match missing.as_slice() {
             [] => HashSet::new(),
             missing => records::list_pruned(conn, stream.key, missing).await.map_err(host_failure)?,
@@ -203,9 +203,9 @@ impl RecordWriter {
         if !pruned.is_empty() && keeping.on_bad_record == OnBadRecord::Fail {
             return Err(pruned_records(&stream.model, &changes, &pruned).into());
         }
-        let (mut merged, mut letters) = (Vec::with_capacity(kept.len()), Vec::new());
+        let (mut merged, mut letters) = (Vec::with_capacity(stored.len()), Vec::new());
         for (index, change) in changes.iter().enumerate() {
-            let Some(payload) = kept.get(change.id.as_ref()) else {
+            let Some(payload) = stored.get(change.id.as_ref()) else {
                 if pruned.contains(change.id.as_ref()) {
                     letters.push(NewLetter {
                         external_id: Some(Cow::Owned(change.id.to_string())),
@@ -234,7 +234,7 @@ impl RecordWriter {
     }
 }
 
-/// Fails if a stream grew beyond its maximum number of records.
+/// Fails if a stream has grown beyond its maximum number of records.
 pub(crate) fn check_stream_limit(stream: &LockedStream, before: i64, limit: u64) -> Result<(), Limit> {
     if stream.total_count > before && stream.total_count.unsigned_abs() > limit {
         return Err(Limit::Stream(limit));
@@ -246,43 +246,43 @@ pub(crate) fn incoming(record: RecordText<'_>) -> IncomingRecord<'_> {
     IncomingRecord { external_id: record.id, payload_hash: record.hash.0, payload: record.payload }
 }
 
-/// Sanitizes the problems: a path may contain any key of the record.
-fn listed(problems: &[Problem]) -> Value {
+/// Sanitizes the problems, because a path may contain any key of the record.
+fn problems_json(problems: &[Problem]) -> Value {
     sanitize_json(json!(problems))
 }
 
 fn letter_of_refused(refused: RefusedRecord<'_>) -> NewLetter<'_> {
     NewLetter {
         external_id: refused.id,
-        problems: listed(&refused.problems),
+        problems: problems_json(&refused.problems),
         payload: Cow::Borrowed(refused.text),
     }
 }
 
 fn problems_of(invalid: &Invalid) -> Value {
     match invalid {
-        Invalid::Problems(problems) => listed(problems),
+        Invalid::Problems(problems) => problems_json(problems),
         Invalid::Malformed(malformed) => {
-            listed(&[Problem { path: String::new(), problem: malformed.to_string() }])
+            problems_json(&[Problem { path: String::new(), problem: malformed.to_string() }])
         }
     }
 }
 
-/// One log message for all dead letters of a batch, with the reason of the first.
+/// Returns one log message for all dead letters of a batch, with the reason of the first.
 fn set_aside_note(model: &ModelName, letters: &[NewLetter<'_>]) -> String {
     let first = &letters[0];
-    let who = first.external_id.as_deref().map(|id| format!(" (`{id}`)")).unwrap_or_default();
+    let id = first.external_id.as_deref().map(|id| format!(" (`{id}`)")).unwrap_or_default();
     let (path, problem) = (&first.problems[0]["path"], &first.problems[0]["problem"]);
-    let associated_data =
+    let location =
         path.as_str().filter(|path| !path.is_empty()).map(|path| format!("at {path}: ")).unwrap_or_default();
     format!(
-        "{} records that are no `{model}` were set aside; the first{who}: {associated_data}{}",
+        "{} records that do not match model `{model}` were set aside; the first{id}: {location}{}",
         letters.len(),
         problem.as_str().unwrap_or_default(),
     )
 }
 
-/// A failure that names all pruned records, so that the function can fetch them and save them as a whole.
+/// A failure that lists all pruned records, so that the function can fetch them and save them completely.
 fn pruned_records(model: &ModelName, changes: &[RecordText<'_>], pruned: &HashSet<String>) -> Failure {
     let named: Vec<(usize, &str)> = changes
         .iter()
@@ -293,10 +293,10 @@ fn pruned_records(model: &ModelName, changes: &[RecordText<'_>], pruned: &HashSe
     let (index, id) = named[0];
     let others = match named.len() - 1 {
         0 => String::new(),
-        more => format!("; so is that of {more} more of the batch"),
+        more => format!("; so was the payload of {more} more records of the batch"),
     };
     let message = format!(
-        "record {index} (`{id}`) of `{model}` cannot be updated: {PRUNED}{others}; nothing of the batch was saved"
+        "record {index} (`{id}`) of `{model}` cannot be updated: {PRUNED}{others}; the batch was not saved"
     );
     let details = named.iter().map(|(index, id)| json!({ "index": index, "id": id })).collect();
     Failure::new(FailureCode::PrunedRecords, message).with_details(&Value::Array(details))
@@ -311,7 +311,8 @@ struct RefusedMerge<'a> {
 impl RefusedMerge<'_> {
     fn into_failure(self, model: &ModelName) -> Failure {
         let Self { index, id, invalid } = self;
-        let message = format!("record {index} (`{id}`) would not be a `{model}` after the update: {invalid}");
+        let message =
+            format!("record {index} (`{id}`) would not match model `{model}` after the update: {invalid}");
         Failure::new(FailureCode::InvalidRecords, message)
             .with_details(&json!([{ "index": index, "id": id }]))
     }

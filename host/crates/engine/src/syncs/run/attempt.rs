@@ -1,4 +1,4 @@
-//! The steps of an attempt in the records database besides its commits: it begins, completes or is held back.
+//! The steps of an attempt in the records database, except its commits: begin, complete and hold deletions.
 
 use chrono::{DateTime, Utc};
 use serde_json::{Value, json};
@@ -23,7 +23,7 @@ use syncline_types::ids::{ModelName, Variant};
 pub(crate) struct Start {
     /// The counts of earlier attempts since the last success.
     pub(crate) carried: RunCounts,
-    /// When the first of them began, by the clock of the records database.
+    /// When the first of these attempts began, by the clock of the records database.
     pub(crate) row_began_at: DateTime<Utc>,
     checkpoint: Option<String>,
     pub(crate) idle_attempts: i32,
@@ -91,19 +91,19 @@ pub(crate) async fn begin(
     };
     let models: Vec<_> = function.models.keys().map(ToString::to_string).collect();
     streams::assign(&mut tx, claim.connection, &models, &claim.variant, &claim.sync).await?;
-    let watches_deletions = function.tracks_deletes();
+    let tracks_deletes = function.tracks_deletes();
     let empties_cache = claim.resets && claim.empties_cache;
     if empties_cache {
-        // Records that were saved and not reported yet are deleted too, so they are never reported.
+        // Saved records that were not reported yet are deleted too, so they are never reported.
         begun.counts = json!({});
     }
     if claim.resets && (begun.checkpoint.take().is_some() || empties_cache) {
         sync_states::store(&mut tx, attempt, &CheckpointChange::Clear, &begun.counts, false).await?;
     }
-    let mut names: Vec<_> = if watches_deletions || empties_cache {
+    let mut names: Vec<_> = if tracks_deletes || empties_cache {
         function.models.keys().map(|model| (model.clone(), claim.variant.clone())).collect()
     } else {
-        // An earlier deployment detected deletions: no run completes that detection any more.
+        // An earlier deployment tracked deletions. No run completes that tracking any more.
         streams::list_watched(&mut tx, claim.connection, &models, &claim.variant).await?
     };
     if empties_cache {
@@ -117,7 +117,7 @@ pub(crate) async fn begin(
             if empties_cache {
                 records::delete_all(&mut tx, &mut stream).await?;
             }
-            if !(watches_deletions && function.models.contains_key(&stream.model)) {
+            if !(tracks_deletes && function.models.contains_key(&stream.model)) {
                 records::end_generation(&mut tx, &mut stream).await?;
             } else if begun.checkpoint.is_none() {
                 // A run that continues from a checkpoint belongs to the generation that set it.
@@ -132,8 +132,8 @@ pub(crate) async fn begin(
     Ok(Beginning::Begun(begun))
 }
 
-/// Completes an attempt after its function has returned. A full sync now deletes the records that it did not see, and
-/// starts from the beginning next time.
+/// Completes an attempt after its function has returned. A full sync deletes the records that it did not find, and
+/// clears the checkpoint.
 pub(crate) async fn complete(
     syncs: &Syncs,
     function: &DeployedFunction,
@@ -171,17 +171,17 @@ pub(crate) async fn complete(
             }
             Unseen::Held { unseen, live } => {
                 let message = format!(
-                    "the sync did not see {unseen} of {live} records of `{}` again, which looks like a mistake; \
-                     nothing was deleted: approve the run if they are really gone",
+                    "the sync did not find {unseen} of {live} records of `{}`, which is suspiciously many; \
+                     nothing was deleted. If the records no longer exist at the provider, approve the run",
                     stream.model
                 );
                 log.note(LogLevel::Error, &message);
                 let details = Some(json!({ "model": stream.model, "unseen": unseen, "live": live }));
                 let error = RunError { code: ErrorCode::MassDeletionHeld, message, details };
                 tx.rollback().await?;
-                let counts = hold_back(syncs, attempt, start, &names).await?;
+                let counts = hold_deletions(syncs, attempt, start, &names).await?;
                 let checkpoints = start.until(None);
-                return Ok(Ended::Failed { error, again: RetryTime::AtNextSlot, counts, checkpoints });
+                return Ok(Ended::Failed { error, retry: RetryTime::AtNextSlot, counts, checkpoints });
             }
         }
         records::end_generation(&mut tx, &mut stream).await?;
@@ -197,9 +197,9 @@ pub(crate) async fn complete(
     Ok(start.success(counts, None))
 }
 
-/// Keeps the generation of the run, so that an operator can approve its deletions. The next run sees everything again,
-/// and cancels the deletion of records that it does see. Returns the counts of the run.
-async fn hold_back(
+/// Keeps the generation of the run, so that an operator can approve its deletions. The next run lists everything again,
+/// and keeps the records that it finds. Returns the counts of the run.
+async fn hold_deletions(
     syncs: &Syncs,
     attempt: &Attempt,
     start: &Start,

@@ -10,21 +10,21 @@ use syncline_store::runs::RunError;
 pub(super) enum Ended {
     Success {
         counts: RunCounts,
-        /// With what earlier attempts saved since the last success.
+        /// Including what earlier attempts have saved since the last success.
         unreported: RunCounts,
-        /// When the first of these began, by the clock that records' times are from.
+        /// When the first of these attempts began, by the clock of the records database.
         since: DateTime<Utc>,
         checkpoints: Checkpoints,
     },
     Failed {
         error: RunError,
-        again: RetryTime,
+        retry: RetryTime,
         counts: Option<RunCounts>,
         checkpoints: Checkpoints,
     },
-    /// Nothing is left to do, as after the deletion of the connection.
+    /// Nothing is left to do, for example because the connection was deleted.
     Dropped,
-    /// This host does not know the sync, or cannot run it: another one may.
+    /// This host does not know the sync or cannot run it. Another host may.
     Unknown,
     HandedBack,
     Lost,

@@ -1,4 +1,4 @@
-//! The end of a run: what is told of it, and the transaction that closes it and frees its schedule.
+//! The end of a run: its log line and webhooks, and the transaction that closes it and releases its schedule.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,17 +23,17 @@ use syncline_types::error_code::ErrorCode;
 
 const WRITE_OUTCOME_TRIES: u32 = 5;
 
-/// A run that has come to its end and is to be closed.
+/// A run that has ended and must be closed.
 pub(crate) struct Finished {
     pub(crate) outcome: Outcome,
     pub(crate) ended: Ended,
     pub(crate) function: Option<Arc<DeployedFunction>>,
     pub(crate) next: NextRun,
-    /// What is left to be written of its log.
+    /// The lines of its log that are not written yet.
     pub(crate) lines: Vec<LogLine>,
 }
 
-/// Tells the operator. A run that a later attempt or the next start continues is not worth a line.
+/// Logs the end of a run. A run that another attempt continues is not logged.
 pub(crate) fn report(claim: &Claim, ended: &Ended) {
     let sync = &claim.sync;
     match ended {
@@ -55,7 +55,7 @@ pub(crate) fn report(claim: &Claim, ended: &Ended) {
         ),
         Ended::Unknown => tracing::warn!(
             run.id = %claim.run_id,
-            "sync `{sync}` is not one that this host can run; it is left to another, or to later",
+            "this host cannot run sync `{sync}`; another host or a later attempt runs it",
         ),
         Ended::Dropped | Ended::HandedBack | Ended::Lost => {}
     }
@@ -67,10 +67,10 @@ pub(crate) fn outcome_of(ended: &Ended, usage: Usage, live: &LiveRun) -> Outcome
         Ended::Failed { error, counts, .. } => {
             (RunState::Error, Some(error.clone()), counts.as_ref().map(|counts| json!(counts)))
         }
-        Ended::Dropped => (RunState::Cancelled, Some(cancelled("the connection is gone")), None),
+        Ended::Dropped => (RunState::Cancelled, Some(cancelled("the connection was deleted")), None),
         Ended::Unknown => (
             RunState::Cancelled,
-            Some(cancelled("the host that took the run up does not know the sync; another attempt follows")),
+            Some(cancelled("the host that claimed the run does not know the sync; another attempt follows")),
             None,
         ),
         Ended::HandedBack | Ended::Lost => (
@@ -86,8 +86,8 @@ fn cancelled(message: &str) -> RunError {
     RunError { code: ErrorCode::ScriptCancelled, message: message.to_owned(), details: None }
 }
 
-/// Closes the run and releases the schedule. A database that is away for a moment is waited for; if it stays away,
-/// the lease runs out and another attempt follows.
+/// Closes the run and releases the schedule. Waits if the database is briefly not available. If it stays unavailable,
+/// the lease expires and another attempt follows.
 pub(crate) async fn write_outcome(syncs: &Syncs, claim: &Claim, finished: &Finished) {
     for number in 1..=WRITE_OUTCOME_TRIES {
         match try_write_outcome(syncs, claim, finished).await {
@@ -96,7 +96,7 @@ pub(crate) async fn write_outcome(syncs: &Syncs, claim: &Claim, finished: &Finis
                 tracing::warn!(
                     run.id = %claim.run_id,
                     error = &error as &dyn std::error::Error,
-                    "the end of sync `{}` was not written (try {number} of {WRITE_OUTCOME_TRIES})", claim.sync,
+                    "could not write the end of sync `{}` (try {number} of {WRITE_OUTCOME_TRIES})", claim.sync,
                 );
                 tokio::time::sleep(Duration::from_millis(200) * 2_u32.pow(number)).await;
             }
@@ -110,10 +110,10 @@ async fn try_write_outcome(syncs: &Syncs, claim: &Claim, finished: &Finished) ->
     let lines: Vec<_> = finished.lines.iter().map(|line| (claim.run_id, line)).collect();
     runs::append_logs(&mut tx, &lines).await?;
     schedules::release(&mut tx, claim, syncs.host_id, &finished.next).await?;
-    // A run that was closed before was told then, or is told by its successor.
+    // If the run was closed before, the webhook was already written, or the next attempt writes it.
     let written = if is_ours {
         let is_first = note_error(&mut tx, claim, finished).await?;
-        tell(&mut tx, claim, finished, is_first).await?
+        write_webhooks(&mut tx, claim, finished, is_first).await?
     } else {
         0
     };
@@ -126,7 +126,8 @@ async fn try_write_outcome(syncs: &Syncs, claim: &Claim, finished: &Finished) ->
     Ok(())
 }
 
-/// Says on the connection that the sync fails, until it succeeds. `true`: it is its first failure since then.
+/// Sets the connection's error about this sync, or clears it after a success. Returns `true` for the first failure
+/// since the last success.
 async fn note_error(conn: &mut PgConnection, claim: &Claim, finished: &Finished) -> sqlx::Result<bool> {
     let failing = Failing::Sync { name: claim.sync.as_str(), variant: claim.variant.as_str() };
     match &finished.ended {
@@ -142,9 +143,9 @@ async fn note_error(conn: &mut PgConnection, claim: &Claim, finished: &Finished)
     }
 }
 
-/// Writes the webhooks of a run's end. One that another follows at once is not told, and of the retries that failed
-/// only the last is, once it was told that the sync fails.
-async fn tell(
+/// Writes the webhook about a run's end. A failed retry is reported only if no further retry follows, because the first
+/// failure was reported already.
+async fn write_webhooks(
     conn: &mut PgConnection,
     claim: &Claim,
     finished: &Finished,
@@ -174,11 +175,15 @@ async fn tell(
     }
 }
 
-/// For a run whose end is for its successor to write.
+/// Appends the log of a run whose end the next attempt writes.
 pub(crate) async fn append_log(syncs: &Syncs, claim: &Claim, lines: &[LogLine]) {
     let lines: Vec<_> = lines.iter().map(|line| (claim.run_id, line)).collect();
     let written = async { runs::append_logs(&mut *syncs.store.connect().await?, &lines).await };
     if let Err(error) = written.await {
-        tracing::warn!(run.id = %claim.run_id, error = &error as &dyn std::error::Error, "log lines were lost");
+        tracing::warn!(
+            run.id = %claim.run_id,
+            error = &error as &dyn std::error::Error,
+            "could not write log lines of a run",
+        );
     }
 }

@@ -15,12 +15,12 @@ pub(crate) enum RetryTime {
     AtNextSlot,
     /// In a few seconds, a limited number of times: the cause may be temporary.
     Soon,
-    /// After this delay, and not earlier, even if the next slot is.
+    /// After this delay, even if the next slot is earlier.
     After(Duration),
 }
 
 impl RetryTime {
-    /// Every error may be temporary: even a crash or a limit may depend on the provider's answers.
+    /// Every error may be temporary: even a crash or an exceeded limit may depend on the provider's responses.
     pub(crate) fn of(error: &FunctionError) -> Self {
         match error {
             FunctionError::Interrupted(Interrupt::RateLimited { retry_after }) => Self::After(*retry_after),

@@ -104,7 +104,7 @@ pub enum DeployError {
     HostsSilent { hosts: usize },
     #[error("the deployment could not be stored")]
     Store(#[from] sqlx::Error),
-    #[error("the host failed")]
+    #[error("an internal error interrupted the deployment")]
     Host(#[source] anyhow::Error),
 }
 
@@ -346,7 +346,11 @@ pub fn check_settings(file: &ConfigFile, minimum_interval: Duration, catalogue: 
             let help = did_you_mean(integration.provider.as_str(), known)
                 .map(|near| format!("did you mean `{near}`?"));
             let place = file.value(&["integrations", key, "provider"]);
-            found.add(place, format!("there is no provider `{}`", integration.provider), help);
+            found.add(
+                place,
+                format!("there is no provider `{}` in the catalogue", integration.provider),
+                help,
+            );
         }
         for (index, host) in integration.allow_hosts.iter().enumerate() {
             if let Err(problem) = host.parse::<HostPattern>() {

@@ -51,7 +51,7 @@ pub struct IntegrationChange {
 pub enum IntegrationError {
     #[error(transparent)]
     Lookup(#[from] LookupError),
-    #[error("there is no provider `{0}`")]
+    #[error("there is no provider `{0}` in the catalogue")]
     UnknownProvider(ProviderSlug),
     #[error("integration `{0}` exists already; choose another unique_key")]
     Duplicate(IntegrationKey),

@@ -50,7 +50,7 @@ pub struct Jobs {
     functions: Arc<Functions>,
     invoker: Arc<Invoker>,
     pub(crate) host_id: Uuid,
-    pub(crate) held: Arc<LeasedJobs>,
+    pub(crate) leased: Arc<LeasedJobs>,
     attempts: Arc<RunTasks>,
     pub(crate) settings: JobSettings,
 }
@@ -79,7 +79,7 @@ impl Jobs {
             functions,
             invoker,
             host_id,
-            held: Arc::default(),
+            leased: Arc::default(),
             attempts: Arc::default(),
             settings,
         })

@@ -42,7 +42,7 @@ pub struct RunLog {
 pub enum RunsError {
     #[error(
         "there is no run `{0}` in this environment; use the complete UUID, as `syncline runs list` shows it. Old runs \
-         are deleted after the retention"
+         are deleted after the retention period"
     )]
     Unknown(String),
     #[error(transparent)]

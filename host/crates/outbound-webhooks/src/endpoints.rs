@@ -142,7 +142,7 @@ impl Endpoints {
         }
         let pause = if known.failures >= MAX_FAILURES { Some(PAUSE) } else { None };
         if let Some(pause) = pause.max(outcome.requested_delay()) {
-            known.pauses_until = Some(now + pause);
+            known.paused_until = Some(now + pause);
         }
     }
 }

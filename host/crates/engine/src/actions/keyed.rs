@@ -78,9 +78,9 @@ impl Actions {
             input: call.input,
         };
         let control = RunControl::default();
-        let lease_guard = self.jobs.held.hold(hold, None, control.clone());
+        let lease_guard = self.jobs.leased.hold(hold, None, control.clone());
         let jobs = Arc::clone(&self.jobs);
-        let task = self.jobs.held.waited_for.spawn(async move {
+        let task = self.jobs.leased.waited_for.spawn(async move {
             let ended = attempt.run(&jobs, &control).await;
             drop(lease_guard);
             ended

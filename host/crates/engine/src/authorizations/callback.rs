@@ -36,11 +36,11 @@ impl Authorizations {
         let found = authorizations::find(&mut conn, &hash(&state)).await?;
         let authorization = found.ok_or(AuthorizationError::UnknownState)?;
         let name = cookie_name(authorization.id);
-        let is_that_browser = callback.cookies.iter().any(|(given, value)| {
+        let is_same_browser = callback.cookies.iter().any(|(given, value)| {
             *given == name && bool::from(hash(value).as_slice().ct_eq(&authorization.browser_hash))
         });
         // Checked before the state is used up, so that others who know the state cannot use it.
-        if !is_that_browser {
+        if !is_same_browser {
             return Err(AuthorizationError::OtherBrowser);
         }
         if !authorizations::take(&mut conn, authorization.pk).await? {

@@ -407,11 +407,11 @@ impl WebhookIngest {
     }
 
     async fn keep_handshake(&self, new: &NewWebhook) -> Result<Ingested, IngestError> {
-        let kept = async {
+        let stored = async {
             let mut conn = self.store.connect().await?;
             inbound_webhooks::keep_handshake(&mut conn, new, KEPT_HANDSHAKES).await
         };
-        kept.await.map_err(|error| IngestError::Failed(error.into()))?;
+        stored.await.map_err(|error| IngestError::Failed(error.into()))?;
         Ok(Ingested::Handshake(Answered::Kept))
     }
 
@@ -463,21 +463,21 @@ fn stored_headers(headers: &HeaderMap, verification: &Verification) -> Value {
         DROPPED_PREFIXES.iter().any(|prefix| name.as_str().starts_with(prefix))
             || DROPPED_NAMES.contains(name)
     };
-    let mut kept = Map::new();
+    let mut stored = Map::new();
     for name in headers.keys().filter(|name| !is_dropped(name) && !carries_secret(name)) {
         let values: Vec<&str> =
             headers.get_all(name).iter().filter_map(|value| value.to_str().ok()).collect();
         if !values.is_empty() {
-            kept.insert(name.to_string(), values.join(", ").into());
+            stored.insert(name.to_string(), values.join(", ").into());
         }
     }
-    Value::Object(kept)
+    Value::Object(stored)
 }
 
 fn stored_query(query: &str, verification: &Verification) -> String {
     let Some(Locator::Query(secret)) = verification.carried_secret() else { return sanitize_text(query) };
-    let kept = url::form_urlencoded::parse(query.as_bytes()).filter(|(name, _)| name != secret);
-    url::form_urlencoded::Serializer::new(String::new()).extend_pairs(kept).finish()
+    let stored = url::form_urlencoded::parse(query.as_bytes()).filter(|(name, _)| name != secret);
+    url::form_urlencoded::Serializer::new(String::new()).extend_pairs(stored).finish()
 }
 
 fn stored_body(raw: &RawBody<'_>, body: &[u8], verification: &Verification) -> Vec<u8> {
@@ -596,9 +596,9 @@ mod tests {
         ] {
             headers.append(name, value.parse().unwrap());
         }
-        let kept = stored_headers(&headers, &token);
+        let stored = stored_headers(&headers, &token);
         assert_eq!(
-            kept,
+            stored,
             serde_json::json!({ "telnyx-timestamp": "3", "x-gitlab-event": "push", "x-many": "1, 2" })
         );
         let token = Verification::Token(toml::from_str("token = \"query:secret\"").unwrap());

@@ -48,7 +48,9 @@ pub struct InboundWebhookDetail {
 pub enum InboundWebhookError {
     #[error("there is no inbound webhook `{0}` in this environment")]
     Unknown(String),
-    #[error("the webhook cannot be replayed: it is still being processed, or it is a handshake")]
+    #[error(
+        "the webhook cannot be replayed: it is still being processed (try again later), or it is a handshake"
+    )]
     InFlight,
     #[error(transparent)]
     Lookup(#[from] LookupError),

@@ -86,7 +86,7 @@ impl Payload {
     /// Returns the payload with only these events, in canonical form.
     pub fn only(&self, webhook: &Webhook, items: Option<&[i32]>) -> String {
         let restricted = match (items, &webhook.each) {
-            (Some(items), Some(list)) => keep(&self.text, list, items),
+            (Some(items), Some(list)) => select(&self.text, list, items),
             _ => None,
         };
         let text = restricted.as_deref().unwrap_or(&self.text);
@@ -116,19 +116,19 @@ fn read_form(body: &[u8]) -> Map<String, Value> {
 }
 
 /// Returns the text with only these items of the list, or `None` if there is no such list.
-fn keep(text: &str, list: &Pointer, items: &[i32]) -> Option<String> {
-    keep_below(text, list.steps(), items)
+fn select(text: &str, list: &Pointer, items: &[i32]) -> Option<String> {
+    select_below(text, list.steps(), items)
 }
 
-fn keep_below(text: &str, steps: &[String], items: &[i32]) -> Option<String> {
+fn select_below(text: &str, steps: &[String], items: &[i32]) -> Option<String> {
     let Some((step, below)) = steps.split_first() else {
         let all: Vec<&RawValue> = serde_json::from_str(text).ok()?;
-        let kept =
+        let selected =
             items.iter().filter_map(|index| all.get(usize::try_from(*index).ok()?)).map(|item| item.get());
-        return Some(format!("[{}]", kept.collect::<Vec<_>>().join(",")));
+        return Some(format!("[{}]", selected.collect::<Vec<_>>().join(",")));
     };
     let mut members: BTreeMap<String, Box<RawValue>> = serde_json::from_str(text).ok()?;
-    let changed = keep_below(members.get(step)?.get(), below, items)?;
+    let changed = select_below(members.get(step)?.get(), below, items)?;
     members.insert(step.clone(), RawValue::from_string(changed).ok()?);
     serde_json::to_string(&members).ok()
 }

@@ -139,11 +139,11 @@ mod tests {
             connection_id: ConnectionId::from_stored(format!("c{number}")),
             webhook_url_override: None,
         };
-        let (nobody, one, both) = (Vec::new(), vec![addressee(1)], vec![addressee(1), addressee(2)]);
+        let (none, one, both) = (Vec::new(), vec![addressee(1)], vec![addressee(1), addressee(2)]);
         let known = |subject: &Subject| match subject.value.as_str() {
             "one" => &one,
             "both" => &both,
-            _ => &nobody,
+            _ => &none,
         };
         let events =
             [event(&[&["nobody"], &["one"]]), event(&[&["both", "one"]]), event(&[&["nobody"]]), event(&[])];

@@ -210,11 +210,11 @@ impl LiveRuns {
 }
 
 async fn write(store: &Store, updates: &[RunUpdates]) -> sqlx::Result<()> {
-    let starts: Vec<RunStart> = updates.iter().filter_map(|updates| updates.start.clone()).collect();
+    let starts: Vec<RunStart> = updates.iter().filter_map(|update| update.start.clone()).collect();
     let lines: Vec<(Uuid, &LogLine)> =
-        updates.iter().flat_map(|updates| updates.lines.iter().map(|line| (updates.run, line))).collect();
+        updates.iter().flat_map(|update| update.lines.iter().map(|line| (update.run, line))).collect();
     let figures: Vec<(Uuid, ProgressCounts)> =
-        updates.iter().filter_map(|updates| Some((updates.run, updates.figures?))).collect();
+        updates.iter().filter_map(|update| Some((update.run, update.figures?))).collect();
     let mut conn = store.connect().await?;
     if !starts.is_empty() {
         runs::open(&mut conn, &starts).await?;

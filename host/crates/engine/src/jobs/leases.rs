@@ -40,7 +40,7 @@ impl LeasedJobs {
         LeaseGuard { jobs: Arc::clone(self), fence: hold.fence }
     }
 
-    pub(super) fn holds(&self) -> Vec<JobLease> {
+    pub(super) fn leases(&self) -> Vec<JobLease> {
         self.lock().values().map(|running| running.hold).collect()
     }
 

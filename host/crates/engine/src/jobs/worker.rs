@@ -56,7 +56,7 @@ impl Jobs {
         let mut round = RoundRobin::begin();
         while !shutdown.is_cancelled() {
             // Jobs that were started before a restart of this task count as well.
-            let free = self.settings.max_jobs.saturating_sub(self.held.count_queued());
+            let free = self.settings.max_jobs.saturating_sub(self.leased.count_queued());
             let wanted = permits.available_permits().min(free).min(MAX_CLAIM);
             let claims = match self.claim(&mut round, wanted).await {
                 Ok(claims) => claims,
@@ -73,7 +73,7 @@ impl Jobs {
                 let permit =
                     Arc::clone(&permits).acquire_owned().await.expect("the semaphore is never closed");
                 let control = RunControl::default();
-                let lease = self.held.hold(claim.hold, Some(claim.connection), control.clone());
+                let lease = self.leased.hold(claim.hold, Some(claim.connection), control.clone());
                 let jobs = Arc::clone(&self);
                 self.attempts.spawn(async move {
                     jobs.run_claimed(claim, &control).await;
@@ -135,7 +135,7 @@ impl Jobs {
         }
         let mut conn = self.store.connect().await?;
         let waiting = function_jobs::list_waiting(&mut conn, round.at, MAX_EXAMINED as i32).await?;
-        let busy = self.held.connections_with(self.settings.max_jobs.div_ceil(2));
+        let busy = self.leased.connections_with(self.settings.max_jobs.div_ceil(2));
         let open: Vec<i64> = waiting.iter().map(|pk| pk.0).filter(|pk| !busy.contains(pk)).collect();
         let claims = if open.is_empty() {
             Vec::new()
@@ -282,10 +282,10 @@ impl Jobs {
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut takeover_grace = TakeoverGrace::begin(lease, self.clock.clone());
         while shutdown.run_until_cancelled(ticks.tick()).await.is_some() {
-            let holds = self.held.holds();
+            let leases = self.leased.leases();
             let turn = async {
                 let mut conn = self.store.connect().await?;
-                let pks: Vec<i64> = holds.iter().map(|hold| hold.pk).collect();
+                let pks: Vec<i64> = leases.iter().map(|hold| hold.pk).collect();
                 let renewed = match pks.as_slice() {
                     [] => Vec::new(),
                     pks => function_jobs::renew_leases(&mut conn, self.host_id, lease, pks).await?,
@@ -302,10 +302,10 @@ impl Jobs {
                         tracing::warn!(lost, "took over {lost} jobs of lost hosts");
                         self.events.publish(Event::Jobs);
                     }
-                    holds
+                    leases
                         .iter()
                         .filter(|hold| !renewed.contains(hold))
-                        .for_each(|hold| self.held.lose(*hold));
+                        .for_each(|hold| self.leased.lose(*hold));
                 }
                 Err(error) => {
                     tracing::warn!(
@@ -318,22 +318,22 @@ impl Jobs {
     }
 
     async fn finish(&self) {
-        let waiting = self.held.holds().len();
+        let waiting = self.leased.leases().len();
         if waiting > 0 {
             tracing::info!(jobs = waiting, "waiting for {waiting} jobs to finish");
         }
-        self.held.ask_to_end();
-        self.held.waited_for.close();
+        self.leased.ask_to_end();
+        self.leased.waited_for.close();
         let all_done = async {
             self.attempts.all_ended().await;
-            self.held.waited_for.wait().await;
+            self.leased.waited_for.wait().await;
         };
         if tokio::time::timeout(self.settings.grace, all_done).await.is_ok() {
             return;
         }
-        self.held.controls().iter().for_each(|control| control.release.cancel());
+        self.leased.controls().iter().for_each(|control| control.release.cancel());
         self.attempts.all_ended().await;
-        if tokio::time::timeout(CANCEL_TIMEOUT, self.held.waited_for.wait()).await.is_err() {
+        if tokio::time::timeout(CANCEL_TIMEOUT, self.leased.waited_for.wait()).await.is_err() {
             tracing::warn!("the shutdown interrupted actions that did not end in time");
         }
     }

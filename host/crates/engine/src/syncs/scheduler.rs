@@ -195,15 +195,15 @@ impl Syncs {
 
     /// Renews leases, passes on cancellations, stops runs whose lease is lost, and takes over the runs of lost hosts.
     async fn maintain_leases(&self, takeover_grace: &mut TakeoverGrace) -> sqlx::Result<()> {
-        let mut held: Vec<_> =
+        let mut leases: Vec<_> =
             self.running.lock().iter().map(|(run_id, run)| (run.schedule, *run_id)).collect();
         // Statements that lock several rows by number do so in ascending order, which prevents deadlocks.
-        held.sort_unstable();
+        leases.sort_unstable();
         let mut conn = self.store.connect().await?;
-        let renewed = schedules::renew_leases(&mut conn, self.host_id, self.settings.lease, &held).await?;
+        let renewed = schedules::renew_leases(&mut conn, self.host_id, self.settings.lease, &leases).await?;
         let renewed: HashMap<Uuid, bool> =
             renewed.iter().map(|renewed| (renewed.run_id, renewed.cancel_wanted)).collect();
-        for (_, run_id) in &held {
+        for (_, run_id) in &leases {
             let Some(run) = self.running.lock().get(run_id).cloned() else { continue };
             match renewed.get(run_id) {
                 None => run.control.lost.cancel(),

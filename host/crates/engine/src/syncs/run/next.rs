@@ -17,16 +17,16 @@ const MAX_RETRIES: i32 = 3;
 /// Delay after which another host, or a newer version of this one, may know the sync.
 const UNKNOWN_FUNCTION_DELAY: Duration = Duration::from_secs(60);
 
-/// Plans the next run after one that started at `began`. If `function` is `None`, this host does not know it, and hands
-/// the run back with everything that was requested.
+/// Plans the next run after one that started at `started_at`. If `function` is `None`, this host does not know it, and
+/// hands the run back with everything that was requested.
 pub(crate) async fn plan(
     syncs: &Syncs,
     claim: &Claim,
     function: Option<&DeployedFunction>,
     ended: &Ended,
-    began: Instant,
+    started_at: Instant,
 ) -> NextRun {
-    let (frequency, now) = read_schedule(syncs, claim, began).await;
+    let (frequency, now) = read_schedule(syncs, claim, started_at).await;
     let Some(function) = function else {
         let retry_at = Some(now + UNKNOWN_FUNCTION_DELAY);
         return NextRun { slot: None, retry_at, end: RunEnd::HandedBack };
@@ -64,12 +64,16 @@ pub(crate) async fn plan(
 
 /// Returns the frequency that overrides the function's, if any, and the time. Both may have changed during the run. The
 /// time is the database's: a host whose clock is slow would plan the slot again that it has just served.
-async fn read_schedule(syncs: &Syncs, claim: &Claim, began: Instant) -> (Option<Frequency>, DateTime<Utc>) {
+async fn read_schedule(
+    syncs: &Syncs,
+    claim: &Claim,
+    started_at: Instant,
+) -> (Option<Frequency>, DateTime<Utc>) {
     let read =
         async { schedules::frequency_override(&mut *syncs.store.connect().await?, claim.schedule).await };
     let (text, now) = read.await.unwrap_or_else(|_| {
         // If the database is not available, use the values of the claim. The next run reads the current ones.
-        (claim.frequency_override.clone(), claim.claimed_at + began.elapsed())
+        (claim.frequency_override.clone(), claim.claimed_at + started_at.elapsed())
     });
     (text.and_then(|text| text.parse().ok()), now)
 }

@@ -29,7 +29,7 @@ const CLOSE_AT_ONCE: usize = 200;
 /// Records that one statement removes, and the pause after it, which leaves disk bandwidth for other work.
 const BATCH: i64 = 1_000;
 const PAUSE: Duration = Duration::from_millis(10);
-/// How long a host works on one connection, and for how long other hosts then leave that connection alone.
+/// How long a host works on one connection before it takes the next one, and the lease that keeps other hosts from it.
 const MAX_TURN: Duration = Duration::from_secs(20);
 const CLAIM_LEASE: Duration = Duration::from_secs(60);
 /// Longest wait between two checks for deletions, because a notification can be lost.

@@ -281,7 +281,7 @@ impl WebhookEndpoint {
         &self.provider.name
     }
 
-    /// Verifies a request and builds what is stored of it.
+    /// Verifies a request and builds the row to store.
     fn verify_request(
         &self,
         webhook: &Webhook,

@@ -121,8 +121,7 @@ fn count(run: &FinishedRun, integration: &IntegrationKey) {
     );
 }
 
-/// Returns the error in the form in which it is stored: without the secrets that the function has seen, and with a
-/// limited length.
+/// Prepares an error for storage: masks the secrets that the function has seen, and limits the length.
 pub(crate) fn masked_error(error: RunError, log: &RunLog) -> RunError {
     let mut message = log.masked(&error.message);
     message.truncate(message.floor_char_boundary(MAX_MESSAGE_BYTES));

@@ -1,4 +1,4 @@
-//! The result of an action, in the form in which it is stored.
+//! The stored result of an action.
 
 use std::time::Duration;
 

@@ -35,7 +35,7 @@ impl Syncs {
     pub async fn schedule(self: Arc<Self>, shutdown: CancellationToken) {
         let permits = Arc::new(Semaphore::new(self.settings.max_syncs));
         let mut events = self.events.subscribe();
-        // Integrations that have due syncs, of which none could be claimed since the last wait.
+        // Integrations of which fewer syncs could be claimed than requested. They are skipped until the next wait.
         let mut stuck = HashSet::new();
         let mut served = Served::default();
         while !shutdown.is_cancelled() {

@@ -222,7 +222,7 @@ async fn attempt(sender: &Sender, delivery: Claimed, _permit: ReceiverPermit) {
     note(sender, &delivery, &attempt, verdict, outcome.is_gone()).await;
 }
 
-/// Logs the outcome of an attempt. Operators see given-up deliveries; retries are also in the log of deliveries.
+/// Logs a failed attempt: as a warning if the delivery is given up, otherwise at the level debug.
 fn report(delivery: &Claimed, outcome: &retry::Outcome, verdict: Verdict) {
     let reason = outcome.error().unwrap_or_default();
     match verdict {

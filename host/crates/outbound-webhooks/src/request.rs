@@ -47,7 +47,7 @@ pub(super) async fn send(sender: &Sender, delivery: &Claimed) -> anyhow::Result<
     })
 }
 
-/// Returns the headers for a body. Standard Webhooks contains a signature of each valid key. The older headers have
+/// Returns the headers for a body. `webhook-signature` contains a signature of each valid key. The older headers have
 /// space for one signature, made with the newest key.
 fn headers(id: &str, timestamp: i64, body: &str, keys: &[SigningKey]) -> anyhow::Result<HeaderMap> {
     let newest = keys.first().context("the environment has no signing key")?.expose_text();

@@ -13,7 +13,7 @@ const EVERY: Duration = Duration::from_secs(10);
 const MAX_VALIDATION: Duration = Duration::from_secs(30 * 60);
 /// Connections that are validated again at the same time.
 const AT_ONCE: i64 = 16;
-/// How much longer than the grace period a shutdown waits. No other host can continue a validation.
+/// How much longer than the grace period a shutdown waits, because running validations cannot be handed back.
 const EXTRA_GRACE: Duration = Duration::from_secs(5);
 
 impl Connections {

@@ -44,7 +44,7 @@ pub struct TypedTarget {
     pub earlier_config: Map<String, Value>,
 }
 
-/// Why the entered credentials make no connection. The messages are for end users.
+/// Why no connection was created from the entered credentials. The messages are for end users.
 #[derive(Debug, thiserror::Error)]
 pub enum TypedConnectionError {
     #[error(transparent)]

@@ -300,7 +300,7 @@ pub(crate) fn count_ended(state: State) {
     metrics().count_processed_webhook(state.as_str());
 }
 
-/// A webhook with the events that were found in it. None if the provider is not in the catalogue.
+/// A webhook with the events that were found in it. `None` if the provider is not in the catalogue.
 struct ReadWebhook {
     stored: Waiting,
     read: Option<(Arc<syncline_providers::Provider>, Payload, Vec<WebhookEvent>)>,

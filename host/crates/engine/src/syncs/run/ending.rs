@@ -143,8 +143,8 @@ async fn note_error(conn: &mut PgConnection, claim: &Claim, finished: &Finished)
     }
 }
 
-/// Writes the webhook about a run's end. A failed retry is reported only if no further retry follows, because the first
-/// failure was reported already.
+/// Writes the webhook about a run's end. The first failure is reported. A failed retry is reported only if no further
+/// retry follows.
 async fn write_webhooks(
     conn: &mut PgConnection,
     claim: &Claim,

@@ -41,7 +41,7 @@ async fn every_task_that_panics_is_counted_and_started_again_while_the_host_serv
         .await;
         host.get("/integrations").await.expect(200);
         let log = host.log();
-        assert!(log.contains(&format!("a test makes the task `{task}` panic")), "{log}");
+        assert!(log.contains(&format!("the armed failpoint makes the task `{task}` panic")), "{log}");
         host.stop().await;
     }
 }

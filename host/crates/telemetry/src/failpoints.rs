@@ -1,8 +1,8 @@
-//! Steps at which a test ends or freezes the host, to see what others make of what it leaves, and tasks that panic, to see
-//! that they are started again.
+//! Failpoints for tests. They kill or freeze the host at a given step, or make a background task panic once.
 //!
-//! They are in every build, so that what is tested is what is shipped. One that was not armed is a load and a branch,
-//! beside steps that each wait for the database.
+//! Tests then check that other hosts recover the work, and that the task is restarted. Failpoints are part of every
+//! build, so that tests run the code that is shipped. A failpoint that is not armed costs one load and one branch,
+//! which is negligible next to the database access of each step.
 
 use std::str::FromStr;
 use std::sync::OnceLock;
@@ -12,7 +12,7 @@ use nix::sys::signal::{Signal, raise};
 
 macro_rules! steps {
     ($($(#[$doc:meta])* $step:ident = $name:literal,)*) => {
-        /// Where a host may be stopped.
+        /// A step at which a test can stop the host.
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         pub enum Step {
             $($(#[$doc])* $step,)*
@@ -29,69 +29,69 @@ macro_rules! steps {
 }
 
 steps! {
-    /// Schedules are claimed; not committed, and no other host can claim meanwhile.
+    /// Schedules are claimed but not committed. Their rows are locked, so no other host can claim them.
     SyncClaiming = "sync-claiming",
-    /// The same, committed; nobody has begun to run them.
+    /// Claimed schedules are committed, but their runs have not begun.
     SyncClaimed = "sync-claimed",
-    /// A run has raised the fence; not committed.
+    /// A run has increased the fencing token, but not committed it.
     SyncBeginning = "sync-beginning",
-    /// The same, committed.
+    /// The increased fencing token is committed.
     SyncBegun = "sync-begun",
-    /// A batch is written, its checkpoint is not.
+    /// A batch is written, but its checkpoint is not.
     BatchWritten = "batch-written",
-    /// Batch, counts and checkpoint are written; not committed.
+    /// Batch, counts and checkpoint are written, but not committed.
     BatchCommitting = "batch-committing",
-    /// The same, committed; the function does not know.
+    /// Batch, counts and checkpoint are committed, but the function has not received the result.
     BatchCommitted = "batch-committed",
-    /// A full sync has deleted what it has not seen; not committed.
+    /// A full sync has deleted the records that it did not see, but has not committed.
     SyncCompleting = "sync-completing",
-    /// The same, committed.
+    /// The deletions of a full sync are committed.
     SyncCompleted = "sync-completed",
-    /// The run is closed, its schedule is free and its webhooks are written; not committed.
+    /// The run is finished, its schedule is released and its webhooks are queued, but nothing is committed.
     SyncReleasing = "sync-releasing",
-    /// The same, committed.
+    /// The end of the run is committed.
     SyncReleased = "sync-released",
-    /// An asynchronous action is stored; its caller does not know.
+    /// An asynchronous action is stored, but its caller has not received the answer.
     JobQueued = "job-queued",
-    /// Jobs are claimed, and nobody has begun to run them.
+    /// Jobs are claimed, but their runs have not begun.
     JobClaimed = "job-claimed",
-    /// The function has returned, and nothing is written of it.
+    /// The function has returned, but its result is not written.
     JobReturned = "job-returned",
-    /// Result, run and webhook are written; not committed.
+    /// Result, run and webhook are written, but not committed.
     JobEnding = "job-ending",
-    /// The same, committed.
+    /// Result, run and webhook are committed.
     JobEnded = "job-ended",
-    /// A connection's row is gone, and what runs for it may still write.
+    /// The connection's row is deleted, but its runs may still write.
     ConnectionDeleted = "connection-deleted",
-    /// Nothing can be written for it any more; its records are there.
+    /// Nothing can be written for the connection any more, but its records still exist.
     ConnectionClosed = "connection-closed",
-    /// All of its records are gone, and it is not noted.
+    /// All records of the connection are deleted, but its cleanup is not marked as done.
     ConnectionEmptied = "connection-emptied",
-    /// Webhooks are claimed, and none is sent.
+    /// Outbound webhooks are claimed, but not sent.
     WebhookClaimed = "webhook-claimed",
-    /// A receiver has answered, and it is not noted.
+    /// A receiver has answered, but the result is not stored.
     WebhookSent = "webhook-sent",
-    /// A variant is retired; its records are there.
+    /// A variant is marked for deletion, but its records still exist.
     VariantRetired = "variant-retired",
-    /// The same without its records; its schedule is there.
+    /// The variant's records are deleted, but its schedule still exists.
     VariantEmptied = "variant-emptied",
 }
 
-/// What happens to the host.
+/// What the failpoint does to the host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Effect {
-    /// As by `kill -9`.
+    /// Ends it at once, as `kill -9` does.
     Kill,
-    /// As by `kill -STOP`: until somebody lets it go on.
+    /// Stops it until it receives `SIGCONT`, as `kill -STOP` does.
     Freeze,
 }
 
-/// What a test wants to happen.
+/// A failpoint that a test arms.
 #[derive(Debug, Clone)]
 pub enum Failpoint {
-    /// A step, how often it has to be reached, and what happens then: `batch-committing:3=kill`.
+    /// A step, the number of times that the host must reach it, and the effect: `batch-committing:3=kill`.
     Step(StepFailpoint),
-    /// The background task of this name panics when it starts for the first time: `task:heartbeat=panic`.
+    /// The background task of this name panics when it first starts: `task:heartbeat=panic`.
     Task(String),
 }
 
@@ -106,26 +106,26 @@ static ARMED: OnceLock<Failpoint> = OnceLock::new();
 static REACHED: AtomicU32 = AtomicU32::new(0);
 static TASK_PANICKED: AtomicBool = AtomicBool::new(false);
 
-/// Arms the one failpoint of this process.
+/// Arms the only failpoint of this process.
 pub fn arm(failpoint: Failpoint) {
-    tracing::warn!("armed for a test: {failpoint:?}");
-    ARMED.set(failpoint).expect("a process is armed once");
+    tracing::warn!("a failpoint is armed for a test: {failpoint:?}");
+    ARMED.set(failpoint).expect("only one failpoint is armed in a process");
 }
 
-/// To be called where the step has been reached.
+/// Stops the host here if the failpoint for this step is armed.
 pub fn reach(step: Step) {
     if let Some(Failpoint::Step(armed)) = ARMED.get() {
         armed.reach(step);
     }
 }
 
-/// To be called where a background task starts.
+/// Panics if the failpoint for this task is armed and has not panicked before.
 pub fn reach_task(name: &str) {
     if let Some(Failpoint::Task(armed)) = ARMED.get()
         && armed == name
         && !TASK_PANICKED.swap(true, Ordering::Relaxed)
     {
-        panic!("a test makes the task `{name}` panic");
+        panic!("the armed failpoint makes the task `{name}` panic");
     }
 }
 
@@ -138,14 +138,14 @@ impl StepFailpoint {
             Effect::Kill => Signal::SIGKILL,
             Effect::Freeze => Signal::SIGSTOP,
         };
-        // To this thread and not to its process: another thread would take it, and this one would go on until then.
+        // Signals this thread, not the process: another thread could handle a process signal while this one continues.
         raise(signal).expect("a process may signal itself");
     }
 }
 
-/// The text names no step, or nothing that can happen there.
+/// The text does not name a known step with a valid effect, or a task.
 #[derive(Debug, thiserror::Error)]
-#[error("a failpoint is written as `STEP:TIME=kill`, `STEP:TIME=freeze` or `task:NAME=panic`")]
+#[error("invalid failpoint: use `STEP:COUNT=kill`, `STEP:COUNT=freeze` or `task:NAME=panic`")]
 pub struct InvalidFailpoint;
 
 impl FromStr for Failpoint {

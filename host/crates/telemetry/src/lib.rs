@@ -1,4 +1,4 @@
-//! How the host is observed and tested from outside: metrics, failpoints at which tests stop it, the supervisor of its
+//! Observability and test support: metrics, failpoints that stop the host in tests, the supervisor of background
 //! tasks, and a clock that tests can advance.
 
 pub mod clock;

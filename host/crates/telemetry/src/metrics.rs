@@ -1,7 +1,7 @@
-//! What the host counts, for Prometheus to fetch.
+//! Metrics of this process in the OpenMetrics format, for Prometheus.
 //!
-//! There is one set a process, since a process is what is watched. No label holds what grows with customers: not a
-//! connection, not a run, not a URL.
+//! The registry is global, because Prometheus scrapes processes. To bound the number of time series, no label value
+//! grows with the number of customers: there are no connection ids, run ids or URLs.
 
 mod process;
 
@@ -20,17 +20,18 @@ use prometheus_client::registry::{Registry, Unit};
 
 use self::process::Process;
 
-/// What [`encode`](Metrics::encode) gives.
+/// The content type of the text that [`encode`](Metrics::encode) returns.
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// Integrations are made by clients, so what is counted by them has an end: the rest is counted as one.
+/// Clients create integrations, so the number of values of this label is limited. Further integrations share
+/// [`OTHER`].
 const MAX_INTEGRATIONS: usize = 200;
 const OTHER: &str = "other";
 
 type Histograms<L> = Family<L, Histogram, fn() -> Histogram>;
 type Seconds = Gauge<f64, AtomicU64>;
 
-/// The counters of this process.
+/// Returns the metrics of this process.
 pub fn metrics() -> &'static Metrics {
     static METRICS: LazyLock<Metrics> = LazyLock::new(Metrics::new);
     &METRICS
@@ -38,7 +39,7 @@ pub fn metrics() -> &'static Metrics {
 
 pub struct Metrics {
     registry: Registry,
-    /// Those that have a label of their own.
+    /// The integrations that have a label value of their own.
     integrations: Mutex<BTreeSet<String>>,
     runs: Family<RunLabels, Counter>,
     run_seconds: Histograms<KindLabels>,
@@ -134,31 +135,31 @@ struct StateLabels {
     state: &'static str,
 }
 
-/// What stands still between two looks, as it is now.
+/// Values that are measured when Prometheus scrapes the host.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Observed {
     pub runs_on: usize,
-    /// None if the database does not answer.
+    /// `None` if the database does not answer.
     pub queues: Option<Queues>,
     pub busy_connections: usize,
     pub idle_connections: usize,
 }
 
-/// What waits in the database, for any host.
+/// The lengths of the queues in the database, which all hosts share.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Queues {
     pub schedules_due: i64,
-    /// How long the schedule has waited that is due for longest.
+    /// How long the most overdue schedule has been waiting.
     pub lateness_seconds: f64,
     pub jobs_queued: i64,
     pub webhooks_due: i64,
-    /// Those of providers that are stored and not processed.
+    /// Inbound webhooks that are stored and not processed yet.
     pub received_webhooks: i64,
-    /// How long the oldest of them has waited.
+    /// How long the oldest unprocessed inbound webhook has been waiting.
     pub received_webhooks_age_seconds: f64,
 }
 
-/// Changes of one commit.
+/// The changes of one commit.
 #[derive(Debug, Clone, Copy)]
 pub struct SavedRecords {
     pub added: u64,
@@ -171,64 +172,75 @@ impl Metrics {
     fn new() -> Self {
         let mut registry = Registry::default();
         let process = Process::new(&mut registry);
-        let mut named = Named(registry.sub_registry_with_prefix("syncline"));
+        let mut registrar = Registrar(registry.sub_registry_with_prefix("syncline"));
         let version = Info::new([("version", env!("CARGO_PKG_VERSION"))]);
-        named.0.register("build", "The version of the host", version);
+        registrar.0.register("build", "The host's version, as a label", version);
         let metrics = Self {
             integrations: Mutex::default(),
-            runs: named.add("runs", "Runs that are over, by kind of function, state and integration"),
-            run_seconds: named.seconds("run_duration", "How long runs took", run_histogram),
-            run_cpu_seconds: named.add("run_cpu_seconds", "Processor time of runs that are over"),
-            records: named.add("records", "Records that functions handed over, by what became of them"),
-            provider_requests: named
-                .add("provider_requests", "Requests to providers, retries and redirects included, by status"),
-            provider_retries: named.add("provider_retries", "Requests to providers that were sent again"),
-            provider_seconds: named.duration(
+            runs: registrar.add("runs", "Finished runs by function kind, final state and integration"),
+            run_seconds: registrar.seconds("run_duration", "Duration of finished runs", run_histogram),
+            run_cpu_seconds: registrar.add("run_cpu_seconds", "CPU time of finished runs"),
+            records: registrar.add("records", "Records that functions saved or deleted, by resulting change"),
+            provider_requests: registrar.add(
+                "provider_requests",
+                "Requests to providers by status class, including retries and redirects",
+            ),
+            provider_retries: registrar.add("provider_retries", "Retried requests to providers"),
+            provider_seconds: registrar.duration(
                 "provider_request_duration",
-                "How long providers took",
+                "Time until providers answered a request",
                 request_histogram(),
             ),
-            webhooks: named.add("webhook_attempts", "Attempts at webhooks, by what came of them"),
-            received_webhooks: named
-                .add("received_webhooks", "Webhooks of providers that were taken, by what became of them"),
-            refused_webhooks: named
-                .add("refused_webhooks", "Webhooks of providers that were not taken, by reason"),
-            processed_webhooks: named
-                .add("processed_webhooks", "Webhooks of providers that are over, by how they ended"),
-            refreshes: named.add("credential_refreshes", "Renewals of credentials, by what came of them"),
-            task_failures: named
-                .add("task_failures", "Failures of background tasks, each of which is started again"),
-            api_requests: named.add("api_requests", "Requests to the API, by route and status"),
-            api_seconds: named.seconds("api_request_duration", "How long answers took", request_histogram),
-            runs_on: named.add("runs_on", "Runs that are on at this host"),
-            schedules_due: named
-                .add("schedules_due", "Schedules that wait for a host; 10000 is that or more"),
-            schedule_lateness: named.duration(
+            webhooks: registrar.add("webhook_attempts", "Attempts to deliver outbound webhooks, by result"),
+            received_webhooks: registrar
+                .add("received_webhooks", "Accepted inbound webhooks, by provider and result"),
+            refused_webhooks: registrar
+                .add("refused_webhooks", "Rejected inbound webhooks, by provider and reason"),
+            processed_webhooks: registrar
+                .add("processed_webhooks", "Inbound webhooks whose processing has finished, by final state"),
+            refreshes: registrar.add("credential_refreshes", "Credential refreshes, by result"),
+            task_failures: registrar
+                .add("task_failures", "Failures of background tasks, which the host restarts"),
+            api_requests: registrar.add("api_requests", "API requests by method, route and status class"),
+            api_seconds: registrar.seconds(
+                "api_request_duration",
+                "Time to answer API requests",
+                request_histogram,
+            ),
+            runs_on: registrar.add("runs_on", "Runs in progress on this host"),
+            schedules_due: registrar.add(
+                "schedules_due",
+                "Schedules that are due and not claimed yet; 10000 means 10000 or more",
+            ),
+            schedule_lateness: registrar.duration(
                 "schedule_lateness",
-                "How long the schedule has waited that is due for longest",
+                "How long the most overdue schedule has been waiting",
                 Seconds::default(),
             ),
-            jobs_queued: named.add("jobs_queued", "Jobs that wait for a host; 10000 is that or more"),
-            webhooks_due: named.add("webhooks_due", "Webhooks that are due; 10000 is that or more"),
-            received_webhooks_waiting: named.add(
+            jobs_queued: registrar
+                .add("jobs_queued", "Jobs that no host has claimed yet; 10000 means 10000 or more"),
+            webhooks_due: registrar
+                .add("webhooks_due", "Outbound webhooks that are due; 10000 means 10000 or more"),
+            received_webhooks_waiting: registrar.add(
                 "received_webhooks_waiting",
-                "Webhooks of providers that are stored and not processed; 10000 is that or more",
+                "Inbound webhooks that are not processed yet; 10000 means 10000 or more",
             ),
-            received_webhooks_age: named.duration(
+            received_webhooks_age: registrar.duration(
                 "received_webhooks_age",
-                "How long the oldest of them has waited",
+                "How long the oldest unprocessed inbound webhook has been waiting",
                 Seconds::default(),
             ),
-            database_up: named.add("database_up", "Whether the database answered at this look"),
-            database_connections: named
-                .add("database_connections", "Connections of this host to its database"),
+            database_up: registrar
+                .add("database_up", "1 if the database answered during this scrape, otherwise 0"),
+            database_connections: registrar
+                .add("database_connections", "This host's database connections, by state"),
             process,
             registry: Registry::default(),
         };
         Self { registry, ..metrics }
     }
 
-    /// A run is over.
+    /// Counts a finished run.
     pub fn count_run(
         &self,
         kind: &'static str,
@@ -254,7 +266,7 @@ impl Metrics {
         }
     }
 
-    /// A request to a provider has its answer, or `None`.
+    /// Counts a request to a provider. `status` is `None` if the provider did not answer.
     pub fn count_exchange(&self, provider: &str, status: Option<u16>, attempt: u32, took: Duration) {
         let provider = provider.to_owned();
         if attempt > 1 {
@@ -265,50 +277,51 @@ impl Metrics {
         self.provider_seconds.observe(took.as_secs_f64());
     }
 
-    /// `delivered`, `retried` or `failed`.
+    /// Counts an attempt to deliver an outbound webhook. `result` is `delivered`, `retried` or `failed`.
     pub fn count_webhook(&self, result: &'static str) {
         self.webhooks.get_or_create(&ResultLabels { result }).inc();
     }
 
-    /// A provider's webhook was `stored`, was there already (`duplicate`), or is a `handshake`, which is answered only.
+    /// Counts an accepted inbound webhook. `result` is `stored`, `duplicate`, or `handshake`, which is only answered.
     pub fn count_received_webhook(&self, provider: &str, result: &'static str) {
         self.received_webhooks.get_or_create(&ReceivedLabels { provider: provider.to_owned(), result }).inc();
     }
 
-    /// `reason` is the code of the refusal. What came to no integration has no provider.
+    /// Counts a rejected inbound webhook. `reason` is the error code. `provider` is `None` if no integration matched
+    /// the URL.
     pub fn count_refused_webhook(&self, provider: Option<&str>, reason: &'static str) {
         let provider = provider.unwrap_or("none").to_owned();
         self.refused_webhooks.get_or_create(&RefusedLabels { provider, reason }).inc();
     }
 
-    /// `processed`, `unmatched` or `failed`.
+    /// Counts a processed inbound webhook. `state` is `processed`, `unmatched` or `failed`.
     pub fn count_processed_webhook(&self, state: &'static str) {
         self.processed_webhooks.get_or_create(&StateLabels { state }).inc();
     }
 
-    /// `renewed` or `failed`.
+    /// Counts a refresh of credentials. `result` is `renewed` or `failed`.
     pub fn count_refresh(&self, result: &'static str) {
         self.refreshes.get_or_create(&ResultLabels { result }).inc();
     }
 
-    /// Lists a background task, which has not failed yet.
+    /// Adds a background task to the metrics with a failure count of 0.
     pub fn list_task(&self, task: &'static str) {
         let _listed = self.task_failures.get_or_create(&TaskLabels { task });
     }
 
-    /// A background task panicked, or ended although the host goes on.
+    /// Counts a background task that panicked, or that ended although the host was not shutting down.
     pub fn count_task_failure(&self, task: &'static str) {
         self.task_failures.get_or_create(&TaskLabels { task }).inc();
     }
 
-    /// `route` is a pattern.
+    /// Counts an API request. `route` is the pattern of the path, not the path itself.
     pub fn count_api_request(&self, method: &str, route: &str, status: u16, took: Duration) {
         let (method, route) = (method.to_owned(), route.to_owned());
         self.api_seconds.get_or_create(&RouteLabels { route: route.clone() }).observe(took.as_secs_f64());
         self.api_requests.get_or_create(&ApiLabels { method, route, status: status_class(status) }).inc();
     }
 
-    /// Everything, in the text format of OpenMetrics.
+    /// Returns all metrics in the OpenMetrics text format.
     pub fn encode(&self, observed: &Observed) -> String {
         self.runs_on.set(observed.runs_on as i64);
         self.database_up.set(i64::from(observed.queues.is_some()));
@@ -324,7 +337,7 @@ impl Metrics {
         }
         self.process.observe();
         let mut out = String::new();
-        text::encode(&mut out, &self.registry).expect("text takes everything");
+        text::encode(&mut out, &self.registry).expect("writing to a string does not fail");
         out
     }
 
@@ -341,10 +354,10 @@ impl Metrics {
     }
 }
 
-/// Makes metrics and has them listed.
-struct Named<'r>(&'r mut Registry);
+/// Creates and registers metrics.
+struct Registrar<'r>(&'r mut Registry);
 
-impl Named<'_> {
+impl Registrar<'_> {
     fn add<M>(&mut self, name: &str, help: &str) -> M
     where
         M: prometheus_client::registry::Metric + Clone + Default,
@@ -370,12 +383,12 @@ impl Named<'_> {
     }
 }
 
-/// From 5 ms to 15 min.
+/// Buckets from 5 ms to 15 min.
 fn run_histogram() -> Histogram {
     Histogram::new(exponential_buckets(0.005, 3.0, 12))
 }
 
-/// From 1 ms to 65 s.
+/// Buckets from 1 ms to 65 s.
 fn request_histogram() -> Histogram {
     Histogram::new(exponential_buckets(0.001, 4.0, 9))
 }
@@ -395,7 +408,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn clients_cannot_make_labels_without_end() {
+    fn the_integration_label_has_a_limited_number_of_values() {
         let metrics = Metrics::new();
         for number in 0..2 * MAX_INTEGRATIONS {
             let integration = format!("integration-{number}");

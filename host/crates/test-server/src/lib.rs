@@ -1,5 +1,5 @@
-//! A scripted HTTP server on the loopback interface that remembers what it was sent, for the tests of other crates.
-#![expect(clippy::unwrap_used, reason = "it only serves tests, which fail where something is wrong")]
+//! A scripted HTTP server on the loopback interface that records the requests it receives, for tests of other crates.
+#![expect(clippy::unwrap_used, reason = "only tests use this crate, and a panic fails the test")]
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -13,14 +13,14 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use url::Url;
 
-/// A server that gives its prepared answers in order, then 200 for ever.
+/// A server that returns its prepared answers in order, and then always answers 200.
 pub struct Server {
     pub address: SocketAddr,
     stage: Arc<Stage>,
     task: tokio::task::JoinHandle<()>,
 }
 
-/// What a server was sent.
+/// A request that the server received.
 #[derive(Debug, Clone)]
 pub struct Seen {
     pub method: String,
@@ -78,7 +78,7 @@ async fn play(State(stage): State<Arc<Stage>>, request: Incoming) -> Outgoing {
     prepared.unwrap_or_else(|| Outgoing::new(Body::from("ok")))
 }
 
-/// Answers each connection with these bytes as they are, and closes it.
+/// Starts a server that answers each connection with exactly these bytes and then closes it.
 pub async fn raw_server(bytes: &'static [u8]) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();

@@ -1,4 +1,4 @@
-//! What Prometheus expects to be told of any process, by the names that it has for it.
+//! The process metrics that Prometheus client libraries export by convention, under their standard names.
 
 use std::fs;
 use std::sync::atomic::AtomicU64;
@@ -25,14 +25,29 @@ impl Process {
         };
         let started: Gauge<f64, AtomicU64> = Gauge::default();
         started.set(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64());
-        named.register_with_unit("cpu", "Processor time", Unit::Seconds, process.cpu_seconds.clone());
-        named.register_with_unit("resident_memory", "Memory", Unit::Bytes, process.resident_bytes.clone());
+        named.register_with_unit(
+            "cpu",
+            "CPU time of the process",
+            Unit::Seconds,
+            process.cpu_seconds.clone(),
+        );
+        named.register_with_unit(
+            "resident_memory",
+            "Resident memory of the process",
+            Unit::Bytes,
+            process.resident_bytes.clone(),
+        );
         named.register("open_fds", "Open file descriptors", process.open_fds.clone());
-        named.register_with_unit("start_time", "When it started, since 1970", Unit::Seconds, started);
+        named.register_with_unit(
+            "start_time",
+            "Start time of the process, in seconds since 1970",
+            Unit::Seconds,
+            started,
+        );
         process
     }
 
-    /// Looks at what the system says now. What it does not say stays as it was.
+    /// Reads the current values from the operating system. A value that cannot be read keeps its previous value.
     pub(super) fn observe(&self) {
         let cpu = clock_gettime(ClockId::ProcessCPUTime);
         let cpu = cpu.tv_sec as f64 + cpu.tv_nsec as f64 / 1e9;

@@ -1,7 +1,7 @@
-//! What an environment sets for all that happens in it: where webhooks go and which, where providers send users
-//! back to, and how the Connect UI looks.
+//! The settings of an environment: the URLs and kinds of outbound webhooks, the OAuth callback URL, and the look of
+//! the Connect UI.
 //!
-//! The same names are the members of `/environment`, the keys of `[environment]` in `syncline.toml` and the
+//! The same names are used for the members of `/environment`, the keys of `[environment]` in `syncline.toml` and the
 //! arguments of `syncline env set`.
 
 use std::fmt;
@@ -15,18 +15,17 @@ use utoipa::ToSchema;
 const MAX_URL_BYTES: usize = 2048;
 const MAX_TITLE_CHARS: usize = 100;
 
-/// Why a value cannot be set. Says what could be.
+/// Why a setting's value is invalid. The message says which values are valid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("must {0}")]
 pub struct InvalidSetting(&'static str);
 
-/// An address that requests or users are sent to. It may have a secret in its path, so all but its host is left
-/// out when it is printed for debugging.
+/// An HTTP or HTTPS URL. Its path can contain a secret, so its debug output shows only the origin.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct HttpUrl(String);
 
-/// What the Connect UI is headed by.
+/// The title of the Connect UI: 1 to 100 characters on one line.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct UiTitle(String);
@@ -39,25 +38,25 @@ pub struct UiColor(String);
 /// All settings of an environment.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct EnvironmentSettings {
-    /// Where webhooks go.
+    /// The URL that receives outbound webhooks.
     #[schema(value_type = Option<String>)]
     pub webhook_url: Option<HttpUrl>,
-    /// Where all webhooks go as well.
+    /// A second URL that receives the same outbound webhooks.
     #[schema(value_type = Option<String>)]
     pub webhook_url_secondary: Option<HttpUrl>,
-    /// Where providers send users back to, if not to this host's own address: a page of the environment's owner
-    /// that forwards to it.
+    /// The OAuth callback URL to register at providers instead of this host's own. It belongs to the environment's
+    /// owner and forwards users to this host.
     #[schema(value_type = Option<String>)]
     pub callback_url: Option<HttpUrl>,
-    /// Whether a webhook tells that an end user connected or failed to.
+    /// Whether to send a webhook when an end user connects or fails to connect.
     pub on_auth_creation: bool,
-    /// Whether one tells that credentials could not be refreshed.
+    /// Whether to send a webhook when credentials could not be refreshed.
     pub on_auth_refresh_error: bool,
-    /// Whether one tells of a sync's end even if nothing changed.
+    /// Whether to send a webhook after every successful sync, even if no record changed.
     pub on_sync_completion_always: bool,
-    /// Whether one tells of a sync's failure.
+    /// Whether to send a webhook when a sync fails.
     pub on_sync_error: bool,
-    /// Whether one tells of an asynchronous action's end.
+    /// Whether to send a webhook when an asynchronous action finishes.
     pub on_async_action_completion: bool,
     #[schema(value_type = Option<String>)]
     pub connect_ui_title: Option<UiTitle>,
@@ -66,41 +65,41 @@ pub struct EnvironmentSettings {
     pub connect_ui_primary_color: Option<UiColor>,
 }
 
-/// New values for some settings. The outer `None` leaves one as it is, the inner one takes it away.
+/// A partial update of the settings. An outer `None` leaves a setting unchanged; an inner `None` removes its value.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct SettingsChange {
-    #[serde(deserialize_with = "stated", skip_serializing_if = "Option::is_none")]
+    #[serde(deserialize_with = "present_value", skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub webhook_url: Option<Option<HttpUrl>>,
-    #[serde(deserialize_with = "stated", skip_serializing_if = "Option::is_none")]
+    #[serde(deserialize_with = "present_value", skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub webhook_url_secondary: Option<Option<HttpUrl>>,
-    #[serde(deserialize_with = "stated", skip_serializing_if = "Option::is_none")]
+    #[serde(deserialize_with = "present_value", skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub callback_url: Option<Option<HttpUrl>>,
-    #[serde(deserialize_with = "stated", skip_serializing_if = "Option::is_none")]
+    #[serde(deserialize_with = "present_value", skip_serializing_if = "Option::is_none")]
     pub on_auth_creation: Option<bool>,
-    #[serde(deserialize_with = "stated", skip_serializing_if = "Option::is_none")]
+    #[serde(deserialize_with = "present_value", skip_serializing_if = "Option::is_none")]
     pub on_auth_refresh_error: Option<bool>,
-    #[serde(deserialize_with = "stated", skip_serializing_if = "Option::is_none")]
+    #[serde(deserialize_with = "present_value", skip_serializing_if = "Option::is_none")]
     pub on_sync_completion_always: Option<bool>,
-    #[serde(deserialize_with = "stated", skip_serializing_if = "Option::is_none")]
+    #[serde(deserialize_with = "present_value", skip_serializing_if = "Option::is_none")]
     pub on_sync_error: Option<bool>,
-    #[serde(deserialize_with = "stated", skip_serializing_if = "Option::is_none")]
+    #[serde(deserialize_with = "present_value", skip_serializing_if = "Option::is_none")]
     pub on_async_action_completion: Option<bool>,
-    #[serde(deserialize_with = "stated", skip_serializing_if = "Option::is_none")]
+    #[serde(deserialize_with = "present_value", skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub connect_ui_title: Option<Option<UiTitle>>,
-    #[serde(deserialize_with = "stated", skip_serializing_if = "Option::is_none")]
+    #[serde(deserialize_with = "present_value", skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub connect_ui_primary_color: Option<Option<UiColor>>,
 }
 
 impl EnvironmentSettings {
-    /// The names of those that the change gives another value.
+    /// Returns the names of the settings whose value the change would modify.
     pub fn changed_by(&self, change: &SettingsChange) -> Vec<String> {
-        let to_json = |value: serde_json::Result<Value>| value.expect("settings are plain data");
+        let to_json = |value: serde_json::Result<Value>| value.expect("settings can be represented as JSON");
         let (now, then) = (to_json(serde_json::to_value(self)), to_json(serde_json::to_value(change)));
         let then = then.as_object().into_iter().flatten();
         then.filter(|(name, value)| now[&**name] != **value).map(|(name, _)| name.clone()).collect()
@@ -113,8 +112,10 @@ impl SettingsChange {
     }
 }
 
-/// What is there is a change, `null` too if the setting can be taken away.
-fn stated<'de, T: Deserialize<'de>, D: Deserializer<'de>>(deserializer: D) -> Result<Option<T>, D::Error> {
+/// Wraps every value that is present, including `null`, so that an absent member can be distinguished from `null`.
+fn present_value<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<T>, D::Error> {
     T::deserialize(deserializer).map(Some)
 }
 
@@ -122,16 +123,16 @@ impl FromStr for HttpUrl {
     type Err = InvalidSetting;
 
     fn from_str(text: &str) -> Result<Self, InvalidSetting> {
-        let form = InvalidSetting("be a URL such as https://example.com/hooks, at most 2048 bytes long");
+        let malformed = InvalidSetting("be a URL such as https://example.com/hooks, at most 2048 bytes long");
         if text.len() > MAX_URL_BYTES || text.trim() != text {
-            return Err(form);
+            return Err(malformed);
         }
-        let url = Url::parse(text).map_err(|_| form)?;
+        let url = Url::parse(text).map_err(|_| malformed)?;
         if !matches!(url.scheme(), "http" | "https") || !url.has_host() {
-            return Err(InvalidSetting("be a URL of http or https, such as https://example.com/hooks"));
+            return Err(InvalidSetting("be an `http` or `https` URL, such as https://example.com/hooks"));
         }
         if url.fragment().is_some() {
-            return Err(InvalidSetting("have no `#` part: it is never sent"));
+            return Err(InvalidSetting("not contain a fragment (`#…`), because clients never send it"));
         }
         Ok(Self(text.to_owned()))
     }
@@ -172,7 +173,7 @@ macro_rules! checked_text {
                 &self.0
             }
 
-            /// For text that was checked before it was stored.
+            /// Wraps text from the database, which was checked before it was stored.
             pub fn from_stored(text: String) -> Self {
                 Self(text)
             }
@@ -209,39 +210,43 @@ mod tests {
 
     use super::*;
 
-    fn refusal<T: FromStr<Err = InvalidSetting>>(text: &str) -> Option<String> {
+    fn error_of<T: FromStr<Err = InvalidSetting>>(text: &str) -> Option<String> {
         text.parse::<T>().err().map(|error| error.to_string())
     }
 
     #[test]
-    fn values_are_checked_and_a_refusal_says_what_would_be_right() {
+    fn invalid_values_are_rejected_with_the_rule() {
         for good in ["https://example.com", "http://127.0.0.1:8080/a?b=c", "https://u:p@example.com/x"] {
-            assert_eq!(refusal::<HttpUrl>(good), None, "{good}");
+            assert_eq!(error_of::<HttpUrl>(good), None, "{good}");
         }
         for bad in ["", "example.com", "ftp://example.com", "javascript:alert(1)", "https://", "/hooks"] {
-            assert!(refusal::<HttpUrl>(bad).is_some(), "{bad}");
+            assert!(error_of::<HttpUrl>(bad).is_some(), "{bad}");
         }
         assert_eq!(
-            refusal::<HttpUrl>("https://a.example/#x").as_deref(),
-            Some("must have no `#` part: it is never sent")
+            error_of::<HttpUrl>("https://a.example/#x").as_deref(),
+            Some("must not contain a fragment (`#…`), because clients never send it")
         );
-        assert!(refusal::<HttpUrl>(&format!("https://a.example/{}", "x".repeat(2048))).is_some());
-        assert_eq!(refusal::<UiTitle>("Connect to Acme 🎩"), None);
+        assert!(error_of::<HttpUrl>(&format!("https://a.example/{}", "x".repeat(2048))).is_some());
+        assert_eq!(error_of::<UiTitle>("Connect to Acme 🎩"), None);
         for bad in [String::new(), " ".to_owned(), "x".repeat(101), "a\nb".to_owned()] {
             assert_eq!(
-                refusal::<UiTitle>(&bad).as_deref(),
+                error_of::<UiTitle>(&bad).as_deref(),
                 Some("must be 1 to 100 characters on one line"),
                 "{bad}"
             );
         }
-        assert_eq!(refusal::<UiColor>("#1A7f37"), None);
+        assert_eq!(error_of::<UiColor>("#1A7f37"), None);
         for bad in ["1a7f37", "#1a7", "red", "#1a7f3g", "#1a7f37;x"] {
-            assert_eq!(refusal::<UiColor>(bad).as_deref(), Some("must be a colour such as #1a7f37"), "{bad}");
+            assert_eq!(
+                error_of::<UiColor>(bad).as_deref(),
+                Some("must be a colour such as #1a7f37"),
+                "{bad}"
+            );
         }
     }
 
     #[test]
-    fn a_change_tells_apart_what_is_absent_and_what_is_taken_away() {
+    fn a_change_distinguishes_absent_members_from_null() {
         let change: SettingsChange =
             serde_json::from_value(json!({ "webhook_url": null, "on_sync_error": false })).unwrap();
         assert_eq!(

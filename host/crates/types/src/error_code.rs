@@ -1,13 +1,13 @@
-//! The stable codes of errors: what each means, and what to do about it.
+//! The stable codes of errors, with their meanings and remedies.
 //!
-//! `docs/errors.md` and the OpenAPI document are generated from this list. A code is public: it is never renamed.
+//! `docs/errors.md` and the OpenAPI document are generated from this list. A code is public and is never renamed.
 
 use serde::{Deserialize, Serialize};
 use strum::{Display, EnumMessage, EnumString, IntoStaticStr, VariantArray};
 
 /// The code of an error, as clients see it: `unknown_connection`.
 ///
-/// A variant's documentation is the meaning of the code; its `message` says what to do.
+/// The documentation comment of a variant is the code's meaning. Its `message` is the remedy.
 #[derive(
     Debug,
     Clone,
@@ -260,44 +260,47 @@ pub enum ErrorCode {
     /// A value that the provider requires is missing or malformed, or the provider returned one that is not valid.
     #[strum(message = "Correct the value that the message names.")]
     InvalidConnectionConfig,
-    /// The OAuth callback was already used, came later than an hour after the start, or its session was deleted.
+    /// The OAuth callback was already used, came more than an hour after the start, or its session was deleted.
     #[strum(message = "Start the authorization again.")]
     StateErr,
-    /// The browser that came back from the provider is not the browser that started.
-    #[strum(message = "Start again in this browser, with cookies enabled.")]
+    /// The browser that returned from the provider is not the one that started the authorization.
+    #[strum(message = "Start the authorization again in one browser, with cookies enabled.")]
     StateCookieErr,
-    /// The end user did not grant access.
-    #[strum(message = "Start again if this was a mistake.")]
+    /// The end user declined to grant access, or the provider denied it.
+    #[strum(message = "If this was a mistake, start the authorization again.")]
     AccessDenied,
-    /// The provider redirected the end user back with an error, without the required parameters, or under another
-    /// issuer.
+    /// The provider redirected the end user back with an error, without the required parameters, or with another
+    /// issuer than the expected one.
     #[strum(message = "See the provider's error in the message.")]
     CallbackErr,
     /// The provider returned no token.
-    #[strum(message = "See the message. Often the app's credentials or its callback URL are wrong.")]
-    TokenErr,
-    /// The connection was rejected: the provider did not accept its own new credentials, did not confirm that they
-    /// belong to the named account, or the integration's validation function failed with `message`. A new connection is
-    /// not created. A reconnected one that a function rejects stays, with an authentication error.
     #[strum(
-        message = "Connect again. If it persists, check the app's scopes, or what the validation function requires."
+        message = "Check the app's credentials and its callback URL. The message contains the provider's answer."
+    )]
+    TokenErr,
+    /// The connection was rejected: the provider did not accept the new credentials, did not confirm that they belong
+    /// to the named account, or the integration's validation function failed with `message`. A rejected new connection
+    /// is not stored. A reconnected connection that a validation function rejects is kept, with an authentication
+    /// error.
+    #[strum(
+        message = "Connect again. If the error persists, check the app's scopes and the requirements of the validation function."
     )]
     ConnectionValidationFailed,
     /// Another request replaced or deleted the connection while a function validated it. The other request's
     /// credentials are kept if they pass validation.
-    #[strum(message = "Check the connection, and import it again if it should be this one.")]
+    #[strum(message = "Get the connection to see which credentials it has. Import yours again if necessary.")]
     ConnectionReplaced,
-    /// The connection to reconnect was deleted while the end user was at the provider.
+    /// The connection to reconnect was deleted while the end user authorized it at the provider.
     #[strum(message = "Create a session for a new connection.")]
     ConnectionNotFound,
     /// The host's limit of 5,000 open WebSockets is reached.
     #[strum(message = "Try again in a moment.")]
     TooManySockets,
     /// A browser called `/mcp` from a page of another site.
-    #[strum(message = "Call it from a program, or from a page at this service's own address.")]
+    #[strum(message = "Call `/mcp` from a program, or from a page on this host's own origin.")]
     OriginNotAllowed,
     /// The host's limit of concurrent change readers is reached.
-    #[strum(message = "Try again after `Retry-After` seconds, or at another host.")]
+    #[strum(message = "Try again after `Retry-After` seconds, or use another host.")]
     TooManyReaders,
     /// An integration with this unique key exists.
     #[strum(message = "Choose another unique key.")]
@@ -318,7 +321,9 @@ pub enum ErrorCode {
     #[strum(message = "Choose another name, or revoke the other key.")]
     DuplicateApiKey,
     /// The webhook signing key was rotated less than 24 hours ago, and the previous key still signs.
-    #[strum(message = "Wait, or replace both at once with `syncline env rotate-signing-key --now`.")]
+    #[strum(
+        message = "Wait until 24 hours have passed, or replace both keys at once with `syncline env rotate-signing-key --now`."
+    )]
     MultipleWebhookSigningKeys,
     /// No action with this name is deployed for the integration.
     #[strum(message = "Correct the name, or deploy the action.")]
@@ -329,51 +334,55 @@ pub enum ErrorCode {
     /// The asynchronous action has no result yet. `payload.state` is `queued` or `running`.
     #[strum(message = "Ask again after `Retry-After` seconds.")]
     ActionNotFinished,
-    /// The `Idempotency-Key` was used for another input of this connection and action, or with another `X-Async`.
+    /// The `Idempotency-Key` was already used for a request with another input, or with and without `X-Async`.
     #[strum(message = "Use a new key for each request.")]
     IdempotencyKeyReused,
     /// The first request with this `Idempotency-Key` is still in progress.
-    #[strum(message = "Repeat the request after `Retry-After` seconds.")]
+    #[strum(message = "Send the request again after `Retry-After` seconds.")]
     IdempotencyKeyInUse,
     /// The input does not match the action's input model. The function did not run.
-    #[strum(message = "See `errors` for each field.")]
+    #[strum(message = "Correct the fields that `errors` lists.")]
     InvalidActionInput,
     /// The function ran, but its output does not match its output model, or is not JSON.
     #[strum(message = "Correct the function or the model. See `errors` for each field.")]
     InvalidActionOutput,
-    /// The function returned an error; `message` is its message. `payload` contains its details or, without details,
-    /// its own `code` and `message`.
+    /// The function returned an error, whose message is `message`. `payload` contains its details. Without details,
+    /// `payload` contains the function's own `code` and `message`.
     #[strum(message = "See the function's documentation.")]
     ActionScriptRuntimeError,
-    /// The provider answered with an error that the function did not handle. `upstream` contains the answer, `payload`
-    /// its body or the body's member `payload`. A complete JSON body is parsed: the SDK keeps the first 10,000 bytes,
-    /// and [a function can return more](how-to/write-functions-in-rust.md#errors).
-    #[strum(message = "See the provider's answer. A 401 concerns the connection's credentials.")]
+    /// The provider answered with an error that the function did not handle. `upstream` contains the answer; `payload`
+    /// contains its body or the body's member `payload`. A complete JSON body is parsed. The SDK keeps the first
+    /// 10,000 bytes of the body, and [a function can return more](how-to/write-functions-in-rust.md#errors).
+    #[strum(
+        message = "See the provider's answer. A 401 means that the provider rejected the connection's credentials."
+    )]
     ScriptHttpError,
     /// The function crashed: it panicked or executed an invalid WebAssembly operation.
     #[strum(message = "Correct the function. The run's log contains a backtrace.")]
     ScriptInternalError,
     /// The function exceeded its limit `wall`. `payload` is `{"limit": "wall"}`.
-    #[strum(message = "Try again, or raise the limit: at most 15 minutes for an action.")]
+    #[strum(
+        message = "Try again, or raise the limit in `syncline.toml`. The maximum for an action is 15 minutes."
+    )]
     ExecutionTimeout,
     /// The function exceeded another limit. `payload` is `{"limit": NAME}`: `cpu`, `memory`, `table`, `stack`, `log`,
     /// `output`, `requests`, `records` or `stream`.
     #[strum(
-        message = "Make the function do less, or raise the limit in `syncline.toml`. `table` and `stack` are fixed."
+        message = "Reduce the function's work, or raise the limit in `syncline.toml`. `table` and `stack` are fixed."
     )]
     LimitExceeded,
     /// The provider is rate limiting this connection or its integration for longer than the function or `/proxy` can
     /// wait.
     #[strum(message = "Try again after `Retry-After` seconds.")]
     RateLimited,
-    /// An asynchronous action is not retried: five hosts stopped while they ran it. As the state of a sync's run: its
-    /// host did not renew the lease, and another attempt continues from the checkpoint.
-    #[strum(message = "Check those hosts' logs. The function may be what stops them.")]
+    /// An asynchronous action was given up, because five hosts stopped while they ran it. As the state of a sync's
+    /// run: its host did not renew the lease, and another attempt continues from the checkpoint.
+    #[strum(message = "Check the logs of those hosts: the function may be the cause.")]
     HostLost,
     /// A later attempt of the same run has taken over (syncs only), or the connection was deleted while its action ran.
-    #[strum(message = "Nothing: there is no connection to run it for.")]
+    #[strum(message = "None: a later attempt does the work, or the connection no longer exists.")]
     ScriptAborted,
-    /// The body is not a complete, unmodified bundle.
+    /// The body is not a complete bundle, or it was modified.
     #[strum(message = "Build the bundle again and send it unchanged.")]
     InvalidBundle,
     /// The bundle's `syncline.toml` has errors, or does not match its components. `payload.mistakes` contains each
@@ -386,7 +395,7 @@ pub enum ErrorCode {
     #[strum(message = "Resolve the conflict that the message names.")]
     ConflictingDeployment,
     /// A host could not compile the bundle, or did not within five minutes. The previous version stays active.
-    #[strum(message = "Check the host's log, then deploy again.")]
+    #[strum(message = "Check the hosts' logs, then deploy again.")]
     HostsNotReady,
     /// There is no route with this path.
     #[strum(message = "Compare the path with `/openapi.json`.")]
@@ -395,7 +404,7 @@ pub enum ErrorCode {
     #[strum(message = "Use one of the listed methods.")]
     MethodNotAllowed,
     /// This version does not offer the feature: quick-start integrations, and the code of functions.
-    #[strum(message = "Omit it.")]
+    #[strum(message = "Do not use this feature.")]
     NotImplemented,
     /// An error occurred in the host. The cause is in the host's log and never in the answer.
     #[strum(message = "Try again. If the error persists, search the host's log for the request id.")]
@@ -418,10 +427,10 @@ pub enum ErrorCode {
             growing delays of up to a day; a trigger runs it at once."
     )]
     NoProgress,
-    /// The run was stopped: its host shut down or does not know the sync (yet), a reset was requested, its connection
-    /// or sync is gone, or the caller of an action disconnected.
+    /// The run was stopped. Its host shut down or does not know the sync yet, a reset was requested, its connection or
+    /// sync was deleted, or the caller of an action disconnected.
     #[strum(
-        message = "Nothing: remaining work is due again, except for an action whose caller disconnected."
+        message = "None: the host runs remaining work again, except for an action whose caller disconnected."
     )]
     ScriptCancelled,
 }
@@ -432,12 +441,12 @@ impl ErrorCode {
         self.into()
     }
 
-    /// What the code means, as one line of Markdown.
+    /// Returns the meaning of the code, as one line of Markdown.
     pub fn meaning(self) -> String {
         self.get_documentation().unwrap_or_default().lines().collect::<Vec<_>>().join(" ")
     }
 
-    /// What whoever gets the error can do about it, as one line of Markdown.
+    /// Returns the remedy for the error, as one line of Markdown.
     pub fn remedy(self) -> &'static str {
         self.get_message().unwrap_or_default()
     }
@@ -448,7 +457,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_code_has_a_meaning_and_a_remedy_of_whole_sentences() {
+    fn every_code_has_a_meaning_and_a_remedy_in_full_sentences() {
         for code in ErrorCode::VARIANTS {
             for text in [code.meaning().as_str(), code.remedy()] {
                 assert!(

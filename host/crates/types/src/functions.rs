@@ -1,11 +1,11 @@
-//! Functions and their executions: kinds, and the states of runs and jobs.
+//! Kinds of functions, and the states of runs and jobs.
 //!
-//! The texts are those of the configuration file, the database and the API.
+//! Each value has the same text in the configuration file, the database and the API.
 
 use serde::{Deserialize, Serialize};
 use strum::{Display, EnumString, IntoStaticStr, VariantArray};
 
-/// Declares an enum whose text is its name in lower case, in the database as on the wire.
+/// Declares an enum whose values are written as their lower-case names in the database and on the wire.
 macro_rules! text_enum {
     ($(#[$doc:meta])* $name:ident { $($(#[$variant_doc:meta])* $variant:ident),+ $(,)? }) => {
         $(#[$doc])*
@@ -43,7 +43,7 @@ macro_rules! text_enum {
 }
 
 text_enum!(
-    /// A kind of function, by the word that a component's `invoke` takes.
+    /// The kind of a function. Its text is the first argument of a component's `invoke`.
     FunctionKind {
         /// Runs on a schedule and saves records.
         Sync,
@@ -51,7 +51,7 @@ text_enum!(
         Action,
         /// Handles a provider's webhook.
         Webhook,
-        /// Handles an event in a connection's life.
+        /// Handles an event of a connection, such as its creation.
         Lifecycle,
     }
 );
@@ -65,13 +65,13 @@ text_enum!(
         Trigger,
         /// A client started a paused sync.
         Start,
-        /// The run before it failed.
+        /// The previous run failed.
         Retry,
         /// A client called an action.
         Api,
-        /// An event in the connection's life.
+        /// An event of the connection occurred.
         Lifecycle,
-        /// A provider's webhook.
+        /// A provider's webhook arrived.
         Webhook,
     }
 );
@@ -82,9 +82,9 @@ text_enum!(
         Running,
         Success,
         Error,
-        /// It was stopped before the function had returned.
+        /// The run was stopped before its function returned.
         Cancelled,
-        /// Its host did not renew the lease.
+        /// The run's host did not renew the lease.
         Lost,
     }
 );
@@ -95,7 +95,7 @@ text_enum!(
 );
 
 impl FunctionKind {
-    /// The trigger of a run of this kind that has no schedule.
+    /// Returns the trigger of a run of this kind that has no schedule.
     pub fn direct_trigger(self) -> RunTrigger {
         match self {
             Self::Sync => RunTrigger::Trigger,

@@ -1,14 +1,14 @@
-//! The names of things. Text from outside is checked once, when it is parsed into one of these types;
-//! a `…Pk` is the row number of our own database and never leaves the host.
+//! Types of names and ids. Text from outside is checked once, when it is parsed into one of these types. A `…Pk` is a
+//! row number in Syncline's own database and never leaves the host.
 //!
-//! The patterns are those that existing clients of such services already keep to.
+//! The patterns match those of existing clients, so that their names remain valid.
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// Why a text is not a name of the wanted kind. Says what would be.
+/// Why a text is not a valid name. The message contains the rule.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{kind} `{given}` must {rule}")]
 pub struct InvalidName {
@@ -92,45 +92,45 @@ macro_rules! row_number {
 
 text_id!(
     /// The name of an environment, such as `dev`.
-    EnvironmentName, "environment", "be 1 to 255 of a-z, 0-9, `_` and `-`",
+    EnvironmentName, "environment", "consist of 1 to 255 characters a-z, 0-9, `_` and `-`",
     |text| text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b"_-".contains(&b))
 );
 text_id!(
     /// The unique key of an integration in its environment; `provider_config_key` on the wire.
-    IntegrationKey, "integration key", "be 1 to 255 of letters, digits, space and `~:.@_-`",
+    IntegrationKey, "integration key", "consist of 1 to 255 letters, digits, spaces and `~:.@_-`",
     |text| text.bytes().all(|b| b.is_ascii_alphanumeric() || b"~:.@ _-".contains(&b))
 );
 text_id!(
     /// The slug of a provider in the catalogue, such as `stripe-api-key`.
-    ProviderSlug, "provider", "be 1 to 255 of letters, digits, `_` and `-`", is_plain
+    ProviderSlug, "provider", "consist of 1 to 255 letters, digits, `_` and `-`", is_plain
 );
 text_id!(
-    /// The id by which a client's backend knows a connection.
-    ConnectionId, "connection id", "be 1 to 255 of letters, digits, space and `,.;:=+~[]|@${}\"'\\/_-`",
+    /// The id that a client's backend uses for a connection.
+    ConnectionId, "connection id", "consist of 1 to 255 letters, digits, spaces and `,.;:=+~[]|@${}\"'\\/_-`",
     |text| text.bytes().all(|b| b.is_ascii_alphanumeric() || b",.;:=+~[]|@${}\"'\\/_ -".contains(&b))
 );
 text_id!(
     /// The name of a sync, an action or another function of an integration.
-    FunctionName, "function name", "be 1 to 255 of letters, digits, `_` and `-`", is_plain
+    FunctionName, "function name", "consist of 1 to 255 letters, digits, `_` and `-`", is_plain
 );
 text_id!(
     /// The name of a model, such as `Customer`.
-    ModelName, "model", "start with A-Z, followed by letters, digits, `_` and `-`, and be 2 to 255 long",
+    ModelName, "model", "start with A-Z, continue with letters, digits, `_` and `-`, and have 2 to 255 characters",
     |text| text.len() > 1 && text.as_bytes()[0].is_ascii_uppercase() && is_plain(text)
 );
 text_id!(
     /// The name under which the deployments of one project replace each other.
-    BundleName, "bundle name", "be 1 to 255 of letters, digits, `_` and `-`", is_plain
+    BundleName, "bundle name", "consist of 1 to 255 letters, digits, `_` and `-`", is_plain
 );
 text_id!(
-    /// A named extra copy of a sync on one connection; `base` is the default.
-    Variant, "variant", "be 1 to 255 of letters, digits, `_` and `-`", is_plain
+    /// A further instance of a sync for one connection. The default is `base`.
+    Variant, "variant", "consist of 1 to 255 letters, digits, `_` and `-`", is_plain
 );
 
 text_id!(
-    /// The name of an environment variable. A guest sees variables as its process environment, so their names are as
-    /// portable as there.
-    VariableName, "variable", "be 1 to 255 of letters, digits and `_`, and not begin with a digit",
+    /// The name of an environment variable. Guests see variables in their process environment, so the names follow its
+    /// portable rules.
+    VariableName, "variable", "consist of 1 to 255 letters, digits and `_`, and not begin with a digit",
     |text| !text.as_bytes()[0].is_ascii_digit() && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
 );
 
@@ -190,7 +190,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_keep_to_their_patterns() {
+    fn names_are_checked_against_their_patterns() {
         assert!("stripe".parse::<IntegrationKey>().is_ok());
         assert!("my shop: eu@1~a.b_c-d".parse::<IntegrationKey>().is_ok());
         assert!("a/b".parse::<IntegrationKey>().is_err());
@@ -203,8 +203,8 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_says_what_would_be_right() {
-        let refusal = "a b".parse::<FunctionName>().unwrap_err().to_string();
-        assert_eq!(refusal, "function name `a b` must be 1 to 255 of letters, digits, `_` and `-`");
+    fn an_error_contains_the_rule_for_the_name() {
+        let message = "a b".parse::<FunctionName>().unwrap_err().to_string();
+        assert_eq!(message, "function name `a b` must consist of 1 to 255 letters, digits, `_` and `-`");
     }
 }

@@ -1,4 +1,4 @@
-//! What every crate speaks of: names and row numbers, secrets, settings of an environment.
+//! Types that every crate uses: ids and names, error codes, secrets, and the settings of an environment.
 
 pub mod environment_settings;
 pub mod error_code;

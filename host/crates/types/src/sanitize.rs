@@ -1,8 +1,8 @@
-//! The character NUL, which JSON and Rust can hold in a text and Postgres cannot.
+//! Replaces the character NUL, which JSON and Rust strings can contain and Postgres text cannot.
 
 use serde_json::Value;
 
-/// Whether any text or key of a JSON value has a NUL in it.
+/// Whether any string or key of a JSON value contains NUL.
 pub fn contains_nul(value: &Value) -> bool {
     match value {
         Value::String(text) => text.contains('\0'),
@@ -14,12 +14,12 @@ pub fn contains_nul(value: &Value) -> bool {
     }
 }
 
-/// The text with each NUL replaced by the sign for what cannot be shown.
+/// Returns the text with each NUL replaced by U+FFFD, the replacement character.
 pub fn sanitize_text(text: &str) -> String {
     text.replace('\0', "\u{fffd}")
 }
 
-/// Likewise for every text and key of a JSON value.
+/// Applies [`sanitize_text`] to every string and key of a JSON value.
 pub fn sanitize_json(value: Value) -> Value {
     match value {
         Value::String(text) => Value::String(sanitize_text(&text)),
@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_nul_is_found_and_replaced_wherever_it_is() {
+    fn nul_is_replaced_in_nested_values_and_keys() {
         let value = json!({ "a\0": ["b", { "c": "d\0e" }], "f": 1 });
         assert!(contains_nul(&value));
         let clean = sanitize_json(value);

@@ -1,4 +1,4 @@
-//! A value that must not be seen: it prints as `***` and its memory is wiped when it is dropped.
+//! A value that must not be disclosed. It is printed as `***`, and its memory is wiped when it is dropped.
 
 mod mask;
 
@@ -9,8 +9,8 @@ use zeroize::Zeroize;
 
 pub use self::mask::Mask;
 
-/// Holds a secret. There is no `Display` and no `Serialize`, so that it cannot slip into a log line, an
-/// error text or an answer; whoever needs the value says so by calling [`Secret::expose`].
+/// Holds a secret. It implements neither `Display` nor `Serialize`, so that it cannot leak into a log line, an error
+/// message or an answer. Code that needs the value calls [`Secret::expose`].
 #[derive(Clone)]
 pub struct Secret<T: Zeroize>(T);
 
@@ -19,7 +19,7 @@ impl<T: Zeroize> Secret<T> {
         Self(value)
     }
 
-    /// The value itself. Do not let it outlive the call that needs it.
+    /// Returns the secret value. Do not keep the value longer than necessary.
     pub fn expose(&self) -> &T {
         &self.0
     }
@@ -55,7 +55,8 @@ impl<'de, T: Zeroize + Deserialize<'de>> Deserialize<'de> for Secret<T> {
     }
 }
 
-/// Writes the value itself, for `#[serde(serialize_with)]` on what is sealed right after.
+/// Serializes the secret value. Use it with `#[serde(serialize_with)]` only for data that is encrypted right
+/// afterwards.
 pub fn serialize_exposed<T: Zeroize + Serialize, S: Serializer>(
     secret: &Secret<T>,
     serializer: S,
@@ -63,7 +64,7 @@ pub fn serialize_exposed<T: Zeroize + Serialize, S: Serializer>(
     secret.expose().serialize(serializer)
 }
 
-/// [`serialize_exposed`] for a secret that may be absent.
+/// Serializes an optional secret like [`serialize_exposed`].
 pub fn serialize_exposed_option<T: Zeroize + Serialize, S: Serializer>(
     secret: &Option<Secret<T>>,
     serializer: S,
@@ -76,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_secret_prints_as_stars_even_deep_inside() {
+    fn nested_secrets_are_printed_as_stars() {
         #[derive(Debug)]
         #[expect(dead_code, reason = "only printed")]
         struct Login {
@@ -89,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dropped_secret_is_wiped() {
+    fn the_memory_of_a_dropped_secret_is_wiped() {
         struct Probe<'a>(&'a std::cell::Cell<bool>);
         impl Zeroize for Probe<'_> {
             fn zeroize(&mut self) {

@@ -11,15 +11,15 @@ const MIN_SECRET_BYTES: usize = 6;
 /// What replaces a secret.
 const MASKED: &str = "***";
 
-/// A set of secrets to find in text, as they are or as JSON, URLs and HTML spell them.
+/// A set of secrets to find in text, both as they are and as escaped in JSON, URLs and HTML.
 #[derive(Debug, Clone, Default)]
 pub struct Mask {
-    /// Longest first, so that a secret that is a part of another one does not break it up.
+    /// Longest first, so that a secret that contains another secret is masked as a whole.
     secrets: Vec<Secret<String>>,
 }
 
 impl Mask {
-    /// A mask for these secrets.
+    /// Creates a mask for these secrets.
     pub fn of<'s>(secrets: impl IntoIterator<Item = &'s str>) -> Self {
         let mut mask = Self::default();
         secrets.into_iter().for_each(|secret| mask.add(secret));
@@ -35,7 +35,7 @@ impl Mask {
         self.secrets.insert(at, secret.into());
     }
 
-    /// The text with `***` in place of every secret.
+    /// Returns the text with every secret replaced by `***`.
     pub fn text<'t>(&self, text: &'t str) -> Cow<'t, str> {
         let mut masked = Cow::Borrowed(text);
         for secret in &self.secrets {
@@ -46,7 +46,7 @@ impl Mask {
         masked
     }
 
-    /// The same for a whole document: every text in it, the names of members, and numbers.
+    /// Masks all strings, member names and numbers of a JSON document.
     pub fn json(&self, value: Value) -> Value {
         if self.secrets.is_empty() {
             return value;
@@ -68,7 +68,7 @@ impl Mask {
     }
 }
 
-/// The text with a secret replaced; `None` if it is not in it.
+/// Returns the text with the secret replaced, or `None` if the text does not contain it.
 fn replace(text: &str, secret: &str) -> Option<String> {
     let first = *secret.as_bytes().first()?;
     let may_begin = |byte: &u8| *byte == first || matches!(byte, b'\\' | b'%' | b'&' | b'+');
@@ -82,16 +82,16 @@ fn replace(text: &str, secret: &str) -> Option<String> {
                 at += length;
                 copied = at;
             }
-            // Backslashes stand together before what they escape. One by one, a long row of them would take for ever.
+            // Skips a run of backslashes as a whole. Trying each of them would take quadratic time.
             None => at += count_backslashes(&text[at..]).max(char_len(&text[at..])),
         }
     }
     (copied > 0).then(|| masked + &text[copied..])
 }
 
-/// How many bytes the secret takes at the beginning of the text, if it is there.
+/// Returns the number of bytes that the secret occupies at the beginning of the text, or `None` if it is not there.
 ///
-/// A text may have been cut within a secret. Then half of it is enough.
+/// The text may have been truncated within the secret. Then half of the secret is enough.
 fn length_in(text: &str, secret: &str) -> Option<usize> {
     if text.starts_with(secret) {
         return Some(secret.len());
@@ -105,7 +105,7 @@ fn length_in(text: &str, secret: &str) -> Option<usize> {
         let backslashes = count_backslashes(wanted);
         let doubled_backslashes = count_backslashes(rest);
         if backslashes > 0 && doubled_backslashes >= backslashes {
-            // JSON doubles each of them, and doubles those again within a text.
+            // JSON doubles each backslash, and doubles them again when that JSON is embedded in a JSON string.
             (rest, wanted) = (&rest[doubled_backslashes..], &wanted[backslashes..]);
         } else {
             rest = &rest[length_of_char(rest, next)?..];
@@ -123,8 +123,8 @@ fn count_backslashes(text: &str) -> usize {
     text.len() - text.trim_start_matches('\\').len()
 }
 
-/// How many bytes a character takes at the beginning of the text: as itself, or escaped in JSON (also when that JSON
-/// is a text in JSON again), in a URL or in HTML.
+/// Returns the number of bytes that a character occupies at the beginning of the text: unescaped, or escaped in JSON
+/// (including JSON within a JSON string), in a URL or in HTML.
 fn length_of_char(text: &str, wanted: char) -> Option<usize> {
     let escaped = match text.as_bytes().first()? {
         b'\\' => length_in_json(text, wanted),
@@ -146,11 +146,11 @@ fn length_in_json(text: &str, wanted: char) -> Option<usize> {
         '\t' => 't',
         _ => 'u',
     };
-    let behind = escape.strip_prefix(short)?;
+    let after = escape.strip_prefix(short)?;
     if short != 'u' {
         return Some(backslashes + 1);
     }
-    let code = u32::from_str_radix(behind.get(..4)?, 16).ok()?;
+    let code = u32::from_str_radix(after.get(..4)?, 16).ok()?;
     (code == u32::from(wanted)).then_some(backslashes + 5)
 }
 
@@ -196,11 +196,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_secret_is_masked_wherever_it_stands() {
+    fn a_secret_is_masked_at_every_position() {
         let mask = Mask::of(["tok_0123456789", "0123456789"]);
         assert_eq!(mask.text("tok_0123456789, tok_0123456789tok_0123456789"), "***, ******");
         assert_eq!(mask.text("x0123456789x"), "x***x");
-        assert!(matches!(mask.text("nothing of it"), Cow::Borrowed(_)));
+        assert!(matches!(mask.text("no secret here"), Cow::Borrowed(_)));
         assert_eq!(
             mask.json(
                 json!({ "a tok_0123456789": ["tok_0123456789", 123_456_789, 1_230_123_456_789_u64, true] })
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_is_masked_however_it_is_escaped() {
+    fn a_secret_is_masked_in_every_supported_escaping() {
         const SECRET: &str = "p\"w\\d/+ =<&é";
         let mask = Mask::of([SECRET]);
         let json = json!(SECRET).to_string();
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_row_of_backslashes_takes_no_time() {
+    fn many_backslashes_are_scanned_in_linear_time() {
         let row = "\\".repeat(1 << 20);
         let mask = Mask::of(["tok_0123456789", "\"abcdef"]);
         assert!(matches!(mask.text(&row), Cow::Borrowed(_)));
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn the_larger_part_of_a_secret_is_masked_where_a_text_was_cut() {
+    fn a_secret_truncated_at_the_end_is_masked_from_half_its_length() {
         let mask = Mask::of(["tok_0123456789"]);
         assert_eq!(mask.text("Bearer tok_0123"), "Bearer ***");
         assert_eq!(mask.text("a key begins with tok_"), "a key begins with tok_");
@@ -255,13 +255,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_text_makes_it_panic(secret in "[\\\\%&+é#x;u0-9a]{6,12}", text in "[\\\\%&+é#x;u0-9a]{0,60}") {
+        fn no_input_causes_a_panic(secret in "[\\\\%&+é#x;u0-9a]{6,12}", text in "[\\\\%&+é#x;u0-9a]{0,60}") {
             let masked = Mask::of([secret.as_str()]).text(&text).into_owned();
             prop_assert!(!masked.contains(&secret));
         }
 
         #[test]
-        fn what_is_quoted_as_json_is_masked(secret in "\\PC{6,20}", before in "[a-z ]{0,10}") {
+        fn a_secret_in_a_json_string_is_masked(secret in "\\PC{6,20}", before in "[a-z ]{0,10}") {
             let quoted = json!(format!("{before}{secret}")).to_string();
             let masked = Mask::of([secret.as_str()]).text(&quoted).into_owned();
             prop_assert!(masked.contains(MASKED), "{}", masked);

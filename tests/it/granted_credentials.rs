@@ -63,7 +63,7 @@ async fn a_function_is_told_that_there_are_no_credentials_where_the_provider_ref
         text(&payload["message"]).to_owned()
     };
     let first = refused().await;
-    let reason = "the credentials could not be refreshed: the provider refused: invalid_grant";
+    let reason = "the credentials could not be refreshed: the provider rejected the request: invalid_grant";
     assert!(first.starts_with(reason), "{first}");
     let again = refused().await;
     assert!(again.starts_with("the last refresh failed a moment ago"), "{again}");

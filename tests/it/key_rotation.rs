@@ -154,7 +154,7 @@ async fn an_encryption_key_is_replaced_without_a_pause() {
     check(&host, "late").await;
     let (status, log) = HostOptions::new().database(&db).spawn_and_wait().await;
     assert!(!status.success());
-    assert!(log.contains("the encryption key `new` is needed"), "{log}");
+    assert!(log.contains("this database needs the encryption key `new`"), "{log}");
 }
 
 #[tokio::test]
@@ -179,7 +179,7 @@ async fn sealed_values_in_another_place_are_refused() {
     }
     // What does not open is told, left as it is, and keeps its key.
     let refused = db.command(&["keys", "rotate-data"]).refuse();
-    assert!(refused.contains("3 stored secrets of environment `dev` do not open"), "{refused}");
+    assert!(refused.contains("3 stored secrets of environment `dev` cannot be decrypted"), "{refused}");
     assert!(refused.contains("connections.sealed_credentials of "), "{refused}");
     assert_eq!(db.texts(VERSIONS).await, ["1,2"]);
     let variables = host.get("/environment-variables").await.expect(200).json();

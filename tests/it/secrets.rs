@@ -221,7 +221,7 @@ async fn a_host_with_another_encryption_key_refuses_to_start() {
     let options = HostOptions::new().database(&db).variable("SYNCLINE_ENCRYPTION_KEY", &other);
     let (status, log) = options.spawn_and_wait().await;
     assert!(!status.success());
-    assert!(log.contains("is not the one that this database was written with"), "{log}");
+    assert!(log.contains("differs from the key with this id that this database was encrypted with"), "{log}");
 }
 
 #[tokio::test]
@@ -239,7 +239,7 @@ async fn a_command_without_the_right_encryption_key_leaves_no_other_behind() {
 
     let stranger = format!("stranger:{}", STANDARD.encode([7; 32]));
     let refused = db.command(&["env", "list"]).encryption_key(&stranger).refuse();
-    let missing = "the encryption key `test` is needed to read this database";
+    let missing = "this database needs the encryption key `test`, which is missing";
     assert_eq!(refused.matches(missing).count(), 1, "{refused}");
     let options = HostOptions::new().database(&db).variable("SYNCLINE_ENCRYPTION_KEY", &stranger);
     let (status, log) = options.spawn_and_wait().await;

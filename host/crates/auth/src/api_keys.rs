@@ -1,4 +1,4 @@
-//! Secret keys of environments: creating and revoking them.
+//! Creates and revokes secret keys of environments.
 
 mod secret_key;
 
@@ -16,7 +16,7 @@ use syncline_store::keys::{self, NewKey};
 use syncline_types::error_code::ErrorCode;
 use syncline_types::ids::EnvironmentPk;
 
-/// A new key. The key itself is known only now, since only its hash is stored.
+/// A new key. The key itself is only available now, because only its hash is stored.
 pub struct CreatedApiKey {
     pub id: Uuid,
     pub key: ApiKey,
@@ -26,11 +26,11 @@ pub struct CreatedApiKey {
 /// Why a key was not created or revoked.
 #[derive(Debug, thiserror::Error)]
 pub enum ApiKeyError {
-    #[error("the environment has no valid key {0}")]
+    #[error("the environment has no valid key with the id {0}")]
     Unknown(Uuid),
-    #[error("the environment has a valid key `{0}` already; choose another display_name")]
+    #[error("a valid key with the name `{0}` exists; choose another `display_name`")]
     Duplicate(String),
-    #[error("keys could not be written")]
+    #[error("could not write the secret key to the database")]
     Store(#[from] sqlx::Error),
 }
 
@@ -76,7 +76,7 @@ impl ApiKeys {
         Ok(CreatedApiKey { id: created.id, key, created_at: created.created_at })
     }
 
-    /// Revokes a key, on every host at once.
+    /// Revokes a key on all hosts.
     pub async fn revoke(&self, environment: EnvironmentPk, id: Uuid) -> Result<(), ApiKeyError> {
         if !keys::revoke_by_id(&mut *self.store.connect().await?, environment, id).await? {
             return Err(ApiKeyError::Unknown(id));

@@ -1,5 +1,5 @@
-//! What an integration's app proves itself with at the provider: one app of the operator's for all connections of
-//! the integration.
+//! The credentials of an integration's app: an app that the operator registered at the provider, used by all
+//! connections of the integration.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
@@ -13,43 +13,43 @@ use syncline_types::secret::{Secret, serialize_exposed, serialize_exposed_option
 
 const MAX_TEXT: usize = 255;
 const MAX_SECRET: usize = 16_384;
-/// What stands in the place of a secret that was stored. Its length says nothing of the secret's.
+/// Returned in place of a stored secret. Its length does not depend on the secret's.
 const MASK: &str = "********";
 
-/// The credentials of an integration's app. As serde writes it, it is the sealed form, with every secret in it;
-/// [`to_wire`](Self::to_wire) is what clients read.
+/// The credentials of an integration's app. Their serde form contains all secrets and is stored encrypted. Clients
+/// receive the form of [`to_wire`](Self::to_wire).
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum AppCredentials {
-    /// Of auth modes `OAUTH1`, `OAUTH2` and `TBA`.
+    /// For the auth modes `OAUTH1`, `OAUTH2` and `TBA`.
     #[serde(rename = "oauth")]
     OAuth(OAuthApp),
-    /// Of auth mode `APP`.
+    /// For the auth mode `APP`.
     App(InstallableApp),
-    /// Of auth mode `CUSTOM`: end users install the app and consent to it.
+    /// For the auth mode `CUSTOM`, whose end users install the app and consent to it.
     Custom { oauth: OAuthApp, app: InstallableApp },
 }
 
-/// An app that users consent to.
+/// An app that end users consent to.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct OAuthApp {
-    /// The consumer key, in the words of OAuth 1.
+    /// OAuth 1 calls it the consumer key.
     pub client_id: String,
     #[serde(serialize_with = "serialize_exposed")]
     pub client_secret: Secret<String>,
-    /// Asked for in place of the catalogue's default scopes, unless empty.
+    /// The scopes to request instead of the catalogue's default scopes, unless empty.
     #[serde(default)]
     pub scopes: Vec<String>,
-    /// What the provider signs its webhooks with.
+    /// The secret with which the provider signs its webhooks.
     #[serde(default, serialize_with = "serialize_exposed_option")]
     pub webhook_secret: Option<Secret<String>>,
 }
 
-/// An app that users install, and that signs as itself.
+/// An app that end users install, and that signs its own tokens.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct InstallableApp {
     pub app_id: String,
-    /// The provider's page of the app, where it is installed.
+    /// The URL of the provider's page where the app is installed.
     pub app_link: String,
     /// An RSA key in PEM.
     #[serde(serialize_with = "serialize_exposed")]
@@ -59,31 +59,33 @@ pub struct InstallableApp {
 #[derive(Debug, thiserror::Error)]
 pub enum AppCredentialsError {
     #[error(
-        "an integration of auth mode {0} takes no app credentials: each of its connections brings its own"
+        "an integration with auth mode {0} has no app credentials: each connection has its own credentials"
     )]
     NotTaken(AuthMode),
     #[error("the provider's auth mode is {expected}, so `type` must be `{expected}`")]
     OtherMode { expected: AuthMode },
-    #[error("must be text of 1 to {most} bytes")]
-    Text { name: &'static str, most: usize },
-    #[error("is the mask that stands in answers; send the secret itself")]
+    #[error("must be a text of 1 to {max_bytes} bytes")]
+    Text { name: &'static str, max_bytes: usize },
+    #[error("is the mask that answers contain instead of the secret; send the secret itself")]
     Mask { name: &'static str },
-    #[error("must be scopes of letters, digits and `:/_.*-`, separated by commas, without spaces")]
+    #[error(
+        "must be a list of scopes, separated by commas without spaces; a scope consists of letters, digits and `:/_.*-`"
+    )]
     Scopes,
-    #[error("must be the http or https address of the app's page")]
+    #[error("must be the http or https URL of the app's page")]
     Link,
-    #[error("must be an RSA private key of 2048 bits or more in PEM, beginning with -----BEGIN")]
+    #[error("must be an RSA private key of at least 2048 bits in PEM, which starts with -----BEGIN")]
     PrivateKey,
     #[error("`{name}` is not an app credential of auth mode {mode}")]
     UnknownField { name: String, mode: AuthMode },
-    #[error("stored app credentials do not open")]
+    #[error("the stored app credentials cannot be decrypted")]
     Sealed(#[from] CryptoError),
-    #[error("stored app credentials are not of a form that this version knows")]
+    #[error("the stored app credentials have a format that this version does not know")]
     Unreadable,
 }
 
 impl AppCredentialsError {
-    /// The field that is to blame.
+    /// Returns the field that is invalid.
     pub fn field(&self) -> Option<&str> {
         match self {
             Self::NotTaken(_) | Self::Sealed(_) | Self::Unreadable => None,
@@ -98,13 +100,13 @@ impl AppCredentialsError {
 }
 
 impl AppCredentials {
-    /// Whether an integration of this mode cannot connect anybody without an app. One of mode `TBA` can: its
-    /// connections may bring their own.
+    /// Whether integrations of this auth mode need an app before end users can connect. Integrations of mode `TBA` do
+    /// not, because their connections can have their own app.
     pub fn are_required(mode: AuthMode) -> bool {
         matches!(mode, AuthMode::OAuth1 | AuthMode::OAuth2 | AuthMode::App | AuthMode::Custom)
     }
 
-    /// Reads what a client sent for an integration of a provider of this mode.
+    /// Parses the app credentials that a client sent for an integration of this auth mode.
     pub fn parse(mode: AuthMode, members: Map<String, Value>) -> Result<Self, AppCredentialsError> {
         let mut fields = Fields(members);
         if !Self::are_required(mode) && mode != AuthMode::TokenBased {
@@ -128,7 +130,7 @@ impl AppCredentials {
         }
     }
 
-    /// The app that users consent to, if there is one.
+    /// Returns the app that end users consent to, if there is one.
     pub fn oauth(&self) -> Option<&OAuthApp> {
         match self {
             Self::OAuth(oauth) | Self::Custom { oauth, .. } => Some(oauth),
@@ -136,7 +138,7 @@ impl AppCredentials {
         }
     }
 
-    /// The app that users install, if there is one.
+    /// Returns the app that end users install, if there is one.
     pub fn app(&self) -> Option<&InstallableApp> {
         match self {
             Self::App(app) | Self::Custom { app, .. } => Some(app),
@@ -144,19 +146,19 @@ impl AppCredentials {
         }
     }
 
-    /// Encrypts them for the row of the integration with this id.
+    /// Encrypts the credentials for the row of the integration with this id.
     pub fn seal(&self, key: &DataKey, integration: Uuid) -> Vec<u8> {
-        let plain = serde_json::to_vec(self).expect("credentials are plain data with text keys");
+        let plain = serde_json::to_vec(self).expect("credentials can be represented as JSON");
         key.seal(associated_data(&integration.to_string()), &Zeroizing::new(plain))
     }
 
-    /// Decrypts what [`seal`](Self::seal) gave. What was sealed for another row does not open.
+    /// Decrypts the result of [`seal`](Self::seal). Fails for a value that was encrypted for another row.
     pub fn open(key: &DataKey, integration: Uuid, sealed: &[u8]) -> Result<Self, AppCredentialsError> {
         let opened = key.open(associated_data(&integration.to_string()), sealed)?;
         serde_json::from_slice(&opened).map_err(|_| AppCredentialsError::Unreadable)
     }
 
-    /// The form that clients read, with a mask in the place of keys and secrets.
+    /// Returns the form for clients, with a mask in place of keys and secrets.
     pub fn to_wire(&self, mode: AuthMode) -> Value {
         match self {
             Self::OAuth(oauth) => json!({
@@ -188,14 +190,14 @@ fn associated_data(integration: &str) -> AssociatedData<'_> {
     AssociatedData { column: "integrations.sealed_credentials", row: integration }
 }
 
-/// The members that are still to be taken.
+/// The fields that have not been parsed yet.
 struct Fields(Map<String, Value>);
 
 impl Fields {
-    fn text(&mut self, name: &'static str, most: usize) -> Result<String, AppCredentialsError> {
+    fn text(&mut self, name: &'static str, max_bytes: usize) -> Result<String, AppCredentialsError> {
         match self.0.remove(name) {
-            Some(Value::String(text)) if !text.is_empty() && text.len() <= most => Ok(text),
-            _ => Err(AppCredentialsError::Text { name, most }),
+            Some(Value::String(text)) if !text.is_empty() && text.len() <= max_bytes => Ok(text),
+            _ => Err(AppCredentialsError::Text { name, max_bytes }),
         }
     }
 
@@ -245,7 +247,7 @@ impl Fields {
     fn installable_app(&mut self) -> Result<InstallableApp, AppCredentialsError> {
         let app_id = self.text("app_id", MAX_TEXT)?;
         let app_link = self.text("app_link", MAX_SECRET)?;
-        // A browser is sent there.
+        // End users' browsers are redirected to this URL.
         if !Url::parse(&app_link).is_ok_and(|url| matches!(url.scheme(), "http" | "https")) {
             return Err(AppCredentialsError::Link);
         }
@@ -257,7 +259,7 @@ impl Fields {
     }
 }
 
-/// A key that cannot sign is better found out when it is stored than when somebody connects.
+/// Checks the key when it is stored, so that an unusable key is not discovered later, when an end user connects.
 fn is_rsa_key(pem: &str) -> bool {
     use rustls::pki_types::PrivateKeyDer;
     use rustls::pki_types::pem::PemObject;
@@ -274,7 +276,7 @@ mod tests {
     use super::*;
     use syncline_crypto::MasterKeys;
 
-    /// Made for these tests and used nowhere else.
+    /// A key that exists only for these tests.
     const PRIVATE_KEY: &str = include_str!("../../../../tests/keys/app.pem");
 
     fn parse(mode: AuthMode, value: Value) -> Result<AppCredentials, AppCredentialsError> {
@@ -292,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_names_the_field() {
+    fn an_error_names_the_invalid_field() {
         let app = json!({
             "type": "APP", "app_id": "1", "app_link": "https://code.test/apps/a", "private_key": PRIVATE_KEY,
         });
@@ -321,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_read_has_no_secret_in_it() {
+    fn secrets_are_masked_in_the_form_for_clients() {
         let app = json!({
             "type": "CUSTOM", "client_id": "id", "client_secret": "planted", "app_id": "1",
             "app_link": "https://code.test/apps/a", "private_key": PRIVATE_KEY,
@@ -339,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_sealed_for_one_integration_does_not_open_for_another() {
+    fn app_credentials_decrypt_only_for_their_own_integration() {
         let keys = MasterKeys::parse(&MasterKeys::generate("a")).unwrap();
         let (key, _) = keys.new_data_key("environment");
         let (own, other) = (Uuid::new_v4(), Uuid::new_v4());
@@ -350,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_of_it_is_printed() {
+    fn the_debug_output_contains_no_secret() {
         assert!(!format!("{:?}", parse(AuthMode::OAuth2, oauth()).unwrap()).contains("planted"));
     }
 }

@@ -16,19 +16,19 @@ use syncline_store::{Store, keys};
 use syncline_types::error_code::ErrorCode;
 use syncline_types::ids::KeyPk;
 
-const NOTE_USE_EVERY: Duration = Duration::from_secs(10);
+const RECORD_USE_EVERY: Duration = Duration::from_secs(10);
 
 #[derive(Debug, thiserror::Error)]
 pub enum AuthError {
     #[error(transparent)]
     Malformed(#[from] InvalidSecretKey),
-    #[error("the secret key is not valid: it is unknown or was revoked")]
+    #[error("the secret key is not valid: it was revoked, or belongs to another installation")]
     Unknown,
     #[error("the key lacks the scope `{}`", .0.as_str())]
     MissingScope(Scope),
-    #[error("keys could not be read")]
+    #[error("could not read the secret key from the database")]
     Store(#[from] sqlx::Error),
-    #[error("the key's environment could not be opened")]
+    #[error("could not load the secret key's environment")]
     Environment(#[from] EnvironmentError),
 }
 
@@ -44,7 +44,7 @@ impl AuthError {
     }
 }
 
-/// The holder of a valid key.
+/// The client of a request with a valid secret key.
 #[derive(Clone)]
 pub struct Client {
     pub environment: Arc<Environment>,
@@ -73,7 +73,7 @@ pub struct Authenticator {
     events: Arc<Events>,
     clients: Cache<[u8; 32], Arc<Client>>,
     used: Mutex<HashSet<i64>>,
-    forgotten: watch::Sender<()>,
+    invalidated: watch::Sender<()>,
 }
 
 impl Authenticator {
@@ -84,7 +84,7 @@ impl Authenticator {
             clients: Cache::new(Arc::clone(&events)),
             events,
             used: Mutex::default(),
-            forgotten: watch::Sender::default(),
+            invalidated: watch::Sender::default(),
         })
     }
 
@@ -92,14 +92,14 @@ impl Authenticator {
         self.find(ApiKey::parse(key)?.hash()).await
     }
 
-    /// What the key of a request that goes on for long gives by now; an error once it was revoked.
+    /// Authenticates a long-running request again. Fails once its key has been revoked.
     pub async fn authenticate_again(&self, client: &Client) -> Result<Arc<Client>, AuthError> {
         self.find(client.key_hash).await
     }
 
-    /// Changes when keys may have been revoked, after they are no longer cached.
+    /// Notifies when keys may have been revoked, after they were dropped from the cache.
     pub fn subscribe(&self) -> watch::Receiver<()> {
-        self.forgotten.subscribe()
+        self.invalidated.subscribe()
     }
 
     async fn find(&self, hash: [u8; 32]) -> Result<Arc<Client>, AuthError> {
@@ -119,10 +119,10 @@ impl Authenticator {
 
     fn forget(&self) {
         self.clients.invalidate();
-        self.forgotten.send_replace(());
+        self.invalidated.send_replace(());
     }
 
-    /// Drops cached keys when keys were revoked, until `shutdown`.
+    /// Drops cached keys after keys were revoked, until `shutdown`.
     pub async fn invalidate(self: Arc<Self>, shutdown: CancellationToken) {
         let mut events = self.events.subscribe();
         // Events may have been missed before the subscription.
@@ -134,9 +134,9 @@ impl Authenticator {
         }
     }
 
-    /// Notes when keys were used last, until `shutdown`.
+    /// Stores when keys were last used, until `shutdown`.
     pub async fn note_use(self: Arc<Self>, shutdown: CancellationToken) {
-        while shutdown.run_until_cancelled(tokio::time::sleep(NOTE_USE_EVERY)).await.is_some() {
+        while shutdown.run_until_cancelled(tokio::time::sleep(RECORD_USE_EVERY)).await.is_some() {
             let used: Vec<i64> =
                 std::mem::take(&mut *self.used.lock().unwrap_or_else(PoisonError::into_inner))
                     .into_iter()
@@ -144,11 +144,11 @@ impl Authenticator {
             if used.is_empty() {
                 continue;
             }
-            let noted = async { keys::note_used(&mut *self.store.connect().await?, &used).await };
-            if let Err(error) = noted.await {
+            let stored = async { keys::note_used(&mut *self.store.connect().await?, &used).await };
+            if let Err(error) = stored.await {
                 tracing::warn!(
                     error = &error as &dyn std::error::Error,
-                    "the last use of keys was not noted"
+                    "could not store when keys were last used"
                 );
             }
         }

@@ -7,7 +7,7 @@ use tokio::sync::OnceCell;
 
 use syncline_store::events::Events;
 
-/// How many values a cache keeps.
+/// The maximum number of values in a cache.
 const CAPACITY: u64 = 100_000;
 
 /// Reads a missing value once, however many tasks ask for it. Caches values only while this host receives events, because
@@ -54,7 +54,7 @@ where
         let cell = self.0.get_with_by_ref(&key, Arc::default);
         let value = cell.get_or_try_init(|| read).await.cloned();
         if value.is_err() {
-            // Clients choose some keys. Unknown ones must not take the place of others.
+            // Clients choose some keys. Unknown keys must not displace cached values.
             self.0.invalidate(&key);
         }
         value

@@ -1,4 +1,4 @@
-//! What connections prove themselves with: as it is stored, as clients read it, and what is due to be renewed.
+//! The credentials of connections: their stored form, their form for clients, and when they must be renewed.
 
 mod import;
 mod requests;
@@ -15,8 +15,8 @@ pub use self::import::CredentialsError;
 use syncline_providers::AuthMode;
 use syncline_types::secret::{Secret, serialize_exposed, serialize_exposed_option};
 
-/// The credentials of one connection. The tag is the auth mode by its wire name. As serde writes it, it is the
-/// sealed form, with every secret in it; [`to_wire`](Self::to_wire) is what clients read.
+/// The credentials of one connection. The tag is the wire name of the auth mode. The serde form contains all secrets
+/// and is stored encrypted. Clients receive the form of [`to_wire`](Self::to_wire).
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(tag = "type")]
 pub enum StoredCredentials {
@@ -58,7 +58,7 @@ pub enum StoredCredentials {
     },
     #[serde(rename = "APP")]
     App(InstallationToken),
-    /// An installation, with the user who consented to it.
+    /// An installation, with the token of the user who consented to it.
     #[serde(rename = "CUSTOM")]
     Custom {
         app: InstallationToken,
@@ -75,7 +75,7 @@ pub enum StoredCredentials {
     Signature(ExchangedToken),
 }
 
-/// What an authorization code or a refresh token was exchanged for.
+/// The result of exchanging an authorization code or a refresh token.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct OAuth2Token {
     #[serde(serialize_with = "serialize_exposed")]
@@ -83,7 +83,7 @@ pub struct OAuth2Token {
     #[serde(default, serialize_with = "serialize_exposed_option")]
     pub refresh_token: Option<Secret<String>>,
     pub expires_at: Option<DateTime<Utc>>,
-    /// The connection's own app, in place of the integration's.
+    /// The connection's own app, which replaces the integration's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub config_override: Option<ClientOverride>,
     /// The token response as JSON text.
@@ -91,7 +91,7 @@ pub struct OAuth2Token {
     pub raw: Secret<String>,
 }
 
-/// What an end user's own client was given a token for.
+/// A token that was issued to an end user's own client.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ClientCredentialsToken {
     #[serde(serialize_with = "serialize_exposed")]
@@ -108,8 +108,8 @@ pub struct ClientCredentialsToken {
     pub raw: Secret<String>,
 }
 
-/// The token of an app's installation. Made anew from the app's private key whenever it ends, so there may be
-/// none yet.
+/// The token of an app installation. It is requested again with the app's private key whenever it expires, so it may
+/// be absent.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct InstallationToken {
     pub app_id: Option<String>,
@@ -117,17 +117,17 @@ pub struct InstallationToken {
     #[serde(default, serialize_with = "serialize_exposed_option")]
     pub access_token: Option<Secret<String>>,
     pub expires_at: Option<DateTime<Utc>>,
-    /// The app's own signed token, if a client asked for it.
+    /// The app's own signed token, if a client requested it.
     #[serde(default, serialize_with = "serialize_exposed_option")]
     pub jwt_token: Option<Secret<String>>,
     #[serde(serialize_with = "serialize_exposed")]
     pub raw: Secret<String>,
 }
 
-/// What an end user typed in, and the token that it was exchanged for or that was signed with it.
+/// The fields that an end user entered, and the token that was obtained or signed with them.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ExchangedToken {
-    /// By the names of the catalogue's questions.
+    /// The fields, by their names in the provider file.
     #[serde(serialize_with = "serialize_fields")]
     pub fields: BTreeMap<String, Secret<String>>,
     #[serde(default, serialize_with = "serialize_exposed_option")]
@@ -139,7 +139,7 @@ pub struct ExchangedToken {
     pub raw: Secret<String>,
 }
 
-/// An app that a connection brings itself.
+/// A connection's own app.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ClientOverride {
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -167,7 +167,7 @@ impl StoredCredentials {
         }
     }
 
-    /// When they stop working; `None` if never, or if nobody knows.
+    /// Returns when the credentials expire. `None` if they never do, or if that is unknown.
     pub fn expires_at(&self) -> Option<DateTime<Utc>> {
         match self {
             Self::OAuth2(token) => token.expires_at,
@@ -184,7 +184,7 @@ impl StoredCredentials {
         }
     }
 
-    /// Whether new ones can be obtained with what they hold.
+    /// Whether new credentials can be obtained with these.
     pub fn can_be_renewed(&self) -> bool {
         match self {
             Self::OAuth2(token) => token.refresh_token.is_some(),
@@ -203,7 +203,7 @@ impl StoredCredentials {
         }
     }
 
-    /// Whether the token that requests need was not obtained yet.
+    /// Whether the token that requests need has not been obtained yet.
     pub fn lack_a_token(&self) -> bool {
         match self {
             Self::App(token) | Self::Custom { app: token, .. } => token.access_token.is_none(),
@@ -212,7 +212,7 @@ impl StoredCredentials {
         }
     }
 
-    /// Of those of an app, the installation's.
+    /// Returns the installation's token, for credentials of an app.
     pub fn installation(&self) -> Option<&InstallationToken> {
         match self {
             Self::App(token) | Self::Custom { app: token, .. } => Some(token),
@@ -220,7 +220,7 @@ impl StoredCredentials {
         }
     }
 
-    /// The same with a token that the app itself has signed, for those who asked for it. It is never stored.
+    /// Adds a token that the app itself has signed, for clients that requested it. It is never stored.
     #[must_use]
     pub fn with_app_token(mut self, signed: Secret<String>) -> Self {
         if let Self::App(token) | Self::Custom { app: token, .. } = &mut self {
@@ -229,7 +229,7 @@ impl StoredCredentials {
         self
     }
 
-    /// Every value that is secret, but for what else a provider has written into its token response.
+    /// Returns all secret values, except other values that a provider wrote into its token response.
     pub fn secrets(&self) -> Vec<&str> {
         let secrets: Vec<&Secret<String>> = match self {
             Self::ApiKey { api_key } => vec![api_key],
@@ -256,7 +256,7 @@ impl StoredCredentials {
         secrets.into_iter().map(|secret| secret.expose().as_str()).collect()
     }
 
-    /// The form that clients read. Refresh tokens are only in it if they were asked for.
+    /// Returns the form for clients. It contains refresh tokens only if `with_refresh_token` is true.
     pub fn to_wire(&self, with_refresh_token: bool) -> Value {
         let mut wire = match self {
             Self::ApiKey { .. } | Self::Basic { .. } | Self::None | Self::TokenBased { .. } => {
@@ -283,18 +283,18 @@ impl StoredCredentials {
         wire
     }
 
-    /// What is sealed.
+    /// Returns the form to encrypt and store.
     pub fn to_bytes(&self) -> Zeroizing<Vec<u8>> {
         Zeroizing::new(self.sealed_json().to_string().into_bytes())
     }
 
-    /// Reads what [`to_bytes`](Self::to_bytes) gave.
+    /// Parses the result of [`to_bytes`](Self::to_bytes).
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, CredentialsError> {
         serde_json::from_slice(bytes).map_err(|_| CredentialsError::Unreadable)
     }
 
     fn sealed_json(&self) -> Value {
-        serde_json::to_value(self).expect("credentials are plain data with text keys")
+        serde_json::to_value(self).expect("credentials can be represented as JSON")
     }
 }
 
@@ -337,19 +337,20 @@ fn with_raw(mut wire: Value, raw: &Secret<String>) -> Value {
     wire
 }
 
-/// A response that was no JSON is shown as the text it was.
+/// Returns the parsed response, or its text if it is not JSON.
 fn parse_raw(raw: &Secret<String>) -> Value {
     serde_json::from_str(raw.expose()).unwrap_or_else(|_| Value::String(raw.expose().clone()))
 }
 
-/// Absent on the wire is absent, not null; what the provider wrote in `raw` stays as it is.
+/// Removes null members, because the wire format omits absent values. The provider's own response in `raw` keeps its
+/// nulls.
 fn remove_nulls(wire: &mut Value) {
     if let Value::Object(members) = wire {
         members.retain(|_, value| !value.is_null());
     }
 }
 
-/// Removes every spelling of it, however deep: providers repeat it in their responses.
+/// Removes refresh tokens in every spelling and at every depth, because providers repeat them in their responses.
 pub fn remove_refresh_tokens(value: &mut Value) {
     match value {
         Value::Object(members) => {
@@ -380,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_stored_is_read_back() {
+    fn stored_credentials_are_restored() {
         for value in [
             json!({ "type": "API_KEY", "apiKey": "k" }),
             json!({ "type": "BASIC", "username": "u", "password": "" }),
@@ -394,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn refresh_tokens_are_shown_only_when_asked_for() {
+    fn refresh_tokens_are_included_only_on_request() {
         let raw = json!({ "access_token": "a", "Refresh-Token": "r", "deep": [{ "refreshToken": "r" }] });
         let credentials = stored(json!({
             "type": "OAUTH2", "access_token": "a", "refresh_token": "r", "expires_at": null,
@@ -409,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn the_fields_of_an_exchanged_token_stand_beside_it() {
+    fn the_fields_of_an_exchanged_token_are_top_level_members() {
         let credentials = stored(json!({
             "type": "TWO_STEP", "fields": { "tenant": "acme" }, "token": "t", "expires_at": null, "raw": "no json",
         }));
@@ -418,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_of_it_is_printed() {
+    fn the_debug_output_contains_no_secret() {
         let credentials = stored(json!({ "type": "BASIC", "username": "planted", "password": "planted" }));
         assert!(!format!("{credentials:?}").contains("planted"));
     }

@@ -1,4 +1,4 @@
-//! Environments with their data keys open, and the check that this host has the right master keys.
+//! Caches environments with their decrypted data keys, and checks that this host has the right encryption keys.
 
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -19,38 +19,38 @@ use syncline_types::environment_settings::{EnvironmentSettings, SettingsChange};
 use syncline_types::error_code::ErrorCode;
 use syncline_types::ids::{EnvironmentName, EnvironmentPk};
 
-/// The environment that the first start makes.
+/// The environment that every host creates at its first start.
 pub const DEFAULT_ENVIRONMENT: &str = "dev";
 
-/// How many connections are closed by one transaction: each takes a lock.
-const CLOSE_AT_ONCE: usize = 200;
+/// The number of connections to close in one transaction. Each of them takes a lock.
+const CLOSE_BATCH_SIZE: usize = 200;
 
 #[derive(Debug, thiserror::Error)]
 pub enum EnvironmentError {
     #[error(
-        "the encryption key `{id}` is not the one that this database was written with; give the host the same \
-         SYNCLINE_ENCRYPTION_KEY as before, or another id for a new key"
+        "the encryption key `{id}` differs from the key with this id that this database was encrypted with; use the \
+         previous SYNCLINE_ENCRYPTION_KEY, or give a new key another id"
     )]
     OtherMasterKey { id: String },
-    #[error("the data key of environment `{environment}` cannot be opened")]
+    #[error("the data key of environment `{environment}` cannot be decrypted")]
     DataKey { environment: EnvironmentName, source: CryptoError },
     #[error("environment `{environment}` has no data key")]
     NoDataKey { environment: EnvironmentName },
     #[error("environment {0} does not exist")]
     Unknown(EnvironmentPk),
-    #[error("a webhook signing key of environment `{environment}` cannot be opened")]
+    #[error("a webhook signing key of environment `{environment}` cannot be decrypted")]
     SigningKey { environment: EnvironmentName, source: CryptoError },
-    #[error("a record key of environment `{environment}` cannot be opened")]
+    #[error("a record key of environment `{environment}` cannot be decrypted")]
     RecordKey { environment: EnvironmentName, source: CryptoError },
-    #[error("there is no environment {0}")]
+    #[error("there is no environment with the id {0}")]
     NotFound(Uuid),
-    #[error("there is an environment `{0}` already; choose another name")]
+    #[error("an environment with the name `{0}` exists; choose another name")]
     Duplicate(EnvironmentName),
-    #[error("the environment `{DEFAULT_ENVIRONMENT}` stays: every host makes it when it starts")]
+    #[error("the environment `{DEFAULT_ENVIRONMENT}` cannot be deleted: every host creates it at its start")]
     DefaultStays,
-    #[error("the signing key before the present one still signs; rotate again when it has ended")]
+    #[error("the previous signing key is still valid; rotate again after it has expired")]
     SigningKeysOverlap,
-    #[error("environments could not be read")]
+    #[error("could not access environments in the database")]
     Store(#[from] sqlx::Error),
 }
 
@@ -73,7 +73,7 @@ impl EnvironmentError {
     }
 }
 
-/// An environment whose secrets can be sealed and opened.
+/// An environment with its decrypted data key.
 #[derive(Debug)]
 pub struct Environment {
     pub pk: EnvironmentPk,
@@ -83,7 +83,7 @@ pub struct Environment {
     pub data_key: DataKey,
 }
 
-/// All environments that this host has met.
+/// All environments that this host knows.
 pub struct Environments {
     pub(super) clock: Clock,
     pub(super) store: Store,
@@ -96,8 +96,8 @@ pub struct Environments {
 }
 
 impl Environments {
-    /// Checks the master keys against the database, makes the default environment if there is none, and opens
-    /// every data key.
+    /// Checks the encryption keys against the database, creates the default environment if it does not exist, and
+    /// decrypts all data keys.
     pub async fn open(
         clock: Clock,
         store: Store,
@@ -114,18 +114,18 @@ impl Environments {
             signing_keys: Cache::new(Arc::clone(&events)),
             record_keys: Cache::new(events),
         });
-        environments.refuse_other_keys().await?;
+        environments.check_fingerprints().await?;
         match environments.create(&EnvironmentName::from_stored(DEFAULT_ENVIRONMENT.to_owned())).await {
             Ok(_) | Err(EnvironmentError::Duplicate(_)) => {}
             Err(error) => return Err(error),
         }
         environments.reload().await?;
-        environments.note_keys().await?;
+        environments.store_fingerprints().await?;
         Ok(environments)
     }
 
-    /// Refuses master keys that have the id of another that the database was written with.
-    async fn refuse_other_keys(&self) -> Result<(), EnvironmentError> {
+    /// Fails if an encryption key has the id of a different key that this database was encrypted with.
+    async fn check_fingerprints(&self) -> Result<(), EnvironmentError> {
         let mut conn = self.store.connect().await?;
         for (id, fingerprint) in self.master_keys.fingerprints() {
             let known = environments::find_fact(&mut conn, &key_fact(id)).await?;
@@ -136,9 +136,9 @@ impl Environments {
         Ok(())
     }
 
-    /// Notes which master keys there are, once they were seen to open every data key: whoever comes with a key that
-    /// opens none must not take its id from the right one.
-    async fn note_keys(&self) -> Result<(), EnvironmentError> {
+    /// Stores the fingerprints of the encryption keys. This happens after they have decrypted every data key, so that
+    /// a wrong key cannot reserve the id of the right one.
+    async fn store_fingerprints(&self) -> Result<(), EnvironmentError> {
         let mut conn = self.store.connect().await?;
         for (id, fingerprint) in self.master_keys.fingerprints() {
             if environments::remember_fact(&mut conn, &key_fact(id), &fingerprint).await? != fingerprint {
@@ -148,7 +148,7 @@ impl Environments {
         Ok(())
     }
 
-    /// Makes an environment with a data key and a signing key of its own.
+    /// Creates an environment with its own data key and signing key.
     pub async fn create(&self, name: &EnvironmentName) -> Result<Arc<Environment>, EnvironmentError> {
         let id = Uuid::new_v4();
         let (data_key, wrapped) = self.master_keys.new_data_key(&id.to_string());
@@ -162,13 +162,13 @@ impl Environments {
         self.get(pk).await
     }
 
-    /// Removes an environment and all that belongs to it.
+    /// Deletes an environment with everything that belongs to it.
     pub async fn delete(&self, pk: EnvironmentPk) -> Result<(), EnvironmentError> {
         let mut tx = self.store.begin().await?;
         environments::lock(&mut tx, pk).await?;
         let connections = environments::delete(&mut tx, pk).await?;
         tx.commit().await?;
-        for part in connections.chunks(CLOSE_AT_ONCE) {
+        for part in connections.chunks(CLOSE_BATCH_SIZE) {
             let mut tx = self.store.begin_records().await?;
             closed_connections::close(&mut tx, part).await?;
             tx.commit().await?;
@@ -177,7 +177,7 @@ impl Environments {
         self.reload().await
     }
 
-    /// All of them, in the order in which they were made.
+    /// Returns all environments, in the order of their creation.
     pub fn list(&self) -> Vec<Arc<Environment>> {
         let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
         let mut all: Vec<_> = known.values().cloned().collect();
@@ -185,7 +185,7 @@ impl Environments {
         all
     }
 
-    /// The environment of that row.
+    /// Returns the environment with this row number.
     pub async fn get(&self, pk: EnvironmentPk) -> Result<Arc<Environment>, EnvironmentError> {
         if let Some(environment) = self.find_known(pk) {
             return Ok(environment);
@@ -194,13 +194,13 @@ impl Environments {
         self.find_known(pk).ok_or(EnvironmentError::Unknown(pk))
     }
 
-    /// The environment of that name.
+    /// Returns the environment with this name, if this host knows it.
     pub fn find_by_name(&self, name: &str) -> Option<Arc<Environment>> {
         let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
         known.values().find(|environment| environment.name.as_str() == name).cloned()
     }
 
-    /// What the environment of that row sets.
+    /// Returns the settings of an environment.
     pub async fn settings(&self, pk: EnvironmentPk) -> Result<Arc<EnvironmentSettings>, EnvironmentError> {
         let read = async {
             let found = environments::settings(&mut *self.store.connect().await?, pk).await?;
@@ -209,7 +209,7 @@ impl Environments {
         self.settings.get(pk, read).await
     }
 
-    /// Sets some of it, for every host at once.
+    /// Changes some settings, on all hosts.
     pub async fn change_settings(
         &self,
         pk: EnvironmentPk,
@@ -222,14 +222,14 @@ impl Environments {
         Ok(())
     }
 
-    /// Lets settings, signing keys and record keys be read again: some were changed.
+    /// Invalidates cached settings, signing keys and record keys after a change.
     pub fn forget(&self) {
         self.settings.invalidate();
         self.signing_keys.invalidate();
         self.record_keys.invalidate();
     }
 
-    /// Drops what is cached of environments when one was changed, until `shutdown`.
+    /// Invalidates cached values of environments after changes on any host, until `shutdown`.
     pub async fn invalidate(self: Arc<Self>, shutdown: CancellationToken) {
         let mut events = self.events.subscribe();
         // Events may have been missed before the subscription.
@@ -245,7 +245,7 @@ impl Environments {
         self.known.read().unwrap_or_else(PoisonError::into_inner).get(&pk).cloned()
     }
 
-    /// The environment of that id, on whichever host it was made.
+    /// Returns the environment with this id, even if another host has just created it.
     pub async fn get_by_id(&self, id: Uuid) -> Result<Arc<Environment>, EnvironmentError> {
         let find = || self.list().into_iter().find(|environment| environment.id == id);
         if let Some(environment) = find() {
@@ -255,7 +255,7 @@ impl Environments {
         find().ok_or(EnvironmentError::NotFound(id))
     }
 
-    /// Reads which environments there are, and opens versions of their data keys that are new.
+    /// Reads all environments, and decrypts new versions of their data keys.
     pub async fn reload(&self) -> Result<(), EnvironmentError> {
         let mut tx = self.store.begin_snapshot().await?;
         let stored = environments::list(&mut tx).await?;
@@ -272,7 +272,7 @@ impl Environments {
         let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
         let mut before = std::mem::take(&mut *known);
         for (row, data_key) in opened {
-            // Whoever holds an environment gets to know of its new versions.
+            // Existing holders of an environment also receive its new versions.
             let environment = match before.remove(&row.pk) {
                 Some(environment) => {
                     environment.data_key.learn(data_key);
@@ -291,7 +291,7 @@ impl Environments {
         Ok(())
     }
 
-    /// Reloads, and notes that this host knows what it knows of data keys.
+    /// Reloads the environments, and confirms in the database which data-key versions this host knows.
     pub async fn follow(&self, host: Uuid) -> Result<(), EnvironmentError> {
         self.reload().await?;
         let known: Vec<_> = self
@@ -306,7 +306,7 @@ impl Environments {
         Ok(data_keys::confirm(&mut *self.store.connect().await?, host, &known).await?)
     }
 
-    /// The ids of the encryption keys that this host was given.
+    /// Returns the ids of the encryption keys that this host was configured with.
     pub fn encryption_key_ids(&self) -> Vec<String> {
         self.master_keys.ids().map(str::to_owned).collect()
     }

@@ -1,5 +1,5 @@
-//! How credentials are obtained from a provider and renewed: one file per kind of exchange. Everything goes
-//! through the gate; nothing here is stored.
+//! Obtains and renews credentials at providers, with one file for each kind of exchange. All requests pass through the
+//! egress gateway. Nothing is stored here.
 
 #[cfg(test)]
 mod catalogue_tests;
@@ -28,19 +28,19 @@ use syncline_egress::EgressGateway;
 use syncline_providers::Provider;
 use syncline_types::secret::Secret;
 
-/// For one request to a token endpoint.
+/// The time limit of one request to a token endpoint.
 const TIMEOUT: Duration = Duration::from_secs(20);
 const MAX_RESPONSE_BYTES: usize = 1 << 20;
 
-/// The app that tokens are asked for with.
+/// The app that requests tokens.
 #[derive(Debug, Clone)]
 pub struct OAuthClient {
     pub id: String,
-    /// None for a public client.
+    /// `None` for a public client.
     pub secret: Option<Secret<String>>,
 }
 
-/// Whose tokens they are, and what reaches their provider.
+/// The provider, connection configuration and app with which tokens are obtained.
 #[derive(Clone)]
 pub struct Flow<'a> {
     gateway: &'a EgressGateway,
@@ -52,7 +52,7 @@ pub struct Flow<'a> {
 }
 
 impl<'a> Flow<'a> {
-    /// `app` is the integration's. None where each connection brings what is needed.
+    /// Creates a flow. `app` is the integration's app, or `None` if each connection has its own credentials.
     pub fn new(
         gateway: &'a EgressGateway,
         provider: &'a Provider,
@@ -67,8 +67,8 @@ impl<'a> Flow<'a> {
         Self { gateway, provider, connection_config, app, client, scopes }
     }
 
-    /// Obtains new credentials with what the old ones hold. The old ones may be of no use afterwards, so the new
-    /// ones must not be lost.
+    /// Obtains new credentials with the stored ones. The provider may invalidate the stored ones, so the new ones must
+    /// not be lost.
     pub async fn renew(&self, stored: &StoredCredentials) -> Result<StoredCredentials, FlowError> {
         match stored {
             StoredCredentials::OAuth2(token) => {
@@ -76,7 +76,7 @@ impl<'a> Flow<'a> {
                 let refresh_token = token.refresh_token.as_ref().ok_or(FlowError::NothingToRenewWith)?;
                 let renewed = flow.refresh(refresh_token).await?;
                 Ok(StoredCredentials::OAuth2(OAuth2Token {
-                    // A provider that does not rotate refresh tokens sends none.
+                    // A provider that does not rotate refresh tokens does not return a new one.
                     refresh_token: renewed.refresh_token.or_else(|| token.refresh_token.clone()),
                     access_token: renewed.access_token,
                     expires_at: renewed.expires_at,
@@ -115,28 +115,29 @@ impl<'a> Flow<'a> {
         }
     }
 
-    /// The client that users consent to.
+    /// Returns the OAuth client that end users consent to.
     pub fn client(&self) -> Option<&OAuthClient> {
         self.client.as_ref()
     }
 
-    /// The integration's scopes, or the entry's.
+    /// Returns the scopes of the integration or, without them, the default scopes of the provider file.
     pub fn scopes(&self) -> &'a [String] {
         self.scopes
     }
 
-    /// The app that end users install.
+    /// Returns the app that end users install.
     pub fn installable_app(&self) -> Result<&'a InstallableApp, FlowError> {
         self.app.and_then(AppCredentials::app).ok_or(FlowError::NoClient)
     }
 
-    /// The same flow with another client.
+    /// Returns the same flow with another client.
     #[must_use]
     pub fn with_client(&self, client: OAuthClient) -> Self {
         Self { client: Some(client), ..self.clone() }
     }
 
-    /// The same flow with a connection's own client, as far as it brings one.
+    /// Returns the same flow with a connection's own client. Values that it does not contain are those of the
+    /// integration's client.
     #[must_use]
     pub fn with_override(&self, own: Option<&ClientOverride>) -> Self {
         let base = self.client.as_ref();

@@ -1,4 +1,4 @@
-//! What an integration is set up with beside its app's credentials.
+//! The settings of an integration, in addition to its app credentials.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use zeroize::Zeroizing;
 use syncline_crypto::{AssociatedData, CryptoError, DataKey};
 use syncline_types::secret::Secret;
 
-/// Two maps of text, any value of which may be secret: they are written by clients and never shown to them.
+/// Two maps of texts. Every value may be a secret, so clients can set the values but never read them.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct IntegrationSettings {
     #[serde(default, serialize_with = "serialize_texts")]
@@ -22,9 +22,9 @@ pub type Texts = BTreeMap<String, Secret<String>>;
 
 #[derive(Debug, thiserror::Error)]
 pub enum SettingsError {
-    #[error("stored settings of an integration do not open")]
+    #[error("the stored settings of the integration cannot be decrypted")]
     Sealed(#[from] CryptoError),
-    #[error("stored settings of an integration are not of a form that this version knows")]
+    #[error("the stored settings of the integration have a format that this version does not know")]
     Unreadable,
 }
 
@@ -33,19 +33,19 @@ impl IntegrationSettings {
         self.integration_config.is_empty() && self.custom.is_empty()
     }
 
-    /// Takes over what `newer` names, key by key.
+    /// Overwrites the values whose keys `newer` contains, and keeps the others.
     pub fn merge(&mut self, newer: Self) {
         self.integration_config.extend(newer.integration_config);
         self.custom.extend(newer.custom);
     }
 
-    /// Encrypts them for the row of the integration with this id.
+    /// Encrypts the settings for the row of the integration with this id.
     pub fn seal(&self, key: &DataKey, integration: Uuid) -> Vec<u8> {
-        let plain = serde_json::to_vec(self).expect("settings are plain data with text keys");
+        let plain = serde_json::to_vec(self).expect("settings can be represented as JSON");
         key.seal(associated_data(&integration.to_string()), &Zeroizing::new(plain))
     }
 
-    /// Decrypts what [`seal`](Self::seal) gave. What was sealed for another row does not open.
+    /// Decrypts the result of [`seal`](Self::seal). Fails for a value that was encrypted for another row.
     pub fn open(key: &DataKey, integration: Uuid, sealed: &[u8]) -> Result<Self, SettingsError> {
         let opened = key.open(associated_data(&integration.to_string()), sealed)?;
         serde_json::from_slice(&opened).map_err(|_| SettingsError::Unreadable)
@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn they_are_merged_key_by_key_and_open_in_their_own_row_only() {
+    fn settings_are_merged_by_key_and_decrypt_only_in_their_own_row() {
         let keys = MasterKeys::parse(&MasterKeys::generate("a")).unwrap();
         let (key, _) = keys.new_data_key("environment");
         let (own, other) = (Uuid::new_v4(), Uuid::new_v4());

@@ -1,5 +1,5 @@
-//! Signs JSON Web Tokens. `jsonwebtoken` writes them; the cryptography below it is `ring`'s, which TLS brings
-//! along anyway.
+//! Signs JSON Web Tokens. The `jsonwebtoken` crate encodes them. The signatures come from `ring`, which is a
+//! dependency of the TLS library anyway.
 
 use std::sync::Once;
 
@@ -15,7 +15,7 @@ use serde_json::{Map, Value};
 use syncline_providers::JwtAlgorithm;
 use syncline_types::secret::Secret;
 
-/// Why a token cannot be signed. Shows nothing of the key.
+/// Why a token could not be signed. The message does not disclose the key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum JwtError {
     #[error(
@@ -28,12 +28,12 @@ pub enum JwtError {
          `-----BEGIN PRIVATE KEY-----`"
     )]
     EcKey,
-    #[error("the token's header or claims cannot be written")]
+    #[error("the token's header or claims are invalid")]
     Content,
 }
 
-/// Signs `claims` with a secret, or with a private key in PEM, as the algorithm asks for. `header` is what stands
-/// in the header beside `typ` and `alg`, such as `kid`.
+/// Signs `claims` with a secret or with a private key in PEM, depending on the algorithm. `header` contains the
+/// header's members in addition to `typ` and `alg`, such as `kid`.
 pub fn sign(
     algorithm: JwtAlgorithm,
     key: &Secret<Vec<u8>>,
@@ -80,7 +80,7 @@ fn install_cryptography() {
         jwk_utils: JwkUtils::new_unimplemented(),
     };
     INSTALLED.call_once(|| {
-        let _was_installed_before = CRYPTOGRAPHY.install_default();
+        let _already_installed = CRYPTOGRAPHY.install_default();
     });
 }
 
@@ -106,7 +106,7 @@ fn signer(algorithm: &Algorithm, key: &EncodingKey) -> Result<Box<dyn JwtSigner>
     Ok(Box::new(signer))
 }
 
-/// Nothing here reads tokens of others.
+/// Tokens of others are never verified here.
 fn verifier(_: &Algorithm, _: &DecodingKey) -> Result<Box<dyn JwtVerifier>, Error> {
     Err(ErrorKind::InvalidAlgorithm.into())
 }
@@ -166,7 +166,7 @@ mod tests {
         Ok(token.expose().clone())
     }
 
-    /// What was signed, and the signature.
+    /// Returns the signed message and its signature.
     fn split(token: &str) -> (&str, Vec<u8>) {
         let (message, signature) = token.rsplit_once('.').unwrap();
         (message, URL_SAFE_NO_PAD.decode(signature).unwrap())
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_has_the_header_and_the_claims_that_were_given() {
+    fn a_token_contains_the_given_header_and_claims() {
         let token = sign_with(JwtAlgorithm::Hs256, "secret").unwrap();
         let parts: Vec<Value> = token
             .split('.')

@@ -1,9 +1,10 @@
-//! Replaces keys while hosts serve: master keys, which wrap data keys, and data keys, which seal everything else.
+//! Replaces keys while hosts are running: encryption keys, which wrap data keys, and data keys, which encrypt
+//! everything else.
 //!
-//! A data key is replaced in steps, each of which may be the last one done before a crash and is found done by the
-//! next attempt: a new version is stored; every live host says that it can open with it; it is made the one that
-//! seals; every live host says that it seals with it; all values are sealed anew in small batches; the old versions
-//! are removed, which the database refuses while anything needs them.
+//! A data key is replaced in steps. A crash can interrupt any of them, and the next attempt continues: store a new
+//! version; wait until every live host can decrypt with it; activate it; wait until every live host encrypts with it;
+//! encrypt all values again in small batches; delete the old versions. The database refuses to delete a version that a
+//! value still needs.
 
 use std::time::Duration;
 
@@ -15,48 +16,48 @@ use syncline_store::sealed::{SealedColumn, SealedValue};
 use syncline_store::{data_keys, environments, hosts, sealed};
 use syncline_types::ids::{EnvironmentName, EnvironmentPk};
 
-/// Longer than a host takes to hear of a change without being notified.
-const HOSTS_PATIENCE: Duration = Duration::from_secs(60);
-const LOOK_AT_HOSTS_EVERY: Duration = Duration::from_millis(50);
+/// Longer than a host takes to notice a change without a notification.
+const HOSTS_TIMEOUT: Duration = Duration::from_secs(60);
+const HOSTS_POLL_INTERVAL: Duration = Duration::from_millis(50);
 const BATCH: i64 = 100;
-/// So many values that do not open are no accident of one row.
+/// With this many values that cannot be decrypted, the cause is not a single damaged row.
 const MAX_UNREADABLE: usize = 100;
 
 #[derive(Debug, thiserror::Error)]
 pub enum RotationError {
     #[error(
-        "{hosts} hosts do not have the encryption key `{id}` yet; restart them with it in SYNCLINE_ENCRYPTION_KEY, \
-         then repeat this"
+        "{hosts} hosts do not have the encryption key `{id}` yet; add it to their SYNCLINE_ENCRYPTION_KEY, restart \
+         them and repeat the command"
     )]
     HostsWithoutKey { hosts: i64, id: String },
     #[error(
-        "{hosts} hosts did not take note of the new data key within {} s; nothing is lost: repeat this",
-        HOSTS_PATIENCE.as_secs()
+        "{hosts} hosts did not confirm the new data key within {} s; no data is lost: repeat the command",
+        HOSTS_TIMEOUT.as_secs()
     )]
     HostsUnaware { hosts: i64 },
     #[error(
-        "{} stored secrets of environment `{environment}` do not open and were left as they are, with the key that \
-         sealed them: {}",
+        "{} stored secrets of environment `{environment}` cannot be decrypted; they and the old data key were kept \
+         unchanged: {}",
         .places.len(), .places.join(", ")
     )]
     Unreadable { environment: EnvironmentName, places: Vec<String> },
     #[error(transparent)]
     Environment(#[from] EnvironmentError),
-    #[error("the database could not be read or written")]
+    #[error("could not access the database")]
     Store(#[from] sqlx::Error),
 }
 
-/// What a rotation of a data key did.
+/// The result of a data key's rotation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 pub struct Resealed {
-    /// The version that seals now.
+    /// The version that now encrypts new values.
     pub version: i32,
-    /// How many values this attempt sealed anew.
+    /// The number of values that this attempt encrypted again.
     pub values: u64,
 }
 
 impl Environments {
-    /// Wraps every data key with the active master key. Gives how many were wrapped by another.
+    /// Wraps all data keys with the active encryption key. Returns how many were wrapped by another key.
     pub async fn rewrap_data_keys(&self) -> Result<usize, RotationError> {
         let id = self.master_keys.active_id();
         let mut conn = self.store.connect().await?;
@@ -84,8 +85,8 @@ impl Environments {
         Ok(rewrapped)
     }
 
-    /// Replaces an environment's data key, and seals everything anew with the new one. Continues an attempt that
-    /// was interrupted. Tells `progress` how many values are done.
+    /// Replaces an environment's data key, and encrypts everything again with the new one. Continues an interrupted
+    /// attempt. Calls `progress` with the number of values done so far.
     pub async fn rotate_data_key(
         &self,
         pk: EnvironmentPk,
@@ -106,11 +107,12 @@ impl Environments {
             if data_keys::remove_before(&mut *self.store.connect().await?, pk, version).await? {
                 return Ok(Resealed { version, values });
             }
-            // Somebody stored what was sealed before the new version was active: once more.
+            // A value that was encrypted before the new version became active was stored meanwhile, so the loop
+            // repeats.
         }
     }
 
-    /// The version that an interrupted attempt has made, or a new one.
+    /// Returns the version that an interrupted attempt has created, or creates a new one.
     async fn ensure_newer_version(&self, environment: &Environment) -> Result<i32, RotationError> {
         let mut tx = self.store.begin().await?;
         if !environments::lock(&mut tx, environment.pk).await? {
@@ -139,7 +141,7 @@ impl Environments {
         version: i32,
         as_active: bool,
     ) -> Result<(), RotationError> {
-        let deadline = Instant::now() + HOSTS_PATIENCE;
+        let deadline = Instant::now() + HOSTS_TIMEOUT;
         loop {
             let mut conn = self.store.connect().await?;
             let hosts = data_keys::count_unaware_hosts(&mut conn, environment, version, as_active).await?;
@@ -150,7 +152,7 @@ impl Environments {
             if Instant::now() > deadline {
                 return Err(RotationError::HostsUnaware { hosts });
             }
-            tokio::time::sleep(LOOK_AT_HOSTS_EVERY).await;
+            tokio::time::sleep(HOSTS_POLL_INTERVAL).await;
         }
     }
 
@@ -161,7 +163,7 @@ impl Environments {
         progress: &(dyn Fn(u64) + Sync),
     ) -> Result<u64, RotationError> {
         let mut conn = self.store.connect().await?;
-        let (mut done, mut unreadable) = (0, Vec::new());
+        let (mut resealed_count, mut unreadable) = (0, Vec::new());
         for column in sealed::columns(&mut conn).await? {
             let mut skipped = Vec::new();
             loop {
@@ -174,17 +176,17 @@ impl Environments {
                     match reseal_value(environment, &column, &value) {
                         Ok(resealed) => {
                             sealed::replace(&mut conn, &column, &value, &resealed).await?;
-                            done += 1;
+                            resealed_count += 1;
                         }
                         Err(_) => skipped.push(value.row_name),
                     }
                 }
-                progress(done);
+                progress(resealed_count);
             }
             unreadable.extend(skipped.iter().map(|row| format!("{} of {row}", column.name())));
         }
         if unreadable.is_empty() {
-            return Ok(done);
+            return Ok(resealed_count);
         }
         Err(RotationError::Unreadable { environment: environment.name.clone(), places: unreadable })
     }

@@ -1,5 +1,5 @@
-//! Who may do what: environments, their secret keys with scopes, and the credentials
-//! of integrations' apps and of connections.
+//! Authentication and credentials: environments, their secret keys with scopes, and the credentials of integrations'
+//! apps and of connections.
 
 mod api_keys;
 mod app_credentials;

@@ -1,4 +1,4 @@
-//! The keys that seal payloads of an environment's records, opened.
+//! Caches the decrypted keys that encrypt payloads of an environment's records.
 
 use std::sync::Arc;
 
@@ -12,12 +12,13 @@ use syncline_types::ids::EnvironmentPk;
 const FIRST: i32 = 1;
 
 impl Environments {
-    /// The keys that payloads are sealed with; none if no model has asked for it yet.
+    /// Returns the record keys. They are empty until a model with `encrypt = true` is deployed.
     pub async fn record_keys(&self, pk: EnvironmentPk) -> Result<Arc<RecordKeys>, EnvironmentError> {
         self.record_keys.get(pk, self.read_record_keys(pk)).await
     }
 
-    /// Likewise, with that one among them, if there is one of that number: another host may have made it just now.
+    /// Returns the record keys. Reads them again if the key with this number is missing, because another host may have
+    /// just created it.
     pub async fn record_keys_with(
         &self,
         pk: EnvironmentPk,
@@ -31,7 +32,7 @@ impl Environments {
         self.record_keys(pk).await
     }
 
-    /// Likewise, at least one: it is made for the first model that asks for it.
+    /// Returns the record keys, and creates the first one if there are none.
     pub async fn ensure_record_keys(&self, pk: EnvironmentPk) -> Result<Arc<RecordKeys>, EnvironmentError> {
         let keys = self.record_keys(pk).await?;
         if !keys.is_empty() {
@@ -39,7 +40,7 @@ impl Environments {
         }
         let environment = self.get(pk).await?;
         let mut tx = self.store.begin().await?;
-        // Whoever is first makes it.
+        // The lock ensures that only one host creates the key.
         if !environments::lock(&mut tx, pk).await? {
             return Err(EnvironmentError::Unknown(pk));
         }

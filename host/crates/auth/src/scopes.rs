@@ -1,11 +1,11 @@
-//! What a key may do. The names are those that existing clients' keys carry.
+//! The scopes of secret keys. Their names are those that keys of existing clients use.
 
 use syncline_config::did_you_mean;
 
 macro_rules! scopes {
     ($($name:ident => $text:literal,)+) => {
-        /// One right. A key has it by its own name, by the name of its group (`environment:records:*`), or by
-        /// `environment:*`. What concerns other environments is under `account:`.
+        /// One scope. A key has it by its own name, by the name of its group (`environment:records:*`), or by
+        /// `environment:*`. Scopes for other environments start with `account:`.
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         pub enum Scope {
             $($name,)+
@@ -21,7 +21,7 @@ macro_rules! scopes {
             }
         }
 
-        /// Each scope as a type, for signatures to name.
+        /// Each scope as a type, for use as a type parameter.
         pub mod rights {
             $(
                 #[derive(Debug)]
@@ -78,32 +78,32 @@ scopes! {
     ApiKeysDelete => "account:environments:api_keys:delete",
 }
 
-/// A type that stands for a scope.
+/// A type that represents a scope.
 pub trait Right: Send + Sync + 'static {
     const SCOPE: Scope;
 }
 
-/// The rights of one key.
+/// The scopes of one key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Scopes(Vec<String>);
 
-/// The sets of rights that a key is usually made with.
+/// Common sets of scopes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum ScopePreset {
     /// Everything in its environment.
     Full,
-    /// Reading everything in its environment but credentials, variables and settings.
+    /// Reading everything in its environment except credentials, variables and settings.
     ReadOnly,
-    /// Everything, and making and deleting environments and their keys.
+    /// Everything, plus creating and deleting environments and their keys.
     Account,
 }
 
-/// A name that gives no right.
+/// A name that is not a scope.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-#[error("there is no scope `{given}`{}", near.map(|near| format!("; did you mean `{near}`?")).unwrap_or_default())]
+#[error("unknown scope `{given}`{}", suggestion.map(|suggestion| format!("; did you mean `{suggestion}`?")).unwrap_or_default())]
 pub struct UnknownScope {
     given: String,
-    near: Option<&'static str>,
+    suggestion: Option<&'static str>,
 }
 
 impl Scopes {
@@ -111,7 +111,7 @@ impl Scopes {
         Self(names)
     }
 
-    /// Takes names of scopes and of groups of them, such as `environment:records:*`.
+    /// Parses names of scopes and groups of scopes, such as `environment:records:*`.
     pub fn parse(names: &[String]) -> Result<Self, UnknownScope> {
         for name in names {
             let is_known = match name.strip_suffix('*') {
@@ -121,14 +121,14 @@ impl Scopes {
                 None => Scope::ALL.iter().any(|scope| scope.as_str() == name),
             };
             if !is_known {
-                let near = did_you_mean(name, Scope::ALL.iter().map(|scope| scope.as_str()));
-                return Err(UnknownScope { given: name.clone(), near });
+                let suggestion = did_you_mean(name, Scope::ALL.iter().map(|scope| scope.as_str()));
+                return Err(UnknownScope { given: name.clone(), suggestion });
             }
         }
         Ok(Self(names.to_vec()))
     }
 
-    /// Whether all that `name` gives, which may be a group's, is among these.
+    /// Whether these scopes include everything that `name` grants. `name` can be a group.
     pub fn cover(&self, name: &str) -> bool {
         self.0.iter().any(|held| match held.strip_suffix('*') {
             Some(group) => name.starts_with(group),
@@ -173,7 +173,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_scope_is_held_by_name_by_group_or_by_all() {
+    fn a_scope_is_granted_by_name_by_group_or_by_wildcard() {
         let held = |names: &[&str]| Scopes::new(names.iter().map(|name| (*name).to_owned()).collect());
         assert!(held(&["environment:records:read"]).allow(Scope::RecordsRead));
         assert!(held(&["environment:records:*"]).allow(Scope::RecordsWrite));
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_scope_that_gives_nothing_is_refused() {
+    fn unknown_scopes_are_rejected_with_a_suggestion() {
         let parse = |name: &str| Scopes::parse(&[name.to_owned()]);
         for good in ["environment:deploy", "environment:syncs:variant:*", "environment:*", "account:*"] {
             assert!(parse(good).is_ok(), "{good}");
@@ -196,12 +196,12 @@ mod tests {
         }
         assert_eq!(
             parse("environment:record:read").unwrap_err().to_string(),
-            "there is no scope `environment:record:read`; did you mean `environment:records:read`?"
+            "unknown scope `environment:record:read`; did you mean `environment:records:read`?"
         );
     }
 
     #[test]
-    fn read_only_reads_no_secrets() {
+    fn the_read_only_preset_grants_no_access_to_secrets() {
         let scopes = Scopes::new(ScopePreset::ReadOnly.scopes());
         for denied in [
             Scope::ConnectionsReadCredentials,

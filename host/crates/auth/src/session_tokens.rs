@@ -1,23 +1,23 @@
-//! Tokens of connect sessions: what a browser may hold in place of a secret key.
+//! Tokens of connect sessions, which browsers use instead of a secret key.
 
 use sha2::{Digest, Sha256};
 use zeroize::Zeroizing;
 
 use syncline_crypto::{hex, random_bytes};
 
-/// How tokens begin: existing clients and secret scanners know them by it.
+/// The prefix of tokens, by which existing clients and secret scanners recognize them.
 const PREFIX: &str = "nango_connect_session_";
 const DIGITS: usize = 64;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("a session token is `{PREFIX}` and {DIGITS} of 0-9 and a-f")]
+#[error("a session token must be `{PREFIX}` followed by {DIGITS} characters 0-9 or a-f")]
 pub struct InvalidSessionToken;
 
-/// A session's token, in clear for as long as it is needed.
+/// The plain token of a session.
 pub struct SessionToken(Zeroizing<String>);
 
 impl SessionToken {
-    /// A new token of 256 random bits.
+    /// Generates a token of 256 random bits.
     pub fn generate() -> Self {
         Self(Zeroizing::new(format!("{PREFIX}{}", hex(&random_bytes::<32>()))))
     }
@@ -31,12 +31,13 @@ impl SessionToken {
         Ok(Self(Zeroizing::new(text.to_owned())))
     }
 
-    /// Whether a text is meant to be a session token, well formed or not.
+    /// Whether a text starts like a session token, even if the rest is malformed.
     pub fn is_meant_by(text: &str) -> bool {
         text.starts_with(PREFIX)
     }
 
-    /// What is stored and looked up. Whoever times the search learns nothing of a token from its hash.
+    /// Returns the hash that is stored and looked up. Because of the hash, the duration of a lookup discloses nothing
+    /// about a token.
     pub fn hash(&self) -> [u8; 32] {
         Sha256::digest(self.0.as_bytes()).into()
     }
@@ -51,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_token_has_the_shape_that_clients_check() {
+    fn a_token_matches_the_pattern_that_clients_check() {
         let token = SessionToken::generate();
         let pattern = regex::Regex::new("^nango_connect_session_[0-9a-f]{64}$").unwrap();
         assert!(pattern.is_match(token.expose()));
@@ -60,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn another_shape_is_refused() {
+    fn malformed_tokens_are_rejected() {
         let token = SessionToken::generate();
         for text in [
             "",

@@ -1,4 +1,4 @@
-//! The keys that sign an environment's webhooks, in the form of Standard Webhooks: `whsec_` and base64.
+//! The keys that sign an environment's outbound webhooks, in the format of Standard Webhooks: `whsec_` and Base64.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,29 +17,29 @@ use syncline_store::signing_keys::{self, StoredSigningKey};
 use syncline_types::ids::EnvironmentPk;
 use syncline_types::secret::Secret;
 
-/// How long a key that was rotated out goes on signing beside the new one.
+/// How long a rotated key remains valid in addition to the new one.
 pub const SIGNING_KEY_OVERLAP: Duration = Duration::from_secs(24 * 60 * 60);
 
 const PREFIX: &str = "whsec_";
 const KEY_BYTES: usize = 32;
 
-/// A key that signs, opened.
+/// A decrypted signing key.
 #[derive(Debug, Clone)]
 pub struct SigningKey {
     pub id: Uuid,
     text: Secret<String>,
     pub created_at: DateTime<Utc>,
-    /// Until when it signs; none is until it is rotated.
+    /// When the key expires. `None` until it is rotated.
     pub expires_at: Option<DateTime<Utc>>,
 }
 
 impl SigningKey {
-    /// What a receiver is given: `whsec_` and the bytes in base64.
+    /// Returns the text for receivers: `whsec_` and the bytes in Base64.
     pub fn expose_text(&self) -> &str {
         self.text.expose()
     }
 
-    /// What goes into the HMAC of Standard Webhooks.
+    /// Returns the key of the HMAC that Standard Webhooks defines.
     pub fn expose_bytes(&self) -> Zeroizing<Vec<u8>> {
         let encoded = self.text.expose().strip_prefix(PREFIX).unwrap_or_default();
         Zeroizing::new(STANDARD.decode(encoded).unwrap_or_default())
@@ -62,24 +62,24 @@ impl SigningKey {
     }
 }
 
-/// What becomes of the keys before a new one.
+/// What happens to the previous keys in a rotation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FormerKeys {
-    /// They go on signing for [`SIGNING_KEY_OVERLAP`], so that receivers can be moved over.
+    /// They remain valid for [`SIGNING_KEY_OVERLAP`], so that receivers can switch to the new key.
     Overlap,
-    /// They end at once: somebody else may have them.
+    /// They expire at once, for example because they were disclosed.
     EndNow,
 }
 
 impl Environments {
-    /// The keys that sign the environment's webhooks now, the newest first; at least one.
+    /// Returns the environment's valid signing keys, newest first. There is at least one.
     pub async fn signing_keys(&self, pk: EnvironmentPk) -> Result<Vec<SigningKey>, EnvironmentError> {
         let keys = self.signing_keys.get(pk, self.read_signing_keys(pk)).await?;
         let now = self.clock.now();
         Ok(keys.iter().filter(|key| key.is_valid(now)).cloned().collect())
     }
 
-    /// Makes a new key, which signs from now on, on every host at once.
+    /// Creates a new key, which signs on all hosts from now on.
     pub async fn rotate_signing_key(
         &self,
         pk: EnvironmentPk,
@@ -112,7 +112,8 @@ impl Environments {
         if !valid.is_empty() {
             return Ok(valid.into());
         }
-        // An environment of an earlier version has none yet. Whoever is first makes it.
+        // Environments that an earlier version created have no signing key. The lock ensures that only one host
+        // creates it.
         drop(conn);
         let mut tx = self.store.begin().await?;
         environments::lock(&mut tx, pk).await?;
@@ -137,7 +138,7 @@ async fn open_valid(
         .map_err(|source| EnvironmentError::SigningKey { environment: environment.name.clone(), source })
 }
 
-/// Makes a key, and stores it sealed.
+/// Generates a key and stores it encrypted.
 pub(super) async fn create(
     conn: &mut PgConnection,
     environment: EnvironmentPk,

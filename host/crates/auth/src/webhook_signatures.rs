@@ -1,5 +1,5 @@
-//! Tells webhooks of a provider from others', by what the catalogue says of their signatures, and answers its
-//! handshakes. Pure: time and secrets are given.
+//! Verifies inbound webhooks with the signature scheme that the catalogue defines for their provider, and answers
+//! handshakes. Pure: time and secrets are parameters.
 
 use std::ops::RangeInclusive;
 
@@ -21,76 +21,76 @@ use syncline_providers::webhook::{
 };
 use syncline_types::secret::Secret;
 
-/// The longest text that a handshake echoes.
+/// Maximum length of a text that a handshake echoes.
 const MAX_ECHO: usize = 4096;
 /// How many signatures of one request are checked. A provider that is replacing its key sends one signature for each
 /// key, so two or three are common. Anyone can send a request, and each check of a public-key signature reads the
 /// whole body. Only signatures of the right length count.
 const MAX_SIGNATURES: usize = 8;
-/// The uncompressed point at the end of a P-256 key in X.509.
+/// The size of the uncompressed point at the end of a P-256 public key in X.509.
 const P256_POINT_BYTES: usize = 65;
 const BASE64: GeneralPurpose = GeneralPurpose::new(
     &alphabet::STANDARD,
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
 );
 
-/// A request as it came in.
+/// A request as it was received.
 #[derive(Debug, Clone, Copy)]
 pub struct IncomingWebhook<'a> {
     pub method: &'a Method,
-    /// As the provider was given it, with its query.
+    /// The URL that the provider was given, with its query.
     pub url: &'a str,
     pub query: &'a str,
     pub headers: &'a HeaderMap,
-    /// The bytes that were signed.
+    /// The bytes that the signature covers.
     pub body: &'a [u8],
-    /// The same, to look something up in.
+    /// The same bytes, for looking up values.
     pub raw: RawBody<'a>,
 }
 
-/// The secrets of an integration with which its provider may sign.
+/// The secrets with which a provider may sign the webhooks of an integration.
 #[derive(Debug, Clone, Default)]
 pub struct WebhookSecrets {
-    /// Several while one replaces another.
+    /// There are several while one replaces another.
     pub webhook: Vec<Secret<String>>,
     pub client: Option<Secret<String>>,
-    /// That of the connection which the URL names.
+    /// The secret of the connection that the URL names.
     pub connection: Option<Secret<String>>,
 }
 
-/// A request that the provider has sent.
+/// A request whose signature is valid.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Verified {
-    /// What no other delivery has, if the signature covers a time.
+    /// A value that is unique to this delivery, if the signature covers a time.
     pub fingerprint: Option<String>,
 }
 
-/// Why a request is not taken for the provider's.
+/// Why a request is rejected.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     #[error("the integration has no secret to verify webhooks with; set `{0}`")]
     NoSecret(&'static str),
     #[error("the request is not signed: {0} is missing")]
     Unsigned(String),
-    #[error("the signature is not one that the integration's secret makes")]
+    #[error("the signature was not made with the integration's secret")]
     WrongSignature,
-    #[error("the request was signed more than {0} seconds ago or ahead")]
+    #[error("the signature's time differs from this host's clock by more than {0} seconds")]
     Expired(u32),
-    #[error("the integration's secret for webhooks is no key of the kind that its provider signs with")]
+    #[error("the integration's webhook secret is not a key of the kind that the provider signs with")]
     UnusableSecret,
     #[error(
-        "what is to be given back, {0}, is missing, longer than {MAX_ECHO} bytes, or has control characters"
+        "the value to echo ({0}) is missing, longer than {MAX_ECHO} bytes, or contains control characters"
     )]
     UnusableChallenge(String),
 }
 
-/// What a handshake is answered with.
+/// The answer to a handshake.
 #[derive(Debug, PartialEq)]
 pub enum Answered {
     Text(String),
     Json(Value),
     Header(HeaderName, HeaderValue),
-    /// With nothing; it is kept.
+    /// An empty answer. The request is stored.
     Kept,
 }
 
@@ -124,7 +124,7 @@ impl WebhookSecrets {
     }
 }
 
-/// Whether the provider has sent it.
+/// Verifies that the provider sent the request.
 pub fn verify_webhook(
     webhook: &Webhook,
     secrets: &WebhookSecrets,
@@ -174,7 +174,7 @@ fn verify_basic(secrets: &WebhookSecrets, request: &IncomingWebhook<'_>) -> Resu
     if is_right { Ok(()) } else { Err(Refusal::WrongSignature) }
 }
 
-/// Compares digests, which all have the same length, so that the time tells nothing.
+/// Compares digests, which all have the same length, so that the duration discloses nothing.
 fn is_any<'s>(given: &[u8], right: impl Iterator<Item = &'s [u8]>) -> bool {
     let given = blake3::hash(given);
     right.fold(false, |found, secret| {
@@ -189,7 +189,7 @@ fn verify_signature(
     now: DateTime<Utc>,
 ) -> Result<Verified, Refusal> {
     let keys = secrets.of(recipe.secret)?;
-    // One that is none must not keep the others from verifying.
+    // A malformed key must not prevent verification with the others.
     let keys: Vec<Vec<u8>> = keys.into_iter().filter_map(|secret| decode_key(recipe, secret)).collect();
     if keys.is_empty() {
         return Err(Refusal::UnusableSecret);
@@ -244,7 +244,7 @@ fn find_timestamp(
     found.map(Some).ok_or_else(missing)
 }
 
-/// Only what the right key has signed is looked at, so that nobody learns anything from a refusal.
+/// Called only after the signature was verified, so that a rejection discloses nothing about the key.
 fn check_time(recipe: &SignatureRecipe, given: Option<&str>, now: DateTime<Utc>) -> Result<(), Refusal> {
     let (Some(timestamp), Some(given)) = (&recipe.timestamp, given) else { return Ok(()) };
     let at = match timestamp.unit {
@@ -276,7 +276,7 @@ fn signed_bytes(recipe: &SignatureRecipe, request: &IncomingWebhook<'_>, timesta
     signed
 }
 
-/// Names and values in the order of names, and of values where a name comes again; of equal pairs one.
+/// Appends names and values, ordered by name and then by value. Of equal pairs, only one is appended.
 fn append_form(body: &[u8], signed: &mut Vec<u8>) {
     let mut pairs: Vec<_> = url::form_urlencoded::parse(body).collect();
     pairs.sort();
@@ -303,7 +303,7 @@ fn decode_hex(text: &str) -> Option<Vec<u8>> {
     digits.chunks(2).map(byte).collect()
 }
 
-/// The key that a secret stands for; `None` if it is none of the kind that is wanted.
+/// Decodes the key from a secret. Returns `None` if it is not a key of the expected kind.
 fn decode_key(recipe: &SignatureRecipe, secret: &str) -> Option<Vec<u8>> {
     let secret = secret.trim();
     let secret = secret.strip_prefix(&recipe.secret_prefix).unwrap_or(secret);
@@ -318,7 +318,7 @@ fn decode_key(recipe: &SignatureRecipe, secret: &str) -> Option<Vec<u8>> {
     }
 }
 
-/// How many bytes a signature has.
+/// Returns the valid lengths of a signature in bytes.
 fn signature_lengths(algorithm: Algorithm) -> RangeInclusive<usize> {
     match algorithm {
         Algorithm::HmacSha1 => 20..=20,
@@ -340,7 +340,7 @@ fn is_signed(algorithm: Algorithm, key: &[u8], signed: &[u8], signatures: &[Vec<
         Algorithm::HmacSha1 | Algorithm::HmacSha256 | Algorithm::HmacSha512 => {
             let Ok(key) = hmac_key(algorithm, key) else { return false };
             let expected = hmac::sign(&key, signed);
-            // Compares with all of them, so that the time does not tell which one is right.
+            // Compares with all signatures, so that the duration does not disclose which one is right.
             signatures.iter().fold(false, |found, signature| {
                 found | bool::from(expected.as_ref().ct_eq(signature.as_slice()))
             })
@@ -348,7 +348,7 @@ fn is_signed(algorithm: Algorithm, key: &[u8], signed: &[u8], signatures: &[Vec<
     }
 }
 
-/// The key of an HMAC. What is signed with a private key cannot be signed here.
+/// Returns the key of an HMAC. Schemes with a public key cannot sign here.
 fn hmac_key(algorithm: Algorithm, secret: &[u8]) -> Result<hmac::Key, Refusal> {
     let algorithm = match algorithm {
         Algorithm::HmacSha1 => hmac::HMAC_SHA1_FOR_LEGACY_USE_ONLY,
@@ -359,23 +359,23 @@ fn hmac_key(algorithm: Algorithm, secret: &[u8]) -> Result<hmac::Key, Refusal> {
     Ok(hmac::Key::new(algorithm, secret))
 }
 
-/// The answer to a handshake; `None`: it is none.
+/// Answers a handshake. Returns `None` if the request is not a handshake.
 pub fn answer_handshake(
     webhook: &Webhook,
     secrets: &WebhookSecrets,
     request: &IncomingWebhook<'_>,
 ) -> Option<Result<Answered, Refusal>> {
-    let fits = |handshake: &&Handshake| {
+    let matches_request = |handshake: &&Handshake| {
         let texts = request.texts(&handshake.when);
         match &handshake.equals {
             Some(wanted) => texts.iter().any(|text| text == wanted),
             None => !texts.is_empty(),
         }
     };
-    let handshake = webhook.handshakes.iter().find(fits)?;
-    // What is kept may hold a secret to be: once there is one, only what is signed with it is believed.
-    let keeps = matches!(handshake.answer, Answer::Kept(_));
-    if keeps && secrets.of(SecretSource::WebhookSecret).is_ok() {
+    let handshake = webhook.handshakes.iter().find(matches_request)?;
+    // A stored handshake may contain the future secret. Once a secret is set, only signed requests are accepted.
+    let is_stored = matches!(handshake.answer, Answer::Kept(_));
+    if is_stored && secrets.of(SecretSource::WebhookSecret).is_ok() {
         return None;
     }
     Some(answer(handshake, secrets, request))
@@ -417,7 +417,8 @@ fn answer(
     })
 }
 
-/// Shows that we have the secret. Anybody may ask, so only what cannot pass for a webhook's signed text is signed.
+/// Proves knowledge of the secret. Anyone can send a handshake, so the value to sign must not resemble the signed text
+/// of a webhook.
 fn prove(wanted: &HandshakeHmac, secrets: &WebhookSecrets, value: &str) -> Result<String, Refusal> {
     let is_harmless = value.len() <= 255
         && value.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_=".contains(&byte));

@@ -1,4 +1,4 @@
-//! The key that seals one environment's secrets, in all versions that something is sealed with.
+//! The key that encrypts one environment's secrets, in all versions that stored values still use.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,17 +8,17 @@ use zeroize::Zeroizing;
 
 use super::{AssociatedData, CryptoError, KeyBytes, decrypt, encrypt};
 
-/// Format of values of the time when there was one version, which they do not name.
+/// Format of values from before data keys had versions. They use version 1 and do not name it.
 const UNVERSIONED: u8 = 1;
-/// Format of values that name their version: four bytes, the highest first. The database reads them too.
+/// Format of values that name their version in four big-endian bytes. SQL queries read these bytes too.
 const VERSIONED: u8 = 2;
 const VERSION_BYTES: usize = 4;
 
 /// One version of a data key.
 pub struct DataKeyVersion(pub(super) KeyBytes);
 
-/// Seals with the active version, opens with that which a value names. Whoever holds it gets to know of versions
-/// that are made later.
+/// Encrypts with the active version and decrypts with the version that a value names. All holders of a shared
+/// `DataKey` see the versions that [`learn`](Self::learn) adds.
 pub struct DataKey(RwLock<Versions>);
 
 struct Versions {
@@ -30,11 +30,12 @@ impl DataKey {
     /// # Panics
     /// If the active version is not among them.
     pub fn new(keys: BTreeMap<i32, DataKeyVersion>, active: i32) -> Self {
-        assert!(keys.contains_key(&active), "the active version is one of them");
+        assert!(keys.contains_key(&active), "the active version is among the versions");
         Self(RwLock::new(Versions { keys, active }))
     }
 
-    /// Takes over what another has. Versions that it lacks are kept: what they sealed may have been read already.
+    /// Adopts the versions and the active version of another copy. Versions that the copy lacks are kept, because
+    /// values that they encrypted may already have been read.
     pub fn learn(&self, other: Self) {
         let other = other.0.into_inner().unwrap_or_else(PoisonError::into_inner);
         let mut versions = self.0.write().unwrap_or_else(PoisonError::into_inner);
@@ -101,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sealed_value_opens_only_in_its_place() {
+    fn a_value_decrypts_only_in_its_own_row_and_column() {
         let key = key(&[1], 1);
         let sealed = key.seal(PLACE, b"secret");
         assert_eq!(key.open(PLACE, &sealed).unwrap().as_slice(), b"secret");
@@ -115,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_opens_with_the_version_that_sealed_it() {
+    fn a_value_decrypts_with_the_version_that_encrypted_it() {
         let holder = key(&[1], 1);
         let old = holder.seal(PLACE, b"old");
         holder.learn(key(&[1, 2], 1));
@@ -123,14 +124,14 @@ mod tests {
         let new = key(&[1, 2], 2).seal(PLACE, b"new");
         assert_eq!(holder.open(PLACE, &new).unwrap().as_slice(), b"new");
         holder.learn(key(&[2], 2));
-        assert_eq!(holder.open(PLACE, &old).unwrap().as_slice(), b"old", "it was read before");
+        assert_eq!(holder.open(PLACE, &old).unwrap().as_slice(), b"old", "version 1 is kept");
         assert_eq!(key(&[2], 2).open(PLACE, &holder.seal(PLACE, b"now")).unwrap().as_slice(), b"now");
         let unknown = key(&[1], 1).open(PLACE, &new);
         assert!(matches!(unknown, Err(CryptoError::UnknownVersion { version: 2 })));
     }
 
     #[test]
-    fn a_value_that_names_another_version_does_not_open() {
+    fn a_value_with_a_changed_version_does_not_decrypt() {
         let both = key(&[1, 2], 2);
         let mut sealed = both.seal(PLACE, b"secret");
         sealed[4] = 1;
@@ -138,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_of_the_time_before_versions_opens_with_the_first() {
+    fn an_unversioned_value_decrypts_with_the_first_version() {
         let both = key(&[1, 2], 2);
         let mut sealed = vec![UNVERSIONED];
         sealed.extend(encrypt(&Zeroizing::new([1; 32]), &PLACE, b"secret"));

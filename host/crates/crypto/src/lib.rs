@@ -1,8 +1,9 @@
-//! Secrets at rest: AES-256-GCM with a data key for each environment, wrapped by the operator's master key.
+//! Encrypts secrets at rest with AES-256-GCM. Each environment has a data key, which the operator's encryption key
+//! wraps.
 //!
-//! Every sealed value is bound to the place it is stored in, so that a ciphertext copied to another row or
-//! column does not open. A master key wraps nothing but data keys, so replacing it concerns few rows. A data key has
-//! versions, and a sealed value names its own, so that a data key is replaced while hosts go on reading.
+//! Every encrypted value is bound to the place where it is stored, so a ciphertext that is copied to another row or
+//! column cannot be decrypted. An encryption key wraps only data keys, so replacing it changes few rows. A data key
+//! has versions. An encrypted value names its version, so hosts can read values while a data key is replaced.
 
 mod data_key;
 mod master_keys;
@@ -27,24 +28,24 @@ type KeyBytes = Zeroizing<[u8; KEY_BYTES]>;
 #[derive(Debug, thiserror::Error)]
 pub enum CryptoError {
     #[error(
-        "an encryption key must read `id:base64` with 32 bytes behind the base64, such as the output of `syncline keys encryption`; {problem}"
+        "an encryption key must have the form `id:base64`, where the Base64 text encodes 32 bytes; create one with `syncline keys encryption`: {problem}"
     )]
     MalformedMasterKey { problem: &'static str },
-    #[error(
-        "the encryption key `{id}` is needed to read this database and is not in SYNCLINE_ENCRYPTION_KEY"
-    )]
+    #[error("this database needs the encryption key `{id}`, which is missing from SYNCLINE_ENCRYPTION_KEY")]
     MissingMasterKey { id: String },
-    #[error("version {version} of the data key, which a stored secret is sealed with, is not known here")]
+    #[error(
+        "a stored secret is encrypted with version {version} of the data key, which this host does not know"
+    )]
     UnknownVersion { version: i32 },
-    #[error("the record key {number}, which the payload is sealed with, is not known here")]
+    #[error("the payload is encrypted with record key {number}, which this host does not know")]
     UnknownRecordKey { number: i32 },
-    #[error("there is no record key to seal payloads with")]
+    #[error("the environment has no record key to encrypt payloads with")]
     NoRecordKey,
-    #[error("a stored secret does not open: it was changed, moved, or sealed with another key")]
+    #[error("a stored secret cannot be decrypted: it was modified, moved, or encrypted with another key")]
     DoesNotOpen,
 }
 
-/// Where a sealed value is stored: table and column, and what identifies the row for good.
+/// The place where an encrypted value is stored: its table and column, and a text that identifies the row permanently.
 #[derive(Debug, Clone, Copy)]
 pub struct AssociatedData<'a> {
     pub column: &'a str,
@@ -57,14 +58,14 @@ impl AssociatedData<'_> {
     }
 }
 
-/// Bytes from the operating system's generator.
+/// Returns random bytes from the operating system's generator.
 pub fn random_bytes<const N: usize>() -> [u8; N] {
     let mut bytes = [0; N];
     OsRng.try_fill_bytes(&mut bytes).expect("the operating system has a random generator");
     bytes
 }
 
-/// Lower-case hexadecimal digits.
+/// Returns lower-case hexadecimal digits.
 pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
@@ -74,7 +75,7 @@ fn encrypt(key: &[u8; KEY_BYTES], associated_data: &AssociatedData<'_>, plaintex
     let payload = Payload { msg: plaintext, aad: &associated_data.associated_data() };
     let ciphertext = Aes256Gcm::new(Key::<Aes256Gcm>::from_slice(key))
         .encrypt(Nonce::from_slice(&nonce), payload)
-        .expect("AES-GCM takes any text under 64 GB");
+        .expect("AES-GCM accepts texts of up to 64 GB");
     [nonce.as_slice(), &ciphertext].concat()
 }
 

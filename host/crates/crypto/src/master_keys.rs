@@ -1,4 +1,4 @@
-//! The operator's keys, which wrap data keys and nothing else.
+//! The operator's encryption keys. They wrap data keys and nothing else.
 
 use std::fmt;
 
@@ -11,11 +11,12 @@ use super::{
     random_bytes,
 };
 
-/// Format of a wrapped key of the time when data keys had one version, to which it is not bound.
+/// Format of wrapped keys from before data keys had versions. It does not bind a key to its version.
 const UNVERSIONED: u8 = 1;
 const VERSIONED: u8 = 2;
 
-/// The operator's keys: the first is used for new wrapping, the others still open what they wrapped.
+/// The operator's encryption keys. The first one is active and wraps new data keys. The others only unwrap existing
+/// ones.
 pub struct MasterKeys(Vec<MasterKey>);
 
 struct MasterKey {
@@ -24,35 +25,37 @@ struct MasterKey {
 }
 
 impl MasterKeys {
-    /// Reads `id:base64`, or several of them separated by commas.
+    /// Parses `id:base64`, or several of them separated by commas. The first one is active.
     pub fn parse(text: &str) -> Result<Self, CryptoError> {
         let malformed = |problem| CryptoError::MalformedMasterKey { problem };
         let mut keys: Vec<MasterKey> = Vec::new();
         for part in text.split(',').map(str::trim) {
-            let (id, encoded) = part.split_once(':').ok_or(malformed("there is no `:`"))?;
+            let (id, encoded) = part.split_once(':').ok_or(malformed("the `:` is missing"))?;
             if id.is_empty()
                 || id.len() > 64
                 || !id.bytes().all(|b| b.is_ascii_alphanumeric() || b"_-.".contains(&b))
             {
-                return Err(malformed("the id must be 1 to 64 of letters, digits, `_`, `-` and `.`"));
+                return Err(malformed("the id must consist of 1 to 64 letters, digits, `_`, `-` and `.`"));
             }
             if keys.iter().any(|key| key.id == id) {
-                return Err(malformed("an id stands there twice"));
+                return Err(malformed("two keys have the same id"));
             }
-            let decoded =
-                Zeroizing::new(STANDARD.decode(encoded).map_err(|_| malformed("it is not base64"))?);
-            let bytes = decoded.as_slice().try_into().map_err(|_| malformed("it is not 32 bytes long"))?;
+            let decoded = Zeroizing::new(
+                STANDARD.decode(encoded).map_err(|_| malformed("the part after `:` is not Base64"))?,
+            );
+            let bytes =
+                decoded.as_slice().try_into().map_err(|_| malformed("the key does not have 32 bytes"))?;
             keys.push(MasterKey { id: id.to_owned(), bytes: Zeroizing::new(bytes) });
         }
         Ok(Self(keys))
     }
 
-    /// A new random key as text for [`MasterKeys::parse`].
+    /// Generates a random key, as text for [`MasterKeys::parse`].
     pub fn generate(id: &str) -> Zeroizing<String> {
         Zeroizing::new(format!("{id}:{}", STANDARD.encode(random_bytes::<KEY_BYTES>())))
     }
 
-    /// Each key's id with a fingerprint that tells keys apart without giving them away.
+    /// Returns each key's id with a fingerprint, which identifies the key without disclosing it.
     pub fn fingerprints(&self) -> impl Iterator<Item = (&str, String)> {
         self.0.iter().map(|key| {
             let digest = blake3::derive_key("syncline 2026 master key fingerprint", key.bytes.as_slice());
@@ -60,25 +63,25 @@ impl MasterKeys {
         })
     }
 
-    /// A key for another purpose, derived from the active one.
+    /// Derives a key for another purpose from the active key.
     pub fn derive(&self, purpose: &str) -> [u8; KEY_BYTES] {
         blake3::derive_key(purpose, self.active().bytes.as_slice())
     }
 
-    /// Makes a data key and the wrapped form of its first version, which is what is stored.
+    /// Generates a data key. Returns it with the wrapped form of its first version, which is to be stored.
     pub fn new_data_key(&self, environment: &str) -> (DataKey, Vec<u8>) {
         let (version, wrapped) = self.new_version(environment, 1);
         (DataKey::new([(1, version)].into(), 1), wrapped)
     }
 
-    /// Makes another version of a data key, and its wrapped form.
+    /// Generates a further version of a data key. Returns it with its wrapped form.
     pub fn new_version(&self, environment: &str, version: i32) -> (DataKeyVersion, Vec<u8>) {
         let key = Zeroizing::new(random_bytes::<KEY_BYTES>());
         let wrapped = self.wrap(environment, version, &key);
         (DataKeyVersion(key), wrapped)
     }
 
-    /// Opens a version of a data key with whichever master key wrapped it.
+    /// Unwraps a version of a data key with the encryption key that wrapped it.
     pub fn unwrap_version(
         &self,
         environment: &str,
@@ -100,7 +103,7 @@ impl MasterKeys {
         Ok(DataKeyVersion(Zeroizing::new(bytes)))
     }
 
-    /// The same version wrapped by the active master key. `None`: it is already.
+    /// Wraps a version again with the active key. Returns `None` if the active key wrapped it already.
     pub fn rewrap_version(
         &self,
         environment: &str,
@@ -134,7 +137,7 @@ impl MasterKeys {
     }
 }
 
-/// Format, id of the master key, and what it sealed.
+/// Splits a wrapped key into its format, the id of the encryption key, and the encrypted bytes.
 fn parts(wrapped: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     let [format, id_bytes, rest @ ..] = wrapped else { return None };
     let (id, sealed) = rest.split_at_checked(usize::from(*id_bytes))?;
@@ -167,13 +170,13 @@ mod tests {
         MasterKeys::parse(&text.join(",")).unwrap()
     }
 
-    /// The data key of one version that this is the wrapped form of.
+    /// Unwraps a data key that has only one version.
     fn unwrap(keys: &MasterKeys, environment: &str, wrapped: &[u8]) -> Result<DataKey, CryptoError> {
         Ok(DataKey::new([(1, keys.unwrap_version(environment, 1, wrapped)?)].into(), 1))
     }
 
     #[test]
-    fn a_data_key_opens_with_the_master_key_that_wrapped_it() {
+    fn a_data_key_unwraps_with_the_encryption_key_that_wrapped_it() {
         let (key, wrapped) = master(&["a"]).new_data_key("dev");
         let sealed = key.seal(PLACE, b"secret");
         let rotated = master(&["bb", "a"]);
@@ -181,42 +184,41 @@ mod tests {
         assert_eq!(unwrapped.open(PLACE, &sealed).unwrap().as_slice(), b"secret");
         assert!(unwrap(&rotated, "prod", &wrapped).is_err(), "bound to its environment");
         assert!(rotated.unwrap_version("dev", 2, &wrapped).is_err(), "bound to its version");
-        let stranger = unwrap(&master(&["bb"]), "dev", &wrapped);
-        assert!(matches!(stranger, Err(CryptoError::MissingMasterKey { id }) if id == "a"));
+        let other_keys = unwrap(&master(&["bb"]), "dev", &wrapped);
+        assert!(matches!(other_keys, Err(CryptoError::MissingMasterKey { id }) if id == "a"));
     }
 
     #[test]
-    fn a_data_key_that_is_wrapped_anew_is_the_same_and_needs_only_the_new_master_key() {
+    fn a_rewrapped_data_key_needs_only_the_new_encryption_key() {
         let (key, wrapped) = master(&["a"]).new_data_key("dev");
         let sealed = key.seal(PLACE, b"secret");
         let both = master(&["bb", "a"]);
-        let rewrapped =
-            both.rewrap_version("dev", 1, &wrapped).unwrap().expect("it was wrapped by the other");
+        let rewrapped = both.rewrap_version("dev", 1, &wrapped).unwrap().expect("another key wrapped it");
         let unwrapped = unwrap(&master(&["bb"]), "dev", &rewrapped).unwrap();
         assert_eq!(unwrapped.open(PLACE, &sealed).unwrap().as_slice(), b"secret");
         assert_eq!(both.rewrap_version("dev", 1, &rewrapped).unwrap(), None);
     }
 
     #[test]
-    fn a_key_that_was_wrapped_before_there_were_versions_still_opens() {
+    fn an_unversioned_wrapped_key_still_unwraps() {
         let keys = master(&["a"]);
         let bytes = [7; KEY_BYTES];
         let mut wrapped = vec![UNVERSIONED, 1, b'a'];
         wrapped.extend(encrypt(&keys.active().bytes, &associated_data("dev"), &bytes));
         assert_eq!(keys.unwrap_version("dev", 1, &wrapped).unwrap().0.as_slice(), bytes);
         assert!(keys.unwrap_version("dev", 2, &wrapped).is_err());
-        let rewrapped = keys.rewrap_version("dev", 1, &wrapped).unwrap().expect("the format is an old one");
+        let rewrapped = keys.rewrap_version("dev", 1, &wrapped).unwrap().expect("the format is outdated");
         assert_eq!(keys.unwrap_version("dev", 1, &rewrapped).unwrap().0.as_slice(), bytes);
     }
 
     #[test]
-    fn malformed_master_keys_say_what_is_wrong() {
+    fn malformed_encryption_keys_are_rejected_with_the_reason() {
         let key = format!("a:{}", STANDARD.encode([1; 32]));
         for (text, problem) in [
-            ("nothing", "there is no `:`"),
-            ("a:!!", "it is not base64"),
-            ("a:AAAA", "it is not 32 bytes long"),
-            (&format!("{key},{key}"), "an id stands there twice"),
+            ("nothing", "the `:` is missing"),
+            ("a:!!", "the part after `:` is not Base64"),
+            ("a:AAAA", "the key does not have 32 bytes"),
+            (&format!("{key},{key}"), "two keys have the same id"),
         ] {
             assert!(MasterKeys::parse(text).unwrap_err().to_string().ends_with(problem), "{text}");
         }

@@ -1,8 +1,9 @@
-//! The keys that seal payloads of records, where a model asks for it.
+//! The keys that encrypt payloads of records whose model has `encrypt = true`.
 //!
-//! An environment has few, which are random, and each stream has keys of its own, derived from them: a random nonce of
-//! GCM is good for four thousand million values under one key, and a stream does not come near that. Since connection
-//! and stream are in the key and the record's id is in the associated data, a ciphertext opens in its own row only.
+//! An environment has few record keys, which are random. Each stream has its own keys, derived from them: a key can
+//! encrypt about 2^32 values with random GCM nonces, and no stream comes near that number. The derivation includes
+//! connection and stream, and the associated data includes the record's id. So a ciphertext decrypts only in its own
+//! row.
 
 use std::collections::BTreeMap;
 
@@ -13,30 +14,30 @@ use super::{AssociatedData, CryptoError, KEY_BYTES, KeyBytes, decrypt, encrypt, 
 const CIPHER_CONTEXT: &str = "syncline 2026-11-21 payloads of a stream";
 const HASH_CONTEXT: &str = "syncline 2026-11-21 change hashes of a stream";
 
-/// The keys of one environment, by their numbers.
+/// The record keys of one environment, by number.
 #[derive(Default)]
 pub struct RecordKeys(BTreeMap<i32, KeyBytes>);
 
-/// The keys of one stream.
+/// The derived keys of one stream.
 pub struct PayloadKeys {
     keys: BTreeMap<i32, PayloadKey>,
     seals: bool,
 }
 
-/// Seals and opens payloads of one stream.
+/// Encrypts and decrypts payloads of one stream.
 pub struct PayloadKey {
     number: i32,
     cipher: KeyBytes,
     hash: KeyBytes,
 }
 
-/// The bytes of a new key, to be stored sealed.
+/// Generates the bytes of a record key. Encrypt them before they are stored.
 pub fn new_record_key() -> Zeroizing<Vec<u8>> {
     Zeroizing::new(random_bytes::<KEY_BYTES>().to_vec())
 }
 
 impl RecordKeys {
-    /// Takes the bytes of keys by their numbers.
+    /// Creates the keys from their bytes, by number.
     pub fn new<'b>(keys: impl IntoIterator<Item = (i32, &'b [u8])>) -> Result<Self, CryptoError> {
         let read = |(number, bytes): (i32, &[u8])| {
             let bytes = bytes.try_into().map_err(|_| CryptoError::DoesNotOpen)?;
@@ -53,7 +54,7 @@ impl RecordKeys {
         self.0.contains_key(&number)
     }
 
-    /// The keys of a stream. What is new there is sealed if `seals`.
+    /// Derives the keys of a stream. New payloads are encrypted only if `seals` is true.
     pub fn of_stream(&self, connection: i64, stream: i32, seals: bool) -> PayloadKeys {
         let derive = |context: &str, key: &KeyBytes| {
             let mut hasher = blake3::Hasher::new_derive_key(context);
@@ -71,7 +72,7 @@ impl RecordKeys {
 }
 
 impl PayloadKeys {
-    /// With which what is new is sealed; none if it is kept in clear.
+    /// Returns the key that encrypts new payloads, or `None` if they are stored unencrypted.
     pub fn sealing(&self) -> Result<Option<&PayloadKey>, CryptoError> {
         if !self.seals {
             return Ok(None);
@@ -79,7 +80,7 @@ impl PayloadKeys {
         self.keys.last_key_value().map(|(_, newest)| Some(newest)).ok_or(CryptoError::NoRecordKey)
     }
 
-    /// With which something was sealed.
+    /// Returns the key that encrypted a stored payload.
     pub fn get(&self, number: i32) -> Result<&PayloadKey, CryptoError> {
         self.keys.get(&number).ok_or(CryptoError::UnknownRecordKey { number })
     }
@@ -99,8 +100,8 @@ impl PayloadKey {
         String::from_utf8(opened).map_err(|_| CryptoError::DoesNotOpen)
     }
 
-    /// What is kept in the place of a hash, which would let whoever reads it confirm a guess at what was hashed. It is
-    /// made from the hash alone, so that a row without a payload takes part too.
+    /// Returns a keyed hash of a change hash. Stored plainly, a change hash would let a reader of the database confirm
+    /// a guess about the payload. The input is the plain change hash, so it works for rows without a payload, too.
     pub fn hash(&self, plain: &[u8]) -> [u8; 16] {
         let mut short = [0; 16];
         short.copy_from_slice(&blake3::keyed_hash(&self.hash, plain).as_bytes()[..16]);
@@ -122,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn a_payload_opens_in_its_own_row_only() {
+    fn a_payload_decrypts_only_in_its_own_row() {
         let keys = keys(&[1]);
         let own = keys.of_stream(7, 3, true);
         let sealed = own.sealing().unwrap().unwrap().seal(PLACE, r#"{"id":"a"}"#);
@@ -138,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_new_is_sealed_with_the_newest_key_and_what_is_old_opens() {
+    fn the_newest_key_encrypts_and_older_keys_still_decrypt() {
         let before = keys(&[1]).of_stream(1, 1, true);
         let old = before.sealing().unwrap().unwrap().seal(PLACE, "old");
         let now = keys(&[1, 2]).of_stream(1, 1, true);
@@ -150,10 +151,10 @@ mod tests {
     }
 
     #[test]
-    fn a_hash_tells_nothing_without_the_key() {
+    fn a_hash_depends_on_the_key_and_the_stream() {
         let hash = |connection| keys(&[1]).of_stream(connection, 1, true).get(1).unwrap().hash(&[5; 16]);
         assert_ne!(hash(1), [5; 16]);
-        assert_ne!(hash(1), hash(2), "equal payloads of two streams look different");
+        assert_ne!(hash(1), hash(2), "equal payloads of two streams have different hashes");
         assert_eq!(hash(1), hash(1));
     }
 }

@@ -1,5 +1,4 @@
-//! Secret keys: a prefix that scanners recognise, 256 random bits, and a checksum that tells a mistyped key from
-//! an unknown one.
+//! Secret keys: a prefix that secret scanners recognize, 256 random bits, and a checksum that detects mistyped keys.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -10,29 +9,29 @@ use syncline_crypto::{hex, random_bytes};
 
 const PREFIX: &str = "sk_syncline_";
 const CHECKSUM_DIGITS: usize = 8;
-/// How much of a key may be shown.
-const SHOWN: usize = PREFIX.len() + 6;
+/// The length of the part of a key that may be displayed.
+const DISPLAYED_BYTES: usize = PREFIX.len() + 6;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidSecretKey {
-    #[error("the key was mistyped or cut: its checksum does not fit")]
+    #[error("the secret key was mistyped or cut off: its checksum is wrong")]
     Checksum,
-    #[error("a key is 16 to 255 printable characters long")]
+    #[error("a secret key must have 16 to 255 printable characters")]
     Form,
 }
 
-/// A secret key, in clear for as long as it is needed.
+/// The plain secret key.
 pub struct ApiKey(Zeroizing<String>);
 
 impl ApiKey {
-    /// A new random key.
+    /// Generates a random key.
     pub fn generate() -> Self {
         let body = format!("{PREFIX}{}", URL_SAFE_NO_PAD.encode(random_bytes::<32>()));
         let checksum = checksum(&body);
         Self(Zeroizing::new(body + &checksum))
     }
 
-    /// Takes a key of our own form, whose checksum must fit, or any text that an operator chose as key.
+    /// Parses a generated key, whose checksum must be right, or any text that an operator chose as a key.
     pub fn parse(text: &str) -> Result<Self, InvalidSecretKey> {
         if !(16..=255).contains(&text.len()) || !text.bytes().all(|b| b.is_ascii_graphic()) {
             return Err(InvalidSecretKey::Form);
@@ -46,14 +45,15 @@ impl ApiKey {
         Ok(Self(Zeroizing::new(text.to_owned())))
     }
 
-    /// What is stored and looked up.
+    /// Returns the hash that is stored and looked up.
     pub fn hash(&self) -> [u8; 32] {
         Sha256::digest(self.0.as_bytes()).into()
     }
 
-    /// The beginning, by which people tell keys apart. Of a key that an operator chose, nothing can be shown.
+    /// Returns the beginning of the key, by which users recognize it. Empty for a key that an operator chose, because
+    /// any part of it may be guessable.
     pub fn shown_prefix(&self) -> &str {
-        if self.0.starts_with(PREFIX) { &self.0[..SHOWN] } else { "" }
+        if self.0.starts_with(PREFIX) { &self.0[..DISPLAYED_BYTES] } else { "" }
     }
 
     pub fn expose(&self) -> &str {
@@ -65,14 +65,14 @@ fn checksum(body: &str) -> String {
     hex(&Sha256::digest(body.as_bytes())[..CHECKSUM_DIGITS / 2])
 }
 
-/// Longest name of a key, in characters.
+/// Maximum length of a key's name, in characters.
 const MAX_KEY_NAME_CHARS: usize = 255;
 
-/// What a key may be called. The error says what would be right.
+/// Checks the name of a key. The error contains the rule.
 pub fn check_key_name(name: &str) -> Result<(), &'static str> {
     let is_long = name.chars().count() > MAX_KEY_NAME_CHARS;
     if name.trim().is_empty() || is_long || name.contains('\0') {
-        return Err("must be 1 to 255 characters, not all of them blank");
+        return Err("must have 1 to 255 characters, at least one of which is not a space");
     }
     Ok(())
 }
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn an_operators_own_key_is_taken_as_it_is() {
+    fn a_key_that_an_operator_chose_is_accepted() {
         assert!(ApiKey::parse("0b1e9a3c-8d2f-4a56-9c1d-2f3a4b5c6d7e").is_ok());
         assert_eq!(ApiKey::parse("short").err(), Some(InvalidSecretKey::Form));
         assert_eq!(ApiKey::parse("with a space in it").err(), Some(InvalidSecretKey::Form));
@@ -101,9 +101,9 @@ mod tests {
     }
 
     #[test]
-    fn what_is_shown_gives_little_away() {
+    fn only_the_prefix_of_generated_keys_is_displayed() {
         let key = ApiKey::generate();
-        assert_eq!(key.shown_prefix().len(), SHOWN);
+        assert_eq!(key.shown_prefix().len(), DISPLAYED_BYTES);
         assert_eq!(ApiKey::parse("chosen-by-an-operator").unwrap().shown_prefix(), "");
     }
 }

@@ -1,4 +1,4 @@
-//! Takes over credentials that a client has already, in the fields that each auth mode asks for.
+//! Imports credentials that a client already has, with the fields of each auth mode.
 
 use chrono::{DateTime, NaiveDate, NaiveDateTime, Utc};
 use serde_json::{Map, Value};
@@ -15,20 +15,20 @@ const MAX_TOKEN: usize = 16_384;
 pub enum CredentialsError {
     #[error("the provider's auth mode is {expected}, so `type` must be `{expected}`")]
     OtherMode { expected: AuthMode },
-    #[error("connections of auth mode {0} cannot be imported; their end users connect")]
+    #[error("connections of auth mode {0} cannot be imported; let the end users connect their accounts")]
     UnsupportedMode(AuthMode),
-    #[error("must be text of 1 to {most} bytes")]
-    Field { name: &'static str, most: usize },
-    #[error("must be a date, such as 2026-01-31T12:00:00Z")]
+    #[error("must be a text of 1 to {max_bytes} bytes")]
+    Field { name: &'static str, max_bytes: usize },
+    #[error("must be a date such as 2026-01-31T12:00:00Z")]
     Date { name: &'static str },
     #[error("`{name}` is not a credential of auth mode {mode}")]
     UnknownField { name: String, mode: AuthMode },
-    #[error("stored credentials are not of a form that this version knows")]
+    #[error("the stored credentials have a format that this version does not know")]
     Unreadable,
 }
 
 impl CredentialsError {
-    /// The field that is to blame.
+    /// Returns the field that is invalid.
     pub fn field(&self) -> Option<&str> {
         match self {
             Self::OtherMode { .. } | Self::UnsupportedMode(_) => Some("type"),
@@ -40,7 +40,7 @@ impl CredentialsError {
 }
 
 impl StoredCredentials {
-    /// Takes what a client sent for a provider of this mode.
+    /// Parses the credentials that a client sent for a provider of this auth mode.
     pub fn import(mode: AuthMode, fields: Map<String, Value>) -> Result<Self, CredentialsError> {
         let raw = Secret::new(Value::Object(fields.clone()).to_string());
         let mut fields = Fields(fields);
@@ -51,8 +51,8 @@ impl StoredCredentials {
         let imported = match mode {
             AuthMode::ApiKey => Self::ApiKey { api_key: fields.required("apiKey", MAX_KEY)? },
             AuthMode::Basic | AuthMode::InstallPlugin => Self::Basic {
-                username: fields.maybe_empty("username", MAX_KEY)?,
-                password: fields.maybe_empty("password", MAX_KEY)?,
+                username: fields.required_or_empty("username", MAX_KEY)?,
+                password: fields.required_or_empty("password", MAX_KEY)?,
             },
             AuthMode::None => Self::None,
             AuthMode::OAuth2 | AuthMode::McpOAuth2 | AuthMode::McpOAuth2Generic => {
@@ -96,32 +96,36 @@ impl StoredCredentials {
     }
 }
 
-/// The members that are still to be taken.
+/// The fields that have not been parsed yet.
 struct Fields(Map<String, Value>);
 
 impl Fields {
-    fn required(&mut self, name: &'static str, most: usize) -> Result<Secret<String>, CredentialsError> {
-        self.optional(name, most)?.ok_or(CredentialsError::Field { name, most })
+    fn required(&mut self, name: &'static str, max_bytes: usize) -> Result<Secret<String>, CredentialsError> {
+        self.optional(name, max_bytes)?.ok_or(CredentialsError::Field { name, max_bytes })
     }
 
     fn optional(
         &mut self,
         name: &'static str,
-        most: usize,
+        max_bytes: usize,
     ) -> Result<Option<Secret<String>>, CredentialsError> {
         match self.0.remove(name) {
             None | Some(Value::Null) => Ok(None),
-            Some(Value::String(text)) if !text.is_empty() && text.len() <= most => {
+            Some(Value::String(text)) if !text.is_empty() && text.len() <= max_bytes => {
                 Ok(Some(Secret::new(text)))
             }
-            Some(_) => Err(CredentialsError::Field { name, most }),
+            Some(_) => Err(CredentialsError::Field { name, max_bytes }),
         }
     }
 
-    fn maybe_empty(&mut self, name: &'static str, most: usize) -> Result<Secret<String>, CredentialsError> {
+    fn required_or_empty(
+        &mut self,
+        name: &'static str,
+        max_bytes: usize,
+    ) -> Result<Secret<String>, CredentialsError> {
         match self.0.remove(name) {
-            Some(Value::String(text)) if text.len() <= most => Ok(Secret::new(text)),
-            _ => Err(CredentialsError::Field { name, most }),
+            Some(Value::String(text)) if text.len() <= max_bytes => Ok(Secret::new(text)),
+            _ => Err(CredentialsError::Field { name, max_bytes }),
         }
     }
 
@@ -147,11 +151,11 @@ impl Fields {
                 let client_secret = members.optional("client_secret", MAX_SECRET)?;
                 Ok(Some(ClientOverride { client_id, client_secret }))
             }
-            Some(_) => Err(CredentialsError::Field { name: NAME, most: MAX_SECRET }),
+            Some(_) => Err(CredentialsError::Field { name: NAME, max_bytes: MAX_SECRET }),
         }
     }
 
-    /// The token itself is fetched when it is first needed.
+    /// The installation's token is requested when it is first needed.
     fn installation(&mut self, raw: Secret<String>) -> Result<InstallationToken, CredentialsError> {
         Ok(InstallationToken {
             app_id: Some(self.required("app_id", 255)?.expose().clone()),
@@ -164,12 +168,13 @@ impl Fields {
     }
 }
 
-/// Takes what JavaScript's `Date` reads and programs write. Without a zone it is UTC.
+/// Parses the formats that JavaScript's `Date` accepts and common libraries write. A date without a time zone is in
+/// UTC.
 fn parse_date(text: &str) -> Option<DateTime<Utc>> {
     const WITH_ZONE: [&str; 3] =
         ["%Y-%m-%d %H:%M:%S%.f %#z", "%Y-%m-%d %H:%M %#z", "%a %b %d %Y %H:%M:%S GMT%#z"];
     const WITHOUT: [&str; 2] = ["%Y-%m-%d %H:%M:%S%.f", "%Y-%m-%d %H:%M"];
-    // `Date.toString()` has the name of its zone behind the rest.
+    // `Date.toString()` appends the name of the time zone in parentheses.
     let text = text.trim();
     let text = text.split_once(" (").map_or(text, |(date, _zone)| date);
     if let Ok(date) = DateTime::parse_from_rfc3339(text).or_else(|_| DateTime::parse_from_rfc2822(text)) {
@@ -201,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_names_the_field() {
+    fn an_error_names_the_invalid_field() {
         let field = |mode, value| import(mode, value).unwrap_err().field().map(str::to_owned);
         for (mode, value, blamed) in [
             (AuthMode::ApiKey, json!({ "type": "BASIC" }), "type"),
@@ -222,8 +227,8 @@ mod tests {
     }
 
     #[test]
-    fn dates_are_taken_as_programs_write_them() {
-        for written in [
+    fn common_date_formats_are_accepted() {
+        for date in [
             json!("2030-01-01"),
             json!("2030-01-01T00:00"),
             json!("2030-01-01T00:00:00"),
@@ -237,19 +242,18 @@ mod tests {
             json!("Tue, 01 Jan 2030 00:00:00 GMT"),
             json!(1_893_456_000_000_i64),
         ] {
-            let sent = json!({ "type": "OAUTH2", "access_token": "a", "expires_at": written });
+            let sent = json!({ "type": "OAUTH2", "access_token": "a", "expires_at": date });
             let imported = import(AuthMode::OAuth2, sent).map(|imported| imported.expires_at());
-            assert_eq!(imported.ok().flatten().map(|at| at.timestamp()), Some(1_893_456_000), "{written}");
+            assert_eq!(imported.ok().flatten().map(|at| at.timestamp()), Some(1_893_456_000), "{date}");
         }
-        for written in [json!("soon"), json!("2030-13-01"), json!("2030-01-01T25:00"), json!(""), json!(true)]
-        {
-            let sent = json!({ "type": "OAUTH2", "access_token": "a", "expires_at": written });
-            assert!(import(AuthMode::OAuth2, sent).is_err(), "{written}");
+        for date in [json!("soon"), json!("2030-13-01"), json!("2030-01-01T25:00"), json!(""), json!(true)] {
+            let sent = json!({ "type": "OAUTH2", "access_token": "a", "expires_at": date });
+            assert!(import(AuthMode::OAuth2, sent).is_err(), "{date}");
         }
     }
 
     #[test]
-    fn what_was_sent_is_kept_as_the_raw_response() {
+    fn imported_credentials_keep_the_sent_fields_as_the_raw_response() {
         let sent =
             json!({ "type": "OAUTH2", "access_token": "a", "expires_at": "2026-01-31T12:00:00+01:00" });
         let imported = import(AuthMode::OAuth2, sent.clone()).unwrap();

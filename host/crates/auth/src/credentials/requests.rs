@@ -1,4 +1,4 @@
-//! What the gate puts into requests, out of what is stored.
+//! Converts stored credentials to the credentials that the egress gateway adds to requests.
 
 use std::collections::BTreeMap;
 
@@ -8,13 +8,13 @@ use syncline_egress::{Credentials, CredentialsUnavailable, OAuth1Keys};
 use syncline_types::secret::Secret;
 
 impl StoredCredentials {
-    /// Whether requests are signed with the integration's app too.
+    /// Whether requests are signed with the keys of the integration's app as well.
     pub fn are_used_with_app(&self) -> bool {
         matches!(self, Self::OAuth1 { .. } | Self::TokenBased { .. })
     }
 
-    /// What the gate puts into requests. `app` is the integration's; it is needed by those that
-    /// [are used with it](Self::are_used_with_app), and wherever the provider's entry wants its id.
+    /// Converts the credentials for requests. `app` is the integration's app. Credentials that [are used with
+    /// it](Self::are_used_with_app) require it, and so do providers whose file sends the client id.
     pub fn for_requests(&self, app: Option<&OAuthApp>) -> Result<Credentials, CredentialsUnavailable> {
         let credentials = match self {
             Self::None => Credentials::None,
@@ -32,7 +32,7 @@ impl StoredCredentials {
                 fields: BTreeMap::from([("client_id".to_owned(), token.client_id.as_str().into())]),
             },
             Self::App(token) | Self::Custom { app: token, .. } => Credentials::OAuth2 {
-                access_token: obtained(token.access_token.as_ref())?,
+                access_token: require_token(token.access_token.as_ref())?,
                 client_id: app.map(|app| app.client_id.clone()),
             },
             Self::OAuth1 { oauth_token, oauth_token_secret, .. } => {
@@ -41,9 +41,10 @@ impl StoredCredentials {
             Self::TokenBased { token_id, token_secret, config_override } => {
                 Credentials::OAuth1(signing_keys(app, config_override.as_ref(), token_id, token_secret)?)
             }
-            Self::Jwt(token) | Self::TwoStep(token) | Self::Bill(token) => {
-                Credentials::Token { token: obtained(token.token.as_ref())?, fields: token.fields.clone() }
-            }
+            Self::Jwt(token) | Self::TwoStep(token) | Self::Bill(token) => Credentials::Token {
+                token: require_token(token.token.as_ref())?,
+                fields: token.fields.clone(),
+            },
             Self::Signature(token) => {
                 let field = |name: &str| token.fields.get(name).cloned().unwrap_or_else(|| "".into());
                 Credentials::UsernameToken { username: field("username"), password: field("password") }
@@ -53,10 +54,10 @@ impl StoredCredentials {
     }
 }
 
-fn obtained(token: Option<&Secret<String>>) -> Result<Secret<String>, CredentialsUnavailable> {
-    token.cloned().ok_or_else(|| CredentialsUnavailable {
-        reason: "the token of this connection has not been obtained yet".to_owned(),
-    })
+fn require_token(token: Option<&Secret<String>>) -> Result<Secret<String>, CredentialsUnavailable> {
+    token
+        .cloned()
+        .ok_or_else(|| CredentialsUnavailable { reason: "this connection has no token yet".to_owned() })
 }
 
 fn signing_keys(
@@ -76,8 +77,9 @@ fn signing_keys(
             token_secret: token_secret.clone(),
         }),
         _ => Err(CredentialsUnavailable {
-            reason: "the integration has no consumer key and secret to sign with: set its credentials"
-                .to_owned(),
+            reason:
+                "the integration has no consumer key and secret to sign requests with: set its credentials"
+                    .to_owned(),
         }),
     }
 }
@@ -97,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_are_signed_with_the_connections_own_app_before_the_integrations() {
+    fn a_connections_own_app_takes_precedence_over_the_integrations() {
         let keys = |credentials: &StoredCredentials, app: Option<&OAuthApp>| {
             let Credentials::OAuth1(keys) = credentials.for_requests(app)? else { panic!("not signed") };
             Ok((keys.consumer_key.clone(), keys.consumer_secret.expose().clone()))
@@ -117,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_token_nothing_is_sent_instead() {
+    fn credentials_without_a_token_are_an_error() {
         let credentials =
             stored(json!({ "type": "TWO_STEP", "fields": { "a": "b" }, "expires_at": null, "raw": "{}" }));
         assert!(credentials.for_requests(None).is_err());

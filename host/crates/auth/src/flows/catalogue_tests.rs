@@ -1,5 +1,5 @@
-//! Every provider of the catalogue, with the answers that its own examples give: where its users are sent, what is
-//! asked of its token endpoint, and what a request to its API carries.
+//! Tests every provider of the catalogue with its own example values: the URL to which end users are redirected, the
+//! requests to its token endpoint, and the credentials in a request to its API.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ const RSA_KEY: &str = include_str!("../../../../../tests/keys/rsa_pkcs8.pem");
 const EC_KEY: &str = include_str!("../../../../../tests/keys/ec.pem");
 const TOKEN: &str = "sample-token";
 
-/// A provider with somebody's answers.
+/// A provider with sample values for its fields.
 struct Sample {
     provider: Arc<Provider>,
     config: Map<String, Value>,
@@ -69,7 +69,7 @@ fn answers(provider: &Provider, questions: &BTreeMap<String, Question>) -> BTree
     answered.collect()
 }
 
-/// A key that can sign, if that is what is asked for.
+/// Returns a valid signing key if the field expects one.
 fn signing_key(provider: &Provider, name: &str) -> Option<String> {
     let recipe = provider.jwt.as_ref()?;
     let is_key = recipe.key.variables().any(|variable| *variable == Variable::Credential(name.to_owned()));
@@ -96,7 +96,7 @@ fn assert_safe(sample: &Sample, template: &UrlTemplate, url: &Url) {
 }
 
 #[test]
-fn every_provider_can_be_asked_for_consent() {
+fn every_provider_has_a_valid_authorization_url() {
     let mut asked = 0;
     for sample in samples() {
         let provider = &*sample.provider;
@@ -133,7 +133,7 @@ fn every_provider_can_be_asked_for_consent() {
 }
 
 #[test]
-fn every_token_endpoint_is_asked_as_its_provider_wants() {
+fn every_token_request_contains_the_clients_credentials() {
     let gateway = EgressGateway::new(EgressSettings::default(), Clock::system()).unwrap();
     let app = app();
     for sample in samples() {
@@ -180,7 +180,7 @@ fn every_token_endpoint_is_asked_as_its_provider_wants() {
         let own = provider.token_request.as_ref().and_then(|request| request.url.as_ref());
         assert_safe(&sample, own.or(provider.token_url.as_ref()).unwrap(), &url);
         let sent = readable(request.headers(), &url, request.body());
-        assert!(!proofs.is_empty(), "{name} proves nothing");
+        assert!(!proofs.is_empty(), "{name} sends no proof");
         for proof in proofs {
             assert!(sent.contains(&proof), "{name} does not send `{proof}`: {sent}");
         }
@@ -188,7 +188,7 @@ fn every_token_endpoint_is_asked_as_its_provider_wants() {
 }
 
 #[tokio::test]
-async fn every_request_to_an_api_carries_its_credentials() {
+async fn every_api_request_carries_the_credentials() {
     let server = Server::start().await;
     let allow = vec![server.address.to_string().parse().unwrap()];
     let gateway =
@@ -279,7 +279,7 @@ fn stored(sample: &Sample) -> StoredCredentials {
     serde_json::from_value(stored).unwrap_or_else(|error| panic!("{}: {error}", sample.provider.name))
 }
 
-/// All that was sent as one text, with what is encoded decoded.
+/// Returns everything that was sent as one text, decoded.
 fn readable(headers: &HeaderMap, url: &Url, body: &[u8]) -> String {
     let mut text = String::new();
     for value in headers.values() {

@@ -1,4 +1,4 @@
-//! Why a provider gave no token.
+//! Errors of obtaining tokens from providers.
 
 use http::StatusCode;
 
@@ -6,41 +6,43 @@ use crate::JwtError;
 use syncline_egress::EgressError;
 use syncline_providers::UnusableConfig;
 
-/// Why a provider gave no token. The texts are shown to clients and end users: they hold what the provider said
-/// of it, shortened, and never a credential.
+/// Why a provider returned no token. Clients and end users see the messages. They contain the provider's own error,
+/// shortened, but never a credential.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FlowError {
     /// RFC 6749's error response, or a provider's own like of it.
-    #[error("the provider refused: {}", describe(code, description))]
+    #[error("the provider rejected the request: {}", describe(code, description))]
     Refused { code: String, description: String },
-    #[error("the provider answered {status} with {what} where a token was expected")]
+    #[error("the provider answered {status} with {what} instead of a token")]
     NotUnderstood { status: StatusCode, what: String },
-    #[error("the provider answered {status}; it may work again later")]
+    #[error("the provider answered {status}; try again later")]
     Unavailable { status: StatusCode },
-    #[error("the provider could not be reached: {0}")]
+    #[error("could not reach the provider: {0}")]
     Unreachable(EgressError),
-    #[error("the request is not one that may be sent: {0}")]
+    #[error("the request could not be sent: {0}")]
     NotSent(EgressError),
     #[error(transparent)]
     Config(#[from] UnusableConfig),
-    #[error("the provider's entry has no `{0}`")]
+    #[error("the provider file has no valid `{0}`")]
     IncompleteProvider(&'static str),
-    #[error("the integration has no app credentials to ask the provider with")]
+    #[error("the integration has no app credentials: set its `credentials`")]
     NoClient,
-    #[error("these credentials hold nothing that new ones could be obtained with")]
+    #[error(
+        "these credentials cannot be refreshed: they contain no refresh token or other means to obtain new ones"
+    )]
     NothingToRenewWith,
     #[error("the credentials have no `{0}`")]
     MissingCredential(String),
-    #[error("the header `{header}` cannot hold what these credentials put in it")]
+    #[error("the credentials contain characters that are not allowed in the header `{header}`")]
     Unsendable { header: String },
     #[error(transparent)]
     Jwt(#[from] JwtError),
-    #[error("the key must be written in {0}")]
+    #[error("the key must be encoded as {0}")]
     KeyEncoding(&'static str),
 }
 
 impl FlowError {
-    /// Whether the same request may succeed later, with nobody doing anything.
+    /// Whether the same request may succeed later without a change.
     pub fn is_temporary(&self) -> bool {
         match self {
             Self::Unavailable { .. } | Self::Unreachable(_) => true,
@@ -69,7 +71,7 @@ impl From<EgressError> for FlowError {
 
 fn describe(code: &str, description: &str) -> String {
     match (code, description) {
-        ("", "") => "without a reason".to_owned(),
+        ("", "") => "no reason given".to_owned(),
         (code, "") => code.to_owned(),
         ("", description) => description.to_owned(),
         (code, description) => format!("{code} ({description})"),

@@ -1,5 +1,5 @@
-//! Tokens that are obtained with what an end user typed in, as the provider's entry writes it down: exchanged for
-//! one (TWO_STEP, BILL), signed (JWT), or both.
+//! Obtains tokens with the fields that an end user entered, as the provider file describes: by exchanging the fields
+//! (TWO_STEP, BILL), by signing a JWT (JWT), or both.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -18,23 +18,23 @@ use crate::{ExchangedToken, sign_jwt};
 use syncline_providers::{BodyFormat, JwtRecipe, KeyEncoding, Provider, Template, TokenRequest, Variable};
 use syncline_types::secret::{Mask, Secret};
 
-/// What an end user typed in, by the names of the provider's questions.
+/// The fields that an end user entered, by their names in the provider file.
 pub type TypedFields = BTreeMap<String, Secret<String>>;
 
-/// What the templates of a token request may hold.
+/// The values that templates of a token request can use.
 #[derive(Debug, Clone, Copy)]
 pub struct TokenRequestValues<'a> {
     pub connection_config: &'a Map<String, Value>,
     pub fields: &'a TypedFields,
-    /// What was signed, where the entry says how.
+    /// The signed JWT, if the provider file defines one.
     pub jwt: Option<&'a Secret<String>>,
-    /// In a renewal.
+    /// The current token, when it is renewed.
     pub token: Option<&'a Secret<String>>,
     pub refresh_token: Option<&'a Secret<String>>,
 }
 
 impl TokenRequestValues<'_> {
-    /// Masks everything secret that a request may hold.
+    /// Returns a mask for all secrets that the request may contain.
     fn mask(&self) -> Mask {
         let secrets = self.fields.values().chain(self.jwt).chain(self.token).chain(self.refresh_token);
         Mask::of(secrets.map(|secret| secret.expose().as_str()))
@@ -42,7 +42,7 @@ impl TokenRequestValues<'_> {
 }
 
 impl Flow<'_> {
-    /// Obtains a token with what an end user typed in.
+    /// Obtains a token with the fields that an end user entered.
     pub async fn exchange(&self, fields: TypedFields) -> Result<ExchangedToken, FlowError> {
         let now = Utc::now();
         let provider = self.provider;
@@ -53,10 +53,12 @@ impl Flow<'_> {
             token: None,
             refresh_token: None,
         };
-        let jwt = provider.jwt.as_ref().map(|recipe| signed(provider, recipe, &values, now)).transpose()?;
+        let jwt =
+            provider.jwt.as_ref().map(|recipe| sign_token(provider, recipe, &values, now)).transpose()?;
         match (&provider.token_request, &provider.jwt, jwt) {
             (Some(request), _, jwt) => {
-                let obtained = self.ask(request, &TokenRequestValues { jwt: jwt.as_ref(), ..values }).await?;
+                let obtained =
+                    self.request_token(request, &TokenRequestValues { jwt: jwt.as_ref(), ..values }).await?;
                 Ok(exchanged(fields, obtained))
             }
             (None, Some(recipe), Some(jwt)) => Ok(ExchangedToken {
@@ -70,7 +72,7 @@ impl Flow<'_> {
         }
     }
 
-    /// Obtains another token: with the refresh token, where that is enough, else with what was typed in.
+    /// Renews a token, with the refresh token if there is one, or else with the fields that were entered.
     pub(super) async fn renew_exchanged(&self, old: &ExchangedToken) -> Result<ExchangedToken, FlowError> {
         if let (Some(request), Some(refresh_token)) = (&self.provider.refresh_request, &old.refresh_token) {
             let values = TokenRequestValues {
@@ -80,20 +82,20 @@ impl Flow<'_> {
                 token: old.token.as_ref(),
                 refresh_token: Some(refresh_token),
             };
-            match self.ask(request, &values).await {
+            match self.request_token(request, &values).await {
                 Ok(mut obtained) => {
                     obtained.refresh_token = obtained.refresh_token.or_else(|| old.refresh_token.clone());
                     return Ok(exchanged(old.fields.clone(), obtained));
                 }
                 Err(error) if error.is_temporary() => return Err(error),
-                // The refresh token has ended. What was typed in may still be good.
+                // The refresh token is no longer valid. The entered fields may still be.
                 Err(_) => {}
             }
         }
         self.exchange(old.fields.clone()).await
     }
 
-    async fn ask(
+    async fn request_token(
         &self,
         request: &TokenRequest,
         values: &TokenRequestValues<'_>,
@@ -104,7 +106,7 @@ impl Flow<'_> {
     }
 }
 
-/// The request that fetches a token, as it is sent.
+/// Builds the request that obtains a token.
 pub fn token_request(
     provider: &Provider,
     request: &TokenRequest,
@@ -147,8 +149,8 @@ pub fn token_request(
     Ok(built)
 }
 
-/// The token that the entry says how to sign.
-pub(super) fn signed(
+/// Signs the JWT that the provider file defines.
+pub(super) fn sign_token(
     provider: &Provider,
     recipe: &JwtRecipe,
     values: &TokenRequestValues<'_>,
@@ -168,13 +170,13 @@ pub(super) fn signed(
     claims.insert("exp".to_owned(), (now.timestamp() + i64::from(recipe.expires_in)).into());
     let key = render(provider, &recipe.key, values)?;
     let key = Secret::new(key.ok_or_else(|| FlowError::MissingCredential("key".to_owned()))?);
-    let key = decoded(recipe.key_encoding, key.expose())?;
+    let key = decode_key(recipe.key_encoding, key.expose())?;
     Ok(sign_jwt(recipe.algorithm, &key, &members(&recipe.header)?, &claims)?)
 }
 
-fn decoded(encoding: KeyEncoding, key: &str) -> Result<Secret<Vec<u8>>, FlowError> {
+fn decode_key(encoding: KeyEncoding, key: &str) -> Result<Secret<Vec<u8>>, FlowError> {
     let bytes = match encoding {
-        // A key that was copied out of a JSON file has its line breaks written out.
+        // A key that was copied from a JSON file contains `\n` instead of line breaks.
         KeyEncoding::Text => Some(key.replace("\\n", "\n").into_bytes()),
         KeyEncoding::Hex => from_hex(key),
         KeyEncoding::Base64 => STANDARD.decode(key).ok(),
@@ -182,7 +184,7 @@ fn decoded(encoding: KeyEncoding, key: &str) -> Result<Secret<Vec<u8>>, FlowErro
     let name = match encoding {
         KeyEncoding::Text => "text",
         KeyEncoding::Hex => "hexadecimal digits",
-        KeyEncoding::Base64 => "base64",
+        KeyEncoding::Base64 => "Base64",
     };
     bytes.map(Secret::new).ok_or(FlowError::KeyEncoding(name))
 }
@@ -196,7 +198,7 @@ fn from_hex(text: &str) -> Option<Vec<u8>> {
     bytes.collect()
 }
 
-/// `None` if the template asks for what may be left out and was: then it adds nothing.
+/// Renders a template. Returns `None` if it refers to an optional value that is not set.
 fn render(
     provider: &Provider,
     template: &Template,
@@ -260,7 +262,7 @@ fn nested(params: &BTreeMap<String, String>) -> Value {
     Value::Object(members)
 }
 
-/// A dot in a name makes an object of what is before it.
+/// Inserts a value. A dot in the name creates a nested object.
 fn put(members: &mut Map<String, Value>, name: &str, value: &str) {
     match name.split_once('.') {
         Some((outer, inner)) => {
@@ -330,7 +332,7 @@ mod tests {
         r#"body = { "login.user" = "${credentials.user}", "login.pin" = "${credentials.pin}", kind = "x" }"#;
 
     #[test]
-    fn fields_are_written_in_the_format_of_the_entry() {
+    fn fields_are_encoded_in_the_format_of_the_provider_file() {
         let request = |format: &str| {
             let more = format!("token_request = {{ format = \"{format}\", {BODY} }}");
             built(&more, &[("user", "a&b"), ("pin", "1")]).unwrap()
@@ -353,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_be_left_out_is_left_out_and_nothing_else() {
+    fn only_optional_fields_can_be_omitted() {
         let more = format!("token_request = {{ format = \"json\", {BODY} }}");
         let body: Value = serde_json::from_slice(built(&more, &[("user", "a")]).unwrap().body()).unwrap();
         assert_eq!(body["login"], json!({ "user": "a" }));
@@ -362,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn a_header_that_cannot_be_sent_is_told_without_its_value() {
+    fn an_invalid_header_is_reported_without_its_value() {
         let more = r#"token_request = { headers = { "x-user" = "${credentials.user}" } }"#;
         let error = built(more, &[("user", "s3cret\n")]).unwrap_err();
         assert_eq!(error, FlowError::Unsendable { header: "x-user".to_owned() });
@@ -370,8 +372,8 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_read_in_the_encoding_of_the_entry() {
-        let read = |encoding, text: &str| decoded(encoding, text).map(|key| key.expose().clone());
+    fn keys_are_decoded_with_the_encoding_of_the_provider_file() {
+        let read = |encoding, text: &str| decode_key(encoding, text).map(|key| key.expose().clone());
         assert_eq!(read(KeyEncoding::Hex, "00fFa1"), Ok(vec![0, 255, 161]));
         assert_eq!(read(KeyEncoding::Base64, "AP8="), Ok(vec![0, 255]));
         assert_eq!(read(KeyEncoding::Text, "a\\nb"), Ok(b"a\nb".to_vec()));

@@ -1,4 +1,4 @@
-//! The token of an app's installation: asked for with a token that the app itself has signed.
+//! Obtains tokens of app installations, with a token that the app itself has signed.
 
 use bytes::Bytes;
 use chrono::Utc;
@@ -7,22 +7,22 @@ use http::{HeaderValue, Request};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use super::token_response::{not_understood, parse, refusal};
+use super::token_response::{parse, provider_error, unexpected_answer};
 use super::{Flow, FlowError, MAX_RESPONSE_BYTES, TIMEOUT, TokenResponse};
 use crate::{InstallableApp, InstallationToken, sign_jwt};
 use syncline_providers::{AuthMode, JwtAlgorithm, TokenResponsePaths};
 use syncline_types::secret::{Mask, Secret};
 
-/// Providers take ten minutes at most, counted by their own clock.
+/// Providers accept at most ten minutes, measured by their own clock.
 const LIFETIME_SECONDS: i64 = 9 * 60;
-/// How much our clock may be ahead of the provider's.
+/// The tolerated difference by which this host's clock is ahead of the provider's.
 const CLOCK_SKEW_SECONDS: i64 = 60;
 const INSTALLATION: &str = "installation_id";
-/// Of a user's installations: how many are listed at once, and how often.
-const PAGE: usize = 100;
+/// The size of one page of a user's installations, and the maximum number of pages.
+const PAGE_SIZE: usize = 100;
 const MAX_PAGES: usize = 50;
 
-/// A page of the installations that a user may use.
+/// One page of the installations that a user can access.
 #[derive(Deserialize)]
 struct InstallationList {
     installations: Vec<ListedInstallation>,
@@ -34,12 +34,12 @@ struct ListedInstallation {
 }
 
 impl Flow<'_> {
-    /// A new token of an installation.
+    /// Obtains a new token of an installation.
     pub async fn installation_token(&self, installation: &str) -> Result<InstallationToken, FlowError> {
         let app = self.installable_app()?;
         let mut config = self.connection_config.clone();
         config.insert(INSTALLATION.to_owned(), installation.into());
-        // Where a user consents too, `token_url` is for the user's token, and so is `token_response`.
+        // In the auth mode `CUSTOM`, `token_url` and `token_response` describe the user's token.
         let (template, paths) = match self.provider.auth_mode {
             AuthMode::Custom => (self.provider.refresh_url.as_ref(), None),
             _ => (self.provider.token_url.as_ref(), self.provider.token_response.clone()),
@@ -71,20 +71,20 @@ impl Flow<'_> {
         })
     }
 
-    /// Whether the user of this token may use the installation, by the provider's own list. Its id has come back with
-    /// a browser, and so has whatever the browser's owner has put in its place.
+    /// Whether the user of this token can access the installation, according to the provider. The installation id
+    /// comes from the browser, whose user may have changed it.
     pub async fn may_use(&self, user: &Secret<String>, installation: &str) -> Result<bool, FlowError> {
         let template = self.provider.installations_url.as_ref();
         let template = template.ok_or(FlowError::IncompleteProvider("installations_url"))?;
         let mut url = self.provider.render_url(template, self.connection_config)?;
         for page in 1..=MAX_PAGES {
-            let (size, number) = (PAGE.to_string(), page.to_string());
+            let (size, number) = (PAGE_SIZE.to_string(), page.to_string());
             url.query_pairs_mut().clear().append_pair("per_page", &size).append_pair("page", &number);
             let listed = self.list_installations(url.as_str(), user).await?;
             if listed.iter().any(|listed| listed.id.to_string() == installation) {
                 return Ok(true);
             }
-            if listed.len() < PAGE {
+            if listed.len() < PAGE_SIZE {
                 break;
             }
         }
@@ -104,10 +104,10 @@ impl Flow<'_> {
         let answer = self.gateway.send_own(request, TIMEOUT, MAX_RESPONSE_BYTES).await?;
         if !answer.status.is_success() {
             let sent = Mask::of([user.expose().as_str()]);
-            return Err(refusal(answer.status, &parse(&answer.body).unwrap_or_default(), &sent));
+            return Err(provider_error(answer.status, &parse(&answer.body).unwrap_or_default(), &sent));
         }
         let listed = serde_json::from_slice::<InstallationList>(&answer.body);
-        Ok(listed.map_err(|_| not_understood(answer.status, &answer.body))?.installations)
+        Ok(listed.map_err(|_| unexpected_answer(answer.status, &answer.body))?.installations)
     }
 }
 
@@ -119,7 +119,7 @@ fn bearer(token: &Secret<String>) -> Result<HeaderValue, FlowError> {
 }
 
 impl InstallableApp {
-    /// A new token of the app's own, by which it asks for those of its installations.
+    /// Signs a new token of the app itself, which authorizes requests for tokens of its installations.
     pub fn sign_token(&self) -> Result<Secret<String>, FlowError> {
         let now = Utc::now().timestamp();
         let claims = json!({

@@ -6,12 +6,12 @@ use http::{HeaderValue, Request};
 use serde_json::Value;
 use url::Url;
 
-use super::token_response::{not_understood, parse, refusal};
+use super::token_response::{parse, provider_error, unexpected_answer};
 use super::{Flow, FlowError, MAX_RESPONSE_BYTES, OAuthClient, TIMEOUT};
 use syncline_egress::Handshake;
 use syncline_types::secret::Secret;
 
-/// A token, temporary or not, with the secret that signs for it.
+/// A token, temporary or final, with the secret that signs requests with it.
 #[derive(Debug)]
 pub struct OAuth1Token {
     pub token: String,
@@ -21,15 +21,16 @@ pub struct OAuth1Token {
 }
 
 impl Flow<'_> {
-    /// What an end user is sent to the provider with, to come back to `callback`.
+    /// Requests temporary credentials, with which an end user is redirected to the provider. The provider redirects
+    /// back to `callback`.
     pub async fn temporary_credentials(&self, callback: &str) -> Result<OAuth1Token, FlowError> {
         let template =
             self.provider.request_url.as_ref().ok_or(FlowError::IncompleteProvider("request_url"))?;
         let url = self.provider.render_url(template, self.connection_config)?;
-        self.shake_hands(url, Handshake::Temporary { callback }).await
+        self.request_token(url, Handshake::Temporary { callback }).await
     }
 
-    /// The token itself, once the end user came back with a verifier.
+    /// Exchanges the temporary credentials for the token, after the end user has returned with a verifier.
     pub async fn token_credentials(
         &self,
         token: &str,
@@ -38,10 +39,10 @@ impl Flow<'_> {
     ) -> Result<OAuth1Token, FlowError> {
         let template = self.provider.token_url.as_ref().ok_or(FlowError::IncompleteProvider("token_url"))?;
         let url = self.provider.render_url(template, self.connection_config)?;
-        self.shake_hands(url, Handshake::Token { token, token_secret, verifier }).await
+        self.request_token(url, Handshake::Token { token, token_secret, verifier }).await
     }
 
-    async fn shake_hands(&self, url: Url, handshake: Handshake<'_>) -> Result<OAuth1Token, FlowError> {
+    async fn request_token(&self, url: Url, handshake: Handshake<'_>) -> Result<OAuth1Token, FlowError> {
         let OAuthClient { id, secret } = self.client.as_ref().ok_or(FlowError::NoClient)?;
         let secret = secret.as_ref().ok_or(FlowError::NoClient)?;
         let method = self.provider.signature_method.unwrap_or_default();
@@ -51,7 +52,7 @@ impl Flow<'_> {
         let request = Request::post(url.as_str()).header(AUTHORIZATION, header).header(CONTENT_LENGTH, "0");
         let request = request.body(Bytes::new()).map_err(|_| FlowError::IncompleteProvider("request_url"))?;
         let answer = self.gateway.send_own(request, TIMEOUT, MAX_RESPONSE_BYTES).await?;
-        let parsed = parse(&answer.body).ok_or_else(|| not_understood(answer.status, &answer.body))?;
+        let parsed = parse(&answer.body).ok_or_else(|| unexpected_answer(answer.status, &answer.body))?;
         let text = |name: &str| parsed.get(name).and_then(Value::as_str).filter(|text| !text.is_empty());
         match (text("oauth_token"), text("oauth_token_secret")) {
             (Some(token), Some(secret)) if answer.status.is_success() => Ok(OAuth1Token {
@@ -59,7 +60,7 @@ impl Flow<'_> {
                 secret: secret.into(),
                 raw: parsed.to_string().into(),
             }),
-            _ => Err(refusal(answer.status, &parsed, &handshake.mask(secret))),
+            _ => Err(provider_error(answer.status, &parsed, &handshake.mask(secret))),
         }
     }
 }

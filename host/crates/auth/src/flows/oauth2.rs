@@ -1,5 +1,5 @@
-//! OAuth 2: the authorization request, and the grants of the token endpoint. The `oauth2` crate makes the
-//! requests; what a provider wants otherwise is changed on the way to the gate.
+//! OAuth 2: the authorization request, and the grants of the token endpoint. The `oauth2` crate builds the requests.
+//! Before they are sent, they are adapted to the provider's deviations from the standard.
 
 use std::time::Duration;
 
@@ -22,23 +22,23 @@ use super::{Flow, FlowError, MAX_RESPONSE_BYTES, OAuthClient, TIMEOUT, TokenResp
 use syncline_providers::{BodyFormat, Provider, Template, TokenRequestAuth, UnusableConfig, UrlTemplate};
 use syncline_types::secret::{Mask, Secret};
 
-/// How long a token of a client's own is taken to live if its provider does not say.
-const USUAL_LIFETIME: TimeDelta = TimeDelta::minutes(55);
+/// The assumed lifetime of a client-credentials token if the provider does not return one.
+const DEFAULT_LIFETIME: TimeDelta = TimeDelta::minutes(55);
 
-/// What an end user is sent to the provider with.
+/// The parameters of an authorization request.
 #[derive(Debug, Clone, Copy)]
 pub struct AuthorizationRequest<'a> {
     pub client_id: &'a str,
     pub redirect_uri: &'a str,
     pub state: &'a Secret<String>,
     pub scopes: &'a [String],
-    /// None where the provider's entry disables PKCE.
+    /// `None` if the provider file disables PKCE.
     pub pkce_verifier: Option<&'a Secret<String>>,
-    /// Above those of the entry.
+    /// Additional parameters, which override those of the provider file.
     pub params: &'a [(String, String)],
 }
 
-/// Where the end user's browser goes.
+/// Returns the URL to which the end user's browser is redirected.
 pub fn authorization_url(
     provider: &Provider,
     connection_config: &Map<String, Value>,
@@ -65,11 +65,11 @@ pub fn authorization_url(
     }
     let own = provider.render_params(&provider.authorization_params, connection_config)?;
     for (name, value) in own.into_iter().chain(request.params.iter().cloned()) {
-        // What carries the security of the flow is nobody's to change.
+        // Parameters that secure the flow cannot be overridden.
         if !["state", "redirect_uri", "client_id", "code_challenge", "code_challenge_method"]
             .contains(&name.as_str())
         {
-            params.retain(|(taken, _)| *taken != name);
+            params.retain(|(existing, _)| *existing != name);
             params.push((name, value));
         }
     }
@@ -79,7 +79,7 @@ pub fn authorization_url(
 }
 
 impl Flow<'_> {
-    /// Exchanges the code of an authorization response.
+    /// Exchanges the code of an authorization response for a token.
     pub async fn exchange_code(
         &self,
         code: String,
@@ -94,10 +94,10 @@ impl Flow<'_> {
         for (name, value) in self.params(&self.provider.token_params)? {
             request = request.add_extra_param(name, value);
         }
-        answered(request.request_async(self).await)
+        into_response(request.request_async(self).await)
     }
 
-    /// Exchanges a refresh token. The provider may have made it useless with that.
+    /// Exchanges a refresh token for a new token. The provider may invalidate the old refresh token.
     pub async fn refresh(&self, refresh_token: &Secret<String>) -> Result<TokenResponse, FlowError> {
         let url = match &self.provider.refresh_url {
             Some(template) => self.render(template)?,
@@ -106,15 +106,15 @@ impl Flow<'_> {
         let client = self.oauth2_client(url)?;
         let refresh_token = RefreshToken::new(refresh_token.expose().clone());
         let mut request = client.exchange_refresh_token(&refresh_token);
-        // The entry may name the grant of the first exchange; this is another one.
+        // The provider file may set the grant type of the code exchange, which does not apply here.
         let first = self.provider.token_params.iter().filter(|(name, _)| *name != "grant_type");
         for (name, value) in self.params(first.chain(&self.provider.refresh_params))? {
             request = request.add_extra_param(name, value);
         }
-        answered(request.request_async(self).await)
+        into_response(request.request_async(self).await)
     }
 
-    /// Asks for a token with nothing but the client's own credentials.
+    /// Requests a token with only the client's own credentials.
     pub async fn client_credentials(&self) -> Result<TokenResponse, FlowError> {
         let client = self.oauth2_client(self.token_url()?)?;
         let mut request = client.exchange_client_credentials();
@@ -125,8 +125,8 @@ impl Flow<'_> {
         for (name, value) in self.params(&self.provider.token_params)? {
             request = request.add_extra_param(name, value);
         }
-        let mut obtained = answered(request.request_async(self).await)?;
-        obtained.expires_at = obtained.expires_at.or_else(|| Utc::now().checked_add_signed(USUAL_LIFETIME));
+        let mut obtained = into_response(request.request_async(self).await)?;
+        obtained.expires_at = obtained.expires_at.or_else(|| Utc::now().checked_add_signed(DEFAULT_LIFETIME));
         Ok(obtained)
     }
 
@@ -161,7 +161,7 @@ impl Flow<'_> {
         Ok(client.set_auth_type(auth_type).set_token_uri(TokenUrl::from_url(token_url)))
     }
 
-    /// Masks everything secret in a request as the crate makes it.
+    /// Returns a mask for all secrets in a request of the `oauth2` crate.
     fn mask_of(&self, request: &HttpRequest) -> Mask {
         const SECRETS: [&str; 3] = ["code", "code_verifier", "refresh_token"];
         let mut mask = Mask::default();
@@ -180,7 +180,7 @@ impl Flow<'_> {
         mask
     }
 
-    fn in_dialect(&self, request: HttpRequest) -> Result<http::Request<Bytes>, FlowError> {
+    fn adapt_to_provider(&self, request: HttpRequest) -> Result<http::Request<Bytes>, FlowError> {
         let (mut parts, body) = request.into_parts();
         let mut params: Vec<(String, String)> = form_urlencoded::parse(&body).into_owned().collect();
         rename_client_id(self.provider, &mut params);
@@ -210,14 +210,15 @@ impl<'c> AsyncHttpClient<'c> for Flow<'_> {
     type Error = FlowError;
     type Future = BoxFuture<'c, Result<HttpResponse, FlowError>>;
 
-    /// Sends what the crate made, in the provider's own dialect, and makes of the answer what the crate reads.
+    /// Sends a request of the `oauth2` crate, adapted to the provider, and converts the answer to the form that the
+    /// crate parses.
     fn call(&'c self, request: HttpRequest) -> Self::Future {
         Box::pin(async move {
             let sent = self.mask_of(&request);
-            let request = self.in_dialect(request)?;
+            let request = self.adapt_to_provider(request)?;
             let answer = self.gateway.send_own(request, TIMEOUT, MAX_RESPONSE_BYTES).await?;
             let read = TokenResponse::read(self.provider, answer.status, &answer.body, &sent, Utc::now())?;
-            let body = serde_json::to_vec(&Understood::from(read)).unwrap_or_default();
+            let body = serde_json::to_vec(&ParsedResponse::from(read)).unwrap_or_default();
             let mut response = HttpResponse::new(body);
             response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
             Ok(response)
@@ -227,14 +228,14 @@ impl<'c> AsyncHttpClient<'c> for Flow<'_> {
 
 type Client = oauth2::Client<
     BasicErrorResponse,
-    Understood,
+    ParsedResponse,
     oauth2::basic::BasicTokenIntrospectionResponse,
     StandardRevocableToken,
     oauth2::basic::BasicRevocationErrorResponse,
 >;
 type TokenClient = oauth2::Client<
     BasicErrorResponse,
-    Understood,
+    ParsedResponse,
     oauth2::basic::BasicTokenIntrospectionResponse,
     StandardRevocableToken,
     oauth2::basic::BasicRevocationErrorResponse,
@@ -245,40 +246,40 @@ type TokenClient = oauth2::Client<
     EndpointSet,
 >;
 
-/// A response that was read already, in the form in which it passes through the crate.
+/// A response that was already parsed, in the form in which it passes through the `oauth2` crate.
 #[derive(Debug, Serialize, Deserialize)]
-struct Understood {
+struct ParsedResponse {
     access_token: AccessToken,
     refresh_token: Option<RefreshToken>,
     expires_at: Option<chrono::DateTime<Utc>>,
     raw: RefreshToken,
 }
 
-impl From<TokenResponse> for Understood {
+impl From<TokenResponse> for ParsedResponse {
     fn from(read: TokenResponse) -> Self {
         let text = |secret: &Secret<String>| secret.expose().clone();
         Self {
             access_token: AccessToken::new(text(&read.access_token)),
             refresh_token: read.refresh_token.as_ref().map(|token| RefreshToken::new(text(token))),
             expires_at: read.expires_at,
-            // Only a type that does not print itself.
+            // Used only because this type does not print its value.
             raw: RefreshToken::new(text(&read.raw)),
         }
     }
 }
 
-impl From<Understood> for TokenResponse {
-    fn from(understood: Understood) -> Self {
+impl From<ParsedResponse> for TokenResponse {
+    fn from(parsed: ParsedResponse) -> Self {
         Self {
-            access_token: Secret::new(understood.access_token.into_secret()),
-            refresh_token: understood.refresh_token.map(|token| Secret::new(token.into_secret())),
-            expires_at: understood.expires_at,
-            raw: Secret::new(understood.raw.into_secret()),
+            access_token: Secret::new(parsed.access_token.into_secret()),
+            refresh_token: parsed.refresh_token.map(|token| Secret::new(token.into_secret())),
+            expires_at: parsed.expires_at,
+            raw: Secret::new(parsed.raw.into_secret()),
         }
     }
 }
 
-impl oauth2::TokenResponse for Understood {
+impl oauth2::TokenResponse for ParsedResponse {
     type TokenType = BasicTokenType;
 
     fn access_token(&self) -> &AccessToken {
@@ -302,14 +303,17 @@ impl oauth2::TokenResponse for Understood {
     }
 }
 
-fn answered(
-    outcome: Result<Understood, RequestTokenError<FlowError, BasicErrorResponse>>,
+fn into_response(
+    outcome: Result<ParsedResponse, RequestTokenError<FlowError, BasicErrorResponse>>,
 ) -> Result<TokenResponse, FlowError> {
     match outcome {
-        Ok(understood) => Ok(understood.into()),
+        Ok(parsed) => Ok(parsed.into()),
         Err(RequestTokenError::Request(error)) => Err(error),
-        // What the crate is given was read before, so it finds nothing to complain about.
-        Err(_) => Err(FlowError::NotUnderstood { status: http::StatusCode::OK, what: "a token".to_owned() }),
+        // The crate receives a response that was already parsed, so it cannot fail.
+        Err(_) => Err(FlowError::NotUnderstood {
+            status: http::StatusCode::OK,
+            what: "an unreadable answer".to_owned(),
+        }),
     }
 }
 
@@ -349,14 +353,14 @@ pub(super) mod tests {
         pattern = '[a-z]+'
     "#;
 
-    /// The request that would exchange a code, or ask for a client's own token, as it would be sent.
+    /// Builds the request that would exchange a code or request a client-credentials token, without sending it.
     pub fn token_request(flow: &Flow<'_>, is_own_client: bool) -> http::Request<Bytes> {
         let redirect = redirect_url("https://syncline.example/oauth/callback").unwrap();
         let client = flow.oauth2_client(flow.token_url().unwrap()).unwrap().set_redirect_uri(redirect);
         let params = flow.params(&flow.provider.token_params).unwrap();
         let sent = std::cell::RefCell::new(None);
         let send = |request: HttpRequest| -> Result<HttpResponse, FlowError> {
-            sent.replace(Some(flow.in_dialect(request)?));
+            sent.replace(Some(flow.adapt_to_provider(request)?));
             Err(FlowError::NoClient)
         };
         let refused = if is_own_client {
@@ -388,7 +392,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn the_authorization_request_is_that_of_the_standard_and_of_the_entry() {
+    fn the_authorization_request_follows_the_standard_and_the_provider_file() {
         let params = params(ENTRY, &[("prompt", "select_account"), ("login_hint", "ada@example.com")]);
         let expected = [
             ("access_type", "offline"),
@@ -409,7 +413,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn no_parameter_replaces_what_keeps_the_flow_safe() {
+    fn parameters_that_secure_the_flow_cannot_be_overridden() {
         let attack = [("state", "s"), ("redirect_uri", "https://evil.example"), ("code_challenge", "c")];
         let params = params(ENTRY, &attack);
         assert_eq!(params["state"], "state");
@@ -418,7 +422,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_provider_may_call_the_client_otherwise() {
+    fn a_provider_file_can_rename_the_client_id_parameter() {
         let entry = ENTRY.replace("scope_separator", "client_id_param = \"client_key\"\nscope_separator");
         let params = params(&entry, &[]);
         assert_eq!(params.get("client_key").map(String::as_str), Some("client"));

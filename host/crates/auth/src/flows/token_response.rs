@@ -1,5 +1,5 @@
-//! What a token endpoint answered, read leniently: providers differ in where they put things, and in how they
-//! say no.
+//! Parses the answers of token endpoints leniently, because providers differ in where they put the parts of an answer
+//! and in how they report errors.
 
 use chrono::{DateTime, TimeDelta, Utc};
 use http::StatusCode;
@@ -10,10 +10,10 @@ use syncline_providers::{Provider, TokenResponsePaths};
 use syncline_types::secret::{Mask, Secret};
 
 const MAX_SHOWN: usize = 300;
-/// A number above this counts milliseconds since 1970, not seconds.
+/// A larger number counts milliseconds since 1970, not seconds.
 const MILLISECONDS_FROM: i64 = 100_000_000_000;
 
-/// A token and what came with it.
+/// A token with the other parts of the answer.
 #[derive(Debug, Clone)]
 pub struct TokenResponse {
     pub access_token: Secret<String>,
@@ -38,8 +38,8 @@ impl TokenResponse {
         Self::read_at(paths, provider.token_lifetime, status, body, sent, now)
     }
 
-    /// The same for a response that keeps its parts at these paths, and whose token lives for so many seconds if
-    /// it does not say.
+    /// Parses an answer whose parts are at these paths. The token's lifetime is `lifetime_seconds` if the answer
+    /// contains none.
     pub fn read_at(
         paths: &TokenResponsePaths,
         lifetime_seconds: Option<u32>,
@@ -48,14 +48,14 @@ impl TokenResponse {
         sent: &Mask,
         now: DateTime<Utc>,
     ) -> Result<Self, FlowError> {
-        let parsed = parse(body).ok_or_else(|| not_understood(status, body))?;
-        let find = |path: &Option<String>, usual: &str| {
-            find(&parsed, path.as_deref().unwrap_or(usual)).filter(|value| !value.is_null())
+        let parsed = parse(body).ok_or_else(|| unexpected_answer(status, body))?;
+        let find = |path: &Option<String>, default_path: &str| {
+            find(&parsed, path.as_deref().unwrap_or(default_path)).filter(|value| !value.is_null())
         };
         let text = |value: &Value| value.as_str().filter(|text| !text.is_empty()).map(str::to_owned);
         let access_token = find(&paths.access_token, "access_token").and_then(text);
         let Some(access_token) = access_token.filter(|_| status.is_success()) else {
-            return Err(refusal(status, &parsed, sent));
+            return Err(provider_error(status, &parsed, sent));
         };
         let expires_in = find(&paths.expires_in, "expires_in").and_then(number);
         let expires_at = find(&paths.expires_at, "expires_at").and_then(date);
@@ -73,7 +73,7 @@ impl TokenResponse {
     }
 }
 
-/// What is at a dotted path.
+/// Returns the value at a dotted path.
 pub fn find<'a>(value: &'a Value, path: &str) -> Option<&'a Value> {
     path.split('.').try_fold(value, |value, name| match value {
         Value::Array(items) => items.get(name.parse::<usize>().ok()?),
@@ -81,7 +81,7 @@ pub fn find<'a>(value: &'a Value, path: &str) -> Option<&'a Value> {
     })
 }
 
-/// JSON, or the form that some providers still answer with.
+/// Parses JSON, or the form encoding that some providers still use.
 pub(super) fn parse(body: &[u8]) -> Option<Value> {
     if let Ok(value @ Value::Object(_)) = serde_json::from_slice(body) {
         return Some(value);
@@ -94,8 +94,8 @@ pub(super) fn parse(body: &[u8]) -> Option<Value> {
     is_form.then_some(Value::Object(members))
 }
 
-/// What the provider says of its refusal. `sent` masks what it may repeat of the request.
-pub(super) fn refusal(status: StatusCode, body: &Value, sent: &Mask) -> FlowError {
+/// Returns the error for an answer that reports one. `sent` masks secrets of the request that the provider may repeat.
+pub(super) fn provider_error(status: StatusCode, body: &Value, sent: &Mask) -> FlowError {
     if status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS {
         return FlowError::Unavailable { status };
     }
@@ -110,7 +110,7 @@ pub(super) fn refusal(status: StatusCode, body: &Value, sent: &Mask) -> FlowErro
     let description = member(&["error_description", "error.message", "message", "errorMessage", "detail"]);
     match (code, description) {
         (None, None) if status.is_success() => {
-            FlowError::NotUnderstood { status, what: "JSON without one".to_owned() }
+            FlowError::NotUnderstood { status, what: "JSON without a token".to_owned() }
         }
         (code, description) => FlowError::Refused {
             code: code.unwrap_or_else(|| status.as_u16().to_string()),
@@ -119,22 +119,23 @@ pub(super) fn refusal(status: StatusCode, body: &Value, sent: &Mask) -> FlowErro
     }
 }
 
-/// The body itself may be anything, and may repeat what was sent, so only its kind is told.
-pub(super) fn not_understood(status: StatusCode, body: &[u8]) -> FlowError {
+/// Returns the error for an answer that could not be parsed. It names only the kind of the body, because the body
+/// itself may repeat secrets.
+pub(super) fn unexpected_answer(status: StatusCode, body: &[u8]) -> FlowError {
     if status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS {
         return FlowError::Unavailable { status };
     }
     let start = String::from_utf8_lossy(&body[..body.len().min(200)]).trim_start().to_lowercase();
     let what = match start.as_str() {
-        "" => "nothing",
+        "" => "an empty body",
         html if html.starts_with("<!doctype html") || html.starts_with("<html") => "an HTML page",
         xml if xml.starts_with('<') => "XML",
-        _ => "text that is no JSON",
+        _ => "text that is not JSON",
     };
     FlowError::NotUnderstood { status, what: what.to_owned() }
 }
 
-/// Providers write whole pages into their descriptions.
+/// Some providers put whole pages into their descriptions.
 fn shorten(text: &str) -> String {
     let plain: String = text.chars().filter(|c| !c.is_control()).take(MAX_SHOWN).collect();
     if plain.len() < text.len() { format!("{plain}…") } else { plain }
@@ -198,11 +199,12 @@ mod tests {
     }
 
     #[test]
-    fn a_response_is_read_wherever_it_keeps_things() {
-        let usual = read("", 200, r#"{"access_token":"a","refresh_token":"r","expires_in":"60"}"#).unwrap();
-        assert_eq!(usual.access_token.expose(), "a");
-        assert_eq!(usual.refresh_token.as_ref().map(|token| token.expose().as_str()), Some("r"));
-        assert_eq!(usual.expires_at, at("2026-01-01T00:01:00Z"));
+    fn a_response_is_parsed_at_the_configured_paths() {
+        let default_path =
+            read("", 200, r#"{"access_token":"a","refresh_token":"r","expires_in":"60"}"#).unwrap();
+        assert_eq!(default_path.access_token.expose(), "a");
+        assert_eq!(default_path.refresh_token.as_ref().map(|token| token.expose().as_str()), Some("r"));
+        assert_eq!(default_path.expires_at, at("2026-01-01T00:01:00Z"));
 
         let paths = r#"token_response = { access_token = "user.0.token", expires_at = "until" }"#;
         let odd = read(paths, 201, r#"{"user":[{"token":"b"}],"until":1767225700000}"#).unwrap();
@@ -215,30 +217,30 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_says_what_the_provider_said() {
+    fn an_error_contains_the_providers_code_and_description() {
         let refused = |status, body: &str| read("", status, body).unwrap_err();
         let plain = refused(400, r#"{"error":"invalid_grant","error_description":"revoked"}"#);
-        assert_eq!(plain.to_string(), "the provider refused: invalid_grant (revoked)");
+        assert_eq!(plain.to_string(), "the provider rejected the request: invalid_grant (revoked)");
         assert!(!plain.is_temporary());
-        // Some say no with a success.
+        // Some providers report errors with a successful status.
         assert_eq!(
             refused(200, r#"{"ok":false,"error":"bad_code"}"#),
             FlowError::Refused { code: "bad_code".to_owned(), description: String::new() }
         );
         assert_eq!(
             refused(200, "<!DOCTYPE html><p>secret").to_string(),
-            "the provider answered 200 OK with an HTML page where a token was expected"
+            "the provider answered 200 OK with an HTML page instead of a token"
         );
         assert!(refused(503, "<html>").is_temporary());
         assert!(refused(429, "{}").is_temporary());
-        // A token in a refusal is no token.
+        // A token in an error answer is ignored.
         assert!(
             matches!(refused(401, r#"{"access_token":"a"}"#), FlowError::Refused { code, .. } if code == "401")
         );
     }
 
     #[test]
-    fn a_refusal_does_not_repeat_the_secrets_of_the_request() {
+    fn an_error_masks_the_secrets_of_the_request() {
         let long = format!("{}planted-secret-of-a-request", "x".repeat(MAX_SHOWN - 5));
         for (said, told) in [
             ("no planted-secret-of-a-request here", "no *** here".to_owned()),
@@ -252,12 +254,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_answer_makes_it_panic(status in 200u16..600, body in ".{0,200}") {
+        fn no_answer_causes_a_panic(status in 200u16..600, body in ".{0,200}") {
             let _outcome = read("", status, &body);
         }
 
         #[test]
-        fn no_number_makes_it_panic(seconds in any::<i64>()) {
+        fn no_number_causes_a_panic(seconds in any::<i64>()) {
             let _outcome = read("", 200, &json!({ "access_token": "a", "expires_in": seconds, "expires_at": seconds }).to_string());
         }
     }

@@ -1,4 +1,4 @@
-//! Credentials that an end user typed in, made into what a connection keeps.
+//! Converts the fields that an end user entered to stored credentials.
 
 use super::exchange::TypedFields;
 use super::{Flow, FlowError, OAuthClient};
@@ -7,9 +7,9 @@ use syncline_providers::AuthMode;
 use syncline_types::secret::Secret;
 
 impl Flow<'_> {
-    /// Makes credentials of what was typed in, and obtains the token that they need. Every question of the
-    /// provider's that needs an answer has one. A provider that is away is no reason to refuse what it may accept:
-    /// where the token can be obtained later, it is.
+    /// Creates credentials from the entered fields, and obtains the token that they need. The caller has checked that
+    /// all required fields are present. If the provider is unreachable and the token can be obtained later, the
+    /// credentials are accepted without a token.
     pub async fn authenticate(
         &self,
         mut fields: TypedFields,

@@ -72,7 +72,7 @@ const TIMED: &str = r#"
 "#;
 
 #[test]
-fn one_right_signature_among_several_is_enough_and_it_must_be_fresh() {
+fn one_valid_and_recent_signature_among_several_is_accepted() {
     let right = signature("planted", &format!("1700000000.{BODY}"));
     let value = format!("t=1700000000, v1={}, v1={right}", "0".repeat(64));
     let sent = |now| Sent { now, ..Sent::new(TIMED, "planted").header("x-signature", &value) };
@@ -87,7 +87,7 @@ fn one_right_signature_among_several_is_enough_and_it_must_be_fresh() {
 }
 
 #[test]
-fn what_is_not_signed_or_not_with_our_secret_is_refused() {
+fn missing_and_wrong_signatures_are_rejected() {
     let unsigned = Sent::new(TIMED, "planted").verify().unwrap_err();
     assert_eq!(unsigned.to_string(), "the request is not signed: the header `x-signature` is missing");
     for value in ["nonsense", "v1=zz,t=1700000000", "t=1700000000", "v1=,t=1700000000", "v1=00,t=soon"] {
@@ -100,7 +100,7 @@ fn what_is_not_signed_or_not_with_our_secret_is_refused() {
 }
 
 #[test]
-fn a_secret_and_the_one_before_it_both_verify() {
+fn the_current_and_the_previous_secret_both_verify() {
     for secret in ["older", "newer"] {
         let right = signature(secret, &format!("1700000000.{BODY}"));
         let mut sent = Sent::new(TIMED, "newer").header("x-signature", &format!("t=1700000000,v1={right}"));
@@ -110,7 +110,7 @@ fn a_secret_and_the_one_before_it_both_verify() {
 }
 
 #[test]
-fn an_app_signs_with_its_client_secret_also_if_there_is_a_webhook_secret() {
+fn a_client_secret_verifies_even_if_a_webhook_secret_is_set() {
     let recipe = TIMED.replace("encoding", "secret = \"client_secret\"\nencoding");
     let right = signature("client", &format!("1700000000.{BODY}"));
     let mut sent = Sent::new(&recipe, "token").header("x-signature", &format!("t=1700000000,v1={right}"));
@@ -119,9 +119,9 @@ fn an_app_signs_with_its_client_secret_also_if_there_is_a_webhook_secret() {
     assert!(sent.verify().is_ok());
 }
 
-/// The example of the specification of Standard Webhooks.
+/// The example in the specification of Standard Webhooks.
 #[test]
-fn standard_webhooks_are_verified_by_its_own_example() {
+fn the_example_of_standard_webhooks_verifies() {
     let recipe = r#"
         kind = "signature"
         algorithm = "hmac-sha256"
@@ -151,9 +151,9 @@ fn standard_webhooks_are_verified_by_its_own_example() {
     );
 }
 
-/// An example that Twilio's own libraries are tested with.
+/// An example from the tests of Twilio's own libraries.
 #[test]
-fn the_members_of_a_form_are_signed_in_the_order_of_their_names() {
+fn form_fields_are_signed_in_the_order_of_their_names() {
     let recipe = r#"
         kind = "signature"
         algorithm = "hmac-sha1"
@@ -175,7 +175,7 @@ fn the_members_of_a_form_are_signed_in_the_order_of_their_names() {
 
 /// The first example of RFC 8032.
 #[test]
-fn public_keys_verify_too() {
+fn public_key_signatures_verify() {
     let recipe = r#"
         kind = "signature"
         algorithm = "ed25519"
@@ -193,7 +193,7 @@ fn public_keys_verify_too() {
     assert_eq!(no_key.verify(), Err(Refusal::UnusableSecret));
 }
 
-/// A request with so many wrong signatures of the right length before the right one.
+/// A request with this many wrong signatures of the right length before the right one.
 fn after_wrong_signatures(wrong: usize) -> Sent {
     let right = signature("planted", &format!("1700000000.{BODY}"));
     let wrong = format!("v1={},", "0".repeat(64)).repeat(wrong);
@@ -220,7 +220,7 @@ fn the_first_signatures_of_several_headers_are_checked_together() {
 }
 
 #[test]
-fn only_the_first_signatures_by_a_public_key_are_checked() {
+fn only_the_first_public_key_signatures_are_checked() {
     let random = SystemRandom::new();
     let algorithm = &ECDSA_P256_SHA256_ASN1_SIGNING;
     let ecdsa = EcdsaKeyPair::generate_pkcs8(algorithm, &random).unwrap();
@@ -261,7 +261,7 @@ fn only_the_first_signatures_by_a_public_key_are_checked() {
 }
 
 #[test]
-fn a_text_that_cannot_be_a_signature_takes_the_place_of_none() {
+fn malformed_signatures_do_not_count_towards_the_limit() {
     let right = signature("planted", &format!("1700000000.{BODY}"));
     for malformed in ["v1=00", "v1=", "v1=zz", "v0=00", "v1"] {
         let value = format!("t=1700000000,{}v1={right}", format!("{malformed},").repeat(1_000));
@@ -271,7 +271,7 @@ fn a_text_that_cannot_be_a_signature_takes_the_place_of_none() {
 }
 
 #[test]
-fn many_signatures_of_a_long_body_take_no_more_time_than_one() {
+fn many_signatures_of_a_long_body_cost_as_much_as_one() {
     let processor_time = |wrong: usize| {
         let sent = Sent { body: "x".repeat(4 << 20), ..after_wrong_signatures(wrong) };
         let verify = || {
@@ -281,18 +281,18 @@ fn many_signatures_of_a_long_body_take_no_more_time_than_one() {
         };
         (0..5).map(|_| verify()).min().unwrap()
     };
-    // One HMAC for each signature would take `MAX_SIGNATURES` times as long.
+    // With one HMAC for each signature, the time would be `MAX_SIGNATURES` times as long.
     let (one, many) = (processor_time(0), processor_time(MAX_SIGNATURES - 1));
     assert!(many < 3 * one, "{many:?} for {MAX_SIGNATURES} signatures, {one:?} for one");
 }
 
-/// The processor time that this thread has used, which other processes do not change.
+/// The CPU time of this thread, which does not depend on other processes.
 fn thread_time() -> Duration {
     clock_gettime(ClockId::ThreadCPUTime).try_into().unwrap()
 }
 
 #[test]
-fn a_carried_secret_must_be_right_wherever_it_stands() {
+fn a_token_must_match_in_all_places() {
     let token = |recipe: &str, name, value: &str| Sent::new(recipe, "planted").header(name, value).verify();
     let recipe = "kind = \"token\"\ntoken = \"header:x-gitlab-token\"";
     assert!(token(recipe, "x-gitlab-token", "planted").is_ok());
@@ -345,7 +345,7 @@ fn shake(
 }
 
 #[test]
-fn handshakes_are_answered_as_each_provider_wants_it() {
+fn handshakes_are_answered_in_each_providers_form() {
     let slack = webhook(
         r#"
         when = "json:/type"
@@ -375,7 +375,7 @@ fn handshakes_are_answered_as_each_provider_wants_it() {
 }
 
 #[test]
-fn what_is_kept_of_a_handshake_is_kept_only_until_there_is_a_secret() {
+fn handshakes_are_stored_only_until_a_secret_is_set() {
     let notion = webhook("when = \"json:/verification_token\"\nanswer = { kept = {} }");
     let body = json!({ "verification_token": "secret_x" });
     assert_eq!(shake(&notion, None, "", &body), Some(Ok(Answered::Kept)));
@@ -383,7 +383,7 @@ fn what_is_kept_of_a_handshake_is_kept_only_until_there_is_a_secret() {
 }
 
 #[test]
-fn nobody_gets_a_webhook_signed_by_a_handshake() {
+fn a_handshake_does_not_sign_webhook_contents() {
     let zoom = webhook(
         r#"
         when = "json:/token"
@@ -401,7 +401,7 @@ fn nobody_gets_a_webhook_signed_by_a_handshake() {
 }
 
 #[test]
-fn what_would_break_out_of_an_answer_is_not_echoed() {
+fn control_characters_and_long_values_are_not_echoed() {
     let echo = webhook("when = \"query:validationToken\"\nanswer = { text = \"{value}\" }");
     let refused = Some(Err(Refusal::UnusableChallenge("the query parameter `validationToken`".to_owned())));
     for forged in ["a%0d%0aset-cookie:%20a=b", "%00"] {

@@ -90,7 +90,7 @@ async fn a_component_that_no_host_can_run_is_refused_with_the_reason() {
     for (component, reason) in [
         (assembled().table_elements(1_000_000), "which exceeds the limit of 200000"),
         (assembled().memory_pages(10_000), "which exceeds the limit of"),
-        (assembled().importing_http(), "it imports what this host does not offer"),
+        (assembled().importing_http(), "it has an import that this host does not provide"),
     ] {
         let (code, message) =
             refused(&host, minimal.clone().with_component(&component.component()).to_tar()).await;

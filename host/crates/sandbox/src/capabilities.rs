@@ -66,7 +66,7 @@ impl fmt::Debug for dyn Capabilities {
 pub(super) struct NoCapabilities;
 
 fn unavailable() -> Failure {
-    Failure::new(FailureCode::NotAllowed, "there is no connection while functions are described")
+    Failure::new(FailureCode::NotAllowed, "not available in `describe`, which runs without a connection")
 }
 
 #[async_trait]

@@ -1,7 +1,7 @@
-//! Compiles components, once each, and keeps the machine code.
+//! Compiles each component once and caches the machine code on disk.
 //!
-//! Compiling hostile code can take any amount of time and memory, so it happens in a child process with limits.
-//! Loading machine code is trusting it, so what is kept on disk carries a MAC under the host's own key.
+//! Compiling untrusted code can take any amount of time and memory, so it runs in a child process with limits. Loading
+//! machine code means trusting it, so every cached file has a MAC under the host's own key.
 
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
@@ -21,14 +21,14 @@ use wasmtime::component::Component;
 
 use super::ComponentDigest;
 
-/// What the compiling process may use.
+/// Limits of the compiling process.
 const COMPILE_MEMORY_BYTES: u64 = 4 << 30;
 const COMPILE_CPU: Duration = Duration::from_secs(120);
 const COMPILE_WALL: Duration = Duration::from_secs(240);
 /// The compiling process has a lower priority than request handling, like functions that compute for long.
 const COMPILE_NICENESS: i32 = 10;
-/// How many components are loaded from disk at a time. Each is read into memory to verify its MAC.
-const LOADS_AT_ONCE: usize = 4;
+/// The number of components that are loaded from disk at the same time. Each is read into memory to verify its MAC.
+const MAX_CONCURRENT_LOADS: usize = 4;
 
 const MAC_BYTES: usize = blake3::OUT_LEN;
 
@@ -40,10 +40,10 @@ pub enum CompileError {
     OverLimit,
     #[error("the compiler could not be started")]
     Start(#[source] std::io::Error),
-    #[error("compiled code could not be kept in `{}`", path.display())]
+    #[error("could not write compiled code to `{}`", path.display())]
     Cache { path: PathBuf, source: std::io::Error },
-    /// It declares more than any guest gets, such as a table of a million elements.
-    #[error("no host can run the component: {0}")]
+    /// The component declares more than the pool of instances offers, such as a table of a million elements.
+    #[error("the component needs more than a host provides: {0}")]
     OverPool(String),
 }
 
@@ -51,13 +51,13 @@ pub enum CompileError {
 pub struct CompiledCache {
     code: Arc<CodeFolder>,
     loads: Semaphore,
-    /// The program that is started as `compile-component`; see [`run_compiler`].
+    /// The program to start with the argument `compile-component`; see [`run_compiler`].
     compiler: PathBuf,
-    /// One at a time: a compilation uses every processor.
-    turn: Mutex<()>,
+    /// Held while a component compiles. A compilation uses every processor, so they run one after the other.
+    compiling: Mutex<()>,
 }
 
-/// Machine code on disk, by component and engine.
+/// Cached machine code, by component and engine.
 struct CodeFolder {
     folder: PathBuf,
     mac_key: [u8; 32],
@@ -66,7 +66,7 @@ struct CodeFolder {
 impl CompiledCache {
     pub fn new(folder: PathBuf, mac_key: [u8; 32], compiler: PathBuf) -> Self {
         let code = Arc::new(CodeFolder { folder, mac_key });
-        Self { code, loads: Semaphore::new(LOADS_AT_ONCE), compiler, turn: Mutex::new(()) }
+        Self { code, loads: Semaphore::new(MAX_CONCURRENT_LOADS), compiler, compiling: Mutex::new(()) }
     }
 
     /// Returns the compiled component, from disk if it is there. `wasm` is awaited only to compile it, and only when no
@@ -80,14 +80,14 @@ impl CompiledCache {
         if let Some(component) = self.load(engine, digest).await {
             return Ok(component);
         }
-        let _turn = self.turn.lock().await;
+        let _compiling = self.compiling.lock().await;
         if let Some(component) = self.load(engine, digest).await {
             return Ok(component);
         }
         let wasm = wasm.await?;
         let started = std::time::Instant::now();
         let code = self.compile(wasm.as_ref()).await?;
-        let component = self.keep(engine, digest, code).await?;
+        let component = self.store_and_load(engine, digest, code).await?;
         tracing::info!(
             component.digest = %digest,
             compile.ms = started.elapsed().as_millis() as u64,
@@ -102,21 +102,21 @@ impl CompiledCache {
         spawn_blocking(move || code.load(&engine, &digest)).await.ok()?
     }
 
-    async fn keep(
+    async fn store_and_load(
         &self,
         engine: &Engine,
         digest: &ComponentDigest,
         compiled: Vec<u8>,
     ) -> Result<Component, CompileError> {
         let (code, engine, digest) = (Arc::clone(&self.code), engine.clone(), *digest);
-        let kept = spawn_blocking(move || {
+        let stored = spawn_blocking(move || {
             let path = code.path(&engine, &digest);
             code.store(&path, &compiled)
                 .map_err(|source| CompileError::Cache { path: path.clone(), source })?;
             load_file(&engine, &path).map_err(|error| CompileError::OverPool(format!("{error:#}")))
         });
-        match kept.await {
-            Ok(kept) => kept,
+        match stored.await {
+            Ok(stored) => stored,
             Err(error) => std::panic::resume_unwind(error.into_panic()),
         }
     }
@@ -131,10 +131,10 @@ impl CompiledCache {
             .kill_on_drop(true)
             .spawn()
             .map_err(CompileError::Start)?;
-        let mut stdin = child.stdin.take().expect("it was asked for");
+        let mut stdin = child.stdin.take().expect("stdin is piped");
         let work = async {
             let feed = async {
-                // A child that dies early says why by its status.
+                // If the child ends early, its exit status explains why.
                 let _closed_early = stdin.write_all(wasm).await;
                 drop(stdin);
             };
@@ -144,7 +144,7 @@ impl CompiledCache {
         let output = output.map_err(CompileError::Start)?;
         match output.status.code() {
             Some(0) => Ok(output.stdout),
-            // 1 is a problem of the process's own, which it has named.
+            // Exit status 1 means an error in the compiling process itself, which it has printed.
             Some(REFUSED | 1) => {
                 Err(CompileError::Refused(String::from_utf8_lossy(&output.stderr).trim().to_owned()))
             }
@@ -154,18 +154,18 @@ impl CompiledCache {
 }
 
 impl CodeFolder {
-    /// Loads what is kept, if it is what this host has written.
+    /// Loads cached code, if its MAC shows that this host wrote it.
     fn load(&self, engine: &Engine, digest: &ComponentDigest) -> Option<Component> {
         let path = self.path(engine, digest);
         let code = std::fs::read(&path).ok()?;
-        let kept_mac: [u8; MAC_BYTES] = std::fs::read(mac_path(&path)).ok()?.try_into().ok()?;
-        if self.mac(&path, &code) != blake3::Hash::from_bytes(kept_mac) {
-            tracing::warn!(path = %path.display(), "compiled code was changed by someone else and is made anew");
+        let stored_mac: [u8; MAC_BYTES] = std::fs::read(mac_path(&path)).ok()?.try_into().ok()?;
+        if self.mac(&path, &code) != blake3::Hash::from_bytes(stored_mac) {
+            tracing::warn!(path = %path.display(), "cached code has a wrong MAC, so the component is compiled again");
             return None;
         }
         load_file(engine, &path)
             .inspect_err(
-                |error| tracing::warn!(path = %path.display(), %error, "compiled code does not load"),
+                |error| tracing::warn!(path = %path.display(), %error, "could not load cached code, so the component is compiled again"),
             )
             .ok()
     }
@@ -182,7 +182,7 @@ impl CodeFolder {
         Ok(())
     }
 
-    /// Covers the name too, so that code of one component cannot stand in for another's.
+    /// The MAC covers the file's name, so that code of one component cannot replace that of another.
     fn mac(&self, path: &Path, code: &[u8]) -> blake3::Hash {
         let name = path.file_name().unwrap_or_default().as_encoded_bytes();
         blake3::Hasher::new_keyed(&self.mac_key).update(name).update(b"\0").update(code).finalize()
@@ -195,11 +195,11 @@ impl CodeFolder {
     }
 }
 
-/// The exit status that tells a refusal from running out of something.
+/// The exit status for a component that cannot be compiled, as opposed to an exceeded limit.
 const REFUSED: i32 = 3;
 
-/// The compiling process: reads a component from standard input, writes its machine code to standard output. It
-/// limits itself before it reads a byte. Gives the exit status.
+/// The compiling process: reads a component from standard input and writes its machine code to standard output. It
+/// sets its own limits before it reads anything. Returns the exit status.
 pub fn run_compiler() -> i32 {
     let limit = |amount| Rlimit { current: Some(amount), maximum: Some(amount) };
     for (resource, amount) in [
@@ -209,11 +209,11 @@ pub fn run_compiler() -> i32 {
         (Resource::Fsize, 0),
     ] {
         if let Err(error) = setrlimit(resource, limit(amount)) {
-            eprintln!("the compiler could not limit itself: {error}");
+            eprintln!("the compiler could not set its resource limits: {error}");
             return 1;
         }
     }
-    // If this fails, compiling still works, at the expense of requests.
+    // If this fails, compiling still works, but slows down requests.
     let _lowered = setpriority_process(None, COMPILE_NICENESS);
     let mut wasm = Vec::new();
     if let Err(error) = std::io::stdin().read_to_end(&mut wasm) {
@@ -236,7 +236,7 @@ fn mac_path(path: &Path) -> PathBuf {
 
 #[expect(unsafe_code, reason = "machine code is loaded from a file whose MAC was just checked")]
 fn load_file(engine: &Engine, path: &Path) -> wasmtime::Result<Component> {
-    // SAFETY: the file was written by this host from the compiler's output: `load` has checked its MAC under a
-    // key that only the host knows, or `get` has just written it. It is never changed in place.
+    // SAFETY: this host wrote the file from the compiler's output. Either `load` has verified its MAC under a key that
+    // only the host knows, or `get` has just written it. The file is never changed in place.
     unsafe { Component::deserialize_file(engine, path) }
 }

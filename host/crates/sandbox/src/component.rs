@@ -47,7 +47,7 @@ pub enum InvalidComponent {
         list(exports)
     )]
     OtherWorld { exports: Vec<String> },
-    #[error("it imports what this host does not offer: {0}")]
+    #[error("it has an import that this host does not provide: {0}")]
     UnknownImport(String),
     #[error(transparent)]
     Compile(#[from] CompileError),

@@ -1,8 +1,8 @@
-//! Who computes where.
+//! Moves CPU-heavy invocations off the threads that serve requests.
 //!
-//! Most functions that somebody waits for compute for less than a millisecond, on the threads that serve requests.
-//! One that needs more goes on in a lane: a few threads of a lower priority, so that the operating system lets
-//! whoever serves go first, whatever a function does. A function that needed more the last times begins there.
+//! Most interactive functions compute for less than a millisecond and run on the threads that serve requests. A
+//! function that needs more time continues on a thread pool with lower priority, so the operating system prefers the
+//! serving threads, whatever the function does. A function that recently used more time starts on that pool.
 
 use std::collections::HashMap;
 use std::future::{Future, poll_fn};
@@ -19,16 +19,16 @@ use tracing::Instrument;
 use super::cpu_time::CpuTime;
 use super::priority_class::PriorityClass;
 
-/// What has computed for longer goes on in a lane.
+/// An invocation that has used more CPU time continues on a thread pool.
 const SHORT: Duration = Duration::from_millis(10);
-/// What usually computes for longer begins in a lane.
+/// A function whose average CPU time is longer starts on a thread pool.
 const USUALLY_SHORT: Duration = Duration::from_millis(1);
-/// How many of the latest invocations decide about what is usual, roughly.
-const REMEMBERED: u32 = 4;
+/// The number of invocations over which the average of a function's CPU time is formed, roughly.
+const AVERAGED_INVOCATIONS: u32 = 4;
 
-/// The lanes of one host.
+/// The thread pools for CPU-heavy invocations.
 pub(super) struct CpuExecutor {
-    /// For what somebody waits for.
+    /// For invocations whose caller waits.
     interactive: ThreadPool,
     background: ThreadPool,
 }
@@ -41,7 +41,8 @@ impl CpuExecutor {
         })
     }
 
-    /// Drives one invocation to its end. Gives its value and where it ended, so that it is cleared away there.
+    /// Drives one invocation until it finishes. Returns its output and the runtime on which it finished, so that the
+    /// caller can clean up there.
     pub(super) async fn drive<W>(
         &self,
         work: W,
@@ -68,43 +69,44 @@ impl CpuExecutor {
             PriorityClass::Interactive => self.interactive.handle(),
             PriorityClass::Background => self.background.handle(),
         };
-        // Its timers and sockets stay with the runtime that serves.
+        // Its timers and sockets remain with the serving runtime.
         let task = pool.spawn(TokioContext::new(work.in_current_span(), here));
         match AbortOnDropHandle::new(task).await {
             Ok(output) => (output, pool),
             Err(error) => match error.try_into_panic() {
                 Ok(panic) => std::panic::resume_unwind(panic),
-                // The host is stopping.
+                // The task is cancelled only when the host shuts down.
                 Err(_cancelled) => std::future::pending().await,
             },
         }
     }
 }
 
-/// A few threads that only compute.
+/// Threads that only run functions.
 struct ThreadPool(Option<Runtime>);
 
 impl ThreadPool {
     fn new(name: &str, niceness: i32) -> std::io::Result<Self> {
-        // Together, functions of one lane leave a processor to the others.
+        // The functions of one pool leave one processor to other work.
         let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
         let runtime = Builder::new_multi_thread()
             .worker_threads(processors.saturating_sub(1).max(1))
             .thread_name(name)
             .on_thread_start(move || lower_priority(niceness))
-            // Who computes yields to itself at every tick: whoever comes new is looked at as often.
+            // A computing guest yields into its thread's own queue at every tick. Checking the global queue as often
+            // lets new invocations start.
             .global_queue_interval(1)
             .build()?;
         Ok(Self(Some(runtime)))
     }
 
     fn handle(&self) -> Handle {
-        self.0.as_ref().expect("it is there until it is dropped").handle().clone()
+        self.0.as_ref().expect("the runtime exists until the pool is dropped").handle().clone()
     }
 }
 
 impl Drop for ThreadPool {
-    /// Without waiting, which asynchronous code may not do.
+    /// Shuts down without waiting, because asynchronous code must not block.
     fn drop(&mut self) {
         if let Some(runtime) = self.0.take() {
             runtime.shutdown_background();
@@ -112,24 +114,25 @@ impl Drop for ThreadPool {
     }
 }
 
-/// Linux has a niceness for each thread; elsewhere the lanes only bound how many functions compute at once.
+/// Linux has a niceness for each thread. On other systems, the pools only limit the number of functions that compute
+/// concurrently.
 fn lower_priority(niceness: i32) {
     if cfg!(target_os = "linux")
         && let Err(error) = rustix::process::setpriority_process(None, niceness)
     {
         tracing::warn!(
             error = &error as &dyn std::error::Error,
-            "functions compute at the host's own priority"
+            "could not lower the priority of the threads that run functions"
         );
     }
 }
 
-/// How much processor time each function of a component usually takes.
+/// The average CPU time of each function of a component.
 #[derive(Default)]
 pub(super) struct UsualCpuTime(Mutex<HashMap<String, Duration>>);
 
 impl UsualCpuTime {
-    /// A function that is not known counts as light.
+    /// A function without measurements counts as short.
     pub(super) fn is_usually_short(&self, function: &str) -> bool {
         let usual = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         usual.get(function).is_none_or(|usual| *usual <= USUALLY_SHORT)
@@ -138,7 +141,7 @@ impl UsualCpuTime {
     pub(super) fn note(&self, function: &str, cpu: Duration) {
         let mut usual = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         match usual.get_mut(function) {
-            Some(usual) => *usual = (*usual * (REMEMBERED - 1) + cpu) / REMEMBERED,
+            Some(usual) => *usual = (*usual * (AVERAGED_INVOCATIONS - 1) + cpu) / AVERAGED_INVOCATIONS,
             None => {
                 usual.insert(function.to_owned(), cpu);
             }
@@ -151,12 +154,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_function_is_heavy_as_long_as_it_usually_is() {
+    fn a_function_is_classified_by_its_average_cpu_time() {
         let usual_cpu = UsualCpuTime::default();
-        assert!(usual_cpu.is_usually_short("f"), "nothing is known of it");
+        assert!(usual_cpu.is_usually_short("f"), "it has no measurements");
         usual_cpu.note("f", Duration::from_micros(50));
         usual_cpu.note("f", Duration::from_millis(3));
-        assert!(usual_cpu.is_usually_short("f"), "once is no habit");
+        assert!(usual_cpu.is_usually_short("f"), "one long invocation does not decide");
         for _ in 0..3 {
             usual_cpu.note("f", Duration::from_millis(3));
         }
@@ -165,11 +168,11 @@ mod tests {
         for _ in 0..8 {
             usual_cpu.note("f", Duration::from_micros(50));
         }
-        assert!(usual_cpu.is_usually_short("f"), "it has changed");
+        assert!(usual_cpu.is_usually_short("f"), "the average has fallen");
     }
 
     #[tokio::test]
-    async fn whoever_computes_for_long_leaves_the_threads_that_serve() {
+    async fn a_long_computation_leaves_the_serving_threads() {
         let cpu_executor = CpuExecutor::new().unwrap();
         let cpu = std::sync::Arc::new(CpuTime::default());
         let charged = std::sync::Arc::clone(&cpu);
@@ -177,7 +180,7 @@ mod tests {
             let began = std::thread::current().id();
             charged.charge(SHORT * 2);
             tokio::task::yield_now().await;
-            // Timers are those of the runtime it came from.
+            // The timers belong to the serving runtime.
             tokio::time::sleep(Duration::from_millis(1)).await;
             (began, std::thread::current().id())
         };
@@ -187,7 +190,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn whoever_no_longer_waits_ends_the_work_in_its_lane() {
+    async fn dropping_the_caller_cancels_the_work_on_the_pool() {
         let cpu_executor = CpuExecutor::new().unwrap();
         let (alive, mut ended) = tokio::sync::mpsc::channel::<()>(1);
         let work = async move {

@@ -1,4 +1,4 @@
-//! The processor time of an invocation: what it has used, and its end when that is too much.
+//! Measures the CPU time of an invocation and ends it at its limit.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -12,7 +12,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 use super::Limit;
 
-/// Processor time, as it is charged.
+/// The CPU time that was charged so far.
 #[derive(Default)]
 pub(super) struct CpuTime(AtomicU64);
 
@@ -27,8 +27,8 @@ impl CpuTime {
 }
 
 pin_project! {
-    /// Charges the processor time of every poll, on whichever thread, and ends the work when it has used its share. A
-    /// guest yields at every tick of the epoch, so no poll lasts for long.
+    /// Charges the CPU time of every poll, on any thread, and ends the work when the limit is reached. A guest yields
+    /// at every tick of the epoch, so each poll is short.
     pub(super) struct Metered<W> {
         #[pin]
         work: W,

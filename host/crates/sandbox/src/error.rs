@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn a_credential_at_the_cut_leaves_nothing_behind() {
+    fn a_truncated_credential_is_masked_completely() {
         let crashed = FunctionError::crashed("sent tok_0123456789", &log(), 12);
         assert_eq!(crashed.to_string(), "the function crashed: sent ***");
     }
@@ -176,7 +176,7 @@ mod tests {
         let upstream = json!({ "status": 500, "body": "out of order" });
         let error =
             FunctionError::failed(failure("provider-http-error", Some(upstream.clone())), &log(), 1 << 10);
-        assert!(matches!(error, FunctionError::Provider { upstream: told, .. } if told == upstream));
+        assert!(matches!(error, FunctionError::Provider { upstream: parsed, .. } if parsed == upstream));
         let error = FunctionError::failed(failure("provider-http-error", Some(upstream)), &log(), 20);
         assert_eq!(error.code(), ErrorCode::ActionScriptRuntimeError);
         assert!(error.is_retryable());

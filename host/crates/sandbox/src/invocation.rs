@@ -221,7 +221,7 @@ fn explain(
         (Some(Panic { message, location: Some(location) }), ..) => format!("{message} ({location})"),
         (Some(Panic { message, location: None }), ..) => message.clone(),
         (None, Some(trap), _) => trap.to_string(),
-        (None, None, Some(exit)) => format!("it called exit({})", exit.0),
+        (None, None, Some(exit)) => format!("the function called exit({})", exit.0),
         (None, None, None) => error.root_cause().to_string(),
     };
     FunctionError::crashed(&message, log, max_bytes)

@@ -88,7 +88,7 @@ fn engine(settings: Option<&SandboxSettings>) -> wasmtime::Result<Engine> {
     let mut config = Config::new();
     config
         .cranelift_opt_level(OptLevel::Speed)
-        // A run can be replayed only if the same input gives the same bits.
+        // Produces the same bits for the same input, so that runs can be reproduced.
         .cranelift_nan_canonicalization(true)
         .relaxed_simd_deterministic(true)
         .epoch_interruption(true)

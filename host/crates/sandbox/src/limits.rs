@@ -1,42 +1,42 @@
-//! What one invocation may use.
+//! The limits of one invocation.
 
 use std::fmt;
 use std::time::Duration;
 
 use wasmtime::ResourceLimiter;
 
-/// Tables larger than this are refused, whatever the limits of a function say.
+/// Tables larger than this are rejected, independently of a function's limits.
 pub(super) const MAX_TABLE_ELEMENTS: usize = 200_000;
 
-/// The bounds of one invocation. Crossing one ends it with an error that names the limit.
+/// The limits of one invocation. Exceeding one ends the invocation with an error that names the limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Time on a processor.
+    /// CPU time.
     pub cpu: Duration,
-    /// Time from start to end, waiting included.
+    /// Time from start to end, including waiting.
     pub wall: Duration,
     pub memory_bytes: usize,
     pub log_bytes: usize,
-    /// The value that the function returns.
+    /// Maximum size of the function's return value.
     pub output_bytes: usize,
-    /// The body of one answer of the provider, decompressed.
+    /// Maximum size of the body of one provider answer, after decompression.
     pub response_bytes: usize,
     pub requests: u64,
-    /// One call of `records.commit`.
+    /// Maximum size of one call of `records.commit`.
     pub batch_bytes: usize,
-    /// The text of one record.
+    /// Maximum size of one record as JSON.
     pub record_bytes: usize,
-    /// Records saved by one invocation.
+    /// Maximum number of records that one invocation saves.
     pub records: u64,
-    /// Of a sync: time without a commit. Watched by whoever runs it.
+    /// For a sync: maximum time without a commit. The sandbox's caller enforces it.
     pub idle: Duration,
 }
 
 impl Limits {
-    /// No invocation gets more memory than this, whatever its limits say.
+    /// The maximum memory of an invocation, independently of its limits.
     pub const MAX_MEMORY_BYTES: usize = 512 << 20;
 
-    /// For an action: somebody waits for it.
+    /// The defaults for an action, whose caller waits.
     pub const ACTION: Self = Self {
         cpu: Duration::from_secs(30),
         wall: Duration::from_secs(120),
@@ -51,7 +51,7 @@ impl Limits {
         idle: Duration::MAX,
     };
 
-    /// For a sync: it works in the background and may go through millions of records.
+    /// The defaults for a sync, which runs in the background and may process millions of records.
     pub const SYNC: Self = Self {
         cpu: Duration::from_secs(3_600),
         wall: Duration::from_secs(24 * 3_600),
@@ -63,7 +63,7 @@ impl Limits {
         ..Self::ACTION
     };
 
-    /// For describing a component at deployment.
+    /// The limits for describing a component during a deployment.
     pub(super) const DESCRIBE: Self = Self {
         cpu: Duration::from_secs(5),
         wall: Duration::from_secs(10),
@@ -72,7 +72,7 @@ impl Limits {
     };
 }
 
-/// The limit that was crossed, with its value.
+/// The limit that was exceeded, with its value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Limit {
     Cpu(Duration),
@@ -83,13 +83,13 @@ pub enum Limit {
     Output(usize),
     Requests(u64),
     Records(u64),
-    /// Of what is kept of one model, connection and variant.
+    /// The stored records of one model, connection and variant.
     Stream(u64),
     Stack,
 }
 
 impl Limit {
-    /// The name of the limit, as in the sync configuration file.
+    /// Returns the name of the limit, as in `syncline.toml`.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Cpu(_) => "cpu",
@@ -110,42 +110,38 @@ impl fmt::Display for Limit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Cpu(time) => {
-                write!(f, "the function used more than its {time:?} of processor time (limit `cpu`)")
+                write!(f, "the function used more than {time:?} of CPU time (limit `cpu`)")
             }
-            Self::Wall(time) => write!(f, "the function took longer than its {time:?} (limit `wall`)"),
+            Self::Wall(time) => write!(f, "the function took longer than {time:?} (limit `wall`)"),
             Self::Memory(bytes) => {
-                write!(
-                    f,
-                    "the function asked for more than its {} MB of memory (limit `memory`)",
-                    bytes >> 20
-                )
+                write!(f, "the function requested more than {} MB of memory (limit `memory`)", bytes >> 20)
             }
             Self::Table(elements) => {
-                write!(f, "the function grew a table beyond {elements} elements (limit `table`)")
+                write!(f, "the function requested a table of more than {elements} elements (limit `table`)")
             }
             Self::Log(bytes) => {
-                write!(f, "the function logged more than its {} KB (limit `log`)", bytes >> 10)
+                write!(f, "the function logged more than {} KB (limit `log`)", bytes >> 10)
             }
             Self::Output(bytes) => {
-                write!(f, "the function returned more than its {} KB (limit `output`)", bytes >> 10)
+                write!(f, "the function returned more than {} KB (limit `output`)", bytes >> 10)
             }
             Self::Requests(count) => {
-                write!(f, "the function sent more than its {count} requests (limit `requests`)")
+                write!(f, "the function sent more than {count} requests (limit `requests`)")
             }
             Self::Records(count) => {
-                write!(f, "the function saved more than its {count} records (limit `records`)")
+                write!(f, "the function saved more than {count} records (limit `records`)")
             }
             Self::Stream(count) => write!(
                 f,
                 "the connection would have more than {count} records of one model and variant (limit `stream`)"
             ),
-            Self::Stack => write!(f, "the function called itself too deeply (limit `stack`)"),
+            Self::Stack => write!(f, "the function's calls are nested too deeply (limit `stack`)"),
         }
     }
 }
 
-/// Refuses growth beyond the limits, and remembers that it did: a guest only sees that it got no memory, and
-/// usually ends with a trap that says nothing of the cause.
+/// Rejects growth beyond the limits and records the rejection. A guest only sees that an allocation failed, and
+/// usually traps without naming the cause.
 #[derive(Debug)]
 pub(super) struct MemoryLimiter {
     memory_bytes: usize,

@@ -1,4 +1,4 @@
-//! The log of one invocation: what the guest writes by `log.write`, on stdout and on stderr.
+//! The log of one invocation: the guest's calls of `log.write`, its standard output and its standard error.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -9,9 +9,9 @@ use super::Limit;
 use syncline_types::sanitize::sanitize_text;
 use syncline_types::secret::Mask;
 
-/// Longer lines are cut.
+/// Longer lines are truncated.
 const MAX_LINE_BYTES: usize = 10_000;
-/// What a line costs besides its text.
+/// Added to the length of each line when it counts towards the limit.
 const LINE_OVERHEAD_BYTES: usize = 64;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -37,7 +37,7 @@ impl LogLevel {
 
 #[derive(Debug, Clone)]
 pub struct LogEntry {
-    /// Counts from 0 within the invocation.
+    /// The number of the line, counted from 0 within the invocation.
     pub line: i32,
     pub at: DateTime<Utc>,
     pub level: LogLevel,
@@ -46,7 +46,7 @@ pub struct LogEntry {
     pub fields: Option<String>,
 }
 
-/// A log that the invocation fills and its caller empties, from another task if it likes.
+/// A log that the invocation writes and its caller drains, possibly from another task.
 #[derive(Debug, Clone)]
 pub struct RunLog(Arc<Mutex<Buffer>>);
 
@@ -57,9 +57,9 @@ struct Buffer {
     written_bytes: usize,
     traced_bytes: usize,
     limit_bytes: usize,
-    /// Everything that no line may show.
+    /// All secrets to mask in the log.
     hidden: Mask,
-    /// Of these, the connection's credentials, which nobody may be shown in an error either.
+    /// The connection's credentials, which are also masked in errors.
     credentials: Mask,
 }
 
@@ -68,7 +68,7 @@ impl RunLog {
         Self(Arc::new(Mutex::new(Buffer { limit_bytes, ..Buffer::default() })))
     }
 
-    /// Adds a line. Fails once the log holds more than it may.
+    /// Adds a line. Fails if it would exceed the log's limit.
     pub fn write(&self, level: LogLevel, message: &str, fields: Option<String>) -> Result<(), Limit> {
         let mut buffer = self.lock();
         let size =
@@ -81,13 +81,13 @@ impl RunLog {
         Ok(())
     }
 
-    /// Adds a line of the host's own, which the limit does not stop.
+    /// Adds a line from the host. The limit does not apply to it.
     pub fn note(&self, level: LogLevel, message: &str) {
         self.lock().push(level, message, None);
     }
 
-    /// Adds a line about the guest's doings, such as a request that it sent, for as long as they fill no more than
-    /// half of what the guest may write itself.
+    /// Adds a debug line about the guest's activity, such as a request that it sent. Such lines are dropped once they
+    /// fill half of the guest's limit.
     pub fn trace(&self, message: &str) {
         let mut buffer = self.lock();
         let size = message.len() + LINE_OVERHEAD_BYTES;
@@ -97,17 +97,17 @@ impl RunLog {
         }
     }
 
-    /// Takes what was added since the last time.
+    /// Removes and returns the lines that were added since the last call.
     pub fn drain(&self) -> Vec<LogEntry> {
         std::mem::take(&mut self.lock().entries)
     }
 
-    /// Masks a value that the function is shown in every line from now on.
+    /// Masks a secret in all later lines.
     pub fn hide(&self, secret: &str) {
         self.lock().hidden.add(secret);
     }
 
-    /// As [`hide`](Self::hide), for every text in a document.
+    /// Masks every string of a JSON document like [`hide`](Self::hide).
     pub fn hide_all(&self, secrets: &Value) {
         match secrets {
             Value::String(secret) => self.hide(secret),
@@ -117,8 +117,8 @@ impl RunLog {
         }
     }
 
-    /// As [`hide`](Self::hide), for credentials of the connection: the provider may repeat them, and then they are not
-    /// for whoever called the function.
+    /// Masks credentials of the connection like [`hide`](Self::hide), and also in errors. A provider may repeat
+    /// credentials in its answer, and the function's caller must not see them.
     pub fn hide_credentials<'s>(&self, credentials: impl IntoIterator<Item = &'s str>) {
         let mut buffer = self.lock();
         for secret in credentials {
@@ -127,17 +127,17 @@ impl RunLog {
         }
     }
 
-    /// Masks the connection's credentials, as far as the run has used or seen them.
+    /// Returns a mask for the connection's credentials that the run has used or seen so far.
     pub fn credentials_mask(&self) -> Mask {
         self.lock().credentials.clone()
     }
 
-    /// The text without what is hidden.
+    /// Returns the text with all hidden secrets masked.
     pub fn masked(&self, text: &str) -> String {
         self.lock().hidden.text(text).into_owned()
     }
 
-    /// The same for every text in a document.
+    /// Returns the JSON document with all hidden secrets masked.
     pub fn masked_json(&self, value: Value) -> Value {
         self.lock().hidden.json(value)
     }
@@ -163,7 +163,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_log_takes_as_much_as_it_may_and_the_hosts_own_lines() {
+    fn a_full_log_still_accepts_lines_of_the_host() {
         let log = RunLog::new(200);
         assert!(log.write(LogLevel::Info, "first", None).is_ok());
         assert!(log.write(LogLevel::Info, &"x".repeat(100), None).is_err());
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_hidden_is_in_no_line_and_no_error() {
+    fn hidden_secrets_are_masked_in_lines_and_errors() {
         let log = RunLog::new(1 << 20);
         log.hide_all(
             &serde_json::json!({ "token": "tok_0123456789", "key": "line\none \"two\"", "short": "on" }),
@@ -189,17 +189,17 @@ mod tests {
     }
 
     #[test]
-    fn credentials_are_hidden_like_everything_else_and_known_apart() {
+    fn credentials_are_masked_in_the_log_and_by_their_own_mask() {
         let log = RunLog::new(1 << 20);
         log.hide("shown_0123456789");
         log.hide_credentials(["tok_before_refresh", "tok_after_refresh"]);
-        let said = "shown_0123456789, tok_before_refresh, tok_after_refresh";
-        assert_eq!(log.masked(said), "***, ***, ***");
-        assert_eq!(log.credentials_mask().text(said), "shown_0123456789, ***, ***");
+        let text = "shown_0123456789, tok_before_refresh, tok_after_refresh";
+        assert_eq!(log.masked(text), "***, ***, ***");
+        assert_eq!(log.credentials_mask().text(text), "shown_0123456789, ***, ***");
     }
 
     #[test]
-    fn a_long_line_is_cut_between_characters() {
+    fn a_long_line_is_truncated_between_characters() {
         let log = RunLog::new(1 << 20);
         log.write(LogLevel::Info, &"é".repeat(MAX_LINE_BYTES), None).unwrap();
         let line = &log.drain()[0];

@@ -1,5 +1,5 @@
-//! Places for invocations: how many are alive at once, also while they wait for a provider. What runs in the background
-//! never has all of them.
+//! Limits the number of concurrent invocations, including those that wait for a provider. Background work never uses
+//! all permits.
 
 use std::sync::Arc;
 
@@ -7,15 +7,15 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::priority_class::PriorityClass;
 
-/// One of so many slots is never the background's.
-const KEPT_FREE: usize = 4;
+/// One of this many permits is reserved for interactive invocations.
+const RESERVED_FRACTION: usize = 4;
 
 pub(super) struct InvocationPermits {
     all: Arc<Semaphore>,
     background: Arc<Semaphore>,
 }
 
-/// What an invocation holds while it is alive.
+/// Held by an invocation until its instance is dropped.
 pub(super) struct InvocationPermit {
     _any: OwnedSemaphorePermit,
     _of_background: Option<OwnedSemaphorePermit>,
@@ -24,7 +24,7 @@ pub(super) struct InvocationPermit {
 impl InvocationPermits {
     pub(super) fn new(count: usize) -> Self {
         let semaphore = |permits| Arc::new(Semaphore::new(permits));
-        Self { all: semaphore(count), background: semaphore(count - count / KEPT_FREE) }
+        Self { all: semaphore(count), background: semaphore(count - count / RESERVED_FRACTION) }
     }
 
     pub(super) async fn acquire(&self, priority: PriorityClass) -> InvocationPermit {
@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn the_background_leaves_slots_for_what_is_waited_for() {
+    async fn background_work_leaves_permits_for_interactive_invocations() {
         let permits = InvocationPermits::new(8);
         let mut held = Vec::new();
         while let Some(permit) = permits.acquire(PriorityClass::Background).now_or_never() {
@@ -55,7 +55,12 @@ mod tests {
         }
         assert_eq!(held.len(), 6);
         for _ in 0..2 {
-            held.push(permits.acquire(PriorityClass::Interactive).now_or_never().expect("it is left"));
+            held.push(
+                permits
+                    .acquire(PriorityClass::Interactive)
+                    .now_or_never()
+                    .expect("a reserved permit is free"),
+            );
         }
         assert!(permits.acquire(PriorityClass::Interactive).now_or_never().is_none());
     }

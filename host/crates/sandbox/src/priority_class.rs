@@ -1,6 +1,6 @@
 //! The priority classes of invocations.
 
-/// Whether somebody waits for what an invocation comes to.
+/// The priority of an invocation, by whether a caller waits for its result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PriorityClass {
     Interactive,

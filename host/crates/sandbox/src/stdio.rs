@@ -1,4 +1,4 @@
-//! Takes what a guest prints into the run's log, line by line.
+//! Writes a guest's standard output and standard error to the run's log, line by line.
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,12 +11,13 @@ use wasmtime_wasi::p2::{OutputStream, Pollable, StreamError, StreamResult};
 
 use super::{Interrupt, Limit, LogLevel, RunLog};
 
-/// A line without an end is taken as one when it has this length.
+/// A longer line is split at this length.
 const MAX_UNFINISHED_BYTES: usize = 10_000;
-/// How much a guest may write before it asks again.
+/// The number of bytes that a guest may write before it checks again.
 const PERMIT_BYTES: usize = 64 << 10;
 
-/// Where a guest prints to. A last line without an end is taken when this is dropped, however the invocation ended.
+/// A guest's output streams. When this is dropped, a last line without a line break is logged as well, however the
+/// invocation ended.
 pub(super) struct Output {
     pub(super) stdout: LogStream,
     pub(super) stderr: LogStream,
@@ -45,7 +46,7 @@ pub(super) struct LogStream {
 }
 
 impl LogStream {
-    fn take(&self, bytes: &[u8]) -> Result<(), Limit> {
+    fn append(&self, bytes: &[u8]) -> Result<(), Limit> {
         let mut unfinished = self.unfinished.lock().unwrap_or_else(PoisonError::into_inner);
         for part in bytes.split_inclusive(|byte| *byte == b'\n') {
             unfinished.extend_from_slice(part);
@@ -56,7 +57,7 @@ impl LogStream {
         Ok(())
     }
 
-    /// Writes the last line, which may have no end.
+    /// Logs the last line, which may have no line break.
     fn finish(&self) {
         let mut unfinished = self.unfinished.lock().unwrap_or_else(PoisonError::into_inner);
         if !unfinished.is_empty() {
@@ -90,7 +91,9 @@ impl StdoutStream for LogStream {
 impl AsyncWrite for LogStream {
     fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Poll<std::io::Result<usize>> {
         Poll::Ready(
-            self.take(bytes).map(|()| bytes.len()).map_err(|limit| std::io::Error::other(limit.to_string())),
+            self.append(bytes)
+                .map(|()| bytes.len())
+                .map_err(|limit| std::io::Error::other(limit.to_string())),
         )
     }
 
@@ -110,7 +113,7 @@ impl Pollable for LogStream {
 
 impl OutputStream for LogStream {
     fn write(&mut self, bytes: Bytes) -> StreamResult<()> {
-        self.take(&bytes).map_err(|limit| StreamError::Trap(Interrupt::Limit(limit).into()))
+        self.append(&bytes).map_err(|limit| StreamError::Trap(Interrupt::Limit(limit).into()))
     }
 
     fn flush(&mut self) -> StreamResult<()> {

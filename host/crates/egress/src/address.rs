@@ -1,5 +1,5 @@
-//! Which IP addresses are public. A guest may reach no other, since behind the others are the host's own
-//! network, its neighbours and its cloud's metadata service.
+//! Decides which IP addresses are public. Guests can only reach public addresses: others belong to the host itself,
+//! its network and its cloud's metadata service.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -9,8 +9,8 @@ use ipnet::{Ipv4Net, Ipv6Net};
 pub fn is_public(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => !NOT_PUBLIC_V4.iter().any(|block| block.contains(&address)),
-        // All public IPv6 addresses are in one block. That leaves out, without naming them, `::`, `::1`,
-        // IPv4-mapped and -compatible addresses, NAT64, unique local, link-local and multicast ones.
+        // All public IPv6 addresses are in one block. This excludes `::`, `::1`, IPv4-mapped and IPv4-compatible
+        // addresses, NAT64, unique local, link-local and multicast addresses.
         IpAddr::V6(address) => {
             GLOBAL_UNICAST_V6.contains(&address)
                 && !NOT_PUBLIC_V6.iter().any(|block| block.contains(&address))
@@ -18,7 +18,7 @@ pub fn is_public(address: IpAddr) -> bool {
     }
 }
 
-/// From the IANA registry of special-purpose addresses, with multicast and the former class E.
+/// The IANA registry of special-purpose addresses, plus multicast and the former class E.
 const NOT_PUBLIC_V4: [Ipv4Net; 15] = [
     v4([0, 0, 0, 0], 8),       // this network; 0.0.0.0 reaches loopback
     v4([10, 0, 0, 0], 8),      // private
@@ -39,7 +39,7 @@ const NOT_PUBLIC_V4: [Ipv4Net; 15] = [
 
 const GLOBAL_UNICAST_V6: Ipv6Net = v6([0x2000, 0], 3);
 
-/// What is not public inside [`GLOBAL_UNICAST_V6`].
+/// Blocks within [`GLOBAL_UNICAST_V6`] that are not public.
 const NOT_PUBLIC_V6: [Ipv6Net; 4] = [
     v6([0x2001, 0], 23),     // protocol assignments, with Teredo
     v6([0x2001, 0xdb8], 32), // documentation
@@ -51,7 +51,7 @@ const fn v4([a, b, c, d]: [u8; 4], prefix: u8) -> Ipv4Net {
     Ipv4Net::new_assert(Ipv4Addr::new(a, b, c, d), prefix)
 }
 
-/// From the first two groups of the address; the others are zero.
+/// Builds a network from the first two groups of an address. The other groups are zero.
 const fn v6([a, b]: [u16; 2], prefix: u8) -> Ipv6Net {
     Ipv6Net::new_assert(Ipv6Addr::new(a, b, 0, 0, 0, 0, 0, 0), prefix)
 }
@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_of_the_internet_are_public() {
+    fn internet_addresses_are_public() {
         for address in [
             "1.1.1.1",
             "8.8.8.8",
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_of_a_network_of_ones_own_are_not() {
+    fn special_purpose_addresses_are_not_public() {
         for address in [
             "0.0.0.0",
             "0.1.2.3",
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn ipv6_addresses_that_are_local_or_wrap_an_ipv4_address_are_not() {
+    fn local_and_ipv4_embedding_ipv6_addresses_are_not_public() {
         for address in [
             "::",
             "::1",
@@ -153,7 +153,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_the_standard_library_calls_local_is_not_public(bits: u32) {
+        fn addresses_that_the_standard_library_calls_local_are_not_public(bits: u32) {
             let address = Ipv4Addr::from_bits(bits);
             if address.is_private() || address.is_loopback() || address.is_link_local() || address.is_multicast()
                 || address.is_broadcast() || address.is_documentation() || address.is_unspecified()

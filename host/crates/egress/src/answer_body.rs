@@ -1,4 +1,4 @@
-//! The body of an answer that is passed on as it arrives.
+//! The body of an answer that is forwarded as it arrives.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -12,13 +12,13 @@ use super::decode::Incoming;
 use super::error::EgressError;
 use super::failure::cut;
 
-/// Gives the body part by part. An error means that the provider broke off, or fell silent: what came before
-/// it is not the whole answer. Dropping it ends the exchange with the provider.
+/// Streams the body. An error means that the provider's connection broke or was silent for too long, so the answer is
+/// incomplete. Dropping the stream ends the exchange with the provider.
 pub struct AnswerBody {
     host: String,
     incoming: Incoming,
     idle: Duration,
-    /// Runs while the provider is waited for.
+    /// The idle timer, which runs while the provider's next part is awaited.
     stall: Option<Pin<Box<Sleep>>>,
 }
 

@@ -1,4 +1,4 @@
-//! One attempt at a request: the exchange with the provider, and those that its redirects ask for.
+//! One attempt at a request: the exchange with the provider, and one more for each redirect.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,7 +24,7 @@ use super::{Exchange, Observer, Response, Route, headers};
 use syncline_telemetry::clock::Clock;
 use syncline_telemetry::metrics::metrics;
 
-/// A request that has been checked and can be tried, several times if need be.
+/// A checked request, which can be attempted several times.
 pub(super) struct Call<'a, R> {
     pub clock: &'a Clock,
     pub clients: &'a Clients,
@@ -34,66 +34,66 @@ pub(super) struct Call<'a, R> {
     pub url: Url,
     pub side: Side,
     pub method: Method,
-    /// The caller's own.
+    /// The caller's headers.
     pub headers: HeaderMap,
-    /// Whether those go along when a redirect leads to another origin.
+    /// Whether the caller's headers are also sent after a redirect to another origin.
     pub forwards_headers: bool,
     pub payload: Payload,
-    /// For one attempt, in the way that `receive` counts it.
+    /// The time limit of one attempt. [`PassOn`] applies it to silence instead.
     pub timeout: Duration,
     pub connect_timeout: Duration,
-    /// How long it may be held back.
-    pub patient_until: std::time::Instant,
+    /// Until when the request may wait for the provider's rate limit.
+    pub wait_deadline: std::time::Instant,
     pub receive: R,
 }
 
 pub(super) struct Answer<B> {
     pub response: Response<B>,
-    /// Whether it answers a request that carried the credentials, so that a 401 is about them.
+    /// Whether the request carried the connection's credentials. If so, a 401 means that the provider rejected them.
     pub had_credentials: bool,
 }
 
-/// What becomes of an answer.
+/// How the answer is received.
 pub(super) trait Receive: Send + Sync {
     type Body: Send;
 
-    /// What the body of the answer is to be when it is received.
+    /// The encoding in which the body is received.
     fn encoding(&self) -> Encoding;
 
-    /// Sends, and receives as much as there is to be had before `Body` is made.
+    /// Sends the request and receives its answer: completely, or only up to the headers, depending on `Body`.
     fn receive(
         &self,
         sending: Sending<'_>,
     ) -> impl Future<Output = Result<Response<Self::Body>, EgressError>> + Send;
 
-    /// How much of the body has arrived.
+    /// The number of body bytes that have arrived so far.
     fn received_bytes(body: &Self::Body) -> usize;
 }
 
-/// An exchange that is about to begin.
+/// An exchange that is ready to be sent.
 pub(super) struct Sending<'a> {
     pub host: &'a str,
     pub request: reqwest::RequestBuilder,
     pub payload: &'a Payload,
-    /// When the attempt ends, which redirects may make of several exchanges.
+    /// The end of the attempt, which can consist of several exchanges because of redirects.
     pub deadline: Instant,
-    /// How long the attempt, or silence, may last.
+    /// The limit of the attempt or, for [`PassOn`], of silence.
     pub timeout: Duration,
     pub connect_timeout: Duration,
 }
 
-/// The whole answer is read, within the attempt's time.
+/// Reads the whole answer within the attempt's time limit.
 pub(super) struct ReadWhole {
-    pub most_bytes: usize,
+    pub max_bytes: usize,
 }
 
-/// The answer is handed on when its head is there. What is timed is silence, since how long a body takes is for
-/// its length to say.
+/// Returns the answer as soon as its headers have arrived. The time limit applies to silence, because the duration of
+/// a body depends on its length.
 pub(super) struct PassOn {
     pub encoding: Encoding,
 }
 
-/// What one exchange sends.
+/// One request of an attempt: the first one, or one that follows a redirect.
 struct Hop<'a> {
     url: Url,
     method: Method,
@@ -104,7 +104,7 @@ struct Hop<'a> {
 }
 
 impl<R: Receive> Call<'_, R> {
-    /// Sends the request once and follows redirects. `credentials` are those for the provider.
+    /// Sends the request once and follows redirects. `credentials` are the connection's credentials for the provider.
     pub async fn attempt(
         &self,
         number: u32,
@@ -130,8 +130,8 @@ impl<R: Receive> Call<'_, R> {
             let same_origin = same_origin(&next.url, &hop.url);
             keep_headers(&mut hop.headers, same_origin || self.forwards_headers, next.keeps_body);
             if !same_origin {
-                // For the rest of the chain: a third party could otherwise send it back to the provider, to
-                // an address of its own choosing, with our credentials.
+                // Applies to the rest of the chain. Otherwise a third party could redirect back to an address at the
+                // provider of its choice, with the credentials.
                 hop.credentials = None;
             }
             if !next.keeps_body {
@@ -197,7 +197,7 @@ impl<R: Receive> Call<'_, R> {
         );
         let mut outcome = self.receive.receive(sending).instrument(span.clone()).await;
         if let Ok(response) = &outcome {
-            // Unsigned numbers would be sent as text.
+            // As an unsigned number, the status would be recorded as text.
             span.record("http.response.status_code", i64::from(response.status.as_u16()));
         }
         if outcome.is_err()
@@ -229,7 +229,7 @@ impl Receive for ReadWhole {
 
     async fn receive(&self, sending: Sending<'_>) -> Result<Response, EgressError> {
         let Sending { host, request, deadline, timeout, connect_timeout, .. } = sending;
-        match timeout_at(deadline, transfer(host, request, connect_timeout, self.most_bytes)).await {
+        match timeout_at(deadline, transfer(host, request, connect_timeout, self.max_bytes)).await {
             Ok(outcome) => outcome,
             Err(_) => Err(EgressError::Timeout { host: host.to_owned(), after: timeout }),
         }
@@ -249,7 +249,7 @@ impl Receive for PassOn {
 
     async fn receive(&self, sending: Sending<'_>) -> Result<Response<AnswerBody>, EgressError> {
         let Sending { host, request, payload, timeout, connect_timeout, .. } = sending;
-        // An answer, be it a redirect, ends the silence before it.
+        // Any answer, including a redirect, ends the wait for the provider.
         let mut deadline = Instant::now() + timeout;
         let mut answer = std::pin::pin!(request.send());
         let mut answer = loop {
@@ -258,7 +258,7 @@ impl Receive for PassOn {
                     break answered.map_err(|error| failure(host, &error, connect_timeout))?;
                 }
                 () = sleep_until(deadline) => match payload.last_moved() {
-                    // The body is still on its way.
+                    // The request's body is still being sent.
                     Some(moved_at) if moved_at + timeout > deadline => deadline = moved_at + timeout,
                     _ => return Err(EgressError::Timeout { host: host.to_owned(), after: timeout }),
                 },
@@ -266,7 +266,7 @@ impl Receive for PassOn {
         };
         let status = answer.status();
         if status == StatusCode::SWITCHING_PROTOCOLS {
-            let cause = "it changed to a protocol that nobody asked for".to_owned();
+            let cause = "it switched to another protocol without a request for it".to_owned();
             return Err(EgressError::Network { host: host.to_owned(), cause });
         }
         let mut headers = std::mem::take(answer.headers_mut());
@@ -274,14 +274,14 @@ impl Receive for PassOn {
         Ok(Response { status, headers, body: AnswerBody::new(host, incoming, timeout) })
     }
 
-    /// It is only beginning to.
+    /// The body has not been read yet when the exchange is reported.
     fn received_bytes(_: &AnswerBody) -> usize {
         0
     }
 }
 
-/// Sends and reads the whole answer. The body is counted as it is decompressed, so that a small message
-/// that unfolds into a huge one is dropped as soon as it passes the limit.
+/// Sends the request and reads the whole answer. The limit applies to the decompressed body, so a small body that
+/// decompresses to a huge one is dropped as soon as it exceeds the limit.
 pub(super) async fn transfer(
     host: &str,
     request: reqwest::RequestBuilder,

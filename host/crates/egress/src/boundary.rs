@@ -1,5 +1,5 @@
-//! Where a request may go: the provider, whose requests carry the credentials, and the integration's
-//! `allow_hosts`, whose requests do not. Turns what a caller wrote into a URL on one of them, or refuses.
+//! Decides where a request may go: to the provider, with credentials, or to the integration's `allow_hosts`, without
+//! credentials. Resolves the caller's path or URL against these destinations, or rejects it.
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 use url::{Url, form_urlencoded};
@@ -7,18 +7,18 @@ use url::{Url, form_urlencoded};
 use super::error::EgressError;
 use super::host_pattern::HostPattern;
 
-/// Everything but the unreserved characters of RFC 3986.
+/// All characters except the unreserved characters of RFC 3986.
 const QUERY_PART: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 pub(super) struct Boundary<'a> {
-    /// The provider's address for this connection; none for a provider that has no fixed one.
+    /// The provider's base URL for this connection. `None` for a provider without a fixed base URL.
     pub base: Option<&'a Url>,
-    /// Where this request's paths are, in place of the provider's address. Checked: it may be called.
+    /// Replaces the base URL for this request's paths. The caller has checked that it is an allowed destination.
     pub base_override: Option<Url>,
     pub allow_hosts: &'a [HostPattern],
 }
 
-/// On which side of the boundary a URL is.
+/// The destination of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Side {
     Provider,
@@ -26,10 +26,10 @@ pub(super) enum Side {
 }
 
 impl Boundary<'_> {
-    /// The URL that a caller means by a path or a whole URL, with further parameters.
+    /// Resolves a path or a full URL, and appends query parameters.
     pub fn resolve(&self, given: &str, query: &[(String, String)]) -> Result<(Url, Side), EgressError> {
         if given.chars().any(char::is_control) {
-            return Err(EgressError::invalid("the URL must have no line break or control character"));
+            return Err(EgressError::invalid("the URL must not contain line breaks or control characters"));
         }
         let mut url = if has_scheme(given) { absolute(given)? } else { self.relative(given)? };
         url.set_fragment(None);
@@ -38,7 +38,7 @@ impl Boundary<'_> {
         Ok((url, side))
     }
 
-    /// Refuses a URL that is neither the provider's nor allowed.
+    /// Classifies a URL. Fails if it is neither the provider's nor an allowed host's.
     pub fn side(&self, url: &Url) -> Result<Side, EgressError> {
         if self.base.is_some_and(|base| same_origin(base, url)) {
             return Ok(Side::Provider);
@@ -51,11 +51,11 @@ impl Boundary<'_> {
         Err(EgressError::HostNotAllowed { host: host_of(url) })
     }
 
-    /// Puts a path behind the base URL's own. It cannot climb out of that, written plainly or encoded.
+    /// Appends a path to the base URL. The path cannot leave the base URL with `..`, whether plain or percent-encoded.
     fn relative(&self, given: &str) -> Result<Url, EgressError> {
         let base = self.base_override.as_ref().or(self.base).ok_or_else(|| {
             EgressError::invalid(
-                "this provider has no base URL: set `base_url` of the integration, or send a whole URL",
+                "this provider has no base URL: set `base_url` of the integration, or send a full URL",
             )
         })?;
         let given = given.split_once('#').map_or(given, |(before, _)| before);
@@ -68,25 +68,23 @@ impl Boundary<'_> {
         let mut url = base.clone();
         url.set_path(&format!("{base_path}{slash}{path}"));
         url.set_query(query);
-        let stays =
+        let stays_in_base =
             url.path().strip_prefix(base_path).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
-        if !stays || climbs_when_decoded(url.path()) {
-            return Err(EgressError::invalid(
-                "the path must not climb out of the provider's base URL with `..`",
-            ));
+        if !stays_in_base || leaves_base_when_decoded(url.path()) {
+            return Err(EgressError::invalid("the path must not leave the provider's base URL with `..`"));
         }
         Ok(url)
     }
 }
 
-/// As [`Url::origin`] compares URLs that have a host, without making the origins.
+/// Compares URLs that have a host as [`Url::origin`] does, without allocating the origins.
 pub(super) fn same_origin(one: &Url, other: &Url) -> bool {
     one.scheme() == other.scheme()
         && one.host() == other.host()
         && one.port_or_known_default() == other.port_or_known_default()
 }
 
-/// Appends parameters, percent-encoded, to what the URL has.
+/// Appends percent-encoded parameters to the query.
 pub(super) fn add_query<'a>(url: &mut Url, pairs: impl Iterator<Item = (&'a str, &'a str)>) {
     let mut query = url.query().unwrap_or_default().to_owned();
     for (name, value) in pairs {
@@ -100,7 +98,7 @@ pub(super) fn add_query<'a>(url: &mut Url, pairs: impl Iterator<Item = (&'a str,
     url.set_query((!query.is_empty()).then_some(query.as_str()));
 }
 
-/// Takes out every parameter of one of these names and leaves the others as they are written.
+/// Removes all parameters with these names. The other parameters keep their spelling.
 pub(super) fn remove_query(url: &mut Url, names: &[String]) {
     let Some(query) = url.query() else { return };
     let is_named = |pair: &&str| {
@@ -112,7 +110,7 @@ pub(super) fn remove_query(url: &mut Url, names: &[String]) {
     url.set_query((!rest.is_empty()).then_some(rest.as_str()));
 }
 
-/// The host as error texts name it, with its port where that is not the usual one.
+/// Returns the host as error messages show it, with its port unless it is the default port.
 pub(super) fn host_of(url: &Url) -> String {
     let host = url.host_str().unwrap_or_default();
     url.port().map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"))
@@ -123,18 +121,18 @@ fn absolute(given: &str) -> Result<Url, EgressError> {
         Url::parse(given).map_err(|error| EgressError::invalid(format!("the URL is malformed: {error}")))?;
     if !matches!(url.scheme(), "http" | "https") {
         return Err(EgressError::invalid(format!(
-            "the URL's scheme is `{}`; it must be https",
+            "the URL's scheme must be `https` (got `{}`)",
             url.scheme()
         )));
     }
     if !url.username().is_empty() || url.password().is_some() {
-        return Err(EgressError::invalid("the URL must have no user and password"));
+        return Err(EgressError::invalid("the URL must not contain a user or password"));
     }
     Ok(url)
 }
 
-/// What a whole URL has behind a base URL: a path with its query. `None` if it is not one of that base, or no
-/// whole URL at all.
+/// Returns the part of a full URL that follows a base URL: a path with its query. Returns `None` if the URL does not
+/// start with the base URL, or is not a full URL.
 pub(super) fn behind<'g>(given: &'g str, base: &Url) -> Option<&'g str> {
     let url = has_scheme(given).then(|| absolute(given).ok())??;
     let base_path = base.path().trim_end_matches('/');
@@ -142,7 +140,7 @@ pub(super) fn behind<'g>(given: &'g str, base: &Url) -> Option<&'g str> {
     if !same_origin(&url, base) || !(rest.is_empty() || rest.starts_with('/')) {
         return None;
     }
-    // As it was written: the parser may have spelled it otherwise.
+    // Taken from the text as given, because the parser may have normalized it.
     let (_, after_scheme) = given.split_once("://")?;
     let path_and_query = after_scheme.find(['/', '?']).map_or("", |start| &after_scheme[start..]);
     path_and_query.strip_prefix(base_path)
@@ -156,8 +154,8 @@ fn has_scheme(text: &str) -> bool {
     })
 }
 
-/// Whether a server that decodes before it splits, as some do, would see a `..`.
-fn climbs_when_decoded(path: &str) -> bool {
+/// Whether a path contains `..` for a server that decodes it before splitting it, as some do.
+fn leaves_base_when_decoded(path: &str) -> bool {
     percent_decode_str(path)
         .collect::<Vec<u8>>()
         .split(|b| b"/\\".contains(b))
@@ -183,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_is_put_behind_the_base_url() {
+    fn a_path_is_appended_to_the_base_url() {
         for (base, given, expected) in [
             ("https://api.x.com", "/v1/a", "https://api.x.com/v1/a"),
             ("https://api.x.com", "v1/a", "https://api.x.com/v1/a"),
@@ -217,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_cannot_climb_out_of_the_base_url() {
+    fn a_path_cannot_leave_the_base_url() {
         for given in [
             "..",
             "/..",
@@ -246,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn a_parameter_is_taken_out_however_it_is_spelled() {
+    fn a_parameter_is_removed_in_any_encoding() {
         let mut url = Url::parse("https://x.com/?a=%20&k%65y=1&key&b=2&key=3").unwrap();
         remove_query(&mut url, &["key".to_owned()]);
         assert_eq!(url.as_str(), "https://x.com/?a=%20&b=2");
@@ -255,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_providers_own_origin_is_the_provider() {
+    fn only_the_providers_origin_counts_as_the_provider() {
         let side = |given: &str| resolve_against("https://api.x.com/v0", given, &[]).map(|(_, side)| side);
         assert_eq!(side("https://api.x.com/elsewhere"), Ok(Side::Provider));
         assert_eq!(side("HTTPS://API.X.COM:443/v0"), Ok(Side::Provider));
@@ -284,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_base_url_only_whole_urls_make_sense() {
+    fn without_a_base_url_only_full_urls_are_accepted() {
         let allow_hosts = ["files.example.com".parse().unwrap()];
         let boundary = Boundary { base: None, base_override: None, allow_hosts: &allow_hosts };
         assert!(boundary.resolve("https://files.example.com/", &[]).is_ok());
@@ -292,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_is_put_behind_an_override_which_is_not_the_provider() {
+    fn a_path_is_appended_to_an_override_without_credentials() {
         let base = Url::parse("https://api.x.com/v0").unwrap();
         let boundary = Boundary {
             base: Some(&base),
@@ -307,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn a_whole_url_is_told_from_its_base() {
+    fn the_part_after_the_base_url_is_found() {
         let base = Url::parse("https://api.x.com/v0").unwrap();
         for (given, rest) in [
             ("https://api.x.com/v0/a%2Fb?c=d", Some("/a%2Fb?c=d")),
@@ -325,7 +323,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_is_written_it_stays_inside_or_is_refused(
+        fn every_accepted_path_stays_in_the_base_url(
             given in r"[a-zA-Z0-9./\\%:@?#&=+ \[\]é2eEfF5cC-]{0,40}",
         ) {
             if let Ok((url, side)) = resolve_against("https://api.x.com/v0", &given, &[]) {
@@ -339,7 +337,7 @@ mod tests {
         }
 
         #[test]
-        fn parameters_survive_the_way(pairs in proptest::collection::vec((".{1,8}", ".{0,8}"), 0..5)) {
+        fn parameters_are_read_as_they_were_written(pairs in proptest::collection::vec((".{1,8}", ".{0,8}"), 0..5)) {
             let borrowed: Vec<(&str, &str)> = pairs.iter().map(|(n, v)| (n.as_str(), v.as_str())).collect();
             let (url, _) = resolve_against("https://api.x.com", "/l", &borrowed).unwrap();
             let read: Vec<(String, String)> =

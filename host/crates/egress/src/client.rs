@@ -1,8 +1,8 @@
-//! The HTTP clients behind the gate, and which one a URL may use.
+//! The HTTP clients of the egress gateway, and the choice of the client for a URL.
 //!
-//! There are two kinds, each with its own pool of connections: one that reaches public addresses only, and one
-//! for the hosts of the operator's allow list. A connection is checked when it is opened, so a pooled one needs
-//! no second check, and none can pass from one pool to the other.
+//! There are two clients, each with its own connection pool. One reaches only public addresses, and the other one
+//! reaches the hosts of the operator's allow list. An address is checked when its connection is opened, so a pooled
+//! connection needs no second check. Connections never move between the pools.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -19,12 +19,12 @@ use super::settings::{EgressSettings, HostPort};
 
 const USER_AGENT: &str = concat!("syncline/", env!("CARGO_PKG_VERSION"));
 
-/// Why the gate cannot be built.
+/// Why the egress gateway could not be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum EgressSetupError {
-    #[error("TLS cannot be set up")]
+    #[error("could not set up TLS")]
     Tls(#[from] rustls::Error),
-    #[error("the HTTP client cannot be set up")]
+    #[error("could not set up the HTTP client")]
     Client(#[from] reqwest::Error),
 }
 
@@ -41,9 +41,9 @@ impl Clients {
             reqwest::Client::builder()
                 .tls_backend_preconfigured(tls.clone())
                 .dns_resolver(Resolver { lookup: Arc::clone(lookup), public_only })
-                // A proxy would resolve names itself, past our filter.
+                // A proxy would resolve names itself and bypass the address filter.
                 .no_proxy()
-                // Redirects are followed by the gate, under its own rules.
+                // The gateway follows redirects itself, under its own rules.
                 .redirect(redirect::Policy::none())
                 .referer(false)
                 .user_agent(USER_AGENT)
@@ -53,10 +53,10 @@ impl Clients {
         Ok(Self { guarded: client(true)?, open: client(false)?, allow: settings.allow.clone() })
     }
 
-    /// The client for a URL, or why there is none. A name is checked when it is resolved; a literal address,
-    /// however it was spelled, was normalised by the URL parser and is checked here.
+    /// Returns the client for a URL. Names are checked when they are resolved. A literal address is checked here,
+    /// after the URL parser has normalized its spelling.
     pub fn for_url(&self, url: &Url) -> Result<&reqwest::Client, EgressError> {
-        if self.is_opened(url) {
+        if self.is_on_allow_list(url) {
             return Ok(&self.open);
         }
         let literal: Option<IpAddr> = match url.host() {
@@ -73,8 +73,8 @@ impl Clients {
         Ok(&self.guarded)
     }
 
-    /// Whether the operator's allow list has the host.
-    fn is_opened(&self, url: &Url) -> bool {
+    /// Whether the operator's allow list contains the host and port.
+    fn is_on_allow_list(&self, url: &Url) -> bool {
         self.allow.iter().any(|entry| entry.matches(url))
     }
 }
@@ -89,9 +89,9 @@ fn tls_config() -> Result<ClientConfig, rustls::Error> {
     Ok(config)
 }
 
-/// The machine's own certificates, since an operator may have added a company's or removed one that is no
-/// longer trusted; `SSL_CERT_FILE` and `SSL_CERT_DIR` are heeded. A bare container has none: then Mozilla's,
-/// as they were when this host was built.
+/// Returns the operating system's certificates, because an operator may have added a company's certificate or removed
+/// one. The variables `SSL_CERT_FILE` and `SSL_CERT_DIR` apply. A minimal container has no certificates. In that case,
+/// Mozilla's list at build time is used.
 fn root_certificates() -> RootCertStore {
     let mut store = RootCertStore::empty();
     store.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);

@@ -1,4 +1,4 @@
-//! What a connection proves itself with, and how that gets into a request.
+//! The credentials of a connection, and how they are added to a request.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -20,35 +20,35 @@ use super::wsse;
 use syncline_providers::{Provider, SignatureMethod, Template, Variable};
 use syncline_types::secret::Secret;
 
-/// What the header of Basic authentication begins with.
+/// The prefix of a Basic authentication header's value.
 const BASIC: &str = "Basic ";
 
-/// The live credentials of a connection, as far as requests need them.
+/// The credentials of a connection, as far as requests need them.
 #[derive(Debug, Clone)]
 pub enum Credentials {
     None,
     ApiKey {
         api_key: Secret<String>,
     },
-    /// Both are secret: some providers take their key as the user name.
+    /// Both are secret, because some providers use the API key as the user name.
     Basic {
         username: Secret<String>,
         password: Secret<String>,
     },
-    /// The access token of OAuth 2, or of an app's installation.
+    /// The access token of OAuth 2 or of an app installation.
     OAuth2 {
         access_token: Secret<String>,
-        /// The app's, which some providers want beside the token.
+        /// The app's client id, which some providers require in addition to the token.
         client_id: Option<String>,
     },
-    /// A token that was obtained with other credentials, and these, by the names of the provider's questions.
+    /// A token that was obtained with other credentials, and those credentials by field name of the provider file.
     Token {
         token: Secret<String>,
         fields: BTreeMap<String, Secret<String>>,
     },
-    /// Every request is signed.
+    /// Signs every request.
     OAuth1(OAuth1Keys),
-    /// Every request carries a new `UsernameToken`.
+    /// Adds a new `UsernameToken` to every request.
     UsernameToken {
         username: Secret<String>,
         password: Secret<String>,
@@ -56,7 +56,7 @@ pub enum Credentials {
 }
 
 impl Credentials {
-    /// Every value that is secret.
+    /// Returns all secret values.
     pub fn secrets(&self) -> Vec<&str> {
         let secrets: Vec<&Secret<String>> = match self {
             Self::None => Vec::new(),
@@ -72,21 +72,21 @@ impl Credentials {
     }
 }
 
-/// Where the gate gets a connection's credentials. Implemented by whoever stores and refreshes them.
+/// Provides the credentials of a connection. Implemented where they are stored and refreshed.
 #[async_trait]
 pub trait CredentialSource: Send + Sync {
-    /// The credentials as they are now, refreshed if they were about to expire. Asked before every attempt.
+    /// Returns the current credentials, refreshed if they were about to expire. Called before every attempt.
     async fn current(&self) -> Result<Arc<Credentials>, CredentialsUnavailable>;
 
-    /// Called once a request, when the provider answered 401 to `rejected`. `None` if there are no better ones:
-    /// then the guest gets the 401.
+    /// Refreshes the credentials after the provider answered 401 to `rejected`. Called at most once for a request.
+    /// Returns `None` if there are no newer credentials; the caller then receives the 401.
     async fn refresh_after_rejection(
         &self,
         rejected: &Arc<Credentials>,
     ) -> Result<Option<Arc<Credentials>>, CredentialsUnavailable>;
 }
 
-/// Credentials that are not stored yet, to be tried once.
+/// Credentials that are tested before they are stored.
 pub struct FixedCredentials(Arc<Credentials>);
 
 impl FixedCredentials {
@@ -109,21 +109,21 @@ impl CredentialSource for FixedCredentials {
     }
 }
 
-/// What the provider's entry and the credentials add to one request to the provider itself. Made anew for each:
-/// what is signed must not be sent twice.
+/// What the provider file and the credentials add to one request to the provider. Created for every request, because a
+/// signature must not be reused.
 #[derive(Default)]
 pub(super) struct Injection {
-    /// The provider's fixed headers, which a guest may replace.
+    /// The provider's default headers, which a guest can override.
     pub defaults: HeaderMap,
-    /// What carries the credentials, which a guest can neither set nor see.
+    /// The headers that carry the credentials. A guest can neither set nor read them.
     pub secret_headers: HeaderMap,
-    /// The provider's own parameters, in place of the guest's of the same name. Logs show only their names.
+    /// The provider's parameters, which replace parameters of the same name. Logs contain only their names.
     query: Vec<(String, Secret<String>)>,
-    /// Signs the request once it is complete.
+    /// Signs the complete request.
     signer: Option<Signer>,
 }
 
-/// OAuth 1, for one provider and one connection.
+/// Signs requests with OAuth 1, for one provider and one connection.
 struct Signer {
     keys: OAuth1Keys,
     method: SignatureMethod,
@@ -154,12 +154,12 @@ impl Injection {
                 injection.add_header(AUTHORIZATION, &basic_header(&username, &password), true)?;
             }
         } else if !provider.proxy.places_credentials()
-            && let Some((name, value)) = usual_header(credentials)
+            && let Some((name, value)) = default_header(credentials)
             && !injection.secret_headers.contains_key(&name)
         {
             injection.add_header(name, &value, true)?;
         }
-        if let Credentials::OAuth1(keys) = credentials.held {
+        if let Credentials::OAuth1(keys) = credentials.credentials {
             injection.signer = Some(Signer {
                 keys: keys.clone(),
                 method: provider.signature_method.unwrap_or_default(),
@@ -169,17 +169,17 @@ impl Injection {
         Ok(injection)
     }
 
-    /// The header that only the host may set, because it is put in when the request is complete.
+    /// Returns the header that only the host can set, because it is added to the complete request.
     pub fn reserved_header(&self) -> Option<&HeaderName> {
         self.signer.as_ref().map(|_| &AUTHORIZATION)
     }
 
-    /// Whether a body of this type is a part of what is signed.
+    /// Whether a body with these headers is a form that the signature covers.
     pub fn signs_form(&self, headers: &HeaderMap) -> bool {
         self.signer.is_some() && oauth1::is_form(headers)
     }
 
-    /// Signs the request as it is about to be sent. `form` is its body if that is signed too.
+    /// Signs a complete request. `form` is its body if the signature covers it.
     pub fn sign(
         &self,
         method: &Method,
@@ -194,16 +194,16 @@ impl Injection {
         Ok(())
     }
 
-    /// The credentials in every form in which they are sent.
+    /// Returns the credentials in all forms in which they are sent.
     ///
-    /// What is signed for one request is not among them: it proves nothing a second time.
+    /// Signatures are not included, because they are valid for one request only.
     pub fn secrets<'s>(&'s self, credentials: &'s Credentials) -> Vec<&'s str> {
         let encoded =
             self.secret_headers.values().filter_map(|value| value.to_str().ok()?.strip_prefix(BASIC));
         credentials.secrets().into_iter().chain(encoded).collect()
     }
 
-    /// Puts the parameters into a URL and gives their names.
+    /// Adds the parameters to a URL and returns their names.
     pub fn add_query(&self, url: &mut Url) -> Vec<String> {
         let names: Vec<String> = self.query.iter().map(|(name, _)| name.clone()).collect();
         if !names.is_empty() {
@@ -225,26 +225,26 @@ impl Injection {
     }
 }
 
-/// The credentials, and the token that was made of them for this request only.
+/// The credentials, and a token that was created from them for this request only.
 struct PerRequestToken<'a> {
-    held: &'a Credentials,
-    made: Option<Secret<String>>,
+    credentials: &'a Credentials,
+    per_request: Option<Secret<String>>,
 }
 
 impl<'a> PerRequestToken<'a> {
-    fn new(held: &'a Credentials, provider: &Provider) -> Self {
-        let made = match held {
+    fn new(credentials: &'a Credentials, provider: &Provider) -> Self {
+        let per_request = match credentials {
             Credentials::UsernameToken { username, password } => {
                 let scheme = provider.signature.unwrap_or_default();
                 Some(wsse::username_token(scheme, username.expose(), password.expose()))
             }
             _ => None,
         };
-        Self { held, made }
+        Self { credentials, per_request }
     }
 
     fn value(&self, variable: &Variable) -> Option<&str> {
-        let secret = match (self.held, variable) {
+        let secret = match (self.credentials, variable) {
             (Credentials::ApiKey { api_key }, Variable::ApiKey) => api_key,
             (Credentials::Basic { username, .. }, Variable::Username) => username,
             (Credentials::Basic { password, .. }, Variable::Password) => password,
@@ -254,7 +254,7 @@ impl<'a> PerRequestToken<'a> {
             (Credentials::Token { fields, .. }, Variable::Credential(name)) => fields.get(name)?,
             (Credentials::Token { fields, .. }, Variable::ClientId) => fields.get("client_id")?,
             (Credentials::OAuth1(keys), Variable::ClientId) => return Some(&keys.consumer_key),
-            (Credentials::UsernameToken { .. }, Variable::AccessToken) => self.made.as_ref()?,
+            (Credentials::UsernameToken { .. }, Variable::AccessToken) => self.per_request.as_ref()?,
             (Credentials::UsernameToken { username, .. }, Variable::Credential(name))
                 if name == "username" =>
             {
@@ -271,7 +271,7 @@ impl<'a> PerRequestToken<'a> {
     }
 }
 
-/// `None` if the template asks for an optional answer that was not given: then it adds nothing.
+/// Renders a template. Returns `None` if it refers to an optional configuration value that is not set.
 fn render(
     template: &Template,
     provider: &Provider,
@@ -292,7 +292,7 @@ fn render(
             Some(value) => Ok(Cow::Borrowed(value)),
             None => Err(Missing::Other(
                 CredentialsUnavailable {
-                    reason: format!("the connection's credentials have no `{variable}`"),
+                    reason: format!("the provider file uses `{variable}`, which the connection's credentials do not contain"),
                 }
                 .into(),
             )),
@@ -305,9 +305,9 @@ fn render(
     }
 }
 
-/// Where credentials go for a provider whose entry does not say.
-fn usual_header(credentials: &PerRequestToken<'_>) -> Option<(HeaderName, String)> {
-    match credentials.held {
+/// The default header for the credentials of a provider whose file does not define one.
+fn default_header(credentials: &PerRequestToken<'_>) -> Option<(HeaderName, String)> {
+    match credentials.credentials {
         Credentials::Basic { username, password } => {
             Some((AUTHORIZATION, basic_header(username.expose(), password.expose())))
         }
@@ -315,7 +315,7 @@ fn usual_header(credentials: &PerRequestToken<'_>) -> Option<(HeaderName, String
             Some((AUTHORIZATION, format!("Bearer {}", token.expose())))
         }
         Credentials::UsernameToken { .. } => {
-            credentials.made.as_ref().map(|token| (wsse::HEADER, token.expose().clone()))
+            credentials.per_request.as_ref().map(|token| (wsse::HEADER, token.expose().clone()))
         }
         Credentials::None | Credentials::ApiKey { .. } | Credentials::OAuth1(_) => None,
     }
@@ -324,7 +324,7 @@ fn usual_header(credentials: &PerRequestToken<'_>) -> Option<(HeaderName, String
 fn secret_value(name: &HeaderName, value: &str) -> Result<HeaderValue, CredentialsUnavailable> {
     let mut value = HeaderValue::from_str(value).map_err(|_| CredentialsUnavailable {
         reason: format!(
-            "the header `{name}` cannot hold what this connection's credentials or configuration put in it"
+            "the connection's credentials or configuration contain characters that are not allowed in the header `{name}`"
         ),
     })?;
     value.set_sensitive(true);

@@ -1,7 +1,7 @@
-//! Decompresses answers, as they arrive.
+//! Decompresses answers as they arrive.
 //!
-//! Not left to the HTTP library: it ends with the first of several gzip members, and what is behind that is lost
-//! without a word.
+//! The HTTP library is not used for this: it stops after the first of several gzip members and silently drops the
+//! rest.
 
 use std::future::ready;
 use std::io;
@@ -15,15 +15,15 @@ use http::{HeaderMap, HeaderValue, header};
 use tokio::io::AsyncRead;
 use tokio_util::io::{ReaderStream, StreamReader};
 
-/// What the host says that it reads, of which it decodes every answer.
+/// The encodings that the host announces and can decode.
 pub(super) const ACCEPTED: HeaderValue = HeaderValue::from_static("gzip,br");
 
 const PART_BYTES: usize = 16 << 10;
 
-/// What the body of an answer is to be.
+/// How the body of an answer is delivered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Encoding {
-    /// Decompressed. The host says itself which compression it reads.
+    /// Decompressed. The host sets `Accept-Encoding` itself.
     Decoded,
     /// As the provider sent it.
     AsSent,
@@ -38,14 +38,14 @@ enum Coding {
 }
 
 impl Encoding {
-    /// Asks for compressed answers where they are decoded.
+    /// Requests compressed answers if the host decodes them.
     pub fn ask(self, headers: &mut HeaderMap) {
         if self == Self::Decoded {
             headers.entry(header::ACCEPT_ENCODING).or_insert(ACCEPTED);
         }
     }
 
-    /// The body, and the headers as they are about it. What is compressed in another way stays so.
+    /// Returns the body, and adapts the headers to it. A body with an unknown encoding stays encoded.
     pub fn body(self, answer: reqwest::Response, headers: &mut HeaderMap) -> Incoming {
         let incoming = answer.bytes_stream().map_err(io::Error::other);
         match coding(headers).filter(|_| self == Self::Decoded) {
@@ -73,7 +73,7 @@ fn decoded(coding: Coding, incoming: Incoming) -> Incoming {
     let parts = async move {
         let mut incoming = incoming.peekable();
         if Pin::new(&mut incoming).peek().await.is_none() {
-            // Nothing at all is compressed nothing too: the answers to HEAD, and such as 304.
+            // An empty body is not compressed, whatever its headers say: answers to `HEAD`, and statuses such as 304.
             return Box::pin(stream::empty()) as Incoming;
         }
         let reader: StreamReader<Peekable<Incoming>, Bytes> = StreamReader::new(incoming);

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use syncline_types::failure_code::FailureCode;
 
-/// Why a request got no answer. Guests see the messages: they name hosts, but never a whole URL, the value of a
-/// header, or a credential.
+/// Why a request got no answer. Guests see the messages. They contain hosts, but never a full URL, a header's value or
+/// a credential.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EgressError {
     #[error("{reason}")]
@@ -13,24 +13,24 @@ pub enum EgressError {
     #[error("`{host}` is neither the provider's host nor in the integration's `allow_hosts`")]
     HostNotAllowed { host: String },
     #[error(
-        "`{host}` is neither the provider's host nor in the integration's `allow_hosts`, so it is no base URL for it"
+        "the base URL's host `{host}` is neither the provider's host nor in the integration's `allow_hosts`"
     )]
     OverrideNotAllowed { host: String },
-    #[error("`{host}` must be reached by https; plain http is only for hosts in SYNCLINE_EGRESS_ALLOW")]
+    #[error("requests to `{host}` must use https; http is only allowed for hosts in SYNCLINE_EGRESS_ALLOW")]
     PlainHttp { host: String },
-    #[error("`{host}` is a private or local address, which only SYNCLINE_EGRESS_ALLOW can open")]
+    #[error("`{host}` has a private or local address; the operator can allow it with SYNCLINE_EGRESS_ALLOW")]
     AddressNotAllowed { host: String },
     #[error("the provider redirected more than {limit} times")]
     TooManyRedirects { limit: usize },
     #[error("the provider redirected, but {0}")]
     Redirected(Box<EgressError>),
-    #[error("the body was too long to be kept, so that it cannot be sent again")]
+    #[error("the request's body was too long to be sent again")]
     UploadNotKept,
     #[error("the request's body {0}")]
     Upload(UploadFailure),
     #[error("`{host}` did not answer within {} ms", after.as_millis())]
     Timeout { host: String, after: Duration },
-    #[error("the exchange with `{host}` failed: {cause}")]
+    #[error("the request to `{host}` failed: {cause}")]
     Network { host: String, cause: String },
     #[error("the answer of `{host}` is longer than {limit_bytes} bytes")]
     ResponseTooLarge { host: String, limit_bytes: usize },
@@ -90,10 +90,10 @@ pub struct CredentialsUnavailable {
 /// Why the body of a client's request did not arrive completely.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum UploadFailure {
-    #[error("did not arrive whole")]
+    #[error("did not arrive completely")]
     Cut,
     #[error("is longer than {limit_bytes} bytes")]
     TooLong { limit_bytes: u64 },
-    #[error("did not go on for {} s", after.as_secs())]
+    #[error("stopped arriving for {} s", after.as_secs())]
     Stalled { after: Duration },
 }

@@ -1,4 +1,4 @@
-//! Why an exchange failed, in the words of this crate.
+//! Converts errors of the HTTP client to this crate's errors.
 
 use std::error::Error;
 use std::io;
@@ -7,18 +7,19 @@ use std::time::Duration;
 use super::error::EgressError;
 use super::resolver::NoPublicAddress;
 
-/// Why a body ended too early: its connection failed, or it is not what its encoding says.
+/// The error for a body that ended too early: the connection failed, or the body could not be decompressed.
 pub(super) fn cut(host: &str, error: &io::Error, connect_timeout: Duration) -> EgressError {
     match error.get_ref().and_then(|cause| cause.downcast_ref()) {
         Some(error) => failure(host, error, connect_timeout),
         None => EgressError::Network {
             host: host.to_owned(),
-            cause: format!("it cannot be decompressed: {error}"),
+            cause: format!("the answer cannot be decompressed: {error}"),
         },
     }
 }
 
-/// Only the innermost cause is told: the client's own errors name the whole URL.
+/// The error for a failed exchange. It contains only the innermost cause, because the client's own errors contain the
+/// full URL.
 pub(super) fn failure(host: &str, error: &reqwest::Error, connect_timeout: Duration) -> EgressError {
     let host = host.to_owned();
     let causes = || std::iter::successors(error.source(), |cause| (*cause).source());
@@ -28,6 +29,6 @@ pub(super) fn failure(host: &str, error: &reqwest::Error, connect_timeout: Durat
     if error.is_timeout() {
         return EgressError::Timeout { host, after: connect_timeout };
     }
-    let cause = causes().last().map_or_else(|| "no details".to_owned(), ToString::to_string);
+    let cause = causes().last().map_or_else(|| "unknown cause".to_owned(), ToString::to_string);
     EgressError::Network { host, cause }
 }

@@ -1,4 +1,4 @@
-//! Forwarding: a client's request goes to the provider as it arrives, and the answer comes back the same way.
+//! Forwards a client's request to the provider as it arrives, and the answer back to the client.
 
 use std::time::Duration;
 
@@ -14,36 +14,37 @@ use super::retry::Retries;
 use super::upload::{Incoming, Payload, Upload, UploadLimits};
 use super::{EgressGateway, Observer, Response, Route, check_method, headers};
 
-/// A request as a client's backend states it.
+/// A request of a client's backend.
 pub struct ForwardedRequest {
     pub method: Method,
-    /// A path behind the base URL with its query, or a whole URL. Not decoded.
+    /// A path below the base URL with its query, or a full URL. Not decoded.
     pub target: String,
-    /// In place of the provider's base URL.
+    /// Replaces the provider's base URL.
     pub base_override: Option<Url>,
     pub headers: HeaderMap,
     pub body: Option<ForwardedBody>,
-    /// How often to try again.
+    /// The number of retries.
     pub retries: u8,
-    /// Statuses to try again on, beside the usual ones.
+    /// Statuses to retry in addition to the default ones.
     pub retry_on: Vec<StatusCode>,
-    /// Whether the answer is to be decompressed.
+    /// Whether the host decompresses the answer.
     pub decompress: bool,
-    /// Whether the headers go along when a redirect leads to another origin. Credentials never do.
+    /// Whether the client's headers are also sent after a redirect to another origin. Credentials never are.
     pub forward_headers_on_redirect: bool,
 }
 
 pub struct ForwardedBody {
     pub incoming: Incoming,
-    /// Its length, if the client has said it.
+    /// The body's length, if the client announced it.
     pub announced_bytes: Option<u64>,
 }
 
 impl EgressGateway {
-    /// Sends a request on and gives the answer as soon as its head is there. An error status is an answer.
+    /// Forwards a request and returns the answer as soon as its headers have arrived. An error status is an answer,
+    /// not an error.
     ///
-    /// A request with a body can only be sent again, be it for a retry, for fresh credentials or for a redirect,
-    /// as long as no more was read of its body than is kept.
+    /// A request can be sent again, for a retry, with refreshed credentials or after a redirect, only while everything
+    /// that was read of its body is still buffered.
     pub async fn forward(
         &self,
         route: &Route,
@@ -53,8 +54,8 @@ impl EgressGateway {
         let settings = &self.settings;
         check_method(&request.method)?;
         let boundary = self.boundary(route, request.base_override)?;
-        // Who writes out the provider's usual address means the path: the provider may be elsewhere here. First its
-        // own address is looked for, which may be one behind the usual one.
+        // A full URL below the provider's usual base URL means the path, because this connection may have another base
+        // URL. The connection's own base URL is tried first: the usual one may be a prefix of it.
         let bases = [boundary.base, route.usual_base().ok().flatten()];
         let target = bases.into_iter().flatten().find_map(|base| boundary::behind(&request.target, base));
         let (url, side) = boundary.resolve(target.unwrap_or(&request.target), &[])?;
@@ -72,8 +73,8 @@ impl EgressGateway {
             payload: self.payload(request.body)?,
             timeout: settings.forward_timeout,
             connect_timeout: settings.connect_timeout,
-            // A client that asks for no retries would rather know.
-            patient_until: self.clock.instant()
+            // Without retries, the client prefers an immediate answer over waiting for a rate limit.
+            wait_deadline: self.clock.instant()
                 + if request.retries > 0 { settings.max_wait } else { Duration::ZERO },
             receive: PassOn { encoding },
             method: request.method,
@@ -99,12 +100,12 @@ impl EgressGateway {
     fn payload(&self, body: Option<ForwardedBody>) -> Result<Payload, EgressError> {
         let Some(ForwardedBody { incoming, announced_bytes }) = body else { return Ok(Payload::Empty) };
         let limits = UploadLimits {
-            most_bytes: self.settings.max_forward_bytes,
-            kept_bytes: self.settings.kept_forward_bytes,
+            max_bytes: self.settings.max_forward_bytes,
+            max_buffered_bytes: self.settings.kept_forward_bytes,
             idle: self.settings.forward_timeout,
         };
-        if announced_bytes.is_some_and(|length| length > limits.most_bytes) {
-            return Err(EgressError::Upload(UploadFailure::TooLong { limit_bytes: limits.most_bytes }));
+        if announced_bytes.is_some_and(|length| length > limits.max_bytes) {
+            return Err(EgressError::Upload(UploadFailure::TooLong { limit_bytes: limits.max_bytes }));
         }
         Ok(Payload::Upload(Upload::new(incoming, announced_bytes, limits)))
     }

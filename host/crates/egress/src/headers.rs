@@ -1,4 +1,4 @@
-//! Which headers a caller may set, and what is sent in the end.
+//! Checks the headers that a caller sets, and composes the headers that are sent.
 
 use http::header::{
     ACCEPT_ENCODING, CONNECTION, CONTENT_LENGTH, HOST, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRAILER,
@@ -9,11 +9,11 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use super::credentials::Injection;
 use super::error::EgressError;
 
-/// Set by the host itself from what it sends and can read, so that a caller's own are of no effect.
+/// The host sets these headers itself, depending on what it sends and can decode. A caller's values are ignored.
 const IGNORED: [HeaderName; 2] = [CONTENT_LENGTH, ACCEPT_ENCODING];
 
-/// Would change how the message is framed, where it goes, or what a proxy on the way does with it.
-const REFUSED: [HeaderName; 11] = [
+/// Rejected, because they change the framing or the destination of the message, or instruct a proxy on the way.
+const REJECTED: [HeaderName; 11] = [
     HOST,
     CONNECTION,
     HeaderName::from_static("keep-alive"),
@@ -27,20 +27,20 @@ const REFUSED: [HeaderName; 11] = [
     HeaderName::from_static("http2-settings"),
 ];
 
-/// Reads a caller's headers. A name may occur several times.
+/// Parses a caller's headers. A name may occur several times.
 pub(super) fn parse(headers: &[(String, String)]) -> Result<HeaderMap, EgressError> {
     let mut parsed = HeaderMap::new();
     for (name, value) in headers {
         let name: HeaderName = name.parse().map_err(|_| {
-            EgressError::invalid(format!("`{}` is not the name of a header", name.escape_debug()))
+            EgressError::invalid(format!("`{}` is not a valid header name", name.escape_debug()))
         })?;
-        refuse_own(&name)?;
+        reject_reserved(&name)?;
         if IGNORED.contains(&name) {
             continue;
         }
         let value = HeaderValue::from_bytes(value.as_bytes()).map_err(|_| {
             EgressError::invalid(format!(
-                "the value of header `{name}` must have no line break or control character"
+                "the value of header `{name}` must not contain line breaks or control characters"
             ))
         })?;
         parsed.append(name, value);
@@ -48,10 +48,9 @@ pub(super) fn parse(headers: &[(String, String)]) -> Result<HeaderMap, EgressErr
     Ok(parsed)
 }
 
-/// Checks the headers of a request that is forwarded. With `decodes`, the host says itself which compression it
-/// reads.
+/// Checks the headers of a forwarded request. With `decodes`, the host chooses the accepted compression.
 pub(super) fn check(mut headers: HeaderMap, decodes: bool) -> Result<HeaderMap, EgressError> {
-    headers.keys().try_for_each(refuse_own)?;
+    headers.keys().try_for_each(reject_reserved)?;
     headers.remove(CONTENT_LENGTH);
     if decodes {
         headers.remove(ACCEPT_ENCODING);
@@ -59,19 +58,22 @@ pub(super) fn check(mut headers: HeaderMap, decodes: bool) -> Result<HeaderMap, 
     Ok(headers)
 }
 
-fn refuse_own(name: &HeaderName) -> Result<(), EgressError> {
-    if REFUSED.contains(name) {
-        return Err(EgressError::invalid(format!("the header `{name}` cannot be set: it is the host's own")));
+fn reject_reserved(name: &HeaderName) -> Result<(), EgressError> {
+    if REJECTED.contains(name) {
+        return Err(EgressError::invalid(format!(
+            "the header `{name}` cannot be set: the host sets it itself"
+        )));
     }
     Ok(())
 }
 
-/// What is sent to the provider itself: its own headers, the caller's over them, and the credentials.
+/// Composes the headers for the provider: its default headers, which the caller's headers override, and the
+/// credentials.
 pub(super) fn merge(caller: &HeaderMap, injection: &Injection) -> Result<HeaderMap, EgressError> {
     let mut reserved = injection.secret_headers.keys().chain(injection.reserved_header());
     if let Some(name) = reserved.find(|name| caller.contains_key(*name)) {
         return Err(EgressError::invalid(format!(
-            "the header `{name}` cannot be set: the host puts the connection's credentials there"
+            "the header `{name}` cannot be set: the host sends the connection's credentials in it"
         )));
     }
     let mut merged = caller.clone();
@@ -91,20 +93,20 @@ mod tests {
     }
 
     #[test]
-    fn a_callers_headers_are_kept_in_order() {
+    fn the_callers_headers_keep_their_order() {
         let parsed = parse(&headers(&[("X-A", "1"), ("x-a", "2"), ("Accept", "é")])).unwrap();
         assert_eq!(parsed.get_all("x-a").iter().collect::<Vec<_>>(), ["1", "2"]);
         assert_eq!(parsed["accept"], "é".as_bytes());
     }
 
     #[test]
-    fn what_the_host_computes_is_ignored() {
+    fn headers_that_the_host_computes_are_ignored() {
         let parsed = parse(&headers(&[("Content-Length", "1"), ("Accept-Encoding", "zstd")])).unwrap();
         assert!(parsed.is_empty());
     }
 
     #[test]
-    fn framing_and_injection_are_refused() {
+    fn framing_headers_and_header_injection_are_rejected() {
         for (name, value) in [
             ("Host", "evil.com"),
             ("transfer-encoding", "chunked"),
@@ -123,17 +125,17 @@ mod tests {
     }
 
     #[test]
-    fn the_providers_own_headers_give_way_and_the_credentials_do_not() {
+    fn a_caller_overrides_default_headers_but_not_credentials() {
         let mut injection = Injection::default();
         injection.defaults.insert("accept", HeaderValue::from_static("a/b"));
         injection.secret_headers.insert("x-key", HeaderValue::from_static("s3cret"));
         let merged = merge(&parse(&headers(&[("accept", "c/d")])).unwrap(), &injection).unwrap();
         assert_eq!(merged.get_all("accept").iter().collect::<Vec<_>>(), ["c/d"]);
         assert_eq!(merged["x-key"], "s3cret");
-        let refused = merge(&parse(&headers(&[("X-Key", "mine")])).unwrap(), &injection).unwrap_err();
+        let rejected = merge(&parse(&headers(&[("X-Key", "mine")])).unwrap(), &injection).unwrap_err();
         assert_eq!(
-            refused.to_string(),
-            "the header `x-key` cannot be set: the host puts the connection's credentials there"
+            rejected.to_string(),
+            "the header `x-key` cannot be set: the host sends the connection's credentials in it"
         );
     }
 }

@@ -5,17 +5,17 @@ use std::str::FromStr;
 
 use url::{Host, Url};
 
-/// `files.example.com`, `*.example.com` (any host below it), either with `:port`.
-/// Without a port it means the default port of the URL's scheme.
+/// A host pattern: `files.example.com`, or `*.example.com` for all hosts below it, each with an optional `:port`.
+/// Without a port, the pattern matches the default port of the URL's scheme.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostPattern {
     host: Host,
-    /// Whether `host` stands for the hosts below it instead of for itself.
+    /// Whether the pattern matches the hosts below `host` instead of `host` itself.
     below: bool,
     port: Option<u16>,
 }
 
-/// Why a text is not a pattern. Says what would be.
+/// Why a text is not a valid pattern. The message shows valid ones.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{given}` must be a host such as `files.example.com`, `*.example.com` or `files.example.com:8443`")]
 pub struct InvalidHostPattern {
@@ -56,14 +56,14 @@ impl FromStr for HostPattern {
             _ => (rest, None),
         };
         let host = Host::parse(host).map_err(|_| invalid())?;
-        // `*` elsewhere, or below a top-level domain, would open far more than anyone means.
-        let is_sound = match &host {
+        // `*` in another place, or directly below a top-level domain, would match far more hosts than intended.
+        let is_valid = match &host {
             Host::Domain(domain) => {
                 !domain.contains('*') && (!below || domain.trim_matches('.').contains('.'))
             }
             Host::Ipv4(_) | Host::Ipv6(_) => !below,
         };
-        if is_sound { Ok(Self { host, below, port }) } else { Err(invalid()) }
+        if is_valid { Ok(Self { host, below, port }) } else { Err(invalid()) }
     }
 }
 
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_stands_for_itself_only() {
+    fn a_host_matches_only_itself() {
         assert!(matches("files.example.com", "https://FILES.example.com/a"));
         assert!(matches("files.example.com", "https://files.example.com:443/a"));
         assert!(matches("files.example.com:8443", "https://files.example.com:8443/"));
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn a_star_stands_for_every_host_below() {
+    fn a_star_matches_every_host_below() {
         assert!(matches("*.example.com", "https://a.example.com/"));
         assert!(matches("*.example.com", "https://a.b.example.com/"));
         assert!(!matches("*.example.com", "https://example.com/"));
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn what_would_open_too_much_is_refused() {
+    fn too_broad_and_malformed_patterns_are_rejected() {
         for text in [
             "",
             "*",
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pattern_is_written_as_it_was_read() {
+    fn a_pattern_is_displayed_as_it_was_parsed() {
         for text in ["files.example.com", "*.example.com:8443", "[::1]:80", "[::1]"] {
             assert_eq!(text.parse::<HostPattern>().unwrap().to_string(), text);
         }

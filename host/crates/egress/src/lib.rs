@@ -1,8 +1,8 @@
-//! The one gate: every request that leaves the host for a guest or a client passes here.
+//! The egress gateway: every request that the host sends for a guest or a client passes through it.
 //!
-//! It finds out where a request goes ([`boundary`]), puts the connection's credentials in for the provider
-//! and nobody else ([`credentials`]), keeps it away from private addresses ([`resolver`], [`client`]),
-//! follows redirects under the same rules ([`attempt`]) and tries again where that helps ([`retry`]).
+//! It determines the destination ([`boundary`]), adds the connection's credentials for the provider only
+//! ([`credentials`]), blocks private addresses ([`resolver`], [`client`]), follows redirects under the same rules
+//! ([`attempt`]), and retries where that can help ([`retry`]).
 
 mod address;
 mod answer_body;
@@ -58,42 +58,42 @@ pub use upload::Incoming;
 use syncline_providers::{Provider, UnusableConfig};
 use syncline_telemetry::clock::Clock;
 
-/// How far apart requests go on that were held back together.
+/// Requests that waited together continue with a random delay of up to this duration.
 const MAX_SPREAD: Duration = Duration::from_secs(1);
-/// For so long a request waits to keep to a rate, also if nobody has patience for it …
+/// The minimum time for which a request may wait to stay below the provider's rate, even without patience.
 const MIN_RATE_LIMIT_WAIT: Duration = Duration::from_secs(10);
-/// … and whatever patience there is.
+/// The maximum time for which a request may wait to stay below the provider's rate, regardless of its patience.
 const MAX_RATE_LIMIT_WAIT: Duration = Duration::from_secs(60);
 
-/// Sends requests under the rules above. One a host: it keeps the connections that are reused.
+/// Sends requests under the rules of this module. A host has one gateway, which owns the pooled connections.
 pub struct EgressGateway {
     clock: Clock,
     clients: Clients,
     settings: EgressSettings,
 }
 
-/// Whose requests they are: where the provider is for this connection, and what proves it.
+/// The destination and credentials of a connection's requests.
 #[derive(Clone)]
 pub struct Route {
     pub provider: Arc<Provider>,
-    /// The integration's `base_url`, in place of the provider's own address.
+    /// Replaces the provider's own base URL, from the integration's `base_url`.
     pub base_url: Option<Url>,
     pub connection_config: Map<String, Value>,
     pub usual_base: UsualBase,
-    /// Further hosts. Requests to them carry no credentials.
+    /// Further hosts that are allowed. Requests to them carry no credentials.
     pub allow_hosts: Vec<HostPattern>,
     pub credentials: Arc<dyn CredentialSource>,
-    /// The function's own limit of an answer; the gate's stands above it.
+    /// The function's limit for an answer. The gateway's own limit applies in addition.
     pub max_response_bytes: Option<usize>,
     pub rate_limiter: Arc<dyn RateLimiter>,
 }
 
-/// Where the catalogue says that a provider is for a connection: worked out at the first request.
+/// The base URL that the catalogue defines for a connection. Computed at the first request.
 #[derive(Clone, Default)]
 pub struct UsualBase(OnceLock<Result<Option<Url>, UnusableConfig>>);
 
 impl Route {
-    /// Where the provider is for this connection. `None`: it has no fixed address.
+    /// Returns the base URL for this connection, or `None` if the provider has no fixed one.
     fn base(&self) -> Result<Option<&Url>, EgressError> {
         match &self.base_url {
             Some(base_url) => Ok(Some(base_url)),
@@ -102,25 +102,25 @@ impl Route {
     }
 
     fn usual_base(&self) -> Result<Option<&Url>, &UnusableConfig> {
-        let work_out = || self.provider.base_url(&self.connection_config);
-        self.usual_base.0.get_or_init(work_out).as_ref().map(Option::as_ref)
+        let compute = || self.provider.base_url(&self.connection_config);
+        self.usual_base.0.get_or_init(compute).as_ref().map(Option::as_ref)
     }
 }
 
-/// How requests of one connection keep to what its provider has said about too many of them.
+/// Keeps the requests of a connection below its provider's rate limit.
 pub trait RateLimiter: Send + Sync {
-    /// How long requests are held back; `None` if they are not.
+    /// Returns the remaining time of the backoff that the provider requested, or `None` if there is none.
     fn backoff_left(&self) -> Option<Duration>;
 
-    /// How long the next request has to wait to keep to the provider's rate; `None`: it may go, and is counted. So may
-    /// one that would have to wait for longer than `patience`: the provider is the one to refuse it.
+    /// Returns the time to wait to stay below the provider's rate. `None` admits and counts the request. A request
+    /// that would wait longer than `patience` is admitted, too: the provider rejects it if necessary.
     fn admit(&self, patience: Duration) -> Option<Duration>;
 
-    /// The provider asked to be left alone for so long.
+    /// Holds back all requests for the duration that the provider requested.
     fn back_off(&self, wait: Duration);
 }
 
-/// For requests that are not counted with others.
+/// Applies no rate limit.
 impl RateLimiter for () {
     fn backoff_left(&self) -> Option<Duration> {
         None
@@ -133,54 +133,54 @@ impl RateLimiter for () {
     fn back_off(&self, _wait: Duration) {}
 }
 
-/// A request as a guest states it. Nothing in it has been checked.
+/// A request of a guest. Nothing in it has been checked.
 #[derive(Clone, Default)]
 pub struct Request {
     pub method: String,
-    /// A path behind the provider's base URL, or a whole URL.
+    /// A path below the provider's base URL, or a full URL.
     pub url: String,
-    /// Appended to the URL's own, in this order.
+    /// Appended to the URL's own parameters, in this order.
     pub query: Vec<(String, String)>,
     pub headers: Vec<(String, String)>,
     pub body: Option<Bytes>,
-    /// How often to try again; by default the host's number for methods that are safe to repeat, else 0.
+    /// The number of retries. The default is the host's setting for methods that are safe to repeat, and 0 for others.
     pub retries: Option<u8>,
-    /// Time for one attempt.
+    /// The time limit of one attempt.
     pub timeout: Option<Duration>,
-    /// How long it may be held back because the provider had too many requests before.
+    /// How long the request may wait because of the provider's rate limit.
     pub patience: Duration,
 }
 
-/// What the provider answered, whatever its status.
+/// The provider's answer, whatever its status.
 #[derive(Debug, Clone)]
 pub struct Response<B = Bytes> {
     pub status: StatusCode,
     pub headers: HeaderMap,
-    /// Decompressed, unless it was to be left as it is.
+    /// Decompressed, unless the request asked for the body as it was sent.
     pub body: B,
 }
 
-/// Sees every exchange, to log and to count it: each retry and each redirect is one.
+/// Observes every exchange, including each retry and redirect, to log and count it.
 pub trait Observer: Send + Sync {
-    /// Called before each request that proves whose it is, with every form in which it carries the credentials: the
+    /// Called before each authenticated request, with all forms in which it carries the credentials, because the
     /// provider may repeat them in its answer.
     fn authenticating(&self, _secrets: &[&str]) {}
 
     fn exchanged(&self, exchange: &Exchange<'_>);
 }
 
-/// One request on the wire and what came of it. Holds no secret.
+/// One request with its outcome. Contains no secrets.
 #[derive(Debug)]
 pub struct Exchange<'a> {
-    /// From 1.
+    /// The number of the attempt, counted from 1.
     pub attempt: u32,
     pub method: &'a Method,
-    /// Masked.
+    /// The URL with its secrets masked.
     pub url: &'a str,
     pub outcome: Result<StatusCode, &'a EgressError>,
     pub elapsed: Duration,
     pub sent_bytes: usize,
-    /// Decompressed. 0 if the body is passed on as it arrives.
+    /// The size after decompression. 0 if the body is forwarded as it arrives.
     pub received_bytes: usize,
 }
 
@@ -189,7 +189,7 @@ impl EgressGateway {
         Self::with_lookup(settings, clock, Arc::new(SystemLookup))
     }
 
-    /// With name resolution of one's own. Its answers are filtered like any other.
+    /// Creates a gateway with its own name resolution. The resolved addresses are filtered as usual.
     pub fn with_lookup(
         settings: EgressSettings,
         clock: Clock,
@@ -198,7 +198,7 @@ impl EgressGateway {
         Ok(Self { clock, clients: Clients::new(&settings, &lookup)?, settings })
     }
 
-    /// Sends one request and reads the whole answer. An error status is an answer.
+    /// Sends one request and reads the whole answer. An error status is an answer, not an error.
     pub async fn send(
         &self,
         route: &Route,
@@ -210,7 +210,7 @@ impl EgressGateway {
         let retries = Retries::new(settings, &method, request.retries);
         let boundary = Boundary { base: route.base()?, base_override: None, allow_hosts: &route.allow_hosts };
         let (url, side) = boundary.resolve(&request.url, &request.query)?;
-        let most_bytes = route
+        let max_bytes = route
             .max_response_bytes
             .map_or(settings.max_response_bytes, |own| own.min(settings.max_response_bytes));
         let call = Call {
@@ -227,13 +227,14 @@ impl EgressGateway {
             payload: request.body.map_or(Payload::Empty, Payload::Whole),
             timeout: request.timeout.unwrap_or(settings.request_timeout).min(settings.max_request_timeout),
             connect_timeout: settings.connect_timeout,
-            patient_until: self.clock.instant() + request.patience,
-            receive: ReadWhole { most_bytes },
+            wait_deadline: self.clock.instant() + request.patience,
+            receive: ReadWhole { max_bytes },
         };
         self.send_call(&call, retries, &[]).await
     }
 
-    /// Sends a request as often as that helps. `retry_on` are statuses that mean "later" beside the usual ones.
+    /// Sends a request, and retries it as long as that can help. `retry_on` are statuses to retry in addition to the
+    /// default ones.
     async fn send_call<R: Receive>(
         &self,
         call: &Call<'_, R>,
@@ -242,13 +243,13 @@ impl EgressGateway {
     ) -> Result<Response<R::Body>, EgressError> {
         let hints = &call.route.provider.proxy.retry;
         let mut may_refresh = true;
-        call.keep_pace().await?;
+        call.wait_for_rate_limit().await?;
         let mut credentials = call.current_credentials().await?;
         let mut number = 1;
         loop {
             let outcome = call.attempt(number, credentials.as_ref()).await;
             number += 1;
-            let is_held = outcome.as_ref().is_ok_and(|answer| call.note_limit(answer));
+            let is_held = outcome.as_ref().is_ok_and(|answer| call.record_rate_limit(answer));
             if !call.payload.can_be_sent_again() {
                 return outcome.map(|answer| answer.response);
             }
@@ -258,11 +259,11 @@ impl EgressGateway {
                 && std::mem::take(&mut may_refresh)
                 && let Some(fresh) = call.route.credentials.refresh_after_rejection(rejected).await?
             {
-                // The provider did nothing with the request, so sending it again repeats nothing.
+                // The provider did not process the request, so repeating it is safe.
                 credentials = Some(fresh);
                 continue;
             }
-            let told = match &outcome {
+            let requested_delay = match &outcome {
                 Ok(Answer { response: Response { status, headers, .. }, .. })
                     if retry_on.contains(status) || retry::is_retryable(*status, headers, hints) =>
                 {
@@ -271,35 +272,37 @@ impl EgressGateway {
                 Err(error) if error.is_retryable() => None,
                 _ => return outcome.map(|answer| answer.response),
             };
-            // What holds back all requests of the connection holds back this one, too.
-            let wait = if is_held { retries.spend() } else { retries.next_wait(told, rand::random()) };
+            // A backoff that holds back all requests of the connection also delays this retry.
+            let wait =
+                if is_held { retries.spend() } else { retries.next_wait(requested_delay, rand::random()) };
             let Some(wait) = wait else {
                 return outcome.map(|answer| answer.response);
             };
-            // What is left of a refused answer must not keep its connection meanwhile.
+            // Dropping the answer releases its connection during the wait.
             drop(outcome);
             self.clock.sleep(wait).await;
-            call.keep_pace().await?;
+            call.wait_for_rate_limit().await?;
             credentials = call.current_credentials().await?;
         }
     }
 
-    /// Sends one request of the host's own, such as for a token, under the rules of addresses: no connection's
-    /// credentials, no redirects, no retries. `most_bytes` bounds the answer.
+    /// Sends one request of the host itself, such as a token request. The rules for private addresses apply. The
+    /// request carries no credentials of a connection, and there are no redirects or retries. `max_bytes` limits the
+    /// answer.
     pub async fn send_own(
         &self,
         request: http::Request<Bytes>,
         timeout: Duration,
-        most_bytes: usize,
+        max_bytes: usize,
     ) -> Result<Response, EgressError> {
         let (mut parts, body) = request.into_parts();
         let url = Url::parse(&parts.uri.to_string())
-            .map_err(|_| EgressError::invalid("the request has no whole URL"))?;
+            .map_err(|_| EgressError::invalid("the request must have a full URL"))?;
         let host = boundary::host_of(&url);
         let client = self.clients.for_url(&url)?;
         Encoding::Decoded.ask(&mut parts.headers);
         let request = client.request(parts.method, url).headers(parts.headers).body(body);
-        let exchange = attempt::transfer(&host, request, self.settings.connect_timeout, most_bytes);
+        let exchange = attempt::transfer(&host, request, self.settings.connect_timeout, max_bytes);
         match tokio::time::timeout(timeout, exchange).await {
             Ok(answer) => answer,
             Err(_) => Err(EgressError::Timeout { host, after: timeout }),
@@ -315,34 +318,37 @@ impl<R> Call<'_, R> {
         }
     }
 
-    /// Waits while the provider wants to be left alone, or would if it got more.
-    async fn keep_pace(&self) -> Result<(), EgressError> {
+    /// Waits while the provider is rate limiting the connection, or would do so after more requests.
+    async fn wait_for_rate_limit(&self) -> Result<(), EgressError> {
         if self.side != Side::Provider {
             return Ok(());
         }
         let began = self.clock.instant();
-        let paced_until = self.patient_until.clamp(began + MIN_RATE_LIMIT_WAIT, began + MAX_RATE_LIMIT_WAIT);
+        let rate_limit_deadline =
+            self.wait_deadline.clamp(began + MIN_RATE_LIMIT_WAIT, began + MAX_RATE_LIMIT_WAIT);
         loop {
             let now = self.clock.instant();
             let backoff_left = self.route.rate_limiter.backoff_left();
-            let wait = backoff_left
-                .or_else(|| self.route.rate_limiter.admit(paced_until.saturating_duration_since(now)));
+            let wait = backoff_left.or_else(|| {
+                self.route.rate_limiter.admit(rate_limit_deadline.saturating_duration_since(now))
+            });
             let Some(left) = wait else { return Ok(()) };
-            if backoff_left.is_some() && now + left > self.patient_until {
+            if backoff_left.is_some() && now + left > self.wait_deadline {
                 return Err(EgressError::RateLimited {
                     host: boundary::host_of(&self.url),
                     retry_after: left,
                 });
             }
-            // Those who were held back together do not come back together.
+            // Spreads requests that waited together.
             self.clock.sleep(left + (left / 10).min(MAX_SPREAD).mul_f64(rand::random())).await;
         }
     }
 
-    /// Remembers that the provider had too many requests, for all who share its limit. `true`: they are held back.
-    fn note_limit<B>(&self, Answer { response, had_credentials }: &Answer<B>) -> bool {
+    /// Records a rate limit that an answer reports, for all requests that share it. Returns `true` if requests are now
+    /// held back.
+    fn record_rate_limit<B>(&self, Answer { response, had_credentials }: &Answer<B>) -> bool {
         let hints = &self.route.provider.proxy.retry;
-        // A third party, to which a redirect led, has no say in this.
+        // A third party that a redirect led to cannot impose a rate limit.
         if !had_credentials || !retry::is_rate_limit(response.status, &response.headers, hints) {
             return false;
         }
@@ -356,7 +362,7 @@ impl<R> Call<'_, R> {
     }
 }
 
-/// For requests that nobody watches.
+/// Ignores all exchanges.
 impl Observer for () {
     fn exchanged(&self, _exchange: &Exchange<'_>) {}
 }
@@ -368,10 +374,10 @@ fn parse_method(text: &str) -> Result<Method, EgressError> {
     Ok(method)
 }
 
-/// CONNECT would open a tunnel past the gate, and TRACE sends the credentials back to the caller.
+/// CONNECT would open a tunnel around the gateway, and TRACE would return the credentials to the caller.
 fn check_method(method: &Method) -> Result<(), EgressError> {
     if ["CONNECT", "TRACE"].iter().any(|refused| method.as_str().eq_ignore_ascii_case(refused)) {
-        return Err(EgressError::invalid(format!("the method {method} cannot be sent")));
+        return Err(EgressError::invalid(format!("the method `{method}` is not allowed")));
     }
     Ok(())
 }

@@ -1,10 +1,10 @@
-//! URLs as they may be logged.
+//! Masks secrets in URLs for logs.
 
 use percent_encoding::percent_decode_str;
 use url::Url;
 
-/// A parameter whose name holds one of these words is taken for a secret. Rather too many are masked than
-/// one too few: the lists of signed URLs, session keys and one-time codes have no common form.
+/// A parameter whose name contains one of these words is masked. The list errs on the side of masking, because signed
+/// URLs, session keys and one-time codes have no common form.
 const SECRET_WORDS: [&str; 12] = [
     "token",
     "secret",
@@ -20,8 +20,8 @@ const SECRET_WORDS: [&str; 12] = [
     "assertion",
 ];
 
-/// The URL without user, password and fragment, and with `***` for every parameter that is, or may be, a
-/// secret. `secret_names` are those by which credentials were sent.
+/// Returns the URL without user, password and fragment, and with `***` for every parameter that is or may be a secret.
+/// `secret_names` are the names of the parameters that carry credentials.
 pub fn mask_url(url: &Url, secret_names: &[String]) -> String {
     let mut masked = url.clone();
     masked.set_fragment(None);
@@ -55,7 +55,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_be_a_secret_is_masked_and_the_rest_stays() {
+    fn possible_secrets_are_masked_and_other_parameters_are_not() {
         assert_eq!(
             mask(
                 "https://u:p@example.com/a?limit=5&k=1&access_token=abc&X-Amz-Signature=ff&page%5Bafter%5D=x#f"

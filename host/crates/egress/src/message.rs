@@ -1,4 +1,4 @@
-//! Messages of the host's own to addresses that clients have chosen.
+//! Sends messages of the host itself, such as outbound webhooks, to URLs that clients configured.
 
 use std::time::{Duration, SystemTime};
 
@@ -12,13 +12,13 @@ use super::failure::failure;
 use super::{EgressGateway, retry};
 use syncline_providers::RetryHints;
 
-/// Of an answer's body this much is read and thrown away, so that the connection can be used again.
-const READ_BYTES: usize = 4 << 10;
-const READ_TIME: Duration = Duration::from_secs(1);
+/// Up to this many bytes of an answer's body are read and discarded, so that the connection can be reused.
+const MAX_DISCARDED_BYTES: usize = 4 << 10;
+const MAX_DISCARD_TIME: Duration = Duration::from_secs(1);
 
 impl EgressGateway {
-    /// Posts a message under the rules of addresses: no connection's credentials, no redirects, no retries. Whatever
-    /// the answer's body is, nobody looks at it.
+    /// Posts a message. The rules for private addresses apply. The message carries no credentials of a connection, and
+    /// there are no redirects or retries. Returns the status and headers; the answer's body is discarded.
     pub async fn post_message(
         &self,
         url: Url,
@@ -33,22 +33,22 @@ impl EgressGateway {
             Err(_) => return Err(EgressError::Timeout { host, after: timeout }),
         };
         let (status, headers) = (answer.status(), std::mem::take(answer.headers_mut()));
-        // The status is all that counts, however the rest comes.
-        let _rest = tokio::time::timeout(READ_TIME, throw_away(&mut answer)).await;
+        // Only the status matters, so errors in the rest of the answer are ignored.
+        let _rest = tokio::time::timeout(MAX_DISCARD_TIME, discard_body(&mut answer)).await;
         Ok((status, headers))
     }
 }
 
-async fn throw_away(answer: &mut reqwest::Response) {
+async fn discard_body(answer: &mut reqwest::Response) {
     let mut read = 0;
-    while read < READ_BYTES
+    while read < MAX_DISCARDED_BYTES
         && let Ok(Some(chunk)) = answer.chunk().await
     {
         read += chunk.len();
     }
 }
 
-/// How long an answer asks to be left alone, by `Retry-After`.
+/// Returns the delay that an answer requests with `Retry-After`.
 pub fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
     retry::requested_delay(headers, &RetryHints::default(), now)
 }

@@ -1,4 +1,4 @@
-//! Signing requests as OAuth 1 (RFC 5849) asks for it: over the method, the final URL, its query and a form.
+//! Signs requests with OAuth 1 (RFC 5849). The signature covers the method, the final URL, its query and a form.
 
 use std::fmt::Display;
 
@@ -17,10 +17,10 @@ use url::{Url, form_urlencoded};
 use syncline_providers::{AuthMode, SignatureMethod};
 use syncline_types::secret::{Mask, Secret};
 
-/// Everything but the unreserved characters of RFC 3986, as RFC 5849 section 3.6 wants it.
+/// All characters except the unreserved characters of RFC 3986, as RFC 5849 section 3.6 requires.
 const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
-/// The pair of the app and the pair of the end user.
+/// The keys of the app (consumer) and of the end user (token).
 #[derive(Debug, Clone)]
 pub struct OAuth1Keys {
     pub consumer_key: String,
@@ -29,7 +29,7 @@ pub struct OAuth1Keys {
     pub token_secret: Secret<String>,
 }
 
-/// The value of the `Authorization` header, with a new nonce. `form` is the body, where it is a form.
+/// Returns the value of the `Authorization` header, with a new nonce. `form` is the body if it is a form.
 pub(super) fn authorization(
     keys: &OAuth1Keys,
     signature: SignatureMethod,
@@ -47,17 +47,17 @@ pub(super) fn authorization(
     }
 }
 
-/// What an app asks for in its own name, while it obtains the token of an end user.
+/// A request of the app itself, while it obtains the token of an end user.
 #[derive(Debug, Clone, Copy)]
 pub enum Handshake<'a> {
-    /// Temporary credentials; the end user is sent back to `callback`.
+    /// Requests temporary credentials. The provider redirects the end user to `callback`.
     Temporary { callback: &'a str },
-    /// The token itself, for the temporary credentials and what the end user came back with.
+    /// Requests the token, with the temporary credentials and the verifier from the callback.
     Token { token: &'a str, token_secret: &'a Secret<String>, verifier: &'a str },
 }
 
 impl Handshake<'_> {
-    /// Masks everything secret that the request is made with.
+    /// Returns a mask for all secrets of the request.
     pub fn mask(self, consumer_secret: &Secret<String>) -> Mask {
         let mut mask = Mask::of([consumer_secret.expose().as_str()]);
         if let Self::Token { token, token_secret, verifier } = self {
@@ -66,7 +66,7 @@ impl Handshake<'_> {
         mask
     }
 
-    /// The value of the `Authorization` header of a POST without a body.
+    /// Returns the value of the `Authorization` header for a POST request without a body.
     pub fn authorization(
         self,
         consumer_key: &str,
@@ -89,7 +89,8 @@ impl Handshake<'_> {
     }
 }
 
-/// The account in whose name a TBA token works. Host names spell a sandbox `1234-sb1`, the realm `1234_SB1`.
+/// Returns the realm of token-based authentication, which is the account. Host names spell a sandbox `1234-sb1`, and
+/// the realm spells it `1234_SB1`.
 pub(super) fn realm(mode: AuthMode, config: &Map<String, Value>) -> Option<String> {
     if mode != AuthMode::TokenBased {
         return None;
@@ -98,7 +99,7 @@ pub(super) fn realm(mode: AuthMode, config: &Map<String, Value>) -> Option<Strin
     Some(account.to_ascii_uppercase().replace('-', "_"))
 }
 
-/// Whether the body is a form: then what it holds is signed too.
+/// Whether the body is a form. If so, the signature covers its fields.
 pub(super) fn is_form(headers: &HeaderMap) -> bool {
     let content_type = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let essence = content_type.split(';').next().unwrap_or_default().trim();
@@ -124,12 +125,12 @@ fn authorize(
         .query_pairs()
         .chain(of_form)
         .map(|(name, value)| {
-            // The library takes names as they stand in the text that is signed, where they are encoded twice.
+            // The library expects names as they appear in the signature base string, where they are encoded twice.
             let name = encode(&encode(&name));
             (name, encode(&value), value.into_owned())
         })
         .collect();
-    // In the order of what is encoded, as RFC 5849 section 3.4.1.3.2 wants it.
+    // RFC 5849 section 3.4.1.3.2 requires the order of the encoded parameters.
     parameters.sort_unstable();
     let mut bare = url.clone();
     bare.set_query(None);
@@ -142,15 +143,15 @@ fn encode(text: &str) -> String {
     utf8_percent_encode(text, ENCODED).to_string()
 }
 
-/// How the signature is made. The crate's own has no HMAC-SHA256, and leaves the secrets of PLAINTEXT unencoded.
+/// Creates signatures. The library has no HMAC-SHA256 and does not encode the secrets of PLAINTEXT.
 #[derive(Clone, Copy)]
 struct Recipe(SignatureMethod);
 
 struct Signature {
     recipe: SignatureMethod,
-    /// Both secrets.
+    /// The consumer secret and the token secret.
     key: Secret<String>,
-    /// The signature base string as far as it is known.
+    /// The beginning of the signature base string that is known so far.
     text: String,
 }
 
@@ -234,7 +235,7 @@ mod tests {
         fields(header).into_iter().find(|(other, _)| other == name).map(|(_, value)| value)
     }
 
-    /// The signature, written down anew from the text of the RFC.
+    /// Computes the expected signature independently, from the text of the RFC.
     fn expected(header: &str, method: &str, uri: &str, parameters: &[(&str, &str)]) -> String {
         let mut all: Vec<(String, String)> =
             parameters.iter().map(|(name, value)| (encode(name), encode(value))).collect();
@@ -278,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn no_two_requests_have_the_same_nonce() {
+    fn every_request_has_a_new_nonce() {
         let url = Url::parse("https://api.x.com/").unwrap();
         let nonce = || {
             let header = authorization(&keys(), SignatureMethod::HmacSha1, None, &Method::GET, &url, None);
@@ -288,14 +289,14 @@ mod tests {
     }
 
     #[test]
-    fn plain_text_is_both_secrets() {
+    fn a_plaintext_signature_is_both_secrets() {
         let url = Url::parse("https://api.x.com/").unwrap();
         let header = authorization(&keys(), SignatureMethod::Plaintext, None, &Method::GET, &url, None);
         assert_eq!(field(&header, "oauth_signature").as_deref(), Some("cs%26&ts"));
     }
 
     #[test]
-    fn a_realm_is_the_account_as_its_provider_spells_it() {
+    fn the_realm_is_the_account_in_the_providers_spelling() {
         let config = |account: &str| {
             let Value::Object(config) = serde_json::json!({ "accountId": account }) else {
                 panic!("no object")
@@ -307,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_form_is_signed_with_the_rest() {
+    fn only_the_body_of_a_form_is_signed() {
         let of = |content_type: &'static str| {
             let mut headers = HeaderMap::new();
             headers.insert(CONTENT_TYPE, http::HeaderValue::from_static(content_type));

@@ -1,12 +1,12 @@
-//! What a redirect turns a request into. Pure: where it may lead is for the gate to decide.
+//! Computes the request that follows a redirect. Pure: the caller checks whether the destination is allowed.
 
 use http::{HeaderMap, Method, StatusCode, header};
 use url::Url;
 
-/// How many redirects one attempt follows.
+/// The maximum number of redirects in one attempt.
 pub(super) const MAX_REDIRECTS: usize = 5;
 
-/// The next request of a chain.
+/// The request that follows a redirect.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Redirect {
     pub url: Url,
@@ -14,8 +14,8 @@ pub(super) struct Redirect {
     pub keeps_body: bool,
 }
 
-/// The request that an answer asks for, as browsers understand it; `None` if the answer is to be handed on,
-/// which it is too if its `Location` is no URL.
+/// Returns the request that a redirect asks for, with the same rules as browsers. Returns `None` if the answer is not
+/// a redirect or its `Location` is not a valid URL. The caller then receives the answer itself.
 pub(super) fn redirect(
     from: &Url,
     method: &Method,
@@ -34,18 +34,18 @@ pub(super) fn redirect(
     };
     let mut url = from.join(headers.get(header::LOCATION)?.to_str().ok()?).ok()?;
     url.set_fragment(None);
-    // What the provider put before an `@` is no login that we would send.
+    // A user and password in the `Location` come from the provider and are not sent.
     url.set_username("").ok()?;
     url.set_password(None).ok()?;
     Some(Redirect { url, method, keeps_body })
 }
 
-/// What is left of a caller's headers for the next request. To another origin nothing goes but the type of a
-/// body that goes there too.
+/// Removes the caller's headers that must not be sent in the next request. Another origin receives only the content
+/// type of a body that it receives, too.
 pub(super) fn keep_headers(caller: &mut HeaderMap, same_origin: bool, keeps_body: bool) {
-    let of_body = [header::CONTENT_TYPE, header::CONTENT_ENCODING, header::CONTENT_LANGUAGE];
+    let body_headers = [header::CONTENT_TYPE, header::CONTENT_ENCODING, header::CONTENT_LANGUAGE];
     if !keeps_body {
-        for name in &of_body {
+        for name in &body_headers {
             caller.remove(name);
         }
     }
@@ -99,14 +99,14 @@ mod tests {
     }
 
     #[test]
-    fn other_answers_are_no_redirects() {
+    fn other_statuses_are_not_redirects() {
         for status in [200, 300, 304, 305, 404] {
             assert_eq!(follow(Method::GET, status, "/b"), None, "{status}");
         }
     }
 
     #[test]
-    fn another_origin_sees_nothing_of_the_callers_headers() {
+    fn another_origin_receives_only_the_content_type() {
         let headers = || {
             let mut headers = HeaderMap::new();
             headers.insert("x-tenant", HeaderValue::from_static("t"));

@@ -1,7 +1,7 @@
-//! Name resolution that leaves out addresses which are not public.
+//! Resolves names and removes addresses that are not public.
 //!
-//! The HTTP client asks once for each connection it opens and connects to nothing but the answer, so there
-//! is no second look-up between the check and the use that a rebinding name server could answer differently.
+//! The HTTP client resolves a name once for each connection and connects only to the returned addresses. So a name
+//! server cannot return another address between the check and the connection (DNS rebinding).
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -12,13 +12,13 @@ use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 
 use super::address::is_public;
 
-/// Looks up the addresses of a host name. The system's resolver, or a test's.
+/// Looks up the addresses of a host name. Implemented by the operating system's resolver and by tests.
 #[async_trait]
 pub trait Lookup: Send + Sync {
     async fn lookup(&self, host: &str) -> io::Result<Vec<IpAddr>>;
 }
 
-/// Asks the operating system, which also reads `/etc/hosts`.
+/// The operating system's resolver, which also reads `/etc/hosts`.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SystemLookup;
 
@@ -29,15 +29,15 @@ impl Lookup for SystemLookup {
     }
 }
 
-/// A host has addresses, but none that a guest may reach.
+/// The host has addresses, but none that is public.
 #[derive(Debug, thiserror::Error)]
-#[error("the name has no public address")]
+#[error("the host name has no public address")]
 pub(super) struct NoPublicAddress;
 
-/// What the HTTP client asks for addresses.
+/// The resolver of an HTTP client.
 pub(super) struct Resolver {
     pub lookup: Arc<dyn Lookup>,
-    /// Off only for the hosts of the operator's allow list.
+    /// `false` only for the client that reaches the hosts of the operator's allow list.
     pub public_only: bool,
 }
 
@@ -65,7 +65,7 @@ mod tests {
 
     use super::*;
 
-    /// Gives one prepared answer after another.
+    /// Returns prepared answers in order.
     struct Answers(Mutex<Vec<Vec<IpAddr>>>);
 
     #[async_trait]
@@ -88,20 +88,20 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn only_the_public_addresses_of_a_mixed_answer_are_left() {
+    async fn only_public_addresses_of_a_mixed_answer_are_returned() {
         let resolver = resolver(&[&["10.0.0.1", "8.8.8.8", "::ffff:127.0.0.1", "2606:4700::1", "::1"]], true);
         assert_eq!(resolve(&resolver).await.unwrap(), ["8.8.8.8", "2606:4700::1"]);
     }
 
     #[tokio::test]
-    async fn a_name_that_is_rebound_is_refused_from_then_on() {
+    async fn a_name_that_is_rebound_to_a_private_address_is_rejected() {
         let resolver = resolver(&[&["8.8.8.8"], &["127.0.0.1"]], true);
         assert_eq!(resolve(&resolver).await.unwrap(), ["8.8.8.8"]);
         assert_eq!(resolve(&resolver).await.unwrap_err(), NoPublicAddress.to_string());
     }
 
     #[tokio::test]
-    async fn the_allow_list_sees_every_address() {
+    async fn private_addresses_are_returned_for_the_allow_list() {
         assert_eq!(resolve(&resolver(&[&["127.0.0.1"]], false)).await.unwrap(), ["127.0.0.1"]);
     }
 }

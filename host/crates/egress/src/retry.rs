@@ -1,4 +1,4 @@
-//! Whether and when a request is sent again. Pure: time and chance are given.
+//! Decides whether and when a request is retried. Pure: time and randomness are parameters.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -15,7 +15,8 @@ pub(super) struct Retries {
 }
 
 impl Retries {
-    /// As many as the request asks for; if it does not say, the default for methods that are safe to repeat.
+    /// The number that the request asks for. The default is the host's setting for methods that are safe to repeat,
+    /// and 0 for others.
     pub fn new(settings: &EgressSettings, method: &Method, asked: Option<u8>) -> Self {
         let wanted = asked.unwrap_or(if method.is_idempotent() { settings.default_retries } else { 0 });
         Self {
@@ -25,32 +26,33 @@ impl Retries {
         }
     }
 
-    /// Takes a retry that has no wait of its own.
+    /// Uses up a retry without a wait of its own.
     pub fn spend(&mut self) -> Option<Duration> {
         self.left = self.left.checked_sub(1)?;
         Some(Duration::ZERO)
     }
 
-    /// How long to wait before the next attempt; `None` if there is none. `told` is what the provider asks
-    /// for. If it asks for more than our maximum, coming back earlier would be of no use, so we do not.
-    pub fn next_wait(&mut self, told: Option<Duration>, chance: f64) -> Option<Duration> {
+    /// Returns the time to wait before the next attempt, or `None` if there is none. `requested` is the delay that the
+    /// provider asked for. If it exceeds the maximum, the request is not retried, because an earlier attempt would
+    /// fail.
+    pub fn next_wait(&mut self, requested: Option<Duration>, chance: f64) -> Option<Duration> {
         self.left = self.left.checked_sub(1)?;
         let backoff = self.next_backoff.min(self.max_wait);
         self.next_backoff = self.next_backoff.saturating_mul(2);
-        match told {
-            Some(told) => (told <= self.max_wait).then_some(told),
-            // Between half and all of it, so that clients that failed together do not return together.
+        match requested {
+            Some(requested) => (requested <= self.max_wait).then_some(requested),
+            // Half to all of the backoff, so that clients that failed together do not retry together.
             None => Some(backoff.mul_f64(0.5 + chance / 2.0)),
         }
     }
 }
 
-/// Whether an answer means "later" rather than "no".
+/// Whether an answer means that a later attempt may succeed.
 pub(super) fn is_retryable(status: StatusCode, headers: &HeaderMap, hints: &RetryHints) -> bool {
     status.is_server_error() || is_rate_limit(status, headers, hints)
 }
 
-/// Whether an answer means that there were too many requests.
+/// Whether an answer reports a rate limit.
 pub(super) fn is_rate_limit(status: StatusCode, headers: &HeaderMap, hints: &RetryHints) -> bool {
     let spent = || {
         let remaining = hints.remaining.as_ref().and_then(|key| headers.get(key.name()));
@@ -59,7 +61,7 @@ pub(super) fn is_rate_limit(status: StatusCode, headers: &HeaderMap, hints: &Ret
     status == StatusCode::TOO_MANY_REQUESTS || spent()
 }
 
-/// How long the provider asks us to stay away: the longest of what its headers say.
+/// Returns the longest delay that the provider's headers ask for.
 pub(super) fn requested_delay(headers: &HeaderMap, hints: &RetryHints, now: SystemTime) -> Option<Duration> {
     let text = |name: &HeaderName| headers.get(name).and_then(|value| value.to_str().ok()).map(str::trim);
     let after = hints.after.iter().map(HeaderKey::name).chain([&header::RETRY_AFTER]);
@@ -68,7 +70,7 @@ pub(super) fn requested_delay(headers: &HeaderMap, hints: &RetryHints, now: Syst
     after.chain(at).max()
 }
 
-/// Seconds, with or without a fraction, or a date.
+/// Parses a number of seconds, with or without a fraction, or a date.
 fn wait_after(value: &str, now: SystemTime) -> Option<Duration> {
     match value.parse::<f64>() {
         Ok(seconds) => Duration::try_from_secs_f64(seconds).ok(),
@@ -76,9 +78,9 @@ fn wait_after(value: &str, now: SystemTime) -> Option<Duration> {
     }
 }
 
-/// Seconds or milliseconds since 1970, or a date.
+/// Parses a time in seconds or milliseconds since 1970, or a date.
 fn wait_until(value: &str, now: SystemTime) -> Option<Duration> {
-    // In seconds this is the year 5138, in milliseconds it is 1973: no provider means either.
+    // As seconds, this number is in the year 5138. As milliseconds, it is in 1973. No provider means either.
     const FIRST_MILLIS: u64 = 100_000_000_000;
     match value.parse::<u64>() {
         Ok(number) => {
@@ -113,7 +115,7 @@ mod tests {
         }
     }
 
-    fn told(pairs: &[(&'static str, &str)]) -> Option<u64> {
+    fn requested(pairs: &[(&'static str, &str)]) -> Option<u64> {
         let hints: RetryHints =
             serde_json::from_value(serde_json::json!({"after": ["x-wait"], "at": ["x-reset"]})).unwrap();
         let headers =
@@ -123,22 +125,22 @@ mod tests {
     }
 
     #[test]
-    fn a_provider_tells_in_seconds_by_date_or_by_the_time_of_its_reset() {
-        assert_eq!(told(&[]), None);
-        assert_eq!(told(&[("retry-after", "7")]), Some(7));
-        assert_eq!(told(&[("retry-after", "Tue, 14 Nov 2023 22:13:30 GMT")]), Some(10));
-        assert_eq!(told(&[("retry-after", "Tue, 14 Nov 2023 22:00:00 GMT")]), Some(0));
-        assert_eq!(told(&[("x-reset", "1700000020")]), Some(20));
-        assert_eq!(told(&[("x-reset", "1700000020000")]), Some(20));
-        assert_eq!(told(&[("x-reset", "5")]), Some(0));
-        assert_eq!(told(&[("retry-after", "7"), ("x-wait", "9.5"), ("x-reset", "1700000001")]), Some(9));
+    fn requested_delays_are_read_as_seconds_dates_and_reset_times() {
+        assert_eq!(requested(&[]), None);
+        assert_eq!(requested(&[("retry-after", "7")]), Some(7));
+        assert_eq!(requested(&[("retry-after", "Tue, 14 Nov 2023 22:13:30 GMT")]), Some(10));
+        assert_eq!(requested(&[("retry-after", "Tue, 14 Nov 2023 22:00:00 GMT")]), Some(0));
+        assert_eq!(requested(&[("x-reset", "1700000020")]), Some(20));
+        assert_eq!(requested(&[("x-reset", "1700000020000")]), Some(20));
+        assert_eq!(requested(&[("x-reset", "5")]), Some(0));
+        assert_eq!(requested(&[("retry-after", "7"), ("x-wait", "9.5"), ("x-reset", "1700000001")]), Some(9));
         for nonsense in ["soon", "-1", "nan", "inf", ""] {
-            assert_eq!(told(&[("retry-after", nonsense)]), None, "{nonsense}");
+            assert_eq!(requested(&[("retry-after", nonsense)]), None, "{nonsense}");
         }
     }
 
     #[test]
-    fn too_many_requests_server_errors_and_a_spent_limit_mean_later() {
+    fn rate_limits_and_server_errors_are_retryable() {
         let hints: RetryHints = serde_json::from_value(serde_json::json!({"remaining": "x-left"})).unwrap();
         let later = |status, left: &'static str| {
             let headers = HeaderMap::from_iter([(HeaderName::from_static("x-left"), left.parse().unwrap())]);
@@ -155,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn methods_that_are_not_safe_to_repeat_are_sent_once_unless_asked() {
+    fn unsafe_methods_are_retried_only_on_request() {
         let left = |method: &Method, asked| Retries::new(&settings(), method, asked).left;
         assert_eq!(left(&Method::GET, None), 2);
         assert_eq!(left(&Method::DELETE, None), 2);
@@ -167,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_longer_than_the_maximum_ends_the_retries() {
+    fn a_delay_over_the_maximum_ends_the_retries() {
         let mut retries = Retries::new(&settings(), &Method::GET, Some(5));
         assert_eq!(retries.next_wait(Some(Duration::from_secs(60)), 0.5), Some(Duration::from_secs(60)));
         assert_eq!(retries.next_wait(Some(Duration::from_secs(61)), 0.5), None);

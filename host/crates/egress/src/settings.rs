@@ -1,4 +1,4 @@
-//! What an operator can set about outgoing requests.
+//! The settings of outgoing requests.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,32 +6,33 @@ use std::time::Duration;
 
 use url::{Host, Url};
 
-/// The gate's limits and exceptions. The defaults suit a host that serves many connections.
+/// The egress gateway's limits and exceptions. The defaults suit a host that serves many connections.
 #[derive(Debug, Clone)]
 pub struct EgressSettings {
-    /// Hosts that may be reached at private addresses and without TLS, from `SYNCLINE_EGRESS_ALLOW`.
+    /// Hosts that may have private addresses and may be reached without TLS, from `SYNCLINE_EGRESS_ALLOW`.
     pub allow: Vec<HostPort>,
-    /// Longest answer, counted after decompression.
+    /// Maximum size of an answer after decompression.
     pub max_response_bytes: usize,
-    /// Time for one attempt, with its redirects and its body, unless the request says otherwise.
+    /// Default time limit of one attempt, including its redirects and its body.
     pub request_timeout: Duration,
-    /// The most that a request can ask for.
+    /// Maximum time limit that a request can set.
     pub max_request_timeout: Duration,
     pub connect_timeout: Duration,
-    /// The longest silence while a request is forwarded: of the client in its body, of the provider before its
-    /// answer and within it.
+    /// Maximum silence while a request is forwarded: of the client within its body, and of the provider before and
+    /// within its answer.
     pub forward_timeout: Duration,
-    /// Longest body of a request that is forwarded.
+    /// Maximum size of a forwarded request's body.
     pub max_forward_bytes: u64,
-    /// As much of such a body is kept in memory, to send it again.
+    /// Up to this many bytes of a forwarded body are buffered in memory, so that it can be sent again.
     pub kept_forward_bytes: usize,
-    /// How often a request is sent at most, whatever it asks for.
+    /// Maximum number of attempts, whatever a request asks for.
     pub max_attempts: u32,
-    /// Retries of a method that is safe to repeat, unless the request says otherwise.
+    /// Default number of retries of a method that is safe to repeat.
     pub default_retries: u8,
-    /// The first wait before a retry; each one after it is twice as long.
+    /// The wait before the first retry. It doubles with each further retry.
     pub first_backoff: Duration,
-    /// The longest wait before a retry. A provider that asks for more gets no retry: its answer is handed on.
+    /// Maximum wait before a retry. If a provider asks for more, the request is not retried and the caller receives
+    /// the answer.
     pub max_wait: Duration,
 }
 
@@ -54,14 +55,14 @@ impl Default for EgressSettings {
     }
 }
 
-/// One entry of the allow list: exactly this host at exactly this port.
+/// An entry of the allow list: a host with a port. Both must match exactly.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostPort {
     host: Host,
     port: u16,
 }
 
-/// Why a text is not an allow list. Says what would be.
+/// Why a text is not a valid allow list. The message shows valid entries.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{given}` must be a host and a port, such as `localhost:9000` or `[::1]:9000`")]
 pub struct InvalidHostPort {
@@ -69,7 +70,7 @@ pub struct InvalidHostPort {
 }
 
 impl HostPort {
-    /// Reads `host:port,host:port`. Spaces around an entry and empty entries do not matter.
+    /// Parses `host:port,host:port`. Ignores empty entries and spaces around entries.
     pub fn parse_list(text: &str) -> Result<Vec<Self>, InvalidHostPort> {
         text.split(',').map(str::trim).filter(|entry| !entry.is_empty()).map(str::parse).collect()
     }
@@ -103,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_list_is_read_and_spelled_the_way_urls_are() {
+    fn a_list_is_parsed_and_normalized_like_urls() {
         let list = HostPort::parse_list("LocalHost:9000, 0x7f.1:80,,[0:0::1]:443,").unwrap();
         let spelled: Vec<String> = list.iter().map(ToString::to_string).collect();
         assert_eq!(spelled, ["localhost:9000", "127.0.0.1:80", "[::1]:443"]);
@@ -111,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_without_host_or_port_is_refused() {
+    fn an_entry_without_host_or_port_is_rejected() {
         for entry in
             ["localhost", "localhost:", ":80", "localhost:http", "::1:80", "http://localhost:80", "a b:1"]
         {
@@ -121,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn host_and_port_must_both_be_the_same() {
+    fn both_host_and_port_must_match() {
         let entry: HostPort = "localhost:80".parse().unwrap();
         let matches = |url: &str| entry.matches(&Url::parse(url).unwrap());
         assert!(matches("http://localhost/"));

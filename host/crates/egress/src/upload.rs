@@ -1,4 +1,4 @@
-//! A request's body: nothing, bytes that are at hand, or what a client is still sending.
+//! A request's body: empty, in memory, or still arriving from a client.
 
 use std::fmt;
 use std::pin::Pin;
@@ -13,19 +13,19 @@ use tokio::time::{Instant, Sleep, sleep};
 
 use super::error::{EgressError, UploadFailure};
 
-/// A body that arrives while it is sent on, as the server that receives it gives it.
+/// A body that is forwarded while it arrives, as a stream from the server that receives it.
 pub type Incoming = Pin<Box<dyn Stream<Item = Result<Bytes, ()>> + Send>>;
 
-/// How much of a body is taken and kept, and how long it is waited for.
+/// Limits for the size, the memory and the idle time of an upload.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct UploadLimits {
-    pub most_bytes: u64,
-    /// As much is kept, to send it again.
-    pub kept_bytes: usize,
+    pub max_bytes: u64,
+    /// Up to this many bytes are buffered, so that the body can be sent again.
+    pub max_buffered_bytes: usize,
     pub idle: Duration,
 }
 
-/// What an exchange sends.
+/// The body of an exchange.
 #[derive(Clone)]
 pub(super) enum Payload {
     Empty,
@@ -34,7 +34,7 @@ pub(super) enum Payload {
 }
 
 impl Payload {
-    /// For one exchange. An exchange before it that still reads from the same upload is cut off.
+    /// Returns a body for one exchange. An earlier exchange that still reads the same upload is cut off.
     pub fn to_body(&self) -> Option<reqwest::Body> {
         match self {
             Self::Empty => None,
@@ -43,8 +43,9 @@ impl Payload {
         }
     }
 
-    /// How long it is, where the HTTP library does not say so itself: if only the client has said it, or if there is
-    /// nothing where the method lets the server expect something. Some answer 411 otherwise (RFC 9110, 8.6).
+    /// Returns the length that the HTTP client does not announce itself: the length that the calling client announced,
+    /// or 0 for an empty body with a method that usually has one. Some servers answer 411 otherwise (RFC 9110, section
+    /// 8.6).
     pub fn announced_bytes(&self, method: &Method) -> Option<u64> {
         let expects_content = [Method::POST, Method::PUT, Method::PATCH].contains(method);
         match self {
@@ -57,24 +58,24 @@ impl Payload {
     pub fn can_be_sent_again(&self) -> bool {
         match self {
             Self::Empty | Self::Whole(_) => true,
-            Self::Upload(upload) => upload.lock().is_kept,
+            Self::Upload(upload) => upload.lock().is_complete_buffer,
         }
     }
 
-    /// All of it at once, as signing a form needs it.
+    /// Reads the whole body, which is needed to sign a form.
     pub async fn whole(&self) -> Result<Option<Bytes>, EgressError> {
         match self {
             Self::Empty => Ok(None),
             Self::Whole(bytes) => Ok(Some(bytes.clone())),
             Self::Upload(upload) => {
-                let limit_bytes = upload.limits.kept_bytes;
+                let limit_bytes = upload.limits.max_buffered_bytes;
                 let mut whole = BytesMut::new();
                 let mut reading = Reading::begin(upload);
                 while let Some(chunk) = reading.next().await {
                     whole.extend_from_slice(&chunk.map_err(|_| upload.failed())?);
                     if whole.len() > limit_bytes {
                         return Err(EgressError::invalid(format!(
-                            "a form that is signed must have at most {limit_bytes} bytes"
+                            "a form that OAuth 1 signs must have at most {limit_bytes} bytes"
                         )));
                     }
                 }
@@ -83,7 +84,7 @@ impl Payload {
         }
     }
 
-    /// What has been sent of it.
+    /// The number of bytes that have been sent so far.
     pub fn sent_bytes(&self) -> usize {
         match self {
             Self::Empty => 0,
@@ -92,19 +93,19 @@ impl Payload {
         }
     }
 
-    /// When a part of it was last asked for or sent; `None` if that is not known.
+    /// When a part of the body was last requested or sent. `None` if that is unknown.
     pub fn last_moved(&self) -> Option<Instant> {
         match self {
             Self::Empty | Self::Whole(_) => None,
             Self::Upload(upload) => {
                 let progress = upload.lock();
-                // The upload has its own clock while the client is waited for.
+                // While the client's next part is awaited, the upload's own idle limit applies instead.
                 if progress.stall.is_some() { Some(Instant::now()) } else { progress.moved_at }
             }
         }
     }
 
-    /// Why the client's part of an exchange failed, if it did.
+    /// Why the client failed to send the body, if it did.
     pub fn failure(&self) -> Option<UploadFailure> {
         match self {
             Self::Empty | Self::Whole(_) => None,
@@ -113,7 +114,7 @@ impl Payload {
     }
 }
 
-/// A body on its way. Its beginning is kept so that it can be sent again, as long as it is short.
+/// A body that is still arriving. Its beginning is buffered, so that a short body can be sent again.
 pub(super) struct Upload {
     announced_bytes: Option<u64>,
     limits: UploadLimits,
@@ -124,14 +125,14 @@ struct Progress {
     incoming: Incoming,
     has_ended: bool,
     read_bytes: u64,
-    kept: Vec<Bytes>,
-    /// Whether `kept` is all that was read.
-    is_kept: bool,
+    buffered: Vec<Bytes>,
+    /// Whether `buffered` contains everything that was read.
+    is_complete_buffer: bool,
     failure: Option<UploadFailure>,
     moved_at: Option<Instant>,
-    /// Runs while the client is waited for.
+    /// The idle timer, which runs while the client's next part is awaited.
     stall: Option<Pin<Box<Sleep>>>,
-    /// Which exchange may read: the last that began.
+    /// The number of the exchange that may read: the last one that began.
     reader: u64,
     waiting: Option<Waker>,
 }
@@ -142,8 +143,8 @@ impl Upload {
             incoming,
             has_ended: false,
             read_bytes: 0,
-            kept: Vec::new(),
-            is_kept: true,
+            buffered: Vec::new(),
+            is_complete_buffer: true,
             failure: None,
             moved_at: None,
             stall: None,
@@ -186,14 +187,14 @@ impl Progress {
             Poll::Ready(Some(Ok(chunk))) => {
                 self.stall = None;
                 self.read_bytes += chunk.len() as u64;
-                if self.read_bytes > limits.most_bytes {
-                    return self.fail(UploadFailure::TooLong { limit_bytes: limits.most_bytes });
+                if self.read_bytes > limits.max_bytes {
+                    return self.fail(UploadFailure::TooLong { limit_bytes: limits.max_bytes });
                 }
-                if self.read_bytes > limits.kept_bytes as u64 {
-                    self.is_kept = false;
-                    self.kept = Vec::new();
+                if self.read_bytes > limits.max_buffered_bytes as u64 {
+                    self.is_complete_buffer = false;
+                    self.buffered = Vec::new();
                 } else {
-                    self.kept.push(chunk.clone());
+                    self.buffered.push(chunk.clone());
                 }
                 Poll::Ready(Some(Ok(chunk)))
             }
@@ -207,33 +208,33 @@ impl Progress {
     }
 }
 
-/// One exchange's look at an upload, from its beginning.
+/// Reads an upload from its beginning, for one exchange.
 struct Reading {
     upload: Arc<Upload>,
     number: u64,
-    /// How many of the kept parts it has given.
-    given: usize,
+    /// The number of buffered parts that were returned.
+    next_part: usize,
 }
 
 impl Reading {
     fn begin(upload: &Arc<Upload>) -> Self {
         let mut progress = upload.lock();
         progress.reader += 1;
-        // The exchange before, which would wait for ever now, hears that it is over.
+        // Wakes the previous exchange, so that it notices that a new exchange has replaced it.
         if let Some(waiting) = progress.waiting.take() {
             waiting.wake();
         }
-        Self { upload: Arc::clone(upload), number: progress.reader, given: 0 }
+        Self { upload: Arc::clone(upload), number: progress.reader, next_part: 0 }
     }
 }
 
-/// An exchange goes on with a body that another has taken over.
+/// The error of an exchange whose body a later exchange has taken over.
 #[derive(Debug)]
 struct TakenOver;
 
 impl fmt::Display for TakenOver {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the body is sent again by a later attempt")
+        f.write_str("a later attempt has taken over the body")
     }
 }
 
@@ -252,15 +253,15 @@ impl Stream for Reading {
             return Poll::Ready(Some(Err(failure.into())));
         }
         progress.moved_at = Some(Instant::now());
-        if let Some(chunk) = progress.kept.get(this.given) {
-            this.given += 1;
+        if let Some(chunk) = progress.buffered.get(this.next_part) {
+            this.next_part += 1;
             return Poll::Ready(Some(Ok(chunk.clone())));
         }
         if progress.has_ended {
             return Poll::Ready(None);
         }
         let polled = progress.poll_incoming(cx, &this.upload.limits);
-        this.given = progress.kept.len();
+        this.next_part = progress.buffered.len();
         polled.map(|next| next.map(|chunk| chunk.map_err(Into::into)))
     }
 }
@@ -272,7 +273,7 @@ mod tests {
     use super::*;
 
     const LIMITS: UploadLimits =
-        UploadLimits { most_bytes: 10, kept_bytes: 4, idle: Duration::from_millis(20) };
+        UploadLimits { max_bytes: 10, max_buffered_bytes: 4, idle: Duration::from_millis(20) };
 
     fn payload(chunks: &[&'static str]) -> Payload {
         let chunks: Vec<_> = chunks.iter().map(|chunk| Ok(Bytes::from_static(chunk.as_bytes()))).collect();
@@ -280,7 +281,7 @@ mod tests {
     }
 
     fn begin(payload: &Payload) -> Reading {
-        let Payload::Upload(upload) = payload else { panic!("it is an upload") };
+        let Payload::Upload(upload) = payload else { panic!("not an upload") };
         Reading::begin(upload)
     }
 
@@ -293,7 +294,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_short_body_can_be_read_again_from_wherever_it_was_left() {
+    async fn a_short_body_can_be_read_again_from_the_beginning() {
         let payload = payload(&["ab", "c", "d"]);
         let mut first = begin(&payload);
         assert_eq!(first.next().await.unwrap().unwrap(), "ab");
@@ -304,7 +305,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_longer_one_is_passed_on_and_not_kept() {
+    async fn a_long_body_is_forwarded_without_buffering() {
         let payload = payload(&["ab", "cd", "ef"]);
         assert_eq!(read(begin(&payload)).await.unwrap(), "abcdef");
         assert!(!payload.can_be_sent_again());
@@ -312,14 +313,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn one_past_the_limit_fails_and_says_so() {
+    async fn a_body_over_the_limit_fails() {
         let payload = payload(&["abcdef", "ghijkl"]);
         assert!(read(begin(&payload)).await.is_err());
         assert_eq!(payload.failure(), Some(UploadFailure::TooLong { limit_bytes: 10 }));
     }
 
     #[tokio::test]
-    async fn a_client_that_stops_sending_is_not_waited_for() {
+    async fn a_client_that_stops_sending_times_out() {
         let silent = stream::iter([Ok(Bytes::from_static(b"ab"))]).chain(stream::pending());
         let payload = Payload::Upload(Upload::new(Box::pin(silent), None, LIMITS));
         assert!(read(begin(&payload)).await.is_err());
@@ -327,7 +328,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_form_is_signed_whole_or_not_at_all() {
+    async fn a_form_over_the_buffer_limit_is_not_signed() {
         assert_eq!(payload(&["ab", "cd"]).whole().await.unwrap().unwrap(), "abcd");
         assert_eq!(payload(&["ab", "cde"]).whole().await.unwrap_err().code().as_str(), "invalid-request");
     }

@@ -1,4 +1,4 @@
-//! The `UsernameToken` of WS-Security in an HTTP header: proof that the password is known, good for one request.
+//! The `UsernameToken` of WS-Security, sent in an HTTP header. It proves knowledge of the password for one request.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -10,10 +10,10 @@ use syncline_crypto::hex;
 use syncline_providers::SignatureScheme;
 use syncline_types::secret::Secret;
 
-/// Where the token goes unless the provider's entry says otherwise.
+/// The default header, unless the provider file names another one.
 pub(super) const HEADER: HeaderName = HeaderName::from_static("x-wsse");
 
-/// A token for one request that is made now.
+/// Creates a token for one request at the current time.
 pub(super) fn username_token(scheme: SignatureScheme, username: &str, password: &str) -> Secret<String> {
     token(scheme, username, password, &rand::random::<[u8; 16]>(), Utc::now())
 }
@@ -51,9 +51,9 @@ fn token(
 mod tests {
     use super::*;
 
-    /// The example of the profile's first publication: nonce `d36e316282959a9ed4c89851497a717f`.
+    /// The example of the profile's first publication, with the nonce `d36e316282959a9ed4c89851497a717f`.
     #[test]
-    fn the_digest_is_that_of_the_profile() {
+    fn the_digest_matches_the_example_of_the_profile() {
         let now = "2003-12-15T14:43:07Z".parse().unwrap();
         let made =
             token(SignatureScheme::Wsse, "bob", "taadtaadpstcsm", b"d36e316282959a9ed4c89851497a717f", now);
@@ -66,13 +66,13 @@ mod tests {
     }
 
     #[test]
-    fn each_token_is_another() {
+    fn every_token_is_different() {
         let made = || username_token(SignatureScheme::Wsse, "a", "b").expose().clone();
         assert_ne!(made(), made());
     }
 
     #[test]
-    fn a_scheme_may_want_digits_in_the_place_of_bytes() {
+    fn the_hex_scheme_encodes_nonce_and_digest_as_hexadecimal() {
         let now = "2003-12-15T14:43:07Z".parse().unwrap();
         let made = token(SignatureScheme::WsseHex, "bob", "taadtaadpstcsm", &[0xd3, 0x6e], now);
         assert!(made.expose().contains(r#"Nonce="d36e""#), "{}", made.expose());

@@ -1,4 +1,4 @@
-//! Tricks by which a request might reach the host's own network.
+//! Tests that requests cannot reach the host's own network.
 
 use std::io;
 use std::net::IpAddr;
@@ -13,7 +13,7 @@ use syncline_egress::{Credentials, EgressError, EgressGateway, EgressSettings, L
 use syncline_telemetry::clock::Clock;
 use syncline_test_server::Server;
 
-/// Resolves every name to one address, and counts.
+/// Resolves every name to one address and counts the lookups.
 struct Everywhere {
     address: IpAddr,
     asked: AtomicUsize,
@@ -37,7 +37,7 @@ impl Lookup for Everywhere {
     }
 }
 
-/// Sends to a provider whose base URL is this address.
+/// Sends a request to a provider with this base URL.
 async fn send_to(gateway: &EgressGateway, base: &str) -> Result<(), EgressError> {
     let base: Url = base.parse().unwrap();
     let mut request = get("/latest/meta-data");
@@ -49,7 +49,7 @@ async fn send_to(gateway: &EgressGateway, base: &str) -> Result<(), EgressError>
 }
 
 #[tokio::test]
-async fn no_spelling_of_a_private_address_is_let_through() {
+async fn private_addresses_are_blocked_in_every_spelling() {
     let gateway = EgressGateway::new(EgressSettings::default(), Clock::system()).unwrap();
     for host in [
         "0.0.0.0",
@@ -95,7 +95,7 @@ async fn no_spelling_of_a_private_address_is_let_through() {
 }
 
 #[tokio::test]
-async fn a_name_that_leads_to_a_private_address_is_not_followed() {
+async fn names_that_resolve_to_private_addresses_are_blocked() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
     for address in ["127.0.0.1", "::1", "::ffff:127.0.0.1", "169.254.169.254", "10.1.2.3"] {
@@ -108,12 +108,12 @@ async fn a_name_that_leads_to_a_private_address_is_not_followed() {
     let gateway = gateway(&[]);
     let error = send_to(&gateway, &format!("https://localhost:{port}")).await.unwrap_err();
     assert_eq!(error.code().as_str(), "address-not-allowed");
-    let nobody = tokio::time::timeout(std::time::Duration::from_millis(50), listener.accept()).await;
-    assert!(nobody.is_err(), "a connection was opened");
+    let connected = tokio::time::timeout(std::time::Duration::from_millis(50), listener.accept()).await;
+    assert!(connected.is_err(), "a connection was opened");
 }
 
 #[tokio::test]
-async fn each_connection_takes_one_lookup_so_that_none_can_be_rebound_after_the_check() {
+async fn a_connection_uses_a_single_lookup_so_dns_rebinding_fails() {
     let server = Server::start().await;
     let port = server.address.port();
     let lookup = Everywhere::new("127.0.0.1");
@@ -137,7 +137,7 @@ async fn each_connection_takes_one_lookup_so_that_none_can_be_rebound_after_the_
 }
 
 #[tokio::test]
-async fn the_allow_list_opens_one_host_at_one_port() {
+async fn the_allow_list_allows_exactly_one_host_and_port() {
     let (open, closed) = (Server::start().await, Server::start().await);
     let gateway = gateway(&[open.address]);
     send_to(&gateway, open.url().as_str()).await.unwrap();
@@ -149,7 +149,7 @@ async fn the_allow_list_opens_one_host_at_one_port() {
 }
 
 #[tokio::test]
-async fn plain_http_is_only_for_the_allow_list() {
+async fn plain_http_is_allowed_only_for_the_allow_list() {
     let lookup = Everywhere::new("8.8.8.8");
     let gateway =
         EgressGateway::with_lookup(settings(&[]), Clock::system(), Arc::clone(&lookup) as Arc<dyn Lookup>)

@@ -1,4 +1,4 @@
-//! What comes back: whole, decompressed, bounded and in time.
+//! Tests that answers are complete, decompressed, limited in size and in time.
 
 use std::io::Write;
 use std::time::{Duration, Instant};
@@ -40,7 +40,7 @@ fn gzipped(body: Vec<u8>) -> Response {
 }
 
 #[tokio::test]
-async fn an_answer_is_decompressed_and_its_headers_say_so() {
+async fn an_answer_is_decompressed_and_its_headers_are_adapted() {
     let server = Server::start().await;
     server.answer(gzipped(gzip(100_000)));
     let gateway = gateway(&[server.address]);
@@ -54,7 +54,7 @@ async fn an_answer_is_decompressed_and_its_headers_say_so() {
 }
 
 #[tokio::test]
-async fn an_answer_of_several_gzip_members_is_read_to_its_end() {
+async fn an_answer_with_several_gzip_members_is_read_completely() {
     let server = Server::start().await;
     let members = [gzip(100), gzip(20)].concat();
     let gateway = gateway(&[server.address]);
@@ -67,7 +67,7 @@ async fn an_answer_of_several_gzip_members_is_read_to_its_end() {
     let broken = [&members[..], b"junk"].concat();
     server.answer(gzipped(broken));
     assert_eq!(send_once(&gateway, &server, get("/a")).await.unwrap_err().code().as_str(), "network-error");
-    // What cannot be decompressed here is left to whoever asked, and says so.
+    // An answer with an unknown encoding is returned as it is.
     server.answer(([("content-encoding", "gzip, gzip")], members.clone()));
     let answer = send_once(&gateway, &server, get("/a")).await.unwrap();
     assert_eq!(answer.body, members);
@@ -75,7 +75,7 @@ async fn an_answer_of_several_gzip_members_is_read_to_its_end() {
 }
 
 #[tokio::test]
-async fn a_small_message_that_unfolds_into_a_huge_one_is_dropped() {
+async fn a_small_body_that_decompresses_to_a_huge_one_is_rejected() {
     let server = Server::start().await;
     let bomb = gzip(200_000_000);
     assert!(bomb.len() < 1_000_000);
@@ -86,11 +86,11 @@ async fn a_small_message_that_unfolds_into_a_huge_one_is_dropped() {
     let error = gateway.send(&route, get("/a"), &()).await.unwrap_err();
     assert_eq!(error.code().as_str(), "response-too-large");
     assert!(error.to_string().ends_with("is longer than 1000000 bytes"), "{error}");
-    assert_eq!(server.seen().len(), 1, "a retry would only bring the same");
+    assert_eq!(server.seen().len(), 1, "a retry would have the same result");
 }
 
 #[tokio::test]
-async fn an_answer_as_long_as_the_limit_is_the_longest() {
+async fn an_answer_may_be_exactly_as_long_as_the_limit() {
     let server = Server::start().await;
     server.answer("x".repeat(1000)).answer("x".repeat(1001));
     let gateway = EgressGateway::new(
@@ -106,7 +106,7 @@ async fn an_answer_as_long_as_the_limit_is_the_longest() {
 }
 
 #[tokio::test]
-async fn an_answer_without_a_body_may_still_name_an_encoding() {
+async fn an_empty_answer_with_a_content_encoding_is_accepted() {
     let server = Server::start().await;
     for status in [StatusCode::NO_CONTENT, StatusCode::NOT_MODIFIED, StatusCode::OK] {
         server.answer((status, [("content-encoding", "gzip")]));
@@ -120,7 +120,7 @@ async fn an_answer_without_a_body_may_still_name_an_encoding() {
 }
 
 #[tokio::test]
-async fn a_connection_cut_in_the_middle_of_the_body_is_an_error() {
+async fn a_connection_that_breaks_within_the_body_is_an_error() {
     for bytes in [
         &b"HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nabc"[..],
         b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nabcde\r\n",
@@ -139,18 +139,18 @@ async fn a_connection_cut_in_the_middle_of_the_body_is_an_error() {
 }
 
 #[tokio::test]
-async fn a_provider_that_is_not_there_is_a_network_error_with_its_cause() {
+async fn an_unreachable_provider_is_a_network_error_with_its_cause() {
     let closed = Server::start().await.address;
     let gateway = gateway(&[closed]);
     let mut request = get("/a");
     request.retries = Some(0);
     let error = gateway.send(&plain_route(&format!("http://{closed}")), request, &()).await.unwrap_err();
     assert_eq!(error.code().as_str(), "network-error");
-    assert!(error.to_string().starts_with(&format!("the exchange with `{closed}` failed: ")), "{error}");
+    assert!(error.to_string().starts_with(&format!("the request to `{closed}` failed: ")), "{error}");
 }
 
 #[tokio::test]
-async fn a_server_without_tls_is_no_https_server() {
+async fn a_server_without_tls_is_a_network_error() {
     let server = Server::start().await;
     let gateway = gateway(&[server.address]);
     let mut request = get("/a");
@@ -162,7 +162,7 @@ async fn a_server_without_tls_is_no_https_server() {
 }
 
 #[tokio::test]
-async fn time_is_limited_for_the_head_and_for_the_body() {
+async fn the_time_limit_covers_headers_and_body() {
     let server = Server::start().await;
     let never = futures_util::stream::pending::<Result<Vec<u8>, std::io::Error>>();
     server.answer(Body::from_stream(never));
@@ -182,7 +182,7 @@ async fn time_is_limited_for_the_head_and_for_the_body() {
 }
 
 #[tokio::test]
-async fn a_request_with_a_mistake_is_not_sent() {
+async fn an_invalid_request_is_not_sent() {
     let server = Server::start().await;
     let gateway = gateway(&[server.address]);
     for method in ["", "GET /", "G\r\nT", "CONNECT", "trace"] {

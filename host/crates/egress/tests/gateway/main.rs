@@ -1,5 +1,5 @@
-//! The gate as a whole, against servers on the loopback interface.
-#![expect(clippy::unwrap_used, reason = "a test that unwraps says best where it failed")]
+//! Tests of the egress gateway against servers on the loopback interface.
+#![expect(clippy::unwrap_used, reason = "a panic names the line where the test failed")]
 
 mod addresses;
 mod answers;

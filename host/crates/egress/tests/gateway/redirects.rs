@@ -1,4 +1,4 @@
-//! Redirects: followed under the same rules, and never with more than the target may see.
+//! Tests that redirects follow the same rules as other requests, and that no destination receives more than it may.
 
 use axum::response::{IntoResponse, Redirect, Response};
 
@@ -19,7 +19,7 @@ fn oauth_route(server: &Server) -> Route {
 }
 
 #[tokio::test]
-async fn within_the_provider_the_credentials_and_headers_stay() {
+async fn a_redirect_within_the_provider_keeps_credentials_and_headers() {
     let server = Server::start().await;
     server.answer(Redirect::temporary("/b?x=1"));
     let gateway = gateway(&[server.address]);
@@ -37,7 +37,7 @@ async fn within_the_provider_the_credentials_and_headers_stay() {
 }
 
 #[tokio::test]
-async fn another_origin_gets_no_credentials_nor_does_the_provider_afterwards() {
+async fn a_redirect_to_another_origin_drops_credentials_for_the_rest_of_the_chain() {
     let (provider, other) = (Server::start().await, Server::start().await);
     provider.answer(to(&other, "file"));
     other.answer(to(&provider, "v1/admin/delete"));
@@ -59,7 +59,7 @@ async fn another_origin_gets_no_credentials_nor_does_the_provider_afterwards() {
 }
 
 #[tokio::test]
-async fn a_host_that_is_not_allowed_is_not_reached_by_redirect() {
+async fn a_redirect_to_a_host_that_is_not_allowed_fails() {
     let (provider, other) = (Server::start().await, Server::start().await);
     provider.answer(to(&other, "file"));
     let gateway = gateway(&[provider.address, other.address]);
@@ -70,9 +70,9 @@ async fn a_host_that_is_not_allowed_is_not_reached_by_redirect() {
 }
 
 #[tokio::test]
-async fn a_private_address_is_not_reached_by_redirect() {
+async fn a_redirect_to_a_private_address_fails() {
     let (provider, internal) = (Server::start().await, Server::start().await);
-    // The integration's author allows it; the operator does not.
+    // The integration allows the address, but the operator does not.
     let gateway = gateway(&[provider.address]);
     let mut route = oauth_route(&provider);
     let port = internal.address.port();
@@ -90,7 +90,7 @@ async fn a_private_address_is_not_reached_by_redirect() {
 }
 
 #[tokio::test]
-async fn a_form_that_was_posted_is_answered_by_a_page_to_get() {
+async fn a_redirect_after_a_form_becomes_a_get_without_a_body() {
     let server = Server::start().await;
     server.answer(Redirect::to("/done"));
     let gateway = gateway(&[server.address]);
@@ -103,7 +103,7 @@ async fn a_form_that_was_posted_is_answered_by_a_page_to_get() {
 }
 
 #[tokio::test]
-async fn the_sixth_redirect_is_one_too_many() {
+async fn the_sixth_redirect_fails() {
     let server = Server::start().await;
     let gateway = gateway(&[server.address]);
     for _ in 0..5 {

@@ -1,4 +1,4 @@
-//! When a request is sent again, and with what.
+//! Tests when a request is sent again, and with which credentials.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ fn token(text: &str) -> Credentials {
 }
 
 #[tokio::test]
-async fn a_busy_provider_is_asked_again() {
+async fn temporary_errors_are_retried() {
     let server = Server::start().await;
     server.answer(StatusCode::SERVICE_UNAVAILABLE).answer(StatusCode::TOO_MANY_REQUESTS);
     let gateway = gateway(&[server.address]);
@@ -34,7 +34,7 @@ async fn a_busy_provider_is_asked_again() {
 }
 
 #[tokio::test]
-async fn the_last_answer_is_handed_on_when_the_retries_are_spent() {
+async fn the_last_answer_is_returned_after_all_retries() {
     let server = Server::start().await;
     for _ in 0..3 {
         server.answer((StatusCode::BAD_GATEWAY, "upstream"));
@@ -46,7 +46,7 @@ async fn the_last_answer_is_handed_on_when_the_retries_are_spent() {
 }
 
 #[tokio::test]
-async fn what_may_not_be_repeated_is_sent_once_unless_the_caller_asks() {
+async fn unsafe_requests_are_sent_once_unless_the_caller_asks_for_retries() {
     let server = Server::start().await;
     let gateway = gateway(&[server.address]);
     server.answer(StatusCode::SERVICE_UNAVAILABLE);
@@ -79,7 +79,7 @@ async fn a_retry_waits_as_long_as_the_provider_says() {
 }
 
 #[tokio::test]
-async fn a_wait_beyond_the_maximum_is_left_to_the_caller() {
+async fn a_requested_delay_over_the_maximum_is_returned_to_the_caller() {
     let server = Server::start().await;
     server.answer((StatusCode::TOO_MANY_REQUESTS, [("retry-after", "3600")]));
     let gateway = gateway(&[server.address]);
@@ -89,7 +89,7 @@ async fn a_wait_beyond_the_maximum_is_left_to_the_caller() {
 }
 
 #[tokio::test]
-async fn a_connection_that_breaks_is_a_reason_to_try_again() {
+async fn a_broken_connection_is_retried() {
     let broken = syncline_test_server::raw_server(b"HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nabc").await;
     let gateway = gateway(&[broken]);
     let base = format!("http://{broken}").parse().unwrap();
@@ -118,7 +118,7 @@ async fn rejected_credentials_are_refreshed_once_for_any_method() {
 }
 
 #[tokio::test]
-async fn an_unauthorized_answer_without_better_credentials_is_handed_on() {
+async fn a_401_without_newer_credentials_is_returned() {
     let server = Server::start().await;
     server.answer(StatusCode::UNAUTHORIZED);
     let gateway = gateway(&[server.address]);

@@ -1,4 +1,4 @@
-//! Where the credentials go, and where they do not.
+//! Tests which requests carry the credentials, and that nothing else does.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ fn stripe_key() -> Credentials {
     Credentials::Basic { username: "rk_live_1".into(), password: "".into() }
 }
 
-/// A provider that takes its key as a parameter.
+/// A provider that expects its key as a query parameter.
 fn provider_with_key_in_query() -> Arc<Provider> {
     Arc::new(
         serde_json::from_value(json!({
@@ -27,7 +27,7 @@ fn provider_with_key_in_query() -> Arc<Provider> {
 }
 
 #[tokio::test]
-async fn the_user_name_and_password_are_sent_as_basic_authentication() {
+async fn a_user_name_and_password_are_sent_as_basic_authentication() {
     let server = Server::start().await;
     let gateway = gateway(&[server.address]);
     let mut route = route("stripe-api-key", &server.url(), Keys::one(stripe_key()));
@@ -42,7 +42,7 @@ async fn the_user_name_and_password_are_sent_as_basic_authentication() {
 }
 
 #[tokio::test]
-async fn an_entry_may_say_what_basic_authentication_is_made_of() {
+async fn a_provider_file_defines_the_parts_of_basic_authentication() {
     let server = Server::start().await;
     let gateway = gateway(&[server.address]);
     let keys = Keys::one(Credentials::Basic { username: "a@b.c".into(), password: "tok".into() });
@@ -52,7 +52,7 @@ async fn an_entry_may_say_what_basic_authentication_is_made_of() {
 }
 
 #[tokio::test]
-async fn a_key_goes_into_the_header_of_the_entry_beside_its_fixed_ones() {
+async fn a_key_is_sent_in_the_header_that_the_provider_file_defines() {
     let server = Server::start().await;
     let gateway = gateway(&[server.address]);
     let route =
@@ -67,7 +67,7 @@ async fn a_key_goes_into_the_header_of_the_entry_beside_its_fixed_ones() {
 }
 
 #[tokio::test]
-async fn tokens_are_bearer_tokens_unless_the_entry_says_otherwise() {
+async fn tokens_are_sent_as_bearer_tokens_by_default() {
     let server = Server::start().await;
     let gateway = gateway(&[server.address]);
     for credentials in [
@@ -81,7 +81,7 @@ async fn tokens_are_bearer_tokens_unless_the_entry_says_otherwise() {
 }
 
 #[tokio::test]
-async fn a_key_in_the_query_replaces_the_callers_and_is_masked_in_the_log() {
+async fn a_key_in_the_query_replaces_the_callers_parameter_and_is_masked() {
     let server = Server::start().await;
     let gateway = gateway(&[server.address]);
     let keys = Keys::one(Credentials::ApiKey { api_key: "s3cr&t".into() });
@@ -105,10 +105,10 @@ async fn a_caller_cannot_set_the_header_that_carries_the_credentials() {
 }
 
 #[tokio::test]
-async fn an_allowed_host_gets_the_callers_headers_and_no_credentials() {
+async fn an_allowed_host_receives_the_callers_headers_without_credentials() {
     let (provider, files) = (Server::start().await, Server::start().await);
     let gateway = gateway(&[provider.address, files.address]);
-    // Were they asked for, these credentials would fail the request.
+    // Requesting these credentials would fail, so the test shows that they are not requested.
     let mut route = route("stripe-api-key", &provider.url(), Keys::several([]));
     route.allow_hosts = vec![files.address.to_string().parse().unwrap()];
     let mut request = get(&format!("{}a.csv", files.url()));
@@ -119,7 +119,7 @@ async fn an_allowed_host_gets_the_callers_headers_and_no_credentials() {
 }
 
 #[tokio::test]
-async fn credentials_that_cannot_be_had_or_do_not_fit_are_told() {
+async fn unavailable_and_unsuitable_credentials_are_reported() {
     let server = Server::start().await;
     let gateway = gateway(&[server.address]);
     let none = route("stripe-api-key", &server.url(), Keys::several([]));
@@ -133,7 +133,10 @@ async fn credentials_that_cannot_be_had_or_do_not_fit_are_told() {
     let error = gateway.send(&other_kind, get("/"), &()).await.unwrap_err();
     assert_eq!(
         (error.code().as_str(), error.to_string().as_str()),
-        ("credentials-unavailable", "the connection's credentials have no `apiKey`")
+        (
+            "credentials-unavailable",
+            "the provider file uses `apiKey`, which the connection's credentials do not contain"
+        )
     );
 
     let unsendable = Keys::one(Credentials::ApiKey { api_key: "a\nb".into() });
@@ -145,7 +148,7 @@ async fn credentials_that_cannot_be_had_or_do_not_fit_are_told() {
 }
 
 #[tokio::test]
-async fn no_error_and_no_log_line_holds_a_secret() {
+async fn errors_and_log_lines_contain_no_secrets() {
     let keys = || Keys::one(Credentials::ApiKey { api_key: "s3cret".into() });
     let closed = Server::start().await.address;
     let gateway = gateway(&[closed]);
@@ -156,11 +159,11 @@ async fn no_error_and_no_log_line_holds_a_secret() {
     request.retries = Some(0);
     let error = gateway.send(&route, request, &recorder).await.unwrap_err();
     assert_eq!(error.code().as_str(), "network-error");
-    let told = format!(
+    let printed = format!(
         "{error} {error:?} {:?} {:?}",
         recorder.lines(),
         Credentials::ApiKey { api_key: "s3cret".into() }
     );
-    assert!(!told.contains("s3cret") && !told.contains("alsosecret"), "{told}");
-    assert!(told.contains("appid=***"), "{told}");
+    assert!(!printed.contains("s3cret") && !printed.contains("alsosecret"), "{printed}");
+    assert!(printed.contains("appid=***"), "{printed}");
 }

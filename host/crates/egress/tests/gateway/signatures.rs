@@ -1,4 +1,4 @@
-//! Requests that are signed: each anew, whatever is sent again, and for the provider only.
+//! Tests that every request to the provider has its own signature.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -34,14 +34,14 @@ fn username_token() -> Credentials {
     Credentials::UsernameToken { username: "ada".into(), password: "s3cret".into() }
 }
 
-fn part_of<'a>(seen: &'a Seen, header: &str, name: &str) -> &'a str {
+fn parameter<'a>(seen: &'a Seen, header: &str, name: &str) -> &'a str {
     let text = seen.headers[header].to_str().unwrap();
     let start = text.find(&format!("{name}=\"")).unwrap_or_else(|| panic!("no `{name}` in {text}"));
     text[start + name.len() + 2..].split('"').next().unwrap()
 }
 
 #[tokio::test]
-async fn every_attempt_and_every_redirect_is_signed_anew() {
+async fn every_retry_and_redirect_has_a_new_signature() {
     let server = Server::start().await;
     server.answer(StatusCode::SERVICE_UNAVAILABLE).answer(Redirect::temporary("/b"));
     let gateway = gateway(&[server.address]);
@@ -58,15 +58,15 @@ async fn every_attempt_and_every_redirect_is_signed_anew() {
     assert_eq!(seen.iter().map(|seen| &*seen.path).collect::<Vec<_>>(), ["/a?q=1", "/a?q=1", "/b"]);
     for name in ["oauth_nonce", "oauth_signature"] {
         let different: BTreeSet<&str> =
-            seen.iter().map(|seen| part_of(seen, "authorization", name)).collect();
+            seen.iter().map(|seen| parameter(seen, "authorization", name)).collect();
         assert_eq!(different.len(), 3, "{name}: {different:?}");
     }
-    assert_eq!(part_of(&seen[0], "authorization", "realm"), "77_SB1");
-    assert_eq!(part_of(&seen[0], "authorization", "oauth_signature_method"), "HMAC-SHA256");
+    assert_eq!(parameter(&seen[0], "authorization", "realm"), "77_SB1");
+    assert_eq!(parameter(&seen[0], "authorization", "oauth_signature_method"), "HMAC-SHA256");
 }
 
 #[tokio::test]
-async fn a_username_token_is_made_for_each_request_and_goes_where_the_entry_says() {
+async fn every_request_has_a_new_username_token_in_the_configured_header() {
     let server = Server::start().await;
     let gateway = gateway(&[server.address]);
     let usual = provider("SIGNATURE", json!({ "signature": "WSSE" }));
@@ -81,14 +81,14 @@ async fn a_username_token_is_made_for_each_request_and_goes_where_the_entry_says
             gateway.send(&route, get("/"), &()).await.unwrap();
         }
         let seen = &server.seen()[before..];
-        assert_eq!(part_of(&seen[0], header, "Username"), "ada");
-        assert_ne!(part_of(&seen[0], header, "Nonce"), part_of(&seen[1], header, "Nonce"));
+        assert_eq!(parameter(&seen[0], header, "Username"), "ada");
+        assert_ne!(parameter(&seen[0], header, "Nonce"), parameter(&seen[1], header, "Nonce"));
         assert!(seen.iter().all(|seen| seen.headers.contains_key("x-wsse") == (header == "x-wsse")));
     }
 }
 
 #[tokio::test]
-async fn nothing_is_signed_for_another_origin_and_no_caller_signs_himself() {
+async fn other_origins_receive_no_signature_and_callers_cannot_set_one() {
     let (server, other) = (Server::start().await, Server::start().await);
     server.answer(Redirect::temporary(&format!("{}stolen", other.url())));
     let gateway = gateway(&[server.address, other.address]);
@@ -105,7 +105,7 @@ async fn nothing_is_signed_for_another_origin_and_no_caller_signs_himself() {
 }
 
 #[tokio::test]
-async fn what_signs_a_request_is_not_sent_and_not_logged() {
+async fn signing_secrets_are_neither_sent_nor_logged() {
     let server = Server::start().await;
     let gateway = gateway(&[server.address]);
     let recorder = Recorder::default();
@@ -117,7 +117,7 @@ async fn what_signs_a_request_is_not_sent_and_not_logged() {
 }
 
 #[tokio::test]
-async fn an_entry_may_want_what_was_typed_in_beside_the_token() {
+async fn a_provider_file_can_send_entered_fields_with_the_token() {
     let server = Server::start().await;
     let gateway = gateway(&[server.address]);
     let headers = json!({ "proxy": {

@@ -1,4 +1,4 @@
-//! Routes, settings and credentials for the tests of the gateway.
+//! Routes, settings and credentials for the gateway's tests.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -16,7 +16,7 @@ use syncline_egress::{
 use syncline_providers::{Catalogue, Provider};
 use syncline_telemetry::clock::Clock;
 
-/// Settings that let these servers through and do not dawdle.
+/// Settings that allow these servers and use short waits.
 pub fn settings(servers: &[SocketAddr]) -> EgressSettings {
     EgressSettings {
         allow: servers.iter().map(|address| address.to_string().parse().unwrap()).collect(),
@@ -27,12 +27,12 @@ pub fn settings(servers: &[SocketAddr]) -> EgressSettings {
     }
 }
 
-/// A gateway that lets these servers through.
+/// A gateway that allows these servers.
 pub fn gateway(servers: &[SocketAddr]) -> EgressGateway {
     EgressGateway::new(settings(servers), Clock::system()).unwrap()
 }
 
-/// A route to a provider of the catalogue, moved to another address.
+/// A route to a provider of the catalogue with another base URL.
 pub fn route(provider: &str, base_url: &Url, credentials: impl CredentialSource + 'static) -> Route {
     let catalogue = Catalogue::load(None).unwrap();
     let provider = Arc::clone(catalogue.find(&provider.parse().unwrap()).unwrap());
@@ -64,7 +64,7 @@ pub fn post(url: &str, body: &'static str) -> Request {
     Request { method: "POST".to_owned(), url: url.to_owned(), body: Some(body.into()), ..Request::default() }
 }
 
-/// Credentials that get better once: the first are given until they are rejected, then the next.
+/// Credentials in a fixed order: each one is used until the provider rejects it.
 pub struct Keys(Mutex<VecDeque<Arc<Credentials>>>);
 
 impl Keys {
@@ -97,7 +97,7 @@ impl CredentialSource for Keys {
     }
 }
 
-/// Writes down every exchange as one line.
+/// Records every exchange as one line of text.
 #[derive(Default)]
 pub struct Recorder(Mutex<Vec<String>>);
 

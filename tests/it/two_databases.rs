@@ -137,18 +137,14 @@ async fn databases_that_do_not_belong_together_are_refused() {
         (
             "no records",
             HostOptions::new().database(&pair.control),
-            "name it in SYNCLINE_RECORDS_DATABASE_URL",
+            "has a separate records database: set SYNCLINE_RECORDS_DATABASE_URL",
         ),
-        ("only records", HostOptions::new().database(&pair.records), "holds another one's records"),
-        ("swapped", options(&pair.records, &pair.control), "holds another one's records"),
-        ("a new one", options(&pair.control, &stranger.records), "is not the one that has the records"),
-        (
-            "a whole one for records",
-            options(&stranger.control, &whole),
-            "is not the one that has the records",
-        ),
-        ("a whole one with more", options(&whole, &stranger.records), "holds its records itself"),
-        ("one twice", options(&pair.control, &pair.control), "name the same database"),
+        ("only records", HostOptions::new().database(&pair.records), "is a records database"),
+        ("swapped", options(&pair.records, &pair.control), "is a records database"),
+        ("a new one", options(&pair.control, &stranger.records), "is not the records database of"),
+        ("a whole one for records", options(&stranger.control, &whole), "is not the records database of"),
+        ("a whole one with more", options(&whole, &stranger.records), "contains the records itself"),
+        ("one twice", options(&pair.control, &pair.control), "are the same database"),
         (
             "a wrong URL",
             HostOptions::new().database(&pair.control).variable("SYNCLINE_RECORDS_DATABASE_URL", "no URL"),
@@ -262,7 +258,7 @@ async fn records_are_moved_out_whole_or_not_at_all() {
 
     let (status, log) = HostOptions::new().database(&pair.control).spawn_and_wait().await;
     assert!(!status.success(), "the records are elsewhere now");
-    assert!(log.contains("name it in SYNCLINE_RECORDS_DATABASE_URL"), "{log}");
+    assert!(log.contains("has a separate records database: set SYNCLINE_RECORDS_DATABASE_URL"), "{log}");
     let host = pair.spawn().await;
     let connection = connection.through(&host);
     assert_eq!(items(&connection, "base").await, before);

@@ -1,4 +1,4 @@
-//! End users on their way to a provider's page and back, and what came of it.
+//! OAuth authorizations in progress, and their outcomes.
 
 use serde_json::Value;
 use sqlx::PgConnection;
@@ -8,7 +8,7 @@ use syncline_types::ids::{AuthorizationPk, ConnectSessionPk, EnvironmentPk, Inte
 
 const INTEGRATION_EXISTS: &str = "authorizations_integration_pk_fkey";
 
-/// Somebody who leaves for a provider. What is sealed was sealed for the row `id`.
+/// An end user who is redirected to a provider. The secrets are encrypted for the row `id`.
 #[derive(Debug)]
 pub struct NewAuthorization<'a> {
     pub id: Uuid,
@@ -23,7 +23,7 @@ pub struct NewAuthorization<'a> {
     pub lifetime_seconds: i32,
 }
 
-/// Somebody who comes back.
+/// The stored authorization of an end user who returns from a provider.
 #[derive(Debug)]
 pub struct Authorization {
     pub pk: AuthorizationPk,
@@ -31,7 +31,7 @@ pub struct Authorization {
     pub environment: EnvironmentPk,
     pub integration: IntegrationPk,
     pub session: ConnectSessionPk,
-    /// Of the session's token: what it is looked up by.
+    /// The hash of the session's token, by which the session is found.
     pub session_token_hash: Vec<u8>,
     pub browser_hash: Vec<u8>,
     pub connection_config: Value,
@@ -39,7 +39,7 @@ pub struct Authorization {
     pub listener: Option<Uuid>,
 }
 
-/// Stores who leaves. `false`: the integration is gone.
+/// Stores an authorization. Returns `false` if the integration was deleted.
 pub async fn create(conn: &mut PgConnection, new: &NewAuthorization<'_>) -> sqlx::Result<bool> {
     let created = sqlx::query!(
         r#"
@@ -68,7 +68,7 @@ pub async fn create(conn: &mut PgConnection, new: &NewAuthorization<'_>) -> sqlx
     }
 }
 
-/// The authorization of that state, unless it was taken or has ended.
+/// Finds the authorization with this state, unless it was used or has expired.
 pub async fn find(conn: &mut PgConnection, state_hash: &[u8; 32]) -> sqlx::Result<Option<Authorization>> {
     let row = sqlx::query!(
         r#"
@@ -95,18 +95,18 @@ pub async fn find(conn: &mut PgConnection, state_hash: &[u8; 32]) -> sqlx::Resul
     }))
 }
 
-/// Takes an authorization. `false`: somebody else has, or it has ended meanwhile.
+/// Marks an authorization as used. Returns `false` if it was used already or has expired.
 pub async fn take(conn: &mut PgConnection, authorization: AuthorizationPk) -> sqlx::Result<bool> {
-    let taken = sqlx::query!(
+    let used = sqlx::query!(
         "UPDATE authorizations SET used_at = now() WHERE pk = $1 AND used_at IS NULL AND expires_at > now()",
         authorization.0,
     )
     .execute(conn)
     .await?;
-    Ok(taken.rows_affected() == 1)
+    Ok(used.rows_affected() == 1)
 }
 
-/// Keeps what came of it for whoever listens, and tells every host. The first outcome stays.
+/// Stores the outcome for its listener and notifies all hosts. An existing outcome is kept.
 pub async fn publish_outcome(
     conn: &mut PgConnection,
     session: ConnectSessionPk,
@@ -132,7 +132,7 @@ pub async fn publish_outcome(
     Ok(())
 }
 
-/// What a listener was told, and in which session.
+/// Returns the outcome for a listener, with its session.
 pub async fn find_outcome(
     conn: &mut PgConnection,
     listener: Uuid,

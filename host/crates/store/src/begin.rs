@@ -1,4 +1,4 @@
-//! Begins transactions, also for those who may give up on it.
+//! Begins transactions in a way that is safe against cancellation.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -6,27 +6,29 @@ use std::task::{Context, Poll};
 use sqlx::{PgPool, Postgres, Transaction};
 use tokio::runtime::Handle;
 
-/// As `PgPool::begin`, and safe to give up, as a request does whose client has left.
+/// Like `PgPool::begin`, but the caller can drop the future, as the future of a request is dropped when its client
+/// disconnects.
 ///
-/// sqlx counts a transaction when `BEGIN` was answered. If nobody waits for that any more, it takes the connection for
-/// one without and gives it to others, who then write into a transaction that never ends well.
+/// sqlx counts a transaction only after the server has answered `BEGIN`. If the future is dropped before that, sqlx
+/// treats the connection as one without a transaction and returns it to the pool. Its next user would then write into
+/// a transaction that is never committed.
 pub(super) async fn begin(pool: &PgPool) -> sqlx::Result<Transaction<'static, Postgres>> {
     let pool = pool.clone();
-    #[expect(clippy::disallowed_methods, reason = "it is brought to its end")]
+    #[expect(clippy::disallowed_methods, reason = "the future runs to completion")]
     RunToCompletion::new(async move { pool.begin().await }).await
 }
 
-/// With a statement of its own in place of `BEGIN`.
+/// Begins a transaction with another statement than `BEGIN`.
 pub(super) async fn begin_with(
     pool: &PgPool,
     statement: &'static str,
 ) -> sqlx::Result<Transaction<'static, Postgres>> {
     let pool = pool.clone();
-    #[expect(clippy::disallowed_methods, reason = "it is brought to its end")]
+    #[expect(clippy::disallowed_methods, reason = "the future runs to completion")]
     RunToCompletion::new(async move { pool.begin_with(statement).await }).await
 }
 
-/// A future that somebody else brings to its end if it is dropped before.
+/// A future that a background task completes if it is dropped earlier.
 struct RunToCompletion<T: Send + 'static>(Option<Pin<Box<dyn Future<Output = T> + Send>>>);
 
 impl<T: Send + 'static> RunToCompletion<T> {
@@ -50,7 +52,7 @@ impl<T: Send + 'static> Future for RunToCompletion<T> {
 
 impl<T: Send + 'static> Drop for RunToCompletion<T> {
     fn drop(&mut self) {
-        // Without a runtime the connection goes with the pool.
+        // Without a runtime, the connection is closed together with the pool.
         if let Some(future) = self.0.take()
             && let Ok(runtime) = Handle::try_current()
         {

@@ -1,8 +1,7 @@
-//! What is kept of a deleted connection among syncs' output: that nothing may be written for it, and what is still to
-//! be removed.
+//! Marks deleted connections in the records database, so that nothing is written for them, and deletes their records.
 //!
-//! A sync that has begun is kept from writing by its fence. Whatever writes without one, or is about to begin, holds
-//! a lock that the closing of the connection waits for, and looks whether it was closed.
+//! The fencing token of a deleted connection's syncs keeps their runs from writing. Writers without a token, and runs
+//! that are about to begin, hold a lock that closing the connection waits for, and check whether it was closed.
 
 use sqlx::PgConnection;
 
@@ -10,7 +9,7 @@ use super::dead_letters;
 use super::streams::StreamKey;
 use syncline_types::ids::ConnectionPk;
 
-/// Whether something may be written for the connection until the transaction ends.
+/// Locks a connection against being closed until the transaction ends. Returns `false` if it is closed.
 pub async fn hold_open(conn: &mut PgConnection, connection: ConnectionPk) -> sqlx::Result<bool> {
     sqlx::query!(
         r#"SELECT pg_advisory_xact_lock_shared(hashtextextended('closed_connections', $1))::text AS "none?""#,
@@ -18,7 +17,7 @@ pub async fn hold_open(conn: &mut PgConnection, connection: ConnectionPk) -> sql
     )
     .fetch_one(&mut *conn)
     .await?;
-    // A statement of its own: it has to see what was committed while the lock was waited for.
+    // A separate statement, so that it sees what was committed while it waited for the lock.
     let closed = sqlx::query_scalar!(
         r#"SELECT true AS "closed!" FROM closed_connections WHERE connection_pk = $1"#,
         connection.0,
@@ -28,8 +27,7 @@ pub async fn hold_open(conn: &mut PgConnection, connection: ConnectionPk) -> sql
     Ok(closed.is_none())
 }
 
-/// Lets nothing more be written for these connections: what is on is waited for, and every later write finds a fence
-/// that is higher than its own.
+/// Closes connections. Waits for writes in progress. Later writes find a fencing token that is higher than theirs.
 pub async fn close(conn: &mut PgConnection, connections: &[ConnectionPk]) -> sqlx::Result<()> {
     let connections: Vec<i64> = connections.iter().map(|connection| connection.0).collect();
     sqlx::query!(
@@ -56,7 +54,8 @@ pub async fn close(conn: &mut PgConnection, connections: &[ConnectionPk]) -> sql
     Ok(())
 }
 
-/// Removes up to `limit` records of a closed connection, then the streams that had them. `true`: there may be more.
+/// Deletes up to `limit` records of a closed connection or, once a stream is empty, the stream. Returns `true` if
+/// there may be more.
 pub async fn remove_batch(
     conn: &mut PgConnection,
     connection: ConnectionPk,
@@ -116,7 +115,7 @@ pub async fn remove_batch(
     Ok(true)
 }
 
-/// Nothing that could write for it is left.
+/// Removes the mark, once nothing can write for the connection any more.
 pub async fn forget(conn: &mut PgConnection, connection: ConnectionPk) -> sqlx::Result<()> {
     sqlx::query!("DELETE FROM closed_connections WHERE connection_pk = $1", connection.0)
         .execute(conn)

@@ -1,4 +1,4 @@
-//! Connect sessions: what an end user may connect for a while.
+//! Connect sessions: permissions for end users to connect accounts for a limited time.
 
 use chrono::{DateTime, Utc};
 use serde_json::Value;
@@ -9,14 +9,14 @@ use syncline_types::ids::{ConnectSessionPk, ConnectionId, ConnectionPk, Environm
 
 const CONNECTION_EXISTS: &str = "connect_sessions_reconnects_pk_fkey";
 
-/// A session that can be used.
+/// A valid session.
 #[derive(Debug)]
 pub struct StoredSession {
     pub pk: ConnectSessionPk,
     pub environment: EnvironmentPk,
     pub end_user: Option<Value>,
     pub tags: Value,
-    /// `None`: all of the environment's.
+    /// `None` allows all integrations of the environment.
     pub allowed_integrations: Option<Vec<IntegrationKey>>,
     pub integrations_config_defaults: Value,
     pub overrides: Value,
@@ -25,7 +25,7 @@ pub struct StoredSession {
     pub expires_at: DateTime<Utc>,
 }
 
-/// The connection that a session connects anew.
+/// The connection that a session reconnects.
 #[derive(Debug, Clone)]
 pub struct Reconnected {
     pub pk: ConnectionPk,
@@ -49,7 +49,7 @@ pub struct NewSession<'a> {
     pub lifetime_seconds: i32,
 }
 
-/// Stores a session, and gives the time at which it ends. `None`: the connection that it is for is gone.
+/// Stores a session and returns when it expires. Returns `None` if the connection to reconnect was deleted.
 pub async fn create(conn: &mut PgConnection, new: &NewSession<'_>) -> sqlx::Result<Option<DateTime<Utc>>> {
     let allowed: Option<Vec<String>> =
         new.allowed_integrations.map(|keys| keys.iter().map(ToString::to_string).collect());
@@ -82,7 +82,7 @@ pub async fn create(conn: &mut PgConnection, new: &NewSession<'_>) -> sqlx::Resu
     }
 }
 
-/// The session of that token, unless it has ended.
+/// Finds the session with this token, unless it has expired.
 pub async fn find(conn: &mut PgConnection, token_hash: &[u8]) -> sqlx::Result<Option<StoredSession>> {
     let row = sqlx::query!(
         r#"
@@ -123,13 +123,13 @@ pub async fn find(conn: &mut PgConnection, token_hash: &[u8]) -> sqlx::Result<Op
     }))
 }
 
-/// Ends a session: its token opens nothing from here on.
+/// Deletes a session, so that its token is no longer valid.
 pub async fn delete(conn: &mut PgConnection, session: ConnectSessionPk) -> sqlx::Result<()> {
     sqlx::query!("DELETE FROM connect_sessions WHERE pk = $1", session.0).execute(conn).await?;
     Ok(())
 }
 
-/// Removes sessions that ended so many seconds ago, with what was begun in them. Gives how many there were.
+/// Deletes sessions that expired this many seconds ago, with their authorizations. Returns their number.
 pub async fn delete_ended(conn: &mut PgConnection, seconds_ago: i32) -> sqlx::Result<u64> {
     let deleted = sqlx::query!(
         "DELETE FROM connect_sessions WHERE expires_at < now() - make_interval(secs => $1)",

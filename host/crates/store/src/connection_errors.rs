@@ -1,4 +1,4 @@
-//! What is wrong with connections now.
+//! The current errors of connections.
 
 use sqlx::PgConnection;
 use uuid::Uuid;
@@ -6,7 +6,7 @@ use uuid::Uuid;
 use syncline_types::error_code::ErrorCode;
 use syncline_types::ids::{ConnectionPk, FunctionName, IntegrationPk};
 
-/// What of a connection does not work.
+/// The part of a connection that has an error.
 #[derive(Debug, Clone, Copy)]
 pub enum Failing<'a> {
     Auth,
@@ -29,7 +29,7 @@ impl Failing<'_> {
     }
 }
 
-/// Notes what is wrong, in place of what was noted before. `true`: nothing was.
+/// Stores an error, and replaces the previous one. Returns `true` if there was none.
 pub async fn set(
     conn: &mut PgConnection,
     connection: ConnectionPk,
@@ -58,7 +58,7 @@ pub async fn set(
     .map(|is_new| is_new.unwrap_or(false))
 }
 
-/// What is wrong with one of the connections that were asked for.
+/// A current error of a connection.
 #[derive(Debug, Clone)]
 pub struct ConnectionError {
     pub connection: ConnectionPk,
@@ -67,7 +67,7 @@ pub struct ConnectionError {
     pub log_id: Uuid,
 }
 
-/// What is wrong with these connections, the oldest first.
+/// Lists the errors of these connections, oldest first.
 pub async fn list(
     conn: &mut PgConnection,
     connections: &[ConnectionPk],
@@ -90,7 +90,7 @@ pub async fn list(
     Ok(errors.collect())
 }
 
-/// A sync is no longer deployed: what was wrong with it goes, before its schedules do.
+/// Deletes the errors of a sync that is no longer deployed. Must be called before its schedules are deleted.
 pub async fn clear_sync(
     conn: &mut PgConnection,
     integration: IntegrationPk,
@@ -110,7 +110,7 @@ pub async fn clear_sync(
     Ok(())
 }
 
-/// It works again.
+/// Deletes an error after the authentication or the sync has worked again.
 pub async fn clear(
     conn: &mut PgConnection,
     connection: ConnectionPk,

@@ -1,4 +1,4 @@
-//! Connections: one end user's link to a provider each.
+//! Connections, each of which links one end user to a provider.
 
 mod list;
 
@@ -38,7 +38,7 @@ pub struct Connection {
     pub refresh: RefreshState,
 }
 
-/// A connection to store. Its credentials were sealed for the row `id`.
+/// A connection to store. Its credentials are encrypted for the row `id`.
 #[derive(Debug)]
 pub struct NewConnection<'a> {
     pub id: Uuid,
@@ -107,7 +107,7 @@ impl From<ConnectionRow> for Connection {
     }
 }
 
-/// Reads connections as they are kept, from the rows `c` that `$with` and `$from` give.
+/// Selects stored connections from the rows `c` that `$with` and `$from` define.
 macro_rules! query_connections {
     ($with:literal, $from:literal, $rest:literal, $($parameter:expr),* $(,)?) => {
         sqlx::query_as!(
@@ -134,13 +134,13 @@ macro_rules! query_connections {
 }
 use query_connections;
 
-/// What became of a connection to store.
+/// The result of storing a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Created {
     Now(ConnectionPk),
-    /// The integration has one of that id.
+    /// The integration already has a connection with this id.
     Before,
-    /// The integration was deleted meanwhile. The transaction can only be ended.
+    /// The integration was deleted meanwhile. The transaction has failed and must be rolled back.
     IntegrationGone,
 }
 
@@ -177,20 +177,19 @@ pub async fn create(conn: &mut PgConnection, new: &NewConnection<'_>) -> sqlx::R
     }
 }
 
-/// Whether a connection is being validated and nobody was told of it yet. It is kept from others until the transaction
-/// ends.
+/// Whether a connection is being validated and not announced to clients yet. Locks it until the transaction ends.
 pub async fn lock_unannounced(conn: &mut PgConnection, connection: ConnectionPk) -> sqlx::Result<bool> {
-    let is_untold = sqlx::query_scalar!(
+    let is_unannounced = sqlx::query_scalar!(
         r#"SELECT validating_since IS NOT NULL AS "is_untold!" FROM connections WHERE pk = $1 FOR NO KEY UPDATE"#,
         connection.0,
     )
     .fetch_optional(conn)
     .await?;
-    Ok(is_untold == Some(true))
+    Ok(is_unannounced == Some(true))
 }
 
-/// Replaces what an import brings on a connection that exists; its id, records and schedules stay. A judgement that
-/// is on is of what was replaced, and decides nothing any more.
+/// Replaces the values of an existing connection. Its id, records and schedules stay. A revalidation in progress
+/// concerned the old values, so its result no longer counts.
 pub async fn replace(
     conn: &mut PgConnection,
     connection: ConnectionPk,
@@ -228,7 +227,7 @@ pub async fn replace(
     Ok(())
 }
 
-/// Finds a connection by the names a client uses; `None` if there is none. One that is being validated is none yet.
+/// Finds a connection by its integration and connection id. Returns `None` if it does not exist or is being validated.
 pub async fn find(
     conn: &mut PgConnection,
     environment: EnvironmentPk,
@@ -248,7 +247,7 @@ pub async fn find(
     Ok(row.map(Connection::from))
 }
 
-/// Finds the connection that one of this id replaces: also one that is being validated.
+/// Finds the connection with this id that a new one replaces, even if it is being validated.
 pub async fn find_to_replace(
     conn: &mut PgConnection,
     integration: IntegrationPk,
@@ -271,7 +270,7 @@ pub async fn get(conn: &mut PgConnection, pk: ConnectionPk) -> sqlx::Result<Opti
     Ok(row.map(Connection::from))
 }
 
-/// What a client fetches, with the note that it did; `None` if there is none.
+/// Returns a connection for a client, and stores that it was fetched.
 pub async fn fetch(conn: &mut PgConnection, pk: ConnectionPk) -> sqlx::Result<Option<Connection>> {
     let row = query_connections!(
         r#"
@@ -287,7 +286,7 @@ pub async fn fetch(conn: &mut PgConnection, pk: ConnectionPk) -> sqlx::Result<Op
     Ok(row.map(Connection::from))
 }
 
-/// Connections of some integrations of an environment behind `after`, in the order of their numbers.
+/// Lists connections of some integrations of an environment after `after`, ordered by row number.
 pub async fn list_of(
     conn: &mut PgConnection,
     environment: EnvironmentPk,
@@ -311,7 +310,7 @@ pub async fn list_of(
     Ok(rows.into_iter().map(Connection::from).collect())
 }
 
-/// By which names clients know these connections, as far as they are there.
+/// Returns the integration and connection id of those of these connections that exist.
 pub async fn names(
     conn: &mut PgConnection,
     pks: &[ConnectionPk],
@@ -335,10 +334,10 @@ pub async fn names(
     Ok(names.collect())
 }
 
-/// What changes of a connection beside its credentials and its metadata. What is `None` stays.
+/// A change of a connection, apart from its credentials and metadata. Members that are `None` stay.
 #[derive(Debug, Default)]
 pub struct ConnectionUpdate<'a> {
-    /// Whose account it is, as a whole.
+    /// The whole new end user.
     pub end_user: Option<&'a Value>,
     /// All tags.
     pub tags: Option<&'a Value>,
@@ -346,7 +345,7 @@ pub struct ConnectionUpdate<'a> {
     pub webhook_url_override: Option<Option<&'a str>>,
 }
 
-/// Changes a connection. `false`: there is none.
+/// Changes a connection. Returns `false` if it does not exist.
 pub async fn update(
     conn: &mut PgConnection,
     environment: EnvironmentPk,
@@ -376,14 +375,14 @@ pub async fn update(
     Ok(updated.rows_affected() > 0)
 }
 
-/// Deletes a connection with its schedules and everything else of it but what its syncs kept. With `validation`, only
-/// while that is the one that it waits for. `false`: there is none.
+/// Deletes a connection with its schedules, but not its records. With `validation`, deletes it only while that
+/// validation is the current one. Returns `false` if nothing was deleted.
 pub async fn delete(
     conn: &mut PgConnection,
     connection: ConnectionPk,
     validation: Option<Validation>,
 ) -> sqlx::Result<bool> {
-    let gone = sqlx::query!(
+    let deleted = sqlx::query!(
         r#"
         WITH gone AS (
             DELETE FROM connections
@@ -397,14 +396,14 @@ pub async fn delete(
     )
     .fetch_optional(conn)
     .await?;
-    Ok(gone.is_some())
+    Ok(deleted.is_some())
 }
 
-/// The judgement that a new connection waits for, by the moment at which it began.
+/// The validation of a new connection, identified by its start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Validation(DateTime<Utc>);
 
-/// Has a connection that nobody was told of wait for a validation.
+/// Begins the validation of a connection that was not announced to clients yet.
 pub async fn begin_validation(
     conn: &mut PgConnection,
     connection: ConnectionPk,
@@ -421,7 +420,7 @@ pub async fn begin_validation(
     Ok(since.map(Validation))
 }
 
-/// The connection is there to stay. `false`: it does not wait for this validation any more.
+/// Accepts a new connection. Returns `false` if this validation is no longer the current one.
 pub async fn end_validation(
     conn: &mut PgConnection,
     connection: ConnectionPk,
@@ -437,7 +436,7 @@ pub async fn end_validation(
     Ok(ended.rows_affected() > 0)
 }
 
-/// New connections whose validation began longer ago than this and has not ended.
+/// Lists new connections whose validation began longer ago than this and has not ended.
 pub async fn list_unvalidated(
     conn: &mut PgConnection,
     older_than: Duration,
@@ -455,11 +454,11 @@ pub async fn list_unvalidated(
     Ok(rows.into_iter().map(|row| (ConnectionPk(row.pk), Validation(row.validating_since))).collect())
 }
 
-/// The judgement that a connection waits for which was connected anew and is there meanwhile, likewise.
+/// The validation of a reconnected connection, identified by its start. Clients can use the connection meanwhile.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Revalidation(DateTime<Utc>);
 
-/// Has a connection that was connected anew wait for a judgement by this host.
+/// Begins a validation of a reconnected connection by this host.
 pub async fn begin_revalidation(
     conn: &mut PgConnection,
     connection: ConnectionPk,
@@ -478,7 +477,7 @@ pub async fn begin_revalidation(
     Ok(since.map(Revalidation))
 }
 
-/// What was found out counts. `false`: the connection does not wait for this judgement any more.
+/// Ends a revalidation, so that its result counts. Returns `false` if it is no longer the current one.
 pub async fn end_revalidation(
     conn: &mut PgConnection,
     connection: ConnectionPk,
@@ -497,8 +496,8 @@ pub async fn end_revalidation(
     Ok(ended.rows_affected() > 0)
 }
 
-/// Gives this host judgements of hosts that were silent for longer than `silent_for`, and such that began longer ago
-/// than any takes. The former ones count no more.
+/// Takes over revalidations of hosts that have been silent for longer than `silent_for`, and revalidations that began
+/// longer ago than `older_than`. The previous revalidations no longer count.
 pub async fn take_over_revalidations(
     conn: &mut PgConnection,
     host: Uuid,
@@ -533,7 +532,8 @@ pub async fn take_over_revalidations(
     Ok(rows.into_iter().map(|row| (ConnectionPk(row.pk), Revalidation(row.revalidating_since))).collect())
 }
 
-/// Locks those of an integration's connections that have these ids, in one order for all, and gives them.
+/// Locks and returns those of an integration's connections that have these ids. All callers lock them in the same
+/// order.
 pub async fn lock_many(
     conn: &mut PgConnection,
     environment: EnvironmentPk,
@@ -567,7 +567,7 @@ pub async fn lock_many(
         .collect())
 }
 
-/// Replaces the metadata of these connections, or merges `metadata`'s top-level keys into it.
+/// Replaces the metadata of these connections, or merges the top-level keys of `metadata` into it.
 pub async fn set_metadata(
     conn: &mut PgConnection,
     connections: &[ConnectionPk],

@@ -1,4 +1,4 @@
-//! The versions of environments' data keys, wrapped, and what hosts know of them.
+//! The wrapped versions of environments' data keys, and which versions each host knows.
 
 use sqlx::PgConnection;
 use uuid::Uuid;
@@ -15,7 +15,7 @@ pub struct StoredVersion {
     pub is_active: bool,
 }
 
-/// What a host knows of an environment's data key.
+/// The versions of an environment's data key that a host knows.
 #[derive(Debug, Clone, Copy)]
 pub struct KnownVersions {
     pub environment: EnvironmentPk,
@@ -23,7 +23,7 @@ pub struct KnownVersions {
     pub active: i32,
 }
 
-/// All versions of all environments.
+/// Lists all versions of all environments.
 pub async fn list(conn: &mut PgConnection) -> sqlx::Result<Vec<StoredVersion>> {
     let rows = sqlx::query!(
         r#"
@@ -44,7 +44,7 @@ pub async fn list(conn: &mut PgConnection) -> sqlx::Result<Vec<StoredVersion>> {
     Ok(versions.collect())
 }
 
-/// Stores a version, and tells every host.
+/// Stores a version and notifies all hosts.
 pub async fn create(
     conn: &mut PgConnection,
     environment: EnvironmentPk,
@@ -71,7 +71,7 @@ pub async fn create(
     Ok(())
 }
 
-/// Lets what is new be sealed with that version, and tells every host.
+/// Makes a version the active one, which encrypts new values, and notifies all hosts.
 pub async fn activate(conn: &mut PgConnection, environment: EnvironmentPk, version: i32) -> sqlx::Result<()> {
     sqlx::query!(
         "UPDATE data_key_versions SET is_active = false WHERE environment_pk = $1 AND is_active",
@@ -95,7 +95,7 @@ pub async fn activate(conn: &mut PgConnection, environment: EnvironmentPk, versi
     Ok(())
 }
 
-/// Replaces the wrapped form of a version, unless it has changed since it was read. `false`: it has.
+/// Replaces the wrapped form of a version. Returns `false` if it has changed since it was read.
 pub async fn replace_wrapped(
     conn: &mut PgConnection,
     version: &StoredVersion,
@@ -116,7 +116,8 @@ pub async fn replace_wrapped(
     Ok(replaced.rows_affected() > 0)
 }
 
-/// Removes the versions before that one. `false`: something is sealed with one of them, and all stay.
+/// Deletes the versions before this one. Returns `false`, and deletes nothing, if a stored value still needs one of
+/// them.
 pub async fn remove_before(
     conn: &mut PgConnection,
     environment: EnvironmentPk,
@@ -136,7 +137,7 @@ pub async fn remove_before(
     }
 }
 
-/// Notes what a host knows.
+/// Stores which versions a host knows.
 pub async fn confirm(conn: &mut PgConnection, host: Uuid, known: &[KnownVersions]) -> sqlx::Result<()> {
     let environments: Vec<i64> = known.iter().map(|known| known.environment.0).collect();
     let newest: Vec<i32> = known.iter().map(|known| known.newest).collect();
@@ -161,7 +162,7 @@ pub async fn confirm(conn: &mut PgConnection, host: Uuid, known: &[KnownVersions
     Ok(())
 }
 
-/// How many live hosts do not know that version yet or, with `as_active`, do not seal with it yet.
+/// Returns how many live hosts do not know this version yet or, with `as_active`, do not encrypt with it yet.
 pub async fn count_unaware_hosts(
     conn: &mut PgConnection,
     environment: EnvironmentPk,

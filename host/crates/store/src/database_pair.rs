@@ -1,4 +1,5 @@
-//! Which databases belong together: what syncs save may lie in one of its own, and nobody may take another for it.
+//! Binds a control database and a records database to each other, so that a host never uses databases that do not
+//! belong together.
 
 use sqlx::PgConnection;
 use uuid::Uuid;
@@ -9,7 +10,7 @@ const BOTH: &str = "both";
 const CONTROL: &str = "control";
 const RECORDS: &str = "records";
 
-/// What a database is used for.
+/// The use of a database.
 #[derive(Debug)]
 struct Role {
     role: String,
@@ -19,9 +20,9 @@ struct Role {
     is_confirmed: bool,
 }
 
-/// Uses the database for everything.
+/// Uses one database for everything.
 pub(super) async fn use_one(conn: &mut PgConnection) -> Result<(), OpenError> {
-    note(conn, BOTH, Uuid::new_v4(), true).await?;
+    store_role(conn, BOTH, Uuid::new_v4(), true).await?;
     match find(conn).await?.as_ref().map(|own| &*own.role) {
         Some(CONTROL) => Err(OpenError::RecordsElsewhere),
         Some(RECORDS) => Err(OpenError::RecordsOnly),
@@ -29,14 +30,14 @@ pub(super) async fn use_one(conn: &mut PgConnection) -> Result<(), OpenError> {
     }
 }
 
-/// Uses two databases: those that were bound to each other or, for a new installation, are bound now. What is cut short
-/// in between is done at the next start.
+/// Uses two databases that are bound to each other, and binds them in a new installation. An interrupted binding is
+/// finished at the next start.
 pub(super) async fn use_two(control: &mut PgConnection, records: &mut PgConnection) -> Result<(), OpenError> {
     if find(control).await?.is_none() {
         if has_records(control).await? {
             return Err(OpenError::RecordsHere);
         }
-        note(control, CONTROL, Uuid::new_v4(), false).await?;
+        store_role(control, CONTROL, Uuid::new_v4(), false).await?;
     }
     let own = find(control).await?.ok_or(OpenError::OtherRecords)?;
     match &*own.role {
@@ -48,10 +49,10 @@ pub(super) async fn use_two(control: &mut PgConnection, records: &mut PgConnecti
         if own.is_confirmed || has_environments(records).await? {
             return Err(OpenError::OtherRecords);
         }
-        note(records, RECORDS, own.pair_id, true).await?;
+        store_role(records, RECORDS, own.pair_id, true).await?;
     }
-    let theirs = find(records).await?.ok_or(OpenError::OtherRecords)?;
-    match (&*theirs.role, theirs.pair_id == own.pair_id) {
+    let other = find(records).await?.ok_or(OpenError::OtherRecords)?;
+    match (&*other.role, other.pair_id == own.pair_id) {
         (RECORDS, true) => {}
         (CONTROL, true) => return Err(OpenError::SameDatabase),
         _ => return Err(OpenError::OtherRecords),
@@ -66,8 +67,13 @@ async fn find(conn: &mut PgConnection) -> sqlx::Result<Option<Role>> {
     sqlx::query_as!(Role, "SELECT role, pair_id, is_confirmed FROM database_role").fetch_optional(conn).await
 }
 
-/// Unless something is noted already: of hosts that start at once, one is first.
-async fn note(conn: &mut PgConnection, role: &str, pair_id: Uuid, is_confirmed: bool) -> sqlx::Result<()> {
+/// Stores the role unless one is stored already: another host may have started at the same time.
+async fn store_role(
+    conn: &mut PgConnection,
+    role: &str,
+    pair_id: Uuid,
+    is_confirmed: bool,
+) -> sqlx::Result<()> {
     sqlx::query!(
         "INSERT INTO database_role (role, pair_id, is_confirmed) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING",
         role,
@@ -79,7 +85,7 @@ async fn note(conn: &mut PgConnection, role: &str, pair_id: Uuid, is_confirmed: 
     Ok(())
 }
 
-/// Of a database that nothing is noted in yet.
+/// Whether a database without a role contains records.
 async fn has_records(conn: &mut PgConnection) -> sqlx::Result<bool> {
     sqlx::query_scalar!(
         r#"SELECT EXISTS (SELECT FROM streams) OR EXISTS (SELECT FROM sync_states) AS "has_some!""#

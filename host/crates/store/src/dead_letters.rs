@@ -1,5 +1,5 @@
-//! Dead letters: records that do not fit their model, set aside with the reason. They are written in the transaction
-//! that saves the rest of their batch, in a stream that the caller has locked.
+//! Dead letters: records that do not match their model, set aside with the reasons. They are stored in the transaction
+//! that saves the valid records of the batch, in a stream that the caller has locked.
 
 use std::borrow::Cow;
 
@@ -12,7 +12,7 @@ use super::streams::{LockedStream, StreamKey};
 use syncline_crypto::{AssociatedData, CryptoError, PayloadKey, PayloadKeys, RecordKeys, hex};
 use syncline_types::ids::{ConnectionPk, EnvironmentPk, IntegrationPk, ModelName, Variant};
 
-/// Who set a record aside.
+/// The function and run that set a record aside.
 #[derive(Debug, Clone)]
 pub struct Author {
     pub environment: EnvironmentPk,
@@ -24,14 +24,14 @@ pub struct Author {
 /// A record to set aside.
 #[derive(Debug)]
 pub struct NewLetter<'a> {
-    /// None if it is the id that is wrong.
+    /// `None` if the id itself is invalid.
     pub external_id: Option<Cow<'a, str>>,
     pub problems: Value,
     pub payload: Cow<'a, str>,
 }
 
 impl NewLetter<'_> {
-    /// What a stream has one letter for. A text that is sealed cannot be guessed from it.
+    /// Returns the key that is unique within the stream. With encryption, it does not disclose the record's text.
     fn key(&self, sealing: Option<&PayloadKey>) -> String {
         if let Some(id) = &self.external_id {
             return format!("id:{id}");
@@ -44,7 +44,7 @@ impl NewLetter<'_> {
     }
 }
 
-/// Sets records aside; of those with one id the last.
+/// Sets records aside. Of several records with the same id, only the last one is stored.
 pub async fn set_aside(
     conn: &mut PgConnection,
     stream: &mut LockedStream,
@@ -91,7 +91,7 @@ pub async fn set_aside(
     Ok(())
 }
 
-/// Removes the letters of records that were saved or deleted meanwhile.
+/// Deletes the dead letters of records that were saved or deleted since.
 pub async fn resolve(conn: &mut PgConnection, stream: &mut LockedStream, ids: &[&str]) -> sqlx::Result<()> {
     if stream.dead_letters == 0 || ids.is_empty() {
         return Ok(());
@@ -109,7 +109,7 @@ pub async fn resolve(conn: &mut PgConnection, stream: &mut LockedStream, ids: &[
     Ok(())
 }
 
-/// Removes all letters of a stream.
+/// Deletes all dead letters of a stream.
 pub async fn delete_all(conn: &mut PgConnection, key: StreamKey) -> sqlx::Result<()> {
     sqlx::query!(
         "DELETE FROM dead_letters WHERE connection_pk = $1 AND stream_no = $2",
@@ -121,7 +121,7 @@ pub async fn delete_all(conn: &mut PgConnection, key: StreamKey) -> sqlx::Result
     Ok(())
 }
 
-/// A letter as it is kept.
+/// A stored dead letter.
 #[derive(Debug, Clone)]
 pub struct DeadLetter {
     pub number: i64,
@@ -144,9 +144,9 @@ pub struct DeadLetter {
     pub last_seen_at: DateTime<Utc>,
 }
 
-/// A letter that cannot be shown.
+/// A dead letter that cannot be decrypted.
 #[derive(Debug, thiserror::Error)]
-#[error("dead letter {id} of model `{model}` cannot be read")]
+#[error("dead letter {id} of model `{model}` cannot be decrypted")]
 pub struct UnreadableLetter {
     id: Uuid,
     model: ModelName,
@@ -154,12 +154,12 @@ pub struct UnreadableLetter {
 }
 
 impl DeadLetter {
-    /// The key that its payload is sealed with, if it is.
+    /// Returns the number of the record key that encrypted the payload, if it is encrypted.
     pub fn payload_key(&self) -> Option<i32> {
         self.payload_key
     }
 
-    /// The record, as it was saved.
+    /// Returns the record as it was saved.
     pub fn payload(&self, keys: &RecordKeys) -> Result<String, UnreadableLetter> {
         let StreamKey { connection, number } = self.stream;
         let open = || match (&self.payload, &self.payload_ciphertext) {
@@ -178,7 +178,7 @@ fn associated_data(letter_key: &str) -> AssociatedData<'_> {
     AssociatedData { column: "dead_letters.payload_ciphertext", row: letter_key }
 }
 
-/// Reads letters `l`, which `$from` gives, with their streams `s`.
+/// Selects dead letters `l` from `$from`, with their streams `s`.
 macro_rules! query_letters {
     ($from:literal, $rest:literal, $($parameter:expr),* $(,)?) => {
         sqlx::query!(
@@ -216,17 +216,17 @@ macro_rules! query_letters {
     };
 }
 
-/// Which letters of an environment are wanted.
+/// Which dead letters of an environment to list.
 #[derive(Debug, Clone, Default)]
 pub struct Filter {
     pub integration: Option<IntegrationPk>,
     pub connection: Option<ConnectionPk>,
     pub model: Option<ModelName>,
-    /// Only what stands behind this number.
+    /// Only dead letters after this number.
     pub after: i64,
 }
 
-/// The next `limit` letters, in the order in which they were first set aside.
+/// Lists the next `limit` dead letters, in the order in which they were first set aside.
 pub async fn list(
     conn: &mut PgConnection,
     environment: EnvironmentPk,
@@ -235,7 +235,7 @@ pub async fn list(
 ) -> sqlx::Result<Vec<DeadLetter>> {
     let model = filter.model.as_ref().map(ModelName::as_str);
     if let Some(connection) = filter.connection {
-        // Not of the environment too, whose letters have an index alike.
+        // Does not filter by environment, because the planner could choose that index instead.
         return query_letters!(
             "dead_letters",
             r#"WHERE l.connection_pk = $1 AND l.number > $2 AND ($3::text IS NULL OR s.model = $3)
@@ -265,7 +265,7 @@ pub async fn list(
     .await
 }
 
-/// One letter of an environment.
+/// Finds a dead letter of an environment.
 pub async fn find(
     conn: &mut PgConnection,
     environment: EnvironmentPk,
@@ -281,7 +281,7 @@ pub async fn find(
     .await
 }
 
-/// Removes one letter of a locked stream.
+/// Deletes one dead letter of a locked stream.
 pub async fn delete(
     conn: &mut PgConnection,
     stream: &mut LockedStream,

@@ -1,4 +1,4 @@
-//! Connections that are gone and whose records are still there: they go in small batches.
+//! Deleted connections whose records still exist. The records are deleted in small batches.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use sqlx::PgConnection;
 use super::hosts::interval;
 use syncline_types::ids::ConnectionPk;
 
-/// Notes connections that this transaction deletes, and tells every host.
+/// Stores the connections that this transaction deletes, and notifies all hosts.
 pub async fn note(conn: &mut PgConnection, connections: &[ConnectionPk]) -> sqlx::Result<()> {
     sqlx::query!(
         "INSERT INTO deleted_connections (connection_pk) SELECT unnest($1::bigint[])",
@@ -22,14 +22,14 @@ pub async fn note(conn: &mut PgConnection, connections: &[ConnectionPk]) -> sqlx
     Ok(())
 }
 
-/// A deleted connection that this host clears up after for a while.
+/// A deleted connection whose records this host is removing.
 #[derive(Debug, Clone, Copy)]
 pub struct Deleted {
     pub connection: ConnectionPk,
     pub deleted_at: DateTime<Utc>,
 }
 
-/// Claims the connection that has waited longest, for as long as `hold`.
+/// Claims the connection that has waited longest, for the duration `hold`.
 pub async fn claim(conn: &mut PgConnection, hold: Duration) -> sqlx::Result<Option<Deleted>> {
     let row = sqlx::query!(
         r#"
@@ -48,7 +48,7 @@ pub async fn claim(conn: &mut PgConnection, hold: Duration) -> sqlx::Result<Opti
     Ok(row.map(|row| Deleted { connection: ConnectionPk(row.connection_pk), deleted_at: row.deleted_at }))
 }
 
-/// Gives a claimed connection back, for a look at it after `wait`.
+/// Releases a claimed connection, to be claimed again after `wait`.
 pub async fn postpone(conn: &mut PgConnection, connection: ConnectionPk, wait: Duration) -> sqlx::Result<()> {
     sqlx::query!(
         "UPDATE deleted_connections SET purge_due_at = now() + $2 WHERE connection_pk = $1",
@@ -60,7 +60,7 @@ pub async fn postpone(conn: &mut PgConnection, connection: ConnectionPk, wait: D
     Ok(())
 }
 
-/// Nothing is left of it.
+/// Removes a connection whose cleanup is complete.
 pub async fn forget(conn: &mut PgConnection, connection: ConnectionPk) -> sqlx::Result<()> {
     sqlx::query!("DELETE FROM deleted_connections WHERE connection_pk = $1", connection.0)
         .execute(conn)

@@ -44,7 +44,7 @@ pub struct ActiveFunction {
     pub integration_key: IntegrationKey,
     pub kind: FunctionKind,
     pub name: FunctionName,
-    /// JSON as it was stored. Of what cannot be read, the others are none the worse.
+    /// The stored JSON text. It is parsed later, so that one unreadable function does not affect the others.
     pub spec: String,
     pub component_digest: Vec<u8>,
 }
@@ -79,7 +79,7 @@ impl TryFrom<FunctionRow> for ActiveFunction {
     }
 }
 
-/// A deployment that is active, or waits for hosts to be ready.
+/// A deployment that is active, or is staged until all hosts are ready.
 #[derive(Debug, Clone)]
 pub struct LiveDeployment {
     pub pk: DeploymentPk,
@@ -88,7 +88,7 @@ pub struct LiveDeployment {
     pub bundle_name: String,
     pub version: i32,
     pub digest: String,
-    /// Likewise.
+    /// The stored JSON text, which is parsed later for the same reason.
     pub config: String,
 }
 
@@ -116,7 +116,7 @@ impl From<DeploymentRow> for LiveDeployment {
     }
 }
 
-/// Stores the bytes of a component, once.
+/// Stores the bytes of a component, unless they are stored already.
 pub async fn put_component(conn: &mut PgConnection, digest: &[u8; 32], wasm: &[u8]) -> sqlx::Result<()> {
     sqlx::query!(
         "INSERT INTO components (digest, wasm) VALUES ($1, $2) ON CONFLICT DO NOTHING",
@@ -132,7 +132,7 @@ pub async fn load_component(conn: &mut PgConnection, digest: &[u8]) -> sqlx::Res
     sqlx::query_scalar!("SELECT wasm FROM components WHERE digest = $1", digest).fetch_optional(conn).await
 }
 
-/// Serialises deployments of an environment until the transaction ends.
+/// Locks an environment, so that its deployments happen one after the other, until the transaction ends.
 pub async fn lock(conn: &mut PgConnection, environment: EnvironmentPk) -> sqlx::Result<()> {
     sqlx::query!("SELECT pk FROM environments WHERE pk = $1 FOR NO KEY UPDATE", environment.0)
         .fetch_all(conn)
@@ -140,8 +140,8 @@ pub async fn lock(conn: &mut PgConnection, environment: EnvironmentPk) -> sqlx::
     Ok(())
 }
 
-/// Keeps what is active in an environment as it is until the transaction ends, for what has to follow from it, such as
-/// the schedules of a new connection. Any number may hold it at once, and a switch waits for them.
+/// Locks the set of active deployments until the transaction ends, for work that depends on it, such as creating the
+/// schedules of a new connection. The lock is shared, and a switch waits for it.
 pub async fn hold_active(conn: &mut PgConnection, environment: EnvironmentPk) -> sqlx::Result<()> {
     sqlx::query!(
         r#"SELECT pg_advisory_xact_lock_shared(hashtextextended('deployments', $1))::text AS "none?""#,
@@ -152,7 +152,8 @@ pub async fn hold_active(conn: &mut PgConnection, environment: EnvironmentPk) ->
     Ok(())
 }
 
-/// Waits for those that hold what is active, and lets nobody hold it until the transaction ends.
+/// Locks the set of active deployments exclusively until the transaction ends. Waits for the holders of
+/// [`hold_active`].
 pub async fn begin_switch(conn: &mut PgConnection, environment: EnvironmentPk) -> sqlx::Result<()> {
     sqlx::query!(
         r#"SELECT pg_advisory_xact_lock(hashtextextended('deployments', $1))::text AS "none?""#,
@@ -163,7 +164,7 @@ pub async fn begin_switch(conn: &mut PgConnection, environment: EnvironmentPk) -
     Ok(())
 }
 
-/// What is deployed for an integration that its connections begin with, syncs and lifecycle functions, as it was stored.
+/// Lists the stored specs of an integration's syncs and lifecycle functions, which new connections need.
 pub async fn list_active_for_new_connections(
     conn: &mut PgConnection,
     environment: EnvironmentPk,
@@ -187,7 +188,7 @@ pub async fn list_active_for_new_connections(
     .await
 }
 
-/// Stores a deployment that is not active yet. Gives its row and its version.
+/// Stores a staged deployment. Returns its row number and version.
 pub async fn stage(
     conn: &mut PgConnection,
     new: &NewDeployment<'_>,
@@ -228,7 +229,7 @@ pub async fn stage(
     Ok((DeploymentPk(row.pk), row.version))
 }
 
-/// The deployment that is active under this name.
+/// Finds the active deployment with this bundle name.
 pub async fn find_active(
     conn: &mut PgConnection,
     environment: EnvironmentPk,
@@ -249,7 +250,7 @@ pub async fn find_active(
     Ok(row.map(LiveDeployment::from))
 }
 
-/// Every active deployment, of all environments.
+/// Lists the active deployments of all environments.
 pub async fn list_active(conn: &mut PgConnection) -> sqlx::Result<Vec<LiveDeployment>> {
     let rows = sqlx::query_as!(
         DeploymentRow,
@@ -264,7 +265,7 @@ pub async fn list_active(conn: &mut PgConnection) -> sqlx::Result<Vec<LiveDeploy
     Ok(rows.into_iter().map(LiveDeployment::from).collect())
 }
 
-/// As [`list_active`], for these environments.
+/// Like [`list_active`], for these environments.
 pub async fn list_active_of(
     conn: &mut PgConnection,
     environments: &[EnvironmentPk],
@@ -284,7 +285,7 @@ pub async fn list_active_of(
     Ok(rows.into_iter().map(LiveDeployment::from).collect())
 }
 
-/// The deployments that are active in these environments, in the order of [`list_active`].
+/// Lists the row numbers of the active deployments of these environments, in the order of [`list_active`].
 pub async fn list_active_in(
     conn: &mut PgConnection,
     environments: &[EnvironmentPk],
@@ -301,7 +302,7 @@ pub async fn list_active_in(
     Ok(rows.into_iter().map(|row| (EnvironmentPk(row.environment_pk), DeploymentPk(row.pk))).collect())
 }
 
-/// The functions of every active deployment, of all environments.
+/// Lists the functions of all active deployments.
 pub async fn list_active_functions(conn: &mut PgConnection) -> sqlx::Result<Vec<ActiveFunction>> {
     let rows = sqlx::query_as!(
         FunctionRow,
@@ -320,7 +321,7 @@ pub async fn list_active_functions(conn: &mut PgConnection) -> sqlx::Result<Vec<
     rows.into_iter().map(ActiveFunction::try_from).collect()
 }
 
-/// As [`list_active_functions`], for these environments.
+/// Like [`list_active_functions`], for these environments.
 pub async fn list_active_functions_of(
     conn: &mut PgConnection,
     environments: &[EnvironmentPk],
@@ -346,7 +347,7 @@ pub async fn list_active_functions_of(
     rows.into_iter().map(ActiveFunction::try_from).collect()
 }
 
-/// The functions of one deployment.
+/// Lists the functions of one deployment.
 pub async fn list_functions(
     conn: &mut PgConnection,
     deployment: DeploymentPk,
@@ -367,7 +368,7 @@ pub async fn list_functions(
     rows.into_iter().map(ActiveFunction::try_from).collect()
 }
 
-/// What the active deployments of other bundles have for these integrations, with the name of the bundle.
+/// Lists the functions of these integrations in active deployments of other bundles, with the name of each bundle.
 pub async fn list_functions_of_other_bundles(
     conn: &mut PgConnection,
     environment: EnvironmentPk,
@@ -415,11 +416,11 @@ pub async fn list_functions_of_other_bundles(
 pub struct ActiveLifecycleFunction {
     pub integration: IntegrationPk,
     pub name: FunctionName,
-    /// JSON as it was stored.
+    /// The stored JSON text.
     pub spec: String,
 }
 
-/// The lifecycle functions of an environment.
+/// Lists the active lifecycle functions of an environment.
 pub async fn list_active_lifecycle(
     conn: &mut PgConnection,
     environment: EnvironmentPk,
@@ -446,7 +447,8 @@ pub async fn list_active_lifecycle(
     Ok(functions.collect())
 }
 
-/// Staged deployments for which this host has not said that it is ready.
+/// Lists staged deployments that this host has neither compiled nor rejected yet, with the digests of their
+/// components.
 pub async fn list_unconfirmed(
     conn: &mut PgConnection,
     host: Uuid,
@@ -468,7 +470,7 @@ pub async fn list_unconfirmed(
     Ok(rows.into_iter().map(|row| (DeploymentPk(row.pk), row.digests)).collect())
 }
 
-/// Says that a host has compiled the deployment's components, or why it could not.
+/// Stores that a host has compiled the deployment's components, or why it could not.
 pub async fn confirm(
     conn: &mut PgConnection,
     deployment: DeploymentPk,
@@ -489,10 +491,10 @@ pub async fn confirm(
     Ok(())
 }
 
-/// How far the hosts are with a staged deployment.
+/// The readiness of the hosts for a staged deployment.
 #[derive(Debug)]
 pub struct Readiness {
-    /// Hosts heard of within `alive_within` that have not confirmed.
+    /// The hosts with a heartbeat within `alive_within` that have not confirmed.
     pub waiting_for: Vec<Uuid>,
     pub problem: Option<String>,
 }
@@ -519,7 +521,7 @@ pub async fn readiness(
     })
 }
 
-/// Makes a staged deployment the active one of its name and tells every host.
+/// Activates a staged deployment in place of the active one with the same bundle name, and notifies all hosts.
 pub async fn activate(conn: &mut PgConnection, deployment: DeploymentPk) -> sqlx::Result<()> {
     sqlx::query!(
         r#"
@@ -539,7 +541,7 @@ pub async fn activate(conn: &mut PgConnection, deployment: DeploymentPk) -> sqlx
     Ok(())
 }
 
-/// Gives up a staged deployment.
+/// Marks a staged deployment as failed.
 pub async fn fail(conn: &mut PgConnection, deployment: DeploymentPk) -> sqlx::Result<()> {
     sqlx::query!("UPDATE deployments SET state = 'failed' WHERE pk = $1 AND state = 'staged'", deployment.0)
         .execute(conn)
@@ -547,7 +549,7 @@ pub async fn fail(conn: &mut PgConnection, deployment: DeploymentPk) -> sqlx::Re
     Ok(())
 }
 
-/// A function of an active deployment, under the names by which clients know its integration.
+/// A function of an active deployment, with the names by which clients know its integration and provider.
 #[derive(Debug, Clone)]
 pub struct NamedFunction {
     pub pk: FunctionPk,
@@ -555,12 +557,12 @@ pub struct NamedFunction {
     pub integration: IntegrationKey,
     pub provider: ProviderSlug,
     pub name: FunctionName,
-    /// JSON as it was stored.
+    /// The stored JSON text.
     pub spec: String,
     pub activated_at: DateTime<Utc>,
 }
 
-/// The functions of an environment's active deployments, by integration and name.
+/// Lists the functions of an environment's active deployments, ordered by integration and name.
 pub async fn list_named_functions(
     conn: &mut PgConnection,
     environment: EnvironmentPk,

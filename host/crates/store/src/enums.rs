@@ -1,8 +1,8 @@
-//! Reads the enums of `types` from their text columns.
+//! Converts text columns to the enums of the `types` crate.
 
 use std::str::FromStr;
 
-/// The value of an enum, or the error of a column that has a text which this version does not know.
+/// Parses a column's text. Fails with a decoding error for a text that this version does not know.
 pub(crate) fn parse<T: FromStr<Err: std::error::Error + Send + Sync + 'static>>(
     column: &str,
     text: &str,

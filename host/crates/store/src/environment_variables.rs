@@ -1,10 +1,10 @@
-//! Environment variables, sealed.
+//! Encrypted environment variables.
 
 use sqlx::PgConnection;
 
 use syncline_types::ids::EnvironmentPk;
 
-/// Names and sealed values, by name.
+/// Lists names with encrypted values, ordered by name.
 pub async fn list(
     conn: &mut PgConnection,
     environment: EnvironmentPk,
@@ -38,7 +38,7 @@ pub async fn set(
     Ok(())
 }
 
-/// `false`: there was none of that name.
+/// Returns `false` if there is no variable with this name.
 pub async fn delete(conn: &mut PgConnection, environment: EnvironmentPk, name: &str) -> sqlx::Result<bool> {
     let deleted = sqlx::query!(
         "DELETE FROM environment_variables WHERE environment_pk = $1 AND name = $2",

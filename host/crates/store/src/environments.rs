@@ -1,4 +1,4 @@
-//! Environments, and the facts of the installation as a whole.
+//! Environments, and the named facts of the installation.
 
 use chrono::{DateTime, Utc};
 use sqlx::PgConnection;
@@ -28,7 +28,7 @@ pub async fn list(conn: &mut PgConnection) -> sqlx::Result<Vec<StoredEnvironment
     Ok(environments.collect())
 }
 
-/// Makes an environment, and tells every host. `None`: there is one of that name.
+/// Creates an environment and notifies all hosts. Returns `None` if the name is taken.
 pub async fn create(
     conn: &mut PgConnection,
     id: Uuid,
@@ -45,8 +45,8 @@ pub async fn create(
     Ok(pk.map(EnvironmentPk))
 }
 
-/// Removes an environment with all that belongs to it, and tells every host. Gives its connections: what they saved
-/// goes in the background, as for any that are deleted.
+/// Deletes an environment with everything that belongs to it, and notifies all hosts. Returns its connections, whose
+/// records are removed in the background like those of other deleted connections.
 pub async fn delete(conn: &mut PgConnection, environment: EnvironmentPk) -> sqlx::Result<Vec<ConnectionPk>> {
     let connections = sqlx::query_scalar!(
         r#"
@@ -57,7 +57,7 @@ pub async fn delete(conn: &mut PgConnection, environment: EnvironmentPk) -> sqlx
     )
     .fetch_all(&mut *conn)
     .await?;
-    // What is sealed goes before the data key that it refers to.
+    // Encrypted values are deleted before the data key that they refer to.
     for delete in [
         sqlx::query!("DELETE FROM integrations WHERE environment_pk = $1", environment.0),
         sqlx::query!("DELETE FROM environment_variables WHERE environment_pk = $1", environment.0),
@@ -73,7 +73,8 @@ pub async fn delete(conn: &mut PgConnection, environment: EnvironmentPk) -> sqlx
     Ok(connections.into_iter().map(ConnectionPk).collect())
 }
 
-/// Serialises what changes an environment as a whole, until the transaction ends. `false`: there is none.
+/// Locks an environment until the transaction ends, so that changes of the whole environment happen one after the
+/// other. Returns `false` if it does not exist.
 pub async fn lock(conn: &mut PgConnection, environment: EnvironmentPk) -> sqlx::Result<bool> {
     let locked = sqlx::query!("SELECT pk FROM environments WHERE pk = $1 FOR NO KEY UPDATE", environment.0)
         .fetch_optional(conn)
@@ -110,7 +111,7 @@ pub async fn settings(
     }))
 }
 
-/// Changes settings, and tells every host.
+/// Changes settings and notifies all hosts.
 pub async fn change_settings(
     conn: &mut PgConnection,
     environment: EnvironmentPk,
@@ -155,27 +156,27 @@ pub async fn change_settings(
     )
     .fetch_all(&mut *conn)
     .await?;
-    // A URL that had gone is tried again when somebody sets it.
-    let set: Vec<String> = [&change.webhook_url, &change.webhook_url_secondary]
+    // A URL that had answered 410 is used again once a client sets it.
+    let new_urls: Vec<String> = [&change.webhook_url, &change.webhook_url_secondary]
         .into_iter()
         .filter_map(|url| Some(url.as_ref()?.as_ref()?.as_str().to_owned()))
         .collect();
     sqlx::query!(
         "DELETE FROM outbound_webhook_gone_urls WHERE environment_pk = $1 AND url = ANY($2)",
         environment.0,
-        &set,
+        &new_urls,
     )
     .execute(conn)
     .await?;
     Ok(())
 }
 
-/// What is known of the installation under that name.
+/// Returns the fact of the installation with this name.
 pub async fn find_fact(conn: &mut PgConnection, name: &str) -> sqlx::Result<Option<String>> {
     sqlx::query_scalar!("SELECT value FROM installation WHERE name = $1", name).fetch_optional(conn).await
 }
 
-/// Notes a fact of the installation unless it is known, and gives what is known.
+/// Stores a fact of the installation unless it exists. Returns the stored value.
 pub async fn remember_fact(conn: &mut PgConnection, name: &str, value: &str) -> sqlx::Result<String> {
     sqlx::query_scalar!(
         r#"

@@ -1,6 +1,6 @@
-//! Events between hosts: what other hosts, and this one, have changed, by notification from the database.
+//! Events between hosts, published with `NOTIFY`: what this host and others have changed.
 //!
-//! A notification is only ever a reason to look earlier: everything that waits for one also looks by itself.
+//! Events only speed things up. Everything that waits for an event also polls.
 
 use std::collections::HashMap;
 use std::sync::PoisonError;
@@ -18,68 +18,68 @@ use super::rate_limits::{Backoff, SentRequests};
 use syncline_telemetry::clock::Clock;
 use syncline_types::ids::ConnectionPk;
 
-/// The one channel of `NOTIFY` that hosts use.
+/// The `NOTIFY` channel that all hosts use.
 const CHANNEL: &str = "syncline";
 /// How often a host notifies itself, to know that it receives events.
-const PING_EVERY: Duration = Duration::from_secs(4);
+const PING_INTERVAL: Duration = Duration::from_secs(4);
 /// Silence for longer than this means that notifications may be lost.
 const SILENT_AFTER: Duration = Duration::from_secs(10);
-const RECONNECT_EVERY: Duration = Duration::from_secs(1);
-/// Connections that one notification of records names: Postgres takes 8,000 bytes.
-const NAMED_AT_ONCE: usize = 300;
-/// Likewise, entries of one notification of requests.
-const SPENT_AT_ONCE: usize = 100;
+const RECONNECT_DELAY: Duration = Duration::from_secs(1);
+/// The number of connections in one event about records. Postgres allows payloads of up to 8,000 bytes.
+const CONNECTIONS_PER_EVENT: usize = 300;
+/// The number of entries in one event about sent requests.
+const ENTRIES_PER_EVENT: usize = 100;
 
-/// A host, and what it has sent.
+/// A host, with the requests that it has sent.
 type SentByHost = (Uuid, Arc<[SentRequests]>);
 
-/// What changed.
+/// A change on any host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event {
     /// A schedule is due.
     Due,
     /// A job is queued.
     Jobs,
-    /// A run should come to its end.
+    /// A run was cancelled.
     Cancel,
     /// A key was revoked.
     Keys,
-    /// A webhook is to be sent.
+    /// An outbound webhook is due.
     Webhooks,
-    /// A provider's webhook has come in.
+    /// An inbound webhook was stored.
     Received,
     /// A deployment was staged or activated.
     Deployments,
-    /// An environment was made, changed or deleted, or has other keys.
+    /// An environment was created, changed or deleted, or its keys changed.
     Environments,
     /// A connection was changed or deleted.
     Connection(ConnectionPk),
     /// An integration was renamed, changed or deleted.
     Integrations,
-    /// Connections were deleted, and what was kept of them is to be removed.
+    /// Connections were deleted, and their records must be removed.
     Deletions,
-    /// A provider wants to be left alone.
+    /// A provider requested a backoff.
     Backoff(Backoff),
-    /// There is an outcome of an authorization for this listener.
+    /// The outcome of an authorization is available for this listener.
     Outcome(Uuid),
     /// Events may have been missed: caches must be dropped.
     Missed,
 }
 
-/// Receives the events of all hosts, and publishes them to the parts of this one.
+/// Receives the events of all hosts, and publishes them to the modules of this one.
 pub struct Events {
     clock: Clock,
     sender: broadcast::Sender<Event>,
-    /// Apart from the rest, of which nobody should miss any because much is written.
+    /// A separate channel, so that many changes of records do not displace other events.
     records: broadcast::Sender<Arc<[ConnectionPk]>>,
-    /// Likewise.
+    /// A separate channel for the same reason.
     requests: broadcast::Sender<SentByHost>,
     received_at: Mutex<Option<Instant>>,
-    /// When each host was last heard of.
+    /// The time of each host's last ping.
     hosts: Mutex<HashMap<Uuid, Instant>>,
 }
 
-/// The events that one part of the host receives.
+/// The events that one module of the host receives.
 pub struct Subscription(broadcast::Receiver<Event>);
 
 impl Events {
@@ -98,46 +98,46 @@ impl Events {
         Subscription(self.sender.subscribe())
     }
 
-    /// Connections whose records other hosts have changed.
+    /// Subscribes to connections whose records other hosts have changed.
     pub fn subscribe_to_records(&self) -> broadcast::Receiver<Arc<[ConnectionPk]>> {
         self.records.subscribe()
     }
 
-    /// What other hosts have sent to providers under a rate.
+    /// Subscribes to the requests under rate limits that other hosts have sent to providers.
     pub fn subscribe_to_requests(&self) -> broadcast::Receiver<SentByHost> {
         self.requests.subscribe()
     }
 
-    /// How many hosts were heard of late, with this one.
+    /// Returns the number of live hosts, including this one.
     pub fn live_hosts(&self) -> usize {
         let hosts = self.hosts.lock().unwrap_or_else(PoisonError::into_inner);
         hosts.values().filter(|at| self.is_recent(**at)).count().max(1)
     }
 
-    /// Publishes an event to this host's own parts at once, without the way through the database.
+    /// Publishes an event within this host at once, without the database.
     pub fn publish(&self, event: Event) {
-        // Nobody listening is fine: then nobody remembers anything either.
+        // Without subscribers, no one caches anything, so the event can be dropped.
         let _listeners = self.sender.send(event);
     }
 
-    /// Whether an event that another host publishes now would be received. Caches may be used only then.
+    /// Whether events from other hosts would arrive now. Caches must not be used otherwise.
     pub fn is_receiving(&self) -> bool {
         let received_at = *self.received_at.lock().unwrap_or_else(PoisonError::into_inner);
         received_at.is_some_and(|at| self.is_recent(at))
     }
 
-    /// Listens until `shutdown`.
+    /// Receives events until `shutdown`.
     pub async fn listen(&self, pool: &PgPool, host: Uuid, shutdown: CancellationToken) {
         while let Some(ended) = shutdown.run_until_cancelled(self.listen_once(pool, host)).await {
             if let Err(error) = ended {
                 tracing::warn!(
                     error = &error as &dyn std::error::Error,
-                    "notifications from the database are lost"
+                    "lost the database connection that receives events; reconnecting"
                 );
             }
             self.set_received_at(None);
             self.publish(Event::Missed);
-            let pause = tokio::time::sleep(RECONNECT_EVERY);
+            let pause = tokio::time::sleep(RECONNECT_DELAY);
             if shutdown.run_until_cancelled(pause).await.is_none() {
                 return;
             }
@@ -150,7 +150,7 @@ impl Events {
         self.set_received_at(Some(self.clock.instant()));
         self.publish(Event::Missed);
         let ping = format!("ping:{host}");
-        let mut pings = tokio::time::interval(PING_EVERY);
+        let mut pings = tokio::time::interval(PING_INTERVAL);
         loop {
             tokio::select! {
                 _ = pings.tick() => {
@@ -168,16 +168,16 @@ impl Events {
                     } else if let Some((sent_by, connections)) = parse_records(payload)
                         && sent_by != host
                     {
-                        // Nobody listening is fine here too.
+                        // Without subscribers, the event can be dropped.
                         let _listeners = self.records.send(connections);
                     } else if let Some((sent_by, spent)) = parse_requests(payload)
                         && sent_by != host
                     {
                         let _listeners = self.requests.send((sent_by, spent));
-                    } else if let Some(heard) = payload.strip_prefix("ping:").and_then(|id| id.parse().ok())
-                        && self.note_host(heard)
+                    } else if let Some(pinging_host) = payload.strip_prefix("ping:").and_then(|id| id.parse().ok())
+                        && self.record_ping(pinging_host)
                     {
-                        // Whoever is new shall know of this one, too.
+                        // A new host must learn about this one too, so ping at once.
                         pings.reset_immediately();
                     }
                 }
@@ -185,8 +185,8 @@ impl Events {
         }
     }
 
-    /// Whether it was not known.
-    fn note_host(&self, host: Uuid) -> bool {
+    /// Stores the time of a host's ping. Returns `true` if the host was not known.
+    fn record_ping(&self, host: Uuid) -> bool {
         let mut hosts = self.hosts.lock().unwrap_or_else(PoisonError::into_inner);
         hosts.retain(|_, at| self.is_recent(*at));
         hosts.insert(host, self.clock.instant()).is_none()
@@ -202,7 +202,8 @@ impl Events {
 }
 
 impl Subscription {
-    /// The next event; those that were not taken in time are `Missed`. `None`: the host ends.
+    /// Returns the next event, or `Missed` if events were dropped because the subscriber was too slow. Returns `None`
+    /// when the host shuts down.
     pub async fn next(&mut self) -> Option<Event> {
         match self.0.recv().await {
             Ok(event) => Some(event),
@@ -211,47 +212,49 @@ impl Subscription {
         }
     }
 
-    /// Returns once this event was received, or may have been missed.
+    /// Waits until this event was received, or may have been missed.
     pub async fn wait_for(&mut self, wanted: Event) {
         loop {
             match self.next().await {
                 Some(event) if event == wanted || event == Event::Missed => return,
                 Some(_) => {}
-                // The host ends, and so does whoever waits.
+                // The host is shutting down, and so is the caller.
                 None => std::future::pending().await,
             }
         }
     }
 
-    /// The same, but waits for so long at most.
+    /// Waits like [`wait_for`](Self::wait_for), for `patience` at most.
     pub async fn wait_within(&mut self, patience: Duration, wanted: Event) {
-        // Whether it was received or not: it is time to look.
+        // The caller polls in either case.
         let _received = tokio::time::timeout(patience, self.wait_for(wanted)).await;
     }
 }
 
-/// Tells other hosts that records of these connections were changed.
+/// Notifies other hosts that records of these connections have changed.
 ///
-/// Not in the transaction that changes them: Postgres has those that notify commit one after the other.
+/// Call it outside the transaction that changes them: Postgres serializes the commits of transactions that notify.
 pub async fn publish_records(
     conn: &mut PgConnection,
     host: Uuid,
     connections: &[ConnectionPk],
 ) -> sqlx::Result<()> {
-    let named = |part: &[ConnectionPk]| part.iter().map(|pk| pk.0.to_string()).collect::<Vec<_>>().join(",");
-    let payloads = connections.chunks(NAMED_AT_ONCE).map(|part| format!("records:{host}:{}", named(part)));
+    let to_list =
+        |part: &[ConnectionPk]| part.iter().map(|pk| pk.0.to_string()).collect::<Vec<_>>().join(",");
+    let payloads =
+        connections.chunks(CONNECTIONS_PER_EVENT).map(|part| format!("records:{host}:{}", to_list(part)));
     notify_others(conn, payloads.collect()).await
 }
 
-/// Tells other hosts what was sent to providers.
+/// Notifies other hosts of the requests that were sent to providers.
 pub async fn publish_requests(
     conn: &mut PgConnection,
     host: Uuid,
     spent: &[SentRequests],
 ) -> sqlx::Result<()> {
-    let written =
+    let to_list =
         |part: &[SentRequests]| part.iter().map(|spent| spent.to_text()).collect::<Vec<_>>().join(",");
-    let payloads = spent.chunks(SPENT_AT_ONCE).map(|part| format!("spent:{host}:{}", written(part)));
+    let payloads = spent.chunks(ENTRIES_PER_EVENT).map(|part| format!("spent:{host}:{}", to_list(part)));
     notify_others(conn, payloads.collect()).await
 }
 
@@ -263,8 +266,8 @@ async fn notify_others(conn: &mut PgConnection, payloads: Vec<String>) -> sqlx::
 }
 
 fn parse_records(payload: &str) -> Option<(Uuid, Arc<[ConnectionPk]>)> {
-    let (host, named) = payload.strip_prefix("records:")?.split_once(':')?;
-    let connections: Result<_, _> = named.split(',').map(|pk| pk.parse().map(ConnectionPk)).collect();
+    let (host, list) = payload.strip_prefix("records:")?.split_once(':')?;
+    let connections: Result<_, _> = list.split(',').map(|pk| pk.parse().map(ConnectionPk)).collect();
     Some((host.parse().ok()?, connections.ok()?))
 }
 
@@ -304,7 +307,7 @@ mod tests {
     use syncline_types::ids::IntegrationPk;
 
     #[test]
-    fn what_was_sent_is_read_as_it_was_written() {
+    fn sent_requests_survive_the_notification_format() {
         let of = |connection: Option<i64>| RateLimitScope {
             integration: IntegrationPk(i64::MAX),
             connection: connection.map(ConnectionPk),
@@ -315,7 +318,7 @@ mod tests {
             requests: u32::MAX,
         });
         let longest = spent[1].to_text();
-        assert!((longest.len() + 1) * SPENT_AT_ONCE < 7_900, "it fits into a notification");
+        assert!((longest.len() + 1) * ENTRIES_PER_EVENT < 7_900, "it exceeds the size of a notification");
         let host = Uuid::from_u128(7);
         let payload = format!("spent:{host}:{},{longest}", spent[0].to_text());
         assert_eq!(parse_requests(&payload), Some((host, Arc::from(spent))));
@@ -331,14 +334,14 @@ mod tests {
         let time = Clock::manual(DateTime::UNIX_EPOCH);
         let events = Events::new(time.clock());
         let [own, other] = [1, 2].map(Uuid::from_u128);
-        assert!(events.note_host(own) && events.note_host(other));
-        assert!(!events.note_host(other));
+        assert!(events.record_ping(own) && events.record_ping(other));
+        assert!(!events.record_ping(other));
         assert_eq!(events.live_hosts(), 2);
         time.advance(SILENT_AFTER / 2);
-        events.note_host(own);
+        events.record_ping(own);
         time.advance(SILENT_AFTER / 2);
         assert_eq!(events.live_hosts(), 1);
-        assert!(events.note_host(other), "a silent host counts as new");
+        assert!(events.record_ping(other), "a silent host counts as new");
     }
 
     #[test]

@@ -1,7 +1,7 @@
-//! Jobs: functions that are run for somebody who does not wait, and what requests with an Idempotency-Key came to.
+//! Jobs: queued executions of functions, and the results of requests with an `Idempotency-Key`.
 //!
-//! A host claims what is queued and holds it under a lease. Every claim has a new fence, and what a host writes about
-//! an attempt carries owner and fence, so one that lost its lease changes nothing any more.
+//! A host claims queued jobs and owns them under a lease. Every claim has a new fencing token. All writes about an
+//! attempt check owner and token, so a host that has lost its lease cannot change anything.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use syncline_types::ids::{
     ConnectionId, ConnectionPk, EnvironmentPk, FunctionName, IntegrationKey, IntegrationPk,
 };
 
-/// The class of the advisory locks that put the ordered jobs of a connection in line.
+/// The class of the advisory locks that order the jobs of a connection.
 const ORDER_LOCKS: i32 = 0x6a6f_6273;
 
 /// A job to store.
@@ -38,22 +38,22 @@ pub struct NewJob<'a> {
     pub webhook: Option<JobWebhook>,
 }
 
-/// What a webhook function is run for.
+/// The inbound webhook that a webhook function handles.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JobWebhook {
     pub id: Uuid,
-    /// The numbers of the events that it is given, if not all.
+    /// The indexes of the events that the function receives. `None` means all events.
     pub items: Option<Vec<i32>>,
 }
 
-/// An Idempotency-Key, with what a repeat is compared with.
+/// An `Idempotency-Key`, with the request that a repeated request must equal.
 #[derive(Debug, Clone, Copy)]
 pub struct NewKey<'a> {
     pub key: &'a str,
     pub sealed_request: &'a [u8],
 }
 
-/// What a host holds while it runs a job.
+/// A host's ownership of a running job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct JobLease {
     pub pk: i64,
@@ -80,15 +80,16 @@ pub struct JobClaim {
     pub created_at: DateTime<Utc>,
 }
 
-/// Stores a job that any host may claim. `false`: its Idempotency-Key is taken.
+/// Stores a job that any host can claim. Returns `false` if the `Idempotency-Key` is taken.
 pub async fn enqueue(conn: &mut PgConnection, new: &NewJob<'_>) -> sqlx::Result<bool> {
     if new.is_ordered {
-        // Whoever sees a job sees every one before it: numbers are given out in the order of commits.
+        // The lock makes job numbers follow the order of commits, so a host that sees a job also sees all earlier
+        // ones.
         sqlx::query!("SELECT pg_advisory_xact_lock($1, hashint8($2))", ORDER_LOCKS, new.connection.0)
             .fetch_one(&mut *conn)
             .await?;
     }
-    let made = sqlx::query!(
+    let inserted = sqlx::query!(
         r#"
         WITH made AS (
             INSERT INTO function_jobs
@@ -120,16 +121,16 @@ pub async fn enqueue(conn: &mut PgConnection, new: &NewJob<'_>) -> sqlx::Result<
     )
     .fetch_optional(conn)
     .await?;
-    Ok(made.is_some())
+    Ok(inserted.is_some())
 }
 
-/// Stores a job that `owner` runs at once for a request that waits. `None`: its Idempotency-Key is taken.
+/// Stores a job that `owner` runs at once for a waiting request. Returns `None` if the `Idempotency-Key` is taken.
 pub async fn begin(
     conn: &mut PgConnection,
     new: &NewJob<'_>,
     owner: Uuid,
     lease: Duration,
-    kept_for: Duration,
+    retention: Duration,
 ) -> sqlx::Result<Option<JobLease>> {
     sqlx::query_as!(
         JobLease,
@@ -155,13 +156,13 @@ pub async fn begin(
         new.key.map(|key| key.sealed_request),
         owner,
         interval(lease),
-        interval(kept_for),
+        interval(retention),
     )
     .fetch_optional(conn)
     .await
 }
 
-/// The job behind an Idempotency-Key.
+/// The job with an `Idempotency-Key`.
 #[derive(Debug)]
 pub struct KeyedJob {
     pub pk: i64,
@@ -171,11 +172,11 @@ pub struct KeyedJob {
     pub state: JobState,
     pub sealed_request: Option<Vec<u8>>,
     pub sealed_result: Option<Vec<u8>>,
-    /// The host that ran it for a request is gone.
+    /// Whether the host that ran the job for a waiting request was lost.
     pub is_abandoned: bool,
 }
 
-/// Finds the job behind an Idempotency-Key, after removing one that has been kept for long enough.
+/// Finds the job with an `Idempotency-Key`. An expired job is deleted first.
 pub async fn find_keyed(
     conn: &mut PgConnection,
     connection: ConnectionPk,
@@ -210,7 +211,8 @@ pub async fn find_keyed(
     .await
 }
 
-/// Takes over what another host began for a request and did not finish. `None`: somebody else was first.
+/// Takes over a job that a lost host ran for a waiting request. Returns `None` if another host has already taken it
+/// over.
 pub async fn take_over(
     conn: &mut PgConnection,
     abandoned: JobLease,
@@ -234,7 +236,7 @@ pub async fn take_over(
     .await
 }
 
-/// The connections behind `after` that have queued jobs, due or not, in the order of their turns. At most `limit`.
+/// Lists the connections after `after` that have queued jobs, due or not, in ascending order. Returns at most `limit`.
 pub async fn list_waiting(
     conn: &mut PgConnection,
     after: ConnectionPk,
@@ -263,7 +265,7 @@ pub async fn list_waiting(
     Ok(waiting.into_iter().map(ConnectionPk).collect())
 }
 
-/// Claims up to `limit` queued jobs for `owner`: one of each of these connections, as long as there are any.
+/// Claims up to `limit` queued jobs for `owner`, at most one of each connection.
 pub async fn claim(
     conn: &mut PgConnection,
     owner: Uuid,
@@ -328,14 +330,14 @@ pub async fn claim(
     claims.collect()
 }
 
-/// The input of a job, as it was sealed.
+/// Returns the encrypted input of a job.
 pub async fn load_input(conn: &mut PgConnection, pk: i64) -> sqlx::Result<Option<Vec<u8>>> {
     let row = sqlx::query_scalar!("SELECT sealed_input FROM function_jobs WHERE pk = $1", pk);
     Ok(row.fetch_optional(conn).await?.flatten())
 }
 
-/// Renews the leases of these jobs, as far as `owner` still holds them, and gives the ones that it does: also one whose
-/// lease has run out, if nobody has taken the job back.
+/// Renews the leases of the jobs that `owner` still holds, and returns them. This includes jobs with an expired lease
+/// that no other host has claimed.
 pub async fn renew_leases(
     conn: &mut PgConnection,
     owner: Uuid,
@@ -357,7 +359,7 @@ pub async fn renew_leases(
     .await
 }
 
-/// Queues again what hosts held that are gone, later each time. Gives the number of jobs.
+/// Queues the jobs of lost hosts again, with growing delays. Returns the number of jobs.
 pub async fn take_back_lost(conn: &mut PgConnection) -> sqlx::Result<u64> {
     let lost = sqlx::query!(
         r#"
@@ -380,24 +382,24 @@ pub async fn take_back_lost(conn: &mut PgConnection) -> sqlx::Result<u64> {
     Ok(lost.rows_affected())
 }
 
-/// What became of writing the end of an attempt.
+/// The result of writing the end of an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Written {
     Now,
-    /// By an earlier try, whose answer was lost.
+    /// An earlier try had written it, but its answer was lost.
     Before,
-    /// The job was no longer this attempt's.
+    /// This attempt no longer owned the job.
     NotOurs,
 }
 
-/// Ends a job.
+/// Stores the result of a job.
 pub async fn finish(
     conn: &mut PgConnection,
     hold: JobLease,
     owner: Uuid,
     state: JobState,
     sealed_result: &[u8],
-    kept_for: Duration,
+    retention: Duration,
 ) -> sqlx::Result<Written> {
     let finished = sqlx::query!(
         r#"
@@ -411,14 +413,14 @@ pub async fn finish(
         owner,
         state.as_str(),
         sealed_result,
-        interval(kept_for),
+        interval(retention),
     )
     .execute(&mut *conn)
     .await?;
     if finished.rows_affected() > 0 {
         return Ok(Written::Now);
     }
-    // Only who holds a job ends it, so under this fence nobody else did.
+    // Only the owner of a job finishes it, so no other host did so with this fencing token.
     let is_over = sqlx::query_scalar!(
         r#"SELECT state IN ('success', 'error') AS "is_over!" FROM function_jobs WHERE pk = $1 AND fence = $2"#,
         hold.pk,
@@ -429,7 +431,7 @@ pub async fn finish(
     Ok(if is_over == Some(true) { Written::Before } else { Written::NotOurs })
 }
 
-/// Queues a job again that has failed, so often before this time.
+/// Queues a failed job again. `failures` is the number of earlier failures.
 pub async fn retry_after(
     conn: &mut PgConnection,
     hold: JobLease,
@@ -454,7 +456,7 @@ pub async fn retry_after(
     if queued.rows_affected() > 0 {
         return Ok(Written::Now);
     }
-    // One that was taken back as lost is queued under this fence, too, and has failed no further time.
+    // A job that was taken back as lost is queued with the same fencing token, but has no additional failure.
     let is_queued = sqlx::query_scalar!(
         r#"
         SELECT state = 'queued' AND failures > $3 AS "is_queued!" FROM function_jobs WHERE pk = $1 AND fence = $2
@@ -468,9 +470,9 @@ pub async fn retry_after(
     Ok(if is_queued == Some(true) { Written::Before } else { Written::NotOurs })
 }
 
-/// Lets go of a job that was not finished: it is queued again, or a repeat of its request may run it.
+/// Releases an unfinished job. An asynchronous job is queued again. Other jobs wait for a repeated request.
 pub async fn release(conn: &mut PgConnection, hold: JobLease, owner: Uuid) -> sqlx::Result<Written> {
-    let given = sqlx::query!(
+    let released = sqlx::query!(
         r#"
         WITH given AS (
             UPDATE function_jobs
@@ -487,10 +489,10 @@ pub async fn release(conn: &mut PgConnection, hold: JobLease, owner: Uuid) -> sq
     )
     .fetch_optional(&mut *conn)
     .await?;
-    if given.is_some() {
+    if released.is_some() {
         return Ok(Written::Now);
     }
-    // Only handing it back leaves one that nobody else has taken without an owner.
+    // Only a release leaves a job without an owner while its fencing token is unchanged.
     let is_free = sqlx::query_scalar!(
         r#"
         SELECT state = 'running' AND owner IS NULL AS "is_free!" FROM function_jobs WHERE pk = $1 AND fence = $2
@@ -503,7 +505,7 @@ pub async fn release(conn: &mut PgConnection, hold: JobLease, owner: Uuid) -> sq
     Ok(if is_free == Some(true) { Written::Before } else { Written::NotOurs })
 }
 
-/// How many of these jobs are not over.
+/// Returns how many of these jobs have not finished.
 pub async fn count_unfinished(conn: &mut PgConnection, jobs: &[Uuid]) -> sqlx::Result<i64> {
     sqlx::query_scalar!(
         r#"SELECT count(*) AS "count!" FROM function_jobs WHERE id = ANY($1) AND state IN ('queued', 'running')"#,
@@ -513,7 +515,7 @@ pub async fn count_unfinished(conn: &mut PgConnection, jobs: &[Uuid]) -> sqlx::R
     .await
 }
 
-/// What became of an asynchronous action.
+/// The state and the result of an asynchronous action.
 #[derive(Debug)]
 pub struct JobStatus {
     pub state: JobState,
@@ -539,7 +541,7 @@ pub async fn find_action(
     .await
 }
 
-/// Removes jobs that were kept for long enough. Gives how many.
+/// Deletes expired jobs. Returns their number.
 pub async fn delete_expired(conn: &mut PgConnection, limit: i64) -> sqlx::Result<u64> {
     let deleted = sqlx::query!(
         r#"

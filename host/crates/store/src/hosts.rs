@@ -1,4 +1,4 @@
-//! Hosts that share the database.
+//! The hosts that share the database, and their heartbeats.
 
 use std::time::Duration;
 
@@ -6,10 +6,10 @@ use sqlx::PgConnection;
 use sqlx::postgres::types::PgInterval;
 use uuid::Uuid;
 
-/// A host that has not been heard of for so long is not waited for.
+/// A host whose last heartbeat is older than this counts as lost.
 pub const ALIVE_WITHIN: Duration = Duration::from_secs(15);
 
-/// Says that this host is alive and which encryption keys it has, and forgets those that have been silent for long.
+/// Stores this host's heartbeat and its encryption keys. Deletes hosts that have been silent for an hour.
 pub async fn announce(
     conn: &mut PgConnection,
     host: Uuid,
@@ -50,7 +50,7 @@ pub async fn is_any_alive(conn: &mut PgConnection) -> sqlx::Result<bool> {
     .await
 }
 
-/// How many live hosts were not given the encryption key of that id.
+/// Returns how many live hosts do not have the encryption key with this id.
 pub async fn count_without_encryption_key(conn: &mut PgConnection, id: &str) -> sqlx::Result<i64> {
     sqlx::query_scalar!(
         r#"
@@ -64,7 +64,7 @@ pub async fn count_without_encryption_key(conn: &mut PgConnection, id: &str) -> 
     .await
 }
 
-/// An interval for SQL. Longer than any that we use would be needed to fail.
+/// Converts a duration for SQL. Longer durations than an interval can hold become the longest one.
 pub(super) fn interval(duration: Duration) -> PgInterval {
     PgInterval { months: 0, days: 0, microseconds: i64::try_from(duration.as_micros()).unwrap_or(i64::MAX) }
 }

@@ -1,4 +1,4 @@
-//! What providers have told: taken in, and processed when its turn comes.
+//! Inbound webhooks: stored when they arrive, and processed afterwards.
 
 pub mod log;
 
@@ -15,7 +15,7 @@ use syncline_types::ids::{
     ConnectionId, ConnectionPk, EnvironmentPk, IntegrationKey, IntegrationPk, ProviderSlug,
 };
 
-/// What a body is.
+/// The format of a body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, sqlx::Type)]
 #[sqlx(type_name = "text", rename_all = "lowercase")]
 pub enum Format {
@@ -42,7 +42,8 @@ pub struct NewWebhook {
     pub integration: IntegrationPk,
     pub event_type: Option<String>,
     pub delivery_id: Option<String>,
-    /// What was signed, where the id was not: a webhook that has either is there already.
+    /// What the signature covers, if it does not cover the delivery id. A webhook with a known delivery id or
+    /// fingerprint is a duplicate.
     pub fingerprint: Option<String>,
     pub headers: Value,
     pub query: String,
@@ -50,10 +51,10 @@ pub struct NewWebhook {
     pub body: Vec<u8>,
 }
 
-/// Stores webhooks in one statement, and gives the ids of those that were not there already.
+/// Stores webhooks in one statement, and returns the ids of those that are not duplicates.
 pub async fn insert(conn: &mut PgConnection, new: &[NewWebhook]) -> sqlx::Result<Vec<Uuid>> {
-    // In one order everywhere: transactions that store the same deliveries must not wait for each other in a ring. Only
-    // whoever gives recorded ones other ids could make one, and Postgres ends it.
+    // Sorted, so that concurrent transactions with the same deliveries lock them in the same order. Only an attacker
+    // who replays deliveries with other ids could cause a deadlock, which Postgres resolves.
     let mut rows: Vec<&NewWebhook> = new.iter().collect();
     rows.sort_by_key(|row| (row.integration.0, row.delivery_id.as_deref()));
     let ids: Vec<Uuid> = rows.iter().map(|row| row.id).collect();
@@ -92,9 +93,9 @@ pub async fn insert(conn: &mut PgConnection, new: &[NewWebhook]) -> sqlx::Result
     .await
 }
 
-/// Keeps what a provider has sent to try the URL out, and of its integration's others only the newest, so that there are
-/// `most`. Nothing is done with any of them.
-pub async fn keep_handshake(conn: &mut PgConnection, new: &NewWebhook, most: i64) -> sqlx::Result<()> {
+/// Stores a handshake for inspection, and deletes the oldest handshakes of its integration so that `max_stored`
+/// remain. Handshakes are not processed.
+pub async fn keep_handshake(conn: &mut PgConnection, new: &NewWebhook, max_stored: i64) -> sqlx::Result<()> {
     sqlx::query!(
         r#"
         WITH former AS (
@@ -115,14 +116,14 @@ pub async fn keep_handshake(conn: &mut PgConnection, new: &NewWebhook, most: i64
         new.query,
         new.format.as_str(),
         new.body,
-        most,
+        max_stored,
     )
     .execute(conn)
     .await?;
     Ok(())
 }
 
-/// A webhook whose connections are to be found. It is locked.
+/// A locked webhook whose connections have not been determined yet.
 #[derive(Debug, Clone)]
 pub struct Waiting {
     pub id: Uuid,
@@ -135,11 +136,11 @@ pub struct Waiting {
     pub query: String,
     pub format: Format,
     pub body_bytes: i64,
-    /// How often processing it has failed on our side.
+    /// The number of times that the host failed to process it.
     pub failures: i32,
 }
 
-/// Locks up to `share` waiting webhooks of each integration that has some, the oldest first, `limit` in all.
+/// Locks up to `share` waiting webhooks of each integration, oldest first, and `limit` in total.
 pub async fn lock_waiting(conn: &mut PgConnection, share: i64, limit: i64) -> sqlx::Result<Vec<Waiting>> {
     let rows = sqlx::query!(
         r#"
@@ -185,22 +186,22 @@ pub async fn lock_waiting(conn: &mut PgConnection, share: i64, limit: i64) -> sq
     Ok(waiting.collect())
 }
 
-/// The bodies of webhooks.
+/// Loads the bodies of webhooks.
 pub async fn load_bodies(conn: &mut PgConnection, ids: &[Uuid]) -> sqlx::Result<HashMap<Uuid, Vec<u8>>> {
     let rows = sqlx::query!("SELECT id, body FROM inbound_webhooks WHERE id = ANY($1)", ids);
     Ok(rows.fetch_all(conn).await?.into_iter().map(|row| (row.id, row.body)).collect())
 }
 
-/// Something by which connections of an integration may be known.
+/// A value that can identify connections of an integration.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Subject {
     pub integration: IntegrationPk,
-    /// As the catalogue names it, such as `metadata.account`.
+    /// The name in the catalogue's notation, such as `metadata.account`.
     pub name: String,
     pub value: String,
 }
 
-/// A connection that an event is about.
+/// A connection that an event concerns.
 #[derive(Debug, Clone)]
 pub struct MatchedConnection {
     pub connection: ConnectionPk,
@@ -208,7 +209,7 @@ pub struct MatchedConnection {
     pub webhook_url_override: Option<String>,
 }
 
-/// The connections that are known by each of these subjects, with the subject's index.
+/// Finds the connections that each of these subjects identifies. Returns them with the index of the subject.
 pub async fn find_matched_connections(
     conn: &mut PgConnection,
     subjects: &[Subject],
@@ -235,17 +236,17 @@ pub async fn find_matched_connections(
     .fetch_all(conn)
     .await?;
     let found = rows.into_iter().map(|row| {
-        let addressee = MatchedConnection {
+        let matched = MatchedConnection {
             connection: ConnectionPk(row.pk),
             connection_id: ConnectionId::from_stored(row.connection_id),
             webhook_url_override: row.webhook_url_override,
         };
-        (row.number.unsigned_abs() as usize - 1, addressee)
+        (row.number.unsigned_abs() as usize - 1, matched)
     });
     Ok(found.collect())
 }
 
-/// What was found for a webhook.
+/// The result of dispatching a webhook.
 #[derive(Debug, Clone, Copy)]
 pub struct Routed {
     pub id: Uuid,
@@ -254,7 +255,7 @@ pub struct Routed {
 }
 
 impl Routed {
-    /// Where the webhook stands with that.
+    /// Returns the webhook's state after the dispatch.
     pub fn state(&self) -> State {
         match (self.jobs, self.connections) {
             (0, 0) => State::Unmatched,
@@ -264,7 +265,7 @@ impl Routed {
     }
 }
 
-/// Notes what was found for webhooks that this transaction has locked.
+/// Stores the results of dispatching webhooks that this transaction has locked.
 pub async fn note_routed(conn: &mut PgConnection, routed: &[Routed]) -> sqlx::Result<()> {
     let ids: Vec<Uuid> = routed.iter().map(|routed| routed.id).collect();
     let connections: Vec<i32> = routed.iter().map(|routed| routed.connections as i32).collect();
@@ -288,7 +289,7 @@ pub async fn note_routed(conn: &mut PgConnection, routed: &[Routed]) -> sqlx::Re
     Ok(())
 }
 
-/// Notes that a webhook could not be processed by a failure of ours: tried again later, or given up.
+/// Stores that the host failed to process a webhook. It is tried again after `wait`, or given up without it.
 pub async fn note_failure(
     conn: &mut PgConnection,
     id: Uuid,
@@ -312,8 +313,7 @@ pub async fn note_failure(
     Ok(())
 }
 
-/// Notes that a function is over that ran for a webhook. With the last one the webhook is over, too: then this gives
-/// how it ended.
+/// Stores that a function for a webhook has finished. If it was the last one, returns the webhook's final state.
 pub async fn note_job_end(
     conn: &mut PgConnection,
     id: Uuid,
@@ -334,10 +334,10 @@ pub async fn note_job_end(
     )
     .fetch_optional(conn)
     .await?;
-    Ok(State::OVER.into_iter().find(|over| state.as_deref() == Some(over.as_str())))
+    Ok(State::OVER.into_iter().find(|final_state| state.as_deref() == Some(final_state.as_str())))
 }
 
-/// What a function is given of a webhook.
+/// The parts of a webhook that a function receives.
 #[derive(Debug)]
 pub struct StoredBody {
     pub headers: Value,
@@ -345,7 +345,7 @@ pub struct StoredBody {
     pub body: Vec<u8>,
 }
 
-/// `None`: it was removed.
+/// Returns `None` if the webhook was deleted.
 pub async fn find_body(conn: &mut PgConnection, id: Uuid) -> sqlx::Result<Option<StoredBody>> {
     sqlx::query_as!(
         StoredBody,
@@ -356,7 +356,7 @@ pub async fn find_body(conn: &mut PgConnection, id: Uuid) -> sqlx::Result<Option
     .await
 }
 
-/// Removes some of what came in before this time and is over, or waits for nothing any more. Gives how many.
+/// Deletes webhooks that arrived before this id and have finished, up to `limit`. Returns their number.
 pub async fn delete_old(conn: &mut PgConnection, before: Uuid, limit: i64) -> sqlx::Result<u64> {
     let deleted = sqlx::query!(
         r#"
@@ -374,7 +374,7 @@ pub async fn delete_old(conn: &mut PgConnection, before: Uuid, limit: i64) -> sq
     Ok(deleted.rows_affected())
 }
 
-/// Removes some of what is left of integrations that are gone. Gives how many.
+/// Deletes webhooks of deleted integrations, up to `limit`. Returns their number.
 pub async fn delete_orphans(conn: &mut PgConnection, limit: i64) -> sqlx::Result<u64> {
     let deleted = sqlx::query!(
         r#"
@@ -403,7 +403,7 @@ pub async fn delete_orphans(conn: &mut PgConnection, limit: i64) -> sqlx::Result
 }
 
 impl StoredBody {
-    /// The body as JSON text; what is not JSON as a text.
+    /// Returns the body as JSON text. A body that is not JSON becomes a JSON string.
     pub fn to_json(&self) -> String {
         let text = String::from_utf8_lossy(&self.body);
         match self.format {

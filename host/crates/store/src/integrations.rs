@@ -22,7 +22,7 @@ pub struct Integration {
     pub updated_at: DateTime<Utc>,
 }
 
-/// An integration to store. Its credentials and settings were sealed for the row `id`.
+/// An integration to store. Its credentials and settings are encrypted for the row `id`.
 #[derive(Debug)]
 pub struct NewIntegration<'a> {
     pub id: Uuid,
@@ -35,7 +35,7 @@ pub struct NewIntegration<'a> {
     pub sealed_settings: Option<&'a [u8]>,
 }
 
-/// What an integration is to be from now on.
+/// The new values of an integration.
 #[derive(Debug)]
 pub struct IntegrationUpdate<'a> {
     pub unique_key: &'a IntegrationKey,
@@ -77,7 +77,8 @@ impl From<IntegrationRow> for Integration {
     }
 }
 
-/// Reads integrations with all that is kept of them, between `SELECT` or `RETURNING` and what says which.
+/// Selects all columns of integrations. `$before` is a statement up to `SELECT` or `RETURNING`, and `$after` is the
+/// rest.
 macro_rules! query_integrations {
     ($before:literal, $after:literal, $($parameter:expr),* $(,)?) => {
         sqlx::query_as!(
@@ -91,7 +92,7 @@ macro_rules! query_integrations {
     };
 }
 
-/// Stores an integration. `None`: its unique key is taken.
+/// Stores an integration. Returns `None` if the unique key is taken.
 pub async fn create(conn: &mut PgConnection, new: &NewIntegration<'_>) -> sqlx::Result<Option<Integration>> {
     let row = query_integrations!(
         r#"
@@ -143,7 +144,7 @@ pub async fn find(
     Ok(row.map(Integration::from))
 }
 
-/// The integration behind a webhook's URL.
+/// Finds the integration to which the URL of an inbound webhook belongs.
 pub async fn find_by_address(
     conn: &mut PgConnection,
     environment: Uuid,
@@ -161,7 +162,7 @@ pub async fn find_by_address(
     Ok(row.map(Integration::from))
 }
 
-/// As [`find`], and keeps it from being changed by others until the transaction ends.
+/// Like [`find`], but also locks the integration until the transaction ends.
 pub async fn lock(
     conn: &mut PgConnection,
     environment: EnvironmentPk,
@@ -178,7 +179,7 @@ pub async fn lock(
     Ok(row.map(Integration::from))
 }
 
-/// Changes an integration. `None`: another one has the unique key, and the transaction is of no use any more.
+/// Changes an integration. Returns `None` if another integration has the unique key. The transaction has then failed.
 pub async fn update(
     conn: &mut PgConnection,
     integration: IntegrationPk,
@@ -213,14 +214,14 @@ pub async fn update(
     }
 }
 
-/// Deletes an integration with its connections and functions, and gives the connections. `None`: there is none
-/// under that key.
+/// Deletes an integration with its connections and functions, and returns the connections. Returns `None` if it does
+/// not exist.
 pub async fn delete(
     conn: &mut PgConnection,
     environment: EnvironmentPk,
     key: &IntegrationKey,
 ) -> sqlx::Result<Option<Vec<ConnectionPk>>> {
-    // A connection that is being made holds on to the integration: it is waited for, and goes along.
+    // A connection that is being created locks the integration, so the deletion waits for it and includes it.
     let integration = sqlx::query_scalar!(
         "SELECT pk FROM integrations WHERE environment_pk = $1 AND unique_key = $2 FOR UPDATE",
         environment.0,
@@ -234,7 +235,7 @@ pub async fn delete(
             .fetch_all(&mut *conn)
             .await?;
     let mut connections: Vec<ConnectionPk> = connections.into_iter().map(ConnectionPk).collect();
-    // Here: Postgres would go through those of every integration in that order.
+    // Sorted here, because with `ORDER BY` Postgres would scan the connections of all integrations in that order.
     connections.sort_unstable();
     deleted_connections::note(conn, &connections).await?;
     sqlx::query!("DELETE FROM integrations WHERE pk = $1", integration).execute(&mut *conn).await?;
@@ -243,7 +244,7 @@ pub async fn delete(
     Ok(Some(connections))
 }
 
-/// Names of connections that hosts remember have the integration's key in them.
+/// Notifies all hosts that an integration has changed, because their caches contain its unique key.
 async fn notify_changed(conn: &mut PgConnection) -> sqlx::Result<()> {
     sqlx::query!("SELECT pg_notify('syncline', 'integrations')").fetch_one(conn).await?;
     Ok(())

@@ -1,4 +1,4 @@
-//! Secret keys of environments, by their SHA-256.
+//! The secret keys of environments. Only their SHA-256 hashes are stored.
 
 use chrono::{DateTime, Utc};
 use sqlx::PgConnection;
@@ -6,7 +6,7 @@ use uuid::Uuid;
 
 use syncline_types::ids::{EnvironmentPk, KeyPk};
 
-/// What a valid key stands for.
+/// A valid key.
 #[derive(Debug, Clone)]
 pub struct StoredKey {
     pub pk: KeyPk,
@@ -14,7 +14,7 @@ pub struct StoredKey {
     pub scopes: Vec<String>,
 }
 
-/// A key as it is listed: everything but the key.
+/// A key in lists, without the key itself.
 #[derive(Debug, Clone, serde::Serialize)]
 pub struct KeyListing {
     pub id: Uuid,
@@ -50,14 +50,14 @@ pub async fn find_by_hash(conn: &mut PgConnection, hash: &[u8]) -> sqlx::Result<
     }))
 }
 
-/// What the database gave to a key that was stored.
+/// The values that the database assigned to a new key.
 #[derive(Debug, Clone, Copy)]
 pub struct CreatedKey {
     pub id: Uuid,
     pub created_at: DateTime<Utc>,
 }
 
-/// Stores a key. `None`: there is one of that name, or the very key, already.
+/// Stores a key. Returns `None` if the environment has a valid key with this name, or the key itself exists.
 pub async fn create(conn: &mut PgConnection, key: &NewKey<'_>) -> sqlx::Result<Option<CreatedKey>> {
     sqlx::query_as!(
         CreatedKey,
@@ -76,7 +76,7 @@ pub async fn create(conn: &mut PgConnection, key: &NewKey<'_>) -> sqlx::Result<O
     .await
 }
 
-/// Revokes the key of that name whose hash is another than `hash`, and tells every host.
+/// Revokes the key with this name if its hash differs from `hash`, and notifies all hosts.
 pub async fn revoke_replaced(
     conn: &mut PgConnection,
     environment: EnvironmentPk,
@@ -101,7 +101,7 @@ pub async fn revoke_replaced(
     Ok(())
 }
 
-/// Revokes a key by its name or its public id, and tells every host. `false`: there is none.
+/// Revokes a key by its name or public id, and notifies all hosts. Returns `false` if it does not exist.
 pub async fn revoke(
     conn: &mut PgConnection,
     environment: EnvironmentPk,
@@ -124,7 +124,7 @@ pub async fn revoke(
     Ok(!revoked.is_empty())
 }
 
-/// Revokes a key by its public id, and tells every host. `false`: there is none.
+/// Revokes a key by its public id, and notifies all hosts. Returns `false` if it does not exist.
 pub async fn revoke_by_id(
     conn: &mut PgConnection,
     environment: EnvironmentPk,
@@ -147,7 +147,7 @@ pub async fn revoke_by_id(
     Ok(!revoked.is_empty())
 }
 
-/// The valid keys of all environments.
+/// Lists the valid keys of all environments.
 pub async fn list(conn: &mut PgConnection) -> sqlx::Result<Vec<KeyListing>> {
     sqlx::query_as!(
         KeyListing,
@@ -171,7 +171,7 @@ pub async fn any_exists(conn: &mut PgConnection) -> sqlx::Result<bool> {
     Ok(found.is_some())
 }
 
-/// Notes when keys were last used. Written in groups, so it may lag by some seconds.
+/// Stores when keys were last used. Callers write in batches, so the time may lag by some seconds.
 pub async fn note_used(conn: &mut PgConnection, keys: &[i64]) -> sqlx::Result<()> {
     sqlx::query!("UPDATE api_keys SET last_used_at = now() WHERE pk = ANY($1)", keys).execute(conn).await?;
     Ok(())

@@ -1,10 +1,11 @@
-//! Postgres: all state of the service. SQL is only here.
+//! All access to Postgres, which stores the state of the service. SQL exists only in this crate.
 //!
-//! A module holds the functions of one table or of a few that change together. They take a connection, so
-//! that the caller owns the transaction and steps combine.
+//! A module contains the functions of one table, or of several that change together. Functions take a connection, so
+//! that the caller owns the transaction and can combine steps.
 //!
-//! The tables of syncs' output (`sync_states`, `streams`, `records`, `seen_positions`, `dead_letters`,
-//! `closed_connections`) refer to no others, and nothing joins across: they may live in a database of their own.
+//! The tables of the records database (`sync_states`, `streams`, `records`, `seen_positions`, `dead_letters`,
+//! `closed_connections`) refer to no other tables and are never joined with them, so they can be in a database of
+//! their own.
 
 pub mod authorizations;
 mod begin;
@@ -51,10 +52,11 @@ use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{ConnectOptions, Connection, PgConnection, PgPool, Postgres, Transaction};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// What sessions of ours are known by.
+/// The name of Syncline's sessions in `pg_stat_activity`.
 const APPLICATION_NAME: &str = "syncline";
-/// How a session of ours behaves. The planner is held to the plans that our statements are written for, whatever
-/// the statistics say: a new or partitioned table has none, and a plan chosen for ten rows is wrong for ten million.
+/// The settings of Syncline's sessions. They restrict the planner to the plans that the statements are written for,
+/// whatever the statistics say. A new or partitioned table has no statistics, and a plan for ten rows is wrong for ten
+/// million.
 const SESSION: [(&str, &str); 8] = [
     ("plan_cache_mode", "force_generic_plan"),
     ("enable_seqscan", "off"),
@@ -63,23 +65,24 @@ const SESSION: [(&str, &str); 8] = [
     ("enable_bitmapscan", "off"),
     ("enable_sort", "off"),
     ("jit", "off"),
-    // A host that is stopped between two statements must not keep its successor from the lock; `stalled` sees to one
-    // that is stopped within a statement.
+    // A host that stops between two statements must not block its successor. The module `stalled` handles hosts that
+    // stop within a statement.
     ("idle_in_transaction_session_timeout", "10s"),
 ];
 
-/// Migrations find some of their tables there already, of which the server would tell.
+/// Migrations create some tables only if they do not exist, which the server would report as notices.
 const QUIET: [(&str, &str); 1] = [("client_min_messages", "warning")];
 
-/// Each connection keeps this many statements prepared: more than there are, so that none is prepared again.
+/// The number of prepared statements that each connection caches. Larger than the number of statements, so that none
+/// is prepared twice.
 const STATEMENTS: usize = 512;
-/// Migrations were numbered by their date and time before the baseline replaced them; today they are numbered 1, 2, 3.
+/// The first migrations were numbered by date and time. The baseline that replaced them is numbered 1, 2, 3.
 const FIRST_DATED_MIGRATION: i64 = 20_261_121_090_000;
-/// How long a connection is waited for.
-const ACQUIRE_PATIENCE: Duration = Duration::from_secs(30);
-/// How long a database may take to listen.
-const CONNECT_PATIENCE: Duration = Duration::from_secs(30);
-/// What a server answers that starts, recovers or ends.
+/// Maximum time to wait for a connection of the pool.
+const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(30);
+/// Maximum time to wait for a database server to start.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
+/// The SQLSTATE of a server that is starting, recovering or shutting down.
 const CANNOT_CONNECT_NOW: &str = "57P03";
 const TRUSTED_IDLE_TIME: Duration = Duration::from_secs(1);
 
@@ -92,62 +95,64 @@ pub enum OpenError {
          new database, or drop and recreate this one"
     )]
     Unreleased { setting: &'static str },
-    #[error("the tables of the database at {setting} could not be brought up to date")]
+    #[error("could not migrate the database at {setting}")]
     Migration { setting: &'static str, source: MigrateError },
-    #[error("the records of this database are in another one; name it in SYNCLINE_RECORDS_DATABASE_URL")]
+    #[error("this installation has a separate records database: set SYNCLINE_RECORDS_DATABASE_URL")]
     RecordsElsewhere,
-    #[error("the database at DATABASE_URL holds another one's records and nothing else; name that one")]
+    #[error("the database at DATABASE_URL is a records database: set DATABASE_URL to its control database")]
     RecordsOnly,
     #[error(
-        "the database at DATABASE_URL holds its records itself; leave SYNCLINE_RECORDS_DATABASE_URL out, or move them \
-         first, as docs/how-to/separate-records-database.md says"
+        "the database at DATABASE_URL contains the records itself: remove SYNCLINE_RECORDS_DATABASE_URL, or move the \
+         records first (see docs/how-to/separate-records-database.md)"
     )]
     RecordsHere,
     #[error(
-        "the database at SYNCLINE_RECORDS_DATABASE_URL is not the one that has the records of DATABASE_URL's"
+        "the database at SYNCLINE_RECORDS_DATABASE_URL is not the records database of the database at DATABASE_URL"
     )]
     OtherRecords,
     #[error(
-        "DATABASE_URL and SYNCLINE_RECORDS_DATABASE_URL name the same database; leave the latter out, or make one"
+        "DATABASE_URL and SYNCLINE_RECORDS_DATABASE_URL are the same database: remove the latter, or use two"
     )]
     SameDatabase,
-    #[error("it could not be told which databases belong together")]
+    #[error("could not determine which control and records databases belong together")]
     Halves(#[from] sqlx::Error),
 }
 
-/// How often what deadlocks is tried.
+/// The number of attempts at a transaction that may deadlock.
 pub const DEADLOCK_TRIES: u32 = 5;
 
-/// Whether Postgres ended a transaction since it and others waited for each other. That happens where one changes many
-/// schedules: no index has them in the order in which all lock them. Tried again, it goes through.
+/// Whether Postgres aborted a transaction because of a deadlock. Deadlocks occur when a transaction changes many
+/// schedules, because no index orders them in the order in which all transactions lock them. A repeated attempt
+/// succeeds.
 pub fn is_deadlock(error: &sqlx::Error) -> bool {
     let code = error.as_database_error().and_then(sqlx::error::DatabaseError::code);
     code.is_some_and(|code| code == "40P01")
 }
 
-/// Where everything is kept.
+/// The databases of an installation.
 #[derive(Debug, Clone)]
 pub struct Databases {
     pub control: PgConnectOptions,
-    /// For syncs' output, if it is kept apart.
+    /// The records database, if it is separate.
     pub records: Option<PgConnectOptions>,
 }
 
-/// The pools through which everything is read and written.
+/// The connection pools of the databases.
 #[derive(Clone)]
 pub struct Store {
     control: PgPool,
     records: PgPool,
-    /// How many transactions there may be beside the records.
-    records_room: Arc<Semaphore>,
+    /// Permits for transactions in the records database.
+    records_permits: Arc<Semaphore>,
     is_divided: bool,
 }
 
-/// A transaction beside the records. It may wait for the lock of a stream for as long as somebody writes there, so there
-/// are never so many that no connection is left to renew leases and to answer with.
+/// A transaction in the records database. It may wait for the lock of a stream as long as another transaction writes
+/// to it. The number of such transactions is limited, so that connections remain for renewing leases and answering
+/// requests.
 pub struct RecordsTransaction {
     tx: Transaction<'static, Postgres>,
-    _room: OwnedSemaphorePermit,
+    _permit: OwnedSemaphorePermit,
 }
 
 impl RecordsTransaction {
@@ -182,16 +187,16 @@ pub struct Connections {
 }
 
 impl Store {
-    /// Connects, and brings the tables up to date. Several hosts may do so at once. Both databases of a pair have all
-    /// tables, and each uses its half of them.
+    /// Connects to the databases and migrates them. Several hosts may do so at the same time. Both databases of a pair
+    /// have all tables, and each uses only some of them.
     pub async fn open(databases: Databases, max_connections: u32) -> Result<Self, OpenError> {
-        let records_room = Arc::new(Semaphore::new(room_beside_records(max_connections)));
+        let records_permits = Arc::new(Semaphore::new(records_permit_count(max_connections)));
         let (control, mut conn) = prepare(databases.control, "DATABASE_URL").await?;
         let Some(records) = databases.records else {
             database_pair::use_one(&mut conn).await?;
             conn.close().await?;
             let pool = pool(control, max_connections, "DATABASE_URL").await?;
-            return Ok(Self { control: pool.clone(), records: pool, records_room, is_divided: false });
+            return Ok(Self { control: pool.clone(), records: pool, records_permits, is_divided: false });
         };
         let (records, mut records_conn) = prepare(records, "SYNCLINE_RECORDS_DATABASE_URL").await?;
         database_pair::use_two(&mut conn, &mut records_conn).await?;
@@ -200,22 +205,22 @@ impl Store {
         Ok(Self {
             control: pool(control, max_connections, "DATABASE_URL").await?,
             records: pool(records, max_connections, "SYNCLINE_RECORDS_DATABASE_URL").await?,
-            records_room,
+            records_permits,
             is_divided: true,
         })
     }
 
-    /// Whether syncs' output is in a database of its own.
+    /// Whether the records database is separate.
     pub fn is_divided(&self) -> bool {
         self.is_divided
     }
 
-    /// Everything but syncs' output.
+    /// Returns the pool of the control database.
     pub fn control(&self) -> &PgPool {
         &self.control
     }
 
-    /// A connection to everything but syncs' output.
+    /// Acquires a connection to the control database.
     pub async fn connect(&self) -> sqlx::Result<PoolConnection<Postgres>> {
         self.control.acquire().await
     }
@@ -224,24 +229,24 @@ impl Store {
         begin::begin(&self.control).await
     }
 
-    /// For several queries that must see the same state of everything but syncs' output.
+    /// Begins a read-only transaction in which several queries see the same state of the control database.
     pub async fn begin_snapshot(&self) -> sqlx::Result<Transaction<'static, Postgres>> {
         begin::begin_with(&self.control, "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY").await
     }
 
-    /// A connection to syncs' output.
+    /// Acquires a connection to the records database.
     pub async fn connect_records(&self) -> sqlx::Result<PoolConnection<Postgres>> {
         self.records.acquire().await
     }
 
     pub async fn begin_records(&self) -> sqlx::Result<RecordsTransaction> {
-        let room = tokio::time::timeout(ACQUIRE_PATIENCE, Arc::clone(&self.records_room).acquire_owned());
-        let room = room.await.map_err(|_| sqlx::Error::PoolTimedOut)?;
-        let room = room.map_err(|_| sqlx::Error::PoolClosed)?;
-        Ok(RecordsTransaction { tx: begin::begin(&self.records).await?, _room: room })
+        let permit = tokio::time::timeout(ACQUIRE_TIMEOUT, Arc::clone(&self.records_permits).acquire_owned());
+        let permit = permit.await.map_err(|_| sqlx::Error::PoolTimedOut)?;
+        let permit = permit.map_err(|_| sqlx::Error::PoolClosed)?;
+        Ok(RecordsTransaction { tx: begin::begin(&self.records).await?, _permit: permit })
     }
 
-    /// How many connections there are, and how many of them nobody uses.
+    /// Returns the number of connections to the control database, and how many of them are idle.
     pub fn connections(&self) -> Connections {
         Connections { total: self.control.size() as usize, idle: self.control.num_idle() }
     }
@@ -252,21 +257,23 @@ impl Store {
     }
 }
 
-/// All connections but a quarter: of those one listens, and the others are never kept waiting by a lock of a stream.
-fn room_beside_records(max_connections: u32) -> usize {
+/// Returns the number of transactions in the records database: all connections except a quarter. One of the others
+/// receives events, and the rest never waits for the lock of a stream.
+fn records_permit_count(max_connections: u32) -> usize {
     max_connections.saturating_sub((max_connections / 4).max(2)).max(1) as usize
 }
 
-/// Brings a database's tables up to date. Gives how to connect to it, and a first connection.
+/// Migrates a database. Returns its connection options, and a first connection.
 async fn prepare(
     options: PgConnectOptions,
     setting: &'static str,
 ) -> Result<(PgConnectOptions, PgConnection), OpenError> {
     let options =
         options.application_name(APPLICATION_NAME).options(SESSION).statement_cache_capacity(STATEMENTS);
-    // A slow migration is nothing to warn of, and its text is long.
+    // Disables the warnings about slow statements, because a migration may be slow and its text is long.
     let migrating = options.clone().disable_statement_logging().options(QUIET);
-    let mut conn = connect_patiently(&migrating, setting).await.map_err(|error| unusable(setting, &error))?;
+    let mut conn =
+        connect_with_retries(&migrating, setting).await.map_err(|error| unusable(setting, &error))?;
     sqlx::migrate!().run(&mut conn).await.map_err(|error| migration_failed(setting, error))?;
     Ok((options, conn))
 }
@@ -289,8 +296,8 @@ async fn pool(
 ) -> Result<PgPool, OpenError> {
     PgPoolOptions::new()
         .max_connections(max_connections)
-        .acquire_timeout(ACQUIRE_PATIENCE)
-        // A connection that has lain idle is tried first: the server may have gone and come back.
+        .acquire_timeout(ACQUIRE_TIMEOUT)
+        // Tests a connection that was idle, because the server may have restarted.
         .test_before_acquire(false)
         .before_acquire(|conn, meta| {
             Box::pin(async move {
@@ -305,7 +312,7 @@ async fn pool(
         .map_err(|error| unusable(setting, &error))
 }
 
-/// In the server's own words, if it answered.
+/// The reason is the server's own message, if it answered.
 fn unusable(setting: &'static str, error: &sqlx::Error) -> OpenError {
     let reason = match error {
         sqlx::Error::Database(error) => error.message().to_owned(),
@@ -314,22 +321,25 @@ fn unusable(setting: &'static str, error: &sqlx::Error) -> OpenError {
     OpenError::Unusable { setting, reason }
 }
 
-/// Waits for a server that does not listen yet, or recovers: it may be starting beside us. Pools wait too, but do not tell
-/// why.
-async fn connect_patiently(options: &PgConnectOptions, setting: &'static str) -> sqlx::Result<PgConnection> {
-    let deadline = Instant::now() + CONNECT_PATIENCE;
-    let mut is_told = false;
+/// Connects, and waits for a server that is starting or recovering, because it may start together with this host.
+/// Pools wait too, but do not report why.
+async fn connect_with_retries(
+    options: &PgConnectOptions,
+    setting: &'static str,
+) -> sqlx::Result<PgConnection> {
+    let deadline = Instant::now() + CONNECT_TIMEOUT;
+    let mut is_reported = false;
     loop {
         match options.connect().await {
             Err(error) if may_be_starting(&error) && Instant::now() < deadline => {
-                if !is_told {
+                if !is_reported {
                     tracing::warn!(
                         error = &error as &dyn std::error::Error,
                         "waiting for the database at {setting}, {}, for up to {} s",
                         place(options),
-                        CONNECT_PATIENCE.as_secs()
+                        CONNECT_TIMEOUT.as_secs()
                     );
-                    is_told = true;
+                    is_reported = true;
                 }
                 tokio::time::sleep(Duration::from_millis(500)).await;
             }
@@ -360,9 +370,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_connection_keeps_every_statement_prepared() {
+    fn the_statement_cache_fits_every_statement() {
         let checked = Path::new(env!("CARGO_MANIFEST_DIR")).join(".sqlx").read_dir().unwrap().count();
-        // Statements that are put together at run time, such as those of `sealed`, have no file.
-        assert!(checked + 50 < STATEMENTS, "there are {checked} statements, and room for {STATEMENTS}");
+        // Statements that are composed at run time, such as those of `sealed`, have no file.
+        assert!(checked + 50 < STATEMENTS, "{checked} statements do not fit into a cache of {STATEMENTS}");
     }
 }

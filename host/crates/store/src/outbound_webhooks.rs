@@ -1,4 +1,4 @@
-//! The outbox of webhooks: messages to clients, written in the transaction that they report.
+//! The outbox of outbound webhooks. Messages are stored in the transaction that they report.
 
 pub mod log;
 pub mod sending;
@@ -8,7 +8,7 @@ use uuid::Uuid;
 
 use syncline_types::ids::{ConnectionId, ConnectionPk, EnvironmentPk, IntegrationKey};
 
-/// Where an environment's webhooks go, and which of them it wants.
+/// The webhook URLs of an environment, and the kinds of messages it wants.
 #[derive(Debug, Clone)]
 pub struct WebhookSettings {
     pub primary: Option<String>,
@@ -20,17 +20,17 @@ pub struct WebhookSettings {
     pub on_async_action_completion: bool,
 }
 
-/// A connection as webhooks name it, and where they go.
+/// A connection's names in webhooks, and the settings that decide where they are sent.
 #[derive(Debug, Clone)]
 pub struct Subject {
     pub connection_id: ConnectionId,
     pub integration_key: IntegrationKey,
-    /// Its own URL, in place of the environment's.
+    /// The connection's own URL, which replaces the environment's URLs.
     pub webhook_url_override: Option<String>,
     pub settings: WebhookSettings,
 }
 
-/// Which setting a URL is from.
+/// The setting that a URL comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Target {
     Primary,
@@ -48,19 +48,19 @@ impl Target {
     }
 }
 
-/// A message to tell, whose body is exactly what is signed and sent.
+/// A message to send. Its body is exactly what is signed and sent.
 #[derive(Debug)]
 pub struct Message<'a> {
     pub environment: EnvironmentPk,
     pub connection: Option<ConnectionPk>,
     pub kind: &'static str,
     pub body: &'a str,
-    /// A provider's own headers, for what is forwarded: an object of texts.
+    /// The provider's headers of a forwarded webhook, as an object of strings.
     pub headers: Option<&'a serde_json::Value>,
 }
 
 impl WebhookSettings {
-    /// The URLs of a message about a connection with this URL of its own, each once.
+    /// Returns the distinct URLs for a message about a connection whose own URL is `own`.
     pub fn targets<'a>(&'a self, own: Option<&'a str>) -> Vec<(Target, &'a str)> {
         if let Some(url) = own.filter(|url| !url.is_empty()) {
             return vec![(Target::Override, url)];
@@ -96,7 +96,7 @@ pub async fn find_settings(
     .await
 }
 
-/// `None`: the connection was deleted.
+/// Returns `None` if the connection was deleted.
 pub async fn find_subject(
     conn: &mut PgConnection,
     connection: ConnectionPk,
@@ -131,7 +131,7 @@ pub async fn find_subject(
     }))
 }
 
-/// Writes one delivery for each target, but for URLs that have said that they are gone. Gives how many.
+/// Stores one delivery for each target, except for URLs that have answered 410. Returns their number.
 pub async fn enqueue(
     conn: &mut PgConnection,
     message: &Message<'_>,
@@ -139,7 +139,7 @@ pub async fn enqueue(
 ) -> sqlx::Result<u64> {
     let names: Vec<String> = targets.iter().map(|(target, _)| target.as_str().to_owned()).collect();
     let urls: Vec<String> = targets.iter().map(|(_, url)| (*url).to_owned()).collect();
-    let written = sqlx::query!(
+    let inserted = sqlx::query!(
         r#"
         INSERT INTO outbound_webhook_deliveries
             (message_id, id, environment_pk, connection_pk, type, target, url, body, headers, state, next_attempt_at)
@@ -158,10 +158,10 @@ pub async fn enqueue(
     )
     .execute(conn)
     .await?;
-    Ok(written.rows_affected())
+    Ok(inserted.rows_affected())
 }
 
-/// Uses a URL again that had said that it was gone: it was set anew.
+/// Allows deliveries to a URL again that had answered 410, because a client has set it again.
 pub async fn use_again(conn: &mut PgConnection, environment: EnvironmentPk, url: &str) -> sqlx::Result<()> {
     sqlx::query!(
         "DELETE FROM outbound_webhook_gone_urls WHERE environment_pk = $1 AND url = $2",
@@ -173,7 +173,7 @@ pub async fn use_again(conn: &mut PgConnection, environment: EnvironmentPk, url:
     Ok(())
 }
 
-/// Lets every host look for what is to be sent at once instead of at its next turn.
+/// Notifies all hosts to check for due deliveries at once.
 pub async fn notify(conn: &mut PgConnection) -> sqlx::Result<()> {
     sqlx::query!("SELECT pg_notify('syncline', 'webhooks')").fetch_one(conn).await?;
     Ok(())

@@ -1,5 +1,5 @@
-//! How much waits for a host, for those who watch. What is counted is counted up to a number, so that a long queue does
-//! not make it slow to look; each by the index in whose order it is named here.
+//! Measures the lengths of queues for metrics. Counts stop at 10,000, so that long queues stay cheap to measure. Each
+//! query reads the index whose order it names.
 
 use sqlx::PgConnection;
 

@@ -1,4 +1,4 @@
-//! Until when providers asked to be left alone.
+//! The backoff times that providers have requested.
 
 use std::time::Duration;
 
@@ -7,22 +7,22 @@ use sqlx::PgConnection;
 use super::hosts::interval;
 use syncline_types::ids::{ConnectionPk, IntegrationPk};
 
-/// Whose requests a provider counts together.
+/// The requests that a provider counts together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct RateLimitScope {
     pub integration: IntegrationPk,
-    /// `None`: those of all connections.
+    /// `None` means all connections of the integration.
     pub connection: Option<ConnectionPk>,
 }
 
-/// A limit that holds requests back, for as long as is left by the database's clock.
+/// A backoff, with its remaining time by the database's clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Backoff {
     pub limited: RateLimitScope,
     pub left: Duration,
 }
 
-/// Requests that a host has sent, of those that may be sent in so many seconds.
+/// The number of requests that a host has sent towards a limit, and the limit's period in seconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SentRequests {
     pub limited: RateLimitScope,
@@ -30,7 +30,7 @@ pub struct SentRequests {
     pub requests: u32,
 }
 
-/// Notes a hold and tells every host, if it lasts for longer than one that is known.
+/// Stores a backoff and notifies all hosts, unless a longer one is known.
 pub async fn back_off(conn: &mut PgConnection, back_off: Backoff) -> sqlx::Result<()> {
     let Backoff { limited: RateLimitScope { integration, connection }, left } = back_off;
     let connection = connection.map_or(0, |connection| connection.0);
@@ -56,7 +56,7 @@ pub async fn back_off(conn: &mut PgConnection, back_off: Backoff) -> sqlx::Resul
     Ok(())
 }
 
-/// All holds there are.
+/// Lists all current backoffs.
 pub async fn list(conn: &mut PgConnection) -> sqlx::Result<Vec<Backoff>> {
     let rows = sqlx::query!(
         r#"
@@ -67,14 +67,14 @@ pub async fn list(conn: &mut PgConnection) -> sqlx::Result<Vec<Backoff>> {
     )
     .fetch_all(conn)
     .await?;
-    let holds = rows.into_iter().map(|row| Backoff {
+    let backoffs = rows.into_iter().map(|row| Backoff {
         limited: RateLimitScope::from_stored(row.integration_pk, row.connection_pk),
         left: Duration::try_from_secs_f64(row.left).unwrap_or_default(),
     });
-    Ok(holds.collect())
+    Ok(backoffs.collect())
 }
 
-/// Forgets the holds that are over.
+/// Deletes expired backoffs.
 pub async fn delete_over(conn: &mut PgConnection) -> sqlx::Result<()> {
     sqlx::query!("DELETE FROM rate_limits WHERE backoff_until < now()").execute(conn).await?;
     Ok(())
@@ -88,7 +88,7 @@ impl RateLimitScope {
 }
 
 impl SentRequests {
-    /// As a part of a notification.
+    /// Returns the text for a notification.
     pub(super) fn to_text(self) -> String {
         let Self { limited: RateLimitScope { integration, connection }, per_seconds, requests } = self;
         format!(
@@ -107,7 +107,7 @@ impl SentRequests {
 }
 
 impl Backoff {
-    /// Reads the rest of a notification.
+    /// Parses the rest of a notification.
     pub(super) fn parse(text: &str) -> Option<Self> {
         let mut parts = text.split(':').map(str::parse);
         let mut next = || parts.next()?.ok();

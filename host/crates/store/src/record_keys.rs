@@ -1,4 +1,5 @@
-//! The keys that seal payloads of records, sealed themselves. They lie apart from what they seal.
+//! The encrypted record keys of environments. They are in the control database, apart from the payloads that they
+//! encrypt.
 
 use sqlx::PgConnection;
 
@@ -10,7 +11,7 @@ pub struct StoredRecordKey {
     pub sealed_key: Vec<u8>,
 }
 
-/// All of an environment's.
+/// Lists the record keys of an environment.
 pub async fn list(conn: &mut PgConnection, environment: EnvironmentPk) -> sqlx::Result<Vec<StoredRecordKey>> {
     sqlx::query_as!(
         StoredRecordKey,
@@ -21,7 +22,7 @@ pub async fn list(conn: &mut PgConnection, environment: EnvironmentPk) -> sqlx::
     .await
 }
 
-/// Stores a key that was sealed for its number, and tells every host.
+/// Stores an encrypted record key and notifies all hosts.
 pub async fn create(
     conn: &mut PgConnection,
     environment: EnvironmentPk,

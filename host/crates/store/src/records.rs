@@ -1,7 +1,7 @@
-//! Records: what syncs save, as the text in which it came.
+//! Records that syncs save. Payloads are stored as the JSON text that the function saved.
 //!
-//! Within a stream each record has a position, which grows with every change. Positions are given out while
-//! the stream is locked, so they become visible in order.
+//! Each record has a position in its stream, which grows with every change. Positions are assigned while the stream is
+//! locked, so they become visible in order.
 
 mod read;
 mod sealed;
@@ -21,7 +21,7 @@ pub use write::{Deleted, IncomingRecord, Saved, delete, list_pruned, positions, 
 
 use sqlx::Type;
 
-/// What happened to a record last.
+/// The last change of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Type)]
 #[repr(i16)]
 pub enum LastAction {

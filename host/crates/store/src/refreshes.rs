@@ -1,4 +1,4 @@
-//! Who renews a connection's credentials, and what came of it.
+//! Leases for refreshing credentials, and the results of refreshes.
 
 use chrono::{DateTime, Utc};
 use sqlx::PgConnection;
@@ -6,20 +6,20 @@ use uuid::Uuid;
 
 use syncline_types::ids::{ConnectionPk, EnvironmentPk};
 
-/// What is known of a connection's renewals.
+/// The state of a connection's refreshes.
 #[derive(Debug, Clone, Copy)]
 pub struct RefreshState {
     /// Grows whenever the credentials are replaced.
     pub version: i64,
-    /// When they are to be renewed ahead of time; `None` if never.
+    /// When the background task refreshes the credentials, or `None` if never.
     pub due_at: Option<DateTime<Utc>>,
-    /// When they were obtained or given.
+    /// When the credentials were obtained or imported.
     pub changed_at: DateTime<Utc>,
     pub failed_at: Option<DateTime<Utc>>,
     pub is_exhausted: bool,
 }
 
-/// New credentials, sealed for the connection's row.
+/// New credentials, encrypted for the connection's row.
 #[derive(Debug, Clone)]
 pub struct RenewedCredentials {
     pub sealed: Vec<u8>,
@@ -27,14 +27,15 @@ pub struct RenewedCredentials {
     pub due_at: Option<DateTime<Utc>>,
 }
 
-/// A connection whose credentials are to be renewed.
+/// A connection whose credentials are due for a refresh.
 #[derive(Debug, Clone, Copy)]
 pub struct DueRefresh {
     pub connection: ConnectionPk,
     pub environment: EnvironmentPk,
 }
 
-/// Takes the right to renew the credentials of this version. `false`: somebody else has it, or they were replaced.
+/// Claims the refresh of the credentials with this version. Returns `false` if another host has the lease, or the
+/// credentials were replaced.
 pub async fn take_lease(
     conn: &mut PgConnection,
     connection: ConnectionPk,
@@ -42,7 +43,7 @@ pub async fn take_lease(
     owner: Uuid,
     seconds: f64,
 ) -> sqlx::Result<bool> {
-    let taken = sqlx::query!(
+    let claimed = sqlx::query!(
         r#"
         UPDATE connections SET refresh_owner = $3, refresh_leased_until = now() + make_interval(secs => $4)
         WHERE pk = $1 AND credentials_version = $2
@@ -55,11 +56,11 @@ pub async fn take_lease(
     )
     .execute(conn)
     .await?;
-    Ok(taken.rows_affected() == 1)
+    Ok(claimed.rows_affected() == 1)
 }
 
-/// Stores what replaces the credentials of this version. `false`: they were replaced meanwhile, so these are not
-/// the connection's. A lease that ran out does not matter: the version says whether anybody else came first.
+/// Replaces the credentials of this version. Returns `false` if they were replaced meanwhile. An expired lease does
+/// not matter, because the version shows whether another refresh came first.
 pub async fn succeed(
     conn: &mut PgConnection,
     connection: ConnectionPk,
@@ -92,13 +93,13 @@ pub async fn succeed(
     Ok(stored.len() == 1)
 }
 
-/// Gives the lease back after a failure. Days of failures count once each, and the last one of `most_failing_days`
-/// ends the attempts.
+/// Releases the lease after a failure. Each day with failures is counted once. After `max_failing_days` days, the
+/// background task gives up.
 pub async fn fail(
     conn: &mut PgConnection,
     connection: ConnectionPk,
     owner: Uuid,
-    most_failing_days: i32,
+    max_failing_days: i32,
 ) -> sqlx::Result<()> {
     sqlx::query!(
         r#"
@@ -116,14 +117,14 @@ pub async fn fail(
         "#,
         connection.0,
         owner,
-        most_failing_days,
+        max_failing_days,
     )
     .execute(conn)
     .await?;
     Ok(())
 }
 
-/// Connections whose credentials the background is to renew now, the longest overdue first.
+/// Lists the connections whose credentials are due for a refresh, longest overdue first.
 pub async fn list_due(
     conn: &mut PgConnection,
     retry_after_seconds: f64,

@@ -1,7 +1,7 @@
-//! What time does to records, a step at a time: each is a short transaction of its own, which the caller opens.
+//! Retention of records, in small steps. Each step is a short transaction, which the caller begins.
 //!
-//! What is due is found by an index over streams and one over syncs, so that a look costs as much as there is to do,
-//! however many records are kept.
+//! Indexes of streams and syncs find what is due. So the cost of a step depends on what is due, not on the number of
+//! stored records.
 
 use std::time::Duration;
 
@@ -13,15 +13,17 @@ use super::records::{self, Span};
 use super::streams::{self, StreamKey};
 use syncline_types::ids::{ConnectionPk, FunctionName, Variant};
 
-/// Lets nobody else make a step until the transaction ends. `false`: somebody is at it.
+/// Locks retention until the transaction ends, so that only one host works on it. Returns `false` if another host
+/// does.
 pub async fn try_lock(conn: &mut PgConnection) -> sqlx::Result<bool> {
     sqlx::query_scalar!(r#"SELECT pg_try_advisory_xact_lock(hashtextextended('retention', 0)) AS "taken!""#)
         .fetch_one(conn)
         .await
 }
 
-/// Looks at up to `limit` records of the stream that has the oldest payload, and empties what was last changed longer
-/// than `age` ago. Gives the number of payloads; `None`: there is no such stream, but for those that somebody writes to.
+/// Prunes payloads of the stream with the oldest payload that were modified longer ago than `age`. Examines up to
+/// `limit` records. Returns the number of payloads, or `None` if there is no such stream. Skips streams that are being
+/// written to.
 pub async fn prune_step(conn: &mut PgConnection, age: Duration, limit: i64) -> sqlx::Result<Option<u64>> {
     let stream = sqlx::query!(
         r#"
@@ -36,7 +38,7 @@ pub async fn prune_step(conn: &mut PgConnection, age: Duration, limit: i64) -> s
     .await?;
     let Some(stream) = stream else { return Ok(None) };
     let key = StreamKey { connection: ConnectionPk(stream.connection_pk), number: stream.stream_no };
-    // Times grow with positions, so what is old stands first.
+    // Modification times grow with positions, so the oldest records come first.
     let old_until = sqlx::query_scalar!(
         r#"
         SELECT max(position) FILTER (WHERE last_modified_at < now() - $4::interval)
@@ -54,18 +56,18 @@ pub async fn prune_step(conn: &mut PgConnection, age: Duration, limit: i64) -> s
     )
     .fetch_one(&mut *conn)
     .await?;
-    let mut emptied = 0;
+    let mut pruned = 0;
     if let Some(until) = old_until {
         let span = Span { after: stream.pruned_through, until };
-        emptied = records::prune(conn, key, span, limit).await?.count;
+        pruned = records::prune(conn, key, span, limit).await?.count;
     }
     streams::note_pruned(conn, key, old_until.unwrap_or(stream.pruned_through)).await?;
-    Ok(Some(emptied))
+    Ok(Some(pruned))
 }
 
-/// Deletes up to `limit` records of the sync that has not run for the longest time, if that is longer than `age`, and
-/// with them its checkpoint: whenever it runs again, it fetches everything. Gives the number of records; `None`: there
-/// is no such sync, but for those that are being written to.
+/// Deletes up to `limit` records of the sync that has not run for the longest time, if that is longer than `age`.
+/// Clears its checkpoint, so that its next run fetches everything. Returns the number of records, or `None` if there
+/// is no such sync. Skips syncs that are being written to.
 pub async fn delete_step(conn: &mut PgConnection, age: Duration, limit: i64) -> sqlx::Result<Option<u64>> {
     let sync = sqlx::query!(
         r#"
@@ -82,15 +84,15 @@ pub async fn delete_step(conn: &mut PgConnection, age: Duration, limit: i64) -> 
     let connection = ConnectionPk(sync.connection_pk);
     let (name, variant) = (FunctionName::from_stored(sync.sync_name), Variant::from_stored(sync.variant));
     let Some(key) = lock_stream_with_records(conn, connection, &name, &variant).await? else {
-        forget_state(conn, connection, &name, &variant).await?;
+        delete_state(conn, connection, &name, &variant).await?;
         return Ok(Some(0));
     };
     clear_checkpoint(conn, connection, &name, &variant).await?;
     delete_oldest(conn, key, limit).await.map(Some)
 }
 
-/// Drops up to `limit` dead letters of one stream that have not come again for longer than `age`. Gives their number;
-/// `None`: there are none, but for those of streams that somebody writes to.
+/// Deletes up to `limit` dead letters of one stream that have not arrived again for longer than `age`. Returns their
+/// number, or `None` if there are none. Skips streams that are being written to.
 pub async fn drop_letters_step(
     conn: &mut PgConnection,
     age: Duration,
@@ -180,8 +182,9 @@ async fn clear_checkpoint(
     Ok(())
 }
 
-/// Nothing is left of the sync. Its streams stay, without records: their positions must not begin anew.
-async fn forget_state(
+/// Deletes the state of a sync without records. Its streams stay, because their positions must not start again at the
+/// beginning.
+async fn delete_state(
     conn: &mut PgConnection,
     connection: ConnectionPk,
     sync: &FunctionName,
@@ -198,7 +201,7 @@ async fn forget_state(
     Ok(())
 }
 
-/// Deletes records of a locked stream, and what a full sync has noted about them.
+/// Deletes the oldest records of a locked stream, and the positions that full syncs have seen.
 async fn delete_oldest(conn: &mut PgConnection, key: StreamKey, limit: i64) -> sqlx::Result<u64> {
     let deleted = sqlx::query!(
         r#"
@@ -227,7 +230,7 @@ async fn delete_oldest(conn: &mut PgConnection, key: StreamKey, limit: i64) -> s
     .execute(&mut *conn)
     .await?;
     dead_letters::delete_all(conn, key).await?;
-    // Should the counts say that something is left where nothing is, this ends here all the same.
+    // If no record was left, the counts are set to 0 even if they were wrong, so that this does not repeat forever.
     sqlx::query!(
         r#"
         UPDATE streams

@@ -139,7 +139,7 @@ pub async fn close(
     Ok(closed.rows_affected() > 0)
 }
 
-/// Closes those of these runs that are running, because their sync or variant is gone.
+/// Cancels those of these runs that are running, because their sync or variant was deleted.
 pub async fn cancel(conn: &mut PgConnection, runs: &[Uuid], reason: &str) -> sqlx::Result<()> {
     sqlx::query!(
         r#"
@@ -274,12 +274,12 @@ pub async fn write_finished(conn: &mut PgConnection, runs: &[FinishedRun]) -> sq
 }
 
 /// The maximum number of lines per statement.
-const LINES_AT_ONCE: usize = 2_000;
+const MAX_LINES_PER_STATEMENT: usize = 2_000;
 
 /// Appends lines to the logs of runs. Skips lines that exist already, so a write can be repeated, and lines of deleted
 /// runs.
 pub async fn append_logs(conn: &mut PgConnection, lines: &[(Uuid, &LogLine)]) -> sqlx::Result<()> {
-    for part in lines.chunks(LINES_AT_ONCE) {
+    for part in lines.chunks(MAX_LINES_PER_STATEMENT) {
         sqlx::query!(
             r#"
             INSERT INTO run_logs (run_id, line, at, level, message, fields)

@@ -1,10 +1,11 @@
-//! Schedules: when a sync of a connection and variant is due, and who runs it.
+//! Schedules: when the syncs of connections and variants are due, and which host runs them.
 //!
-//! A host claims what is due and holds it under a lease. Every claim raises the fence; what a host writes about
-//! a run carries owner and fence, so one that lost its lease changes nothing any more.
+//! A host claims due schedules and owns them under a lease. Every claim increases the fencing token. All writes about
+//! a run check owner and token, so a host that has lost its lease cannot change anything.
 //!
-//! What waits is kept by integration (`schedules_waiting`), so that hosts can give each its turn. A schedule that is
-//! due while its connection has enough runs on is parked and out of the way until one of them ends.
+//! Waiting schedules are indexed by integration (`schedules_waiting`), so that hosts can claim fairly between
+//! integrations. A due schedule whose connection has reached its concurrency limit is parked until one of those runs
+//! ends.
 
 mod claims;
 mod leases;
@@ -30,13 +31,13 @@ pub use self::variants::{
     take_over_retired,
 };
 
-/// Lets every host look for due work at once instead of at its next turn.
+/// Notifies all hosts to check for due work at once.
 pub async fn notify_due(conn: &mut PgConnection) -> sqlx::Result<()> {
     sqlx::query!("SELECT pg_notify('syncline', 'due')").fetch_one(conn).await?;
     Ok(())
 }
 
-/// Lets every host look at once which of its runs are to end.
+/// Notifies all hosts to check at once which of their runs were cancelled.
 pub async fn notify_cancel(conn: &mut PgConnection) -> sqlx::Result<()> {
     sqlx::query!("SELECT pg_notify('syncline', 'cancel')").fetch_one(conn).await?;
     Ok(())

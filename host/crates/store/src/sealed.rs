@@ -1,38 +1,38 @@
-//! Sealed values of all tables, for those who seal them anew.
+//! Encrypted values of all tables, for the rotation of data keys.
 //!
-//! Which columns hold some is in the database: a migration that makes one declares it. So these statements are put
-//! together from the names in `sealed_columns`, which only migrations write, and are not checked at compile time.
+//! Migrations register the columns with encrypted values in `sealed_columns`. The statements here are composed from
+//! these names, which only migrations write. So they are not checked at compile time.
 
 use sqlx::{AssertSqlSafe, PgConnection};
 
 use syncline_types::ids::EnvironmentPk;
 
-/// A column of sealed values.
+/// A column with encrypted values.
 #[derive(Debug, Clone)]
 pub struct SealedColumn {
     pub table: String,
     pub column: String,
-    /// SQL of what a value is bound to beside its column.
+    /// The SQL expression for the row's name, to which a value is bound in addition to its column.
     row_name: String,
 }
 
-/// One value, by the place that it is bound to.
+/// An encrypted value, with the name of the row to which it is bound.
 #[derive(Debug, Clone, sqlx::FromRow)]
 pub struct SealedValue {
     pub row_name: String,
     pub sealed: Vec<u8>,
-    /// Where the row is stored at the moment.
+    /// The current physical address of the row.
     address: String,
 }
 
 impl SealedColumn {
-    /// As sealed values are bound to it.
+    /// Returns the column's name, to which values are bound.
     pub fn name(&self) -> String {
         format!("{}.{}", self.table, self.column)
     }
 }
 
-/// Every column of sealed values.
+/// Lists all columns with encrypted values.
 pub async fn columns(conn: &mut PgConnection) -> sqlx::Result<Vec<SealedColumn>> {
     let rows = sqlx::query!(
         r#"
@@ -50,8 +50,8 @@ pub async fn columns(conn: &mut PgConnection) -> sqlx::Result<Vec<SealedColumn>>
     Ok(columns.collect())
 }
 
-/// Some values of an environment that an earlier version of its data key has sealed, but for those of the rows named
-/// in `except`.
+/// Lists values of an environment that an earlier version of its data key has encrypted, except those of the rows in
+/// `except`.
 pub async fn list_before(
     conn: &mut PgConnection,
     column: &SealedColumn,
@@ -70,7 +70,7 @@ pub async fn list_before(
     values.fetch_all(conn).await
 }
 
-/// Puts the value sealed anew in the place of the old one, unless that has changed or gone since it was read.
+/// Replaces a value with its new ciphertext, unless it was changed or deleted since it was read.
 pub async fn replace(
     conn: &mut PgConnection,
     column: &SealedColumn,

@@ -1,4 +1,4 @@
-//! The keys that sign an environment's webhooks, sealed.
+//! The encrypted keys that sign an environment's outbound webhooks.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ pub struct StoredSigningKey {
     pub expires_at: Option<DateTime<Utc>>,
 }
 
-/// Those that sign now, the newest first.
+/// Lists the valid keys, newest first.
 pub async fn list_valid(
     conn: &mut PgConnection,
     environment: EnvironmentPk,
@@ -35,7 +35,7 @@ pub async fn list_valid(
     .await
 }
 
-/// Stores a key that was sealed for the row `id`, and tells every host.
+/// Stores a key that was encrypted for the row `id`, and notifies all hosts.
 pub async fn create(
     conn: &mut PgConnection,
     environment: EnvironmentPk,
@@ -58,7 +58,7 @@ pub async fn create(
     Ok(())
 }
 
-/// Lets all keys that sign now end after that time, unless they end earlier, and removes those that have ended.
+/// Lets all valid keys expire after this duration, unless they expire earlier. Deletes expired keys.
 pub async fn expire_all(
     conn: &mut PgConnection,
     environment: EnvironmentPk,

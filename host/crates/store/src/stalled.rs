@@ -1,8 +1,9 @@
-//! Transactions that others wait for, while the server waits for a host that is silent.
+//! Ends transactions of stopped hosts that block others.
 //!
-//! `idle_in_transaction_session_timeout` ends a transaction between two statements, but not within one: a host that
-//! was frozen, or whose machine is gone, may owe the data of a `COPY`, or not read what it asked for. Neither a
-//! statement's time-out nor a cancellation is heard by a server that waits for its client. An end is.
+//! `idle_in_transaction_session_timeout` ends a transaction between two statements, but not within one. A host that
+//! was frozen, or whose machine is gone, may still owe the data of a `COPY`, or not read a result. A server that waits
+//! for its client reacts neither to a statement timeout nor to a cancellation, but only to the termination of the
+//! session.
 
 use std::time::Duration;
 
@@ -10,8 +11,8 @@ use sqlx::PgConnection;
 
 use super::hosts::interval;
 
-/// Ends the transactions of hosts that were silent for `patience` while another host's statement waits for them. It is
-/// as if their host had been killed: what they have not committed is gone. Gives their number.
+/// Terminates sessions of hosts that have been silent for `patience` while they block another host's statement. As
+/// when a host is killed, uncommitted changes are lost. Returns the number of sessions.
 pub async fn end_stalled(conn: &mut PgConnection, patience: Duration) -> sqlx::Result<i64> {
     sqlx::query_scalar!(
         r#"

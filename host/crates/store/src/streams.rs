@@ -1,7 +1,7 @@
 //! Streams: all records of one model, connection and variant.
 //!
-//! A writer locks the stream's row until it commits. That makes positions visible in order, which is what lets
-//! a reader follow a cursor without ever missing a record.
+//! A writer locks the stream's row until it commits. So positions become visible in order, and a reader that follows a
+//! cursor never misses a record.
 
 use std::collections::HashMap;
 
@@ -10,39 +10,39 @@ use sqlx::PgConnection;
 
 use syncline_types::ids::{ConnectionPk, FunctionName, ModelName, Variant};
 
-/// The row of a stream, and what it is keyed by in the tables of records.
+/// The key of a stream in the tables of the records database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StreamKey {
     pub connection: ConnectionPk,
     pub number: i32,
 }
 
-/// A stream that this transaction may write to.
+/// A stream that this transaction has locked for writing.
 #[derive(Debug)]
 pub struct LockedStream {
     pub key: StreamKey,
     pub model: ModelName,
     pub variant: Variant,
     pub last_position: i64,
-    /// The time of everything that this transaction writes: the database's clock after the lock was taken, and
-    /// never before what was written earlier.
+    /// The modification time of everything that this transaction writes: the database's clock after the lock was
+    /// taken, but never earlier than the last modification.
     pub now: DateTime<Utc>,
     pub live_count: i64,
     pub total_count: i64,
     pub generation: Option<Generation>,
-    /// How many were live when the generation began.
+    /// The number of live records when the generation began.
     pub live_before: i64,
-    /// How many of its records are set aside.
+    /// The number of dead letters.
     pub dead_letters: i64,
     pub held: Option<Held>,
 }
 
-/// A full sync whose saves are watched, so that what it does not save can be deleted at its end.
+/// A full sync that tracks which records it saves, so that the others can be deleted at its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Generation {
-    /// The fence of the attempt that began it.
+    /// The fencing token of the attempt that began the generation.
     pub number: i64,
-    /// Records that stand behind this position were added or changed since it began.
+    /// Records after this position were added or changed since the generation began.
     pub start_position: i64,
 }
 
@@ -53,11 +53,11 @@ impl Generation {
     }
 }
 
-/// What a full sync has not seen again and was too much to be deleted unasked. It lasts until a later run has come to
-/// its end; `fence` is of the attempt.
+/// Deletions of a full sync that are held, because there are too many to delete without approval. They are held until
+/// a later run completes. `fence` is the attempt's fencing token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Held {
-    /// Its generation goes on: what is saved meanwhile counts as seen.
+    /// The generation continues: records that are saved meanwhile count as seen.
     Waiting {
         fence: i64,
         generation: Generation,
@@ -85,7 +85,7 @@ impl Held {
 }
 
 impl LockedStream {
-    /// The generation that is held, if it waits.
+    /// Returns the generation whose deletions wait for approval, if there is one.
     pub fn held_generation(&self) -> Option<Generation> {
         match self.held {
             Some(Held::Waiting { generation, .. }) => Some(generation),
@@ -94,7 +94,7 @@ impl LockedStream {
     }
 }
 
-/// Finds the stream; `None` until something was saved to it.
+/// Finds a stream. Returns `None` until a record was saved to it.
 pub async fn find(
     conn: &mut PgConnection,
     connection: ConnectionPk,
@@ -112,9 +112,8 @@ pub async fn find(
     Ok(number.map(|number| StreamKey { connection, number }))
 }
 
-/// Locks the streams of these models in the order of their numbers, so that two writers never wait for each
-/// other in a circle, and makes those that do not exist: for `sync`, if it is one that writes. The lock leaves foreign
-/// keys alone.
+/// Locks the streams of these models, ordered by number, so that writers cannot deadlock. Creates missing streams, for
+/// `sync` if a sync is writing. The lock does not conflict with foreign keys.
 pub async fn lock(
     conn: &mut PgConnection,
     connection: ConnectionPk,
@@ -137,7 +136,7 @@ async fn lock_existing(
     models: &[String],
     variants: &[String],
 ) -> sqlx::Result<Vec<LockedStream>> {
-    // The clock is read outside of the locking query: inside, it would be read before the wait for the lock.
+    // The clock is read outside the locking query. Inside, it would be read before the lock was acquired.
     let rows = sqlx::query!(
         r#"
         WITH locked AS MATERIALIZED (
@@ -189,10 +188,10 @@ async fn create_missing(
     variants: &[String],
     sync: Option<&FunctionName>,
 ) -> sqlx::Result<()> {
-    // Two writers may number their streams alike; the one that comes second looks again.
+    // Two writers may choose the same stream number. The second one tries again.
     for (model, variant) in models.iter().zip(variants) {
         loop {
-            let made = sqlx::query!(
+            let inserted = sqlx::query!(
                 r#"
                 INSERT INTO streams (connection_pk, stream_no, model, variant, sync_name)
                 SELECT $1, coalesce(max(stream_no), 0) + 1, $2, $3, $4 FROM streams WHERE connection_pk = $1
@@ -213,7 +212,7 @@ async fn create_missing(
             )
             .fetch_optional(&mut *conn)
             .await?;
-            if made.rows_affected() > 0 || exists.is_some() {
+            if inserted.rows_affected() > 0 || exists.is_some() {
                 break;
             }
         }
@@ -221,8 +220,8 @@ async fn create_missing(
     Ok(())
 }
 
-/// Notes whose records these are, where it is not noted yet: a deployment may give a model to another sync. Then it locks
-/// all streams of the sync first, in the order of every writer, since the caller may go on to lock the others.
+/// Assigns streams to the sync that now declares their models, if that has changed after a deployment. Locks all
+/// streams of the sync first, in the order of all writers, because the caller may lock the others later.
 pub async fn assign(
     conn: &mut PgConnection,
     connection: ConnectionPk,
@@ -256,8 +255,8 @@ pub async fn assign(
     Ok(())
 }
 
-/// Locks one stream, so that its records stay as they are until the transaction ends. Gives the position up to which
-/// no record has a payload.
+/// Locks a stream, so that its records do not change until the transaction ends. Returns the position up to which all
+/// payloads are pruned.
 pub async fn lock_for_pruning(conn: &mut PgConnection, key: StreamKey) -> sqlx::Result<i64> {
     let pruned_through = sqlx::query_scalar!(
         "SELECT pruned_through FROM streams WHERE connection_pk = $1 AND stream_no = $2 FOR NO KEY UPDATE",
@@ -269,7 +268,7 @@ pub async fn lock_for_pruning(conn: &mut PgConnection, key: StreamKey) -> sqlx::
     Ok(pruned_through.unwrap_or(0))
 }
 
-/// Notes up to where no record of a locked stream has a payload.
+/// Stores the position up to which all payloads of a locked stream are pruned.
 pub async fn note_pruned(conn: &mut PgConnection, key: StreamKey, through: i64) -> sqlx::Result<()> {
     sqlx::query!(
         r#"
@@ -291,7 +290,7 @@ pub async fn note_pruned(conn: &mut PgConnection, key: StreamKey, through: i64) 
     Ok(())
 }
 
-/// Stores where the stream stands after this transaction's writes.
+/// Stores the stream's last position, counts and generations after this transaction's writes.
 pub async fn store_head(conn: &mut PgConnection, stream: &LockedStream) -> sqlx::Result<()> {
     sqlx::query!(
         r#"
@@ -324,7 +323,7 @@ pub async fn store_head(conn: &mut PgConnection, stream: &LockedStream) -> sqlx:
     Ok(())
 }
 
-/// The streams of one variant of a sync: those of the models that it declares, and those that it has written to under an
+/// Lists the streams of one variant of a sync: those of the models that it declares, and those that it wrote to in an
 /// earlier deployment.
 pub async fn list_of_sync(
     conn: &mut PgConnection,
@@ -348,7 +347,7 @@ pub async fn list_of_sync(
     Ok(models.into_iter().map(|model| (ModelName::from_stored(model), variant.clone())).collect())
 }
 
-/// Of the streams of these models those that are watched for deletions, or of which some are held back.
+/// Lists the streams of these models that have a generation in progress or held deletions.
 pub async fn list_watched(
     conn: &mut PgConnection,
     connection: ConnectionPk,
@@ -369,7 +368,7 @@ pub async fn list_watched(
     Ok(watched.into_iter().map(|model| (ModelName::from_stored(model), variant.clone())).collect())
 }
 
-/// The streams of a connection whose deletions an attempt has held back.
+/// Lists the streams of a connection whose deletions an attempt has held.
 pub async fn list_held(
     conn: &mut PgConnection,
     connection: ConnectionPk,
@@ -386,7 +385,7 @@ pub async fn list_held(
     Ok(rows.into_iter().map(|row| name(row.model, row.variant)).collect())
 }
 
-/// How many records are live, in each stream of these connections.
+/// Returns the number of live records in each stream of these connections.
 pub async fn live_counts(
     conn: &mut PgConnection,
     connections: &[ConnectionPk],
@@ -410,7 +409,7 @@ pub async fn live_counts(
     Ok(counts.collect())
 }
 
-/// The last position that was given out. Whatever stands up to it can be read by now.
+/// Returns the last assigned position. All records up to it are visible.
 pub async fn head(conn: &mut PgConnection, key: StreamKey) -> sqlx::Result<i64> {
     let head = sqlx::query_scalar!(
         "SELECT last_position FROM streams WHERE connection_pk = $1 AND stream_no = $2",
@@ -422,7 +421,7 @@ pub async fn head(conn: &mut PgConnection, key: StreamKey) -> sqlx::Result<i64> 
     Ok(head.unwrap_or(0))
 }
 
-/// Of each of these connections that has streams, the sum of their last positions, which grows with every change.
+/// Returns, for each of these connections with streams, the sum of their last positions. It grows with every change.
 pub async fn sums_of_positions(
     conn: &mut PgConnection,
     connections: &[ConnectionPk],
@@ -444,7 +443,7 @@ pub async fn sums_of_positions(
     Ok(rows.into_iter().map(|row| (ConnectionPk(row.pk), row.positions)).collect())
 }
 
-/// Whether the connection has a stream of this model, of any variant.
+/// Whether the connection has a stream of this model, in any variant.
 pub async fn has_model(
     conn: &mut PgConnection,
     connection: ConnectionPk,

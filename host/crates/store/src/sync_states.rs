@@ -1,7 +1,7 @@
-//! Where a sync stands: its checkpoint, and the fence of the attempt that may write.
+//! The state of a sync: its checkpoint, and the fencing token of the attempt that may write.
 //!
-//! Each attempt raises the fence when it begins and shows it with every write. An attempt whose host was
-//! paused and comes back after its successor began finds a higher fence and can write nothing.
+//! Each attempt stores its fencing token when it begins, and checks it with every write. If a host was suspended and
+//! its attempt continues after a successor has begun, the stored token is higher and the attempt cannot write.
 
 use std::collections::HashMap;
 
@@ -11,7 +11,7 @@ use sqlx::PgConnection;
 
 use syncline_types::ids::{ConnectionPk, FunctionName, Variant};
 
-/// One attempt at a sync, as its writes identify themselves.
+/// An attempt at a sync, with the values that identify its writes.
 #[derive(Debug, Clone)]
 pub struct Attempt {
     pub connection: ConnectionPk,
@@ -20,22 +20,22 @@ pub struct Attempt {
     pub fence: i64,
 }
 
-/// What an attempt continues from.
+/// The state from which an attempt continues.
 #[derive(Debug)]
 pub struct Begun {
     pub checkpoint: Option<String>,
-    /// Since a reset no run has come to its end: pruned payloads are brought back.
+    /// Whether pruned payloads are restored, because no run has completed since a reset.
     pub restores_pruned: bool,
-    /// What earlier attempts have counted that was not told yet.
+    /// The counts of earlier attempts that were not reported yet.
     pub counts: Value,
-    /// How many attempts before this one, without a break, were interrupted before they had made any headway.
+    /// The number of consecutive earlier attempts that were interrupted before they made any progress.
     pub idle_attempts: i32,
-    /// When the first of these attempts began that were not told, by the clock that records' times are from.
+    /// When the first unreported attempt began, by the clock of the database with the records.
     pub row_began_at: DateTime<Utc>,
 }
 
-/// Raises the fence and gives what to continue from. What was counted stays if the attempts that counted it were not told
-/// either: `unreported_since` is the start of the first of them. `None`: a later attempt has begun already.
+/// Stores the attempt's fencing token and returns the state to continue from. `unreported_since` identifies the series
+/// of unreported attempts, whose counts continue. Returns `None` if a later attempt has begun already.
 pub async fn begin(
     conn: &mut PgConnection,
     attempt: &Attempt,
@@ -77,7 +77,7 @@ pub async fn begin(
     .await
 }
 
-/// Notes that a run came to its end: payloads that are pruned from now on stay so.
+/// Stores that a run has completed, so that payloads that are pruned from now on stay pruned.
 pub async fn note_restored(conn: &mut PgConnection, attempt: &Attempt) -> sqlx::Result<()> {
     sqlx::query!(
         r#"
@@ -94,7 +94,7 @@ pub async fn note_restored(conn: &mut PgConnection, attempt: &Attempt) -> sqlx::
     Ok(())
 }
 
-/// Locks the state until the transaction ends, if the attempt may still write. Gives what it has counted so far.
+/// Locks the state until the transaction ends, if the attempt may still write. Returns the counts so far.
 pub async fn lock(conn: &mut PgConnection, attempt: &Attempt) -> sqlx::Result<Option<Value>> {
     sqlx::query_scalar!(
         r#"
@@ -111,7 +111,7 @@ pub async fn lock(conn: &mut PgConnection, attempt: &Attempt) -> sqlx::Result<Op
     .await
 }
 
-/// Whether an attempt that holds the lock has made no headway so far.
+/// Whether an attempt that holds the lock has made no progress so far.
 pub async fn is_idle(conn: &mut PgConnection, attempt: &Attempt) -> sqlx::Result<bool> {
     let idle = sqlx::query_scalar!(
         r#"
@@ -126,7 +126,7 @@ pub async fn is_idle(conn: &mut PgConnection, attempt: &Attempt) -> sqlx::Result
     Ok(idle.fetch_optional(conn).await?.unwrap_or(false))
 }
 
-/// Notes that an attempt is not to be counted among those that were interrupted, and how many before it still are.
+/// Stores that an attempt does not count as interrupted, and how many attempts before it still do.
 pub async fn settle(conn: &mut PgConnection, attempt: &Attempt, idle_attempts: i32) -> sqlx::Result<()> {
     sqlx::query!(
         r#"
@@ -152,13 +152,13 @@ pub enum CheckpointChange {
     Set(String),
 }
 
-/// Stores checkpoint and counts of an attempt that holds the lock. Another checkpoint is headway by itself.
+/// Stores the checkpoint and counts of an attempt that holds the lock. A changed checkpoint counts as progress.
 pub async fn store(
     conn: &mut PgConnection,
     attempt: &Attempt,
     checkpoint: &CheckpointChange,
     counts: &Value,
-    makes_headway: bool,
+    makes_progress: bool,
 ) -> sqlx::Result<()> {
     let (keep, text) = match checkpoint {
         CheckpointChange::Keep => (true, None),
@@ -183,15 +183,15 @@ pub async fn store(
         keep,
         text,
         counts,
-        makes_headway,
+        makes_progress,
     )
     .execute(conn)
     .await?;
     Ok(())
 }
 
-/// Raises the fence to `fence` and forgets the checkpoint: attempts below it can neither write nor begin any more.
-/// `false`: an attempt above it has begun, and nothing was done.
+/// Raises the fencing token to `fence` and clears the checkpoint, so that attempts with lower tokens can neither write
+/// nor begin. Returns `false`, and changes nothing, if an attempt with a higher token has begun.
 pub async fn fence_off(
     conn: &mut PgConnection,
     connection: ConnectionPk,
@@ -199,8 +199,8 @@ pub async fn fence_off(
     variant: &Variant,
     fence: i64,
 ) -> sqlx::Result<bool> {
-    // Also where there is no row yet: an attempt may have been claimed and have yet to begin.
-    let fence_off = sqlx::query!(
+    // Inserts a missing row, too: an attempt may have been claimed that has not begun yet.
+    let fenced = sqlx::query!(
         r#"
         INSERT INTO sync_states (connection_pk, sync_name, variant, fence) VALUES ($1, $2, $3, $4)
         ON CONFLICT (connection_pk, sync_name, variant) DO UPDATE
@@ -214,10 +214,10 @@ pub async fn fence_off(
     )
     .execute(conn)
     .await?;
-    Ok(fence_off.rows_affected() > 0)
+    Ok(fenced.rows_affected() > 0)
 }
 
-/// The checkpoint of a sync.
+/// Returns the checkpoint of a sync.
 pub async fn checkpoint(
     conn: &mut PgConnection,
     connection: ConnectionPk,
@@ -235,7 +235,7 @@ pub async fn checkpoint(
     Ok(row.flatten())
 }
 
-/// The checkpoints of all syncs of these connections, as `GET /sync/status` shows them.
+/// Returns the checkpoints of all syncs of these connections, for `GET /sync/status`.
 pub async fn checkpoints(
     conn: &mut PgConnection,
     connections: &[ConnectionPk],

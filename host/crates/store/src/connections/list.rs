@@ -6,7 +6,7 @@ use sqlx::PgConnection;
 use super::{Connection, ConnectionRow, query_connections};
 use syncline_types::ids::EnvironmentPk;
 
-/// Which connections a list shows. What is `None` or empty does not restrict it.
+/// Which connections to list. Members that are `None` do not restrict the list.
 #[derive(Debug, Default)]
 pub struct ConnectionFilter {
     pub connection_id: Option<String>,
@@ -24,8 +24,8 @@ pub struct Page {
     pub offset: i64,
 }
 
-/// Lists what passes the filter of the rows that `$from` names `c`. Each statement has its own: which index finds
-/// them is not left to a plan that knows nothing of the filter's values.
+/// Lists the rows `c` of `$from` that match the filter. Each variant is a separate statement with its own index,
+/// because a generic plan does not depend on the filter's values.
 macro_rules! list_rows {
     ($found:literal, $from:literal, $conn:expr, $environment:expr, $filter:expr, $page:expr) => {
         query_connections!(
@@ -59,8 +59,8 @@ macro_rules! list_rows {
     };
 }
 
-/// One page of an environment's connections, newest first. An id or an end user is looked up; everything else is
-/// found by going through the environment's connections, in the order of the list.
+/// Lists one page of an environment's connections, newest first. Filters by connection id or end user use an index.
+/// Other filters scan the environment's connections in the order of the list.
 pub async fn list(
     conn: &mut PgConnection,
     environment: EnvironmentPk,
@@ -100,7 +100,7 @@ pub async fn list(
     Ok(rows?.into_iter().map(Connection::from).collect())
 }
 
-/// A pattern for `ILIKE` that finds `text` anywhere, with its own wildcards taken literally.
+/// Returns an `ILIKE` pattern that matches texts containing `text`. Wildcards in `text` are escaped.
 fn contains_pattern(text: &str) -> String {
     let escaped = text.replace('\\', r"\\").replace('%', r"\%").replace('_', r"\_");
     format!("%{escaped}%")

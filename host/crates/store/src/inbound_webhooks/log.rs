@@ -1,4 +1,4 @@
-//! What has come in, as clients read it, and processing it again.
+//! The log of inbound webhooks for clients, and replays.
 
 use chrono::{DateTime, Utc};
 use sqlx::PgConnection;
@@ -8,26 +8,26 @@ use super::{Format, StoredBody};
 use crate::function_jobs::JobState;
 use syncline_types::ids::{ConnectionId, EnvironmentPk, FunctionName, IntegrationKey, IntegrationPk};
 
-/// Where a webhook stands.
+/// The state of a webhook.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum State {
-    /// Its connections are still to be found.
+    /// Its connections have not been determined yet.
     Received,
-    /// Functions run for it, or will.
+    /// Functions are running for it, or will run.
     Processing,
     Processed,
-    /// It is about no connection that there was.
+    /// It concerned no existing connection.
     Unmatched,
-    /// A function has failed for good.
+    /// A function has failed and is not retried.
     Failed,
-    /// The provider's way to try the URL out: nothing is done with it.
+    /// The provider tested the URL. Handshakes are not processed.
     Handshake,
 }
 
 impl State {
     pub const ALL: [Self; 6] =
         [Self::Received, Self::Processing, Self::Processed, Self::Unmatched, Self::Failed, Self::Handshake];
-    /// Those that are over, and can be processed again.
+    /// The final states, in which a webhook can be replayed.
     pub const OVER: [Self; 3] = [Self::Processed, Self::Unmatched, Self::Failed];
 
     pub fn as_str(self) -> &'static str {
@@ -42,14 +42,14 @@ impl State {
     }
 }
 
-/// Which webhooks are meant, the newest first.
+/// Which webhooks to list, newest first.
 #[derive(Debug, Clone)]
 pub struct Filter {
     pub states: Vec<State>,
     pub integration: Option<IntegrationPk>,
     pub event_type: Option<String>,
     pub since: Option<DateTime<Utc>>,
-    /// Only those before this one.
+    /// Only webhooks before this one.
     pub before: Option<Uuid>,
 }
 
@@ -110,7 +110,7 @@ impl From<ReceivedRow> for Received {
     }
 }
 
-/// A page of the environment's webhooks. Each state of each integration has a range of the index to be read by.
+/// Lists one page of the environment's webhooks. Reads a separate index range for each state of each integration.
 pub async fn list(
     conn: &mut PgConnection,
     environment: EnvironmentPk,
@@ -146,7 +146,7 @@ pub async fn list(
     Ok(rows.into_iter().map(Received::from).collect())
 }
 
-/// One with its body; `None` if the environment has none of that id.
+/// Finds a webhook with its body. Returns `None` if the environment has no webhook with this id.
 pub async fn find(
     conn: &mut PgConnection,
     environment: EnvironmentPk,
@@ -183,7 +183,7 @@ pub async fn find(
     }))
 }
 
-/// What became of a function that runs for a webhook.
+/// A function that runs for a webhook, and its state.
 #[derive(Debug, Clone)]
 pub struct WebhookJob {
     /// The id of the function's run, the same in every attempt.
@@ -191,13 +191,13 @@ pub struct WebhookJob {
     pub connection_id: ConnectionId,
     pub function: FunctionName,
     pub state: JobState,
-    /// How many attempts have failed.
+    /// The number of failed attempts.
     pub failures: i32,
 }
 
-/// The functions that run for a webhook, or did in the time for which jobs are kept.
+/// Lists the functions that run for a webhook, or ran within the retention period of jobs.
 pub async fn list_jobs(conn: &mut PgConnection, id: Uuid) -> sqlx::Result<Vec<WebhookJob>> {
-    // Asked for the order of their numbers alone, Postgres would go through everybody's.
+    // Ordered by both columns, because for the order of `pk` alone Postgres would scan the jobs of all webhooks.
     let rows = sqlx::query!(
         r#"
         SELECT id, connection_id, function_name, state AS "state: JobState", failures FROM function_jobs
@@ -212,13 +212,13 @@ pub async fn list_jobs(conn: &mut PgConnection, id: Uuid) -> sqlx::Result<Vec<We
         connection_id: ConnectionId::from_stored(row.connection_id),
         function: FunctionName::from_stored(row.function_name),
         state: row.state,
-        // Those that another attempt followed, and the last.
+        // `failures` counts attempts that were followed by another one. The last attempt is added here.
         failures: row.failures + i32::from(row.state == JobState::Error),
     });
     Ok(jobs.collect())
 }
 
-/// Has webhooks that are over processed again. Gives how many.
+/// Queues finished webhooks for processing again. Returns their number.
 pub async fn replay(conn: &mut PgConnection, ids: &[Uuid]) -> sqlx::Result<u64> {
     let over = State::OVER.map(|state| state.as_str().to_owned());
     let replayed = sqlx::query!(

@@ -1,4 +1,4 @@
-//! The log of deliveries, as clients read it, and sending again what is in it.
+//! The log of deliveries for clients, and redeliveries.
 
 use chrono::{DateTime, Utc};
 use sqlx::PgConnection;
@@ -6,15 +6,15 @@ use uuid::Uuid;
 
 use syncline_types::ids::{ConnectionId, ConnectionPk, EnvironmentPk, IntegrationKey};
 
-/// Where a delivery stands.
+/// The state of a delivery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum State {
-    /// It is on its way, or waits for its next attempt.
+    /// It is being sent or waits for its next attempt.
     Pending,
     Delivered,
     /// It was given up.
     Failed,
-    /// Its URL was gone before it was sent.
+    /// Its URL had answered 410 before it was sent.
     Cancelled,
 }
 
@@ -44,11 +44,11 @@ pub struct Delivery {
     pub next_attempt_at: Option<DateTime<Utc>>,
     pub created_at: DateTime<Utc>,
     pub finished_at: Option<DateTime<Utc>>,
-    /// None if it is about no connection, or about one that was deleted.
+    /// `None` if the message is about no connection, or about a deleted one.
     pub connection: Option<(IntegrationKey, ConnectionId)>,
 }
 
-/// What was seen of one attempt.
+/// The result of one attempt.
 #[derive(Debug, Clone)]
 pub struct LoggedAttempt {
     pub number: i32,
@@ -58,14 +58,14 @@ pub struct LoggedAttempt {
     pub duration_ms: i32,
 }
 
-/// Which deliveries a list shows, the newest first.
+/// Which deliveries to list, newest first.
 #[derive(Debug, Clone)]
 pub struct Filter {
     pub states: Vec<State>,
     pub kind: Option<String>,
     pub connection: Option<ConnectionPk>,
     pub since: Option<DateTime<Utc>>,
-    /// Only those before this row.
+    /// Only deliveries before this row.
     pub before: Option<i64>,
 }
 
@@ -109,7 +109,7 @@ impl From<DeliveryRow> for Delivery {
     }
 }
 
-/// A page of the environment's deliveries.
+/// Lists one page of the environment's deliveries.
 pub async fn list(
     conn: &mut PgConnection,
     environment: EnvironmentPk,
@@ -123,7 +123,7 @@ pub async fn list(
     Ok(rows.into_iter().map(Delivery::from).collect())
 }
 
-/// Each state has an index of its own to be read by, so that a rare one is found as fast as a common one.
+/// Reads the index for each state separately, so that a rare state is found as fast as a common one.
 async fn list_of_environment(
     conn: &mut PgConnection,
     environment: EnvironmentPk,
@@ -189,7 +189,7 @@ async fn list_of_connection(
     .await
 }
 
-/// One delivery with its body; `None` if the environment has none of that id.
+/// Finds a delivery with its body. Returns `None` if the environment has no delivery with this id.
 pub async fn find(
     conn: &mut PgConnection,
     environment: EnvironmentPk,
@@ -228,7 +228,7 @@ pub async fn find(
     }))
 }
 
-/// The attempts at a delivery, the first first.
+/// Lists the attempts of a delivery, oldest first.
 pub async fn list_attempts(conn: &mut PgConnection, delivery: i64) -> sqlx::Result<Vec<LoggedAttempt>> {
     sqlx::query_as!(
         LoggedAttempt,
@@ -242,18 +242,18 @@ pub async fn list_attempts(conn: &mut PgConnection, delivery: i64) -> sqlx::Resu
     .await
 }
 
-/// What became of the wish to send something again.
+/// The result of requesting a redelivery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Redelivery {
-    /// It is due now.
+    /// The delivery is due now.
     Due,
-    /// A host is sending it at this moment.
+    /// A host is sending the delivery at this moment.
     InFlight,
-    /// The setting that its URL was from is empty by now, or its URL is gone.
+    /// The setting that its URL came from is empty now, or its URL has answered 410.
     NoUrl,
 }
 
-/// Has a delivery sent again, as the same message, to the URL that its setting has now.
+/// Makes a delivery due again, as the same message, to the current URL of its setting.
 pub async fn redeliver(conn: &mut PgConnection, delivery: i64) -> sqlx::Result<Redelivery> {
     let row = sqlx::query!(
         "SELECT owner IS NOT NULL AS \"in_flight!\" FROM outbound_webhook_deliveries WHERE pk = $1 FOR UPDATE",
@@ -268,8 +268,8 @@ pub async fn redeliver(conn: &mut PgConnection, delivery: i64) -> sqlx::Result<R
     }
 }
 
-/// Has some of the failed deliveries of the environment sent again that were written since then and before this row,
-/// the newest first. Gives how many, and the last row that was looked at; none is left if there is no such row.
+/// Makes failed deliveries of the environment due again, newest first, that were created at `since` or later and
+/// before the row `before`. Returns their number and the last row that was examined, or `None` if none is left.
 pub async fn redeliver_failed(
     conn: &mut PgConnection,
     environment: EnvironmentPk,
@@ -295,7 +295,8 @@ pub async fn redeliver_failed(
     Ok((made_due, failed.last().copied()))
 }
 
-/// A message about a connection whose own URL was taken away goes to the environment's.
+/// Makes deliveries due again. A message about a connection whose own URL was removed is sent to the environment's
+/// URL.
 async fn make_due(conn: &mut PgConnection, deliveries: &[i64]) -> sqlx::Result<u64> {
     let made_due = sqlx::query!(
         r#"

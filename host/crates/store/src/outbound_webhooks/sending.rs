@@ -1,8 +1,8 @@
-//! What the sender reads and writes: deliveries that are due, taken under a lease, and what came of them.
+//! Claims due deliveries under a lease, and stores the results of their attempts.
 //!
-//! `next_attempt_at` says when a delivery is due, and while a host sends it, when others may take it: claiming moves
-//! it behind the longest time that an attempt takes. What is written about an attempt carries its owner and number,
-//! so that a host which was away for longer changes nothing any more.
+//! `next_attempt_at` is when a delivery is due. While a host sends it, this is when other hosts may claim it: a claim
+//! moves it beyond the longest duration of an attempt. Writes about an attempt check owner and attempt number, so a
+//! host that was suspended for longer cannot change anything.
 
 use std::time::Duration;
 
@@ -13,14 +13,14 @@ use uuid::Uuid;
 use crate::hosts::interval;
 use syncline_types::ids::EnvironmentPk;
 
-/// A receiver, the URL of one environment, that has something due.
+/// A receiver with due deliveries: one URL of one environment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DueEndpoint {
     pub endpoint: Uuid,
     pub environment: EnvironmentPk,
 }
 
-/// A delivery that this host may attempt.
+/// A delivery that this host has claimed.
 #[derive(Debug, Clone)]
 pub struct Claimed {
     pub pk: i64,
@@ -30,17 +30,17 @@ pub struct Claimed {
     pub endpoint: Uuid,
     pub url: String,
     pub body: String,
-    /// A provider's own headers, for what is forwarded: an object of texts.
+    /// The provider's headers of a forwarded webhook, as an object of strings.
     pub headers: Value,
-    /// The number of this attempt, from 1.
+    /// The number of this attempt, counted from 1.
     pub attempt: i32,
-    /// As `attempt`, since the delivery or its redelivery was asked for.
+    /// The number of this attempt since the delivery or its latest redelivery was requested.
     pub attempt_of_round: i32,
-    /// What is left until the delivery is given up.
+    /// The time until the delivery is given up.
     pub left: Duration,
 }
 
-/// What was seen of one attempt.
+/// The result of one attempt.
 #[derive(Debug, Clone)]
 pub struct Attempt {
     pub status: Option<i32>,
@@ -48,17 +48,18 @@ pub struct Attempt {
     pub duration: Duration,
 }
 
-/// What becomes of a delivery after an attempt.
+/// What happens to a delivery after an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
     Delivered,
-    /// Tried again after this time.
+    /// It is tried again after this time.
     Retry(Duration),
-    /// A dead letter.
+    /// It is given up.
     Failed,
 }
 
-/// All receivers that have something due. The cost depends on their number, not on how much waits for each.
+/// Lists all receivers with due deliveries. The cost depends on the number of receivers, not on the number of their
+/// deliveries.
 pub async fn list_due(conn: &mut PgConnection) -> sqlx::Result<Vec<DueEndpoint>> {
     let rows = sqlx::query!(
         r#"
@@ -90,7 +91,7 @@ pub async fn list_due(conn: &mut PgConnection) -> sqlx::Result<Vec<DueEndpoint>>
     Ok(due.collect())
 }
 
-/// How long it is until something becomes due, by the database's clock; none if nothing waits.
+/// Returns the time until the next delivery is due, by the database's clock, or `None` if none is pending.
 pub async fn time_to_next(conn: &mut PgConnection) -> sqlx::Result<Option<Duration>> {
     let seconds = sqlx::query_scalar!(
         r#"
@@ -103,8 +104,8 @@ pub async fn time_to_next(conn: &mut PgConnection) -> sqlx::Result<Option<Durati
     Ok(seconds.map(|seconds| Duration::try_from_secs_f64(seconds).unwrap_or_default()))
 }
 
-/// Takes up to so many due deliveries of each of these receivers, the longest due first. An attempt whose host did
-/// not come back is noted as such.
+/// Claims due deliveries, longest due first, up to the given number for each receiver. An attempt of a lost host is
+/// logged as such.
 pub async fn claim(
     conn: &mut PgConnection,
     owner: Uuid,
@@ -161,7 +162,7 @@ pub async fn claim(
     Ok(claimed.collect())
 }
 
-/// Notes an attempt and what follows from it. `false`: somebody else has the delivery by now.
+/// Stores an attempt and its consequence. Returns `false` if another host owns the delivery now.
 pub async fn finish(
     conn: &mut PgConnection,
     owner: Uuid,
@@ -174,7 +175,7 @@ pub async fn finish(
         Verdict::Retry(after) => ("pending", Some(interval(after))),
         Verdict::Failed => ("failed", None),
     };
-    let noted = sqlx::query!(
+    let inserted = sqlx::query!(
         r#"
         WITH finished AS (
             UPDATE outbound_webhook_deliveries
@@ -197,10 +198,10 @@ pub async fn finish(
     )
     .execute(conn)
     .await?;
-    Ok(noted.rows_affected() > 0)
+    Ok(inserted.rows_affected() > 0)
 }
 
-/// Notes that a URL is gone: nothing is written for it any more until it is set anew.
+/// Stores that a URL has answered 410. No further deliveries to it are created until a client sets it again.
 pub async fn note_gone(conn: &mut PgConnection, environment: EnvironmentPk, url: &str) -> sqlx::Result<()> {
     sqlx::query!(
         "INSERT INTO outbound_webhook_gone_urls (environment_pk, url) VALUES ($1, $2) ON CONFLICT DO NOTHING",
@@ -212,7 +213,7 @@ pub async fn note_gone(conn: &mut PgConnection, environment: EnvironmentPk, url:
     Ok(())
 }
 
-/// Cancels some of what still waits for URLs that are gone. Gives how many.
+/// Cancels pending deliveries to URLs that have answered 410. Returns their number.
 pub async fn cancel_gone(conn: &mut PgConnection, limit: i64) -> sqlx::Result<u64> {
     let cancelled = sqlx::query!(
         r#"
@@ -238,7 +239,7 @@ pub async fn cancel_gone(conn: &mut PgConnection, limit: i64) -> sqlx::Result<u6
     Ok(cancelled.rows_affected())
 }
 
-/// Gives up some of what has waited for too long without its turn. Gives how many.
+/// Gives up pending deliveries that have expired. Returns their number.
 pub async fn give_up_expired(conn: &mut PgConnection, limit: i64) -> sqlx::Result<u64> {
     let expired = sqlx::query!(
         r#"
@@ -260,7 +261,7 @@ pub async fn give_up_expired(conn: &mut PgConnection, limit: i64) -> sqlx::Resul
     Ok(expired.rows_affected())
 }
 
-/// Deletes some of what ended longer ago than that, with its attempts. Gives how many.
+/// Deletes deliveries that finished longer ago than `older_than`, with their attempts. Returns their number.
 pub async fn delete_old(conn: &mut PgConnection, older_than: Duration, limit: i64) -> sqlx::Result<u64> {
     let deleted = sqlx::query!(
         r#"

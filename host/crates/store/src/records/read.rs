@@ -1,4 +1,4 @@
-//! Reading a stream in the order of positions, and emptying payloads.
+//! Reads a stream in the order of positions, and prunes payloads.
 
 use chrono::{DateTime, Utc};
 use futures_util::TryStreamExt;
@@ -9,7 +9,7 @@ use super::sealed::open;
 use crate::streams::{self, StreamKey};
 use syncline_crypto::PayloadKeys;
 
-/// A record as it is kept.
+/// A stored record.
 #[derive(Debug, Clone)]
 pub struct StoredRecord {
     pub position: i64,
@@ -21,14 +21,14 @@ pub struct StoredRecord {
     pub content: Content,
 }
 
-/// A JSON object with the id in it or, once it was pruned, the id alone.
+/// The payload, which is a JSON object that contains the id. After pruning, only the id is left.
 #[derive(Debug, Clone)]
 pub enum Content {
     Payload(String),
     Pruned { external_id: String },
 }
 
-/// Any of these last actions; none of them named means all.
+/// A set of last actions. If none is set, all actions match.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ActionSet {
     pub added: bool,
@@ -54,12 +54,12 @@ impl ActionSet {
     }
 }
 
-/// What of a stream is wanted.
+/// Which records of a stream to read.
 #[derive(Debug, Clone, Default)]
 pub struct Filter {
-    /// Only what stands behind this position.
+    /// Only records after this position.
     pub after: i64,
-    /// Only what was modified then or later.
+    /// Only records that were modified at this time or later.
     pub modified_since: Option<DateTime<Utc>>,
     pub actions: ActionSet,
 }
@@ -92,7 +92,7 @@ macro_rules! stored_records {
     };
 }
 
-/// The next `limit` records in the order of positions.
+/// Returns the next `limit` records in the order of positions.
 pub async fn page(
     conn: &mut PgConnection,
     key: StreamKey,
@@ -146,8 +146,9 @@ pub async fn page(
     stored_records!(rows, key, keys)
 }
 
-/// Likewise of what was updated or deleted, each by an index in which nothing else is: of a stream that was only added to,
-/// neither is looked for among millions. That index is met by its order, and by a range that is one action.
+/// Like [`page`], for updated or deleted records only. Their index contains no added records, so a stream whose
+/// records were only added is not scanned. The query names the index's order and a range of one action, so that
+/// Postgres uses that index.
 async fn page_of_changed(
     conn: &mut PgConnection,
     key: StreamKey,
@@ -183,7 +184,7 @@ async fn page_of_changed(
     stored_records!(rows, key, keys)
 }
 
-/// Of these records, the next `limit` in the order of positions.
+/// Returns the next `limit` of the records with these ids, in the order of positions.
 pub async fn page_by_ids(
     conn: &mut PgConnection,
     key: StreamKey,
@@ -224,14 +225,14 @@ pub async fn page_by_ids(
     stored_records!(rows, key, keys)
 }
 
-/// The last position before everything that was modified at `since` or later.
+/// Returns the last position before all records that were modified at `since` or later.
 ///
-/// Times grow with positions, so this is a search by halves over the index that is there, not a third index.
+/// Modification times grow with positions, so a binary search over the index of positions suffices.
 pub async fn position_at(conn: &mut PgConnection, key: StreamKey, since: DateTime<Utc>) -> sqlx::Result<i64> {
     let last = streams::head(conn, key).await?;
-    let (mut before, mut from) = (0, last + 1);
-    while from - before > 1 {
-        let middle = before + (from - before) / 2;
+    let (mut before, mut at_or_after) = (0, last + 1);
+    while at_or_after - before > 1 {
+        let middle = before + (at_or_after - before) / 2;
         let found = sqlx::query!(
             r#"
             SELECT position, last_modified_at FROM records
@@ -246,19 +247,19 @@ pub async fn position_at(conn: &mut PgConnection, key: StreamKey, since: DateTim
         .await?;
         match found {
             Some(record) if record.last_modified_at < since => before = record.position,
-            _ => from = middle,
+            _ => at_or_after = middle,
         }
     }
     Ok(before)
 }
 
-/// The kept payloads of live records, by id; none if they are longer than `most_bytes` together.
+/// Returns the payloads of live records by id, or `None` if they have more than `max_bytes` together.
 pub async fn find_payloads(
     conn: &mut PgConnection,
     key: StreamKey,
     keys: &PayloadKeys,
     ids: &[&str],
-    most_bytes: usize,
+    max_bytes: usize,
 ) -> sqlx::Result<Option<Vec<(String, String)>>> {
     let mut rows = sqlx::query!(
         r#"
@@ -286,7 +287,7 @@ pub async fn find_payloads(
             (None, None) => continue,
         };
         bytes += payload.len();
-        if bytes > most_bytes {
+        if bytes > max_bytes {
             return Ok(None);
         }
         found.push((row.external_id, payload));
@@ -294,22 +295,22 @@ pub async fn find_payloads(
     Ok(Some(found))
 }
 
-/// Records behind one position, up to and including another.
+/// The records after one position, up to and including another.
 #[derive(Debug, Clone, Copy)]
 pub struct Span {
     pub after: i64,
     pub until: i64,
 }
 
-/// What was emptied.
+/// The result of pruning.
 #[derive(Debug, Clone, Copy)]
 pub struct Pruned {
     pub count: u64,
-    /// Where the last one stands.
+    /// The position of the last pruned record.
     pub last: Option<i64>,
 }
 
-/// Empties up to `limit` payloads of a locked stream, oldest first. Positions and times stay.
+/// Prunes up to `limit` payloads of a locked stream, oldest first. Positions and times do not change.
 pub async fn prune(conn: &mut PgConnection, key: StreamKey, span: Span, limit: i64) -> sqlx::Result<Pruned> {
     let pruned = sqlx::query!(
         r#"
@@ -342,7 +343,7 @@ pub async fn prune(conn: &mut PgConnection, key: StreamKey, span: Span, limit: i
     Ok(Pruned { count: pruned.count.cast_unsigned(), last: pruned.last })
 }
 
-/// Whether a payload is left.
+/// Whether any record in the span still has a payload.
 pub async fn has_payload(conn: &mut PgConnection, key: StreamKey, span: Span) -> sqlx::Result<bool> {
     let found = sqlx::query_scalar!(
         r#"

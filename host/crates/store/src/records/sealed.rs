@@ -1,9 +1,9 @@
-//! Payloads as they are kept: in clear or, where the model asks for it, sealed.
+//! Payloads in their stored form: plain, or encrypted if the model requires it.
 
 use crate::streams::StreamKey;
 use syncline_crypto::{AssociatedData, CryptoError, PayloadKeys};
 
-/// A payload on its way into its row.
+/// A payload in the form in which it is stored.
 pub(super) struct SealedPayload<'r> {
     pub(super) key: Option<i32>,
     pub(super) hash: [u8; 16],
@@ -11,9 +11,9 @@ pub(super) struct SealedPayload<'r> {
     pub(super) sealed: Option<Vec<u8>>,
 }
 
-/// A payload that cannot be shown.
+/// A stored payload that cannot be decrypted.
 #[derive(Debug, thiserror::Error)]
-#[error("record `{external_id}` of stream {} of connection {} cannot be read", .stream.number, .stream.connection)]
+#[error("record `{external_id}` of stream {} of connection {} cannot be decrypted", .stream.number, .stream.connection)]
 struct Unreadable {
     external_id: String,
     stream: StreamKey,
@@ -27,7 +27,7 @@ impl<'r> SealedPayload<'r> {
         plain_hash: &[u8; 16],
         payload: &'r str,
     ) -> sqlx::Result<Self> {
-        let kept = match keys.sealing().map_err(cannot)? {
+        let stored = match keys.sealing().map_err(into_decode_error)? {
             None => Self { key: None, hash: *plain_hash, payload: Some(payload), sealed: None },
             Some(key) => Self {
                 key: Some(key.number()),
@@ -36,24 +36,24 @@ impl<'r> SealedPayload<'r> {
                 sealed: Some(key.seal(associated_data(external_id), payload)),
             },
         };
-        Ok(kept)
+        Ok(stored)
     }
 }
 
-/// Whether a kept hash, which was made with that key, is that of a payload.
+/// Whether a stored hash, which was made with this key, is the hash of a payload.
 pub(super) fn is_hash_of(
     keys: &PayloadKeys,
     key: Option<i32>,
-    kept: &[u8; 16],
+    stored: &[u8; 16],
     plain: &[u8; 16],
 ) -> sqlx::Result<bool> {
     Ok(match key {
-        None => kept == plain,
-        Some(number) => *kept == keys.get(number).map_err(cannot)?.hash(plain),
+        None => stored == plain,
+        Some(number) => *stored == keys.get(number).map_err(into_decode_error)?.hash(plain),
     })
 }
 
-/// The payload of a row that has one.
+/// Decrypts the payload of a row.
 pub(super) fn open(
     keys: &PayloadKeys,
     stream: StreamKey,
@@ -68,7 +68,7 @@ pub(super) fn open(
     })
 }
 
-/// The key that it needs, if that is why a payload could not be read.
+/// Returns the number of the missing record key, if that is why a payload could not be decrypted.
 pub fn missing_key(error: &sqlx::Error) -> Option<i32> {
     let sqlx::Error::Decode(error) = error else { return None };
     let source = match error.downcast_ref::<Unreadable>() {
@@ -81,7 +81,7 @@ pub fn missing_key(error: &sqlx::Error) -> Option<i32> {
     }
 }
 
-fn cannot(error: CryptoError) -> sqlx::Error {
+fn into_decode_error(error: CryptoError) -> sqlx::Error {
     sqlx::Error::Decode(Box::new(error))
 }
 

@@ -1,7 +1,8 @@
-//! Deletion tracking for full syncs, without rewriting a record that did not change.
+//! Tracks deletions of full syncs without rewriting unchanged records.
 //!
-//! While a generation lives, what a run saves unchanged is noted as a bitmap of positions; what it adds or
-//! changes moves behind the generation's start by itself. What is neither, at the end, is gone at the provider.
+//! While a generation is in progress, the positions of unchanged saved records are stored as bitmaps. Added and
+//! changed records move to positions after the generation's start. Live records that are neither have been deleted at
+//! the provider.
 
 use roaring::RoaringTreemap;
 use sqlx::PgConnection;
@@ -10,41 +11,41 @@ use super::write::delete_positions;
 use crate::dead_letters;
 use crate::streams::{Generation, Held, LockedStream, StreamKey};
 
-/// How many positions are read or deleted by one statement.
-const PAGE: i64 = 10_000;
+/// The number of positions that one statement reads or deletes.
+const PAGE_SIZE: i64 = 10_000;
 
-/// Begins to watch what is saved, forgetting what an earlier full sync saw, unless that is held.
+/// Begins a generation. Drops the positions that an earlier full sync has seen, unless they are held for approval.
 pub async fn begin_generation(
     conn: &mut PgConnection,
     stream: &mut LockedStream,
     number: i64,
 ) -> sqlx::Result<()> {
     stream.generation = None;
-    forget_seen(conn, stream).await?;
+    delete_obsolete_seen(conn, stream).await?;
     stream.generation = Some(Generation { number, start_position: stream.last_position });
     stream.live_before = stream.live_count;
     Ok(())
 }
 
-/// Stops watching: everything is known, also what an earlier run had held back.
+/// Ends the generation and drops everything that was tracked, including held deletions of an earlier run.
 pub async fn end_generation(conn: &mut PgConnection, stream: &mut LockedStream) -> sqlx::Result<()> {
     stream.generation = None;
     stream.held = None;
-    forget_seen(conn, stream).await
+    delete_obsolete_seen(conn, stream).await
 }
 
-/// Keeps what the generation has seen, and goes on noting what is saved, so that what it has not seen can be deleted
-/// later. It takes the place of what an earlier run has held back.
+/// Holds the generation's deletions for approval, and continues to track saved records for it. Replaces held deletions
+/// of an earlier run.
 pub async fn hold_generation(
     conn: &mut PgConnection,
     stream: &mut LockedStream,
     fence: i64,
 ) -> sqlx::Result<()> {
     stream.held = stream.generation.take().map(|generation| Held::Waiting { fence, generation });
-    forget_seen(conn, stream).await
+    delete_obsolete_seen(conn, stream).await
 }
 
-/// Notes that the run saved these records and they had not changed.
+/// Tracks that the run has saved these unchanged records.
 pub async fn mark_seen(
     conn: &mut PgConnection,
     stream: &LockedStream,
@@ -73,18 +74,18 @@ pub async fn mark_seen(
     Ok(())
 }
 
-/// What the end of a full sync found.
+/// The result of a full sync's end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unseen {
     Deleted(u64),
-    /// So many of the records that were live when it began were not seen that it looks like a mistake: nothing was deleted.
+    /// Suspiciously many of the records that were live at its start were not seen. Nothing was deleted.
     Held {
         unseen: u64,
         live: u64,
     },
 }
 
-/// Deletes the live records that the generation has not seen, unless `may_delete` refuses their number.
+/// Deletes the live records that the generation has not seen, unless `may_delete` rejects their number.
 pub async fn delete_unseen(
     conn: &mut PgConnection,
     stream: &mut LockedStream,
@@ -100,8 +101,8 @@ pub async fn delete_unseen(
     Ok(Unseen::Deleted(delete_pages(conn, stream, &unseen).await?))
 }
 
-/// Deletes the live records that a held attempt has not seen, and that nobody has saved since. Gives how many, also if
-/// that was done before. `None`: it holds nothing back any more.
+/// Deletes the live records that a held attempt has not seen and that were not saved since. Returns their number, also
+/// if the deletion was done before. Returns `None` if the attempt's deletions are no longer held.
 pub async fn delete_held(
     conn: &mut PgConnection,
     stream: &mut LockedStream,
@@ -113,7 +114,7 @@ pub async fn delete_held(
             let unseen = list_unseen(conn, stream.key, generation, &seen).await?;
             let deleted = delete_pages(conn, stream, &unseen).await?;
             stream.held = Some(Held::Approved { fence, deleted: deleted.cast_signed() });
-            forget_seen(conn, stream).await?;
+            delete_obsolete_seen(conn, stream).await?;
             Ok(Some(deleted))
         }
         Some(Held::Approved { fence: held, deleted }) if held == fence => Ok(Some(deleted.cast_unsigned())),
@@ -127,7 +128,7 @@ async fn delete_pages(
     positions: &[i64],
 ) -> sqlx::Result<u64> {
     let mut deleted = 0;
-    for page in positions.chunks(PAGE as usize) {
+    for page in positions.chunks(PAGE_SIZE as usize) {
         deleted += delete_positions(conn, stream, page).await?;
     }
     Ok(deleted)
@@ -173,7 +174,7 @@ async fn list_unseen(
             key.number,
             after,
             generation.start_position,
-            PAGE,
+            PAGE_SIZE,
         )
         .fetch_all(&mut *conn)
         .await?;
@@ -184,7 +185,7 @@ async fn list_unseen(
     }
 }
 
-/// Removes every record of the stream, tombstones and dead letters too. Its positions go on where they were.
+/// Deletes all records of the stream, including tombstones and dead letters. Positions continue from the last one.
 pub async fn delete_all(conn: &mut PgConnection, stream: &mut LockedStream) -> sqlx::Result<()> {
     sqlx::query!(
         "DELETE FROM records WHERE connection_pk = $1 AND stream_no = $2",
@@ -199,12 +200,12 @@ pub async fn delete_all(conn: &mut PgConnection, stream: &mut LockedStream) -> s
     stream.total_count = 0;
     stream.generation = None;
     stream.held = None;
-    forget_seen(conn, stream).await
+    delete_obsolete_seen(conn, stream).await
 }
 
-/// Forgets what was seen by generations that the stream no longer has.
-async fn forget_seen(conn: &mut PgConnection, stream: &LockedStream) -> sqlx::Result<()> {
-    let kept: Vec<i64> = stream
+/// Deletes the seen positions of generations that the stream no longer has.
+async fn delete_obsolete_seen(conn: &mut PgConnection, stream: &LockedStream) -> sqlx::Result<()> {
+    let current_generations: Vec<i64> = stream
         .generation
         .iter()
         .chain(&stream.held_generation())
@@ -214,7 +215,7 @@ async fn forget_seen(conn: &mut PgConnection, stream: &LockedStream) -> sqlx::Re
         "DELETE FROM seen_positions WHERE connection_pk = $1 AND stream_no = $2 AND generation <> ALL($3)",
         stream.key.connection.0,
         stream.key.number,
-        &kept,
+        &current_generations,
     )
     .execute(conn)
     .await?;

@@ -1,11 +1,11 @@
-//! Saving and deleting, in a stream that the caller has locked.
+//! Saves and deletes records in a stream that the caller has locked.
 //!
-//! The lock is what makes this fast: nobody else can add the same record in between, so a batch first looks up
-//! what is there, and then what is new goes in with one `COPY`, without conflict handling.
+//! Because of the lock, no other transaction can add the same record. So a batch first looks up existing records, and
+//! then inserts new ones with one `COPY`, without conflict handling.
 //!
-//! A partition that is new has no statistics, and then both indexes look equally good for any search: a plan may
-//! read the whole stream and filter. So single rows are found by a range of one value in the order of the index
-//! that is meant, which the other one does not have, and rows are changed through the index of a conflict.
+//! A new partition has no statistics, so both indexes look equally good to the planner, and it may read the whole
+//! stream. Therefore single rows are selected by a range of one value in the order of the intended index, and rows are
+//! changed through the index of a conflict.
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
@@ -20,7 +20,7 @@ use super::sealed::{SealedPayload, is_hash_of};
 use crate::streams::{LockedStream, StreamKey};
 use syncline_crypto::{PayloadKey, PayloadKeys};
 
-/// A record to save, in clear. Its payload has the id in it and no metadata key.
+/// A record to save, not encrypted. Its payload contains the id and no metadata.
 #[derive(Debug, Clone)]
 pub struct IncomingRecord<'a> {
     pub external_id: Cow<'a, str>,
@@ -38,30 +38,31 @@ impl IncomingRecord<'_> {
     }
 }
 
-/// What a save did.
+/// The result of a save.
 #[derive(Debug, Default)]
 pub struct Saved {
     pub added: u64,
     pub updated: u64,
     /// Positions of the unchanged records.
     pub unchanged_positions: RoaringTreemap,
-    /// Of the records that were replaced, when the one had changed that had not for the longest.
+    /// The oldest modification time of the records that were replaced.
     pub replaced_since: Option<DateTime<Utc>>,
 }
 
-/// What a deletion did.
+/// The result of a deletion.
 #[derive(Debug, Default)]
 pub struct Deleted {
-    /// Records that were live.
+    /// The number of records that were live.
     pub count: u64,
-    /// When the one of them had changed that had not for the longest.
+    /// The oldest modification time of the deleted records.
     pub since: Option<DateTime<Utc>>,
 }
 
-/// Adds what is new and replaces what differs. No id may stand in `batch` twice.
+/// Adds new records and replaces changed ones. Ids in `batch` must be unique.
 ///
-/// A pruned record whose payload is the same stays pruned, unless `restore_pruned`. One that is kept in another way
-/// than the model wants now, sealed or in clear, is kept anew where it stands, which nobody who reads it notices.
+/// A pruned record with the same payload stays pruned unless `restore_pruned` is set. If the model's encryption
+/// setting has changed since, an unchanged record is stored again in place, encrypted or not. Readers do not see that
+/// as a change.
 pub async fn save<'b>(
     conn: &mut PgConnection,
     stream: &mut LockedStream,
@@ -79,7 +80,7 @@ pub async fn save<'b>(
 
     let wanted_key =
         keys.sealing().map_err(|error| sqlx::Error::Decode(error.into()))?.map(PayloadKey::number);
-    let keep = |record: &'b IncomingRecord<'_>| {
+    let to_stored = |record: &'b IncomingRecord<'_>| {
         SealedPayload::new(keys, &record.external_id, &record.payload_hash, &record.payload)
     };
     let mut added = CopyRows::with_capacity(batch);
@@ -102,12 +103,12 @@ pub async fn save<'b>(
                     && is_hash_of(keys, old.key, old.payload_hash.as_bytes(), &record.payload_hash)? =>
             {
                 if old.key != wanted_key {
-                    let mut kept = keep(record)?;
+                    let mut stored = to_stored(record)?;
                     if old.is_pruned {
-                        (kept.payload, kept.sealed) = (None, None);
+                        (stored.payload, stored.sealed) = (None, None);
                     }
-                    // What it keeps of its row is not written, so any action does.
-                    converted.push(old.position, LastAction::Added, &record.external_id, kept);
+                    // The action is not written for records that stay in place, so any value works.
+                    converted.push(old.position, LastAction::Added, &record.external_id, stored);
                 }
                 saved.unchanged_positions.insert(old.position.cast_unsigned());
                 continue;
@@ -121,9 +122,9 @@ pub async fn save<'b>(
         saved.replaced_since = earliest(saved.replaced_since, old.map(|old| old.last_modified_at));
         stream.last_position += 1;
         if is_new {
-            added.push(stream, action, &record.external_id, &keep(record)?);
+            added.push(stream, action, &record.external_id, &to_stored(record)?);
         } else {
-            replaced.push(stream.last_position, action, &record.external_id, keep(record)?);
+            replaced.push(stream.last_position, action, &record.external_id, to_stored(record)?);
         }
     }
 
@@ -135,7 +136,7 @@ pub async fn save<'b>(
     Ok(saved)
 }
 
-/// Marks these records as deleted, keeping their last payload.
+/// Marks these records as deleted. They keep their last payload.
 pub async fn delete(
     conn: &mut PgConnection,
     stream: &mut LockedStream,
@@ -153,7 +154,7 @@ fn earliest(one: Option<DateTime<Utc>>, other: Option<DateTime<Utc>>) -> Option<
     one.into_iter().chain(other).min()
 }
 
-/// Where these records stand, as far as they are kept.
+/// Returns the positions of the existing ones of these records.
 pub async fn positions(
     conn: &mut PgConnection,
     key: StreamKey,
@@ -163,7 +164,7 @@ pub async fn positions(
     Ok(existing.into_values().map(|old| old.position.cast_unsigned()).collect())
 }
 
-/// Which of these records are live and have lost their payload.
+/// Returns the ids of those records that are live and pruned.
 pub async fn list_pruned(
     conn: &mut PgConnection,
     key: StreamKey,
@@ -173,7 +174,7 @@ pub async fn list_pruned(
     Ok(existing.into_iter().filter(|(_, old)| old.is_pruned && !old.is_deleted).map(|(id, _)| id).collect())
 }
 
-/// Marks the live records at these positions as deleted and moves them to the stream's end.
+/// Marks the live records at these positions as deleted and moves them to the end of the stream.
 pub(super) async fn delete_positions(
     conn: &mut PgConnection,
     stream: &mut LockedStream,
@@ -261,7 +262,7 @@ async fn find_existing(
     Ok(existing.collect())
 }
 
-/// Records that take the place of what is kept under their ids, a list for each column.
+/// Records that replace existing ones, with one list for each column.
 #[derive(Default)]
 struct Replacements<'r> {
     positions: Vec<i64>,
@@ -273,7 +274,7 @@ struct Replacements<'r> {
     sealed: Vec<Option<Vec<u8>>>,
 }
 
-/// Writes replacements. What is kept under their ids gets their payloads and hashes, and what `$changes` adds to that.
+/// Writes replacements. Existing records get the new payloads and hashes, and the changes in `$changes`.
 macro_rules! replace {
     ($replacements:expr, $conn:expr, $stream:expr, $changes:literal) => {
         sqlx::query!(
@@ -305,14 +306,14 @@ macro_rules! replace {
 }
 
 impl<'r> Replacements<'r> {
-    fn push(&mut self, position: i64, action: LastAction, external_id: &'r str, kept: SealedPayload<'r>) {
+    fn push(&mut self, position: i64, action: LastAction, external_id: &'r str, stored: SealedPayload<'r>) {
         self.positions.push(position);
         self.actions.push(action as i16);
-        self.hashes.push(Uuid::from_bytes(kept.hash));
+        self.hashes.push(Uuid::from_bytes(stored.hash));
         self.external_ids.push(external_id);
-        self.payloads.push(kept.payload);
-        self.keys.push(kept.key);
-        self.sealed.push(kept.sealed);
+        self.payloads.push(stored.payload);
+        self.keys.push(stored.key);
+        self.sealed.push(stored.sealed);
     }
 
     async fn write(self, conn: &mut PgConnection, stream: &LockedStream) -> sqlx::Result<()> {
@@ -329,7 +330,7 @@ impl<'r> Replacements<'r> {
         Ok(())
     }
 
-    /// Changes how payloads and their hashes are kept, and nothing else.
+    /// Changes only how payloads and hashes are stored.
     async fn write_in_place(self, conn: &mut PgConnection, stream: &LockedStream) -> sqlx::Result<()> {
         if !self.positions.is_empty() {
             replace!(self, conn, stream, "")?;
@@ -338,8 +339,7 @@ impl<'r> Replacements<'r> {
     }
 }
 
-/// Rows in the binary form that `COPY` reads.
-/// <https://www.postgresql.org/docs/current/sql-copy.html>, "Binary Format".
+/// Rows in the binary format of `COPY`: <https://www.postgresql.org/docs/current/sql-copy.html>, "Binary Format".
 struct CopyRows(Vec<u8>);
 
 impl CopyRows {
@@ -348,7 +348,7 @@ impl CopyRows {
     const COLUMNS: i16 = 11;
     const SIGNATURE: &'static [u8] = b"PGCOPY\n\xff\r\n\0\0\0\0\0\0\0\0\0";
     const END: [u8; 2] = (-1_i16).to_be_bytes();
-    /// What a row takes besides its texts.
+    /// The size of a row without its texts.
     const FIXED_BYTES: usize = 2 + 11 * 4 + 8 + 4 + 2 + 8 + 8 + 8 + 16;
 
     fn with_capacity(batch: &[IncomingRecord<'_>]) -> Self {
@@ -368,7 +368,7 @@ impl CopyRows {
         stream: &LockedStream,
         action: LastAction,
         external_id: &str,
-        kept: &SealedPayload<'_>,
+        stored: &SealedPayload<'_>,
     ) {
         self.0.extend_from_slice(&Self::COLUMNS.to_be_bytes());
         self.field(&stream.key.connection.0.to_be_bytes());
@@ -378,11 +378,11 @@ impl CopyRows {
         let now = postgres_microseconds(stream.now).to_be_bytes();
         self.field(&now); // first seen
         self.field(&now); // last modified
-        self.field(&kept.hash);
+        self.field(&stored.hash);
         self.field(external_id.as_bytes());
-        self.field_or_null(kept.payload.map(str::as_bytes));
-        self.field_or_null(kept.key.map(i32::to_be_bytes).as_ref().map(<[u8; 4]>::as_slice));
-        self.field_or_null(kept.sealed.as_deref());
+        self.field_or_null(stored.payload.map(str::as_bytes));
+        self.field_or_null(stored.key.map(i32::to_be_bytes).as_ref().map(<[u8; 4]>::as_slice));
+        self.field_or_null(stored.sealed.as_deref());
     }
 
     fn field_or_null(&mut self, bytes: Option<&[u8]>) {
@@ -406,7 +406,7 @@ impl CopyRows {
     }
 }
 
-/// Postgres counts time in microseconds since 2000-01-01T00:00:00Z.
+/// Converts to Postgres' binary format: microseconds since 2000-01-01T00:00:00Z.
 fn postgres_microseconds(time: DateTime<Utc>) -> i64 {
     const UNIX_SECONDS_AT_2000: i64 = 946_684_800;
     time.timestamp_micros() - UNIX_SECONDS_AT_2000 * 1_000_000

@@ -1,4 +1,4 @@
-//! Runs that have held back deletions, and their approval.
+//! Runs with held deletions, and their approval.
 
 use chrono::{DateTime, Utc};
 use serde_json::Value;
@@ -9,22 +9,22 @@ use crate::enums;
 use syncline_types::error_code::ErrorCode;
 use syncline_types::ids::{ConnectionPk, EnvironmentPk, FunctionName, Variant};
 
-/// A run as far as its approval is concerned.
+/// The values of a run that its approval needs.
 #[derive(Debug, Clone)]
 pub struct HeldRun {
     pub connection: ConnectionPk,
     pub sync: FunctionName,
     pub variant: Variant,
-    /// None if it is no run of a sync.
+    /// `None` if the run is not of a sync.
     pub fence: Option<i64>,
     pub error_code: Option<ErrorCode>,
     pub counts: Option<Value>,
     pub approved_at: Option<DateTime<Utc>>,
-    /// Of the sync. None also if its schedule is gone.
+    /// The last success of the sync. Also `None` if its schedule was deleted.
     pub last_success_at: Option<DateTime<Utc>>,
 }
 
-/// The run of that id; `None` if the environment has none.
+/// Finds a run. Returns `None` if the environment has no run with this id.
 pub async fn find_held(
     conn: &mut PgConnection,
     environment: EnvironmentPk,
@@ -56,7 +56,7 @@ pub async fn find_held(
     }))
 }
 
-/// Notes that somebody has approved a run, before anything is done about it.
+/// Stores that a client has approved a run, before the approval is applied.
 pub async fn begin_approval(conn: &mut PgConnection, id: Uuid) -> sqlx::Result<()> {
     sqlx::query!(
         r#"
@@ -70,13 +70,13 @@ pub async fn begin_approval(conn: &mut PgConnection, id: Uuid) -> sqlx::Result<(
     Ok(())
 }
 
-/// Notes that nothing is left to do about an approval.
+/// Removes an approval that was applied completely.
 pub async fn end_approval(conn: &mut PgConnection, id: Uuid) -> sqlx::Result<()> {
     sqlx::query!("DELETE FROM approvals_in_progress WHERE run_id = $1", id).execute(conn).await?;
     Ok(())
 }
 
-/// A run whose approval was begun a while ago and has not come to its end. Others leave it alone for as long.
+/// Claims a run whose approval was not finished within a minute. Other hosts do not claim it for another minute.
 pub async fn take_over_approval(conn: &mut PgConnection) -> sqlx::Result<Option<(EnvironmentPk, Uuid)>> {
     let row = sqlx::query!(
         r#"
@@ -95,8 +95,8 @@ pub async fn take_over_approval(conn: &mut PgConnection) -> sqlx::Result<Option<
     Ok(row.map(|row| (EnvironmentPk(row.environment_pk), row.id)))
 }
 
-/// Notes that a held run was approved: it has done by then what a run that succeeds does. `false`: somebody else has
-/// approved it already.
+/// Marks a held run as approved and successful, after its deletions were applied. Returns `false` if it was approved
+/// already.
 pub async fn approve(conn: &mut PgConnection, id: Uuid, counts: &Value, message: &str) -> sqlx::Result<bool> {
     let approved = sqlx::query!(
         r#"

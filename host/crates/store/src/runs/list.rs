@@ -1,4 +1,4 @@
-//! Runs and their logs, as clients read them.
+//! Lists of runs and their logs, for clients.
 
 use chrono::{DateTime, Utc};
 use serde_json::Value;
@@ -10,14 +10,14 @@ use syncline_types::error_code::ErrorCode;
 use syncline_types::functions::{FunctionKind, RunState, RunTrigger};
 use syncline_types::ids::{ConnectionId, ConnectionPk, EnvironmentPk, IntegrationKey, IntegrationPk};
 
-/// A run as it is shown.
+/// A run in lists and details.
 #[derive(Debug, Clone)]
 pub struct LoggedRun {
     pub id: Uuid,
     pub job: Option<Uuid>,
-    /// None if it was deleted.
+    /// `None` if it was deleted.
     pub integration: Option<IntegrationKey>,
-    /// None if it was deleted.
+    /// `None` if it was deleted.
     pub connection: Option<ConnectionId>,
     pub kind: FunctionKind,
     pub function: String,
@@ -27,7 +27,7 @@ pub struct LoggedRun {
     pub state: RunState,
     pub error_code: Option<ErrorCode>,
     pub error_message: Option<String>,
-    /// Not in lists: it may be long.
+    /// Not included in lists, because the details may be long.
     pub error_details: Option<Value>,
     pub counts: Option<Value>,
     pub cpu_us: Option<i64>,
@@ -40,18 +40,18 @@ pub struct LoggedRun {
     pub progress_total: Option<i64>,
     pub started_at: DateTime<Utc>,
     pub finished_at: Option<DateTime<Utc>>,
-    /// When the deletions were approved that it had held back.
+    /// When the run's held deletions were approved.
     pub approved_at: Option<DateTime<Utc>>,
 }
 
-/// Where a run stands among all: they are listed by their start.
+/// A position in the list of runs, which is ordered by start time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RunPosition {
     pub started_at: DateTime<Utc>,
     pub id: Uuid,
 }
 
-/// Whose runs a list shows.
+/// The scope of a list of runs.
 #[derive(Debug, Clone, Copy)]
 pub enum Scope {
     Environment,
@@ -59,7 +59,7 @@ pub enum Scope {
     Connection(ConnectionPk),
 }
 
-/// Which runs a list shows.
+/// Which runs to list.
 #[derive(Debug, Clone)]
 pub struct Filter {
     pub scope: Scope,
@@ -70,7 +70,7 @@ pub struct Filter {
     pub trigger: Option<RunTrigger>,
     pub started_after: Option<DateTime<Utc>>,
     pub started_before: Option<DateTime<Utc>>,
-    /// Only those behind this one.
+    /// Only runs after this position.
     pub behind: Option<RunPosition>,
 }
 
@@ -143,7 +143,7 @@ impl TryFrom<RunRow> for LoggedRun {
     }
 }
 
-/// Reads runs as they are shown, from the rows `r` that `$from` gives.
+/// Selects runs from the rows `r` of `$from`.
 macro_rules! query_runs {
     ($details:literal, [$($from:tt)+], $whose:literal, $rest:literal, $($parameter:expr),* $(,)?) => {
         sqlx::query_as!(
@@ -169,9 +169,9 @@ macro_rules! query_runs {
     };
 }
 
-/// A page of the runs that `$whose` names. Each state has a range of an index to be read by, so that a rare one is found
-/// as fast as a common one. An integration's are not looked for by their environment too: without statistics the planner
-/// might take the index that begins with that.
+/// Lists one page of the runs of `$whose`. Reads a separate index range for each state, so that a rare state is found
+/// as fast as a common one. Runs of an integration are not filtered by environment, because without statistics the
+/// planner could choose the index of the environment.
 macro_rules! list_by_state {
     ($whose:literal, $pk:expr, $filter:expr, $limit:expr) => {
         query_runs!(
@@ -206,7 +206,7 @@ macro_rules! list_by_state {
     };
 }
 
-/// A page of the environment's runs, the newest first.
+/// Lists one page of the environment's runs, newest first.
 pub async fn list(
     conn: &mut PgConnection,
     environment: EnvironmentPk,
@@ -225,7 +225,7 @@ pub async fn list(
     rows.into_iter().map(LoggedRun::try_from).collect()
 }
 
-/// A connection's runs are few enough to be looked through, whatever their states.
+/// Lists the runs of a connection, which are few enough to scan in all states.
 async fn list_of_connection(
     conn: &mut PgConnection,
     environment: EnvironmentPk,
@@ -262,7 +262,7 @@ async fn list_of_connection(
     .await
 }
 
-/// One run with all that is known of it; `None` if the environment has none of that id.
+/// Finds a run with its details. Returns `None` if the environment has no run with this id.
 pub async fn find(
     conn: &mut PgConnection,
     environment: EnvironmentPk,
@@ -281,18 +281,18 @@ pub async fn find(
     row.map(LoggedRun::try_from).transpose()
 }
 
-/// Which lines of a log are shown, the first first.
+/// Which lines of a log to list, oldest first.
 #[derive(Debug, Clone)]
 pub struct LineFilter {
     pub levels: Vec<&'static str>,
-    /// In any case, in the message or the fields.
+    /// Searched in the message and the fields, ignoring case.
     pub search: Option<String>,
     pub since: Option<DateTime<Utc>>,
-    /// Only those behind this line.
+    /// Only lines after this one.
     pub after: i32,
 }
 
-/// A line as it is shown.
+/// A line of a log.
 #[derive(Debug, Clone)]
 pub struct LoggedLine {
     pub line: i32,
@@ -302,7 +302,7 @@ pub struct LoggedLine {
     pub fields: Option<Value>,
 }
 
-/// A page of a run's log.
+/// Lists one page of a run's log.
 pub async fn list_lines(
     conn: &mut PgConnection,
     run: Uuid,

@@ -48,7 +48,7 @@ pub async fn close_orphans(conn: &mut PgConnection) -> sqlx::Result<u64> {
     Ok(closed.rows_affected())
 }
 
-/// Deletes up to `limit` finished runs of the environment that began longer ago than `age`, with their logs, the oldest
+/// Deletes up to `limit` finished runs of the environment that began longer ago than `age`, with their logs, oldest
 /// first. Keeps the latest run of each schedule and the latest that succeeded or failed, which determine the status of
 /// the sync. Returns the last run that was examined, or `None` if no old run is left after `behind`.
 pub async fn delete_old(
@@ -86,8 +86,8 @@ pub async fn delete_old(
         "#,
         environment.0,
         interval(age),
-        behind.map(|place| place.started_at) as Option<DateTime<Utc>>,
-        behind.map(|place| place.id) as Option<Uuid>,
+        behind.map(|position| position.started_at) as Option<DateTime<Utc>>,
+        behind.map(|position| position.id) as Option<Uuid>,
         limit,
     )
     .fetch_optional(conn)

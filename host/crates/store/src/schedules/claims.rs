@@ -1,4 +1,5 @@
-//! Claiming what is due, integration by integration, and parking what its connection has no room for.
+//! Claims due schedules for hosts, fairly between integrations, and parks schedules whose connection has reached its
+//! concurrency limit.
 
 use std::time::Duration;
 
@@ -9,9 +10,9 @@ use uuid::Uuid;
 use crate::hosts::interval;
 use syncline_types::ids::{ConnectionPk, EnvironmentPk, FunctionName, IntegrationPk, SchedulePk, Variant};
 
-/// The advisory lock under which hosts claim, one after the other: only so are the limits counted exactly.
+/// The advisory lock that serializes claims, so that concurrency limits are counted exactly.
 const CLAIM_LOCK: i64 = 0x636c_6169_6d73;
-/// How many more schedules a claim looks at than it wants, to get past those whose connections are busy.
+/// The number of additional schedules that a claim considers, in order to skip schedules of busy connections.
 const LOOK_AHEAD: i64 = 32;
 
 /// A schedule that this host has claimed.
@@ -27,19 +28,19 @@ pub struct Claim {
     pub frequency_override: Option<String>,
     pub reason: DueReason,
     pub fence: i64,
-    /// Failed runs since the last success.
+    /// Consecutive failed runs.
     pub failures: i32,
     pub resets: bool,
     pub empties_cache: bool,
-    /// The start of the first attempt after the last success, by the database's clock.
+    /// The start of the first attempt since the last reported success, by the database's clock.
     pub unreported_since: DateTime<Utc>,
-    /// By the database's clock, by which schedules are due.
+    /// The time of the claim, by the database's clock, which also decides when schedules are due.
     pub claimed_at: DateTime<Utc>,
-    /// When the latest run began that succeeded. Nobody else's can succeed while this one is on.
+    /// When the latest successful run began. No other run of the schedule can succeed while this one is in progress.
     pub last_success_at: Option<DateTime<Utc>>,
 }
 
-/// Why a run takes place.
+/// Why a run was started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, sqlx::Type, serde::Serialize)]
 #[sqlx(type_name = "text", rename_all = "lowercase")]
 #[serde(rename_all = "lowercase")]
@@ -61,36 +62,37 @@ impl DueReason {
     }
 }
 
-/// An integration that has schedules waiting for their time or their turn.
+/// An integration with schedules that are due now or later.
 #[derive(Debug, Clone, Copy)]
 pub struct WaitingIntegration {
     pub environment: EnvironmentPk,
     pub integration: IntegrationPk,
-    /// How long it is until its first one is due, by the database's clock. Zero: it is.
+    /// The time until its first schedule is due, by the database's clock. Zero if it is due.
     pub due_in: Duration,
 }
 
-/// What a host would like to run of one integration.
+/// A host's request to claim schedules of one integration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ClaimRequest {
     pub integration: IntegrationPk,
-    /// So many at most.
+    /// Maximum number of schedules to claim.
     pub quota: usize,
-    /// How many runs of the integration there may be over all hosts.
+    /// The integration's concurrency limit across all hosts.
     pub most: Option<u32>,
-    /// And of one of its connections.
+    /// The concurrency limit of one connection.
     pub most_of_connection: u32,
 }
 
-/// What a claim has come to.
+/// The result of a claim.
 #[derive(Debug, Default)]
 pub struct Claimed {
     pub claims: Vec<Claim>,
-    /// Schedules that had to step aside, since their connections have enough runs on.
+    /// The number of schedules that were parked because their connections have reached their concurrency limit.
     pub parked: u64,
 }
 
-/// All integrations that have something waiting. The cost depends on their number, not on how much waits for each.
+/// Lists all integrations with waiting schedules. The cost depends on the number of integrations, not on the number of
+/// their schedules.
 pub async fn list_waiting(conn: &mut PgConnection) -> sqlx::Result<Vec<WaitingIntegration>> {
     let rows = sqlx::query!(
         r#"
@@ -124,8 +126,9 @@ pub async fn list_waiting(conn: &mut PgConnection) -> sqlx::Result<Vec<WaitingIn
     Ok(waiting.collect())
 }
 
-/// Claims due schedules for `owner`, the longest due first, and opens a run for each. What its connection has no room
-/// for is parked, so that it is passed over once and not by every claim. Ends with the transaction that it is in.
+/// Claims due schedules for `owner`, longest due first, and creates a run for each. Schedules whose connection has
+/// reached its concurrency limit are parked, so that later claims do not consider them again. The claim's lock is held
+/// until the transaction ends.
 pub async fn claim_due(
     conn: &mut PgConnection,
     owner: Uuid,
@@ -234,8 +237,8 @@ pub async fn claim_due(
     Ok(Claimed { claims: claims.collect(), parked })
 }
 
-/// Lets a schedule of each connection go on that has some parked and no run on. The end of a run does so too; this is
-/// for those that ended in another way, or while the others were being parked.
+/// Unparks one schedule for each connection that has parked schedules and no run in progress. The end of a run unparks
+/// a schedule, too. This function covers runs that ended in another way or while schedules were being parked.
 pub async fn wake_idle(conn: &mut PgConnection) -> sqlx::Result<u64> {
     let unparked = sqlx::query!(
         r#"

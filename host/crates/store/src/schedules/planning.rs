@@ -1,5 +1,5 @@
-//! Which schedules there are, and when their regular slots come: as deployments, new connections and overridden
-//! frequencies will have it.
+//! Creates and removes schedules and computes their regular slots after deployments, new connections and changed
+//! frequencies.
 
 use std::time::Duration;
 
@@ -12,8 +12,8 @@ use crate::hosts::interval;
 use crate::runs;
 use syncline_types::ids::{ConnectionPk, FunctionName, IntegrationPk, SchedulePk, Variant};
 
-/// Makes the schedules of a sync that are missing for the connections that `$whose` names. Those that start by themselves
-/// are due at once. A connection that is being validated gets its own when that is over.
+/// Creates the missing schedules of a sync for the connections of `$whose`. Schedules that start automatically are due
+/// at once. A connection that is being validated gets its schedules after the validation.
 macro_rules! insert_missing {
     ($whose:literal, $pk:expr, $sync:expr, $auto_start:expr) => {
         sqlx::query!(
@@ -37,7 +37,7 @@ macro_rules! insert_missing {
     };
 }
 
-/// Makes the schedules of a sync that are missing for the integration's connections.
+/// Creates the missing schedules of a sync for the integration's connections.
 pub async fn create_missing(
     conn: &mut PgConnection,
     integration: IntegrationPk,
@@ -48,7 +48,7 @@ pub async fn create_missing(
     Ok(())
 }
 
-/// Makes the schedule of a sync for one connection, if it is missing.
+/// Creates the schedule of a sync for one connection if it is missing.
 pub async fn create_missing_of_connection(
     conn: &mut PgConnection,
     connection: ConnectionPk,
@@ -59,7 +59,7 @@ pub async fn create_missing_of_connection(
     Ok(())
 }
 
-/// Removes the schedules of a sync that is no longer deployed, and cancels its runs.
+/// Deletes the schedules of a sync that is no longer deployed, and cancels its runs.
 pub async fn remove_sync(
     conn: &mut PgConnection,
     integration: IntegrationPk,
@@ -72,17 +72,17 @@ pub async fn remove_sync(
     )
     .fetch_all(&mut *conn)
     .await?;
-    let on: Vec<Uuid> = removed.into_iter().flatten().collect();
-    if !on.is_empty() {
-        // A statement of its own: it has to see what was claimed while the schedules were waited for.
-        runs::cancel(conn, &on, "the sync is no longer deployed").await?;
+    let cancelled_runs: Vec<Uuid> = removed.into_iter().flatten().collect();
+    if !cancelled_runs.is_empty() {
+        // A separate statement, so that it sees runs that were claimed while the deletion waited for locks.
+        runs::cancel(conn, &cancelled_runs, "the sync is no longer deployed").await?;
         notify_cancel(conn).await?;
     }
     Ok(())
 }
 
-/// Moves the next regular slot of schedules that follow the default frequency and wait for it, each to `next` and a part
-/// of `jitter`. What is due already stays so, also a first run.
+/// Moves the next regular slot of schedules that use the default frequency and wait for that slot. Each moves to
+/// `next` plus a random part of `jitter`. Schedules that are already due do not move.
 pub async fn replan(
     conn: &mut PgConnection,
     integration: IntegrationPk,
@@ -111,17 +111,18 @@ pub async fn replan(
     Ok(())
 }
 
-/// By what a schedule is planned, apart from its default.
+/// The values from which a schedule's next slot is computed, in addition to its default frequency.
 #[derive(Debug)]
 pub struct Planning {
     pub frequency_override: Option<String>,
-    /// When its latest run began that is still known. None: it has had none.
+    /// When the latest run began, if there is one.
     pub started_at: Option<DateTime<Utc>>,
-    /// By the clock by which schedules are due.
+    /// The current time of the database's clock, which decides when schedules are due.
     pub now: DateTime<Utc>,
 }
 
-/// By what a schedule is planned; `None` if there is none. Nobody changes it until the transaction ends.
+/// Returns the values from which a schedule's next slot is computed, and locks the schedule until the transaction
+/// ends. Returns `None` if it does not exist.
 pub async fn hold_planning(
     conn: &mut PgConnection,
     connection: ConnectionPk,
@@ -145,8 +146,8 @@ pub async fn hold_planning(
     .await
 }
 
-/// Overrides the frequency of one schedule, or returns to the default with `None`. What waits for its regular slot
-/// waits for `next` instead; what is due already, or was asked for, stays so.
+/// Overrides the frequency of one schedule, or restores the default with `None`. A schedule that waits for its regular
+/// slot moves to `next`. A schedule that is due or was triggered does not move.
 pub async fn set_frequency(
     conn: &mut PgConnection,
     connection: ConnectionPk,
@@ -174,7 +175,7 @@ pub async fn set_frequency(
     Ok(())
 }
 
-/// The frequency that a schedule has in place of the default, and what time it is.
+/// Returns the overridden frequency of a schedule, and the current time of the database's clock.
 pub async fn frequency_override(
     conn: &mut PgConnection,
     schedule: SchedulePk,
@@ -190,7 +191,8 @@ pub async fn frequency_override(
     Ok((row.frequency, row.now))
 }
 
-/// What time it is by the database's clock, by which schedules are due: those of hosts may differ.
+/// Returns the current time of the database's clock, which decides when schedules are due. The clocks of hosts may
+/// differ.
 pub async fn now(conn: &mut PgConnection) -> sqlx::Result<DateTime<Utc>> {
     sqlx::query_scalar!(r#"SELECT clock_timestamp() AS "now!""#).fetch_one(conn).await
 }

@@ -1,19 +1,19 @@
-//! What clients ask for: a run now, a start, a pause.
+//! Requests of clients: to trigger, start and pause syncs.
 
 use sqlx::PgConnection;
 
 use super::{notify_cancel, notify_due};
 use syncline_types::ids::{ConnectionPk, FunctionName, IntegrationPk, Variant};
 
-/// Which schedules a request is about.
+/// The schedules that a request applies to.
 #[derive(Debug)]
 pub struct Target {
     pub whose: ScheduleScope,
-    /// `None`: every sync and variant.
+    /// `None` means all syncs and variants.
     pub syncs: Option<Vec<(FunctionName, Variant)>>,
 }
 
-/// Whose schedules: of every connection of an integration, or of one.
+/// The schedules of all connections of an integration, or of one connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ScheduleScope {
     Integration(IntegrationPk),
@@ -21,15 +21,15 @@ pub enum ScheduleScope {
 }
 
 impl Target {
-    /// The names and variants as two lists for SQL, empty ones for "every".
+    /// Returns names and variants as two lists for SQL. Empty lists mean all.
     pub(super) fn name_lists(&self) -> (Vec<String>, Vec<String>) {
         let syncs = self.syncs.as_deref().unwrap_or_default();
         syncs.iter().map(|(name, variant)| (name.to_string(), variant.to_string())).unzip()
     }
 }
 
-/// A statement about those of the schedules `s` that `$whose` names and that have these names, which are in its
-/// parameters up to `$4`.
+/// A query about the schedules `s` that belong to `$whose` and have the target's names. It uses the parameters up to
+/// `$4`.
 macro_rules! query_named {
     ($statement:literal, $whose:literal, $pk:expr, $target:expr $(, $parameter:expr)*) => {{
         let (names, variants) = $target.name_lists();
@@ -50,8 +50,9 @@ macro_rules! query_named {
 }
 pub(super) use query_named;
 
-/// Carries a statement about the schedules `s` of a target out, and takes of its result what `$then` does. One about a
-/// connection does not name the integration too: there may be a hundred thousand others in that index.
+/// Runs a query about the schedules `s` of a target, and evaluates `$then` with it. The query for a connection does
+/// not filter by integration: the planner could choose that index, which may contain a hundred thousand other
+/// schedules.
 macro_rules! query_target {
     ($statement:literal, $target:expr $(, $parameter:expr)*; $query:ident => $then:expr) => {
         match $target.whose {
@@ -68,17 +69,17 @@ macro_rules! query_target {
 }
 pub(super) use query_target;
 
-/// What a trigger also does.
+/// The options of a trigger.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct TriggerOptions {
-    /// Clear the checkpoint, after cancelling the run in progress.
+    /// Whether to clear the checkpoint, after cancelling the run in progress.
     pub reset: bool,
-    /// With `reset`: clear the records as well.
+    /// Whether to clear the records too. Requires `reset`.
     pub empty_cache: bool,
 }
 
-/// Asks for one run at once; one more follows a run in progress, however often this is asked. Gives the number
-/// of schedules.
+/// Requests one run as soon as possible. After a run in progress, one more run follows, however often it is requested.
+/// Returns the number of schedules.
 pub async fn trigger(conn: &mut PgConnection, target: &Target, options: TriggerOptions) -> sqlx::Result<u64> {
     let changed = query_target!(
         r#"
@@ -97,7 +98,7 @@ pub async fn trigger(conn: &mut PgConnection, target: &Target, options: TriggerO
     Ok(changed)
 }
 
-/// Starts what is paused, with a run at once. Gives the number of schedules that the target names.
+/// Starts paused schedules and makes them due at once. Returns the number of schedules in the target.
 pub async fn start(conn: &mut PgConnection, target: &Target) -> sqlx::Result<u64> {
     let changed = query_target!(
         r#"
@@ -112,9 +113,8 @@ pub async fn start(conn: &mut PgConnection, target: &Target) -> sqlx::Result<u64
     Ok(changed)
 }
 
-/// Pauses; a run in progress completes, also one that was interrupted and waits for its next attempt, and a run that was
-/// triggered still takes place. Gives the number of
-/// schedules that the target names.
+/// Pauses schedules. A run in progress or a triggered run still completes. So does an interrupted run that waits for
+/// its next attempt. Returns the number of schedules in the target.
 pub async fn pause(conn: &mut PgConnection, target: &Target) -> sqlx::Result<u64> {
     let changed = query_target!(
         r#"

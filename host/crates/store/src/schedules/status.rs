@@ -1,4 +1,4 @@
-//! Where schedules stand, for those who look.
+//! The status of schedules, for clients.
 
 use chrono::{DateTime, Utc};
 use serde_json::Value;
@@ -18,22 +18,23 @@ pub struct ScheduleStatus {
     pub sync: FunctionName,
     pub variant: Variant,
     pub is_paused: bool,
-    /// Also while an attempt that was interrupted is about to be followed by the next.
+    /// Also true between an interrupted attempt and the next one.
     pub is_running: bool,
-    /// The latest attempt was lost with its host, or stopped.
+    /// Whether the latest attempt was lost with its host or stopped.
     pub is_interrupted: bool,
     pub frequency_override: Option<String>,
-    /// Of a schedule that waits. While a run is on, it is the slot before.
+    /// When the schedule is due next. During a run, this is the slot of that run.
     pub next_run_at: Option<DateTime<Utc>>,
     /// When the latest attempt began.
     pub started_at: Option<DateTime<Utc>>,
-    /// By the clock by which schedules are due.
+    /// The current time of the database's clock.
     pub now: DateTime<Utc>,
     pub latest: Option<LatestRun>,
     pub has_succeeded: bool,
 }
 
-/// The latest run that came to its end, well or not. One that was stopped or lost is followed by another.
+/// The latest run that succeeded or failed. Runs that were stopped or lost do not count, because another attempt
+/// follows.
 #[derive(Debug, Clone)]
 pub struct LatestRun {
     pub state: RunState,
@@ -41,7 +42,7 @@ pub struct LatestRun {
     pub counts: Option<Value>,
 }
 
-/// Those of the syncs and variants of a target that at least one connection has.
+/// Lists the syncs and variants of a target that at least one connection has.
 pub async fn list_variants(
     conn: &mut PgConnection,
     target: &Target,
@@ -56,7 +57,7 @@ pub async fn list_variants(
     ))
 }
 
-/// Where the schedules of a target stand, in the order of connections, syncs and variants.
+/// Lists the status of a target's schedules, ordered by connection, sync and variant.
 pub async fn list_status(conn: &mut PgConnection, target: &Target) -> sqlx::Result<Vec<ScheduleStatus>> {
     let mut statuses: Vec<_> = query_target!(
         r#"
@@ -102,7 +103,7 @@ pub async fn list_status(conn: &mut PgConnection, target: &Target) -> sqlx::Resu
             .fetch_all(&mut *conn)
             .await?
     );
-    // Asked for it, Postgres would go through everybody's connections in their order, and find these among them.
+    // Sorted here, because with `ORDER BY` Postgres would scan all connections in that order.
     statuses.sort_by(|a, b| (a.connection, &a.sync, &a.variant).cmp(&(b.connection, &b.sync, &b.variant)));
     Ok(statuses)
 }

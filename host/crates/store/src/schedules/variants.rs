@@ -1,4 +1,4 @@
-//! Schedules of further instances of a sync.
+//! Schedules of variants.
 
 use sqlx::PgConnection;
 use uuid::Uuid;
@@ -7,20 +7,20 @@ use super::notify_cancel;
 use crate::runs;
 use syncline_types::ids::{ConnectionPk, FunctionName, IntegrationPk, SchedulePk, Variant};
 
-/// A further instance of a sync.
+/// A variant to create.
 #[derive(Debug)]
 pub struct NewVariant<'a> {
     pub connection: ConnectionPk,
     pub sync: &'a FunctionName,
     pub variant: &'a Variant,
     pub auto_start: bool,
-    /// How many instances there may be with it.
+    /// The maximum number of variants of the sync, including this one.
     pub most: i64,
 }
 
-/// Makes a variant's schedule and gives its id. `None`: there is one of that name, or there are too many.
+/// Creates a variant's schedule and returns its id. Returns `None` if the name is taken or the maximum is reached.
 pub async fn create_variant(conn: &mut PgConnection, new: &NewVariant<'_>) -> sqlx::Result<Option<Uuid>> {
-    // One at a time, and a statement of its own: what is counted then is all that there is.
+    // The lock serializes creations. The count below is a separate statement, so that it sees all committed variants.
     sqlx::query!("SELECT pk FROM connections WHERE pk = $1 FOR NO KEY UPDATE", new.connection.0)
         .fetch_optional(&mut *conn)
         .await?;
@@ -45,7 +45,7 @@ pub async fn create_variant(conn: &mut PgConnection, new: &NewVariant<'_>) -> sq
     .await
 }
 
-/// The id of a sync's schedule for one connection and variant.
+/// Returns the id of a sync's schedule for one connection and variant.
 pub async fn find_variant(
     conn: &mut PgConnection,
     connection: ConnectionPk,
@@ -62,7 +62,7 @@ pub async fn find_variant(
     .await
 }
 
-/// A variant that nobody can ask for a run of any more.
+/// A variant that is marked for deletion, so that no run of it can be requested.
 #[derive(Debug)]
 pub struct Retired {
     pub schedule: SchedulePk,
@@ -70,12 +70,12 @@ pub struct Retired {
     pub connection: ConnectionPk,
     pub sync: FunctionName,
     pub variant: Variant,
-    /// Above those of all of its runs, and below those of every run of a variant that is made under its name later.
+    /// A fencing token above those of all its runs, and below those of all runs of a later variant with the same name.
     pub fence: i64,
 }
 
-/// Retires a variant, before its records go, and cancels its run. Asked again, it gives a later fence. `None`: there is
-/// none.
+/// Marks a variant for deletion before its records are deleted, and cancels its run. A repeated call returns a higher
+/// fencing token. Returns `None` if the variant does not exist.
 pub async fn retire_variant(
     conn: &mut PgConnection,
     connection: ConnectionPk,
@@ -119,12 +119,12 @@ pub async fn retire_variant(
     }))
 }
 
-/// A fence above those of all runs so far, and below those of every run to come.
+/// Returns a fencing token above those of all runs so far, and below those of all future runs.
 pub async fn next_fence(conn: &mut PgConnection) -> sqlx::Result<i64> {
     sqlx::query_scalar!(r#"SELECT nextval('run_fences') AS "fence!""#).fetch_one(conn).await
 }
 
-/// A variant that was retired a while ago and is still there. Others leave it alone for as long.
+/// Claims a variant whose deletion was not finished within a minute. Other hosts do not claim it for another minute.
 pub async fn take_over_retired(conn: &mut PgConnection) -> sqlx::Result<Option<Retired>> {
     let row = sqlx::query!(
         r#"
@@ -149,7 +149,7 @@ pub async fn take_over_retired(conn: &mut PgConnection) -> sqlx::Result<Option<R
     }))
 }
 
-/// Deletes the schedule of a retired variant, of which nothing else is left.
+/// Deletes the schedule of a variant whose records are gone.
 pub async fn delete_retired(conn: &mut PgConnection, schedule: SchedulePk) -> sqlx::Result<()> {
     sqlx::query!("DELETE FROM schedules WHERE pk = $1 AND retired_at IS NOT NULL", schedule.0)
         .execute(conn)

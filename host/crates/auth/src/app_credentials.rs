@@ -69,7 +69,8 @@ pub enum AppCredentialsError {
     #[error("is the mask that answers contain instead of the secret; send the secret itself")]
     Mask { name: &'static str },
     #[error(
-        "must be a list of scopes, separated by commas without spaces; a scope consists of letters, digits and `:/_.*-`"
+        "must be a list of scopes, separated by commas without spaces; a scope consists of letters, digits and \
+         `:/_.*-`"
     )]
     Scopes,
     #[error("must be the http or https URL of the app's page")]

@@ -24,7 +24,7 @@ pub enum AuthError {
     Malformed(#[from] InvalidSecretKey),
     #[error("the secret key is not valid: it was revoked, or belongs to another installation")]
     Unknown,
-    #[error("the key lacks the scope `{}`", .0.as_str())]
+    #[error("the secret key lacks the scope `{}`", .0.as_str())]
     MissingScope(Scope),
     #[error("could not read the secret key from the database")]
     Store(#[from] sqlx::Error),

@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_of_another_kind_is_refused() {
+    fn a_key_of_another_kind_is_rejected() {
         for key in ["", "secret", EC_KEY] {
             assert_eq!(sign_with(JwtAlgorithm::Rs256, key), Err(JwtError::RsaKey), "{key}");
         }

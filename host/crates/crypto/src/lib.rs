@@ -28,7 +28,8 @@ type KeyBytes = Zeroizing<[u8; KEY_BYTES]>;
 #[derive(Debug, thiserror::Error)]
 pub enum CryptoError {
     #[error(
-        "an encryption key must have the form `id:base64`, where the Base64 text encodes 32 bytes; create one with `syncline keys encryption`: {problem}"
+        "an encryption key must have the form `id:base64`, where the Base64 text encodes 32 bytes; create one with \
+         `syncline keys encryption`: {problem}"
     )]
     MalformedMasterKey { problem: &'static str },
     #[error("this database needs the encryption key `{id}`, which is missing from SYNCLINE_ENCRYPTION_KEY")]

@@ -228,8 +228,8 @@ mod tests {
             "/a%2f..%2f..%5cv1",
             "/../v0x",
         ] {
-            let refused = resolve_against("https://api.x.com/v0", given, &[]).unwrap_err();
-            assert_eq!(refused.code().as_str(), "invalid-request", "{given}");
+            let rejected = resolve_against("https://api.x.com/v0", given, &[]).unwrap_err();
+            assert_eq!(rejected.code().as_str(), "invalid-request", "{given}");
         }
     }
 

@@ -292,7 +292,9 @@ fn render(
             Some(value) => Ok(Cow::Borrowed(value)),
             None => Err(Missing::Other(
                 CredentialsUnavailable {
-                    reason: format!("the provider file uses `{variable}`, which the connection's credentials do not contain"),
+                    reason: format!(
+                        "the provider file uses `{variable}`, which the connection's credentials do not contain"
+                    ),
                 }
                 .into(),
             )),
@@ -324,7 +326,8 @@ fn default_header(credentials: &PerRequestToken<'_>) -> Option<(HeaderName, Stri
 fn secret_value(name: &HeaderName, value: &str) -> Result<HeaderValue, CredentialsUnavailable> {
     let mut value = HeaderValue::from_str(value).map_err(|_| CredentialsUnavailable {
         reason: format!(
-            "the connection's credentials or configuration contain characters that are not allowed in the header `{name}`"
+            "the connection's credentials or configuration contain characters that are not allowed in the header \
+             `{name}`"
         ),
     })?;
     value.set_sensitive(true);

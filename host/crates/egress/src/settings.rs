@@ -106,8 +106,8 @@ mod tests {
     #[test]
     fn a_list_is_parsed_and_normalized_like_urls() {
         let list = HostPort::parse_list("LocalHost:9000, 0x7f.1:80,,[0:0::1]:443,").unwrap();
-        let spelled: Vec<String> = list.iter().map(ToString::to_string).collect();
-        assert_eq!(spelled, ["localhost:9000", "127.0.0.1:80", "[::1]:443"]);
+        let displayed: Vec<String> = list.iter().map(ToString::to_string).collect();
+        assert_eq!(displayed, ["localhost:9000", "127.0.0.1:80", "[::1]:443"]);
         assert_eq!(HostPort::parse_list(""), Ok(vec![]));
     }
 

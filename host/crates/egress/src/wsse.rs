@@ -55,32 +55,33 @@ mod tests {
     #[test]
     fn the_digest_matches_the_example_of_the_profile() {
         let now = "2003-12-15T14:43:07Z".parse().unwrap();
-        let made =
+        let new_token =
             token(SignatureScheme::Wsse, "bob", "taadtaadpstcsm", b"d36e316282959a9ed4c89851497a717f", now);
         assert!(
-            made.expose().contains(r#"PasswordDigest="quR/EWLAV4xLf9Zqyw4pDmfV9OY=""#),
+            new_token.expose().contains(r#"PasswordDigest="quR/EWLAV4xLf9Zqyw4pDmfV9OY=""#),
             "{}",
-            made.expose()
+            new_token.expose()
         );
-        assert!(made.expose().starts_with(r#"UsernameToken Username="bob", "#));
+        assert!(new_token.expose().starts_with(r#"UsernameToken Username="bob", "#));
     }
 
     #[test]
     fn every_token_is_different() {
-        let made = || username_token(SignatureScheme::Wsse, "a", "b").expose().clone();
-        assert_ne!(made(), made());
+        let new_token = || username_token(SignatureScheme::Wsse, "a", "b").expose().clone();
+        assert_ne!(new_token(), new_token());
     }
 
     #[test]
     fn the_hex_scheme_encodes_nonce_and_digest_as_hexadecimal() {
         let now = "2003-12-15T14:43:07Z".parse().unwrap();
-        let made = token(SignatureScheme::WsseHex, "bob", "taadtaadpstcsm", &[0xd3, 0x6e], now);
-        assert!(made.expose().contains(r#"Nonce="d36e""#), "{}", made.expose());
+        let new_token = token(SignatureScheme::WsseHex, "bob", "taadtaadpstcsm", &[0xd3, 0x6e], now);
+        assert!(new_token.expose().contains(r#"Nonce="d36e""#), "{}", new_token.expose());
         assert!(
-            made.expose()
+            new_token
+                .expose()
                 .contains(r#"PasswordDigest="Mzc4YjhjMjE1YjAyNjg4ZjZiNjRjYzIwYmMyYzVlOGI3MTE1N2IyNw==""#),
             "{}",
-            made.expose()
+            new_token.expose()
         );
     }
 }

@@ -38,7 +38,7 @@ pub enum CompileError {
     Refused(String),
     #[error("compiling the component took more than {} s or {} GB", COMPILE_CPU.as_secs(), COMPILE_MEMORY_BYTES >> 30)]
     OverLimit,
-    #[error("the compiler could not be started")]
+    #[error("could not start the compiler")]
     Start(#[source] std::io::Error),
     #[error("could not write compiled code to `{}`", path.display())]
     Cache { path: PathBuf, source: std::io::Error },
@@ -160,12 +160,12 @@ impl CodeFolder {
         let code = std::fs::read(&path).ok()?;
         let stored_mac: [u8; MAC_BYTES] = std::fs::read(mac_path(&path)).ok()?.try_into().ok()?;
         if self.mac(&path, &code) != blake3::Hash::from_bytes(stored_mac) {
-            tracing::warn!(path = %path.display(), "cached code has a wrong MAC, so the component is compiled again");
+            tracing::warn!(path = %path.display(), "cached code has a wrong MAC; compiling it again");
             return None;
         }
         load_file(engine, &path)
             .inspect_err(
-                |error| tracing::warn!(path = %path.display(), %error, "could not load cached code, so the component is compiled again"),
+                |error| tracing::warn!(path = %path.display(), %error, "could not load cached code; compiling it again"),
             )
             .ok()
     }

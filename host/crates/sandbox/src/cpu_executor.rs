@@ -56,12 +56,12 @@ impl CpuExecutor {
         let here = Handle::current();
         let mut work = Box::pin(work);
         if is_usually_short {
-            let light = poll_fn(|cx| match work.as_mut().poll(cx) {
+            let short_work = poll_fn(|cx| match work.as_mut().poll(cx) {
                 Poll::Ready(output) => Poll::Ready(Some(output)),
                 Poll::Pending if cpu.total() > SHORT => Poll::Ready(None),
                 Poll::Pending => Poll::Pending,
             });
-            if let Some(output) = light.await {
+            if let Some(output) = short_work.await {
                 return (output, here);
             }
         }

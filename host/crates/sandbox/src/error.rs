@@ -1,4 +1,4 @@
-//! Errors of guest calls: why a host function gives no value, and why a run of a function failed.
+//! Errors of guest calls: failures of host functions, and failures of runs.
 
 use std::time::Duration;
 
@@ -24,11 +24,11 @@ pub enum Interrupt {
     /// The run may write nothing more.
     #[error("a later attempt has taken over, or the connection was deleted")]
     Superseded,
-    #[error("the host failed")]
+    #[error("an internal error occurred in the host; see the host's log")]
     Host(#[source] anyhow::Error),
 }
 
-/// Why a host function gives the guest no value.
+/// Why a host function returns no value to the guest.
 #[derive(Debug, thiserror::Error)]
 pub enum GuestError {
     /// The guest receives the failure and can handle it.
@@ -180,7 +180,7 @@ mod tests {
         let error = FunctionError::failed(failure("provider-http-error", Some(upstream)), &log(), 20);
         assert_eq!(error.code(), ErrorCode::ActionScriptRuntimeError);
         assert!(error.is_retryable());
-        let own = FunctionError::failed(failure("sold-out", None), &log(), 1 << 10);
-        assert!(!own.is_retryable());
+        let guest_code = FunctionError::failed(failure("sold-out", None), &log(), 1 << 10);
+        assert!(!guest_code.is_retryable());
     }
 }

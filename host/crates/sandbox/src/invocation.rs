@@ -82,7 +82,7 @@ impl Export {
 }
 
 impl Sandbox {
-    /// Waits for a free slot and runs one function. The wait counts towards its wall time.
+    /// Waits for a permit and runs one function. The wait counts towards its wall time.
     pub async fn invoke(
         &self,
         component: &PreparedComponent,
@@ -170,8 +170,9 @@ enum End {
     WallTime,
 }
 
-/// Creates an instance and calls it. Owns everything it uses, so that it can move to another executor. The slot is the
-/// first parameter and therefore dropped last: a cancelled call frees its slot only after its instance is gone.
+/// Creates an instance and calls it. Owns everything it uses, so that it can move to another executor. The permit is
+/// the first parameter and therefore dropped last: a cancelled call releases its permit only after its instance is
+/// gone.
 async fn execute(
     permit: InvocationPermit,
     pre: IntegrationPre<GuestState>,

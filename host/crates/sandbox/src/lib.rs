@@ -49,13 +49,13 @@ const EPOCH_TICK: Duration = Duration::from_millis(5);
 /// Settings of the sandbox.
 #[derive(Debug, Clone)]
 pub struct SandboxSettings {
-    /// The maximum number of concurrent invocations, including those that wait for a provider. Others wait for a slot. A
-    /// quarter of the slots is reserved for invocations whose caller waits.
+    /// The maximum number of concurrent invocations, including those that wait for a provider. Further invocations
+    /// wait for a permit. A quarter of the permits is reserved for invocations whose caller waits.
     pub max_invocations: u32,
 }
 
 #[derive(Debug, thiserror::Error)]
-#[error("the WebAssembly engine could not be set up")]
+#[error("could not set up the WebAssembly engine")]
 pub struct SetupError(#[source] wasmtime::Error);
 
 /// The engine, and the imports that every component is linked with.

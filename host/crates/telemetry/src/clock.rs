@@ -25,7 +25,7 @@ struct ManualTime {
     elapsed: watch::Sender<Duration>,
 }
 
-/// A clock for tests, which stands still until it is advanced.
+/// A clock for tests. Its time changes only when a test advances it.
 #[derive(Debug, Clone)]
 pub struct ManualClock(Arc<ManualTime>);
 
@@ -82,7 +82,7 @@ impl ManualTime {
 }
 
 impl ManualClock {
-    /// The clock to give to the code under test.
+    /// Returns the clock for the code under test.
     pub fn clock(&self) -> Clock {
         Clock(Source::Manual(Arc::clone(&self.0)))
     }

@@ -139,15 +139,15 @@ impl Supervisor {
         tasks.iter().map(|task| task.name).collect()
     }
 
-    /// Asks the tasks of one stage to end, and waits until they have. A task that takes longer than `patience` is
+    /// Asks the tasks of one stage to end, and waits until they have. A task that takes longer than `timeout` is
     /// aborted.
-    pub async fn end_stage(&self, stage: Stage, patience: Duration) {
+    pub async fn end_stage(&self, stage: Stage, timeout: Duration) {
         let ending: Vec<Task> = {
             let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
             tasks.extract_if(.., |task| task.stage == stage).collect()
         };
         ending.iter().for_each(|task| task.shutdown.cancel());
-        let deadline = Instant::now() + patience;
+        let deadline = Instant::now() + timeout;
         for mut task in ending {
             if tokio::time::timeout_at(deadline, &mut task.handle).await.is_err() {
                 tracing::warn!(task.name = task.name, "a background task did not end in time and is aborted");
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_task_that_does_not_end_is_aborted_after_the_patience() {
+    async fn a_task_that_does_not_end_is_aborted_after_the_timeout() {
         let supervisor = Supervisor::default();
         let drops = Arc::new(AtomicU32::new(0));
         let counted = Arc::clone(&drops);

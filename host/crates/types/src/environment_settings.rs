@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn a_url_prints_without_its_secrets() {
+    fn the_debug_output_of_a_url_contains_no_secrets() {
         let url: HttpUrl = "https://user:planted@example.com/planted?planted".parse().unwrap();
         assert_eq!(format!("{url:?}"), "https://example.com/…");
     }

@@ -248,7 +248,7 @@ pub enum ErrorCode {
     /// the retention period.
     #[strum(message = "List the dead letters with `GET /dead-letters`.")]
     UnknownDeadLetter,
-    /// The record does not match its model as it is deployed now.
+    /// The record does not match the deployed version of its model.
     #[strum(message = "Deploy a model that accepts the record, or drop the dead letter.")]
     DeadLetterRefused,
     /// The record was saved or deleted after it was set aside, so replaying it would restore an older version.
@@ -469,7 +469,7 @@ mod tests {
     }
 
     #[test]
-    fn a_code_reads_and_writes_as_its_text() {
+    fn codes_are_converted_to_and_from_text() {
         assert_eq!(ErrorCode::UnknownConnection.to_string(), "unknown_connection");
         assert_eq!("mass_deletion_held".parse(), Ok(ErrorCode::MassDeletionHeld));
         let json = serde_json::to_string(&ErrorCode::InvalidJson).unwrap();

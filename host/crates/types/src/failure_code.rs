@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_code_reads_and_writes_as_its_text() {
+    fn codes_are_converted_to_and_from_text() {
         assert_eq!(FailureCode::ProviderHttpError.as_str(), "provider-http-error");
         assert_eq!("batch-too-large".parse(), Ok(FailureCode::BatchTooLarge));
         assert!("sold-out".parse::<FailureCode>().is_err());

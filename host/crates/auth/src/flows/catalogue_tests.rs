@@ -11,7 +11,7 @@ use percent_encoding::percent_decode_str;
 use serde_json::{Map, Value, json};
 use url::Url;
 
-use super::exchange::signed;
+use super::exchange::sign_token;
 use super::{
     AuthorizationRequest, Flow, TokenRequestValues, TypedFields, authorization_url, oauth2, token_request,
 };
@@ -147,7 +147,7 @@ fn every_token_request_contains_the_clients_credentials() {
             refresh_token: None,
         };
         let jwt = provider.jwt.as_ref().map(|recipe| {
-            signed(provider, recipe, &values, chrono::Utc::now())
+            sign_token(provider, recipe, &values, chrono::Utc::now())
                 .unwrap_or_else(|error| panic!("{name}: {error}"))
         });
         let (request, proofs) = match provider.auth_mode {

@@ -10,7 +10,7 @@ use syncline_providers::UnusableConfig;
 /// shortened, but never a credential.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FlowError {
-    /// RFC 6749's error response, or a provider's own like of it.
+    /// An error response of RFC 6749, or a provider's own equivalent.
     #[error("the provider rejected the request: {}", describe(code, description))]
     Refused { code: String, description: String },
     #[error("the provider answered {status} with {what} instead of a token")]

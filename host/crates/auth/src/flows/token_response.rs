@@ -24,8 +24,8 @@ pub struct TokenResponse {
 }
 
 impl TokenResponse {
-    /// Reads a response's body. A refusal is told as one, whatever its status; `sent` masks what the provider may
-    /// repeat in it of the request.
+    /// Parses an answer's body. An answer that reports an error is an error, whatever its status. `sent` masks secrets of
+    /// the request that the provider may repeat.
     pub fn read(
         provider: &Provider,
         status: StatusCode,
@@ -218,37 +218,37 @@ mod tests {
 
     #[test]
     fn an_error_contains_the_providers_code_and_description() {
-        let refused = |status, body: &str| read("", status, body).unwrap_err();
-        let plain = refused(400, r#"{"error":"invalid_grant","error_description":"revoked"}"#);
+        let error_of = |status, body: &str| read("", status, body).unwrap_err();
+        let plain = error_of(400, r#"{"error":"invalid_grant","error_description":"revoked"}"#);
         assert_eq!(plain.to_string(), "the provider rejected the request: invalid_grant (revoked)");
         assert!(!plain.is_temporary());
         // Some providers report errors with a successful status.
         assert_eq!(
-            refused(200, r#"{"ok":false,"error":"bad_code"}"#),
+            error_of(200, r#"{"ok":false,"error":"bad_code"}"#),
             FlowError::Refused { code: "bad_code".to_owned(), description: String::new() }
         );
         assert_eq!(
-            refused(200, "<!DOCTYPE html><p>secret").to_string(),
+            error_of(200, "<!DOCTYPE html><p>secret").to_string(),
             "the provider answered 200 OK with an HTML page instead of a token"
         );
-        assert!(refused(503, "<html>").is_temporary());
-        assert!(refused(429, "{}").is_temporary());
+        assert!(error_of(503, "<html>").is_temporary());
+        assert!(error_of(429, "{}").is_temporary());
         // A token in an error answer is ignored.
         assert!(
-            matches!(refused(401, r#"{"access_token":"a"}"#), FlowError::Refused { code, .. } if code == "401")
+            matches!(error_of(401, r#"{"access_token":"a"}"#), FlowError::Refused { code, .. } if code == "401")
         );
     }
 
     #[test]
     fn an_error_masks_the_secrets_of_the_request() {
         let long = format!("{}planted-secret-of-a-request", "x".repeat(MAX_SHOWN - 5));
-        for (said, told) in [
+        for (description, masked) in [
             ("no planted-secret-of-a-request here", "no *** here".to_owned()),
             (long.as_str(), format!("{}***", "x".repeat(MAX_SHOWN - 5))),
         ] {
-            let body = json!({ "error": "planted-secret-of-a-request", "error_description": said });
-            let refused = read("", 400, &body.to_string()).unwrap_err();
-            assert_eq!(refused, FlowError::Refused { code: "***".to_owned(), description: told });
+            let body = json!({ "error": "planted-secret-of-a-request", "error_description": description });
+            let error = read("", 400, &body.to_string()).unwrap_err();
+            assert_eq!(error, FlowError::Refused { code: "***".to_owned(), description: masked });
         }
     }
 

@@ -91,8 +91,8 @@ fn missing_and_wrong_signatures_are_rejected() {
     let unsigned = Sent::new(TIMED, "planted").verify().unwrap_err();
     assert_eq!(unsigned.to_string(), "the request is not signed: the header `x-signature` is missing");
     for value in ["nonsense", "v1=zz,t=1700000000", "t=1700000000", "v1=,t=1700000000", "v1=00,t=soon"] {
-        let refused = Sent::new(TIMED, "planted").header("x-signature", value).verify().unwrap_err();
-        assert!(matches!(refused, Refusal::WrongSignature | Refusal::Unsigned(_)), "{value}: {refused}");
+        let rejected = Sent::new(TIMED, "planted").header("x-signature", value).verify().unwrap_err();
+        assert!(matches!(rejected, Refusal::WrongSignature | Refusal::Unsigned(_)), "{value}: {rejected}");
     }
     let mut without = Sent::new(TIMED, "planted");
     without.secrets.webhook.clear();
@@ -326,7 +326,7 @@ fn webhook(handshake: &str) -> Webhook {
     toml::from_str(&text).unwrap()
 }
 
-fn shake(
+fn send_handshake(
     webhook: &Webhook,
     secret: Option<&str>,
     query: &str,
@@ -354,8 +354,11 @@ fn handshakes_are_answered_in_each_providers_form() {
         answer = { json = { challenge = "{value}" } }"#,
     );
     let body = json!({ "type": "url_verification", "challenge": "c1" });
-    assert_eq!(shake(&slack, None, "", &body), Some(Ok(Answered::Json(json!({ "challenge": "c1" })))));
-    assert_eq!(shake(&slack, None, "", &json!({ "type": "event" })), None);
+    assert_eq!(
+        send_handshake(&slack, None, "", &body),
+        Some(Ok(Answered::Json(json!({ "challenge": "c1" }))))
+    );
+    assert_eq!(send_handshake(&slack, None, "", &json!({ "type": "event" })), None);
     let meta = webhook(
         r#"
         when = "query:hub.challenge"
@@ -365,21 +368,27 @@ fn handshakes_are_answered_in_each_providers_form() {
     let query = |token: &str| format!("hub.mode=subscribe&hub.verify_token={token}&hub.challenge=42");
     let none = Value::Null;
     assert_eq!(
-        shake(&meta, Some("planted"), &query("planted"), &none),
+        send_handshake(&meta, Some("planted"), &query("planted"), &none),
         Some(Ok(Answered::Text("42".to_owned())))
     );
-    assert_eq!(shake(&meta, Some("planted"), &query("x"), &none), Some(Err(Refusal::WrongSignature)));
+    assert_eq!(
+        send_handshake(&meta, Some("planted"), &query("x"), &none),
+        Some(Err(Refusal::WrongSignature))
+    );
     let asana = webhook("when = \"header:x-hook-secret\"\nanswer = { header = \"x-hook-secret\" }");
     let name = HeaderName::from_static("x-hook-secret");
-    assert_eq!(shake(&asana, None, "", &none), Some(Ok(Answered::Header(name, "abc".parse().unwrap()))));
+    assert_eq!(
+        send_handshake(&asana, None, "", &none),
+        Some(Ok(Answered::Header(name, "abc".parse().unwrap())))
+    );
 }
 
 #[test]
 fn handshakes_are_stored_only_until_a_secret_is_set() {
     let notion = webhook("when = \"json:/verification_token\"\nanswer = { kept = {} }");
     let body = json!({ "verification_token": "secret_x" });
-    assert_eq!(shake(&notion, None, "", &body), Some(Ok(Answered::Kept)));
-    assert_eq!(shake(&notion, Some("planted"), "", &body), None);
+    assert_eq!(send_handshake(&notion, None, "", &body), Some(Ok(Answered::Kept)));
+    assert_eq!(send_handshake(&notion, Some("planted"), "", &body), None);
 }
 
 #[test]
@@ -392,22 +401,22 @@ fn a_handshake_does_not_sign_webhook_contents() {
     );
     let proof = signature("planted", "qgg8vlvZRS6UYooatFL8Aw");
     let expected = json!({ "plain": "qgg8vlvZRS6UYooatFL8Aw", "encrypted": proof });
-    let shaken = shake(&zoom, Some("planted"), "", &json!({ "token": "qgg8vlvZRS6UYooatFL8Aw" }));
-    assert_eq!(shaken, Some(Ok(Answered::Json(expected))));
+    let answer = send_handshake(&zoom, Some("planted"), "", &json!({ "token": "qgg8vlvZRS6UYooatFL8Aw" }));
+    assert_eq!(answer, Some(Ok(Answered::Json(expected))));
     for forged in ["v0:1700000000:{}", r#"{"id":1}"#, "1.2", "a b"] {
-        let shaken = shake(&zoom, Some("planted"), "", &json!({ "token": forged }));
-        assert_eq!(shaken, Some(Err(Refusal::WrongSignature)), "{forged}");
+        let answer = send_handshake(&zoom, Some("planted"), "", &json!({ "token": forged }));
+        assert_eq!(answer, Some(Err(Refusal::WrongSignature)), "{forged}");
     }
 }
 
 #[test]
 fn control_characters_and_long_values_are_not_echoed() {
     let echo = webhook("when = \"query:validationToken\"\nanswer = { text = \"{value}\" }");
-    let refused = Some(Err(Refusal::UnusableChallenge("the query parameter `validationToken`".to_owned())));
+    let rejected = Some(Err(Refusal::UnusableChallenge("the query parameter `validationToken`".to_owned())));
     for forged in ["a%0d%0aset-cookie:%20a=b", "%00"] {
-        let shaken = shake(&echo, None, &format!("validationToken={forged}"), &Value::Null);
-        assert_eq!(shaken, refused, "{forged}");
+        let answer = send_handshake(&echo, None, &format!("validationToken={forged}"), &Value::Null);
+        assert_eq!(answer, rejected, "{forged}");
     }
     let long = format!("validationToken={}", "a".repeat(MAX_ECHO + 1));
-    assert_eq!(shake(&echo, None, &long, &Value::Null), refused);
+    assert_eq!(send_handshake(&echo, None, &long, &Value::Null), rejected);
 }

@@ -220,7 +220,7 @@ pub async fn list_jobs(conn: &mut PgConnection, id: Uuid) -> sqlx::Result<Vec<We
 
 /// Queues finished webhooks for processing again. Returns their number.
 pub async fn replay(conn: &mut PgConnection, ids: &[Uuid]) -> sqlx::Result<u64> {
-    let over = State::OVER.map(|state| state.as_str().to_owned());
+    let final_states = State::OVER.map(|state| state.as_str().to_owned());
     let replayed = sqlx::query!(
         r#"
         WITH wanted AS (
@@ -233,7 +233,7 @@ pub async fn replay(conn: &mut PgConnection, ids: &[Uuid]) -> sqlx::Result<u64> 
         FROM wanted WHERE r.id = wanted.id
         "#,
         ids,
-        &over,
+        &final_states,
     )
     .execute(conn)
     .await?;

@@ -170,7 +170,7 @@ fn length_in_html(text: &str, wanted: char) -> Option<usize> {
     const LONGEST_ENTITY: usize = 10;
     let end = text.bytes().take(LONGEST_ENTITY).position(|byte| byte == b';')?;
     let entity = &text[1..end];
-    let meant = match entity {
+    let decoded = match entity {
         "amp" => '&',
         "lt" => '<',
         "gt" => '>',
@@ -185,7 +185,7 @@ fn length_in_html(text: &str, wanted: char) -> Option<usize> {
             char::from_u32(code.ok()?)?
         }
     };
-    (meant == wanted).then_some(end + 1)
+    (decoded == wanted).then_some(end + 1)
 }
 
 #[cfg(test)]

@@ -60,8 +60,8 @@ CREATE INDEX connections_revalidating ON connections (revalidating_since) WHERE 
 
 -- The values by which an inbound webhook can identify a connection: the connection id, and the strings and numbers of
 -- its configuration, metadata and tags. A trigger keeps the table up to date. An index over the JSON documents would
--- not do: Postgres reads it by a bitmap scan only, which sessions of the host disable so that plans do not depend on
--- statistics.
+-- not suffice: Postgres reads it only with a bitmap scan, which the host's sessions disable so that plans do not
+-- depend on statistics.
 CREATE TABLE connection_identifiers (
     integration_pk  bigint      NOT NULL,
     name            text        NOT NULL,

@@ -26,12 +26,12 @@ CREATE TABLE schedules (
     -- if no run is to start.
     due_at              timestamptz,
     due_reason          text        NOT NULL CHECK (due_reason IN ('schedule', 'trigger', 'start', 'retry')),
-    -- Whether the due run continues one that was lost with its host or handed back. A paused schedule completes it.
+    -- Whether the due run continues one that was lost with its host or stopped early. A paused schedule completes it.
     is_interrupted      boolean     NOT NULL DEFAULT false,
     -- Whether the schedule is due but waits because its connection has reached its limit of concurrent runs. The end
     -- of one of those runs clears it.
     awaits_permit       boolean     NOT NULL DEFAULT false,
-    -- What clients have requested of the next run.
+    -- The requests of clients for the next run.
     reset_requested     boolean     NOT NULL DEFAULT false,
     empty_cache_requested boolean   NOT NULL DEFAULT false,
     -- Consecutive failures.
@@ -110,7 +110,7 @@ CREATE TABLE runs (
     approved_at         timestamptz
 );
 CREATE INDEX runs_by_schedule ON runs (schedule_pk, started_at DESC) WHERE schedule_pk IS NOT NULL;
--- Lists read each state by itself, so that one failed run among a million successful ones is found at once. Retention
+-- Lists read each state separately, so that one failed run among a million successful ones is found at once. Retention
 -- uses the first of these indexes too.
 CREATE INDEX runs_by_state ON runs (environment_pk, state, started_at DESC, id DESC);
 CREATE INDEX runs_by_integration_and_state ON runs (integration_pk, state, started_at DESC, id DESC);

@@ -1,8 +1,8 @@
 -- Queued executions of functions.
 
--- Functions that run while no client waits: asynchronous actions, webhook functions, and the functions that follow the
--- creation of a connection. Synchronous actions with an `Idempotency-Key` have a row too, so that a repeated request
--- gets the result of the first. Results outlive the connection, so there is no reference to it.
+-- Functions that run while no client waits: asynchronous actions, webhook functions, and post-creation functions.
+-- Synchronous actions with an `Idempotency-Key` have a row too, so that a repeated request gets the result of the
+-- first. Results outlive the connection, so there is no reference to it.
 CREATE TABLE function_jobs (
     pk                  bigint      GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     id                  uuid        NOT NULL UNIQUE,

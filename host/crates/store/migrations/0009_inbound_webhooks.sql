@@ -1,4 +1,4 @@
--- Inbound webhooks: what providers send.
+-- Inbound webhooks, which providers send to Syncline.
 
 -- A webhook is stored before it is acknowledged, and processed afterwards. Its id is a version 7 UUID, so the primary
 -- key is also the order of arrival. States:

@@ -1,4 +1,4 @@
--- Outbound webhooks: what Syncline sends to the customer's backend.
+-- Outbound webhooks, which Syncline sends to the customer's backend.
 
 -- One message to one URL. It is written in the transaction whose result it reports, so that no message is lost. It is
 -- tried until the receiver accepts it or it is given up, and is then kept as a log until retention removes it.
@@ -36,7 +36,7 @@ CREATE TABLE outbound_webhook_deliveries (
 CREATE INDEX outbound_webhook_deliveries_due ON outbound_webhook_deliveries (next_attempt_at) WHERE state = 'pending';
 CREATE INDEX outbound_webhook_deliveries_by_endpoint ON outbound_webhook_deliveries (endpoint, next_attempt_at)
     WHERE state = 'pending';
--- Lists read each state by itself, newest first, so that a rare state among millions of deliveries is found at once.
+-- Lists read each state separately, newest first, so that a rare state among millions of deliveries is found at once.
 CREATE INDEX outbound_webhook_deliveries_by_state ON outbound_webhook_deliveries (environment_pk, state, pk DESC);
 CREATE INDEX outbound_webhook_deliveries_by_connection ON outbound_webhook_deliveries (connection_pk, pk DESC)
     WHERE connection_pk IS NOT NULL;

@@ -1,4 +1,4 @@
--- The output of syncs. These tables are written in the transactions of runs and can be in a database of their own, the
+-- The output of syncs. These tables are written in the transactions of runs and can be in a separate database, the
 -- records database. Therefore they refer to no other table. Each of them starts its keys with the connection, so that
 -- a distributed Postgres can distribute them by it; a unique constraint always includes the connection.
 
@@ -162,8 +162,8 @@ CREATE TABLE dead_letters (
 CREATE INDEX dead_letters_by_environment ON dead_letters (environment_pk, number);
 CREATE INDEX dead_letters_by_connection ON dead_letters (connection_pk, number);
 CREATE INDEX dead_letters_by_age ON dead_letters (last_seen_at);
--- Clients look a dead letter up without its connection. The ids are random, and not unique by a constraint, since that
--- would have to include the connection.
+-- Clients look up a dead letter without its connection. The ids are random. A unique constraint would have to include
+-- the connection, so there is none.
 CREATE INDEX dead_letters_by_id ON dead_letters (id);
 
 -- Deleted connections for which nothing may be written any more. A run in progress finds its connection here.

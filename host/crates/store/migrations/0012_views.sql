@@ -3,10 +3,10 @@
 -- their owner. They contain no sealed values, and no settings, metadata or configuration of connections, which may
 -- contain secrets.
 --
--- The schema must not have the name of a database role: a schema that is called like the role is searched first, and
+-- The schema must not have the name of a database role: Postgres searches a schema with the name of the role first, and
 -- later migrations would create their tables in it.
 CREATE SCHEMA syncline_views;
-COMMENT ON SCHEMA syncline_views IS 'Syncline: what may be read directly, see docs/reference/sql-views.md';
+COMMENT ON SCHEMA syncline_views IS 'Syncline: views for reading the database directly, see docs/reference/sql-views.md';
 
 -- Without connections that are still being validated.
 CREATE VIEW syncline_views.connections AS

@@ -10,8 +10,8 @@ use syncline_store::events::Events;
 /// The maximum number of values in a cache.
 const CAPACITY: u64 = 100_000;
 
-/// Reads a missing value once, however many tasks ask for it. Caches values only while this host receives events, because
-/// events from other hosts invalidate them.
+/// Reads a missing value once, however many tasks ask for it. Caches values only while this host receives events,
+/// because events from other hosts invalidate them.
 pub struct Cache<K, V> {
     events: Arc<Events>,
     values: Values<K, V>,
@@ -37,8 +37,8 @@ where
     }
 }
 
-/// A cell is empty while its value is being read. An invalidation drops empty cells too, so a value that was read before the
-/// invalidation is not cached.
+/// A cell is empty while its value is being read. An invalidation also drops empty cells, so a value that was read
+/// before the invalidation is not cached.
 struct Values<K, V>(moka::sync::Cache<K, Arc<OnceCell<V>>>);
 
 impl<K, V> Values<K, V>

@@ -3,9 +3,9 @@
 //! A module contains the functions of one table, or of several that change together. Functions take a connection, so
 //! that the caller owns the transaction and can combine steps.
 //!
-//! The tables of the records database (`sync_states`, `streams`, `records`, `seen_positions`, `dead_letters`,
-//! `closed_connections`) refer to no other tables and are never joined with them, so they can be in a database of
-//! their own.
+//! The tables of the records database are `sync_states`, `streams`, `records`, `seen_positions`, `dead_letters` and
+//! `closed_connections`. They refer to no other tables and are never joined with them, so they can be in a separate
+//! database.
 
 pub mod authorizations;
 mod begin;

@@ -389,9 +389,8 @@ pub enum ErrorCode {
     /// error with file, line, column and, usually, help.
     #[strum(message = "Correct the errors. `syncline check` finds them before a deployment.")]
     InvalidSyncConfig,
-    /// An integration belongs to another provider in this environment or was renamed, a function belongs to another
-    /// bundle, a model belongs to a sync of another bundle, or another bundle has another `base_url` for the
-    /// integration.
+    /// The bundle conflicts with the environment. Either an integration has another provider there or was renamed, or
+    /// a function or model belongs to another bundle. Or another bundle sets another `base_url` for the integration.
     #[strum(message = "Resolve the conflict that the message names.")]
     ConflictingDeployment,
     /// A host could not compile the bundle, or did not within five minutes. The previous version stays active.
@@ -420,8 +419,9 @@ pub enum ErrorCode {
         message = "Let the end user reconnect if the error persists. The message contains the provider's answer."
     )]
     RefreshTokenExternalError,
-    /// The sync makes no progress: several attempts in a row (five by default) were interrupted before they moved the
-    /// checkpoint or changed a record, or one attempt committed nothing new for longer than its limit `idle`.
+    /// The sync makes no progress. Either several attempts in a row (five by default) were interrupted before they
+    /// moved the checkpoint or changed a record. Or one attempt committed nothing new for longer than its limit
+    /// `idle`.
     #[strum(
         message = "Commit smaller batches with a checkpoint each, or raise the limits. The sync is retried with \
             growing delays of up to a day; a trigger runs it at once."

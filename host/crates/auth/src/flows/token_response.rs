@@ -24,8 +24,8 @@ pub struct TokenResponse {
 }
 
 impl TokenResponse {
-    /// Parses an answer's body. An answer that reports an error is an error, whatever its status. `sent` masks secrets of
-    /// the request that the provider may repeat.
+    /// Parses an answer's body. An answer that reports an error is an error, whatever its status. `sent` masks secrets
+    /// of the request that the provider may repeat.
     pub fn read(
         provider: &Provider,
         status: StatusCode,

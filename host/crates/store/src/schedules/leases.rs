@@ -18,8 +18,8 @@ pub struct Renewed {
     pub cancel_wanted: bool,
 }
 
-/// Renews the leases of those of these runs that `owner` still holds, including expired leases that were not taken back.
-/// A run that is missing from the result is no longer held by `owner`.
+/// Renews the leases of those of these runs that `owner` still holds, including expired leases that were not taken
+/// back. A run that is missing from the result is no longer held by `owner`.
 pub async fn renew_leases(
     conn: &mut PgConnection,
     owner: Uuid,

@@ -19,7 +19,7 @@ use syncline_types::environment_settings::{EnvironmentSettings, SettingsChange};
 use syncline_types::error_code::ErrorCode;
 use syncline_types::ids::{EnvironmentName, EnvironmentPk};
 
-/// The environment that every host creates at its first start.
+/// The environment that hosts create when they start, unless it exists.
 pub const DEFAULT_ENVIRONMENT: &str = "dev";
 
 /// The number of connections to close in one transaction. Each of them takes a lock.

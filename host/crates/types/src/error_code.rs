@@ -195,7 +195,7 @@ pub enum ErrorCode {
     #[strum(message = "Approve only runs that ended with `mass_deletion_held`.")]
     RunNotHeld,
     /// The deletions of this run were approved before.
-    #[strum(message = "Nothing: they are being applied.")]
+    #[strum(message = "No action is needed: the deletions are being applied.")]
     RunAlreadyApproved,
     /// A later run of the sync has finished or was held, or the records are gone.
     #[strum(message = "Look at the latest run.")]
@@ -266,7 +266,7 @@ pub enum ErrorCode {
     /// The browser that returned from the provider is not the one that started the authorization.
     #[strum(message = "Start the authorization again in one browser, with cookies enabled.")]
     StateCookieErr,
-    /// The end user declined to grant access, or the provider denied it.
+    /// The end user did not grant access.
     #[strum(message = "If this was a mistake, start the authorization again.")]
     AccessDenied,
     /// The provider redirected the end user back with an error, without the required parameters, or with another
@@ -334,7 +334,8 @@ pub enum ErrorCode {
     /// The asynchronous action has no result yet. `payload.state` is `queued` or `running`.
     #[strum(message = "Ask again after `Retry-After` seconds.")]
     ActionNotFinished,
-    /// The `Idempotency-Key` was already used for a request with another input, or with and without `X-Async`.
+    /// The `Idempotency-Key` was already used for another input of this connection and action, or with another value of
+    /// `X-Async`.
     #[strum(message = "Use a new key for each request.")]
     IdempotencyKeyReused,
     /// The first request with this `Idempotency-Key` is still in progress.
@@ -380,7 +381,9 @@ pub enum ErrorCode {
     #[strum(message = "Check the logs of those hosts: the function may be the cause.")]
     HostLost,
     /// A later attempt of the same run has taken over (syncs only), or the connection was deleted while its action ran.
-    #[strum(message = "None: a later attempt does the work, or the connection no longer exists.")]
+    #[strum(
+        message = "No action is needed: a later attempt does the work, or the connection no longer exists."
+    )]
     ScriptAborted,
     /// The body is not a complete bundle, or it was modified.
     #[strum(message = "Build the bundle again and send it unchanged.")]
@@ -430,7 +433,7 @@ pub enum ErrorCode {
     /// The run was stopped. Its host shut down or does not know the sync yet, a reset was requested, its connection or
     /// sync was deleted, or the caller of an action disconnected.
     #[strum(
-        message = "None: the host runs remaining work again, except for an action whose caller disconnected."
+        message = "No action is needed: the host runs remaining work again, except for an action whose caller disconnected."
     )]
     ScriptCancelled,
 }

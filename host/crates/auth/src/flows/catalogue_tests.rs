@@ -48,12 +48,12 @@ fn samples() -> Vec<Sample> {
 }
 
 fn answers(provider: &Provider, questions: &BTreeMap<String, Question>) -> BTreeMap<String, String> {
-    let answered = questions.iter().filter_map(|(name, question)| {
-        let given = signing_key(provider, name)
+    let values = questions.iter().filter_map(|(name, question)| {
+        let value = signing_key(provider, name)
             .or_else(|| question.example.clone())
             .or_else(|| question.default_value.clone())
             .or_else(|| question.choices.first().cloned());
-        let given = given.or_else(|| match question.format {
+        let value = value.or_else(|| match question.format {
             _ if question.optional => None,
             Some(QuestionFormat::Email) => Some("ada@example.com".to_owned()),
             Some(QuestionFormat::Uuid) => Some("57246542-96fe-1a63-e053-0824d011072a".to_owned()),
@@ -61,12 +61,12 @@ fn answers(provider: &Provider, questions: &BTreeMap<String, Question>) -> BTree
             Some(QuestionFormat::Uri) => Some("https://host.example.com".to_owned()),
             None => Some(format!("sample-{}", name.replace('_', "-"))),
         });
-        let given = given?;
-        let fits = question.pattern.as_ref().is_none_or(|pattern| pattern.matches(&given));
+        let value = value?;
+        let fits = question.pattern.as_ref().is_none_or(|pattern| pattern.matches(&value));
         assert!(fits, "{}: `{name}` needs an example that matches its pattern", provider.name);
-        Some((name.clone(), given))
+        Some((name.clone(), value))
     });
-    answered.collect()
+    values.collect()
 }
 
 /// Returns a valid signing key if the field expects one.
@@ -97,7 +97,7 @@ fn assert_safe(sample: &Sample, template: &UrlTemplate, url: &Url) {
 
 #[test]
 fn every_provider_has_a_valid_authorization_url() {
-    let mut asked = 0;
+    let mut checked = 0;
     for sample in samples() {
         let provider = &*sample.provider;
         let Some(template) = &provider.authorization_url else { continue };
@@ -127,9 +127,9 @@ fn every_provider_has_a_valid_authorization_url() {
             assert_eq!(params.get(name).map(AsRef::as_ref), Some(value), "{}: {url}", provider.name);
         }
         assert_eq!(params.contains_key("code_challenge"), !provider.disable_pkce, "{}", provider.name);
-        asked += 1;
+        checked += 1;
     }
-    assert!(asked > 80, "{asked}");
+    assert!(checked > 80, "{checked}");
 }
 
 #[test]
@@ -215,7 +215,7 @@ async fn every_api_request_carries_the_credentials() {
             rate_limiter: Arc::new(()),
         };
         let verification = provider.proxy.verification.as_ref();
-        let path = verification.map(|asked| provider.render(&asked.endpoint, &sample.config).unwrap());
+        let path = verification.map(|request| provider.render(&request.endpoint, &sample.config).unwrap());
         let url = path.unwrap_or_else(|| "/".to_owned());
         gateway
             .send(&route, Request { method: "GET".to_owned(), url, ..Request::default() }, &())

@@ -33,8 +33,8 @@ impl Retries {
     }
 
     /// Returns the time to wait before the next attempt, or `None` if there is none. `requested` is the delay that the
-    /// provider asked for. If it exceeds the maximum, the request is not retried, because an earlier attempt would
-    /// fail.
+    /// provider asked for. If it exceeds the maximum wait, the request is not retried, because an earlier attempt
+    /// would fail.
     pub fn next_wait(&mut self, requested: Option<Duration>, chance: f64) -> Option<Duration> {
         self.left = self.left.checked_sub(1)?;
         let backoff = self.next_backoff.min(self.max_wait);

@@ -1,7 +1,7 @@
 //! Runs the host's long-lived tasks: restarts one that panics, reports it, and ends all of them in order.
 //!
-//! A task is a function that makes a future. The supervisor calls it again after a panic, with a growing delay, so what
-//! a task must not lose belongs to whatever the function borrows from, not to the future.
+//! A task is a function that creates a future. After a panic, the supervisor calls it again, with a growing delay. So
+//! data that must survive a panic must be owned outside the future.
 
 use std::any::Any;
 use std::panic::AssertUnwindSafe;
@@ -35,20 +35,20 @@ pub enum Importance {
 /// When a task ends during a shutdown. Stages end one after the other, in this order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Stage {
-    /// Claims and executes work. It stops claiming, and waits for what it has begun.
+    /// Claims and executes work. On shutdown it stops claiming and finishes the work in progress.
     Work,
     /// Keeps this host up to date for requests and runs that are still in progress.
     Upkeep,
-    /// Writes what the stages before have left to write.
+    /// Stores the remaining output of the previous stages.
     Writing,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     Running,
-    /// It panicked and waits for its restart.
+    /// The task panicked and waits for its restart.
     Failed,
-    /// It returned, after the supervisor asked it to.
+    /// The task returned after the supervisor had asked it to end.
     Ended,
 }
 

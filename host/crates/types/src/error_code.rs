@@ -65,7 +65,7 @@ pub enum ErrorCode {
     /// A part of the path is malformed.
     #[strum(message = "See `errors` for each part.")]
     InvalidUriParams,
-    /// The body is valid JSON but not what the route accepts, or the body arrived incomplete.
+    /// The body is valid JSON but does not have the form that the route accepts, or the body arrived incomplete.
     #[strum(message = "See `errors` for each field.")]
     InvalidBody,
     /// The body is not valid JSON.
@@ -110,8 +110,8 @@ pub enum ErrorCode {
     #[strum(message = "Set the integration's credentials, or send `oauth_client_id_override` and \
             `oauth_client_secret_override`.")]
     MissingClientId,
-    /// The connection that the session reconnects was deleted while its new credentials were tested. After the
-    /// deletion, the session itself is gone: `unknown_connect_session_token`.
+    /// The connection that the session reconnects was deleted while its new credentials were tested. The session is
+    /// deleted with the connection, so later requests return `unknown_connect_session_token`.
     #[strum(message = "Create a session for a new connection.")]
     InvalidConnection,
     /// No sync with this name is deployed for the integration.
@@ -139,8 +139,8 @@ pub enum ErrorCode {
     #[strum(message = "Correct the name. A declared model without records returns an empty page instead.")]
     UnknownModel,
     /// The connection's credentials could not be refreshed. Status 400: the provider rejected the refresh. Status 424:
-    /// the provider could not be asked, or has rejected too many refreshes. `payload` contains the connection without
-    /// its credentials.
+    /// the provider could not be reached, or has rejected too many refreshes. `payload` contains the connection
+    /// without its credentials.
     #[strum(
         message = "For 424, try again after the time in the message. For 400, let the end user reconnect."
     )]
@@ -197,7 +197,7 @@ pub enum ErrorCode {
     /// The deletions of this run were approved before.
     #[strum(message = "No action is needed: the deletions are being applied.")]
     RunAlreadyApproved,
-    /// A later run of the sync has finished or was held, or the records are gone.
+    /// A later run of the sync has finished or was held, or the records were deleted.
     #[strum(message = "Look at the latest run.")]
     RunSuperseded,
     /// The environment has no outbound delivery or inbound webhook with this id, or it is older than the retention
@@ -417,7 +417,7 @@ pub enum ErrorCode {
         message = "Approve or discard the deletions: see [Approve held deletions](how-to/approve-held-deletions.md)."
     )]
     MassDeletionHeld,
-    /// The provider rejected a refresh of the connection's credentials, or could not be asked.
+    /// The provider rejected a refresh of the connection's credentials, or could not be reached.
     #[strum(
         message = "Let the end user reconnect if the error persists. The message contains the provider's answer."
     )]

@@ -6,7 +6,7 @@ use serde_json::json;
 use crate::support::{Bundle, Host, HostOptions, SlowProvider, Stage, TestDatabase};
 
 #[tokio::test]
-async fn a_value_is_returned_as_the_function_wrote_it() {
+async fn an_action_returns_its_output_byte_for_byte() {
     let stage = Stage::numbers(0).await;
     for input in
         ["{ \"b\": 1.50,\n \"a\": [12345678901234567890123, \"\\u00fc\"] }", "\"\"", "0", "[]", "null"]
@@ -27,7 +27,7 @@ async fn a_value_is_returned_as_the_function_wrote_it() {
 }
 
 #[tokio::test]
-async fn an_output_that_does_not_fit_its_model_is_refused_with_its_path() {
+async fn an_output_that_does_not_match_its_model_is_rejected_with_its_path() {
     let typed = Bundle::example("minimal")
         .replace("[integrations.minimal]\n", "[models.Order]\nlines = \"Line[]\"\n\n[models.Line]\ncount = \"integer\"\n\n[integrations.minimal]\n")
         .replace("output = \"json\"", "output = \"Order\"");
@@ -46,7 +46,7 @@ async fn an_output_that_does_not_fit_its_model_is_refused_with_its_path() {
 }
 
 #[tokio::test]
-async fn what_the_provider_answered_is_told_as_it_was_and_no_header_of_the_exchange() {
+async fn a_provider_error_includes_its_body_but_only_selected_headers() {
     let stage = Stage::hostile().await;
     let headers = json!({
         "content-type": "application/problem+json", "X-RateLimit-Remaining": "0", "x-request-id": "of-the-provider",
@@ -72,7 +72,7 @@ async fn what_the_provider_answered_is_told_as_it_was_and_no_header_of_the_excha
 }
 
 #[tokio::test]
-async fn many_run_at_once() {
+async fn sixty_actions_of_one_connection_run_concurrently() {
     const CALLS: usize = 60;
     let db = TestDatabase::create().await;
     let provider = SlowProvider::listen().await;
@@ -98,7 +98,7 @@ async fn many_run_at_once() {
 }
 
 #[tokio::test]
-async fn what_was_compiled_once_is_ready_after_a_restart() {
+async fn compiled_components_are_reused_after_a_restart() {
     let mut stage = Stage::numbers(0).await;
     stage.host.stop().await;
     let compiled = |host: &Host| host.log().matches("compiled a component").count();

@@ -41,7 +41,7 @@ async fn outcomes(stage: &Stage, urls: &[String]) -> Vec<Value> {
 }
 
 #[tokio::test]
-async fn private_addresses_are_refused_however_they_are_written_and_whoever_leads_there() {
+async fn private_addresses_are_blocked_in_every_notation_and_after_redirects() {
     let (server, neighbour) = (ProviderServer::start().await, Neighbour::listen());
     let port = neighbour.port();
     let literals = [
@@ -82,7 +82,7 @@ async fn private_addresses_are_refused_however_they_are_written_and_whoever_lead
 }
 
 #[tokio::test]
-async fn hosts_that_the_author_does_not_allow_are_refused_before_they_are_looked_up() {
+async fn hosts_outside_the_allow_list_are_blocked_before_dns_resolution() {
     let (server, neighbour) = (ProviderServer::start().await, Neighbour::listen());
     let port = neighbour.port();
     let stage = stage(&server, &[]).await;

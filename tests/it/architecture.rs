@@ -52,6 +52,6 @@ fn crates_in_document() -> Crates {
 }
 
 #[test]
-fn the_document_lists_every_crate_with_its_dependencies() {
+fn architecture_md_lists_every_crate_with_its_dependencies() {
     assert_eq!(crates_in_document(), crates_in_metadata());
 }

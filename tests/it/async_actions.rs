@@ -40,7 +40,7 @@ async fn runs(db: &TestDatabase, action: &str) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn an_asynchronous_action_is_asked_for_its_result() {
+async fn an_async_action_returns_its_result_when_polled() {
     let (db, provider) = (TestDatabase::create().await, SlowProvider::listen().await);
     let (host, connection) = deployed(&db, &provider, &provider.bundle(), &[]).await;
     let accepted = connection.action_with(&[ASYNC], "fetch", &json!({ "url": "/slow" })).await.expect(202);
@@ -70,7 +70,7 @@ async fn an_asynchronous_action_is_asked_for_its_result() {
 }
 
 #[tokio::test]
-async fn a_failed_job_answers_as_the_call_that_waits_would_have() {
+async fn a_failed_job_returns_the_same_error_as_a_synchronous_call() {
     let bundle = Bundle::guest("hostile").limit("sleep", "wall = \"200ms\"");
     let stage = Stage::of(&bundle, json!({ "steps": 0 })).await;
     let answered = json!({ "status": 503, "headers": { "x-rate-left": "0" }, "body": "{\"payload\":[1]}" });
@@ -106,7 +106,7 @@ async fn a_failed_job_answers_as_the_call_that_waits_would_have() {
 }
 
 #[tokio::test]
-async fn a_job_is_for_keys_of_its_own_environment() {
+async fn a_job_is_visible_only_to_keys_of_its_environment() {
     let stage = Stage::hostile().await;
     stage.host.command(&stage.db, &["env", "create", "other"]);
     let key = stage.host.command(&stage.db, &["keys", "create", "backend", "--environment", "other"]);
@@ -119,7 +119,7 @@ async fn a_job_is_for_keys_of_its_own_environment() {
 }
 
 #[tokio::test]
-async fn headers_of_actions_that_mean_nothing_are_named() {
+async fn invalid_action_headers_are_rejected_by_name() {
     let stage = Stage::hostile().await;
     let long = "k".repeat(256);
     for (name, value) in [
@@ -138,7 +138,7 @@ async fn headers_of_actions_that_mean_nothing_are_named() {
 }
 
 #[tokio::test]
-async fn a_killed_hosts_job_is_run_again_by_another_under_the_same_id() {
+async fn another_host_reruns_a_killed_hosts_job_under_the_same_id() {
     let (db, provider) = (TestDatabase::create().await, SlowProvider::listen().await);
     let (mut host, connection) = deployed(&db, &provider, &provider.bundle(), &[(LEASE, "1")]).await;
     let path = connection.action_later("fetch", &json!({ "url": "/slow" })).await;
@@ -154,7 +154,7 @@ async fn a_killed_hosts_job_is_run_again_by_another_under_the_same_id() {
 }
 
 #[tokio::test]
-async fn a_job_that_was_accepted_and_not_begun_survives_a_kill() {
+async fn a_queued_job_survives_a_killed_host() {
     let (db, provider) = (TestDatabase::create().await, SlowProvider::listen().await);
     let (mut host, connection) =
         deployed(&db, &provider, &provider.bundle(), &[("SYNCLINE_MAX_ASYNC_ACTIONS", "1"), (LEASE, "1")])
@@ -175,7 +175,7 @@ async fn a_job_that_was_accepted_and_not_begun_survives_a_kill() {
 }
 
 #[tokio::test]
-async fn a_frozen_hosts_late_result_changes_nothing() {
+async fn a_late_result_of_a_frozen_host_is_ignored() {
     let (db, provider) = (TestDatabase::create().await, SlowProvider::listen().await);
     let (mut frozen, connection) = deployed(&db, &provider, &provider.bundle(), &[(LEASE, "1")]).await;
     let path = connection.action_later("fetch", &json!({ "url": "/slow" })).await;
@@ -194,7 +194,7 @@ async fn a_frozen_hosts_late_result_changes_nothing() {
 }
 
 #[tokio::test]
-async fn a_job_whose_lease_ran_out_goes_on_if_nobody_has_taken_it_over() {
+async fn a_job_with_an_expired_lease_continues_if_no_host_took_it_over() {
     let (db, provider) = (TestDatabase::create().await, SlowProvider::listen().await);
     let (host, connection) = deployed(&db, &provider, &provider.bundle(), &[(LEASE, "1")]).await;
     let path = connection.action_later("fetch", &json!({ "url": "/slow" })).await;
@@ -211,7 +211,7 @@ async fn a_job_whose_lease_ran_out_goes_on_if_nobody_has_taken_it_over() {
 }
 
 #[tokio::test]
-async fn a_host_that_is_stopped_hands_its_jobs_to_another() {
+async fn a_stopping_host_releases_its_jobs_to_another_host() {
     let (db, provider) = (TestDatabase::create().await, SlowProvider::listen().await);
     // A lease that no test waits for: the second host begins at once only because the first has let go.
     let variables = [(LEASE, "3600"), ("SYNCLINE_GRACE_SECONDS", "0")];
@@ -225,7 +225,7 @@ async fn a_host_that_is_stopped_hands_its_jobs_to_another() {
 }
 
 #[tokio::test]
-async fn two_hosts_share_the_jobs_and_run_each_once() {
+async fn two_hosts_share_the_queue_and_run_each_job_once() {
     let (db, provider) = (TestDatabase::create().await, SlowProvider::listen().await);
     let (_host, connection) = deployed(&db, &provider, &provider.bundle(), &[]).await;
     let _second = spawn(&db, &provider, &[]).await;
@@ -241,7 +241,7 @@ async fn two_hosts_share_the_jobs_and_run_each_once() {
 }
 
 #[tokio::test]
-async fn a_failure_that_may_pass_is_tried_again_as_often_as_asked() {
+async fn a_transient_failure_is_retried_up_to_x_max_retries() {
     let stage = Stage::hostile().await;
     let passing = json!({ "code": "timeout", "message": "later" });
     let retries = [ASYNC, ("X-Max-Retries", "2")];
@@ -257,7 +257,7 @@ async fn a_failure_that_may_pass_is_tried_again_as_often_as_asked() {
 }
 
 #[tokio::test]
-async fn ordered_actions_of_a_connection_run_one_after_another() {
+async fn ordered_actions_of_a_connection_run_one_at_a_time() {
     let (db, provider) = (TestDatabase::create().await, SlowProvider::listen().await);
     let (host, connection) = deployed(&db, &provider, &ordered(&provider), &[]).await;
     let second = spawn(&db, &provider, &[]).await;
@@ -321,7 +321,7 @@ async fn answer_in_order(connection: &Connection, provider: &SlowProvider, paths
 }
 
 #[tokio::test]
-async fn a_retry_keeps_its_place_and_the_ones_behind_it_wait() {
+async fn a_retried_ordered_action_runs_before_later_ones() {
     let (db, provider) = (TestDatabase::create().await, SlowProvider::listen().await);
     let (_host, connection) = deployed(&db, &provider, &ordered(&provider), &[]).await;
     let (paths, first) = line_up(&connection, &provider, &[ASYNC, ("X-Max-Retries", "1")]).await;
@@ -332,7 +332,7 @@ async fn a_retry_keeps_its_place_and_the_ones_behind_it_wait() {
 }
 
 #[tokio::test]
-async fn a_lost_hosts_job_keeps_its_place_and_the_ones_behind_it_wait() {
+async fn an_ordered_action_of_a_lost_host_runs_before_later_ones() {
     let (db, provider) = (TestDatabase::create().await, SlowProvider::listen().await);
     let lease = [(LEASE, "1")];
     let (mut host, connection) = deployed(&db, &provider, &ordered(&provider), &lease).await;
@@ -345,7 +345,7 @@ async fn a_lost_hosts_job_keeps_its_place_and_the_ones_behind_it_wait() {
 }
 
 #[tokio::test]
-async fn a_connection_with_many_jobs_leaves_room_for_others() {
+async fn a_connection_with_many_jobs_does_not_block_other_connections() {
     let (db, provider) = (TestDatabase::create().await, SlowProvider::listen().await);
     let (host, busy) =
         deployed(&db, &provider, &provider.bundle(), &[("SYNCLINE_MAX_ASYNC_ACTIONS", "2")]).await;
@@ -361,7 +361,7 @@ async fn a_connection_with_many_jobs_leaves_room_for_others() {
 }
 
 #[tokio::test]
-async fn connections_take_turns_also_while_every_place_is_taken() {
+async fn connections_share_job_capacity_fairly_when_it_is_exhausted() {
     let (db, provider) = (TestDatabase::create().await, SlowProvider::listen().await);
     let (host, first) =
         deployed(&db, &provider, &provider.bundle(), &[("SYNCLINE_MAX_ASYNC_ACTIONS", "2")]).await;
@@ -382,7 +382,7 @@ async fn connections_take_turns_also_while_every_place_is_taken() {
 }
 
 #[tokio::test]
-async fn jobs_that_may_not_begin_keep_no_other_connection_waiting_however_many_there_are() {
+async fn jobs_that_are_not_due_do_not_delay_other_connections() {
     let stage = Stage::hostile().await;
     stage
         .db
@@ -407,7 +407,7 @@ async fn jobs_that_may_not_begin_keep_no_other_connection_waiting_however_many_t
 }
 
 #[tokio::test]
-async fn results_are_kept_for_a_while_and_then_removed() {
+async fn job_results_expire_and_are_removed() {
     let (db, provider) = (TestDatabase::create().await, SlowProvider::listen().await);
     let variables = [("SYNCLINE_ACTION_RESULT_SECONDS", "5")];
     let (host, connection) = deployed(&db, &provider, &provider.bundle(), &variables).await;
@@ -425,7 +425,7 @@ async fn results_are_kept_for_a_while_and_then_removed() {
 }
 
 #[tokio::test]
-async fn neither_input_nor_output_of_a_job_is_kept_in_clear() {
+async fn job_input_and_output_are_stored_encrypted() {
     let stage = Stage::hostile().await;
     let path = stage.action_later("fail", &json!({ "code": "no", "message": "planted-words" })).await;
     stage.result(&path).await.expect(400);
@@ -436,7 +436,7 @@ async fn neither_input_nor_output_of_a_job_is_kept_in_clear() {
 }
 
 #[tokio::test]
-async fn the_end_of_a_job_is_told_by_webhook() {
+async fn a_finished_job_sends_a_webhook() {
     let stage = Stage::hostile().await;
     stage.db.execute("UPDATE environments SET webhook_url = 'http://127.0.0.1:9/hook'").await;
     let deliveries = "SELECT body FROM outbound_webhook_deliveries WHERE type = 'async_action'";
@@ -461,7 +461,7 @@ async fn the_end_of_a_job_is_told_by_webhook() {
 }
 
 #[tokio::test]
-async fn a_caller_that_goes_away_ends_the_function() {
+async fn a_caller_that_disconnects_cancels_the_action() {
     let (db, provider) = (TestDatabase::create().await, SlowProvider::listen().await);
     let (host, _connection) = deployed(&db, &provider, &provider.bundle(), &[]).await;
     let mut caller = TcpStream::connect(host.address()).await.expect("the host listens");
@@ -481,7 +481,7 @@ async fn a_caller_that_goes_away_ends_the_function() {
 }
 
 #[tokio::test]
-async fn an_action_never_waits_behind_syncs() {
+async fn actions_run_while_all_sync_permits_are_in_use() {
     let (db, provider) = (TestDatabase::create().await, SlowProvider::listen().await);
     let host = spawn(&db, &provider, &[("SYNCLINE_MAX_SYNCS", "1")]).await;
     host.deploy(&provider.bundle()).await;
@@ -495,7 +495,7 @@ async fn an_action_never_waits_behind_syncs() {
 }
 
 #[tokio::test]
-async fn an_action_that_computes_does_not_wait_behind_syncs_that_compute() {
+async fn a_cpu_heavy_action_has_priority_over_cpu_heavy_syncs() {
     const NEEDED: Duration = Duration::from_millis(300);
     let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let db = TestDatabase::create().await;
@@ -524,7 +524,7 @@ async fn an_action_that_computes_does_not_wait_behind_syncs_that_compute() {
 }
 
 #[tokio::test]
-async fn what_waits_for_a_place_waits_within_its_time_and_not_behind_the_background() {
+async fn synchronous_actions_have_reserved_capacity_and_time_out_while_waiting() {
     let (db, provider) = (TestDatabase::create().await, SlowProvider::listen().await);
     let bundle = provider.bundle().limit("print", "wall = \"1s\"");
     let (_host, connection) = deployed(&db, &provider, &bundle, &[("SYNCLINE_MAX_INVOCATIONS", "4")]).await;
@@ -554,7 +554,7 @@ async fn what_waits_for_a_place_waits_within_its_time_and_not_behind_the_backgro
 }
 
 #[tokio::test]
-async fn a_job_of_a_connection_that_is_gone_says_so() {
+async fn a_job_of_a_deleted_connection_returns_unknown_connection() {
     let (db, provider) = (TestDatabase::create().await, SlowProvider::listen().await);
     let (_host, connection) =
         deployed(&db, &provider, &provider.bundle(), &[("SYNCLINE_MAX_ASYNC_ACTIONS", "1")]).await;
@@ -567,7 +567,7 @@ async fn a_job_of_a_connection_that_is_gone_says_so() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_published_client_gets_the_results_of_jobs() {
+async fn the_published_client_reads_job_results() {
     let stage = Stage::hostile().await;
     let output = Command::new("node")
         .arg("async_actions_check.mjs")

@@ -17,7 +17,7 @@ async fn task_failures(host: &Host) -> Vec<(String, u64)> {
 }
 
 #[tokio::test]
-async fn every_task_that_panics_is_counted_and_started_again_while_the_host_serves() {
+async fn a_background_task_that_panics_is_counted_and_restarted() {
     let db = TestDatabase::create().await;
     let mut host = Host::spawn(&db).await;
     let tasks = task_failures(&host).await;

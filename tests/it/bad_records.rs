@@ -16,7 +16,7 @@ async fn items(stage: &Stage) -> Vec<Value> {
 }
 
 #[tokio::test]
-async fn records_that_cannot_be_kept_are_refused_with_the_reason() {
+async fn invalid_records_are_rejected_with_the_reason() {
     let stage = Stage::hostile().await;
     let long = format!(r#"[{{"id":"{}"}}]"#, "x".repeat(300));
     for (text, reason) in [
@@ -49,14 +49,14 @@ async fn records_that_cannot_be_kept_are_refused_with_the_reason() {
 }
 
 #[tokio::test]
-async fn a_model_that_the_function_does_not_declare_is_refused() {
+async fn saving_an_undeclared_model_is_rejected() {
     let stage = Stage::hostile().await;
     let message = refusal(&stage, "Unicorn", r#"[{"id":"a"}]"#).await;
     assert!(message.contains("saves `Unicorn`, but it declares only `Item`"), "{message}");
 }
 
 #[tokio::test]
-async fn a_commit_of_more_than_50_mb_is_refused() {
+async fn a_commit_over_50_mb_is_rejected() {
     let bundle = Bundle::guest("hostile").limit("save-raw", "memory = \"512MB\"");
     let stage = Stage::of(&bundle, json!({ "steps": 0 })).await;
     let items = format!(r#"[{{"id":"a","padding":"{}"}}]"#, "x".repeat(50 << 20));
@@ -67,7 +67,7 @@ async fn a_commit_of_more_than_50_mb_is_refused() {
 }
 
 #[tokio::test]
-async fn a_commit_is_kept_whole_or_not_at_all() {
+async fn a_commit_is_saved_completely_or_not_at_all() {
     let stage = Stage::hostile().await;
     stage.save_raw("Item", r#"[{"id":"kept"}]"#).await.expect(200);
     let changes = json!([
@@ -85,7 +85,7 @@ async fn a_commit_is_kept_whole_or_not_at_all() {
 }
 
 #[tokio::test]
-async fn what_was_committed_before_a_failure_stays() {
+async fn batches_committed_before_a_failure_stay_saved() {
     let stage = Stage::hostile().await;
     let commit = |id: &str| {
         let changes = json!([save(&json!([{ "id": id }]))]);
@@ -103,7 +103,7 @@ async fn what_was_committed_before_a_failure_stays() {
 }
 
 #[tokio::test]
-async fn odd_text_and_long_numbers_are_kept_exactly_as_they_were_sent() {
+async fn unusual_text_and_long_numbers_are_returned_exactly_as_sent() {
     let stage = Stage::hostile().await;
     let odd = [
         r#"{"id":"quotes \" and \\ and '","name":"it's \"quoted\""}"#,
@@ -120,7 +120,7 @@ async fn odd_text_and_long_numbers_are_kept_exactly_as_they_were_sent() {
 }
 
 #[tokio::test]
-async fn an_id_may_be_a_number_and_is_text_from_then_on() {
+async fn a_numeric_id_becomes_a_string() {
     let stage = Stage::hostile().await;
     let answer = stage.save_raw("Item", r#"[{"id":12345678901234567890},{"id":"7"}]"#).await.expect(200);
     assert_eq!(answer.json(), json!({ "added": 2, "updated": 0, "deleted": 0, "unchanged": 0 }));
@@ -130,7 +130,7 @@ async fn an_id_may_be_a_number_and_is_text_from_then_on() {
 }
 
 #[tokio::test]
-async fn of_two_records_with_one_id_the_last_counts() {
+async fn the_last_of_two_records_with_the_same_id_wins() {
     let stage = Stage::hostile().await;
     let batch = r#"[{"id":"a","name":"first"},{"id":"b"},{"id":"a","name":"last"}]"#;
     let answer = stage.save_raw("Item", batch).await.expect(200);
@@ -150,7 +150,7 @@ async fn of_two_records_with_one_id_the_last_counts() {
 }
 
 #[tokio::test]
-async fn another_order_of_keys_is_no_update() {
+async fn different_key_order_or_whitespace_is_not_an_update() {
     let stage = Stage::hostile().await;
     stage.save_raw("Item", r#"[{"id":"a","name":"x","extra":{"p":1,"q":[1.0,2]}}]"#).await.expect(200);
     let before = stage.all(&[("model", "Item")]).await;
@@ -166,7 +166,7 @@ async fn another_order_of_keys_is_no_update() {
 }
 
 #[tokio::test]
-async fn numbers_that_only_differ_beyond_a_double_are_an_update() {
+async fn numbers_that_differ_beyond_double_precision_are_an_update() {
     let stage = Stage::hostile().await;
     stage.save_raw("Item", r#"[{"id":"a","count":9007199254740993}]"#).await.expect(200);
     let counts = stage.save_raw("Item", r#"[{"id":"a","count":9007199254740992}]"#).await.expect(200).json();
@@ -174,7 +174,7 @@ async fn numbers_that_only_differ_beyond_a_double_are_an_update() {
 }
 
 #[tokio::test]
-async fn a_record_cannot_bring_metadata_of_its_own() {
+async fn a_record_cannot_set_its_own_metadata() {
     let stage = Stage::hostile().await;
     let forged = r#"[{"id":"a","_service_metadata":{"last_action":"DELETED","cursor":"mine"}}]"#;
     stage.save_raw("Item", forged).await.expect(200);
@@ -186,7 +186,7 @@ async fn a_record_cannot_bring_metadata_of_its_own() {
 }
 
 #[tokio::test]
-async fn an_update_merges_into_what_is_kept() {
+async fn an_update_is_merged_into_the_stored_record() {
     let stage = Stage::hostile().await;
     stage.commit(json!([save(&json!([{ "id": "a", "name": "Ada", "extra": { "p": 1, "q": 2 } }]))])).await;
     let changes = r#"[{"id":"a","count":3,"extra":{"q":[4]}},{"id":"never-there","count":1}]"#;

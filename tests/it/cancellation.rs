@@ -59,7 +59,7 @@ async fn leave(connection: &Connection, api: &Api, action: &str, input: Value) -
 }
 
 #[tokio::test]
-async fn a_sync_that_goes_on_after_it_was_cancelled_is_ended_and_does_nothing_more() {
+async fn a_sync_that_ignores_cancellation_is_terminated() {
     let server = ProviderServer::start().await;
     let patience = [("SYNCLINE_GRACE_SECONDS", "1")];
     let stage = Stage::at_provider(&server, &patience, Bundle::guest("hostile")).await;
@@ -87,7 +87,7 @@ async fn a_sync_that_goes_on_after_it_was_cancelled_is_ended_and_does_nothing_mo
 }
 
 #[tokio::test]
-async fn an_action_whose_caller_went_away_calls_nothing_any_more() {
+async fn an_abandoned_action_sends_no_further_requests() {
     let server = ProviderServer::start().await;
     let endless = Bundle::guest("hostile").limit("request-flood", "requests = 1000000");
     let stage = Stage::at_provider(&server, &[], endless).await;
@@ -104,14 +104,14 @@ async fn an_action_whose_caller_went_away_calls_nothing_any_more() {
 }
 
 #[tokio::test]
-async fn an_action_whose_caller_went_away_computes_no_longer() {
+async fn an_abandoned_action_stops_computing() {
     let stage = Stage::hostile().await;
     let run = leave(&stage, &stage.host, "spin", Value::Null).await;
     assert_cancelled(&stage.host, &run["id"]).await;
 }
 
 #[tokio::test]
-async fn a_line_without_an_end_is_kept_though_the_caller_went_away() {
+async fn an_unterminated_log_line_is_stored_when_the_caller_disconnects() {
     let provider = SlowProvider::listen().await;
     let stage = Stage::at_slow_provider(&provider, |bundle| bundle).await;
     let said = json!("half a line");

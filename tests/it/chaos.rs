@@ -84,12 +84,12 @@ impl Blow {
 }
 
 #[tokio::test]
-async fn one_host_and_its_database_survive_whatever_happens() {
+async fn one_host_and_its_database_recover_from_random_faults() {
     Chaos::run(1, 1).await;
 }
 
 #[tokio::test]
-async fn hosts_that_come_and_go_do_the_work_of_one() {
+async fn a_changing_set_of_hosts_recovers_from_random_faults() {
     Chaos::run(2, 4).await;
 }
 

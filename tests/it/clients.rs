@@ -37,7 +37,7 @@ fn head(path: &str, further: &str) -> String {
 }
 
 #[tokio::test]
-async fn a_client_that_falls_silent_is_left() {
+async fn a_client_that_stops_sending_is_disconnected() {
     let stage = impatient(&[]).await;
     // Before, within and behind a head.
     assert_eq!(say(&stage, "").await, "");
@@ -60,7 +60,7 @@ async fn a_client_that_falls_silent_is_left() {
 }
 
 #[tokio::test]
-async fn a_client_that_sends_slowly_but_steadily_is_heard() {
+async fn a_slow_but_steady_client_is_served() {
     let stage = impatient(&[]).await;
     let body = json!({ "action_name": "print", "input": "x" }).to_string();
     let length = format!("Content-Length: {}\r\nConnection: close\r\n", body.len());
@@ -78,7 +78,7 @@ async fn a_client_that_sends_slowly_but_steadily_is_heard() {
 }
 
 #[tokio::test]
-async fn a_stranger_that_sends_a_body_slowly_is_refused_after_ten_seconds() {
+async fn a_slow_unauthenticated_body_is_rejected_after_ten_seconds() {
     let db = TestDatabase::create().await;
     let host = HostOptions::new().database(&db).spawn().await;
     let webhook = integration(&host, "stripe-api-key", Value::Null, Some(SECRET)).await;
@@ -114,7 +114,7 @@ async fn a_stranger_that_sends_a_body_slowly_is_refused_after_ten_seconds() {
 }
 
 #[tokio::test]
-async fn a_stranger_cannot_fill_a_web_socket() {
+async fn an_unauthenticated_client_cannot_send_large_websocket_frames() {
     let db = TestDatabase::create().await;
     let host = HostOptions::new().database(&db).spawn().await;
     let mut stream = TcpStream::connect(host.address()).await.expect("the host listens");
@@ -134,7 +134,7 @@ async fn a_stranger_cannot_fill_a_web_socket() {
 }
 
 #[tokio::test]
-async fn a_client_that_does_not_read_is_left() {
+async fn a_client_that_does_not_read_is_disconnected() {
     let stage = impatient(&[("SYNCLINE_MAX_CHANGE_READERS", "1")]).await;
     let name = "x".repeat(500_000);
     for number in 0..8 {
@@ -153,7 +153,7 @@ async fn a_client_that_does_not_read_is_left() {
 }
 
 #[tokio::test]
-async fn a_compressed_body_is_refused_and_never_unfolded() {
+async fn a_compressed_body_is_rejected_without_decompressing_it() {
     let stage = Stage::hostile().await;
     for encoding in ["gzip", "br", "deflate", "gzip, identity"] {
         for path in ["/action/trigger", "/mcp", "/connections"] {
@@ -169,7 +169,7 @@ async fn a_compressed_body_is_refused_and_never_unfolded() {
 }
 
 #[tokio::test]
-async fn a_client_that_breaks_off_leaves_nothing_behind() {
+async fn an_incomplete_request_has_no_effect() {
     let stage = Stage::hostile().await;
     for path in ["/action/trigger", "/mcp"] {
         let mut stream = TcpStream::connect(stage.host.address()).await.unwrap();

@@ -38,7 +38,7 @@ fn mistakes(answer: &Answer) -> Vec<(String, String)> {
 }
 
 #[tokio::test]
-async fn a_session_tells_the_connect_ui_what_it_allows() {
+async fn a_session_describes_its_permissions_to_the_connect_ui() {
     let (_db, host) = stage().await;
     let body = json!({
         "end_user": {
@@ -110,7 +110,7 @@ async fn a_session_lists_only_the_integrations_that_it_allows() {
 }
 
 #[tokio::test]
-async fn a_session_sees_what_an_app_asks_for_but_not_its_credentials() {
+async fn a_session_sees_an_apps_scopes_but_not_its_credentials() {
     let (_db, host) = stage().await;
     let credentials = json!({
         "type": "OAUTH2", "client_id": "id-7", "client_secret": "planted-app-secret", "scopes": "repo,user",
@@ -125,7 +125,7 @@ async fn a_session_sees_what_an_app_asks_for_but_not_its_credentials() {
 }
 
 #[tokio::test]
-async fn an_end_user_may_be_told_by_tags_alone() {
+async fn tags_alone_can_identify_an_end_user() {
     let (_db, host) = stage().await;
     let tags = json!({ "end_user_id": "u-9", "end_user_email": "b@example.com", "organization_id": "o-2" });
     let session = open(&host, json!({ "tags": tags })).await;
@@ -140,7 +140,7 @@ async fn an_end_user_may_be_told_by_tags_alone() {
 }
 
 #[tokio::test]
-async fn a_session_ends_when_it_is_deleted_or_its_time_is_up() {
+async fn a_session_ends_when_it_is_deleted_or_expires() {
     let (db, host) = stage().await;
     let unknown = (401, "unknown_connect_session_token".to_owned());
     let first = open(&host, json!({ "tags": {} })).await;
@@ -160,7 +160,7 @@ async fn a_session_ends_when_it_is_deleted_or_its_time_is_up() {
 }
 
 #[tokio::test]
-async fn a_token_that_is_none_says_so() {
+async fn a_missing_malformed_or_unknown_token_is_rejected() {
     let (_db, host) = stage().await;
     let refusal = async |token: Option<&str>| host.with_key(token).get("/connect/session").await.refusal();
     let malformed = (401, "invalid_connect_session_token_format".to_owned());
@@ -172,7 +172,7 @@ async fn a_token_that_is_none_says_so() {
 }
 
 #[tokio::test]
-async fn a_token_of_one_environment_opens_nothing_of_another() {
+async fn a_token_gives_no_access_to_another_environment() {
     let (db, host) = stage().await;
     host.command(&db, &["env", "create", "other"]);
     let key = host.command(&db, &["keys", "create", "backend", "--environment", "other"]);
@@ -195,7 +195,7 @@ async fn a_token_of_one_environment_opens_nothing_of_another() {
 }
 
 #[tokio::test]
-async fn the_database_has_no_token_in_clear() {
+async fn session_tokens_are_not_stored_in_plaintext() {
     let (db, host) = stage().await;
     let session = open(&host, json!({ "tags": {} })).await;
     let digits = text(&session["token"]).trim_start_matches("nango_connect_session_");
@@ -205,7 +205,7 @@ async fn the_database_has_no_token_in_clear() {
 }
 
 #[tokio::test]
-async fn what_a_session_cannot_be_made_of_is_refused_with_the_place() {
+async fn an_invalid_session_request_is_rejected_with_the_field() {
     let (_db, host) = stage().await;
     let long = "x".repeat(256);
     let eleven: Value = (0..11).map(|n| (format!("k{n}"), json!("v"))).collect();
@@ -256,7 +256,7 @@ async fn what_a_session_cannot_be_made_of_is_refused_with_the_place() {
 }
 
 #[tokio::test]
-async fn opening_a_session_needs_the_right() {
+async fn creating_a_session_requires_the_scope() {
     let (db, host) = stage().await;
     let reader = host.create_key(&db, "reader", "read-only");
     let refused = host.with_key(Some(&reader)).post("/connect/sessions", &json!({ "tags": {} })).await;
@@ -265,7 +265,7 @@ async fn opening_a_session_needs_the_right() {
 }
 
 #[tokio::test]
-async fn a_reconnect_session_is_for_one_connection() {
+async fn a_reconnect_session_is_limited_to_one_connection() {
     let (_db, host) = stage().await;
     host.connect_as("customer-1", "open", json!({})).await;
     let body = json!({ "connection_id": "customer-1", "integration_id": "open", "tags": { "again": "yes" } });
@@ -287,7 +287,7 @@ async fn a_reconnect_session_is_for_one_connection() {
 }
 
 #[tokio::test]
-async fn telemetry_is_taken_only_from_a_session_and_in_its_time() {
+async fn telemetry_requires_a_session_and_a_recent_timestamp() {
     let (_db, host) = stage().await;
     let session = open(&host, json!({ "tags": {} })).await;
     let send = async |token: &str, event: &str, hours: i64| {
@@ -306,7 +306,7 @@ async fn telemetry_is_taken_only_from_a_session_and_in_its_time() {
 }
 
 #[tokio::test]
-async fn telemetry_longer_than_any_event_is_refused() {
+async fn telemetry_over_4096_bytes_is_rejected() {
     let (_db, host) = stage().await;
     let session = open(&host, json!({ "tags": {} })).await;
     let body = json!({

@@ -67,7 +67,7 @@ async fn play_on(host: &Host, scenarios: &[&str]) {
 }
 
 #[tokio::test]
-async fn the_page_is_sent_with_a_strict_policy_and_only_when_it_changed() {
+async fn the_page_has_a_strict_security_policy_and_an_etag() {
     let db = TestDatabase::create().await;
     let ancestors = ("SYNCLINE_CONNECT_FRAME_ANCESTORS", "https://app.example.com");
     let host = HostOptions::new().database(&db).variable(ancestors.0, ancestors.1).spawn().await;
@@ -103,7 +103,7 @@ async fn the_page_is_sent_with_a_strict_policy_and_only_when_it_changed() {
 }
 
 #[tokio::test]
-async fn a_page_at_another_address_knows_where_the_api_is() {
+async fn a_page_on_another_domain_uses_the_public_api_url() {
     let db = TestDatabase::create().await;
     let host = HostOptions::new()
         .database(&db)
@@ -121,7 +121,7 @@ async fn a_page_at_another_address_knows_where_the_api_is() {
 }
 
 #[tokio::test]
-async fn end_users_connect_with_what_they_type() {
+async fn end_users_connect_by_typing_credentials() {
     play(&[
         "an_api_key_is_typed_and_checked",
         "mistakes_are_told_at_their_fields",
@@ -133,7 +133,7 @@ async fn end_users_connect_with_what_they_type() {
 }
 
 #[tokio::test]
-async fn end_users_connect_in_another_window() {
+async fn end_users_connect_in_a_popup_window() {
     play_with_oauth(&[
         "access_is_allowed_in_a_window",
         "access_is_refused_in_the_window",
@@ -143,23 +143,23 @@ async fn end_users_connect_in_another_window() {
 }
 
 #[tokio::test]
-async fn a_window_that_does_not_last_leads_to_another() {
+async fn a_closed_or_blocked_popup_can_be_reopened() {
     play_with_oauth(&["the_window_is_closed_early", "the_window_is_blocked"]).await;
 }
 
 #[tokio::test]
-async fn sessions_end_in_words() {
+async fn an_expired_session_shows_a_message() {
     play(&["an_ended_session_says_so", "a_session_ends_before_the_eyes", "a_frame_without_a_token_gives_up"])
         .await;
 }
 
 #[tokio::test]
-async fn other_pages_embed_it() {
+async fn other_pages_embed_the_connect_ui() {
     play(&["the_published_client_opens_it", "connect_js_opens_it", "the_token_goes_nowhere_else"]).await;
 }
 
 #[tokio::test]
-async fn it_looks_and_speaks_as_it_is_told() {
+async fn theme_and_language_follow_the_settings() {
     play(&["the_environment_decides_on_the_look", "it_speaks_the_readers_language"]).await;
 }
 

@@ -90,7 +90,7 @@ async fn ask_meanwhile(
 }
 
 #[tokio::test]
-async fn an_import_comes_to_an_end_though_its_integration_is_renamed_meanwhile() {
+async fn an_import_succeeds_while_its_integration_is_renamed() {
     let db = TestDatabase::create().await;
     let host = Host::spawn(&db).await;
     create(&host, "sendgrid", "before", None).await;
@@ -106,7 +106,7 @@ async fn an_import_comes_to_an_end_though_its_integration_is_renamed_meanwhile()
 }
 
 #[tokio::test]
-async fn nothing_is_made_in_what_is_deleted_meanwhile() {
+async fn creating_fails_when_the_parent_is_deleted_concurrently() {
     let db = TestDatabase::create().await;
     let host = Host::spawn(&db).await;
     let gone = ["connections IN SHARE MODE", "INSERT INTO connections", "DELETE FROM integrations"];
@@ -130,7 +130,7 @@ async fn nothing_is_made_in_what_is_deleted_meanwhile() {
 }
 
 #[tokio::test]
-async fn names_that_are_words_of_routes_are_names_like_any_other() {
+async fn integrations_and_connections_may_be_named_like_routes() {
     let db = TestDatabase::create().await;
     let host = Host::spawn(&db).await;
     create(&host, "unauthenticated", "quickstart", None).await;
@@ -149,7 +149,7 @@ async fn names_that_are_words_of_routes_are_names_like_any_other() {
 }
 
 #[tokio::test]
-async fn credentials_of_every_importable_mode_are_taken_over() {
+async fn credentials_of_every_importable_auth_mode_are_imported() {
     let db = TestDatabase::create().await;
     let host = Host::spawn(&db).await;
     every_mode(&host).await;
@@ -206,7 +206,7 @@ async fn credentials_of_every_importable_mode_are_taken_over() {
 }
 
 #[tokio::test]
-async fn wrong_imports_are_refused_with_the_place_of_the_mistake() {
+async fn invalid_imports_are_rejected_with_the_field() {
     let db = TestDatabase::create().await;
     let host = Host::spawn(&db).await;
     every_mode(&host).await;
@@ -271,7 +271,7 @@ async fn wrong_imports_are_refused_with_the_place_of_the_mistake() {
 }
 
 #[tokio::test]
-async fn tags_follow_from_the_end_user_and_are_replaced_with_it() {
+async fn tags_are_derived_from_the_end_user_and_replaced_with_it() {
     let db = TestDatabase::create().await;
     let host = Host::spawn(&db).await;
     create(&host, "unauthenticated", "a", None).await;
@@ -355,7 +355,7 @@ async fn a_float_in_metadata_or_configuration_keeps_its_value() {
 }
 
 #[tokio::test]
-async fn metadata_is_written_to_all_connections_or_to_none() {
+async fn metadata_is_written_to_all_listed_connections_or_none() {
     let db = TestDatabase::create().await;
     let host = Host::spawn(&db).await;
     create(&host, "unauthenticated", "a", None).await;
@@ -401,7 +401,7 @@ async fn metadata_is_written_to_all_connections_or_to_none() {
 }
 
 #[tokio::test]
-async fn the_older_routes_do_what_the_newer_ones_do() {
+async fn legacy_connection_routes_match_the_current_ones() {
     let db = TestDatabase::create().await;
     let host = Host::spawn(&db).await;
     create(&host, "unauthenticated", "a", None).await;
@@ -430,7 +430,7 @@ async fn the_older_routes_do_what_the_newer_ones_do() {
 }
 
 #[tokio::test]
-async fn active_errors_are_shown() {
+async fn a_connection_shows_its_active_errors() {
     let db = TestDatabase::create().await;
     let host = Host::spawn(&db).await;
     create(&host, "unauthenticated", "a", None).await;
@@ -447,7 +447,7 @@ async fn active_errors_are_shown() {
 }
 
 #[tokio::test]
-async fn a_thousand_connections_are_searched_quickly_by_any_part_of_a_name() {
+async fn a_thousand_connections_are_searched_by_any_part_of_a_name() {
     let db = TestDatabase::create().await;
     let host = Host::spawn(&db).await;
     create(&host, "unauthenticated", "a", None).await;
@@ -503,7 +503,7 @@ const LEFT: &str = "SELECT (SELECT count(*) FROM records) + (SELECT count(*) FRO
                     + (SELECT count(*) FROM sync_states) + (SELECT count(*) FROM seen_positions)";
 
 #[tokio::test]
-async fn a_deleted_connection_is_gone_at_once_and_its_records_soon() {
+async fn a_deleted_connection_is_gone_at_once_and_its_records_soon_after() {
     let stage = Stage::numbers(3_000).await;
     let second = Host::spawn(&stage.db).await;
     let elsewhere = stage.through(&second);
@@ -538,7 +538,7 @@ async fn a_deleted_connection_is_gone_at_once_and_its_records_soon() {
 }
 
 #[tokio::test]
-async fn what_runs_for_a_connection_writes_nothing_after_its_deletion() {
+async fn a_running_sync_writes_nothing_after_its_connection_is_deleted() {
     let stage = Stage::hostile().await;
     stage.set_metadata(json!({ "steps": 100_000, "pause_ms": 1 })).await;
     stage.trigger("steps").await;
@@ -564,7 +564,7 @@ async fn what_runs_for_a_connection_writes_nothing_after_its_deletion() {
 }
 
 #[tokio::test]
-async fn an_action_that_is_on_cannot_write_for_a_deleted_connection() {
+async fn a_running_action_cannot_write_for_a_deleted_connection() {
     let stage = Stage::hostile().await;
     stage.save_raw("Item", r#"[{"id":"a"}]"#).await.expect(200);
     // As the deletion leaves it behind, with the connection still there for the action to find.
@@ -576,7 +576,7 @@ async fn an_action_that_is_on_cannot_write_for_a_deleted_connection() {
 }
 
 #[tokio::test]
-async fn an_action_whose_connection_is_deleted_meanwhile_says_so_and_is_no_failure_of_the_host() {
+async fn an_action_aborts_when_its_connection_is_deleted() {
     let provider = SlowProvider::listen().await;
     let stage = Stage::at_slow_provider(&provider, |bundle| bundle).await;
     let mut action = pin!(stage.action("wait-and-look", &Value::Null));
@@ -595,7 +595,7 @@ async fn an_action_whose_connection_is_deleted_meanwhile_says_so_and_is_no_failu
 }
 
 #[tokio::test]
-async fn nothing_of_another_environment_is_found() {
+async fn resources_of_another_environment_are_not_found() {
     let db = TestDatabase::create().await;
     let host = Host::spawn(&db).await;
     create(&host, "unauthenticated", "a", None).await;

@@ -63,7 +63,7 @@ async fn assert_each_step_once(connection: &Connection) -> usize {
 }
 
 #[tokio::test]
-async fn a_killed_hosts_sync_is_continued_from_its_checkpoint() {
+async fn a_killed_hosts_sync_resumes_from_its_checkpoint() {
     let db = TestDatabase::create().await;
     let (mut host, connection) = host_in_the_middle(&db, &Bundle::guest("hostile"), "1").await;
     host.kill();
@@ -75,7 +75,7 @@ async fn a_killed_hosts_sync_is_continued_from_its_checkpoint() {
 }
 
 #[tokio::test]
-async fn another_live_host_takes_over_from_a_killed_one() {
+async fn a_live_host_takes_over_the_sync_of_a_killed_host() {
     let db = TestDatabase::create().await;
     let (mut host, connection) = host_in_the_middle(&db, &Bundle::guest("hostile"), "1").await;
     let second = spawn(&db, "1").await;
@@ -86,7 +86,7 @@ async fn another_live_host_takes_over_from_a_killed_one() {
 }
 
 #[tokio::test]
-async fn a_host_that_was_frozen_beyond_its_lease_writes_nothing_any_more() {
+async fn a_host_frozen_beyond_its_lease_writes_nothing() {
     let db = TestDatabase::create().await;
     let (mut frozen, connection) = host_in_the_middle(&db, &Bundle::guest("hostile"), "1").await;
     frozen.freeze();
@@ -109,7 +109,7 @@ async fn a_host_that_was_frozen_beyond_its_lease_writes_nothing_any_more() {
 }
 
 #[tokio::test]
-async fn a_run_whose_lease_ran_out_goes_on_if_nobody_has_taken_it_over() {
+async fn a_run_with_an_expired_lease_continues_if_no_host_took_it_over() {
     let db = TestDatabase::create().await;
     let (host, connection) = host_in_the_middle(&db, &Bundle::guest("hostile"), "1").await;
     host.freeze();
@@ -121,7 +121,7 @@ async fn a_run_whose_lease_ran_out_goes_on_if_nobody_has_taken_it_over() {
 }
 
 #[tokio::test]
-async fn a_host_that_goes_silent_within_a_statement_keeps_nobody_waiting() {
+async fn a_host_that_hangs_in_a_statement_does_not_block_others() {
     let db = TestDatabase::create().await;
     let proxy = PostgresProxy::start(&db).await;
     let options = HostOptions::new().database_through(&proxy).variable("SYNCLINE_LEASE_SECONDS", "1");
@@ -145,7 +145,7 @@ async fn a_host_that_goes_silent_within_a_statement_keeps_nobody_waiting() {
 }
 
 #[tokio::test]
-async fn of_two_hosts_that_both_believe_to_hold_a_run_only_the_later_writes() {
+async fn only_the_newest_owner_of_a_run_can_write() {
     let db = TestDatabase::create().await;
     // It looks after its lease so rarely that only the fence can stop it.
     let (first, connection) = host_in_the_middle(&db, &Bundle::guest("hostile"), "3600").await;
@@ -160,7 +160,7 @@ async fn of_two_hosts_that_both_believe_to_hold_a_run_only_the_later_writes() {
 }
 
 #[tokio::test]
-async fn a_host_that_is_stopped_hands_its_sync_to_the_next() {
+async fn a_stopping_host_releases_its_sync_to_the_next_host() {
     let db = TestDatabase::create().await;
     // A lease that no test waits for: the second host starts at once only because the first has let go.
     let (mut host, connection) = host_in_the_middle(&db, &Bundle::guest("hostile"), "3600").await;
@@ -172,7 +172,7 @@ async fn a_host_that_is_stopped_hands_its_sync_to_the_next() {
 }
 
 #[tokio::test]
-async fn a_full_sync_that_was_interrupted_deletes_nothing_until_it_has_seen_all() {
+async fn an_interrupted_full_sync_deletes_nothing_until_it_completes() {
     let db = TestDatabase::create().await;
     let bundle = Bundle::guest("hostile").tracking_deletes("steps");
     let mut host = spawn(&db, "1").await;
@@ -209,7 +209,7 @@ async fn run_of_each_step(connection: &Connection) -> BTreeMap<String, String> {
 }
 
 #[tokio::test]
-async fn records_that_a_client_was_told_of_survive_a_kill() {
+async fn acknowledged_records_survive_a_killed_host() {
     let db = TestDatabase::create().await;
     let mut host = Host::spawn(&db).await;
     host.deploy(&Bundle::guest("hostile")).await;
@@ -223,7 +223,7 @@ async fn records_that_a_client_was_told_of_survive_a_kill() {
 }
 
 #[tokio::test]
-async fn a_host_that_is_stopped_answers_what_it_has_begun() {
+async fn a_stopping_host_finishes_requests_in_progress() {
     let provider = SlowProvider::listen().await;
     let db = TestDatabase::create().await;
     let options = HostOptions::new().database(&db).variable("SYNCLINE_EGRESS_ALLOW", &provider.address());

@@ -28,7 +28,7 @@ async fn replay(stage: &Stage, letter: &Value) -> Answer {
 }
 
 #[tokio::test]
-async fn what_does_not_fit_is_set_aside_and_the_rest_is_saved() {
+async fn invalid_records_are_set_aside_and_the_rest_are_saved() {
     let stage = stage().await;
     let batch = json!([
         { "id": "good", "name": "fits" },
@@ -73,7 +73,7 @@ async fn what_does_not_fit_is_set_aside_and_the_rest_is_saved() {
 }
 
 #[tokio::test]
-async fn a_commit_that_fails_sets_nothing_aside() {
+async fn a_failed_commit_creates_no_dead_letters() {
     let stage = stage().await;
     let changes = json!([
         save(&json!([{ "id": "bad", "count": "seven" }])),
@@ -85,7 +85,7 @@ async fn a_commit_that_fails_sets_nothing_aside() {
 }
 
 #[tokio::test]
-async fn a_key_that_the_database_cannot_hold_is_told_without_it() {
+async fn a_problem_path_is_sanitized_if_postgres_cannot_store_it() {
     let strict =
         setting_aside(Bundle::guest("hostile")).replace("[models.Item]\n", "[models.Item]\nstrict = true\n");
     let stage = Stage::of(&strict, json!({ "steps": 0 })).await;
@@ -97,7 +97,7 @@ async fn a_key_that_the_database_cannot_hold_is_told_without_it() {
 }
 
 #[tokio::test]
-async fn of_two_with_one_id_the_last_counts_also_when_one_is_bad() {
+async fn the_last_of_two_records_with_the_same_id_wins_even_if_one_is_invalid() {
     let stage = stage().await;
     let batch = json!([
         { "id": "a", "name": "older" }, { "id": "a", "count": "bad" },
@@ -110,7 +110,7 @@ async fn of_two_with_one_id_the_last_counts_also_when_one_is_bad() {
 }
 
 #[tokio::test]
-async fn a_later_save_or_deletion_resolves_the_letter() {
+async fn a_later_save_or_deletion_removes_the_dead_letter() {
     let stage = stage().await;
     let bad = json!([{ "id": "a", "count": "x" }, { "id": "b", "count": "x" }, { "id": "c", "count": "x" }]);
     stage.save_raw("Item", &bad.to_string()).await.expect(200);
@@ -123,7 +123,7 @@ async fn a_later_save_or_deletion_resolves_the_letter() {
 }
 
 #[tokio::test]
-async fn an_update_that_does_not_fit_sets_the_merged_record_aside() {
+async fn an_invalid_update_sets_aside_the_merged_record() {
     let stage = stage().await;
     stage.save_raw("Item", r#"[{"id":"a","name":"kept"},{"id":"b"}]"#).await.expect(200);
     let changes = json!([{ "id": "a", "count": "x" }, { "id": "b", "count": 2 }]).to_string();
@@ -134,7 +134,7 @@ async fn an_update_that_does_not_fit_sets_the_merged_record_aside() {
 }
 
 #[tokio::test]
-async fn a_letter_is_replayed_once_it_fits_and_never_over_what_is_newer() {
+async fn a_replay_saves_a_record_that_now_matches_but_never_a_stale_one() {
     let stage = stage().await;
     let bad = json!([{ "id": "a", "count": "x" }, { "id": "b", "count": "y" }]);
     stage.save_raw("Item", &bad.to_string()).await.expect(200);
@@ -157,7 +157,7 @@ async fn a_letter_is_replayed_once_it_fits_and_never_over_what_is_newer() {
 }
 
 #[tokio::test]
-async fn what_is_set_aside_is_not_taken_for_deleted() {
+async fn a_record_that_is_set_aside_does_not_count_as_deleted() {
     let bundle = setting_aside(Bundle::guest("hostile")).tracking_deletes("commit-raw");
     let stage = Stage::of(&bundle, json!({ "steps": 0 })).await;
     let three = json!([{ "id": "a", "count": 1 }, { "id": "b" }, { "id": "c" }]);
@@ -173,7 +173,7 @@ async fn what_is_set_aside_is_not_taken_for_deleted() {
 }
 
 #[tokio::test]
-async fn letters_are_paged_filtered_and_for_those_who_may() {
+async fn dead_letters_are_paged_filtered_and_require_scopes() {
     let stage = stage().await;
     let bad: Value = (0..5).map(|number| json!({ "id": number.to_string(), "count": "x" })).collect();
     stage.save_raw("Item", &bad.to_string()).await.expect(200);
@@ -216,7 +216,7 @@ async fn letters_are_paged_filtered_and_for_those_who_may() {
 }
 
 #[tokio::test]
-async fn the_command_line_lists_replays_and_drops() {
+async fn the_cli_lists_replays_and_drops_dead_letters() {
     let stage = stage().await;
     let bad = json!([{ "id": "a", "count": "x" }, { "id": "b", "count": "x" }]);
     stage.save_raw("Item", &bad.to_string()).await.expect(200);
@@ -236,7 +236,7 @@ async fn the_command_line_lists_replays_and_drops() {
 }
 
 #[tokio::test]
-async fn letters_go_when_they_have_not_come_again_and_with_their_connection() {
+async fn dead_letters_expire_and_are_removed_with_their_connection() {
     let stage = Stage::with(
         &[("SYNCLINE_RETENTION_EVERY", "50ms")],
         &setting_aside(Bundle::guest("hostile")),

@@ -23,7 +23,7 @@ async fn deleted(connection: &Connection) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn what_a_full_run_does_not_save_again_is_deleted() {
+async fn a_full_sync_deletes_records_that_it_did_not_save_again() {
     let connection = watched_numbers(10).await;
     let before = connection.all(&[("model", "Number")]).await;
     connection.set_metadata(json!({ "first": 2, "count": 10, "batch": 3 })).await;
@@ -36,7 +36,7 @@ async fn what_a_full_run_does_not_save_again_is_deleted() {
 }
 
 #[tokio::test]
-async fn what_came_back_can_be_deleted_again() {
+async fn a_record_that_returned_can_be_deleted_again() {
     let connection = watched_numbers(4).await;
     for (metadata, expected) in [
         (json!({ "count": 2 }), counts(0, 0, 2)),
@@ -53,7 +53,7 @@ async fn what_came_back_can_be_deleted_again() {
 }
 
 #[tokio::test]
-async fn a_run_that_would_delete_most_of_many_records_is_held() {
+async fn a_run_that_would_delete_most_records_is_held() {
     let connection = watched_numbers(120).await;
     connection.set_metadata(json!({ "count": 40 })).await;
     let held = connection.run("numbers").await;
@@ -67,7 +67,7 @@ async fn a_run_that_would_delete_most_of_many_records_is_held() {
 }
 
 #[tokio::test]
-async fn what_a_run_adds_makes_no_room_for_deletions() {
+async fn added_records_do_not_raise_the_deletion_threshold() {
     let connection = watched_numbers(100).await;
     // The provider gives a hundred others, as it may after a mix-up of accounts.
     connection.set_metadata(json!({ "first": 100, "count": 100 })).await;
@@ -76,7 +76,7 @@ async fn what_a_run_adds_makes_no_room_for_deletions() {
 }
 
 #[tokio::test]
-async fn a_run_that_fails_deletes_nothing() {
+async fn a_failed_run_deletes_nothing() {
     let bundle = Bundle::guest("hostile").tracking_deletes("commit-raw");
     let orders = |items: &str, end: &str| {
         let change = json!({ "save": { "model": "Item", "items": items } });
@@ -129,7 +129,7 @@ async fn live(connection: &Connection) -> usize {
 }
 
 #[tokio::test]
-async fn what_was_held_back_is_deleted_when_it_is_approved_and_told() {
+async fn approving_a_held_run_deletes_the_records_and_sends_a_webhook() {
     let receiver = Receiver::start().await;
     let (stage, id) = held(120, 40).await;
     let run = stage.host.get(&format!("/runs/{id}")).await.expect(200).json();
@@ -165,7 +165,7 @@ async fn what_was_held_back_is_deleted_when_it_is_approved_and_told() {
 }
 
 #[tokio::test]
-async fn nothing_is_noted_of_what_a_sync_sees_that_does_not_watch_for_deletions_any_more() {
+async fn a_sync_without_track_deletes_clears_its_seen_positions() {
     let (stage, id) = held(120, 40).await;
     // And one more full run that is interrupted.
     stage.connection.set_metadata(items(50, "fail")).await;
@@ -181,7 +181,7 @@ async fn nothing_is_noted_of_what_a_sync_sees_that_does_not_watch_for_deletions_
 }
 
 #[tokio::test]
-async fn what_was_saved_again_since_is_not_deleted_by_an_approval() {
+async fn an_approval_keeps_records_that_were_saved_since() {
     let (stage, id) = held(120, 40).await;
     // One unchanged and one changed, by an action; and ten more, by a sync that fails after it has saved them.
     stage.connection.save_raw("Item", r#"[{"id":"100"},{"id":"101","name":"changed"}]"#).await.expect(200);
@@ -192,7 +192,7 @@ async fn what_was_saved_again_since_is_not_deleted_by_an_approval() {
 }
 
 #[tokio::test]
-async fn an_approval_that_was_cut_short_is_carried_out_by_the_next() {
+async fn an_interrupted_approval_is_completed_by_the_next_one() {
     let (stage, id) = held(120, 40).await;
     approve(&stage, &id).await.expect(200);
     // As if the host had died after the deletion, before it was noted.
@@ -206,7 +206,7 @@ async fn an_approval_that_was_cut_short_is_carried_out_by_the_next() {
 }
 
 #[tokio::test]
-async fn only_what_is_held_can_be_approved() {
+async fn only_the_latest_held_run_can_be_approved() {
     let (stage, id) = held(120, 40).await;
     stage.connection.set_metadata(items(120, "return")).await;
     assert_eq!(stage.connection.run("commit-raw").await["status"], "SUCCESS");
@@ -234,7 +234,7 @@ async fn only_what_is_held_can_be_approved() {
 }
 
 #[tokio::test]
-async fn a_sync_may_say_itself_what_is_held_back() {
+async fn a_sync_can_configure_when_deletions_are_held() {
     let keys = "track_deletes = true\nhold_deletions_above = 0.1\nhold_deletions_from = 10";
     let table = "[integrations.minimal.syncs.numbers]";
     let bundle = Bundle::example("minimal").replace(table, &format!("{table}\n{keys}"));
@@ -246,7 +246,7 @@ async fn a_sync_may_say_itself_what_is_held_back() {
 }
 
 #[tokio::test]
-async fn nothing_is_held_any_more_of_records_that_go_by_age() {
+async fn a_held_run_is_superseded_when_its_records_expire() {
     let (stage, id) = held(120, 40).await;
     let keeper =
         HostOptions::new().database(&stage.db).variable("SYNCLINE_RETENTION_EVERY", "50ms").spawn().await;

@@ -26,7 +26,7 @@ async fn refused(host: &Host, bytes: Vec<u8>) -> (String, String) {
 }
 
 #[tokio::test]
-async fn bytes_that_are_no_bundle_are_refused_with_the_reason() {
+async fn an_invalid_bundle_is_rejected_with_the_reason() {
     let db = TestDatabase::create().await;
     let host = Host::spawn(&db).await;
     let whole = Bundle::guest("hostile").to_tar();
@@ -46,7 +46,7 @@ async fn bytes_that_are_no_bundle_are_refused_with_the_reason() {
 }
 
 #[tokio::test]
-async fn a_component_that_was_changed_after_it_was_bundled_is_refused() {
+async fn a_component_modified_after_bundling_is_rejected() {
     let db = TestDatabase::create().await;
     let host = Host::spawn(&db).await;
     let mut bytes = Bundle::guest("hostile").to_tar();
@@ -58,7 +58,7 @@ async fn a_component_that_was_changed_after_it_was_bundled_is_refused() {
 }
 
 #[tokio::test]
-async fn what_is_no_component_of_our_world_is_refused_with_the_reason() {
+async fn an_invalid_component_is_rejected_with_the_reason() {
     let db = TestDatabase::create().await;
     let host = Host::spawn(&db).await;
     let hostile = Bundle::guest("hostile");
@@ -82,7 +82,7 @@ async fn what_is_no_component_of_our_world_is_refused_with_the_reason() {
 }
 
 #[tokio::test]
-async fn a_component_that_no_host_can_run_is_refused_with_the_reason() {
+async fn a_component_that_exceeds_host_limits_is_rejected_with_the_reason() {
     let db = TestDatabase::create().await;
     let host = Host::spawn(&db).await;
     let minimal = Bundle::example("minimal");
@@ -101,7 +101,7 @@ async fn a_component_that_no_host_can_run_is_refused_with_the_reason() {
 }
 
 #[tokio::test]
-async fn a_configuration_that_does_not_fit_is_refused_with_the_reason() {
+async fn an_invalid_configuration_is_rejected_with_the_reason() {
     let db = TestDatabase::create().await;
     let host = Host::spawn(&db).await;
     let hostile = Bundle::guest("hostile");
@@ -128,7 +128,7 @@ async fn a_configuration_that_does_not_fit_is_refused_with_the_reason() {
 }
 
 #[tokio::test]
-async fn a_plan_says_what_would_change_and_changes_nothing() {
+async fn a_plan_lists_the_changes_without_applying_them() {
     let db = TestDatabase::create().await;
     let host = Host::spawn(&db).await;
     let hostile = Bundle::guest("hostile");
@@ -153,7 +153,7 @@ async fn a_plan_says_what_would_change_and_changes_nothing() {
 }
 
 #[tokio::test]
-async fn a_field_of_another_type_is_told_in_the_plan() {
+async fn a_plan_warns_about_a_changed_field_type() {
     let stage = Stage::hostile().await;
     let changed = Bundle::guest("hostile").replace("count = \"integer?\"", "count = \"string?\"");
     let plan = stage.host.post_bundle(changed.to_tar(), true).await.expect(200).json();
@@ -162,7 +162,7 @@ async fn a_field_of_another_type_is_told_in_the_plan() {
 }
 
 #[tokio::test]
-async fn what_becomes_of_models_is_told_in_the_plan() {
+async fn a_plan_lists_and_warns_about_model_changes() {
     let stage = Stage::hostile().await;
     let model = |change: &str, name: &str| json!({ "change": change, "kind": "model", "integration": null, "name": name });
     let step = "[models.Step]\nid = \"string\"";
@@ -208,7 +208,7 @@ async fn what_becomes_of_models_is_told_in_the_plan() {
 }
 
 #[tokio::test]
-async fn a_bundle_without_functions_is_deployed_like_any_other() {
+async fn a_bundle_without_functions_can_be_deployed() {
     let db = TestDatabase::create().await;
     let host = Host::spawn(&db).await;
     let empty = Bundle::guest("hostile").without_functions();
@@ -227,7 +227,7 @@ async fn a_bundle_without_functions_is_deployed_like_any_other() {
 }
 
 #[tokio::test]
-async fn a_deployment_that_cannot_be_read_holds_up_no_other() {
+async fn an_unreadable_deployment_does_not_block_other_bundles() {
     let stage = Stage::of(&Bundle::guest("hostile"), json!({ "steps": 3, "pause_ms": 0 })).await;
     stage.host.deploy(&Bundle::example("minimal")).await;
     // As a version that took deeper ones may have left them.
@@ -270,7 +270,7 @@ async fn a_deployment_that_cannot_be_read_holds_up_no_other() {
 }
 
 #[tokio::test]
-async fn deploying_the_same_again_changes_nothing() {
+async fn deploying_the_same_bundle_again_changes_nothing() {
     let stage = Stage::hostile().await;
     let first = stage.status("steps").await;
     let again = stage.host.deploy(&Bundle::guest("hostile")).await;
@@ -280,7 +280,7 @@ async fn deploying_the_same_again_changes_nothing() {
 }
 
 #[tokio::test]
-async fn a_sync_that_is_no_longer_deployed_has_no_schedule_and_its_records_stay() {
+async fn a_removed_sync_loses_its_schedule_but_keeps_its_records() {
     let stage = Stage::hostile().await;
     stage.set_metadata(json!({ "steps": 3, "pause_ms": 0 })).await;
     stage.run("steps").await;
@@ -294,7 +294,7 @@ async fn a_sync_that_is_no_longer_deployed_has_no_schedule_and_its_records_stay(
 }
 
 #[tokio::test]
-async fn a_sync_that_is_deployed_later_runs_for_connections_that_are_there() {
+async fn a_newly_deployed_sync_runs_for_existing_connections() {
     let without = Bundle::guest("hostile")
         .replace("[integrations.hostile.syncs.steps]\nruns = \"every 1 hour\"\nmodel = \"Step\"\n", "");
     let stage = Stage::of(&without, json!({ "steps": 3, "pause_ms": 0 })).await;
@@ -304,7 +304,7 @@ async fn a_sync_that_is_deployed_later_runs_for_connections_that_are_there() {
 }
 
 #[tokio::test]
-async fn a_deployment_leaves_checkpoints_and_paused_schedules_alone() {
+async fn a_deployment_keeps_checkpoints_and_paused_schedules() {
     let stage = Stage::hostile().await;
     stage.set_metadata(json!({ "steps": 3, "pause_ms": 0 })).await;
     stage.run("steps").await;
@@ -318,7 +318,7 @@ async fn a_deployment_leaves_checkpoints_and_paused_schedules_alone() {
 }
 
 #[tokio::test]
-async fn another_default_frequency_moves_the_next_run() {
+async fn a_new_default_frequency_moves_the_next_run() {
     let stage = Stage::hostile().await;
     let hostile = Bundle::guest("hostile");
     let steps = "runs = \"every 1 hour\"\nmodel = \"Step\"";
@@ -331,7 +331,7 @@ async fn another_default_frequency_moves_the_next_run() {
 }
 
 #[tokio::test]
-async fn another_default_frequency_spreads_what_waits_and_leaves_alone_what_is_due() {
+async fn a_new_default_frequency_spreads_waiting_schedules_and_keeps_due_ones() {
     let stage = Stage::hostile().await;
     stage.wait_until_idle().await;
     // As if there were a hundred more variants: one has a run on, one is parked behind it with its first, the others wait.
@@ -363,7 +363,7 @@ async fn another_default_frequency_spreads_what_waits_and_leaves_alone_what_is_d
 }
 
 #[tokio::test]
-async fn two_bundles_stand_beside_each_other() {
+async fn two_bundles_can_be_deployed_in_one_environment() {
     let stage = Stage::hostile().await;
     stage.host.deploy(&Bundle::example("minimal")).await;
     let minimal = stage.host.connect_as("customer-2", "minimal", json!({ "count": 3 })).await;
@@ -375,7 +375,7 @@ async fn two_bundles_stand_beside_each_other() {
 }
 
 #[tokio::test]
-async fn a_second_host_serves_what_the_first_has_deployed() {
+async fn a_second_host_serves_the_deployments_of_the_first() {
     let first = Bundle::guest("hostile").limit("spin", "cpu = \"100ms\"");
     let stage = Stage::of(&first, json!({ "steps": 0 })).await;
     let second = Host::spawn(&stage.db).await;
@@ -391,7 +391,7 @@ async fn a_second_host_serves_what_the_first_has_deployed() {
 }
 
 #[tokio::test]
-async fn a_sync_that_was_removed_and_comes_back_runs_again() {
+async fn a_sync_that_is_removed_and_redeployed_runs_again() {
     let hostile = Bundle::guest("hostile");
     let steps = "[integrations.hostile.syncs.steps]\nruns = \"every 1 hour\"\nmodel = \"Step\"\n";
     let stage = Stage::of(&hostile, json!({ "steps": 3, "pause_ms": 0 })).await;
@@ -404,7 +404,7 @@ async fn a_sync_that_was_removed_and_comes_back_runs_again() {
 }
 
 #[tokio::test]
-async fn a_connection_has_the_syncs_that_are_deployed_and_not_those_that_its_host_remembers() {
+async fn a_new_connection_ignores_the_hosts_outdated_deployment_cache() {
     let stage = Stage::hostile().await;
     // As if another host had switched to a deployment that this one has yet to hear of.
     stage
@@ -427,7 +427,7 @@ async fn a_connection_has_the_syncs_that_are_deployed_and_not_those_that_its_hos
 }
 
 #[tokio::test]
-async fn what_another_host_has_deployed_is_found_before_this_one_has_heard_of_it() {
+async fn functions_deployed_through_another_host_are_found_immediately() {
     let stage = Stage::hostile().await;
     let steps = "[integrations.hostile.syncs.steps]\nruns = \"every 1 hour\"\nmodel = \"Step\"\n";
     let less = Bundle::guest("hostile").without_actions().replace(steps, "");
@@ -459,7 +459,7 @@ async fn what_another_host_has_deployed_is_found_before_this_one_has_heard_of_it
 }
 
 #[tokio::test]
-async fn a_compilation_delays_no_action_of_another_bundle() {
+async fn a_compilation_does_not_delay_actions_of_another_bundle() {
     let minimal = Bundle::example("minimal");
     let stage = Stage::of(&minimal, json!({ "count": 0 })).await;
     let compiled = TempDir::new().expect("a temporary folder can be made");
@@ -487,7 +487,7 @@ async fn a_compilation_delays_no_action_of_another_bundle() {
 }
 
 #[tokio::test]
-async fn a_connection_that_is_being_made_during_a_deployment_has_its_syncs() {
+async fn a_connection_created_during_a_deployment_gets_its_syncs() {
     let steps = "[integrations.hostile.syncs.steps]\nruns = \"every 1 hour\"\nmodel = \"Step\"\n";
     let without = Bundle::guest("hostile").replace(steps, "");
     let stage = Stage::of(&without, json!({ "steps": 0 })).await;
@@ -527,7 +527,7 @@ async fn a_connection_that_is_being_made_during_a_deployment_has_its_syncs() {
 }
 
 #[tokio::test]
-async fn a_deployment_leaves_connections_alone_that_are_being_validated() {
+async fn a_deployment_adds_no_syncs_to_connections_under_validation() {
     let steps = "[integrations.hostile.syncs.steps]\nruns = \"every 1 hour\"\nmodel = \"Step\"\n";
     let stage = Stage::of(&Bundle::guest("hostile").replace(steps, ""), json!({ "steps": 0 })).await;
     stage.host.connect_as("customer-2", "hostile", json!({ "steps": 0 })).await;
@@ -540,7 +540,7 @@ async fn a_deployment_leaves_connections_alone_that_are_being_validated() {
 }
 
 #[tokio::test]
-async fn a_deployment_that_removes_a_sync_cancels_its_runs() {
+async fn removing_a_sync_cancels_its_runs() {
     let stage = Stage::hostile().await;
     stage.set_metadata(json!({ "steps": 2_000, "pause_ms": 10 })).await;
     stage.trigger("steps").await;
@@ -555,7 +555,7 @@ async fn a_deployment_that_removes_a_sync_cancels_its_runs() {
 }
 
 #[tokio::test]
-async fn a_model_of_another_bundles_sync_is_refused() {
+async fn two_bundles_cannot_save_the_same_model_of_an_integration() {
     let stage = Stage::hostile().await;
     let table = |sync: &str| format!("[integrations.hostile.syncs.{sync}]\nruns = \"every 1 hour\"\n");
     let steps = format!("{}model = \"Step\"\n", table("steps"));
@@ -578,7 +578,7 @@ async fn a_model_of_another_bundles_sync_is_refused() {
 }
 
 #[tokio::test]
-async fn another_base_url_than_that_of_another_bundle_is_refused() {
+async fn two_bundles_cannot_set_different_base_urls_for_an_integration() {
     const HERE: &str = "http://127.0.0.1:9/api";
     const THERE: &str = "http://127.0.0.1:10/api";
     let db = TestDatabase::create().await;
@@ -618,7 +618,7 @@ async fn another_base_url_than_that_of_another_bundle_is_refused() {
 }
 
 #[tokio::test]
-async fn another_default_frequency_counts_after_a_run_that_was_on() {
+async fn a_new_frequency_applies_after_a_run_in_progress() {
     let stage = Stage::hostile().await;
     stage.wait_until_idle().await;
     let before = stage.status("steps").await["finishedAt"].clone();
@@ -636,7 +636,7 @@ async fn another_default_frequency_counts_after_a_run_that_was_on() {
 }
 
 #[tokio::test]
-async fn a_host_that_has_not_heard_of_a_sync_yet_runs_it_all_the_same() {
+async fn a_host_that_missed_the_deployment_event_still_runs_a_new_sync() {
     let db = TestDatabase::create().await;
     let proxy = PostgresProxy::start(&db).await;
     let asked = HostOptions::new().database(&db).variable("SYNCLINE_MAX_SYNCS", "0").spawn().await;

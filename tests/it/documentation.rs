@@ -106,7 +106,7 @@ fn unused(anchor: String, taken: &BTreeSet<String>) -> String {
 }
 
 #[test]
-fn every_link_leads_to_a_file_and_a_heading() {
+fn every_link_points_to_an_existing_file_and_heading() {
     let pages = pages();
     let headings: BTreeMap<_, _> = pages.iter().map(|page| (page.path.clone(), &page.headings)).collect();
     let mut broken = Vec::new();
@@ -132,7 +132,7 @@ fn every_link_leads_to_a_file_and_a_heading() {
 }
 
 #[test]
-fn pages_that_source_files_name_exist() {
+fn pages_named_in_source_files_exist() {
     let pattern =
         regex::Regex::new(r"\bdocs/[A-Za-z0-9_/-]+\.(?:md|json|png|svg)").expect("the pattern is valid");
     let mut missing = Vec::new();
@@ -148,7 +148,7 @@ fn pages_that_source_files_name_exist() {
 }
 
 #[test]
-fn command_lines_in_pages_use_commands_and_options_that_exist() {
+fn documented_command_lines_use_existing_commands_and_options() {
     let mut wrong = Vec::new();
     let mut known = BTreeMap::new();
     for page in pages().iter().filter(|page| !page.path.ends_with("CHANGELOG.md")) {
@@ -221,7 +221,7 @@ fn help_of(path: &[String], known: &mut BTreeMap<Vec<String>, String>) -> String
 }
 
 #[test]
-fn requests_in_pages_are_of_routes_that_exist() {
+fn documented_requests_use_existing_routes() {
     let document = std::fs::read_to_string(repository("docs/openapi.json")).expect("the document is there");
     let document: Value = serde_json::from_str(&document).expect("the document is JSON");
     let routes: Vec<String> = document["paths"].as_object().expect("it has paths").keys().cloned().collect();
@@ -252,7 +252,7 @@ fn matches_route(route: &str, path: &str) -> bool {
 }
 
 #[test]
-fn keys_of_configuration_files_in_pages_exist() {
+fn documented_configuration_keys_exist() {
     let mut wrong = Vec::new();
     for page in pages() {
         for block in page

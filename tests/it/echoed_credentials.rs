@@ -94,13 +94,13 @@ async fn call_tool(connection: &Connection, input: &Value) -> String {
 }
 
 #[tokio::test]
-async fn an_api_key_that_the_provider_repeats_is_told_nobody() {
+async fn an_api_key_echoed_by_the_provider_is_masked() {
     const KEY: &str = "planted-api-key/7c+21==";
     assert_never_told(API_KEY, json!({ "type": "API_KEY", "apiKey": KEY }), &[KEY]).await;
 }
 
 #[tokio::test]
-async fn a_password_that_the_provider_repeats_is_told_nobody() {
+async fn a_password_echoed_by_the_provider_is_masked() {
     const PASSWORD: &str = "planted-\"password\"-5e90";
     let credentials = json!({ "type": "BASIC", "username": "ada", "password": PASSWORD });
     let encoded = STANDARD.encode(format!("ada:{PASSWORD}"));
@@ -109,13 +109,13 @@ async fn a_password_that_the_provider_repeats_is_told_nobody() {
 }
 
 #[tokio::test]
-async fn a_token_that_the_provider_repeats_is_told_nobody() {
+async fn an_access_token_echoed_by_the_provider_is_masked() {
     const TOKEN: &str = "planted-access-token-61ab";
     assert_never_told(OAUTH2, json!({ "type": "OAUTH2", "access_token": TOKEN }), &[TOKEN]).await;
 }
 
 #[tokio::test]
-async fn of_a_run_that_refreshes_its_token_neither_the_old_nor_the_new_one_is_told() {
+async fn old_and_new_token_are_masked_after_a_refresh_during_a_run() {
     const BEFORE: &str = "planted-token-before-the-refresh-40d2";
     const REFRESH_TOKEN: &str = "planted-refresh-token-40d2";
     let echo = Echo::start(OAUTH2, Bundle::guest("hostile")).await;
@@ -140,7 +140,7 @@ async fn of_a_run_that_refreshes_its_token_neither_the_old_nor_the_new_one_is_to
 }
 
 #[tokio::test]
-async fn a_refresh_token_that_the_provider_repeats_is_told_nobody() {
+async fn a_refresh_token_echoed_by_the_provider_is_masked() {
     const SECRETS: [&str; 2] = ["planted-refresh-token-88f0", "planted-client-secret-88f0"];
     let entry = OAUTH2.replace("{server}/token", "{server}/token-refusal");
     let echo = Echo::start(&entry, Bundle::guest("hostile")).await;
@@ -168,7 +168,7 @@ async fn a_refresh_token_that_the_provider_repeats_is_told_nobody() {
 }
 
 #[tokio::test]
-async fn what_an_end_user_typed_in_and_the_provider_repeats_is_told_nobody() {
+async fn a_typed_credential_echoed_by_the_provider_is_masked() {
     const PIN: &str = "planted-pin-3d17";
     let echo = Echo::start(TWO_STEP, Bundle::guest("hostile")).await;
     let session = open_session(&echo.host, "/connect/sessions", json!({ "end_user": { "id": "u-7" } })).await;
@@ -185,7 +185,7 @@ async fn what_an_end_user_typed_in_and_the_provider_repeats_is_told_nobody() {
 }
 
 #[tokio::test]
-async fn a_function_that_validates_a_connection_tells_nothing_of_it_either() {
+async fn credentials_echoed_during_a_validation_are_masked() {
     const KEY: &str = "planted-api-key-of-a-validation-02bc";
     let echo = Echo::start(API_KEY, Bundle::guest("lifecycle")).await;
     let body = json!({

@@ -66,7 +66,7 @@ async fn assert_nowhere(db: &TestDatabase, text: &str) {
 }
 
 #[tokio::test]
-async fn a_payload_ciphertext_is_nowhere_in_clear_and_is_read_as_it_was_sent() {
+async fn encrypted_payloads_are_never_stored_in_plaintext() {
     let stage = stage(&setting_aside()).await;
     let people = people();
     let bad = json!([{ "id": "bad", "count": MARK }, { "name": MARK }]);
@@ -107,7 +107,7 @@ async fn a_payload_ciphertext_is_nowhere_in_clear_and_is_read_as_it_was_sent() {
 }
 
 #[tokio::test]
-async fn changes_are_told_from_repetitions_although_hashes_are_keyed() {
+async fn changes_of_encrypted_records_are_detected_with_keyed_hashes() {
     let stage = stage(&sealing()).await;
     save_all(&stage, &people()).await;
     let before = stage.all(&[ITEMS]).await;
@@ -133,7 +133,7 @@ async fn changes_are_told_from_repetitions_although_hashes_are_keyed() {
 }
 
 #[tokio::test]
-async fn equal_payloads_cannot_be_told_by_what_is_kept() {
+async fn equal_payloads_have_different_hashes() {
     let stage = stage(&sealing()).await;
     let other = stage.host.connect_as("another", "hostile", json!({ "steps": 0 })).await;
     let same = json!([{ "id": "a", "name": MARK }]).to_string();
@@ -144,7 +144,7 @@ async fn equal_payloads_cannot_be_told_by_what_is_kept() {
 }
 
 #[tokio::test]
-async fn a_payload_that_was_moved_to_another_row_is_not_served() {
+async fn a_payload_copied_to_another_row_is_not_served() {
     let stage = stage(&sealing()).await;
     save_all(&stage, &people()).await;
     stage
@@ -167,7 +167,7 @@ async fn a_payload_that_was_moved_to_another_row_is_not_served() {
 }
 
 #[tokio::test]
-async fn a_payload_of_another_connection_is_not_served() {
+async fn a_payload_copied_from_another_connection_is_not_served() {
     let stage = stage(&sealing()).await;
     let other = stage.host.connect_as("another", "hostile", json!({ "steps": 0 })).await;
     save_all(&stage, &people()).await;
@@ -187,7 +187,7 @@ async fn a_payload_of_another_connection_is_not_served() {
 }
 
 #[tokio::test]
-async fn a_function_reads_what_is_sealed_as_it_was_saved() {
+async fn a_function_reads_encrypted_records_as_they_were_saved() {
     let stage = stage(&sealing()).await;
     save_all(&stage, &people()).await;
     let find = json!({ "model": "Item", "ids": ["b", "nobody", "a", "c"] });
@@ -210,7 +210,7 @@ async fn a_function_reads_what_is_sealed_as_it_was_saved() {
 }
 
 #[tokio::test]
-async fn a_letter_that_was_moved_to_another_row_is_not_served() {
+async fn a_dead_letter_copied_to_another_row_is_not_served() {
     let stage = stage(&setting_aside()).await;
     save_all(&stage, &json!([{ "id": "a", "count": MARK }, { "id": "b", "count": MARK }])).await;
     stage.host.get("/dead-letters").await.expect(200);
@@ -228,7 +228,7 @@ async fn a_letter_that_was_moved_to_another_row_is_not_served() {
 }
 
 #[tokio::test]
-async fn replacing_the_data_key_touches_no_record_and_all_stay_readable() {
+async fn replacing_the_data_key_leaves_records_unchanged_and_readable() {
     let stage = stage(&sealing()).await;
     save_all(&stage, &people()).await;
     let ciphertexts = "SELECT encode(payload_ciphertext, 'hex') FROM records ORDER BY external_id";
@@ -244,7 +244,7 @@ async fn replacing_the_data_key_touches_no_record_and_all_stay_readable() {
 }
 
 #[tokio::test]
-async fn a_deleted_environment_takes_its_record_key_along() {
+async fn deleting_an_environment_deletes_its_record_key() {
     let db = TestDatabase::create().await;
     let host = Host::spawn(&db).await;
     let account = host.with_key(Some(&host.create_key(&db, "account", "account")));
@@ -261,7 +261,7 @@ async fn a_deleted_environment_takes_its_record_key_along() {
 }
 
 #[tokio::test]
-async fn a_model_is_converted_as_it_is_saved_and_readers_do_not_notice() {
+async fn enabling_encryption_converts_records_on_their_next_save() {
     let stage = stage(&Bundle::guest("hostile")).await;
     save_all(&stage, &people()).await;
     let before = stage.all(&[ITEMS]).await;
@@ -280,7 +280,7 @@ async fn a_model_is_converted_as_it_is_saved_and_readers_do_not_notice() {
 }
 
 #[tokio::test]
-async fn the_keys_are_in_the_one_database_and_what_they_seal_in_the_other() {
+async fn record_keys_are_in_the_control_database_and_payloads_in_the_other() {
     let (control, records) = (TestDatabase::create().await, TestDatabase::create().await);
     let options =
         HostOptions::new().database(&control).variable("SYNCLINE_RECORDS_DATABASE_URL", &records.url());

@@ -27,7 +27,7 @@ async fn patch(api: &Api, body: Value) -> crate::support::Answer {
 }
 
 #[tokio::test]
-async fn two_environments_with_the_same_names_never_see_one_another() {
+async fn environments_with_the_same_integration_names_are_isolated() {
     let db = TestDatabase::create().await;
     let host = Host::spawn(&db).await;
     let other = with_another(&host, &db).await;
@@ -92,7 +92,7 @@ async fn two_environments_with_the_same_names_never_see_one_another() {
 }
 
 #[tokio::test]
-async fn settings_are_shown_changed_and_taken_away() {
+async fn settings_can_be_read_changed_and_cleared() {
     let db = TestDatabase::create().await;
     let host = Host::spawn(&db).await;
     let second = Host::spawn(&db).await;
@@ -138,7 +138,7 @@ async fn settings_are_shown_changed_and_taken_away() {
 }
 
 #[tokio::test]
-async fn a_command_whose_output_nobody_reads_ends_well() {
+async fn a_command_succeeds_when_its_output_is_closed() {
     let db = TestDatabase::create().await;
     let host = Host::spawn(&db).await;
     for (arguments, effect) in [
@@ -157,7 +157,7 @@ async fn a_command_whose_output_nobody_reads_ends_well() {
 }
 
 #[tokio::test]
-async fn a_key_has_a_name() {
+async fn a_secret_key_requires_a_name() {
     let db = TestDatabase::create().await;
     let host = Host::spawn(&db).await;
     for name in ["", " ", &"x".repeat(256)] {
@@ -173,7 +173,7 @@ async fn a_key_has_a_name() {
 }
 
 #[tokio::test]
-async fn settings_that_make_no_sense_are_refused() {
+async fn invalid_settings_are_rejected() {
     let db = TestDatabase::create().await;
     let host = Host::spawn(&db).await;
     let before = environment(&host).await;
@@ -201,7 +201,7 @@ async fn settings_that_make_no_sense_are_refused() {
 }
 
 #[tokio::test]
-async fn a_deployment_sets_what_its_file_says() {
+async fn a_deployment_applies_the_settings_of_its_file() {
     let db = TestDatabase::create().await;
     let host = Host::spawn(&db).await;
     patch(&host, json!({ "connect_ui_title": "Kept", "webhook_url": "https://old.example" }))
@@ -229,7 +229,7 @@ async fn a_deployment_sets_what_its_file_says() {
 }
 
 #[tokio::test]
-async fn signing_keys_are_shown_to_those_who_may_and_overlap_when_rotated() {
+async fn signing_keys_require_a_scope_and_overlap_during_rotation() {
     let db = TestDatabase::create().await;
     let host = Host::spawn(&db).await;
     let second = Host::spawn(&db).await;
@@ -272,7 +272,7 @@ async fn signing_keys_are_shown_to_those_who_may_and_overlap_when_rotated() {
 }
 
 #[tokio::test]
-async fn an_environment_without_a_signing_key_gets_one() {
+async fn an_environment_without_a_signing_key_receives_one() {
     let db = TestDatabase::create().await;
     let host = Host::spawn(&db).await;
     db.execute("DELETE FROM outbound_webhook_signing_keys").await;
@@ -285,7 +285,7 @@ async fn an_environment_without_a_signing_key_gets_one() {
 }
 
 #[tokio::test]
-async fn a_key_of_the_account_makes_and_deletes_environments_and_their_keys() {
+async fn an_account_key_manages_environments_and_their_keys() {
     let db = TestDatabase::create().await;
     let host = Host::spawn(&db).await;
     let account = host.create_key(&db, "account", "account");
@@ -338,7 +338,7 @@ async fn a_key_of_the_account_makes_and_deletes_environments_and_their_keys() {
 }
 
 #[tokio::test]
-async fn a_key_may_do_what_its_scopes_name_and_no_more() {
+async fn a_key_is_limited_to_its_scopes() {
     let stage = Stage::numbers(3).await;
     let scopes = "environment:records:read,environment:syncs:*";
     let key = stage.host.command(&stage.db, &["keys", "create", "narrow", "--scopes", scopes]);
@@ -358,7 +358,7 @@ async fn a_key_may_do_what_its_scopes_name_and_no_more() {
 }
 
 #[tokio::test]
-async fn variables_are_set_by_command_and_from_a_file() {
+async fn variables_are_set_by_the_cli_and_from_a_file() {
     let db = TestDatabase::create().await;
     let host = Host::spawn(&db).await;
     db.command(&["env", "vars", "set", "TOKEN"]).input("planted-by-command\n").run();

@@ -45,7 +45,7 @@ const WEBHOOK: &[(Step, u32)] = &[(Step::WebhookClaimed, 1), (Step::WebhookSent,
 const VARIANT: &[(Step, u32)] = &[(Step::VariantRetired, 1), (Step::VariantEmptied, 1)];
 
 #[test]
-fn no_step_is_left_out() {
+fn every_step_is_tested() {
     let tested: Vec<Step> =
         [SYNC, JOB, DELETION, WEBHOOK, VARIANT].concat().into_iter().map(|(step, _)| step).collect();
     assert_eq!(tested, Step::ALL);
@@ -170,12 +170,12 @@ async fn job_at_every_step(fate: Fate) {
 }
 
 #[tokio::test]
-async fn an_asynchronous_action_survives_a_host_that_dies_at_any_step() {
+async fn an_async_action_survives_a_host_that_dies_at_any_step() {
     job_at_every_step(Fate::Dies).await;
 }
 
 #[tokio::test]
-async fn an_asynchronous_action_survives_a_host_that_freezes_at_any_step() {
+async fn an_async_action_survives_a_host_that_freezes_at_any_step() {
     job_at_every_step(Fate::Freezes).await;
 }
 
@@ -255,12 +255,12 @@ async fn webhook_at_every_step(fate: Fate) {
 }
 
 #[tokio::test]
-async fn a_webhook_survives_a_host_that_dies_while_it_sends() {
+async fn a_webhook_is_delivered_if_the_sending_host_dies() {
     webhook_at_every_step(Fate::Dies).await;
 }
 
 #[tokio::test]
-async fn a_webhook_survives_a_host_that_freezes_while_it_sends() {
+async fn a_webhook_is_delivered_if_the_sending_host_freezes() {
     webhook_at_every_step(Fate::Freezes).await;
 }
 
@@ -304,11 +304,11 @@ async fn variant_at_every_step(fate: Fate) {
 }
 
 #[tokio::test]
-async fn the_deletion_of_a_variant_survives_a_host_that_dies_at_any_step() {
+async fn a_variant_deletion_survives_a_host_that_dies_at_any_step() {
     variant_at_every_step(Fate::Dies).await;
 }
 
 #[tokio::test]
-async fn the_deletion_of_a_variant_survives_a_host_that_freezes_at_any_step() {
+async fn a_variant_deletion_survives_a_host_that_freezes_at_any_step() {
     variant_at_every_step(Fate::Freezes).await;
 }

@@ -66,7 +66,7 @@ async fn two_tenants(db: &TestDatabase, host: &Host, hostile: &Bundle) -> (Conne
 }
 
 #[tokio::test]
-async fn ten_thousand_due_syncs_of_one_tenant_delay_another_by_one_slot() {
+async fn ten_thousand_due_syncs_delay_another_tenant_by_one_run() {
     let db = TestDatabase::create().await;
     let host = HostOptions::new().database(&db).variable("SYNCLINE_MAX_SYNCS", "1").spawn().await;
     let (_greedy, modest) = two_tenants(&db, &host, &Bundle::guest("hostile")).await;
@@ -89,7 +89,7 @@ async fn ten_thousand_due_syncs_of_one_tenant_delay_another_by_one_slot() {
 }
 
 #[tokio::test]
-async fn a_connection_has_no_more_runs_than_it_may_over_all_hosts_and_the_others_go_on() {
+async fn the_run_limit_of_a_connection_holds_across_hosts() {
     let db = TestDatabase::create().await;
     let host = HostOptions::new().database(&db).variable("SYNCLINE_MAX_SYNCS", "6").spawn().await;
     let bundle = Bundle::guest("hostile");
@@ -121,7 +121,7 @@ async fn a_connection_has_no_more_runs_than_it_may_over_all_hosts_and_the_others
 }
 
 #[tokio::test]
-async fn an_integration_has_no_more_runs_than_it_may_over_all_hosts_and_the_others_go_on() {
+async fn the_run_limit_of_an_integration_holds_across_hosts() {
     let db = TestDatabase::create().await;
     let host = HostOptions::new().database(&db).variable("SYNCLINE_MAX_SYNCS", "1").spawn().await;
     let bundle = Bundle::guest("hostile");

@@ -53,7 +53,7 @@ async fn an_expired_token_is_refreshed_before_a_function_sees_it() {
 }
 
 #[tokio::test]
-async fn a_function_is_told_that_there_are_no_credentials_where_the_provider_refuses_to_refresh_them() {
+async fn a_function_gets_an_error_when_a_refresh_is_rejected() {
     let (echo, connection) = expired(&OAUTH2.replace("/token\"", "/token-refusal\"")).await;
     let refused = async || {
         let refused = connection.action("tell-credentials", &json!(false)).await;
@@ -71,7 +71,7 @@ async fn a_function_is_told_that_there_are_no_credentials_where_the_provider_ref
 }
 
 #[tokio::test]
-async fn a_function_without_the_grant_sees_no_credentials() {
+async fn a_function_without_the_grant_cannot_read_credentials() {
     let echo = Echo::start(OAUTH2, Bundle::guest("hostile")).await;
     let connection = echo.connect(json!({ "type": "OAUTH2", "access_token": EXPIRED_TOKEN })).await;
     let refused = connection.action("tell-credentials", &json!(false)).await.expect(400);
@@ -81,7 +81,7 @@ async fn a_function_without_the_grant_sees_no_credentials() {
 }
 
 #[tokio::test]
-async fn the_credentials_that_a_function_saw_are_masked_in_its_log_and_in_its_failure() {
+async fn granted_credentials_are_masked_in_logs_and_errors() {
     let (echo, connection) = expired(OAUTH2).await;
     connection.action("tell-credentials", &json!(false)).await.expect(200);
     let failed = connection.action("tell-credentials", &json!(true)).await.expect(400).json();

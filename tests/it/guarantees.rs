@@ -42,7 +42,7 @@ fn has_test(file: &str, test: &str) -> bool {
 }
 
 #[test]
-fn every_test_that_is_named_is_there() {
+fn every_test_named_in_the_documentation_exists() {
     for page in PAGES {
         let text = std::fs::read_to_string(repository(page)).expect("the page is there");
         let named: Vec<_> = text.split('`').skip(1).step_by(2).filter_map(as_test).collect();

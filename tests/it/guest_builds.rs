@@ -92,7 +92,7 @@ fn write(path: &Path, text: &str) {
 }
 
 #[test]
-fn projects_of_one_package_name_that_share_a_target_directory_build_their_own_components() {
+fn projects_with_one_package_name_can_share_a_target_directory() {
     let folder = TempDir::new().expect("a temporary folder can be made");
     let target = folder.path().join("target");
     let target = Some(target.as_path());
@@ -113,7 +113,7 @@ fn projects_of_one_package_name_that_share_a_target_directory_build_their_own_co
 }
 
 #[test]
-fn a_target_directory_in_a_configuration_of_cargo_may_be_shared_too() {
+fn a_target_directory_from_cargo_configuration_can_be_shared() {
     let folder = TempDir::new().expect("a temporary folder can be made");
     let config = "[build]\ntarget-dir = \"shared\"\n";
     write(&folder.path().join(".cargo/config.toml"), config);
@@ -126,7 +126,7 @@ fn a_target_directory_in_a_configuration_of_cargo_may_be_shared_too() {
 }
 
 #[test]
-fn libraries_of_one_name_in_a_workspace_build_their_own_components() {
+fn workspace_members_with_one_library_name_build_separately() {
     let folder = TempDir::new().expect("a temporary folder can be made");
     let workspace = "[workspace]\nmembers = [\"first\", \"second\"]\nresolver = \"3\"\n";
     write(&folder.path().join("Cargo.toml"), workspace);

@@ -21,7 +21,7 @@ async fn runs(db: &TestDatabase, action: &str) -> i64 {
 }
 
 #[tokio::test]
-async fn a_repeat_is_answered_as_the_first_and_does_not_run_again() {
+async fn a_repeated_request_returns_the_first_response_without_running() {
     let stage = Stage::hostile().await;
     let first = keyed(&stage, "a", "save-raw", &one_item()).await.expect(200);
     assert_eq!(first.header("idempotent-replayed"), None);
@@ -46,7 +46,7 @@ async fn a_repeat_is_answered_as_the_first_and_does_not_run_again() {
 }
 
 #[tokio::test]
-async fn a_key_that_was_used_for_another_request_is_refused() {
+async fn reusing_a_key_for_a_different_request_is_rejected() {
     let stage = Stage::hostile().await;
     keyed(&stage, "a", "print", &json!("x")).await.expect(200);
     let reused = (409, "idempotency_key_reused".to_owned());
@@ -60,7 +60,7 @@ async fn a_key_that_was_used_for_another_request_is_refused() {
 }
 
 #[tokio::test]
-async fn an_asynchronous_request_that_is_repeated_is_one_job() {
+async fn a_repeated_async_request_is_one_job() {
     let stage = Stage::hostile().await;
     let headers = [("Idempotency-Key", "a"), ("X-Async", "true")];
     let first = stage.action_with(&headers, "save-raw", &one_item()).await.expect(202);
@@ -75,7 +75,7 @@ async fn an_asynchronous_request_that_is_repeated_is_one_job() {
 }
 
 #[tokio::test]
-async fn of_many_at_once_one_runs_and_the_others_are_told_to_repeat() {
+async fn of_concurrent_requests_one_runs_and_the_others_get_a_conflict() {
     let stage = Stage::hostile().await;
     let input = json!(300);
     let calls = (0..12).map(|_| keyed(&stage, "a", "sleep", &input));
@@ -92,7 +92,7 @@ async fn of_many_at_once_one_runs_and_the_others_are_told_to_repeat() {
 }
 
 #[tokio::test]
-async fn a_caller_that_goes_away_finds_what_came_of_it() {
+async fn a_caller_that_disconnected_can_fetch_the_result() {
     let (db, provider) = (TestDatabase::create().await, SlowProvider::listen().await);
     let options = HostOptions::new().database(&db).variable("SYNCLINE_EGRESS_ALLOW", &provider.address());
     let host = options.spawn().await;
@@ -118,7 +118,7 @@ async fn a_caller_that_goes_away_finds_what_came_of_it() {
 }
 
 #[tokio::test]
-async fn after_a_kill_a_repeat_runs_the_function_again() {
+async fn a_repeat_after_a_killed_host_runs_the_function_again() {
     let (db, provider) = (TestDatabase::create().await, SlowProvider::listen().await);
     let spawn = async || {
         let options = HostOptions::new().database(&db).variable("SYNCLINE_EGRESS_ALLOW", &provider.address());
@@ -149,7 +149,7 @@ async fn after_a_kill_a_repeat_runs_the_function_again() {
 }
 
 #[tokio::test]
-async fn what_a_stopped_host_had_to_give_up_runs_for_the_next_repeat() {
+async fn a_repeat_runs_what_a_stopped_host_abandoned() {
     let (db, provider) = (TestDatabase::create().await, SlowProvider::listen().await);
     // A lease that no test waits for: the repeat runs only because the host has let go.
     let spawn = async || {
@@ -180,7 +180,7 @@ async fn what_a_stopped_host_had_to_give_up_runs_for_the_next_repeat() {
 }
 
 #[tokio::test]
-async fn a_key_is_free_again_when_it_was_kept_for_long_enough() {
+async fn an_expired_key_can_be_used_again() {
     let db = TestDatabase::create().await;
     let options = HostOptions::new().database(&db).variable("SYNCLINE_ACTION_RESULT_SECONDS", "1");
     let host = options.spawn().await;
@@ -194,7 +194,7 @@ async fn a_key_is_free_again_when_it_was_kept_for_long_enough() {
 }
 
 #[tokio::test]
-async fn a_failure_of_the_hosts_own_is_not_kept_and_the_next_repeat_runs_the_function_again() {
+async fn an_internal_error_is_not_stored_and_a_repeat_runs_again() {
     let stage = Stage::hostile().await;
     let bundle = Bundle::guest("hostile");
     let integration = "[integrations.hostile]\n";

@@ -40,7 +40,7 @@ async fn stored(scene: &Scene) -> BTreeSet<String> {
 }
 
 #[tokio::test]
-async fn an_integration_with_too_much_in_hand_is_told_to_come_again_and_loses_nothing() {
+async fn an_integration_over_its_request_limit_gets_429_and_loses_nothing() {
     let scene = Scene::set().await;
     let neighbour = integration(&scene.host, "gitlab-pat", Value::Null, Some(SECRET)).await;
     let mut stalled = Vec::new();
@@ -95,7 +95,7 @@ async fn an_integration_with_too_much_in_hand_is_told_to_come_again_and_loses_no
 }
 
 #[tokio::test]
-async fn a_host_that_holds_as_much_as_it_may_takes_what_is_short() {
+async fn a_host_at_its_buffer_limit_still_accepts_short_webhooks() {
     let scene = Scene::set().await;
     let almost_all = vec![b' '; MAX_BODY_BYTES - 1];
     let fill = (0..HELD_BODIES).map(|_| stall(&scene.host, &scene.url, MAX_BODY_BYTES, &almost_all));
@@ -115,7 +115,7 @@ async fn a_host_that_holds_as_much_as_it_may_takes_what_is_short() {
 }
 
 #[tokio::test]
-async fn what_could_not_be_stored_is_to_come_again() {
+async fn webhooks_that_cannot_be_stored_get_503() {
     const COUNT: usize = 40;
     let scene = Scene::set().await;
     let refuse =

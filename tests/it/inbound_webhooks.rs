@@ -11,7 +11,7 @@ use crate::support::{
 };
 
 #[tokio::test]
-async fn githubs_own_examples_are_saved_at_once_and_forwarded_so_that_the_client_verifies_them() {
+async fn github_examples_are_processed_and_forwarded_with_a_valid_signature() {
     let receiver = Receiver::start().await;
     let allowed = receiver.address();
     let scene = Scene::with(|options| options.variable("SYNCLINE_EGRESS_ALLOW", &allowed)).await;
@@ -68,7 +68,7 @@ fn saved(receiver: &Receiver) -> Vec<Value> {
 }
 
 #[tokio::test]
-async fn what_a_function_saves_is_told_once_under_the_name_of_the_models_sync() {
+async fn records_saved_by_webhook_functions_are_reported_once() {
     let receiver = Receiver::start().await;
     let allowed = receiver.address();
     let scene = Scene::with(|options| options.variable("SYNCLINE_EGRESS_ALLOW", &allowed)).await;
@@ -120,7 +120,7 @@ async fn what_a_function_saves_is_told_once_under_the_name_of_the_models_sync() 
 }
 
 #[tokio::test]
-async fn what_a_killed_host_had_saved_and_not_told_is_told_by_the_next() {
+async fn the_next_host_reports_what_a_killed_host_saved() {
     let receiver = Receiver::start().await;
     let allowed = receiver.address();
     let Scene { connection, url, mut host, db } = Scene::with(|options| {
@@ -145,7 +145,7 @@ async fn what_a_killed_host_had_saved_and_not_told_is_told_by_the_next() {
 }
 
 #[tokio::test]
-async fn an_event_goes_to_the_connection_that_the_catalogue_finds_and_to_functions_that_subscribe() {
+async fn an_event_is_dispatched_to_its_connection_and_subscribed_functions() {
     let scene = Scene::set().await;
     let other = connect(&scene.host, "customer-2", json!({ "repository": "acme/other" })).await;
     scene.deliver("push", "d1", &push("refs/heads/main")).await.expect(200);
@@ -162,7 +162,7 @@ async fn an_event_goes_to_the_connection_that_the_catalogue_finds_and_to_functio
 }
 
 #[tokio::test]
-async fn a_url_that_names_a_connection_is_believed_whatever_the_provider_says() {
+async fn the_connection_in_the_url_overrides_the_payload() {
     let scene = Scene::set().await;
     let other = connect(&scene.host, "customer-2", json!({ "repository": "acme/other" })).await;
     let body = push("-").to_string();
@@ -183,7 +183,7 @@ async fn a_url_that_names_a_connection_is_believed_whatever_the_provider_says() 
 }
 
 #[tokio::test]
-async fn a_delivery_that_comes_again_is_dropped() {
+async fn a_repeated_delivery_is_dropped() {
     let scene = Scene::set().await;
     let body = push("main").to_string();
     let again = (0..8).map(|_| scene.delivery(&scene.host, "push", "d1", &body).send());
@@ -196,7 +196,7 @@ async fn a_delivery_that_comes_again_is_dropped() {
 }
 
 #[tokio::test]
-async fn a_recorded_delivery_is_dropped_though_it_is_given_another_id() {
+async fn a_captured_delivery_is_dropped_even_under_another_id() {
     let db = TestDatabase::create().await;
     let host = Host::spawn(&db).await;
     let now = chrono::Utc::now();
@@ -229,7 +229,7 @@ async fn a_recorded_delivery_is_dropped_though_it_is_given_another_id() {
 }
 
 #[tokio::test]
-async fn what_was_answered_is_not_lost_when_the_host_is_killed() {
+async fn acknowledged_webhooks_survive_a_killed_host() {
     let mut scene = Scene::set().await;
     let bodies: Vec<String> = (0..300).map(|number| push(&format!("b{number}")).to_string()).collect();
     let sender = scene.host.with_key(None);
@@ -275,7 +275,7 @@ fn reqwest_client() -> reqwest::Client {
 }
 
 #[tokio::test]
-async fn two_hosts_process_every_webhook_once() {
+async fn two_hosts_process_each_webhook_once() {
     let scene = Scene::set().await;
     let second = options_for(&scene.db).spawn().await;
     let hosts: [&Api; 2] = [&scene.host, &second];
@@ -293,7 +293,7 @@ async fn two_hosts_process_every_webhook_once() {
 }
 
 #[tokio::test]
-async fn of_a_delivery_that_comes_to_several_hosts_at_once_one_is_kept() {
+async fn concurrent_copies_of_a_delivery_are_stored_once_across_hosts() {
     let scene = Scene::set().await;
     let second = options_for(&scene.db).spawn().await;
     let hosts: [&Api; 2] = [&scene.host, &second];
@@ -314,7 +314,7 @@ async fn of_a_delivery_that_comes_to_several_hosts_at_once_one_is_kept() {
 }
 
 #[tokio::test]
-async fn a_function_that_fails_is_tried_again_and_what_failed_for_good_can_be_replayed() {
+async fn a_failing_function_is_retried_and_its_webhook_can_be_replayed() {
     let scene = Scene::set().await;
     scene.connection.set_metadata(json!({ "repository": "acme/shop", "fails": true })).await;
     let id = scene.deliver("push", "d1", &push("main")).await.expect(200);
@@ -347,7 +347,7 @@ async fn a_function_that_fails_is_tried_again_and_what_failed_for_good_can_be_re
 }
 
 #[tokio::test]
-async fn what_is_about_nobody_yet_can_be_replayed_when_the_connection_is_there() {
+async fn an_unmatched_webhook_can_be_replayed_once_its_connection_exists() {
     let scene = Scene::set().await;
     let body = json!({ "repository": { "full_name": "acme/later" } });
     scene.deliver("star", "d1", &body).await.expect(200);
@@ -370,7 +370,7 @@ async fn what_is_about_nobody_yet_can_be_replayed_when_the_connection_is_there()
 }
 
 #[tokio::test]
-async fn a_function_that_another_host_was_given_a_moment_ago_is_told_of_what_comes_in() {
+async fn a_function_just_deployed_through_another_host_gets_webhooks() {
     let scene = Scene::set().await;
     let note = "[integrations.webhooks.webhooks.note]\nmodels = [\"Note\"]\n";
     // From here on the host remembers a deployment without it.
@@ -381,7 +381,7 @@ async fn a_function_that_another_host_was_given_a_moment_ago_is_told_of_what_com
 }
 
 #[tokio::test]
-async fn the_command_line_lists_shows_and_replays() {
+async fn the_cli_lists_shows_and_replays_webhooks() {
     let scene = Scene::set().await;
     let later = json!({ "ref": "main", "repository": { "full_name": "acme/later" } });
     let mut ids = Vec::new();
@@ -424,7 +424,7 @@ async fn the_command_line_lists_shows_and_replays() {
 }
 
 #[tokio::test]
-async fn what_was_kept_for_long_enough_goes_and_what_is_not_over_stays() {
+async fn processed_webhooks_expire_and_unfinished_ones_are_kept() {
     let scene = Scene::set().await;
     let deliver = async |id: &str| {
         let answer = scene.deliver("star", id, &push("-")).await.expect(200);
@@ -463,7 +463,7 @@ async fn what_was_kept_for_long_enough_goes_and_what_is_not_over_stays() {
 }
 
 #[tokio::test]
-async fn lists_go_page_by_page_and_refuse_what_they_do_not_know() {
+async fn webhook_lists_are_paged_and_reject_unknown_parameters() {
     let scene = Scene::set().await;
     for number in 0..5 {
         scene.deliver("star", &format!("d{number}"), &push("-")).await.expect(200);
@@ -495,7 +495,7 @@ async fn lists_go_page_by_page_and_refuse_what_they_do_not_know() {
 }
 
 #[tokio::test]
-async fn what_is_bad_is_refused_and_leaves_nothing() {
+async fn invalid_requests_are_rejected_and_not_stored() {
     let scene = Scene::with(|options| options.variable("SYNCLINE_WEBHOOK_INTAKE_MAX_BYTES", "65536")).await;
     let host = &scene.host;
     let body = push("main").to_string();
@@ -533,7 +533,7 @@ async fn what_is_bad_is_refused_and_leaves_nothing() {
 }
 
 #[tokio::test]
-async fn what_a_shop_tells_within_one_second_is_kept_though_it_calls_all_of_it_the_same() {
+async fn distinct_woocommerce_webhooks_with_the_same_delivery_id_are_kept() {
     let db = TestDatabase::create().await;
     let host = options_for(&db).spawn().await;
     let path = integration(&host, "woocommerce", Value::Null, None).await;
@@ -567,7 +567,7 @@ async fn what_a_shop_tells_within_one_second_is_kept_though_it_calls_all_of_it_t
 }
 
 #[tokio::test]
-async fn each_connection_is_told_its_own_events_of_a_list() {
+async fn a_list_of_events_is_split_by_connection() {
     let receiver = Receiver::start().await;
     let db = TestDatabase::create().await;
     let host = options_for(&db).variable("SYNCLINE_EGRESS_ALLOW", &receiver.address()).spawn().await;
@@ -610,7 +610,7 @@ async fn each_connection_is_told_its_own_events_of_a_list() {
 }
 
 #[tokio::test]
-async fn what_belongs_to_what_was_deleted_ends() {
+async fn a_replay_for_a_deleted_connection_is_unmatched() {
     let scene = Scene::set().await;
     let id = scene.deliver("star", "d1", &push("-")).await.expect(200);
     let id = id.header("x-syncline-webhook-id").expect("it is told").to_owned();

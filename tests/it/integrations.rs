@@ -11,7 +11,7 @@ async fn create(api: &Api, body: Value) -> Value {
 }
 
 #[tokio::test]
-async fn an_integration_is_made_listed_and_shown() {
+async fn an_integration_is_created_listed_and_shown() {
     let db = TestDatabase::create().await;
     let host = Host::spawn(&db).await;
     let made = create(&host, json!({ "provider": "stripe-api-key", "unique_key": "pay: eu" })).await;
@@ -40,7 +40,7 @@ async fn an_integration_is_made_listed_and_shown() {
 }
 
 #[tokio::test]
-async fn an_integration_is_shown_with_what_is_included() {
+async fn the_include_parameter_adds_members_to_an_integration() {
     let db = TestDatabase::create().await;
     let host = Host::spawn(&db).await;
     create(&host, json!({ "provider": "stripe-api-key", "unique_key": "pay" })).await;
@@ -69,7 +69,7 @@ async fn an_integration_is_shown_with_what_is_included() {
 }
 
 #[tokio::test]
-async fn importing_a_connection_again_replaces_it_and_keeps_its_records() {
+async fn reimporting_a_connection_replaces_it_and_keeps_its_records() {
     let stage = Stage::hostile().await;
     stage.save_raw("Item", r#"[{"id":"a"}]"#).await.expect(200);
     let show = async || {
@@ -97,7 +97,7 @@ async fn importing_a_connection_again_replaces_it_and_keeps_its_records() {
 }
 
 #[tokio::test]
-async fn a_connection_without_an_id_is_given_one() {
+async fn a_connection_without_an_id_receives_one() {
     let stage = Stage::hostile().await;
     let body = json!({ "provider_config_key": "hostile", "credentials": { "type": "NONE" } });
     let made = stage.host.post("/connections", &body).await.expect(201).json();
@@ -105,7 +105,7 @@ async fn a_connection_without_an_id_is_given_one() {
 }
 
 #[tokio::test]
-async fn connections_are_found_by_what_is_asked() {
+async fn connections_are_filtered_by_every_query_parameter() {
     let db = TestDatabase::create().await;
     let host = Host::spawn(&db).await;
     for key in ["one", "two"] {
@@ -164,7 +164,7 @@ fn oauth_app() -> Value {
 }
 
 #[tokio::test]
-async fn an_apps_credentials_are_kept_sealed_and_shown_masked() {
+async fn app_credentials_are_stored_encrypted_and_shown_masked() {
     let db = TestDatabase::create().await;
     let host = HostOptions::new().database(&db).variable("RUST_LOG", "debug").spawn().await;
     let installed =
@@ -207,7 +207,7 @@ async fn an_apps_credentials_are_kept_sealed_and_shown_masked() {
 }
 
 #[tokio::test]
-async fn wrong_integrations_are_refused_with_the_place_of_the_mistake() {
+async fn invalid_integrations_are_rejected_with_the_field() {
     let db = TestDatabase::create().await;
     let host = Host::spawn(&db).await;
     let with = |name: &str, value: Value| {
@@ -281,7 +281,7 @@ async fn wrong_integrations_are_refused_with_the_place_of_the_mistake() {
 }
 
 #[tokio::test]
-async fn only_what_is_named_changes() {
+async fn an_update_changes_only_the_given_fields() {
     let db = TestDatabase::create().await;
     let host = Host::spawn(&db).await;
     let body = json!({
@@ -354,7 +354,7 @@ async fn a_renamed_integration_keeps_its_connections_records_and_functions() {
 }
 
 #[tokio::test]
-async fn a_deleted_integration_takes_everything_along_and_can_be_deployed_again() {
+async fn deleting_an_integration_deletes_its_data_and_allows_redeployment() {
     let stage = Stage::hostile().await;
     stage.save_raw("Item", r#"[{"id":"a"}]"#).await.expect(200);
     let deleted = stage.host.delete("/integrations/hostile").await.expect(200).json();
@@ -386,7 +386,7 @@ async fn a_deleted_integration_takes_everything_along_and_can_be_deployed_again(
 }
 
 #[tokio::test]
-async fn a_copied_ciphertext_does_not_open() {
+async fn a_ciphertext_copied_to_another_integration_cannot_be_decrypted() {
     let db = TestDatabase::create().await;
     let host = Host::spawn(&db).await;
     for key in ["one", "two"] {

@@ -59,7 +59,7 @@ const OLD_VALUES: &str = "SELECT (SELECT count(*) FROM connections WHERE sealed_
 const VERSIONS: &str = "SELECT string_agg(version::text, ',' ORDER BY version) FROM data_key_versions";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_data_key_is_replaced_while_two_hosts_read_and_write() {
+async fn a_data_key_is_rotated_while_two_hosts_read_and_write() {
     let db = TestDatabase::create().await;
     let hosts = [Host::spawn(&db).await, Host::spawn(&db).await];
     fill(&hosts[0], 250).await;
@@ -91,7 +91,7 @@ async fn a_data_key_is_replaced_while_two_hosts_read_and_write() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_rotation_that_is_killed_in_the_middle_does_no_harm_and_is_continued() {
+async fn an_interrupted_rotation_is_harmless_and_can_be_continued() {
     let db = TestDatabase::create().await;
     let host = Host::spawn(&db).await;
     fill(&host, 30).await;
@@ -127,7 +127,7 @@ async fn a_rotation_that_is_killed_in_the_middle_does_no_harm_and_is_continued()
 }
 
 #[tokio::test]
-async fn an_encryption_key_is_replaced_without_a_pause() {
+async fn an_encryption_key_is_replaced_without_downtime() {
     let db = TestDatabase::create().await;
     let new = format!("new:{}", STANDARD.encode([9; 32]));
     let start = async |keys: &str| {
@@ -158,7 +158,7 @@ async fn an_encryption_key_is_replaced_without_a_pause() {
 }
 
 #[tokio::test]
-async fn sealed_values_in_another_place_are_refused() {
+async fn encrypted_values_moved_to_another_place_are_rejected() {
     let db = TestDatabase::create().await;
     let host = Host::spawn(&db).await;
     fill(&host, 3).await;
@@ -187,7 +187,7 @@ async fn sealed_values_in_another_place_are_refused() {
 }
 
 #[tokio::test]
-async fn the_database_keeps_a_data_key_that_is_needed_and_takes_nothing_that_no_key_opens() {
+async fn the_database_rejects_missing_data_keys() {
     let db = TestDatabase::create().await;
     let host = Host::spawn(&db).await;
     fill(&host, 1).await;
@@ -205,7 +205,7 @@ async fn the_database_keeps_a_data_key_that_is_needed_and_takes_nothing_that_no_
 
 /// A column that rotation does not know of would be lost with its key.
 #[tokio::test]
-async fn every_column_of_sealed_values_is_declared() {
+async fn every_encrypted_column_is_registered_for_rotation() {
     let db = TestDatabase::create().await;
     let _host = Host::spawn(&db).await;
     let undeclared = "SELECT table_name || '.' || column_name FROM information_schema.columns c

@@ -109,28 +109,28 @@ async fn states_of_runs(numbers: &Numbers) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_host_that_begins_late_does_not_take_the_fence_from_its_successor() {
+async fn a_late_start_does_not_replace_the_successors_fencing_token() {
     let overlap = Overlap::set((Step::SyncClaimed, RARELY), Step::BatchCommitted).await;
     let numbers = overlap.play().await;
     assert_eq!(states_of_runs(&numbers).await, ["success", "lost", "success"]);
 }
 
 #[tokio::test]
-async fn a_host_that_ends_late_neither_closes_its_run_nor_frees_the_schedule_nor_tells() {
+async fn a_late_completion_changes_nothing() {
     let overlap = Overlap::set((Step::SyncCompleted, RARELY), Step::BatchCommitted).await;
     let numbers = overlap.play().await;
     assert_eq!(states_of_runs(&numbers).await, ["success", "lost", "success"]);
 }
 
 #[tokio::test]
-async fn a_host_that_renews_late_does_not_prolong_its_successors_lease() {
+async fn a_late_renewal_does_not_extend_the_successors_lease() {
     let overlap = Overlap::set((Step::BatchCommitted, "1"), Step::BatchCommitted).await;
     let numbers = overlap.play().await;
     assert_eq!(states_of_runs(&numbers).await, ["success", "lost", "success"]);
 }
 
 #[tokio::test]
-async fn a_host_that_notes_a_webhook_late_leaves_it_to_its_successor() {
+async fn a_late_webhook_result_is_ignored() {
     let overlap = Overlap::set((Step::WebhookSent, RARELY), Step::WebhookClaimed).await;
     let numbers = overlap.play().await;
     let open = "SELECT count(*) FROM outbound_webhook_deliveries WHERE state <> 'delivered'";
@@ -142,7 +142,7 @@ async fn a_host_that_notes_a_webhook_late_leaves_it_to_its_successor() {
 }
 
 #[tokio::test]
-async fn the_first_host_that_is_back_leaves_the_others_what_they_hold() {
+async fn the_first_host_to_return_takes_over_nothing_during_the_grace_period() {
     let db = TestDatabase::create().await;
     let lease = Duration::from_secs(6);
     let options = || HostOptions::new().database(&db).variable("SYNCLINE_LEASE_SECONDS", "6");

@@ -56,7 +56,7 @@ async fn deliveries(db: &TestDatabase) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_connection_that_a_function_refuses_is_not_made() {
+async fn a_connection_that_fails_validation_is_not_created() {
     let (db, _provider, host) = stage().await;
     let refused = import(&host, json!({ "refuse": "this account has no plan" })).await;
     assert_eq!(refused.refusal(), (400, "connection_validation_failed".to_owned()));
@@ -74,7 +74,7 @@ async fn a_connection_that_a_function_refuses_is_not_made() {
 }
 
 #[tokio::test]
-async fn a_connection_that_is_refused_when_it_is_connected_anew_stays_and_says_so() {
+async fn a_connection_that_fails_revalidation_stays_and_shows_the_error() {
     let (db, _provider, host) = stage().await;
     import(&host, json!({})).await.expect(201);
     let refused = import(&host, json!({ "refuse": "this account was closed" })).await;
@@ -88,7 +88,7 @@ async fn a_connection_that_is_refused_when_it_is_connected_anew_stays_and_says_s
 }
 
 #[tokio::test]
-async fn a_refusal_gives_no_variable_away() {
+async fn a_validation_error_masks_environment_variables() {
     const VARIABLE: &str = "planted-variable-of-the-validation-03aa";
     let db = TestDatabase::create().await;
     let host = Host::spawn(&db).await;
@@ -106,7 +106,7 @@ async fn a_refusal_gives_no_variable_away() {
 }
 
 #[tokio::test]
-async fn a_connection_that_is_being_validated_is_not_there_yet() {
+async fn a_connection_is_hidden_until_it_is_validated() {
     let (db, provider, host) = stage().await;
     let look = async |is_there: bool| {
         for path in ["/connections", "/connections?connectionId=customer-1"] {
@@ -146,7 +146,7 @@ async fn a_connection_that_is_being_validated_is_not_there_yet() {
 }
 
 #[tokio::test]
-async fn a_refusal_takes_back_only_what_it_is_about() {
+async fn a_failed_validation_does_not_remove_a_newer_connection() {
     let (db, provider, host) = stage().await;
     let first = json!({ "asks": "/validating", "refuse": "not this one" });
     let (refused, ()) = tokio::join!(import(&host, first), async {
@@ -161,7 +161,7 @@ async fn a_refusal_takes_back_only_what_it_is_about() {
 }
 
 #[tokio::test]
-async fn of_two_that_are_validated_at_the_same_time_the_later_decides() {
+async fn the_later_of_two_concurrent_validations_wins() {
     let (db, provider, host) = stage().await;
     for refusal in [Some("not this one"), None] {
         let mut first = pin!(import(&host, json!({ "asks": "/first" })));
@@ -187,7 +187,7 @@ async fn of_two_that_are_validated_at_the_same_time_the_later_decides() {
 }
 
 #[tokio::test]
-async fn of_two_that_replace_a_connection_the_later_decides() {
+async fn the_later_of_two_concurrent_reconnects_wins() {
     let (db, provider, host) = stage().await;
     import(&host, json!({})).await.expect(201);
     for (first, second, status, errors) in [
@@ -209,7 +209,7 @@ async fn of_two_that_replace_a_connection_the_later_decides() {
 }
 
 #[tokio::test]
-async fn what_a_lost_host_was_judging_is_judged_again() {
+async fn a_lost_hosts_revalidation_is_repeated() {
     let (db, provider, mut host) = stage().await;
     import(&host, json!({})).await.expect(201);
     wait_until_greeted(&host).await;
@@ -231,7 +231,7 @@ async fn what_a_lost_host_was_judging_is_judged_again() {
 }
 
 #[tokio::test]
-async fn an_end_user_who_is_refused_is_told_so() {
+async fn an_end_user_sees_the_validation_error() {
     let (db, _provider, host) = stage().await;
     let connect = async |tags: Value| {
         let session = host.post("/connect/sessions", &json!({ "tags": tags })).await.expect(201).json();
@@ -249,7 +249,7 @@ async fn an_end_user_who_is_refused_is_told_so() {
 }
 
 #[tokio::test]
-async fn what_follows_a_creation_survives_a_kill() {
+async fn a_post_creation_function_survives_a_killed_host() {
     let (db, provider, mut host) = stage().await;
     import(&host, json!({ "tells": true })).await.expect(201);
     assert_eq!(provider.asked().await.path, "/created");
@@ -260,7 +260,7 @@ async fn what_follows_a_creation_survives_a_kill() {
 }
 
 #[tokio::test]
-async fn functions_run_before_connections_are_deleted_with_what_they_belong_to() {
+async fn pre_deletion_functions_run_when_the_integration_is_deleted() {
     let (_db, provider, host) = stage().await;
     let told = json!({
         "connection_id": ["customer-1", "customer-2"], "provider_config_key": "lifecycle",
@@ -293,7 +293,7 @@ async fn functions_run_before_connections_are_deleted_with_what_they_belong_to()
 }
 
 #[tokio::test]
-async fn a_deletion_goes_to_its_end_though_whoever_asked_for_it_leaves() {
+async fn a_deletion_completes_after_its_caller_disconnects() {
     let (_db, provider, host) = stage().await;
     import(&host, json!({})).await.expect(201);
     wait_until_greeted(&host).await;
@@ -312,7 +312,7 @@ async fn a_deletion_goes_to_its_end_though_whoever_asked_for_it_leaves() {
 }
 
 #[tokio::test]
-async fn a_function_runs_before_a_deletion_and_cannot_prevent_it() {
+async fn a_pre_deletion_function_cannot_prevent_the_deletion() {
     let (db, provider, host) = stage().await;
     import(&host, json!({ "clings": true })).await.expect(201);
     wait_until_greeted(&host).await;
@@ -336,7 +336,7 @@ async fn a_function_runs_before_a_deletion_and_cannot_prevent_it() {
 }
 
 #[tokio::test]
-async fn functions_that_another_host_was_given_a_moment_ago_run_at_each_turn() {
+async fn lifecycle_functions_just_deployed_through_another_host_run() {
     let (db, provider, host) = stage().await;
     let mut less = Bundle::guest("lifecycle").at_address(&format!("http://{}", provider.address()));
     for event in ["connection-created", "connection-deleting", "connection-validating"] {
@@ -380,7 +380,7 @@ async fn connect_in_another(host: &Host, db: &TestDatabase, provider: &SlowProvi
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_command_deletes_an_environment_after_hosts_have_run_the_functions_before_it() {
+async fn deleting_an_environment_by_cli_runs_pre_deletion_functions_first() {
     let (db, provider, host) = stage().await;
     connect_in_another(&host, &db, &provider).await;
     let command = db.command(&["env", "delete", "other", "--yes"]);
@@ -394,7 +394,7 @@ async fn a_command_deletes_an_environment_after_hosts_have_run_the_functions_bef
 }
 
 #[tokio::test]
-async fn a_command_that_finds_no_host_deletes_an_environment_and_says_what_did_not_run() {
+async fn deleting_an_environment_without_a_host_reports_skipped_functions() {
     let (db, provider, mut host) = stage().await;
     connect_in_another(&host, &db, &provider).await;
     host.stop().await;

@@ -32,7 +32,7 @@ async fn assert_told(connection: &Connection, action: &str, input: Value, limit:
 }
 
 #[tokio::test]
-async fn a_function_that_computes_for_ever_is_ended_while_others_are_served() {
+async fn an_endless_computation_is_ended_while_others_are_served() {
     let stage = limited("spin", "cpu = \"800ms\"").await;
     let spinning = async {
         assert_over_limit(&stage, "spin", Value::Null, "cpu").await;
@@ -49,7 +49,7 @@ async fn a_function_that_computes_for_ever_is_ended_while_others_are_served() {
 }
 
 #[tokio::test]
-async fn neighbours_are_served_while_more_functions_compute_than_there_are_processors() {
+async fn other_functions_run_while_cpu_heavy_functions_exceed_the_processors() {
     let stage = limited("spin", "cpu = \"1s\"").await;
     let spinners = async {
         let spinners = (0..4).map(|_| Box::pin(stage.action("spin", &Value::Null)));
@@ -68,25 +68,25 @@ async fn neighbours_are_served_while_more_functions_compute_than_there_are_proce
 }
 
 #[tokio::test]
-async fn a_huge_text_for_the_log_ends_at_the_memory_that_it_takes() {
+async fn a_huge_log_message_hits_the_memory_limit() {
     let stage = limited("big-log", "memory = \"32MB\"").await;
     assert_over_limit(&stage, "big-log", json!(64 << 20), "memory").await;
 }
 
 #[tokio::test]
-async fn a_function_that_takes_all_memory_is_ended() {
+async fn an_endless_allocation_hits_the_memory_limit() {
     let stage = limited("allocate", "memory = \"32MB\"").await;
     assert_over_limit(&stage, "allocate", Value::Null, "memory").await;
 }
 
 #[tokio::test]
-async fn a_function_that_begins_with_more_memory_than_it_may_have_is_told_so() {
+async fn an_initial_memory_over_the_limit_is_reported() {
     let stage = limited("print", "memory = \"64KB\"").await;
     assert_over_limit(&stage, "print", json!("x"), "memory").await;
 }
 
 #[tokio::test]
-async fn a_function_that_grows_its_table_for_ever_is_ended() {
+async fn an_endlessly_growing_table_hits_the_table_limit() {
     let stage = Stage::hostile().await;
     let growing = Assembled::new(&[("sync", "numbers"), ("action", "echo")]);
     stage.host.deploy(&Bundle::example("minimal").with_component(&growing.component())).await;
@@ -97,19 +97,19 @@ async fn a_function_that_grows_its_table_for_ever_is_ended() {
 }
 
 #[tokio::test]
-async fn a_function_that_logs_for_ever_is_ended() {
+async fn endless_logging_hits_the_log_limit() {
     let stage = limited("log-flood", "log = \"256KB\"").await;
     assert_over_limit(&stage, "log-flood", Value::Null, "log").await;
 }
 
 #[tokio::test]
-async fn a_function_that_calls_itself_for_ever_is_ended() {
+async fn endless_recursion_hits_the_stack_limit() {
     let stage = Stage::hostile().await;
     assert_over_limit(&stage, "recurse", Value::Null, "stack").await;
 }
 
 #[tokio::test]
-async fn a_function_that_returns_too_much_is_refused() {
+async fn an_oversized_result_hits_the_output_limit() {
     let stage = limited("big-output", "output = \"64KB\"").await;
     assert_over_limit(&stage, "big-output", json!(64 << 10), "output").await;
     let fits = stage.action("big-output", &json!((64 << 10) - 2)).await.expect(200);
@@ -117,7 +117,7 @@ async fn a_function_that_returns_too_much_is_refused() {
 }
 
 #[tokio::test]
-async fn a_function_that_sends_requests_for_ever_is_ended() {
+async fn endless_requests_hit_the_request_limit() {
     let shop = Shop::start().await;
     let db = TestDatabase::create().await;
     let host = HostOptions::new().database(&db).allow(&shop).spawn().await;
@@ -128,7 +128,7 @@ async fn a_function_that_sends_requests_for_ever_is_ended() {
 }
 
 #[tokio::test]
-async fn a_function_that_sends_too_many_requests_at_once_sends_none() {
+async fn a_batch_of_requests_over_the_limit_sends_none() {
     let server = ProviderServer::start().await;
     let stage = Stage::at_provider(&server, &[], Bundle::guest("hostile")).await;
     assert_over_limit(&stage, "request-storm", json!({ "url": "/", "count": 1_001 }), "requests").await;
@@ -136,7 +136,7 @@ async fn a_function_that_sends_too_many_requests_at_once_sends_none() {
 }
 
 #[tokio::test]
-async fn answers_that_a_function_could_not_take_are_not_held_for_it() {
+async fn responses_beyond_the_guests_memory_are_not_buffered() {
     let server = ProviderServer::start().await;
     let bundle = Bundle::guest("hostile").limit("request-storm", "memory = \"16MB\"");
     let stage = Stage::at_provider(&server, &[], bundle).await;
@@ -148,7 +148,7 @@ async fn answers_that_a_function_could_not_take_are_not_held_for_it() {
 }
 
 #[tokio::test]
-async fn records_that_a_function_could_not_take_are_not_held_for_it() {
+async fn records_beyond_the_guests_memory_are_not_buffered() {
     let bundle = Bundle::guest("hostile")
         .limit("find-raw", "memory = \"16MB\"")
         .limit("change-raw", "batch = \"4MB\"");
@@ -174,7 +174,7 @@ async fn records_that_a_function_could_not_take_are_not_held_for_it() {
 }
 
 #[tokio::test]
-async fn a_function_that_takes_too_long_is_a_timeout() {
+async fn a_function_that_runs_too_long_times_out() {
     let stage = limited("sleep", "wall = \"300ms\"").await;
     let answer = stage.action("sleep", &json!(60_000)).await;
     assert_eq!(answer.refusal(), (408, "execution_timeout".to_owned()));
@@ -184,7 +184,7 @@ async fn a_function_that_takes_too_long_is_a_timeout() {
 }
 
 #[tokio::test]
-async fn a_function_that_waits_for_a_silent_provider_for_too_long_is_a_timeout() {
+async fn a_function_that_waits_for_a_silent_provider_times_out() {
     let provider = SlowProvider::listen().await;
     let stage = Stage::at_slow_provider(&provider, |bundle| bundle.limit("fetch", "wall = \"300ms\"")).await;
     let input = json!({ "url": "/" });
@@ -195,7 +195,7 @@ async fn a_function_that_waits_for_a_silent_provider_for_too_long_is_a_timeout()
 }
 
 #[tokio::test]
-async fn a_sync_over_its_limit_fails_and_keeps_what_it_committed() {
+async fn a_sync_over_its_limit_fails_and_keeps_committed_records() {
     let table = "[integrations.hostile.syncs.steps]";
     let limits = format!("{table}\nlimits = {{ records = 5 }}");
     let bundle = Bundle::guest("hostile").replace(table, &limits);
@@ -206,7 +206,7 @@ async fn a_sync_over_its_limit_fails_and_keeps_what_it_committed() {
 }
 
 #[tokio::test]
-async fn a_panic_carries_the_guests_own_message() {
+async fn a_panic_includes_the_guests_message() {
     let stage = Stage::hostile().await;
     let answer = stage.action("panic", &json!("out of \"cheese\" 🧀")).await;
     assert_eq!(answer.refusal(), (400, "script_internal_error".to_owned()));
@@ -215,7 +215,7 @@ async fn a_panic_carries_the_guests_own_message() {
 }
 
 #[tokio::test]
-async fn a_trap_is_a_crash_of_the_function_alone() {
+async fn a_trap_ends_only_its_own_function() {
     let stage = Stage::hostile().await;
     for action in ["trap", "read-out-of-bounds", "recurse-in-memory", "bad-utf8-log"] {
         let answer = stage.action(action, &Value::Null).await;
@@ -225,7 +225,7 @@ async fn a_trap_is_a_crash_of_the_function_alone() {
 }
 
 #[tokio::test]
-async fn a_failure_reaches_the_caller_with_message_and_details() {
+async fn a_failure_returns_its_message_and_details_to_the_caller() {
     let stage = Stage::hostile().await;
     let failure =
         json!({ "code": "out-of-stock", "message": "no cheese today", "details": { "kinds": ["brie"] } });
@@ -243,7 +243,7 @@ async fn a_failure_reaches_the_caller_with_message_and_details() {
 }
 
 #[tokio::test]
-async fn output_that_is_not_json_is_refused() {
+async fn output_that_is_not_json_is_rejected() {
     let stage = Stage::hostile().await;
     let half = stage.action("bad-json-output", &Value::Null).await;
     assert_eq!(half.refusal(), (400, "invalid_action_output".to_owned()));
@@ -253,7 +253,7 @@ async fn output_that_is_not_json_is_refused() {
 }
 
 #[tokio::test]
-async fn what_a_function_logs_with_broken_fields_is_kept_and_takes_no_other_run_along() {
+async fn log_lines_with_invalid_fields_are_stored() {
     let stage = Stage::hostile().await;
     let deep = ["[".repeat(300), "]".repeat(300)].concat();
     let fields =
@@ -277,14 +277,14 @@ async fn what_a_function_logs_with_broken_fields_is_kept_and_takes_no_other_run_
 }
 
 #[tokio::test]
-async fn a_function_that_returns_nothing_answers_with_an_empty_body() {
+async fn a_function_without_a_result_returns_an_empty_body() {
     let stage = Stage::hostile().await;
     let answer = stage.action("print", &json!("a line")).await.expect(200);
     assert_eq!(answer.text(), "");
 }
 
 #[tokio::test]
-async fn a_guest_reaches_neither_files_nor_sockets_nor_private_addresses() {
+async fn a_guest_cannot_reach_files_sockets_or_private_addresses() {
     let shop = Shop::start().await;
     let stage = Stage::of(&Bundle::guest("hostile").at(&shop), json!({ "steps": 0 })).await;
     for (action, input) in [
@@ -303,7 +303,7 @@ async fn a_guest_reaches_neither_files_nor_sockets_nor_private_addresses() {
 }
 
 #[tokio::test]
-async fn records_that_are_too_long_or_too_many_are_refused_with_the_limits_name() {
+async fn oversized_records_and_streams_are_rejected_with_the_limit() {
     let bundle = Bundle::guest("hostile").limit("save-raw", "record = \"1KB\"");
     let stage = Stage::with(&[("SYNCLINE_MAX_STREAM_RECORDS", "3")], &bundle, json!({ "steps": 0 })).await;
     let long = json!([{ "id": "short" }, { "id": "long", "name": "x".repeat(1_024) }]).to_string();

@@ -50,7 +50,7 @@ async fn disturb_syncs(faults: &[(&str, Fault)]) {
 }
 
 #[tokio::test]
-async fn a_sync_whose_commits_are_not_answered_does_nothing_twice() {
+async fn a_sync_repeats_nothing_when_commit_responses_are_lost() {
     disturb_syncs(&[
         ("claim", Fault::LoseCommitOf(CLAIM)),
         ("begin", Fault::LoseCommitOf(BEGIN)),
@@ -62,7 +62,7 @@ async fn a_sync_whose_commits_are_not_answered_does_nothing_twice() {
 }
 
 #[tokio::test]
-async fn a_sync_whose_connections_break_before_a_commit_loses_nothing() {
+async fn a_sync_loses_nothing_when_its_connection_breaks_before_a_commit() {
     disturb_syncs(&[
         ("claim", Fault::CutBeforeCommitOf(CLAIM)),
         ("begin", Fault::CutBeforeCommitOf(BEGIN)),
@@ -74,7 +74,7 @@ async fn a_sync_whose_connections_break_before_a_commit_loses_nothing() {
 }
 
 #[tokio::test]
-async fn a_reset_whose_run_could_not_begin_is_done_by_the_next() {
+async fn a_requested_reset_is_applied_by_the_next_run_if_one_fails_to_start() {
     let db = TestDatabase::create().await;
     let proxy = PostgresProxy::start(&db).await;
     let host = HostOptions::new().database_through(&proxy).spawn().await;
@@ -102,7 +102,7 @@ async fn a_reset_whose_run_could_not_begin_is_done_by_the_next() {
 }
 
 #[tokio::test]
-async fn an_approval_that_was_cut_short_is_finished_without_being_asked_for_again() {
+async fn an_interrupted_approval_completes_by_itself() {
     let numbers = Numbers::new().await;
     let (proxy, host) = set_up(&numbers).await;
     let connection = numbers.connect(&host, "customer-1").await;
@@ -136,7 +136,7 @@ async fn action_under_key(connection: &Connection) -> crate::support::Answer {
 }
 
 #[tokio::test]
-async fn an_asynchronous_action_whose_commits_are_not_answered_runs_under_one_id() {
+async fn an_async_action_keeps_one_id_when_commit_responses_are_lost() {
     let numbers = Numbers::new().await;
     let (proxy, mut host) = set_up(&numbers).await;
     for (name, fault) in [
@@ -168,7 +168,7 @@ async fn an_asynchronous_action_whose_commits_are_not_answered_runs_under_one_id
 }
 
 #[tokio::test]
-async fn a_request_under_a_key_whose_end_is_not_answered_gets_its_result() {
+async fn an_idempotent_request_returns_its_result_when_a_response_is_lost() {
     let numbers = Numbers::new().await;
     let (proxy, mut host) = set_up(&numbers).await;
     let connection = numbers.connect(&host, "customer-1").await;
@@ -183,7 +183,7 @@ async fn a_request_under_a_key_whose_end_is_not_answered_gets_its_result() {
 }
 
 #[tokio::test]
-async fn a_failed_attempt_whose_end_is_not_answered_is_one_that_failed() {
+async fn a_failed_attempt_counts_once_when_its_commit_response_is_lost() {
     let db = TestDatabase::create().await;
     let proxy = PostgresProxy::start(&db).await;
     let mut host = HostOptions::new().database_through(&proxy).spawn().await;
@@ -202,7 +202,7 @@ async fn a_failed_attempt_whose_end_is_not_answered_is_one_that_failed() {
 }
 
 #[tokio::test]
-async fn a_webhook_whose_end_is_noted_without_an_answer_is_not_sent_again() {
+async fn a_delivered_webhook_is_not_resent_when_a_commit_response_is_lost() {
     let numbers = Numbers::new().await;
     let (proxy, host) = set_up(&numbers).await;
     let open = "SELECT count(*) FROM outbound_webhook_deliveries WHERE state <> 'delivered'";
@@ -225,7 +225,7 @@ async fn a_webhook_whose_end_is_noted_without_an_answer_is_not_sent_again() {
 }
 
 #[tokio::test]
-async fn a_refused_attempt_that_is_noted_without_an_answer_is_noted_once() {
+async fn a_failed_delivery_attempt_is_recorded_once_despite_a_lost_response() {
     let numbers = Numbers::new().await;
     let proxy = PostgresProxy::start(&numbers.db).await;
     // Longer than the sender waits before it tries again to note it, so that nobody has taken the webhook up by then.
@@ -252,7 +252,7 @@ async fn a_refused_attempt_that_is_noted_without_an_answer_is_noted_once() {
 }
 
 #[tokio::test]
-async fn an_attempt_that_is_noted_again_leaves_the_next_one_of_its_host_alone() {
+async fn recording_an_attempt_again_does_not_affect_the_next_attempt() {
     let numbers = Numbers::new().await;
     let proxy = PostgresProxy::start(&numbers.db).await;
     // Shorter than the sender waits before it tries again to note it: by then it is at the next attempt.
@@ -281,7 +281,7 @@ async fn an_attempt_that_is_noted_again_leaves_the_next_one_of_its_host_alone() 
 }
 
 #[tokio::test]
-async fn a_host_that_hears_no_notifications_sees_what_is_to_do() {
+async fn a_host_without_notifications_finds_due_work_by_polling() {
     let numbers = Numbers::new().await;
     let proxy = PostgresProxy::start(&numbers.db).await;
     proxy.drop_notifications();
@@ -322,7 +322,7 @@ async fn a_host_that_hears_no_notifications_sees_what_is_to_do() {
 }
 
 #[tokio::test]
-async fn a_host_that_is_started_while_postgres_recovers_waits_for_it() {
+async fn a_host_waits_for_postgres_to_finish_recovery() {
     let db = TestDatabase::create().await;
     let proxy = PostgresProxy::start(&db).await;
     proxy.arm(Fault::Recover);

@@ -102,7 +102,7 @@ async fn a_published_client_lists_tools_and_calls_them() {
 }
 
 #[tokio::test]
-async fn values_pass_as_they_were_written() {
+async fn values_are_passed_through_unchanged() {
     let db = TestDatabase::create().await;
     let host = Host::spawn(&db).await;
     host.deploy(&Bundle::example("minimal")).await;
@@ -114,7 +114,7 @@ async fn values_pass_as_they_were_written() {
 }
 
 #[tokio::test]
-async fn structured_content_is_what_the_function_wrote() {
+async fn structured_content_is_the_output_as_the_function_wrote_it() {
     let db = TestDatabase::create().await;
     let host = Host::spawn(&db).await;
     let bundle = Bundle::example("minimal")
@@ -139,7 +139,7 @@ async fn structured_content_is_what_the_function_wrote() {
 }
 
 #[tokio::test]
-async fn arguments_that_no_double_or_text_can_hold_reach_the_action() {
+async fn extreme_numbers_depths_and_escapes_reach_the_action() {
     let db = TestDatabase::create().await;
     let host = Host::spawn(&db).await;
     host.deploy(&Bundle::example("minimal")).await;
@@ -159,7 +159,7 @@ async fn arguments_that_no_double_or_text_can_hold_reach_the_action() {
 }
 
 #[tokio::test]
-async fn arguments_that_say_two_things_are_refused() {
+async fn duplicate_arguments_are_rejected() {
     let db = TestDatabase::create().await;
     let host = Host::spawn(&db).await;
     host.deploy(&Bundle::example("minimal")).await;
@@ -170,7 +170,7 @@ async fn arguments_that_say_two_things_are_refused() {
 }
 
 #[tokio::test]
-async fn failures_are_results_that_say_why() {
+async fn failures_are_returned_as_results_with_the_reason() {
     let db = TestDatabase::create().await;
     let host = Host::spawn(&db).await;
     host.deploy(&Bundle::guest("hostile").limit("sleep", "wall = \"200ms\"")).await;
@@ -194,7 +194,7 @@ async fn failures_are_results_that_say_why() {
 }
 
 #[tokio::test]
-async fn a_client_that_goes_away_ends_its_call() {
+async fn a_client_that_disconnects_cancels_its_call() {
     let db = TestDatabase::create().await;
     let provider = SlowProvider::listen().await;
     let host =
@@ -209,7 +209,7 @@ async fn a_client_that_goes_away_ends_its_call() {
 }
 
 #[tokio::test]
-async fn wrong_requests_are_told_what_is_wrong() {
+async fn invalid_requests_are_rejected_with_the_reason() {
     let stage = Stage::hostile().await;
     let list = r#"{"jsonrpc": "2.0", "id": 1, "method": "tools/list"}"#;
     post(&stage, list).await.expect(200);
@@ -280,7 +280,7 @@ async fn wrong_requests_are_told_what_is_wrong() {
 }
 
 #[tokio::test]
-async fn calling_a_tool_takes_the_right_to_run_actions() {
+async fn calling_a_tool_requires_the_scope_to_run_actions() {
     let stage = Stage::hostile().await;
     let list = r#"{"jsonrpc": "2.0", "id": 1, "method": "tools/list"}"#;
     let with_scopes = |name: &str, scopes: &str| {

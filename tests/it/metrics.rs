@@ -51,7 +51,7 @@ async fn fetch(api: &Api) -> Samples {
 }
 
 #[tokio::test]
-async fn what_is_fetched_follows_what_is_done() {
+async fn metrics_follow_runs_records_and_requests() {
     let stage = Stage::numbers(20).await;
     let before = fetch(&stage.host).await;
     let of_syncs = json!({ "kind": "sync", "state": "success", "integration": "minimal" });
@@ -81,7 +81,7 @@ async fn what_is_fetched_follows_what_is_done() {
 }
 
 #[tokio::test]
-async fn what_is_on_is_told() {
+async fn runs_in_progress_are_counted() {
     let stage = Stage::hostile().await;
     assert_eq!(fetch(&stage.host).await.count("syncline_schedules_due", json!({})), 0);
     stage.connection.set_metadata(json!({ "steps": 1_000_000, "pause_ms": 50 })).await;
@@ -94,7 +94,7 @@ async fn what_is_on_is_told() {
 }
 
 #[tokio::test]
-async fn what_providers_tell_is_counted_until_it_is_over() {
+async fn inbound_webhooks_are_counted_from_ingest_to_completion() {
     let scene = Scene::set().await;
     let host = &scene.host;
     let received = |result: &str| json!({ "provider": "github-pat", "result": result });
@@ -169,7 +169,7 @@ async fn what_providers_tell_is_counted_until_it_is_over() {
 }
 
 #[tokio::test]
-async fn metrics_may_have_a_listener_of_their_own() {
+async fn metrics_can_be_served_on_a_separate_listener() {
     let db = TestDatabase::create().await;
     let address = format!("127.0.0.1:{}", free_port());
     let host = HostOptions::new().database(&db).variable("SYNCLINE_METRICS_LISTEN", &address).spawn().await;

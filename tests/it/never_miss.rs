@@ -275,7 +275,7 @@ async fn prune_now_and_then(connection: &Connection, mut rng: StdRng, ended: &At
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_reader_ends_with_every_records_last_state() {
+async fn every_reader_ends_with_the_last_state_of_every_record() {
     let seed = std::env::var("SYNCLINE_TEST_SEED").ok().map(|text| text.parse().expect("a seed is a number"));
     let seed: u64 = seed.unwrap_or_else(|| rand::rng().random());
     eprintln!("SYNCLINE_TEST_SEED={seed}");

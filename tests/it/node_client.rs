@@ -7,7 +7,7 @@ use serde_json::json;
 use crate::support::{SECRET_KEY, Stage, repository};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_published_client_works() {
+async fn every_method_of_the_published_client_works() {
     let stage = Stage::numbers(10).await;
     stage.host.put("/environment-variables/COLOUR", &json!({ "value": "green" })).await.expect(204);
     let output = Command::new("node")

@@ -38,7 +38,7 @@ fn with_param(url: &Url, name: &str, value: &str) -> String {
 }
 
 #[tokio::test]
-async fn a_function_may_refuse_what_the_provider_has_allowed() {
+async fn a_validation_function_can_reject_an_authorized_account() {
     let scene = Scene::set().await;
     scene.server.integrate(&scene.host, "lifecycle", OAUTH_PROVIDER).await;
     let provider = format!("\"{OAUTH_PROVIDER}\"");
@@ -99,7 +99,7 @@ async fn an_end_user_connects_an_account() {
 }
 
 #[tokio::test]
-async fn what_the_session_settles_stands_above_what_the_browser_asks_for() {
+async fn session_settings_override_browser_parameters() {
     let scene = Scene::with_entry(
         "[connection_config.region]\ntitle = \"Region\"\ndescription = \"Where.\"\npattern = '[a-z]+'\n\
          [connection_config.issuer]\ntitle = \"Issuer\"\ndescription = \"Who.\"\nautomated = true\n\
@@ -132,7 +132,7 @@ async fn what_the_session_settles_stands_above_what_the_browser_asks_for() {
 }
 
 #[tokio::test]
-async fn a_browser_chooses_neither_what_is_granted_nor_how_it_comes_back() {
+async fn a_browser_cannot_change_the_scope_or_the_response_mode() {
     let scene = Scene::set().await;
     let asked = "&authorization_params[scope]=openid%20write&authorization_params[Scope]=write\
                  &authorization_params[optional_scope]=write&authorization_params[response_type]=token\
@@ -157,7 +157,7 @@ async fn a_browser_chooses_neither_what_is_granted_nor_how_it_comes_back() {
 }
 
 #[tokio::test]
-async fn what_existing_clients_send_along_is_taken() {
+async fn parameters_of_existing_clients_are_accepted() {
     let scene = Scene::set().await;
     let (token, mut browser) = (scene.user_session().await, Browser::new());
     let own = "&hmac=0f3a&credentials[oauth_refresh_token_override]=planted-own-token";
@@ -170,7 +170,7 @@ async fn what_existing_clients_send_along_is_taken() {
 }
 
 #[tokio::test]
-async fn a_browser_puts_nothing_into_the_configuration_that_is_not_asked_for() {
+async fn a_browser_can_set_only_declared_configuration_fields() {
     let scene = Scene::with_entry(
         "[connection_config.region]\ntitle = \"Region\"\ndescription = \"Where.\"\npattern = '[a-z]+'",
     )
@@ -188,7 +188,7 @@ async fn a_browser_puts_nothing_into_the_configuration_that_is_not_asked_for() {
 }
 
 #[tokio::test]
-async fn an_account_is_connected_again_in_place() {
+async fn reconnecting_an_account_keeps_its_connection() {
     let scene = Scene::set().await;
     let (mut browser, token) = (Browser::new(), scene.user_session().await);
     let back = scene.leave(&mut browser, &token, "").await;
@@ -217,7 +217,7 @@ async fn an_account_is_connected_again_in_place() {
 }
 
 #[tokio::test]
-async fn a_way_back_is_good_once_and_in_one_browser() {
+async fn a_callback_works_once_and_only_in_the_browser_that_started_it() {
     let scene = Scene::set().await;
     let (mut browser, token) = (Browser::new(), scene.user_session().await);
     let back = scene.leave(&mut browser, &token, "").await;
@@ -239,7 +239,7 @@ async fn a_way_back_is_good_once_and_in_one_browser() {
 }
 
 #[tokio::test]
-async fn an_answer_of_another_provider_gets_no_code() {
+async fn a_callback_from_another_issuer_is_rejected_without_a_token_request() {
     let scene = Scene::set().await;
     let (mut browser, token) = (Browser::new(), scene.user_session().await);
     let back = scene.leave(&mut browser, &token, "").await;
@@ -251,7 +251,7 @@ async fn an_answer_of_another_provider_gets_no_code() {
 }
 
 #[tokio::test]
-async fn a_denied_consent_is_told_to_everyone() {
+async fn a_denied_consent_is_reported_on_the_page_and_to_the_client() {
     let scene = Scene::set().await;
     let (mut browser, token, listener) = (Browser::new(), scene.user_session().await, Uuid::new_v4());
     let start = scene.start(&token, &format!("&ws_client_id={listener}"));
@@ -267,7 +267,7 @@ async fn a_denied_consent_is_told_to_everyone() {
 }
 
 #[tokio::test]
-async fn what_a_provider_says_is_shown_as_text() {
+async fn provider_error_text_is_html_escaped() {
     let scene = Scene::set().await;
     let (mut browser, token) = (Browser::new(), scene.user_session().await);
     let back = scene.leave(&mut browser, &token, "").await;
@@ -280,7 +280,7 @@ async fn what_a_provider_says_is_shown_as_text() {
 }
 
 #[tokio::test]
-async fn a_provider_that_gives_no_token_is_told_as_one() {
+async fn a_failed_token_request_is_reported_with_its_cause() {
     let scene = Scene::set().await;
     let token = scene.user_session().await;
     for (fault, words) in [("html", "an HTML page"), ("error", "500"), ("slow", "did not answer")] {
@@ -296,7 +296,7 @@ async fn a_provider_that_gives_no_token_is_told_as_one() {
 }
 
 #[tokio::test]
-async fn a_session_that_is_over_ends_the_way_back() {
+async fn a_callback_fails_when_its_session_has_ended() {
     let scene = Scene::set().await;
     let (mut browser, token) = (Browser::new(), scene.user_session().await);
     let back = scene.leave(&mut browser, &token, "").await;
@@ -325,7 +325,7 @@ async fn a_session_that_is_over_ends_the_way_back() {
 }
 
 #[tokio::test]
-async fn nobody_leaves_with_a_bad_request() {
+async fn an_invalid_start_request_is_rejected() {
     let scene = Scene::with_entry(
         "[connection_config.region]\ntitle = \"Region\"\ndescription = \"Where.\"\npattern = '[a-z]+'",
     )
@@ -388,7 +388,7 @@ impl PublishedClient {
 }
 
 #[tokio::test]
-async fn the_published_client_hears_of_it_whichever_host_it_ends_on() {
+async fn the_published_client_is_notified_across_hosts() {
     let (db, server) = (TestDatabase::create().await, OAuthServer::start().await);
     let called_back = server.spawn_host(&db).await;
     let first =
@@ -417,7 +417,7 @@ async fn the_published_client_hears_of_it_whichever_host_it_ends_on() {
 }
 
 #[tokio::test]
-async fn an_outcome_is_for_its_own_session() {
+async fn an_authorization_result_is_visible_only_to_its_session() {
     let scene = Scene::set().await;
     let (mut browser, token, listener) = (Browser::new(), scene.user_session().await, Uuid::new_v4());
     let path = format!("/connect/authorizations/{listener}");
@@ -438,7 +438,7 @@ async fn an_outcome_is_for_its_own_session() {
 }
 
 #[tokio::test]
-async fn a_revoked_grant_is_told_and_mended_by_connecting_again() {
+async fn a_revoked_grant_shows_an_error_that_reconnecting_clears() {
     let scene = Scene::set().await;
     let (mut browser, token) = (Browser::new(), scene.user_session().await);
     let back = scene.leave(&mut browser, &token, "").await;

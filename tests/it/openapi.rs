@@ -126,7 +126,7 @@ async fn the_document_is_valid() {
 }
 
 #[tokio::test]
-async fn the_document_lists_every_route_and_says_how_each_fails() {
+async fn the_document_lists_every_route_with_its_error_responses() {
     let db = TestDatabase::create().await;
     let host = Host::spawn(&db).await;
     let document = host.get("/openapi.json").await.expect(200).json();
@@ -147,7 +147,7 @@ async fn the_document_lists_every_route_and_says_how_each_fails() {
 }
 
 #[tokio::test]
-async fn a_right_is_asked_for_before_the_rest_of_a_request_is_looked_at() {
+async fn scopes_are_checked_before_the_rest_of_a_request() {
     let db = TestDatabase::create().await;
     let host = Host::spawn(&db).await;
     let key = host.command(&db, &["keys", "create", "narrow", "--scopes", "environment:functions:list"]);
@@ -166,7 +166,7 @@ async fn a_right_is_asked_for_before_the_rest_of_a_request_is_looked_at() {
 }
 
 #[tokio::test]
-async fn a_route_knows_who_asks_before_it_reads_a_body() {
+async fn requests_are_authenticated_before_their_body_is_read() {
     // Their bodies say who asks. They have small limits of size and time.
     const EXCEPTIONS: [&str; 2] =
         ["POST /connect/telemetry", "POST /webhook/{environment_uuid}/{unique_key}"];
@@ -197,7 +197,7 @@ async fn a_route_knows_who_asks_before_it_reads_a_body() {
 }
 
 #[tokio::test]
-async fn every_listed_route_is_there() {
+async fn every_listed_route_exists() {
     let stage = Stage::hostile().await;
     let document = stage.host.get("/openapi.json").await.expect(200).json();
     for (method, path, _) in operations(&document) {

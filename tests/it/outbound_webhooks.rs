@@ -124,7 +124,7 @@ fn taken(yes: bool) -> Value {
 }
 
 #[tokio::test]
-async fn a_new_connection_is_told_so_that_published_libraries_verify_it() {
+async fn a_new_connection_sends_a_webhook_that_published_libraries_verify() {
     let scene = Scene::set().await;
     let more = json!({
         "end_user": { "id": "user-1", "email": "ada@example.com" },
@@ -154,7 +154,7 @@ async fn a_new_connection_is_told_so_that_published_libraries_verify_it() {
 }
 
 #[tokio::test]
-async fn while_keys_are_rotated_both_verify() {
+async fn both_signing_keys_verify_during_a_rotation() {
     let scene = Scene::set().await;
     scene.import("customer-1").await;
     scene.receiver.wait_for(1).await;
@@ -173,7 +173,7 @@ async fn while_keys_are_rotated_both_verify() {
 }
 
 #[tokio::test]
-async fn both_urls_are_told_under_one_id_and_a_connections_own_url_takes_their_place() {
+async fn both_urls_get_a_webhook_with_one_id_unless_a_connection_overrides_them() {
     let scene = Scene::set().await;
     set_url(&scene.db, "webhook_url_secondary", &scene.receiver.url("/second")).await;
     scene.import("customer-1").await;
@@ -196,7 +196,7 @@ async fn both_urls_are_told_under_one_id_and_a_connections_own_url_takes_their_p
 }
 
 #[tokio::test]
-async fn what_is_switched_off_is_not_told() {
+async fn a_disabled_event_type_sends_no_webhook() {
     let scene = Scene::set().await;
     scene.db.execute("UPDATE environments SET on_auth_creation = false").await;
     scene.import("customer-1").await;
@@ -208,7 +208,7 @@ async fn what_is_switched_off_is_not_told() {
 }
 
 #[tokio::test]
-async fn of_imports_at_the_same_time_each_is_told_once_and_one_as_the_creation() {
+async fn concurrent_imports_send_one_webhook_each_and_one_creation() {
     let scene = Scene::set().await;
     let second = options_for(&scene.db, &[&scene.receiver]).spawn().await;
     scene.import("customer-0").await;
@@ -229,7 +229,7 @@ async fn of_imports_at_the_same_time_each_is_told_once_and_one_as_the_creation()
 }
 
 #[tokio::test]
-async fn a_receiver_that_fails_is_tried_again_under_the_same_id() {
+async fn a_failed_delivery_is_retried_with_the_same_id() {
     let scene = Scene::set().await;
     scene.receiver.reply([Reply::status(500), Reply::status(404), Reply::status(200)]);
     scene.import("customer-1").await;
@@ -244,7 +244,7 @@ async fn a_receiver_that_fails_is_tried_again_under_the_same_id() {
 }
 
 #[tokio::test]
-async fn a_receiver_that_asks_for_time_gets_it() {
+async fn a_retry_after_header_of_a_receiver_is_honored() {
     let scene = Scene::set().await;
     scene.receiver.reply([Reply::status(429).header("retry-after", "2")]);
     scene.import("customer-1").await;
@@ -255,7 +255,7 @@ async fn a_receiver_that_asks_for_time_gets_it() {
 }
 
 #[tokio::test]
-async fn a_receiver_that_is_gone_is_left_alone_until_its_url_is_set_anew() {
+async fn a_receiver_that_answers_410_gets_no_webhooks_until_its_url_is_reset() {
     let scene = Scene::set().await;
     scene.receiver.reply([Reply::status(500), Reply::status(410)]);
     scene.import("customer-1").await;
@@ -274,7 +274,7 @@ async fn a_receiver_that_is_gone_is_left_alone_until_its_url_is_set_anew() {
 }
 
 #[tokio::test]
-async fn a_receiver_that_is_silent_is_tried_again_and_given_up_in_the_end() {
+async fn a_silent_receiver_is_retried_and_finally_given_up() {
     let scene = Scene::set().await;
     scene.receiver.always(Reply::status(200).after(Duration::from_secs(30)));
     scene.import("customer-1").await;
@@ -285,7 +285,7 @@ async fn a_receiver_that_is_silent_is_tried_again_and_given_up_in_the_end() {
 }
 
 #[tokio::test]
-async fn internal_addresses_are_not_reached() {
+async fn webhooks_to_internal_addresses_are_blocked() {
     let outside = Receiver::start().await;
     let inside = Receiver::start().await;
     let db = TestDatabase::create().await;
@@ -341,7 +341,7 @@ async fn a_slow_receiver_does_not_delay_another() {
 }
 
 #[tokio::test]
-async fn what_a_killed_host_was_sending_is_sent_by_another_without_a_storm() {
+async fn another_host_sends_a_killed_hosts_webhooks_once_each() {
     let mut scene = Scene::set().await;
     scene.receiver.always(Reply::status(200).after(Duration::from_secs(30)));
     for number in 0..20 {
@@ -399,7 +399,7 @@ fn without_times(mut body: Value) -> Value {
 }
 
 #[tokio::test]
-async fn the_end_of_a_sync_is_told_with_what_it_changed() {
+async fn a_finished_sync_sends_a_webhook_with_its_changes() {
     let scene = Scene::set().await;
     let connection = hostile(&scene, "customer-1", json!({ "steps": 3, "pause_ms": 0 })).await;
     let told = wait_for_syncs(&scene.receiver, "steps", 1).await;
@@ -435,7 +435,7 @@ async fn the_end_of_a_sync_is_told_with_what_it_changed() {
 }
 
 #[tokio::test]
-async fn the_failure_of_a_sync_is_told_once_a_run() {
+async fn a_failed_sync_sends_one_webhook_per_run() {
     let scene = Scene::set().await;
     let commits = json!([{ "changes": [{ "save": { "model": "Item", "items": "[{\"id\":\"1\"}]" } }] }]);
     let connection =
@@ -465,7 +465,7 @@ async fn the_failure_of_a_sync_is_told_once_a_run() {
 }
 
 #[tokio::test]
-async fn what_a_killed_host_had_saved_is_told_by_its_successor() {
+async fn the_successor_reports_the_records_of_a_killed_host() {
     let scene = Scene::with(|options| options.variable("SYNCLINE_LEASE_SECONDS", "1")).await;
     let Scene { receiver, mut host, db } = scene;
     host.deploy(&Bundle::guest("hostile")).await;
@@ -497,7 +497,7 @@ async fn deliveries(api: &Api, query: &str) -> Vec<Value> {
 }
 
 #[tokio::test]
-async fn the_log_tells_of_every_attempt_and_what_failed_can_be_sent_again() {
+async fn the_log_shows_every_attempt_and_failed_deliveries_can_be_resent() {
     let scene = Scene::set().await;
     scene.receiver.always(Reply::status(500));
     scene.import("customer-1").await;
@@ -541,7 +541,7 @@ async fn the_log_tells_of_every_attempt_and_what_failed_can_be_sent_again() {
 }
 
 #[tokio::test]
-async fn the_command_line_lists_shows_and_sends_again() {
+async fn the_cli_lists_shows_and_redelivers_webhooks() {
     let scene = Scene::set().await;
     // A 404 is no sign that the receiver is in trouble, which would have it left alone for a while.
     scene.receiver.always(Reply::status(404));
@@ -575,7 +575,7 @@ async fn the_command_line_lists_shows_and_sends_again() {
 }
 
 #[tokio::test]
-async fn the_log_is_read_in_pages_and_by_filters() {
+async fn the_delivery_log_is_paged_and_filtered() {
     let scene = Scene::set().await;
     for number in 0..5 {
         scene.import(&format!("customer-{number}")).await;
@@ -623,7 +623,7 @@ async fn the_log_is_read_in_pages_and_by_filters() {
 }
 
 #[tokio::test]
-async fn what_has_no_url_any_more_cannot_be_sent_again() {
+async fn a_delivery_without_a_url_cannot_be_redelivered() {
     let scene = Scene::set().await;
     scene.receiver.reply([Reply::status(410)]);
     scene.import("customer-1").await;
@@ -638,7 +638,7 @@ async fn what_has_no_url_any_more_cannot_be_sent_again() {
 }
 
 #[tokio::test]
-async fn a_urls_secrets_are_for_those_who_may_read_settings_and_never_logged() {
+async fn secrets_in_webhook_urls_require_a_scope_and_are_never_logged() {
     const PLANTED: &str = "planted-secret-of-a-hook-9e1b";
     let scene = Scene::with(|options| options.variable("RUST_LOG", "debug,sqlx=info")).await;
     let url = scene.receiver.url(&format!("/{PLANTED}?token={PLANTED}"));
@@ -668,7 +668,7 @@ async fn a_urls_secrets_are_for_those_who_may_read_settings_and_never_logged() {
 }
 
 #[tokio::test]
-async fn old_deliveries_go_and_the_rest_stays() {
+async fn old_deliveries_are_deleted() {
     let scene = Scene::set().await;
     for number in 0..3 {
         scene.import(&format!("customer-{number}")).await;

@@ -101,7 +101,7 @@ fn sync() -> FunctionName {
 }
 
 #[tokio::test]
-async fn what_is_asked_of_one_connections_syncs_reads_no_others() {
+async fn commands_for_one_connection_read_only_its_schedules() {
     let crowd = Crowd::gather().await;
     let target = crowd.target();
     let reset = TriggerOptions { reset: true, empty_cache: false };
@@ -136,7 +136,7 @@ async fn what_is_asked_of_one_connections_syncs_reads_no_others() {
 }
 
 #[tokio::test]
-async fn a_connection_that_is_made_gets_its_schedules_without_a_look_at_the_others() {
+async fn creating_a_connection_reads_no_other_schedules() {
     let crowd = Crowd::gather().await;
     let contacts = "sync_name = 'contacts'";
     crowd
@@ -160,7 +160,7 @@ async fn a_connection_that_is_made_gets_its_schedules_without_a_look_at_the_othe
 }
 
 #[tokio::test]
-async fn a_look_at_the_queues_reads_what_is_due_and_nothing_that_waits() {
+async fn queue_statistics_read_only_due_schedules() {
     let crowd = Crowd::gather().await;
     let idle = crowd.assert_reads("a look", FEW, queues::look).await;
     assert_eq!((idle.schedules_due, idle.lateness_seconds), (0, 0.0));
@@ -199,7 +199,7 @@ async fn a_look_at_the_queues_reads_what_is_due_and_nothing_that_waits() {
 }
 
 #[tokio::test]
-async fn runs_that_failed_are_listed_without_a_look_at_those_that_did_not() {
+async fn listing_failed_runs_reads_no_successful_runs() {
     let crowd = Crowd::gather().await;
     crowd
         .db
@@ -241,7 +241,7 @@ async fn runs_that_failed_are_listed_without_a_look_at_those_that_did_not() {
 }
 
 #[tokio::test]
-async fn what_was_updated_or_deleted_is_found_among_itself() {
+async fn filters_by_last_action_read_only_matching_records() {
     let crowd = Crowd::gather().await;
     let stream = StreamKey { connection: crowd.connection, number: 1 };
     crowd
@@ -278,7 +278,7 @@ async fn what_was_updated_or_deleted_is_found_among_itself() {
 }
 
 #[tokio::test]
-async fn letters_of_one_connection_are_found_without_a_look_at_the_others() {
+async fn listing_dead_letters_of_a_connection_reads_no_others() {
     let crowd = Crowd::gather().await;
     crowd
         .db
@@ -307,7 +307,7 @@ async fn letters_of_one_connection_are_found_without_a_look_at_the_others() {
 }
 
 #[tokio::test]
-async fn functions_of_one_webhook_are_found_without_a_look_at_the_others() {
+async fn listing_jobs_of_a_webhook_reads_no_others() {
     let crowd = Crowd::gather().await;
     crowd
         .db
@@ -326,7 +326,7 @@ async fn functions_of_one_webhook_are_found_without_a_look_at_the_others() {
 }
 
 #[tokio::test]
-async fn a_deployment_and_a_deletion_read_functions_of_their_own_environment_only() {
+async fn deployments_and_deletions_read_only_functions_of_their_environment() {
     let crowd = Crowd::gather().await;
     // Bundles of other environments, versions that were superseded, and bundles for other integrations.
     crowd
@@ -374,7 +374,7 @@ async fn a_deployment_and_a_deletion_read_functions_of_their_own_environment_onl
 }
 
 #[tokio::test]
-async fn an_integration_is_deleted_without_a_look_at_the_connections_of_others() {
+async fn deleting_an_integration_reads_no_other_connections() {
     let crowd = Crowd::gather().await;
     crowd
         .db
@@ -393,7 +393,7 @@ async fn an_integration_is_deleted_without_a_look_at_the_connections_of_others()
 }
 
 #[tokio::test]
-async fn everything_beside_the_records_is_keyed_by_the_connection() {
+async fn every_table_of_the_records_database_is_keyed_by_connection() {
     let db = TestDatabase::create().await;
     let _store = open(&db).await;
     let half = HALF_OF_RECORDS.map(|table| format!("'{table}'")).join(", ");
@@ -425,7 +425,7 @@ async fn everything_beside_the_records_is_keyed_by_the_connection() {
 }
 
 #[tokio::test]
-async fn a_sync_locks_its_streams_in_the_order_of_all_writers() {
+async fn a_sync_locks_its_streams_in_the_same_order_as_other_writers() {
     let db = TestDatabase::create().await;
     let store = open(&db).await;
     db.execute(

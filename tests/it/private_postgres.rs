@@ -20,7 +20,7 @@ async fn spawn(folder: &TempDir) -> Host {
 }
 
 #[tokio::test]
-async fn data_is_kept_over_a_restart_and_a_kill() {
+async fn data_survives_a_restart_and_a_kill() {
     let folder = folder();
     let mut host = spawn(&folder).await;
     host.deploy(&Bundle::guest("hostile")).await;
@@ -41,7 +41,7 @@ async fn data_is_kept_over_a_restart_and_a_kill() {
 }
 
 #[tokio::test]
-async fn a_second_host_of_the_same_folder_is_told_who_has_it() {
+async fn a_second_host_in_the_same_folder_reports_the_owning_process() {
     let folder = folder();
     let _host = spawn(&folder).await;
     let options = HostOptions::new().data_dir(&folder.path().join("data"));

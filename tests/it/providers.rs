@@ -40,7 +40,7 @@ async fn providers_are_listed_searched_and_shown() {
 }
 
 #[tokio::test]
-async fn every_logo_answers_with_a_picture_that_can_do_nothing() {
+async fn every_provider_logo_is_served_without_active_content() {
     let db = TestDatabase::create().await;
     let host = Host::spawn(&db).await;
     let stranger = host.with_key(None);
@@ -61,7 +61,7 @@ async fn every_logo_answers_with_a_picture_that_can_do_nothing() {
 }
 
 #[tokio::test]
-async fn what_is_deployed_is_listed_and_shown() {
+async fn deployed_functions_are_listed_and_shown() {
     let stage = Stage::numbers(1).await;
     let host = &stage.host;
     let listed = host.get("/integrations/minimal/functions").await.expect(200).json();
@@ -124,7 +124,7 @@ async fn what_is_deployed_is_listed_and_shown() {
 }
 
 #[tokio::test]
-async fn a_session_sees_the_catalogue() {
+async fn a_connect_session_can_read_the_catalogue() {
     let db = TestDatabase::create().await;
     let host = Host::spawn(&db).await;
     host.post("/integrations", &json!({ "provider": "unauthenticated", "unique_key": "a" }))

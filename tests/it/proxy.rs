@@ -81,7 +81,7 @@ async fn raw_answer(provider: &Provider, request: &str) -> String {
 }
 
 #[tokio::test]
-async fn a_backend_works_with_a_real_api_through_its_connection() {
+async fn a_backend_uses_a_real_api_through_its_connection() {
     let shop = Shop::start().await;
     let stage = Stage::stripe(&shop).await;
     let form = "application/x-www-form-urlencoded";
@@ -106,7 +106,7 @@ async fn a_backend_works_with_a_real_api_through_its_connection() {
 }
 
 #[tokio::test]
-async fn the_provider_sees_the_path_the_query_and_the_headers_that_are_meant_for_it() {
+async fn the_provider_receives_the_path_query_and_forwarded_headers() {
     let provider = Provider::start().await;
     let answer = provider
         .connection
@@ -145,7 +145,7 @@ async fn the_provider_sees_the_path_the_query_and_the_headers_that_are_meant_for
 }
 
 #[tokio::test]
-async fn every_method_is_passed_on() {
+async fn every_method_is_forwarded() {
     let provider = Provider::start().await;
     for method in ["GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "PROPFIND", "REPORT"] {
         let answer = provider.connection.request(method, "/proxy/v1").send().await.expect(200);
@@ -166,7 +166,7 @@ async fn every_method_is_passed_on() {
 }
 
 #[tokio::test]
-async fn what_a_browser_asks_before_a_request_is_for_the_host() {
+async fn cors_preflight_requests_are_answered_by_the_host() {
     let provider = Provider::start().await;
     for path in ["/proxy/v1", "/proxy", "/connections"] {
         let asked =
@@ -188,7 +188,7 @@ async fn what_a_browser_asks_before_a_request_is_for_the_host() {
 }
 
 #[tokio::test]
-async fn who_asks_for_what_must_be_said_and_be_there() {
+async fn a_request_requires_a_key_a_scope_and_an_existing_connection() {
     let provider = Provider::start().await;
     let api = &provider.host;
     is_refused(&api.with_key(None).get("/proxy/v1").await, 401, "missing_auth_header");
@@ -205,7 +205,7 @@ async fn who_asks_for_what_must_be_said_and_be_there() {
 }
 
 #[tokio::test]
-async fn settings_that_make_no_sense_and_headers_of_the_host_are_refused() {
+async fn invalid_settings_and_reserved_headers_are_rejected() {
     let provider = Provider::start().await;
     for (name, value, code) in [
         ("Retries", "many", "invalid_headers"),
@@ -235,7 +235,7 @@ async fn settings_that_make_no_sense_and_headers_of_the_host_are_refused() {
 }
 
 #[tokio::test]
-async fn nothing_is_smuggled_through_the_head_of_a_request() {
+async fn header_and_path_smuggling_is_rejected() {
     let provider = Provider::start().await;
     for head in [
         "GET /proxy/../health HTTP/1.1\r\n",
@@ -264,7 +264,7 @@ async fn nothing_is_smuggled_through_the_head_of_a_request() {
 }
 
 #[tokio::test]
-async fn a_body_that_is_too_long_is_refused_before_it_is_sent() {
+async fn an_oversized_body_is_rejected_before_it_is_sent() {
     let provider = Provider::start().await;
     let gibibyte = 1_u64 << 30;
     let head = format!(
@@ -278,7 +278,7 @@ async fn a_body_that_is_too_long_is_refused_before_it_is_sent() {
 }
 
 #[tokio::test]
-async fn bodies_are_passed_on_as_they_arrive() {
+async fn bodies_are_streamed_in_both_directions() {
     let provider = Provider::start().await;
     // Up: the provider has the first part before the second is sent.
     let head = "POST /proxy/upload HTTP/1.1\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n";
@@ -306,7 +306,7 @@ async fn bodies_are_passed_on_as_they_arrive() {
 }
 
 #[tokio::test]
-async fn small_parts_of_an_answer_do_not_wait_for_each_others_acknowledgement() {
+async fn small_response_chunks_do_not_wait_for_tcp_acknowledgements() {
     let provider = Provider::start().await;
     let mut stream = send_raw(&provider, "GET /proxy/paced HTTP/1.1\r\n\r\n").await;
     let mut waits = Vec::new();
@@ -330,7 +330,7 @@ async fn small_parts_of_an_answer_do_not_wait_for_each_others_acknowledgement() 
 }
 
 #[tokio::test]
-async fn a_long_body_takes_no_memory() {
+async fn a_long_body_is_not_buffered() {
     let provider = Provider::start().await;
     let before = provider.host.peak_memory_mb();
     let chunk = bytes::Bytes::from(vec![b'x'; 1 << 20]);
@@ -343,7 +343,7 @@ async fn a_long_body_takes_no_memory() {
 }
 
 #[tokio::test]
-async fn an_answer_that_breaks_off_does_not_look_whole() {
+async fn a_truncated_response_does_not_look_complete() {
     let provider = Provider::start().await;
     let chunked = send_raw(&provider, "GET /proxy/cut HTTP/1.1\r\n\r\n").await;
     let answer = read_raw(chunked).await;
@@ -359,7 +359,7 @@ async fn an_answer_that_breaks_off_does_not_look_whole() {
 }
 
 #[tokio::test]
-async fn an_answer_is_as_long_as_its_provider_framed_it() {
+async fn a_response_keeps_the_providers_framing() {
     const GET: &str = "GET /proxy/v1 HTTP/1.1";
     // A length that is too small would cut the answer, one that is too great would leave the client waiting.
     for length in ["5", "500"] {
@@ -380,7 +380,7 @@ async fn an_answer_is_as_long_as_its_provider_framed_it() {
 }
 
 #[tokio::test]
-async fn what_came_before_a_provider_broke_off_is_passed_on() {
+async fn a_partial_response_is_forwarded_before_the_connection_breaks() {
     const CHUNKED: &str = "HTTP/1.1 200 OK\r\nX-Of-Provider: 1\r\nTransfer-Encoding: chunked\r\n\r\n";
     const PACKED: &str =
         "HTTP/1.1 200 OK\r\nX-Of-Provider: 1\r\nContent-Encoding: gzip\r\nContent-Length: 8\r\n\r\n";
@@ -400,7 +400,7 @@ async fn what_came_before_a_provider_broke_off_is_passed_on() {
 }
 
 #[tokio::test]
-async fn silence_is_bounded_on_both_sides() {
+async fn a_silent_provider_or_client_times_out() {
     let provider = Provider::start_with(|host| host.variable("SYNCLINE_PROXY_TIMEOUT_SECONDS", "1")).await;
     let began = Instant::now();
     let answer = provider.connection.request("GET", "/proxy/silence").send().await;
@@ -418,7 +418,7 @@ async fn silence_is_bounded_on_both_sides() {
 }
 
 #[tokio::test]
-async fn a_slow_upload_is_not_taken_for_a_silent_provider() {
+async fn a_slow_upload_does_not_count_as_a_silent_provider() {
     let provider = Provider::start_with(|host| host.variable("SYNCLINE_PROXY_TIMEOUT_SECONDS", "1")).await;
     let body = stream::iter(0..5).then(async |_| {
         tokio::time::sleep(Duration::from_millis(500)).await;
@@ -430,14 +430,14 @@ async fn a_slow_upload_is_not_taken_for_a_silent_provider() {
 }
 
 #[tokio::test]
-async fn a_provider_that_redirects_is_not_silent() {
+async fn redirects_restart_the_provider_timeout() {
     let provider = Provider::start_with(|host| host.variable("SYNCLINE_PROXY_TIMEOUT_SECONDS", "3")).await;
     let answer = provider.connection.request("GET", "/proxy/slow-redirect?3").send().await.expect(200);
     assert_eq!(answer.json()["target"], "/api/slow-redirect?0");
 }
 
 #[tokio::test]
-async fn a_client_that_leaves_ends_the_exchange_with_the_provider() {
+async fn a_client_that_disconnects_cancels_the_provider_request() {
     let provider = Provider::start().await;
     let stream = send_raw(&provider, "GET /proxy/silence HTTP/1.1\r\n\r\n").await;
     let seen = &provider.server.seen;
@@ -447,7 +447,7 @@ async fn a_client_that_leaves_ends_the_exchange_with_the_provider() {
 }
 
 #[tokio::test]
-async fn a_compressed_answer_stays_so_unless_asked_otherwise() {
+async fn a_compressed_response_stays_compressed_unless_requested() {
     let provider = Provider::start().await;
     let before = provider.host.peak_memory_mb();
     let head = "GET /proxy/bomb HTTP/1.1\r\nConnection: close\r\n\r\n";
@@ -483,7 +483,7 @@ async fn attempt(connection: &Connection, headers: &[(&str, &str)], body: Option
 }
 
 #[tokio::test]
-async fn a_request_is_sent_again_as_often_as_its_client_wants() {
+async fn a_request_is_retried_as_its_headers_specify() {
     let seen_requests = |provider: &Provider| provider.server.seen.requests().len();
 
     let provider = Provider::start().await;
@@ -509,7 +509,7 @@ async fn a_request_is_sent_again_as_often_as_its_client_wants() {
 }
 
 #[tokio::test]
-async fn redirects_are_followed_where_requests_may_go() {
+async fn redirects_are_followed_only_to_allowed_hosts() {
     let provider = Provider::start().await;
     let (own, other) = (provider.server.base_url(), provider.elsewhere.base_url());
     let redirect = |status: u16, to: &str| {
@@ -555,7 +555,7 @@ async fn deploy_own(provider: &Provider, line: &str) {
 }
 
 #[tokio::test]
-async fn another_base_url_is_used_where_it_is_allowed_and_gets_no_credentials() {
+async fn an_overridden_base_url_must_be_allowed_and_gets_no_credentials() {
     let provider = Provider::start().await;
     let with =
         |base: &str, path: &str| provider.connection.request("GET", path).header("Base-Url-Override", base);
@@ -592,7 +592,7 @@ async fn another_base_url_is_used_where_it_is_allowed_and_gets_no_credentials() 
 }
 
 #[tokio::test]
-async fn a_whole_url_behind_the_integrations_own_base_url_goes_where_it_says() {
+async fn an_absolute_url_under_the_integrations_base_url_keeps_its_path() {
     let provider = Provider::start().await;
     let usual = provider.server.base_url();
     deploy_own(&provider, &format!("base_url = \"{usual}/shop\"")).await;
@@ -610,7 +610,7 @@ async fn a_whole_url_behind_the_integrations_own_base_url_goes_where_it_says() {
 }
 
 #[tokio::test]
-async fn forwarded_headers_go_along_to_another_origin_only_if_that_is_wanted() {
+async fn forwarded_headers_follow_a_cross_origin_redirect_only_on_request() {
     let provider = Provider::start().await;
     allow_elsewhere(&provider).await;
     let to = format!("{}/v2", provider.elsewhere.base_url());
@@ -632,7 +632,7 @@ async fn forwarded_headers_go_along_to_another_origin_only_if_that_is_wanted() {
 }
 
 #[tokio::test]
-async fn new_credentials_are_used_at_once_and_none_are_logged() {
+async fn new_credentials_are_used_at_once_and_never_logged() {
     let provider = Provider::start_with(|host| host.variable("RUST_LOG", "syncline=debug")).await;
     let sent_key = async || {
         let answer =
@@ -652,7 +652,7 @@ async fn new_credentials_are_used_at_once_and_none_are_logged() {
 }
 
 #[tokio::test]
-async fn a_request_does_not_wait_for_the_database() {
+async fn a_cached_connection_needs_no_database_access() {
     let provider = Provider::start().await;
     provider.connection.request("GET", "/proxy/v1").send().await.expect(200);
     let hold = "BEGIN; LOCK TABLE connections, integrations, api_keys; SELECT pg_sleep(3); COMMIT";
@@ -670,7 +670,7 @@ async fn a_request_does_not_wait_for_the_database() {
 }
 
 #[tokio::test]
-async fn the_published_client_works_through_it() {
+async fn the_published_client_works_through_the_proxy() {
     let provider = Provider::start().await;
     allow_elsewhere(&provider).await;
     let script = tokio::process::Command::new("node")

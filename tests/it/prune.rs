@@ -22,7 +22,7 @@ fn until(record: &Value) -> Value {
 }
 
 #[tokio::test]
-async fn pruning_empties_payloads_up_to_and_with_the_cursor() {
+async fn pruning_empties_payloads_up_to_and_including_the_cursor() {
     let (stage, before) = five_items().await;
     let answer = stage.prune(&until(&before[2])).await.expect(200);
     assert_eq!(answer.json(), json!({ "count": 3, "has_more": false }));
@@ -48,7 +48,7 @@ async fn pruning_empties_payloads_up_to_and_with_the_cursor() {
 }
 
 #[tokio::test]
-async fn what_was_pruned_is_not_pruned_again() {
+async fn pruned_records_are_not_pruned_again() {
     let (stage, records) = five_items().await;
     stage.prune(&until(&records[2])).await.expect(200);
     let again = stage.prune(&until(&records[3])).await.expect(200);
@@ -77,7 +77,7 @@ async fn a_limit_leaves_the_rest_for_the_next_call() {
 }
 
 #[tokio::test]
-async fn a_limit_that_is_just_enough_leaves_nothing() {
+async fn an_exact_limit_leaves_nothing() {
     let (stage, records) = five_items().await;
     let mut body = until(&records[2]);
     body["limit"] = json!(3);
@@ -95,7 +95,7 @@ async fn without_a_limit_one_call_prunes_thousands() {
 }
 
 #[tokio::test]
-async fn bad_orders_to_prune_are_refused() {
+async fn invalid_prune_requests_are_rejected() {
     let (stage, records) = five_items().await;
     let cursor = &records[2][METADATA_KEY]["cursor"];
     for (body, code) in [
@@ -125,7 +125,7 @@ async fn bad_orders_to_prune_are_refused() {
 }
 
 #[tokio::test]
-async fn a_pruned_record_that_is_saved_unchanged_stays_pruned() {
+async fn a_pruned_record_saved_unchanged_stays_pruned() {
     let (stage, records) = five_items().await;
     stage.prune(&until(&records[4])).await.expect(200);
     let pruned = stage.all(&[("model", "Item")]).await;
@@ -135,7 +135,7 @@ async fn a_pruned_record_that_is_saved_unchanged_stays_pruned() {
 }
 
 #[tokio::test]
-async fn a_pruned_record_that_has_changed_comes_back_as_updated() {
+async fn a_changed_pruned_record_returns_as_updated() {
     let (stage, records) = five_items().await;
     stage.prune(&until(&records[4])).await.expect(200);
     stage.commit(json!([save(&json!([{ "id": "2", "name": "new" }]))])).await;
@@ -147,7 +147,7 @@ async fn a_pruned_record_that_has_changed_comes_back_as_updated() {
 }
 
 #[tokio::test]
-async fn a_run_with_reset_restores_what_was_pruned() {
+async fn a_run_with_reset_restores_pruned_payloads() {
     let (stage, records) = five_items().await;
     stage.prune(&until(&records[1])).await.expect(200);
     let status = stage.run_with("commit-raw", json!({ "reset": true })).await;
@@ -162,7 +162,7 @@ async fn a_run_with_reset_restores_what_was_pruned() {
 }
 
 #[tokio::test]
-async fn an_update_of_a_pruned_record_is_refused_by_its_id_and_nothing_of_the_batch_is_saved() {
+async fn an_update_of_a_pruned_record_fails_its_batch_with_the_record_id() {
     let (stage, records) = five_items().await;
     stage.prune(&until(&records[1])).await.expect(200);
     let before = stage.all(&[("model", "Item")]).await;
@@ -187,7 +187,7 @@ async fn an_update_of_a_pruned_record_is_refused_by_its_id_and_nothing_of_the_ba
 }
 
 #[tokio::test]
-async fn where_bad_records_are_set_aside_so_is_an_update_of_a_pruned_one_and_it_is_not_taken_for_deleted() {
+async fn an_update_of_a_pruned_record_is_set_aside_and_not_deleted() {
     let bundle = Bundle::guest("hostile")
         .tracking_deletes("commit-raw")
         .replace("[models.Item]\n", "[models.Item]\non_bad_record = \"set_aside\"\n");

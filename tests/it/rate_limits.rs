@@ -42,7 +42,7 @@ async fn fetch(connection: &Connection, url: &str) -> Value {
 }
 
 #[tokio::test]
-async fn what_one_host_hears_of_a_rate_limit_holds_back_all_hosts() {
+async fn a_rate_limit_seen_by_one_host_delays_all_hosts() {
     const HELD: Duration = Duration::from_secs(6);
     let scene = scene().await;
     let second = host(&scene.db, &scene.server).await;
@@ -65,7 +65,7 @@ async fn what_one_host_hears_of_a_rate_limit_holds_back_all_hosts() {
 }
 
 #[tokio::test]
-async fn a_sync_that_would_have_to_wait_for_too_long_ends_and_is_tried_again_then() {
+async fn a_sync_ends_on_a_long_rate_limit_and_is_retried_afterwards() {
     let scene = scene().await;
     scene.connection.set_metadata(json!({ "steps": 0, "fetches": ["/limited?1200"] })).await;
     assert_eq!(scene.connection.run("commit-raw").await["status"], "ERROR");
@@ -89,7 +89,7 @@ async fn a_sync_that_would_have_to_wait_for_too_long_ends_and_is_tried_again_the
 }
 
 #[tokio::test]
-async fn an_answer_that_was_kept_says_how_long_the_provider_is_still_to_be_left_alone() {
+async fn a_stored_rate_limit_error_shows_the_remaining_wait() {
     let scene = scene().await;
     let connection = &scene.connection;
     assert_eq!(fetch(connection, "/limited?1200").await, 429);
@@ -123,7 +123,7 @@ async fn proxy_at_once(connection: &Connection, count: usize) -> Duration {
 }
 
 #[tokio::test]
-async fn hosts_together_keep_to_the_rate_that_the_catalogue_knows() {
+async fn hosts_together_stay_below_the_catalogues_rate_limit() {
     let provider =
         Provider::start_entry("rate_limit = { requests = 5, per_seconds = 1 }", |options| options).await;
     let second = provider.second_host().await;
@@ -143,7 +143,7 @@ async fn hosts_together_keep_to_the_rate_that_the_catalogue_knows() {
 }
 
 #[tokio::test]
-async fn what_one_host_has_sent_is_no_longer_there_for_another() {
+async fn requests_of_one_host_reduce_the_budget_of_the_others() {
     const WINDOW: Duration = Duration::from_secs(3);
     const RATE: usize = 20;
     let provider =
@@ -161,7 +161,7 @@ async fn what_one_host_has_sent_is_no_longer_there_for_another() {
 }
 
 #[tokio::test]
-async fn a_sync_that_is_held_off_again_and_again_is_told_of_once_before_its_slot() {
+async fn a_repeatedly_rate_limited_sync_reports_one_failure() {
     let scene = scene().await;
     scene.db.execute("UPDATE environments SET webhook_url = 'http://127.0.0.1:9/'").await;
     scene.connection.set_metadata(json!({ "steps": 0, "fetches": ["/limited?1200"] })).await;

@@ -27,7 +27,7 @@ async fn stage_with(name: &str, value: &str) -> Stage {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_published_client_follows_records_and_goes_on_at_another_host() {
+async fn a_published_client_continues_at_another_host() {
     let mut stage = Stage::hostile().await;
     let other = Host::spawn(&stage.db).await;
     let writer = stage.connection.through(&other);
@@ -51,7 +51,7 @@ async fn a_published_client_follows_records_and_goes_on_at_another_host() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_reader_hears_of_a_commit_within_a_moment_wherever_it_was_made() {
+async fn a_reader_receives_a_commit_of_any_host_within_a_second() {
     let stage = Stage::hostile().await;
     let other = Host::spawn(&stage.db).await;
     let mut reader = Follower::start(&stage.host, &stage.connection);
@@ -76,7 +76,7 @@ async fn a_reader_hears_of_a_commit_within_a_moment_wherever_it_was_made() {
 }
 
 #[tokio::test]
-async fn a_page_is_waited_for() {
+async fn a_long_poll_waits_for_a_page() {
     let stage = Stage::hostile().await;
     let nothing = changes(&stage, &[ITEMS, ("wait", "0")]).await.expect(200);
     assert_eq!(nothing.json(), json!({ "records": [], "next_cursor": null }));
@@ -105,7 +105,7 @@ async fn a_page_is_waited_for() {
 }
 
 #[tokio::test]
-async fn a_place_moves_on_behind_what_the_filter_hides() {
+async fn a_cursor_advances_past_filtered_records() {
     let stage = Stage::hostile().await;
     save_items(&stage, &["a", "b"]).await;
     let page = changes(&stage, &[ITEMS, ("wait", "0"), ("filter", "deleted")]).await.expect(200);
@@ -120,7 +120,7 @@ async fn a_place_moves_on_behind_what_the_filter_hides() {
 }
 
 #[tokio::test]
-async fn records_come_as_they_were_sent() {
+async fn records_are_streamed_exactly_as_they_were_sent() {
     let stage = Stage::hostile().await;
     // Line breaks between tokens, which events may not have in a line, and a number that no double holds.
     let items = "[{\"id\":\r\n\"a\",\n\t\"extra\": [1,\r2],\n\"name\": \"two\\nlines\", \"big\": 12345678901234567890123}]";
@@ -134,7 +134,7 @@ async fn records_come_as_they_were_sent() {
 }
 
 #[tokio::test]
-async fn what_nobody_told_of_is_found_a_little_later_and_silence_has_a_heartbeat() {
+async fn a_missed_notification_is_recovered_and_idle_streams_have_heartbeats() {
     let stage = Stage::hostile().await;
     save_items(&stage, &["a"]).await;
     let mut events = EventStream::open(&stage, &[ITEMS]).await;
@@ -199,7 +199,7 @@ async fn a_host_that_stops_ends_its_streams() {
 }
 
 #[tokio::test]
-async fn no_more_readers_are_taken_than_there_are_places() {
+async fn readers_beyond_the_limit_are_rejected() {
     let stage = stage_with("SYNCLINE_MAX_CHANGE_READERS", "2").await;
     let first = EventStream::open(&stage, &[ITEMS]).await;
     let _second = EventStream::open(&stage, &[ITEMS]).await;
@@ -232,7 +232,7 @@ async fn idle_readers_hold_no_database_connection_and_share_one_listener() {
 }
 
 #[tokio::test]
-async fn readers_that_do_not_read_take_little_memory() {
+async fn readers_that_do_not_read_use_little_memory() {
     const READERS: usize = 16;
     let stage = Stage::hostile().await;
     let name = "x".repeat(500_000);
@@ -253,7 +253,7 @@ async fn readers_that_do_not_read_take_little_memory() {
 }
 
 #[tokio::test]
-async fn wrong_requests_are_told_what_is_wrong() {
+async fn invalid_requests_are_rejected_with_the_reason() {
     let stage = Stage::hostile().await;
     save_items(&stage, &["a"]).await;
     stage.commit(json!([save(&json!([{ "id": "b" }]))])).await;

@@ -108,7 +108,7 @@ impl Scene {
 }
 
 #[tokio::test]
-async fn every_combination_of_filters_gives_what_an_independent_model_gives() {
+async fn every_filter_combination_matches_an_independent_model() {
     let mut scene = Scene { stage: Stage::hostile().await, model: Model::default() };
     // Gone without a trace, and one of the two is saved again.
     scene.stage.commit(json!([save(&json!([{ "id": "emptied" }, { "id": "emptied-added" }]))])).await;

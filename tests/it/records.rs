@@ -43,7 +43,7 @@ async fn a_record_has_its_fields_and_its_metadata() {
 }
 
 #[tokio::test]
-async fn floats_that_a_guest_reads_are_saved_as_the_provider_sent_them() {
+async fn floats_read_by_a_guest_are_saved_as_the_provider_sent_them() {
     let provider = SlowProvider::listen().await;
     let stage = Stage::at_slow_provider(&provider, |bundle| bundle).await;
     // Draws the same every time.
@@ -63,7 +63,7 @@ async fn floats_that_a_guest_reads_are_saved_as_the_provider_sent_them() {
 }
 
 #[tokio::test]
-async fn pages_follow_each_other_without_gap_or_overlap() {
+async fn pages_have_no_gaps_or_overlaps() {
     let stage = Stage::numbers(25).await;
     let mut ids = Vec::new();
     let mut sizes = Vec::new();
@@ -82,7 +82,7 @@ async fn pages_follow_each_other_without_gap_or_overlap() {
 }
 
 #[tokio::test]
-async fn the_last_page_says_that_it_is_the_last_even_when_it_is_full() {
+async fn a_full_last_page_has_no_next_cursor() {
     let stage = Stage::numbers(20).await;
     let first = stage.page(&[("model", "Number"), ("limit", "10")]).await;
     let cursor = first.next_cursor.unwrap();
@@ -91,7 +91,7 @@ async fn the_last_page_says_that_it_is_the_last_even_when_it_is_full() {
 }
 
 #[tokio::test]
-async fn a_page_has_100_records_unless_asked_and_500_at_most() {
+async fn a_page_has_100_records_by_default_and_500_at_most() {
     let stage = Stage::numbers(510).await;
     for (limit, size) in
         [(None, 100), (Some("1"), 1), (Some("500"), 500), (Some("501"), 500), (Some("10000"), 500)]
@@ -105,7 +105,7 @@ async fn a_page_has_100_records_unless_asked_and_500_at_most() {
 }
 
 #[tokio::test]
-async fn a_limit_that_is_no_whole_number_from_1_is_refused() {
+async fn an_invalid_limit_is_rejected() {
     let stage = Stage::hostile().await;
     for limit in ["0", "-1", "1.5", "ten", ""] {
         let answer = stage.get_records(&[("model", "Item"), ("limit", limit)]).await;
@@ -115,7 +115,7 @@ async fn a_limit_that_is_no_whole_number_from_1_is_refused() {
 }
 
 #[tokio::test]
-async fn records_come_in_the_order_of_their_last_change() {
+async fn records_are_ordered_by_their_last_change() {
     let stage = Stage::hostile().await;
     stage.commit(json!([save(&items(&["a", "b", "c"]))])).await;
     stage.commit(json!([save(&json!([{ "id": "a", "name": "changed" }]))])).await;
@@ -127,7 +127,7 @@ async fn records_come_in_the_order_of_their_last_change() {
 }
 
 #[tokio::test]
-async fn a_filter_gives_the_union_of_what_it_names() {
+async fn a_filter_returns_the_union_of_its_values() {
     let stage = Stage::hostile().await;
     stage.commit(json!([save(&items(&["added", "updated", "deleted"]))])).await;
     stage.commit(json!([save(&json!([{ "id": "updated", "count": 1 }])), delete(&["deleted"])])).await;
@@ -148,7 +148,7 @@ async fn a_filter_gives_the_union_of_what_it_names() {
 }
 
 #[tokio::test]
-async fn a_filter_of_other_words_is_refused() {
+async fn an_unknown_filter_value_is_rejected() {
     let stage = Stage::hostile().await;
     for filter in ["changed", "", "added,", "added;deleted"] {
         let answer = stage.get_records(&[("model", "Item"), ("filter", filter)]).await;
@@ -157,7 +157,7 @@ async fn a_filter_of_other_words_is_refused() {
 }
 
 #[tokio::test]
-async fn a_filtered_list_pages_through_all_that_match() {
+async fn a_filtered_list_pages_through_all_matches() {
     let stage = Stage::hostile().await;
     let ids: Vec<String> = (0..30).map(|number| format!("{number:02}")).collect();
     let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
@@ -198,7 +198,7 @@ async fn modified_after_includes_its_own_moment_in_any_offset() {
 }
 
 #[tokio::test]
-async fn ids_name_the_records_that_are_wanted() {
+async fn the_ids_parameter_selects_records() {
     let stage = Stage::hostile().await;
     stage.commit(json!([save(&items(&["a", "b,c", "d e", "f"]))])).await;
     let get = async |query: &str| {
@@ -218,7 +218,7 @@ async fn ids_name_the_records_that_are_wanted() {
 }
 
 #[tokio::test]
-async fn a_records_own_cursor_is_one_to_continue_from() {
+async fn reading_can_continue_from_any_records_cursor() {
     let stage = Stage::hostile().await;
     stage.commit(json!([save(&items(&["a", "b", "c"]))])).await;
     let records = stage.all(&[("model", "Item")]).await;
@@ -232,7 +232,7 @@ async fn a_records_own_cursor_is_one_to_continue_from() {
 }
 
 #[tokio::test]
-async fn a_cursor_that_was_never_given_out_is_refused() {
+async fn a_cursor_that_was_never_issued_is_rejected() {
     let stage = Stage::hostile().await;
     stage.commit(json!([save(&items(&["a", "b"]))])).await;
     let page = stage.page(&[("model", "Item"), ("limit", "1")]).await;
@@ -253,7 +253,7 @@ async fn a_cursor_that_was_never_given_out_is_refused() {
 }
 
 #[tokio::test]
-async fn a_cursor_of_another_stream_is_refused() {
+async fn a_cursor_of_another_stream_is_rejected() {
     let stage = Stage::hostile().await;
     let other = stage.host.connect_as("customer-2", "hostile", json!({ "steps": 2, "pause_ms": 0 })).await;
     other.wait_until_idle().await;
@@ -268,7 +268,7 @@ async fn a_cursor_of_another_stream_is_refused() {
 }
 
 #[tokio::test]
-async fn a_model_that_nobody_knows_is_not_found_and_one_without_records_is_empty() {
+async fn an_unknown_model_is_not_found_and_one_without_records_is_empty() {
     let stage = Stage::hostile().await;
     let unknown = stage.get_records(&[("model", "Unicorn")]).await;
     assert_eq!(unknown.refusal(), (404, "unknown_model".to_owned()));
@@ -281,7 +281,7 @@ async fn a_model_that_nobody_knows_is_not_found_and_one_without_records_is_empty
 }
 
 #[tokio::test]
-async fn a_model_that_is_declared_no_more_is_known_as_long_as_something_is_kept_of_it() {
+async fn an_undeclared_model_is_readable_while_records_remain() {
     let stage = Stage::hostile().await;
     let other = stage.host.connect_as("customer-2", "hostile", json!({ "steps": 0 })).await;
     other.wait_until_idle().await;
@@ -302,7 +302,7 @@ async fn a_model_that_is_declared_no_more_is_known_as_long_as_something_is_kept_
 }
 
 #[tokio::test]
-async fn a_slash_behind_records_makes_no_difference() {
+async fn a_trailing_slash_is_ignored() {
     let stage = Stage::hostile().await;
     stage.commit(json!([save(&items(&["a"]))])).await;
     let without = stage.request("GET", "/records?model=Item").send().await.expect(200);
@@ -327,7 +327,7 @@ async fn a_deleted_record_is_a_tombstone_with_its_last_payload() {
 }
 
 #[tokio::test]
-async fn a_record_that_comes_back_is_added_and_keeps_when_it_was_first_seen() {
+async fn a_returning_record_is_added_and_keeps_its_first_seen_at() {
     let stage = Stage::hostile().await;
     let item = json!([{ "id": "a", "name": "Ada" }]);
     stage.commit(json!([save(&item)])).await;
@@ -379,7 +379,7 @@ async fn a_reader_misses_nothing_while_others_write() {
 }
 
 #[tokio::test]
-async fn writers_that_wait_for_a_stream_leave_connections_to_leases_and_readers() {
+async fn writers_waiting_for_a_stream_leave_connections_for_others() {
     let variables = [("SYNCLINE_DATABASE_CONNECTIONS", "8"), ("SYNCLINE_LEASE_SECONDS", "2")];
     let metadata = json!({ "steps": 0, "commits": [{ "changes": [save(&items(&["first"]))] }],
                            "end": "wait-until-cancelled" });

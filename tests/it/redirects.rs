@@ -66,7 +66,7 @@ async fn oauth_1_connects_with_every_signature_method() {
 }
 
 #[tokio::test]
-async fn oauth_1_is_refused_as_oauth_2_is() {
+async fn oauth_1_rejects_invalid_callbacks_and_credentials() {
     let (host, _server, _db) = oauth1_host("HMAC-SHA1").await;
     let denied = format!("{}&authorization_params[deny]=yes", start(&host).await);
     expect_failure(&Browser::new().visit(&denied).await.answer, "access_denied");
@@ -134,7 +134,7 @@ async fn app_host(mode: &str, page: &str, key: &str) -> (Host, PythonServer, Tes
 }
 
 #[tokio::test]
-async fn an_installed_app_is_connected_and_its_token_renewed() {
+async fn an_installed_app_is_connected_and_its_token_refreshed() {
     let (host, server, _db) = app_host("APP", "plain", "tests/keys/rsa_pkcs1.pem").await;
     let mut browser = Browser::new();
     let back = browser.visit(&start(&host).await).await;
@@ -157,7 +157,7 @@ async fn an_installed_app_is_connected_and_its_token_renewed() {
 }
 
 #[tokio::test]
-async fn an_installation_with_consent_has_the_users_token_too() {
+async fn an_installation_with_consent_also_has_the_users_token() {
     let (host, _server, _db) = app_host("CUSTOM", "consent", "tests/keys/rsa_pkcs8.pem").await;
     Browser::new().visit(&start(&host).await).await.answer.expect(200);
     let credentials = only_connection(&host).await["credentials"].clone();
@@ -167,7 +167,7 @@ async fn an_installation_with_consent_has_the_users_token_too() {
 }
 
 #[tokio::test]
-async fn somebody_elses_installation_is_refused_to_who_gives_consent() {
+async fn an_installation_that_the_user_cannot_access_is_rejected() {
     let (host, _server, db) = app_host("CUSTOM", "consent", "tests/keys/rsa_pkcs8.pem").await;
     let callback = format!("{}/oauth/callback", host.base_url());
     let mut browser = Browser::new();
@@ -182,7 +182,7 @@ async fn somebody_elses_installation_is_refused_to_who_gives_consent() {
 }
 
 #[tokio::test]
-async fn what_comes_back_beside_the_code_is_confirmed_by_the_provider() {
+async fn callback_parameters_are_verified_with_the_provider() {
     let (db, port) = (TestDatabase::create().await, free_port());
     let public_key = repository("tests/keys/rsa_public.pem");
     let host_url = format!("http://127.0.0.1:{port}");
@@ -216,7 +216,7 @@ async fn what_comes_back_beside_the_code_is_confirmed_by_the_provider() {
 }
 
 #[tokio::test]
-async fn an_installation_that_is_not_there_is_told() {
+async fn a_failed_installation_is_reported() {
     let (host, _server, _db) = app_host("APP", "owned", "tests/keys/rsa_pkcs1.pem").await;
     expect_failure(&Browser::new().visit(&start(&host).await).await.answer, "callback_err");
     let (host, _server, _db) = app_host("APP", "plain", "tests/keys/app.pem").await;

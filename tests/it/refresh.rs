@@ -23,7 +23,7 @@ async fn version(scene: &OAuthScene) -> i64 {
 
 /// The provider revokes the whole grant when a refresh token comes twice, so it tells on every refresh too many.
 #[tokio::test]
-async fn however_many_callers_and_hosts_the_provider_is_asked_once() {
+async fn concurrent_callers_on_several_hosts_share_one_refresh() {
     let scene = OAuthScene::set().await;
     let id = scene.connect_account().await;
     let other = scene.another_host().await;
@@ -45,7 +45,7 @@ async fn however_many_callers_and_hosts_the_provider_is_asked_once() {
 }
 
 #[tokio::test]
-async fn a_token_is_renewed_before_anybody_waits_for_it() {
+async fn a_token_is_refreshed_in_the_background_before_it_expires() {
     let scene = OAuthScene::with_tokens_of(12).await;
     let id = scene.connect_account().await;
     let before = version(&scene).await;
@@ -59,7 +59,7 @@ async fn a_token_is_renewed_before_anybody_waits_for_it() {
 }
 
 #[tokio::test]
-async fn a_refresh_goes_to_its_end_though_whoever_asked_has_gone() {
+async fn a_refresh_completes_after_its_caller_disconnects() {
     let scene = OAuthScene::set().await;
     let id = scene.connect_account().await;
     scene.server.set_fault("late").await;
@@ -75,7 +75,7 @@ async fn a_refresh_goes_to_its_end_though_whoever_asked_has_gone() {
 }
 
 #[tokio::test]
-async fn a_host_that_dies_during_a_refresh_loses_no_connection() {
+async fn a_host_that_dies_during_a_refresh_does_not_break_the_connection() {
     let mut scene = OAuthScene::set().await;
     let id = scene.connect_account().await;
     let other = scene.another_host().await;
@@ -93,7 +93,7 @@ async fn a_host_that_dies_during_a_refresh_loses_no_connection() {
 }
 
 #[tokio::test]
-async fn a_provider_that_is_away_is_told_only_once_its_token_has_ended() {
+async fn an_unavailable_provider_is_an_error_only_after_the_token_expires() {
     let scene = OAuthScene::with_tokens_of(6).await;
     let id = scene.connect_account().await;
     scene.server.set_fault("error").await;
@@ -116,7 +116,7 @@ async fn a_provider_that_is_away_is_told_only_once_its_token_has_ended() {
 }
 
 #[tokio::test]
-async fn a_refusal_of_the_provider_is_told_as_one_and_not_repeated() {
+async fn a_rejected_refresh_is_reported_and_not_repeated() {
     let scene = OAuthScene::with_tokens_of(4).await;
     let id = scene.connect_account().await;
     let shown = scene.host.get(&show(&id, "&refresh_token=true")).await.expect(200).json();

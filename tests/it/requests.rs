@@ -17,7 +17,7 @@ fn paths(answer: &Value) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_body_that_is_not_json_is_told_from_one_that_is_wrong() {
+async fn invalid_json_and_invalid_bodies_have_different_codes() {
     let stage = Stage::hostile().await;
     let put = async |body: &'static str| {
         let request = stage
@@ -47,7 +47,7 @@ async fn a_body_that_is_not_json_is_told_from_one_that_is_wrong() {
 }
 
 #[tokio::test]
-async fn json_nested_too_deeply_is_refused() {
+async fn too_deeply_nested_json_is_rejected() {
     let stage = Stage::hostile().await;
     let deep = format!("{}1{}", "[".repeat(200_000), "]".repeat(200_000));
     let post = async |path: &str, body: String| {
@@ -66,7 +66,7 @@ async fn json_nested_too_deeply_is_refused() {
 }
 
 #[tokio::test]
-async fn wrong_bodies_name_the_field_that_is_wrong() {
+async fn an_invalid_body_is_rejected_with_the_field() {
     let stage = Stage::hostile().await;
     let connection = |changes: Value| {
         let mut body = json!({ "provider_config_key": "hostile", "credentials": { "type": "NONE" } });
@@ -152,7 +152,7 @@ async fn wrong_bodies_name_the_field_that_is_wrong() {
 }
 
 #[tokio::test]
-async fn wrong_queries_name_the_parameter_that_is_wrong() {
+async fn an_invalid_query_is_rejected_with_the_parameter() {
     let stage = Stage::hostile().await;
     for (path, parameter) in [
         ("/records", "model"),
@@ -184,7 +184,7 @@ async fn wrong_queries_name_the_parameter_that_is_wrong() {
 }
 
 #[tokio::test]
-async fn missing_and_wrong_headers_are_named() {
+async fn missing_and_invalid_headers_are_rejected_by_name() {
     let stage = Stage::hostile().await;
     let get = |headers: &[(&str, &str)]| {
         let mut request = stage.host.request("GET", "/records?model=Item");
@@ -208,7 +208,7 @@ async fn missing_and_wrong_headers_are_named() {
 }
 
 #[tokio::test]
-async fn a_command_whose_header_cannot_be_read_reaches_nobody() {
+async fn a_sync_command_with_an_unreadable_header_affects_nothing() {
     let stage = Stage::hostile().await;
     stage.wait_until_idle().await;
     let runs = "SELECT count(*) FROM runs";
@@ -234,7 +234,7 @@ async fn a_command_whose_header_cannot_be_read_reaches_nobody() {
 }
 
 #[tokio::test]
-async fn wrong_parts_of_a_path_are_told_in_json() {
+async fn invalid_path_parameters_are_rejected_with_json() {
     let stage = Stage::hostile().await;
     let body = json!({ "provider_config_key": "hostile", "connection_id": "customer-1" });
     for (method, path) in [
@@ -259,7 +259,7 @@ async fn wrong_parts_of_a_path_are_told_in_json() {
 }
 
 #[tokio::test]
-async fn what_is_not_there_is_not_found_under_its_own_code() {
+async fn every_missing_resource_has_its_own_error_code() {
     let stage = Stage::hostile().await;
     let records = |integration: &str, connection: &str| {
         let request = stage.host.request("GET", "/records?model=Item");
@@ -349,7 +349,7 @@ async fn an_unknown_route_is_a_json_404_and_an_unknown_method_a_405() {
 }
 
 #[tokio::test]
-async fn a_body_of_another_type_is_refused() {
+async fn an_unsupported_content_type_is_rejected() {
     let stage = Stage::hostile().await;
     for content_type in ["text/plain", "application/x-www-form-urlencoded", "application/jsonl", "nonsense"] {
         let request = stage.host.request("POST", "/sync/trigger").header("Content-Type", content_type);
@@ -442,7 +442,7 @@ async fn send_head(host: &Host, first_line: &str, headers: &str) -> String {
 }
 
 #[tokio::test]
-async fn a_head_that_is_too_long_is_refused() {
+async fn an_oversized_request_head_is_rejected() {
     let db = TestDatabase::create().await;
     let host = Host::spawn(&db).await;
     let query = |length: usize| format!("GET /health?{}", "x".repeat(length));
@@ -468,7 +468,7 @@ async fn a_head_that_is_too_long_is_refused() {
 }
 
 #[tokio::test]
-async fn a_body_that_is_too_long_is_refused_before_it_is_read() {
+async fn an_oversized_body_is_rejected_before_it_is_read() {
     let stage = Stage::hostile().await;
     for (head, length) in [
         ("POST /action/trigger", 76 << 20),
@@ -482,7 +482,7 @@ async fn a_body_that_is_too_long_is_refused_before_it_is_read() {
 }
 
 #[tokio::test]
-async fn a_refusal_reaches_a_client_that_is_still_sending() {
+async fn an_error_response_reaches_a_client_that_is_still_sending() {
     let db = TestDatabase::create().await;
     let host = Host::spawn(&db).await;
     let stranger = host.with_key(None);
@@ -493,7 +493,7 @@ async fn a_refusal_reaches_a_client_that_is_still_sending() {
 }
 
 #[tokio::test]
-async fn a_nul_that_cannot_be_kept_is_refused_or_replaced_and_takes_nothing_along() {
+async fn nul_characters_are_rejected_or_replaced() {
     let stage = Stage::hostile().await;
     let fail = json!({ "code": "odd", "message": "before\u{0}after", "details": { "a\u{0}": "b\u{0}" } });
     stage.action("fail", &fail).await.expect(400);

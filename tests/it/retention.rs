@@ -38,7 +38,7 @@ fn is_pruned(record: &Value) -> bool {
 }
 
 #[tokio::test]
-async fn payloads_that_have_not_changed_for_30_days_are_emptied() {
+async fn payloads_unchanged_for_30_days_are_emptied() {
     let stage = stage(&[]).await;
     stage.commit(json!([save(&items(1..=5))])).await;
     let before = stage.all(&[("model", "Item")]).await;
@@ -69,7 +69,7 @@ async fn payloads_that_have_not_changed_for_30_days_are_emptied() {
 }
 
 #[tokio::test]
-async fn payloads_are_kept_for_as_long_as_the_operator_says() {
+async fn the_operator_sets_how_long_payloads_are_kept() {
     let stage = stage(&[("SYNCLINE_PRUNE_AFTER", "never"), ("SYNCLINE_DELETE_AFTER", "7d")]).await;
     stage.commit(json!([save(&items(1..=3))])).await;
     age_records(&stage, 3, 3_000).await;
@@ -82,7 +82,7 @@ async fn payloads_are_kept_for_as_long_as_the_operator_says() {
 }
 
 #[tokio::test]
-async fn records_of_a_sync_that_has_not_run_for_60_days_are_deleted_with_its_checkpoint() {
+async fn records_of_a_sync_idle_for_60_days_are_deleted_with_its_checkpoint() {
     let stage = stage(&[]).await;
     let commit = json!({ "changes": [save(&items(1..=5))], "checkpoint": r#"{"cursor":"7"}"# });
     stage.set_metadata(json!({ "steps": 3, "commits": [commit] })).await;
@@ -110,7 +110,7 @@ async fn records_of_a_sync_that_has_not_run_for_60_days_are_deleted_with_its_che
 }
 
 #[tokio::test]
-async fn records_of_a_sync_that_a_deployment_has_removed_wait_for_the_same_rule() {
+async fn records_of_a_removed_sync_expire_after_60_days() {
     let stage = stage(&[]).await;
     stage.commit(json!([save(&items(1..=5))])).await;
     let table = "[integrations.hostile.syncs.commit-raw]\nruns = \"every 1 hour\"\nmodel = \"Item\"\n";
@@ -158,7 +158,7 @@ async fn write_until_done(stage: &Stage, progress: &str) {
 }
 
 #[tokio::test]
-async fn whoever_writes_waits_for_one_step_of_a_long_prune_at_most() {
+async fn a_writer_waits_for_at_most_one_step_of_a_long_pruning() {
     let stage = stage(&[("SYNCLINE_RETENTION_EVERY", "1s")]).await;
     stage.save_raw("Item", &items(1..=MANY).to_string()).await.expect(200);
     age_records(&stage, MANY, 31).await;
@@ -166,7 +166,7 @@ async fn whoever_writes_waits_for_one_step_of_a_long_prune_at_most() {
 }
 
 #[tokio::test]
-async fn whoever_writes_waits_for_one_step_of_a_long_deletion_at_most() {
+async fn a_writer_waits_for_at_most_one_step_of_a_long_deletion() {
     let stage = stage(&[("SYNCLINE_RETENTION_EVERY", "1s")]).await;
     stage.save_raw("Item", &items(1..=MANY).to_string()).await.expect(200);
     // It makes the stream the sync's.

@@ -42,7 +42,7 @@ fn ending(end: &str) -> Value {
 }
 
 #[tokio::test]
-async fn a_run_that_failed_is_tried_again_soon_whatever_it_failed_of() {
+async fn a_failed_run_is_retried_soon_whatever_its_error() {
     let bundle = Bundle::guest("hostile").replace(SYNC, &format!("{SYNC}\nlimits = {{ records = 1 }}"));
     let stage = Stage::of(&bundle, json!({ "steps": 0 })).await;
     let two = json!([{ "changes": [save(&json!([{ "id": "a" }, { "id": "b" }]))] }]);
@@ -64,7 +64,7 @@ async fn a_run_that_failed_is_tried_again_soon_whatever_it_failed_of() {
 }
 
 #[tokio::test]
-async fn retries_come_to_an_end_and_the_next_slot_follows() {
+async fn retries_end_and_the_next_scheduled_run_follows() {
     let stage = Stage::hostile().await;
     let db = &stage.db;
     db.execute("UPDATE environments SET webhook_url = 'http://127.0.0.1:9/hooks'").await;
@@ -104,7 +104,7 @@ async fn retries_come_to_an_end_and_the_next_slot_follows() {
 }
 
 #[tokio::test]
-async fn the_first_failure_is_told_also_if_it_is_of_a_retry() {
+async fn the_first_failure_is_reported_even_if_it_is_a_retry() {
     let stage = Stage::hostile().await;
     let db = &stage.db;
     db.execute("UPDATE environments SET webhook_url = 'http://127.0.0.1:9/hooks'").await;
@@ -122,7 +122,7 @@ async fn the_first_failure_is_told_also_if_it_is_of_a_retry() {
 }
 
 #[tokio::test]
-async fn a_slot_that_comes_before_the_retry_takes_its_place() {
+async fn a_scheduled_run_that_is_due_first_replaces_the_retry() {
     let often = Bundle::guest("hostile")
         .replace(&format!("{SYNC}\nruns = \"every 1 hour\""), &format!("{SYNC}\nruns = \"every 2 seconds\""));
     let variables = [("SYNCLINE_MINIMUM_INTERVAL_SECONDS", "1")];

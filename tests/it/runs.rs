@@ -29,7 +29,7 @@ async fn messages(api: &Api, id: &Value, parameters: &[(&str, &str)]) -> Vec<Str
 }
 
 #[tokio::test]
-async fn a_run_tells_what_it_was_how_it_ended_and_what_it_used() {
+async fn a_run_shows_its_function_outcome_and_usage() {
     let stage = Stage::numbers(30).await;
     let found = runs(&stage.host, &[("kind", "sync")]).await;
     assert_eq!(found.len(), 1, "{found:?}");
@@ -49,7 +49,7 @@ async fn a_run_tells_what_it_was_how_it_ended_and_what_it_used() {
 }
 
 #[tokio::test]
-async fn requests_are_counted_and_stand_in_the_log() {
+async fn provider_requests_are_counted_and_logged() {
     let scene = Provider::start().await;
     let bundle = Bundle::guest("hostile").replace("unauthenticated", "tests-own");
     scene.host.deploy(&bundle).await;
@@ -70,7 +70,7 @@ async fn requests_are_counted_and_stand_in_the_log() {
 }
 
 #[tokio::test]
-async fn runs_are_found_by_what_they_are_and_read_in_pages() {
+async fn runs_are_filtered_and_paged() {
     let stage = Stage::hostile().await;
     for number in 0..5 {
         let input = json!({ "code": "none", "message": format!("failure {number}") });
@@ -118,7 +118,7 @@ async fn runs_are_found_by_what_they_are_and_read_in_pages() {
 }
 
 #[tokio::test]
-async fn wrong_questions_about_runs_say_what_is_wrong() {
+async fn invalid_run_queries_are_rejected_with_the_reason() {
     let stage = Stage::hostile().await;
     let id = text(&runs(&stage.host, &[]).await[0]["id"]).to_owned();
     for (path, refusal) in [
@@ -158,7 +158,7 @@ async fn wrong_questions_about_runs_say_what_is_wrong() {
 }
 
 #[tokio::test]
-async fn a_log_is_read_in_pages_by_level_and_by_text() {
+async fn a_run_log_is_paged_and_filtered_by_level_and_text() {
     let stage = Stage::hostile().await;
     let refused = stage.connection.action("log-flood", &Value::Null).await;
     assert_eq!(refused.refusal(), (400, "limit_exceeded".to_owned()));
@@ -189,7 +189,7 @@ async fn a_log_is_read_in_pages_by_level_and_by_text() {
 }
 
 #[tokio::test]
-async fn a_run_is_seen_while_it_is_on() {
+async fn a_run_in_progress_is_visible() {
     let stage = Stage::of(&Bundle::guest("hostile"), json!({ "steps": 0 })).await;
     stage.connection.set_metadata(json!({ "steps": 3_000, "pause_ms": 5 })).await;
     stage.connection.trigger("steps").await;
@@ -210,7 +210,7 @@ async fn a_run_is_seen_while_it_is_on() {
 }
 
 #[tokio::test]
-async fn an_action_that_lasts_is_seen_and_its_host_may_die() {
+async fn a_long_action_is_visible_and_closed_if_its_host_dies() {
     let mut stage = Stage::hostile().await;
     let path = stage.connection.action_later("sleep", &json!(20_000)).await;
     assert!(path.contains("/action/"), "{path}");
@@ -234,7 +234,7 @@ async fn an_action_that_lasts_is_seen_and_its_host_may_die() {
 }
 
 #[tokio::test]
-async fn runs_with_long_logs_hold_up_no_others() {
+async fn runs_with_long_logs_do_not_delay_others() {
     let stage = Stage::hostile().await;
     let mut holder = stage.db.connect().await;
     let mut tx = holder.begin().await.unwrap();
@@ -256,7 +256,7 @@ async fn runs_with_long_logs_hold_up_no_others() {
 }
 
 #[tokio::test]
-async fn runs_outlast_a_database_that_is_away_for_a_moment() {
+async fn runs_survive_a_short_database_outage() {
     let stage = Stage::hostile().await;
     let leave_and_return = async {
         tokio::time::sleep(Duration::from_millis(300)).await;
@@ -276,7 +276,7 @@ async fn runs_outlast_a_database_that_is_away_for_a_moment() {
 }
 
 #[tokio::test]
-async fn old_runs_go_and_what_a_status_is_read_from_stays() {
+async fn old_runs_are_deleted_except_those_that_a_status_needs() {
     let stage = Stage::numbers(3).await;
     for _ in 0..2 {
         stage.connection.run("numbers").await;
@@ -308,7 +308,7 @@ async fn old_runs_go_and_what_a_status_is_read_from_stays() {
 }
 
 #[tokio::test]
-async fn what_a_function_was_shown_is_masked_in_its_log() {
+async fn environment_variables_read_by_a_function_are_masked_in_its_log() {
     const VARIABLE: &str = "planted-variable-of-the-run-5521";
     let stage = Stage::hostile().await;
     stage.host.put("/environment-variables/TOKEN", &json!({ "value": VARIABLE })).await.expect(204);
@@ -333,7 +333,7 @@ async fn what_a_function_was_shown_is_masked_in_its_log() {
 }
 
 #[tokio::test]
-async fn a_variable_of_the_process_is_masked_though_nobody_asked_for_it() {
+async fn process_environment_variables_are_masked_in_errors() {
     const VARIABLE: &str = "planted-variable-of-the-process-7d02";
     let granted =
         Bundle::guest("hostile").replace("component = \".\"", "component = \".\"\nenv = [\"TOKEN\"]");
@@ -350,7 +350,7 @@ async fn a_variable_of_the_process_is_masked_though_nobody_asked_for_it() {
 }
 
 #[tokio::test]
-async fn of_a_huge_failure_no_more_is_kept_than_can_be_listed() {
+async fn a_huge_error_is_truncated_in_storage() {
     let stage = Stage::hostile().await;
     let failure = |bytes: usize| {
         let details = json!({ "text": "d".repeat(bytes) });
@@ -373,7 +373,7 @@ async fn of_a_huge_failure_no_more_is_kept_than_can_be_listed() {
 }
 
 #[tokio::test]
-async fn the_command_line_lists_shows_and_follows_runs() {
+async fn the_cli_lists_shows_and_follows_runs() {
     let stage = Stage::hostile().await;
     let command = |arguments: &[&str]| {
         let url = stage.host.base_url().to_owned();
@@ -403,7 +403,7 @@ async fn the_command_line_lists_shows_and_follows_runs() {
 }
 
 #[tokio::test]
-async fn a_run_of_a_sync_that_no_schedule_holds_is_closed() {
+async fn a_run_without_a_schedule_is_closed() {
     let stage = Stage::hostile().await;
     stage.set_metadata(json!({ "steps": 2_000, "pause_ms": 10 })).await;
     stage.trigger("steps").await;

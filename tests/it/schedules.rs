@@ -37,7 +37,7 @@ fn savers(records: &[Value]) -> BTreeSet<&str> {
 }
 
 #[tokio::test]
-async fn a_new_connection_is_synced_at_once_and_then_at_its_frequency() {
+async fn a_new_connection_syncs_at_once_and_then_at_its_frequency() {
     let stage = Stage::hostile().await;
     let status = stage.status("steps").await;
     assert_eq!((&status["status"], &status["frequency"]), (&json!("SUCCESS"), &json!("every 1 hour")));
@@ -48,7 +48,7 @@ async fn a_new_connection_is_synced_at_once_and_then_at_its_frequency() {
 }
 
 #[tokio::test]
-async fn the_next_run_is_told_also_while_one_is_on() {
+async fn the_status_shows_the_next_run_during_a_run() {
     let stage = Stage::hostile().await;
     let orders = json!({ "steps": 200, "pause_ms": 10 });
     let connection = stage.host.connect_as("customer-2", "hostile", orders).await;
@@ -76,7 +76,7 @@ async fn the_next_run_is_told_also_while_one_is_on() {
 }
 
 #[tokio::test]
-async fn connections_that_were_made_together_do_not_run_together_for_ever() {
+async fn connections_created_together_spread_over_time() {
     let stage = Stage::hostile().await;
     let mut late = Vec::new();
     for number in 0..8 {
@@ -94,7 +94,7 @@ async fn connections_that_were_made_together_do_not_run_together_for_ever() {
 }
 
 #[tokio::test]
-async fn a_sync_runs_again_and_again_as_often_as_the_operator_lets_it() {
+async fn a_sync_repeats_at_an_interval_that_the_operator_allows() {
     let db = TestDatabase::create().await;
     let host =
         HostOptions::new().database(&db).variable("SYNCLINE_MINIMUM_INTERVAL_SECONDS", "1").spawn().await;
@@ -140,7 +140,7 @@ async fn a_run_in_progress_completes_before_the_pause_takes_effect() {
 }
 
 #[tokio::test]
-async fn a_run_that_was_interrupted_completes_though_it_is_paused_before_its_next_attempt() {
+async fn an_interrupted_run_completes_even_if_its_sync_is_paused() {
     let db = TestDatabase::create().await;
     let options = || HostOptions::new().database(&db).variable("SYNCLINE_LEASE_SECONDS", "1");
     let mut host = options().spawn().await;
@@ -179,7 +179,7 @@ async fn a_run_that_was_interrupted_completes_though_it_is_paused_before_its_nex
 }
 
 #[tokio::test]
-async fn starting_what_is_paused_runs_it_at_once() {
+async fn starting_a_paused_sync_runs_it_at_once() {
     let stage = Stage::hostile().await;
     stage.control("pause", "steps").await.expect(200);
     let before = stage.status("steps").await["finishedAt"].clone();
@@ -193,7 +193,7 @@ async fn starting_what_is_paused_runs_it_at_once() {
 }
 
 #[tokio::test]
-async fn starting_what_is_running_has_no_effect() {
+async fn starting_an_unpaused_sync_has_no_effect() {
     let stage = Stage::hostile().await;
     let before = stage.status("steps").await;
     stage.control("start", "steps").await.expect(200);
@@ -202,7 +202,7 @@ async fn starting_what_is_running_has_no_effect() {
 }
 
 #[tokio::test]
-async fn triggering_what_is_paused_runs_it_once_and_leaves_it_paused() {
+async fn triggering_a_paused_sync_runs_it_once_and_keeps_it_paused() {
     let stage = Stage::hostile().await;
     stage.control("pause", "steps").await.expect(200);
     set_steps(&stage, 2).await;
@@ -213,7 +213,7 @@ async fn triggering_what_is_paused_runs_it_once_and_leaves_it_paused() {
 }
 
 #[tokio::test]
-async fn triggers_during_a_run_give_exactly_one_more() {
+async fn triggers_during_a_run_cause_exactly_one_more_run() {
     let stage = Stage::hostile().await;
     set_steps(&stage, 30).await;
     stage.trigger("steps").await;
@@ -232,7 +232,7 @@ async fn triggers_during_a_run_give_exactly_one_more() {
 }
 
 #[tokio::test]
-async fn a_trigger_continues_from_the_checkpoint_and_a_reset_begins_anew() {
+async fn a_trigger_continues_from_the_checkpoint_and_a_reset_starts_over() {
     let stage = Stage::hostile().await;
     set_steps(&stage, 5).await;
     let first = stage.run("steps").await;
@@ -250,7 +250,7 @@ async fn a_trigger_continues_from_the_checkpoint_and_a_reset_begins_anew() {
 }
 
 #[tokio::test]
-async fn emptying_the_cache_adds_everything_anew_behind_the_old_positions() {
+async fn emptying_the_cache_saves_records_again_after_the_old_positions() {
     let stage = Stage::hostile().await;
     set_steps(&stage, 5).await;
     stage.run("steps").await;
@@ -268,7 +268,7 @@ async fn emptying_the_cache_adds_everything_anew_behind_the_old_positions() {
 }
 
 #[tokio::test]
-async fn what_the_cache_is_emptied_of_before_it_was_told_is_not_told() {
+async fn records_removed_by_emptying_the_cache_are_not_reported() {
     let stage = Stage::hostile().await;
     stage
         .db
@@ -295,7 +295,7 @@ async fn emptying_the_cache_without_a_reset_has_no_effect() {
 }
 
 #[tokio::test]
-async fn a_reset_during_a_run_ends_it_and_begins_anew() {
+async fn a_reset_during_a_run_cancels_it_and_starts_over() {
     let stage = Stage::hostile().await;
     set_steps(&stage, 2_000).await;
     stage.trigger("steps").await;
@@ -313,7 +313,7 @@ async fn a_reset_during_a_run_ends_it_and_begins_anew() {
 }
 
 #[tokio::test]
-async fn the_older_forms_of_a_reset_work_too() {
+async fn legacy_reset_options_work() {
     let stage = Stage::hostile().await;
     set_steps(&stage, 2).await;
     stage.run("steps").await;
@@ -335,7 +335,7 @@ async fn the_older_forms_of_a_reset_work_too() {
 }
 
 #[tokio::test]
-async fn commands_reach_all_syncs_and_all_connections_unless_some_are_named() {
+async fn commands_apply_to_all_syncs_and_connections_unless_named() {
     let stage = Stage::hostile().await;
     let other = stage.host.connect_as("customer-2", "hostile", json!({ "steps": 0 })).await;
     other.wait_until_idle().await;
@@ -377,7 +377,7 @@ async fn commands_reach_all_syncs_and_all_connections_unless_some_are_named() {
 }
 
 #[tokio::test]
-async fn a_trigger_reaches_what_it_names_and_nothing_else() {
+async fn a_trigger_runs_only_the_named_syncs() {
     let stage = Stage::hostile().await;
     let other = stage.host.connect_as("customer-2", "hostile", json!({ "steps": 0 })).await;
     stage.host.deploy(&Bundle::example("minimal")).await;
@@ -435,7 +435,7 @@ async fn a_trigger_reaches_what_it_names_and_nothing_else() {
 }
 
 #[tokio::test]
-async fn what_does_not_start_by_itself_waits_to_be_started() {
+async fn a_sync_without_auto_start_waits_to_be_started() {
     let table = "[integrations.hostile.syncs.steps]\nruns = \"every 1 hour\"\nmodel = \"Step\"\n";
     let hostile = || Bundle::guest("hostile");
     let stage = Stage::of(&hostile().replace(table, ""), json!({ "steps": 2, "pause_ms": 0 })).await;
@@ -464,7 +464,7 @@ async fn what_does_not_start_by_itself_waits_to_be_started() {
 }
 
 #[tokio::test]
-async fn a_cron_sync_runs_at_its_local_time_again_and_again() {
+async fn a_cron_sync_runs_repeatedly_at_its_local_time() {
     let table = "[integrations.hostile.syncs.steps]\nruns = ";
     // 5 hours and 45 minutes before UTC, all year round.
     let six = "\"0 6 * * *\"\ntimezone = \"Asia/Kathmandu\"";
@@ -490,7 +490,7 @@ async fn a_cron_sync_runs_at_its_local_time_again_and_again() {
 }
 
 #[tokio::test]
-async fn the_status_of_many_connections_takes_no_statements_for_each() {
+async fn the_status_query_count_does_not_grow_with_connections() {
     const CONNECTIONS: u64 = 25;
     let db = TestDatabase::create().await;
     let proxy = PostgresProxy::start(&db).await;
@@ -518,7 +518,7 @@ async fn the_status_of_many_connections_takes_no_statements_for_each() {
 }
 
 #[tokio::test]
-async fn the_status_of_several_syncs_can_be_asked_for() {
+async fn the_status_of_several_syncs_can_be_requested() {
     let stage = Stage::hostile().await;
     let names = async |syncs: &str| {
         let statuses = stage.statuses(syncs).await;
@@ -533,7 +533,7 @@ async fn the_status_of_several_syncs_can_be_asked_for() {
 }
 
 #[tokio::test]
-async fn a_failed_sync_says_so_until_it_succeeds() {
+async fn a_failed_sync_shows_an_error_until_it_succeeds() {
     let stage = Stage::hostile().await;
     stage.set_metadata(json!({ "steps": 0, "end": "fail" })).await;
     let errors = async || {
@@ -552,7 +552,7 @@ async fn a_failed_sync_says_so_until_it_succeeds() {
 }
 
 #[tokio::test]
-async fn slots_are_counted_by_the_databases_clock() {
+async fn schedules_use_the_clock_of_the_database() {
     let stage = Stage::hostile().await;
     stage.wait_until_idle().await;
     // Hosts are two hours behind the database.
@@ -591,7 +591,7 @@ async fn slots_are_counted_by_the_databases_clock() {
 }
 
 #[tokio::test]
-async fn a_command_for_all_outlasts_a_deadlock() {
+async fn a_command_for_all_syncs_survives_a_deadlock() {
     let stage = Stage::hostile().await;
     stage.wait_until_idle().await;
     let schedules = stage.db.texts("SELECT pk::text FROM schedules ORDER BY pk").await;

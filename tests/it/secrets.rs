@@ -58,7 +58,7 @@ fn planted() -> Vec<&'static str> {
 }
 
 #[tokio::test]
-async fn no_secret_is_in_the_hosts_log() {
+async fn no_secret_appears_in_the_hosts_log() {
     let shop = Shop::start().await;
     let db = TestDatabase::create().await;
     let mut host = host_that_has_met_secrets(&shop, &db).await;
@@ -75,7 +75,7 @@ async fn no_secret_is_in_the_hosts_log() {
 }
 
 #[tokio::test]
-async fn no_secret_is_kept_in_clear() {
+async fn no_secret_is_stored_in_plaintext() {
     let shop = Shop::start().await;
     let db = TestDatabase::create().await;
     let _host = host_that_has_met_secrets(&shop, &db).await;
@@ -106,7 +106,7 @@ async fn a_connection_is_shown_with_its_credentials() {
 }
 
 #[tokio::test]
-async fn a_read_only_key_reads_everything_but_secrets_and_changes_nothing() {
+async fn a_read_only_key_cannot_read_secrets_or_change_anything() {
     let shop = Shop::start().await;
     let stage = Stage::stripe(&shop).await;
     let key = stage.host.create_key(&stage.db, "reader", "read-only");
@@ -142,7 +142,7 @@ async fn a_read_only_key_reads_everything_but_secrets_and_changes_nothing() {
 }
 
 #[tokio::test]
-async fn a_revoked_key_ends_at_once_on_every_host() {
+async fn a_revoked_key_is_rejected_at_once_on_every_host() {
     let stage = Stage::hostile().await;
     let second = Host::spawn(&stage.db).await;
     let key = stage.host.create_key(&stage.db, "short-lived", "full");
@@ -197,7 +197,7 @@ async fn variables_are_set_listed_and_removed() {
 }
 
 #[tokio::test]
-async fn a_function_sees_the_environments_variables_and_nothing_of_the_hosts() {
+async fn a_function_sees_only_variables_of_its_environment() {
     let stage = Stage::hostile().await;
     stage.host.put("/environment-variables/GREETING", &json!({ "value": "hello" })).await.expect(204);
     stage.host.put("/environment-variables/SHOP_PIN", &json!({ "value": VARIABLE })).await.expect(204);
@@ -225,7 +225,7 @@ async fn a_host_with_another_encryption_key_refuses_to_start() {
 }
 
 #[tokio::test]
-async fn a_command_without_the_right_encryption_key_leaves_no_other_behind() {
+async fn a_command_without_the_encryption_key_creates_no_new_one() {
     let db = TestDatabase::create().await;
     Host::spawn(&db).await.stop().await;
     let facts = "SELECT name || value FROM installation ORDER BY 1";

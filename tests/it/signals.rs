@@ -37,7 +37,7 @@ async fn lock(db: &TestDatabase, table: &str) -> PgConnection {
 }
 
 #[tokio::test]
-async fn as_soon_as_the_host_handles_signals() {
+async fn a_signal_stops_the_host_as_soon_as_it_handles_signals() {
     let db = TestDatabase::create().await;
     let mut early = 0;
     for _ in 0..TRIES {
@@ -50,7 +50,7 @@ async fn as_soon_as_the_host_handles_signals() {
 }
 
 #[tokio::test]
-async fn as_soon_as_the_host_answers() {
+async fn a_signal_stops_the_host_as_soon_as_it_serves_requests() {
     let db = TestDatabase::create().await;
     for _ in 0..TRIES {
         let mut host = HostOptions::new().database(&db).start();
@@ -63,7 +63,7 @@ async fn as_soon_as_the_host_answers() {
 }
 
 #[tokio::test]
-async fn while_the_host_waits_for_postgres() {
+async fn a_signal_stops_the_host_while_it_waits_for_postgres() {
     let url = format!("postgres://127.0.0.1:{}/nowhere", free_port());
     let mut host = HostOptions::new().variable("DATABASE_URL", &url).start();
     logs(&host, "waiting for the database").await;
@@ -71,7 +71,7 @@ async fn while_the_host_waits_for_postgres() {
 }
 
 #[tokio::test]
-async fn while_the_start_waits_for_another_session() {
+async fn a_signal_stops_the_host_while_startup_waits_for_a_lock() {
     let db = TestDatabase::create().await;
     Host::spawn(&db).await.stop().await;
     let blocked = "SELECT count(*) FROM pg_stat_activity
@@ -90,7 +90,7 @@ async fn while_the_start_waits_for_another_session() {
 }
 
 #[tokio::test]
-async fn while_the_private_postgres_starts() {
+async fn a_signal_stops_the_host_while_its_private_postgres_starts() {
     let folder = TempDir::new().expect("a temporary folder can be made");
     // Started by root, Postgres runs as somebody else, who has to pass through.
     fs::set_permissions(folder.path(), Permissions::from_mode(0o711)).expect("our folder is ours");

@@ -32,7 +32,7 @@ async fn stage(limits: &str) -> Stage {
 }
 
 #[tokio::test]
-async fn a_run_that_commits_nothing_for_too_long_is_ended() {
+async fn a_run_that_commits_nothing_for_too_long_fails() {
     let stage = stage("idle = \"300ms\"").await;
     stage.set_metadata(waiting()).await;
     let status = stage.run("commit-raw").await;
@@ -46,7 +46,7 @@ async fn a_run_that_commits_nothing_for_too_long_is_ended() {
 }
 
 #[tokio::test]
-async fn a_sync_that_is_cut_off_again_and_again_before_it_saved_anything_makes_no_progress() {
+async fn repeated_timeouts_without_saved_records_are_a_stall() {
     let stage = stage("wall = \"300ms\"").await;
     stage.set_metadata(waiting()).await;
     stage.run("commit-raw").await;
@@ -69,7 +69,7 @@ async fn run_until_cut_off(stage: &Stage, commits: Value) {
 }
 
 #[tokio::test]
-async fn saving_the_same_records_again_and_again_is_no_progress_and_moving_the_checkpoint_is() {
+async fn only_new_records_or_a_moved_checkpoint_count_as_progress() {
     let stage = stage("wall = \"300ms\"").await;
     let save_a = |count: i32, checkpoint: Value| {
         let changes = json!([save(&json!([{ "id": "a", "count": count }]))]);
@@ -93,7 +93,7 @@ async fn saving_the_same_records_again_and_again_is_no_progress_and_moving_the_c
 }
 
 #[tokio::test]
-async fn commits_that_only_repeat_themselves_keep_no_run_on() {
+async fn repeated_commits_do_not_count_as_progress() {
     let stage = stage("idle = \"2s\"").await;
     // The first commit saves what is unchanged, which is how a full sync begins. Then it comes again, for ten seconds.
     let commit = json!({ "changes": [save(&json!([{ "id": "a" }]))], "checkpoint": r#"{"cursor":"1"}"# });
@@ -115,7 +115,7 @@ async fn commits_that_only_repeat_themselves_keep_no_run_on() {
 }
 
 #[tokio::test]
-async fn a_sync_whose_hosts_are_lost_again_and_again_is_not_given_to_the_next() {
+async fn a_sync_that_repeatedly_loses_its_host_is_reported_as_stalled() {
     let db = TestDatabase::create().await;
     let options = || {
         HostOptions::new()

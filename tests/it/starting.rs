@@ -5,7 +5,7 @@ use crate::support::{Host, HostOptions, TestDatabase};
 const NOWHERE: (&str, &str) = ("DATABASE_URL", "postgres://127.0.0.1:1/nowhere");
 
 #[tokio::test]
-async fn a_later_start_says_nothing_of_tables_that_are_there() {
+async fn a_later_start_logs_nothing_about_existing_tables() {
     let db = TestDatabase::create_empty().await;
     Host::spawn(&db).await.stop().await;
     let host = Host::spawn(&db).await;
@@ -13,7 +13,7 @@ async fn a_later_start_says_nothing_of_tables_that_are_there() {
 }
 
 #[tokio::test]
-async fn hosts_that_start_together_make_the_tables_once() {
+async fn hosts_that_start_together_create_the_tables_once() {
     let db = TestDatabase::create_empty().await;
     let (first, second) = tokio::join!(Host::spawn(&db), Host::spawn(&db));
     for host in [&first, &second] {
@@ -22,7 +22,7 @@ async fn hosts_that_start_together_make_the_tables_once() {
 }
 
 #[tokio::test]
-async fn a_database_of_a_version_before_the_first_release_is_refused_with_the_remedy() {
+async fn a_database_from_before_the_first_release_is_rejected_with_a_remedy() {
     for (name, change) in [
         (
             "dated migrations",
@@ -44,7 +44,7 @@ async fn a_database_of_a_version_before_the_first_release_is_refused_with_the_re
 }
 
 #[tokio::test]
-async fn a_database_that_is_not_there_is_told_once_in_the_servers_words() {
+async fn a_missing_database_is_reported_once_with_the_servers_message() {
     let db = TestDatabase::create().await;
     let url = db.url();
     let (server, _) = url.rsplit_once('/').expect("a database is named");
@@ -57,7 +57,7 @@ async fn a_database_that_is_not_there_is_told_once_in_the_servers_words() {
 }
 
 #[tokio::test]
-async fn settings_that_cannot_be_used_are_told_before_the_database_is_waited_for() {
+async fn invalid_settings_are_reported_before_waiting_for_the_database() {
     for (name, value, reason) in [
         ("SYNCLINE_SECRET_KEY", "short", "SYNCLINE_SECRET_KEY cannot be used\n  because: a key is 16 to 255"),
         (
@@ -79,7 +79,7 @@ async fn settings_that_cannot_be_used_are_told_before_the_database_is_waited_for
 }
 
 #[tokio::test]
-async fn variables_that_are_not_understood_are_told() {
+async fn unknown_environment_variables_are_reported() {
     let db = TestDatabase::create().await;
     let options = HostOptions::new().database(&db).variable("SYNCLINE_MAX_SINCS", "5");
     let host = options.variable("RUST_LOG", "syncline=loud").spawn().await;

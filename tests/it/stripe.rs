@@ -70,7 +70,7 @@ async fn create_plan(shop: &Shop) {
 }
 
 #[tokio::test]
-async fn a_first_sync_keeps_what_the_shop_has() {
+async fn a_first_sync_saves_all_customers_of_the_shop() {
     let shop = Shop::start().await;
     shop.create_customers(120).await;
     shop.create_customer(&[
@@ -98,7 +98,7 @@ async fn a_first_sync_keeps_what_the_shop_has() {
 }
 
 #[tokio::test]
-async fn what_changes_at_the_shop_changes_in_the_records() {
+async fn changes_at_the_shop_are_applied_to_the_records() {
     let shop = Shop::start().await;
     let [kept, changed, removed] = ["kept", "changed", "removed"].map(|name| [("name", name)]);
     let (kept, changed, removed) = (
@@ -156,7 +156,7 @@ async fn invoices_are_fetched_once_and_then_followed_by_events() {
 }
 
 #[tokio::test]
-async fn an_action_gives_what_the_shop_answers() {
+async fn an_action_returns_the_shops_response() {
     let shop = Shop::start().await;
     let stage = Stage::stripe(&shop).await;
     let new = json!({ "name": "Grace", "email": "grace@example.com", "address": { "city": "New York" } });
@@ -169,7 +169,7 @@ async fn an_action_gives_what_the_shop_answers() {
 }
 
 #[tokio::test]
-async fn an_input_that_does_not_fit_the_model_is_refused_with_its_path() {
+async fn an_input_that_does_not_match_its_model_is_rejected_with_its_path() {
     let shop = Shop::start().await;
     let stage = Stage::stripe(&shop).await;
     let answer = stage.action("create-customer", &json!({ "address": { "city": 7 } })).await;
@@ -184,7 +184,7 @@ async fn an_input_that_does_not_fit_the_model_is_refused_with_its_path() {
 }
 
 #[tokio::test]
-async fn a_provider_error_that_the_action_does_not_handle_is_a_failed_dependency() {
+async fn an_unhandled_provider_error_is_a_failed_dependency() {
     let shop = Shop::start().await;
     let stage = Stage::stripe(&shop).await;
     let body = json!({
@@ -204,7 +204,7 @@ async fn a_provider_error_that_the_action_does_not_handle_is_a_failed_dependency
 }
 
 #[tokio::test]
-async fn the_status_of_a_sync_has_everything_that_clients_read() {
+async fn a_sync_status_has_every_field_that_clients_read() {
     let shop = Shop::start().await;
     shop.create_customers(2).await;
     let stage = Stage::stripe(&shop).await;

@@ -35,7 +35,7 @@ fn attribute<'s>(span: &'s Value, name: &str) -> Option<&'s Value> {
 }
 
 #[tokio::test]
-async fn a_request_its_run_and_what_it_sends_are_one_trace_without_secrets() {
+async fn a_request_its_run_and_its_provider_calls_are_one_trace() {
     let (db, shop) = (TestDatabase::create().await, Shop::start().await);
     let collector = PythonServer::start("collector.py", &[]).await;
     let host = traced(&db, &collector.base_url()).allow(&shop).spawn().await;
@@ -82,7 +82,7 @@ async fn a_request_its_run_and_what_it_sends_are_one_trace_without_secrets() {
 }
 
 #[tokio::test]
-async fn what_is_left_is_sent_at_the_end() {
+async fn remaining_spans_are_sent_on_shutdown() {
     let (db, collector) = (TestDatabase::create().await, PythonServer::start("collector.py", &[]).await);
     let mut host = traced(&db, &collector.base_url())
         .variable("OTEL_BSP_SCHEDULE_DELAY", "3600000")
@@ -98,7 +98,7 @@ async fn what_is_left_is_sent_at_the_end() {
 }
 
 #[tokio::test]
-async fn a_collector_that_is_away_hinders_nobody() {
+async fn an_unavailable_collector_does_not_affect_requests() {
     let db = TestDatabase::create().await;
     let mut host = traced(&db, &format!("http://127.0.0.1:{}", free_port())).spawn().await;
     for _ in 0..20 {
@@ -109,7 +109,7 @@ async fn a_collector_that_is_away_hinders_nobody() {
 }
 
 #[tokio::test]
-async fn nothing_is_sent_where_nobody_collects() {
+async fn no_spans_are_sent_without_a_configured_collector() {
     let (db, collector) = (TestDatabase::create().await, PythonServer::start("collector.py", &[]).await);
     let mut host = traced(&db, &collector.base_url()).variable("OTEL_TRACES_EXPORTER", "none").spawn().await;
     host.get("/environment").await.expect(200);

@@ -14,7 +14,7 @@ use crate::support::{Host, SECRET_KEY, TestDatabase};
 const ROUNDS: i64 = 20;
 
 #[tokio::test]
-async fn who_gives_up_while_a_transaction_begins_leaves_none_to_others() {
+async fn a_cancelled_begin_leaves_no_open_transaction() {
     let db = TestDatabase::create().await;
     db.execute("CREATE TABLE noted (name text)").await;
     let databases = Databases { control: db.url().parse().expect("it is a URL"), records: None };
@@ -35,7 +35,7 @@ async fn who_gives_up_while_a_transaction_begins_leaves_none_to_others() {
 }
 
 #[tokio::test]
-async fn what_others_were_told_is_written_though_clients_hang_up() {
+async fn acknowledged_writes_survive_disconnecting_clients() {
     let db = TestDatabase::create().await;
     let host = Host::spawn(&db).await;
     let integration = json!({ "provider": "stripe-api-key", "unique_key": "shop" });

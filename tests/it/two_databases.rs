@@ -55,7 +55,7 @@ async fn items(connection: &Connection, variant: &str) -> Vec<Value> {
 }
 
 #[tokio::test]
-async fn records_are_in_one_database_and_all_else_in_the_other() {
+async fn records_are_in_one_database_and_everything_else_in_the_other() {
     let pair = Pair::create().await;
     let host = pair.spawn().await;
     let bundle = Bundle::guest("hostile")
@@ -102,7 +102,7 @@ async fn records_are_in_one_database_and_all_else_in_the_other() {
 }
 
 #[tokio::test]
-async fn a_killed_hosts_sync_is_continued_from_its_checkpoint_in_the_other_database() {
+async fn a_killed_hosts_sync_resumes_from_the_records_database() {
     const STEPS: usize = 60;
     let pair = Pair::create().await;
     let mut host = pair.spawn().await;
@@ -127,7 +127,7 @@ async fn a_killed_hosts_sync_is_continued_from_its_checkpoint_in_the_other_datab
 }
 
 #[tokio::test]
-async fn databases_that_do_not_belong_together_are_refused() {
+async fn databases_that_do_not_belong_together_are_rejected() {
     let (pair, stranger) = (Pair::create().await, Pair::create().await);
     drop(pair.spawn().await);
     let whole = TestDatabase::create().await;
@@ -171,7 +171,7 @@ async fn databases_that_do_not_belong_together_are_refused() {
 }
 
 #[tokio::test]
-async fn a_run_keeps_its_lease_while_the_records_database_is_away() {
+async fn a_run_keeps_its_lease_while_the_records_database_is_unavailable() {
     let pair = Pair::create().await;
     let proxy = PostgresProxy::start(&pair.records).await;
     let host = HostOptions::new()
@@ -196,7 +196,7 @@ async fn a_run_keeps_its_lease_while_the_records_database_is_away() {
 }
 
 #[tokio::test]
-async fn what_a_sync_tells_is_found_by_the_clock_of_the_records_database() {
+async fn webhook_times_use_the_clock_of_the_records_database() {
     let pair = Pair::create().await;
     let mut first = pair.spawn().await;
     first.stop().await;
@@ -237,7 +237,7 @@ fn move_records(from: &TestDatabase, to: &TestDatabase) -> ExitStatus {
 }
 
 #[tokio::test]
-async fn records_are_moved_out_whole_or_not_at_all() {
+async fn records_are_moved_completely_or_not_at_all() {
     let pair = Pair::create().await;
     let mut host = Host::spawn(&pair.control).await;
     host.deploy(&Bundle::guest("hostile")).await;

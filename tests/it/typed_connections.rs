@@ -185,7 +185,7 @@ async fn post(host: &Api, path: &str, session: &str, params: &[(&str, &str)], bo
 }
 
 #[tokio::test]
-async fn two_step_credentials_are_exchanged_and_renewed() {
+async fn two_step_credentials_are_exchanged_and_refreshed() {
     let play = Play::of(TWO_STEP).await;
     // Existing clients send the option along, whatever the provider.
     let good = json!({ "type": "TWO_STEP", "pin": ACME_PIN, "assertionOption": { "kind": "none" } });
@@ -200,7 +200,7 @@ async fn two_step_credentials_are_exchanged_and_renewed() {
 }
 
 #[tokio::test]
-async fn a_token_is_signed_and_signed_anew() {
+async fn a_jwt_is_signed_and_renewed() {
     let play = Play::of(&SIGNED_TOKEN.replace("PATH", "jwt")).await;
     let good = json!({ "type": "JWT", "id": "key-1", "secret": ACME_JWT_KEY });
     let session = play.session().await;
@@ -216,7 +216,7 @@ async fn a_token_is_signed_and_signed_anew() {
 }
 
 #[tokio::test]
-async fn a_signed_token_is_exchanged_for_another() {
+async fn a_signed_jwt_is_exchanged_for_an_access_token() {
     let play = Play::of(&format!("{EXCHANGED_JWT}{}", SIGNED_TOKEN.replace("PATH", "me"))).await;
     let key = "ff".repeat(32);
     let session = play.session().await;
@@ -233,7 +233,7 @@ async fn a_signed_token_is_exchanged_for_another() {
 }
 
 #[tokio::test]
-async fn a_login_gives_a_session_that_is_sent_with_the_developers_key() {
+async fn a_bill_login_session_is_sent_with_the_developer_key() {
     let play = Play::of(BILL).await;
     let good =
         json!({ "username": "ada", "password": ACME_PIN, "organization_id": "org-1", "dev_key": "dev-1" });
@@ -244,7 +244,7 @@ async fn a_login_gives_a_session_that_is_sent_with_the_developers_key() {
 }
 
 #[tokio::test]
-async fn requests_are_signed_with_a_token_over_url_query_and_form() {
+async fn token_based_requests_are_signed_over_url_query_and_form() {
     let play = Play::of(TOKEN_BASED).await;
     let session = play.session().await;
     let own = json!({ "token_id": "token-id", "token_secret": ACME_PIN });
@@ -268,14 +268,14 @@ async fn requests_are_signed_with_a_token_over_url_query_and_form() {
 }
 
 #[tokio::test]
-async fn each_request_proves_anew_that_the_password_is_known() {
+async fn every_wsse_request_has_a_fresh_signature() {
     let play = Play::of(SIGNATURE).await;
     let good = json!({ "type": "SIGNATURE", "username": "ada", "password": ACME_PIN });
     play.plays("/auth/signature", &[], &good, "password", "/wsse").await;
 }
 
 #[tokio::test]
-async fn a_client_of_the_end_users_own_is_granted_tokens() {
+async fn client_credentials_of_an_end_user_obtain_tokens() {
     let play = Play::of(CLIENT_CREDENTIALS).await;
     let good = json!({ "client_id": "client-1", "client_secret": ACME_SECRET });
     let id = play.plays("/oauth2/auth", &[], &good, "client_secret", "/me").await;
@@ -285,7 +285,7 @@ async fn a_client_of_the_end_users_own_is_granted_tokens() {
 }
 
 #[tokio::test]
-async fn keys_and_passwords_are_tried_at_the_shop() {
+async fn api_keys_and_passwords_are_verified_with_the_provider() {
     let shop = Shop::start().await;
     let acme = Acme::start().await;
     let key_entry = r#"
@@ -338,7 +338,7 @@ async fn keys_and_passwords_are_tried_at_the_shop() {
 }
 
 #[tokio::test]
-async fn a_provider_that_is_away_is_no_refusal_and_one_that_talks_nonsense_is_none_either() {
+async fn an_unavailable_provider_does_not_reject_credentials() {
     let play = Play::of(TWO_STEP).await;
     let session = play.session().await;
     let params = [("user", "ada")];
@@ -351,7 +351,7 @@ async fn a_provider_that_is_away_is_no_refusal_and_one_that_talks_nonsense_is_no
 }
 
 #[tokio::test]
-async fn what_is_typed_in_wrongly_is_refused_with_its_place() {
+async fn invalid_input_is_rejected_with_the_field() {
     let play = Play::of(TWO_STEP).await;
     let host = &play.host;
     let create =
@@ -442,7 +442,7 @@ async fn what_is_typed_in_wrongly_is_refused_with_its_place() {
 }
 
 #[tokio::test]
-async fn a_session_says_what_may_be_connected_and_what_is_settled() {
+async fn a_session_limits_integrations_and_fixes_configuration() {
     let play = Play::of(TWO_STEP).await;
     play.host
         .post("/integrations", &json!({ "provider": "unauthenticated", "unique_key": "open" }))

@@ -72,7 +72,7 @@ async fn a_variant_has_its_own_checkpoint() {
 }
 
 #[tokio::test]
-async fn a_deleted_variant_leaves_nothing_and_touches_nothing_else() {
+async fn deleting_a_variant_removes_its_records_and_nothing_else() {
     let stage = Stage::numbers(20).await;
     create(&stage, "numbers", "second").await.expect(200);
     stage.wait_until_idle().await;
@@ -93,7 +93,7 @@ async fn a_deleted_variant_leaves_nothing_and_touches_nothing_else() {
 }
 
 #[tokio::test]
-async fn a_variant_that_is_deleted_in_a_full_run_leaves_no_note_of_what_that_has_seen() {
+async fn deleting_a_variant_clears_its_seen_positions() {
     let bundle = Bundle::guest("hostile").tracking_deletes("commit-raw");
     let stage = Stage::of(&bundle, json!({ "steps": 0 })).await;
     let saves = json!({ "save": { "model": "Item", "items": r#"[{"id":"a"},{"id":"b"}]"# } });
@@ -110,7 +110,7 @@ async fn a_variant_that_is_deleted_in_a_full_run_leaves_no_note_of_what_that_has
 }
 
 #[tokio::test]
-async fn records_of_a_model_that_the_sync_no_longer_declares_go_with_the_variant_and_with_the_cache() {
+async fn records_of_an_undeclared_model_are_removed_with_their_variant() {
     let declares = |models: &str| {
         let table = "[integrations.hostile.syncs.steps]\nruns = \"every 1 hour\"\n";
         let items = "[integrations.hostile.syncs.commit-raw]\nruns = \"every 1 hour\"\n";
@@ -139,7 +139,7 @@ async fn records_of_a_model_that_the_sync_no_longer_declares_go_with_the_variant
 }
 
 #[tokio::test]
-async fn a_variant_is_deleted_under_its_running_sync() {
+async fn a_variant_can_be_deleted_while_its_sync_runs() {
     let stage = Stage::hostile().await;
     stage.set_metadata(json!({ "steps": 1_000, "pause_ms": 10 })).await;
     create(&stage, "steps", "doomed").await.expect(200);
@@ -156,7 +156,7 @@ async fn a_variant_is_deleted_under_its_running_sync() {
 }
 
 #[tokio::test]
-async fn deleting_a_variant_outlasts_a_deadlock_with_the_end_of_its_run() {
+async fn deleting_a_variant_survives_a_deadlock_with_its_ending_run() {
     let stage = Stage::hostile().await;
     stage.set_metadata(json!({ "steps": 1_000, "pause_ms": 10 })).await;
     create(&stage, "steps", "doomed").await.expect(200);
@@ -186,7 +186,7 @@ async fn deleting_a_variant_outlasts_a_deadlock_with_the_end_of_its_run() {
 }
 
 #[tokio::test]
-async fn what_is_no_variant_is_refused() {
+async fn invalid_variants_are_rejected() {
     let stage = Stage::numbers(1).await;
     for name in ["base", "BASE"] {
         assert_eq!(create(&stage, "numbers", name).await.refusal(), (400, "invalid_variant".to_owned()));
@@ -205,7 +205,7 @@ async fn what_is_no_variant_is_refused() {
 }
 
 #[tokio::test]
-async fn a_sync_has_at_most_a_hundred_variants() {
+async fn a_sync_has_at_most_one_hundred_variants() {
     let stage = Stage::numbers(1).await;
     stage.control("pause", "numbers").await.expect(200);
     for number in 1..80 {
@@ -223,7 +223,7 @@ async fn a_sync_has_at_most_a_hundred_variants() {
 }
 
 #[tokio::test]
-async fn the_frequency_of_one_connection_is_overridden_and_restored() {
+async fn the_frequency_of_a_connection_can_be_overridden_and_restored() {
     let stage = Stage::hostile().await;
     let seconds_to_next = async || {
         let status = stage.status("steps").await;
@@ -259,7 +259,7 @@ async fn the_frequency_of_one_connection_is_overridden_and_restored() {
 }
 
 #[tokio::test]
-async fn the_frequency_of_a_variant_is_its_own() {
+async fn a_variant_has_its_own_frequency() {
     let stage = Stage::hostile().await;
     create(&stage, "steps", "second").await.expect(200);
     stage.wait_until_idle().await;
@@ -311,7 +311,7 @@ async fn a_frequency_that_changes_during_a_run_counts_from_its_end() {
 }
 
 #[tokio::test]
-async fn saying_a_frequency_again_postpones_nothing_and_another_counts_from_the_latest_run() {
+async fn a_new_frequency_counts_from_the_latest_run() {
     let stage = Stage::hostile().await;
     stage.wait_until_idle().await;
     let next = async || stage.status("steps").await["nextScheduledSyncAt"].as_str().unwrap().to_owned();
@@ -334,7 +334,7 @@ async fn saying_a_frequency_again_postpones_nothing_and_another_counts_from_the_
 }
 
 #[tokio::test]
-async fn a_variant_can_be_deleted_after_its_sync_was_undeployed() {
+async fn a_variant_can_be_deleted_after_its_sync_is_removed() {
     let stage = Stage::hostile().await;
     stage.set_metadata(json!({ "steps": 3, "pause_ms": 0 })).await;
     stage.run("steps").await;

@@ -60,7 +60,7 @@ fn records_behind(position: i64) -> String {
 }
 
 #[tokio::test]
-async fn the_views_give_what_the_api_gives_and_can_be_followed_by_position() {
+async fn the_views_match_the_api_and_can_be_followed_by_position() {
     let stage = Stage::hostile().await;
     let mut reader = ReadingRole::create(&stage).await;
     stage.commit(json!([save(&json!([{ "id": "a", "name": "Ada" }, { "id": "b" }])), delete(&["b"])])).await;
@@ -109,7 +109,7 @@ async fn the_views_give_what_the_api_gives_and_can_be_followed_by_position() {
 }
 
 #[tokio::test]
-async fn whoever_reads_the_views_reads_nothing_else_and_no_secrets() {
+async fn a_role_with_access_to_the_views_reads_nothing_else() {
     let stage = Stage::of(&Bundle::guest("hostile"), json!({ "steps": 0 })).await;
     let key = json!({ "provider": "stripe-api-key", "unique_key": "stripe" });
     stage.host.post("/integrations", &key).await.expect(200);

@@ -19,7 +19,7 @@ use crate::support::{Bundle, Host, Receiver, TestDatabase, eventually, node, tex
 const STANDARD_SECRET: &str = "whsec_cGxhbnRlZC1zdGFuZGFyZC13ZWJob29rcy1rZXk=";
 
 #[tokio::test]
-async fn what_vendors_own_libraries_sign_is_taken_and_what_was_changed_is_not() {
+async fn webhooks_signed_by_vendor_libraries_are_accepted_unless_modified() {
     let db = TestDatabase::create().await;
     let host = Host::spawn(&db).await;
     let form = "application/x-www-form-urlencoded";
@@ -60,7 +60,7 @@ async fn what_vendors_own_libraries_sign_is_taken_and_what_was_changed_is_not() 
 }
 
 #[tokio::test]
-async fn vendors_own_libraries_and_the_host_take_the_same() {
+async fn the_host_and_vendor_libraries_accept_the_same_webhooks() {
     let db = TestDatabase::create().await;
     let host = Host::spawn(&db).await;
     let judged = node("judge-webhooks.mjs", &json!({ "now": chrono::Utc::now().timestamp() }));
@@ -87,7 +87,7 @@ async fn vendors_own_libraries_and_the_host_take_the_same() {
 }
 
 #[tokio::test]
-async fn a_signature_is_good_for_a_few_minutes() {
+async fn a_signature_expires_after_a_few_minutes() {
     let db = TestDatabase::create().await;
     let host = Host::spawn(&db).await;
     let path = integration(&host, "stripe-api-key", Value::Null, Some(SECRET)).await;
@@ -103,7 +103,7 @@ async fn a_signature_is_good_for_a_few_minutes() {
 }
 
 #[tokio::test]
-async fn a_long_webhook_is_taken_wherever_its_signature_or_its_time_stands() {
+async fn a_long_webhook_is_verified_with_its_signature_in_header_or_body() {
     let db = TestDatabase::create().await;
     let host = options_for(&db).spawn().await;
     let filler = "x".repeat(300_000);
@@ -149,7 +149,7 @@ async fn a_long_webhook_is_taken_wherever_its_signature_or_its_time_stands() {
 }
 
 #[tokio::test]
-async fn providers_that_try_the_url_out_are_answered() {
+async fn handshakes_of_providers_are_answered() {
     let db = TestDatabase::create().await;
     let host = Host::spawn(&db).await;
     let open = host.with_key(None);
@@ -185,7 +185,7 @@ async fn providers_that_try_the_url_out_are_answered() {
 }
 
 #[tokio::test]
-async fn what_anybody_could_have_sent_to_try_the_url_out_is_kept_and_nothing_is_done_with_it() {
+async fn unauthenticated_handshakes_are_stored_but_not_processed() {
     const KEPT: usize = 10;
     let receiver = Receiver::start().await;
     let db = TestDatabase::create().await;
@@ -239,7 +239,7 @@ async fn what_anybody_could_have_sent_to_try_the_url_out_is_kept_and_nothing_is_
 }
 
 #[tokio::test]
-async fn a_webhook_may_have_a_secret_of_its_connection() {
+async fn a_connection_can_have_its_own_webhook_secret() {
     let db = TestDatabase::create().await;
     let host = options_for(&db).spawn().await;
     let path = integration(&host, "clickup", app(), None).await;
@@ -269,7 +269,7 @@ async fn a_webhook_may_have_a_secret_of_its_connection() {
 }
 
 #[tokio::test]
-async fn secrets_that_requests_carry_are_neither_kept_nor_forwarded() {
+async fn secrets_in_webhook_requests_are_neither_stored_nor_forwarded() {
     let receiver = Receiver::start().await;
     let db = TestDatabase::create().await;
     let host = options_for(&db).variable("SYNCLINE_EGRESS_ALLOW", &receiver.address()).spawn().await;
@@ -307,7 +307,7 @@ async fn secrets_that_requests_carry_are_neither_kept_nor_forwarded() {
 }
 
 #[tokio::test]
-async fn a_token_that_is_shown_when_the_url_is_tried_out_signs_nothing() {
+async fn a_handshake_token_cannot_sign_webhooks() {
     let db = TestDatabase::create().await;
     let host = Host::spawn(&db).await;
     let try_out = async |path: &str, token: &str| {
@@ -335,7 +335,7 @@ async fn a_token_that_is_shown_when_the_url_is_tried_out_signs_nothing() {
 }
 
 #[tokio::test]
-async fn a_secret_that_is_no_key_does_not_keep_another_from_verifying() {
+async fn an_invalid_secret_does_not_prevent_verification_with_another() {
     let db = TestDatabase::create().await;
     let host = Host::spawn(&db).await;
     let path = integration(&host, "resend", Value::Null, Some("whsec_no key")).await;
@@ -366,7 +366,7 @@ fn long_body() -> String {
 }
 
 #[tokio::test]
-async fn a_forged_webhook_with_twenty_thousand_signatures_is_refused_and_a_neighbour_is_served() {
+async fn a_webhook_with_twenty_thousand_signatures_is_rejected() {
     let db = TestDatabase::create().await;
     let host = Host::spawn(&db).await;
     let path = integration(&host, "stripe-api-key", Value::Null, Some(SECRET)).await;
@@ -390,7 +390,7 @@ async fn a_forged_webhook_with_twenty_thousand_signatures_is_refused_and_a_neigh
 }
 
 #[tokio::test]
-async fn a_forged_webhook_costs_the_same_however_many_signatures_it_has() {
+async fn the_cost_of_a_forged_webhook_does_not_grow_with_its_signatures() {
     let db = TestDatabase::create().await;
     let host = Host::spawn(&db).await;
     let path = integration(&host, "stripe-api-key", Value::Null, Some(SECRET)).await;

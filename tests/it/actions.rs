@@ -1,4 +1,4 @@
-//! Actions that somebody waits for.
+//! Synchronous actions.
 
 use futures_util::future::join_all;
 use serde_json::json;
@@ -83,7 +83,7 @@ async fn sixty_actions_of_one_connection_run_concurrently() {
     let input = json!({ "url": "/slow" });
     let (answers, ()) =
         tokio::join!(join_all((0..CALLS).map(|_| connection.action("fetch", &input))), async {
-            // The first is not answered before the last has asked.
+            // No request is answered before all have arrived.
             let mut waiting = Vec::new();
             for _ in 0..CALLS {
                 waiting.push(provider.asked().await);
@@ -105,7 +105,7 @@ async fn compiled_components_are_reused_after_a_restart() {
     let host = HostOptions::new().database(&stage.db).spawn().await;
     stage.connection.through(&host).action("echo", &json!(1)).await.expect(200);
     assert_eq!(compiled(&host), 0, "it was mapped, not compiled");
-    // Where nothing is kept, it does compile, and says so.
+    // Without stored components, the host compiles and logs it.
     let empty = tempfile::TempDir::new().expect("a temporary folder can be made");
     let folder = empty.path().display().to_string();
     let options = HostOptions::new().database(&stage.db).variable("SYNCLINE_COMPILED_DIR", &folder);

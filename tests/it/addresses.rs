@@ -1,4 +1,4 @@
-//! Addresses that a guest may not reach, however it writes them and whoever leads it to them.
+//! Addresses that a guest must not reach, in every notation and through redirects.
 
 use std::io::ErrorKind;
 use std::net::TcpListener;
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::support::{Bundle, ProviderServer, Stage, query};
 
-/// Somebody on this machine whom no guest may reach.
+/// A server on this machine that no guest may reach.
 struct Neighbour(TcpListener);
 
 impl Neighbour {
@@ -27,14 +27,14 @@ impl Neighbour {
     }
 }
 
-/// The integration's author allows all of `hosts`; the operator allows the provider alone.
+/// The integration's author allows all of `hosts`. The operator allows only the provider.
 async fn stage(server: &ProviderServer, hosts: &[String]) -> Stage {
     let table = "[integrations.hostile]";
     let allowing = format!("{table}\nallow_hosts = {}", json!(hosts));
     Stage::at_provider(server, &[], Bundle::guest("hostile").replace(table, &allowing)).await
 }
 
-/// What a guest sees that tries each URL by `provider.send` and by `provider.send-all`.
+/// The outcomes in a guest that tries each URL with `provider.send` and with `provider.send-all`.
 async fn outcomes(stage: &Stage, urls: &[String]) -> Vec<Value> {
     let outcomes = stage.action("reach", &json!(urls)).await.expect(200).json();
     outcomes.as_array().expect("there is one for each URL").clone()
@@ -66,7 +66,7 @@ async fn private_addresses_are_blocked_in_every_notation_and_after_redirects() {
         literals.iter().chain(&["localhost"]).map(|host| format!("{host}:{port}")).collect();
     let stage = stage(&server, &hosts).await;
 
-    // A name is looked up when it is connected to, and plain http is refused before that.
+    // A name is resolved when connecting. Plain HTTP is rejected before that.
     let mut urls: Vec<(String, &str)> =
         hosts.iter().map(|host| (format!("https://{host}/"), "address-not-allowed")).collect();
     urls.extend(literals.iter().map(|host| (format!("http://{host}:{port}/"), "address-not-allowed")));

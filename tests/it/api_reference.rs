@@ -1,4 +1,4 @@
-//! `/docs`, the API reference in a browser. With SYNCLINE_SCREENSHOTS set to a folder, its screenshots are kept there.
+//! `/docs`, the API reference in a browser. If SYNCLINE_SCREENSHOTS names a folder, screenshots are saved there.
 
 use serde_json::json;
 use tokio::process::Command;

@@ -1,4 +1,4 @@
-//! ARCHITECTURE.md lists the crates and what each depends on, as Cargo sees it.
+//! ARCHITECTURE.md lists the crates and their dependencies, and has to match Cargo's metadata.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
@@ -9,7 +9,7 @@ use crate::support::repository;
 
 type Crates = BTreeMap<String, BTreeSet<String>>;
 
-/// The crates of the host and their dependencies among each other, without those of their tests.
+/// The crates of the host with their dependencies on each other, without dev-dependencies.
 fn crates_in_metadata() -> Crates {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let output = Command::new(cargo)

@@ -1,4 +1,4 @@
-//! Actions that nobody waits for, and what happens to those that somebody waits for.
+//! Asynchronous actions, and how synchronous ones share capacity with them.
 
 use std::process::Command;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::support::{
 const ASYNC: (&str, &str) = ("X-Async", "true");
 const LEASE: &str = "SYNCLINE_LEASE_SECONDS";
 
-/// A host whose hostile guest has this provider.
+/// Starts a host whose hostile guest uses this provider.
 async fn spawn(db: &TestDatabase, provider: &SlowProvider, variables: &[(&str, &str)]) -> Host {
     let options = HostOptions::new().database(db).variable("SYNCLINE_EGRESS_ALLOW", &provider.address());
     variables.iter().fold(options, |options, (name, value)| options.variable(name, value)).spawn().await
@@ -93,7 +93,7 @@ async fn a_failed_job_returns_the_same_error_as_a_synchronous_call() {
         };
         assert_eq!(waited_for.status, expected, "{action}");
     }
-    // What can be told at once is.
+    // Errors that are known immediately are returned immediately.
     for (action, input, refusal) in [
         ("dance", Value::Null, (404, "unknown_action")),
         ("sleep", json!("soon"), (400, "invalid_action_input")),
@@ -187,7 +187,7 @@ async fn a_late_result_of_a_frozen_host_is_ignored() {
     assert_eq!(connection.result(&path).await.json()["body"], "of the second");
     frozen.thaw();
     first.answer_if_there("of the first").await;
-    // By its end it has tried whatever it was about to do.
+    // After a graceful stop, the host has finished all its pending work.
     frozen.stop().await;
     assert_eq!(connection.result(&path).await.json()["body"], "of the second");
     assert_eq!(runs(&db, "fetch").await, ["lost 1", "success 2"]);
@@ -213,7 +213,8 @@ async fn a_job_with_an_expired_lease_continues_if_no_host_took_it_over() {
 #[tokio::test]
 async fn a_stopping_host_releases_its_jobs_to_another_host() {
     let (db, provider) = (TestDatabase::create().await, SlowProvider::listen().await);
-    // A lease that no test waits for: the second host begins at once only because the first has let go.
+    // The lease is too long to expire in this test: the second host starts at once only because the first released the
+    // job.
     let variables = [(LEASE, "3600"), ("SYNCLINE_GRACE_SECONDS", "0")];
     let (mut host, connection) = deployed(&db, &provider, &provider.bundle(), &variables).await;
     let path = connection.action_later("fetch", &json!({ "url": "/slow" })).await;
@@ -264,7 +265,7 @@ async fn ordered_actions_of_a_connection_run_one_at_a_time() {
     let other = second.connect_as("customer-2", "hostile", json!({ "steps": 0 })).await;
     let mut paths = Vec::new();
     for number in 0..3 {
-        // Through either host.
+        // Alternates between the hosts.
         let connection = if number == 1 { connection.through(&second) } else { connection.through(&host) };
         paths.push(connection.action_later("fetch", &json!({ "url": format!("/{number}") })).await);
     }
@@ -288,13 +289,13 @@ async fn ordered_actions_of_a_connection_run_one_at_a_time() {
     }
 }
 
-/// The hostile guest, whose `fetch` is ordered.
+/// The hostile guest with an ordered `fetch`.
 fn ordered(provider: &SlowProvider) -> Bundle {
     let fetch = "[integrations.hostile.actions.fetch]";
     provider.bundle().replace(fetch, &format!("{fetch}\nordered = true"))
 }
 
-/// Asks for `/0` and `/1`, one behind the other. Gives their results' paths and whoever asks for the first.
+/// Queues `/0` and then `/1`. Returns the paths of their results and the provider's request for the first.
 async fn line_up(
     connection: &Connection,
     provider: &SlowProvider,
@@ -325,7 +326,7 @@ async fn a_retried_ordered_action_runs_before_later_ones() {
     let (db, provider) = (TestDatabase::create().await, SlowProvider::listen().await);
     let (_host, connection) = deployed(&db, &provider, &ordered(&provider), &[]).await;
     let (paths, first) = line_up(&connection, &provider, &[ASYNC, ("X-Max-Retries", "1")]).await;
-    // No answer at all is a failure that may pass.
+    // A missing response is a transient failure.
     drop(first);
     answer_in_order(&connection, &provider, &paths).await;
     assert_eq!(runs(&db, "fetch").await, ["error 1", "success 2", "success 1"]);
@@ -337,7 +338,7 @@ async fn an_ordered_action_of_a_lost_host_runs_before_later_ones() {
     let lease = [(LEASE, "1")];
     let (mut host, connection) = deployed(&db, &provider, &ordered(&provider), &lease).await;
     let (paths, _first) = line_up(&connection, &provider, &[ASYNC]).await;
-    // It has nothing to do but what is behind that.
+    // The second host has no other work than the queued job.
     let second = spawn(&db, &provider, &lease).await;
     assert!(provider.is_left_alone_for(Duration::from_millis(300)).await, "two of a line run at once");
     host.kill();
@@ -356,7 +357,7 @@ async fn a_connection_with_many_jobs_does_not_block_other_connections() {
     assert_eq!(asker.path, "/busy");
     let other = host.connect_as("customer-2", "hostile", json!({ "steps": 0 })).await;
     let path = other.action_later("print", &json!("x")).await;
-    // None of the busy one's was answered.
+    // None of the busy connection's requests has been answered.
     other.result(&path).await.expect(200);
 }
 
@@ -447,7 +448,7 @@ async fn a_finished_job_sends_a_webhook() {
         r#"{{"connectionId":"customer-1","from":"nango","payload":{{"id":"{id}","statusUrl":"{path}"}},"providerConfigKey":"hostile","type":"async_action"}}"#
     );
     assert_eq!(stage.db.texts(deliveries).await, [body]);
-    // Only after the last attempt.
+    // Only the last attempt sends a webhook.
     let headers = [ASYNC, ("X-Max-Retries", "1")];
     let passing = json!({ "code": "timeout", "message": "later" });
     let accepted = stage.action_with(&headers, "fail", &passing).await.expect(202).json();
@@ -508,7 +509,7 @@ async fn a_cpu_heavy_action_has_priority_over_cpu_heavy_syncs() {
         host.connect_as(&id, "hostile", json!({ "steps": 0, "end": "spin" })).await;
     }
     let running = "SELECT count(*) FROM schedules WHERE run_id IS NOT NULL";
-    // What computes for a moment only waits for nobody: they are beyond that when they have used so much.
+    // Functions with little CPU use are not throttled. The syncs are past that once they have used this much CPU time.
     let well_begun = host.processor_time() + Duration::from_millis(60) * syncs as u32;
     eventually("all compute", async || {
         (db.number(running).await == syncs as i64 && host.processor_time() > well_begun).then_some(())
@@ -517,7 +518,7 @@ async fn a_cpu_heavy_action_has_priority_over_cpu_heavy_syncs() {
     let before = host.processor_time();
     let answer = connection.action("spin", &Value::Null).await;
     assert_eq!(answer.refusal(), (400, "limit_exceeded".to_owned()), "{}", answer.text());
-    // By processor time, of which the machine may give as little as it likes. Of every two turns one is the action's.
+    // Measured in CPU time, because the machine may be slow. The action gets every second time slice.
     let used = host.processor_time().saturating_sub(before);
     let most = NEEDED * 5 * processors.saturating_sub(1).max(1) as u32;
     assert!(used < most, "all together used {used:?} until the action had used {NEEDED:?}");
@@ -534,7 +535,7 @@ async fn synchronous_actions_have_reserved_capacity_and_time_out_while_waiting()
         askers.push(provider.asked().await);
     }
     let behind = connection.action_later("fetch", &json!({ "url": "/behind" })).await;
-    // The fourth place is not for what runs in the background.
+    // The fourth permit is reserved for synchronous calls.
     connection.action("print", &json!("x")).await.expect(200);
     let fetch = json!({ "url": "/waited-for" });
     let ((), waiting) = tokio::join!(

@@ -1,10 +1,10 @@
-//! The long-lived tasks of a host: one that panics is counted and started again, and the host goes on serving.
+//! Long-lived tasks of a host: a task that panics is counted and restarted, and the host continues to serve.
 
 use serde_json::json;
 
 use crate::support::{Host, HostOptions, TestDatabase, eventually};
 
-/// The failures of each task, by its name, as `/metrics` shows them.
+/// The failure count of each task in `/metrics`, by name.
 async fn task_failures(host: &Host) -> Vec<(String, u64)> {
     let metrics = host.get("/metrics").await.expect(200).text();
     let samples =

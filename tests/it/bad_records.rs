@@ -1,10 +1,10 @@
-//! Records that cannot be kept, and odd ones that can, handed over through the real boundary.
+//! Invalid records, and unusual valid ones, saved through the real sandbox boundary.
 
 use serde_json::{Value, json};
 
 use crate::support::{Bundle, METADATA_KEY, Stage, eventually, save, text, without_metadata};
 
-/// How the host told the guest that it keeps none of these; the guest hands it on to its caller.
+/// The error message with which the host rejects the records, as the guest returns it to its caller.
 async fn refusal(stage: &Stage, model: &str, items: &str) -> String {
     let answer = stage.save_raw(model, items).await;
     assert_eq!(answer.refusal(), (400, "action_script_runtime_error".to_owned()), "{items:.200}");

@@ -1,4 +1,4 @@
-//! Functions that are ended from the outside: by a reset, or since whoever asked for them went away.
+//! Functions that are cancelled: by a reset, or because their caller disconnected.
 
 use std::time::{Duration, Instant};
 
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::support::{Api, Bundle, Connection, ProviderServer, SlowProvider, Stage, eventually, query, text};
 
-/// A run that was ended is closed by then.
+/// Upper limit for the time until a cancelled run is closed.
 const BOUND: Duration = Duration::from_secs(15);
 
 /// The newest run of a function.
@@ -19,7 +19,7 @@ async fn run(api: &Api, id: &Value) -> Value {
     api.get(&format!("/runs/{}", text(id))).await.expect(200).json()
 }
 
-/// Waits until the newest run of a function is on.
+/// Waits until the newest run of a function is in progress.
 async fn on(api: &Api, function: &str) -> Value {
     eventually(&format!("a run of `{function}` is on"), async || {
         newest(api, function).await.filter(|run| run["state"] == "running")
@@ -43,14 +43,14 @@ async fn assert_cancelled(api: &Api, id: &Value) {
     assert!(since.elapsed() < BOUND, "it took {:?}", since.elapsed());
 }
 
-/// Level and message of each line but the host's notes of requests.
+/// Level and message of each log line, without the host's debug lines about requests.
 async fn log(api: &Api, id: &Value) -> Vec<(String, String)> {
     let log = api.get(&format!("/runs/{}/logs?level=info", text(id))).await.expect(200).json();
     let lines = log["logs"].as_array().expect("`logs` is a list");
     lines.iter().map(|line| (text(&line["level"]).to_owned(), text(&line["message"]).to_owned())).collect()
 }
 
-/// Asks for an action, and goes away once it is on. Gives the run.
+/// Calls an action and disconnects once it is running. Returns the run.
 async fn leave(connection: &Connection, api: &Api, action: &str, input: Value) -> Value {
     tokio::select! {
         answer = connection.action(action, &input) => panic!("it has ended: {}", answer.text()),
@@ -76,7 +76,7 @@ async fn a_sync_that_ignores_cancellation_is_terminated() {
     });
     stage.host.post("/sync/trigger", &reset).await.expect(200);
     assert_cancelled(&stage.host, &id).await;
-    // The run that the reset waited for passes by, and one more.
+    // The run that the reset triggered finishes, and one more.
     stage.wait_until_idle().await;
     let (asked, kept) = (server.seen.requests().len(), saved().await);
     assert!(asked > asked_before, "it goes on when it is told to end");
@@ -93,7 +93,7 @@ async fn an_abandoned_action_sends_no_further_requests() {
     let stage = Stage::at_provider(&server, &[], endless).await;
     let run = leave(&stage, &stage.host, "request-flood", json!("/again")).await;
     assert_cancelled(&stage.host, &run["id"]).await;
-    // What was on its way when the caller left may still arrive.
+    // Requests that were already in flight when the caller disconnected may still arrive.
     let neighbour = async || stage.save_raw("Item", r#"[{"id":"neighbour"}]"#).await.expect(200);
     neighbour().await;
     let asked = server.seen.requests().len();

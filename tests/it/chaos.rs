@@ -1,9 +1,9 @@
-//! Hosts and their database die, freeze, leave and join at moments that a seed draws, while syncs run, readers follow
-//! them, and clients trigger, reset, pause and start them and make and delete variants. After each round everything has
+//! Hosts and their database crash, freeze, leave and join at random moments. Meanwhile syncs run, readers follow them,
+//! and clients trigger, reset, pause and start syncs and create and delete variants. After each round, everything has
 //! to be as if nothing had happened.
 //!
-//! `make test` runs rounds for most of a minute; `make soak` for as long as it is told, and prints what it did. `SEED` draws the
-//! same rounds again; the moments within a round are as exact as the machine's clock.
+//! `make test` runs rounds for about 100 seconds. `make soak` runs them for as long as requested and prints what it
+//! did. `SEED` repeats the same rounds; the moments within a round are only as exact as the machine's clock.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -29,31 +29,31 @@ use crate::support::{
     cursor_of, query, text,
 };
 
-/// How long everybody may take to come to an end after a round.
+/// How long everything may take to settle after a round.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// For how long rounds are begun unless the caller says.
+/// How long new rounds are started by default.
 const TIME: Duration = Duration::from_secs(100);
-/// Steps that a round adds to the sync that goes on from its checkpoint.
+/// Steps that a round adds to the sync that resumes from its checkpoint.
 const STEPS_A_ROUND: u64 = 40;
-/// What the connections are called. The wild one has its cache emptied and its variants made and deleted, which no reader
-/// could follow without seeing it.
+/// Names of the connections. On the wild one, the cache is emptied and variants are created and deleted, which readers
+/// would notice.
 const FULL: &str = "full";
 const STEPS: &str = "steps";
 const WILD: &str = "wild";
 const VARIANT: &str = "second";
 
-/// What happens in the middle of a round.
+/// A disturbance in the middle of a round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Blow {
     /// `kill -9` of a host.
     HostKilled,
     /// `kill -9` of Postgres.
     DatabaseKilled,
-    /// Of both at once.
+    /// `kill -9` of a host and Postgres.
     BothKilled,
-    /// A host sleeps for longer than its lease.
+    /// A host freezes for longer than its lease.
     HostFrozen,
-    /// A host is asked to stop, and leaves in order.
+    /// A host stops gracefully.
     HostStopped,
     HostJoins,
     Triggered,
@@ -93,13 +93,13 @@ async fn a_changing_set_of_hosts_recovers_from_random_faults() {
     Chaos::run(2, 4).await;
 }
 
-/// A number that the caller of the tests may set.
+/// A numeric environment variable that the caller of the tests can set.
 fn setting(name: &str) -> Option<u64> {
     let text = std::env::var(name).ok().filter(|text| !text.is_empty())?;
     Some(text.parse().unwrap_or_else(|_| panic!("{name} is `{text}`; it must be a number")))
 }
 
-/// A Postgres that keeps what it was told to keep: it is the one that hosts bring along.
+/// A durable Postgres: the private one that hosts bring along.
 struct Server {
     folder: TempDir,
     postgres: Option<PrivatePostgres>,
@@ -109,7 +109,7 @@ impl Server {
     async fn start() -> Self {
         use std::os::unix::fs::PermissionsExt;
         let folder = TempDir::new().expect("a temporary folder can be made");
-        // Started by root, Postgres runs as somebody else, who has to pass through.
+        // Postgres cannot run as root. If the tests do, it runs as another user, who needs access to this folder.
         let passable = std::fs::Permissions::from_mode(0o711);
         std::fs::set_permissions(folder.path(), passable).expect("our folder is ours");
         let mut server = Self { folder, postgres: None };
@@ -126,7 +126,7 @@ impl Server {
         self.postgres.as_ref().expect("it runs").connect_options().to_url_lossy().to_string()
     }
 
-    /// Ends it without a chance to tidy up.
+    /// Kills the process without a graceful stop.
     async fn kill(&mut self) {
         let pid_file = self.folder.path().join("data/postgres/postmaster.pid");
         let pid = std::fs::read_to_string(pid_file).expect("it runs");
@@ -137,7 +137,7 @@ impl Server {
     }
 }
 
-/// Where requests may go, as hosts come and go.
+/// The hosts that can currently receive requests.
 #[derive(Clone, Default)]
 struct Doors(Arc<Mutex<Vec<Api>>>);
 
@@ -152,12 +152,12 @@ impl Doors {
     }
 }
 
-/// What a reader that follows cursors has made of a stream.
+/// What a reader that follows cursors has seen of a stream.
 #[derive(Debug, Default)]
 struct Seen {
     cursor: Option<String>,
     position: i64,
-    /// The last that was read of each id: the record without metadata, none if it was deleted.
+    /// The last state of each record: its content without metadata, or `None` if it was deleted.
     records: BTreeMap<String, Option<Value>>,
     /// How often each content was read.
     contents: BTreeMap<String, u32>,
@@ -187,7 +187,7 @@ impl Seen {
     }
 }
 
-/// The position in a cursor, which is opaque to clients: this one wants to see it grow.
+/// The position in a cursor. Cursors are opaque to clients; this test checks that positions grow.
 fn position_of(cursor: &str) -> i64 {
     let bytes = URL_SAFE_NO_PAD.decode(cursor).expect("a cursor is base64");
     i64::from_be_bytes(bytes[13..21].try_into().expect("eight bytes"))
@@ -195,7 +195,7 @@ fn position_of(cursor: &str) -> i64 {
 
 type Follower = Arc<Mutex<Seen>>;
 
-/// Reads on, whichever host answers, until it is told to stop.
+/// Follows a stream through any live host until it is stopped.
 async fn follow(
     doors: Doors,
     connection: Connection,
@@ -213,7 +213,7 @@ async fn follow(
         parameters.extend(cursor.as_deref().map(|cursor| ("cursor", cursor)));
         let request =
             connection.through(&api).request("GET", &format!("/records?{}", query(&parameters))).try_send();
-        // A frozen host answers much later, or never.
+        // A frozen host responds much later, or never.
         if let Ok(Ok(answer)) = tokio::time::timeout(Duration::from_secs(2), request).await
             && answer.status == 200
         {
@@ -228,7 +228,7 @@ async fn follow(
     }
 }
 
-/// What the provider has, and what was to be told of it by now.
+/// The state of the provider, and the changes that must have been reported so far.
 #[derive(Default)]
 struct Provider {
     numbers: BTreeSet<u64>,
@@ -239,7 +239,7 @@ struct Provider {
 }
 
 impl Provider {
-    /// Changes what there is, and gives the orders for the full sync.
+    /// Changes the provider's data, and returns the metadata for the full sync.
     fn change(&mut self, random: &mut StdRng) -> Value {
         let (first, count) = (random.random_range(0..20), random.random_range(40..80));
         let numbers: BTreeSet<u64> = (first..first + count).collect();
@@ -253,7 +253,7 @@ impl Provider {
     }
 }
 
-/// What it stands on goes last.
+/// Fields are dropped in order: the hosts before their database.
 struct Chaos {
     hosts: Vec<Host>,
     db: TestDatabase,
@@ -267,16 +267,16 @@ struct Chaos {
     full: Connection,
     steps: Connection,
     wild: Connection,
-    /// From before the latest time that a host promised to empty its cache.
+    /// A time before the last accepted request to empty the cache.
     emptied_since: Option<DateTime<Utc>>,
-    /// Nobody answered whether its variant was deleted.
+    /// No host has confirmed whether the variant was deleted.
     is_variant_in_doubt: bool,
     followers: [Follower; 2],
     blows: BTreeMap<Blow, u32>,
 }
 
 impl Chaos {
-    /// Rounds until the time is over, with that many hosts.
+    /// Runs rounds with the given number of hosts until the time is up.
     async fn run(least_hosts: usize, most_hosts: usize) {
         let seed = setting("SEED").unwrap_or_else(|| rand::rng().random_range(0..1_000_000));
         let rounds = setting("ROUNDS");
@@ -384,7 +384,7 @@ impl Chaos {
     }
 
     async fn strike(&mut self, blow: Blow) {
-        // The first host lives for as long as it can, so that what it gathers over time shows.
+        // The first host is spared when possible, so that leaks show over time.
         let spared = usize::from(self.least_hosts > 1);
         let victim = self.random.random_range(spared..self.hosts.len().max(spared + 1));
         match blow {
@@ -418,7 +418,7 @@ impl Chaos {
             Blow::Paused => self.command_any("pause").await,
             Blow::Started => self.command_any("start").await,
             Blow::Reset => {
-                // Of steps that were made twice a reader would see it.
+                // Not on the steps: a reader would see steps that are saved twice.
                 let connection = [&self.full, &self.wild][self.random.random_range(0..2)];
                 self.reset(connection, json!({ "reset": true })).await;
             }
@@ -441,20 +441,20 @@ impl Chaos {
         self.doors.set(&self.hosts);
     }
 
-    /// Asks something of the syncs of one of the connections.
+    /// Sends a command for all syncs of a random connection.
     async fn command_any(&mut self, command: &str) {
         let connection = [&self.full, &self.steps, &self.wild][self.random.random_range(0..3)];
         self.command(connection, command).await;
     }
 
-    /// `false`: nobody has promised to do it.
+    /// Returns `false` if no host has accepted the command.
     async fn command(&self, connection: &Connection, command: &str) -> bool {
         let mut body = names_of(connection);
         body["syncs"] = json!([]);
         self.ask("POST", &format!("/sync/{command}"), &body).await == Some(200)
     }
 
-    /// `false`: nobody has promised to do it.
+    /// Returns `false` if no host has accepted the reset.
     async fn reset(&self, connection: &Connection, opts: Value) -> bool {
         let mut body = names_of(connection);
         body["syncs"] = json!(["numbers"]);
@@ -466,7 +466,7 @@ impl Chaos {
         self.ask(method, &format!("/sync/numbers/variant/{VARIANT}"), &names_of(&self.wild)).await
     }
 
-    /// Asks whichever host answers. If none does, nobody knows whether it was done.
+    /// Sends a request to any live host. `None` means that the outcome is unknown.
     async fn ask(&self, method: &str, path: &str, body: &Value) -> Option<u16> {
         let request = self.doors.any()?.request(method, path).json(body).try_send();
         match tokio::time::timeout(Duration::from_secs(2), request).await {
@@ -475,7 +475,7 @@ impl Chaos {
         }
     }
 
-    /// What was paused goes on, what was left half done is asked for again, and all is fetched once more.
+    /// Starts paused syncs, repeats unconfirmed requests, and triggers every sync once more.
     async fn calm(&mut self) {
         let began = Instant::now();
         while self.is_variant_in_doubt {
@@ -497,7 +497,7 @@ impl Chaos {
         self.doors.set(&self.hosts);
     }
 
-    /// Waits until both syncs have succeeded with what was ordered. Nobody waits for a retry.
+    /// Waits until both syncs have succeeded with the latest metadata. Skips the waiting time of retries.
     async fn settle(&self) {
         let began = Instant::now();
         loop {
@@ -527,7 +527,7 @@ impl Chaos {
         format!("{:#?}\n{:#?}", self.db.texts(schedules).await, self.db.texts(runs).await)
     }
 
-    /// Everything is as if nothing had happened.
+    /// Checks that everything is as if nothing had happened.
     async fn check(&self) {
         assert_settled(&self.db).await;
         let (full, steps) = (self.full.through(&self.hosts[0]), self.steps.through(&self.hosts[0]));
@@ -553,7 +553,7 @@ impl Chaos {
         self.check_webhooks().await;
     }
 
-    /// The connection whose cache was emptied and whose variants came and went has what its provider has.
+    /// Checks the connection whose cache was emptied and whose variants came and went: it has the provider's records.
     async fn check_wild(&self) {
         let wild = self.wild.through(&self.hosts[0]);
         let made = format!("SELECT count(*) FROM schedules WHERE variant = '{VARIANT}'");
@@ -578,7 +578,7 @@ impl Chaos {
         }
     }
 
-    /// The reader comes to see exactly what is kept, and has seen no content twice.
+    /// Checks that the reader ends with exactly the stored records, and has read no content twice.
     async fn wait_for_reader(&self, follower: &Follower, kept: &[Value]) {
         let last = kept.iter().map(|record| position_of(cursor_of(record))).max().unwrap_or_default();
         let began = Instant::now();
@@ -601,7 +601,7 @@ impl Chaos {
         assert!(twice.is_empty(), "the reader was told twice of {twice:?}");
     }
 
-    /// Each success is told under one id, and together they tell of every change once.
+    /// Checks that each success was reported under one id, and that the reports add up to every change once.
     async fn check_webhooks(&self) {
         let told = "SELECT count(*) FROM outbound_webhook_deliveries WHERE body::json ->> 'type' = 'sync'
                         AND body::json ->> 'success' = 'true' AND body::json ->> 'syncName' <> 'commit-raw'";
@@ -636,11 +636,11 @@ fn options(db: &TestDatabase, receiver: &Receiver) -> HostOptions {
         .variable("SYNCLINE_GRACE_SECONDS", "5")
         .variable("SYNCLINE_EGRESS_ALLOW", &receiver.address())
         .variable("SYNCLINE_WEBHOOK_RETRIES", "200ms,1s,1s,1s,1s")
-        // Syncs are interrupted far more often here than any host may be blamed for.
+        // Syncs are interrupted far more often here than stall detection allows by default.
         .variable("SYNCLINE_MAX_IDLE_ATTEMPTS", "1000000")
 }
 
-/// What a host takes of the machine.
+/// The resources that a host uses.
 struct Footprint {
     process: u32,
     memory_mb: u64,
@@ -661,7 +661,7 @@ impl fmt::Display for Footprint {
     }
 }
 
-/// A host that lived through many rounds takes no more at the end than after it has warmed up.
+/// Checks that a host that lived through many rounds uses no more resources at the end than after warming up.
 fn assert_flat(footprints: &[Footprint]) {
     const WARM: usize = 10;
     let Some(last) = footprints.last() else { return };

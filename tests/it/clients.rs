@@ -1,4 +1,4 @@
-//! Clients that are slow, silent or odd: each is told, or left, and none is waited for without end.
+//! Slow, silent or misbehaving clients: the host answers or disconnects them, and waits for none indefinitely.
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,7 @@ use tokio::net::TcpStream;
 use crate::support::webhook_scene::{SECRET, integration};
 use crate::support::{EventStream, HostOptions, SECRET_KEY, Stage, TestDatabase, eventually};
 
-/// A host that waits one second for what a client says next.
+/// A host with a client timeout of one second.
 async fn impatient(variables: &[(&str, &str)]) -> Stage {
     let db = TestDatabase::create().await;
     let options = HostOptions::new().database(&db).variable("SYNCLINE_CLIENT_TIMEOUT_SECONDS", "1");
@@ -18,13 +18,13 @@ async fn impatient(variables: &[(&str, &str)]) -> Stage {
     Stage::at(host, db).await
 }
 
-/// Sends bytes, and reads until the host hangs up.
+/// Sends bytes, and reads until the host disconnects.
 async fn say(stage: &Stage, bytes: &str) -> String {
     let mut stream = TcpStream::connect(stage.host.address()).await.expect("the host listens");
     stream.write_all(bytes.as_bytes()).await.expect("the host reads");
     let mut answer = Vec::new();
     let read = tokio::time::timeout(Duration::from_secs(15), stream.read_to_end(&mut answer)).await;
-    // Whether it is an end or a reset: nobody is waited for any more.
+    // The connection may end regularly or with a reset.
     let _ended = read.expect("the host hangs up");
     String::from_utf8_lossy(&answer).into_owned()
 }
@@ -39,13 +39,13 @@ fn head(path: &str, further: &str) -> String {
 #[tokio::test]
 async fn a_client_that_stops_sending_is_disconnected() {
     let stage = impatient(&[]).await;
-    // Before, within and behind a head.
+    // Before, within and after the request head.
     assert_eq!(say(&stage, "").await, "");
     let within = say(&stage, "GET /health HTTP/1.1\r\nHost: x\r\nX-Slow").await;
     assert!(!within.contains(" 200 "), "{within}");
     let behind = say(&stage, "GET /health HTTP/1.1\r\nHost: x\r\n\r\n").await;
     assert!(behind.starts_with("HTTP/1.1 200 "), "{behind}");
-    // Within a body, announced or in chunks.
+    // Within a body with a length, and within a chunked body.
     let bodies = ["Content-Length: 100\r\n\r\n{\"action", "Transfer-Encoding: chunked\r\n\r\n4\r\n{\"ac\r\n"];
     let paths = ["/action/trigger", "/mcp", "/deployments", "/connections"];
     let silent = paths.into_iter().flat_map(|path| bodies.map(|body| (path, body)));
@@ -88,7 +88,7 @@ async fn a_slow_unauthenticated_body_is_rejected_after_ten_seconds() {
         let head =
             format!("POST {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 4000\r\n\r\n");
         outgoing.write_all(head.as_bytes()).await.expect("the host reads");
-        // The client is never silent for long: the host has to limit the time of the whole body.
+        // The client is never silent for long, so the host has to limit the time for the whole body.
         let trickle = async {
             while outgoing.write_all(b" ").await.is_ok() {
                 tokio::time::sleep(Duration::from_millis(250)).await;
@@ -121,7 +121,7 @@ async fn an_unauthenticated_client_cannot_send_large_websocket_frames() {
     let upgrade = "GET / HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
                    Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: cGxhbnRlZC1ub25jZS0xMg==\r\n\r\n";
     stream.write_all(upgrade.as_bytes()).await.expect("the host reads");
-    // A masked text frame of a megabyte, of which nothing comes.
+    // A masked text frame that announces one megabyte and sends nothing of it.
     let mut frame = vec![0x81, 0xff];
     frame.extend((1_u64 << 20).to_be_bytes());
     frame.extend([0; 4]);
@@ -142,7 +142,7 @@ async fn a_client_that_does_not_read_is_disconnected() {
             (0..6).map(|part| json!({ "id": format!("{number}-{part}"), "name": name })).collect();
         stage.save_raw("Item", &items.to_string()).await.expect(200);
     }
-    // More waits for it than fits on the way.
+    // More data waits for the reader than the network buffers can hold.
     let unread = EventStream::open(&stage, &[("model", "Item")]).await;
     eventually("its place is free again", async || {
         let answer = stage.request("GET", "/records/changes?model=Item&wait=0&limit=1").send().await;

@@ -1,4 +1,4 @@
-//! Connect sessions: what a token opens, for how long, and what is refused when one is asked for.
+//! Connect sessions: what a token permits, how long it lasts, and which requests for a session are rejected.
 
 use futures_util::stream;
 use serde_json::{Value, json};
@@ -26,7 +26,7 @@ async fn details(host: &Api, token: &str) -> Answer {
     host.with_key(Some(token)).get("/connect/session").await
 }
 
-/// The mistakes of a refused body: code and path.
+/// Code and path of each field error of a rejected body.
 fn mistakes(answer: &Answer) -> Vec<(String, String)> {
     assert_eq!(answer.refusal(), (400, "invalid_body".to_owned()), "{}", answer.text());
     let errors = answer.json()["error"]["errors"].as_array().expect("`errors` is a list").clone();

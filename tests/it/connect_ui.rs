@@ -1,5 +1,5 @@
-//! The Connect UI, as browsers meet it. What end users do is in `tests/node/connect-ui/scenarios.mjs`, and is played
-//! here in a headless Chromium; with SYNCLINE_SCREENSHOTS set to a folder, each state's picture is kept there.
+//! The Connect UI in a browser. The steps of end users are in `tests/node/connect-ui/scenarios.mjs`, and run here in a
+//! headless Chromium. If SYNCLINE_SCREENSHOTS names a folder, a screenshot of each state is saved there.
 
 use std::process::Stdio;
 
@@ -10,7 +10,7 @@ use crate::support::{
     Host, HostOptions, OAUTH_PROVIDER, OAuthServer, SECRET_KEY, SHOP_KEY, Shop, TestDatabase, repository,
 };
 
-/// A host with the integrations that the scenarios know.
+/// A host with the integrations that the scenarios use.
 async fn stage(shop: &Shop) -> (TestDatabase, Host) {
     let db = TestDatabase::create().await;
     let providers = tempfile::TempDir::new().expect("a temporary folder can be made");
@@ -33,14 +33,14 @@ async fn stage(shop: &Shop) -> (TestDatabase, Host) {
     (db, host)
 }
 
-/// Plays scenarios of what is typed in, and fails with what they say.
+/// Runs scenarios with typed credentials, and fails with their output.
 async fn play(scenarios: &[&str]) {
     let shop = Shop::start().await;
     let (_db, host) = stage(&shop).await;
     play_on(&host, scenarios).await;
 }
 
-/// Plays scenarios at a certified OAuth server.
+/// Runs scenarios with a certified OAuth server.
 async fn play_with_oauth(scenarios: &[&str]) {
     let (db, server) = (TestDatabase::create().await, OAuthServer::start().await);
     let host = server.spawn_host(&db).await;

@@ -1,4 +1,4 @@
-//! Connections: importing, changing, searching and deleting them.
+//! Importing, changing, searching and deleting connections.
 
 use std::pin::pin;
 use std::time::{Duration, Instant};
@@ -29,7 +29,7 @@ fn place(answer: &Value) -> String {
         .join(".")
 }
 
-/// An environment with an integration of each importable auth mode, by the mode's name.
+/// Creates an integration of each importable auth mode, with the mode as its key.
 async fn every_mode(api: &Api) {
     let client = |mode: &str| json!({ "type": mode, "client_id": "id", "client_secret": APP });
     let key =
@@ -67,8 +67,8 @@ fn import(mode: &str, credentials: Value) -> Value {
     body
 }
 
-/// Asks for something, and has `sql` happen right before the statement for it in which `part` stands, which `lock`
-/// keeps waiting.
+/// Sends a request and executes `sql` right before the request's statement that contains `part`. The lock `lock` holds
+/// that statement back.
 async fn ask_meanwhile(
     db: &TestDatabase,
     [lock, part, sql]: [&str; 3],
@@ -498,7 +498,7 @@ async fn a_thousand_connections_are_searched_by_any_part_of_a_name() {
     }
 }
 
-/// How many records, streams and sync states there are.
+/// Number of records, streams, sync states and seen positions.
 const LEFT: &str = "SELECT (SELECT count(*) FROM records) + (SELECT count(*) FROM streams) \
                     + (SELECT count(*) FROM sync_states) + (SELECT count(*) FROM seen_positions)";
 
@@ -547,7 +547,7 @@ async fn a_running_sync_writes_nothing_after_its_connection_is_deleted() {
     })
     .await;
     stage.host.delete("/connections/customer-1?provider_config_key=hostile").await.expect(200);
-    // Nothing but the removal goes on: no position is given out any more.
+    // Only the removal continues: no new positions are assigned.
     let position = "SELECT coalesce(max(position), 0) FROM records";
     let last = stage.db.number(position).await;
     eventually("nothing is left of it", async || {
@@ -567,7 +567,7 @@ async fn a_running_sync_writes_nothing_after_its_connection_is_deleted() {
 async fn a_running_action_cannot_write_for_a_deleted_connection() {
     let stage = Stage::hostile().await;
     stage.save_raw("Item", r#"[{"id":"a"}]"#).await.expect(200);
-    // As the deletion leaves it behind, with the connection still there for the action to find.
+    // The state after the deletion has closed the connection, with the row still there for the action to find.
     stage.db.execute("INSERT INTO closed_connections SELECT pk FROM connections").await;
     let refused = stage.save_raw("Item", r#"[{"id":"b"}]"#).await;
     assert_eq!(refused.refusal(), (410, "script_aborted".to_owned()));
@@ -600,7 +600,7 @@ async fn resources_of_another_environment_are_not_found() {
     let host = Host::spawn(&db).await;
     create(&host, "unauthenticated", "a", None).await;
     Connection::import(&host, "a", "c", json!({ "type": "NONE" }), json!({})).await;
-    // The same rows under another environment, which this key does not belong to. Nobody has asked for them yet.
+    // Moves the rows to an environment that this key does not belong to. No request has cached them yet.
     host.command(&db, &["env", "create", "other"]);
     db.execute(
         "UPDATE integrations SET environment_pk = (SELECT pk FROM environments WHERE name = 'other'); \

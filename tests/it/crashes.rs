@@ -1,4 +1,4 @@
-//! Hosts that die, freeze or stop in the middle of a sync: nothing is lost, nothing is done twice.
+//! Hosts that crash, freeze or stop in the middle of a sync: nothing is lost, and nothing is done twice.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,7 +16,7 @@ async fn spawn(db: &TestDatabase, lease_seconds: &str) -> Host {
     HostOptions::new().database(db).variable("SYNCLINE_LEASE_SECONDS", lease_seconds).spawn().await
 }
 
-/// A host in the middle of a sync that saves one record a step, each with its checkpoint.
+/// A host in the middle of a sync that saves one record per step, each with its checkpoint.
 async fn host_in_the_middle(db: &TestDatabase, bundle: &Bundle, lease_seconds: &str) -> (Host, Connection) {
     let host = spawn(db, lease_seconds).await;
     host.deploy(bundle).await;
@@ -45,8 +45,8 @@ async fn steps(connection: &Connection) -> Vec<Value> {
     connection.all(&[("model", "Step"), ("limit", "500")]).await
 }
 
-/// Every step was made, each exactly once, and the ones of a run follow those of the run before it. Gives the
-/// number of runs.
+/// Checks that every step was saved exactly once, and that the steps of a run follow those of the run before. Returns
+/// the number of runs.
 async fn assert_each_step_once(connection: &Connection) -> usize {
     let records = steps(connection).await;
     assert_eq!(ids_of(&records), (0..STEPS).map(|step| format!("step-{step}")).collect::<Vec<_>>());
@@ -95,10 +95,10 @@ async fn a_host_frozen_beyond_its_lease_writes_nothing() {
     let made_by_the_first = steps(&connection).await.len();
     assert!(made_by_the_first < STEPS, "{made_by_the_first} steps: the host was not frozen in the middle");
     wait_for_steps(&connection, made_by_the_first + 10).await;
-    // Both are in the middle of the same sync now.
+    // Both hosts are in the middle of the same sync now.
     frozen.thaw();
     wait_for_success(&connection).await;
-    // By its end it has tried whatever it was about to do.
+    // After a graceful stop, the host has finished all its pending work.
     frozen.stop().await;
     assert_eq!(assert_each_step_once(&connection).await, 2);
     assert_eq!(
@@ -130,7 +130,7 @@ async fn a_host_that_hangs_in_a_statement_does_not_block_others() {
     let orders = json!({ "steps": STEPS, "pause_ms": 25 });
     let connection = silent.connect_as("customer-1", "hostile", orders).await;
     wait_for_steps(&connection, 10).await;
-    // The server has the locks of the stream and of the sync's state, and waits for rows for as long as it takes.
+    // The server holds the locks of the stream and of the sync state, and waits for rows indefinitely.
     proxy.arm(Fault::StallCopy("COPY records"));
     proxy.struck().await;
     silent.freeze();
@@ -147,7 +147,7 @@ async fn a_host_that_hangs_in_a_statement_does_not_block_others() {
 #[tokio::test]
 async fn only_the_newest_owner_of_a_run_can_write() {
     let db = TestDatabase::create().await;
-    // It looks after its lease so rarely that only the fence can stop it.
+    // It renews its lease so rarely that only the fencing token can stop it.
     let (first, connection) = host_in_the_middle(&db, &Bundle::guest("hostile"), "3600").await;
     db.execute(
         "UPDATE schedules SET lease_expires_at = now() - interval '1 second' WHERE run_id IS NOT NULL",
@@ -162,7 +162,8 @@ async fn only_the_newest_owner_of_a_run_can_write() {
 #[tokio::test]
 async fn a_stopping_host_releases_its_sync_to_the_next_host() {
     let db = TestDatabase::create().await;
-    // A lease that no test waits for: the second host starts at once only because the first has let go.
+    // The lease is too long to expire in this test: the second host starts at once only because the first released the
+    // run.
     let (mut host, connection) = host_in_the_middle(&db, &Bundle::guest("hostile"), "3600").await;
     host.stop().await;
     let second = spawn(&db, "3600").await;

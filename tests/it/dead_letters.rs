@@ -1,4 +1,4 @@
-//! Records that do not fit their model, where the model has them set aside.
+//! Records that do not match their model, where the model sets them aside.
 
 use serde_json::{Value, json};
 
@@ -143,7 +143,7 @@ async fn a_replay_saves_a_record_that_now_matches_but_never_a_stale_one() {
     assert_eq!(refused.refusal(), (409, "dead_letter_refused".to_owned()));
     assert_eq!(refused.json()["error"]["errors"][0]["path"], json!(["count"]));
 
-    // Its record came after it in a way that left the letter: as a restore of a backup might.
+    // A newer record was saved without removing the dead letter, as restoring a backup might.
     stage.db.execute("UPDATE dead_letters SET letter_key = 'id:elsewhere' WHERE external_id = 'b'").await;
     stage.save_raw("Item", r#"[{"id":"b","count":2}]"#).await.expect(200);
     let wider = setting_aside(Bundle::guest("hostile")).replace("count = \"integer?\"", "count = \"json?\"");

@@ -1,4 +1,4 @@
-//! `make build` moves the line tables of the host out of its program. What needs them still finds them.
+//! `make build` moves the host's line tables out of its program. Backtraces still find them.
 
 use std::path::Path;
 use std::process::Command;
@@ -7,7 +7,7 @@ use tempfile::TempDir;
 
 use crate::support::repository;
 
-/// Panics two calls deep. The middle one is on line 3, where only a line table can say so.
+/// Panics two calls deep. The middle call is on line 3, which only a line table can tell.
 const SOURCE: &str = "fn main() { middle(std::env::args().count()); }
 fn middle(number: usize) -> usize {
     deepest(number)
@@ -18,7 +18,7 @@ fn deepest(number: usize) -> usize {
 }
 ";
 
-/// What the program says when it panics.
+/// The program's output when it panics.
 fn backtrace(program: &Path) -> String {
     let output = Command::new(program).env("RUST_BACKTRACE", "1").output().expect("the program starts");
     String::from_utf8_lossy(&output.stderr).into_owned()

@@ -1,4 +1,4 @@
-//! What a full sync does about records that the provider no longer has.
+//! What a full sync does with records that the provider no longer has.
 
 use serde_json::{Value, json};
 
@@ -6,7 +6,7 @@ use crate::support::{
     Answer, Bundle, Connection, HostOptions, METADATA_KEY, Receiver, SECRET_KEY, Stage, eventually, text,
 };
 
-/// The smallest example, watching for deletions, with so many numbers saved.
+/// The smallest example with `track_deletes` and the given number of saved records.
 async fn watched_numbers(count: u64) -> Stage {
     Stage::of(&Bundle::example("minimal").tracking_deletes("numbers"), json!({ "count": count })).await
 }
@@ -69,7 +69,7 @@ async fn a_run_that_would_delete_most_records_is_held() {
 #[tokio::test]
 async fn added_records_do_not_raise_the_deletion_threshold() {
     let connection = watched_numbers(100).await;
-    // The provider gives a hundred others, as it may after a mix-up of accounts.
+    // The provider returns a hundred different records, as after a mix-up of accounts.
     connection.set_metadata(json!({ "first": 100, "count": 100 })).await;
     assert_eq!(connection.run("numbers").await["status"], "ERROR");
     assert_eq!(deleted(&connection).await, [""; 0]);
@@ -95,8 +95,8 @@ async fn a_failed_run_deletes_nothing() {
     assert_eq!(status["latestResult"], json!({ "Item": { "added": 0, "updated": 0, "deleted": 1 } }));
 }
 
-/// The hostile guest, whose sync watches for deletions, with so many records saved and a last run that saved only
-/// the first few of them, so that it was held.
+/// The hostile guest with `track_deletes` and `saved` records. Its last run saved only the first `seen` of them, so its
+/// deletions are held. Returns that run's id.
 async fn held(saved: usize, seen: usize) -> (Stage, String) {
     let bundle = Bundle::guest("hostile").tracking_deletes("commit-raw");
     let stage = Stage::of(&bundle, items(saved, "return")).await;
@@ -107,7 +107,7 @@ async fn held(saved: usize, seen: usize) -> (Stage, String) {
     (stage, id)
 }
 
-/// What has the hostile guest save so many records.
+/// Metadata that makes the hostile guest save the given number of records.
 fn items(count: usize, end: &str) -> Value {
     let items: Vec<Value> = (0..count).map(|number| json!({ "id": format!("{number:03}") })).collect();
     let change = json!({ "save": { "model": "Item", "items": json!(items).to_string() } });
@@ -167,7 +167,7 @@ async fn approving_a_held_run_deletes_the_records_and_sends_a_webhook() {
 #[tokio::test]
 async fn a_sync_without_track_deletes_clears_its_seen_positions() {
     let (stage, id) = held(120, 40).await;
-    // And one more full run that is interrupted.
+    // Another full sync is interrupted.
     stage.connection.set_metadata(items(50, "fail")).await;
     assert_eq!(stage.connection.run("commit-raw").await["status"], "ERROR");
     let noted = "SELECT count(*) FROM seen_positions";
@@ -183,7 +183,7 @@ async fn a_sync_without_track_deletes_clears_its_seen_positions() {
 #[tokio::test]
 async fn an_approval_keeps_records_that_were_saved_since() {
     let (stage, id) = held(120, 40).await;
-    // One unchanged and one changed, by an action; and ten more, by a sync that fails after it has saved them.
+    // An action saves one record unchanged and one changed. A sync that fails saves ten more.
     stage.connection.save_raw("Item", r#"[{"id":"100"},{"id":"101","name":"changed"}]"#).await.expect(200);
     stage.connection.set_metadata(items(50, "fail")).await;
     assert_eq!(stage.connection.run("commit-raw").await["status"], "ERROR");
@@ -195,7 +195,7 @@ async fn an_approval_keeps_records_that_were_saved_since() {
 async fn an_interrupted_approval_is_completed_by_the_next_one() {
     let (stage, id) = held(120, 40).await;
     approve(&stage, &id).await.expect(200);
-    // As if the host had died after the deletion, before it was noted.
+    // The state if the host had died after the deletion, before it was recorded.
     stage
         .db
         .execute("UPDATE runs SET approved_at = NULL, state = 'error', error_code = 'mass_deletion_held', counts = NULL WHERE approved_at IS NOT NULL")
@@ -217,7 +217,7 @@ async fn only_the_latest_held_run_can_be_approved() {
     for unknown in ["nonsense", "00000000-0000-0000-0000-000000000000"] {
         assert_eq!(approve(&stage, unknown).await.refusal(), (404, "unknown_run".to_owned()), "{unknown}");
     }
-    // Of two that are held, the later one counts.
+    // Of two held runs, only the later one can be approved.
     stage.connection.set_metadata(items(30, "return")).await;
     stage.connection.run("commit-raw").await;
     let first = latest_run(&stage).await;

@@ -1,4 +1,4 @@
-//! Deploying bundles: what is refused, what the plan says, and what a deployment leaves alone.
+//! Deploying bundles: what is rejected, what the plan lists, and what a deployment leaves unchanged.
 
 use std::time::Duration;
 
@@ -10,8 +10,8 @@ use crate::support::{
     Assembled, Bundle, Host, HostOptions, PostgresProxy, Stage, TestDatabase, eventually, text,
 };
 
-/// Posts bytes to a host that nothing is deployed on, and gives the code and the message of the refusal. Nothing
-/// may have changed by it.
+/// Posts bytes to a host without deployments, and returns the code and message of the error. Checks that nothing has
+/// changed.
 async fn refused(host: &Host, bytes: Vec<u8>) -> (String, String) {
     for dry_run in [true, false] {
         let answer = host.post_bundle(bytes.clone(), dry_run).await;
@@ -218,7 +218,7 @@ async fn a_bundle_without_functions_can_be_deployed() {
     host.deploy(&Bundle::guest("hostile")).await;
     let connection = host.connect("hostile", json!({ "steps": 3, "pause_ms": 0 })).await;
     assert_eq!(connection.all(&[("model", "Step")]).await.len(), 3);
-    // The last function can go too.
+    // The last function can be removed too.
     let last = host.deploy(&empty).await;
     let removed = json!({ "change": "remove", "kind": "sync", "integration": "hostile", "name": "steps" });
     assert!(last["changes"].as_array().unwrap().contains(&removed), "{last}");
@@ -230,7 +230,7 @@ async fn a_bundle_without_functions_can_be_deployed() {
 async fn an_unreadable_deployment_does_not_block_other_bundles() {
     let stage = Stage::of(&Bundle::guest("hostile"), json!({ "steps": 3, "pause_ms": 0 })).await;
     stage.host.deploy(&Bundle::example("minimal")).await;
-    // As a version that took deeper ones may have left them.
+    // The state that a version with a higher nesting limit may have left.
     stage
         .db
         .execute(
@@ -243,7 +243,7 @@ async fn an_unreadable_deployment_does_not_block_other_bundles() {
                WHERE name = 'echo'"#,
         )
         .await;
-    // Another host starts beside it, and both go on with what can be read.
+    // Another host starts, and both continue with the readable deployments.
     let second = Host::spawn(&stage.db).await;
     let told = "version 1 of the bundle `hostile` in environment `dev` cannot be parsed, so its functions do not run";
     assert!(second.log().contains(told), "{}", second.log());
@@ -258,7 +258,7 @@ async fn an_unreadable_deployment_does_not_block_other_bundles() {
     second.deploy(&Bundle::example("minimal").at_address("http://127.0.0.1:9")).await;
     let answer = numbers.action("echo", &json!("x")).await.expect(200);
     assert_eq!(answer.json(), json!("x"));
-    // Nothing of it is lost, and a new deployment brings it back.
+    // No data is lost, and a new deployment makes it usable again.
     assert_eq!(stage.through(&second).all(&[("model", "Step")]).await.len(), 3);
     let schedules = "SELECT count(*) FROM schedules WHERE sync_name IN ('steps', 'commit-raw')";
     assert_eq!(stage.db.number(schedules).await, 2);
@@ -334,7 +334,7 @@ async fn a_new_default_frequency_moves_the_next_run() {
 async fn a_new_default_frequency_spreads_waiting_schedules_and_keeps_due_ones() {
     let stage = Stage::hostile().await;
     stage.wait_until_idle().await;
-    // As if there were a hundred more variants: one has a run on, one is parked behind it with its first, the others wait.
+    // A hundred more variants: one runs, one waits for a permit, and the others are not due yet.
     stage
         .db
         .execute(
@@ -406,7 +406,7 @@ async fn a_sync_that_is_removed_and_redeployed_runs_again() {
 #[tokio::test]
 async fn a_new_connection_ignores_the_hosts_outdated_deployment_cache() {
     let stage = Stage::hostile().await;
-    // As if another host had switched to a deployment that this one has yet to hear of.
+    // The state if another host had activated a deployment that this host has not been notified of.
     stage
         .db
         .execute(
@@ -454,7 +454,7 @@ async fn functions_deployed_through_another_host_are_found_immediately() {
             _ => assert!(stage.page(&[("model", "Step")]).await.records.is_empty()),
         }
     }
-    // What nobody has deployed is still told.
+    // A function that is not deployed at all is still an error.
     assert_eq!(stage.action("dance", &Value::Null).await.refusal(), (404, "unknown_action".to_owned()));
 }
 
@@ -492,7 +492,7 @@ async fn a_connection_created_during_a_deployment_gets_its_syncs() {
     let without = Bundle::guest("hostile").replace(steps, "");
     let stage = Stage::of(&without, json!({ "steps": 0 })).await;
     stage.wait_until_idle().await;
-    // Its webhook is the last that is written of it, and has to wait.
+    // Its webhook is the last write when a connection is created, and has to wait for the lock.
     stage.db.execute("UPDATE environments SET webhook_url = 'http://127.0.0.1:9/'").await;
     let mut held = stage.db.connect().await;
     let mut tx = held.begin().await.unwrap();
@@ -561,7 +561,7 @@ async fn two_bundles_cannot_save_the_same_model_of_an_integration() {
     let steps = format!("{}model = \"Step\"\n", table("steps"));
     let items = format!("{}model = \"Item\"\n", table("commit-raw"));
     stage.host.deploy(&Bundle::guest("hostile").replace(&steps, "")).await;
-    // Another bundle for the same integration, with the other sync alone.
+    // Another bundle for the same integration, with only the other sync.
     let config = |model: &str| {
         let mut bundle = Bundle::guest("hostile").replace("name = \"hostile\"", "name = \"second\"");
         bundle =
@@ -603,11 +603,11 @@ async fn two_bundles_cannot_set_different_base_urls_for_an_integration() {
     };
     host.deploy(&first.clone().at_address(HERE)).await;
     refused(second.clone().at_address(THERE)).await;
-    // The same however it is written, and nothing at all, are no contradiction.
+    // Another spelling of the same URL, or no URL, is not a conflict.
     host.deploy(&second.clone().at_address("HTTP://127.0.0.1:9/api/")).await;
     refused(first.clone().at_address(THERE)).await;
     host.deploy(&second).await;
-    // So a bundle can move, and the other one follows.
+    // So one bundle can change its URL, and the other one follows.
     host.deploy(&first.at_address(THERE)).await;
     refused(second.clone().at_address(HERE)).await;
     host.deploy(&second.at_address(THERE)).await;
@@ -646,7 +646,7 @@ async fn a_host_that_missed_the_deployment_event_still_runs_a_new_sync() {
     let connection = asked.connect("hostile", json!({ "steps": 3 })).await;
     connection.wait_until_idle().await;
     proxy.drop_notifications();
-    // Nobody waits for it to compile, since it is thought to be gone.
+    // The deployment does not wait for it to compile, because it seems to be dead.
     deaf.freeze();
     db.execute("UPDATE hosts SET last_heartbeat_at = now() - interval '1 minute'").await;
     let paused = format!("{table}auto_start = false\n");

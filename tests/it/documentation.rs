@@ -1,4 +1,4 @@
-//! The documentation: links lead somewhere, and what code blocks name exists.
+//! The documentation: links are valid, and everything that code blocks name exists.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::support::repository;
 
-/// A page with what the tests need to know about it.
+/// A page with everything that the tests check.
 struct Page {
     path: PathBuf,
     headings: BTreeSet<String>,
@@ -31,7 +31,7 @@ fn pages() -> Vec<Page> {
     pages
 }
 
-/// The files of the repository, without what builds leave there.
+/// The files of the repository, without build output.
 fn tracked_files() -> Vec<PathBuf> {
     let mut files = Vec::new();
     let mut folders = vec![repository("")];
@@ -99,7 +99,7 @@ fn anchor(heading: &str) -> String {
     kept.replace(' ', "-")
 }
 
-/// The anchor with a number if an earlier heading has it already.
+/// The anchor, with a number appended if an earlier heading has it already.
 fn unused(anchor: String, taken: &BTreeSet<String>) -> String {
     let numbered = (1..).map(|number| format!("{anchor}-{number}"));
     std::iter::once(anchor.clone()).chain(numbered).find(|name| !taken.contains(name)).unwrap_or(anchor)
@@ -241,7 +241,7 @@ fn documented_requests_use_existing_routes() {
     assert!(wrong.is_empty(), "routes that do not exist:\n{}", wrong.join("\n"));
 }
 
-/// Whether a path fits a route such as `/runs/{id}`; `/proxy/{path}` takes any number of segments.
+/// Whether a path matches a route such as `/runs/{id}`. `/proxy/{path}` matches any number of segments.
 fn matches_route(route: &str, path: &str) -> bool {
     if route.starts_with("/proxy/") && path.starts_with("/proxy/") {
         return true;

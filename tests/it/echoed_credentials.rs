@@ -1,4 +1,4 @@
-//! Providers that repeat the request in their answer, credentials and all: no error and no log tells of them.
+//! Providers that return the request in their response, including credentials. No error and no log reveals them.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -34,7 +34,7 @@ credentials.pin = { title = "Pin", description = "Yours.", secret = true }
 proxy = { base_url = "{server}" }
 "#;
 
-/// Has every kind of function fail with the provider's answer, and looks wherever that is told.
+/// Makes every kind of function fail with the provider's response, and checks every place that reports it.
 async fn assert_never_told(entry: &str, credentials: Value, secrets: &[&str]) {
     let echo = Echo::start(entry, Bundle::guest("hostile")).await;
     let connection = echo.connect(credentials).await;
@@ -122,7 +122,7 @@ async fn old_and_new_token_are_masked_after_a_refresh_during_a_run() {
     echo.set_app("planted-client-secret-40d2").await;
     let credentials = json!({ "type": "OAUTH2", "access_token": BEFORE, "refresh_token": REFRESH_TOKEN });
     let connection = echo.connect(credentials).await;
-    // Credentials that were obtained a moment ago are not refreshed because a provider refuses them.
+    // Credentials that were obtained a moment ago are not refreshed when a provider rejects them.
     echo.db.execute("UPDATE connections SET credentials_changed_at = now() - interval '1 hour'").await;
     let urls = json!(["/echo", "/flaky?401", "/refuse?403"]);
     let refused = connection.action("tell-answers", &urls).await.expect(424).text();

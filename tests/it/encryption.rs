@@ -1,4 +1,4 @@
-//! Payloads that are kept sealed, where their model asks for it.
+//! Payloads of models with `encrypt = true`.
 
 use serde_json::{Value, json};
 
@@ -7,7 +7,7 @@ use crate::support::{
     text, without_metadata,
 };
 
-/// What nobody may find in a database.
+/// Text that must not be readable in a database.
 const MARK: &str = "Maria-Musterfrau";
 const ITEMS: (&str, &str) = ("model", "Item");
 const SEALED: &str = "SELECT count(*) FROM records WHERE payload_ciphertext IS NOT NULL AND payload_key = 1 AND payload IS NULL";
@@ -33,7 +33,7 @@ fn people() -> Value {
     ])
 }
 
-/// Saves without a trace of it in the connection's metadata. Gives the counts.
+/// Saves with an action, so that the connection's metadata does not contain the records. Returns the counts.
 async fn save_all(stage: &Stage, items: &Value) -> Value {
     stage.save_raw("Item", &items.to_string()).await.expect(200).json()
 }

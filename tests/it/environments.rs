@@ -1,4 +1,4 @@
-//! Environments: several on a host, what each sets, and that nothing crosses from one to another.
+//! Environments: their settings, and their isolation from each other.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::support::{Api, Bundle, Host, Stage, TestDatabase, eventually, ids_of, text};
 
-/// A host with another environment beside `dev`, through whose key the API is given.
+/// Creates a second environment, and returns the API with its key.
 async fn with_another(host: &Host, db: &TestDatabase) -> Api {
     host.command(db, &["env", "create", "other"]);
     let key = host.command(db, &["keys", "create", "backend", "--environment", "other"]);
@@ -33,7 +33,7 @@ async fn environments_with_the_same_integration_names_are_isolated() {
     let other = with_another(&host, &db).await;
 
     let dev_numbers = numbers_of(&host, 100).await;
-    // What one has, the other has not, deployments included.
+    // Nothing of one environment exists in the other, including deployments.
     assert_eq!(other.get("/integrations").await.expect(200).json(), json!({ "data": [] }));
     assert_eq!(other.get("/connections").await.expect(200).json(), json!({ "connections": [] }));
     let missing = other.get("/connections/customer-1?provider_config_key=minimal").await;
@@ -43,7 +43,7 @@ async fn environments_with_the_same_integration_names_are_isolated() {
     let action = dev_numbers.through(&other).action("echo", &json!(1)).await;
     assert_eq!(action.status, 404, "{}", action.text());
 
-    // The same names mean something else in each.
+    // The same names refer to different objects in each environment.
     let other_numbers = numbers_of(&other, 200).await;
     for (connection, first) in [(&dev_numbers, "number-100"), (&other_numbers, "number-200")] {
         let records = connection.all(&[("model", "Number")]).await;
@@ -70,7 +70,7 @@ async fn environments_with_the_same_integration_names_are_isolated() {
     assert_eq!(other_numbers.status("numbers").await["status"], "PAUSED");
     assert_ne!(dev_numbers.status("numbers").await["status"], "PAUSED");
 
-    // One goes, the other stays.
+    // One environment is deleted, and the other one stays.
     let refused = db.command(&["env", "delete", "other"]).refuse();
     assert!(refused.contains("say --yes"), "{refused}");
     host.command(&db, &["env", "delete", "other", "--yes"]);
@@ -146,7 +146,7 @@ async fn a_command_succeeds_when_its_output_is_closed() {
         (&["env", "create", "quiet"], "SELECT count(*) FROM environments WHERE name = 'quiet'"),
     ] {
         let mut command = db.command(arguments).spawn();
-        // As `head` does when it has seen enough.
+        // `head` closes the output in the same way.
         drop(command.stdout.take());
         let output = command.wait_with_output().unwrap();
         assert!(output.status.success(), "{arguments:?}: {output:?}");
@@ -222,7 +222,7 @@ async fn a_deployment_applies_the_settings_of_its_file() {
         (&set["webhook_url"], &set["on_sync_error"], &set["connect_ui_title"]),
         (&json!("https://new.example"), &json!(false), &json!("Kept"))
     );
-    // Deployed once more, it sets them again.
+    // Deploying again applies the settings again.
     patch(&host, json!({ "on_sync_error": true })).await.expect(200);
     host.deploy(&bundle).await;
     assert_eq!(environment(&host).await["on_sync_error"], false);

@@ -1,7 +1,7 @@
-//! A host that dies or freezes at any step of its work: what others make of what it leaves.
+//! A host crashes or freezes at any step of its work, and another one takes over.
 //!
-//! A scene has two hosts. The keeper is frozen while the other one, the victim, comes to the step that it does not
-//! survive; then it goes on alone. A victim that was only frozen comes back when the keeper is through.
+//! A scene has two hosts. The keeper is frozen while the victim reaches the step at which it crashes or freezes. Then
+//! the keeper continues alone. A victim that was only frozen resumes when the keeper has finished.
 
 use std::os::unix::process::ExitStatusExt;
 
@@ -10,14 +10,14 @@ use syncline_telemetry::failpoints::Step;
 
 use crate::support::{Connection, Host, HostOptions, Numbers, assert_settled, eventually};
 
-/// What becomes of the victim.
+/// What happens to the victim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fate {
     Dies,
     Freezes,
 }
 
-/// Steps in the middle of a run come more than once: the second time, something is there already.
+/// Steps in the middle of a run occur several times. At the second time, earlier data exists already.
 const SYNC: &[(Step, u32)] = &[
     (Step::SyncClaiming, 1),
     (Step::SyncClaimed, 1),
@@ -64,7 +64,7 @@ impl Scene {
         Self { keeper, numbers }
     }
 
-    /// Puts the keeper to sleep and starts a victim, which is the only one to see what `cause` brings about. Gives the
+    /// Freezes the keeper and starts a victim, so that only the victim processes what `cause` triggers. Returns the
     /// victim, frozen or dead.
     async fn strike(&self, step: Step, nth: u32, fate: Fate, cause: impl AsyncFnOnce(&Host)) -> Host {
         let effect = match fate {
@@ -83,7 +83,7 @@ impl Scene {
         victim
     }
 
-    /// Lets a victim that was frozen find out what it missed, until it has nothing to do any more.
+    /// Lets a frozen victim resume, and waits until it has no work left.
     async fn recover(&self, mut victim: Host, fate: Fate) {
         if fate == Fate::Freezes {
             victim.thaw();
@@ -107,7 +107,7 @@ fn options(numbers: &Numbers) -> HostOptions {
         .variable("SYNCLINE_EGRESS_ALLOW", &numbers.receiver.address())
 }
 
-/// Asks a host for an action that nobody waits for. It may not live to answer.
+/// Triggers an asynchronous action. The host may crash before it responds.
 fn ask_for_action(victim: &Host, connection: &Connection, input: &str) {
     let body = json!({ "action_name": "echo", "input": input });
     let request =
@@ -155,7 +155,7 @@ async fn job_at_every_step(fate: Fate) {
         assert_eq!(jobs.len(), 1, "{name}");
         let result = scene.keeper.get(&format!("/action/{}", jobs[0])).await.expect(200).json();
         assert_eq!(result, json!(name));
-        // An attempt that was on for long enough to be shown has a row of its own.
+        // An attempt that lasted long enough to be shown has its own row.
         let runs = format!("SELECT state FROM runs WHERE kind = 'action' AND state <> 'lost' AND {of}");
         assert_eq!(scene.numbers.db.texts(&runs).await, ["success"], "{name}");
         let told = eventually(&format!("{name}: the job is told"), async || {
@@ -195,7 +195,7 @@ async fn deletion_at_every_step(fate: Fate) {
             (scene.keeper.get(&path).await.status == 404).then_some(())
         })
         .await;
-        // Others leave alone for a minute what a host clears up; that is over now.
+        // Other hosts wait for a minute before they take over a removal. This skips the wait.
         let over = "UPDATE deleted_connections SET purge_due_at = now(); NOTIFY syncline, 'deletions'";
         scene.numbers.db.execute(over).await;
         let left = format!(
@@ -238,7 +238,7 @@ async fn webhook_at_every_step(fate: Fate) {
         let before = scene.numbers.receiver.webhooks().len();
         let victim =
             scene.strike(*step, *nth, fate, async |victim| ask_for_action(victim, &connection, name)).await;
-        // Others leave alone what a host is sending, for as long as that may take; that is over now.
+        // Other hosts wait before they take over a delivery in progress. This skips the wait.
         let over = "UPDATE outbound_webhook_deliveries SET next_attempt_at = now() WHERE state = 'pending';
                     NOTIFY syncline, 'webhooks'";
         scene.numbers.db.execute(over).await;
@@ -282,7 +282,7 @@ async fn variant_at_every_step(fate: Fate) {
             let refused = connection.control(command, "numbers::second").await;
             assert_eq!(refused.refusal(), (404, "unknown_variant".to_owned()), "{name}: {command}");
         }
-        // Others leave alone for a minute what a host removes; that is over now.
+        // Other hosts wait for a minute before they take over a removal. This skips the wait.
         let over = "UPDATE schedules SET retired_at = retired_at - interval '1 hour';
                     NOTIFY syncline, 'deletions'";
         scene.numbers.db.execute(over).await;

@@ -1,15 +1,16 @@
-//! Who runs when more is due than can run at once: nobody waits for another's backlog, and limits hold over all hosts.
+//! Fair queueing when more syncs are due than can run: a backlog does not delay other tenants, and run limits hold
+//! across hosts.
 
 use serde_json::{Value, json};
 
 use crate::support::{Bundle, Connection, Host, HostOptions, TestDatabase, eventually};
 
-/// A function that stays on until it is told to end.
+/// Metadata for a function that runs until it is cancelled.
 fn waiting() -> Value {
     json!({ "steps": 0, "end": "wait-until-cancelled" })
 }
 
-/// Makes so many variants of `commit-raw` due, of the connections with these ids.
+/// Makes the given number of variants of `commit-raw` due, for connections whose id matches the pattern.
 async fn make_due(db: &TestDatabase, connections: &str, count: u32) {
     let statement = format!(
         "INSERT INTO schedules (environment_pk, integration_pk, connection_pk, sync_name, variant, state, due_at,
@@ -22,7 +23,7 @@ async fn make_due(db: &TestDatabase, connections: &str, count: u32) {
     db.execute(&statement).await;
 }
 
-/// Copies a connection, which needs no credentials, so many times, each with a due `commit-raw`.
+/// Creates copies of a connection that needs no credentials, each with a due `commit-raw`.
 async fn make_connections(db: &TestDatabase, count: u32) {
     let statement = format!(
         "WITH made AS (
@@ -55,7 +56,7 @@ async fn ended(db: &TestDatabase) -> i64 {
     db.number("SELECT count(*) FROM runs WHERE state = 'success'").await
 }
 
-/// A host with the hostile guest and the smallest example, and a connection to each. Nothing is due.
+/// Deploys the hostile guest and the smallest example, and creates a connection to each. Nothing is due afterwards.
 async fn two_tenants(db: &TestDatabase, host: &Host, hostile: &Bundle) -> (Connection, Connection) {
     host.deploy(hostile).await;
     host.deploy(&Bundle::example("minimal")).await;
@@ -76,7 +77,7 @@ async fn ten_thousand_due_syncs_delay_another_tenant_by_one_run() {
         .await;
     let sync = modest.statuses("*").await[0]["name"].as_str().expect("it has a name").to_owned();
     modest.trigger(&sync).await;
-    // Every claim takes a number. One may have been on its way when the trigger was answered.
+    // Every claim takes a number. One claim may have been in flight when the trigger was accepted.
     let asked_at = db.number("SELECT last_value FROM run_fences").await;
     let claimed_at = eventually("the other's run begins", async || {
         let fences = "SELECT coalesce(max(fence), 0) FROM runs WHERE trigger = 'trigger'";
@@ -104,10 +105,10 @@ async fn the_run_limit_of_a_connection_holds_across_hosts() {
     let parked = "SELECT count(*) FROM schedules WHERE awaits_permit";
     eventually("all but two wait", async || (db.number(parked).await == 98).then_some(())).await;
     assert_eq!(running(&db).await, 2);
-    // Another connection of the same integration finds a place, and is not kept from it by those that wait.
+    // Another connection of the same integration gets a permit, although others wait.
     assert_eq!(other.run("commit-raw").await["status"], "SUCCESS");
     assert_eq!(running(&db).await, 2);
-    // When the two end, the next two go on, until all have had their turn.
+    // When two runs end, the next two start, until all have run.
     greedy.set_metadata(json!({ "steps": 0 })).await;
     db.execute(
         "UPDATE schedules SET cancel_requested = true WHERE run_id IS NOT NULL; NOTIFY syncline, 'cancel'",
@@ -137,7 +138,7 @@ async fn the_run_limit_of_an_integration_holds_across_hosts() {
     eventually("three are on", async || (running(&db).await == 3).then_some(())).await;
     let sync = modest.statuses("*").await[0]["name"].as_str().expect("it has a name").to_owned();
     for _ in 0..3 {
-        // Hosts that have a place look for work, pass over what has its limit, and run what has not.
+        // Hosts with free capacity skip work at its limit, and run other work.
         assert_eq!(modest.run(&sync).await["status"], "SUCCESS");
         assert_eq!(running(&db).await, 3);
     }

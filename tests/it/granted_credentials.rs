@@ -1,4 +1,5 @@
-//! Credentials that a function may see (`credentials = true`): fresh, or a failure that it can act on.
+//! Credentials that a function may read (`credentials = true`): they are fresh, or the function gets an error that it
+//! can handle.
 
 use serde_json::{Value, json};
 
@@ -13,13 +14,13 @@ token_url = "{server}/token"
 proxy = { base_url = "{server}" }
 "#;
 
-/// With a connection whose access token has expired, for a function that may see it. Nobody has refreshed it yet.
+/// Creates a connection whose access token has expired and has not been refreshed yet, and a function that may read it.
 async fn expired(entry: &str) -> (Echo, Connection) {
     let table = "[integrations.hostile.actions.tell-credentials]";
     let bundle = Bundle::guest("hostile").replace(table, &format!("{table}\ncredentials = true"));
     let echo = Echo::start(entry, bundle).await;
     echo.set_app("planted-client-secret-19cc").await;
-    // The background leaves a connection alone for five minutes after a failure, and readers for half of one.
+    // After a failure, the background waits five minutes before it refreshes again, and readers wait half a minute.
     echo.db
         .execute(
             "CREATE FUNCTION has_failed() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN

@@ -1,4 +1,4 @@
-//! What is promised names the tests that prove it; a promise whose test is gone, or has another name, is none.
+//! The documentation names the tests that prove each guarantee. Every named test has to exist.
 
 use std::path::PathBuf;
 
@@ -7,7 +7,7 @@ use crate::support::repository;
 /// The pages that name tests.
 const PAGES: [&str; 3] = ["docs/guarantees.md", "docs/testing.md", "SECURITY.md"];
 
-/// Where a test is that a page calls `file::test`, as docs/guarantees.md says.
+/// The file that contains a test which a page calls `file::test`, as docs/guarantees.md describes.
 fn place(file: &str) -> PathBuf {
     match file.strip_prefix("sdk/") {
         Some(file) => repository("guest-sdk/rust/tests").join(file),
@@ -27,7 +27,7 @@ fn source_file(file: &str) -> PathBuf {
     in_crate.unwrap_or_else(|| repository("host/src").join(file))
 }
 
-/// Whether what stands between backticks is the name of a test, and not of a function or a setting.
+/// File and name, if the code span is the name of a test and not of a function or a setting.
 fn as_test(code: &str) -> Option<(&str, &str)> {
     let (file, test) = code.split_once("::")?;
     let is_name =
@@ -35,7 +35,7 @@ fn as_test(code: &str) -> Option<(&str, &str)> {
     (is_name(test) && code != "file::test").then_some((file, test))
 }
 
-/// Whether the file has the test, or is there if none is named.
+/// Whether the file contains the test, or exists if no test is named.
 fn has_test(file: &str, test: &str) -> bool {
     let is_there = |source: String| test.is_empty() || source.contains(&format!("fn {test}("));
     std::fs::read_to_string(place(file)).is_ok_and(is_there)

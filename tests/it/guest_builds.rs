@@ -1,4 +1,4 @@
-//! `syncline build`: the component of a bundle is that of its own project, whatever else the target directory holds.
+//! `syncline build`: a bundle contains the component of its own project, even in a shared target directory.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -6,10 +6,10 @@ use std::process::Command;
 
 use tempfile::TempDir;
 
-/// The package name of every project of these tests.
+/// The package name of every project in these tests.
 const PACKAGE: &str = "things";
 
-/// A project whose component holds the project's mark, and the mark of the crate `marks` in a folder of its own.
+/// A project whose component contains the project's mark, and the mark of its dependency `marks`.
 struct Project {
     folder: PathBuf,
 }
@@ -66,7 +66,7 @@ impl Project {
         write(&self.folder.join("marks/src/lib.rs"), &dependency);
     }
 
-    /// Builds, and asserts that the bundle's component was built from the sources with this mark and no others.
+    /// Builds, and checks that the bundle's component was built only from sources with this mark.
     #[track_caller]
     fn assert_builds(&self, target_dir: Option<&Path>, mark: &str) {
         let mut command = Command::new(env!("CARGO_BIN_EXE_syncline"));
@@ -96,12 +96,12 @@ fn projects_with_one_package_name_can_share_a_target_directory() {
     let folder = TempDir::new().expect("a temporary folder can be made");
     let target = folder.path().join("target");
     let target = Some(target.as_path());
-    // Both are there before either is built, so that neither looks newer than what was built of the other.
+    // Both are created before either is built, so that neither looks newer than the other's output.
     let first = Project::create(folder.path().join("first"), "first");
     let second = Project::create(folder.path().join("second"), "second");
     first.assert_builds(target, "first");
     second.assert_builds(target, "second");
-    // Nothing has changed since.
+    // Nothing has changed since the last build.
     first.assert_builds(target, "first");
     second.assert_builds(target, "second");
     second.assert_builds(target, "second");

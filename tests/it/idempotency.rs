@@ -1,4 +1,4 @@
-//! Requests that are repeated under one Idempotency-Key: the function runs once.
+//! Requests that are repeated with the same Idempotency-Key: the function runs once.
 
 use serde_json::{Value, json};
 
@@ -25,7 +25,7 @@ async fn a_repeated_request_returns_the_first_response_without_running() {
     let stage = Stage::hostile().await;
     let first = keyed(&stage, "a", "save-raw", &one_item()).await.expect(200);
     assert_eq!(first.header("idempotent-replayed"), None);
-    // Another order of keys is no other request.
+    // A different order of keys is the same request.
     let reordered = json!({ "items": r#"[{"id": "1"}]"#, "model": "Item" });
     for input in [one_item(), reordered] {
         let repeat = keyed(&stage, "a", "save-raw", &input).await.expect(200);
@@ -53,7 +53,7 @@ async fn reusing_a_key_for_a_different_request_is_rejected() {
     assert_eq!(keyed(&stage, "a", "print", &json!("y")).await.refusal(), reused);
     let headers = [("Idempotency-Key", "a"), ("X-Async", "true")];
     assert_eq!(stage.action_with(&headers, "print", &json!("x")).await.refusal(), reused);
-    // Keys of other actions and other connections are others.
+    // The same key of another action or connection is independent.
     keyed(&stage, "a", "sleep", &json!(0)).await.expect(200);
     let other = stage.host.connect_as("customer-2", "hostile", json!({ "steps": 0 })).await;
     keyed(&other, "a", "print", &json!("y")).await.expect(200);
@@ -151,7 +151,7 @@ async fn a_repeat_after_a_killed_host_runs_the_function_again() {
 #[tokio::test]
 async fn a_repeat_runs_what_a_stopped_host_abandoned() {
     let (db, provider) = (TestDatabase::create().await, SlowProvider::listen().await);
-    // A lease that no test waits for: the repeat runs only because the host has let go.
+    // The lease is too long to expire in this test: the repeat runs only because the host released the job.
     let spawn = async || {
         let options = HostOptions::new().database(&db).variable("SYNCLINE_EGRESS_ALLOW", &provider.address());
         options.variable(LEASE, "3600").variable("SYNCLINE_GRACE_SECONDS", "0").spawn().await
@@ -199,7 +199,7 @@ async fn an_internal_error_is_not_stored_and_a_repeat_runs_again() {
     let bundle = Bundle::guest("hostile");
     let integration = "[integrations.hostile]\n";
     let with_variables = bundle.clone().replace(integration, &format!("{integration}env = [\"NAME\"]\n"));
-    // Variables are read by the function and, where some are let into its process, before it begins.
+    // Variables are read by the function. If some are passed to its process, the host also reads them before the start.
     for (key, bundle) in [("in-between", bundle), ("before", with_variables)] {
         stage.host.deploy(&bundle).await;
         let ask = async || keyed(&stage, key, "read-env", &Value::Null).await;

@@ -1,5 +1,5 @@
-//! Webhooks of providers when there is more of them than a host can take: who is told to come again, and that nothing
-//! is lost that was answered.
+//! Provider webhooks beyond the capacity of a host: the provider is told to retry, and acknowledged webhooks are never
+//! lost.
 
 use std::collections::BTreeSet;
 
@@ -11,14 +11,14 @@ use tokio::net::TcpStream;
 use crate::support::webhook_scene::{SECRET, Scene, integration, push};
 use crate::support::{Answer, Host, eventually};
 
-/// Requests of one integration that a host has in hand at a time.
+/// Concurrent requests of one integration that a host accepts.
 const IN_HAND: usize = 512;
-/// The longest body.
+/// Maximum length of a body.
 const MAX_BODY_BYTES: usize = 25 << 20;
-/// Bodies of that length that fit into what a host holds of them, 128 MiB.
+/// Bodies of that length that fit into the host's buffer of 128 MiB.
 const HELD_BODIES: usize = 5;
 
-/// A request of which `sent` is all that comes of a body of `announced` bytes.
+/// Sends a request that announces a body of `announced` bytes, of which only `sent` follows.
 async fn stall(host: &Host, path: &str, announced: usize, sent: &[u8]) -> TcpStream {
     let mut stream = TcpStream::connect(host.address()).await.expect("the host listens");
     let address = host.address();
@@ -34,7 +34,7 @@ fn assert_told_to_come_again(answer: &Answer, status: u16, code: &str) {
     assert_eq!(answer.header("retry-after"), Some("1"));
 }
 
-/// The ids of deliveries that are stored.
+/// The ids of stored deliveries.
 async fn stored(scene: &Scene) -> BTreeSet<String> {
     scene.db.texts("SELECT delivery_id FROM inbound_webhooks").await.into_iter().collect()
 }
@@ -47,7 +47,7 @@ async fn an_integration_over_its_request_limit_gets_429_and_loses_nothing() {
     for _ in 0..IN_HAND {
         stalled.push(stall(&scene.host, &scene.url, 10, b"{").await);
     }
-    // What is remembered of integrations is forgotten, the requests in hand are not.
+    // This invalidates the cached integrations, but not the count of requests in flight.
     let change = json!({ "custom": { "webhook_secret": SECRET, "odd": "1" } });
     scene.host.patch("/integrations/gitlab-pat", &change).await.expect(200);
     let send = async |id: String| (scene.deliver("star", &id, &push("-")).await, id);
@@ -68,7 +68,7 @@ async fn an_integration_over_its_request_limit_gets_429_and_loses_nothing() {
     others.json(&push("-")).send().await.expect(200);
     scene.db.execute("DELETE FROM inbound_webhooks WHERE delivery_id IS NULL").await;
 
-    // While places become free, some come through.
+    // While permits become free, some requests succeed.
     let burst = join_all((0..100).map(|number| send(format!("burst-{number}"))));
     let (answers, ()) = join(burst, async { stalled.truncate(IN_HAND / 2) }).await;
     let mut left = Vec::new();

@@ -1,4 +1,4 @@
-//! Webhooks of providers: stored before they are answered, processed afterwards, and what can be asked about them.
+//! Provider webhooks: they are stored before they are acknowledged, and processed afterwards.
 
 use serde_json::{Value, json};
 
@@ -34,7 +34,7 @@ async fn github_examples_are_processed_and_forwarded_with_a_valid_signature() {
         assert_eq!(note["action"], body["action"]);
         assert_eq!(note["members"], json!(body.as_object().map(serde_json::Map::len)));
     }
-    // Beside the end of the connection's first sync, which is told as well.
+    // The end of the connection's first sync is reported too.
     let forwarded = eventually("all are forwarded", async || {
         let mut webhooks = receiver.webhooks();
         webhooks.retain(|webhook| webhook.body()["type"] == "forward");
@@ -59,7 +59,7 @@ async fn github_examples_are_processed_and_forwarded_with_a_valid_signature() {
     assert_eq!(verified["standard"], true, "{verified}");
 }
 
-/// What webhooks have told of records that the functions saved.
+/// The webhooks that report records saved by webhook functions.
 fn saved(receiver: &Receiver) -> Vec<Value> {
     let bodies = receiver.webhooks().into_iter().map(|webhook| webhook.body());
     let mut told: Vec<Value> = bodies.filter(|body| body["syncType"] == "WEBHOOK").collect();
@@ -102,10 +102,10 @@ async fn records_saved_by_webhook_functions_are_reported_once() {
             "responseResults": { "added": 1, "updated": 0, "deleted": 0 },
         })
     };
-    // Of the pushes no sync knows.
+    // No sync declares the model `Push`.
     assert_eq!(told, [expected("nothing", "Note"), expected("pushed", "Push")]);
 
-    // The same push once more is another note, and nothing new of the push.
+    // The same push again is another note, but does not change the push.
     deliver("d2", &push("refs/heads/main"), "processed").await;
     let orders = json!({ "repository": "acme/shop", "fails_after": true });
     connect(&scene.host, "customer-1", orders).await;
@@ -133,7 +133,7 @@ async fn the_next_host_reports_what_a_killed_host_saved() {
     db.execute(&format!("UPDATE environments SET webhook_url = '{}'", receiver.url("/hooks"))).await;
     let body = push("refs/heads/main").to_string();
     let signature = format!("sha256={}", hex_hmac(SECRET, &body));
-    // A star is for one function alone. The host may be gone before it answers.
+    // Only one function subscribes to stars. The host may crash before it responds.
     tokio::spawn(signed(&host, &url, "star", "d1", &body, &signature).try_send());
     host.wait().await;
     let next = options_for(&db).variable("SYNCLINE_EGRESS_ALLOW", &allowed).spawn().await;
@@ -269,7 +269,7 @@ async fn acknowledged_webhooks_survive_a_killed_host() {
     .await;
 }
 
-/// A client of its own for each request: one that is killed with its host must not be used again.
+/// A new client for each request: a client must not be reused after its host was killed.
 fn reqwest_client() -> reqwest::Client {
     reqwest::Client::builder().no_proxy().build().expect("an HTTP client can be built")
 }
@@ -341,7 +341,7 @@ async fn a_failing_function_is_retried_and_its_webhook_can_be_replayed() {
         functions.map(|job| text(&job["job_id"]).to_owned()).collect()
     };
     assert_eq!(jobs(&processed), jobs(&failed), "a run's id stays the same");
-    // What was saved at the first time is not told again as a change.
+    // A record that the first attempt saved is not reported as changed again.
     let note = scene.notes().await.remove(0);
     assert_eq!(note["_service_metadata"]["last_action"], "ADDED");
 }
@@ -373,7 +373,7 @@ async fn an_unmatched_webhook_can_be_replayed_once_its_connection_exists() {
 async fn a_function_just_deployed_through_another_host_gets_webhooks() {
     let scene = Scene::set().await;
     let note = "[integrations.webhooks.webhooks.note]\nmodels = [\"Note\"]\n";
-    // From here on the host remembers a deployment without it.
+    // From here on, the host's cache contains a deployment without the function.
     scene.host.deploy(&Bundle::guest("webhooks").replace(note, "")).await;
     scene.db.switch_to_first_versions().await;
     scene.deliver("star", "d1", &push("-")).await.expect(200);
@@ -437,7 +437,7 @@ async fn processed_webhooks_expire_and_unfinished_ones_are_kept() {
     let change = async |id: &str, change: &str| {
         scene.db.execute(&format!("UPDATE inbound_webhooks SET {change} WHERE delivery_id = '{id}'")).await;
     };
-    // An id has the time in it at which it was made.
+    // A webhook id contains the time at which it was created.
     let id_of_age = |days: u64| {
         let then = std::time::SystemTime::now() - std::time::Duration::from_secs(days * 24 * 3600);
         let then = then.duration_since(std::time::UNIX_EPOCH).unwrap();
@@ -458,7 +458,7 @@ async fn processed_webhooks_expire_and_unfinished_ones_are_kept() {
         (scene.db.texts(kept).await == ["new", "processing", "younger"]).then_some(())
     })
     .await;
-    // Nothing is left that a repetition could be known by.
+    // Nothing is left by which a repetition could be recognized.
     deliver("old").await;
 }
 

@@ -1,4 +1,4 @@
-//! Integrations and connections: making them, finding them, and how they look.
+//! Creating, listing and showing integrations and connections.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! Replacing encryption keys and data keys while hosts serve, and what the database refuses.
+//! Replacing encryption keys and data keys while hosts serve requests, and the constraints of the database.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,7 +21,7 @@ async fn import(api: &Api, connection: &str) {
     api.post("/connections", &body).await.expect(201);
 }
 
-/// Makes an integration with so many connections.
+/// Creates an integration with the given number of connections, and a variable.
 async fn fill(api: &Api, connections: usize) {
     api.post("/integrations", &json!({ "provider": "stripe-api-key", "unique_key": "pay" }))
         .await
@@ -32,7 +32,7 @@ async fn fill(api: &Api, connections: usize) {
     api.put("/environment-variables/NAME", &json!({ "value": "of the environment" })).await.expect(204);
 }
 
-/// Checks that a connection and the variables are read as they were stored.
+/// Checks that a connection and the variables can be read as they were stored.
 async fn check(api: &Api, connection: &str) {
     let path = format!("/connections/{connection}?provider_config_key=pay");
     let shown = api.get(&path).await.expect(200).json();
@@ -41,7 +41,7 @@ async fn check(api: &Api, connection: &str) {
     assert_eq!(variables, json!([{ "name": "NAME", "value": "of the environment" }]));
 }
 
-/// Reads and writes through a host until it is told to stop. Gives how many rounds there were.
+/// Reads and writes through a host until it is stopped. Returns the number of rounds.
 async fn work(api: Api, name: &'static str, connections: usize, stop: Arc<AtomicBool>) -> usize {
     let mut rounds = 0;
     while !stop.load(Ordering::Relaxed) {
@@ -95,7 +95,7 @@ async fn an_interrupted_rotation_is_harmless_and_can_be_continued() {
     let db = TestDatabase::create().await;
     let host = Host::spawn(&db).await;
     fill(&host, 30).await;
-    // A row that somebody else holds stops the command in the middle.
+    // A locked row stops the command in the middle.
     let mut holder = db.connect().await;
     let mut held = holder.begin().await.unwrap();
     sqlx::query("SELECT pk FROM connections WHERE connection_id = 'c15' FOR UPDATE")
@@ -177,7 +177,7 @@ async fn encrypted_values_moved_to_another_place_are_rejected() {
         assert_eq!(answer.status, 500, "{}", answer.text());
         assert!(!answer.text().contains("user of"), "{}", answer.text());
     }
-    // What does not open is told, left as it is, and keeps its key.
+    // A value that cannot be decrypted is reported and left unchanged, and its key is kept.
     let refused = db.command(&["keys", "rotate-data"]).refuse();
     assert!(refused.contains("3 stored secrets of environment `dev` cannot be decrypted"), "{refused}");
     assert!(refused.contains("connections.sealed_credentials of "), "{refused}");
@@ -203,7 +203,7 @@ async fn the_database_rejects_missing_data_keys() {
     check(&host, "c0").await;
 }
 
-/// A column that rotation does not know of would be lost with its key.
+/// Values in a column that rotation does not know would be lost together with their key.
 #[tokio::test]
 async fn every_encrypted_column_is_registered_for_rotation() {
     let db = TestDatabase::create().await;

@@ -1,5 +1,5 @@
-//! Hosts that come back late, while their successor is in the middle of the same work. They find nothing that is still
-//! theirs: no row changes under the successor, and it comes to what it would have come to alone.
+//! Hosts that resume late, while their successor is in the middle of the same work. A late host changes no row, and its
+//! successor finishes as if it were alone.
 
 use std::time::Duration;
 
@@ -11,9 +11,9 @@ use crate::support::{
 };
 
 const ID: &str = "customer-1";
-/// A host with this lease looks after what it holds so rarely that only the rows that it finds can stop it.
+/// A host with this lease renews it so rarely that only the rows in the database can stop it.
 const RARELY: &str = "3600";
-/// Where hosts meet.
+/// Tables that both hosts write.
 const TABLES: [&str; 6] = [
     "schedules",
     "sync_states",
@@ -23,7 +23,7 @@ const TABLES: [&str; 6] = [
     "outbound_webhook_attempts",
 ];
 
-/// Two hosts that stand still, and both believe that the same work is theirs.
+/// Two frozen hosts that both believe that they own the same work.
 struct Overlap {
     numbers: Numbers,
     connection: Connection,
@@ -32,8 +32,8 @@ struct Overlap {
 }
 
 impl Overlap {
-    /// Freezes a host at a step of the run that changes the numbers, or of telling of it, and the one that takes over at
-    /// another.
+    /// Freezes a host at a step of the run that changes the numbers, or of its webhook. Then freezes the host that
+    /// takes over, at another step.
     async fn set((late_at, lease_seconds): (Step, &str), successor_at: Step) -> Self {
         let numbers = Numbers::new().await;
         let mut first = options(&numbers).spawn().await;
@@ -60,18 +60,18 @@ impl Overlap {
                     UPDATE outbound_webhook_deliveries SET next_attempt_at = now() WHERE state = 'pending'";
         numbers.db.execute(over).await;
         successor.wait_until_frozen().await;
-        // However long this takes, the successor is not late too.
+        // Keeps the successor's lease valid, however long this takes.
         let stays =
             "UPDATE schedules SET lease_expires_at = now() + interval '1 hour' WHERE run_id IS NOT NULL";
         numbers.db.execute(stays).await;
         Self { numbers, connection, late, successor }
     }
 
-    /// Lets the late host do what it was about to do, then the successor.
+    /// Lets the late host continue, and then the successor.
     async fn play(mut self) -> Numbers {
         let before = self.rows().await;
         self.late.thaw();
-        // By its end it has tried whatever it was about to do.
+        // After a graceful stop, the host has finished all its pending work.
         self.late.stop().await;
         assert_eq!(self.rows().await, before, "nothing changes under the successor");
         let log = self.late.log();
@@ -153,17 +153,17 @@ async fn the_first_host_to_return_takes_over_nothing_during_the_grace_period() {
         .await;
     let second = options().spawn().await;
     first.deploy(&Bundle::guest("hostile")).await;
-    // It writes seldom, so that it is not frozen in a transaction.
+    // It writes rarely, so that it is not frozen within a transaction.
     let connection =
         first.connect_as("customer-1", "hostile", json!({ "steps": 5, "pause_ms": 2_000 })).await;
     let result = connection.action_later("sleep", &json!(10_000)).await;
     let held = "SELECT (SELECT count(*) FROM schedules WHERE sync_name = 'steps' AND run_id IS NOT NULL)
                      + (SELECT count(*) FROM function_jobs WHERE state = 'running')";
     eventually("both are on", async || (db.number(held).await == 2).then_some(())).await;
-    // As if the database were away.
+    // Simulates an unavailable database.
     first.freeze();
     second.freeze();
-    // Long enough that both know of it, however late they were when it began.
+    // Long enough for both hosts to notice the outage.
     tokio::time::sleep(lease).await;
     let over =
         "SELECT (SELECT count(*) FROM schedules WHERE sync_name = 'steps' AND lease_expires_at < now())

@@ -1,4 +1,4 @@
-//! Functions at the turns of a connection's life.
+//! Lifecycle functions.
 
 use std::pin::pin;
 
@@ -219,7 +219,7 @@ async fn a_lost_hosts_revalidation_is_repeated() {
             _answer = import(&host, orders) => panic!("it waits for its validation"),
         }
         host.kill();
-        // So that nobody has to wait until it was silent for long.
+        // Skips the wait until the host counts as lost.
         db.execute("UPDATE hosts SET last_heartbeat_at = last_heartbeat_at - interval '5 minutes'").await;
         host = spawn(&db, &provider).await;
         let told = deliveries(&db).await.len();
@@ -279,7 +279,7 @@ async fn pre_deletion_functions_run_when_the_integration_is_deleted() {
     }
     host.patch("/connections/metadata", &told).await.expect(200);
     let (deleted, ()) = tokio::join!(host.delete("/integrations/lifecycle"), async {
-        // Both at once.
+        // Both at the same time.
         let askers = [provider.asked().await, provider.asked().await];
         for asker in askers {
             assert_eq!(asker.path, "/deleting");
@@ -306,7 +306,7 @@ async fn a_deletion_completes_after_its_caller_disconnects() {
         _answer = delete(&host) => panic!("it waits for the function"),
     };
     assert_eq!(asker.path, "/deleting");
-    // By now the client has hung up.
+    // The client has disconnected by now.
     asker.answer("ok").await;
     eventually("it is deleted", async || (get(&host).await.status == 404).then_some(())).await;
 }
@@ -321,7 +321,7 @@ async fn a_pre_deletion_function_cannot_prevent_the_deletion() {
     let (deleted, ()) = tokio::join!(delete(&host), async {
         let asker = provider.asked().await;
         assert_eq!(asker.path, "/deleting");
-        // It is still there for the function.
+        // The connection still exists for the function.
         get(&host).await.expect(200);
         asker.answer("ok").await;
     });
@@ -343,7 +343,7 @@ async fn lifecycle_functions_just_deployed_through_another_host_run() {
         let table = format!("[integrations.lifecycle.lifecycle.{event}]\nevent = \"{event}\"\n");
         less = less.replace(&table, "");
     }
-    // From here on the host remembers that there are none.
+    // From here on, the host's cache contains no lifecycle functions.
     let forget = async || {
         host.deploy(&less).await;
         db.switch_to_first_versions().await;
@@ -364,7 +364,7 @@ async fn lifecycle_functions_just_deployed_through_another_host_run() {
     deleted.expect(200);
 }
 
-/// Another environment with a connection that tells of its deletion.
+/// Creates another environment with a connection that sends a request when it is deleted.
 async fn connect_in_another(host: &Host, db: &TestDatabase, provider: &SlowProvider) {
     host.command(db, &["env", "create", "other"]);
     let key = host.command(db, &["keys", "create", "backend", "--environment", "other"]);

@@ -1,4 +1,4 @@
-//! Functions that use too much, crash, or fail: they end alone, and say why.
+//! Functions that exceed limits, crash or fail: only they end, and the error says why.
 
 use std::time::Instant;
 
@@ -9,7 +9,7 @@ use crate::support::{
     eventually, query, text,
 };
 
-/// The neighbour answers: what one function does ends with that function.
+/// Checks that other functions still work.
 async fn assert_neighbour_answers(connection: &Connection) {
     connection.save_raw("Item", r#"[{"id":"neighbour"}]"#).await.expect(200);
 }
@@ -18,7 +18,7 @@ async fn limited(action: &str, limit: &str) -> Stage {
     Stage::of(&Bundle::guest("hostile").limit(action, limit), json!({ "steps": 0 })).await
 }
 
-/// Runs an action that goes over a limit, and checks that it is told which and that others are unharmed.
+/// Runs an action that exceeds a limit. Checks that the error names the limit and that other functions still work.
 async fn assert_over_limit(connection: &Connection, action: &str, input: Value, limit: &str) {
     assert_told(connection, action, input, limit).await;
     assert_neighbour_answers(connection).await;

@@ -1,4 +1,4 @@
-//! A database that does what it is asked and does not say so, or says nothing of what others did.
+//! A database connection that loses responses or notifications.
 
 use std::time::Duration;
 
@@ -9,13 +9,13 @@ use crate::support::{
     assert_settled, eventually, text,
 };
 
-/// Statements by which the transactions of a run are known.
+/// Statements that identify the transactions of a run.
 const BEGIN: &str = "INSERT INTO sync_states";
 const BATCH: &str = "COPY records";
 const COMPLETE: &str = "SET restores_pruned = false";
 const RELEASE: &str = "unreported_since = CASE WHEN NOT";
 const CLAIM: &str = "opened AS (";
-/// And the one in which an attempt at a webhook is noted.
+/// The statement that records an attempt of a delivery.
 const NOTE: &str = "INSERT INTO outbound_webhook_attempts (delivery_pk, number, at";
 
 fn options(numbers: &Numbers) -> HostOptions {
@@ -25,7 +25,7 @@ fn options(numbers: &Numbers) -> HostOptions {
         .variable("SYNCLINE_EGRESS_ALLOW", &numbers.receiver.address())
 }
 
-/// A host whose way to the database goes wrong.
+/// A host whose database connection goes through a faulty proxy.
 async fn set_up(numbers: &Numbers) -> (PostgresProxy, crate::support::Host) {
     let proxy = PostgresProxy::start(&numbers.db).await;
     let host = options(numbers).database_through(&proxy).spawn().await;
@@ -33,7 +33,7 @@ async fn set_up(numbers: &Numbers) -> (PostgresProxy, crate::support::Host) {
     (proxy, host)
 }
 
-/// Each fault strikes the run of a connection of its own.
+/// Each fault affects the run of a separate connection.
 async fn disturb_syncs(faults: &[(&str, Fault)]) {
     let numbers = Numbers::new().await;
     let (proxy, host) = set_up(&numbers).await;
@@ -160,7 +160,7 @@ async fn an_async_action_keeps_one_id_when_commit_responses_are_lost() {
         let told = format!("SELECT count(*) FROM outbound_webhook_deliveries WHERE body LIKE '%{id}%'");
         assert_eq!(numbers.db.number(&told).await, 1, "{name}");
     }
-    // By its end it has tried again what was not answered.
+    // After a graceful stop, the host has repeated the requests that got no response.
     host.stop().await;
     let runs = "SELECT state FROM runs WHERE kind = 'action'";
     assert_eq!(numbers.db.texts(runs).await, ["success", "success", "success"]);
@@ -218,7 +218,7 @@ async fn a_delivered_webhook_is_not_resent_when_a_commit_response_is_lost() {
     proxy.arm(Fault::LoseCommitOf(NOTE));
     connection.action_later("echo", &json!(1)).await;
     proxy.struck().await;
-    // Its sender tries once more to note it, and sees that it was noted.
+    // The sender tries to record the attempt again, and finds it recorded.
     noted(2).await;
     assert_eq!(numbers.receiver.webhooks().len(), 2);
     assert_eq!(numbers.db.number("SELECT max(attempts)::bigint FROM outbound_webhook_deliveries").await, 1);
@@ -228,7 +228,8 @@ async fn a_delivered_webhook_is_not_resent_when_a_commit_response_is_lost() {
 async fn a_failed_delivery_attempt_is_recorded_once_despite_a_lost_response() {
     let numbers = Numbers::new().await;
     let proxy = PostgresProxy::start(&numbers.db).await;
-    // Longer than the sender waits before it tries again to note it, so that nobody has taken the webhook up by then.
+    // Longer than the sender waits before it records the attempt again, so that the delivery has not been claimed by
+    // then.
     let host =
         options(&numbers).database_through(&proxy).variable("SYNCLINE_WEBHOOK_RETRIES", "3s").spawn().await;
     numbers.set_up(&host).await;
@@ -255,7 +256,7 @@ async fn a_failed_delivery_attempt_is_recorded_once_despite_a_lost_response() {
 async fn recording_an_attempt_again_does_not_affect_the_next_attempt() {
     let numbers = Numbers::new().await;
     let proxy = PostgresProxy::start(&numbers.db).await;
-    // Shorter than the sender waits before it tries again to note it: by then it is at the next attempt.
+    // Shorter than the sender waits before it records the attempt again: by then, the next attempt is in progress.
     let host =
         options(&numbers).database_through(&proxy).variable("SYNCLINE_WEBHOOK_RETRIES", "1ms").spawn().await;
     numbers.set_up(&host).await;
@@ -287,7 +288,7 @@ async fn a_host_without_notifications_finds_due_work_by_polling() {
     proxy.drop_notifications();
     let deaf = options(&numbers).database_through(&proxy).spawn().await;
     numbers.set_up(&deaf).await;
-    // One that takes requests, and runs nothing itself.
+    // A host that accepts requests, but runs nothing itself.
     let idle = options(&numbers)
         .variable("SYNCLINE_MAX_SYNCS", "0")
         .variable("SYNCLINE_MAX_ASYNC_ACTIONS", "0")

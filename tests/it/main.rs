@@ -1,6 +1,6 @@
-//! The end-to-end tests: a real host, a real Postgres, real third-party servers; a file per subject.
+//! End-to-end tests with real hosts, a real Postgres and real third-party servers. Each file covers one subject.
 //!
-//! `make test` runs them all, `scripts/test-postgres cargo nextest run -E 'test(prune::)'` some of them.
+//! `make test` runs all of them. `scripts/test-postgres cargo nextest run -E 'test(prune::)'` runs some.
 
 mod actions;
 mod addresses;

@@ -7,8 +7,8 @@ use crate::support::{
     repository, text,
 };
 
-/// Has the published client connect, and then list tools (`null`) or call them. Gives what it was answered, first what
-/// the server says of itself.
+/// Connects the published client, which then lists tools (`null`) or calls them. Returns the responses, preceded by the
+/// server's description of itself.
 async fn speak(api: &Api, connection: &Connection, calls: Value) -> Vec<Value> {
     let output = tokio::process::Command::new("node")
         .arg("mcp_client.mjs")
@@ -131,7 +131,7 @@ async fn structured_content_is_the_output_as_the_function_wrote_it() {
             connection.request("POST", "/action/trigger").header("Content-Type", "application/json");
         let trigger = trigger.bytes(format!(r#"{{"action_name": "echo", "input": {output}}}"#)).send().await;
         let answer = call(&connection, "echo", &output).await.expect(200).text();
-        // If it can be given back at all, it is given as it is.
+        // An output that can be returned is returned unchanged.
         let is_kept = answer.contains(&format!("\"structuredContent\":{}", trigger.text()));
         assert_eq!(is_kept, trigger.status == 200, "{answer}: {}", trigger.text());
         assert_eq!(answer.contains("\"isError\":true"), trigger.status != 200, "{answer}");
@@ -151,7 +151,7 @@ async fn extreme_numbers_depths_and_escapes_reach_the_action() {
         let trigger = trigger.bytes(format!(r#"{{"action_name": "echo", "input": {value}}}"#)).send().await;
         let called = call(&connection, "echo", &format!(r#"{{"input": {value}}}"#)).await.expect(200);
         let result = &called.json()["result"];
-        // Whatever the action makes of it.
+        // The tool call has the same outcome as the action.
         assert_eq!(result["isError"], trigger.status != 200, "{value}: {} {result}", trigger.text());
         let said = if trigger.status == 200 { trigger.text() } else { trigger.message() };
         assert_eq!(result["content"][0]["text"], said, "{value}");

@@ -1,4 +1,4 @@
-//! `/metrics`: what Prometheus fetches, read with Prometheus's own library.
+//! `/metrics`, parsed with Prometheus's own library.
 
 use std::io::Write;
 use std::process::{Command, Stdio};
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::support::webhook_scene::{Scene, push};
 use crate::support::{Answer, Api, HostOptions, Stage, TestDatabase, eventually, free_port, repository};
 
-/// What was fetched: name, labels and value of each sample.
+/// Name, labels and value of each sample.
 struct Samples(Vec<(String, Value, f64)>);
 
 impl Samples {
@@ -28,14 +28,14 @@ impl Samples {
         Self(serde_json::from_slice(&output.stdout).expect("it writes JSON"))
     }
 
-    /// The sum of the samples of that name that have these labels.
+    /// The sum of the samples with this name and these labels.
     fn sum(&self, name: &str, labels: Value) -> f64 {
         let wanted = labels.as_object().expect("labels are an object");
         let fits = |labels: &Value| wanted.iter().all(|(name, value)| &labels[name] == value);
         self.0.iter().filter(|sample| sample.0 == name && fits(&sample.1)).map(|sample| sample.2).sum()
     }
 
-    /// Likewise, of what is counted.
+    /// Like `sum`, for counts.
     fn count(&self, name: &str, labels: Value) -> u64 {
         let sum = self.sum(name, labels);
         assert!(sum >= 0.0 && sum.fract().abs() < f64::EPSILON, "`{name}` is {sum}");
@@ -142,7 +142,7 @@ async fn inbound_webhooks_are_counted_from_ingest_to_completion() {
     assert_eq!(told.count("syncline_refused_webhooks_total", json!({})), 4);
     assert_eq!(told.count("syncline_received_webhooks_waiting", json!({})), 0);
 
-    // What cannot be processed waits, and is processed when it can be.
+    // A webhook that cannot be processed now is processed later.
     let refuse =
         "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RAISE ''not now''; END'";
     scene.db.execute(refuse).await;

@@ -1,7 +1,7 @@
-//! Readers miss nothing and get nothing twice, whoever writes meanwhile: random writers and readers against a host.
+//! Random writers and readers against a host: no reader misses a record or reads one twice.
 //!
-//! The seed is printed; `SYNCLINE_TEST_SEED` repeats it. Writers that meet in other orders write another history, but
-//! each does the same.
+//! The test prints its seed, and `SYNCLINE_TEST_SEED` repeats it. The interleaving of writers can differ, but each
+//! writer makes the same commits.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,11 +16,11 @@ use tokio::sync::Mutex;
 use crate::support::{Bundle, Connection, METADATA_KEY, Page, Stage, cursor_of, query, text};
 
 const ROUNDS: usize = 25;
-/// Every writer has ids of its own, and all share some.
+/// Every writer has its own ids, and all writers share some.
 const OWN_IDS: usize = 12;
 const SHARED_IDS: usize = 6;
 
-/// What of one id is known to whoever alone writes it.
+/// The expected state of a record, known to its only writer.
 #[derive(Debug, Clone, PartialEq)]
 struct Known {
     payload: Value,
@@ -59,16 +59,16 @@ type Stream = (&'static str, &'static str);
 
 const BASE: Stream = ("Item", "base");
 const EXTRA: Stream = ("Item", "extra");
-/// That of the sync's own variant.
+/// The stream of the sync's own variant.
 const OWN: Stream = ("Item", "own");
-/// That of another sync.
+/// The stream of another sync.
 const OTHER: Stream = ("Other", "base");
 const STREAMS: [Stream; 4] = [BASE, EXTRA, OWN, OTHER];
 
-/// How a writer's commits get to the host.
+/// How a writer commits.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Way {
-    /// By the sync of this name, which finds them under that key of the connection's metadata.
+    /// A run of this sync, which reads the commits from this key of the connection's metadata.
     Sync(&'static str, &'static str),
     Action,
 }
@@ -82,7 +82,7 @@ struct Writer {
 }
 
 impl Writer {
-    /// A random commit, in the form that the guest takes it.
+    /// A random commit in the guest's format.
     fn commit(&mut self) -> Value {
         let (model, variant) = self.stream;
         let mut changes = Vec::new();
@@ -140,13 +140,13 @@ impl Writer {
     }
 }
 
-/// How a reader asks, and what it has seen.
+/// How a reader reads, and what it has seen.
 struct Reader {
     stream: Stream,
     filter: Option<String>,
     limit: usize,
     is_fed: bool,
-    /// The record behind which it began, if not at the first.
+    /// The record after which it started, unless it started at the beginning.
     began_behind: Option<Value>,
     cursor: Option<String>,
     modified_after: Option<String>,
@@ -176,7 +176,7 @@ impl Reader {
     }
 
     fn placed(mut self, rng: &mut StdRng) -> Self {
-        // What is known is of that stream.
+        // The known records are of the base stream.
         if self.stream != BASE {
             self.began_behind = None;
         }
@@ -190,10 +190,10 @@ impl Reader {
         self
     }
 
-    /// Reads until the writers have ended and nothing is left.
+    /// Reads until the writers have finished and nothing is left.
     async fn read(mut self, connection: &Connection, writers_ended: &AtomicBool) -> Self {
         loop {
-            // Looked at before the page: what was written by then is on it.
+            // Checked before reading the page: everything written until then is on it.
             let ended = writers_ended.load(Ordering::SeqCst);
             let limit = self.limit.to_string();
             let (model, variant) = self.stream;
@@ -262,7 +262,7 @@ impl Reader {
     }
 }
 
-/// Empties payloads behind the readers' backs.
+/// Prunes random payloads while readers read.
 async fn prune_now_and_then(connection: &Connection, mut rng: StdRng, ended: &AtomicBool) {
     while !ended.load(Ordering::SeqCst) {
         let page = connection.page(&[("model", "Item"), ("limit", "50")]).await;
@@ -316,7 +316,7 @@ async fn every_reader_ends_with_the_last_state_of_every_record() {
         let (stage, ended, known) = (Arc::clone(&stage), Arc::clone(&ended), Arc::clone(&known));
         let mut rng = StdRng::seed_from_u64(rng.random());
         reading.push(tokio::spawn(async move {
-            // Some begin when much is there already, from whatever is there then.
+            // Some readers start later, from a record that exists by then.
             if number >= 6 {
                 tokio::time::sleep(std::time::Duration::from_millis(rng.random_range(0..1500))).await;
                 *known.lock().await = stage.all(&[("model", "Item")]).await;

@@ -1,4 +1,4 @@
-//! The published Node client, unchanged, against a host of ours: every method of it.
+//! Every method of the published Node client, unmodified, against a host.
 
 use std::process::Command;
 

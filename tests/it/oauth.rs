@@ -1,4 +1,5 @@
-//! OAuth 2 from the end user's side: to a certified server and back, and every way in which that is refused.
+//! OAuth 2 from the end user's side: authorization at a certified server, the callback, and every way in which it is
+//! rejected.
 
 use std::process::Stdio;
 
@@ -13,7 +14,7 @@ use crate::support::{
     consent, open_session, repository, text,
 };
 
-/// What a page of ours says, once its headers were found safe.
+/// Status and code of a result page, after checking its security headers.
 fn told(answer: &Answer) -> (u16, String) {
     let policy = answer.header("content-security-policy").expect("a policy");
     assert!(policy.starts_with("default-src 'none'; script-src 'nonce-"), "{policy}");
@@ -232,7 +233,7 @@ async fn a_callback_works_once_and_only_in_the_browser_that_started_it() {
         assert_eq!(told(&refused.answer), (400, code.to_owned()), "{address}");
     }
     assert!(scene.connections().await.is_empty());
-    // Whoever else had the address could not use it up.
+    // A failed attempt in another browser does not use up the callback.
     assert_eq!(told(&browser.visit(back.as_str()).await.answer), (200, "connected".to_owned()));
     assert_eq!(told(&browser.visit(back.as_str()).await.answer), (400, "state_err".to_owned()));
     assert_eq!(scene.connections().await.len(), 1);
@@ -359,7 +360,7 @@ async fn an_invalid_start_request_is_rejected() {
     assert_eq!(host.get("/").await.refusal(), (404, "not_found".to_owned()));
 }
 
-/// The published client, in a browser that is a script.
+/// The published client, with a script in the place of a browser.
 struct PublishedClient {
     _child: Child,
     lines: Lines<BufReader<ChildStdout>>,
@@ -379,7 +380,7 @@ impl PublishedClient {
         Self { _child: child, lines: BufReader::new(stdout).lines() }
     }
 
-    /// What follows this word in the next line.
+    /// Reads the next line, and returns the text after this word.
     async fn expect(&mut self, word: &str) -> String {
         let line = self.lines.next_line().await.expect("it is text").unwrap_or_default();
         let rest = line.strip_prefix(word).unwrap_or_else(|| panic!("`{line}` where `{word}` was expected"));

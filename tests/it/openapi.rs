@@ -1,4 +1,4 @@
-//! `/openapi.json`: a valid document, which tells of what is there and of nothing else.
+//! `/openapi.json`: the document is valid and lists exactly the existing routes.
 
 use std::collections::BTreeSet;
 use std::process::Command;
@@ -10,7 +10,7 @@ use tokio::net::TcpStream;
 
 use crate::support::{Host, Stage, TestDatabase, repository};
 
-/// What this version offers, method and path.
+/// Method and path of every operation of this version.
 const ROUTES: &[&str] = &[
     "DELETE /connect/session",
     "DELETE /connections/{connection_id}",
@@ -155,7 +155,7 @@ async fn scopes_are_checked_before_the_rest_of_a_request() {
     let document = host.get("/openapi.json").await.expect(200).json();
     let mut asked = 0;
     for (method, path, operation) in operations(&document) {
-        // Without a word on it, a secret key is what a route wants.
+        // By default, a route requires a secret key.
         if operation["security"].is_null() {
             let answer = narrow.request(&method, &path.replace(['{', '}'], "")).bytes("{").send().await;
             assert_eq!(answer.refusal(), (403, "forbidden".to_owned()), "{method} {path}");
@@ -167,7 +167,7 @@ async fn scopes_are_checked_before_the_rest_of_a_request() {
 
 #[tokio::test]
 async fn requests_are_authenticated_before_their_body_is_read() {
-    // Their bodies say who asks. They have small limits of size and time.
+    // The bodies of these routes identify the sender. They have small limits of size and time.
     const EXCEPTIONS: [&str; 2] =
         ["POST /connect/telemetry", "POST /webhook/{environment_uuid}/{unique_key}"];
     let db = TestDatabase::create().await;
@@ -186,7 +186,7 @@ async fn requests_are_authenticated_before_their_body_is_read() {
         );
         stream.write_all(head.as_bytes()).await.expect("the host reads");
         let mut answer = [0; 1_024];
-        // The body never comes, so a route that waits for it does not answer before the client does.
+        // The body never arrives, so a route that waits for it does not answer in time.
         let read = tokio::time::timeout(Duration::from_secs(30), stream.read(&mut answer)).await;
         let read = read.unwrap_or_else(|_| panic!("{route} waits for a stranger's body"));
         let answer = String::from_utf8_lossy(&answer[..read.expect("the host answers")]).into_owned();

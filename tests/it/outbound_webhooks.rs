@@ -1,4 +1,4 @@
-//! Webhooks to clients: written with what they report, signed, and sent until they are taken or given up.
+//! Webhooks to the customer's backend: their content, signatures, retries and log.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::support::{
     TestDatabase, Webhook, eventually, masked, node, text,
 };
 
-/// A host whose environment sends to the receiver, and tries again soon.
+/// A host whose environment sends webhooks to the receiver, with short retry delays.
 struct Scene {
     receiver: Receiver,
     host: Host,
@@ -55,7 +55,7 @@ async fn set_url(db: &TestDatabase, setting: &str, url: &str) {
     db.execute(&format!("UPDATE environments SET {setting} = '{url}'")).await;
 }
 
-/// Imports a connection of an integration that needs no credentials, which is made if it is not there.
+/// Imports a connection of an integration without credentials, which is created if needed.
 async fn import(api: &Api, id: &str, more: Value) {
     api.post("/integrations", &json!({ "provider": "unauthenticated", "unique_key": "plain" })).await;
     let mut body = more;
@@ -73,7 +73,7 @@ async fn wait_for_state(db: &TestDatabase, state: &str, count: i64) {
     .await;
 }
 
-/// The test's own look into the database, for what the environment's owner was given.
+/// The test's own access to the signing keys in the database.
 struct Keys {
     store: Store,
     environments: Arc<Environments>,
@@ -95,7 +95,7 @@ impl Keys {
         self.environments.find_by_name("dev").expect("a first start makes it").pk
     }
 
-    /// The key that signs, the newest if there are several.
+    /// The newest signing key.
     async fn newest(&self) -> String {
         let keys = self.environments.signing_keys(self.environment()).await.expect("they open");
         keys[0].expose_text().to_owned()
@@ -114,7 +114,7 @@ async fn signing_key(db: &TestDatabase) -> String {
     newest
 }
 
-/// Which of the libraries that receivers use take it.
+/// Which of the published libraries accept the webhook.
 fn verify(webhook: &Webhook, key: &str) -> Value {
     node("verify-webhook.mjs", &json!({ "key": key, "body": webhook.text, "headers": webhook.headers }))
 }
@@ -200,7 +200,7 @@ async fn a_disabled_event_type_sends_no_webhook() {
     let scene = Scene::set().await;
     scene.db.execute("UPDATE environments SET on_auth_creation = false").await;
     scene.import("customer-1").await;
-    // An override has no switch. It comes after the creation, so nothing else is on its way.
+    // Override webhooks cannot be disabled. This one follows the creation, so no other webhook can be pending.
     scene.import("customer-1").await;
     let webhooks = scene.receiver.wait_for(1).await;
     assert_eq!(webhooks[0].body()["operation"], "override");
@@ -349,7 +349,7 @@ async fn another_host_sends_a_killed_hosts_webhooks_once_each() {
     }
     scene.receiver.wait_for(8).await;
     scene.host.kill();
-    // Where the machine is slow, the first attempts were out of time already.
+    // On a slow machine, the first attempts may have timed out already.
     let held =
         "SELECT count(*) FROM outbound_webhook_deliveries WHERE state = 'pending' AND owner IS NOT NULL";
     let held = scene.db.number(held).await;
@@ -525,7 +525,7 @@ async fn the_log_shows_every_attempt_and_failed_deliveries_can_be_resent() {
         })
     );
 
-    // The URL was wrong, say, and is corrected: what failed goes to the one that is set now.
+    // The URL is corrected: failed deliveries go to the current URL.
     set_url(&scene.db, "webhook_url", &scene.receiver.url("/corrected")).await;
     scene.receiver.always(Reply::status(200));
     let redelivered =
@@ -543,7 +543,7 @@ async fn the_log_shows_every_attempt_and_failed_deliveries_can_be_resent() {
 #[tokio::test]
 async fn the_cli_lists_shows_and_redelivers_webhooks() {
     let scene = Scene::set().await;
-    // A 404 is no sign that the receiver is in trouble, which would have it left alone for a while.
+    // A 404 does not count as an outage of the receiver, which would pause its deliveries.
     scene.receiver.always(Reply::status(404));
     for number in 0..3 {
         scene.import(&format!("customer-{number}")).await;
@@ -681,7 +681,7 @@ async fn old_deliveries_are_deleted() {
              WHERE pk < (SELECT max(pk) FROM outbound_webhook_deliveries)",
         )
         .await;
-    // It tidies up when it starts, and every minute.
+    // A host removes old deliveries at its start, and then every minute.
     let _second = options_for(&scene.db, &[&scene.receiver]).spawn().await;
     eventually("the old ones are gone", async || {
         (scene.db.number("SELECT count(*) FROM outbound_webhook_deliveries").await == 1).then_some(())

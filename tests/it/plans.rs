@@ -1,5 +1,5 @@
-//! What statements read, counted by Postgres itself: not more than what they are about, however much else there is, and
-//! whether there are statistics or not.
+//! How many rows statements read, as counted by Postgres: no more than they need, whatever else is stored, with and
+//! without statistics.
 
 use sqlx::{Connection, PgConnection};
 use syncline_crypto::RecordKeys;
@@ -14,13 +14,13 @@ use syncline_types::ids::{ConnectionPk, EnvironmentPk, FunctionName, Integration
 use crate::support::{TestDatabase, eventually};
 
 const CONNECTIONS: i64 = 5_000;
-/// What a statement about one connection may read of tables in which it has a few rows.
+/// Rows that a statement about one connection may read.
 const FEW: i64 = 100;
-/// The tables of the half that may be in a database of its own, and be distributed by the connection.
+/// The tables of the records database, which can be distributed by connection.
 const HALF_OF_RECORDS: [&str; 6] =
     ["sync_states", "streams", "records", "seen_positions", "dead_letters", "closed_connections"];
 
-/// An integration with many connections, each with two syncs, and one that the statements are about.
+/// An integration with many connections, each with two syncs. The statements are about one of the connections.
 struct Crowd {
     store: Store,
     environment: EnvironmentPk,
@@ -60,7 +60,7 @@ impl Crowd {
         Target { whose: ScheduleScope::Connection(self.connection), syncs: None }
     }
 
-    /// Asserts that what is done reads no more than `most` rows, also when Postgres knows how many there are.
+    /// Checks that the statements in `run` read at most `most` rows, without and with table statistics.
     #[track_caller]
     fn assert_reads<T>(
         &self,
@@ -89,7 +89,7 @@ async fn open(db: &TestDatabase) -> Store {
     Store::open(databases, 4).await.expect("it can be opened")
 }
 
-/// How many rows of tables and entries of indexes the transaction has read, without those of the catalogue.
+/// Number of table rows and index entries that the transaction has read, without those of the system catalog.
 async fn rows_read(conn: &mut PgConnection) -> i64 {
     let sql = "SELECT sum(pg_stat_get_xact_tuples_returned(oid))::bigint FROM pg_class
                WHERE relkind IN ('r', 'i') AND relnamespace = 'public'::regnamespace";
@@ -328,7 +328,7 @@ async fn listing_jobs_of_a_webhook_reads_no_others() {
 #[tokio::test]
 async fn deployments_and_deletions_read_only_functions_of_their_environment() {
     let crowd = Crowd::gather().await;
-    // Bundles of other environments, versions that were superseded, and bundles for other integrations.
+    // Bundles of other environments, superseded versions, and bundles for other integrations.
     crowd
         .db
         .execute(

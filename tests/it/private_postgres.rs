@@ -1,4 +1,4 @@
-//! Without a `DATABASE_URL` the host keeps its data in a Postgres of its own.
+//! Without `DATABASE_URL`, the host starts its own Postgres.
 
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
@@ -10,7 +10,7 @@ use crate::support::{Bundle, Host, HostOptions};
 
 fn folder() -> TempDir {
     let folder = TempDir::new().expect("a temporary folder can be made");
-    // Started by root, Postgres runs as somebody else, who has to pass through.
+    // Postgres cannot run as root. If the tests do, it runs as another user, who needs access to this folder.
     std::fs::set_permissions(folder.path(), Permissions::from_mode(0o711)).expect("our folder is ours");
     folder
 }

@@ -1,4 +1,4 @@
-//! The catalogue as clients read it, pictures of providers, and what is deployed.
+//! The catalogue API, provider logos, and the list of deployed functions.
 
 use serde_json::{Value, json};
 

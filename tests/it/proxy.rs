@@ -1,4 +1,4 @@
-//! `/proxy/…`: a client's own requests to a provider, with the connection's credentials.
+//! `/proxy/…`: requests of a backend to a provider, with the connection's credentials.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -13,7 +13,7 @@ use crate::support::{
     eventually, repository,
 };
 
-/// The host's own refusals have no such header.
+/// Errors of the host do not have this header.
 #[track_caller]
 fn refusal(answer: &Answer) -> (u16, String) {
     assert_eq!(answer.header("syncline-proxied"), None, "{}", answer.text());
@@ -25,7 +25,7 @@ fn is_refused(answer: &Answer, status: u16, code: &str) {
     assert_eq!(refusal(answer), (status, code.to_owned()), "{}", answer.text());
 }
 
-/// A request of the connection as bytes on a connection of its own.
+/// Sends a request of the connection as bytes on a new TCP connection.
 async fn send_raw(provider: &Provider, head: &str) -> TcpStream {
     let mut stream = TcpStream::connect(provider.host.address()).await.expect("the connection holds");
     let (first, rest) = head.split_once("\r\n").unwrap_or((head, ""));
@@ -37,7 +37,7 @@ async fn send_raw(provider: &Provider, head: &str) -> TcpStream {
     stream
 }
 
-/// Reads what the host says at first.
+/// Reads the first bytes of the response.
 async fn read_first(stream: &mut TcpStream) -> String {
     let mut bytes = [0; 4096];
     let read = tokio::time::timeout(Duration::from_secs(10), stream.read(&mut bytes))
@@ -47,7 +47,7 @@ async fn read_first(stream: &mut TcpStream) -> String {
     String::from_utf8_lossy(&bytes[..read]).into_owned()
 }
 
-/// Reads until the host closes.
+/// Reads until the host closes the connection.
 async fn read_raw(mut stream: TcpStream) -> String {
     let mut read = Vec::new();
     tokio::time::timeout(Duration::from_secs(10), stream.read_to_end(&mut read))
@@ -57,7 +57,7 @@ async fn read_raw(mut stream: TcpStream) -> String {
     String::from_utf8_lossy(&read).into_owned()
 }
 
-/// A provider that gives every request of a connection these bytes, and then closes it.
+/// A provider that answers every request with these bytes, and then closes the connection.
 async fn raw_provider(answer: &'static [u8]) -> Provider {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
     let address = listener.local_addr().expect("it is bound");
@@ -75,7 +75,7 @@ async fn raw_provider(answer: &'static [u8]) -> Provider {
     provider
 }
 
-/// The answer to a request, as it comes over the connection.
+/// The bytes of the response to a request.
 async fn raw_answer(provider: &Provider, request: &str) -> String {
     read_raw(send_raw(provider, &format!("{request}\r\nConnection: close\r\n\r\n")).await).await
 }
@@ -93,7 +93,7 @@ async fn a_backend_uses_a_real_api_through_its_connection() {
 
     let listed = stage.request("GET", "/proxy/v1/customers?limit=1&expand[]=data.sources").send().await;
     assert_eq!(listed.expect(200).json()["data"][0]["id"], json!(id));
-    // The provider's usual address, although the integration points elsewhere.
+    // The provider's usual address, although the integration has another base URL.
     let whole = format!("/proxy/https://api.stripe.com/v1/customers/{id}");
     assert_eq!(stage.request("GET", &whole).send().await.expect(200).json()["name"], "Ada");
     let gone = stage.request("DELETE", &format!("/proxy/v1/customers/{id}")).send().await.expect(200);
@@ -151,7 +151,7 @@ async fn every_method_is_forwarded() {
         let answer = provider.connection.request(method, "/proxy/v1").send().await.expect(200);
         assert_eq!(answer.json()["method"], method);
         assert_eq!(answer.header("access-control-allow-origin"), Some("*"));
-        // Some servers answer 411 where something is to be expected and nothing is said of its length.
+        // Some servers answer 411 if a request that usually has a body does not state its length.
         let length = if ["POST", "PUT", "PATCH"].contains(&method) { json!("0") } else { Value::Null };
         assert_eq!(answer.json()["headers"]["content-length"], length, "{method}");
     }
@@ -178,10 +178,10 @@ async fn cors_preflight_requests_are_answered_by_the_host() {
         );
         assert_eq!(answer.header("syncline-proxied"), None);
         let headers = answer.header("access-control-allow-headers").expect("some are allowed");
-        // What the browser's tracing adds by itself.
+        // Headers that browser tracing adds automatically.
         assert!(headers.contains("sentry-trace") && headers.contains("baggage"), "{headers}");
     }
-    // Any other is a request, for which one needs a key.
+    // Without the preflight headers it is an ordinary request, which requires a key.
     let stranger = provider.connection.through(&provider.host.with_key(None));
     is_refused(&stranger.request("OPTIONS", "/proxy/v1").send().await, 401, "missing_auth_header");
     assert_eq!(provider.server.seen.requests(), [] as [Value; 0]);
@@ -258,7 +258,7 @@ async fn header_and_path_smuggling_is_rejected() {
     let answer = read_raw(send_raw(&provider, &long).await).await;
     assert!(answer.starts_with("HTTP/1.1 431 "), "{answer}");
     assert_eq!(provider.server.seen.requests(), [] as [Value; 0]);
-    // In the path a line break is a character like any other, as long as it stays encoded.
+    // In the path, an encoded line break is an ordinary character.
     let answer = provider.connection.request("GET", "/proxy/a%0d%0aX-Y:%20z").send().await.expect(200);
     assert_eq!(answer.json()["target"], "/api/a%0d%0aX-Y:%20z");
 }
@@ -280,7 +280,7 @@ async fn an_oversized_body_is_rejected_before_it_is_sent() {
 #[tokio::test]
 async fn bodies_are_streamed_in_both_directions() {
     let provider = Provider::start().await;
-    // Up: the provider has the first part before the second is sent.
+    // Request body: the provider receives the first part before the second is sent.
     let head = "POST /proxy/upload HTTP/1.1\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n";
     let mut stream = send_raw(&provider, head).await;
     stream.write_all(b"5\r\nhello\r\n").await.unwrap();
@@ -291,7 +291,7 @@ async fn bodies_are_streamed_in_both_directions() {
     let answer = read_raw(stream).await;
     assert!(answer.contains(r#"{"bytes":8}"#), "{answer}");
 
-    // Down: each part is here before the next is made.
+    // Response body: each part arrives before the next is produced.
     let mut stream = send_raw(&provider, "GET /proxy/paced HTTP/1.1\r\n\r\n").await;
     let mut seen = String::new();
     for number in 1..=3 {
@@ -311,7 +311,7 @@ async fn small_response_chunks_do_not_wait_for_tcp_acknowledgements() {
     let mut stream = send_raw(&provider, "GET /proxy/paced HTTP/1.1\r\n\r\n").await;
     let mut waits = Vec::new();
     for _ in 0..60 {
-        // As a client that has nothing to say, which acknowledges after 40 ms.
+        // As a client that sends nothing else, which acknowledges only after 40 ms.
         #[cfg(target_os = "linux")]
         rustix::net::sockopt::set_tcp_quickack(&stream, false).expect("it is open");
         let began = Instant::now();
@@ -352,7 +352,7 @@ async fn a_truncated_response_does_not_look_complete() {
     let with_length = send_raw(&provider, "GET /proxy/cut?with-length HTTP/1.1\r\n\r\n").await;
     let answer = read_raw(with_length).await;
     assert!(answer.contains("content-length: 10") && answer.ends_with("12345"), "{answer}");
-    // Before the head there is still time for an error of our own.
+    // Before the response head is sent, the host can still answer with its own error.
     let answer = provider.connection.request("GET", "/proxy/cut-early").send().await;
     is_refused(&answer, 502, "upstream_failed");
     assert!(!answer.message().contains("/api/"), "{}", answer.message());
@@ -361,7 +361,7 @@ async fn a_truncated_response_does_not_look_complete() {
 #[tokio::test]
 async fn a_response_keeps_the_providers_framing() {
     const GET: &str = "GET /proxy/v1 HTTP/1.1";
-    // A length that is too small would cut the answer, one that is too great would leave the client waiting.
+    // A length that is too small would truncate the response. One that is too large would make the client wait.
     for length in ["5", "500"] {
         let framed =
             format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\nTransfer-Encoding: chunked\r\n\r\n");
@@ -394,7 +394,7 @@ async fn a_partial_response_is_forwarded_before_the_connection_breaks() {
         let passed = raw_answer(&provider, &format!("GET /proxy/v1 HTTP/1.1{headers}")).await;
         assert!(passed.starts_with("HTTP/1.1 200 "), "{answer:?}: {passed:?}");
         assert!(passed.contains("\r\nx-of-provider: 1\r\n"), "{answer:?}: {passed:?}");
-        // Without its last chunk.
+        // The last chunk is missing.
         assert!(passed.ends_with(last), "{answer:?}: {passed:?}");
     }
 }
@@ -462,7 +462,7 @@ async fn a_compressed_response_stays_compressed_unless_requested() {
     assert!(more < 50, "the host took {more} MB");
     let request = provider.connection.request("GET", "/proxy/members").header("Decompress", "true");
     assert_eq!(request.send().await.expect(200).text(), "one;two;");
-    // Which compression is taken is the client's to say.
+    // The client chooses the accepted encodings.
     let request =
         provider.connection.request("GET", "/proxy/v1").header("Nango-Proxy-Accept-Encoding", "zstd");
     assert_eq!(request.send().await.expect(200).json()["headers"]["accept-encoding"], "zstd");
@@ -502,7 +502,7 @@ async fn a_request_is_retried_as_its_headers_specify() {
     attempt(&provider.connection, &settings, None).await.expect(200);
     assert_eq!(seen_requests(&provider), 2);
 
-    // What is too long to be kept is sent once, whatever was asked for.
+    // A body that is too long to buffer is sent only once.
     let provider = Provider::start().await;
     attempt(&provider.connection, &[("Retries", "3")], Some(vec![b'x'; 3 << 20])).await.expect(503);
     assert_eq!(seen_requests(&provider), 1);
@@ -527,7 +527,7 @@ async fn redirects_are_followed_only_to_allowed_hosts() {
 
     let long = provider.connection.request("PUT", &redirect(308, "/api/v2")).bytes(vec![b'x'; 3 << 20]);
     is_refused(&long.send().await, 502, "redirect_not_allowed");
-    // One that asks for no body needs none that was kept.
+    // A redirect that drops the body does not need a buffered one.
     for (method, status) in [("POST", 302), ("PUT", 303)] {
         let long =
             provider.connection.request(method, &redirect(status, "/api/v2")).bytes(vec![b'x'; 3 << 20]);
@@ -539,12 +539,12 @@ async fn redirects_are_followed_only_to_allowed_hosts() {
     is_refused(&round, 502, "too_many_redirects");
 }
 
-/// Lets the integration reach the other server, as its author does.
+/// Allows the integration to reach the other server, as its author would.
 async fn allow_elsewhere(provider: &Provider) {
     deploy_own(provider, &format!("allow_hosts = [\"{}\"]", provider.elsewhere.address)).await;
 }
 
-/// Deploys the integration with a line of its author's.
+/// Deploys the integration with one more line of configuration.
 async fn deploy_own(provider: &Provider, line: &str) {
     let allowed = format!("[integrations.own]\nprovider = \"tests-own\"\n{line}");
     let bundle = Bundle::example("minimal")
@@ -559,11 +559,11 @@ async fn an_overridden_base_url_must_be_allowed_and_gets_no_credentials() {
     let provider = Provider::start().await;
     let with =
         |base: &str, path: &str| provider.connection.request("GET", path).header("Base-Url-Override", base);
-    // That the operator opened its address for somebody does not open it for this integration.
+    // An address that the operator allows is not automatically allowed for this integration.
     let elsewhere = provider.elsewhere.base_url();
     let refused = with(&elsewhere, "/proxy/v1").send().await;
     is_refused(&refused, 400, "base_url_override_not_allowed");
-    // What the message names must be what helps.
+    // The message must name the setting that helps.
     assert!(refused.message().contains("`allow_hosts`"), "{}", refused.message());
     assert!(!refused.message().contains("SYNCLINE_EGRESS_ALLOW"), "{}", refused.message());
     assert_eq!(provider.elsewhere.seen.requests().len(), 0);
@@ -599,7 +599,7 @@ async fn an_absolute_url_under_the_integrations_base_url_keeps_its_path() {
     for (whole, target) in [
         (format!("{usual}/shop/v1?a=b"), "/api/shop/v1?a=b"),
         (format!("{usual}/shop"), "/api/shop"),
-        // The usual address means the path.
+        // The usual address is replaced by the base URL.
         (format!("{usual}/v1?a=b"), "/api/shop/v1?a=b"),
         (format!("{usual}/shopping"), "/api/shop/shopping"),
     ] {
@@ -626,7 +626,7 @@ async fn forwarded_headers_follow_a_cross_origin_redirect_only_on_request() {
         assert_eq!(arrived["target"], "/api/v2");
         assert_eq!(arrived["headers"]["host"], provider.elsewhere.address.to_string());
         assert_eq!(arrived["headers"]["x-tenant"], tenant, "{wanted:?}");
-        // The credentials stay behind in any case.
+        // The credentials are never forwarded.
         assert_eq!(arrived["headers"]["x-api-key"], Value::Null, "{wanted:?}");
     }
 }

@@ -1,10 +1,10 @@
-//! Pruning: payloads go, and what is known about them stays.
+//! Pruning: payloads are emptied, and metadata is kept.
 
 use serde_json::{Value, json};
 
 use crate::support::{Bundle, METADATA_KEY, Stage, ids_of, masked, save, text, without_metadata};
 
-/// Five items with a payload each.
+/// Five items, each with a payload.
 async fn five_items() -> (Stage, Vec<Value>) {
     let stage = Stage::hostile().await;
     stage.commit(json!([save(&payloads())])).await;
@@ -180,7 +180,7 @@ async fn an_update_of_a_pruned_record_fails_its_batch_with_the_record_id() {
     );
     assert_eq!(run["error"]["details"], json!([{ "index": 1, "id": "2" }]));
     assert_eq!(stage.all(&[("model", "Item")]).await, before);
-    // What is saved as a whole is there again, and can be updated.
+    // A record that is saved completely has its payload again, and can be updated.
     stage.commit(json!([save(&json!([{ "id": "2", "name": "whole" }])), update])).await;
     let last = stage.all(&[("model", "Item")]).await.pop().unwrap();
     assert_eq!(without_metadata(last), json!({ "id": "2", "name": "new" }));

@@ -1,4 +1,4 @@
-//! What one host hears of a provider's rate limit, all hosts keep to.
+//! All hosts keep to a provider's rate limit that one of them received.
 
 use std::time::{Duration, Instant};
 
@@ -25,7 +25,8 @@ async fn host(db: &TestDatabase, server: &ProviderServer) -> Host {
         .await
 }
 
-/// A host, and a connection to a provider whose first answer at `/limited?SECONDS` is 429 with that `Retry-After`.
+/// A host, and a connection to a provider that answers the first request to `/limited?SECONDS` with 429 and that
+/// `Retry-After`.
 async fn scene() -> Scene {
     let db = TestDatabase::create().await;
     let server = ProviderServer::start().await;
@@ -35,7 +36,7 @@ async fn scene() -> Scene {
     Scene { connection, host, db, server }
 }
 
-/// Sends a request by a function, and gives the provider's status.
+/// Sends a request from a function, and returns the provider's status.
 async fn fetch(connection: &Connection, url: &str) -> Value {
     connection.action("fetch", &json!({ "url": url, "retries": 0 })).await.expect(200).json()["status"]
         .clone()
@@ -54,7 +55,7 @@ async fn a_rate_limit_seen_by_one_host_delays_all_hosts() {
     assert_eq!(fetch(&scene.connection, "/limited?6").await, 429);
     assert_eq!(fetch(&neighbour, "/neighbour").await, 200);
     assert!(began.elapsed() < HELD, "another connection is not held back");
-    // Until it has heard of it, the other host sends what it has.
+    // Until it is notified, the other host still sends requests.
     eventually("the other host holds requests back", async || {
         let asked = Instant::now();
         assert_eq!(fetch(&there, "/there").await, 200);
@@ -76,7 +77,7 @@ async fn a_sync_ends_on_a_long_rate_limit_and_is_retried_afterwards() {
     let due_in = scene.db.number(due_in).await;
     assert!((1_100..=1_200).contains(&due_in), "it is tried again in {due_in} s");
 
-    // Whoever asks meanwhile is told, and the provider is left alone.
+    // Other requests fail with the same error, and the provider receives none.
     let action = scene.connection.action("fetch", &json!({ "url": "/later" })).await;
     assert_eq!(action.refusal(), (429, "rate_limited".to_owned()));
     let wait: u64 = action.header("retry-after").expect("it says when").parse().expect("a number of seconds");
@@ -98,7 +99,7 @@ async fn a_stored_rate_limit_error_shows_the_remaining_wait() {
     let first = connection.action_with(&key, "fetch", &input).await;
     let path = connection.action_later("fetch", &input).await;
     let of_job = connection.result(&path).await;
-    // What is left is counted from now.
+    // The remaining wait is recomputed for each response.
     tokio::time::sleep(Duration::from_secs(2)).await;
     let repeat = connection.action_with(&key, "fetch", &input).await;
     assert_eq!((repeat.text(), repeat.header("idempotent-replayed")), (first.text(), Some("true")));
@@ -112,7 +113,7 @@ async fn a_stored_rate_limit_error_shows_the_remaining_wait() {
     assert!(waits[2] + 1 < waits[0], "{waits:?}");
 }
 
-/// Sends so many requests of a connection at once. Gives how long they took.
+/// Sends the given number of requests of a connection at once. Returns how long they took.
 async fn proxy_at_once(connection: &Connection, count: usize) -> Duration {
     let began = Instant::now();
     let send = async |number: usize| {
@@ -130,7 +131,7 @@ async fn hosts_together_stay_below_the_catalogues_rate_limit() {
     let there = provider.connection.through(&second);
     let began = Instant::now();
     let (here, there) = tokio::join!(proxy_at_once(&provider.connection, 10), proxy_at_once(&there, 10));
-    // Either host alone would be through after little more than a second.
+    // Alone, either host would finish after little more than a second.
     assert!(began.elapsed() >= Duration::from_secs(2), "20 requests took {here:?} and {there:?}");
     assert_eq!(provider.server.seen.requests().len(), 20);
 
@@ -152,7 +153,7 @@ async fn requests_of_one_host_reduce_the_budget_of_the_others() {
     let there = provider.connection.through(&second);
     let began = Instant::now();
     proxy_at_once(&provider.connection, RATE).await;
-    // Until it has heard of the last, the other host sends what it has.
+    // Until it is notified of the last request, the other host still sends requests.
     eventually("the other host waits", async || (proxy_at_once(&there, 1).await > WINDOW / 4).then_some(()))
         .await;
     assert!(began.elapsed() >= WINDOW, "it was sent after {:?}", began.elapsed());

@@ -31,7 +31,7 @@ async fn a_published_client_continues_at_another_host() {
     let mut stage = Stage::hostile().await;
     let other = Host::spawn(&stage.db).await;
     let writer = stage.connection.through(&other);
-    // Nothing was ever saved to the model when it begins.
+    // No record of the model exists when the reader starts.
     let mut reader = Follower::start(&stage.host, &stage.connection);
     let caught_up = reader.next_of("caught-up").await;
     assert_eq!(caught_up["data"], json!({ "cursor": null }));
@@ -70,7 +70,7 @@ async fn a_reader_receives_a_commit_of_any_host_within_a_second() {
         waits.sort_unstable();
         let (median, longest) = (waits[waits.len() / 2], waits[waits.len() - 1]);
         eprintln!("written at {place}: heard of after {median} ms (median), {longest} ms at most");
-        // A host that was told of none would look every five seconds.
+        // A host without notifications would poll every five seconds.
         assert!(longest < 1_000, "{place}: {waits:?}");
     }
 }
@@ -122,7 +122,7 @@ async fn a_cursor_advances_past_filtered_records() {
 #[tokio::test]
 async fn records_are_streamed_exactly_as_they_were_sent() {
     let stage = Stage::hostile().await;
-    // Line breaks between tokens, which events may not have in a line, and a number that no double holds.
+    // Line breaks between tokens, which must not appear within an event's line, and a number beyond double precision.
     let items = "[{\"id\":\r\n\"a\",\n\t\"extra\": [1,\r2],\n\"name\": \"two\\nlines\", \"big\": 12345678901234567890123}]";
     stage.save_raw("Item", items).await.expect(200);
     let mut events = EventStream::open(&stage, &[ITEMS]).await;
@@ -139,7 +139,7 @@ async fn a_missed_notification_is_recovered_and_idle_streams_have_heartbeats() {
     save_items(&stage, &["a"]).await;
     let mut events = EventStream::open(&stage, &[ITEMS]).await;
     assert_eq!(events.catch_up().await, ["a"]);
-    // As a host does that dies between its commit and its notification.
+    // Simulates a host that dies between its commit and its notification.
     stage
         .db
         .execute(
@@ -246,7 +246,7 @@ async fn readers_that_do_not_read_use_little_memory() {
     for _ in 0..READERS {
         readers.push(EventStream::open(&stage, &[ITEMS]).await);
     }
-    // One that does read gets all of the 30 MB meanwhile.
+    // A reader that does read gets all 30 MB meanwhile.
     assert_eq!(EventStream::open(&stage, &[ITEMS]).await.catch_up().await.len(), 60);
     let grown = stage.host.peak_memory_mb() - before;
     assert!(grown < 200, "{READERS} readers took {grown} MB of the 480 MB that wait for them");
@@ -292,7 +292,7 @@ async fn invalid_requests_are_rejected_with_the_reason() {
     let key = stage.host.command(&stage.db, &create).trim().to_owned();
     let proxy_only = stage.connection.through(&stage.host.with_key(Some(&key)));
     assert_eq!(changes(&proxy_only, &[ITEMS]).await.refusal(), (403, "forbidden".to_owned()));
-    // A cursor of a stream that is there, for a model of which nothing was kept.
+    // A cursor of an existing stream, used for a model without records.
     let own = stage.page(&[ITEMS]).await.records.remove(0);
     let elsewhere = changes(&stage, &[("model", "Step"), ("cursor", cursor_of(&own))]).await;
     assert_eq!(elsewhere.refusal(), (400, "invalid_cursor".to_owned()));

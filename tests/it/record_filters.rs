@@ -1,22 +1,22 @@
-//! Every combination of what `GET /records` can be asked, against records of every history.
+//! Every combination of the parameters of `GET /records`, with records of every history.
 
 use serde_json::{Value, json};
 
 use crate::support::{METADATA_KEY, Stage, cursor_of, delete, save, text, without_metadata};
 
-/// What must be known of a record to say whether a request gives it.
+/// The properties of a record that decide whether a request returns it.
 #[derive(Debug, Clone)]
 struct Expected {
     id: &'static str,
     action: &'static str,
     name: String,
     is_pruned: bool,
-    /// By the records' own word, once they were checked to be in the right order.
+    /// Taken from the record itself, after checking the order.
     modified_at: String,
     cursor: String,
 }
 
-/// Follows the operations on its own, and knows no database.
+/// Applies the operations independently, without a database.
 #[derive(Default)]
 struct Model {
     /// In the order of their last change.
@@ -82,7 +82,7 @@ impl Scene {
         self.model.prune_until(id);
     }
 
-    /// Compares everything that is there, once, and learns times and cursors from it.
+    /// Compares all records once, and takes their times and cursors.
     async fn settle(&mut self) {
         let records = self.stage.all(&[("model", "Item")]).await;
         assert_eq!(records.len(), self.model.records.len());
@@ -110,7 +110,7 @@ impl Scene {
 #[tokio::test]
 async fn every_filter_combination_matches_an_independent_model() {
     let mut scene = Scene { stage: Stage::hostile().await, model: Model::default() };
-    // Gone without a trace, and one of the two is saved again.
+    // The cache is emptied, and one of the two records is saved again.
     scene.stage.commit(json!([save(&json!([{ "id": "emptied" }, { "id": "emptied-added" }]))])).await;
     scene.stage.set_metadata(json!({ "steps": 0, "commits": [] })).await;
     scene.stage.run_with("commit-raw", json!({ "reset": true, "emptyCache": true })).await;
@@ -182,7 +182,7 @@ async fn every_filter_combination_matches_an_independent_model() {
                     let page = scene.stage.page(&parameters).await;
                     assert_eq!(page.ids(), wanted, "{parameters:?}");
                     assert_eq!(page.next_cursor, None, "{parameters:?}");
-                    // And two at a time.
+                    // The same request with two records per page.
                     parameters.push(("limit", "2"));
                     let first = scene.stage.page(&parameters).await;
                     assert_eq!(first.ids(), wanted[..wanted.len().min(2)], "{parameters:?}");

@@ -46,7 +46,7 @@ async fn a_record_has_its_fields_and_its_metadata() {
 async fn floats_read_by_a_guest_are_saved_as_the_provider_sent_them() {
     let provider = SlowProvider::listen().await;
     let stage = Stage::at_slow_provider(&provider, |bundle| bundle).await;
-    // Draws the same every time.
+    // The seed is fixed, so that the values are always the same.
     let mut random = StdRng::seed_from_u64(1);
     let mut sent = vec!["0.09815842978200795".to_owned()];
     sent.extend((1..300).map(|_| format!("{:?}", random.random::<f64>())));

@@ -1,4 +1,4 @@
-//! The other ways to a provider and back: OAuth 1, and the installation of an app.
+//! Other authorization flows with redirects: OAuth 1, and the installation of an app.
 
 use serde_json::{Value, json};
 
@@ -11,7 +11,7 @@ async fn integrate(host: &Api, provider: &str, credentials: Value) {
     host.post("/integrations", &body).await.expect(200);
 }
 
-/// Where a browser is sent to that wants to leave for the provider.
+/// The address at which a browser starts the authorization.
 async fn start(host: &Api) -> String {
     let session = host.post("/connect/sessions", &json!({ "tags": {} })).await.expect(201).json();
     let token = text(&session["data"]["token"]);
@@ -90,9 +90,9 @@ async fn oauth_1_rejects_invalid_callbacks_and_credentials() {
     assert_eq!(listed, json!({ "connections": [] }));
 }
 
-/// A host whose integration is an app; `page` is one of the provider's pages.
+/// A host whose integration is an app. `page` is one of the provider's pages.
 async fn app_host(mode: &str, page: &str, key: &str) -> (Host, PythonServer, TestDatabase) {
-    // The provider sends browsers back to where the host will be.
+    // The provider redirects browsers to this address of the host.
     let (db, port) = (TestDatabase::create().await, free_port());
     let public_key = repository("tests/keys/rsa_public.pem");
     let host_url = format!("http://127.0.0.1:{port}");
@@ -151,7 +151,7 @@ async fn an_installed_app_is_connected_and_its_token_refreshed() {
     let signed = forced.replace("force_refresh", "refresh_github_app_jwt_token");
     let signed = host.get(&signed).await.expect(200).json();
     let signed = Api::new(server.base_url(), signed["credentials"]["jwtToken"].as_str());
-    // Only the app itself may ask for that, by the provider's reading of the token.
+    // The provider accepts this request only from the app itself.
     signed.post("/app/installations/77/access_tokens", &json!({})).await.expect(201);
     expect_failure(&browser.visit(back.url.as_str()).await.answer, "state_err");
 }
@@ -202,7 +202,7 @@ async fn callback_parameters_are_verified_with_the_provider() {
     integrate(&host, "test-company", app).await;
     let callback = format!("{host_url}/oauth/callback");
     let mut browser = Browser::new();
-    // Somebody else's, one about which nothing is said for now, and none at all.
+    // Another user's company, one that the provider cannot confirm now, and a missing one.
     for forged in ["realmId=8", "realmId=9", ""] {
         let back = browser.visit_until(&start(&host).await, &callback).await.url.to_string();
         assert!(back.contains("realmId=7"), "{back}");

@@ -1,4 +1,4 @@
-//! Credentials stay fresh: however many want them, whoever goes away, and whatever the provider does meanwhile.
+//! Refreshing credentials: concurrent callers, disconnects, crashes and provider outages.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ async fn version(scene: &OAuthScene) -> i64 {
     scene.db.number("SELECT credentials_version FROM connections").await
 }
 
-/// The provider revokes the whole grant when a refresh token comes twice, so it tells on every refresh too many.
+/// The provider revokes the whole grant when a refresh token is used twice, so any redundant refresh fails the test.
 #[tokio::test]
 async fn concurrent_callers_on_several_hosts_share_one_refresh() {
     let scene = OAuthScene::set().await;
@@ -36,7 +36,7 @@ async fn concurrent_callers_on_several_hosts_share_one_refresh() {
         let tokens = join_all(asked).await;
         let distinct: std::collections::BTreeSet<_> = tokens.iter().collect();
         let refreshes = version(&scene).await - before;
-        // Whoever asks after a refresh has ended asks for another one; nobody needs more than two of them.
+        // A caller that arrives after a refresh has ended requests another one. No caller needs more than two.
         assert!((1..=4).contains(&refreshes), "round {round}: {refreshes} refreshes");
         assert!(distinct.len() as i64 <= refreshes, "round {round}: {} tokens", distinct.len());
     }
@@ -87,7 +87,7 @@ async fn a_host_that_dies_during_a_refresh_does_not_break_the_connection() {
     scene.host.kill();
     assert!(asked.await.expect("the task ends").is_err(), "a dead host does not answer");
     scene.server.set_fault("none").await;
-    // It waits until the lease of the dead one has run out.
+    // It waits until the lease of the dead host has expired.
     let fresh = token(&other, &id, "&force_refresh=true").await;
     scene.expect_accepted(&fresh).await;
 }
@@ -124,7 +124,7 @@ async fn a_rejected_refresh_is_reported_and_not_repeated() {
     tokio::time::sleep(Duration::from_secs(5)).await;
     let path = show(&id, "&force_refresh=true");
     assert_eq!(scene.host.get(&path).await.refusal(), (400, "invalid_credentials".to_owned()));
-    // Nobody but those who force it asks again within the cool-down.
+    // During the cool-down, only forced refreshes contact the provider.
     let cooled = scene.host.get(&show(&id, "")).await;
     assert_eq!(cooled.refusal(), (424, "invalid_credentials".to_owned()));
     assert!(cooled.message().contains("the next attempt is possible after"), "{}", cooled.message());

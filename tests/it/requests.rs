@@ -1,4 +1,4 @@
-//! Requests that are wrong: each is refused with its own status and code, and the next one is served.
+//! Invalid requests: each is rejected with its own status and code, and the next request is served.
 
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -6,7 +6,7 @@ use tokio::net::TcpStream;
 
 use crate::support::{Api, Host, SECRET_KEY, Stage, TestDatabase, eventually};
 
-/// The paths of the refusal's field errors.
+/// The paths of the field errors of a response.
 fn paths(answer: &Value) -> Vec<String> {
     let errors = answer["error"]["errors"].as_array().cloned().unwrap_or_default();
     let path = |error: &Value| {
@@ -328,7 +328,7 @@ async fn an_unknown_route_is_a_json_404_and_an_unknown_method_a_405() {
         ("DELETE", "/sync/trigger", "POST"),
         ("GET", "/environment-variables/NAME", "DELETE, PUT"),
         ("PATCH", "/integrations", "GET, HEAD, POST"),
-        // What the description of the API does not have.
+        // Routes that the OpenAPI document does not list.
         ("PUT", "/", "GET, HEAD"),
         ("PUT", "/openapi.json", "GET, HEAD"),
         ("PUT", "/metrics", "GET, HEAD"),
@@ -382,7 +382,7 @@ async fn a_request_needs_a_valid_key() {
             assert_eq!(answer.refusal(), (401, code.to_owned()), "{path} with key {key:?}");
         }
     }
-    // Who has no key learns nothing of what else is wrong with the request.
+    // A client without a key learns nothing about other errors in its request.
     let stranger = stage.host.with_key(None);
     let answer = stranger
         .request("POST", "/sync/trigger")
@@ -404,14 +404,14 @@ async fn a_key_works_with_and_without_its_scheme() {
     for header in [format!("Bearer {SECRET_KEY}"), format!("bearer {SECRET_KEY}"), SECRET_KEY.to_owned()] {
         nobody.request("GET", "/integrations").header("Authorization", &header).send().await.expect(200);
     }
-    // As `curl -u key:` sends it.
+    // The header that `curl -u key:` sends.
     let answer =
         nobody.request("GET", "/integrations").header("Authorization", "Basic cGxhbnRlZDo=").send().await;
     assert_eq!(answer.refusal(), (401, "malformed_auth_header".to_owned()));
     assert_eq!(answer.message(), "the Authorization header must be `Bearer <secret key>`");
 }
 
-/// Says that a body of this length follows, sends nothing of it, and gives the answer as text.
+/// Announces a body of this length, sends nothing of it, and returns the response as text.
 async fn announce(api: &Api, head: &str, length: usize) -> String {
     let address = api.base_url().trim_start_matches("http://");
     let mut stream = TcpStream::connect(address).await.expect("the host listens");
@@ -430,13 +430,13 @@ async fn announce(api: &Api, head: &str, length: usize) -> String {
     answer
 }
 
-/// Sends a request that has only a head, and reads until the host hangs up.
+/// Sends a request without a body, and reads until the host disconnects.
 async fn send_head(host: &Host, first_line: &str, headers: &str) -> String {
     let mut stream = TcpStream::connect(host.address()).await.expect("the host listens");
     let head = format!("{first_line} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{headers}\r\n");
     stream.write_all(head.as_bytes()).await.expect("the host reads");
     let mut answer = Vec::new();
-    // The host may hang up before it has read the whole head, which the system reports as a reset.
+    // The host may disconnect before it has read the whole head, which the client sees as a reset.
     let _ended = stream.read_to_end(&mut answer).await;
     String::from_utf8_lossy(&answer).into_owned()
 }

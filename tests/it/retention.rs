@@ -1,11 +1,11 @@
-//! What time does to records: old payloads are emptied, and what a sync saved that runs no more is deleted.
+//! Retention: old payloads are emptied, and records of syncs that no longer run are deleted.
 
 use serde_json::{Value, json};
 use sqlx::{AssertSqlSafe, Row};
 
 use crate::support::{Bundle, METADATA_KEY, Stage, cursor_of, eventually, masked, save, without_metadata};
 
-/// The hostile guest on a host that looks for what is old all the time.
+/// The hostile guest on a host with a retention interval of 50 ms.
 async fn stage(variables: &[(&str, &str)]) -> Stage {
     let variables = [&[("SYNCLINE_RETENTION_EVERY", "50ms")], variables].concat();
     let stage = Stage::with(&variables, &Bundle::guest("hostile"), json!({ "steps": 3 })).await;
@@ -17,7 +17,7 @@ fn items(numbers: std::ops::RangeInclusive<u32>) -> Value {
     numbers.map(|number| json!({ "id": number.to_string(), "name": format!("item {number}") })).collect()
 }
 
-/// Puts the first records of every stream that many days back, as if time had passed.
+/// Moves the first records of every stream into the past by the given number of days.
 async fn age_records(stage: &Stage, until_position: u32, days: u32) {
     let sql = format!(
         "UPDATE records SET last_modified_at = last_modified_at - interval '{days} days' WHERE position <= {until_position};
@@ -116,7 +116,7 @@ async fn records_of_a_removed_sync_expire_after_60_days() {
     let table = "[integrations.hostile.syncs.commit-raw]\nruns = \"every 1 hour\"\nmodel = \"Item\"\n";
     stage.host.deploy(&Bundle::guest("hostile").replace(table, "")).await;
     age_sync(&stage, "commit-raw", 59).await;
-    // The turn that deletes the others looks at these too.
+    // The pass that deletes the others examines these too.
     age_sync(&stage, "steps", 61).await;
     eventually("the other records are deleted", async || {
         stage.all(&[("model", "Step")]).await.is_empty().then_some(())
@@ -132,14 +132,14 @@ async fn records_of_a_removed_sync_expire_after_60_days() {
 
 const MANY: u32 = 10_000;
 
-/// Takes the lock of a writer again and again until all of many items are worked through, of which `progress` is a
-/// measure in SQL. None of the waits may be for more than a step.
+/// Locks the stream as a writer would, repeatedly, until all items are processed. `progress` is an SQL expression for
+/// the number of processed items. Checks that no wait lasts longer than one step.
 async fn write_until_done(stage: &Stage, progress: &str) {
     const STEP: i64 = 500;
 
     let mut writer = stage.db.connect().await;
     let (mut waits, mut through) = (Vec::new(), 0);
-    // The first sees what was committed when the statement began, the second what was when it got the lock.
+    // The first subquery sees the state at the start of the statement, the second one the state when it got the lock.
     let sql = format!(
         "WITH before AS MATERIALIZED (SELECT {progress} AS done FROM streams WHERE model = 'Item'),
          locked AS MATERIALIZED (SELECT {progress} AS done FROM streams WHERE model = 'Item' FOR NO KEY UPDATE)
@@ -153,7 +153,7 @@ async fn write_until_done(stage: &Stage, progress: &str) {
     }
     let waited = waits.iter().filter(|wait| **wait > 0).count();
     assert!(waited > 0, "the writer never met a step");
-    // One more may have ended between the statement's beginning and its wait.
+    // One more step may have ended between the start of the statement and its wait.
     assert!(waits.iter().all(|wait| *wait <= 2 * STEP), "{waits:?}");
 }
 
@@ -169,7 +169,7 @@ async fn a_writer_waits_for_at_most_one_step_of_a_long_pruning() {
 async fn a_writer_waits_for_at_most_one_step_of_a_long_deletion() {
     let stage = stage(&[("SYNCLINE_RETENTION_EVERY", "1s")]).await;
     stage.save_raw("Item", &items(1..=MANY).to_string()).await.expect(200);
-    // It makes the stream the sync's.
+    // The run assigns the stream to the sync.
     stage.run("commit-raw").await;
     age_sync(&stage, "commit-raw", 61).await;
     write_until_done(&stage, &format!("{MANY} - total_count")).await;

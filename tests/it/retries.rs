@@ -1,4 +1,4 @@
-//! Syncs that fail: tried again soon, some times, whatever they failed of, and then at their next slot.
+//! Failed syncs: they are retried a few times soon after, whatever the error, and then at their next scheduled run.
 
 use serde_json::{Value, json};
 
@@ -6,14 +6,14 @@ use crate::support::{Bundle, Stage, TestDatabase, eventually, save};
 
 const SYNC: &str = "[integrations.hostile.syncs.commit-raw]";
 
-/// The runs of the sync, the first one first: why each took place and how it ended.
+/// Trigger and outcome of each run of the sync, the oldest first.
 async fn runs(db: &TestDatabase) -> Vec<String> {
     let sql = "SELECT trigger || ' ' || coalesce(error_code, state) FROM runs
                WHERE function_name = 'commit-raw' ORDER BY fence";
     db.texts(sql).await
 }
 
-/// Why the sync is due next, and how long after the end of its latest run.
+/// Why the sync is due next, and how many seconds after the end of its latest run.
 async fn next(db: &TestDatabase) -> (String, i64) {
     let reason = db.texts("SELECT due_reason FROM schedules WHERE sync_name = 'commit-raw'").await.remove(0);
     let sql = "SELECT extract(epoch FROM due_at - (
@@ -22,7 +22,7 @@ async fn next(db: &TestDatabase) -> (String, i64) {
     (reason, db.number(sql).await)
 }
 
-/// Lets what the sync waits for happen now, and waits until that run is over.
+/// Makes the waiting sync due now, and waits until that run has ended.
 async fn skip_the_wait(db: &TestDatabase) {
     let before = runs(db).await.len();
     db.execute(
@@ -109,7 +109,7 @@ async fn the_first_failure_is_reported_even_if_it_is_a_retry() {
     let db = &stage.db;
     db.execute("UPDATE environments SET webhook_url = 'http://127.0.0.1:9/hooks'").await;
     stage.set_metadata(ending("fail")).await;
-    // As after an attempt whose host was lost.
+    // The state after an attempt whose host was lost.
     db.execute("UPDATE schedules SET failures = 1, due_reason = 'retry' WHERE sync_name = 'commit-raw'")
         .await;
     for _ in 0..2 {

@@ -1,4 +1,4 @@
-//! Runs and their logs: what is kept of each, while it is on and afterwards.
+//! Runs and their logs, during the run and afterwards.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ async fn run(api: &Api, id: &Value) -> Value {
     api.get(&format!("/runs/{}", text(id))).await.expect(200).json()
 }
 
-/// The whole log of a run that is over.
+/// All log messages of a finished run.
 async fn messages(api: &Api, id: &Value, parameters: &[(&str, &str)]) -> Vec<String> {
     let path = format!("/runs/{}/logs?{}", text(id), query(parameters));
     let found = api.get(&path).await.expect(200).json();
@@ -229,7 +229,7 @@ async fn a_long_action_is_visible_and_closed_if_its_host_dies() {
     })
     .await;
     assert_eq!((&over["state"], &over["error"]["code"]), (&json!("lost"), &json!("host_lost")));
-    // What waits in the job's row for its lease would run once more.
+    // Otherwise the job would run again when its lease expires.
     second.delete("/connections/customer-1?provider_config_key=hostile").await.expect(200);
 }
 
@@ -290,7 +290,7 @@ async fn old_runs_are_deleted_except_those_that_a_status_needs() {
     assert_eq!(before["type"], "INCREMENTAL");
     let age = "started_at = started_at - interval '31 days', finished_at = finished_at - interval '31 days'";
     stage.db.execute(&format!("UPDATE runs SET {age}")).await;
-    // It tidies up when it starts.
+    // A host deletes old runs at its start.
     let second = Host::spawn(&stage.db).await;
     let left = eventually("the old ones are gone", async || {
         let left = runs(&second, &[]).await;
@@ -302,7 +302,7 @@ async fn old_runs_are_deleted_except_those_that_a_status_needs() {
     for member in ["type", "status", "latestResult", "recordCount"] {
         assert_eq!(after[member], before[member], "{member}");
     }
-    // Not even the one that is left is what the first success is known by.
+    // The status does not depend on the remaining run to know about the first success.
     stage.db.execute("DELETE FROM runs").await;
     assert_eq!(stage.connection.status("numbers").await["type"], "INCREMENTAL");
 }
@@ -409,7 +409,7 @@ async fn a_run_without_a_schedule_is_closed() {
     stage.trigger("steps").await;
     stage.wait_until_running("steps").await;
     stage.db.execute("DELETE FROM schedules WHERE sync_name = 'steps'").await;
-    // One that starts looks at once.
+    // A host checks this when it starts.
     let _other = Host::spawn(&stage.db).await;
     let on = "SELECT count(*) FROM runs WHERE state = 'running'";
     eventually("it is closed", async || (stage.db.number(on).await == 0).then_some(())).await;

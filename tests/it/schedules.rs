@@ -1,4 +1,4 @@
-//! When syncs run: pause, start, trigger and reset, and what the status says meanwhile.
+//! When syncs run: pause, start, trigger, reset, and the status meanwhile.
 
 use std::collections::BTreeSet;
 
@@ -10,19 +10,19 @@ use crate::support::{
     eventually, save, text,
 };
 
-/// How many runs of a sync have ended or are on.
+/// Number of finished and running runs of a sync.
 async fn runs_of(stage: &Stage, sync: &str) -> i64 {
     stage.db.number(&format!("SELECT count(*) FROM runs WHERE function_name = '{sync}'")).await
 }
 
-/// Whether no schedule has anything to do now or shortly.
+/// Whether no schedule runs or is due within a minute.
 async fn nothing_is_due(stage: &Stage) -> bool {
     let busy =
         "SELECT count(*) FROM schedules WHERE run_id IS NOT NULL OR due_at < now() + interval '1 minute'";
     stage.db.number(busy).await == 0
 }
 
-/// A sync that takes so many steps of 10 ms, one record each.
+/// Sets the number of steps of the sync. Each takes 10 ms and saves one record.
 async fn set_steps(connection: &Connection, steps: u64) {
     connection.set_metadata(json!({ "steps": steps, "pause_ms": 10 })).await;
 }
@@ -31,7 +31,7 @@ async fn steps(connection: &Connection) -> Vec<Value> {
     connection.all(&[("model", "Step"), ("limit", "500")]).await
 }
 
-/// The runs that have saved these records.
+/// The runs that saved these records.
 fn savers(records: &[Value]) -> BTreeSet<&str> {
     records.iter().map(|record| text(&record["run"])).collect()
 }
@@ -62,7 +62,7 @@ async fn the_status_shows_the_next_run_during_a_run() {
     let first = seconds_to_next().await;
     assert!((3_560..=3_601).contains(&first), "in {first} s, during the first run");
     connection.wait_until_idle().await;
-    // As if its slot had come.
+    // Simulates that the sync is due by its schedule.
     set_steps(&connection, 400).await;
     stage
         .db
@@ -88,7 +88,7 @@ async fn connections_created_together_spread_over_time() {
         late.push((time("nextScheduledSyncAt") - time("finishedAt")).num_milliseconds() - 3_600_000);
     }
     late.sort_unstable();
-    // All of eight within a tenth of half a minute: one in a million times.
+    // The probability that all eight fall within a tenth of half a minute is one in a million.
     assert!(late[7] - late[0] > 3_000, "they hardly spread: {late:?}");
     assert!(late[0] > -10_000 && late[7] <= 30_000, "an hour and half a minute at most: {late:?}");
 }
@@ -147,7 +147,7 @@ async fn an_interrupted_run_completes_even_if_its_sync_is_paused() {
     host.deploy(&Bundle::guest("hostile")).await;
     let connection = host.connect("hostile", json!({ "steps": 0 })).await;
     connection.wait_until_idle().await;
-    // Stopped, it hands the run back; killed, it loses it. Both times it was triggered, which the next attempt is not.
+    // A stopped host releases the run; a killed one loses it. Both runs were triggered, and the next attempt is not.
     for (total, is_killed) in [(100_i64, false), (200, true)] {
         set_steps(&connection.through(&host), total.cast_unsigned()).await;
         connection.through(&host).trigger("steps").await;
@@ -159,7 +159,7 @@ async fn an_interrupted_run_completes_even_if_its_sync_is_paused() {
         } else {
             host.stop().await;
         }
-        // Nobody may take it up before it is paused: it is held as if by a claim.
+        // Holds the claim lock, so that no host can claim the run before it is paused.
         let mut waiting = db.connect().await;
         let mut claim = waiting.begin().await.unwrap();
         let claiming = "SELECT pg_advisory_xact_lock(x'636c61696d73'::bigint)";
@@ -439,7 +439,7 @@ async fn a_sync_without_auto_start_waits_to_be_started() {
     let table = "[integrations.hostile.syncs.steps]\nruns = \"every 1 hour\"\nmodel = \"Step\"\n";
     let hostile = || Bundle::guest("hostile");
     let stage = Stage::of(&hostile().replace(table, ""), json!({ "steps": 2, "pause_ms": 0 })).await;
-    // To a connection that is there it comes with a deployment.
+    // The existing connection gets the sync with a deployment.
     stage.host.deploy(&hostile().replace(table, &format!("{table}auto_start = false\n"))).await;
     let other = stage.host.connect_as("customer-2", "hostile", json!({ "steps": 2, "pause_ms": 0 })).await;
     let of_variant = json!({ "provider_config_key": "hostile", "connection_id": stage.id });
@@ -466,7 +466,7 @@ async fn a_sync_without_auto_start_waits_to_be_started() {
 #[tokio::test]
 async fn a_cron_sync_runs_repeatedly_at_its_local_time() {
     let table = "[integrations.hostile.syncs.steps]\nruns = ";
-    // 5 hours and 45 minutes before UTC, all year round.
+    // Six o'clock in Kathmandu is 00:15 UTC, all year round.
     let six = "\"0 6 * * *\"\ntimezone = \"Asia/Kathmandu\"";
     let bundle =
         Bundle::guest("hostile").replace(&format!("{table}\"every 1 hour\""), &format!("{table}{six}"));
@@ -481,7 +481,7 @@ async fn a_cron_sync_runs_repeatedly_at_its_local_time() {
     };
     assert!(next().await.ends_with("T00:15:00.000Z"), "cron has no jitter: {}", next().await);
     let before = stage.status("steps").await["finishedAt"].clone();
-    // Its time has come.
+    // Makes the sync due.
     stage.db.execute("UPDATE schedules SET due_at = now() WHERE sync_name = 'steps'").await;
     stage.wait_for_finish_after("steps", before.as_str()).await;
     assert!(next().await.ends_with("T00:15:00.000Z"), "{}", next().await);
@@ -555,7 +555,7 @@ async fn a_failed_sync_shows_an_error_until_it_succeeds() {
 async fn schedules_use_the_clock_of_the_database() {
     let stage = Stage::hostile().await;
     stage.wait_until_idle().await;
-    // Hosts are two hours behind the database.
+    // The hosts' clocks are two hours behind the database.
     stage.db.put_clock_forward(2).await;
     let host = Host::spawn(&stage.db).await;
     let behind = stage.through(&host);
@@ -566,7 +566,7 @@ async fn schedules_use_the_clock_of_the_database() {
         let due_in = "SELECT extract(epoch FROM due_at - now())::bigint FROM schedules";
         stage.db.number(&format!("{due_in} WHERE sync_name = '{sync}'")).await
     };
-    // A retry, the next slot, and one of another frequency.
+    // A retry, the next scheduled run, and one with another frequency.
     behind.set_metadata(json!({ "steps": 0, "end": "fail" })).await;
     behind.run("commit-raw").await;
     let next = seconds_to_next("commit-raw").await;
@@ -597,8 +597,8 @@ async fn a_command_for_all_syncs_survives_a_deadlock() {
     let schedules = stage.db.texts("SELECT pk::text FROM schedules ORDER BY pk").await;
     let pause_all = json!({ "provider_config_key": "hostile", "syncs": [] });
     let lock = |pk: &str| format!("SELECT pk FROM schedules WHERE pk = {pk} FOR UPDATE");
-    // The command takes them in an order of its own: of the two ways to meet it half-way, one is none. And of a deadlock
-    // the other may be the victim.
+    // The command locks the schedules in an unknown order, so only one of the two orders here causes a deadlock.
+    // Postgres may also choose the other transaction as the victim.
     for (first, second) in [(0, 1), (1, 0)].into_iter().cycle().take(20) {
         let mut conn = stage.db.connect().await;
         let mut tx = conn.begin().await.unwrap();

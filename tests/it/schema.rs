@@ -1,12 +1,12 @@
-//! What holds for every table of the database.
+//! Rules for every table of the database.
 
 use crate::support::TestDatabase;
 
-/// Without such an index, deleting a row reads all rows of each table that refers to it.
+/// Without such an index, deleting a row reads all rows of each table that references it.
 #[tokio::test]
 async fn every_foreign_key_has_an_index_that_starts_with_its_columns() {
     let db = TestDatabase::create().await;
-    // A partial index serves a key only if it merely leaves out rows in which a column of the key is null.
+    // A partial index serves a key only if it merely omits rows in which a column of the key is null.
     let without = "
         SELECT key.conrelid::regclass || ' (' || columns.names || ')'
         FROM pg_constraint key

@@ -1,4 +1,4 @@
-//! Secrets: where they are shown, to whom, and that they are nowhere else.
+//! Secrets: who can read them, and that they are stored and logged nowhere in plaintext.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -14,7 +14,7 @@ const VARIABLE: &str = "planted-variable-value-93be";
 const MISTAKEN: &str = "planted-key-that-is-mistaken-5ac0";
 const DATABASE_PASSWORD: &str = "planted-database-password-1f0e";
 
-/// A host that has met secrets wherever there are some, in good requests and in bad ones.
+/// A host that has received secrets in every place, in valid and in invalid requests.
 async fn host_that_has_met_secrets(shop: &Shop, db: &TestDatabase) -> Host {
     let host = HostOptions::new()
         .database(db)
@@ -30,7 +30,7 @@ async fn host_that_has_met_secrets(shop: &Shop, db: &TestDatabase) -> Host {
     connection.run("customers").await;
     connection.action("create-customer", &json!({ "name": "Grace" })).await.expect(200);
 
-    // The shop refuses this key, so the failure passes through every place that tells of failures.
+    // The shop rejects this key, so the failure passes through every place that reports failures.
     let wrong = |key: &str| json!({ "type": "BASIC", "username": key, "password": key });
     let import = |credentials: Value| json!({ "connection_id": "customer-2", "provider_config_key": "stripe", "credentials": credentials });
     host.post("/connections", &import(wrong(MISTAKEN))).await.expect(201);
@@ -152,7 +152,7 @@ async fn a_revoked_key_is_rejected_at_once_on_every_host() {
     }
     stage.host.command(&stage.db, &["keys", "revoke", "short-lived"]);
     for holder in &holders {
-        // The notification is under way while the command ends.
+        // The notification can arrive after the command ends.
         eventually("the key is refused", async || {
             (holder.get("/integrations").await.status == 401).then_some(())
         })

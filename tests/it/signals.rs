@@ -1,4 +1,4 @@
-//! A signal at any moment stops the host in order: exit status 0, and no Postgres of its own left behind.
+//! A signal at any moment stops the host gracefully: exit status 0, and no private Postgres left behind.
 
 use std::fs::{self, Permissions};
 use std::net::TcpStream;
@@ -9,10 +9,10 @@ use tempfile::TempDir;
 
 use crate::support::{Host, HostOptions, TestDatabase, eventually, free_port};
 
-/// Enough tries to hit a moment that is only a part of the start.
+/// Enough attempts to hit a short moment during startup.
 const TRIES: usize = 12;
 
-/// Waits until the process handles SIGTERM: before its `main` it cannot, whatever it does there.
+/// Waits until the process handles SIGTERM. Before `main`, it cannot.
 async fn handles_signals(host: &Host) {
     let path = format!("/proc/{}/status", host.process());
     eventually("the host handles SIGTERM", async || {
@@ -28,7 +28,7 @@ async fn logs(host: &Host, what: &str) {
     eventually(&format!("the host logs: {what}"), async || host.log().contains(what).then_some(())).await;
 }
 
-/// Keeps the host's start from going on at the first statement that reads the table.
+/// Blocks the host's startup at the first statement that reads the table.
 async fn lock(db: &TestDatabase, table: &str) -> PgConnection {
     let mut conn = db.connect().await;
     let lock = format!("BEGIN; LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE");
@@ -92,7 +92,7 @@ async fn a_signal_stops_the_host_while_startup_waits_for_a_lock() {
 #[tokio::test]
 async fn a_signal_stops_the_host_while_its_private_postgres_starts() {
     let folder = TempDir::new().expect("a temporary folder can be made");
-    // Started by root, Postgres runs as somebody else, who has to pass through.
+    // Postgres cannot run as root. If the tests do, it runs as another user, who needs access to this folder.
     fs::set_permissions(folder.path(), Permissions::from_mode(0o711)).expect("our folder is ours");
     let data = folder.path().join("data");
     let pid_file = data.join("postgres/postmaster.pid");

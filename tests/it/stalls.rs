@@ -1,4 +1,4 @@
-//! Syncs that get nowhere: they are told as failures, and not tried again and again.
+//! Stall detection: syncs without progress are reported as failures, and are not retried endlessly.
 
 use serde_json::{Value, json};
 
@@ -6,7 +6,7 @@ use crate::support::{Bundle, Host, HostOptions, Stage, TestDatabase, eventually,
 
 const TABLE: &str = "[integrations.hostile.syncs.commit-raw]";
 
-/// A function that stays on until it is told to end.
+/// Metadata for a function that runs until it is cancelled.
 fn waiting() -> Value {
     json!({ "steps": 0, "end": "wait-until-cancelled" })
 }
@@ -22,7 +22,7 @@ async fn seconds_to_next(db: &TestDatabase) -> i64 {
     db.number(due_in).await
 }
 
-/// A host that reports after two attempts, with a limit for the sync.
+/// A host that reports a stall after two attempts, with a limit for the sync.
 async fn stage(limits: &str) -> Stage {
     let db = TestDatabase::create().await;
     let host = HostOptions::new().database(&db).variable("SYNCLINE_MAX_IDLE_ATTEMPTS", "2").spawn().await;
@@ -52,17 +52,17 @@ async fn repeated_timeouts_without_saved_records_are_a_stall() {
     stage.run("commit-raw").await;
     stage.run("commit-raw").await;
     assert_eq!(codes(&stage.db).await, ["success", "execution_timeout", "no_progress"]);
-    // From then on one attempt shows that it still does.
+    // From then on, each further attempt is reported.
     stage.run("commit-raw").await;
     assert_eq!(codes(&stage.db).await[3..], ["no_progress"]);
-    // One that saves something new each time gets somewhere, however often it is cut off.
+    // A sync that saves something new each time makes progress, however often it times out.
     for id in ["a", "b", "c"] {
         run_until_cut_off(&stage, json!([{ "changes": [save(&json!([{ "id": id }]))] }])).await;
     }
     assert_eq!(codes(&stage.db).await[4..], ["execution_timeout"; 3]);
 }
 
-/// A run that makes these commits and then stays on.
+/// Runs the sync with these commits, and then until the time limit.
 async fn run_until_cut_off(stage: &Stage, commits: Value) {
     stage.set_metadata(json!({ "steps": 0, "commits": commits, "end": "wait-until-cancelled" })).await;
     stage.run("commit-raw").await;
@@ -75,13 +75,13 @@ async fn only_new_records_or_a_moved_checkpoint_count_as_progress() {
         let changes = json!([save(&json!([{ "id": "a", "count": count }]))]);
         json!([{ "changes": changes, "checkpoint": checkpoint }])
     };
-    // Each run finds the record changed, saves it and never gets to its end.
+    // Each run saves the record with a change, and never finishes.
     for count in 1..=3 {
         run_until_cut_off(&stage, save_a(count, Value::Null)).await;
     }
     let codes_then = codes(&stage.db).await;
     assert_eq!(codes_then[1..], ["execution_timeout", "execution_timeout", "no_progress"]);
-    // Saving and deleting in turns is no more than that.
+    // Alternating between saving and deleting is not progress either.
     let in_turns = json!([{ "delete": { "model": "Item", "ids": ["a"] } }, save(&json!([{ "id": "a" }]))]);
     run_until_cut_off(&stage, json!([{ "changes": in_turns }])).await;
     assert_eq!(codes(&stage.db).await[4..], ["no_progress"]);
@@ -95,7 +95,8 @@ async fn only_new_records_or_a_moved_checkpoint_count_as_progress() {
 #[tokio::test]
 async fn repeated_commits_do_not_count_as_progress() {
     let stage = stage("idle = \"2s\"").await;
-    // The first commit saves what is unchanged, which is how a full sync begins. Then it comes again, for ten seconds.
+    // The first commit saves an unchanged record, as a full sync does at its start. It is then repeated for ten
+    // seconds.
     let commit = json!({ "changes": [save(&json!([{ "id": "a" }]))], "checkpoint": r#"{"cursor":"1"}"# });
     stage.set_metadata(json!({ "steps": 0, "commits": [commit] })).await;
     stage.run("commit-raw").await;
@@ -105,7 +106,7 @@ async fn repeated_commits_do_not_count_as_progress() {
     stage.run("commit-raw").await;
     assert_eq!(codes(&stage.db).await, ["success", "success", "no_progress"]);
 
-    // Unchanged records that the run has not come to before are what a full sync may have nothing but.
+    // A full sync may consist only of unchanged records, as long as the run has not seen them before.
     let commits: Vec<Value> =
         (0..30).map(|id| json!({ "changes": [save(&json!([{ "id": id.to_string() }]))] })).collect();
     stage.set_metadata(json!({ "steps": 0, "commits": commits })).await;
@@ -144,7 +145,7 @@ async fn a_sync_that_repeatedly_loses_its_host_is_reported_as_stalled() {
         .await;
     let next = seconds_to_next(&db).await;
     assert!(next > 30, "it is tried again in {next} s");
-    // Whoever asks for it gets a run.
+    // A requested run still starts.
     connection.through(&host).set_metadata(json!({ "steps": 0 })).await;
     assert_eq!(connection.through(&host).run("commit-raw").await["status"], "SUCCESS");
 }

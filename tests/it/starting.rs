@@ -1,4 +1,4 @@
-//! What a host says when it is started, and with which settings it is not.
+//! What a host logs at startup, and which settings it rejects.
 
 use crate::support::{Host, HostOptions, TestDatabase};
 

@@ -1,5 +1,5 @@
-//! The main job: a shop's customers and invoices as records, and an action on the shop, with the real example
-//! against a server that speaks Stripe's API.
+//! The main use case with the real example and a server that speaks Stripe's API: customers and invoices as records,
+//! and an action.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::support::{METADATA_KEY, Shop, Stage, masked, text, without_metadata};
 
-/// The fields of the model `Customer`, out of what the shop says.
+/// The fields of the model `Customer`, taken from the shop's response.
 fn customer(of_shop: &Value) -> Value {
     let fields = ["id", "created", "email", "name", "phone", "description", "metadata"];
     let mut customer: Value =
@@ -48,7 +48,7 @@ async fn live(stage: &Stage, model: &str) -> BTreeMap<String, Value> {
     by_id(records.into_iter().map(without_metadata))
 }
 
-/// A customer who pays monthly, and so has an invoice.
+/// Creates a customer with a monthly subscription, and therefore an invoice.
 async fn subscribe(shop: &Shop, name: &str) {
     let customer = shop.create_customer(&[("name", name)]).await;
     let id = text(&customer["id"]);

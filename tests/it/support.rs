@@ -1,5 +1,4 @@
-//! What the tests stand on: a database of their own, the built host, a real server of a third party, and a
-//! client that speaks the REST API and nothing else.
+//! Test support: databases, the built host, third-party servers, and a client of the REST API.
 
 mod acme;
 mod answer;
@@ -57,10 +56,10 @@ pub use self::wait::eventually;
 
 use std::path::{Path, PathBuf};
 
-/// The member of a record that holds its metadata.
+/// The member of a record that contains its metadata.
 pub const METADATA_KEY: &str = "_service_metadata";
 
-/// A path inside of the repository.
+/// A path in the repository.
 pub fn repository(path: impl AsRef<Path>) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the host's folder has a parent").join(path)
 }

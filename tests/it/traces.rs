@@ -1,4 +1,4 @@
-//! Traces: what a collector gets, where the standard variables name one.
+//! Traces: the spans that a collector receives if the standard variables name one.
 
 use serde_json::{Value, json};
 
@@ -9,7 +9,7 @@ use crate::support::{
 
 const VARIABLE: &str = "planted-variable-of-the-traces-77b2";
 
-/// A host that traces to there, at once.
+/// A host that exports traces to this endpoint without delay.
 fn traced(db: &TestDatabase, endpoint: &str) -> HostOptions {
     HostOptions::new()
         .database(db)

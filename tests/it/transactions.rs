@@ -1,4 +1,4 @@
-//! Transactions that are given up while they begin, as by a client that hangs up.
+//! Transactions that are cancelled while they begin, as when a client disconnects.
 
 use std::pin::pin;
 use std::time::Duration;
@@ -20,7 +20,7 @@ async fn a_cancelled_begin_leaves_no_open_transaction() {
     let databases = Databases { control: db.url().parse().expect("it is a URL"), records: None };
     let store = Store::open(databases, 4).await.expect("it can be opened");
     for _ in 0..ROUNDS {
-        // Each is given up at once; now and then one has begun already.
+        // Each is cancelled at once. Some have begun by then.
         drop(poll!(pin!(store.begin())));
         drop(poll!(pin!(store.begin_snapshot())));
         drop(poll!(pin!(store.begin_records())));

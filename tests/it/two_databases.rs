@@ -1,4 +1,4 @@
-//! Records in a database of their own.
+//! A separate records database.
 
 use std::process::{Command, ExitStatus};
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::support::{
     ids_of, repository, save,
 };
 
-/// What syncs save, and nothing else.
+/// The tables of the records database.
 const RECORD_TABLES: [&str; 6] =
     ["records", "streams", "sync_states", "seen_positions", "dead_letters", "closed_connections"];
 const CONTROL_TABLES: [&str; 6] =
@@ -35,7 +35,7 @@ impl Pair {
         self.options().spawn().await
     }
 
-    /// Neither has a row of what belongs to the other.
+    /// Checks that neither database has rows in the tables of the other.
     async fn assert_apart(&self) {
         for (database, tables) in [(&self.control, RECORD_TABLES), (&self.records, CONTROL_TABLES)] {
             for table in tables {
@@ -77,7 +77,7 @@ async fn records_are_in_one_database_and_everything_else_in_the_other() {
 
     let body = json!({ "provider_config_key": "hostile", "connection_id": connection.id });
     let variant = "/sync/commit-raw/variant/second";
-    // A fence of the records' own database would lie far below those of the runs.
+    // A fencing token of the records database would be far lower than those of the runs.
     pair.control.execute("SELECT setval('run_fences', 1000000)").await;
     for _ in 0..2 {
         host.post(variant, &body).await.expect(200);
@@ -217,7 +217,7 @@ async fn webhook_times_use_the_clock_of_the_records_database() {
     assert_eq!(found, [5, 2], "all since the first run, and since the second");
 }
 
-/// Moves the records with the commands that operators are given for it.
+/// Moves the records with the documented commands for operators.
 fn move_records(from: &TestDatabase, to: &TestDatabase) -> ExitStatus {
     let manual = std::fs::read_to_string(repository("docs/how-to/separate-records-database.md"))
         .expect("it is in the repository");
@@ -250,7 +250,7 @@ async fn records_are_moved_completely_or_not_at_all() {
     let rows = "SELECT count(*) FROM records";
     let stored = pair.control.number(rows).await;
 
-    // It has no tables yet, so the load fails.
+    // The target has no tables yet, so the load fails.
     assert!(!move_records(&pair.control, &pair.records).success());
     assert_eq!(pair.control.number(rows).await, stored);
     Host::spawn(&pair.records).await.stop().await;

@@ -1,5 +1,5 @@
-//! Connections that are made by typing something in: each way of it against a server that judges what it is shown,
-//! and everything that is refused.
+//! Connections that end users create by typing credentials: each method with a server that verifies them, and invalid
+//! input.
 
 use serde_json::{Value, json};
 
@@ -72,7 +72,7 @@ credentials.client_secret = { title = "Secret", description = "Yours.", secret =
 proxy = { base_url = "{acme}", verification = { method = "GET", endpoint = "/me" } }
 "#;
 
-/// A host whose integration `hostile` is of an entry that leads to the stand-in.
+/// A host whose integration `hostile` uses an entry for the fake provider.
 struct Play {
     host: Host,
     acme: Acme,
@@ -109,7 +109,7 @@ impl Play {
         self.host.get(&path).await.expect(200).json()
     }
 
-    /// What the guest is answered when it asks the provider, in the name of the connection.
+    /// Sends a request from the guest with the connection's credentials. Returns the status of the response.
     async fn fetch(&self, connection: &str, request: &Value) -> u64 {
         let body = json!({ "action_name": "fetch", "input": request });
         let request = self.host.request("POST", "/action/trigger").header("Connection-Id", connection);
@@ -117,7 +117,8 @@ impl Play {
         answer.json()["status"].as_u64().expect("a status")
     }
 
-    /// Connects, refuses what is wrong, calls the provider, and connects anew. Gives the connection's id.
+    /// Connects, checks that wrong credentials are rejected, calls the provider, and reconnects. Returns the
+    /// connection's id.
     async fn plays(
         &self,
         route: &str,
@@ -159,7 +160,7 @@ impl Play {
         id
     }
 
-    /// Forces new credentials, and gives the old token and the new one.
+    /// Forces a refresh, and returns the old and the new token.
     async fn refreshed(&self, connection: &str) -> (Value, Value) {
         let before = self.shown(connection, "").await["credentials"]["token"].clone();
         let after = self.shown(connection, "&force_refresh=true").await["credentials"].clone();
@@ -187,7 +188,7 @@ async fn post(host: &Api, path: &str, session: &str, params: &[(&str, &str)], bo
 #[tokio::test]
 async fn two_step_credentials_are_exchanged_and_refreshed() {
     let play = Play::of(TWO_STEP).await;
-    // Existing clients send the option along, whatever the provider.
+    // Existing clients send this option for every provider.
     let good = json!({ "type": "TWO_STEP", "pin": ACME_PIN, "assertionOption": { "kind": "none" } });
     let id = play.plays("/auth/two-step", &[("user", "ada")], &good, "pin", "/me").await;
     let (before, after) = play.refreshed(&id).await;
@@ -208,7 +209,7 @@ async fn a_jwt_is_signed_and_renewed() {
     assert_eq!(no_key.refusal(), (400, "connection_test_failed".to_owned()));
     assert!(no_key.message().contains("hexadecimal"), "{}", no_key.message());
     let id = play.plays("/auth/jwt", &[], &good, "id", "/jwt").await;
-    // The time in a token is in seconds.
+    // Times in a token have a resolution of seconds.
     tokio::time::sleep(std::time::Duration::from_millis(1100)).await;
     let (before, after) = play.refreshed(&id).await;
     assert_ne!(before, after);

@@ -84,7 +84,8 @@ async fn deleting_a_variant_removes_its_records_and_nothing_else() {
     assert_eq!(numbers(&stage, "base").await.len(), 20);
     assert_eq!(delete(&stage, "numbers", "second").await.refusal(), (404, "unknown_variant".to_owned()));
 
-    // Made again, it begins anew, and positions do not: a reader that kept its cursor gets everything once more.
+    // A new variant of the same name starts over, but its positions continue: a reader with an old cursor gets all
+    // records again.
     create(&stage, "numbers", "second").await.expect(200);
     stage.wait_until_idle().await;
     let page =
@@ -150,7 +151,7 @@ async fn a_variant_can_be_deleted_while_its_sync_runs() {
     assert_eq!(records().await, Vec::<Value>::new());
     let log = "SELECT count(*) FROM runs WHERE variant = 'doomed' AND state = 'running'";
     assert_eq!(stage.db.number(log).await, 0);
-    // It would have saved a hundred more by now.
+    // The run would have saved a hundred more steps by now.
     tokio::time::sleep(std::time::Duration::from_secs(1)).await;
     assert_eq!(records().await, Vec::<Value>::new());
 }
@@ -163,8 +164,8 @@ async fn deleting_a_variant_survives_a_deadlock_with_its_ending_run() {
     let running = "SELECT count(*) FROM runs WHERE variant = 'doomed' AND state = 'running'";
     eventually("the variant runs", async || (stage.db.number(running).await == 1).then_some(())).await;
 
-    // The end of a run locks the run before the schedule, and the deletion the schedule before the run. The host waits
-    // for one second before it looks for a deadlock, so it is the one that gives up.
+    // The end of a run locks the run before the schedule. The deletion locks the schedule before the run. The host
+    // checks for a deadlock after one second, so the host is the one that gives up.
     let mut conn = stage.db.connect().await;
     let mut tx = conn.begin().await.expect("a transaction begins");
     for sql in [
@@ -211,7 +212,7 @@ async fn a_sync_has_at_most_one_hundred_variants() {
     for number in 1..80 {
         create(&stage, "numbers", &format!("v{number}")).await.expect(200);
     }
-    // All at once, none counts another in vain.
+    // Concurrent creations are counted correctly.
     let many: Vec<String> = (80..120).map(|number| format!("v{number}")).collect();
     let answers = join_all(many.iter().map(|variant| create(&stage, "numbers", variant))).await;
     let (made, refused): (Vec<_>, Vec<_>) = answers.iter().partition(|answer| answer.status == 200);
@@ -328,7 +329,7 @@ async fn a_new_frequency_counts_from_the_latest_run() {
     let seconds = (at.to_utc() - chrono::Utc::now()).num_seconds();
     assert!((200..=270).contains(&seconds), "in {seconds} s");
     let before = stage.status("steps").await["finishedAt"].clone();
-    // Its time is over already.
+    // The new slot is already in the past.
     set_frequency(&stage, "steps", &json!("every 5 minutes")).await.expect(200);
     stage.wait_for_finish_after("steps", before.as_str()).await;
 }
@@ -349,7 +350,7 @@ async fn a_variant_can_be_deleted_after_its_sync_is_removed() {
     delete(&stage, "steps", "second").await.expect(200);
     assert_eq!((count("base").await, count("second").await), (3, 0));
     assert_eq!(delete(&stage, "steps", "third").await.refusal(), (404, "unknown_sync".to_owned()));
-    // Deployed again, it can be made again.
+    // After another deployment, the variant can be created again.
     stage.host.deploy(&Bundle::guest("hostile")).await;
     create(&stage, "steps", "second").await.expect(200);
     stage.wait_for_finish_after("steps::second", None).await;

@@ -1,11 +1,11 @@
-//! The schema `syncline_views`, for those who read the database directly.
+//! The schema `syncline_views`, for clients that read the database directly.
 
 use serde_json::{Value, json};
 use sqlx::{AssertSqlSafe, PgConnection};
 
 use crate::support::{Bundle, Connection, METADATA_KEY, Stage, delete, eventually, ids_of, save, text};
 
-/// A role that may read the views and nothing else, as docs/how-to/read-records-with-sql.md makes it.
+/// A role that may only read the views, created as in docs/how-to/read-records-with-sql.md.
 struct ReadingRole {
     conn: PgConnection,
     name: String,
@@ -33,7 +33,7 @@ impl ReadingRole {
         sqlx::query_scalar(AssertSqlSafe(sql)).fetch_all(&mut self.conn).await.expect("the role may read it")
     }
 
-    /// Whether it is the lack of a right that a statement fails for.
+    /// Whether a statement fails because of a missing privilege.
     async fn is_denied(&mut self, sql: String) -> bool {
         let failed = sqlx::query(AssertSqlSafe(sql)).execute(&mut self.conn).await.err();
         let code = failed.as_ref().and_then(|error| error.as_database_error()?.code());
@@ -135,7 +135,7 @@ async fn a_role_with_access_to_the_views_reads_nothing_else() {
         .await;
         let told = json!(rows).to_string();
         assert!(!told.contains("planted"), "{view}: {told}");
-        // Postgres says of a view of several tables that it cannot be changed before it asks who wants to.
+        // Postgres reports that a view of several tables is not updatable before it checks privileges.
         assert!(!reader.can(format!("DELETE FROM syncline_views.{view}")).await, "{view}");
         assert!(reader.is_denied(format!("CREATE TABLE syncline_views.{view}2 ()")).await, "{view}");
     }

@@ -1,4 +1,4 @@
-//! Webhooks of providers, told from others': by what vendors sign, by secrets, and when the URL is tried out.
+//! Verification of provider webhooks: vendors' signatures, shared secrets, and handshakes.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::support::webhook_scene::{
 };
 use crate::support::{Bundle, Host, Receiver, TestDatabase, eventually, node, text};
 
-/// As Standard Webhooks wants it.
+/// In the format of Standard Webhooks.
 const STANDARD_SECRET: &str = "whsec_cGxhbnRlZC1zdGFuZGFyZC13ZWJob29rcy1rZXk=";
 
 #[tokio::test]
@@ -47,13 +47,13 @@ async fn webhooks_signed_by_vendor_libraries_are_accepted_unless_modified() {
         send(body).await.expect(200);
         let changed = send(&body.replace('1', "2")).await;
         assert_eq!(changed.refusal(), (401, "invalid_webhook_signature".to_owned()), "{vendor}");
-        // The same again is no second one; what has no id of its own has its signature.
+        // A repeated request is not stored again. If it has no id, it is recognized by its signature.
         send(body).await.expect(200);
         let of_provider = format!(
             "SELECT count(*) FROM inbound_webhooks r JOIN integrations i ON i.pk = r.integration_pk
              WHERE i.provider = '{provider}'"
         );
-        // Neither GitHub nor Twilio was given an id in this request.
+        // The requests for GitHub and Twilio have no delivery id.
         let expected = if matches!(vendor, "github" | "twilio") { 2 } else { 1 };
         assert_eq!(db.number(&of_provider).await, expected, "{vendor}");
     }
@@ -174,7 +174,7 @@ async fn handshakes_of_providers_are_answered() {
     let answer = open.request("POST", &trello).header("x-hook-secret", "s1").send().await.expect(200);
     assert_eq!(answer.header("x-hook-secret"), Some("s1"));
     assert_eq!(db.number("SELECT count(*) FROM inbound_webhooks").await, 0);
-    // Notion's first request brings what signs all others: it is for whoever may read webhooks to see.
+    // Notion's first request contains the token that signs all others. Users who may read webhooks can see it.
     let notion = integration(&host, "notion", app(), None).await;
     open.post(&notion, &json!({ "verification_token": "secret_notion" })).await.expect(200);
     let listed = host.get("/webhooks/received?provider_config_key=notion").await.expect(200).json();
@@ -218,7 +218,7 @@ async fn unauthenticated_handshakes_are_stored_but_not_processed() {
     assert_eq!(replay.refusal(), (409, "webhook_in_flight".to_owned()));
     let all = json!({ "since": "2026-01-01T00:00:00Z", "state": "handshake" });
     assert_eq!(host.post("/webhooks/received/replay", &all).await.refusal().0, 400);
-    // What comes afterwards and is signed is processed, under an id that a stranger had named before.
+    // A signed request is processed afterwards, even if a stranger has used its id before.
     set_secret(&host, "webhooks", SECRET).await;
     let body = r#"{"id":"e1","type":"page.created","workspace_id":"w1"}"#;
     let signature = format!("sha256={}", hex_hmac(SECRET, body));
@@ -360,7 +360,7 @@ async fn an_invalid_secret_does_not_prevent_verification_with_another() {
     }
 }
 
-/// A body of 250 KB, whose HMAC takes the host a tenth of a millisecond or more.
+/// A body of 250 KB, whose HMAC takes the host at least a tenth of a millisecond.
 fn long_body() -> String {
     "x".repeat(250_000)
 }
@@ -378,7 +378,7 @@ async fn a_webhook_with_twenty_thousand_signatures_is_rejected() {
     );
     let refused = async {
         let mut stream = TcpStream::connect(host.address()).await.expect("the host listens");
-        // The host may answer and hang up before it has read everything.
+        // The host may answer and disconnect before it has read everything.
         let _sent = stream.write_all(request.as_bytes()).await;
         let mut answer = Vec::new();
         let _ended = stream.read_to_end(&mut answer).await;
@@ -406,7 +406,7 @@ async fn the_cost_of_a_forged_webhook_does_not_grow_with_its_signatures() {
         host.processor_time().saturating_sub(before)
     };
     let one = processor_time(1).await;
-    // As many as fit into the head of a request. Each cost an HMAC over the body once, which is seconds in all.
+    // As many signatures as fit into a request head. With one HMAC for each, the request would take seconds.
     let many = processor_time(900).await;
     assert!(many < 3 * one + Duration::from_millis(500), "{many:?} for 900 signatures, {one:?} for one");
 }

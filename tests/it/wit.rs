@@ -1,4 +1,4 @@
-//! A version of the world that was published never changes: components are out there that were built for it.
+//! A published version of the WIT world never changes, because existing components depend on it.
 
 use std::collections::BTreeMap;
 
@@ -8,14 +8,14 @@ use wit_parser::Resolve;
 
 use crate::support::repository;
 
-/// The versions in `wit/published.toml`, each with the digest of its meaning.
+/// The versions in `wit/published.toml`, each with the digest of its content.
 fn published() -> BTreeMap<String, String> {
     let text =
         std::fs::read_to_string(repository("wit/published.toml")).expect("wit/published.toml is there");
     toml::from_str(&text).expect("wit/published.toml lists versions and digests")
 }
 
-/// SHA-256 of the package as one text without comments, so that the manual may improve and nothing else.
+/// SHA-256 of the package printed without comments, so that only comments can change.
 fn digest(version: &str) -> String {
     let mut resolve = Resolve::default();
     let (package, _) =

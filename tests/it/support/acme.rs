@@ -1,4 +1,4 @@
-//! A stand-in for providers whose credentials are typed in, and entries of the catalogue that lead to it.
+//! A fake provider for typed credentials, and catalogue entries that point to it.
 
 use std::fs::{self, File};
 use std::net::TcpStream;
@@ -10,7 +10,7 @@ use tempfile::TempDir;
 use super::host::free_port;
 use super::{HostOptions, eventually, repository};
 
-/// What it accepts wherever it asks for something secret of an end user, and of an app.
+/// The secret that it accepts from an end user, and the one that it accepts from an app.
 pub const ACME_PIN: &str = "planted-pin-6021";
 pub const ACME_SECRET: &str = "planted-secret-6021";
 /// The key of its JSON Web Tokens.
@@ -43,12 +43,12 @@ impl Acme {
         acme
     }
 
-    /// As `SYNCLINE_EGRESS_ALLOW` wants it.
+    /// The address in the format of `SYNCLINE_EGRESS_ALLOW`.
     pub fn address(&self) -> String {
         format!("127.0.0.1:{}", self.port)
     }
 
-    /// Adds an entry to the catalogue: `entry` is what it has beside its name, with `{acme}` for the address.
+    /// Adds an entry to the catalogue. `entry` contains everything except the name; `{acme}` stands for the address.
     pub fn add_provider(&self, name: &str, entry: &str) {
         let entry = entry.replace("{acme}", &format!("http://{}", self.address()));
         let head = format!(
@@ -58,14 +58,14 @@ impl Acme {
         fs::write(self.providers().join(format!("{name}.toml")), head + &entry).expect("our folder is ours");
     }
 
-    /// A host with these entries, which may reach the stand-in.
+    /// Options for a host with these entries that can reach the server.
     pub fn open_to(&self, options: HostOptions) -> HostOptions {
         options
             .variable("SYNCLINE_PROVIDERS_DIR", &self.providers().display().to_string())
             .variable("SYNCLINE_EGRESS_ALLOW", &self.address())
     }
 
-    /// The requests that it has answered, a line each: method, path, status.
+    /// The requests that the server has answered, one line each: method, path, status.
     pub fn requests(&self) -> Vec<String> {
         let log = fs::read_to_string(self.folder.path().join("log")).unwrap_or_default();
         log.lines().map(str::to_owned).collect()

@@ -1,4 +1,4 @@
-//! What the host answered, with everything that a failing test wants to show.
+//! A response of the host, with everything that the message of a failing test should show.
 
 use bytes::Bytes;
 use http::{HeaderMap, StatusCode};
@@ -6,7 +6,7 @@ use serde_json::Value;
 
 #[derive(Debug, Clone)]
 pub struct Answer {
-    /// Method and address of the request, for messages.
+    /// Method and URL of the request, for messages.
     pub request: String,
     pub status: StatusCode,
     pub headers: HeaderMap,
@@ -14,7 +14,7 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// The same answer, if its status is this one.
+    /// Returns the response if it has this status, and panics otherwise.
     #[track_caller]
     pub fn expect(self, status: u16) -> Self {
         assert_eq!(self.status.as_u16(), status, "{} answered: {}", self.request, self.text());
@@ -32,13 +32,13 @@ impl Answer {
         })
     }
 
-    /// Status and stable code of a refusal.
+    /// Status and stable code of an error.
     #[track_caller]
     pub fn refusal(&self) -> (u16, String) {
         (self.status.as_u16(), self.error_text("code"))
     }
 
-    /// What a refusal says to people.
+    /// The message of an error.
     #[track_caller]
     pub fn message(&self) -> String {
         self.error_text("message")

@@ -1,4 +1,4 @@
-//! A guest that is put together instruction by instruction, for what Rust has no words for.
+//! A guest assembled from single instructions, for cases that Rust cannot express.
 
 use serde_json::json;
 use wasm_encoder::{
@@ -11,18 +11,18 @@ use wit_parser::Resolve;
 
 use super::repository;
 
-/// Where the description lies in its memory, behind the pair of numbers that says so.
+/// Memory offset of the description, after its pointer and length.
 const DESCRIPTION_AT: i32 = 8;
-/// Where whatever it is given lies: it never looks at it.
+/// Memory offset of arguments, which the guest never reads.
 const ARGUMENTS_AT: i32 = 4_096;
 /// The type of [`Assembled::idle_functions`].
 const IDLE: u32 = 4;
 /// The interface that [`Assembled::importing_http`] imports.
 const HTTP: &str = "wasi:http/outgoing-handler@0.2.0";
 
-/// A component of our world. All of its functions grow a table until they get no more, and then trap.
+/// A component of Syncline's WIT world. All of its functions grow a table until that fails, and then trap.
 pub struct Assembled {
-    /// Kind and name of each.
+    /// Kind and name of each function.
     functions: &'static [(&'static str, &'static str)],
     table_elements: u64,
     memory_pages: u64,
@@ -35,22 +35,22 @@ impl Assembled {
         Self { functions, table_elements: 0, memory_pages: 1, imports_http: false, idle_functions: 0 }
     }
 
-    /// With so many elements in its table from the start.
+    /// Sets the initial number of table elements.
     pub fn table_elements(self, table_elements: u64) -> Self {
         Self { table_elements, ..self }
     }
 
-    /// With so many pages of 64 KB from the start.
+    /// Sets the initial number of memory pages of 64 KB.
     pub fn memory_pages(self, memory_pages: u64) -> Self {
         Self { memory_pages, ..self }
     }
 
-    /// With an interface that is none of our world.
+    /// Adds an import that is not part of Syncline's WIT world.
     pub fn importing_http(self) -> Self {
         Self { imports_http: true, ..self }
     }
 
-    /// With this many unused functions of 1,000 instructions each, which take time to compile.
+    /// Adds this many unused functions of 1,000 instructions each, which take time to compile.
     pub fn idle_functions(self, idle_functions: u32) -> Self {
         Self { idle_functions, ..self }
     }

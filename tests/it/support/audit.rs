@@ -1,8 +1,8 @@
-//! What has to be true of a database whenever nobody is at work, whatever happened before.
+//! Invariants of a database that hold whenever no work is in progress.
 
 use super::{TestDatabase, eventually};
 
-/// Each with the number of rows that contradict it, which is none.
+/// Each invariant with a query that counts the rows that violate it.
 const CONTRADICTIONS: &[(&str, &str)] = &[
     (
         "a stream's head counts its records",
@@ -39,7 +39,7 @@ const CONTRADICTIONS: &[(&str, &str)] = &[
     ),
 ];
 
-/// Waits until nobody is at work, then looks whether all that is kept agrees with itself.
+/// Waits until no work is in progress, and then checks all invariants.
 pub async fn assert_settled(db: &TestDatabase) {
     let busy = "SELECT (SELECT count(*) FROM schedules WHERE run_id IS NOT NULL OR due_at <= now())
                      + (SELECT count(*) FROM function_jobs WHERE state IN ('queued', 'running'))

@@ -1,4 +1,4 @@
-//! As much of a browser as redirects and cookies need. It runs no scripts.
+//! A minimal browser with redirects and cookies. It runs no scripts.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ const MAX_REDIRECTS: usize = 20;
 
 pub struct Browser {
     http: reqwest::Client,
-    /// By host, path and name. Ports do not tell cookies apart.
+    /// By host, path and name. Cookies do not distinguish ports.
     cookies: BTreeMap<(String, String, String), String>,
 }
 
@@ -19,7 +19,7 @@ pub struct Browser {
 pub struct Visited {
     pub url: Url,
     pub answer: Answer,
-    /// Every address on the way, the page's own last.
+    /// Every URL on the way, ending with the page's own.
     pub way: Vec<Url>,
 }
 
@@ -29,22 +29,22 @@ impl Browser {
         Self { http: http.build().expect("an HTTP client can be built"), cookies: BTreeMap::new() }
     }
 
-    /// Goes to an address, wherever that leads.
+    /// Visits a URL and follows redirects.
     pub async fn visit(&mut self, url: &str) -> Visited {
         self.follow("GET", url, None, |_| true).await
     }
 
-    /// Goes to an address, but not on to one that begins so.
+    /// Visits a URL and follows redirects, but not to a URL with this prefix.
     pub async fn visit_until(&mut self, url: &str, stop_before: &str) -> Visited {
         self.follow("GET", url, None, |next| !next.as_str().starts_with(stop_before)).await
     }
 
-    /// Sends a form.
+    /// Submits a form and follows redirects.
     pub async fn submit(&mut self, url: &Url, fields: &[(&str, &str)]) -> Visited {
         self.follow("POST", url.as_str(), Some(query(fields)), |_| true).await
     }
 
-    /// Sends a form, but does not go on to an address that begins so.
+    /// Submits a form and follows redirects, but not to a URL with this prefix.
     pub async fn submit_until(&mut self, url: &Url, fields: &[(&str, &str)], stop_before: &str) -> Visited {
         let goes_on = |next: &Url| !next.as_str().starts_with(stop_before);
         self.follow("POST", url.as_str(), Some(query(fields)), goes_on).await

@@ -1,4 +1,4 @@
-//! Bundles, as `syncline build` writes them, and what becomes of them in a test's hands.
+//! Bundles as `syncline build` writes them, and variations of them.
 
 use super::{Shop, repository};
 
@@ -14,7 +14,7 @@ impl Bundle {
         Self::built(&format!("examples/{name}"), name)
     }
 
-    /// A guest of the tests that `make guests` has built.
+    /// A test guest that `make guests` has built.
     pub fn guest(name: &str) -> Self {
         Self::built(&format!("tests/guests/{name}"), name)
     }
@@ -28,12 +28,12 @@ impl Bundle {
         Self { integration: integration.to_owned(), content }
     }
 
-    /// The integration that the bundle brings.
+    /// The integration that the bundle contains.
     pub fn integration(&self) -> &str {
         &self.integration
     }
 
-    /// The same functions with another configuration: `from`, which stands in it once, becomes `to`.
+    /// Replaces `from`, which must occur exactly once in the configuration, with `to`.
     #[track_caller]
     pub fn replace(mut self, from: &str, to: &str) -> Self {
         let config = &self.content.config;
@@ -42,14 +42,14 @@ impl Bundle {
         self
     }
 
-    /// The same, with a limit for one of its actions, such as `cpu = "1s"`.
+    /// Adds a limit such as `cpu = "1s"` to an action.
     #[track_caller]
     pub fn limit(self, action: &str, limit: &str) -> Self {
         let table = format!("[integrations.{}.actions.{action}]", self.integration);
         self.replace(&table, &format!("{table}\nlimits = {{ {limit} }}"))
     }
 
-    /// The same without its actions, which stand behind all else.
+    /// Removes the actions, which are last in the configuration.
     pub fn without_actions(mut self) -> Self {
         let table = format!("[integrations.{}.actions.", self.integration);
         let config = &mut self.content.config;
@@ -57,7 +57,7 @@ impl Bundle {
         self
     }
 
-    /// The same integration without anything that runs.
+    /// Removes all functions.
     pub fn without_functions(mut self) -> Self {
         let table = format!("[integrations.{}.syncs.", self.integration);
         let config = &mut self.content.config;
@@ -65,14 +65,14 @@ impl Bundle {
         self
     }
 
-    /// The same, with one of its syncs deleting what it has not seen again.
+    /// Adds `track_deletes` to a sync.
     #[track_caller]
     pub fn tracking_deletes(self, sync: &str) -> Self {
         let table = format!("[integrations.{}.syncs.{sync}]", self.integration);
         self.replace(&table, &format!("{table}\ntrack_deletes = true"))
     }
 
-    /// The same, with the integration pointed at the shop instead of the real provider.
+    /// Points the integration to the shop instead of the real provider.
     pub fn at(self, shop: &Shop) -> Self {
         self.at_address(shop.base_url())
     }
@@ -82,7 +82,7 @@ impl Bundle {
         self.replace(&table, &format!("{table}\nbase_url = \"{base_url}\""))
     }
 
-    /// The same configuration with other bytes in the place of its component.
+    /// Replaces the component with other bytes.
     pub fn with_component(mut self, component: &[u8]) -> Self {
         self.content.components.values_mut().for_each(|kept| *kept = component.to_vec());
         self

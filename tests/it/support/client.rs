@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::{Answer, Bundle, Connection, SHOP_KEY, Shop};
 
-/// The API of one host, as the holder of one key sees it.
+/// The API of one host, with one key.
 #[derive(Clone)]
 pub struct Api {
     http: reqwest::Client,
@@ -23,7 +23,7 @@ impl Api {
         &self.base_url
     }
 
-    /// The same API with another key, or with none.
+    /// The same API with another key, or without one.
     pub fn with_key(&self, key: Option<&str>) -> Self {
         Self { key: key.map(str::to_owned), ..self.clone() }
     }
@@ -57,33 +57,33 @@ impl Api {
         self.request("DELETE", path).send().await
     }
 
-    /// Deploys a bundle and gives the plan.
+    /// Deploys a bundle and returns the plan.
     #[track_caller]
     pub fn deploy(&self, bundle: &Bundle) -> impl Future<Output = Value> {
         let answer = self.post_bundle(bundle.to_tar(), false);
         async move { answer.await.expect(200).json() }
     }
 
-    /// Posts bytes that may be no bundle.
+    /// Posts bytes that need not be a valid bundle.
     pub fn post_bundle(&self, bytes: Vec<u8>, dry_run: bool) -> impl Future<Output = Answer> {
         let path = if dry_run { "/deployments?dry_run=true" } else { "/deployments" };
         let request = self.request("POST", path).header("Content-Type", "application/x-tar").bytes(bytes);
         async move { request.send().await }
     }
 
-    /// Connects without credentials, and waits until the first runs of its syncs are over.
+    /// Creates a connection without credentials, and waits for the first runs of its syncs.
     pub async fn connect(&self, integration: &str, metadata: Value) -> Connection {
         let connection = self.connect_as("customer-1", integration, metadata).await;
         connection.wait_until_idle().await;
         connection
     }
 
-    /// Connects without credentials under an id of one's choice, and does not wait.
+    /// Creates a connection without credentials under the given id, and does not wait.
     pub async fn connect_as(&self, id: &str, integration: &str, metadata: Value) -> Connection {
         Connection::import(self, integration, id, json!({ "type": "NONE" }), metadata).await
     }
 
-    /// Connects the stripe integration to the shop, and waits until the first runs of its syncs are over.
+    /// Creates a connection of the stripe integration to the shop, and waits for the first runs of its syncs.
     pub async fn connect_to(&self, _shop: &Shop) -> Connection {
         let credentials = json!({ "type": "BASIC", "username": SHOP_KEY, "password": "" });
         let connection = Connection::import(self, "stripe", "customer-1", credentials, json!({})).await;
@@ -92,7 +92,7 @@ impl Api {
     }
 }
 
-/// A request that is being put together.
+/// A request under construction.
 pub struct Request(reqwest::RequestBuilder);
 
 impl Request {
@@ -108,7 +108,7 @@ impl Request {
         Self(self.0.body(body))
     }
 
-    /// Sends it, and gives its name and the answer before its body was read.
+    /// Sends the request. Returns its name, and the response before its body is read.
     pub async fn open(self) -> (String, reqwest::Response) {
         let (client, request) = self.0.build_split();
         let request = request.expect("a test builds a valid request");
@@ -129,7 +129,7 @@ impl Request {
         Answer { request: name, status, headers, body }
     }
 
-    /// Asks somebody who may not live to answer.
+    /// Sends a request to a host that may die before it responds.
     pub async fn try_send(self) -> reqwest::Result<Answer> {
         let (client, request) = self.0.build_split();
         let request = request.expect("a test builds a valid request");
@@ -145,7 +145,7 @@ pub fn query(parameters: &[(&str, &str)]) -> String {
     url::form_urlencoded::Serializer::new(String::new()).extend_pairs(parameters).finish()
 }
 
-/// A client for plain HTTP, which nonetheless wants to know who would do TLS.
+/// A client for plain HTTP. The library requires a TLS provider even so.
 fn http_client() -> reqwest::Client {
     static TLS: Once = Once::new();
     TLS.call_once(|| {

@@ -1,4 +1,4 @@
-//! Commands of the same program that work on a test's database.
+//! CLI commands that work on a test's database.
 
 use std::io::Write;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 
 use super::{ENCRYPTION_KEY, TestDatabase};
 
-/// A command that is being put together.
+/// A command under construction.
 pub struct Syncline {
     command: Command,
     input: String,
@@ -27,7 +27,7 @@ impl TestDatabase {
 }
 
 impl Syncline {
-    /// What stands on its standard input.
+    /// The command's standard input.
     pub fn input(mut self, text: &str) -> Self {
         text.clone_into(&mut self.input);
         self
@@ -38,22 +38,22 @@ impl Syncline {
         self
     }
 
-    /// Without a key in its environment: one is in that folder, or none at all.
+    /// Removes the key from the environment. The command may find one in this folder.
     pub fn data_dir(mut self, path: &Path) -> Self {
         self.command.env_remove("SYNCLINE_ENCRYPTION_KEY").env("SYNCLINE_DATA_DIR", path);
         self
     }
 
-    /// Starts it and does not wait.
+    /// Starts the command and does not wait.
     pub fn spawn(mut self) -> Child {
         let mut child = self.command.spawn().expect("the built program can be started");
         let mut input = child.stdin.take().expect("its input is ours");
-        // It may not want any.
+        // The command may not read its input.
         let _written = input.write_all(self.input.as_bytes());
         child
     }
 
-    /// What it prints; it must end well.
+    /// Runs the command, which must succeed, and returns its output.
     #[track_caller]
     pub fn run(self) -> String {
         let output = self.spawn().wait_with_output().expect("it is our process");
@@ -61,7 +61,7 @@ impl Syncline {
         String::from_utf8(output.stdout).expect("what it prints is text")
     }
 
-    /// What it says on standard error; it must fail.
+    /// Runs the command, which must fail, and returns its standard error.
     #[track_caller]
     pub fn refuse(self) -> String {
         let output = self.spawn().wait_with_output().expect("it is our process");

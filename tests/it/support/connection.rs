@@ -1,4 +1,4 @@
-//! One connection, as a client's backend works with it.
+//! One connection, as a client's backend uses it.
 
 use serde_json::{Value, json};
 
@@ -38,17 +38,17 @@ impl Connection {
         }
     }
 
-    /// The connection of another id to the same integration.
+    /// The connection with another id of the same integration.
     pub fn renamed(&self, id: &str) -> Self {
         Self { id: id.to_owned(), ..self.through(&self.api) }
     }
 
-    /// The connection of the same id to another integration, or to this one under another key.
+    /// The connection with the same id of another integration, or of this one under another key.
     pub fn to(&self, integration: &str) -> Self {
         Self { integration: integration.to_owned(), ..self.through(&self.api) }
     }
 
-    /// Replaces the metadata, which is what the tests' guests take their orders from.
+    /// Replaces the metadata, which controls what the test guests do.
     pub async fn set_metadata(&self, metadata: Value) {
         let body = json!({
             "connection_id": self.id, "provider_config_key": self.integration,
@@ -57,13 +57,13 @@ impl Connection {
         self.api.post("/connections", &body).await.expect(201);
     }
 
-    /// Changes these members of the metadata and leaves the others.
+    /// Changes these members of the metadata and keeps the others.
     pub async fn merge_metadata(&self, metadata: Value) {
         let body = json!({ "connection_id": self.id, "provider_config_key": self.integration, "metadata": metadata });
         self.api.patch("/connections/metadata", &body).await.expect(200);
     }
 
-    /// A request with the headers that name this connection.
+    /// A request with the headers that identify this connection.
     pub fn request(&self, method: &str, path: &str) -> Request {
         self.api
             .request(method, path)
@@ -100,20 +100,20 @@ impl Connection {
         self.request("POST", "/action/trigger").json(&body).send().await
     }
 
-    /// Asks for an action with further headers.
+    /// Triggers an action with additional headers.
     pub async fn action_with(&self, headers: &[(&str, &str)], name: &str, input: &Value) -> Answer {
         let body = json!({ "action_name": name, "input": input });
         let request = self.request("POST", "/action/trigger").json(&body);
         headers.iter().fold(request, |request, (name, value)| request.header(name, value)).send().await
     }
 
-    /// Asks for an action without waiting for it. Gives the path of its result.
+    /// Triggers an asynchronous action. Returns the path of its result.
     pub async fn action_later(&self, name: &str, input: &Value) -> String {
         let accepted = self.action_with(&[("X-Async", "true")], name, input).await.expect(202);
         accepted.json()["statusUrl"].as_str().expect("a path").to_owned()
     }
 
-    /// Waits for the result of an action that nobody waited for.
+    /// Waits for the result of an asynchronous action.
     pub async fn result(&self, path: &str) -> Answer {
         eventually("the action has a result", async || {
             let answer = self.api.get(path).await;
@@ -124,7 +124,7 @@ impl Connection {
         .await
     }
 
-    /// Asks for `trigger`, `start` or `pause` of one sync.
+    /// Sends `trigger`, `start` or `pause` for one sync.
     pub async fn control(&self, command: &str, sync: &str) -> Answer {
         let body =
             json!({ "provider_config_key": self.integration, "connection_id": self.id, "syncs": [sync] });
@@ -158,12 +158,12 @@ impl Connection {
         .await;
     }
 
-    /// Triggers one run of an idle sync and waits for its end. Gives the status then.
+    /// Triggers one run of an idle sync and waits for its end. Returns the status afterwards.
     pub async fn run(&self, sync: &str) -> Value {
         self.run_with(sync, json!({})).await
     }
 
-    /// As [`run`](Self::run), with `opts`.
+    /// Like [`run`](Self::run), with `opts`.
     pub async fn run_with(&self, sync: &str, opts: Value) -> Value {
         let before = finish_of(&self.status(sync).await);
         let body = json!({
@@ -173,7 +173,7 @@ impl Connection {
         self.wait_for_finish_after(sync, before.as_deref()).await
     }
 
-    /// Waits until a run has ended at another time than this. Gives the status then.
+    /// Waits until a run has ended at another time than `before`. Returns the status afterwards.
     pub async fn wait_for_finish_after(&self, sync: &str, before: Option<&str>) -> Value {
         eventually(&format!("a run of `{sync}` has ended"), async || {
             let status = self.status(sync).await;
@@ -191,7 +191,7 @@ impl Connection {
         .await;
     }
 
-    /// Has the hostile guest make these changes in one commit, by a run of its sync `commit-raw`.
+    /// Makes these changes in one commit, with a run of the hostile guest's sync `commit-raw`.
     pub async fn commit(&self, changes: Value) -> Value {
         self.set_metadata(json!({ "steps": 0, "commits": [{ "changes": changes }] })).await;
         let status = self.run("commit-raw").await;
@@ -199,7 +199,7 @@ impl Connection {
         status
     }
 
-    /// Has the hostile guest save a batch, which is JSON text or is meant to be. Gives the counts or the refusal.
+    /// Saves a batch with the hostile guest. `items` need not be valid JSON. Returns the counts or the error.
     pub async fn save_raw(&self, model: &str, items: &str) -> Answer {
         self.action("save-raw", &json!({ "model": model, "items": items })).await
     }
@@ -221,7 +221,7 @@ impl Page {
     }
 }
 
-/// When the last run ended, unless one is in progress.
+/// When the last run ended, or `None` while one is in progress.
 pub fn finish_of(status: &Value) -> Option<String> {
     if status["status"] == "RUNNING" {
         return None;

@@ -1,14 +1,14 @@
-//! A database for one test.
+//! A separate database for each test.
 
 use sqlx::migrate::Migrator;
 use sqlx::postgres::{PgConnectOptions, PgConnection};
 use sqlx::{AssertSqlSafe, ConnectOptions, Connection};
 
 static MIGRATIONS: Migrator = sqlx::migrate!("crates/store/migrations");
-/// Held by whoever makes the template, of all tests on a server.
+/// Advisory lock of the test that creates the template on a server.
 const MAKING_THE_TEMPLATE: i64 = 0x5379_6e63;
 
-/// Dropped with the value, whoever is still connected.
+/// A database that is dropped with this value, even if clients are still connected.
 pub struct TestDatabase {
     server_url: String,
     name: String,
@@ -19,13 +19,13 @@ impl TestDatabase {
         Self::create_on(&server_url()).await
     }
 
-    /// On a server that the test runs itself.
+    /// Creates a database on a server that the test runs itself.
     pub async fn create_on(server_url: &str) -> Self {
         let template = template(server_url).await.expect("a database with every table can be made");
         Self::create_from(server_url, &template).await
     }
 
-    /// Without the tables, which a host then makes.
+    /// Creates a database without tables, which a host then creates.
     pub async fn create_empty() -> Self {
         Self::create_from(&server_url(), "template1").await
     }
@@ -41,24 +41,24 @@ impl TestDatabase {
         sibling(&self.server_url, &self.name)
     }
 
-    /// A number out of the database, for what the API does not show.
+    /// Runs a query that returns one number, for facts that the API does not show.
     pub async fn number(&self, sql: &str) -> i64 {
         let mut conn = self.connect().await;
         sqlx::query_scalar(AssertSqlSafe(sql)).fetch_one(&mut conn).await.expect("the query gives a number")
     }
 
-    /// As [`number`](Self::number), for a column of text.
+    /// Like [`number`](Self::number), for a text column with any number of rows.
     pub async fn texts(&self, sql: &str) -> Vec<String> {
         let mut conn = self.connect().await;
         sqlx::query_scalar(AssertSqlSafe(sql)).fetch_all(&mut conn).await.expect("the query gives text")
     }
 
-    /// Changes what no client could, to force what otherwise happens rarely.
+    /// Makes changes that a client cannot make, to create rare states.
     pub async fn execute(&self, sql: &str) {
         execute(&self.url(), sql.to_owned()).await.expect("the statement is executed");
     }
 
-    /// The tables in which this text stands in clear, also as bytes.
+    /// The tables that contain this text in plaintext, also as bytes.
     pub async fn tables_with(&self, secret: &str) -> Vec<String> {
         let hex: String = secret.bytes().map(|byte| format!("{byte:02x}")).collect();
         let tables =
@@ -76,7 +76,7 @@ impl TestDatabase {
         with
     }
 
-    /// Ends every connection and takes no more, as a server does that restarts.
+    /// Closes every connection and rejects new ones, as a restarting server does.
     pub async fn go_away(&self) {
         let name = &self.name;
         let refuse = format!("ALTER DATABASE {name} WITH ALLOW_CONNECTIONS false");
@@ -90,7 +90,7 @@ impl TestDatabase {
         execute(&self.server_url, take).await.expect("connections can be taken");
     }
 
-    /// Has whoever connects from now on see a time that is so many hours later, or earlier.
+    /// Shifts the time that new database connections see by the given number of hours.
     pub async fn put_clock_forward(&self, hours: i32) {
         let sql = format!(
             "CREATE SCHEMA moved;
@@ -109,7 +109,7 @@ impl TestDatabase {
         self.execute(&sql).await;
     }
 
-    /// Switches back to the first version of every bundle, as another host does that this test's has yet to hear of.
+    /// Activates the first version of every bundle, as if another host had done so and this host had not been notified.
     pub async fn switch_to_first_versions(&self) {
         self.execute(
             "UPDATE deployments SET state = 'superseded' WHERE state = 'active';
@@ -118,7 +118,7 @@ impl TestDatabase {
         .await;
     }
 
-    /// A connection for what takes more than a statement.
+    /// A connection for transactions and other sequences of statements.
     pub async fn connect(&self) -> PgConnection {
         PgConnection::connect(&self.url()).await.expect("the test's database answers")
     }
@@ -128,7 +128,7 @@ impl Drop for TestDatabase {
     fn drop(&mut self) {
         let url = self.server_url.clone();
         let statement = format!("DROP DATABASE IF EXISTS {} WITH (FORCE)", self.name);
-        // The test's own runtime may be on its way out.
+        // The test's own runtime may be shutting down.
         let dropping = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
             runtime.map(|runtime| runtime.block_on(execute(&url, statement)))
@@ -145,14 +145,14 @@ fn server_url() -> String {
         .expect("SYNCLINE_TEST_DATABASE_URL is not set; run the tests with `make test`, or some of them with `scripts/test-postgres cargo nextest run -E 'test(records)'`")
 }
 
-/// The URL of another database of the same server.
+/// The URL of another database on the same server.
 fn sibling(server_url: &str, name: &str) -> String {
     let server = server_url.rsplit_once('/').map_or(server_url, |(server, _)| server);
     format!("{server}/{name}")
 }
 
-/// The name of a database that has every table. Whichever test is the first on a server makes it: to copy one takes a
-/// tenth of the time that the migrations take.
+/// Returns the name of a database with every table. The first test on a server creates it, because copying it takes a
+/// tenth of the time of the migrations.
 async fn template(server_url: &str) -> sqlx::Result<String> {
     let mut migrations = blake3::Hasher::new();
     for migration in MIGRATIONS.iter() {
@@ -165,7 +165,7 @@ async fn template(server_url: &str) -> sqlx::Result<String> {
         conn.close().await?;
         return Ok(name);
     }
-    // It gets its name when it is whole: a test that was ended in the middle may have left a part.
+    // It is renamed when it is complete, because an interrupted test may have left a partial one.
     sqlx::query("SELECT pg_advisory_lock($1)").bind(MAKING_THE_TEMPLATE).execute(&mut conn).await?;
     if !sqlx::query_scalar::<_, bool>(is_there).bind(&name).fetch_one(&mut conn).await? {
         let unfinished = format!("{name}_unfinished");
@@ -176,7 +176,7 @@ async fn template(server_url: &str) -> sqlx::Result<String> {
         inside.close().await?;
         execute(server_url, format!("ALTER DATABASE {unfinished} RENAME TO {name}")).await?;
     }
-    // Which gives the lock back.
+    // This releases the lock.
     conn.close().await?;
     Ok(name)
 }

@@ -1,11 +1,11 @@
-//! A provider that repeats what it is sent, with a host before it and a backend that hears of everything.
+//! A provider that returns what it is sent, with a host and a backend that receives webhooks.
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::{Bundle, Connection, Host, HostOptions, ProviderServer, Receiver, TestDatabase};
 
-/// A host with one bundle deployed, whose provider answers with the request that it was sent.
+/// A host with one deployed bundle, whose provider responds with the request that it received.
 pub struct Echo {
     pub host: Host,
     pub db: TestDatabase,
@@ -16,7 +16,7 @@ pub struct Echo {
 }
 
 impl Echo {
-    /// `entry` is what the provider's entry says of its authentication, with `{server}` for its address.
+    /// `entry` is the authentication part of the provider's catalogue entry. `{server}` stands for its address.
     pub async fn start(entry: &str, bundle: Bundle) -> Self {
         let (server, receiver) = (ProviderServer::start().await, Receiver::start().await);
         let folder = TempDir::new().expect("a temporary folder can be made");
@@ -40,14 +40,14 @@ impl Echo {
         Self { host, db, server, receiver, integration, _folder: folder }
     }
 
-    /// Gives the integration an app, with this secret.
+    /// Sets the app of the integration, with this secret.
     pub async fn set_app(&self, secret: &str) {
         let app = json!({ "type": "OAUTH2", "client_id": "client-1", "client_secret": secret });
         let path = format!("/integrations/{}", self.integration);
         self.host.patch(&path, &json!({ "credentials": app })).await.expect(200);
     }
 
-    /// Imports a connection, and waits until the first runs of its syncs are over.
+    /// Imports a connection, and waits for the first runs of its syncs.
     pub async fn connect(&self, credentials: Value) -> Connection {
         let metadata = json!({ "steps": 0 });
         let connection =
@@ -56,7 +56,7 @@ impl Echo {
         connection
     }
 
-    /// Everything that the host tells of runs and their logs.
+    /// The text of all runs and their logs.
     pub async fn told_of_runs(&self) -> String {
         let mut told = String::new();
         let runs = self.host.get("/runs?limit=100").await.expect(200);
@@ -69,7 +69,7 @@ impl Echo {
         told + &runs.text()
     }
 
-    /// Everything that the backend was sent.
+    /// The text of all webhooks to the backend.
     pub fn told_to_backend(&self) -> String {
         self.receiver.webhooks().into_iter().map(|webhook| webhook.text).collect()
     }

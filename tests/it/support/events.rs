@@ -1,4 +1,4 @@
-//! Readers that follow records: a published client of server-sent events, and one that looks at every byte.
+//! Readers that follow records: a published client of server-sent events, and one that checks every byte.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command, Stdio};
@@ -11,7 +11,7 @@ use super::{Api, Connection, METADATA_KEY, SECRET_KEY, query, repository, text};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A published client, as a process of its own.
+/// A published client that runs in its own process.
 pub struct Follower {
     child: Child,
     events: mpsc::UnboundedReceiver<Value>,
@@ -44,7 +44,7 @@ impl Follower {
         Self { child, events }
     }
 
-    /// Has it connect to another host when it connects next.
+    /// Makes the client use another host the next time it connects.
     pub fn move_to(&mut self, api: &Api) {
         let input = self.child.stdin.as_mut().expect("its input is ours");
         writeln!(input, "{}", api.base_url()).expect("it reads");
@@ -56,7 +56,7 @@ impl Follower {
         next.expect("an event comes within half a minute").expect("the client goes on")
     }
 
-    /// The next event of a type; what comes before is not looked at, unless it is a record.
+    /// The next event of a type. Skips other events, but fails on a record.
     pub async fn next_of(&mut self, kind: &str) -> Value {
         loop {
             let event = self.next().await;
@@ -67,7 +67,7 @@ impl Follower {
         }
     }
 
-    /// The next records, which must have these ids, in this order. Gives when each was there, in milliseconds.
+    /// Expects records with these ids in this order. Returns when each arrived, in milliseconds since 1970.
     pub async fn expect_records(&mut self, ids: &[&str]) -> Vec<i64> {
         let mut times = Vec::new();
         for id in ids {
@@ -95,14 +95,14 @@ impl Drop for Follower {
     }
 }
 
-/// A stream of events, line by line.
+/// A stream of events, read block by block.
 pub struct EventStream {
     response: reqwest::Response,
     read: String,
 }
 
 impl EventStream {
-    /// Follows with this query; the host must agree.
+    /// Opens a stream with these parameters, which must succeed.
     pub async fn open(connection: &Connection, parameters: &[(&str, &str)]) -> Self {
         let path = format!("/records/changes?{}", query(parameters));
         let (name, response) = connection.request("GET", &path).open().await;
@@ -111,7 +111,7 @@ impl EventStream {
         Self { response, read: String::new() }
     }
 
-    /// The next block of lines; `None` once the stream has ended as it should.
+    /// The next block of lines, or `None` after the regular end of the stream.
     pub async fn next(&mut self) -> Option<String> {
         loop {
             if let Some((block, rest)) = self.read.split_once("\n\n") {
@@ -125,7 +125,7 @@ impl EventStream {
         }
     }
 
-    /// Reads until it is told that nothing is left. Gives the ids of the records before that.
+    /// Reads until the reader has caught up. Returns the ids of the records before that.
     pub async fn catch_up(&mut self) -> Vec<String> {
         let mut ids = Vec::new();
         loop {
@@ -147,7 +147,7 @@ impl EventStream {
         }
     }
 
-    /// Reads to the end, in which no record may come.
+    /// Reads to the end of the stream, and fails on a record.
     pub async fn wait_for_end(mut self) {
         while let Some(block) = self.next().await {
             assert!(record_of(&block).is_none(), "before the end came {block}");

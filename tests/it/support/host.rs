@@ -13,19 +13,19 @@ use tempfile::TempDir;
 
 use super::{Api, PostgresProxy, Shop, TestDatabase, eventually, repository};
 
-/// The key that owns the environment of every test.
+/// The secret key of every test's environment.
 pub const SECRET_KEY: &str = "planted-secret-key-of-the-tests-41c7";
-/// 32 bytes, the same for all hosts of all tests: they share compiled components, which are sealed with it.
+/// 32 bytes, the same for all test hosts, because they share compiled components, which are authenticated with this key.
 pub const ENCRYPTION_KEY: &str = "test:cGxhbnRlZC1lbmNyeXB0aW9uLWtleS0wMTIzNDU2Nzg=";
 
-/// A running host. It is killed when it is dropped; its log and how it ended are printed if the test has failed.
+/// A running host. It is killed when the value is dropped. If the test has failed, its log and exit status are printed.
 pub struct Host {
     api: Api,
     child: Child,
     folder: TempDir,
 }
 
-/// A process that compiles a component and is suspended until this value is dropped.
+/// A compiler process that is suspended until this value is dropped.
 pub struct HeldCompiler(Pid);
 
 impl Drop for HeldCompiler {
@@ -34,7 +34,7 @@ impl Drop for HeldCompiler {
     }
 }
 
-/// What marks a secret of the tests: the word, and how tokens begin that hosts and servers make.
+/// Text that marks secrets of the tests: a marker word, and the prefixes of generated tokens.
 const PLANTED: [&str; 3] = ["planted", "nango_connect_session_", "whsec_"];
 
 /// How a host is started.
@@ -51,25 +51,25 @@ impl HostOptions {
         Self::default()
     }
 
-    /// Without one, the host starts a Postgres of its own.
+    /// Sets the database. Without one, the host starts its own Postgres.
     pub fn database(mut self, db: &TestDatabase) -> Self {
         self.database_url = Some(db.url());
         self
     }
 
-    /// A database on a way that goes wrong at times.
+    /// Connects to the database through a faulty proxy.
     pub fn database_through(mut self, proxy: &PostgresProxy) -> Self {
         self.database_url = Some(proxy.url().to_owned());
         self
     }
 
-    /// A data directory that outlives the host.
+    /// Sets a data directory that outlives the host.
     pub fn data_dir(mut self, path: &Path) -> Self {
         self.data_dir = Some(path.to_owned());
         self
     }
 
-    /// Where it listens, for a test that has to know before.
+    /// Sets the listening address, for a test that needs to know it in advance.
     pub fn listen(mut self, address: &str) -> Self {
         self.address = Some(address.to_owned());
         self
@@ -80,28 +80,28 @@ impl HostOptions {
         self
     }
 
-    /// Lets guests reach the shop.
+    /// Allows guests to reach the shop.
     pub fn allow(self, shop: &Shop) -> Self {
         self.variable("SYNCLINE_EGRESS_ALLOW", &shop.address())
     }
 
-    /// Starts the host and waits until it serves.
+    /// Starts the host and waits until it is ready.
     pub async fn spawn(self) -> Host {
         let mut host = self.start();
         host.wait_until_ready().await;
         host
     }
 
-    /// Starts a host that will not serve; gives how it ended, and what it said.
+    /// Starts a host that is expected to fail. Returns its exit status and its log.
     pub async fn spawn_and_wait(self) -> (ExitStatus, String) {
         let mut host = self.start();
         (host.wait().await, host.log())
     }
 
-    /// Starts the host and does not wait for anything.
+    /// Starts the host and does not wait.
     pub fn start(self) -> Host {
         let folder = TempDir::new().expect("a temporary folder can be made");
-        // A private Postgres that root starts runs as somebody else, who has to pass through.
+        // Postgres cannot run as root. If the tests do, it runs as another user, who needs access to this folder.
         fs::set_permissions(folder.path(), Permissions::from_mode(0o711)).expect("our folder is ours");
         let log = File::create(folder.path().join("log")).expect("a log can be made");
         let address = self.address.unwrap_or_else(|| format!("127.0.0.1:{}", free_port()));
@@ -132,39 +132,39 @@ impl Host {
         HostOptions::new().database(db).spawn().await
     }
 
-    /// All that the host has printed so far.
+    /// The host's output so far.
     pub fn log(&self) -> String {
         fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
     }
 
-    /// Where it listens.
+    /// The listening address.
     pub fn address(&self) -> &str {
         self.api.base_url().trim_start_matches("http://")
     }
 
-    /// Runs another command of the same program on the host's database, and gives what it prints.
+    /// Runs another command of the same program on the host's database, and returns its output.
     pub fn command(&self, db: &TestDatabase, arguments: &[&str]) -> String {
         db.command(arguments).run()
     }
 
-    /// A new key, with one of the presets.
+    /// Creates a key with one of the presets.
     pub fn create_key(&self, db: &TestDatabase, name: &str, scope: &str) -> String {
         self.command(db, &["keys", "create", name, "--scope", scope]).trim().to_owned()
     }
 
-    /// Ends it without a chance to tidy up.
+    /// Kills the process without a graceful stop.
     pub fn kill(&mut self) {
         self.signal(Signal::KILL);
         self.child.wait().expect("a killed process ends");
     }
 
-    /// Asks it to stop, and waits until it has stopped in order.
+    /// Stops the host gracefully, and waits for its end.
     pub async fn stop(&mut self) {
         self.ask_to_stop();
         self.wait_until_stopped().await;
     }
 
-    /// Waits until it has stopped in order, after it was asked to.
+    /// Waits until the host has stopped gracefully after a request to stop.
     pub async fn wait_until_stopped(&mut self) {
         let status = self.wait().await;
         assert!(status.success(), "the host did not stop in order: {status}");
@@ -178,12 +178,12 @@ impl Host {
         eventually("the host has stopped", async || self.child.try_wait().expect("it is our process")).await
     }
 
-    /// Freezes it: it holds its connections and knows nothing of the time that passes.
+    /// Freezes the host: it keeps its connections, but does not notice that time passes.
     pub fn freeze(&self) {
         self.signal(Signal::STOP);
     }
 
-    /// Waits until it has frozen by itself.
+    /// Waits until the host has frozen itself.
     pub async fn wait_until_frozen(&self) {
         let path = format!("/proc/{}/stat", self.child.id());
         eventually("the host is frozen", async || {
@@ -197,7 +197,7 @@ impl Host {
         self.signal(Signal::CONT);
     }
 
-    /// Waits until the host compiles a component, and suspends the compilation until the value is dropped.
+    /// Waits until the host compiles a component, and suspends the compiler until the value is dropped.
     pub async fn hold_compiler(&self) -> HeldCompiler {
         eventually("the host compiles a component", async || {
             let compiler = self.children().into_iter().find(|child| {
@@ -209,7 +209,7 @@ impl Host {
         .await
     }
 
-    /// The processes that the host has started.
+    /// The child processes of the host.
     fn children(&self) -> Vec<Pid> {
         let threads = fs::read_dir(format!("/proc/{}/task", self.child.id())).expect("the host is there");
         let of_thread = |thread: std::io::Result<fs::DirEntry>| {
@@ -219,26 +219,26 @@ impl Host {
         children.split_whitespace().filter_map(|id| Pid::from_raw(id.parse().ok()?)).collect()
     }
 
-    /// The most memory that it has had in use at a time.
+    /// The host's peak memory use.
     pub fn peak_memory_mb(&self) -> u64 {
         self.status_kb("VmHWM:") / 1024
     }
 
-    /// The memory that it has in use.
+    /// The host's current memory use.
     pub fn memory_mb(&self) -> u64 {
         self.status_kb("VmRSS:") / 1024
     }
 
-    /// The time on processors that it has used so far.
+    /// The CPU time that the host has used so far.
     pub fn processor_time(&self) -> Duration {
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.child.id())).unwrap_or_default();
-        // Behind the name, which is in brackets: the 12th is user time, the 13th that of the system.
+        // The fields after the name in brackets. The 12th is user time, the 13th is system time.
         let fields = stat.rsplit_once(") ").map_or("", |(_, rest)| rest).split(' ');
         let hundredths: u64 = fields.skip(11).take(2).filter_map(|field| field.parse::<u64>().ok()).sum();
         Duration::from_millis(hundredths * 10)
     }
 
-    /// The number of its process.
+    /// The host's process id.
     pub fn process(&self) -> u32 {
         self.child.id()
     }
@@ -288,19 +288,19 @@ impl Drop for Host {
             eprintln!("--- what the host said ---\n{log}--- end of what the host said; {end} ---");
             return;
         }
-        // The suite as a whole shows that no secret gets into a log: each that a test gives away is marked.
+        // Every secret in the tests is marked, so the suite as a whole checks that no secret is logged.
         let told = log.lines().find(|line| PLANTED.iter().any(|mark| line.contains(mark)));
         assert!(told.is_none(), "a secret is in the log: {}", told.unwrap_or_default());
     }
 }
 
-/// A port that nobody listens on.
+/// A port on which no process listens.
 pub fn free_port() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
     listener.local_addr().expect("it is bound").port()
 }
 
-/// Where all tests keep compiled components, so that each is compiled once.
+/// The folder in which all tests share compiled components, so that each is compiled once.
 fn compiled_dir() -> PathBuf {
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| repository("target"), PathBuf::from);
     target.join("test-compiled")

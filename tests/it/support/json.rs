@@ -1,10 +1,10 @@
-//! Looking into answers, and comparing them without what differs from run to run.
+//! Helpers that read JSON responses, and compare them without varying values.
 
 use serde_json::{Value, json};
 
 use super::METADATA_KEY;
 
-/// Members whose text is never the same twice.
+/// Members whose values differ between runs.
 const VARYING: [&str; 14] = [
     "cursor",
     "next_cursor",
@@ -22,8 +22,8 @@ const VARYING: [&str; 14] = [
     "id",
 ];
 
-/// Replaces text under the usual varying members by `…`, at any depth; null stays null. Of `id` only UUIDs and
-/// row numbers are replaced: a record's id says something.
+/// Replaces the values of varying members with `…`, at any depth. Null stays null. Of `id`, only UUIDs and row numbers
+/// are replaced, because tests choose the ids of records.
 pub fn masked(mut value: Value) -> Value {
     mask(&mut value);
     value
@@ -54,7 +54,7 @@ fn is_varying(name: &str, member: &Value) -> bool {
     }
 }
 
-/// A record's own fields.
+/// A record without its metadata.
 pub fn without_metadata(mut record: Value) -> Value {
     if let Some(members) = record.as_object_mut() {
         members.remove(METADATA_KEY);
@@ -62,13 +62,13 @@ pub fn without_metadata(mut record: Value) -> Value {
     record
 }
 
-/// What is text there.
+/// The text of a JSON string.
 #[track_caller]
 pub fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_else(|| panic!("this is no text: {value}"))
 }
 
-/// The ids of records, in their order.
+/// The ids of records, in order.
 #[track_caller]
 pub fn ids_of(records: &[Value]) -> Vec<&str> {
     let mut ids = Vec::with_capacity(records.len());
@@ -78,7 +78,7 @@ pub fn ids_of(records: &[Value]) -> Vec<&str> {
     ids
 }
 
-/// Where a reader continues after this record.
+/// The cursor after this record.
 #[track_caller]
 pub fn cursor_of(record: &Value) -> &str {
     text(&record[METADATA_KEY]["cursor"])

@@ -1,4 +1,4 @@
-//! Scripts that ask vendors' own libraries.
+//! Node.js scripts that use vendors' own libraries.
 
 use std::io::Write;
 use std::process::{Command, Stdio};
@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::repository;
 
-/// What a script of `tests/node` says about `input`; both are JSON.
+/// Runs a script of `tests/node` with `input`, and returns its output. Both are JSON.
 pub fn node(script: &str, input: &Value) -> Value {
     let mut node = Command::new("node")
         .arg(repository("tests/node").join(script))

@@ -1,11 +1,11 @@
-//! A full sync to disturb: whatever happens to it, it has to come to the same records, counts and webhooks.
+//! A full sync for disturbances: it always has to end with the same records, counts and webhooks.
 
 use serde_json::{Value, json};
 
 use super::{Api, Bundle, Connection, METADATA_KEY, Receiver, TestDatabase, Webhook, eventually, ids_of};
 
-/// Connections to the smallest example, which watches for deletions. Each has saved ten numbers when it is made; its
-/// next run is to change eight, to add two and to delete two.
+/// Connections to the smallest example with `track_deletes`. Each has saved ten numbers when it is created. Its next
+/// run changes eight, adds two and deletes two.
 pub struct Numbers {
     pub receiver: Receiver,
     pub db: TestDatabase,
@@ -16,7 +16,7 @@ impl Numbers {
         Self { receiver: Receiver::start().await, db: TestDatabase::create().await }
     }
 
-    /// Deploys, and has the receiver told.
+    /// Deploys the example and sets the webhook URL.
     pub async fn set_up(&self, api: &Api) {
         api.deploy(&Bundle::example("minimal").tracking_deletes("numbers")).await;
         let url = self.receiver.url("/hooks");
@@ -38,7 +38,7 @@ impl Numbers {
         connection.set_metadata(json!({ "first": 2, "count": 10, "batch": 4, "salt": "second" })).await;
     }
 
-    /// Has the sync run now, without a request to a host. Nobody has to wait for a retry either.
+    /// Makes the sync due now, without a request to a host. This also skips the wait of a retry.
     pub async fn make_due(&self, id: &str) {
         let due = format!(
             "UPDATE schedules SET due_at = now() WHERE connection_pk = {} AND run_id IS NULL;
@@ -48,7 +48,7 @@ impl Numbers {
         self.db.execute(&due).await;
     }
 
-    /// Waits until the changes were made and nothing is left to do.
+    /// Waits until the changes are saved and reported, and no work is left.
     pub async fn wait_until_changed(&self, id: &str) {
         let retries = format!(
             "SELECT count(*) FROM schedules WHERE connection_pk = {} AND run_id IS NULL AND due_reason = 'retry'
@@ -69,7 +69,7 @@ impl Numbers {
         .await;
     }
 
-    /// The changes were made, each once, and told, once.
+    /// Checks that each change was saved once and reported once.
     pub async fn assert_changed(&self, connection: &Connection) {
         let id = &connection.id;
         let all = connection.all(&[("model", "Number"), ("limit", "5")]).await;
@@ -95,7 +95,7 @@ impl Numbers {
         assert_eq!(results, [&first, &second], "{id}");
     }
 
-    /// The successes of its syncs that were told, each message once.
+    /// The reported successes of the connection's syncs, each message once.
     fn successes(&self, connection: &Connection) -> Vec<Value> {
         let mut webhooks = self.receiver.webhooks();
         webhooks.retain(|webhook| {
@@ -111,7 +111,7 @@ impl Numbers {
     }
 }
 
-/// The row number of a connection, in SQL.
+/// The row number of a connection, as SQL.
 fn pk_of(id: &str) -> String {
     format!("(SELECT pk FROM connections WHERE connection_id = '{id}')")
 }

@@ -1,4 +1,4 @@
-//! A host with an integration of a certified OAuth server, and the end user who connects there.
+//! A host with an integration of a certified OAuth server, and an end user who connects there.
 
 use serde_json::{Value, json};
 use url::Url;
@@ -25,7 +25,7 @@ impl OAuthScene {
         Self::with_server(OAuthServer::start().await, more).await
     }
 
-    /// Whose access tokens live for so many seconds.
+    /// With access tokens that expire after the given number of seconds.
     pub async fn with_tokens_of(seconds: u32) -> Self {
         Self::with_server(OAuthServer::with_tokens_of(seconds).await, "").await
     }
@@ -69,7 +69,7 @@ impl OAuthScene {
         self.server.spawn_host(&self.db).await
     }
 
-    /// Connects an account and gives the connection's id.
+    /// Connects an account and returns the connection's id.
     pub async fn connect_account(&self) -> String {
         let (mut browser, token) = (Browser::new(), self.user_session().await);
         let back = self.leave(&mut browser, &token, "").await;
@@ -77,13 +77,13 @@ impl OAuthScene {
         text(&self.connections().await[0]["connection_id"]).to_owned()
     }
 
-    /// The provider takes the token.
+    /// Checks that the provider accepts the token.
     pub async fn expect_accepted(&self, access_token: &str) {
         let provider = Api::new(self.server.issuer().to_owned(), Some(access_token));
         provider.get("/me").await.expect(200);
     }
 
-    /// Leaves for the provider, and stops before the way back.
+    /// Starts an authorization at the provider, and stops before the callback. Returns the callback's URL.
     pub async fn leave(&self, browser: &mut Browser, token: &str, more: &str) -> Url {
         let login = browser.visit(&self.start(token, more)).await;
         consent(browser, login, &self.callback()).await.url
@@ -95,7 +95,7 @@ pub async fn open_session(api: &Api, path: &str, body: Value) -> String {
     text(&session["data"]["token"]).to_owned()
 }
 
-/// Logs in at the provider and consents; stops before an address that begins so.
+/// Logs in at the provider and consents. Stops before a URL with this prefix.
 pub async fn consent(browser: &mut Browser, login: Visited, stop_before: &str) -> Visited {
     let login = login.expect_page("Sign-in");
     let form = [("prompt", "login"), ("login", "ada"), ("password", "any")];

@@ -1,4 +1,4 @@
-//! An OAuth 2 server as third parties run one: oidc-provider, which is certified.
+//! A real OAuth 2 server: oidc-provider, which is certified.
 
 use std::fs::File;
 use std::net::TcpStream;
@@ -10,10 +10,10 @@ use tempfile::TempDir;
 use super::host::free_port;
 use super::{Api, Host, HostOptions, TestDatabase, eventually, repository, text};
 
-/// The provider that its entry describes.
+/// The provider that the catalogue entry describes.
 pub const OAUTH_PROVIDER: &str = "test-oauth";
 
-/// A client that was registered at the server.
+/// A client that is registered at the server.
 pub struct OAuthClient {
     pub id: String,
     pub secret: String,
@@ -31,7 +31,7 @@ impl OAuthServer {
         Self::with_tokens_of(3600).await
     }
 
-    /// Whose access tokens live for so many seconds.
+    /// With access tokens that expire after the given number of seconds.
     pub async fn with_tokens_of(seconds: u32) -> Self {
         let folder = TempDir::new().expect("a temporary folder can be made");
         let log = File::create(folder.path().join("log")).expect("a log can be made");
@@ -51,7 +51,7 @@ impl OAuthServer {
         server
     }
 
-    /// As `SYNCLINE_EGRESS_ALLOW` wants it.
+    /// The address in the format of `SYNCLINE_EGRESS_ALLOW`.
     pub fn address(&self) -> String {
         format!("127.0.0.1:{}", self.port)
     }
@@ -60,7 +60,7 @@ impl OAuthServer {
         self.api.base_url()
     }
 
-    /// A host that knows this server as a provider.
+    /// A host with this server in its catalogue.
     pub async fn spawn_host(&self, db: &TestDatabase) -> Host {
         self.host_options(db).spawn().await
     }
@@ -74,7 +74,7 @@ impl OAuthServer {
             .variable("SYNCLINE_EGRESS_ALLOW", &self.address())
     }
 
-    /// Describes the server under a slug, with further lines at the end of the entry. Hosts read it at their start.
+    /// Writes a catalogue entry for the server, with additional lines at its end. Hosts read it when they start.
     pub fn write_entry(&self, slug: &str, more: &str) {
         let issuer = self.issuer();
         let entry = format!(
@@ -99,7 +99,7 @@ impl OAuthServer {
         std::fs::write(folder.join(format!("{slug}.toml")), entry).expect("a file can be written");
     }
 
-    /// Registers a client that is called back at that address.
+    /// Registers a client with this callback URL.
     pub async fn register_client(&self, redirect_uri: &str) -> OAuthClient {
         let made = self.api.post("/reg", &json!({ "redirect_uris": [redirect_uri] })).await;
         let made = made.expect(201).json();
@@ -109,7 +109,7 @@ impl OAuthServer {
         }
     }
 
-    /// Makes an integration of this server on a host, with a client of its own.
+    /// Creates an integration of this server on a host, with a new client.
     pub async fn integrate(&self, host: &Api, key: &str, provider: &str) -> OAuthClient {
         let client = self.register_client(&format!("{}/oauth/callback", host.base_url())).await;
         let body = json!({
@@ -120,7 +120,7 @@ impl OAuthServer {
         client
     }
 
-    /// Ends a grant, as its user might at the provider.
+    /// Revokes a grant, as its user might at the provider.
     pub async fn revoke(&self, client: &OAuthClient, refresh_token: &str) {
         let form = [("client_id", &*client.id), ("client_secret", &client.secret), ("token", refresh_token)];
         let request = self.api.request("POST", "/token/revocation");
@@ -128,7 +128,8 @@ impl OAuthServer {
         request.bytes(super::client::query(&form)).send().await.expect(200);
     }
 
-    /// Breaks the token endpoint: `html`, `error` or `slow`; `late` only delays its answers by a second, `none` mends it.
+    /// Breaks the token endpoint with `html`, `error` or `slow`. `late` delays its answers by a second, and `none`
+    /// restores it.
     pub async fn set_fault(&self, fault: &str) {
         self.api.post(&format!("/test/fault?token={fault}"), &Value::Null).await.expect(200);
     }

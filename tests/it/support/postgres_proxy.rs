@@ -1,7 +1,7 @@
-//! A way to Postgres on which things go wrong: between a host and the server it passes on every message, until one comes
-//! that a test has named.
+//! A faulty proxy for Postgres. It forwards every message between a host and the server, until the fault that a test
+//! has armed.
 //!
-//! It reads as much of the protocol as it takes to know where a message ends and which statement it is about.
+//! It parses the protocol only to find the ends of messages and their statements.
 //! <https://www.postgresql.org/docs/current/protocol-message-formats.html>
 
 use std::collections::HashMap;
@@ -15,18 +15,18 @@ use tokio_util::sync::CancellationToken;
 
 use super::{TestDatabase, eventually};
 
-/// What goes wrong, once. A statement is named by a part of its text.
+/// A fault that happens once. A statement is identified by a part of its text.
 #[derive(Debug, Clone, Copy)]
 pub enum Fault {
-    /// The server was asked for this `COPY` and waits for the rows, which do not come.
+    /// The server receives this `COPY` and waits for rows, which never arrive.
     StallCopy(&'static str),
-    /// The transaction in which this statement was made is committed, and nobody hears of it.
+    /// The transaction that contains this statement is committed, but the response is lost.
     LoseCommitOf(&'static str),
-    /// The statement is done, in its own transaction or in a larger one, and nobody hears of it.
+    /// The statement is executed, alone or in a transaction, but the response is lost.
     LoseAnswerOf(&'static str),
-    /// The transaction in which this statement was made is not committed: the connection ends before.
+    /// The transaction that contains this statement is not committed: the connection breaks before.
     CutBeforeCommitOf(&'static str),
-    /// Whoever connects is told that the server recovers.
+    /// The next connection gets the error that the server is starting up.
     Recover,
 }
 
@@ -45,7 +45,7 @@ pub struct PostgresProxy {
 }
 
 impl PostgresProxy {
-    /// One in front of that database.
+    /// Starts a proxy for this database.
     pub async fn start(db: &TestDatabase) -> Self {
         let server: PgConnectOptions = db.url().parse().expect("the URL is one");
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
@@ -61,29 +61,29 @@ impl PostgresProxy {
         &self.url
     }
 
-    /// Has this go wrong the next time that it can.
+    /// Arms a fault, which happens at the next opportunity.
     pub fn arm(&self, fault: Fault) {
         self.shared.struck.store(false, Ordering::SeqCst);
         *self.shared.armed() = Some(fault);
     }
 
-    /// Waits until it has gone wrong.
+    /// Waits until the armed fault has happened.
     pub async fn struck(&self) {
         let what = format!("{:?} has struck", self.shared.armed());
         eventually(&what, async || self.shared.struck.load(Ordering::SeqCst).then_some(())).await;
     }
 
-    /// Hangs up, and takes no connection any more.
+    /// Closes all connections, and accepts no more.
     pub fn go_away(&self) {
         self.shared.gone.cancel();
     }
 
-    /// How many statements have passed.
+    /// Number of statements so far.
     pub fn statements(&self) -> usize {
         self.shared.statements.load(Ordering::SeqCst)
     }
 
-    /// Lets no notification through from now on.
+    /// Drops all notifications from now on.
     pub fn drop_notifications(&self) {
         self.shared.is_deaf.store(true, Ordering::SeqCst);
     }
@@ -94,7 +94,7 @@ impl Shared {
         self.armed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes the fault that is to strike, if that is one of this kind.
+    /// Takes the armed fault if the predicate accepts it.
     fn strike(&self, suits: impl Fn(Fault) -> bool) -> bool {
         let mut armed = self.armed();
         let strikes = armed.is_some_and(suits);
@@ -120,7 +120,7 @@ async fn serve(listener: TcpListener, server: PgConnectOptions, shared: Arc<Shar
         let (server, shared) = (server.clone(), Arc::clone(&shared));
         tokio::spawn(async move {
             let (from_host, to_host) = host.into_split();
-            // A server that is away refuses: so does the way to it.
+            // If the server is unavailable, the proxy closes the connection too.
             if let Some(socket) = server.get_socket() {
                 let path = socket.join(format!(".s.PGSQL.{}", server.get_port()));
                 let Ok(server) = UnixStream::connect(path).await else { return };
@@ -137,7 +137,7 @@ async fn serve(listener: TcpListener, server: PgConnectOptions, shared: Arc<Shar
     }
 }
 
-/// Answers as a server does that is not ready yet.
+/// Answers like a server that is still starting.
 async fn refuse(host: &mut TcpStream) -> std::io::Result<()> {
     read_body(host).await?;
     let fields = b"SFATAL\0VFATAL\0C57P03\0Mthe database system is starting up\0\0";
@@ -149,9 +149,9 @@ async fn refuse(host: &mut TcpStream) -> std::io::Result<()> {
 /// One connection of the host.
 struct Link {
     shared: Arc<Shared>,
-    /// The answer to what was sent last is not passed on, and the connection ends with it.
+    /// The next response is dropped, and then the connection is closed.
     loses_answer: AtomicBool,
-    /// Nothing more of what the host sends is passed on.
+    /// Further messages of the host are not forwarded.
     is_stalled: AtomicBool,
     cut: CancellationToken,
 }
@@ -170,7 +170,7 @@ impl Link {
         from_server: impl AsyncRead + Unpin,
         to_server: impl AsyncWrite + Unpin,
     ) {
-        // Whichever end hangs up, the other one is hung up on.
+        // When one side closes the connection, the other side is closed too.
         tokio::select! {
             _ended = self.ask(from_host, to_server) => {}
             _ended = self.answer(from_server, to_host) => {}
@@ -183,7 +183,7 @@ impl Link {
         mut host: impl AsyncRead + Unpin,
         mut server: impl AsyncWrite + Unpin,
     ) -> std::io::Result<()> {
-        // The first message has no kind.
+        // The first message has no type byte.
         let start = read_body(&mut host).await?;
         server.write_all(&start).await?;
         let mut prepared: HashMap<String, String> = HashMap::new();
@@ -257,10 +257,10 @@ impl Link {
             let kind = server.read_u8().await?;
             let body = read_body(&mut server).await?;
             match kind {
-                // It waits for the rows of a copy.
+                // `CopyInResponse`: the server waits for rows.
                 b'G' if self.is_stalled.load(Ordering::SeqCst) => self.shared.has_struck(),
                 b'A' if self.shared.is_deaf.load(Ordering::SeqCst) => continue,
-                // It is ready for the next: what was asked is done.
+                // `ReadyForQuery`: the statement has been executed.
                 b'Z' if self.loses_answer.load(Ordering::SeqCst) => {
                     self.cut.cancel();
                     self.shared.has_struck();
@@ -275,7 +275,7 @@ impl Link {
     }
 }
 
-/// A message without its kind: its length, which counts itself, and the rest.
+/// Reads a message without its type byte: its length, which includes itself, and the rest.
 async fn read_body(from: &mut (impl AsyncRead + Unpin)) -> std::io::Result<Vec<u8>> {
     let mut body = vec![0; 4];
     from.read_exact(&mut body).await?;
@@ -285,7 +285,7 @@ async fn read_body(from: &mut (impl AsyncRead + Unpin)) -> std::io::Result<Vec<u
     Ok(body)
 }
 
-/// The text up to the next NUL, and what comes after that.
+/// Splits at the next NUL: the text before it, and the bytes after it.
 fn text(bytes: &[u8]) -> (String, &[u8]) {
     let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
     (String::from_utf8_lossy(&bytes[..end]).into_owned(), bytes.get(end + 1..).unwrap_or_default())

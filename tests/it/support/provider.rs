@@ -1,5 +1,5 @@
-//! A provider of the tests' own, for what no ready-made server can be brought to do: to stall, to break off, to
-//! redirect, to tell what it was sent.
+//! A provider for behaviour that existing servers do not have: it stalls, breaks connections, redirects, and returns
+//! what it was sent.
 
 use std::io::Write;
 use std::net::SocketAddr;
@@ -24,20 +24,20 @@ use tokio::sync::Semaphore;
 
 use super::{Connection, Host, HostOptions, TestDatabase};
 
-/// The key that the connection to it has.
+/// The API key of the connection.
 pub const PROVIDER_KEY: &str = "planted-provider-key-93ab";
-/// The access token that `/api/token` gives.
+/// The access token that `/api/token` returns.
 pub const REFRESHED_TOKEN: &str = "planted-token-after-the-refresh-40d2";
-/// How long the body of `/api/bomb` is once it is decompressed.
+/// Length of the decompressed body of `/api/bomb`.
 pub const BOMB_BYTES: usize = 100_000_000;
 
-/// The provider with a host before it and one connection to it.
+/// The provider with a host and one connection.
 pub struct Provider {
     pub connection: Connection,
     pub host: Host,
     pub db: TestDatabase,
     pub server: Server,
-    /// Another server of the same kind, which is not the provider's. The operator allows it.
+    /// A server of the same kind at another address, which the operator allows.
     pub elsewhere: Server,
     folder: TempDir,
 }
@@ -48,15 +48,15 @@ pub struct Server {
     pub seen: Arc<Seen>,
 }
 
-/// What happened at a server.
+/// What a server has received.
 #[derive(Default)]
 pub struct Seen {
     requests: Mutex<Vec<Value>>,
     pub received_bytes: AtomicU64,
     attempts: AtomicUsize,
-    /// A part of the answer to `/api/paced` for each permit.
+    /// Each permit sends one part of the response to `/api/paced`.
     pub parts: Parts,
-    /// Whether somebody stopped waiting for `/api/silence`.
+    /// Whether a client stopped waiting for `/api/silence`.
     pub was_left: AtomicBool,
 }
 
@@ -75,7 +75,7 @@ impl Parts {
 }
 
 impl Seen {
-    /// Each request so far: `method`, `target`, `headers`.
+    /// All requests so far: `method`, `target`, `headers`.
     pub fn requests(&self) -> Vec<Value> {
         self.requests.lock().expect("nobody panics with it").clone()
     }
@@ -90,7 +90,7 @@ impl Provider {
         Self::start_entry("", options).await
     }
 
-    /// With more in the `[proxy]` of its entry.
+    /// With additional lines in the `[proxy]` table of the entry.
     pub async fn start_entry(more: &str, options: impl FnOnce(HostOptions) -> HostOptions) -> Self {
         let (server, elsewhere) = (Server::start().await, Server::start().await);
         let folder = TempDir::new().expect("a temporary folder can be made");
@@ -124,7 +124,7 @@ impl Provider {
         Self { connection, host, db, server, elsewhere, folder }
     }
 
-    /// Another host of the same database.
+    /// Another host on the same database.
     pub async fn second_host(&self) -> Host {
         host_options(&self.db, &self.folder, &self.server, &self.elsewhere).spawn().await
     }
@@ -188,7 +188,7 @@ async fn note(State(seen): State<Arc<Seen>>, request: Request) -> Request {
     request
 }
 
-/// Answers with what it was sent.
+/// Responds with the received request.
 async fn echo(State(seen): State<Arc<Seen>>, body: Bytes) -> Response {
     let mut said = seen.requests().pop().unwrap_or_default();
     said["body"] = json!(String::from_utf8_lossy(&body));
@@ -202,7 +202,7 @@ async fn echo(State(seen): State<Arc<Seen>>, body: Bytes) -> Response {
     (headers, Json(said)).into_response()
 }
 
-/// Counts the body as it comes.
+/// Counts the bytes of the body as they arrive.
 async fn upload(State(seen): State<Arc<Seen>>, body: Body) -> Response {
     let mut stream = body.into_data_stream();
     let mut bytes = 0;
@@ -225,7 +225,7 @@ async fn paced(State(seen): State<Arc<Seen>>) -> Body {
     }))
 }
 
-/// Two parts of an answer, and then the connection's end.
+/// Sends two parts of a response, and then breaks the connection.
 fn broken() -> impl Stream<Item = std::io::Result<Bytes>> {
     let end = stream::once(async {
         tokio::time::sleep(Duration::from_millis(100)).await;
@@ -242,7 +242,7 @@ async fn cut(request: Request) -> Response {
     response
 }
 
-/// Ends before anything is answered.
+/// Breaks the connection before a response.
 async fn cut_early() -> Response {
     panic!("the connection is dropped with its task")
 }
@@ -266,7 +266,7 @@ async fn stall() -> Body {
 /// `?STATUS=LOCATION`
 async fn redirect(request: Request) -> Response {
     let query = request.uri().query().unwrap_or_default().to_owned();
-    // Who answers in the middle of a long body may not be heard.
+    // A response in the middle of a long request body might not be read.
     axum::body::to_bytes(request.into_body(), usize::MAX).await.expect("the body comes whole");
     let (status, location) = url::form_urlencoded::parse(query.as_bytes())
         .next()
@@ -276,7 +276,7 @@ async fn redirect(request: Request) -> Response {
     (status, [(header::LOCATION, location)]).into_response()
 }
 
-/// `?TIMES`, each after a second, and an echo in the end.
+/// `?TIMES` redirects, each after a second, and then an echo.
 async fn slow_redirect(State(seen): State<Arc<Seen>>, request: Request) -> Response {
     tokio::time::sleep(Duration::from_secs(1)).await;
     let times =
@@ -290,7 +290,7 @@ async fn slow_redirect(State(seen): State<Arc<Seen>>, request: Request) -> Respo
     }
 }
 
-/// `?STATUS` for the first request, and an echo for those after it.
+/// `?STATUS` for the first request, and an echo for the following ones.
 async fn flaky(State(seen): State<Arc<Seen>>, request: Request) -> Response {
     let status = request.uri().query().unwrap_or_default().to_owned();
     let body = axum::body::to_bytes(request.into_body(), usize::MAX).await.unwrap_or_default();
@@ -301,7 +301,7 @@ async fn flaky(State(seen): State<Arc<Seen>>, request: Request) -> Response {
     echo(State(seen), body).await
 }
 
-/// `?SECONDS` that the first request is told to wait, and an echo for those after it.
+/// 429 with `Retry-After: ?SECONDS` for the first request, and an echo for the following ones.
 async fn limited(State(seen): State<Arc<Seen>>, request: Request) -> Response {
     let seconds = request.uri().query().unwrap_or_default().to_owned();
     if seen.attempts.fetch_add(1, Ordering::SeqCst) == 0 {
@@ -311,7 +311,7 @@ async fn limited(State(seen): State<Arc<Seen>>, request: Request) -> Response {
     echo(State(seen), Bytes::new()).await
 }
 
-/// `?STATUS`, with an echo in the body and what the request carried as a key in a header.
+/// `?STATUS`, with an echo in the body and the received credentials in a header.
 async fn refuse(State(seen): State<Arc<Seen>>, request: Request) -> Response {
     let status: StatusCode =
         request.uri().query().and_then(|status| status.parse().ok()).expect("a test names a real status");
@@ -326,12 +326,12 @@ async fn refuse(State(seen): State<Arc<Seen>>, request: Request) -> Response {
     response
 }
 
-/// As a token endpoint of OAuth 2 answers a refresh.
+/// A successful refresh at an OAuth 2 token endpoint.
 async fn token() -> Json<Value> {
     Json(json!({ "access_token": REFRESHED_TOKEN, "token_type": "Bearer", "expires_in": 3600 }))
 }
 
-/// As a token endpoint that says no, and repeats the request.
+/// A rejected refresh at an OAuth 2 token endpoint, with the request in the description.
 async fn refuse_token(body: String) -> Response {
     let refusal = json!({ "error": "invalid_grant", "error_description": format!("you sent {body}") });
     (StatusCode::BAD_REQUEST, Json(refusal)).into_response()
@@ -347,7 +347,7 @@ async fn bomb() -> Response {
     ([(header::CONTENT_ENCODING, "gzip")], gzip(&vec![0; BOMB_BYTES])).into_response()
 }
 
-/// One body in two members, as whoever appends to a compressed file makes it.
+/// A gzip body with two members, as appending to a compressed file produces it.
 async fn members() -> Response {
     let body = [gzip(b"one;"), gzip(b"two;")].concat();
     ([(header::CONTENT_ENCODING, "GZIP")], body).into_response()

@@ -1,4 +1,4 @@
-//! A provider of `tests/servers`, in Python.
+//! A server in `tests/servers`, written in Python.
 
 use std::fs::File;
 use std::net::TcpStream;
@@ -16,7 +16,7 @@ pub struct PythonServer {
 }
 
 impl PythonServer {
-    /// Runs a script of `tests/servers`; its own arguments follow the port.
+    /// Runs a script of `tests/servers`. Its own arguments follow the port.
     pub async fn start(script: &str, arguments: &[&str]) -> Self {
         let folder = TempDir::new().expect("a temporary folder can be made");
         let log = File::create(folder.path().join("log")).expect("a log can be made");
@@ -37,7 +37,7 @@ impl PythonServer {
         server
     }
 
-    /// As `SYNCLINE_EGRESS_ALLOW` wants it.
+    /// The address in the format of `SYNCLINE_EGRESS_ALLOW`.
     pub fn address(&self) -> String {
         format!("127.0.0.1:{}", self.port)
     }
@@ -46,7 +46,7 @@ impl PythonServer {
         format!("http://{}", self.address())
     }
 
-    /// Adds an entry to the folder of providers. Hosts read it at their start.
+    /// Adds a catalogue entry. Hosts read it when they start.
     pub fn write_entry(&self, slug: &str, lines: &str) {
         let source = r#"{ address = "https://example.com", checked_at = "2026-11-21" }"#;
         let entry = format!(
@@ -58,7 +58,7 @@ impl PythonServer {
         std::fs::write(folder.join(format!("{slug}.toml")), entry).expect("a file can be written");
     }
 
-    /// For a host that knows the entries and reaches the server.
+    /// Options for a host that knows the entries and can reach the server.
     pub fn host_options(&self, db: &TestDatabase) -> HostOptions {
         let folder = self.folder.path().join("providers");
         let folder = folder.to_str().expect("temporary folders have plain names");

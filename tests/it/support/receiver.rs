@@ -1,4 +1,4 @@
-//! A receiver of webhooks: a real HTTP server, which notes what it is sent and answers as it is told.
+//! A webhook receiver: a real HTTP server that records requests and sends the configured replies.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use super::eventually;
 
-/// One request that the receiver got.
+/// One received request.
 #[derive(Debug, Clone)]
 pub struct Webhook {
     pub at: Instant,
@@ -37,7 +37,7 @@ impl Webhook {
     }
 }
 
-/// How a request is answered.
+/// The reply to a request.
 #[derive(Debug, Clone, Default)]
 pub struct Reply {
     status: u16,
@@ -72,7 +72,7 @@ pub struct Receiver {
 }
 
 impl Receiver {
-    /// One that answers 200.
+    /// Starts a receiver that answers 200.
     pub async fn start() -> Self {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
         let port = listener.local_addr().expect("it is bound").port();
@@ -82,7 +82,7 @@ impl Receiver {
         Self { port, shared }
     }
 
-    /// As `SYNCLINE_EGRESS_ALLOW` wants it.
+    /// The address in the format of `SYNCLINE_EGRESS_ALLOW`.
     pub fn address(&self) -> String {
         format!("127.0.0.1:{}", self.port)
     }
@@ -91,17 +91,17 @@ impl Receiver {
         format!("http://{}{path}", self.address())
     }
 
-    /// Answers the next requests so, one after the other.
+    /// Sets the replies to the next requests, in order.
     pub fn reply(&self, replies: impl IntoIterator<Item = Reply>) {
         self.shared().replies.extend(replies);
     }
 
-    /// Answers all requests so from now on.
+    /// Sets the reply to all later requests.
     pub fn always(&self, reply: Reply) {
         self.shared().otherwise = Some(reply);
     }
 
-    /// Everything that it got so far.
+    /// All requests so far.
     pub fn webhooks(&self) -> Vec<Webhook> {
         self.shared().webhooks.clone()
     }
@@ -110,7 +110,7 @@ impl Receiver {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for so many requests, and gives them all.
+    /// Waits for the given number of requests, and returns all of them.
     pub async fn wait_for(&self, count: usize) -> Vec<Webhook> {
         eventually(&format!("the receiver got {count} webhooks"), async || {
             let webhooks = self.webhooks();

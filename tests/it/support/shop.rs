@@ -1,4 +1,4 @@
-//! The third party of the main tests: localstripe, a server that speaks Stripe's API.
+//! The provider of the main tests: localstripe, a server that speaks Stripe's API.
 
 use std::fs::File;
 use std::net::TcpStream;
@@ -10,7 +10,7 @@ use tempfile::TempDir;
 use super::host::free_port;
 use super::{Answer, Api, eventually, repository};
 
-/// The key that connections to the shop have.
+/// The key of connections to the shop.
 pub const SHOP_KEY: &str = "sk_planted_shop_key_7d1f";
 
 pub struct Shop {
@@ -41,7 +41,7 @@ impl Shop {
         shop
     }
 
-    /// As `SYNCLINE_EGRESS_ALLOW` wants it.
+    /// The address in the format of `SYNCLINE_EGRESS_ALLOW`.
     pub fn address(&self) -> String {
         format!("127.0.0.1:{}", self.port)
     }
@@ -50,7 +50,7 @@ impl Shop {
         self.api.base_url()
     }
 
-    /// The requests that it has answered, as its access log tells them.
+    /// The shop's access log.
     pub fn log(&self) -> String {
         std::fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
     }
@@ -79,7 +79,7 @@ impl Shop {
         self.api.get(path).await
     }
 
-    /// Everything that a list of the shop's API holds.
+    /// All entries of a list in the shop's API.
     pub async fn list(&self, path: &str) -> Vec<Value> {
         let mut listed: Vec<Value> = Vec::new();
         loop {

@@ -1,4 +1,4 @@
-//! A provider that the test itself is: it answers when it is told to.
+//! A provider whose responses a test controls.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,13 +14,13 @@ use super::Bundle;
 pub struct SlowProvider {
     address: String,
     askers: Mutex<mpsc::UnboundedReceiver<Asker>>,
-    /// How many have connected that no test has been given.
+    /// Connections that no test has received yet.
     connected: Arc<AtomicUsize>,
-    /// Takes connections, and goes with the value.
+    /// Accepts connections, and stops when the value is dropped.
     _listening: JoinSet<()>,
 }
 
-/// A request that waits for its answer.
+/// A request that waits for its response.
 pub struct Asker {
     stream: TcpStream,
     pub path: String,
@@ -35,7 +35,7 @@ impl SlowProvider {
         let count = Arc::clone(&connected);
         let mut listening = JoinSet::new();
         listening.spawn(async move {
-            // Read one beside the other: somebody may connect who never asks.
+            // Connections are read concurrently, because a client may connect and send nothing.
             let mut readers = JoinSet::new();
             loop {
                 let (stream, _) = listener.accept().await.expect("a connection can be taken");
@@ -55,12 +55,12 @@ impl SlowProvider {
         self.address.clone()
     }
 
-    /// The hostile guest, for which this is the provider.
+    /// The hostile guest with this provider.
     pub fn bundle(&self) -> Bundle {
         Bundle::guest("hostile").at_address(&format!("http://{}", self.address()))
     }
 
-    /// Waits until somebody asks.
+    /// Waits for the next request.
     pub async fn asked(&self) -> Asker {
         let asked = async { self.askers.lock().await.recv().await.expect("it listens") };
         let asker = tokio::time::timeout(Duration::from_secs(60), asked).await;
@@ -68,7 +68,7 @@ impl SlowProvider {
         asker.expect("somebody asks within a minute")
     }
 
-    /// Nobody so much as connects for this long.
+    /// Returns whether no client connects for this long.
     pub async fn is_left_alone_for(&self, time: Duration) -> bool {
         tokio::time::sleep(time).await;
         self.connected.load(Ordering::SeqCst) == 0
@@ -76,7 +76,7 @@ impl SlowProvider {
 }
 
 impl Asker {
-    /// Reads the head of a request; `None` if none comes.
+    /// Reads the head of a request, or returns `None` if the client sends none.
     async fn read(mut stream: TcpStream) -> Option<Self> {
         let mut head = Vec::new();
         while !head.ends_with(b"\r\n\r\n") {
@@ -93,13 +93,13 @@ impl Asker {
         self.stream.write_all(answer.as_bytes()).await.expect("the host reads the answer");
     }
 
-    /// Answers somebody who may be gone.
+    /// Responds to a client that may have disconnected.
     pub async fn answer_if_there(mut self, body: &str) {
         let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\nConnection: close\r\n\r\n", body.len());
         let _may_be_gone = self.stream.write_all(format!("{head}{body}").as_bytes()).await;
     }
 
-    /// Waits until whoever asked hangs up.
+    /// Waits until the client disconnects.
     pub async fn wait_for_hang_up(mut self) {
         let ended = tokio::time::timeout(Duration::from_secs(10), self.stream.read_u8()).await;
         assert!(ended.expect("the request ends within ten seconds").is_err());

@@ -1,4 +1,4 @@
-//! A host with one integration deployed and connected: where most tests begin.
+//! A host with one deployed integration and one connection, where most tests start.
 
 use std::ops::Deref;
 
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::{Bundle, Connection, Host, HostOptions, ProviderServer, Shop, SlowProvider, TestDatabase};
 
-/// Behaves as its connection; what is below it goes with it, the host before its database.
+/// Dereferences to the connection. Fields are dropped in order: the host before its database.
 pub struct Stage {
     pub connection: Connection,
     pub host: Host,
@@ -14,22 +14,22 @@ pub struct Stage {
 }
 
 impl Stage {
-    /// With the guest whose records are made to a test's order, and nothing saved yet.
+    /// With the hostile guest, whose records tests choose, and no records.
     pub async fn hostile() -> Self {
         Self::of(&Bundle::guest("hostile"), json!({ "steps": 0 })).await
     }
 
-    /// With the smallest example, which has saved so many numbers.
+    /// With the smallest example and the given number of saved numbers.
     pub async fn numbers(count: u64) -> Self {
         Self::of(&Bundle::example("minimal"), json!({ "count": count, "batch": 10 })).await
     }
 
-    /// With that bundle, and a connection with that metadata to the integration that it brings.
+    /// With this bundle, and a connection of its integration with this metadata.
     pub async fn of(bundle: &Bundle, metadata: Value) -> Self {
         Self::with(&[], bundle, metadata).await
     }
 
-    /// As [`of`](Self::of), on a host with these settings.
+    /// Like [`of`](Self::of), on a host with these settings.
     pub async fn with(variables: &[(&str, &str)], bundle: &Bundle, metadata: Value) -> Self {
         let db = TestDatabase::create().await;
         let options = HostOptions::new().database(&db);
@@ -40,21 +40,21 @@ impl Stage {
         Self { connection, host, db }
     }
 
-    /// As [`hostile`](Self::hostile), at a host with settings of its own.
+    /// Like [`hostile`](Self::hostile), on the given host.
     pub async fn at(host: Host, db: TestDatabase) -> Self {
         host.deploy(&Bundle::guest("hostile")).await;
         let connection = host.connect("hostile", json!({ "steps": 0 })).await;
         Self { connection, host, db }
     }
 
-    /// With the hostile guest at a provider of the tests, on a host with these settings.
+    /// With the hostile guest and a test provider, on a host with these settings.
     pub async fn at_provider(server: &ProviderServer, variables: &[(&str, &str)], bundle: Bundle) -> Self {
         let address = server.address.to_string();
         let variables = [variables, &[("SYNCLINE_EGRESS_ALLOW", &*address)]].concat();
         Self::with(&variables, &bundle.at_address(&server.base_url()), json!({ "steps": 0 })).await
     }
 
-    /// With the hostile guest, as `change` makes it, at a provider that the test is.
+    /// With the hostile guest, modified by `change`, and a provider that the test controls.
     pub async fn at_slow_provider(provider: &SlowProvider, change: impl FnOnce(Bundle) -> Bundle) -> Self {
         let variables = [("SYNCLINE_EGRESS_ALLOW", &*provider.address())];
         Self::with(&variables, &change(provider.bundle()), json!({ "steps": 0 })).await

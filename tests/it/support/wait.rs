@@ -1,12 +1,12 @@
-//! Waiting for what will be true soon, with an end to it.
+//! Waiting for a condition, with a deadline.
 
 use std::time::{Duration, Instant};
 
-/// Far more than anything takes that is waited for, since a busy machine can be ten times as slow.
+/// Much longer than any wait takes, because a busy machine can be ten times slower.
 const DEADLINE: Duration = Duration::from_secs(90);
 const LOOK_EVERY: Duration = Duration::from_millis(15);
 
-/// Looks again and again until there is something to see.
+/// Repeats `look` until it returns a value, and panics after the deadline.
 #[track_caller]
 pub fn eventually<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> impl Future<Output = T> {
     let caller = std::panic::Location::caller();

@@ -1,4 +1,4 @@
-//! A host that takes webhooks of a provider, and what that provider would send.
+//! A host that receives provider webhooks, and the webhooks that a provider would send.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -8,10 +8,10 @@ use sha2::Sha256;
 
 use super::{Answer, Api, Bundle, Connection, Host, HostOptions, Request, TestDatabase, eventually, text};
 
-/// What its webhooks are signed with.
+/// The secret that signs the webhooks.
 pub const SECRET: &str = "planted-secret-of-webhooks";
 
-/// A host with the guest that is told of what happens at GitHub, and a connection of it.
+/// A host with the guest for GitHub's webhooks, and a connection.
 pub struct Scene {
     pub connection: Connection,
     /// Path of the integration's webhook URL.
@@ -35,7 +35,7 @@ impl Scene {
         Self { connection, url, host, db }
     }
 
-    /// A delivery that GitHub would make.
+    /// Sends a delivery as GitHub would.
     pub async fn deliver(&self, event: &str, id: &str, body: &Value) -> Answer {
         self.delivery(&self.host, event, id, &body.to_string()).send().await
     }
@@ -94,7 +94,7 @@ pub async fn webhook_path(api: &Api, integration: &str) -> String {
     url.strip_prefix(api.base_url()).expect("it is a URL of the host").to_owned()
 }
 
-/// Makes an integration of a provider whose app is ours; gives the path of its webhook URL.
+/// Creates an integration with the given app credentials. Returns the path of its webhook URL.
 pub async fn integration(api: &Api, provider: &str, credentials: Value, secret: Option<&str>) -> String {
     let mut body = json!({ "provider": provider, "unique_key": provider });
     if !credentials.is_null() {

@@ -1,11 +1,11 @@
-//! Waiting without using the processor, whatever the guest was compiled for.
+//! Waits without using CPU time, on every guest target.
 
 #[cfg(target_os = "wasi")]
 pub fn wait(time_ms: u64) {
     std::thread::sleep(std::time::Duration::from_millis(time_ms));
 }
 
-/// The standard library cannot wait without WASI, but the host offers it all the same.
+/// Without WASI, the standard library cannot wait. The host offers a clock anyway.
 #[cfg(not(target_os = "wasi"))]
 pub fn wait(time_ms: u64) {
     wasi::clocks::monotonic_clock::subscribe_duration(time_ms * 1_000_000).block();

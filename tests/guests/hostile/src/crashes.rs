@@ -1,4 +1,4 @@
-//! Functions that end badly.
+//! Functions that crash.
 
 use std::hint::black_box;
 
@@ -11,7 +11,7 @@ pub fn panic(message: Option<String>) -> Result {
     panic!("{}", message.as_deref().unwrap_or("a panic on purpose"));
 }
 
-/// Traps without a word.
+/// Traps without a message.
 #[action]
 pub fn trap() -> Result {
     #[cfg(target_family = "wasm")]
@@ -20,26 +20,26 @@ pub fn trap() -> Result {
     std::process::abort();
 }
 
-/// Reads at the last address of a memory that is not that large.
+/// Reads at the highest address, which lies outside the memory.
 #[action]
 pub fn read_out_of_bounds() -> Result<u8> {
     let address = black_box(0xffff_fff0_usize);
-    // SAFETY: none. The sandbox is what must hold.
+    // SAFETY: none. The sandbox must prevent the access.
     Ok(unsafe { std::ptr::read_volatile(address as *const u8) })
 }
 
-/// Calls itself until the engine's stack is full.
+/// Recurses until the engine's stack is full.
 #[action]
 pub fn recurse() -> Result<u64> {
     Ok(deeper(black_box(0)))
 }
 
-/// Keeps nothing in memory, and the two operations hinder the compiler from making a loop of it.
+/// Uses no memory. The two operations keep the compiler from turning the recursion into a loop.
 fn deeper(depth: u64) -> u64 {
     if depth == u64::MAX { 0 } else { deeper(depth + 1).wrapping_mul(31) ^ depth }
 }
 
-/// Calls itself until the stack that Rust keeps in the guest's own memory is full.
+/// Recurses until the stack in the guest's own memory is full.
 #[action]
 pub fn recurse_in_memory() -> Result<u64> {
     Ok(deeper_in_memory(black_box(0)))
@@ -58,7 +58,7 @@ pub struct Fail {
     details: Option<Value>,
 }
 
-/// Returns the failure that it is given.
+/// Returns the failure from its input.
 #[action]
 pub fn fail(fail: Fail) -> Result {
     let error = Error::new(fail.code, fail.message);

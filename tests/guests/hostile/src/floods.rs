@@ -1,4 +1,4 @@
-//! Functions that use too much of something.
+//! Functions that exceed a limit.
 
 use std::hint::black_box;
 
@@ -7,7 +7,7 @@ use syncline_sdk::{Result, action, http, log};
 
 use crate::clock::wait;
 
-/// Uses the processor for ever.
+/// Uses the CPU forever.
 #[action]
 pub fn spin() -> Result {
     for turn in 0_u64.. {
@@ -16,14 +16,14 @@ pub fn spin() -> Result {
     Ok(())
 }
 
-/// Waits idly for so many milliseconds.
+/// Sleeps for the given number of milliseconds.
 #[action]
 pub fn sleep(time_ms: u64) -> Result {
     wait(time_ms);
     Ok(())
 }
 
-/// Takes memory and uses it, until there is none.
+/// Allocates and uses memory until none is left.
 #[action]
 pub fn allocate() -> Result<usize> {
     let mut taken = Vec::new();
@@ -32,14 +32,14 @@ pub fn allocate() -> Result<usize> {
     }
 }
 
-/// Hands the host a text of so many bytes in one call, as a message to log.
+/// Logs a message of the given number of bytes in one call.
 #[action]
 pub fn big_log(bytes: usize) -> Result {
     log::info!("{}", "x".repeat(bytes));
     Ok(())
 }
 
-/// Logs for ever.
+/// Logs forever.
 #[action]
 pub fn log_flood() -> Result {
     let line = "x".repeat(1_000);
@@ -49,7 +49,7 @@ pub fn log_flood() -> Result {
     Ok(())
 }
 
-/// Asks the provider for the same thing for ever.
+/// Sends the same request to the provider forever.
 #[action]
 pub fn request_flood(url: String) -> Result {
     loop {
@@ -63,14 +63,14 @@ pub struct Storm {
     count: usize,
 }
 
-/// Asks the provider for the same thing so many times at once.
+/// Sends the given number of identical requests to the provider at once.
 #[action]
 pub fn request_storm(storm: Storm) -> Result {
     http::send_all((0..storm.count).map(|_| http::get(&storm.url)));
     Ok(())
 }
 
-/// Returns a text of so many bytes.
+/// Returns a text of the given number of bytes.
 #[action]
 pub fn big_output(bytes: usize) -> Result<String> {
     Ok("x".repeat(bytes))

@@ -1,5 +1,5 @@
-//! A guest that misbehaves on purpose, so that tests drive every limit and every refusal of the host through the
-//! real boundary. It only makes sense as WebAssembly.
+//! A guest that misbehaves on purpose, so that tests exercise every limit and every rejection through the real sandbox
+//! boundary. It only works as WebAssembly.
 
 mod clock;
 mod crashes;
@@ -51,13 +51,13 @@ const FUNCTIONS: &[Function] = &[
     bad_utf8_output::FUNCTION,
 ];
 
-/// Answered below: the SDK writes no such output.
+/// Implemented below, because the SDK cannot produce such output.
 #[action]
 fn bad_json_output() -> Result {
     Ok(())
 }
 
-/// Answered below: the SDK writes no such output.
+/// Implemented below, because the SDK cannot produce such output.
 #[action]
 fn bad_utf8_output() -> Result {
     Ok(())
@@ -74,7 +74,7 @@ impl Guest for Component {
         report_panics();
         match name.as_str() {
             "bad-json-output" => Ok(Some("{\"half\": ".to_owned())),
-            // SAFETY: none. The host is what must notice.
+            // SAFETY: none. The host must detect the invalid output.
             "bad-utf8-output" => Ok(Some(unsafe { String::from_utf8_unchecked(vec![b'"', 0xff, b'"']) })),
             _ => invoke(FUNCTIONS, &kind, &name, input),
         }

@@ -1,4 +1,4 @@
-//! Functions that try what a sandbox must decide about.
+//! Functions that try to reach the outside of the sandbox.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -31,7 +31,7 @@ pub struct Fetched {
     body: String,
 }
 
-/// Sends the request that it is given and returns the answer.
+/// Sends the request from its input and returns the response.
 #[action]
 pub fn fetch(fetch: Fetch) -> Result<Fetched> {
     let mut request = http::Request::new(fetch.method, fetch.url);
@@ -52,8 +52,8 @@ pub fn fetch(fetch: Fetch) -> Result<Fetched> {
     })
 }
 
-/// Sends each request, and gives away what was answered: on its standard output, in its log, and in the failure that it
-/// ends with. That is the provider's own, where the provider has refused.
+/// Sends each request and leaks the responses: on its standard output, in its log, and in its failure. If the provider
+/// rejects a request, the failure is the provider error itself.
 #[action]
 pub fn tell_answers(urls: Vec<String>) -> Result {
     let mut told = Vec::new();
@@ -69,8 +69,8 @@ pub fn tell_answers(urls: Vec<String>) -> Result {
     Err(Error::new("told", told.join(", ")).with_details(&told))
 }
 
-/// Tries to reach each URL, one after the other and then all at once. Gives what came of each: the code of the
-/// failure, or the status of the answer.
+/// Tries to reach each URL, first one after the other and then all at once. Returns for each URL the failure code or
+/// the status of the response.
 #[action]
 pub fn reach(urls: Vec<String>) -> Result<Vec<[String; 2]>> {
     let outcome = |answer: Result<http::Response>| match answer {
@@ -85,20 +85,20 @@ pub fn reach(urls: Vec<String>) -> Result<Vec<[String; 2]>> {
 
 #[derive(Serialize)]
 pub struct Environment {
-    /// Of the process; none where there is no WASI.
+    /// Variables of the process. `None` without WASI.
     process: Option<BTreeMap<String, String>>,
-    /// Of the environment in which the integration runs.
+    /// Variables of the environment in which the integration runs.
     variables: BTreeMap<String, String>,
 }
 
-/// Returns every variable that it can see.
+/// Returns every variable that the guest can see.
 #[action]
 pub fn read_env() -> Result<Environment> {
     let process = cfg!(target_os = "wasi").then(|| std::env::vars().collect());
     Ok(Environment { process, variables: env::vars().into_iter().collect() })
 }
 
-/// Gives away every variable that it can see: in its log, and in the failure that it ends with.
+/// Leaks every variable that the guest can see: in its log and in its failure.
 #[action]
 pub fn tell_env() -> Result {
     let mut told = Vec::new();
@@ -110,7 +110,7 @@ pub fn tell_env() -> Result {
     Err(Error::new("told", told.join(", ")).with_details(&told))
 }
 
-/// Gives away the connection's credentials: in its log, and in what it returns or fails with.
+/// Leaks the connection's credentials: in its log and in its result or failure.
 #[action]
 pub fn tell_credentials(fails: bool) -> Result<Value> {
     let credentials: Value = connection::credentials()?;
@@ -121,7 +121,7 @@ pub fn tell_credentials(fails: bool) -> Result<Value> {
     Ok(credentials)
 }
 
-/// Returns what is in a file.
+/// Returns the content of a file.
 #[action]
 pub fn read_file(path: String) -> Result<String> {
     std::fs::read_to_string(path).map_err(refused)
@@ -133,7 +133,7 @@ pub fn open_socket(address: String) -> Result {
     TcpStream::connect(address).map(drop).map_err(refused)
 }
 
-/// Prints a line on each of its standard outputs.
+/// Prints a line to standard output and to standard error.
 #[action]
 pub fn print(line: String) -> Result {
     println!("{line}");
@@ -141,7 +141,7 @@ pub fn print(line: String) -> Result {
     Ok(())
 }
 
-/// Prints on each of its standard outputs without an end of the line, and waits for the provider.
+/// Prints to standard output and standard error without a line break, and waits for the provider.
 #[action]
 pub fn print_and_wait(text: String) -> Result {
     print!("{text}");
@@ -151,7 +151,7 @@ pub fn print_and_wait(text: String) -> Result {
     Ok(())
 }
 
-/// Waits for the provider, and then looks at its connection anew.
+/// Waits for the provider, and then reads its connection again.
 #[action]
 pub fn wait_and_look() -> Result<Value> {
     http::get("/wait").send()?;
@@ -159,17 +159,17 @@ pub fn wait_and_look() -> Result<Value> {
     connection::metadata()
 }
 
-/// Logs with fields that are to be JSON and may be anything.
+/// Logs with fields that should be JSON but can be any text.
 #[action]
 pub fn log_fields(fields: String) -> Result {
     boundary::write(boundary::Level::Info, "with fields", Some(&fields));
     Ok(())
 }
 
-/// Hands the host a message that is no text.
+/// Logs a message that is not UTF-8.
 #[action]
 pub fn bad_utf8_log() -> Result {
-    // SAFETY: none. The host is what must notice.
+    // SAFETY: none. The host must detect the invalid text.
     let message = unsafe { String::from_utf8_unchecked(vec![b'a', 0xff]) };
     boundary::write(boundary::Level::Info, &message, None);
     Ok(())

@@ -1,4 +1,4 @@
-//! Functions that hand over records exactly as a test wrote them, past every check of the SDK.
+//! Functions that save records exactly as a test wrote them, without the checks of the SDK.
 
 use std::hint::black_box;
 use std::io::Write;
@@ -15,7 +15,7 @@ use crate::floods::spin;
 #[derive(Deserialize)]
 pub struct RawCommit {
     changes: Vec<RawChange>,
-    /// Text, so that it may be no JSON.
+    /// Text, so that it can be invalid JSON.
     checkpoint: Option<String>,
 }
 
@@ -30,7 +30,7 @@ enum RawChange {
 #[derive(Deserialize)]
 pub struct RawBatch {
     model: String,
-    /// Text, so that it may be no JSON.
+    /// Text, so that it can be invalid JSON.
     items: String,
     variant: Option<String>,
     checkpoint: Option<String>,
@@ -64,14 +64,14 @@ pub fn save_raw(batch: RawBatch) -> Result<Saved> {
     })
 }
 
-/// Makes one commit beside all syncs.
+/// Makes one commit in an action, outside of all syncs.
 #[action]
 pub fn change_raw(raw: RawCommit) -> Result {
     commit(raw)?;
     Ok(())
 }
 
-/// An item of a provider whose `share` the guest reads as a number.
+/// A provider item whose `share` the guest reads as a number.
 #[derive(Serialize, Deserialize)]
 struct Measured {
     id: String,
@@ -94,7 +94,7 @@ pub struct RawFind {
     ids: Vec<String>,
 }
 
-/// Returns the kept payloads as the texts that the host gives.
+/// Returns the stored payloads as the host returns them.
 #[action]
 pub fn find_raw(find: RawFind) -> Result<Vec<Option<String>>> {
     boundary::get(&find.model, &find.ids).map_err(|failure| Error::new(failure.code, failure.message))
@@ -105,7 +105,7 @@ pub fn find_raw(find: RawFind) -> Result<Vec<Option<String>>> {
 struct CommitRaw {
     fetches: Vec<String>,
     commits: Vec<RawCommit>,
-    /// After each commit.
+    /// Pause after each commit.
     pause_ms: u64,
     end: End,
 }
@@ -128,14 +128,14 @@ enum End {
     GoOn,
 }
 
-/// Sends the requests and makes the commits that the connection's metadata lists, then ends as it says. A variant may
-/// have a list of its own, such as `commits-second`.
+/// Sends the requests and makes the commits that the connection's metadata lists, then ends as the metadata says. A
+/// variant can have its own list, such as `commits-second`.
 #[sync]
 pub fn commit_raw() -> Result {
     follow_orders(&format!("commits-{}", run::info().variant))
 }
 
-/// The same, with a list of its own.
+/// Like `commit_raw`, with its own list.
 #[sync]
 pub fn commit_other() -> Result {
     follow_orders("commits-other")
@@ -168,7 +168,7 @@ fn follow_orders(own_list: &str) -> Result {
     }
 }
 
-/// Asks the provider and saves for ever, whatever it is told, after half a line on its standard output.
+/// Prints half a line to standard output. Then sends requests and saves records forever, and ignores cancellation.
 fn go_on() -> Result {
     print!("never done");
     std::io::stdout().flush()?;
@@ -198,11 +198,11 @@ impl Default for Steps {
 #[derive(Serialize)]
 struct Step {
     id: String,
-    /// The run that saved it, by which a test sees that no step was made twice.
+    /// The run that saved the step. It shows a test that no step was saved twice.
     run: String,
 }
 
-/// Saves one record at a time, each with a checkpoint, and pauses in between: something to interrupt.
+/// Saves one record at a time, each with a checkpoint, and pauses in between. Tests interrupt it.
 #[sync]
 pub fn steps() -> Result {
     let settings: Steps = connection::metadata()?;

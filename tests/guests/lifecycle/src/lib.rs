@@ -1,4 +1,4 @@
-//! A guest for the tests whose functions run at the turns of a connection's life, and do what its metadata says.
+//! A test guest with lifecycle functions that do what the connection's metadata says.
 
 use std::time::Duration;
 
@@ -9,19 +9,19 @@ use syncline_sdk::{Error, Result, connection, http, lifecycle, sync};
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Orders {
-    /// Refuse the connection with this message.
+    /// Reject the connection with this message.
     refuse: Option<String>,
-    /// Ask the provider for this before that.
+    /// Send a request to this path of the provider before validating.
     asks: Option<String>,
-    /// Fail before the deletion.
+    /// Fail in the pre-deletion function.
     clings: bool,
-    /// Take so long before the deletion.
+    /// Sleep for this long in the pre-deletion function.
     lingers_ms: u64,
-    /// Tell the provider of each turn.
+    /// Send a request to the provider at each event.
     tells: bool,
 }
 
-/// Has no work: that a connection has a schedule shows that it is there to stay.
+/// Does nothing. Its schedule shows that the connection was created permanently.
 #[sync]
 fn nothing() -> Result {
     Ok(())
@@ -33,7 +33,7 @@ fn validate() -> Result {
     if let Some(path) = orders.asks {
         http::post(path).send_ok()?;
     }
-    // An end user who connects has no metadata yet, and tags of the session.
+    // A connection from a connect session has no metadata yet, but it has the session's tags.
     match orders.refuse.or(connection::info()?.tags.remove("refuse")) {
         Some(message) => Err(Error::new("refused", message)),
         None => Ok(()),

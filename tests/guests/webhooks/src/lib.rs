@@ -1,5 +1,4 @@
-//! A guest for the tests that is told what happens at the provider: it saves what it hears, and fails where its
-//! connection's metadata says so.
+//! A test guest that saves the provider's webhooks, and fails where its connection's metadata says so.
 
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -8,19 +7,19 @@ use syncline_sdk::{Error, Result, Webhook, Writer, connection, sync, webhook};
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Orders {
-    /// Fail instead of doing what is to be done.
+    /// Fail before saving.
     fails: bool,
-    /// Fail when it is done.
+    /// Fail after saving.
     fails_after: bool,
 }
 
-/// Has no work of its own: what it would list is told.
+/// Does nothing, because all records come from webhooks.
 #[sync]
 fn nothing() -> Result {
     Ok(())
 }
 
-/// Saves every event under its delivery's id.
+/// Saves every event under the id of its delivery.
 #[webhook]
 fn note(call: Webhook) -> Result {
     let id = call.headers.get("x-github-delivery").cloned().unwrap_or_default();
@@ -32,7 +31,7 @@ fn note(call: Webhook) -> Result {
     Ok(())
 }
 
-/// Hears of pushes alone.
+/// Subscribes only to pushes.
 #[webhook]
 fn pushed(call: Webhook) -> Result {
     let orders: Orders = connection::metadata()?;

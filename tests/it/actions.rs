@@ -22,7 +22,7 @@ async fn an_action_returns_its_output_byte_for_byte() {
     assert_eq!(
         (nothing.text(), nothing.header("content-type")),
         (String::new(), None),
-        "`null` is something"
+        "the function returned nothing"
     );
 }
 
@@ -42,7 +42,7 @@ async fn an_output_that_does_not_match_its_model_is_rejected_with_its_path() {
         "{}",
         answer.text()
     );
-    assert!(!answer.text().contains("two"), "a refusal names types and no values: {}", answer.text());
+    assert!(!answer.text().contains("two"), "the error names types, but no values: {}", answer.text());
 }
 
 #[tokio::test]
@@ -104,7 +104,7 @@ async fn compiled_components_are_reused_after_a_restart() {
     let compiled = |host: &Host| host.log().matches("compiled a component").count();
     let host = HostOptions::new().database(&stage.db).spawn().await;
     stage.connection.through(&host).action("echo", &json!(1)).await.expect(200);
-    assert_eq!(compiled(&host), 0, "it was mapped, not compiled");
+    assert_eq!(compiled(&host), 0, "the host reuses the compiled component");
     // Without stored components, the host compiles and logs it.
     let empty = tempfile::TempDir::new().expect("a temporary folder can be made");
     let folder = empty.path().display().to_string();

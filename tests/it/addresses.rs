@@ -18,7 +18,7 @@ impl Neighbour {
     }
 
     fn port(&self) -> u16 {
-        self.0.local_addr().expect("it is bound").port()
+        self.0.local_addr().expect("the listener has an address").port()
     }
 
     fn assert_left_alone(&self) {

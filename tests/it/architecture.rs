@@ -38,7 +38,7 @@ fn crates_in_metadata() -> Crates {
 
 /// The rows `| `crate` | purpose | `dependency`, … |` of the section about crates.
 fn crates_in_document() -> Crates {
-    let document = std::fs::read_to_string(repository("ARCHITECTURE.md")).expect("the document is there");
+    let document = std::fs::read_to_string(repository("ARCHITECTURE.md")).expect("the document exists");
     let section = document.split("\n## ").find(|section| section.starts_with("Crates\n"));
     let rows =
         section.expect("there is a section about crates").lines().filter(|line| line.starts_with("| `"));

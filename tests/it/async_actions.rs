@@ -201,7 +201,7 @@ async fn a_job_with_an_expired_lease_continues_if_no_host_took_it_over() {
     let asked = provider.asked().await;
     host.freeze();
     let over = "SELECT count(*) FROM function_jobs WHERE state = 'running' AND lease_expires_at < now()";
-    eventually("the lease has run out", async || (db.number(over).await == 1).then_some(())).await;
+    eventually("the lease has expired", async || (db.number(over).await == 1).then_some(())).await;
     host.thaw();
     let held = "SELECT count(*) FROM function_jobs WHERE state = 'running' AND lease_expires_at > now()";
     eventually("the lease is renewed", async || (db.number(held).await == 1).then_some(())).await;
@@ -277,7 +277,7 @@ async fn ordered_actions_of_a_connection_run_one_at_a_time() {
     assert_eq!(asker.path, "/other");
     asker.answer("ok").await;
     other.result(&others).await.expect(200);
-    assert!(provider.is_left_alone_for(Duration::from_millis(300)).await, "two of a line run at once");
+    assert!(provider.is_left_alone_for(Duration::from_millis(300)).await, "two ordered actions run at once");
     first.answer("ok").await;
     for number in 1..3 {
         let asker = provider.asked().await;
@@ -340,7 +340,7 @@ async fn an_ordered_action_of_a_lost_host_runs_before_later_ones() {
     let (paths, _first) = line_up(&connection, &provider, &[ASYNC]).await;
     // The second host has no other work than the queued job.
     let second = spawn(&db, &provider, &lease).await;
-    assert!(provider.is_left_alone_for(Duration::from_millis(300)).await, "two of a line run at once");
+    assert!(provider.is_left_alone_for(Duration::from_millis(300)).await, "two ordered actions run at once");
     host.kill();
     answer_in_order(&connection.through(&second), &provider, &paths).await;
 }
@@ -419,7 +419,7 @@ async fn job_results_expire_and_are_removed() {
         (answer.status == 404 && answer.refusal().1 == "unknown_job").then_some(())
     })
     .await;
-    eventually("the row is gone", async || {
+    eventually("the row is deleted", async || {
         (db.number("SELECT count(*) FROM function_jobs").await == 0).then_some(())
     })
     .await;
@@ -477,7 +477,7 @@ async fn a_caller_that_disconnects_cancels_the_action() {
     let asker = provider.asked().await;
     drop(caller);
     asker.wait_for_hang_up().await;
-    eventually("the run is written", async || (runs(&db, "fetch").await == ["cancelled 1"]).then_some(()))
+    eventually("the run is stored", async || (runs(&db, "fetch").await == ["cancelled 1"]).then_some(()))
         .await;
 }
 
@@ -511,7 +511,7 @@ async fn a_cpu_heavy_action_has_priority_over_cpu_heavy_syncs() {
     let running = "SELECT count(*) FROM schedules WHERE run_id IS NOT NULL";
     // Functions with little CPU use are not throttled. The syncs are past that once they have used this much CPU time.
     let well_begun = host.processor_time() + Duration::from_millis(60) * syncs as u32;
-    eventually("all compute", async || {
+    eventually("all syncs compute", async || {
         (db.number(running).await == syncs as i64 && host.processor_time() > well_begun).then_some(())
     })
     .await;
@@ -521,7 +521,7 @@ async fn a_cpu_heavy_action_has_priority_over_cpu_heavy_syncs() {
     // Measured in CPU time, because the machine may be slow. The action gets every second time slice.
     let used = host.processor_time().saturating_sub(before);
     let most = NEEDED * 5 * processors.saturating_sub(1).max(1) as u32;
-    assert!(used < most, "all together used {used:?} until the action had used {NEEDED:?}");
+    assert!(used < most, "all functions used {used:?} until the action had used {NEEDED:?}");
 }
 
 #[tokio::test]

@@ -136,7 +136,7 @@ async fn the_last_of_two_records_with_the_same_id_wins() {
     let answer = stage.save_raw("Item", batch).await.expect(200);
     assert_eq!(answer.json()["added"], 2);
     assert_eq!(items(&stage).await, [json!({ "id": "b" }), json!({ "id": "a", "name": "last" })]);
-    let log = eventually("the run's log is written", async || {
+    let log = eventually("the run's log is stored", async || {
         let runs = stage.host.get("/runs?function=save-raw").await.expect(200).json();
         let id = text(runs["runs"].get(0)?.get("id")?).to_owned();
         Some(stage.host.get(&format!("/runs/{id}/logs")).await.expect(200).json())

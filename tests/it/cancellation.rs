@@ -21,7 +21,7 @@ async fn run(api: &Api, id: &Value) -> Value {
 
 /// Waits until the newest run of a function is in progress.
 async fn on(api: &Api, function: &str) -> Value {
-    eventually(&format!("a run of `{function}` is on"), async || {
+    eventually(&format!("a run of `{function}` is in progress"), async || {
         newest(api, function).await.filter(|run| run["state"] == "running")
     })
     .await
@@ -53,7 +53,7 @@ async fn log(api: &Api, id: &Value) -> Vec<(String, String)> {
 /// Calls an action and disconnects once it is running. Returns the run.
 async fn leave(connection: &Connection, api: &Api, action: &str, input: Value) -> Value {
     tokio::select! {
-        answer = connection.action(action, &input) => panic!("it has ended: {}", answer.text()),
+        answer = connection.action(action, &input) => panic!("the action returned early: {}", answer.text()),
         run = on(api, action) => run,
     }
 }
@@ -66,7 +66,8 @@ async fn a_sync_that_ignores_cancellation_is_terminated() {
     let saved = async || stage.all(&[("model", "Item")]).await;
     stage.set_metadata(json!({ "steps": 0, "end": "go-on" })).await;
     stage.trigger("commit-raw").await;
-    let id = eventually("it saves", async || saved().await.first().map(|item| item["name"].clone())).await;
+    let id =
+        eventually("the sync saves", async || saved().await.first().map(|item| item["name"].clone())).await;
 
     stage.set_metadata(json!({ "steps": 0 })).await;
     let asked_before = server.seen.requests().len();
@@ -79,11 +80,11 @@ async fn a_sync_that_ignores_cancellation_is_terminated() {
     // The run that the reset triggered finishes, and one more.
     stage.wait_until_idle().await;
     let (asked, kept) = (server.seen.requests().len(), saved().await);
-    assert!(asked > asked_before, "it goes on when it is told to end");
+    assert!(asked > asked_before, "the sync ignores cancellation");
     assert_eq!(stage.run("commit-raw").await["status"], "SUCCESS");
     assert_eq!((server.seen.requests().len(), saved().await), (asked, kept));
     let printed = ("info".to_owned(), "never done".to_owned());
-    assert!(log(&stage.host, &id).await.contains(&printed), "half a line is in the log");
+    assert!(log(&stage.host, &id).await.contains(&printed), "the unterminated line is in the log");
 }
 
 #[tokio::test]
@@ -116,11 +117,11 @@ async fn an_unterminated_log_line_is_stored_when_the_caller_disconnects() {
     let stage = Stage::at_slow_provider(&provider, |bundle| bundle).await;
     let said = json!("half a line");
     let asker = tokio::select! {
-        answer = stage.action("print-and-wait", &said) => panic!("it has ended: {}", answer.text()),
+        answer = stage.action("print-and-wait", &said) => panic!("the action returned early: {}", answer.text()),
         asker = provider.asked() => asker,
     };
     asker.wait_for_hang_up().await;
-    let run = eventually("the run is written", async || newest(&stage.host, "print-and-wait").await).await;
+    let run = eventually("the run is stored", async || newest(&stage.host, "print-and-wait").await).await;
     assert_cancelled(&stage.host, &run["id"]).await;
     let lines = ["info", "warn"].map(|level| (level.to_owned(), "half a line".to_owned()));
     assert_eq!(log(&stage.host, &run["id"]).await, lines);

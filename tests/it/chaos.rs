@@ -111,7 +111,7 @@ impl Server {
         let folder = TempDir::new().expect("a temporary folder can be made");
         // Postgres cannot run as root. If the tests do, it runs as another user, who needs access to this folder.
         let passable = std::fs::Permissions::from_mode(0o711);
-        std::fs::set_permissions(folder.path(), passable).expect("our folder is ours");
+        std::fs::set_permissions(folder.path(), passable).expect("the folder is writable");
         let mut server = Self { folder, postgres: None };
         server.start_again().await;
         server
@@ -119,20 +119,21 @@ impl Server {
 
     async fn start_again(&mut self) {
         let data_dir = self.folder.path().join("data");
-        self.postgres = Some(PrivatePostgres::start(&data_dir).await.expect("Postgres comes back"));
+        self.postgres = Some(PrivatePostgres::start(&data_dir).await.expect("Postgres starts"));
     }
 
     fn url(&self) -> String {
-        self.postgres.as_ref().expect("it runs").connect_options().to_url_lossy().to_string()
+        self.postgres.as_ref().expect("Postgres is running").connect_options().to_url_lossy().to_string()
     }
 
     /// Kills the process without a graceful stop.
     async fn kill(&mut self) {
         let pid_file = self.folder.path().join("data/postgres/postmaster.pid");
-        let pid = std::fs::read_to_string(pid_file).expect("it runs");
+        let pid = std::fs::read_to_string(pid_file).expect("Postgres is running");
         let pid = pid.lines().next().and_then(|line| line.parse().ok()).and_then(Pid::from_raw);
-        kill_process(pid.expect("the first line is its process"), Signal::KILL).expect("it runs");
-        let mut postgres = self.postgres.take().expect("it runs");
+        kill_process(pid.expect("the first line is a process id"), Signal::KILL)
+            .expect("Postgres is running");
+        let mut postgres = self.postgres.take().expect("Postgres is running");
         postgres.ended().await;
     }
 }
@@ -173,7 +174,7 @@ impl Seen {
             self.cursor = Some(cursor.to_owned());
             let mut content = record.clone();
             let metadata = content.as_object_mut().and_then(|members| members.remove(METADATA_KEY));
-            let is_deleted = metadata.expect("it has some")["deleted_at"].is_string();
+            let is_deleted = metadata.expect("the record has metadata")["deleted_at"].is_string();
             let id = text(&record["id"]).to_owned();
             if !is_deleted {
                 *self.contents.entry(content.to_string()).or_default() += 1;
@@ -485,7 +486,7 @@ impl Chaos {
         for connection in [&self.full, &self.steps, &self.wild] {
             for command in ["start", "trigger"] {
                 while !self.command(connection, command).await {
-                    assert!(began.elapsed() < PATIENCE, "no host takes a command");
+                    assert!(began.elapsed() < PATIENCE, "no host accepts a command");
                     tokio::time::sleep(Duration::from_millis(20)).await;
                 }
             }
@@ -534,17 +535,20 @@ impl Chaos {
         let salt = self.provider.salt.to_string();
         let kept = full.all(&[("model", "Number"), ("limit", "500"), ("filter", "added,updated")]).await;
         let numbers: BTreeSet<u64> =
-            kept.iter().map(|record| record["value"].as_u64().expect("it has one")).collect();
+            kept.iter().map(|record| record["value"].as_u64().expect("the record has a value")).collect();
         assert_eq!((kept.len(), &numbers), (self.provider.numbers.len(), &self.provider.numbers));
-        assert!(kept.iter().all(|record| record["salt"] == *salt), "all are as they were saved last");
+        assert!(kept.iter().all(|record| record["salt"] == *salt), "all records have their last content");
         let counted = full.status("numbers").await["recordCount"].clone();
         assert_eq!(counted, json!({ "Number": self.provider.numbers.len() }));
 
         let made = steps.all(&[("model", "Step"), ("limit", "500")]).await;
         let ids: Vec<&str> = made.iter().map(|record| text(&record["id"])).collect();
         let expected: Vec<String> = (0..self.provider.steps).map(|step| format!("step-{step}")).collect();
-        assert_eq!(ids, expected, "each step once, in order");
-        assert!(made.iter().all(|step| step[METADATA_KEY]["last_action"] == "ADDED"), "none was made twice");
+        assert_eq!(ids, expected, "each step exists once, in order");
+        assert!(
+            made.iter().all(|step| step[METADATA_KEY]["last_action"] == "ADDED"),
+            "no record was saved twice"
+        );
 
         self.check_wild().await;
         for (follower, kept) in self.followers.iter().zip([&kept, &made]) {
@@ -563,17 +567,20 @@ impl Chaos {
                 [("model", "Number"), ("variant", variant), ("limit", "500"), ("filter", "added,updated")];
             let kept = wild.all(&parameters).await;
             let numbers: BTreeSet<u64> =
-                kept.iter().map(|record| record["value"].as_u64().expect("it has one")).collect();
+                kept.iter().map(|record| record["value"].as_u64().expect("the record has a value")).collect();
             let expected = if is_there { self.provider.numbers.clone() } else { BTreeSet::new() };
             assert_eq!((kept.len(), &numbers), (expected.len(), &expected), "variant {variant}");
             let salt = self.provider.salt.to_string();
-            assert!(kept.iter().all(|record| record["salt"] == *salt), "all are as they were saved last");
+            assert!(kept.iter().all(|record| record["salt"] == *salt), "all records have their last content");
             if let Some(since) = self.emptied_since.filter(|_| variant == "base") {
                 let first_seen = |record: &Value| -> DateTime<Utc> {
                     text(&record[METADATA_KEY]["first_seen_at"]).parse().expect("a time")
                 };
                 let all_are_new = kept.iter().all(|record| first_seen(record) >= since);
-                assert!(all_are_new, "the cache was not emptied since {since}, as it was promised");
+                assert!(
+                    all_are_new,
+                    "the cache was not emptied since {since}, although a host accepted the request"
+                );
             }
         }
     }
@@ -583,7 +590,7 @@ impl Chaos {
         let last = kept.iter().map(|record| position_of(cursor_of(record))).max().unwrap_or_default();
         let began = Instant::now();
         while follower.lock().unwrap_or_else(PoisonError::into_inner).position < last {
-            assert!(began.elapsed() < PATIENCE, "the reader does not get on");
+            assert!(began.elapsed() < PATIENCE, "the reader makes no progress");
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
         let seen = follower.lock().unwrap_or_else(PoisonError::into_inner);
@@ -598,7 +605,7 @@ impl Chaos {
         let kept: BTreeMap<&str, &Value> = kept.iter().map(|(id, content)| (*id, content)).collect();
         assert_eq!(seen.live(), kept, "the reader has missed nothing");
         let twice: Vec<_> = seen.contents.iter().filter(|(_, times)| **times > 1).collect();
-        assert!(twice.is_empty(), "the reader was told twice of {twice:?}");
+        assert!(twice.is_empty(), "the reader received twice: {twice:?}");
     }
 
     /// Checks that each success was reported under one id, and that the reports add up to every change once.

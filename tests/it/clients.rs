@@ -25,7 +25,7 @@ async fn say(stage: &Stage, bytes: &str) -> String {
     let mut answer = Vec::new();
     let read = tokio::time::timeout(Duration::from_secs(15), stream.read_to_end(&mut answer)).await;
     // The connection may end regularly or with a reset.
-    let _ended = read.expect("the host hangs up");
+    let _ended = read.expect("the host disconnects");
     String::from_utf8_lossy(&answer).into_owned()
 }
 
@@ -71,7 +71,7 @@ async fn a_slow_but_steady_client_is_served() {
         stream.write_all(part).await.unwrap();
         tokio::time::sleep(Duration::from_millis(300)).await;
     }
-    assert!(began.elapsed() > Duration::from_secs(1), "it took longer than any one silence may");
+    assert!(began.elapsed() > Duration::from_secs(1), "the upload takes longer than the client timeout");
     let mut answer = String::new();
     stream.read_to_string(&mut answer).await.unwrap();
     assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
@@ -97,12 +97,12 @@ async fn a_slow_unauthenticated_body_is_rejected_after_ten_seconds() {
         let mut answer = Vec::new();
         let answered = async {
             while !answer.ends_with(b"}}") {
-                assert!(incoming.read_buf(&mut answer).await.expect("the host answers") > 0, "{path}: half an answer");
+                assert!(incoming.read_buf(&mut answer).await.expect("the host answers") > 0, "{path}: the response is incomplete");
             }
         };
         tokio::select! {
             () = answered => {}
-            () = trickle => panic!("{path}: the host hangs up without an answer"),
+            () = trickle => panic!("{path}: the host disconnects without a response"),
             () = tokio::time::sleep(Duration::from_secs(60)) => panic!("{path}: the host still waits for the body"),
         }
         let answer = String::from_utf8_lossy(&answer);
@@ -128,7 +128,7 @@ async fn an_unauthenticated_client_cannot_send_large_websocket_frames() {
     stream.write_all(&frame).await.expect("the host reads");
     let mut answer = Vec::new();
     let ended = tokio::time::timeout(Duration::from_secs(60), stream.read_to_end(&mut answer)).await;
-    let _ended = ended.expect("the host hangs up instead of waiting for the frame");
+    let _ended = ended.expect("the host disconnects instead of waiting for the frame");
     let answer = String::from_utf8_lossy(&answer);
     assert!(answer.starts_with("HTTP/1.1 101 ") && answer.contains("connection_ack"), "{answer}");
 }
@@ -144,7 +144,7 @@ async fn a_client_that_does_not_read_is_disconnected() {
     }
     // More data waits for the reader than the network buffers can hold.
     let unread = EventStream::open(&stage, &[("model", "Item")]).await;
-    eventually("its place is free again", async || {
+    eventually("the reader's permit is free again", async || {
         let answer = stage.request("GET", "/records/changes?model=Item&wait=0&limit=1").send().await;
         (answer.status == 200).then_some(())
     })
@@ -180,5 +180,9 @@ async fn an_incomplete_request_has_no_effect() {
         drop(stream);
     }
     stage.save_raw("Item", r#"[{"id": "whole"}]"#).await.expect(200);
-    assert_eq!(stage.page(&[("model", "Item")]).await.ids(), ["whole"], "half a request is none");
+    assert_eq!(
+        stage.page(&[("model", "Item")]).await.ids(),
+        ["whole"],
+        "an incomplete request has no effect"
+    );
 }

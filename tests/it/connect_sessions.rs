@@ -106,7 +106,11 @@ async fn a_session_lists_only_the_integrations_that_it_allows() {
     assert_eq!(shown["data"]["allowed_integrations"], json!(["open", "desk"]));
     let made = json!({ "provider": "unauthenticated", "unique_key": "mine" });
     let refused = host.with_key(Some(text(&wide["token"]))).post("/integrations", &made).await;
-    assert_eq!(refused.refusal(), (401, "unknown_account".to_owned()), "a token opens nothing else");
+    assert_eq!(
+        refused.refusal(),
+        (401, "unknown_account".to_owned()),
+        "a session token gives no further access"
+    );
 }
 
 #[tokio::test]

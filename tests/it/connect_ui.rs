@@ -16,7 +16,7 @@ async fn stage(shop: &Shop) -> (TestDatabase, Host) {
     let providers = tempfile::TempDir::new().expect("a temporary folder can be made");
     let stripe = std::fs::read_to_string(repository("host/crates/providers/catalogue/stripe-api-key.toml"));
     let stripe = stripe.expect("the catalogue has Stripe").replace("https://api.stripe.com", shop.base_url());
-    std::fs::write(providers.path().join("stripe-api-key.toml"), stripe).expect("the folder is ours");
+    std::fs::write(providers.path().join("stripe-api-key.toml"), stripe).expect("the folder is writable");
     let host = HostOptions::new()
         .database(&db)
         .allow(shop)
@@ -92,7 +92,7 @@ async fn the_page_has_a_strict_security_policy_and_an_etag() {
         let first = open.get(path).await.expect(200);
         assert_eq!(first.header("content-type"), Some(content_type), "{path}");
         assert_eq!(first.header("x-content-type-options"), Some("nosniff"), "{path}");
-        let tag = first.header("etag").expect("there is a tag");
+        let tag = first.header("etag").expect("the response has an ETag");
         let again =
             open.request("GET", path).header("If-None-Match", &format!("\"old\", {tag}")).send().await;
         assert_eq!(again.expect(304).text(), "", "{path}");

@@ -32,8 +32,8 @@ fn place(answer: &Value) -> String {
 /// Creates an integration of each importable auth mode, with the mode as its key.
 async fn every_mode(api: &Api) {
     let client = |mode: &str| json!({ "type": mode, "client_id": "id", "client_secret": APP });
-    let key =
-        std::fs::read_to_string(crate::support::repository("tests/keys/app.pem")).expect("the key is there");
+    let key = std::fs::read_to_string(crate::support::repository("tests/keys/app.pem"))
+        .expect("the key file exists");
     let mut app = json!({ "app_id": "7", "app_link": "https://code.test/a", "private_key": key });
     for (provider, mode, credentials) in [
         ("hubspot", "OAUTH2", Some(client("OAUTH2"))),
@@ -177,7 +177,7 @@ async fn credentials_of_every_importable_auth_mode_are_imported() {
             assert_eq!(
                 made["connection_config"],
                 json!({ "installation_id": "42" }),
-                "webhooks find it by that"
+                "webhooks are matched by it"
             );
         }
         for (name, value) in credentials.as_object().unwrap() {
@@ -523,11 +523,11 @@ async fn a_deleted_connection_is_gone_at_once_and_its_records_soon_after() {
     }
     assert_eq!(stage.host.get("/connections").await.expect(200).json(), json!({ "connections": [] }));
     assert_eq!(stage.db.number("SELECT count(*) FROM schedules").await, 0);
-    eventually("the other host has heard of it", async || {
+    eventually("the other host has been notified", async || {
         (elsewhere.get_records(&[("model", "Number")]).await.status == 404).then_some(())
     })
     .await;
-    eventually("nothing is left of it", async || (stage.db.number(LEFT).await == 0).then_some(())).await;
+    eventually("no data is left", async || (stage.db.number(LEFT).await == 0).then_some(())).await;
 
     let orders = json!({ "count": 2, "batch": 10 });
     let again = stage.host.connect("minimal", orders).await;
@@ -550,9 +550,9 @@ async fn a_running_sync_writes_nothing_after_its_connection_is_deleted() {
     // Only the removal continues: no new positions are assigned.
     let position = "SELECT coalesce(max(position), 0) FROM records";
     let last = stage.db.number(position).await;
-    eventually("nothing is left of it", async || {
+    eventually("no data is left", async || {
         let now = stage.db.number(position).await;
-        assert!(now <= last, "position {now} was given out after {last}");
+        assert!(now <= last, "position {now} was assigned after {last}");
         (stage.db.number(LEFT).await == 0).then_some(())
     })
     .await;
@@ -582,7 +582,7 @@ async fn an_action_aborts_when_its_connection_is_deleted() {
     let mut action = pin!(stage.action("wait-and-look", &Value::Null));
     let asker = tokio::select! {
         asker = provider.asked() => asker,
-        early = &mut action => panic!("answered before the provider was: {early:?}"),
+        early = &mut action => panic!("the action returned before the provider responded: {early:?}"),
     };
     let (answer, ()) = tokio::join!(action, async {
         stage.host.delete("/connections/customer-1?provider_config_key=hostile").await.expect(200);

@@ -27,7 +27,7 @@ async fn host_in_the_middle(db: &TestDatabase, bundle: &Bundle, lease_seconds: &
 }
 
 async fn wait_for_steps(connection: &Connection, count: usize) {
-    eventually(&format!("{count} steps are made"), async || {
+    eventually(&format!("{count} steps are saved"), async || {
         (steps(connection).await.len() >= count).then_some(())
     })
     .await;
@@ -53,12 +53,16 @@ async fn assert_each_step_once(connection: &Connection) -> usize {
     for record in &records {
         assert_eq!(
             record[METADATA_KEY]["last_action"], "ADDED",
-            "a step that was made twice was updated: {record}"
+            "a step that is saved twice becomes an update: {record}"
         );
     }
     let mut runs: Vec<&str> = records.iter().map(|record| text(&record["run"])).collect();
     runs.dedup();
-    assert_eq!(runs.iter().collect::<BTreeSet<_>>().len(), runs.len(), "no run goes on after its successor");
+    assert_eq!(
+        runs.iter().collect::<BTreeSet<_>>().len(),
+        runs.len(),
+        "no run continues after its successor has started"
+    );
     runs.len()
 }
 
@@ -114,7 +118,7 @@ async fn a_run_with_an_expired_lease_continues_if_no_host_took_it_over() {
     let (host, connection) = host_in_the_middle(&db, &Bundle::guest("hostile"), "1").await;
     host.freeze();
     let over = "SELECT count(*) FROM schedules WHERE run_id IS NOT NULL AND lease_expires_at < now()";
-    eventually("the lease has run out", async || (db.number(over).await == 1).then_some(())).await;
+    eventually("the lease has expired", async || (db.number(over).await == 1).then_some(())).await;
     host.thaw();
     wait_for_success(&connection).await;
     assert_eq!(assert_each_step_once(&connection).await, 1);
@@ -168,7 +172,7 @@ async fn a_stopping_host_releases_its_sync_to_the_next_host() {
     host.stop().await;
     let second = spawn(&db, "3600").await;
     let connection = connection.through(&second);
-    eventually("every step is made", async || (steps(&connection).await.len() == STEPS).then_some(())).await;
+    eventually("every step is saved", async || (steps(&connection).await.len() == STEPS).then_some(())).await;
     assert_eq!(assert_each_step_once(&connection).await, 2);
 }
 
@@ -185,7 +189,7 @@ async fn an_interrupted_full_sync_deletes_nothing_until_it_completes() {
     for stop in [true, false] {
         let before = run_of_each_step(&connection).await;
         connection.trigger("steps").await;
-        eventually("some steps are made again", async || {
+        eventually("some steps are saved again", async || {
             let now = run_of_each_step(&connection).await;
             (now.iter().filter(|(step, run)| before.get(*step) != Some(*run)).count() >= 5).then_some(())
         })
@@ -234,7 +238,7 @@ async fn a_stopping_host_finishes_requests_in_progress() {
     let caller = tokio::spawn(async move { connection.action("fetch", &json!({ "url": "/slow" })).await });
     let asker = provider.asked().await;
     host.ask_to_stop();
-    eventually("the host takes no new connections", async || {
+    eventually("the host accepts no new connections", async || {
         TcpStream::connect(host.address()).await.is_err().then_some(())
     })
     .await;

@@ -68,7 +68,7 @@ async fn invalid_records_are_set_aside_and_the_rest_are_saved() {
 
     stage.run("commit-raw").await;
     let again = letters(&stage).await;
-    assert_eq!(again.len(), 2, "a record has one letter however often it comes");
+    assert_eq!(again.len(), 2, "a record has one dead letter, however often it is rejected");
     assert_eq!((&again[0]["id"], &again[0]["times"]), (&found[0]["id"], &json!(2)));
 }
 
@@ -247,11 +247,12 @@ async fn dead_letters_expire_and_are_removed_with_their_connection() {
     stage.save_raw("Item", &bad.to_string()).await.expect(200);
     let age = "UPDATE dead_letters SET last_seen_at = now() - interval '31 days' WHERE external_id = 'a'";
     stage.db.execute(age).await;
-    eventually("the older one is dropped", async || (letters(&stage).await.len() == 1).then_some(())).await;
+    eventually("the older dead letter is deleted", async || (letters(&stage).await.len() == 1).then_some(()))
+        .await;
     assert_eq!(stage.db.number("SELECT dead_letters FROM streams WHERE model = 'Item'").await, 1);
     let path = format!("/connections/{}?provider_config_key=hostile", stage.id);
     stage.host.request("DELETE", &path).send().await.expect(200);
-    eventually("the other goes with the connection", async || {
+    eventually("the other dead letter is deleted with its connection", async || {
         (stage.db.number("SELECT count(*) FROM dead_letters").await == 0).then_some(())
     })
     .await;

@@ -29,20 +29,20 @@ fn backtraces_find_the_line_tables_beside_the_program() {
     let folder = TempDir::new().expect("a temporary folder can be made");
     let (source, program) = (folder.path().join("source.rs"), folder.path().join("program"));
     let of_cargo = folder.path().join("program-of-cargo");
-    std::fs::write(&source, SOURCE).expect("our folder is ours");
+    std::fs::write(&source, SOURCE).expect("the folder is writable");
     let rustc = Command::new("rustc")
         .args(["--edition=2024", "-Cdebuginfo=line-tables-only", "-o"])
         .args([&program, &source])
         .status();
     assert!(rustc.expect("a compiler is installed").success());
-    std::fs::hard_link(&program, &of_cargo).expect("our folder is ours");
+    std::fs::hard_link(&program, &of_cargo).expect("the folder is writable");
     let size = |path: &Path| std::fs::metadata(path).expect("the file is there").len();
     let whole = size(&program);
 
     let split = Command::new(repository("scripts/split-debug-info")).arg(&program).status();
     assert!(split.expect("the script can be started").success());
     assert!(size(&program) < whole / 2, "{} of {whole} bytes are left", size(&program));
-    assert_eq!(size(&of_cargo), whole, "cargo's own file is as it was");
+    assert_eq!(size(&of_cargo), whole, "Cargo's own file is unchanged");
 
     let found = backtrace(&program);
     assert!(found.contains("source.rs:3:"), "{found}");

@@ -32,7 +32,7 @@ async fn a_full_sync_deletes_records_that_it_did_not_save_again() {
     assert_eq!(status["recordCount"], json!({ "Number": 10 }));
     assert_eq!(deleted(&connection).await, ["number-0", "number-1"]);
     let after = connection.all(&[("model", "Number")]).await;
-    assert_eq!(after[..8], before[2..], "what was seen again was not rewritten");
+    assert_eq!(after[..8], before[2..], "records that were saved again are unchanged");
 }
 
 #[tokio::test]
@@ -157,7 +157,7 @@ async fn approving_a_held_run_deletes_the_records_and_sends_a_webhook() {
     assert_eq!(told["responseResults"], json!({ "added": 0, "updated": 0, "deleted": 80 }));
     let since = text(&told["modifiedAfter"]);
     let found = stage.connection.all(&[("model", "Item"), ("modified_after", since), ("limit", "500")]).await;
-    assert_eq!(found.len(), 80, "what is told can be read by its time");
+    assert_eq!(found.len(), 80, "the reported records can be read by their time");
 
     assert_eq!(approve(&stage, &id).await.refusal(), (409, "run_already_approved".to_owned()));
     let next = stage.connection.run("commit-raw").await;

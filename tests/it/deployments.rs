@@ -506,13 +506,16 @@ async fn a_connection_created_during_a_deployment_gets_its_syncs() {
     let connecting = stage.host.connect_as("customer-2", "hostile", json!({ "steps": 0 }));
     let deploying = async {
         let waits = waiting("locktype = 'relation'");
-        eventually("it is being made", async || (stage.db.number(&waits).await == 1).then_some(())).await;
+        eventually("the connection is being created", async || {
+            (stage.db.number(&waits).await == 1).then_some(())
+        })
+        .await;
         let full = Bundle::guest("hostile");
         let deployment = stage.host.deploy(&full);
         let going_on = async {
             let waits = waiting("locktype = 'advisory'");
             let active = "SELECT count(*) FROM deployments WHERE state = 'active' AND version = 2";
-            eventually("the deployment is on, or waits for it", async || {
+            eventually("the deployment is active, or waits for the connection", async || {
                 (stage.db.number(&waits).await + stage.db.number(active).await > 0).then_some(())
             })
             .await;

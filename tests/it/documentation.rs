@@ -222,7 +222,7 @@ fn help_of(path: &[String], known: &mut BTreeMap<Vec<String>, String>) -> String
 
 #[test]
 fn documented_requests_use_existing_routes() {
-    let document = std::fs::read_to_string(repository("docs/openapi.json")).expect("the document is there");
+    let document = std::fs::read_to_string(repository("docs/openapi.json")).expect("the document exists");
     let document: Value = serde_json::from_str(&document).expect("the document is JSON");
     let routes: Vec<String> = document["paths"].as_object().expect("it has paths").keys().cloned().collect();
     let pattern = regex::Regex::new(r#"\$\{?SYNCLINE_URL\}?(/[^\s"'?`\\)]*)"#).expect("the pattern is valid");
@@ -261,7 +261,7 @@ fn documented_configuration_keys_exist() {
             .filter(|block| block.language == "toml" && block.text.contains("[integrations."))
         {
             let folder = tempfile::TempDir::new().expect("a temporary folder can be made");
-            std::fs::write(folder.path().join("syncline.toml"), &block.text).expect("the folder is ours");
+            std::fs::write(folder.path().join("syncline.toml"), &block.text).expect("the folder is writable");
             let output = Command::new(env!("CARGO_BIN_EXE_syncline"))
                 .args(["check", "--no-build"])
                 .arg(folder.path())

@@ -43,7 +43,7 @@ async fn assert_never_told(entry: &str, credentials: Value, secrets: &[&str]) {
     let repeated: Value = serde_json::from_str(&sent).expect("it is JSON");
     let repeated = repeated["headers"].to_string().replace(r#"\""#, r#"""#);
     let is_sent = |secret: &&str| repeated.contains(*secret);
-    assert!(secrets.iter().any(is_sent), "what a function returns is its own affair: {repeated}");
+    assert!(secrets.iter().any(is_sent), "the provider received the secret: {repeated}");
 
     let mut told = Vec::new();
     for (urls, status) in [(json!(["/refuse?403"]), 424), (json!(["/echo"]), 400)] {
@@ -59,7 +59,7 @@ async fn assert_never_told(entry: &str, credentials: Value, secrets: &[&str]) {
 
     connection.set_metadata(json!({ "steps": 0, "fetches": ["/refuse?403"] })).await;
     assert_eq!(connection.run("commit-raw").await["status"], "ERROR");
-    eventually("the backend hears of it", async || {
+    eventually("the backend receives the webhook", async || {
         let webhooks = echo.receiver.webhooks();
         let failed = webhooks
             .iter()
@@ -67,7 +67,7 @@ async fn assert_never_told(entry: &str, credentials: Value, secrets: &[&str]) {
         failed.map(|webhook| assert!(webhook.text.contains("script_http_error"), "{}", webhook.text))
     })
     .await;
-    eventually("all runs are written", async || {
+    eventually("all runs are stored", async || {
         (echo.db.number("SELECT count(*) FROM runs WHERE state = 'error'").await == 8).then_some(())
     })
     .await;
@@ -81,7 +81,7 @@ async fn assert_never_told(entry: &str, credentials: Value, secrets: &[&str]) {
         assert_eq!(echo.db.tables_with(secret).await, [""; 0], "tables with `{secret}` in them");
     }
     let of_runs = &told[told.len() - 2].1;
-    assert!(of_runs.contains("***"), "they are told without it: {of_runs}");
+    assert!(of_runs.contains("***"), "the secret is masked: {of_runs}");
 }
 
 async fn call_tool(connection: &Connection, input: &Value) -> String {
@@ -128,7 +128,7 @@ async fn old_and_new_token_are_masked_after_a_refresh_during_a_run() {
     let refused = connection.action("tell-answers", &urls).await.expect(424).text();
     let sent = json!(echo.server.seen.requests()).to_string();
     assert!(sent.contains(BEFORE) && sent.contains(REFRESHED_TOKEN), "both were sent: {sent}");
-    eventually("the run is written", async || {
+    eventually("the run is stored", async || {
         (echo.db.number("SELECT count(*) FROM runs WHERE state = 'error'").await == 1).then_some(())
     })
     .await;
@@ -155,7 +155,7 @@ async fn a_refresh_token_echoed_by_the_provider_is_masked() {
     assert!(refused.message().contains("invalid_grant (you sent "), "{}", refused.message());
     let listed = echo.host.get("/connections").await.expect(200);
     assert!(listed.json()["connections"][0]["errors"][0]["type"] == "auth", "{}", listed.text());
-    eventually("the backend hears of it", async || {
+    eventually("the backend receives the webhook", async || {
         echo.told_to_backend().contains("invalid_grant").then_some(())
     })
     .await;
@@ -176,7 +176,7 @@ async fn a_typed_credential_echoed_by_the_provider_is_masked() {
     let refused = echo.host.with_key(None).post(&path, &json!({ "type": "TWO_STEP", "pin": PIN })).await;
     assert_eq!(refused.refusal(), (400, "connection_test_failed".to_owned()));
     assert!(refused.message().contains("you sent {\"pin\":\"***\"}"), "{}", refused.message());
-    eventually("the backend hears of it", async || {
+    eventually("the backend receives the webhook", async || {
         echo.told_to_backend().contains("connection_test_failed").then_some(())
     })
     .await;
@@ -193,7 +193,7 @@ async fn credentials_echoed_during_a_validation_are_masked() {
         "credentials": { "type": "API_KEY", "apiKey": KEY }, "metadata": { "asks": "/refuse?403" },
     });
     let refused = echo.host.post("/connections", &body).await.expect(400);
-    eventually("the run is written", async || {
+    eventually("the run is stored", async || {
         (echo.db.number("SELECT count(*) FROM runs WHERE state = 'error'").await == 1).then_some(())
     })
     .await;

@@ -257,7 +257,7 @@ async fn deleting_an_environment_deletes_its_record_key() {
     let keys = "SELECT count(*) FROM record_keys";
     assert_eq!(db.number(keys).await, 1);
     account.delete(&format!("/environments/{}", text(&made["data"]["id"]))).await.expect(204);
-    eventually("the key is gone", async || (db.number(keys).await == 0).then_some(())).await;
+    eventually("the key is deleted", async || (db.number(keys).await == 0).then_some(())).await;
 }
 
 #[tokio::test]
@@ -273,7 +273,7 @@ async fn enabling_encryption_converts_records_on_their_next_save() {
         assert_eq!(stage.all(&[ITEMS]).await, before);
         assert_eq!(save_all(&stage, &people()).await, counts(0, 0, 3));
         assert_eq!(stage.db.number(kept).await, 2, "{kept}");
-        assert_eq!(stage.all(&[ITEMS]).await, before, "where it stands, pruned or not");
+        assert_eq!(stage.all(&[ITEMS]).await, before, "positions and pruned records are unchanged");
     }
     stage.host.deploy(&sealing()).await;
     assert_eq!(save_all(&stage, &json!([{ "id": "a", "name": "new" }])).await, counts(0, 1, 0));

@@ -74,7 +74,7 @@ async fn environments_with_the_same_integration_names_are_isolated() {
     let refused = db.command(&["env", "delete", "other"]).refuse();
     assert!(refused.contains("say --yes"), "{refused}");
     host.command(&db, &["env", "delete", "other", "--yes"]);
-    eventually("the key of what was deleted is refused", async || {
+    eventually("the key of the deleted environment is rejected", async || {
         (other.get("/integrations").await.status == 401).then_some(())
     })
     .await;
@@ -83,7 +83,7 @@ async fn environments_with_the_same_integration_names_are_isolated() {
     for table in ["integrations", "connections", "deployments", "schedules", "outbound_webhook_signing_keys"]
     {
         let rows = format!("SELECT count(*) FROM {table}");
-        assert_eq!(db.number(&rows).await, 1, "{table}: dev's alone");
+        assert_eq!(db.number(&rows).await, 1, "{table}: only the row of `dev` is left");
     }
     host.command(&db, &["env", "create", "other"]);
     let again = host.command(&db, &["keys", "create", "backend", "--environment", "other"]);
@@ -116,7 +116,7 @@ async fn settings_can_be_read_changed_and_cleared() {
         assert_eq!(&changed[name], value, "{name}");
     }
     assert_eq!(changed["on_auth_creation"], true);
-    eventually("the other host has heard of it", async || {
+    eventually("the other host has been notified", async || {
         (environment(&second).await == changed).then_some(())
     })
     .await;
@@ -131,7 +131,7 @@ async fn settings_can_be_read_changed_and_cleared() {
         (&Value::Null, &json!(true), &json!("By command"))
     );
     assert!(shown["webhook_signing_keys"][0].get("key").is_none(), "{shown}");
-    eventually("the host has heard of it", async || {
+    eventually("the host has been notified", async || {
         (environment(&host).await["connect_ui_title"] == "By command").then_some(())
     })
     .await;
@@ -239,7 +239,7 @@ async fn signing_keys_require_a_scope_and_overlap_during_rotation() {
     let first = text(&first[0]["key"]).to_owned();
     let encoded = first.strip_prefix("whsec_").expect("the form of Standard Webhooks");
     assert_eq!(STANDARD.decode(encoded).unwrap().len(), 32);
-    assert_eq!(text(&keys(&second).await[0]["key"]), first, "the same on every host");
+    assert_eq!(text(&keys(&second).await[0]["key"]), first, "the key is the same on every host");
 
     let arguments = ["keys", "create", "settings", "--scopes", "environment:settings:read"];
     let reader = host.with_key(Some(host.command(&db, &arguments).trim()));
@@ -252,7 +252,7 @@ async fn signing_keys_require_a_scope_and_overlap_during_rotation() {
     let rotated = rotate(&host).await.expect(200).json();
     let new = text(&rotated["data"]["webhook_signing_key"]).to_owned();
     assert_ne!(new, first);
-    eventually("the other host has heard of it", async || {
+    eventually("the other host has been notified", async || {
         let keys = keys(&second).await;
         let both: Vec<&str> = keys.iter().map(|key| text(&key["key"])).collect();
         (both == [&*new, &*first]).then_some(())
@@ -264,7 +264,7 @@ async fn signing_keys_require_a_scope_and_overlap_during_rotation() {
     assert_eq!(rotate(&host).await.refusal(), (409, "multiple_webhook_signing_keys".to_owned()));
 
     let only = host.command(&db, &["env", "rotate-signing-key", "--now"]);
-    eventually("only the newest signs", async || {
+    eventually("only the newest key is left", async || {
         let keys = keys(&host).await;
         (keys.len() == 1 && keys[0]["key"] == only.trim()).then_some(())
     })
@@ -323,8 +323,10 @@ async fn an_account_key_manages_environments_and_their_keys() {
     let done = delete("/environment/api-keys", &revoke).await.expect(200).json();
     assert_eq!(done, json!({ "success": true }));
     assert_eq!(delete("/environment/api-keys", &revoke).await.refusal(), (404, "unknown_api_key".to_owned()));
-    eventually("the key is refused", async || (holder.get("/environment").await.status == 401).then_some(()))
-        .await;
+    eventually("the key is rejected", async || {
+        (holder.get("/environment").await.status == 401).then_some(())
+    })
+    .await;
 
     let path = format!("/environments/{id}");
     assert_eq!(host.request("DELETE", &path).send().await.refusal().0, 403);
@@ -354,7 +356,7 @@ async fn a_key_is_limited_to_its_scopes() {
     let listed: Vec<Value> = serde_json::from_str(&listed).unwrap();
     let narrow = listed.iter().find(|key| key["name"] == "narrow").expect("it is listed");
     assert!(key.starts_with(text(&narrow["prefix"])) && narrow["prefix"] != "", "{narrow}");
-    assert!(!narrow.to_string().contains(key.trim()), "only its beginning is shown");
+    assert!(!narrow.to_string().contains(key.trim()), "only the key's prefix is shown");
 }
 
 #[tokio::test]

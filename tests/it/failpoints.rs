@@ -158,7 +158,7 @@ async fn job_at_every_step(fate: Fate) {
         // An attempt that lasted long enough to be shown has its own row.
         let runs = format!("SELECT state FROM runs WHERE kind = 'action' AND state <> 'lost' AND {of}");
         assert_eq!(scene.numbers.db.texts(&runs).await, ["success"], "{name}");
-        let told = eventually(&format!("{name}: the job is told"), async || {
+        let told = eventually(&format!("{name}: the job is reported"), async || {
             let mut webhooks = scene.numbers.receiver.webhooks();
             webhooks.retain(|webhook| webhook.text.contains(&jobs[0]));
             (!webhooks.is_empty()).then_some(webhooks)
@@ -191,7 +191,7 @@ async fn deletion_at_every_step(fate: Fate) {
                 tokio::spawn(victim.request("DELETE", &path).try_send());
             })
             .await;
-        eventually(&format!("{name}: the connection is gone"), async || {
+        eventually(&format!("{name}: the connection is deleted"), async || {
             (scene.keeper.get(&path).await.status == 404).then_some(())
         })
         .await;
@@ -206,13 +206,13 @@ async fn deletion_at_every_step(fate: Fate) {
         );
         scene.wait_for(&format!("{name}: nothing is left"), &left, 0).await;
         scene.recover(victim, fate).await;
-        assert_eq!(scene.count(&left).await, 0, "{name}: and nothing comes back");
+        assert_eq!(scene.count(&left).await, 0, "{name}: no data returns");
         connection.set_metadata(json!({ "count": 3 })).await;
         connection.wait_until_idle().await;
         assert_eq!(
             connection.all(&[("model", "Number")]).await.len(),
             3,
-            "{name}: the same id is another connection"
+            "{name}: the same id is a new connection"
         );
     }
     assert_settled(&scene.numbers.db).await;
@@ -244,7 +244,7 @@ async fn webhook_at_every_step(fate: Fate) {
         scene.numbers.db.execute(over).await;
         scene.wait_for(&format!("{name}: it is delivered"), OPEN, 0).await;
         scene.recover(victim, fate).await;
-        assert_eq!(scene.count(OPEN).await, 0, "{name}: and stays so");
+        assert_eq!(scene.count(OPEN).await, 0, "{name}: all deliveries stay delivered");
         let told = scene.numbers.receiver.webhooks().split_off(before);
         assert!((1..=2).contains(&told.len()), "{name}: {told:?}");
         assert!(
@@ -294,11 +294,11 @@ async fn variant_at_every_step(fate: Fate) {
         );
         scene.wait_for(&format!("{name}: nothing is left"), &left, 0).await;
         scene.recover(victim, fate).await;
-        assert_eq!(scene.count(&left).await, 0, "{name}: and nothing comes back");
+        assert_eq!(scene.count(&left).await, 0, "{name}: no data returns");
         scene.keeper.post(PATH, &body).await.expect(200);
         connection.wait_until_idle().await;
         let again = connection.all(&[("model", "Number"), ("variant", "second")]).await;
-        assert_eq!(again.len(), 10, "{name}: it can be made again");
+        assert_eq!(again.len(), 10, "{name}: the variant can be created again");
     }
     assert_settled(&scene.numbers.db).await;
 }

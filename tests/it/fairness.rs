@@ -73,20 +73,20 @@ async fn ten_thousand_due_syncs_delay_another_tenant_by_one_run() {
     let (_greedy, modest) = two_tenants(&db, &host, &Bundle::guest("hostile")).await;
     let before = ended(&db).await;
     make_connections(&db, 10_000).await;
-    eventually("the backlog is being worked off", async || (ended(&db).await > before + 5).then_some(()))
+    eventually("the backlog is being processed", async || (ended(&db).await > before + 5).then_some(()))
         .await;
     let sync = modest.statuses("*").await[0]["name"].as_str().expect("it has a name").to_owned();
     modest.trigger(&sync).await;
     // Every claim takes a number. One claim may have been in flight when the trigger was accepted.
     let asked_at = db.number("SELECT last_value FROM run_fences").await;
-    let claimed_at = eventually("the other's run begins", async || {
+    let claimed_at = eventually("the other tenant's run starts", async || {
         let fences = "SELECT coalesce(max(fence), 0) FROM runs WHERE trigger = 'trigger'";
         Some(db.number(fences).await).filter(|fence| *fence > 0)
     })
     .await;
-    assert!(claimed_at <= asked_at + 2, "{} runs began before it", claimed_at - asked_at - 1);
+    assert!(claimed_at <= asked_at + 2, "{} runs started before it", claimed_at - asked_at - 1);
     let left = waiting_for_a_place(&db).await;
-    assert!(left > 8_000, "the backlog was still there: {left}");
+    assert!(left > 8_000, "only {left} runs of the backlog are left");
 }
 
 #[tokio::test]
@@ -103,7 +103,7 @@ async fn the_run_limit_of_a_connection_holds_across_hosts() {
     greedy.set_metadata(waiting()).await;
     make_due(&db, "customer-1", 100).await;
     let parked = "SELECT count(*) FROM schedules WHERE awaits_permit";
-    eventually("all but two wait", async || (db.number(parked).await == 98).then_some(())).await;
+    eventually("all but two syncs wait", async || (db.number(parked).await == 98).then_some(())).await;
     assert_eq!(running(&db).await, 2);
     // Another connection of the same integration gets a permit, although others wait.
     assert_eq!(other.run("commit-raw").await["status"], "SUCCESS");
@@ -114,7 +114,7 @@ async fn the_run_limit_of_a_connection_holds_across_hosts() {
         "UPDATE schedules SET cancel_requested = true WHERE run_id IS NOT NULL; NOTIFY syncline, 'cancel'",
     )
     .await;
-    eventually("all have had their turn", async || {
+    eventually("all syncs have run", async || {
         (waiting_for_a_place(&db).await + running(&db).await == 0).then_some(())
     })
     .await;
@@ -135,7 +135,7 @@ async fn the_run_limit_of_an_integration_holds_across_hosts() {
     ];
     greedy.set_metadata(waiting()).await;
     make_connections(&db, 20).await;
-    eventually("three are on", async || (running(&db).await == 3).then_some(())).await;
+    eventually("three runs are in progress", async || (running(&db).await == 3).then_some(())).await;
     let sync = modest.statuses("*").await[0]["name"].as_str().expect("it has a name").to_owned();
     for _ in 0..3 {
         // Hosts with free capacity skip work at its limit, and run other work.

@@ -50,7 +50,7 @@ async fn an_expired_token_is_refreshed_before_a_function_sees_it() {
     assert_eq!((&seen["type"], &seen["access_token"]), (&json!("OAUTH2"), &json!(REFRESHED_TOKEN)));
     assert!(!seen.to_string().contains(REFRESH_TOKEN), "{seen}");
     connection.action("tell-credentials", &json!(false)).await.expect(200);
-    assert_eq!(requests_for_tokens(&echo), 1, "what is fresh is not refreshed again");
+    assert_eq!(requests_for_tokens(&echo), 1, "a fresh token is not refreshed again");
 }
 
 #[tokio::test]
@@ -68,7 +68,7 @@ async fn a_function_gets_an_error_when_a_refresh_is_rejected() {
     assert!(first.starts_with(reason), "{first}");
     let again = refused().await;
     assert!(again.starts_with("the last refresh failed a moment ago"), "{again}");
-    assert_eq!(requests_for_tokens(&echo), 1, "it is not asked again within the cool-down");
+    assert_eq!(requests_for_tokens(&echo), 1, "the provider gets no second request within the cool-down");
 }
 
 #[tokio::test]
@@ -88,7 +88,7 @@ async fn granted_credentials_are_masked_in_logs_and_errors() {
     let failed = connection.action("tell-credentials", &json!(true)).await.expect(400).json();
     assert_eq!(failed["error"]["payload"]["access_token"], "***", "{failed}");
     let of_action = "function_name = 'tell-credentials' AND state <> 'running'";
-    eventually("the runs are written", async || {
+    eventually("the runs are stored", async || {
         (echo.db.number(&format!("SELECT count(*) FROM runs WHERE {of_action}")).await == 2).then_some(())
     })
     .await;

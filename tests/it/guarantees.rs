@@ -44,10 +44,10 @@ fn has_test(file: &str, test: &str) -> bool {
 #[test]
 fn every_test_named_in_the_documentation_exists() {
     for page in PAGES {
-        let text = std::fs::read_to_string(repository(page)).expect("the page is there");
+        let text = std::fs::read_to_string(repository(page)).expect("the page exists");
         let named: Vec<_> = text.split('`').skip(1).step_by(2).filter_map(as_test).collect();
         assert!(named.len() > 30, "{page} names {} tests", named.len());
         let missing: Vec<_> = named.into_iter().filter(|(file, test)| !has_test(file, test)).collect();
-        assert!(missing.is_empty(), "{page} names tests that are not there: {missing:?}");
+        assert!(missing.is_empty(), "{page} names tests that do not exist: {missing:?}");
     }
 }

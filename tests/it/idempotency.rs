@@ -100,7 +100,7 @@ async fn a_caller_that_disconnected_can_fetch_the_result() {
     let connection = host.connect("hostile", json!({ "steps": 0 })).await;
     let input = json!({ "url": "/slow" });
     let asker = tokio::select! {
-        answer = keyed(&connection, "a", "fetch", &input) => panic!("answered too early: {}", answer.text()),
+        answer = keyed(&connection, "a", "fetch", &input) => panic!("the action returned early: {}", answer.text()),
         asker = provider.asked() => asker,
     };
     assert_eq!(
@@ -108,7 +108,7 @@ async fn a_caller_that_disconnected_can_fetch_the_result() {
         (409, "idempotency_key_in_use".to_owned())
     );
     asker.answer("once").await;
-    let answer = eventually("the first has ended", async || {
+    let answer = eventually("the first call has ended", async || {
         let answer = keyed(&connection, "a", "fetch", &input).await;
         (answer.status != 409).then_some(answer)
     })
@@ -129,7 +129,7 @@ async fn a_repeat_after_a_killed_host_runs_the_function_again() {
     let connection = host.connect("hostile", json!({ "steps": 0 })).await;
     let input = json!({ "url": "/slow" });
     let _first = tokio::select! {
-        answer = keyed(&connection, "a", "fetch", &input) => panic!("answered too early: {}", answer.text()),
+        answer = keyed(&connection, "a", "fetch", &input) => panic!("the action returned early: {}", answer.text()),
         asker = provider.asked() => asker,
     };
     host.kill();
@@ -162,7 +162,7 @@ async fn a_repeat_runs_what_a_stopped_host_abandoned() {
     let input = json!({ "url": "/slow" });
     let ask = async |connection: &Connection| {
         tokio::select! {
-            answer = keyed(connection, "a", "fetch", &input) => panic!("answered too early: {}", answer.text()),
+            answer = keyed(connection, "a", "fetch", &input) => panic!("the action returned early: {}", answer.text()),
             asker = provider.asked() => asker,
         }
     };
@@ -187,7 +187,7 @@ async fn an_expired_key_can_be_used_again() {
     host.deploy(&Bundle::guest("hostile")).await;
     let connection = host.connect("hostile", json!({ "steps": 0 })).await;
     keyed(&connection, "a", "print", &json!("x")).await.expect(200);
-    eventually("another request may use the key", async || {
+    eventually("another request can use the key", async || {
         (keyed(&connection, "a", "print", &json!("y")).await.status == 200).then_some(())
     })
     .await;

@@ -53,7 +53,7 @@ async fn an_integration_over_its_request_limit_gets_429_and_loses_nothing() {
     let send = async |id: String| (scene.deliver("star", &id, &push("-")).await, id);
     let mut taken = BTreeSet::new();
     let mut probes = 0;
-    let refused = eventually("every place is taken", async || {
+    let refused = eventually("every permit is in use", async || {
         probes += 1;
         let (answer, id) = send(format!("probe-{probes}")).await;
         if answer.status != 200 {
@@ -80,11 +80,11 @@ async fn an_integration_over_its_request_limit_gets_429_and_loses_nothing() {
             left.push(id);
         }
     }
-    assert_eq!(stored(&scene).await, taken, "what was answered with 200, and nothing else");
+    assert_eq!(stored(&scene).await, taken, "exactly the acknowledged webhooks are stored");
 
     drop(stalled);
     for id in left {
-        eventually("it is taken when it comes again", async || {
+        eventually("the repeated request is accepted", async || {
             (send(id.clone()).await.0.status == 200).then_some(())
         })
         .await;
@@ -103,7 +103,7 @@ async fn a_host_at_its_buffer_limit_still_accepts_short_webhooks() {
     let long = vec![b' '; 4 << 20];
     let send_long =
         async || scene.host.with_key(None).request("POST", &scene.url).bytes(long.clone()).send().await;
-    let refused = eventually("there is no room for what is long", async || {
+    let refused = eventually("the buffer has no room for a long body", async || {
         let answer = send_long().await;
         (answer.status != 401).then_some(answer)
     })
@@ -111,7 +111,7 @@ async fn a_host_at_its_buffer_limit_still_accepts_short_webhooks() {
     assert_told_to_come_again(&refused, 503, "intake_busy");
     scene.deliver("star", "d1", &push("-")).await.expect(200);
     drop(stalled);
-    eventually("the room is given back", async || (send_long().await.status == 401).then_some(())).await;
+    eventually("the buffer has room again", async || (send_long().await.status == 401).then_some(())).await;
 }
 
 #[tokio::test]

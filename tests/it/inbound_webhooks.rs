@@ -35,7 +35,7 @@ async fn github_examples_are_processed_and_forwarded_with_a_valid_signature() {
         assert_eq!(note["members"], json!(body.as_object().map(serde_json::Map::len)));
     }
     // The end of the connection's first sync is reported too.
-    let forwarded = eventually("all are forwarded", async || {
+    let forwarded = eventually("all webhooks are forwarded", async || {
         let mut webhooks = receiver.webhooks();
         webhooks.retain(|webhook| webhook.body()["type"] == "forward");
         (webhooks.len() == examples.len()).then_some(webhooks)
@@ -75,7 +75,7 @@ async fn records_saved_by_webhook_functions_are_reported_once() {
     scene.connection.wait_until_idle().await;
     scene.db.execute(&format!("UPDATE environments SET webhook_url = '{}'", receiver.url("/hooks"))).await;
     let wait_for_saved = async |count: usize| {
-        eventually(&format!("{count} saves are told"), async || {
+        eventually(&format!("{count} saves are reported"), async || {
             let told = saved(&receiver);
             (told.len() >= count).then_some(told)
         })
@@ -114,7 +114,11 @@ async fn records_saved_by_webhook_functions_are_reported_once() {
     assert_eq!(scene.db.number(attempts).await, 2);
     let models: Vec<String> =
         wait_for_saved(5).await.iter().map(|body| text(&body["model"]).to_owned()).collect();
-    assert_eq!(models, ["Note", "Note", "Note", "Push", "Push"], "what a failed attempt saved is told once");
+    assert_eq!(
+        models,
+        ["Note", "Note", "Note", "Push", "Push"],
+        "records of a failed attempt are reported once"
+    );
     let written = "SELECT count(*) FROM outbound_webhook_deliveries WHERE body LIKE '%\"WEBHOOK\"%'";
     assert_eq!(scene.db.number(written).await, 5);
 }
@@ -179,7 +183,7 @@ async fn the_connection_in_the_url_overrides_the_payload() {
     let id = send("d4", "customer-2").await;
     scene.wait_for_state(&id, "processed").await;
     assert_eq!(ids_of(&other.all(&[("model", "Note")]).await), ["d4"]);
-    assert!(scene.notes().await.is_empty(), "the body names the first connection, and nobody asked it");
+    assert!(scene.notes().await.is_empty(), "the connection in the body is ignored");
 }
 
 #[tokio::test]
@@ -210,9 +214,9 @@ async fn a_captured_delivery_is_dropped_even_under_another_id() {
     };
     let millis = now.timestamp_millis();
     assert!(send("d1", millis).await.is_some());
-    assert_eq!(send("d1", millis).await, None, "it comes again");
-    assert_eq!(send("d2", millis).await, None, "somebody gave it another id");
-    assert_eq!(send("d1", millis + 1).await, None, "the provider has signed it anew");
+    assert_eq!(send("d1", millis).await, None, "the same delivery is dropped");
+    assert_eq!(send("d2", millis).await, None, "the same content under another id is dropped");
+    assert_eq!(send("d1", millis + 1).await, None, "the same id with a new signature is dropped");
     assert!(send("d2", millis + 1).await.is_some());
     let path = integration(&host, "mailgun", Value::Null, Some(SECRET)).await;
     let send = async |id: &str, token: &str| {
@@ -224,7 +228,7 @@ async fn a_captured_delivery_is_dropped_even_under_another_id() {
         id_of(host.with_key(None).post(&path, &body).await)
     };
     assert!(send("m1", "t1").await.is_some());
-    assert_eq!(send("m2", "t1").await, None, "what was signed for another body is used up");
+    assert_eq!(send("m2", "t1").await, None, "a signature cannot be used twice");
     assert!(send("m2", "t2").await.is_some());
 }
 
@@ -261,7 +265,7 @@ async fn acknowledged_webhooks_survive_a_killed_host() {
     assert!(taken.len() >= 40);
     let second = options_for(&scene.db).spawn().await;
     let connection = scene.connection.through(&second);
-    eventually("all that was answered is saved", async || {
+    eventually("all acknowledged webhooks are saved", async || {
         let saved = connection.all(&[("model", "Note")]).await;
         let saved = ids_of(&saved);
         taken.iter().all(|id| saved.contains(&id.as_str())).then_some(())
@@ -287,9 +291,10 @@ async fn two_hosts_process_each_webhook_once() {
     futures_util::future::join_all((0..60).map(send)).await;
     scene.wait_for_notes(60).await;
     let runs = "SELECT count(*) FROM runs WHERE kind = 'webhook' AND function_name = 'note'";
-    eventually("every run is written", async || (scene.db.number(runs).await == 60).then_some(())).await;
+    eventually("every run is stored", async || (scene.db.number(runs).await == 60).then_some(())).await;
     let processed = "SELECT count(*) FROM inbound_webhooks WHERE state = 'processed'";
-    eventually("each is processed", async || (scene.db.number(processed).await == 60).then_some(())).await;
+    eventually("every webhook is processed", async || (scene.db.number(processed).await == 60).then_some(()))
+        .await;
 }
 
 #[tokio::test]
@@ -322,7 +327,7 @@ async fn a_failing_function_is_retried_and_its_webhook_can_be_replayed() {
     let failed = scene.wait_for_state(&id, "failed").await;
     assert_eq!((&failed["connections"], &failed["functions_failed"]), (&json!(1), &json!(1)));
     let runs = "SELECT count(*) FROM runs WHERE function_name = 'pushed' AND state = 'error'";
-    assert_eq!(scene.db.number(runs).await, 2, "once more than at first");
+    assert_eq!(scene.db.number(runs).await, 2, "the function is retried once");
     let functions: Vec<_> =
         failed["functions"].as_array().unwrap().iter().map(|job| text(&job["state"])).collect();
     assert!(functions.contains(&"success") && functions.contains(&"error"), "{functions:?}");
@@ -352,7 +357,7 @@ async fn an_unmatched_webhook_can_be_replayed_once_its_connection_exists() {
     let body = json!({ "repository": { "full_name": "acme/later" } });
     scene.deliver("star", "d1", &body).await.expect(200);
     let list = || scene.host.get("/webhooks/received?state=unmatched&type=star&provider_config_key=webhooks");
-    eventually("it is unmatched", async || {
+    eventually("the webhook is unmatched", async || {
         let listed = list().await.expect(200).json();
         (listed["webhooks"].as_array().is_some_and(|all| all.len() == 1)).then_some(())
     })
@@ -361,7 +366,7 @@ async fn an_unmatched_webhook_can_be_replayed_once_its_connection_exists() {
     let replayed =
         scene.host.post("/webhooks/received/replay", &json!({ "since": "2026-01-01T00:00:00Z" })).await;
     assert_eq!(replayed.expect(202).json(), json!({ "count": 1 }));
-    eventually("it is saved", async || {
+    eventually("the webhook is saved", async || {
         let notes = later.all(&[("model", "Note")]).await;
         (ids_of(&notes) == ["d1"]).then_some(())
     })
@@ -399,7 +404,7 @@ async fn the_cli_lists_shows_and_replays_webhooks() {
         |arguments: &[&str]| scene.host.command(&scene.db, &[&["webhooks"], arguments, &access].concat());
     let listed = run(&["received"]);
     let listed: Vec<&str> = listed.lines().filter_map(|line| line.split_whitespace().next()).collect();
-    assert_eq!(listed, [&ids[2], &ids[1], &ids[0]], "the newest first");
+    assert_eq!(listed, [&ids[2], &ids[1], &ids[0]], "the newest webhook is first");
     let filter = ["--state", "unmatched", "--type", "star", "--integration", "webhooks"];
     let listed = run(&[&["received"], &filter[..]].concat());
     assert_eq!(listed.lines().count(), 1, "{listed}");
@@ -454,7 +459,7 @@ async fn processed_webhooks_expire_and_unfinished_ones_are_kept() {
     assert_eq!(scene.db.texts(kept).await.len(), 7);
     let _second =
         options_for(&scene.db).variable("SYNCLINE_RECEIVED_WEBHOOK_RETENTION_DAYS", "3").spawn().await;
-    eventually("the oldest and the orphan are gone", async || {
+    eventually("the oldest webhooks and the orphan are deleted", async || {
         (scene.db.texts(kept).await == ["new", "processing", "younger"]).then_some(())
     })
     .await;
@@ -560,7 +565,7 @@ async fn distinct_woocommerce_webhooks_with_the_same_delivery_id_are_kept() {
         assert_eq!(forged.refusal(), (401, "invalid_webhook_signature".to_owned()));
     }
     let of = "SELECT state || connections || event_type FROM inbound_webhooks";
-    eventually("both have found their connection", async || {
+    eventually("both webhooks are matched to their connection", async || {
         (db.texts(of).await == ["processed1order.updated", "processed1order.updated"]).then_some(())
     })
     .await;
@@ -604,8 +609,10 @@ async fn a_list_of_events_is_split_by_connection() {
     };
     assert_eq!(of("t1"), Some(json!([event(1, 1), event(1, 3)])));
     assert_eq!(of("t2"), Some(json!([event(2, 2)])));
-    let unwrapped =
-        told.iter().find(|body| body.get("type").is_none()).expect("what is about nobody is told as it is");
+    let unwrapped = told
+        .iter()
+        .find(|body| body.get("type").is_none())
+        .expect("an unmatched part is forwarded unchanged");
     assert_eq!(unwrapped["events"], json!([event(9, 4)]));
 }
 

@@ -153,7 +153,7 @@ async fn connections_are_filtered_by_every_query_parameter() {
 const CLIENT_SECRET: &str = "planted-client-secret-9be2";
 
 fn app_key() -> String {
-    std::fs::read_to_string(repository("tests/keys/app.pem")).expect("the key is there")
+    std::fs::read_to_string(repository("tests/keys/app.pem")).expect("the key file exists")
 }
 
 fn oauth_app() -> Value {
@@ -316,7 +316,7 @@ async fn an_update_changes_only_the_given_fields() {
     assert_eq!(
         refused.refusal(),
         (400, "invalid_body".to_owned()),
-        "with those from before they are too many"
+        "the new and the existing members exceed the limit together"
     );
     assert!(refused.message().contains("101 members"), "{}", refused.message());
     let rows = format!("SELECT count(*) FROM integrations AS t WHERE t::text LIKE '%{CLIENT_SECRET}%'");
@@ -343,7 +343,7 @@ async fn a_renamed_integration_keeps_its_connections_records_and_functions() {
     assert_eq!(now.page(&[("model", "Item")]).await.ids(), ["a", "b"]);
     let gone = stage.get_records(&[("model", "Item")]).await;
     assert_eq!(gone.refusal(), (404, "unknown_integration".to_owned()));
-    eventually("the other host has heard of it", async || {
+    eventually("the other host has been notified", async || {
         (elsewhere.get_records(&[("model", "Item")]).await.status == 404).then_some(())
     })
     .await;
@@ -372,7 +372,7 @@ async fn deleting_an_integration_deletes_its_data_and_allows_redeployment() {
     for table in ["connections", "schedules", "functions"] {
         assert_eq!(stage.db.number(&format!("SELECT count(*) FROM {table}")).await, 0, "{table}");
     }
-    eventually("nothing is left of it", async || {
+    eventually("no data is left", async || {
         let left = "SELECT (SELECT count(*) FROM records) + (SELECT count(*) FROM streams) \
                     + (SELECT count(*) FROM sync_states)";
         (stage.db.number(left).await == 0).then_some(())

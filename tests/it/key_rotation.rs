@@ -75,11 +75,11 @@ async fn a_data_key_is_rotated_while_two_hosts_read_and_write() {
         let mut rotation = db.command(&["keys", "rotate-data"]).spawn();
         let status = eventually("the data key is replaced", async || rotation.try_wait().unwrap()).await;
         assert!(status.success(), "{}", std::io::read_to_string(rotation.stderr.take().unwrap()).unwrap());
-        assert_eq!(db.texts(VERSIONS).await, [version.to_string()], "the version before is gone");
+        assert_eq!(db.texts(VERSIONS).await, [version.to_string()], "the previous version is deleted");
     }
     stop.store(true, Ordering::Relaxed);
     for worker in workers {
-        assert!(worker.await.expect("every read and write went well") > 1);
+        assert!(worker.await.expect("every read and write succeeded") > 1);
     }
     assert_eq!(db.number(OLD_VALUES).await, 0);
     assert_ne!(db.texts(ciphertexts).await, before);
@@ -113,7 +113,7 @@ async fn an_interrupted_rotation_is_harmless_and_can_be_continued() {
     rotation.wait().unwrap();
     held.rollback().await.unwrap();
     assert!(db.number(OLD_VALUES).await > 0);
-    assert_eq!(db.texts(VERSIONS).await, ["1,2"], "both stay while something needs them");
+    assert_eq!(db.texts(VERSIONS).await, ["1,2"], "both versions are kept while they are needed");
     let second = Host::spawn(&db).await;
     for number in 0..30 {
         check(&host, &format!("c{number}")).await;
@@ -145,7 +145,7 @@ async fn an_encryption_key_is_replaced_without_downtime() {
     let rotated = db.command(&["keys", "rotate-encryption"]).encryption_key(&both).run();
     assert!(rotated.starts_with("wrapped 1 data keys anew"), "{rotated}");
     let rotated = db.command(&["keys", "rotate-encryption"]).encryption_key(&both).run();
-    assert!(rotated.starts_with("wrapped 0 data keys anew"), "it can be repeated: {rotated}");
+    assert!(rotated.starts_with("wrapped 0 data keys anew"), "the command can be repeated: {rotated}");
     check(&host, "c1").await;
 
     let only_new = start(&new).await;
@@ -213,5 +213,9 @@ async fn every_encrypted_column_is_registered_for_rotation() {
           AND NOT EXISTS (SELECT FROM sealed_columns s
                           WHERE s.table_name = c.table_name AND s.column_name = c.column_name)";
     let none: [String; 0] = [];
-    assert_eq!(db.texts(undeclared).await, none, "a migration calls declare_sealed for each");
+    assert_eq!(
+        db.texts(undeclared).await,
+        none,
+        "every encrypted column needs a call of `declare_sealed` in its migration"
+    );
 }

@@ -43,7 +43,7 @@ async fn of_connection(host: &Host, method: &str, path: &str) -> Answer {
 }
 
 async fn wait_until_greeted(host: &Host) {
-    eventually("the function after the creation has run", async || {
+    eventually("the post-creation function has run", async || {
         (get(host).await.json()["metadata"]["greeted"] == true).then_some(())
     })
     .await;
@@ -100,7 +100,7 @@ async fn a_validation_error_masks_environment_variables() {
     let refused = import(&host, json!({ "refuse": format!("it is {VARIABLE}") })).await;
     assert_eq!(refused.message(), "it is ***");
     let long = import(&host, json!({ "refuse": "é".repeat(10_000) })).await;
-    assert_eq!(long.message().len(), 10_000, "no longer than what is kept of it");
+    assert_eq!(long.message().len(), 10_000, "the message is truncated to the stored length");
     import(&host, json!({ "refuse": format!("it is {VARIABLE}") })).await.expect(400);
     assert_eq!(db.texts("SELECT message FROM connection_errors").await, ["it is ***"]);
 }
@@ -167,16 +167,16 @@ async fn the_later_of_two_concurrent_validations_wins() {
         let mut first = pin!(import(&host, json!({ "asks": "/first" })));
         let asker = tokio::select! {
             asker = provider.asked() => asker,
-            _answer = &mut first => panic!("it waits for its validation"),
+            _answer = &mut first => panic!("the import returned before its validation"),
         };
         let mut second = pin!(import(&host, json!({ "asks": "/second", "refuse": refusal })));
         let other = tokio::select! {
             other = provider.asked() => other,
-            _answer = &mut second => panic!("it waits for its validation"),
+            _answer = &mut second => panic!("the import returned before its validation"),
         };
         asker.answer("ok").await;
         assert_eq!(first.await.refusal(), (409, "connection_replaced".to_owned()));
-        assert_eq!(get(&host).await.status, 404, "what is there was not judged yet");
+        assert_eq!(get(&host).await.status, 404, "the connection is not validated yet");
         other.answer("ok").await;
         let second = second.await;
         let (imported, found) = if refusal.is_some() { (400, 404) } else { (201, 200) };
@@ -216,7 +216,7 @@ async fn a_lost_hosts_revalidation_is_repeated() {
     for orders in [json!({ "asks": "/judging", "refuse": "not this one" }), json!({ "asks": "/judging" })] {
         tokio::select! {
             _asker = provider.asked() => {}
-            _answer = import(&host, orders) => panic!("it waits for its validation"),
+            _answer = import(&host, orders) => panic!("the import returned before its validation"),
         }
         host.kill();
         // Skips the wait until the host counts as lost.
@@ -224,7 +224,10 @@ async fn a_lost_hosts_revalidation_is_repeated() {
         host = spawn(&db, &provider).await;
         let told = deliveries(&db).await.len();
         provider.asked().await.answer("ok").await;
-        eventually("it is judged", async || (deliveries(&db).await.len() > told).then_some(())).await;
+        eventually("the connection is revalidated", async || {
+            (deliveries(&db).await.len() > told).then_some(())
+        })
+        .await;
     }
     assert_eq!(deliveries(&db).await, ["creation true", "override false", "override true"]);
     assert_eq!(get(&host).await.expect(200).json()["errors"], json!([]));
@@ -271,7 +274,7 @@ async fn pre_deletion_functions_run_when_the_integration_is_deleted() {
             "provider_config_key": "lifecycle", "connection_id": id, "credentials": { "type": "NONE" },
         });
         host.post("/connections", &body).await.expect(201);
-        eventually("the function after the creation has run", async || {
+        eventually("the post-creation function has run", async || {
             let path = format!("/connections/{id}?provider_config_key=lifecycle");
             (host.get(&path).await.json()["metadata"]["greeted"] == true).then_some(())
         })
@@ -303,12 +306,12 @@ async fn a_deletion_completes_after_its_caller_disconnects() {
     host.patch("/connections/metadata", &told).await.expect(200);
     let asker = tokio::select! {
         asker = provider.asked() => asker,
-        _answer = delete(&host) => panic!("it waits for the function"),
+        _answer = delete(&host) => panic!("the deletion returned before the function"),
     };
     assert_eq!(asker.path, "/deleting");
     // The client has disconnected by now.
     asker.answer("ok").await;
-    eventually("it is deleted", async || (get(&host).await.status == 404).then_some(())).await;
+    eventually("the connection is deleted", async || (get(&host).await.status == 404).then_some(())).await;
 }
 
 #[tokio::test]
@@ -327,7 +330,7 @@ async fn a_pre_deletion_function_cannot_prevent_the_deletion() {
     });
     deleted.expect(200);
     assert_eq!(get(&host).await.refusal(), (404, "unknown_connection".to_owned()));
-    eventually("the run is written", async || {
+    eventually("the run is stored", async || {
         let failed =
             "SELECT count(*) FROM runs WHERE function_name = 'connection-deleting' AND state = 'error'";
         (db.number(failed).await == 1).then_some(())
@@ -372,10 +375,8 @@ async fn connect_in_another(host: &Host, db: &TestDatabase, provider: &SlowProvi
     other.deploy(&Bundle::guest("lifecycle").at_address(&format!("http://{}", provider.address()))).await;
     other.connect_as("customer-1", "lifecycle", json!({})).await;
     let greeted = "SELECT count(*) FROM connections WHERE metadata->>'greeted' = 'true'";
-    eventually("the function after the creation has run", async || {
-        (db.number(greeted).await == 1).then_some(())
-    })
-    .await;
+    eventually("the post-creation function has run", async || (db.number(greeted).await == 1).then_some(()))
+        .await;
     db.execute(r#"UPDATE connections SET metadata = '{"tells": true}'"#).await;
 }
 

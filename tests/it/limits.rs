@@ -45,7 +45,7 @@ async fn an_endless_computation_is_ended_while_others_are_served() {
         Instant::now()
     };
     let (ended_at, served_at) = futures_util::future::join(spinning, neighbours).await;
-    assert!(served_at < ended_at, "neighbours waited for the one who computes");
+    assert!(served_at < ended_at, "other functions waited for the endless one");
 }
 
 #[tokio::test]
@@ -64,7 +64,7 @@ async fn other_functions_run_while_cpu_heavy_functions_exceed_the_processors() {
     };
     let ((ended, ended_at), served_at) = futures_util::future::join(spinners, neighbours).await;
     assert_eq!(ended, (400, "limit_exceeded".to_owned()));
-    assert!(served_at < ended_at, "neighbours waited for those who compute");
+    assert!(served_at < ended_at, "other functions waited for the CPU-heavy ones");
 }
 
 #[tokio::test]
@@ -144,7 +144,7 @@ async fn responses_beyond_the_guests_memory_are_not_buffered() {
     let storm = json!({ "url": "/long?8000000", "count": 60 });
     assert_over_limit(&stage, "request-storm", storm, "memory").await;
     let taken = stage.host.peak_memory_mb() - before;
-    assert!(taken < 300, "the host took {taken} MB for answers of 480 MB");
+    assert!(taken < 300, "the host used {taken} MB for responses of 480 MB");
 }
 
 #[tokio::test]
@@ -161,7 +161,7 @@ async fn records_beyond_the_guests_memory_are_not_buffered() {
     let find = json!({ "model": "Item", "ids": vec!["a"; 500] });
     assert_over_limit(&stage, "find-raw", find, "memory").await;
     let taken = stage.host.peak_memory_mb() - before;
-    assert!(taken < 200, "the host took {taken} MB for records of 500 MB");
+    assert!(taken < 200, "the host used {taken} MB for records of 500 MB");
 
     let update = |ids: &[&str]| {
         let items: Vec<Value> = ids.iter().map(|id| json!({ "id": id, "count": 1 })).collect();
@@ -262,7 +262,7 @@ async fn log_lines_with_invalid_fields_are_stored() {
         stage.action("log-fields", &json!(fields)).await.expect(200);
     }
     assert_neighbour_answers(&stage).await;
-    let kept = eventually("all runs are written", async || {
+    let kept = eventually("all runs are stored", async || {
         let found =
             stage.host.get(&format!("/runs?{}", query(&[("kind", "action")]))).await.expect(200).json();
         let runs = found["runs"].as_array().expect("`runs` is a list").clone();

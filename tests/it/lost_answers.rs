@@ -97,7 +97,7 @@ async fn a_requested_reset_is_applied_by_the_next_run_if_one_fails_to_start() {
         assert_eq!((&next["status"], &next["latestResult"]), (&json!("SUCCESS"), &expected), "{opts}");
         let after = stage.run("steps").await;
         let nothing = json!({ "Step": { "added": 0, "updated": 0, "deleted": 0 } });
-        assert_eq!(after["latestResult"], nothing, "{opts}: it is done once");
+        assert_eq!(after["latestResult"], nothing, "{opts}: the reset is applied once");
     }
 }
 
@@ -121,7 +121,7 @@ async fn an_interrupted_approval_completes_by_itself() {
         .db
         .execute("UPDATE approvals_in_progress SET claimed_at = claimed_at - interval '1 minute'")
         .await;
-    eventually("it is approved", async || {
+    eventually("the run is approved", async || {
         host.get(&path).await.expect(200).json()["approved_at"].is_string().then_some(())
     })
     .await;
@@ -149,7 +149,7 @@ async fn an_async_action_keeps_one_id_when_commit_responses_are_lost() {
         let first = action_under_key(&connection).await;
         proxy.struck().await;
         if name == "queued" {
-            assert_eq!(first.status, 500, "nobody can know: {}", first.text());
+            assert_eq!(first.status, 500, "the outcome is unknown: {}", first.text());
         }
         let accepted = action_under_key(&connection).await.expect(202).json();
         let path = text(&accepted["statusUrl"]);
@@ -208,7 +208,7 @@ async fn a_delivered_webhook_is_not_resent_when_a_commit_response_is_lost() {
     let open = "SELECT count(*) FROM outbound_webhook_deliveries WHERE state <> 'delivered'";
     let noted = async |count: i64| {
         let all = "SELECT count(*) FROM outbound_webhook_deliveries";
-        eventually("all is noted as delivered", async || {
+        eventually("all webhooks are recorded as delivered", async || {
             (numbers.db.number(all).await == count && numbers.db.number(open).await == 0).then_some(())
         })
         .await;
@@ -235,21 +235,22 @@ async fn a_failed_delivery_attempt_is_recorded_once_despite_a_lost_response() {
     numbers.set_up(&host).await;
     let connection = numbers.connect(&host, "customer-1").await;
     let noted = "SELECT count(*) FROM outbound_webhook_attempts";
-    eventually("its first run is noted", async || (numbers.db.number(noted).await == 1).then_some(())).await;
+    eventually("the report of the first run is recorded", async || {
+        (numbers.db.number(noted).await == 1).then_some(())
+    })
+    .await;
     numbers.receiver.reply([Reply::status(500)]);
     proxy.arm(Fault::LoseCommitOf(NOTE));
     connection.action_later("echo", &json!(1)).await;
     proxy.struck().await;
-    eventually("it is sent again and noted", async || (numbers.db.number(noted).await == 3).then_some(()))
-        .await;
+    eventually("the webhook is resent and recorded", async || {
+        (numbers.db.number(noted).await == 3).then_some(())
+    })
+    .await;
     let statuses = "SELECT status::text FROM outbound_webhook_attempts ORDER BY delivery_pk, number";
     assert_eq!(numbers.db.texts(statuses).await, ["200", "500", "200"]);
     let log = host.log();
-    assert_eq!(
-        log.matches("could not store the result of a webhook attempt").count(),
-        1,
-        "the second try finds it noted: {log}"
-    );
+    assert_eq!(log.matches("was not noted").count(), 1, "the second attempt finds it recorded: {log}");
 }
 
 #[tokio::test]
@@ -262,23 +263,24 @@ async fn recording_an_attempt_again_does_not_affect_the_next_attempt() {
     numbers.set_up(&host).await;
     let connection = numbers.connect(&host, "customer-1").await;
     let noted = "SELECT count(*) FROM outbound_webhook_attempts";
-    eventually("its first run is noted", async || (numbers.db.number(noted).await == 1).then_some(())).await;
+    eventually("the report of the first run is recorded", async || {
+        (numbers.db.number(noted).await == 1).then_some(())
+    })
+    .await;
     numbers.receiver.reply([Reply::status(500), Reply::status(200).after(Duration::from_secs(2))]);
     proxy.arm(Fault::LoseCommitOf(NOTE));
     connection.action_later("echo", &json!(1)).await;
     proxy.struck().await;
     numbers.db.execute("SELECT pg_notify('syncline', 'webhooks')").await;
     numbers.receiver.wait_for(3).await;
-    eventually("it is sent again and noted", async || (numbers.db.number(noted).await == 3).then_some(()))
-        .await;
+    eventually("the webhook is resent and recorded", async || {
+        (numbers.db.number(noted).await == 3).then_some(())
+    })
+    .await;
     let statuses = "SELECT status::text FROM outbound_webhook_attempts ORDER BY delivery_pk, number";
     assert_eq!(numbers.db.texts(statuses).await, ["200", "500", "200"]);
     let log = host.log();
-    assert_eq!(
-        log.matches("could not store the result of a webhook attempt").count(),
-        1,
-        "the second try finds another attempt: {log}"
-    );
+    assert_eq!(log.matches("was not noted").count(), 1, "the second attempt finds a newer one: {log}");
 }
 
 #[tokio::test]
@@ -304,18 +306,18 @@ async fn a_host_without_notifications_finds_due_work_by_polling() {
 
     let other = idle.create_key(&numbers.db, "other", "full");
     let with_other = deaf.with_key(Some(&other));
-    eventually("a new key opens the deaf host", async || {
+    eventually("the host without notifications accepts a new key", async || {
         (with_other.get("/connections").await.status == 200).then_some(())
     })
     .await;
     idle.command(&numbers.db, &["keys", "revoke", "other"]);
-    eventually("a revoked key is refused by the deaf host", async || {
+    eventually("the host without notifications rejects a revoked key", async || {
         (with_other.get("/connections").await.status == 401).then_some(())
     })
     .await;
 
     idle.delete("/connections/customer-1?provider_config_key=minimal").await.expect(200);
-    eventually("its records are removed", async || {
+    eventually("the connection's records are removed", async || {
         (numbers.db.number("SELECT count(*) FROM records").await == 0).then_some(())
     })
     .await;

@@ -110,7 +110,7 @@ async fn values_are_passed_through_unchanged() {
     let answer = call(&connection, "echo", r#"{"input": [12345678901234567890123, "ü"]}"#).await.expect(200);
     let result = &answer.json()["result"];
     assert_eq!(result["content"], json!([{ "type": "text", "text": "[12345678901234567890123, \"ü\"]" }]));
-    assert_eq!(result.get("structuredContent"), None, "the action does not say that it gives an object");
+    assert_eq!(result.get("structuredContent"), None, "the action does not declare an object as its output");
 }
 
 #[tokio::test]

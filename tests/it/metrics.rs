@@ -21,8 +21,13 @@ impl Samples {
             .stderr(Stdio::piped())
             .spawn()
             .expect("Python is not installed; `scripts/setup` installs it");
-        parser.stdin.take().expect("its input is ours").write_all(&answer.body).expect("it reads");
-        let output = parser.wait_with_output().expect("it is our process");
+        parser
+            .stdin
+            .take()
+            .expect("standard input is piped")
+            .write_all(&answer.body)
+            .expect("the process reads its input");
+        let output = parser.wait_with_output().expect("the process is our child");
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "{said}\n{}", answer.text());
         Self(serde_json::from_slice(&output.stdout).expect("it writes JSON"))
@@ -77,7 +82,7 @@ async fn metrics_follow_runs_records_and_requests() {
         assert!(after.sum(name, json!({})) > 0.0, "{name}");
     }
     let told = stage.host.with_key(None).get("/metrics").await.text();
-    assert!(!told.contains("customer-1"), "no label holds a connection: {told}");
+    assert!(!told.contains("customer-1"), "no label contains a connection: {told}");
 }
 
 #[tokio::test]
@@ -86,7 +91,7 @@ async fn runs_in_progress_are_counted() {
     assert_eq!(fetch(&stage.host).await.count("syncline_schedules_due", json!({})), 0);
     stage.connection.set_metadata(json!({ "steps": 1_000_000, "pause_ms": 50 })).await;
     stage.connection.trigger("steps").await;
-    eventually("the run is counted as on", async || {
+    eventually("the run is counted", async || {
         (fetch(&stage.host).await.count("syncline_runs_on", json!({})) == 1).then_some(())
     })
     .await;
@@ -110,7 +115,7 @@ async fn inbound_webhooks_are_counted_from_ingest_to_completion() {
     };
     let ended = "syncline_processed_webhooks_total";
     let processed = deliver("push", "d1", &push("main")).await;
-    assert_eq!(deliver("push", "d1", &push("main")).await, "", "it was there already");
+    assert_eq!(deliver("push", "d1", &push("main")).await, "", "the delivery is a duplicate");
     let unmatched = deliver("star", "d2", &json!({ "repository": { "full_name": "acme/unknown" } })).await;
     scene.wait_for_state(&processed, "processed").await;
     waits("one is processed", ended, json!({ "state": "processed" }), 1).await;
@@ -152,7 +157,7 @@ async fn inbound_webhooks_are_counted_from_ingest_to_completion() {
     let older =
         format!("UPDATE inbound_webhooks SET received_at = now() - interval '90 s' WHERE id = '{waiting}'");
     scene.db.execute(&older).await;
-    eventually("it is told that one waits, and for how long", async || {
+    eventually("one waiting webhook is counted with its age", async || {
         let told = fetch(host).await;
         let age = told.sum("syncline_received_webhooks_age_seconds", json!({}));
         (told.count("syncline_received_webhooks_waiting", json!({})) == 1 && age >= 90.0).then_some(())
@@ -164,7 +169,7 @@ async fn inbound_webhooks_are_counted_from_ingest_to_completion() {
     waits("nothing waits", "syncline_received_webhooks_waiting", json!({}), 0).await;
     assert!(
         !host.with_key(None).get("/metrics").await.text().contains("acme/"),
-        "no label holds what was told"
+        "no label contains webhook content"
     );
 }
 

@@ -232,7 +232,7 @@ impl Reader {
         cursors.sort_unstable();
         let count = cursors.len();
         cursors.dedup();
-        assert_eq!(cursors.len(), count, "{who} got a record twice that had not changed");
+        assert_eq!(cursors.len(), count, "{who} received an unchanged record twice");
 
         let last_seen: BTreeMap<&str, &Value> =
             self.seen.iter().map(|record| (text(&record["id"]), record)).collect();
@@ -333,7 +333,7 @@ async fn every_reader_ends_with_the_last_state_of_every_record() {
     let writers =
         futures_util::future::join_all(writers.into_iter().map(|writer| writer.write(&stage))).await;
     ended.store(true, Ordering::SeqCst);
-    pruning.await.expect("pruning goes well");
+    pruning.await.expect("pruning succeeds");
 
     let mut finally = BTreeMap::new();
     for (model, variant) in STREAMS {
@@ -343,7 +343,7 @@ async fn every_reader_ends_with_the_last_state_of_every_record() {
         let finally = &finally[&writer.stream];
         for (id, known) in writer.model.0.iter().filter(|(id, _)| id.starts_with(&writer.name)) {
             let found = finally.iter().find(|record| record["id"] == **id);
-            let record = found.unwrap_or_else(|| panic!("`{id}` was saved and is not there"));
+            let record = found.unwrap_or_else(|| panic!("`{id}` was saved, but does not exist"));
             assert_eq!(record[METADATA_KEY]["last_action"], known.action, "{record}");
             if record[METADATA_KEY]["pruned_at"].is_null() {
                 assert_eq!(record["count"], known.payload["count"], "{record}");
@@ -352,7 +352,7 @@ async fn every_reader_ends_with_the_last_state_of_every_record() {
     }
     let mut seen = 0;
     for (number, reader) in reading.into_iter().enumerate() {
-        let reader = reader.await.expect("a reader comes to its end");
+        let reader = reader.await.expect("the reader finishes");
         let who = format!(
             "reader {number} (of {:?}, filter {:?}, limit {}, fed: {})",
             reader.stream, reader.filter, reader.limit, reader.is_fed
@@ -361,5 +361,5 @@ async fn every_reader_ends_with_the_last_state_of_every_record() {
         seen += reader.seen.len();
     }
     let kept: Vec<usize> = finally.values().map(Vec::len).collect();
-    eprintln!("{kept:?} records at the end; 14 readers were given {seen}");
+    eprintln!("{kept:?} records at the end; 14 readers received {seen}");
 }

@@ -77,7 +77,7 @@ async fn an_end_user_connects_an_account() {
     ] {
         assert_eq!(param(sent, name), value);
     }
-    assert!(param(sent, "state").len() >= 43, "256 bits");
+    assert!(param(sent, "state").len() >= 43, "the state has 256 bits");
     let back = consent(&mut browser, login, "none").await;
     assert_eq!(told(&back.answer), (200, "connected".to_owned()));
 
@@ -124,7 +124,7 @@ async fn session_settings_override_browser_parameters() {
     let sent = login.way[1].clone();
     assert_eq!((param(&sent, "scope"), param(&sent, "ui_locales")), ("openid read".into(), "de".into()));
     assert_ne!(param(&sent, "state"), "forged");
-    assert!(sent.query_pairs().all(|(name, _)| name != "prompt"), "taken away: {sent}");
+    assert!(sent.query_pairs().all(|(name, _)| name != "prompt"), "the parameter is removed: {sent}");
     let back = consent(&mut browser, login, "none").await;
     assert_eq!(told(&back.answer), (200, "connected".to_owned()));
     let connection = scene.connection(text(&scene.connections().await[0]["connection_id"])).await;
@@ -154,7 +154,7 @@ async fn a_browser_cannot_change_the_scope_or_the_response_mode() {
     assert_eq!((param(&url, "login_hint"), param(&url, "access_type")), ("ada".into(), "online".into()));
     let settled = json!({ "authorization_params": { "scope": "openid read" } });
     let token = scene.session(json!({ "tags": {}, "integrations_config_defaults": { KEY: settled } })).await;
-    assert_eq!(param(&leave(&token, asked).await, "scope"), "openid read", "a session may say so");
+    assert_eq!(param(&leave(&token, asked).await, "scope"), "openid read", "a session can set the scope");
 }
 
 #[tokio::test]
@@ -185,7 +185,7 @@ async fn a_browser_can_set_only_declared_configuration_fields() {
     assert_eq!(connection["connection_config"], json!({ "region": "eu" }));
     let known =
         scene.db.texts("SELECT name FROM connection_identifiers WHERE name LIKE 'connection_config%'").await;
-    assert_eq!(known, ["connection_config.region"], "webhooks find it by nothing else");
+    assert_eq!(known, ["connection_config.region"], "webhooks are matched by nothing else");
 }
 
 #[tokio::test]
@@ -247,7 +247,10 @@ async fn a_callback_from_another_issuer_is_rejected_without_a_token_request() {
     scene.server.set_fault("error").await;
     let mixed_up = browser.visit(&with_param(&back, "iss", "https://evil.example")).await;
     assert_eq!(told(&mixed_up.answer), (400, "callback_err".to_owned()));
-    assert!(mixed_up.answer.text().contains("https://evil.example"), "the token endpoint was not asked");
+    assert!(
+        mixed_up.answer.text().contains("https://evil.example"),
+        "the token endpoint received no request"
+    );
     assert!(scene.connections().await.is_empty());
 }
 

@@ -138,11 +138,11 @@ async fn the_document_lists_every_route_with_its_error_responses() {
     let mut ids = BTreeSet::new();
     for (method, path, operation) in &operations {
         let id = operation["operationId"].as_str().unwrap_or_default();
-        assert!(!id.is_empty() && ids.insert(id), "{method} {path} has an id of its own, not `{id}`");
-        assert!(operation["summary"].is_string(), "{method} {path} says what it does");
+        assert!(!id.is_empty() && ids.insert(id), "{method} {path} needs a unique id, not `{id}`");
+        assert!(operation["summary"].is_string(), "{method} {path} has a summary");
         let is_open = operation["security"] == json!([]) || operation["security"] == json!([{}]);
         let fails = operation["responses"].as_object().is_some_and(|codes| codes.contains_key("4XX"));
-        assert!(is_open || fails, "{method} {path} says how it fails: {operation}");
+        assert!(is_open || fails, "{method} {path} has an error response: {operation}");
     }
 }
 
@@ -188,7 +188,8 @@ async fn requests_are_authenticated_before_their_body_is_read() {
         let mut answer = [0; 1_024];
         // The body never arrives, so a route that waits for it does not answer in time.
         let read = tokio::time::timeout(Duration::from_secs(30), stream.read(&mut answer)).await;
-        let read = read.unwrap_or_else(|_| panic!("{route} waits for a stranger's body"));
+        let read =
+            read.unwrap_or_else(|_| panic!("{route} waits for the body before it authenticates the request"));
         let answer = String::from_utf8_lossy(&answer[..read.expect("the host answers")]).into_owned();
         assert!(answer.starts_with("HTTP/1.1 401 "), "{route}: {answer}");
         asked += 1;

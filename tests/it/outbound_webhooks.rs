@@ -87,17 +87,18 @@ impl Keys {
         let clock = Clock::system();
         let events = Arc::new(Events::new(clock.clone()));
         let environments = Environments::open(clock, store.clone(), master_keys, events).await;
-        let environments = environments.expect("the key is the database's");
+        let environments = environments.expect("the key matches the database");
         Self { store, environments }
     }
 
     fn environment(&self) -> EnvironmentPk {
-        self.environments.find_by_name("dev").expect("a first start makes it").pk
+        self.environments.find_by_name("dev").expect("the first start creates it").pk
     }
 
     /// The newest signing key.
     async fn newest(&self) -> String {
-        let keys = self.environments.signing_keys(self.environment()).await.expect("they open");
+        let keys =
+            self.environments.signing_keys(self.environment()).await.expect("the keys can be decrypted");
         keys[0].expose_text().to_owned()
     }
 
@@ -161,7 +162,7 @@ async fn both_signing_keys_verify_during_a_rotation() {
     let keys = Keys::open(&scene.db).await;
     let former = keys.newest().await;
     let rotated = keys.rotate().await;
-    let webhook = eventually("the new key signs too", async || {
+    let webhook = eventually("both keys sign", async || {
         scene.import("customer-1").await;
         let webhook = scene.receiver.webhooks().pop()?;
         (webhook.header("webhook-signature").split(' ').count() == 2).then_some(webhook)
@@ -169,7 +170,7 @@ async fn both_signing_keys_verify_during_a_rotation() {
     .await;
     assert_eq!(verify(&webhook, &rotated), taken(true));
     let by_former = json!({ "client": false, "formerClient": false, "standard": true });
-    assert_eq!(verify(&webhook, &former), by_former, "the older headers have room for one signature");
+    assert_eq!(verify(&webhook, &former), by_former, "the legacy headers contain only one signature");
 }
 
 #[tokio::test]
@@ -225,7 +226,7 @@ async fn concurrent_imports_send_one_webhook_each_and_one_creation() {
     }
     assert_eq!(operations, BTreeMap::from([("creation".to_owned(), 1), ("override".to_owned(), 19)]));
     wait_for_state(&scene.db, "delivered", 21).await;
-    assert_eq!(scene.receiver.webhooks().len(), 21, "two hosts send none twice");
+    assert_eq!(scene.receiver.webhooks().len(), 21, "no webhook is sent twice");
 }
 
 #[tokio::test]
@@ -238,7 +239,7 @@ async fn a_failed_delivery_is_retried_with_the_same_id() {
     let ids: BTreeSet<&str> = webhooks.iter().map(Webhook::id).collect();
     assert_eq!(ids.len(), 1);
     let key = signing_key(&scene.db).await;
-    assert_eq!(verify(&webhooks[2], &key), taken(true), "it is signed anew, with its own time");
+    assert_eq!(verify(&webhooks[2], &key), taken(true), "each attempt has a new signature and timestamp");
     let statuses = scene.db.texts("SELECT status::text FROM outbound_webhook_attempts ORDER BY number").await;
     assert_eq!(statuses, ["500", "404", "200"]);
 }
@@ -264,7 +265,7 @@ async fn a_receiver_that_answers_410_gets_no_webhooks_until_its_url_is_reset() {
     assert_eq!(
         scene.db.number("SELECT count(*) FROM outbound_webhook_deliveries").await,
         1,
-        "nothing is written for it"
+        "no delivery is created for the URL"
     );
     assert_eq!(scene.receiver.webhooks().len(), 2);
     let own = json!({ "webhook_url_override": scene.receiver.url("/hooks") });
@@ -307,7 +308,7 @@ async fn webhooks_to_internal_addresses_are_blocked() {
     }
     wait_for_state(&db, "failed", urls.len() as i64).await;
     let errors = db.texts("SELECT error FROM outbound_webhook_attempts ORDER BY delivery_pk").await;
-    assert_eq!(errors.len(), urls.len(), "none is tried again: {errors:?}");
+    assert_eq!(errors.len(), urls.len(), "no delivery is retried: {errors:?}");
     for (url, error) in urls.iter().zip(&errors) {
         assert!(error.contains("SYNCLINE_EGRESS_ALLOW"), "{url}: {error}");
     }
@@ -337,7 +338,7 @@ async fn a_slow_receiver_does_not_delay_another() {
     import(&host, "quick", json!({ "webhook_url_override": quick.url("/") })).await;
     quick.wait_for(1).await;
     assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
-    assert_eq!(slow.webhooks().len(), 8, "a receiver gets so many at once");
+    assert_eq!(slow.webhooks().len(), 8, "a receiver gets a limited number of concurrent deliveries");
 }
 
 #[tokio::test]
@@ -353,20 +354,20 @@ async fn another_host_sends_a_killed_hosts_webhooks_once_each() {
     let held =
         "SELECT count(*) FROM outbound_webhook_deliveries WHERE state = 'pending' AND owner IS NOT NULL";
     let held = scene.db.number(held).await;
-    assert!(held > 0, "some attempts are on");
+    assert!(held > 0, "some attempts are in progress");
     scene.receiver.always(Reply::status(200));
     let before = scene.receiver.webhooks().len();
     let _second = options_for(&scene.db, &[&scene.receiver]).spawn().await;
     wait_for_state(&scene.db, "delivered", 20).await;
     let webhooks = scene.receiver.webhooks();
     let after: Vec<&str> = webhooks[before..].iter().map(Webhook::id).collect();
-    assert_eq!(after.len(), 20, "each once by the second host");
+    assert_eq!(after.len(), 20, "the second host sends each webhook once");
     assert_eq!(after.iter().collect::<BTreeSet<_>>().len(), 20);
     let lost = scene
         .db
         .texts("SELECT error FROM outbound_webhook_attempts WHERE error LIKE 'the host stopped%'")
         .await;
-    assert_eq!(lost.len() as i64, held, "the attempts of the killed host are in the log");
+    assert_eq!(lost.len() as i64, held, "the attempts of the killed host are recorded");
 }
 
 async fn hostile(scene: &Scene, id: &str, metadata: Value) -> Connection {
@@ -413,7 +414,7 @@ async fn a_finished_sync_sends_a_webhook_with_its_changes() {
     assert_eq!(without_times(told[0].clone()), expected);
     let since = text(&told[0]["modifiedAfter"]);
     let read = connection.all(&[("model", "Step"), ("modified_after", since)]).await;
-    assert_eq!(read.len(), 3, "what is told of can be read with it");
+    assert_eq!(read.len(), 3, "the reported records can be read with `modifiedAfter`");
 
     connection.wait_until_idle().await;
     connection.run("steps").await;
@@ -430,7 +431,7 @@ async fn a_finished_sync_sends_a_webhook_with_its_changes() {
     assert_eq!(
         told[2]["responseResults"],
         json!({ "added": 2, "updated": 0, "deleted": 0 }),
-        "the idle run is not told"
+        "a run without changes is not reported"
     );
 }
 
@@ -456,11 +457,11 @@ async fn a_failed_sync_sends_one_webhook_per_run() {
     connection.set_metadata(json!({ "steps": 0, "commits": [] })).await;
     connection.run("commit-raw").await;
     let told = wait_for_syncs(&scene.receiver, "commit-raw", 2).await;
-    assert_eq!(told[1]["success"], true, "the second failure is switched off");
+    assert_eq!(told[1]["success"], true, "the second failure is not reported");
     assert_eq!(
         told[1]["responseResults"],
         json!({ "added": 1, "updated": 0, "deleted": 0 }),
-        "what the failed runs saved is told with the next success"
+        "records of the failed runs are reported with the next success"
     );
 }
 
@@ -470,7 +471,7 @@ async fn the_successor_reports_the_records_of_a_killed_host() {
     let Scene { receiver, mut host, db } = scene;
     host.deploy(&Bundle::guest("hostile")).await;
     let connection = host.connect_as("customer-1", "hostile", json!({ "steps": 60, "pause_ms": 50 })).await;
-    eventually("some steps are made", async || {
+    eventually("some steps are saved", async || {
         (connection.all(&[("model", "Step")]).await.len() >= 10).then_some(())
     })
     .await;
@@ -483,7 +484,7 @@ async fn the_successor_reports_the_records_of_a_killed_host() {
     let read = connection.all(&[("model", "Step"), ("modified_after", since), ("limit", "500")]).await;
     assert_eq!(read.len(), 60);
     let own = connection.status("steps").await["latestResult"]["Step"]["added"].as_u64().unwrap();
-    assert!(own < 60, "the status tells of the latest run alone: {own}");
+    assert!(own < 60, "the status shows only the latest run: {own}");
     assert!(read[0][METADATA_KEY]["last_modified_at"].is_string());
     assert_eq!(
         db.number("SELECT count(*) FROM outbound_webhook_deliveries WHERE body LIKE '%\"steps\"%'").await,
@@ -631,10 +632,10 @@ async fn a_delivery_without_a_url_cannot_be_redelivered() {
     let id = text(&deliveries(&scene.host, "").await[0]["id"]).to_owned();
     let redeliver = format!("/webhooks/deliveries/{id}/redeliver");
     let answer = scene.host.request("POST", &redeliver).send().await;
-    assert_eq!(answer.refusal(), (409, "no_webhook_url".to_owned()), "it is gone");
+    assert_eq!(answer.refusal(), (409, "no_webhook_url".to_owned()), "the receiver answered 410");
     scene.db.execute("UPDATE environments SET webhook_url = NULL").await;
     let answer = scene.host.request("POST", &redeliver).send().await;
-    assert_eq!(answer.refusal(), (409, "no_webhook_url".to_owned()), "none is set");
+    assert_eq!(answer.refusal(), (409, "no_webhook_url".to_owned()), "no URL is set");
 }
 
 #[tokio::test]
@@ -683,7 +684,7 @@ async fn old_deliveries_are_deleted() {
         .await;
     // A host removes old deliveries at its start, and then every minute.
     let _second = options_for(&scene.db, &[&scene.receiver]).spawn().await;
-    eventually("the old ones are gone", async || {
+    eventually("the old rows are deleted", async || {
         (scene.db.number("SELECT count(*) FROM outbound_webhook_deliveries").await == 1).then_some(())
     })
     .await;

@@ -79,7 +79,7 @@ impl Crowd {
                 let read = rows_read(&mut tx).await - before;
                 assert!(read <= most, "{caller}: {what} reads {read} rows, {statistics}");
             }
-            last.expect("it was done twice")
+            last.expect("it was executed twice")
         }
     }
 }
@@ -156,7 +156,7 @@ async fn creating_a_connection_reads_no_other_schedules() {
         .await
         .expect("it is there");
     let made = crowd.db.number(&format!("SELECT count(*) FROM schedules WHERE {contacts}")).await;
-    assert_eq!(made, CONNECTIONS, "nobody's is missing and nobody has two");
+    assert_eq!(made, CONNECTIONS, "every connection has exactly one schedule");
 }
 
 #[tokio::test]
@@ -195,7 +195,7 @@ async fn queue_statistics_read_only_due_schedules() {
         )
         .await;
     let full = crowd.assert_reads("a look", 10_000 + FEW, queues::look).await;
-    assert_eq!(full.schedules_due, 10_000, "it is not counted any further");
+    assert_eq!(full.schedules_due, 10_000, "the count is capped");
 }
 
 #[tokio::test]
@@ -421,7 +421,7 @@ async fn every_table_of_the_records_database_is_keyed_by_connection() {
              WHERE c.contype = 'f' AND t.relname IN ({half})"
         ))
         .await;
-    assert!(references.is_empty(), "tables that refer to others: {references:?}");
+    assert!(references.is_empty(), "tables with foreign keys: {references:?}");
 }
 
 #[tokio::test]
@@ -441,7 +441,7 @@ async fn a_sync_locks_its_streams_in_the_same_order_as_other_writers() {
         db.execute("UPDATE streams SET sync_name = NULL WHERE stream_no > 1").await;
         let mut writer = db.connect().await;
         let mut writing = writer.begin().await.expect("the database answers");
-        lock(&mut writing, held).await.expect("nobody has it");
+        lock(&mut writing, held).await.expect("the row is not locked");
         let models = ["Ant", "Yak"].map(str::to_owned);
         let zebras = [("Zebra".parse().expect("it is a name"), Variant::base())];
         let assigning = async {
@@ -458,8 +458,8 @@ async fn a_sync_locks_its_streams_in_the_same_order_as_other_writers() {
             writing.commit().await
         };
         let (assigned, written) = tokio::join!(assigning, going_on);
-        assigned.expect("the sync is in nobody's way");
-        written.expect("nobody is in the writer's way");
+        assigned.expect("the sync is not in a deadlock");
+        written.expect("the writer is not in a deadlock");
     }
     assert_eq!(db.number("SELECT count(*) FROM streams WHERE sync_name = 'contacts'").await, 3);
 }

@@ -11,7 +11,7 @@ use crate::support::{Bundle, Host, HostOptions};
 fn folder() -> TempDir {
     let folder = TempDir::new().expect("a temporary folder can be made");
     // Postgres cannot run as root. If the tests do, it runs as another user, who needs access to this folder.
-    std::fs::set_permissions(folder.path(), Permissions::from_mode(0o711)).expect("our folder is ours");
+    std::fs::set_permissions(folder.path(), Permissions::from_mode(0o711)).expect("the folder is writable");
     folder
 }
 

@@ -27,13 +27,13 @@ fn is_refused(answer: &Answer, status: u16, code: &str) {
 
 /// Sends a request of the connection as bytes on a new TCP connection.
 async fn send_raw(provider: &Provider, head: &str) -> TcpStream {
-    let mut stream = TcpStream::connect(provider.host.address()).await.expect("the connection holds");
+    let mut stream = TcpStream::connect(provider.host.address()).await.expect("the connection works");
     let (first, rest) = head.split_once("\r\n").unwrap_or((head, ""));
     let request = format!(
         "{first}\r\nHost: x\r\nAuthorization: Bearer {SECRET_KEY}\r\nConnection-Id: {}\r\nProvider-Config-Key: {}\r\n{rest}",
         provider.connection.id, provider.connection.integration,
     );
-    stream.write_all(request.as_bytes()).await.expect("the connection holds");
+    stream.write_all(request.as_bytes()).await.expect("the connection works");
     stream
 }
 
@@ -42,8 +42,8 @@ async fn read_first(stream: &mut TcpStream) -> String {
     let mut bytes = [0; 4096];
     let read = tokio::time::timeout(Duration::from_secs(10), stream.read(&mut bytes))
         .await
-        .expect("it comes in time")
-        .expect("the connection holds");
+        .expect("the response arrives in time")
+        .expect("the connection works");
     String::from_utf8_lossy(&bytes[..read]).into_owned()
 }
 
@@ -52,21 +52,23 @@ async fn read_raw(mut stream: TcpStream) -> String {
     let mut read = Vec::new();
     tokio::time::timeout(Duration::from_secs(10), stream.read_to_end(&mut read))
         .await
-        .expect("it comes in time")
-        .expect("the connection holds");
+        .expect("the response arrives in time")
+        .expect("the connection works");
     String::from_utf8_lossy(&read).into_owned()
 }
 
 /// A provider that answers every request with these bytes, and then closes the connection.
 async fn raw_provider(answer: &'static [u8]) -> Provider {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
-    let address = listener.local_addr().expect("it is bound");
+    let address = listener.local_addr().expect("the listener has an address");
     tokio::spawn(async move {
         loop {
-            let (mut stream, _) = listener.accept().await.expect("a connection can be taken");
+            let (mut stream, _) = listener.accept().await.expect("a connection can be accepted");
             let mut seen = Vec::new();
-            while !seen.ends_with(b"\r\n\r\n") && stream.read_buf(&mut seen).await.expect("it holds") > 0 {}
-            stream.write_all(answer).await.expect("it holds");
+            while !seen.ends_with(b"\r\n\r\n")
+                && stream.read_buf(&mut seen).await.expect("the connection works") > 0
+            {}
+            stream.write_all(answer).await.expect("the connection works");
         }
     });
     let allow = address.to_string();
@@ -285,7 +287,7 @@ async fn bodies_are_streamed_in_both_directions() {
     let mut stream = send_raw(&provider, head).await;
     stream.write_all(b"5\r\nhello\r\n").await.unwrap();
     let received = &provider.server.seen.received_bytes;
-    eventually("the first part is there", async || (received.load(Ordering::SeqCst) == 5).then_some(()))
+    eventually("the first part has arrived", async || (received.load(Ordering::SeqCst) == 5).then_some(()))
         .await;
     stream.write_all(b"3\r\nyou\r\n0\r\n\r\n").await.unwrap();
     let answer = read_raw(stream).await;
@@ -339,7 +341,7 @@ async fn a_long_body_is_not_buffered() {
     let answer = provider.connection.request("PUT", "/proxy/upload").bytes(body).send().await.expect(200);
     assert_eq!(answer.json()["bytes"], 300 << 20);
     let more = provider.host.peak_memory_mb() - before;
-    assert!(more < 50, "the host took {more} MB");
+    assert!(more < 50, "the host used {more} MB");
 }
 
 #[tokio::test]
@@ -406,7 +408,7 @@ async fn a_silent_provider_or_client_times_out() {
     let answer = provider.connection.request("GET", "/proxy/silence").send().await;
     is_refused(&answer, 504, "upstream_timeout");
     let was_left = async || provider.server.seen.was_left.load(Ordering::SeqCst).then_some(());
-    eventually("the provider was left", was_left).await;
+    eventually("the host disconnected from the provider", was_left).await;
 
     let stalled = read_raw(send_raw(&provider, "GET /proxy/stall HTTP/1.1\r\n\r\n").await).await;
     assert!(stalled.contains("part;") && !stalled.ends_with("0\r\n\r\n"), "{stalled}");
@@ -441,9 +443,13 @@ async fn a_client_that_disconnects_cancels_the_provider_request() {
     let provider = Provider::start().await;
     let stream = send_raw(&provider, "GET /proxy/silence HTTP/1.1\r\n\r\n").await;
     let seen = &provider.server.seen;
-    eventually("the provider is asked", async || (!seen.requests().is_empty()).then_some(())).await;
+    eventually("the provider receives the request", async || (!seen.requests().is_empty()).then_some(()))
+        .await;
     drop(stream);
-    eventually("the provider is left", async || seen.was_left.load(Ordering::SeqCst).then_some(())).await;
+    eventually("the host disconnects from the provider", async || {
+        seen.was_left.load(Ordering::SeqCst).then_some(())
+    })
+    .await;
 }
 
 #[tokio::test]
@@ -459,7 +465,7 @@ async fn a_compressed_response_stays_compressed_unless_requested() {
     assert_eq!((unpacked.header("content-encoding"), unpacked.header("content-length")), (None, None));
     assert_eq!(unpacked.body.len(), BOMB_BYTES);
     let more = provider.host.peak_memory_mb() - before;
-    assert!(more < 50, "the host took {more} MB");
+    assert!(more < 50, "the host used {more} MB");
     let request = provider.connection.request("GET", "/proxy/members").header("Decompress", "true");
     assert_eq!(request.send().await.expect(200).text(), "one;two;");
     // The client chooses the accepted encodings.
@@ -696,7 +702,7 @@ async fn the_published_client_works_through_the_proxy() {
         assert_eq!(answer["body"], body);
         let headers = &answer["headers"];
         assert_eq!((&headers["x-tenant"], &headers["x-api-key"]), (&json!("t1"), &json!(PROVIDER_KEY)));
-        assert_eq!(headers["authorization"], Value::Null, "the client's key is for the host alone");
+        assert_eq!(headers["authorization"], Value::Null, "the client's key is not forwarded");
     }
     assert_eq!(
         (&said["form"]["target"], &said["form"]["body"]),

@@ -28,7 +28,7 @@ async fn pruning_empties_payloads_up_to_and_including_the_cursor() {
     assert_eq!(answer.json(), json!({ "count": 3, "has_more": false }));
 
     let after = stage.all(&[("model", "Item")]).await;
-    assert_eq!(after[3..], before[3..], "what is behind the cursor is as it was");
+    assert_eq!(after[3..], before[3..], "records after the cursor are unchanged");
     for (after, before) in after[..3].iter().zip(&before) {
         assert_eq!(
             masked(after.clone()),
@@ -153,7 +153,7 @@ async fn a_run_with_reset_restores_pruned_payloads() {
     let status = stage.run_with("commit-raw", json!({ "reset": true })).await;
     assert_eq!(status["latestResult"], json!({ "Item": { "added": 0, "updated": 2, "deleted": 0 } }));
     let after = stage.all(&[("model", "Item")]).await;
-    assert_eq!(after[..3], records[2..], "what was not pruned is as it was");
+    assert_eq!(after[..3], records[2..], "other records are unchanged");
     for (after, before) in after[3..].iter().zip(&records) {
         assert_eq!(without_metadata(after.clone()), without_metadata(before.clone()));
         assert_eq!(after[METADATA_KEY]["last_action"], "UPDATED");
@@ -201,7 +201,7 @@ async fn an_update_of_a_pruned_record_is_set_aside_and_not_deleted() {
     let counts = json!({ "Item": { "added": 0, "updated": 0, "deleted": 1, "set_aside": 1 } });
     assert_eq!(status["latestResult"], counts);
     let deleted = stage.all(&[("model", "Item"), ("filter", "deleted")]).await;
-    assert_eq!(ids_of(&deleted), ["2"], "only what the run did not name");
+    assert_eq!(ids_of(&deleted), ["2"], "only the record that the run did not save is deleted");
     let letters = stage.host.get("/dead-letters").await.expect(200).json();
     let problem = text(&letters["dead_letters"][0]["problems"][0]["problem"]);
     assert!(problem.starts_with("its payload was pruned"), "{letters}");

@@ -54,15 +54,15 @@ async fn a_rate_limit_seen_by_one_host_delays_all_hosts() {
     let began = Instant::now();
     assert_eq!(fetch(&scene.connection, "/limited?6").await, 429);
     assert_eq!(fetch(&neighbour, "/neighbour").await, 200);
-    assert!(began.elapsed() < HELD, "another connection is not held back");
+    assert!(began.elapsed() < HELD, "another connection is not delayed");
     // Until it is notified, the other host still sends requests.
-    eventually("the other host holds requests back", async || {
+    eventually("the other host delays requests", async || {
         let asked = Instant::now();
         assert_eq!(fetch(&there, "/there").await, 200);
         (asked.elapsed() > HELD / 3).then_some(())
     })
     .await;
-    assert!(began.elapsed() >= HELD, "it was sent after {:?}", began.elapsed());
+    assert!(began.elapsed() >= HELD, "the request was sent after {:?}", began.elapsed());
 }
 
 #[tokio::test]
@@ -75,12 +75,16 @@ async fn a_sync_ends_on_a_long_rate_limit_and_is_retried_afterwards() {
     let due_in =
         "SELECT extract(epoch FROM due_at - now())::bigint FROM schedules WHERE due_reason = 'retry'";
     let due_in = scene.db.number(due_in).await;
-    assert!((1_100..=1_200).contains(&due_in), "it is tried again in {due_in} s");
+    assert!((1_100..=1_200).contains(&due_in), "the retry is in {due_in} s");
 
     // Other requests fail with the same error, and the provider receives none.
     let action = scene.connection.action("fetch", &json!({ "url": "/later" })).await;
     assert_eq!(action.refusal(), (429, "rate_limited".to_owned()));
-    let wait: u64 = action.header("retry-after").expect("it says when").parse().expect("a number of seconds");
+    let wait: u64 = action
+        .header("retry-after")
+        .expect("it has a `Retry-After` header")
+        .parse()
+        .expect("a number of seconds");
     assert!((1_100..=1_200).contains(&wait), "{wait}");
     let proxied = scene.connection.request("GET", "/proxy/later").send().await;
     assert_eq!(proxied.refusal(), (429, "rate_limited".to_owned()));
@@ -106,7 +110,8 @@ async fn a_stored_rate_limit_error_shows_the_remaining_wait() {
     let mut waits = Vec::new();
     for answer in [&first, &of_job, &repeat] {
         assert_eq!(answer.refusal(), (429, "rate_limited".to_owned()));
-        let wait: u64 = answer.header("retry-after").expect("it says when").parse().expect("a number");
+        let wait: u64 =
+            answer.header("retry-after").expect("it has a `Retry-After` header").parse().expect("a number");
         assert!((1_100..=1_200).contains(&wait), "{wait}");
         waits.push(wait);
     }
@@ -140,7 +145,7 @@ async fn hosts_together_stay_below_the_catalogues_rate_limit() {
     let neighbour = Connection::import(host, "own", "customer-2", credentials, json!({})).await;
     let burst = tokio::join!(proxy_at_once(&provider.connection, 10), proxy_at_once(&neighbour, 2));
     assert!(burst.0 >= Duration::from_secs(1), "10 requests took {:?}", burst.0);
-    assert!(burst.1 < burst.0, "another connection has a rate of its own: {burst:?}");
+    assert!(burst.1 < burst.0, "another connection has its own rate: {burst:?}");
 }
 
 #[tokio::test]
@@ -156,9 +161,9 @@ async fn requests_of_one_host_reduce_the_budget_of_the_others() {
     // Until it is notified of the last request, the other host still sends requests.
     eventually("the other host waits", async || (proxy_at_once(&there, 1).await > WINDOW / 4).then_some(()))
         .await;
-    assert!(began.elapsed() >= WINDOW, "it was sent after {:?}", began.elapsed());
+    assert!(began.elapsed() >= WINDOW, "the request was sent after {:?}", began.elapsed());
     let sent_there = provider.server.seen.requests().len() - RATE;
-    assert!(sent_there <= RATE / 2, "it waited only after {sent_there} of its own");
+    assert!(sent_there <= RATE / 2, "it waited only after {sent_there} of its own requests");
 }
 
 #[tokio::test]
@@ -172,8 +177,10 @@ async fn a_repeatedly_rate_limited_sync_reports_one_failure() {
                      SELECT pg_notify('syncline', 'due')";
         scene.db.execute(retry).await;
         let failures = "SELECT count(*) FROM runs WHERE error_code = 'rate_limited'";
-        eventually("it has failed again", async || (scene.db.number(failures).await == failed).then_some(()))
-            .await;
+        eventually("the sync has failed again", async || {
+            (scene.db.number(failures).await == failed).then_some(())
+        })
+        .await;
     }
     let told = "SELECT count(*) FROM outbound_webhook_deliveries WHERE body::json ->> 'success' = 'false'";
     assert_eq!(scene.db.number(told).await, 1);

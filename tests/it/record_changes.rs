@@ -69,7 +69,7 @@ async fn a_reader_receives_a_commit_of_any_host_within_a_second() {
         }
         waits.sort_unstable();
         let (median, longest) = (waits[waits.len() / 2], waits[waits.len() - 1]);
-        eprintln!("written at {place}: heard of after {median} ms (median), {longest} ms at most");
+        eprintln!("written at {place}: received after {median} ms (median), {longest} ms at most");
         // A host without notifications would poll every five seconds.
         assert!(longest < 1_000, "{place}: {waits:?}");
     }
@@ -86,7 +86,7 @@ async fn a_long_poll_waits_for_a_page() {
     });
     let page = Page::read(&page.expect(200));
     assert_eq!(page.ids(), ["a", "b", "c"]);
-    let cursor = page.next_cursor.expect("there always is a place to go on from");
+    let cursor = page.next_cursor.expect("there is always a cursor");
     assert_eq!(cursor, cursor_of(&page.records[2]));
 
     let began = Instant::now();
@@ -162,7 +162,7 @@ async fn a_stream_ends_when_its_key_is_revoked() {
     let began = Instant::now();
     stage.host.command(&stage.db, &["keys", "revoke", "reader"]);
     events.wait_for_end().await;
-    assert!(began.elapsed() < Duration::from_secs(8), "it did not have to wait for a heartbeat");
+    assert!(began.elapsed() < Duration::from_secs(8), "the stream ended before the next heartbeat");
     assert_eq!(changes(&reader, &[ITEMS]).await.refusal(), (401, "unknown_account".to_owned()));
 }
 
@@ -178,7 +178,7 @@ async fn a_stream_ends_when_its_connection_is_deleted() {
     stage.host.delete("/connections/customer-1?provider_config_key=hostile").await.expect(200);
     here.wait_for_end().await;
     there.wait_for_end().await;
-    assert!(began.elapsed() < Duration::from_secs(8), "they did not have to wait for a heartbeat");
+    assert!(began.elapsed() < Duration::from_secs(8), "the streams ended before the next heartbeat");
     assert_eq!(changes(&stage, &[ITEMS]).await.refusal(), (404, "unknown_connection".to_owned()));
 }
 
@@ -195,7 +195,7 @@ async fn a_host_that_stops_ends_its_streams() {
     events.wait_for_end().await;
     assert_eq!(waiting.await.unwrap().expect(200).json(), json!({ "records": [], "next_cursor": null }));
     stage.host.wait_until_stopped().await;
-    assert!(began.elapsed() < Duration::from_secs(9), "the host did not have to wait out its grace");
+    assert!(began.elapsed() < Duration::from_secs(9), "the host stopped before its timeout");
 }
 
 #[tokio::test]
@@ -207,7 +207,7 @@ async fn readers_beyond_the_limit_are_rejected() {
     assert_eq!(refused.refusal(), (429, "too_many_readers".to_owned()));
     assert_eq!(refused.header("retry-after"), Some("5"));
     drop(first);
-    eventually("the place is free again", async || {
+    eventually("the permit is free again", async || {
         (changes(&stage, &[ITEMS, ("wait", "0")]).await.status == 200).then_some(())
     })
     .await;
@@ -249,7 +249,7 @@ async fn readers_that_do_not_read_use_little_memory() {
     // A reader that does read gets all 30 MB meanwhile.
     assert_eq!(EventStream::open(&stage, &[ITEMS]).await.catch_up().await.len(), 60);
     let grown = stage.host.peak_memory_mb() - before;
-    assert!(grown < 200, "{READERS} readers took {grown} MB of the 480 MB that wait for them");
+    assert!(grown < 200, "{READERS} readers used {grown} MB of the 480 MB that wait for them");
 }
 
 #[tokio::test]

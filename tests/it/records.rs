@@ -205,7 +205,7 @@ async fn the_ids_parameter_selects_records() {
         let answer = stage.request("GET", &format!("/records?model=Item&{query}")).send().await;
         Page::read(&answer.expect(200)).ids().iter().map(|id| (*id).to_owned()).collect::<Vec<_>>()
     };
-    assert_eq!(get("ids=f&ids=a").await, ["a", "f"], "in the order of change, whatever the order asked for");
+    assert_eq!(get("ids=f&ids=a").await, ["a", "f"], "the order of the parameters does not matter");
     assert_eq!(get("ids=b%2Cc").await, ["b,c"]);
     assert_eq!(get("ids[]=a&ids[]=d+e").await, ["a", "d e"]);
     assert_eq!(get("ids=a&ids=nobody").await, ["a"]);
@@ -374,7 +374,7 @@ async fn a_reader_misses_nothing_while_others_write() {
     };
     let ((), seen) = futures_util::future::join(writers, reader).await;
     let distinct: BTreeSet<_> = seen.iter().collect();
-    assert_eq!(distinct.len(), seen.len(), "a record that is not changed is read once");
+    assert_eq!(distinct.len(), seen.len(), "an unchanged record is read once");
     assert_eq!(stage.all(&[("model", "Item")]).await.len(), seen.len());
 }
 
@@ -397,7 +397,7 @@ async fn writers_waiting_for_a_stream_leave_connections_for_others() {
     let mut other = stage.db.connect().await;
     let mut holding = other.begin().await.expect("the database answers");
     let lock = "SELECT stream_no FROM streams WHERE model = 'Item' FOR NO KEY UPDATE";
-    sqlx::query(lock).execute(&mut *holding).await.expect("nobody writes");
+    sqlx::query(lock).execute(&mut *holding).await.expect("the stream is not locked");
 
     let second = items(&["second"]).to_string();
     let writing = futures_util::future::join_all((0..12).map(|_| stage.save_raw("Item", &second)));
@@ -412,7 +412,7 @@ async fn writers_waiting_for_a_stream_leave_connections_for_others() {
         })
         .await;
         assert_eq!(stage.page(&[("model", "Item")]).await.ids(), ["first"]);
-        holding.rollback().await.expect("it is freed");
+        holding.rollback().await.expect("the lock is released");
     };
     let (answers, ()) = tokio::join!(writing, watching);
     answers.into_iter().for_each(|answer| drop(answer.expect(200)));

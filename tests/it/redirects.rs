@@ -123,7 +123,7 @@ async fn app_host(mode: &str, page: &str, key: &str) -> (Host, PythonServer, Tes
     let host = server.host_options(&db).listen(&listen).spawn().await;
     let mut app = json!({
         "type": mode, "app_id": "4242", "app_link": format!("{}/apps/{page}", server.base_url()),
-        "private_key": std::fs::read_to_string(repository(key)).expect("a key is there"),
+        "private_key": std::fs::read_to_string(repository(key)).expect("the key file exists"),
     });
     if mode == "CUSTOM" {
         app["client_id"] = "client".into();
@@ -147,7 +147,7 @@ async fn an_installed_app_is_connected_and_its_token_refreshed() {
     let id = text(&connection["connection_id"]);
     let forced = format!("/connections/{id}?provider_config_key={KEY}&force_refresh=true");
     assert_ne!(token(&host.get(&forced).await.expect(200).json()), token(&connection));
-    assert!(connection["credentials"].get("jwtToken").is_none(), "it is made when it is asked for");
+    assert!(connection["credentials"].get("jwtToken").is_none(), "the token is created only on request");
     let signed = forced.replace("force_refresh", "refresh_github_app_jwt_token");
     let signed = host.get(&signed).await.expect(200).json();
     let signed = Api::new(server.base_url(), signed["credentials"]["jwtToken"].as_str());

@@ -49,8 +49,10 @@ async fn a_token_is_refreshed_in_the_background_before_it_expires() {
     let scene = OAuthScene::with_tokens_of(12).await;
     let id = scene.connect_account().await;
     let before = version(&scene).await;
-    eventually("the background has renewed it", async || (version(&scene).await > before).then_some(()))
-        .await;
+    eventually("the token is refreshed in the background", async || {
+        (version(&scene).await > before).then_some(())
+    })
+    .await;
     let fresh = token(&scene.host, &id, "").await;
     scene.expect_accepted(&fresh).await;
     let shown = scene.host.get(&show(&id, "")).await.expect(200).json();
@@ -66,7 +68,7 @@ async fn a_refresh_completes_after_its_caller_disconnects() {
     let before = version(&scene).await;
     let path = show(&id, "&force_refresh=true");
     let asked = tokio::time::timeout(Duration::from_millis(300), scene.host.get(&path)).await;
-    assert!(asked.is_err(), "the answer came before the caller could leave");
+    assert!(asked.is_err(), "the refresh ended before the caller disconnected");
     eventually("the new credentials are stored", async || (version(&scene).await > before).then_some(()))
         .await;
     scene.server.set_fault("none").await;
@@ -83,7 +85,8 @@ async fn a_host_that_dies_during_a_refresh_does_not_break_the_connection() {
     let url = format!("{}{}", scene.host.base_url(), show(&id, "&force_refresh=true"));
     let asked = tokio::spawn(reqwest::Client::new().get(url).bearer_auth(SECRET_KEY).send());
     let leased = "SELECT count(*) FROM connections WHERE refresh_owner IS NOT NULL";
-    eventually("the refresh is on", async || (scene.db.number(leased).await == 1).then_some(())).await;
+    eventually("the refresh is in progress", async || (scene.db.number(leased).await == 1).then_some(()))
+        .await;
     scene.host.kill();
     assert!(asked.await.expect("the task ends").is_err(), "a dead host does not answer");
     scene.server.set_fault("none").await;
@@ -112,7 +115,7 @@ async fn an_unavailable_provider_is_an_error_only_after_the_token_expires() {
     scene.server.set_fault("none").await;
     let fresh = token(&scene.host, &id, "&force_refresh=true").await;
     scene.expect_accepted(&fresh).await;
-    assert_eq!(errors().await, Value::Array(Vec::new()), "it works again");
+    assert_eq!(errors().await, Value::Array(Vec::new()), "the error is cleared");
 }
 
 #[tokio::test]

@@ -498,7 +498,7 @@ async fn nul_characters_are_rejected_or_replaced() {
     let fail = json!({ "code": "odd", "message": "before\u{0}after", "details": { "a\u{0}": "b\u{0}" } });
     stage.action("fail", &fail).await.expect(400);
     stage.action("fail", &json!({ "code": "plain", "message": "neighbour" })).await.expect(400);
-    let written = eventually("both runs to be written", async || {
+    let written = eventually("both runs are stored", async || {
         let runs =
             stage.db.texts("SELECT error_message FROM runs WHERE kind = 'action' ORDER BY started_at").await;
         (runs.len() == 2).then_some(runs)

@@ -55,17 +55,17 @@ async fn payloads_unchanged_for_30_days_are_emptied() {
         assert_eq!(masked(after.clone())[METADATA_KEY], expected);
         assert_eq!(cursor_of(after), cursor_of(before));
     }
-    assert_eq!(after[2..], before[2..], "what is younger is as it was");
+    assert_eq!(after[2..], before[2..], "newer records are unchanged");
 
     stage.commit(json!([save(&json!([{ "id": "1", "name": "new" }]))])).await;
     age_records(&stage, 4, 31).await;
-    let records = eventually("the next two are emptied", async || {
+    let records = eventually("the next two payloads are emptied", async || {
         let records = stage.all(&[("model", "Item")]).await;
         (records.iter().filter(|record| is_pruned(record)).count() == 3).then_some(records)
     })
     .await;
     let last = without_metadata(records[4].clone());
-    assert_eq!(last, json!({ "id": "1", "name": "new" }), "what changed has a payload again");
+    assert_eq!(last, json!({ "id": "1", "name": "new" }), "a changed record has a payload again");
 }
 
 #[tokio::test]
@@ -106,7 +106,7 @@ async fn records_of_a_sync_idle_for_60_days_are_deleted_with_its_checkpoint() {
     let status = stage.run("commit-raw").await;
     assert_eq!(status["latestResult"], json!({ "Item": { "added": 5, "updated": 0, "deleted": 0 } }));
     let read = stage.all(&[("model", "Item"), ("cursor", &cursor)]).await;
-    assert_eq!(read.len(), 5, "what is saved again stands behind every cursor that was given out");
+    assert_eq!(read.len(), 5, "new records come after every issued cursor");
 }
 
 #[tokio::test]
@@ -118,13 +118,13 @@ async fn records_of_a_removed_sync_expire_after_60_days() {
     age_sync(&stage, "commit-raw", 59).await;
     // The pass that deletes the others examines these too.
     age_sync(&stage, "steps", 61).await;
-    eventually("the other records are deleted", async || {
+    eventually("the other sync's records are deleted", async || {
         stage.all(&[("model", "Step")]).await.is_empty().then_some(())
     })
     .await;
     assert_eq!(stage.all(&[("model", "Item")]).await.len(), 5);
     age_sync(&stage, "commit-raw", 61).await;
-    eventually("they are deleted too", async || {
+    eventually("its records are deleted too", async || {
         stage.all(&[("model", "Item")]).await.is_empty().then_some(())
     })
     .await;
@@ -152,7 +152,7 @@ async fn write_until_done(stage: &Stage, progress: &str) {
         waits.push(through - row.get::<i64, _>(0));
     }
     let waited = waits.iter().filter(|wait| **wait > 0).count();
-    assert!(waited > 0, "the writer never met a step");
+    assert!(waited > 0, "the writer never waited for a step");
     // One more step may have ended between the start of the statement and its wait.
     assert!(waits.iter().all(|wait| *wait <= 2 * STEP), "{waits:?}");
 }

@@ -31,7 +31,7 @@ async fn skip_the_wait(db: &TestDatabase) {
     )
     .await;
     let over = "SELECT count(*) FROM schedules WHERE sync_name = 'commit-raw' AND run_id IS NULL";
-    eventually("the run is over", async || {
+    eventually("the run has ended", async || {
         (runs(db).await.len() > before && db.number(over).await == 1).then_some(())
     })
     .await;
@@ -56,7 +56,7 @@ async fn a_failed_run_is_retried_soon_whatever_its_error() {
         assert_eq!(runs(&stage.db).await.last().unwrap(), &format!("trigger {code}"));
         let (reason, seconds) = next(&stage.db).await;
         assert_eq!(reason, "retry", "{code}");
-        assert!((5..=13).contains(&seconds), "{code}: the retry comes {seconds} s later");
+        assert!((5..=13).contains(&seconds), "{code}: the retry is due {seconds} s later");
         stage.set_metadata(json!({ "steps": 0 })).await;
         skip_the_wait(&stage.db).await;
         assert_eq!(runs(&stage.db).await.last().unwrap(), "retry success");
@@ -78,29 +78,29 @@ async fn retries_end_and_the_next_scheduled_run_follows() {
     for (least, most) in [(5, 13), (13, 25), (28, 50)] {
         let (reason, seconds) = next(db).await;
         assert_eq!(reason, "retry");
-        assert!((least..=most).contains(&seconds), "the retry comes {seconds} s later");
-        assert_eq!(told().await, 1, "the failure is told, and no retry that another follows");
+        assert!((least..=most).contains(&seconds), "the retry is due {seconds} s later");
+        assert_eq!(told().await, 1, "only the first failure is reported while retries follow");
         skip_the_wait(db).await;
     }
     let failed = "action_script_runtime_error";
     let expected: Vec<String> =
         ["trigger", "retry", "retry", "retry"].map(|trigger| format!("{trigger} {failed}")).into();
     assert_eq!(runs(db).await[1..], expected);
-    assert_eq!(told().await, 2, "that the last retry failed is told");
+    assert_eq!(told().await, 2, "the failure of the last retry is reported");
     let (reason, seconds) = next(db).await;
     assert_eq!(reason, "schedule");
-    assert!((3_500..=3_700).contains(&seconds), "the next slot comes {seconds} s later");
+    assert!((3_500..=3_700).contains(&seconds), "the next scheduled run is due {seconds} s later");
 
     skip_the_wait(db).await;
     assert_eq!(runs(db).await.last().unwrap(), &format!("schedule {failed}"));
-    assert_eq!(next(db).await.0, "schedule", "as long as it has not succeeded, a slot has one run");
+    assert_eq!(next(db).await.0, "schedule", "until the next success, failed scheduled runs are not retried");
     assert_eq!(told().await, 3);
 
     stage.set_metadata(ending("return")).await;
     assert_eq!(stage.run("commit-raw").await["status"], "SUCCESS");
     stage.set_metadata(ending("fail")).await;
     stage.run("commit-raw").await;
-    assert_eq!(next(db).await.0, "retry", "after a success they begin anew");
+    assert_eq!(next(db).await.0, "retry", "after a success, failures are retried again");
 }
 
 #[tokio::test]
@@ -128,7 +128,7 @@ async fn a_scheduled_run_that_is_due_first_replaces_the_retry() {
     let variables = [("SYNCLINE_MINIMUM_INTERVAL_SECONDS", "1")];
     let stage = Stage::with(&variables, &often, ending("fail")).await;
     let failed = "schedule action_script_runtime_error";
-    let runs = eventually("it has failed at three slots", async || {
+    let runs = eventually("three scheduled runs have failed", async || {
         let runs = runs(&stage.db).await;
         (runs.iter().filter(|run| *run == failed).count() >= 3).then_some(runs)
     })

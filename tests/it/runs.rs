@@ -59,7 +59,7 @@ async fn provider_requests_are_counted_and_logged() {
     let body = json!({ "method": "POST", "url": "/upload", "body": "x".repeat(1_000) });
     connection.action("fetch", &body).await.expect(200);
     let found =
-        eventually("the run is written", async || runs(&scene.host, &[("function", "fetch")]).await.pop())
+        eventually("the run is stored", async || runs(&scene.host, &[("function", "fetch")]).await.pop())
             .await;
     let run = run(&scene.host, &found["id"]).await;
     assert_eq!((&run["usage"]["requests"], &run["usage"]["sent_bytes"]), (&json!(1), &json!(1_000)), "{run}");
@@ -78,7 +78,7 @@ async fn runs_are_filtered_and_paged() {
     }
     stage.connection.action("print", &json!("said")).await.expect(200);
     let host = &*stage.host;
-    eventually("the actions' runs are written", async || {
+    eventually("the runs of the actions are stored", async || {
         (runs(host, &[("kind", "action")]).await.len() == 6).then_some(())
     })
     .await;
@@ -162,10 +162,9 @@ async fn a_run_log_is_paged_and_filtered_by_level_and_text() {
     let stage = Stage::hostile().await;
     let refused = stage.connection.action("log-flood", &Value::Null).await;
     assert_eq!(refused.refusal(), (400, "limit_exceeded".to_owned()));
-    let found = eventually("the run is written", async || {
-        runs(&stage.host, &[("function", "log-flood")]).await.pop()
-    })
-    .await;
+    let found =
+        eventually("the run is stored", async || runs(&stage.host, &[("function", "log-flood")]).await.pop())
+            .await;
     assert_eq!(found["error"]["code"], "limit_exceeded");
     let path = format!("/runs/{}/logs", text(&found["id"]));
     let whole = stage.host.get(&format!("{path}?limit=1000")).await.expect(200).json();
@@ -193,14 +192,14 @@ async fn a_run_in_progress_is_visible() {
     let stage = Stage::of(&Bundle::guest("hostile"), json!({ "steps": 0 })).await;
     stage.connection.set_metadata(json!({ "steps": 3_000, "pause_ms": 5 })).await;
     stage.connection.trigger("steps").await;
-    let on = eventually("progress is seen", async || {
+    let on = eventually("the progress is visible", async || {
         let found = runs(&stage.host, &[("function", "steps"), ("state", "running")]).await.pop()?;
         found["progress"]["done"].is_i64().then_some(found)
     })
     .await;
     assert_eq!(on["progress"]["total"], 3_000, "{on}");
     assert!(on["usage"]["records"].as_i64() > Some(0) && on["finished_at"].is_null(), "{on}");
-    let later = eventually("it goes on", async || {
+    let later = eventually("the run makes progress", async || {
         let now = run(&stage.host, &on["id"]).await;
         (now["progress"]["done"].as_i64() > on["progress"]["done"].as_i64()).then_some(now)
     })
@@ -214,7 +213,7 @@ async fn a_long_action_is_visible_and_closed_if_its_host_dies() {
     let mut stage = Stage::hostile().await;
     let path = stage.connection.action_later("sleep", &json!(20_000)).await;
     assert!(path.contains("/action/"), "{path}");
-    let on = eventually("the run is seen", async || {
+    let on = eventually("the run is visible", async || {
         runs(&stage.host, &[("function", "sleep"), ("state", "running")]).await.pop()
     })
     .await;
@@ -243,13 +242,13 @@ async fn runs_with_long_logs_do_not_delay_others() {
         assert_eq!(stage.connection.action("log-flood", &Value::Null).await.status, 400);
     }
     stage.connection.action("sleep", &json!(0)).await.expect(200);
-    eventually("the run without a log is written", async || {
+    eventually("the run without a log is stored", async || {
         runs(&stage.host, &[("function", "sleep")]).await.pop()
     })
     .await;
     assert!(runs(&stage.host, &[("function", "log-flood")]).await.is_empty());
     tx.rollback().await.unwrap();
-    eventually("the others are written", async || {
+    eventually("the other runs are stored", async || {
         (runs(&stage.host, &[("function", "log-flood")]).await.len() == 5).then_some(())
     })
     .await;
@@ -267,7 +266,7 @@ async fn runs_survive_a_short_database_outage() {
     let (answer, ()) =
         futures_util::future::join(stage.connection.action("sleep", &json!(600)), leave_and_return).await;
     answer.expect(200);
-    eventually("the run is written", async || {
+    eventually("the run is stored", async || {
         let path = format!("/runs?{}", query(&[("function", "sleep")]));
         let found = stage.host.get(&path).await;
         (found.status == 200 && found.json()["runs"].as_array().map(Vec::len) == Some(1)).then_some(())
@@ -282,7 +281,7 @@ async fn old_runs_are_deleted_except_those_that_a_status_needs() {
         stage.connection.run("numbers").await;
     }
     stage.connection.action("echo", &json!("old")).await.expect(200);
-    eventually("the action's run is written", async || {
+    eventually("the run of the action is stored", async || {
         (runs(&stage.host, &[]).await.len() == 4).then_some(())
     })
     .await;
@@ -292,7 +291,7 @@ async fn old_runs_are_deleted_except_those_that_a_status_needs() {
     stage.db.execute(&format!("UPDATE runs SET {age}")).await;
     // A host deletes old runs at its start.
     let second = Host::spawn(&stage.db).await;
-    let left = eventually("the old ones are gone", async || {
+    let left = eventually("the old rows are deleted", async || {
         let left = runs(&second, &[]).await;
         (left.len() == 1).then_some(left)
     })
@@ -313,10 +312,10 @@ async fn environment_variables_read_by_a_function_are_masked_in_its_log() {
     let stage = Stage::hostile().await;
     stage.host.put("/environment-variables/TOKEN", &json!({ "value": VARIABLE })).await.expect(204);
     let seen = stage.connection.action("read-env", &Value::Null).await.expect(200).text();
-    assert!(seen.contains(VARIABLE), "the function sees it: {seen}");
+    assert!(seen.contains(VARIABLE), "the function can read the variable: {seen}");
     stage.connection.action("tell-env", &Value::Null).await.expect(400);
     let found =
-        eventually("the run is written", async || runs(&stage.host, &[("function", "tell-env")]).await.pop())
+        eventually("the run is stored", async || runs(&stage.host, &[("function", "tell-env")]).await.pop())
             .await;
     let whole = run(&stage.host, &found["id"]).await.to_string();
     let log = messages(&stage.host, &found["id"], &[]).await.join("\n");
@@ -341,9 +340,9 @@ async fn process_environment_variables_are_masked_in_errors() {
     stage.host.put("/environment-variables/TOKEN", &json!({ "value": VARIABLE })).await.expect(204);
     let failure = json!({ "code": "told", "message": format!("it is {VARIABLE}"), "details": [VARIABLE] });
     let answer = stage.connection.action("fail", &failure).await;
-    assert!(answer.message().contains(VARIABLE), "whoever called is told what the function says");
+    assert!(answer.message().contains(VARIABLE), "the caller gets the unmasked message");
     let found =
-        eventually("the run is written", async || runs(&stage.host, &[("function", "fail")]).await.pop())
+        eventually("the run is stored", async || runs(&stage.host, &[("function", "fail")]).await.pop())
             .await;
     let kept = run(&stage.host, &found["id"]).await["error"].clone();
     assert_eq!((&kept["message"], &kept["details"]), (&json!("it is ***"), &json!(["***"])));
@@ -357,10 +356,10 @@ async fn a_huge_error_is_truncated_in_storage() {
         json!({ "code": "huge", "message": "m".repeat(bytes), "details": details })
     };
     let told = stage.connection.action("fail", &failure(1_000_000)).await.expect(400);
-    assert_eq!(told.message().len(), 1_000_000, "whoever called is told as much as a function may return");
+    assert_eq!(told.message().len(), 1_000_000, "the caller gets the whole message");
     let cut = stage.connection.action("fail", &failure(3_000_000)).await.expect(400);
     assert!(cut.text().len() < 5_000_000, "{}", cut.text().len());
-    let kept = eventually("the runs are written", async || {
+    let kept = eventually("the runs are stored", async || {
         let found = runs(&stage.host, &[("function", "fail")]).await;
         (found.len() == 2).then_some(found)
     })
@@ -381,7 +380,7 @@ async fn the_cli_lists_shows_and_follows_runs() {
         stage.db.command(&arguments).run()
     };
     stage.connection.action("fail", &json!({ "code": "none", "message": "on purpose" })).await.expect(400);
-    eventually("the run is written", async || runs(&stage.host, &[("function", "fail")]).await.pop()).await;
+    eventually("the run is stored", async || runs(&stage.host, &[("function", "fail")]).await.pop()).await;
     let listed = command(&["list", "--state", "error"]);
     assert_eq!(listed.lines().count(), 1, "{listed}");
     assert!(listed.contains("hostile/customer-1  fail  api  action_script_runtime_error"), "{listed}");
@@ -394,12 +393,16 @@ async fn the_cli_lists_shows_and_follows_runs() {
 
     stage.connection.set_metadata(json!({ "steps": 300, "pause_ms": 20 })).await;
     stage.connection.trigger("steps").await;
-    let on = eventually("the sync is on", async || {
+    let on = eventually("the sync is running", async || {
         runs(&stage.host, &[("function", "steps"), ("state", "running")]).await.pop()
     })
     .await;
     let followed = command(&["logs", text(&on["id"]), "--follow", "--json"]);
-    assert_eq!(run(&stage.host, &on["id"]).await["state"], "success", "it followed to the end: {followed}");
+    assert_eq!(
+        run(&stage.host, &on["id"]).await["state"],
+        "success",
+        "the command followed the run to its end: {followed}"
+    );
 }
 
 #[tokio::test]
@@ -412,7 +415,7 @@ async fn a_run_without_a_schedule_is_closed() {
     // A host checks this when it starts.
     let _other = Host::spawn(&stage.db).await;
     let on = "SELECT count(*) FROM runs WHERE state = 'running'";
-    eventually("it is closed", async || (stage.db.number(on).await == 0).then_some(())).await;
+    eventually("the run is closed", async || (stage.db.number(on).await == 0).then_some(())).await;
     let ends = "SELECT concat_ws(' ', state, error_code) FROM runs WHERE function_name = 'steps'
                 ORDER BY started_at DESC LIMIT 1";
     assert_eq!(stage.db.texts(ends).await, ["cancelled script_cancelled"]);

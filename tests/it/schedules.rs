@@ -89,8 +89,8 @@ async fn connections_created_together_spread_over_time() {
     }
     late.sort_unstable();
     // The probability that all eight fall within a tenth of half a minute is one in a million.
-    assert!(late[7] - late[0] > 3_000, "they hardly spread: {late:?}");
-    assert!(late[0] > -10_000 && late[7] <= 30_000, "an hour and half a minute at most: {late:?}");
+    assert!(late[7] - late[0] > 3_000, "the schedules are hardly spread: {late:?}");
+    assert!(late[0] > -10_000 && late[7] <= 30_000, "the jitter is at most 30 s: {late:?}");
 }
 
 #[tokio::test]
@@ -105,7 +105,7 @@ async fn a_sync_repeats_at_an_interval_that_the_operator_allows() {
     host.deploy(&often("every 1 second")).await;
     host.connect("hostile", json!({ "steps": 0 })).await;
     let runs = "SELECT count(*) FROM runs WHERE function_name = 'commit-raw' AND trigger = 'schedule' AND state = 'success'";
-    eventually("it has run again and again", async || (db.number(runs).await >= 3).then_some(())).await;
+    eventually("the sync has run repeatedly", async || (db.number(runs).await >= 3).then_some(())).await;
 
     let strict = Stage::hostile().await;
     let refused = strict.host.post_bundle(often("every 29 seconds").to_tar(), false).await;
@@ -152,7 +152,7 @@ async fn an_interrupted_run_completes_even_if_its_sync_is_paused() {
         set_steps(&connection.through(&host), total.cast_unsigned()).await;
         connection.through(&host).trigger("steps").await;
         let saved = "SELECT count(*) FROM records";
-        eventually("some steps are made", async || (db.number(saved).await > total - 100).then_some(()))
+        eventually("some steps are saved", async || (db.number(saved).await > total - 100).then_some(()))
             .await;
         if is_killed {
             host.kill();
@@ -166,10 +166,11 @@ async fn an_interrupted_run_completes_even_if_its_sync_is_paused() {
         sqlx::query(claiming).execute(&mut *claim).await.unwrap();
         host = options().spawn().await;
         let interrupted = "SELECT count(*) FROM schedules WHERE sync_name = 'steps' AND is_interrupted";
-        eventually("it is interrupted", async || (db.number(interrupted).await == 1).then_some(())).await;
+        eventually("the run is interrupted", async || (db.number(interrupted).await == 1).then_some(()))
+            .await;
         connection.through(&host).control("pause", "steps").await.expect(200);
         claim.rollback().await.unwrap();
-        eventually("it completes", async || {
+        eventually("the run completes", async || {
             (connection.through(&host).status("steps").await["status"] == "PAUSED").then_some(())
         })
         .await;
@@ -188,7 +189,7 @@ async fn starting_a_paused_sync_runs_it_at_once() {
     assert_eq!(answer.text(), "");
     let status = stage.wait_for_finish_after("steps", before.as_str()).await;
     assert_eq!(status["status"], "SUCCESS");
-    assert!(status["nextScheduledSyncAt"].is_string(), "it goes on at its frequency: {status}");
+    assert!(status["nextScheduledSyncAt"].is_string(), "the sync continues at its frequency: {status}");
     assert_eq!(steps(&stage).await.len(), 2);
 }
 
@@ -222,11 +223,11 @@ async fn triggers_during_a_run_cause_exactly_one_more_run() {
         let answer = stage.control("trigger", "steps").await.expect(200);
         assert_eq!(answer.text(), "");
     }
-    eventually("nothing is left to do", async || nothing_is_due(&stage).await.then_some(())).await;
+    eventually("no sync is due", async || nothing_is_due(&stage).await.then_some(())).await;
     assert_eq!(
         runs_of(&stage, "steps").await,
         3,
-        "the first of the connection, the triggered one, and one more"
+        "the connection's first run, the triggered run, and one more"
     );
     assert_eq!(savers(&steps(&stage).await).len(), 1, "the follow-up continued from the checkpoint");
 }
@@ -261,10 +262,10 @@ async fn emptying_the_cache_saves_records_again_after_the_old_positions() {
     assert_eq!(status["latestResult"], json!({ "Step": { "added": 3, "updated": 0, "deleted": 0 } }));
     assert_eq!(status["recordCount"], json!({ "Step": 3 }));
     let after = steps(&stage).await;
-    assert_eq!(after.len(), 3, "records of before are gone without a trace");
+    assert_eq!(after.len(), 3, "the old records are removed without tombstones");
     assert_ne!(after[0][METADATA_KEY]["first_seen_at"], before[0][METADATA_KEY]["first_seen_at"]);
     let page = stage.page(&[("model", "Step"), ("cursor", cursor)]).await;
-    assert_eq!(page.records, after, "a reader that had read everything reads the new ones");
+    assert_eq!(page.records, after, "a reader with an old cursor reads the new records");
 }
 
 #[tokio::test]
@@ -299,14 +300,14 @@ async fn a_reset_during_a_run_cancels_it_and_starts_over() {
     let stage = Stage::hostile().await;
     set_steps(&stage, 2_000).await;
     stage.trigger("steps").await;
-    eventually("some steps are made", async || (steps(&stage).await.len() >= 5).then_some(())).await;
+    eventually("some steps are saved", async || (steps(&stage).await.len() >= 5).then_some(())).await;
     set_steps(&stage, 5).await;
     let body = json!({
         "provider_config_key": "hostile", "connection_id": stage.id, "syncs": ["steps"],
         "opts": { "reset": true, "emptyCache": true },
     });
     stage.host.post("/sync/trigger", &body).await.expect(200);
-    eventually("nothing is left to do", async || nothing_is_due(&stage).await.then_some(())).await;
+    eventually("no sync is due", async || nothing_is_due(&stage).await.then_some(())).await;
     let after = steps(&stage).await;
     assert_eq!((after.len(), savers(&after).len()), (5, 1));
     assert_eq!(stage.status("steps").await["checkpoint"], json!({ "cursor": "5" }));
@@ -372,7 +373,7 @@ async fn commands_apply_to_all_syncs_and_connections_unless_named() {
         let expected = expected.map(|is_paused| if is_paused == 1 { "PAUSED" } else { "SUCCESS" });
         assert_eq!(states().await, expected, "{body}");
         stage.host.post("/sync/start", &start_all).await.expect(200);
-        eventually("nothing is left to do", async || nothing_is_due(&stage).await.then_some(())).await;
+        eventually("no sync is due", async || nothing_is_due(&stage).await.then_some(())).await;
     }
 }
 
@@ -428,7 +429,7 @@ async fn a_trigger_runs_only_the_named_syncs() {
         let mut body = base.clone();
         body.as_object_mut().unwrap().extend(change.as_object().unwrap().clone());
         stage.host.post("/sync/trigger", &body).await.expect(200);
-        eventually("nothing is left to do", async || nothing_is_due(&stage).await.then_some(())).await;
+        eventually("no sync is due", async || nothing_is_due(&stage).await.then_some(())).await;
         let expected: Vec<String> = expected.iter().map(|run| format!("hostile {run}")).collect();
         assert_eq!(triggered(before).await, expected, "{body}");
     }
@@ -445,12 +446,12 @@ async fn a_sync_without_auto_start_waits_to_be_started() {
     let of_variant = json!({ "provider_config_key": "hostile", "connection_id": stage.id });
     stage.host.post("/sync/steps/variant/second", &of_variant).await.expect(200);
     other.wait_for_finish_after("commit-raw", None).await;
-    eventually("nothing is left to do", async || nothing_is_due(&stage).await.then_some(())).await;
+    eventually("no sync is due", async || nothing_is_due(&stage).await.then_some(())).await;
     let waiting = [(&stage.connection, "steps"), (&stage.connection, "steps::second"), (&other, "steps")];
     for (connection, sync) in waiting {
         let status = connection.status(sync).await;
         assert_eq!((&status["status"], &status["nextScheduledSyncAt"]), (&json!("PAUSED"), &Value::Null));
-        assert_eq!(status["finishedAt"], Value::Null, "it has never run: {status}");
+        assert_eq!(status["finishedAt"], Value::Null, "the sync has never run: {status}");
     }
     assert_eq!(runs_of(&stage, "steps").await, 0);
 
@@ -459,7 +460,7 @@ async fn a_sync_without_auto_start_waits_to_be_started() {
     for (connection, sync) in waiting {
         let status = connection.wait_for_finish_after(sync, None).await;
         assert_eq!((&status["status"], &status["recordCount"]), (&json!("SUCCESS"), &json!({ "Step": 2 })));
-        assert!(status["nextScheduledSyncAt"].is_string(), "it goes on at its frequency: {status}");
+        assert!(status["nextScheduledSyncAt"].is_string(), "the sync continues at its frequency: {status}");
     }
 }
 
@@ -500,7 +501,7 @@ async fn the_status_query_count_does_not_grow_with_connections() {
         host.connect_as(&format!("customer-{number}"), "hostile", json!({ "steps": number })).await;
     }
     let path = "/sync/status?provider_config_key=hostile&syncs=steps";
-    let statuses = eventually("all have run", async || {
+    let statuses = eventually("all syncs have run", async || {
         let statuses = host.get(path).await.expect(200).json()["syncs"].clone();
         let have_run = |statuses: &Vec<Value>| statuses.iter().all(|status| status["status"] == "SUCCESS");
         statuses.as_array().filter(|statuses| have_run(statuses)).cloned()
@@ -509,12 +510,16 @@ async fn the_status_query_count_does_not_grow_with_connections() {
     assert_eq!(statuses.len() as u64, CONNECTIONS);
     for (status, number) in statuses.iter().zip(1..) {
         assert_eq!(status["connection_id"], format!("customer-{number}"));
-        assert_eq!(status["recordCount"], json!({ "Step": number }), "each has its own: {status}");
+        assert_eq!(
+            status["recordCount"],
+            json!({ "Step": number }),
+            "each connection has its own count: {status}"
+        );
     }
     let before = proxy.statements();
     host.get(path).await.expect(200);
     let asked = proxy.statements() - before;
-    assert!(asked < CONNECTIONS as usize, "{asked} statements were made");
+    assert!(asked < CONNECTIONS as usize, "{asked} statements were executed");
 }
 
 #[tokio::test]
@@ -609,7 +614,10 @@ async fn a_command_for_all_syncs_survives_a_deadlock() {
         let meeting = async {
             let waits = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
                          AND wait_event_type = 'Lock' AND query LIKE '%UPDATE schedules s%'";
-            eventually("it waits", async || (stage.db.number(waits).await == 1).then_some(())).await;
+            eventually("the command waits for the lock", async || {
+                (stage.db.number(waits).await == 1).then_some(())
+            })
+            .await;
             let free = format!("{} SKIP LOCKED", lock(&schedules[second]));
             let is_met = stage.db.texts(&free.replace("SELECT pk", "SELECT pk::text")).await.is_empty();
             let locked = sqlx::query(AssertSqlSafe(lock(&schedules[second]))).execute(&mut *tx).await;

@@ -26,5 +26,5 @@ async fn every_foreign_key_has_an_index_that_starts_with_its_columns() {
         ORDER BY 1";
     assert_eq!(db.texts(without).await, Vec::<String>::new());
     let keys = "SELECT count(*) FROM pg_constraint WHERE contype = 'f'";
-    assert!(db.number(keys).await > 30, "the query above looks at foreign keys");
+    assert!(db.number(keys).await > 30, "the query examines foreign keys");
 }

@@ -64,12 +64,12 @@ async fn no_secret_appears_in_the_hosts_log() {
     let mut host = host_that_has_met_secrets(&shop, &db).await;
     host.stop().await;
     let log = host.log();
-    assert!(log.contains("DEBUG"), "the log tells more than usual:\n{log}");
+    assert!(log.contains("DEBUG"), "the log contains debug lines:\n{log}");
     for secret in planted() {
         let basic = STANDARD.encode(format!("{secret}:"));
         for form in [secret, basic.trim_end_matches('=')] {
             let line = log.lines().find(|line| line.contains(form));
-            assert_eq!(line, None, "a line with a secret in it");
+            assert_eq!(line, None, "a log line contains a secret");
         }
     }
 }
@@ -153,7 +153,7 @@ async fn a_revoked_key_is_rejected_at_once_on_every_host() {
     stage.host.command(&stage.db, &["keys", "revoke", "short-lived"]);
     for holder in &holders {
         // The notification can arrive after the command ends.
-        eventually("the key is refused", async || {
+        eventually("the key is rejected", async || {
             (holder.get("/integrations").await.status == 401).then_some(())
         })
         .await;
@@ -235,7 +235,7 @@ async fn a_command_without_the_encryption_key_creates_no_new_one() {
         let refused = db.command(arguments).data_dir(folder.path()).refuse();
         assert!(refused.contains("set SYNCLINE_ENCRYPTION_KEY"), "{refused}");
     }
-    assert!(!folder.path().join("encryption.key").exists(), "only a host makes one");
+    assert!(!folder.path().join("encryption.key").exists(), "only a host creates a key");
 
     let stranger = format!("stranger:{}", STANDARD.encode([7; 32]));
     let refused = db.command(&["env", "list"]).encryption_key(&stranger).refuse();
@@ -244,5 +244,5 @@ async fn a_command_without_the_encryption_key_creates_no_new_one() {
     let options = HostOptions::new().database(&db).variable("SYNCLINE_ENCRYPTION_KEY", &stranger);
     let (status, log) = options.spawn_and_wait().await;
     assert!(!status.success() && log.contains(missing), "{log}");
-    assert_eq!(db.texts(facts).await, before, "no key is noted that opens nothing");
+    assert_eq!(db.texts(facts).await, before, "no unusable key is recorded");
 }

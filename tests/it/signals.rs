@@ -46,7 +46,7 @@ async fn a_signal_stops_the_host_as_soon_as_it_handles_signals() {
         early += usize::from(host.log().is_empty());
         host.stop().await;
     }
-    assert!(early > 0, "the host handles signals before it does anything else");
+    assert!(early > 0, "the host handles signals before it logs anything");
 }
 
 #[tokio::test]
@@ -93,7 +93,7 @@ async fn a_signal_stops_the_host_while_startup_waits_for_a_lock() {
 async fn a_signal_stops_the_host_while_its_private_postgres_starts() {
     let folder = TempDir::new().expect("a temporary folder can be made");
     // Postgres cannot run as root. If the tests do, it runs as another user, who needs access to this folder.
-    fs::set_permissions(folder.path(), Permissions::from_mode(0o711)).expect("our folder is ours");
+    fs::set_permissions(folder.path(), Permissions::from_mode(0o711)).expect("the folder is writable");
     let data = folder.path().join("data");
     let pid_file = data.join("postgres/postmaster.pid");
     let start = || HostOptions::new().data_dir(&data).start();
@@ -105,7 +105,7 @@ async fn a_signal_stops_the_host_while_its_private_postgres_starts() {
 
     for _ in 0..TRIES / 3 {
         let mut host = start();
-        eventually("its Postgres has begun to start", async || pid_file.exists().then_some(())).await;
+        eventually("its Postgres is starting", async || pid_file.exists().then_some(())).await;
         host.stop().await;
         assert!(!pid_file.exists(), "{}", host.log());
 

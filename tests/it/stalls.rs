@@ -39,7 +39,7 @@ async fn a_run_that_commits_nothing_for_too_long_fails() {
     assert_eq!(status["status"], "ERROR");
     assert_eq!(codes(&stage.db).await, ["success", "no_progress"]);
     let next = seconds_to_next(&stage.db).await;
-    assert!((30..=75).contains(&next), "it is tried again in {next} s");
+    assert!((30..=75).contains(&next), "the retry is in {next} s");
     let connection =
         stage.host.get("/connections/customer-1?provider_config_key=hostile").await.expect(200).json();
     assert_eq!(connection["errors"][0]["type"], "sync");
@@ -131,20 +131,22 @@ async fn a_sync_that_repeatedly_loses_its_host_is_reported_as_stalled() {
     connection.trigger("commit-raw").await;
     for losses in 1..=2 {
         let on = "SELECT count(*) FROM runs WHERE function_name = 'commit-raw' AND state = 'running'";
-        eventually("a run is on", async || (db.number(on).await == 1).then_some(())).await;
+        eventually("a run is in progress", async || (db.number(on).await == 1).then_some(())).await;
         let begun = "SELECT count(*) FROM sync_states WHERE sync_name = 'commit-raw' AND lacks_progress
                      AND fence = (SELECT max(fence) FROM runs)";
-        eventually("it has begun", async || (db.number(begun).await == 1).then_some(())).await;
+        eventually("the run has begun", async || (db.number(begun).await == 1).then_some(())).await;
         host.kill();
         host = options().spawn().await;
         let lost = "SELECT count(*) FROM runs WHERE state = 'lost'";
-        eventually("it is noticed", async || (db.number(lost).await == losses).then_some(())).await;
+        eventually("the loss is recorded", async || (db.number(lost).await == losses).then_some(())).await;
         db.execute("UPDATE schedules SET due_at = now() WHERE due_reason = 'retry' AND run_id IS NULL").await;
     }
-    eventually("it is reported", async || codes(&db).await.contains(&"no_progress".to_owned()).then_some(()))
-        .await;
+    eventually("the stall is reported", async || {
+        codes(&db).await.contains(&"no_progress".to_owned()).then_some(())
+    })
+    .await;
     let next = seconds_to_next(&db).await;
-    assert!(next > 30, "it is tried again in {next} s");
+    assert!(next > 30, "the retry is in {next} s");
     // A requested run still starts.
     connection.through(&host).set_metadata(json!({ "steps": 0 })).await;
     assert_eq!(connection.through(&host).run("commit-raw").await["status"], "SUCCESS");

@@ -120,7 +120,7 @@ async fn changes_at_the_shop_are_applied_to_the_records() {
     assert_eq!(status["recordCount"], json!({ "Customer": 3 }));
     assert_eq!(live(&stage, "Customer").await, by_id(shop.list("/v1/customers").await.iter().map(customer)));
     let after = by_id(stage.all(&[("model", "Customer")]).await);
-    assert_eq!(after[&kept], before[&kept], "what is the same at the shop is not touched");
+    assert_eq!(after[&kept], before[&kept], "an unchanged customer is not rewritten");
     let last_action = |id: &str| text(&after[id][METADATA_KEY]["last_action"]);
     assert_eq!([&added, &changed, &removed].map(|id| last_action(id)), ["ADDED", "UPDATED", "DELETED"]);
     assert_eq!(after[&changed]["email"], "new@example.com");
@@ -225,6 +225,6 @@ async fn a_sync_status_has_every_field_that_clients_read() {
     let seconds = (time("nextScheduledSyncAt") - time("finishedAt")).num_seconds();
     assert!(
         (270..=345).contains(&seconds),
-        "the next run is {seconds} s after the last: 5 minutes and some jitter"
+        "the next run is {seconds} s after the last, expected 5 minutes with jitter"
     );
 }

@@ -19,7 +19,7 @@ fn traced(db: &TestDatabase, endpoint: &str) -> HostOptions {
 
 async fn spans(collector: &PythonServer) -> Vec<Value> {
     let told = Api::new(collector.base_url(), None).get("/spans").await.expect(200).json();
-    told.as_array().expect("it tells a list").clone()
+    told.as_array().expect("the collector returns a list").clone()
 }
 
 fn named<'s>(spans: &'s [Value], name: &str) -> Option<&'s Value> {
@@ -47,7 +47,7 @@ async fn a_request_its_run_and_its_provider_calls_are_one_trace() {
     let body = json!({ "action_name": "create-customer", "input": input });
     let request = connection.request("POST", "/action/trigger").json(&body);
     request.header("traceparent", &format!("00-{trace}-00f067aa0ba902b7-01")).send().await.expect(200);
-    let told = eventually("the whole trace is there", async || {
+    let told = eventually("the whole trace has arrived", async || {
         let told = spans(&collector).await;
         let of_trace: Vec<Value> =
             told.iter().filter(|told| told["span"]["traceId"] == trace).cloned().collect();
@@ -57,13 +57,13 @@ async fn a_request_its_run_and_its_provider_calls_are_one_trace() {
     let request = named(&told, "POST /action/trigger").unwrap();
     assert_eq!(request["parentSpanId"], "00f067aa0ba902b7");
     assert_eq!(request["kind"], "SPAN_KIND_SERVER");
-    let run = named(&told, "action create-customer").expect("the run is a part of it");
+    let run = named(&told, "action create-customer").expect("the trace contains the run");
     assert_eq!(run["parentSpanId"], request["spanId"]);
-    let sent = named(&told, "provider request").expect("what it sent is a part of it");
+    let sent = named(&told, "provider request").expect("the trace contains the provider request");
     assert_eq!((&sent["parentSpanId"], &sent["kind"]), (&run["spanId"], &json!("SPAN_KIND_CLIENT")));
     assert_eq!(attribute(sent, "http.response.status_code"), Some(&json!({ "intValue": "200" })));
 
-    let all = eventually("a sync and its commit are told", async || {
+    let all = eventually("the spans of a sync and its commit have arrived", async || {
         let told = spans(&collector).await;
         (named(&told, "sync customers").is_some() && named(&told, "commit").is_some()).then_some(told)
     })

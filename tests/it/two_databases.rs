@@ -109,7 +109,7 @@ async fn a_killed_hosts_sync_resumes_from_the_records_database() {
     host.deploy(&Bundle::guest("hostile")).await;
     let connection = host.connect("hostile", json!({ "steps": STEPS, "pause_ms": 50 })).await;
     let steps = async |connection: &Connection| connection.all(&[("model", "Step")]).await;
-    eventually("some steps are made", async || (steps(&connection).await.len() >= 10).then_some(())).await;
+    eventually("some steps are saved", async || (steps(&connection).await.len() >= 10).then_some(())).await;
     host.kill();
     let host = pair.spawn().await;
     let connection = connection.through(&host);
@@ -121,7 +121,7 @@ async fn a_killed_hosts_sync_resumes_from_the_records_database() {
     assert_eq!(ids_of(&records), (0..STEPS).map(|step| format!("step-{step}")).collect::<Vec<_>>());
     assert!(
         records.iter().all(|record| record[METADATA_KEY]["last_action"] == "ADDED"),
-        "none was made twice"
+        "no record was saved twice"
     );
     pair.assert_apart().await;
 }
@@ -183,7 +183,7 @@ async fn a_run_keeps_its_lease_while_the_records_database_is_unavailable() {
     host.deploy(&Bundle::guest("hostile")).await;
     let connection =
         host.connect_as("customer-1", "hostile", json!({ "steps": 2, "pause_ms": 20_000 })).await;
-    eventually("it has made a step", async || {
+    eventually("the sync has saved a step", async || {
         (connection.all(&[("model", "Step")]).await.len() == 1).then_some(())
     })
     .await;
@@ -214,14 +214,14 @@ async fn webhook_times_use_the_clock_of_the_records_database() {
     for since in pair.control.texts(times).await {
         found.push(connection.all(&[("model", "Step"), ("modified_after", &since)]).await.len());
     }
-    assert_eq!(found, [5, 2], "all since the first run, and since the second");
+    assert_eq!(found, [5, 2], "each run's `modifiedAfter` finds its records");
 }
 
 /// Moves the records with the documented commands for operators.
 fn move_records(from: &TestDatabase, to: &TestDatabase) -> ExitStatus {
     let manual = std::fs::read_to_string(repository("docs/how-to/separate-records-database.md"))
         .expect("it is in the repository");
-    let (_, section) = manual.split_once("**Moving**").expect("it tells how records are moved");
+    let (_, section) = manual.split_once("**Moving**").expect("the page explains how to move records");
     let block = section.lines().skip_while(|line| !line.starts_with("    "));
     let commands: Vec<_> = block.take_while(|line| line.starts_with("    ")).collect();
     let with_programs = "source \"$COMMON\"; PATH=\"$(postgres_bin):$PATH\"\n";
@@ -233,7 +233,7 @@ fn move_records(from: &TestDatabase, to: &TestDatabase) -> ExitStatus {
         .env("DATABASE_URL", from.url())
         .env("RECORDS_URL", to.url())
         .status()
-        .expect("there is a shell")
+        .expect("bash is installed")
 }
 
 #[tokio::test]
@@ -257,8 +257,8 @@ async fn records_are_moved_completely_or_not_at_all() {
     assert!(move_records(&pair.control, &pair.records).success());
 
     let (status, log) = HostOptions::new().database(&pair.control).spawn_and_wait().await;
-    assert!(!status.success(), "the records are elsewhere now");
-    assert!(log.contains("has a separate records database: set SYNCLINE_RECORDS_DATABASE_URL"), "{log}");
+    assert!(!status.success(), "the host rejects a control database without records");
+    assert!(log.contains("name it in SYNCLINE_RECORDS_DATABASE_URL"), "{log}");
     let host = pair.spawn().await;
     let connection = connection.through(&host);
     assert_eq!(items(&connection, "base").await, before);

@@ -151,7 +151,11 @@ impl Play {
         let session = self.reconnect_session(&id).await;
         let refused = self.post(route, &session, &[], &mistaken).await;
         assert_eq!(refused.refusal(), (400, "connection_test_failed".to_owned()));
-        assert_eq!(self.fetch(&id, &json!({ "url": path })).await, 200, "what worked is still there");
+        assert_eq!(
+            self.fetch(&id, &json!({ "url": path })).await,
+            200,
+            "the previous credentials still work"
+        );
         let again = self.post(route, &session, &[], good).await.expect(200).json();
         assert_eq!(again["connectionId"], *id);
         let after = self.shown(&id, "").await;
@@ -193,7 +197,7 @@ async fn two_step_credentials_are_exchanged_and_refreshed() {
     let id = play.plays("/auth/two-step", &[("user", "ada")], &good, "pin", "/me").await;
     let (before, after) = play.refreshed(&id).await;
     assert_ne!(before, after);
-    assert_eq!(play.asked("POST /renew 200"), 1, "the refresh token is enough");
+    assert_eq!(play.asked("POST /renew 200"), 1, "the refresh uses the refresh token");
     assert_eq!(play.fetch(&id, &json!({ "url": "/me" })).await, 200);
     let shown = play.shown(&id, "").await["credentials"].clone();
     assert_eq!((&shown["type"], &shown["pin"]), (&json!("TWO_STEP"), &json!(ACME_PIN)));
@@ -472,6 +476,6 @@ async fn a_session_limits_integrations_and_fixes_configuration() {
     assert_eq!(
         gone.refusal(),
         (401, "unknown_connect_session_token".to_owned()),
-        "it went with its connection"
+        "the session was deleted with its connection"
     );
 }

@@ -45,7 +45,7 @@ async fn a_variant_has_its_own_schedule_and_records() {
 
     stage.control("pause", "numbers::second").await.expect(200);
     assert_eq!(stage.status("numbers::second").await["status"], "PAUSED");
-    assert_eq!(stage.status("numbers").await["status"], "SUCCESS", "the base variant goes on");
+    assert_eq!(stage.status("numbers").await["status"], "SUCCESS", "the base variant continues");
 }
 
 #[tokio::test]
@@ -291,7 +291,7 @@ async fn a_variant_has_its_own_frequency() {
     assert_eq!(
         seen("steps::second").await.0,
         "every 5 minutes",
-        "the base variant is meant unless one is named"
+        "without a variant, the base variant is changed"
     );
     assert_eq!(set(Some("third"), "every 5 minutes").await.refusal(), (404, "unknown_variant".to_owned()));
     assert_eq!(set(Some("a b"), "every 5 minutes").await.refusal(), (400, "invalid_body".to_owned()));

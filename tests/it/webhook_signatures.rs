@@ -213,7 +213,7 @@ async fn unauthenticated_handshakes_are_stored_but_not_processed() {
     let listed = host.get("/webhooks/received?state=handshake").await.expect(200).json();
     let ids: Vec<&str> =
         listed["webhooks"].as_array().expect("a list").iter().map(|one| text(&one["id"])).collect();
-    assert_eq!(ids.len(), KEPT, "the newest");
+    assert_eq!(ids.len(), KEPT, "only the newest handshakes are kept");
     let replay = host.post(&format!("/webhooks/received/{}/replay", ids[0]), &json!({})).await;
     assert_eq!(replay.refusal(), (409, "webhook_in_flight".to_owned()));
     let all = json!({ "since": "2026-01-01T00:00:00Z", "state": "handshake" });
@@ -225,7 +225,7 @@ async fn unauthenticated_handshakes_are_stored_but_not_processed() {
     let request = open.request("POST", &format!("{path}?connection_id=c1"));
     let request = request.header("x-notion-signature", &signature).header("content-type", "application/json");
     request.bytes(body).send().await.expect(200);
-    let told = eventually("it is forwarded", async || {
+    let told = eventually("the webhook is forwarded", async || {
         let told = receiver.webhooks().into_iter().map(|told| told.body());
         told.into_iter().find(|told| told["type"] == "forward")
     })
@@ -233,7 +233,7 @@ async fn unauthenticated_handshakes_are_stored_but_not_processed() {
     assert_eq!(told["payload"]["id"], "e1");
     assert!(receiver.webhooks().iter().all(|told| !told.text.contains("verification_token")));
     let jobs = db.number("SELECT count(*) FROM function_jobs WHERE kind = 'webhook'").await;
-    assert_eq!(jobs, 1, "of the one that was signed");
+    assert_eq!(jobs, 1, "only the signed webhook is processed");
     let kept = db.texts("SELECT DISTINCT state FROM inbound_webhooks WHERE delivery_id IS NULL").await;
     assert_eq!(kept, ["handshake"]);
 }
@@ -262,7 +262,7 @@ async fn a_connection_can_have_its_own_webhook_secret() {
     let nobodys = send("", "planted-one").await;
     assert_eq!(nobodys.refusal(), (503, "webhook_secret_missing".to_owned()));
     let of = "SELECT state || connections FROM inbound_webhooks";
-    eventually("both have found their connection", async || {
+    eventually("both webhooks are matched to their connection", async || {
         (db.texts(of).await == ["processed1", "processed1"]).then_some(())
     })
     .await;
@@ -294,7 +294,7 @@ async fn secrets_in_webhook_requests_are_neither_stored_nor_forwarded() {
         let emptied: Value = serde_json::from_str(&body.to_string().replace(SECRET, "")).expect("it is JSON");
         let shown = host.get(&format!("/webhooks/received/{id}")).await.expect(200).json();
         assert_eq!(shown["body"], emptied);
-        eventually("it is forwarded", async || {
+        eventually("the webhook is forwarded", async || {
             receiver.webhooks().into_iter().find(|told| told.body() == emptied)
         })
         .await;

@@ -10,8 +10,7 @@ use crate::support::repository;
 
 /// The versions in `wit/published.toml`, each with the digest of its content.
 fn published() -> BTreeMap<String, String> {
-    let text =
-        std::fs::read_to_string(repository("wit/published.toml")).expect("wit/published.toml is there");
+    let text = std::fs::read_to_string(repository("wit/published.toml")).expect("wit/published.toml exists");
     toml::from_str(&text).expect("wit/published.toml lists versions and digests")
 }
 
@@ -24,10 +23,10 @@ fn digest(version: &str) -> String {
     assert_eq!(
         name.to_string(),
         format!("syncline:integration@{version}"),
-        "the folder is named for the version"
+        "the folder name must be the version"
     );
     let mut printer = WitPrinter::default();
-    printer.emit_docs(false).print(&resolve, package, &[]).expect("what was parsed can be printed");
+    printer.emit_docs(false).print(&resolve, package, &[]).expect("a parsed package can be printed");
     let text = printer.output.to_string();
     Sha256::digest(text.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
 }
@@ -38,7 +37,7 @@ fn a_published_version_never_changes() {
         assert_eq!(
             digest(&version),
             published,
-            "wit/{version} has changed in meaning: undo that, and add a new version beside it"
+            "wit/{version} has changed: undo the change, and add a new version instead"
         );
     }
 }
@@ -46,7 +45,7 @@ fn a_published_version_never_changes() {
 #[test]
 fn every_version_is_listed() {
     let folders = std::fs::read_dir(repository("wit"))
-        .expect("wit/ is there")
+        .expect("wit/ exists")
         .map(|entry| entry.expect("it can be read"));
     let mut versions: Vec<String> = folders
         .filter(|entry| entry.path().is_dir())

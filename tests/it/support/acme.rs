@@ -33,13 +33,13 @@ impl Acme {
             .arg(repository("tests/servers/acme.py"))
             .arg(port.to_string())
             .stdin(Stdio::null())
-            .stdout(log.try_clone().expect("a file can be had twice"))
+            .stdout(log.try_clone().expect("the file handle can be cloned"))
             .stderr(log)
             .spawn()
             .expect("Python can be started; `scripts/setup` installs what the server needs");
         let acme = Self { child, folder, port };
-        eventually("the stand-in listens", async || TcpStream::connect(acme.address()).ok()).await;
-        fs::create_dir(acme.providers()).expect("our folder is ours");
+        eventually("the server listens", async || TcpStream::connect(acme.address()).ok()).await;
+        fs::create_dir(acme.providers()).expect("the folder is writable");
         acme
     }
 
@@ -55,7 +55,8 @@ impl Acme {
             "name = \"{name}\"\ndisplay_name = \"Acme\"\ndocs = \"https://example.com\"\n\
              source = {{ address = \"https://example.com\", checked_at = \"2026-11-21\" }}\n"
         );
-        fs::write(self.providers().join(format!("{name}.toml")), head + &entry).expect("our folder is ours");
+        fs::write(self.providers().join(format!("{name}.toml")), head + &entry)
+            .expect("the folder is writable");
     }
 
     /// Options for a host with these entries that can reach the server.
@@ -81,7 +82,7 @@ impl Drop for Acme {
         let _ended_already = self.child.kill();
         let _was_waited_for = self.child.wait();
         if std::thread::panicking() {
-            eprintln!("--- what the stand-in said ---\n{}", self.requests().join("\n"));
+            eprintln!("--- log of the fake provider ---\n{}", self.requests().join("\n"));
         }
     }
 }

@@ -28,7 +28,7 @@ impl Answer {
     #[track_caller]
     pub fn json(&self) -> Value {
         serde_json::from_slice(&self.body).unwrap_or_else(|error| {
-            panic!("{} answered with something else than JSON ({error}): {}", self.request, self.text())
+            panic!("{} did not answer with JSON ({error}): {}", self.request, self.text())
         })
     }
 

@@ -57,7 +57,7 @@ impl Assembled {
 
     pub fn component(&self) -> Vec<u8> {
         let mut resolve = Resolve::default();
-        resolve.push_dir(repository("wit/0.1.0")).expect("our own world can be read");
+        resolve.push_dir(repository("wit/0.1.0")).expect("Syncline's WIT world can be parsed");
         let http = "package wasi:http@0.2.0; interface outgoing-handler { handle: func(); }";
         resolve.push_str("http.wit", http).expect("it is a package");
         let import = if self.imports_http { format!("import {HTTP};") } else { String::new() };
@@ -68,9 +68,9 @@ impl Assembled {
         let world = resolve.select_world(&[package], Some("guest")).expect("the package has the world");
         let mut module = self.module().finish();
         embed_component_metadata(&mut module, &resolve, world, StringEncoding::UTF8)
-            .expect("a module takes a section");
+            .expect("a section can be added to the module");
         let encoder = ComponentEncoder::default().validate(true).module(&module);
-        encoder.and_then(|mut encoder| encoder.encode()).expect("the module is of the world")
+        encoder.and_then(|mut encoder| encoder.encode()).expect("the module implements the world")
     }
 
     fn module(&self) -> Module {

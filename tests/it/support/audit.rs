@@ -44,8 +44,8 @@ pub async fn assert_settled(db: &TestDatabase) {
     let busy = "SELECT (SELECT count(*) FROM schedules WHERE run_id IS NOT NULL OR due_at <= now())
                      + (SELECT count(*) FROM function_jobs WHERE state IN ('queued', 'running'))
                      + (SELECT count(*) FROM streams JOIN closed_connections USING (connection_pk))";
-    eventually("nobody is at work", async || (db.number(busy).await == 0).then_some(())).await;
+    eventually("no work is in progress", async || (db.number(busy).await == 0).then_some(())).await;
     for (rule, contradictions) in CONTRADICTIONS {
-        assert_eq!(db.number(contradictions).await, 0, "not true any more: {rule}");
+        assert_eq!(db.number(contradictions).await, 0, "violated invariant: {rule}");
     }
 }

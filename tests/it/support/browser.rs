@@ -57,7 +57,7 @@ impl Browser {
         form: Option<String>,
         goes_on: impl Fn(&Url) -> bool,
     ) -> Visited {
-        let mut url = Url::parse(url).expect("a test visits an address");
+        let mut url = Url::parse(url).expect("the test specifies a valid URL");
         let (mut method, mut form, mut way) = (method, form, Vec::new());
         for _ in 0..MAX_REDIRECTS {
             way.push(url.clone());
@@ -74,7 +74,7 @@ impl Browser {
                 None => return Visited { url, answer, way },
             }
         }
-        panic!("{} redirects without an end: {way:?}", way.len());
+        panic!("more than {} redirects: {way:?}", way.len());
     }
 
     async fn exchange(&mut self, method: &str, url: &Url, form: Option<String>) -> Answer {
@@ -88,13 +88,13 @@ impl Browser {
         }
         let response = match request.send().await {
             Ok(response) => response,
-            Err(error) => panic!("{method} {url} got no answer: {error:?}"),
+            Err(error) => panic!("{method} {url} got no response: {error:?}"),
         };
         for cookie in response.headers().get_all("set-cookie") {
             self.keep(url, cookie.to_str().expect("a cookie is text"));
         }
         let (status, headers) = (response.status(), response.headers().clone());
-        let body = response.bytes().await.expect("a whole answer");
+        let body = response.bytes().await.expect("a complete body");
         Answer { request: format!("{method} {url}"), status, headers, body }
     }
 

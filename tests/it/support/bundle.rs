@@ -22,9 +22,10 @@ impl Bundle {
     fn built(project: &str, integration: &str) -> Self {
         let path = repository(project).join("build/bundle.tar");
         let bytes = std::fs::read(&path)
-            .unwrap_or_else(|_| panic!("{} is not there; `make guests` builds it", path.display()));
-        let content = syncline_config::bundle::Bundle::read(&bytes)
-            .unwrap_or_else(|error| panic!("{}: {error}; `make guests` builds it anew", path.display()));
+            .unwrap_or_else(|_| panic!("{} does not exist; run `make guests` to build it", path.display()));
+        let content = syncline_config::bundle::Bundle::read(&bytes).unwrap_or_else(|error| {
+            panic!("{}: {error}; run `make guests` to build it again", path.display())
+        });
         Self { integration: integration.to_owned(), content }
     }
 
@@ -93,6 +94,6 @@ impl Bundle {
     }
 
     pub fn to_tar(&self) -> Vec<u8> {
-        self.content.write().expect("memory takes everything")
+        self.content.write().expect("writing to memory succeeds")
     }
 }

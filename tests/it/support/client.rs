@@ -29,7 +29,7 @@ impl Api {
     }
 
     pub fn request(&self, method: &str, path: &str) -> Request {
-        let method = method.parse().expect("a test names a real method");
+        let method = method.parse().expect("the test specifies a valid method");
         let builder = self.http.request(method, format!("{}{path}", self.base_url));
         Request(match &self.key {
             Some(key) => builder.bearer_auth(key),
@@ -115,7 +115,7 @@ impl Request {
         let name = format!("{} {}", request.method(), request.url());
         match client.execute(request).await {
             Ok(response) => (name, response),
-            Err(error) => panic!("{name} got no answer: {error:?}"),
+            Err(error) => panic!("{name} got no response: {error:?}"),
         }
     }
 
@@ -124,7 +124,7 @@ impl Request {
         let (status, headers) = (response.status(), response.headers().clone());
         let body = match response.bytes().await {
             Ok(body) => body,
-            Err(error) => panic!("{name} got half an answer: {error:?}"),
+            Err(error) => panic!("{name} got an incomplete response: {error:?}"),
         };
         Answer { request: name, status, headers, body }
     }

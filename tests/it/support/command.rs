@@ -47,7 +47,7 @@ impl Syncline {
     /// Starts the command and does not wait.
     pub fn spawn(mut self) -> Child {
         let mut child = self.command.spawn().expect("the built program can be started");
-        let mut input = child.stdin.take().expect("its input is ours");
+        let mut input = child.stdin.take().expect("standard input is piped");
         // The command may not read its input.
         let _written = input.write_all(self.input.as_bytes());
         child
@@ -56,15 +56,15 @@ impl Syncline {
     /// Runs the command, which must succeed, and returns its output.
     #[track_caller]
     pub fn run(self) -> String {
-        let output = self.spawn().wait_with_output().expect("it is our process");
+        let output = self.spawn().wait_with_output().expect("the process is our child");
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        String::from_utf8(output.stdout).expect("what it prints is text")
+        String::from_utf8(output.stdout).expect("the output is text")
     }
 
     /// Runs the command, which must fail, and returns its standard error.
     #[track_caller]
     pub fn refuse(self) -> String {
-        let output = self.spawn().wait_with_output().expect("it is our process");
+        let output = self.spawn().wait_with_output().expect("the process is our child");
         assert!(!output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
         String::from_utf8_lossy(&output.stderr).into_owned()
     }

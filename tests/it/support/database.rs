@@ -87,7 +87,7 @@ impl TestDatabase {
 
     pub async fn come_back(&self) {
         let take = format!("ALTER DATABASE {} WITH ALLOW_CONNECTIONS true", self.name);
-        execute(&self.server_url, take).await.expect("connections can be taken");
+        execute(&self.server_url, take).await.expect("connections can be accepted");
     }
 
     /// Shifts the time that new database connections see by the given number of hours.

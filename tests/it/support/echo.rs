@@ -24,7 +24,7 @@ impl Echo {
                     source = { address = \"https://example.com\", checked_at = \"2026-01-01\" }\n";
         let entry = entry.replace("{server}", &server.base_url());
         std::fs::write(folder.path().join("echo.toml"), format!("{head}{entry}"))
-            .expect("our folder is ours");
+            .expect("the folder is writable");
         let db = TestDatabase::create().await;
         let host = HostOptions::new()
             .database(&db)

@@ -31,7 +31,7 @@ impl Follower {
             .stdout(Stdio::piped())
             .spawn()
             .expect("Node.js is not installed; `scripts/setup` says how to get it");
-        let lines = BufReader::new(child.stdout.take().expect("its output is ours")).lines();
+        let lines = BufReader::new(child.stdout.take().expect("standard output is piped")).lines();
         let (sender, events) = mpsc::unbounded_channel();
         std::thread::spawn(move || {
             for line in lines.map_while(Result::ok) {
@@ -46,14 +46,14 @@ impl Follower {
 
     /// Makes the client use another host the next time it connects.
     pub fn move_to(&mut self, api: &Api) {
-        let input = self.child.stdin.as_mut().expect("its input is ours");
-        writeln!(input, "{}", api.base_url()).expect("it reads");
+        let input = self.child.stdin.as_mut().expect("standard input is piped");
+        writeln!(input, "{}", api.base_url()).expect("the process reads its input");
     }
 
     /// The next event.
     pub async fn next(&mut self) -> Value {
         let next = tokio::time::timeout(PATIENCE, self.events.recv()).await;
-        next.expect("an event comes within half a minute").expect("the client goes on")
+        next.expect("an event arrives within 30 seconds").expect("the client is running")
     }
 
     /// The next event of a type. Skips other events, but fails on a record.
@@ -120,7 +120,8 @@ impl EventStream {
                 return Some(block);
             }
             let chunk = tokio::time::timeout(PATIENCE, self.response.chunk()).await;
-            let chunk = chunk.expect("something comes within half a minute").expect("the stream is not cut");
+            let chunk =
+                chunk.expect("data arrives within 30 seconds").expect("the stream is not interrupted");
             self.read += &String::from_utf8_lossy(&chunk?);
         }
     }
@@ -129,7 +130,7 @@ impl EventStream {
     pub async fn catch_up(&mut self) -> Vec<String> {
         let mut ids = Vec::new();
         loop {
-            let block = self.next().await.expect("the stream goes on");
+            let block = self.next().await.expect("the stream continues");
             if block.starts_with("event: caught-up") {
                 return ids;
             }
@@ -140,7 +141,7 @@ impl EventStream {
     /// The next record.
     pub async fn next_record(&mut self) -> Value {
         loop {
-            let block = self.next().await.expect("the stream goes on");
+            let block = self.next().await.expect("the stream continues");
             if let Some(record) = record_of(&block) {
                 return record;
             }

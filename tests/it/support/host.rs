@@ -102,7 +102,7 @@ impl HostOptions {
     pub fn start(self) -> Host {
         let folder = TempDir::new().expect("a temporary folder can be made");
         // Postgres cannot run as root. If the tests do, it runs as another user, who needs access to this folder.
-        fs::set_permissions(folder.path(), Permissions::from_mode(0o711)).expect("our folder is ours");
+        fs::set_permissions(folder.path(), Permissions::from_mode(0o711)).expect("the folder is writable");
         let log = File::create(folder.path().join("log")).expect("a log can be made");
         let address = self.address.unwrap_or_else(|| format!("127.0.0.1:{}", free_port()));
         let data_dir = self.data_dir.unwrap_or_else(|| folder.path().join("data"));
@@ -119,7 +119,7 @@ impl HostOptions {
             .envs(self.database_url.map(|url| ("DATABASE_URL", url)))
             .envs(self.variables)
             .stdin(Stdio::null())
-            .stdout(log.try_clone().expect("a file can be had twice"))
+            .stdout(log.try_clone().expect("the file handle can be cloned"))
             .stderr(log)
             .spawn()
             .expect("the built host can be started");
@@ -167,7 +167,7 @@ impl Host {
     /// Waits until the host has stopped gracefully after a request to stop.
     pub async fn wait_until_stopped(&mut self) {
         let status = self.wait().await;
-        assert!(status.success(), "the host did not stop in order: {status}");
+        assert!(status.success(), "the host did not stop gracefully: {status}");
     }
 
     pub fn ask_to_stop(&self) {
@@ -175,7 +175,8 @@ impl Host {
     }
 
     pub async fn wait(&mut self) -> ExitStatus {
-        eventually("the host has stopped", async || self.child.try_wait().expect("it is our process")).await
+        eventually("the host has stopped", async || self.child.try_wait().expect("the process is our child"))
+            .await
     }
 
     /// Freezes the host: it keeps its connections, but does not notice that time passes.
@@ -211,7 +212,7 @@ impl Host {
 
     /// The child processes of the host.
     fn children(&self) -> Vec<Pid> {
-        let threads = fs::read_dir(format!("/proc/{}/task", self.child.id())).expect("the host is there");
+        let threads = fs::read_dir(format!("/proc/{}/task", self.child.id())).expect("the host is running");
         let of_thread = |thread: std::io::Result<fs::DirEntry>| {
             fs::read_to_string(thread.expect("it can be listed").path().join("children")).unwrap_or_default()
         };
@@ -246,18 +247,18 @@ impl Host {
     fn status_kb(&self, name: &str) -> u64 {
         let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap_or_default();
         let value = status.lines().find_map(|line| line.strip_prefix(name)?.trim().strip_suffix(" kB"));
-        value.and_then(|value| value.parse().ok()).expect("the system tells it")
+        value.and_then(|value| value.parse().ok()).expect("the system provides it")
     }
 
     fn signal(&self, signal: Signal) {
-        kill_process(Pid::from_child(&self.child), signal).expect("the host is there");
+        kill_process(Pid::from_child(&self.child), signal).expect("the host is running");
     }
 
     async fn wait_until_ready(&mut self) {
         let api = self.api.with_key(None);
         eventually("the host is ready", async || {
-            if let Some(status) = self.child.try_wait().expect("it is our process") {
-                panic!("the host ended ({status}) before it was ready");
+            if let Some(status) = self.child.try_wait().expect("the process is our child") {
+                panic!("the host exited ({status}) before it was ready");
             }
             let listens = TcpStream::connect(self.address()).is_ok();
             (listens && api.get("/ready").await.status == 200).then_some(())
@@ -285,7 +286,7 @@ impl Drop for Host {
                 Ok(Some(status)) => format!("the host had ended: {status}"),
                 _ => "the host was still running".to_owned(),
             };
-            eprintln!("--- what the host said ---\n{log}--- end of what the host said; {end} ---");
+            eprintln!("--- log of the host ---\n{log}--- end of the host's log; {end} ---");
             return;
         }
         // Every secret in the tests is marked, so the suite as a whole checks that no secret is logged.
@@ -297,7 +298,7 @@ impl Drop for Host {
 /// A port on which no process listens.
 pub fn free_port() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
-    listener.local_addr().expect("it is bound").port()
+    listener.local_addr().expect("the listener has an address").port()
 }
 
 /// The folder in which all tests share compiled components, so that each is compiled once.

@@ -65,7 +65,7 @@ pub fn without_metadata(mut record: Value) -> Value {
 /// The text of a JSON string.
 #[track_caller]
 pub fn text(value: &Value) -> &str {
-    value.as_str().unwrap_or_else(|| panic!("this is no text: {value}"))
+    value.as_str().unwrap_or_else(|| panic!("not a string: {value}"))
 }
 
 /// The ids of records, in order.

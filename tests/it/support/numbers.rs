@@ -29,8 +29,10 @@ impl Numbers {
         let orders = json!({ "count": 10, "batch": 4, "salt": "first" });
         let connection = api.connect_as(id, "minimal", orders).await;
         connection.wait_until_idle().await;
-        eventually("its first run is told", async || (!self.successes(&connection).is_empty()).then_some(()))
-            .await;
+        eventually("the first run is reported", async || {
+            (!self.successes(&connection).is_empty()).then_some(())
+        })
+        .await;
         connection
     }
 
@@ -60,7 +62,7 @@ impl Numbers {
                  AND due_at > now() + interval '1 minute'",
             pk_of(id)
         );
-        eventually(&format!("{id}: the sync is over"), async || {
+        eventually(&format!("{id}: the sync has ended"), async || {
             if self.db.number(&retries).await > 0 {
                 self.make_due(id).await;
             }
@@ -83,7 +85,7 @@ impl Numbers {
         let status = connection.status("numbers").await;
         let seen = (&status["status"], &status["recordCount"]);
         assert_eq!(seen, (&json!("SUCCESS"), &json!({ "Number": 10 })), "{id}");
-        let told = eventually(&format!("{id}: the sync is told"), async || {
+        let told = eventually(&format!("{id}: the sync is reported"), async || {
             let told = self.successes(connection);
             (told.len() >= 2).then_some(told)
         })
@@ -104,7 +106,10 @@ impl Numbers {
         });
         webhooks.sort_by(|a, b| a.id().cmp(b.id()));
         for pair in webhooks.windows(2) {
-            assert!(pair[0].id() != pair[1].id() || pair[0].text == pair[1].text, "an id is of one message");
+            assert!(
+                pair[0].id() != pair[1].id() || pair[0].text == pair[1].text,
+                "two messages have the same id"
+            );
         }
         webhooks.dedup_by(|a, b| a.id() == b.id());
         webhooks.iter().map(Webhook::body).collect()

@@ -40,7 +40,7 @@ impl OAuthServer {
             .arg(repository("tests/node/oidc.mjs"))
             .args([port.to_string(), seconds.to_string()])
             .stdin(Stdio::null())
-            .stdout(log.try_clone().expect("a file can be had twice"))
+            .stdout(log.try_clone().expect("the file handle can be cloned"))
             .stderr(log)
             .spawn()
             .expect("Node.js is not installed; `scripts/setup` says what to install");
@@ -141,7 +141,7 @@ impl Drop for OAuthServer {
         let _was_waited_for = self.child.wait();
         if std::thread::panicking() {
             let log = std::fs::read_to_string(self.folder.path().join("log")).unwrap_or_default();
-            eprintln!("--- what the OAuth server said ---\n{log}--- end of what the OAuth server said ---");
+            eprintln!("--- log of the OAuth server ---\n{log}--- end of the OAuth server's log ---");
         }
     }
 }

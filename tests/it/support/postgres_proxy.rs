@@ -49,7 +49,7 @@ impl PostgresProxy {
     pub async fn start(db: &TestDatabase) -> Self {
         let server: PgConnectOptions = db.url().parse().expect("the URL is one");
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
-        let address = listener.local_addr().expect("it is bound");
+        let address = listener.local_addr().expect("the listener has an address");
         let name = server.get_database().expect("a test's database has a name");
         let url = format!("postgres://{}@{address}/{name}?sslmode=disable", server.get_username());
         let shared = Arc::new(Shared::default());
@@ -116,7 +116,7 @@ async fn serve(listener: TcpListener, server: PgConnectOptions, shared: Arc<Shar
             shared.has_struck();
             continue;
         }
-        host.set_nodelay(true).expect("it was just opened");
+        host.set_nodelay(true).expect("the connection was just opened");
         let (server, shared) = (server.clone(), Arc::clone(&shared));
         tokio::spawn(async move {
             let (from_host, to_host) = host.into_split();
@@ -129,7 +129,7 @@ async fn serve(listener: TcpListener, server: PgConnectOptions, shared: Arc<Shar
             } else {
                 let address = (server.get_host(), server.get_port());
                 let Ok(server) = TcpStream::connect(address).await else { return };
-                server.set_nodelay(true).expect("it was just opened");
+                server.set_nodelay(true).expect("the connection was just opened");
                 let (from_server, to_server) = server.into_split();
                 Link::new(shared).run(from_host, to_host, from_server, to_server).await;
             }

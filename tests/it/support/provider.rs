@@ -77,7 +77,7 @@ impl Parts {
 impl Seen {
     /// All requests so far: `method`, `target`, `headers`.
     pub fn requests(&self) -> Vec<Value> {
-        self.requests.lock().expect("nobody panics with it").clone()
+        self.requests.lock().expect("the lock is not poisoned").clone()
     }
 }
 
@@ -114,7 +114,7 @@ impl Provider {
             "#,
             server.address
         );
-        std::fs::write(folder.path().join("tests-own.toml"), file).expect("our folder is ours");
+        std::fs::write(folder.path().join("tests-own.toml"), file).expect("the folder is writable");
         let db = TestDatabase::create().await;
         let host = options(host_options(&db, &folder, &server, &elsewhere)).spawn().await;
         let integration = json!({ "provider": "tests-own", "unique_key": "own" });
@@ -140,7 +140,7 @@ fn host_options(db: &TestDatabase, folder: &TempDir, server: &Server, elsewhere:
 impl Server {
     pub async fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
-        let address = listener.local_addr().expect("it is bound");
+        let address = listener.local_addr().expect("the listener has an address");
         let seen = Arc::new(Seen::default());
         let api = Router::new()
             .route("/upload", any(upload))
@@ -165,7 +165,8 @@ impl Server {
             .nest("/api", api)
             .layer(axum::middleware::map_request_with_state(Arc::clone(&seen), note))
             .with_state(Arc::clone(&seen));
-        let listener = listener.tap_io(|stream| stream.set_nodelay(true).expect("it was just opened"));
+        let listener =
+            listener.tap_io(|stream| stream.set_nodelay(true).expect("the connection was just opened"));
         tokio::spawn(async move { axum::serve(listener, router).await });
         Self { address, seen }
     }
@@ -184,7 +185,7 @@ async fn note(State(seen): State<Arc<Seen>>, request: Request) -> Request {
     let noted = json!({
         "method": request.method().as_str(), "target": request.uri().to_string(), "headers": headers,
     });
-    seen.requests.lock().expect("nobody panics with it").push(noted);
+    seen.requests.lock().expect("the lock is not poisoned").push(noted);
     request
 }
 
@@ -267,20 +268,23 @@ async fn stall() -> Body {
 async fn redirect(request: Request) -> Response {
     let query = request.uri().query().unwrap_or_default().to_owned();
     // A response in the middle of a long request body might not be read.
-    axum::body::to_bytes(request.into_body(), usize::MAX).await.expect("the body comes whole");
+    axum::body::to_bytes(request.into_body(), usize::MAX).await.expect("the body is complete");
     let (status, location) = url::form_urlencoded::parse(query.as_bytes())
         .next()
         .map(|(status, location)| (status.into_owned(), location.into_owned()))
-        .expect("a test says where to");
-    let status: StatusCode = status.parse().expect("a test names a real status");
+        .expect("the test specifies the location");
+    let status: StatusCode = status.parse().expect("the test specifies a valid status");
     (status, [(header::LOCATION, location)]).into_response()
 }
 
 /// `?TIMES` redirects, each after a second, and then an echo.
 async fn slow_redirect(State(seen): State<Arc<Seen>>, request: Request) -> Response {
     tokio::time::sleep(Duration::from_secs(1)).await;
-    let times =
-        request.uri().query().and_then(|times| times.parse::<u8>().ok()).expect("a test says how often");
+    let times = request
+        .uri()
+        .query()
+        .and_then(|times| times.parse::<u8>().ok())
+        .expect("the test specifies the number");
     match times.checked_sub(1) {
         Some(left) => {
             let location = format!("slow-redirect?{left}");
@@ -295,7 +299,7 @@ async fn flaky(State(seen): State<Arc<Seen>>, request: Request) -> Response {
     let status = request.uri().query().unwrap_or_default().to_owned();
     let body = axum::body::to_bytes(request.into_body(), usize::MAX).await.unwrap_or_default();
     if seen.attempts.fetch_add(1, Ordering::SeqCst) == 0 {
-        let status: StatusCode = status.parse().expect("a test names a real status");
+        let status: StatusCode = status.parse().expect("the test specifies a valid status");
         return (status, [(header::RETRY_AFTER, "0")], "not now").into_response();
     }
     echo(State(seen), body).await
@@ -313,8 +317,11 @@ async fn limited(State(seen): State<Arc<Seen>>, request: Request) -> Response {
 
 /// `?STATUS`, with an echo in the body and the received credentials in a header.
 async fn refuse(State(seen): State<Arc<Seen>>, request: Request) -> Response {
-    let status: StatusCode =
-        request.uri().query().and_then(|status| status.parse().ok()).expect("a test names a real status");
+    let status: StatusCode = request
+        .uri()
+        .query()
+        .and_then(|status| status.parse().ok())
+        .expect("the test specifies a valid status");
     let key = [header::AUTHORIZATION.as_str(), "x-api-key"]
         .into_iter()
         .find_map(|name| request.headers().get(name));
@@ -340,7 +347,7 @@ async fn refuse_token(body: String) -> Response {
 /// `?BYTES`
 async fn long(request: Request) -> Body {
     let bytes = request.uri().query().and_then(|bytes| bytes.parse().ok());
-    Body::from(vec![b'x'; bytes.expect("a test says how long")])
+    Body::from(vec![b'x'; bytes.expect("the test specifies the length")])
 }
 
 async fn bomb() -> Response {
@@ -355,6 +362,6 @@ async fn members() -> Response {
 
 fn gzip(bytes: &[u8]) -> Vec<u8> {
     let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
-    encoder.write_all(bytes).expect("memory takes everything");
-    encoder.finish().expect("memory takes everything")
+    encoder.write_all(bytes).expect("writing to memory succeeds");
+    encoder.finish().expect("writing to memory succeeds")
 }

@@ -28,7 +28,7 @@ impl PythonServer {
             .arg(port.to_string())
             .args(arguments)
             .stdin(Stdio::null())
-            .stdout(log.try_clone().expect("a file can be had twice"))
+            .stdout(log.try_clone().expect("the file handle can be cloned"))
             .stderr(log)
             .spawn()
             .expect("Python is not installed; `scripts/setup` installs it");
@@ -75,7 +75,7 @@ impl Drop for PythonServer {
         let _was_waited_for = self.child.wait();
         if std::thread::panicking() {
             let log = std::fs::read_to_string(self.folder.path().join("log")).unwrap_or_default();
-            eprintln!("--- what the server said ---\n{log}--- end of what the server said ---");
+            eprintln!("--- log of the server ---\n{log}--- end of the server's log ---");
         }
     }
 }

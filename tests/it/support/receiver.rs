@@ -75,7 +75,7 @@ impl Receiver {
     /// Starts a receiver that answers 200.
     pub async fn start() -> Self {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
-        let port = listener.local_addr().expect("it is bound").port();
+        let port = listener.local_addr().expect("the listener has an address").port();
         let shared = Arc::new(Mutex::new(Shared::default()));
         let router = Router::new().fallback(receive).with_state(Arc::clone(&shared));
         tokio::spawn(axum::serve(listener, router).into_future());
@@ -135,12 +135,12 @@ async fn receive(State(shared): State<Arc<Mutex<Shared>>>, request: Request) -> 
         next.or_else(|| shared.otherwise.clone()).unwrap_or_else(|| Reply::status(200))
     };
     tokio::time::sleep(reply.delay).await;
-    let status = StatusCode::from_u16(reply.status).expect("a test names a real status");
+    let status = StatusCode::from_u16(reply.status).expect("the test specifies a valid status");
     let mut response = (status, "noted").into_response();
     if let Some((name, value)) = reply.header {
         response
             .headers_mut()
-            .insert(name, HeaderValue::from_str(&value).expect("a test sends real headers"));
+            .insert(name, HeaderValue::from_str(&value).expect("the test specifies valid headers"));
     }
     response
 }

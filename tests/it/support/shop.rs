@@ -31,7 +31,7 @@ impl Shop {
             .args(["--from-scratch", "--port", &port.to_string()])
             .current_dir(&folder)
             .stdin(Stdio::null())
-            .stdout(log.try_clone().expect("a file can be had twice"))
+            .stdout(log.try_clone().expect("the file handle can be cloned"))
             .stderr(log)
             .spawn()
             .expect("localstripe is not installed; `scripts/setup` installs it");

@@ -29,7 +29,7 @@ pub struct Asker {
 impl SlowProvider {
     pub async fn listen() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
-        let address = listener.local_addr().expect("it is bound").to_string();
+        let address = listener.local_addr().expect("the listener has an address").to_string();
         let (asked, askers) = mpsc::unbounded_channel();
         let connected = Arc::new(AtomicUsize::new(0));
         let count = Arc::clone(&connected);
@@ -38,7 +38,7 @@ impl SlowProvider {
             // Connections are read concurrently, because a client may connect and send nothing.
             let mut readers = JoinSet::new();
             loop {
-                let (stream, _) = listener.accept().await.expect("a connection can be taken");
+                let (stream, _) = listener.accept().await.expect("a connection can be accepted");
                 count.fetch_add(1, Ordering::SeqCst);
                 let asked = asked.clone();
                 readers.spawn(async move {
@@ -65,7 +65,7 @@ impl SlowProvider {
         let asked = async { self.askers.lock().await.recv().await.expect("it listens") };
         let asker = tokio::time::timeout(Duration::from_secs(60), asked).await;
         self.connected.fetch_sub(1, Ordering::SeqCst);
-        asker.expect("somebody asks within a minute")
+        asker.expect("a request arrives within a minute")
     }
 
     /// Returns whether no client connects for this long.

@@ -16,7 +16,7 @@ pub fn eventually<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> im
             if let Some(seen) = look().await {
                 return seen;
             }
-            assert!(started.elapsed() < DEADLINE, "{caller}: after {DEADLINE:?} still not true: {what}");
+            assert!(started.elapsed() < DEADLINE, "{caller}: not true after {DEADLINE:?}: {what}");
             tokio::time::sleep(LOOK_EVERY).await;
         }
     }

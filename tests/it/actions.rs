@@ -52,7 +52,8 @@ async fn a_provider_error_includes_its_body_but_only_selected_headers() {
         "content-type": "application/problem+json", "X-RateLimit-Remaining": "0", "x-request-id": "of-the-provider",
         "server": "shop",
     });
-    let told = json!({ "content-type": "application/problem+json", "X-RateLimit-Remaining": "0" });
+    let expected_headers =
+        json!({ "content-type": "application/problem+json", "X-RateLimit-Remaining": "0" });
     for (body, read, payload) in [
         (json!("Unauthorized"), json!("Unauthorized"), json!("Unauthorized")),
         (json!("17"), json!("17"), json!("17")),
@@ -66,7 +67,7 @@ async fn a_provider_error_includes_its_body_but_only_selected_headers() {
         let answer = stage.action("fail", &failure).await;
         assert_eq!(answer.refusal(), (424, "script_http_error".to_owned()));
         let error = &answer.json()["error"];
-        assert_eq!(error["upstream"], json!({ "status": 401, "headers": told, "body": read }));
+        assert_eq!(error["upstream"], json!({ "status": 401, "headers": expected_headers, "body": read }));
         assert_eq!(error["payload"], payload);
     }
 }
@@ -86,10 +87,10 @@ async fn sixty_actions_of_one_connection_run_concurrently() {
             // No request is answered before all have arrived.
             let mut waiting = Vec::new();
             for _ in 0..CALLS {
-                waiting.push(provider.asked().await);
+                waiting.push(provider.next_request().await);
             }
-            for asker in waiting {
-                asker.answer("done").await;
+            for pending in waiting {
+                pending.answer("done").await;
             }
         });
     for answer in answers {

@@ -8,8 +8,8 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 
 use crate::support::{
-    Asker, Bundle, Connection, Host, HostOptions, SECRET_KEY, SlowProvider, Stage, TestDatabase, eventually,
-    repository, text,
+    Bundle, Connection, Host, HostOptions, PendingRequest, SECRET_KEY, SlowProvider, Stage, TestDatabase,
+    eventually, repository, text,
 };
 
 const ASYNC: (&str, &str) = ("X-Async", "true");
@@ -49,15 +49,15 @@ async fn an_async_action_returns_its_result_when_polled() {
     assert_eq!(accepted.json(), json!({ "id": id, "statusUrl": path }));
     assert_eq!(accepted.header("location"), Some(&*path));
 
-    let asker = provider.asked().await;
+    let pending = provider.next_request().await;
     let unfinished = host.get(&path).await;
     assert_eq!(unfinished.refusal(), (404, "action_not_finished".to_owned()));
     assert_eq!(unfinished.json()["error"]["payload"], json!({ "state": "running" }));
     assert!(unfinished.header("retry-after").is_some());
-    asker.answer("done").await;
+    pending.answer("done").await;
     assert_eq!(connection.result(&path).await.expect(200).json()["body"], "done");
 
-    let nothing = connection.action_later("print", &json!("x")).await;
+    let nothing = connection.trigger_async("print", &json!("x")).await;
     let nothing = connection.result(&nothing).await.expect(200);
     assert_eq!((nothing.text(), nothing.header("content-type")), (String::new(), None));
     assert_eq!(runs(&db, "fetch").await, ["success 1"]);
@@ -83,7 +83,7 @@ async fn a_failed_job_returns_the_same_error_as_a_synchronous_call() {
         ("bad-json-output", Value::Null),
     ] {
         let waited_for = stage.action(action, &input).await;
-        let path = stage.action_later(action, &input).await;
+        let path = stage.trigger_async(action, &input).await;
         let asked_for = stage.result(&path).await;
         assert_eq!((waited_for.status, waited_for.text()), (asked_for.status, asked_for.text()), "{action}");
         let expected = match (action, input["code"].as_str()) {
@@ -110,7 +110,7 @@ async fn a_job_is_visible_only_to_keys_of_its_environment() {
     let stage = Stage::hostile().await;
     stage.host.command(&stage.db, &["env", "create", "other"]);
     let key = stage.host.command(&stage.db, &["keys", "create", "backend", "--environment", "other"]);
-    let path = stage.action_later("print", &json!("x")).await;
+    let path = stage.trigger_async("print", &json!("x")).await;
     stage.result(&path).await.expect(200);
     let stranger = stage.host.with_key(Some(key.trim())).get(&path).await;
     assert_eq!(stranger.refusal(), (404, "unknown_job".to_owned()));
@@ -141,11 +141,11 @@ async fn invalid_action_headers_are_rejected_by_name() {
 async fn another_host_reruns_a_killed_hosts_job_under_the_same_id() {
     let (db, provider) = (TestDatabase::create().await, SlowProvider::listen().await);
     let (mut host, connection) = deployed(&db, &provider, &provider.bundle(), &[(LEASE, "1")]).await;
-    let path = connection.action_later("fetch", &json!({ "url": "/slow" })).await;
-    let _first = provider.asked().await;
+    let path = connection.trigger_async("fetch", &json!({ "url": "/slow" })).await;
+    let _first = provider.next_request().await;
     host.kill();
     let second = spawn(&db, &provider, &[(LEASE, "1")]).await;
-    provider.asked().await.answer("again").await;
+    provider.next_request().await.answer("again").await;
     let result = connection.through(&second).result(&path).await.expect(200);
     assert_eq!(result.json()["body"], "again");
     assert_eq!(runs(&db, "fetch").await, ["success 2"]);
@@ -159,16 +159,16 @@ async fn a_queued_job_survives_a_killed_host() {
     let (mut host, connection) =
         deployed(&db, &provider, &provider.bundle(), &[("SYNCLINE_MAX_ASYNC_ACTIONS", "1"), (LEASE, "1")])
             .await;
-    let first = connection.action_later("fetch", &json!({ "url": "/first" })).await;
-    let _asker = provider.asked().await;
-    let second = connection.action_later("fetch", &json!({ "url": "/second" })).await;
+    let first = connection.trigger_async("fetch", &json!({ "url": "/first" })).await;
+    let _asker = provider.next_request().await;
+    let second = connection.trigger_async("fetch", &json!({ "url": "/second" })).await;
     let unfinished = host.get(&second).await;
     assert_eq!(unfinished.json()["error"]["payload"], json!({ "state": "queued" }));
     host.kill();
     let host = spawn(&db, &provider, &[(LEASE, "1")]).await;
     let connection = connection.through(&host);
     for _ in 0..2 {
-        provider.asked().await.answer("ok").await;
+        provider.next_request().await.answer("ok").await;
     }
     connection.result(&first).await.expect(200);
     connection.result(&second).await.expect(200);
@@ -178,15 +178,15 @@ async fn a_queued_job_survives_a_killed_host() {
 async fn a_late_result_of_a_frozen_host_is_ignored() {
     let (db, provider) = (TestDatabase::create().await, SlowProvider::listen().await);
     let (mut frozen, connection) = deployed(&db, &provider, &provider.bundle(), &[(LEASE, "1")]).await;
-    let path = connection.action_later("fetch", &json!({ "url": "/slow" })).await;
-    let first = provider.asked().await;
+    let path = connection.trigger_async("fetch", &json!({ "url": "/slow" })).await;
+    let first = provider.next_request().await;
     frozen.freeze();
     let second = spawn(&db, &provider, &[(LEASE, "1")]).await;
-    provider.asked().await.answer("of the second").await;
+    provider.next_request().await.answer("of the second").await;
     let connection = connection.through(&second);
     assert_eq!(connection.result(&path).await.json()["body"], "of the second");
     frozen.thaw();
-    first.answer_if_there("of the first").await;
+    first.answer_if_connected("of the first").await;
     // After a graceful stop, the host has finished all its pending work.
     frozen.stop().await;
     assert_eq!(connection.result(&path).await.json()["body"], "of the second");
@@ -197,11 +197,11 @@ async fn a_late_result_of_a_frozen_host_is_ignored() {
 async fn a_job_with_an_expired_lease_continues_if_no_host_took_it_over() {
     let (db, provider) = (TestDatabase::create().await, SlowProvider::listen().await);
     let (host, connection) = deployed(&db, &provider, &provider.bundle(), &[(LEASE, "1")]).await;
-    let path = connection.action_later("fetch", &json!({ "url": "/slow" })).await;
-    let asked = provider.asked().await;
+    let path = connection.trigger_async("fetch", &json!({ "url": "/slow" })).await;
+    let asked = provider.next_request().await;
     host.freeze();
-    let over = "SELECT count(*) FROM function_jobs WHERE state = 'running' AND lease_expires_at < now()";
-    eventually("the lease has expired", async || (db.number(over).await == 1).then_some(())).await;
+    let expired = "SELECT count(*) FROM function_jobs WHERE state = 'running' AND lease_expires_at < now()";
+    eventually("the lease has expired", async || (db.number(expired).await == 1).then_some(())).await;
     host.thaw();
     let held = "SELECT count(*) FROM function_jobs WHERE state = 'running' AND lease_expires_at > now()";
     eventually("the lease is renewed", async || (db.number(held).await == 1).then_some(())).await;
@@ -217,11 +217,11 @@ async fn a_stopping_host_releases_its_jobs_to_another_host() {
     // job.
     let variables = [(LEASE, "3600"), ("SYNCLINE_GRACE_SECONDS", "0")];
     let (mut host, connection) = deployed(&db, &provider, &provider.bundle(), &variables).await;
-    let path = connection.action_later("fetch", &json!({ "url": "/slow" })).await;
-    let _first = provider.asked().await;
+    let path = connection.trigger_async("fetch", &json!({ "url": "/slow" })).await;
+    let _first = provider.next_request().await;
     let second = spawn(&db, &provider, &variables).await;
     host.stop().await;
-    provider.asked().await.answer("ok").await;
+    provider.next_request().await.answer("ok").await;
     connection.through(&second).result(&path).await.expect(200);
 }
 
@@ -232,7 +232,7 @@ async fn two_hosts_share_the_queue_and_run_each_job_once() {
     let _second = spawn(&db, &provider, &[]).await;
     let mut paths = Vec::new();
     for _ in 0..30 {
-        paths.push(connection.action_later("sleep", &json!(20)).await);
+        paths.push(connection.trigger_async("sleep", &json!(20)).await);
     }
     for path in &paths {
         connection.result(path).await.expect(200);
@@ -267,22 +267,25 @@ async fn ordered_actions_of_a_connection_run_one_at_a_time() {
     for number in 0..3 {
         // Alternates between the hosts.
         let connection = if number == 1 { connection.through(&second) } else { connection.through(&host) };
-        paths.push(connection.action_later("fetch", &json!({ "url": format!("/{number}") })).await);
+        paths.push(connection.trigger_async("fetch", &json!({ "url": format!("/{number}") })).await);
     }
-    let first = provider.asked().await;
+    let first = provider.next_request().await;
     assert_eq!(first.path, "/0");
-    let others = other.action_later("fetch", &json!({ "url": "/other" })).await;
+    let others = other.trigger_async("fetch", &json!({ "url": "/other" })).await;
     // Another connection does not wait.
-    let asker = provider.asked().await;
-    assert_eq!(asker.path, "/other");
-    asker.answer("ok").await;
+    let pending = provider.next_request().await;
+    assert_eq!(pending.path, "/other");
+    pending.answer("ok").await;
     other.result(&others).await.expect(200);
-    assert!(provider.is_left_alone_for(Duration::from_millis(300)).await, "two ordered actions run at once");
+    assert!(
+        provider.receives_nothing_for(Duration::from_millis(300)).await,
+        "two ordered actions run at once"
+    );
     first.answer("ok").await;
     for number in 1..3 {
-        let asker = provider.asked().await;
-        assert_eq!(asker.path, format!("/{number}"));
-        asker.answer("ok").await;
+        let pending = provider.next_request().await;
+        assert_eq!(pending.path, format!("/{number}"));
+        pending.answer("ok").await;
     }
     for path in paths {
         connection.result(&path).await.expect(200);
@@ -296,27 +299,27 @@ fn ordered(provider: &SlowProvider) -> Bundle {
 }
 
 /// Queues `/0` and then `/1`. Returns the paths of their results and the provider's request for the first.
-async fn line_up(
+async fn queue_two(
     connection: &Connection,
     provider: &SlowProvider,
     headers: &[(&str, &str)],
-) -> (Vec<String>, Asker) {
+) -> (Vec<String>, PendingRequest) {
     let mut paths = Vec::new();
     for number in 0..2 {
         let input = json!({ "url": format!("/{number}"), "retries": 0 });
         let accepted = connection.action_with(headers, "fetch", &input).await.expect(202).json();
         paths.push(text(&accepted["statusUrl"]).to_owned());
     }
-    let first = provider.asked().await;
+    let first = provider.next_request().await;
     assert_eq!(first.path, "/0");
     (paths, first)
 }
 
 async fn answer_in_order(connection: &Connection, provider: &SlowProvider, paths: &[String]) {
     for (number, path) in paths.iter().enumerate() {
-        let asker = provider.asked().await;
-        assert_eq!(asker.path, format!("/{number}"));
-        asker.answer("ok").await;
+        let pending = provider.next_request().await;
+        assert_eq!(pending.path, format!("/{number}"));
+        pending.answer("ok").await;
         connection.result(path).await.expect(200);
     }
 }
@@ -325,7 +328,7 @@ async fn answer_in_order(connection: &Connection, provider: &SlowProvider, paths
 async fn a_retried_ordered_action_runs_before_later_ones() {
     let (db, provider) = (TestDatabase::create().await, SlowProvider::listen().await);
     let (_host, connection) = deployed(&db, &provider, &ordered(&provider), &[]).await;
-    let (paths, first) = line_up(&connection, &provider, &[ASYNC, ("X-Max-Retries", "1")]).await;
+    let (paths, first) = queue_two(&connection, &provider, &[ASYNC, ("X-Max-Retries", "1")]).await;
     // A missing response is a transient failure.
     drop(first);
     answer_in_order(&connection, &provider, &paths).await;
@@ -337,10 +340,13 @@ async fn an_ordered_action_of_a_lost_host_runs_before_later_ones() {
     let (db, provider) = (TestDatabase::create().await, SlowProvider::listen().await);
     let lease = [(LEASE, "1")];
     let (mut host, connection) = deployed(&db, &provider, &ordered(&provider), &lease).await;
-    let (paths, _first) = line_up(&connection, &provider, &[ASYNC]).await;
+    let (paths, _first) = queue_two(&connection, &provider, &[ASYNC]).await;
     // The second host has no other work than the queued job.
     let second = spawn(&db, &provider, &lease).await;
-    assert!(provider.is_left_alone_for(Duration::from_millis(300)).await, "two ordered actions run at once");
+    assert!(
+        provider.receives_nothing_for(Duration::from_millis(300)).await,
+        "two ordered actions run at once"
+    );
     host.kill();
     answer_in_order(&connection.through(&second), &provider, &paths).await;
 }
@@ -351,12 +357,12 @@ async fn a_connection_with_many_jobs_does_not_block_other_connections() {
     let (host, busy) =
         deployed(&db, &provider, &provider.bundle(), &[("SYNCLINE_MAX_ASYNC_ACTIONS", "2")]).await;
     for _ in 0..4 {
-        busy.action_later("fetch", &json!({ "url": "/busy" })).await;
+        busy.trigger_async("fetch", &json!({ "url": "/busy" })).await;
     }
-    let asker = provider.asked().await;
-    assert_eq!(asker.path, "/busy");
+    let pending = provider.next_request().await;
+    assert_eq!(pending.path, "/busy");
     let other = host.connect_as("customer-2", "hostile", json!({ "steps": 0 })).await;
-    let path = other.action_later("print", &json!("x")).await;
+    let path = other.trigger_async("print", &json!("x")).await;
     // None of the busy connection's requests has been answered.
     other.result(&path).await.expect(200);
 }
@@ -368,18 +374,18 @@ async fn connections_share_job_capacity_fairly_when_it_is_exhausted() {
         deployed(&db, &provider, &provider.bundle(), &[("SYNCLINE_MAX_ASYNC_ACTIONS", "2")]).await;
     let second = host.connect_as("customer-2", "hostile", json!({ "steps": 0 })).await;
     let third = host.connect_as("customer-3", "hostile", json!({ "steps": 0 })).await;
-    let mut askers = Vec::new();
+    let mut pending_requests = Vec::new();
     for (connection, path) in [(&first, "/first"), (&second, "/second")] {
         for _ in 0..3 {
-            connection.action_later("fetch", &json!({ "url": path })).await;
+            connection.trigger_async("fetch", &json!({ "url": path })).await;
         }
-        let asker = provider.asked().await;
-        assert_eq!(asker.path, path);
-        askers.push(asker);
+        let pending = provider.next_request().await;
+        assert_eq!(pending.path, path);
+        pending_requests.push(pending);
     }
-    third.action_later("fetch", &json!({ "url": "/third" })).await;
-    askers.remove(0).answer("ok").await;
-    assert_eq!(provider.asked().await.path, "/third");
+    third.trigger_async("fetch", &json!({ "url": "/third" })).await;
+    pending_requests.remove(0).answer("ok").await;
+    assert_eq!(provider.next_request().await.path, "/third");
 }
 
 #[tokio::test]
@@ -403,7 +409,7 @@ async fn jobs_that_are_not_due_do_not_delay_other_connections() {
         )
         .await;
     let behind = stage.host.connect_as("customer-2", "hostile", json!({ "steps": 0 })).await;
-    let path = behind.action_later("print", &json!("x")).await;
+    let path = behind.trigger_async("print", &json!("x")).await;
     behind.result(&path).await.expect(200);
 }
 
@@ -412,7 +418,7 @@ async fn job_results_expire_and_are_removed() {
     let (db, provider) = (TestDatabase::create().await, SlowProvider::listen().await);
     let variables = [("SYNCLINE_ACTION_RESULT_SECONDS", "5")];
     let (host, connection) = deployed(&db, &provider, &provider.bundle(), &variables).await;
-    let path = connection.action_later("print", &json!("x")).await;
+    let path = connection.trigger_async("print", &json!("x")).await;
     connection.result(&path).await.expect(200);
     eventually("the result is gone", async || {
         let answer = host.get(&path).await;
@@ -428,7 +434,7 @@ async fn job_results_expire_and_are_removed() {
 #[tokio::test]
 async fn job_input_and_output_are_stored_encrypted() {
     let stage = Stage::hostile().await;
-    let path = stage.action_later("fail", &json!({ "code": "no", "message": "planted-words" })).await;
+    let path = stage.trigger_async("fail", &json!({ "code": "no", "message": "planted-words" })).await;
     stage.result(&path).await.expect(400);
     let planted = "SELECT count(*) FROM function_jobs j WHERE j::text LIKE '%planted%'
                    OR position('planted-words'::bytea in sealed_result) > 0";
@@ -441,7 +447,7 @@ async fn a_finished_job_sends_a_webhook() {
     let stage = Stage::hostile().await;
     stage.db.execute("UPDATE environments SET webhook_url = 'http://127.0.0.1:9/hook'").await;
     let deliveries = "SELECT body FROM outbound_webhook_deliveries WHERE type = 'async_action'";
-    let path = stage.action_later("print", &json!("x")).await;
+    let path = stage.trigger_async("print", &json!("x")).await;
     stage.result(&path).await.expect(200);
     let id = path.trim_start_matches("/action/");
     let body = format!(
@@ -456,7 +462,7 @@ async fn a_finished_job_sends_a_webhook() {
     assert_eq!(stage.db.texts(deliveries).await.len(), 2);
 
     stage.db.execute("UPDATE environments SET on_async_action_completion = false").await;
-    let path = stage.action_later("print", &json!("x")).await;
+    let path = stage.trigger_async("print", &json!("x")).await;
     stage.result(&path).await.expect(200);
     assert_eq!(stage.db.texts(deliveries).await.len(), 2);
 }
@@ -474,9 +480,9 @@ async fn a_caller_that_disconnects_cancels_the_action() {
         body.len()
     );
     caller.write_all(request.as_bytes()).await.expect("the host reads");
-    let asker = provider.asked().await;
+    let pending = provider.next_request().await;
     drop(caller);
-    asker.wait_for_hang_up().await;
+    pending.wait_for_disconnect().await;
     eventually("the run is stored", async || (runs(&db, "fetch").await == ["cancelled 1"]).then_some(()))
         .await;
 }
@@ -486,11 +492,11 @@ async fn actions_run_while_all_sync_permits_are_in_use() {
     let (db, provider) = (TestDatabase::create().await, SlowProvider::listen().await);
     let host = spawn(&db, &provider, &[("SYNCLINE_MAX_SYNCS", "1")]).await;
     host.deploy(&provider.bundle()).await;
-    let orders = json!({ "steps": 0, "end": "wait-until-cancelled" });
-    let connection = host.connect_as("customer-1", "hostile", orders).await;
+    let metadata = json!({ "steps": 0, "end": "wait-until-cancelled" });
+    let connection = host.connect_as("customer-1", "hostile", metadata).await;
     connection.wait_until_running("commit-raw").await;
     connection.action("print", &json!("x")).await.expect(200);
-    let path = connection.action_later("print", &json!("x")).await;
+    let path = connection.trigger_async("print", &json!("x")).await;
     connection.result(&path).await.expect(200);
     assert_eq!(connection.status("commit-raw").await["status"], "RUNNING");
 }
@@ -529,28 +535,28 @@ async fn synchronous_actions_have_reserved_capacity_and_time_out_while_waiting()
     let (db, provider) = (TestDatabase::create().await, SlowProvider::listen().await);
     let bundle = provider.bundle().limit("print", "wall = \"1s\"");
     let (_host, connection) = deployed(&db, &provider, &bundle, &[("SYNCLINE_MAX_INVOCATIONS", "4")]).await;
-    let mut askers = Vec::new();
+    let mut pending_requests = Vec::new();
     for _ in 0..3 {
-        connection.action_later("fetch", &json!({ "url": "/background" })).await;
-        askers.push(provider.asked().await);
+        connection.trigger_async("fetch", &json!({ "url": "/background" })).await;
+        pending_requests.push(provider.next_request().await);
     }
-    let behind = connection.action_later("fetch", &json!({ "url": "/behind" })).await;
+    let behind = connection.trigger_async("fetch", &json!({ "url": "/behind" })).await;
     // The fourth permit is reserved for synchronous calls.
     connection.action("print", &json!("x")).await.expect(200);
     let fetch = json!({ "url": "/waited-for" });
     let ((), waiting) = tokio::join!(
         async {
-            let asker = provider.asked().await;
-            assert_eq!(asker.path, "/waited-for");
+            let pending = provider.next_request().await;
+            assert_eq!(pending.path, "/waited-for");
             let late = connection.action("print", &json!("x")).await;
             assert_eq!(late.refusal(), (408, "execution_timeout".to_owned()), "{}", late.text());
-            asker.answer("ok").await;
+            pending.answer("ok").await;
         },
         connection.action("fetch", &fetch)
     );
     waiting.expect(200);
-    askers.remove(0).answer("ok").await;
-    provider.asked().await.answer("ok").await;
+    pending_requests.remove(0).answer("ok").await;
+    provider.next_request().await.answer("ok").await;
     connection.result(&behind).await.expect(200);
 }
 
@@ -559,11 +565,11 @@ async fn a_job_of_a_deleted_connection_returns_unknown_connection() {
     let (db, provider) = (TestDatabase::create().await, SlowProvider::listen().await);
     let (_host, connection) =
         deployed(&db, &provider, &provider.bundle(), &[("SYNCLINE_MAX_ASYNC_ACTIONS", "1")]).await;
-    connection.action_later("fetch", &json!({ "url": "/first" })).await;
-    let asker = provider.asked().await;
-    let path = connection.action_later("print", &json!("x")).await;
+    connection.trigger_async("fetch", &json!({ "url": "/first" })).await;
+    let pending = provider.next_request().await;
+    let path = connection.trigger_async("print", &json!("x")).await;
     db.execute("DELETE FROM connections").await;
-    asker.answer("ok").await;
+    pending.answer("ok").await;
     assert_eq!(connection.result(&path).await.refusal(), (404, "unknown_connection".to_owned()));
 }
 
@@ -577,6 +583,6 @@ async fn the_published_client_reads_job_results() {
         .env("CHECK_KEY", SECRET_KEY)
         .output()
         .expect("Node.js is not installed; `scripts/setup` says how to get it");
-    let said = [output.stdout, output.stderr].concat();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&said));
+    let printed = [output.stdout, output.stderr].concat();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&printed));
 }

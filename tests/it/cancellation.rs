@@ -10,7 +10,7 @@ use crate::support::{Api, Bundle, Connection, ProviderServer, SlowProvider, Stag
 const BOUND: Duration = Duration::from_secs(15);
 
 /// The newest run of a function.
-async fn newest(api: &Api, function: &str) -> Option<Value> {
+async fn newest_run(api: &Api, function: &str) -> Option<Value> {
     let found = api.get(&format!("/runs?{}", query(&[("function", function)]))).await.expect(200).json();
     found["runs"].get(0).cloned()
 }
@@ -20,9 +20,9 @@ async fn run(api: &Api, id: &Value) -> Value {
 }
 
 /// Waits until the newest run of a function is in progress.
-async fn on(api: &Api, function: &str) -> Value {
+async fn wait_for_run(api: &Api, function: &str) -> Value {
     eventually(&format!("a run of `{function}` is in progress"), async || {
-        newest(api, function).await.filter(|run| run["state"] == "running")
+        newest_run(api, function).await.filter(|run| run["state"] == "running")
     })
     .await
 }
@@ -30,15 +30,15 @@ async fn on(api: &Api, function: &str) -> Value {
 /// Waits until a run is closed, and checks that it was cancelled.
 async fn assert_cancelled(api: &Api, id: &Value) {
     let since = Instant::now();
-    let over = eventually("the run is closed", async || {
+    let ended = eventually("the run is closed", async || {
         let now = run(api, id).await;
         (now["state"] != "running").then_some(now)
     })
     .await;
     assert_eq!(
-        (&over["state"], &over["error"]["code"]),
+        (&ended["state"], &ended["error"]["code"]),
         (&json!("cancelled"), &json!("script_cancelled")),
-        "{over}"
+        "{ended}"
     );
     assert!(since.elapsed() < BOUND, "it took {:?}", since.elapsed());
 }
@@ -51,10 +51,10 @@ async fn log(api: &Api, id: &Value) -> Vec<(String, String)> {
 }
 
 /// Calls an action and disconnects once it is running. Returns the run.
-async fn leave(connection: &Connection, api: &Api, action: &str, input: Value) -> Value {
+async fn start_and_disconnect(connection: &Connection, api: &Api, action: &str, input: Value) -> Value {
     tokio::select! {
         answer = connection.action(action, &input) => panic!("the action returned early: {}", answer.text()),
-        run = on(api, action) => run,
+        run = wait_for_run(api, action) => run,
     }
 }
 
@@ -79,10 +79,10 @@ async fn a_sync_that_ignores_cancellation_is_terminated() {
     assert_cancelled(&stage.host, &id).await;
     // The run that the reset triggered finishes, and one more.
     stage.wait_until_idle().await;
-    let (asked, kept) = (server.seen.requests().len(), saved().await);
+    let (asked, records) = (server.seen.requests().len(), saved().await);
     assert!(asked > asked_before, "the sync ignores cancellation");
     assert_eq!(stage.run("commit-raw").await["status"], "SUCCESS");
-    assert_eq!((server.seen.requests().len(), saved().await), (asked, kept));
+    assert_eq!((server.seen.requests().len(), saved().await), (asked, records));
     let printed = ("info".to_owned(), "never done".to_owned());
     assert!(log(&stage.host, &id).await.contains(&printed), "the unterminated line is in the log");
 }
@@ -92,7 +92,7 @@ async fn an_abandoned_action_sends_no_further_requests() {
     let server = ProviderServer::start().await;
     let endless = Bundle::guest("hostile").limit("request-flood", "requests = 1000000");
     let stage = Stage::at_provider(&server, &[], endless).await;
-    let run = leave(&stage, &stage.host, "request-flood", json!("/again")).await;
+    let run = start_and_disconnect(&stage, &stage.host, "request-flood", json!("/again")).await;
     assert_cancelled(&stage.host, &run["id"]).await;
     // Requests that were already in flight when the caller disconnected may still arrive.
     let neighbour = async || stage.save_raw("Item", r#"[{"id":"neighbour"}]"#).await.expect(200);
@@ -107,7 +107,7 @@ async fn an_abandoned_action_sends_no_further_requests() {
 #[tokio::test]
 async fn an_abandoned_action_stops_computing() {
     let stage = Stage::hostile().await;
-    let run = leave(&stage, &stage.host, "spin", Value::Null).await;
+    let run = start_and_disconnect(&stage, &stage.host, "spin", Value::Null).await;
     assert_cancelled(&stage.host, &run["id"]).await;
 }
 
@@ -116,12 +116,12 @@ async fn an_unterminated_log_line_is_stored_when_the_caller_disconnects() {
     let provider = SlowProvider::listen().await;
     let stage = Stage::at_slow_provider(&provider, |bundle| bundle).await;
     let said = json!("half a line");
-    let asker = tokio::select! {
+    let pending = tokio::select! {
         answer = stage.action("print-and-wait", &said) => panic!("the action returned early: {}", answer.text()),
-        asker = provider.asked() => asker,
+        pending = provider.next_request() => pending,
     };
-    asker.wait_for_hang_up().await;
-    let run = eventually("the run is stored", async || newest(&stage.host, "print-and-wait").await).await;
+    pending.wait_for_disconnect().await;
+    let run = eventually("the run is stored", async || newest_run(&stage.host, "print-and-wait").await).await;
     assert_cancelled(&stage.host, &run["id"]).await;
     let lines = ["info", "warn"].map(|level| (level.to_owned(), "half a line".to_owned()));
     assert_eq!(log(&stage.host, &run["id"]).await, lines);

@@ -44,7 +44,7 @@ const VARIANT: &str = "second";
 
 /// A disturbance in the middle of a round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Blow {
+enum Disturbance {
     /// `kill -9` of a host.
     HostKilled,
     /// `kill -9` of Postgres.
@@ -65,7 +65,7 @@ enum Blow {
     VariantDeleted,
 }
 
-impl Blow {
+impl Disturbance {
     const ALL: [Self; 13] = [
         Self::HostKilled,
         Self::DatabaseKilled,
@@ -140,9 +140,9 @@ impl Server {
 
 /// The hosts that can currently receive requests.
 #[derive(Clone, Default)]
-struct Doors(Arc<Mutex<Vec<Api>>>);
+struct LiveHosts(Arc<Mutex<Vec<Api>>>);
 
-impl Doors {
+impl LiveHosts {
     fn set(&self, hosts: &[Host]) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) =
             hosts.iter().map(|host| Api::clone(host)).collect();
@@ -198,14 +198,14 @@ type Follower = Arc<Mutex<Seen>>;
 
 /// Follows a stream through any live host until it is stopped.
 async fn follow(
-    doors: Doors,
+    live_hosts: LiveHosts,
     connection: Connection,
     model: &'static str,
     seen: Follower,
     stop: CancellationToken,
 ) {
     while !stop.is_cancelled() {
-        let Some(api) = doors.any() else {
+        let Some(api) = live_hosts.any() else {
             tokio::time::sleep(Duration::from_millis(20)).await;
             continue;
         };
@@ -236,7 +236,7 @@ struct Provider {
     salt: u64,
     steps: u64,
     /// Added, updated and deleted records of the full sync.
-    told: [u64; 3],
+    reported: [u64; 3],
 }
 
 impl Provider {
@@ -244,9 +244,9 @@ impl Provider {
     fn change(&mut self, random: &mut StdRng) -> Value {
         let (first, count) = (random.random_range(0..20), random.random_range(40..80));
         let numbers: BTreeSet<u64> = (first..first + count).collect();
-        self.told[0] += numbers.difference(&self.numbers).count() as u64;
-        self.told[1] += numbers.intersection(&self.numbers).count() as u64;
-        self.told[2] += self.numbers.difference(&numbers).count() as u64;
+        self.reported[0] += numbers.difference(&self.numbers).count() as u64;
+        self.reported[1] += numbers.intersection(&self.numbers).count() as u64;
+        self.reported[2] += self.numbers.difference(&numbers).count() as u64;
         self.numbers = numbers;
         self.salt += 1;
         self.steps += STEPS_A_ROUND;
@@ -261,7 +261,7 @@ struct Chaos {
     server: Server,
     receiver: Receiver,
     random: StdRng,
-    doors: Doors,
+    live_hosts: LiveHosts,
     least_hosts: usize,
     most_hosts: usize,
     provider: Provider,
@@ -273,7 +273,7 @@ struct Chaos {
     /// No host has confirmed whether the variant was deleted.
     is_variant_in_doubt: bool,
     followers: [Follower; 2],
-    blows: BTreeMap<Blow, u32>,
+    disturbances: BTreeMap<Disturbance, u32>,
 }
 
 impl Chaos {
@@ -288,10 +288,10 @@ impl Chaos {
         let mut chaos = Self::begin(seed, least_hosts, most_hosts).await;
         let stop = CancellationToken::new();
         let [full, steps] = chaos.followers.clone();
-        let (doors, connection) = (chaos.doors.clone(), chaos.full.through(&chaos.hosts[0]));
-        let full = tokio::spawn(follow(doors, connection, "Number", full, stop.clone()));
-        let (doors, connection) = (chaos.doors.clone(), chaos.steps.through(&chaos.hosts[0]));
-        let steps = tokio::spawn(follow(doors, connection, "Step", steps, stop.clone()));
+        let (live_hosts, connection) = (chaos.live_hosts.clone(), chaos.full.through(&chaos.hosts[0]));
+        let full = tokio::spawn(follow(live_hosts, connection, "Number", full, stop.clone()));
+        let (live_hosts, connection) = (chaos.live_hosts.clone(), chaos.steps.through(&chaos.hosts[0]));
+        let steps = tokio::spawn(follow(live_hosts, connection, "Step", steps, stop.clone()));
 
         let began = Instant::now();
         let mut done = 0;
@@ -304,14 +304,14 @@ impl Chaos {
             println!(
                 "round {done}: {} s, {:?}, {}",
                 began.elapsed().as_secs(),
-                chaos.blows,
+                chaos.disturbances,
                 footprints[footprints.len() - 1]
             );
         }
         stop.cancel();
         full.await.expect("the reader found nothing wrong");
         steps.await.expect("the reader found nothing wrong");
-        println!("SEED={seed}: {done} rounds in {} s, {:?}", began.elapsed().as_secs(), chaos.blows);
+        println!("SEED={seed}: {done} rounds in {} s, {:?}", began.elapsed().as_secs(), chaos.disturbances);
         assert_flat(&footprints);
     }
 
@@ -334,15 +334,15 @@ impl Chaos {
         while hosts.len() < least_hosts {
             hosts.push(options(&db, &receiver).spawn().await);
         }
-        let doors = Doors::default();
-        doors.set(&hosts);
+        let live_hosts = LiveHosts::default();
+        live_hosts.set(&hosts);
         Self {
             random: StdRng::seed_from_u64(seed),
             server,
             db,
             receiver,
             hosts,
-            doors,
+            live_hosts,
             least_hosts,
             most_hosts,
             provider: Provider::default(),
@@ -352,7 +352,7 @@ impl Chaos {
             emptied_since: None,
             is_variant_in_doubt: false,
             followers: Default::default(),
-            blows: BTreeMap::new(),
+            disturbances: BTreeMap::new(),
         }
     }
 
@@ -372,9 +372,9 @@ impl Chaos {
             .await;
         for _ in 0..self.random.random_range(6..=18) {
             tokio::time::sleep(Duration::from_millis(self.random.random_range(0..120))).await;
-            let blow = *Blow::ALL.choose(&mut self.random).expect("there are some");
-            self.strike(blow).await;
-            *self.blows.entry(blow).or_default() += 1;
+            let disturbance = *Disturbance::ALL.choose(&mut self.random).expect("there are some");
+            self.disturb(disturbance).await;
+            *self.disturbances.entry(disturbance).or_default() += 1;
         }
         while self.hosts.len() < self.least_hosts {
             self.join().await;
@@ -384,54 +384,54 @@ impl Chaos {
         self.check().await;
     }
 
-    async fn strike(&mut self, blow: Blow) {
+    async fn disturb(&mut self, disturbance: Disturbance) {
         // The first host is spared when possible, so that leaks show over time.
         let spared = usize::from(self.least_hosts > 1);
         let victim = self.random.random_range(spared..self.hosts.len().max(spared + 1));
-        match blow {
-            Blow::HostKilled | Blow::HostStopped if victim >= self.hosts.len() => {}
-            Blow::HostKilled => {
+        match disturbance {
+            Disturbance::HostKilled | Disturbance::HostStopped if victim >= self.hosts.len() => {}
+            Disturbance::HostKilled => {
                 self.hosts.remove(victim).kill();
             }
-            Blow::DatabaseKilled => {
+            Disturbance::DatabaseKilled => {
                 self.server.kill().await;
                 self.server.start_again().await;
             }
-            Blow::BothKilled => {
+            Disturbance::BothKilled => {
                 self.server.kill().await;
                 if victim < self.hosts.len() {
                     self.hosts.remove(victim).kill();
                 }
                 self.server.start_again().await;
             }
-            Blow::HostFrozen => {
+            Disturbance::HostFrozen => {
                 let host = &self.hosts[victim.min(self.hosts.len() - 1)];
                 host.freeze();
                 tokio::time::sleep(Duration::from_millis(self.random.random_range(1_100..1_600))).await;
                 host.thaw();
             }
-            Blow::HostStopped => {
+            Disturbance::HostStopped => {
                 self.hosts.remove(victim).stop().await;
             }
-            Blow::HostJoins if self.hosts.len() < self.most_hosts => self.join().await,
-            Blow::HostJoins => {}
-            Blow::Triggered => self.command_any("trigger").await,
-            Blow::Paused => self.command_any("pause").await,
-            Blow::Started => self.command_any("start").await,
-            Blow::Reset => {
+            Disturbance::HostJoins if self.hosts.len() < self.most_hosts => self.join().await,
+            Disturbance::HostJoins => {}
+            Disturbance::Triggered => self.command_any("trigger").await,
+            Disturbance::Paused => self.command_any("pause").await,
+            Disturbance::Started => self.command_any("start").await,
+            Disturbance::Reset => {
                 // Not on the steps: a reader would see steps that are saved twice.
                 let connection = [&self.full, &self.wild][self.random.random_range(0..2)];
                 self.reset(connection, json!({ "reset": true })).await;
             }
-            Blow::CacheEmptied => {
+            Disturbance::CacheEmptied => {
                 let since = Utc::now();
                 let opts = json!({ "reset": true, "emptyCache": true });
                 if self.reset(&self.wild, opts).await {
                     self.emptied_since = Some(since);
                 }
             }
-            Blow::VariantMade => _ = self.ask_of_variant("POST").await,
-            Blow::VariantDeleted => {
+            Disturbance::VariantMade => _ = self.ask_of_variant("POST").await,
+            Disturbance::VariantDeleted => {
                 let status = self.ask_of_variant("DELETE").await;
                 self.is_variant_in_doubt |= !matches!(status, Some(200 | 404));
             }
@@ -439,7 +439,7 @@ impl Chaos {
         if self.hosts.is_empty() {
             self.join().await;
         }
-        self.doors.set(&self.hosts);
+        self.live_hosts.set(&self.hosts);
     }
 
     /// Sends a command for all syncs of a random connection.
@@ -469,7 +469,7 @@ impl Chaos {
 
     /// Sends a request to any live host. `None` means that the outcome is unknown.
     async fn ask(&self, method: &str, path: &str, body: &Value) -> Option<u16> {
-        let request = self.doors.any()?.request(method, path).json(body).try_send();
+        let request = self.live_hosts.any()?.request(method, path).json(body).try_send();
         match tokio::time::timeout(Duration::from_secs(2), request).await {
             Ok(Ok(answer)) => Some(answer.status.as_u16()),
             _ => None,
@@ -495,7 +495,7 @@ impl Chaos {
 
     async fn join(&mut self) {
         self.hosts.push(options(&self.db, &self.receiver).spawn().await);
-        self.doors.set(&self.hosts);
+        self.live_hosts.set(&self.hosts);
     }
 
     /// Waits until both syncs have succeeded with the latest metadata. Skips the waiting time of retries.
@@ -533,11 +533,11 @@ impl Chaos {
         assert_settled(&self.db).await;
         let (full, steps) = (self.full.through(&self.hosts[0]), self.steps.through(&self.hosts[0]));
         let salt = self.provider.salt.to_string();
-        let kept = full.all(&[("model", "Number"), ("limit", "500"), ("filter", "added,updated")]).await;
+        let stored = full.all(&[("model", "Number"), ("limit", "500"), ("filter", "added,updated")]).await;
         let numbers: BTreeSet<u64> =
-            kept.iter().map(|record| record["value"].as_u64().expect("the record has a value")).collect();
-        assert_eq!((kept.len(), &numbers), (self.provider.numbers.len(), &self.provider.numbers));
-        assert!(kept.iter().all(|record| record["salt"] == *salt), "all records have their last content");
+            stored.iter().map(|record| record["value"].as_u64().expect("the record has a value")).collect();
+        assert_eq!((stored.len(), &numbers), (self.provider.numbers.len(), &self.provider.numbers));
+        assert!(stored.iter().all(|record| record["salt"] == *salt), "all records have their last content");
         let counted = full.status("numbers").await["recordCount"].clone();
         assert_eq!(counted, json!({ "Number": self.provider.numbers.len() }));
 
@@ -551,8 +551,8 @@ impl Chaos {
         );
 
         self.check_wild().await;
-        for (follower, kept) in self.followers.iter().zip([&kept, &made]) {
-            self.wait_for_reader(follower, kept).await;
+        for (follower, stored) in self.followers.iter().zip([&stored, &made]) {
+            self.wait_for_reader(follower, stored).await;
         }
         self.check_webhooks().await;
     }
@@ -562,21 +562,26 @@ impl Chaos {
         let wild = self.wild.through(&self.hosts[0]);
         let made = format!("SELECT count(*) FROM schedules WHERE variant = '{VARIANT}'");
         let variants = [("base", true), (VARIANT, self.db.number(&made).await == 1)];
-        for (variant, is_there) in variants {
+        for (variant, exists) in variants {
             let parameters =
                 [("model", "Number"), ("variant", variant), ("limit", "500"), ("filter", "added,updated")];
-            let kept = wild.all(&parameters).await;
-            let numbers: BTreeSet<u64> =
-                kept.iter().map(|record| record["value"].as_u64().expect("the record has a value")).collect();
-            let expected = if is_there { self.provider.numbers.clone() } else { BTreeSet::new() };
-            assert_eq!((kept.len(), &numbers), (expected.len(), &expected), "variant {variant}");
+            let stored = wild.all(&parameters).await;
+            let numbers: BTreeSet<u64> = stored
+                .iter()
+                .map(|record| record["value"].as_u64().expect("the record has a value"))
+                .collect();
+            let expected = if exists { self.provider.numbers.clone() } else { BTreeSet::new() };
+            assert_eq!((stored.len(), &numbers), (expected.len(), &expected), "variant {variant}");
             let salt = self.provider.salt.to_string();
-            assert!(kept.iter().all(|record| record["salt"] == *salt), "all records have their last content");
+            assert!(
+                stored.iter().all(|record| record["salt"] == *salt),
+                "all records have their last content"
+            );
             if let Some(since) = self.emptied_since.filter(|_| variant == "base") {
                 let first_seen = |record: &Value| -> DateTime<Utc> {
                     text(&record[METADATA_KEY]["first_seen_at"]).parse().expect("a time")
                 };
-                let all_are_new = kept.iter().all(|record| first_seen(record) >= since);
+                let all_are_new = stored.iter().all(|record| first_seen(record) >= since);
                 assert!(
                     all_are_new,
                     "the cache was not emptied since {since}, although a host accepted the request"
@@ -586,15 +591,15 @@ impl Chaos {
     }
 
     /// Checks that the reader ends with exactly the stored records, and has read no content twice.
-    async fn wait_for_reader(&self, follower: &Follower, kept: &[Value]) {
-        let last = kept.iter().map(|record| position_of(cursor_of(record))).max().unwrap_or_default();
+    async fn wait_for_reader(&self, follower: &Follower, stored: &[Value]) {
+        let last = stored.iter().map(|record| position_of(cursor_of(record))).max().unwrap_or_default();
         let began = Instant::now();
         while follower.lock().unwrap_or_else(PoisonError::into_inner).position < last {
             assert!(began.elapsed() < PATIENCE, "the reader makes no progress");
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
         let seen = follower.lock().unwrap_or_else(PoisonError::into_inner);
-        let kept: BTreeMap<&str, Value> = kept
+        let stored: BTreeMap<&str, Value> = stored
             .iter()
             .map(|record| {
                 let mut content = record.clone();
@@ -602,18 +607,18 @@ impl Chaos {
                 (text(&record["id"]), content)
             })
             .collect();
-        let kept: BTreeMap<&str, &Value> = kept.iter().map(|(id, content)| (*id, content)).collect();
-        assert_eq!(seen.live(), kept, "the reader has missed nothing");
+        let stored: BTreeMap<&str, &Value> = stored.iter().map(|(id, content)| (*id, content)).collect();
+        assert_eq!(seen.live(), stored, "the reader has missed nothing");
         let twice: Vec<_> = seen.contents.iter().filter(|(_, times)| **times > 1).collect();
         assert!(twice.is_empty(), "the reader received twice: {twice:?}");
     }
 
     /// Checks that each success was reported under one id, and that the reports add up to every change once.
     async fn check_webhooks(&self) {
-        let told = "SELECT count(*) FROM outbound_webhook_deliveries WHERE body::json ->> 'type' = 'sync'
+        let reported = "SELECT count(*) FROM outbound_webhook_deliveries WHERE body::json ->> 'type' = 'sync'
                         AND body::json ->> 'success' = 'true' AND body::json ->> 'syncName' <> 'commit-raw'";
         let successes = "SELECT count(*) FROM runs WHERE kind = 'sync' AND state = 'success' AND function_name <> 'commit-raw'";
-        assert_eq!(self.db.number(told).await, self.db.number(successes).await);
+        assert_eq!(self.db.number(reported).await, self.db.number(successes).await);
         let sums = |connection: &str| {
             let sum = |name: &str| {
                 format!("coalesce(sum((body::json -> 'responseResults' ->> '{name}')::bigint), 0)")
@@ -625,7 +630,7 @@ impl Chaos {
                      AND body::json ->> 'syncName' <> 'commit-raw'"
             )
         };
-        let [added, updated, deleted] = self.provider.told;
+        let [added, updated, deleted] = self.provider.reported;
         assert_eq!(self.db.texts(&sums(FULL)).await, [format!("{added} {updated} {deleted}")]);
         assert_eq!(self.db.texts(&sums(STEPS)).await, [format!("{} 0 0", self.provider.steps)]);
     }

@@ -10,7 +10,7 @@ use crate::support::webhook_scene::{SECRET, integration};
 use crate::support::{EventStream, HostOptions, SECRET_KEY, Stage, TestDatabase, eventually};
 
 /// A host with a client timeout of one second.
-async fn impatient(variables: &[(&str, &str)]) -> Stage {
+async fn with_short_timeout(variables: &[(&str, &str)]) -> Stage {
     let db = TestDatabase::create().await;
     let options = HostOptions::new().database(&db).variable("SYNCLINE_CLIENT_TIMEOUT_SECONDS", "1");
     let options = variables.iter().fold(options, |options, (name, value)| options.variable(name, value));
@@ -19,7 +19,7 @@ async fn impatient(variables: &[(&str, &str)]) -> Stage {
 }
 
 /// Sends bytes, and reads until the host disconnects.
-async fn say(stage: &Stage, bytes: &str) -> String {
+async fn send_raw(stage: &Stage, bytes: &str) -> String {
     let mut stream = TcpStream::connect(stage.host.address()).await.expect("the host listens");
     stream.write_all(bytes.as_bytes()).await.expect("the host reads");
     let mut answer = Vec::new();
@@ -38,21 +38,21 @@ fn head(path: &str, further: &str) -> String {
 
 #[tokio::test]
 async fn a_client_that_stops_sending_is_disconnected() {
-    let stage = impatient(&[]).await;
+    let stage = with_short_timeout(&[]).await;
     // Before, within and after the request head.
-    assert_eq!(say(&stage, "").await, "");
-    let within = say(&stage, "GET /health HTTP/1.1\r\nHost: x\r\nX-Slow").await;
+    assert_eq!(send_raw(&stage, "").await, "");
+    let within = send_raw(&stage, "GET /health HTTP/1.1\r\nHost: x\r\nX-Slow").await;
     assert!(!within.contains(" 200 "), "{within}");
-    let behind = say(&stage, "GET /health HTTP/1.1\r\nHost: x\r\n\r\n").await;
+    let behind = send_raw(&stage, "GET /health HTTP/1.1\r\nHost: x\r\n\r\n").await;
     assert!(behind.starts_with("HTTP/1.1 200 "), "{behind}");
     // Within a body with a length, and within a chunked body.
     let bodies = ["Content-Length: 100\r\n\r\n{\"action", "Transfer-Encoding: chunked\r\n\r\n4\r\n{\"ac\r\n"];
     let paths = ["/action/trigger", "/mcp", "/deployments", "/connections"];
-    let silent = paths.into_iter().flat_map(|path| bodies.map(|body| (path, body)));
-    futures_util::future::join_all(silent.map(async |(path, body)| {
+    let requests = paths.into_iter().flat_map(|path| bodies.map(|body| (path, body)));
+    futures_util::future::join_all(requests.map(async |(path, body)| {
         let kind = if path == "/deployments" { "application/x-tar" } else { "application/json" };
         let sent = head(path, "").replace("application/json", kind);
-        let answer = say(&stage, &format!("{}\r\nConnection: close\r\n{body}", sent.trim_end())).await;
+        let answer = send_raw(&stage, &format!("{}\r\nConnection: close\r\n{body}", sent.trim_end())).await;
         assert!(answer.starts_with("HTTP/1.1 408 "), "{path}: {answer}");
         assert!(answer.contains("\"body_timeout\""), "{path}: {answer}");
     }))
@@ -61,7 +61,7 @@ async fn a_client_that_stops_sending_is_disconnected() {
 
 #[tokio::test]
 async fn a_slow_but_steady_client_is_served() {
-    let stage = impatient(&[]).await;
+    let stage = with_short_timeout(&[]).await;
     let body = json!({ "action_name": "print", "input": "x" }).to_string();
     let length = format!("Content-Length: {}\r\nConnection: close\r\n", body.len());
     let mut stream = TcpStream::connect(stage.host.address()).await.unwrap();
@@ -135,7 +135,7 @@ async fn an_unauthenticated_client_cannot_send_large_websocket_frames() {
 
 #[tokio::test]
 async fn a_client_that_does_not_read_is_disconnected() {
-    let stage = impatient(&[("SYNCLINE_MAX_CHANGE_READERS", "1")]).await;
+    let stage = with_short_timeout(&[("SYNCLINE_MAX_CHANGE_READERS", "1")]).await;
     let name = "x".repeat(500_000);
     for number in 0..8 {
         let items: Value =

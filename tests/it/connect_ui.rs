@@ -34,21 +34,21 @@ async fn stage(shop: &Shop) -> (TestDatabase, Host) {
 }
 
 /// Runs scenarios with typed credentials, and fails with their output.
-async fn play(scenarios: &[&str]) {
+async fn run_scenarios(scenarios: &[&str]) {
     let shop = Shop::start().await;
     let (_db, host) = stage(&shop).await;
-    play_on(&host, scenarios).await;
+    run_scenarios_on(&host, scenarios).await;
 }
 
 /// Runs scenarios with a certified OAuth server.
-async fn play_with_oauth(scenarios: &[&str]) {
+async fn run_scenarios_with_oauth(scenarios: &[&str]) {
     let (db, server) = (TestDatabase::create().await, OAuthServer::start().await);
     let host = server.spawn_host(&db).await;
     server.integrate(&host, "crm", OAUTH_PROVIDER).await;
-    play_on(&host, scenarios).await;
+    run_scenarios_on(&host, scenarios).await;
 }
 
-async fn play_on(host: &Host, scenarios: &[&str]) {
+async fn run_scenarios_on(host: &Host, scenarios: &[&str]) {
     let screenshots = std::env::var_os("SYNCLINE_SCREENSHOTS").map(repository);
     let options = json!({
         "host": host.base_url(), "secretKey": SECRET_KEY, "shopKey": SHOP_KEY, "scenarios": scenarios,
@@ -62,8 +62,8 @@ async fn play_on(host: &Host, scenarios: &[&str]) {
         .output()
         .await
         .expect("Node.js is not installed; `scripts/setup` says what to install");
-    let said = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{said}");
+    let printed = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{printed}");
 }
 
 #[tokio::test]
@@ -122,7 +122,7 @@ async fn a_page_on_another_domain_uses_the_public_api_url() {
 
 #[tokio::test]
 async fn end_users_connect_by_typing_credentials() {
-    play(&[
+    run_scenarios(&[
         "an_api_key_is_typed_and_checked",
         "mistakes_are_told_at_their_fields",
         "what_is_settled_is_not_asked",
@@ -134,7 +134,7 @@ async fn end_users_connect_by_typing_credentials() {
 
 #[tokio::test]
 async fn end_users_connect_in_a_popup_window() {
-    play_with_oauth(&[
+    run_scenarios_with_oauth(&[
         "access_is_allowed_in_a_window",
         "access_is_refused_in_the_window",
         "a_connection_is_connected_again",
@@ -144,26 +144,31 @@ async fn end_users_connect_in_a_popup_window() {
 
 #[tokio::test]
 async fn a_closed_or_blocked_popup_can_be_reopened() {
-    play_with_oauth(&["the_window_is_closed_early", "the_window_is_blocked"]).await;
+    run_scenarios_with_oauth(&["the_window_is_closed_early", "the_window_is_blocked"]).await;
 }
 
 #[tokio::test]
 async fn an_expired_session_shows_a_message() {
-    play(&["an_ended_session_says_so", "a_session_ends_before_the_eyes", "a_frame_without_a_token_gives_up"])
-        .await;
+    run_scenarios(&[
+        "an_ended_session_says_so",
+        "a_session_ends_before_the_eyes",
+        "a_frame_without_a_token_gives_up",
+    ])
+    .await;
 }
 
 #[tokio::test]
 async fn other_pages_embed_the_connect_ui() {
-    play(&["the_published_client_opens_it", "connect_js_opens_it", "the_token_goes_nowhere_else"]).await;
+    run_scenarios(&["the_published_client_opens_it", "connect_js_opens_it", "the_token_goes_nowhere_else"])
+        .await;
 }
 
 #[tokio::test]
 async fn theme_and_language_follow_the_settings() {
-    play(&["the_environment_decides_on_the_look", "it_speaks_the_readers_language"]).await;
+    run_scenarios(&["the_environment_decides_on_the_look", "it_speaks_the_readers_language"]).await;
 }
 
 #[tokio::test]
 async fn every_state_is_accessible() {
-    play(&["every_state_is_accessible"]).await;
+    run_scenarios(&["every_state_is_accessible"]).await;
 }

@@ -303,8 +303,8 @@ async fn tags_are_derived_from_the_end_user_and_replaced_with_it() {
         assert_eq!(done, json!({ "success": true }));
         host.get(path).await.expect(200).json()
     };
-    let kept = patch(json!({})).await;
-    assert_eq!((&kept["tags"], &kept["end_user"]), (&made["tags"], &made["end_user"]));
+    let stored = patch(json!({})).await;
+    assert_eq!((&stored["tags"], &stored["end_user"]), (&made["tags"], &made["end_user"]));
     let retagged = patch(json!({ "tags": { "Plan": "free" } })).await;
     assert_eq!((&retagged["tags"], &retagged["end_user"]), (&json!({ "plan": "free" }), &made["end_user"]));
     assert_eq!(retagged["webhook_url_override"], "https://hooks.example.com");
@@ -580,13 +580,13 @@ async fn an_action_aborts_when_its_connection_is_deleted() {
     let provider = SlowProvider::listen().await;
     let stage = Stage::at_slow_provider(&provider, |bundle| bundle).await;
     let mut action = pin!(stage.action("wait-and-look", &Value::Null));
-    let asker = tokio::select! {
-        asker = provider.asked() => asker,
+    let pending = tokio::select! {
+        pending = provider.next_request() => pending,
         early = &mut action => panic!("the action returned before the provider responded: {early:?}"),
     };
     let (answer, ()) = tokio::join!(action, async {
         stage.host.delete("/connections/customer-1?provider_config_key=hostile").await.expect(200);
-        asker.answer("ok").await;
+        pending.answer("ok").await;
     });
     assert_eq!(answer.refusal(), (410, "script_aborted".to_owned()));
     let errors: Vec<_> =

@@ -20,8 +20,8 @@ async fn spawn(db: &TestDatabase, lease_seconds: &str) -> Host {
 async fn host_in_the_middle(db: &TestDatabase, bundle: &Bundle, lease_seconds: &str) -> (Host, Connection) {
     let host = spawn(db, lease_seconds).await;
     host.deploy(bundle).await;
-    let orders = json!({ "steps": STEPS, "pause_ms": 25 });
-    let connection = host.connect_as("customer-1", "hostile", orders).await;
+    let metadata = json!({ "steps": STEPS, "pause_ms": 25 });
+    let connection = host.connect_as("customer-1", "hostile", metadata).await;
     wait_for_steps(&connection, 10).await;
     (host, connection)
 }
@@ -117,8 +117,8 @@ async fn a_run_with_an_expired_lease_continues_if_no_host_took_it_over() {
     let db = TestDatabase::create().await;
     let (host, connection) = host_in_the_middle(&db, &Bundle::guest("hostile"), "1").await;
     host.freeze();
-    let over = "SELECT count(*) FROM schedules WHERE run_id IS NOT NULL AND lease_expires_at < now()";
-    eventually("the lease has expired", async || (db.number(over).await == 1).then_some(())).await;
+    let expired = "SELECT count(*) FROM schedules WHERE run_id IS NOT NULL AND lease_expires_at < now()";
+    eventually("the lease has expired", async || (db.number(expired).await == 1).then_some(())).await;
     host.thaw();
     wait_for_success(&connection).await;
     assert_eq!(assert_each_step_once(&connection).await, 1);
@@ -131,12 +131,12 @@ async fn a_host_that_hangs_in_a_statement_does_not_block_others() {
     let options = HostOptions::new().database_through(&proxy).variable("SYNCLINE_LEASE_SECONDS", "1");
     let mut silent = options.spawn().await;
     silent.deploy(&Bundle::guest("hostile")).await;
-    let orders = json!({ "steps": STEPS, "pause_ms": 25 });
-    let connection = silent.connect_as("customer-1", "hostile", orders).await;
+    let metadata = json!({ "steps": STEPS, "pause_ms": 25 });
+    let connection = silent.connect_as("customer-1", "hostile", metadata).await;
     wait_for_steps(&connection, 10).await;
     // The server holds the locks of the stream and of the sync state, and waits for rows indefinitely.
     proxy.arm(Fault::StallCopy("COPY records"));
-    proxy.struck().await;
+    proxy.wait_for_fault().await;
     silent.freeze();
     let second = spawn(&db, "1").await;
     let connection = connection.through(&second);
@@ -236,13 +236,13 @@ async fn a_stopping_host_finishes_requests_in_progress() {
     host.deploy(&provider.bundle()).await;
     let connection = host.connect("hostile", json!({ "steps": 0 })).await;
     let caller = tokio::spawn(async move { connection.action("fetch", &json!({ "url": "/slow" })).await });
-    let asker = provider.asked().await;
+    let pending = provider.next_request().await;
     host.ask_to_stop();
     eventually("the host accepts no new connections", async || {
         TcpStream::connect(host.address()).await.is_err().then_some(())
     })
     .await;
-    asker.answer("ok").await;
+    pending.answer("ok").await;
     assert_eq!(caller.await.unwrap().expect(200).json()["body"], "ok");
     host.wait_until_stopped().await;
     assert_eq!(

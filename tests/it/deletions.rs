@@ -151,11 +151,11 @@ async fn approving_a_held_run_deletes_the_records_and_sends_a_webhook() {
     assert_eq!(live(&stage.connection).await, 40);
     let status = stage.connection.status("commit-raw").await;
     assert_eq!((&status["status"], &status["recordCount"]), (&json!("SUCCESS"), &json!({ "Item": 40 })));
-    let told = stage.db.texts("SELECT body FROM outbound_webhook_deliveries").await;
-    assert_eq!(told.len(), 1, "{told:?}");
-    let told: Value = serde_json::from_str(&told[0]).unwrap();
-    assert_eq!(told["responseResults"], json!({ "added": 0, "updated": 0, "deleted": 80 }));
-    let since = text(&told["modifiedAfter"]);
+    let reported = stage.db.texts("SELECT body FROM outbound_webhook_deliveries").await;
+    assert_eq!(reported.len(), 1, "{reported:?}");
+    let reported: Value = serde_json::from_str(&reported[0]).unwrap();
+    assert_eq!(reported["responseResults"], json!({ "added": 0, "updated": 0, "deleted": 80 }));
+    let since = text(&reported["modifiedAfter"]);
     let found = stage.connection.all(&[("model", "Item"), ("modified_after", since), ("limit", "500")]).await;
     assert_eq!(found.len(), 80, "the reported records can be read by their time");
 
@@ -170,12 +170,12 @@ async fn a_sync_without_track_deletes_clears_its_seen_positions() {
     // Another full sync is interrupted.
     stage.connection.set_metadata(items(50, "fail")).await;
     assert_eq!(stage.connection.run("commit-raw").await["status"], "ERROR");
-    let noted = "SELECT count(*) FROM seen_positions";
-    assert!(stage.db.number(noted).await > 0);
+    let seen_positions = "SELECT count(*) FROM seen_positions";
+    assert!(stage.db.number(seen_positions).await > 0);
     stage.host.deploy(&Bundle::guest("hostile")).await;
     stage.connection.set_metadata(items(60, "return")).await;
     assert_eq!(stage.connection.run("commit-raw").await["status"], "SUCCESS");
-    assert_eq!(stage.db.number(noted).await, 0);
+    assert_eq!(stage.db.number(seen_positions).await, 0);
     assert_eq!(live(&stage.connection).await, 120);
     assert_eq!(approve(&stage, &id).await.refusal(), (409, "run_superseded".to_owned()));
 }
@@ -225,11 +225,11 @@ async fn only_the_latest_held_run_can_be_approved() {
     stage.connection.run("commit-raw").await;
     let second = latest_run(&stage).await;
     assert_eq!(approve(&stage, &first).await.refusal(), (409, "run_superseded".to_owned()));
-    let said = stage
+    let output = stage
         .db
         .command(&["runs", "approve", &second, "--url", stage.host.base_url(), "--secret-key", SECRET_KEY])
         .run();
-    assert_eq!(said, format!("run {second} is approved; 100 records of it were deleted in all\n"));
+    assert_eq!(output, format!("run {second} is approved; 100 records of it were deleted in all\n"));
     assert_eq!(live(&stage.connection).await, 20);
 }
 

@@ -444,7 +444,7 @@ async fn functions_deployed_through_another_host_are_found_immediately() {
         stage.db.switch_to_first_versions().await;
         match asked {
             "action" => drop(stage.action("print", &json!("x")).await.expect(200)),
-            "job" => drop(stage.action_later("print", &json!("x")).await),
+            "job" => drop(stage.trigger_async("print", &json!("x")).await),
             "tools" => {
                 let listed = mcp(list.clone()).await;
                 assert!(listed.to_string().contains("\"print\""), "{listed}");
@@ -643,19 +643,19 @@ async fn a_host_that_missed_the_deployment_event_still_runs_a_new_sync() {
     let db = TestDatabase::create().await;
     let proxy = PostgresProxy::start(&db).await;
     let asked = HostOptions::new().database(&db).variable("SYNCLINE_MAX_SYNCS", "0").spawn().await;
-    let deaf = HostOptions::new().database_through(&proxy).spawn().await;
+    let unnotified = HostOptions::new().database_through(&proxy).spawn().await;
     let table = "[integrations.hostile.syncs.steps]\nruns = \"every 1 hour\"\nmodel = \"Step\"\n";
     asked.deploy(&Bundle::guest("hostile").replace(table, "")).await;
     let connection = asked.connect("hostile", json!({ "steps": 3 })).await;
     connection.wait_until_idle().await;
     proxy.drop_notifications();
     // The deployment does not wait for it to compile, because it seems to be dead.
-    deaf.freeze();
+    unnotified.freeze();
     db.execute("UPDATE hosts SET last_heartbeat_at = now() - interval '1 minute'").await;
     let paused = format!("{table}auto_start = false\n");
     asked.deploy(&Bundle::guest("hostile").replace(table, &paused)).await;
     connection.trigger("steps").await;
-    deaf.thaw();
+    unnotified.thaw();
     let status = connection.wait_for_finish_after("steps", None).await;
     assert_eq!((&status["status"], &status["recordCount"]), (&json!("PAUSED"), &json!({ "Step": 3 })));
     assert_eq!(db.texts("SELECT state FROM runs WHERE function_name = 'steps'").await, ["success"]);

@@ -91,12 +91,12 @@ fn read_page(path: PathBuf) -> Page {
 
 /// The fragment by which GitHub links to a heading.
 fn anchor(heading: &str) -> String {
-    let kept = heading
+    let slug = heading
         .to_lowercase()
         .chars()
         .filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'))
         .collect::<String>();
-    kept.replace(' ', "-")
+    slug.replace(' ', "-")
 }
 
 /// The anchor, with a number appended if an earlier heading has it already.
@@ -267,9 +267,9 @@ fn documented_configuration_keys_exist() {
                 .arg(folder.path())
                 .output();
             let output = output.expect("the program can be run");
-            let said = String::from_utf8_lossy(&output.stderr).into_owned()
+            let printed = String::from_utf8_lossy(&output.stderr).into_owned()
                 + &String::from_utf8_lossy(&output.stdout);
-            for line in said.lines().filter(|line| line.contains("there is no key")) {
+            for line in printed.lines().filter(|line| line.contains("there is no key")) {
                 wrong.push(format!("{}: {line}", page.path.display()));
             }
         }

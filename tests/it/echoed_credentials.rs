@@ -35,7 +35,7 @@ proxy = { base_url = "{server}" }
 "#;
 
 /// Makes every kind of function fail with the provider's response, and checks every place that reports it.
-async fn assert_never_told(entry: &str, credentials: Value, secrets: &[&str]) {
+async fn assert_never_revealed(entry: &str, credentials: Value, secrets: &[&str]) {
     let echo = Echo::start(entry, Bundle::guest("hostile")).await;
     let connection = echo.connect(credentials).await;
     let sent = connection.action("fetch", &json!({ "url": "/echo" })).await.expect(200).json();
@@ -45,17 +45,17 @@ async fn assert_never_told(entry: &str, credentials: Value, secrets: &[&str]) {
     let is_sent = |secret: &&str| repeated.contains(*secret);
     assert!(secrets.iter().any(is_sent), "the provider received the secret: {repeated}");
 
-    let mut told = Vec::new();
+    let mut outputs = Vec::new();
     for (urls, status) in [(json!(["/refuse?403"]), 424), (json!(["/echo"]), 400)] {
         let waited_for = connection.action("tell-answers", &urls).await.expect(status);
         let keyed = [("Idempotency-Key", if status == 424 { "refused" } else { "repeated" })];
         let first = connection.action_with(&keyed, "tell-answers", &urls).await.expect(status);
         let again = connection.action_with(&keyed, "tell-answers", &urls).await.expect(status);
-        let later = connection.action_later("tell-answers", &urls).await;
+        let later = connection.trigger_async("tell-answers", &urls).await;
         let later = connection.result(&later).await.expect(status);
-        told.extend([waited_for, first, again, later].map(|answer| ("an action's answer", answer.text())));
+        outputs.extend([waited_for, first, again, later].map(|answer| ("an action's answer", answer.text())));
     }
-    told.push(("a tool's answer", call_tool(&connection, &json!(["/refuse?403"])).await));
+    outputs.push(("a tool's answer", call_tool(&connection, &json!(["/refuse?403"])).await));
 
     connection.set_metadata(json!({ "steps": 0, "fetches": ["/refuse?403"] })).await;
     assert_eq!(connection.run("commit-raw").await["status"], "ERROR");
@@ -71,16 +71,16 @@ async fn assert_never_told(entry: &str, credentials: Value, secrets: &[&str]) {
         (echo.db.number("SELECT count(*) FROM runs WHERE state = 'error'").await == 8).then_some(())
     })
     .await;
-    told.push(("what the backend was sent", echo.told_to_backend()));
-    told.push(("what is told of runs", echo.told_of_runs().await));
-    told.push(("the list of connections", echo.host.get("/connections").await.expect(200).text()));
+    outputs.push(("what the backend was sent", echo.webhook_texts()));
+    outputs.push(("what is told of runs", echo.run_details().await));
+    outputs.push(("the list of connections", echo.host.get("/connections").await.expect(200).text()));
     for secret in secrets {
-        for (what, text) in &told {
+        for (what, text) in &outputs {
             assert!(!text.contains(secret), "`{secret}` is in {what}: {text}");
         }
         assert_eq!(echo.db.tables_with(secret).await, [""; 0], "tables with `{secret}` in them");
     }
-    let of_runs = &told[told.len() - 2].1;
+    let of_runs = &outputs[outputs.len() - 2].1;
     assert!(of_runs.contains("***"), "the secret is masked: {of_runs}");
 }
 
@@ -96,7 +96,7 @@ async fn call_tool(connection: &Connection, input: &Value) -> String {
 #[tokio::test]
 async fn an_api_key_echoed_by_the_provider_is_masked() {
     const KEY: &str = "planted-api-key/7c+21==";
-    assert_never_told(API_KEY, json!({ "type": "API_KEY", "apiKey": KEY }), &[KEY]).await;
+    assert_never_revealed(API_KEY, json!({ "type": "API_KEY", "apiKey": KEY }), &[KEY]).await;
 }
 
 #[tokio::test]
@@ -105,13 +105,13 @@ async fn a_password_echoed_by_the_provider_is_masked() {
     let credentials = json!({ "type": "BASIC", "username": "ada", "password": PASSWORD });
     let encoded = STANDARD.encode(format!("ada:{PASSWORD}"));
     let encoded = encoded.trim_end_matches('=');
-    assert_never_told(BASIC, credentials, &[PASSWORD, "planted-\\\"password\\\"-5e90", encoded]).await;
+    assert_never_revealed(BASIC, credentials, &[PASSWORD, "planted-\\\"password\\\"-5e90", encoded]).await;
 }
 
 #[tokio::test]
 async fn an_access_token_echoed_by_the_provider_is_masked() {
     const TOKEN: &str = "planted-access-token-61ab";
-    assert_never_told(OAUTH2, json!({ "type": "OAUTH2", "access_token": TOKEN }), &[TOKEN]).await;
+    assert_never_revealed(OAUTH2, json!({ "type": "OAUTH2", "access_token": TOKEN }), &[TOKEN]).await;
 }
 
 #[tokio::test]
@@ -132,7 +132,7 @@ async fn old_and_new_token_are_masked_after_a_refresh_during_a_run() {
         (echo.db.number("SELECT count(*) FROM runs WHERE state = 'error'").await == 1).then_some(())
     })
     .await;
-    let of_runs = echo.told_of_runs().await;
+    let of_runs = echo.run_details().await;
     for secret in [BEFORE, REFRESHED_TOKEN, REFRESH_TOKEN] {
         assert!(!refused.contains(secret) && !of_runs.contains(secret), "`{secret}`: {refused}\n{of_runs}");
         assert_eq!(echo.db.tables_with(secret).await, [""; 0], "tables with `{secret}` in them");
@@ -156,12 +156,12 @@ async fn a_refresh_token_echoed_by_the_provider_is_masked() {
     let listed = echo.host.get("/connections").await.expect(200);
     assert!(listed.json()["connections"][0]["errors"][0]["type"] == "auth", "{}", listed.text());
     eventually("the backend receives the webhook", async || {
-        echo.told_to_backend().contains("invalid_grant").then_some(())
+        echo.webhook_texts().contains("invalid_grant").then_some(())
     })
     .await;
     for secret in SECRETS {
-        for told in [&refused.text(), &listed.text(), &echo.told_to_backend()] {
-            assert!(!told.contains(secret), "`{secret}`: {told}");
+        for outputs in [&refused.text(), &listed.text(), &echo.webhook_texts()] {
+            assert!(!outputs.contains(secret), "`{secret}`: {outputs}");
         }
         assert_eq!(echo.db.tables_with(secret).await, [""; 0], "tables with `{secret}` in them");
     }
@@ -177,10 +177,10 @@ async fn a_typed_credential_echoed_by_the_provider_is_masked() {
     assert_eq!(refused.refusal(), (400, "connection_test_failed".to_owned()));
     assert!(refused.message().contains("you sent {\"pin\":\"***\"}"), "{}", refused.message());
     eventually("the backend receives the webhook", async || {
-        echo.told_to_backend().contains("connection_test_failed").then_some(())
+        echo.webhook_texts().contains("connection_test_failed").then_some(())
     })
     .await;
-    assert!(!echo.told_to_backend().contains(PIN), "{}", echo.told_to_backend());
+    assert!(!echo.webhook_texts().contains(PIN), "{}", echo.webhook_texts());
     assert_eq!(echo.db.tables_with(PIN).await, [""; 0]);
 }
 
@@ -197,10 +197,10 @@ async fn credentials_echoed_during_a_validation_are_masked() {
         (echo.db.number("SELECT count(*) FROM runs WHERE state = 'error'").await == 1).then_some(())
     })
     .await;
-    let of_runs = echo.told_of_runs().await;
+    let of_runs = echo.run_details().await;
     assert!(of_runs.contains("script_http_error") && of_runs.contains("***"), "{of_runs}");
-    for told in [refused.text(), of_runs, echo.told_to_backend()] {
-        assert!(!told.contains(KEY), "{told}");
+    for outputs in [refused.text(), of_runs, echo.webhook_texts()] {
+        assert!(!outputs.contains(KEY), "{outputs}");
     }
     assert_eq!(echo.db.tables_with(KEY).await, [""; 0]);
 }

@@ -268,11 +268,11 @@ async fn enabling_encryption_converts_records_on_their_next_save() {
     let until = json!({ "model": "Item", "until_cursor": before[0][METADATA_KEY]["cursor"] });
     stage.prune(&until).await.expect(200);
     let before = stage.all(&[ITEMS]).await;
-    for (bundle, kept) in [(sealing(), SEALED), (Bundle::guest("hostile"), IN_CLEAR)] {
+    for (bundle, stored) in [(sealing(), SEALED), (Bundle::guest("hostile"), IN_CLEAR)] {
         stage.host.deploy(&bundle).await;
         assert_eq!(stage.all(&[ITEMS]).await, before);
         assert_eq!(save_all(&stage, &people()).await, counts(0, 0, 3));
-        assert_eq!(stage.db.number(kept).await, 2, "{kept}");
+        assert_eq!(stage.db.number(stored).await, 2, "{stored}");
         assert_eq!(stage.all(&[ITEMS]).await, before, "positions and pruned records are unchanged");
     }
     stage.host.deploy(&sealing()).await;

@@ -57,7 +57,7 @@ struct Scene {
 }
 
 impl Scene {
-    async fn set() -> Self {
+    async fn create() -> Self {
         let numbers = Numbers::new().await;
         let keeper = options(&numbers).spawn().await;
         numbers.set_up(&keeper).await;
@@ -66,7 +66,7 @@ impl Scene {
 
     /// Freezes the keeper and starts a victim, so that only the victim processes what `cause` triggers. Returns the
     /// victim, frozen or dead.
-    async fn strike(&self, step: Step, nth: u32, fate: Fate, cause: impl AsyncFnOnce(&Host)) -> Host {
+    async fn disturb(&self, step: Step, nth: u32, fate: Fate, cause: impl AsyncFnOnce(&Host)) -> Host {
         let effect = match fate {
             Fate::Dies => "kill",
             Fate::Freezes => "freeze",
@@ -116,13 +116,13 @@ fn ask_for_action(victim: &Host, connection: &Connection, input: &str) {
 }
 
 async fn sync_at_every_step(fate: Fate) {
-    let scene = Scene::set().await;
+    let scene = Scene::create().await;
     let numbers = &scene.numbers;
     for (step, nth) in SYNC {
         let connection = numbers.connect(&scene.keeper, step.name()).await;
-        numbers.order_changes(&connection).await;
+        numbers.request_changes(&connection).await;
         let victim =
-            scene.strike(*step, *nth, fate, async |_victim| numbers.make_due(step.name()).await).await;
+            scene.disturb(*step, *nth, fate, async |_victim| numbers.make_due(step.name()).await).await;
         numbers.wait_until_changed(step.name()).await;
         scene.recover(victim, fate).await;
         numbers.assert_changed(&connection).await;
@@ -141,12 +141,12 @@ async fn a_sync_survives_a_host_that_freezes_at_any_step() {
 }
 
 async fn job_at_every_step(fate: Fate) {
-    let scene = Scene::set().await;
+    let scene = Scene::create().await;
     for (step, nth) in JOB {
         let name = step.name();
         let connection = scene.numbers.connect(&scene.keeper, name).await;
         let victim =
-            scene.strike(*step, *nth, fate, async |victim| ask_for_action(victim, &connection, name)).await;
+            scene.disturb(*step, *nth, fate, async |victim| ask_for_action(victim, &connection, name)).await;
         let of = format!("connection_pk = (SELECT pk FROM connections WHERE connection_id = '{name}')");
         let done = format!("SELECT count(*) FROM function_jobs WHERE state = 'success' AND {of}");
         scene.wait_for(&format!("{name}: the job is done"), &done, 1).await;
@@ -158,13 +158,13 @@ async fn job_at_every_step(fate: Fate) {
         // An attempt that lasted long enough to be shown has its own row.
         let runs = format!("SELECT state FROM runs WHERE kind = 'action' AND state <> 'lost' AND {of}");
         assert_eq!(scene.numbers.db.texts(&runs).await, ["success"], "{name}");
-        let told = eventually(&format!("{name}: the job is reported"), async || {
+        let reported = eventually(&format!("{name}: the job is reported"), async || {
             let mut webhooks = scene.numbers.receiver.webhooks();
             webhooks.retain(|webhook| webhook.text.contains(&jobs[0]));
             (!webhooks.is_empty()).then_some(webhooks)
         })
         .await;
-        assert!(told.iter().all(|webhook| webhook.id() == told[0].id()), "{name}: {told:?}");
+        assert!(reported.iter().all(|webhook| webhook.id() == reported[0].id()), "{name}: {reported:?}");
     }
     assert_settled(&scene.numbers.db).await;
 }
@@ -180,14 +180,14 @@ async fn an_async_action_survives_a_host_that_freezes_at_any_step() {
 }
 
 async fn deletion_at_every_step(fate: Fate) {
-    let scene = Scene::set().await;
+    let scene = Scene::create().await;
     for (step, nth) in DELETION {
         let name = step.name();
         let connection = scene.numbers.connect(&scene.keeper, name).await;
         let pk = scene.count(&format!("SELECT pk FROM connections WHERE connection_id = '{name}'")).await;
         let path = format!("/connections/{name}?provider_config_key=minimal");
         let victim = scene
-            .strike(*step, *nth, fate, async |victim| {
+            .disturb(*step, *nth, fate, async |victim| {
                 tokio::spawn(victim.request("DELETE", &path).try_send());
             })
             .await;
@@ -196,8 +196,8 @@ async fn deletion_at_every_step(fate: Fate) {
         })
         .await;
         // Other hosts wait for a minute before they take over a removal. This skips the wait.
-        let over = "UPDATE deleted_connections SET purge_due_at = now(); NOTIFY syncline, 'deletions'";
-        scene.numbers.db.execute(over).await;
+        let skip_wait = "UPDATE deleted_connections SET purge_due_at = now(); NOTIFY syncline, 'deletions'";
+        scene.numbers.db.execute(skip_wait).await;
         let left = format!(
             "SELECT (SELECT count(*) FROM records WHERE connection_pk = {pk})
                   + (SELECT count(*) FROM streams WHERE connection_pk = {pk})
@@ -230,25 +230,28 @@ async fn a_deletion_survives_a_host_that_freezes_at_any_step() {
 
 async fn webhook_at_every_step(fate: Fate) {
     const OPEN: &str = "SELECT count(*) FROM outbound_webhook_deliveries WHERE state <> 'delivered'";
-    let scene = Scene::set().await;
+    let scene = Scene::create().await;
     for (step, nth) in WEBHOOK {
         let name = step.name();
         let connection = scene.numbers.connect(&scene.keeper, name).await;
         scene.wait_for("its first run is noted as told", OPEN, 0).await;
         let before = scene.numbers.receiver.webhooks().len();
         let victim =
-            scene.strike(*step, *nth, fate, async |victim| ask_for_action(victim, &connection, name)).await;
+            scene.disturb(*step, *nth, fate, async |victim| ask_for_action(victim, &connection, name)).await;
         // Other hosts wait before they take over a delivery in progress. This skips the wait.
-        let over = "UPDATE outbound_webhook_deliveries SET next_attempt_at = now() WHERE state = 'pending';
+        let skip_wait =
+            "UPDATE outbound_webhook_deliveries SET next_attempt_at = now() WHERE state = 'pending';
                     NOTIFY syncline, 'webhooks'";
-        scene.numbers.db.execute(over).await;
+        scene.numbers.db.execute(skip_wait).await;
         scene.wait_for(&format!("{name}: it is delivered"), OPEN, 0).await;
         scene.recover(victim, fate).await;
         assert_eq!(scene.count(OPEN).await, 0, "{name}: all deliveries stay delivered");
-        let told = scene.numbers.receiver.webhooks().split_off(before);
-        assert!((1..=2).contains(&told.len()), "{name}: {told:?}");
+        let reported = scene.numbers.receiver.webhooks().split_off(before);
+        assert!((1..=2).contains(&reported.len()), "{name}: {reported:?}");
         assert!(
-            told.iter().all(|webhook| webhook.id() == told[0].id() && webhook.text == told[0].text),
+            reported
+                .iter()
+                .all(|webhook| webhook.id() == reported[0].id() && webhook.text == reported[0].text),
             "{name}"
         );
     }
@@ -266,7 +269,7 @@ async fn a_webhook_is_delivered_if_the_sending_host_freezes() {
 
 async fn variant_at_every_step(fate: Fate) {
     const PATH: &str = "/sync/numbers/variant/second";
-    let scene = Scene::set().await;
+    let scene = Scene::create().await;
     for (step, nth) in VARIANT {
         let name = step.name();
         let connection = scene.numbers.connect(&scene.keeper, name).await;
@@ -274,7 +277,7 @@ async fn variant_at_every_step(fate: Fate) {
         scene.keeper.post(PATH, &body).await.expect(200);
         connection.wait_until_idle().await;
         let victim = scene
-            .strike(*step, *nth, fate, async |victim| {
+            .disturb(*step, *nth, fate, async |victim| {
                 tokio::spawn(victim.request("DELETE", PATH).json(&body).try_send());
             })
             .await;
@@ -283,9 +286,9 @@ async fn variant_at_every_step(fate: Fate) {
             assert_eq!(refused.refusal(), (404, "unknown_variant".to_owned()), "{name}: {command}");
         }
         // Other hosts wait for a minute before they take over a removal. This skips the wait.
-        let over = "UPDATE schedules SET retired_at = retired_at - interval '1 hour';
+        let skip_wait = "UPDATE schedules SET retired_at = retired_at - interval '1 hour';
                     NOTIFY syncline, 'deletions'";
-        scene.numbers.db.execute(over).await;
+        scene.numbers.db.execute(skip_wait).await;
         let left = format!(
             "SELECT (SELECT count(*) FROM schedules WHERE connection_pk = c.pk AND variant = 'second')
                   + (SELECT count(*) FROM records r JOIN streams s USING (connection_pk, stream_no)

@@ -48,7 +48,7 @@ async fn running(db: &TestDatabase) -> i64 {
     db.number("SELECT count(*) FROM schedules WHERE run_id IS NOT NULL").await
 }
 
-async fn waiting_for_a_place(db: &TestDatabase) -> i64 {
+async fn waiting_syncs(db: &TestDatabase) -> i64 {
     db.number("SELECT count(*) FROM schedules WHERE run_id IS NULL AND due_at <= now()").await
 }
 
@@ -62,7 +62,7 @@ async fn two_tenants(db: &TestDatabase, host: &Host, hostile: &Bundle) -> (Conne
     host.deploy(&Bundle::example("minimal")).await;
     let greedy = host.connect("hostile", json!({ "steps": 0 })).await;
     let modest = host.connect("minimal", json!({ "count": 1, "batch": 1 })).await;
-    assert_eq!(waiting_for_a_place(db).await, 0);
+    assert_eq!(waiting_syncs(db).await, 0);
     (greedy, modest)
 }
 
@@ -85,7 +85,7 @@ async fn ten_thousand_due_syncs_delay_another_tenant_by_one_run() {
     })
     .await;
     assert!(claimed_at <= asked_at + 2, "{} runs started before it", claimed_at - asked_at - 1);
-    let left = waiting_for_a_place(&db).await;
+    let left = waiting_syncs(&db).await;
     assert!(left > 8_000, "only {left} runs of the backlog are left");
 }
 
@@ -115,7 +115,7 @@ async fn the_run_limit_of_a_connection_holds_across_hosts() {
     )
     .await;
     eventually("all syncs have run", async || {
-        (waiting_for_a_place(&db).await + running(&db).await == 0).then_some(())
+        (waiting_syncs(&db).await + running(&db).await == 0).then_some(())
     })
     .await;
     assert_eq!(db.number(parked).await, 0);
@@ -142,5 +142,5 @@ async fn the_run_limit_of_an_integration_holds_across_hosts() {
         assert_eq!(modest.run(&sync).await["status"], "SUCCESS");
         assert_eq!(running(&db).await, 3);
     }
-    assert_eq!(waiting_for_a_place(&db).await, 17);
+    assert_eq!(waiting_syncs(&db).await, 17);
 }

@@ -92,10 +92,10 @@ async fn granted_credentials_are_masked_in_logs_and_errors() {
         (echo.db.number(&format!("SELECT count(*) FROM runs WHERE {of_action}")).await == 2).then_some(())
     })
     .await;
-    let of_runs = echo.told_of_runs().await;
+    let of_runs = echo.run_details().await;
     assert!(of_runs.contains("they are {") && of_runs.contains("***"), "{of_runs}");
-    for told in [of_runs, Value::to_string(&failed)] {
-        assert!(!told.contains(REFRESHED_TOKEN), "{told}");
+    for output in [of_runs, Value::to_string(&failed)] {
+        assert!(!output.contains(REFRESHED_TOKEN), "{output}");
     }
     assert_eq!(echo.db.tables_with(REFRESHED_TOKEN).await, [""; 0]);
 }

@@ -37,8 +37,8 @@ fn as_test(code: &str) -> Option<(&str, &str)> {
 
 /// Whether the file contains the test, or exists if no test is named.
 fn has_test(file: &str, test: &str) -> bool {
-    let is_there = |source: String| test.is_empty() || source.contains(&format!("fn {test}("));
-    std::fs::read_to_string(place(file)).is_ok_and(is_there)
+    let exists = |source: String| test.is_empty() || source.contains(&format!("fn {test}("));
+    std::fs::read_to_string(place(file)).is_ok_and(exists)
 }
 
 #[test]

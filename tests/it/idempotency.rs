@@ -99,15 +99,15 @@ async fn a_caller_that_disconnected_can_fetch_the_result() {
     host.deploy(&provider.bundle()).await;
     let connection = host.connect("hostile", json!({ "steps": 0 })).await;
     let input = json!({ "url": "/slow" });
-    let asker = tokio::select! {
+    let pending = tokio::select! {
         answer = keyed(&connection, "a", "fetch", &input) => panic!("the action returned early: {}", answer.text()),
-        asker = provider.asked() => asker,
+        pending = provider.next_request() => pending,
     };
     assert_eq!(
         keyed(&connection, "a", "fetch", &input).await.refusal(),
         (409, "idempotency_key_in_use".to_owned())
     );
-    asker.answer("once").await;
+    pending.answer("once").await;
     let answer = eventually("the first call has ended", async || {
         let answer = keyed(&connection, "a", "fetch", &input).await;
         (answer.status != 409).then_some(answer)
@@ -130,7 +130,7 @@ async fn a_repeat_after_a_killed_host_runs_the_function_again() {
     let input = json!({ "url": "/slow" });
     let _first = tokio::select! {
         answer = keyed(&connection, "a", "fetch", &input) => panic!("the action returned early: {}", answer.text()),
-        asker = provider.asked() => asker,
+        pending = provider.next_request() => pending,
     };
     host.kill();
     let second = spawn().await;
@@ -142,7 +142,7 @@ async fn a_repeat_after_a_killed_host_runs_the_function_again() {
         })
         .await
     };
-    let (answer, ()) = tokio::join!(repeats, async { provider.asked().await.answer("again").await });
+    let (answer, ()) = tokio::join!(repeats, async { provider.next_request().await.answer("again").await });
     assert_eq!(answer.expect(200).json()["body"], "again");
     let repeat = keyed(&connection, "a", "fetch", &input).await.expect(200);
     assert_eq!(repeat.json()["body"], "again");
@@ -163,7 +163,7 @@ async fn a_repeat_runs_what_a_stopped_host_abandoned() {
     let ask = async |connection: &Connection| {
         tokio::select! {
             answer = keyed(connection, "a", "fetch", &input) => panic!("the action returned early: {}", answer.text()),
-            asker = provider.asked() => asker,
+            pending = provider.next_request() => pending,
         }
     };
     let _first = ask(&connection).await;

@@ -29,7 +29,7 @@ async fn stall(host: &Host, path: &str, announced: usize, sent: &[u8]) -> TcpStr
 }
 
 #[track_caller]
-fn assert_told_to_come_again(answer: &Answer, status: u16, code: &str) {
+fn assert_must_retry(answer: &Answer, status: u16, code: &str) {
     assert_eq!(answer.refusal(), (status, code.to_owned()));
     assert_eq!(answer.header("retry-after"), Some("1"));
 }
@@ -41,7 +41,7 @@ async fn stored(scene: &Scene) -> BTreeSet<String> {
 
 #[tokio::test]
 async fn an_integration_over_its_request_limit_gets_429_and_loses_nothing() {
-    let scene = Scene::set().await;
+    let scene = Scene::create().await;
     let neighbour = integration(&scene.host, "gitlab-pat", Value::Null, Some(SECRET)).await;
     let mut stalled = Vec::new();
     for _ in 0..IN_HAND {
@@ -63,7 +63,7 @@ async fn an_integration_over_its_request_limit_gets_429_and_loses_nothing() {
         None
     })
     .await;
-    assert_told_to_come_again(&refused, 429, "too_many_webhooks");
+    assert_must_retry(&refused, 429, "too_many_webhooks");
     let others = scene.host.with_key(None).request("POST", &neighbour).header("x-gitlab-token", SECRET);
     others.json(&push("-")).send().await.expect(200);
     scene.db.execute("DELETE FROM inbound_webhooks WHERE delivery_id IS NULL").await;
@@ -76,7 +76,7 @@ async fn an_integration_over_its_request_limit_gets_429_and_loses_nothing() {
         if answer.status == 200 {
             taken.insert(id);
         } else {
-            assert_told_to_come_again(&answer, 429, "too_many_webhooks");
+            assert_must_retry(&answer, 429, "too_many_webhooks");
             left.push(id);
         }
     }
@@ -96,7 +96,7 @@ async fn an_integration_over_its_request_limit_gets_429_and_loses_nothing() {
 
 #[tokio::test]
 async fn a_host_at_its_buffer_limit_still_accepts_short_webhooks() {
-    let scene = Scene::set().await;
+    let scene = Scene::create().await;
     let almost_all = vec![b' '; MAX_BODY_BYTES - 1];
     let fill = (0..HELD_BODIES).map(|_| stall(&scene.host, &scene.url, MAX_BODY_BYTES, &almost_all));
     let stalled = join_all(fill).await;
@@ -108,7 +108,7 @@ async fn a_host_at_its_buffer_limit_still_accepts_short_webhooks() {
         (answer.status != 401).then_some(answer)
     })
     .await;
-    assert_told_to_come_again(&refused, 503, "intake_busy");
+    assert_must_retry(&refused, 503, "intake_busy");
     scene.deliver("star", "d1", &push("-")).await.expect(200);
     drop(stalled);
     eventually("the buffer has room again", async || (send_long().await.status == 401).then_some(())).await;
@@ -117,7 +117,7 @@ async fn a_host_at_its_buffer_limit_still_accepts_short_webhooks() {
 #[tokio::test]
 async fn webhooks_that_cannot_be_stored_get_503() {
     const COUNT: usize = 40;
-    let scene = Scene::set().await;
+    let scene = Scene::create().await;
     let refuse =
         "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RAISE ''not now''; END'";
     scene.db.execute(refuse).await;
@@ -128,7 +128,7 @@ async fn webhooks_that_cannot_be_stored_get_503() {
         join_all((0..COUNT).map(send)).await
     };
     for answer in send_all().await {
-        assert_told_to_come_again(&answer, 503, "intake_busy");
+        assert_must_retry(&answer, 503, "intake_busy");
     }
     assert!(stored(&scene).await.is_empty());
     scene.db.execute("DROP TRIGGER refuse ON inbound_webhooks").await;

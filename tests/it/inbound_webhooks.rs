@@ -62,9 +62,9 @@ async fn github_examples_are_processed_and_forwarded_with_a_valid_signature() {
 /// The webhooks that report records saved by webhook functions.
 fn saved(receiver: &Receiver) -> Vec<Value> {
     let bodies = receiver.webhooks().into_iter().map(|webhook| webhook.body());
-    let mut told: Vec<Value> = bodies.filter(|body| body["syncType"] == "WEBHOOK").collect();
-    told.sort_by_key(|body| text(&body["model"]).to_owned());
-    told
+    let mut reported: Vec<Value> = bodies.filter(|body| body["syncType"] == "WEBHOOK").collect();
+    reported.sort_by_key(|body| text(&body["model"]).to_owned());
+    reported
 }
 
 #[tokio::test]
@@ -76,8 +76,8 @@ async fn records_saved_by_webhook_functions_are_reported_once() {
     scene.db.execute(&format!("UPDATE environments SET webhook_url = '{}'", receiver.url("/hooks"))).await;
     let wait_for_saved = async |count: usize| {
         eventually(&format!("{count} saves are reported"), async || {
-            let told = saved(&receiver);
-            (told.len() >= count).then_some(told)
+            let reported = saved(&receiver);
+            (reported.len() >= count).then_some(reported)
         })
         .await
     };
@@ -86,8 +86,8 @@ async fn records_saved_by_webhook_functions_are_reported_once() {
         scene.wait_for_state(taken.header("x-syncline-webhook-id").expect("it is told"), state).await;
     };
     deliver("d1", &push("refs/heads/main"), "processed").await;
-    let mut told = wait_for_saved(2).await;
-    for body in &mut told {
+    let mut reported = wait_for_saved(2).await;
+    for body in &mut reported {
         for time in ["modifiedAfter", "queryTimeStamp"] {
             let since = text(&body[time]).to_owned();
             let found = [("model", text(&body["model"])), ("modified_after", &since)];
@@ -103,12 +103,12 @@ async fn records_saved_by_webhook_functions_are_reported_once() {
         })
     };
     // No sync declares the model `Push`.
-    assert_eq!(told, [expected("nothing", "Note"), expected("pushed", "Push")]);
+    assert_eq!(reported, [expected("nothing", "Note"), expected("pushed", "Push")]);
 
     // The same push again is another note, but does not change the push.
     deliver("d2", &push("refs/heads/main"), "processed").await;
-    let orders = json!({ "repository": "acme/shop", "fails_after": true });
-    connect(&scene.host, "customer-1", orders).await;
+    let metadata = json!({ "repository": "acme/shop", "fails_after": true });
+    connect(&scene.host, "customer-1", metadata).await;
     deliver("d3", &push("refs/heads/other"), "failed").await;
     let attempts = "SELECT count(*) FROM runs WHERE function_name = 'pushed' AND state = 'error'";
     assert_eq!(scene.db.number(attempts).await, 2);
@@ -141,16 +141,20 @@ async fn the_next_host_reports_what_a_killed_host_saved() {
     tokio::spawn(signed(&host, &url, "star", "d1", &body, &signature).try_send());
     host.wait().await;
     let next = options_for(&db).variable("SYNCLINE_EGRESS_ALLOW", &allowed).spawn().await;
-    let told = eventually("it is told", async || saved(&receiver).pop()).await;
-    assert_eq!((&told["syncName"], &told["model"]), (&json!("nothing"), &json!("Note")), "{told}");
-    let since = text(&told["modifiedAfter"]);
+    let reported = eventually("it is told", async || saved(&receiver).pop()).await;
+    assert_eq!(
+        (&reported["syncName"], &reported["model"]),
+        (&json!("nothing"), &json!("Note")),
+        "{reported}"
+    );
+    let since = text(&reported["modifiedAfter"]);
     let found = connection.through(&next).all(&[("model", "Note"), ("modified_after", since)]).await;
     assert_eq!(ids_of(&found), ["d1"]);
 }
 
 #[tokio::test]
 async fn an_event_is_dispatched_to_its_connection_and_subscribed_functions() {
-    let scene = Scene::set().await;
+    let scene = Scene::create().await;
     let other = connect(&scene.host, "customer-2", json!({ "repository": "acme/other" })).await;
     scene.deliver("push", "d1", &push("refs/heads/main")).await.expect(200);
     scene.deliver("star", "d2", &push("-")).await.expect(200);
@@ -167,7 +171,7 @@ async fn an_event_is_dispatched_to_its_connection_and_subscribed_functions() {
 
 #[tokio::test]
 async fn the_connection_in_the_url_overrides_the_payload() {
-    let scene = Scene::set().await;
+    let scene = Scene::create().await;
     let other = connect(&scene.host, "customer-2", json!({ "repository": "acme/other" })).await;
     let body = push("-").to_string();
     let signature = format!("sha256={}", hex_hmac(SECRET, &body));
@@ -188,7 +192,7 @@ async fn the_connection_in_the_url_overrides_the_payload() {
 
 #[tokio::test]
 async fn a_repeated_delivery_is_dropped() {
-    let scene = Scene::set().await;
+    let scene = Scene::create().await;
     let body = push("main").to_string();
     let again = (0..8).map(|_| scene.delivery(&scene.host, "push", "d1", &body).send());
     for answer in futures_util::future::join_all(again).await {
@@ -234,7 +238,7 @@ async fn a_captured_delivery_is_dropped_even_under_another_id() {
 
 #[tokio::test]
 async fn acknowledged_webhooks_survive_a_killed_host() {
-    let mut scene = Scene::set().await;
+    let mut scene = Scene::create().await;
     let bodies: Vec<String> = (0..300).map(|number| push(&format!("b{number}")).to_string()).collect();
     let sender = scene.host.with_key(None);
     let mut sending = tokio::task::JoinSet::new();
@@ -280,7 +284,7 @@ fn reqwest_client() -> reqwest::Client {
 
 #[tokio::test]
 async fn two_hosts_process_each_webhook_once() {
-    let scene = Scene::set().await;
+    let scene = Scene::create().await;
     let second = options_for(&scene.db).spawn().await;
     let hosts: [&Api; 2] = [&scene.host, &second];
     let send = async |number: usize| {
@@ -299,7 +303,7 @@ async fn two_hosts_process_each_webhook_once() {
 
 #[tokio::test]
 async fn concurrent_copies_of_a_delivery_are_stored_once_across_hosts() {
-    let scene = Scene::set().await;
+    let scene = Scene::create().await;
     let second = options_for(&scene.db).spawn().await;
     let hosts: [&Api; 2] = [&scene.host, &second];
     let body = push("main").to_string();
@@ -309,10 +313,10 @@ async fn concurrent_copies_of_a_delivery_are_stored_once_across_hosts() {
         (id, answer.header("x-syncline-webhook-id").is_some())
     };
     let answers = futures_util::future::join_all((0..60).map(send)).await;
-    let mut kept: Vec<&str> =
+    let mut remaining: Vec<&str> =
         answers.iter().filter(|(_, is_new)| *is_new).map(|(id, _)| id.as_str()).collect();
-    kept.sort_unstable();
-    assert_eq!(kept, ["d0", "d1", "d2", "d3", "d4", "d5", "d6", "d7", "d8", "d9"]);
+    remaining.sort_unstable();
+    assert_eq!(remaining, ["d0", "d1", "d2", "d3", "d4", "d5", "d6", "d7", "d8", "d9"]);
     assert_eq!(scene.stored().await, 10);
     scene.wait_for_notes(10).await;
     assert_eq!(scene.db.number("SELECT count(*) FROM function_jobs").await, 10);
@@ -320,7 +324,7 @@ async fn concurrent_copies_of_a_delivery_are_stored_once_across_hosts() {
 
 #[tokio::test]
 async fn a_failing_function_is_retried_and_its_webhook_can_be_replayed() {
-    let scene = Scene::set().await;
+    let scene = Scene::create().await;
     scene.connection.set_metadata(json!({ "repository": "acme/shop", "fails": true })).await;
     let id = scene.deliver("push", "d1", &push("main")).await.expect(200);
     let id = id.header("x-syncline-webhook-id").expect("it is told").to_owned();
@@ -353,7 +357,7 @@ async fn a_failing_function_is_retried_and_its_webhook_can_be_replayed() {
 
 #[tokio::test]
 async fn an_unmatched_webhook_can_be_replayed_once_its_connection_exists() {
-    let scene = Scene::set().await;
+    let scene = Scene::create().await;
     let body = json!({ "repository": { "full_name": "acme/later" } });
     scene.deliver("star", "d1", &body).await.expect(200);
     let list = || scene.host.get("/webhooks/received?state=unmatched&type=star&provider_config_key=webhooks");
@@ -376,7 +380,7 @@ async fn an_unmatched_webhook_can_be_replayed_once_its_connection_exists() {
 
 #[tokio::test]
 async fn a_function_just_deployed_through_another_host_gets_webhooks() {
-    let scene = Scene::set().await;
+    let scene = Scene::create().await;
     let note = "[integrations.webhooks.webhooks.note]\nmodels = [\"Note\"]\n";
     // From here on, the host's cache contains a deployment without the function.
     scene.host.deploy(&Bundle::guest("webhooks").replace(note, "")).await;
@@ -387,7 +391,7 @@ async fn a_function_just_deployed_through_another_host_gets_webhooks() {
 
 #[tokio::test]
 async fn the_cli_lists_shows_and_replays_webhooks() {
-    let scene = Scene::set().await;
+    let scene = Scene::create().await;
     let later = json!({ "ref": "main", "repository": { "full_name": "acme/later" } });
     let mut ids = Vec::new();
     for (event, id, body, state) in [
@@ -430,7 +434,7 @@ async fn the_cli_lists_shows_and_replays_webhooks() {
 
 #[tokio::test]
 async fn processed_webhooks_expire_and_unfinished_ones_are_kept() {
-    let scene = Scene::set().await;
+    let scene = Scene::create().await;
     let deliver = async |id: &str| {
         let answer = scene.deliver("star", id, &push("-")).await.expect(200);
         answer.header("x-syncline-webhook-id").expect("it is new").to_owned()
@@ -455,12 +459,12 @@ async fn processed_webhooks_expire_and_unfinished_ones_are_kept() {
     change("failed", "state = 'failed'").await;
     change("processing", "state = 'processing', jobs_left = 1").await;
     change("orphan", "integration_pk = 0").await;
-    let kept = "SELECT delivery_id FROM inbound_webhooks ORDER BY delivery_id";
-    assert_eq!(scene.db.texts(kept).await.len(), 7);
+    let remaining = "SELECT delivery_id FROM inbound_webhooks ORDER BY delivery_id";
+    assert_eq!(scene.db.texts(remaining).await.len(), 7);
     let _second =
         options_for(&scene.db).variable("SYNCLINE_RECEIVED_WEBHOOK_RETENTION_DAYS", "3").spawn().await;
     eventually("the oldest webhooks and the orphan are deleted", async || {
-        (scene.db.texts(kept).await == ["new", "processing", "younger"]).then_some(())
+        (scene.db.texts(remaining).await == ["new", "processing", "younger"]).then_some(())
     })
     .await;
     // Nothing is left by which a repetition could be recognized.
@@ -469,7 +473,7 @@ async fn processed_webhooks_expire_and_unfinished_ones_are_kept() {
 
 #[tokio::test]
 async fn webhook_lists_are_paged_and_reject_unknown_parameters() {
-    let scene = Scene::set().await;
+    let scene = Scene::create().await;
     for number in 0..5 {
         scene.deliver("star", &format!("d{number}"), &push("-")).await.expect(200);
     }
@@ -596,20 +600,21 @@ async fn a_list_of_events_is_split_by_connection() {
     let request = host.with_key(None).request("POST", &path).header("x-xero-signature", &signature);
     request.header("content-type", "application/json").bytes(body).send().await.expect(200);
     let is_forward = |webhook: &Value| webhook["type"] == "forward" || webhook["entropy"] == "e";
-    let told = eventually("all three parts are forwarded", async || {
+    let reported = eventually("all three parts are forwarded", async || {
         let webhooks = receiver.webhooks();
-        let told: Vec<Value> = webhooks.iter().map(Webhook::body).filter(is_forward).collect();
-        (told.len() == 3).then_some(told)
+        let reported: Vec<Value> = webhooks.iter().map(Webhook::body).filter(is_forward).collect();
+        (reported.len() == 3).then_some(reported)
     })
     .await;
     let of = |connection: &str| {
-        told.iter()
+        reported
+            .iter()
             .find(|body| body["connectionId"] == connection)
             .map(|body| body["payload"]["events"].clone())
     };
     assert_eq!(of("t1"), Some(json!([event(1, 1), event(1, 3)])));
     assert_eq!(of("t2"), Some(json!([event(2, 2)])));
-    let unwrapped = told
+    let unwrapped = reported
         .iter()
         .find(|body| body.get("type").is_none())
         .expect("an unmatched part is forwarded unchanged");
@@ -618,7 +623,7 @@ async fn a_list_of_events_is_split_by_connection() {
 
 #[tokio::test]
 async fn a_replay_for_a_deleted_connection_is_unmatched() {
-    let scene = Scene::set().await;
+    let scene = Scene::create().await;
     let id = scene.deliver("star", "d1", &push("-")).await.expect(200);
     let id = id.header("x-syncline-webhook-id").expect("it is told").to_owned();
     scene.wait_for_state(&id, "processed").await;

@@ -34,12 +34,12 @@ struct Overlap {
 impl Overlap {
     /// Freezes a host at a step of the run that changes the numbers, or of its webhook. Then freezes the host that
     /// takes over, at another step.
-    async fn set((late_at, lease_seconds): (Step, &str), successor_at: Step) -> Self {
+    async fn create((late_at, lease_seconds): (Step, &str), successor_at: Step) -> Self {
         let numbers = Numbers::new().await;
         let mut first = options(&numbers).spawn().await;
         numbers.set_up(&first).await;
         let connection = numbers.connect(&first, ID).await;
-        numbers.order_changes(&connection).await;
+        numbers.request_changes(&connection).await;
         first.stop().await;
 
         let late = options(&numbers)
@@ -55,10 +55,10 @@ impl Overlap {
             .variable("SYNCLINE_FAILPOINT", &freeze_at(successor_at))
             .spawn()
             .await;
-        let over =
+        let expire =
             "UPDATE schedules SET lease_expires_at = now() - interval '1 second' WHERE run_id IS NOT NULL;
                     UPDATE outbound_webhook_deliveries SET next_attempt_at = now() WHERE state = 'pending'";
-        numbers.db.execute(over).await;
+        numbers.db.execute(expire).await;
         successor.wait_until_frozen().await;
         // Keeps the successor's lease valid, however long this takes.
         let stays =
@@ -68,7 +68,7 @@ impl Overlap {
     }
 
     /// Lets the late host continue, and then the successor.
-    async fn play(mut self) -> Numbers {
+    async fn resume(mut self) -> Numbers {
         let before = self.rows().await;
         self.late.thaw();
         // After a graceful stop, the host has finished all its pending work.
@@ -108,29 +108,29 @@ async fn states_of_runs(numbers: &Numbers) -> Vec<String> {
 
 #[tokio::test]
 async fn a_late_start_does_not_replace_the_successors_fencing_token() {
-    let overlap = Overlap::set((Step::SyncClaimed, RARELY), Step::BatchCommitted).await;
-    let numbers = overlap.play().await;
+    let overlap = Overlap::create((Step::SyncClaimed, RARELY), Step::BatchCommitted).await;
+    let numbers = overlap.resume().await;
     assert_eq!(states_of_runs(&numbers).await, ["success", "lost", "success"]);
 }
 
 #[tokio::test]
 async fn a_late_completion_changes_nothing() {
-    let overlap = Overlap::set((Step::SyncCompleted, RARELY), Step::BatchCommitted).await;
-    let numbers = overlap.play().await;
+    let overlap = Overlap::create((Step::SyncCompleted, RARELY), Step::BatchCommitted).await;
+    let numbers = overlap.resume().await;
     assert_eq!(states_of_runs(&numbers).await, ["success", "lost", "success"]);
 }
 
 #[tokio::test]
 async fn a_late_renewal_does_not_extend_the_successors_lease() {
-    let overlap = Overlap::set((Step::BatchCommitted, "1"), Step::BatchCommitted).await;
-    let numbers = overlap.play().await;
+    let overlap = Overlap::create((Step::BatchCommitted, "1"), Step::BatchCommitted).await;
+    let numbers = overlap.resume().await;
     assert_eq!(states_of_runs(&numbers).await, ["success", "lost", "success"]);
 }
 
 #[tokio::test]
 async fn a_late_webhook_result_is_ignored() {
-    let overlap = Overlap::set((Step::WebhookSent, RARELY), Step::WebhookClaimed).await;
-    let numbers = overlap.play().await;
+    let overlap = Overlap::create((Step::WebhookSent, RARELY), Step::WebhookClaimed).await;
+    let numbers = overlap.resume().await;
     let open = "SELECT count(*) FROM outbound_webhook_deliveries WHERE state <> 'delivered'";
     eventually("the webhook is delivered", async || (numbers.db.number(open).await == 0).then_some(())).await;
     let attempts = "SELECT coalesce(status::text, error) FROM outbound_webhook_attempts a
@@ -154,7 +154,7 @@ async fn the_first_host_to_return_takes_over_nothing_during_the_grace_period() {
     // It writes rarely, so that it is not frozen within a transaction.
     let connection =
         first.connect_as("customer-1", "hostile", json!({ "steps": 5, "pause_ms": 2_000 })).await;
-    let result = connection.action_later("sleep", &json!(10_000)).await;
+    let result = connection.trigger_async("sleep", &json!(10_000)).await;
     let held = "SELECT (SELECT count(*) FROM schedules WHERE sync_name = 'steps' AND run_id IS NOT NULL)
                      + (SELECT count(*) FROM function_jobs WHERE state = 'running')";
     eventually("the sync and the action are running", async || (db.number(held).await == 2).then_some(()))
@@ -164,10 +164,10 @@ async fn the_first_host_to_return_takes_over_nothing_during_the_grace_period() {
     second.freeze();
     // Long enough for both hosts to notice the outage.
     tokio::time::sleep(lease).await;
-    let over =
+    let expire =
         "SELECT (SELECT count(*) FROM schedules WHERE sync_name = 'steps' AND lease_expires_at < now())
                      + (SELECT count(*) FROM function_jobs WHERE lease_expires_at < now())";
-    eventually("both leases have expired", async || (db.number(over).await == 2).then_some(())).await;
+    eventually("both leases have expired", async || (db.number(expire).await == 2).then_some(())).await;
     first.thaw();
     tokio::time::sleep(Duration::from_millis(1_200)).await;
     second.thaw();

@@ -108,14 +108,14 @@ async fn a_validation_error_masks_environment_variables() {
 #[tokio::test]
 async fn a_connection_is_hidden_until_it_is_validated() {
     let (db, provider, host) = stage().await;
-    let look = async |is_there: bool| {
+    let look = async |exists: bool| {
         for path in ["/connections", "/connections?connectionId=customer-1"] {
             let listed = host.get(path).await.expect(200).json();
             let count = listed["connections"].as_array().expect("a list").len();
-            assert_eq!(count, usize::from(is_there), "{listed}");
+            assert_eq!(count, usize::from(exists), "{listed}");
         }
         let viewed = "SELECT count(*) FROM syncline_views.connections";
-        assert_eq!(db.number(viewed).await, i64::from(is_there));
+        assert_eq!(db.number(viewed).await, i64::from(exists));
         let metadata = json!({
             "connection_id": "customer-1", "provider_config_key": "lifecycle", "metadata": { "seen": true },
         });
@@ -125,21 +125,21 @@ async fn a_connection_is_hidden_until_it_is_validated() {
             host.patch("/connections/metadata", &metadata).await,
             of_connection(&host, "GET", "/records?model=Note").await,
         ] {
-            assert_eq!(answer.status.is_success(), is_there, "{}", answer.text());
+            assert_eq!(answer.status.is_success(), exists, "{}", answer.text());
             assert!(
-                is_there || answer.refusal() == (404, "unknown_connection".to_owned()),
+                exists || answer.refusal() == (404, "unknown_connection".to_owned()),
                 "{}",
                 answer.text()
             );
         }
     };
     let (imported, ()) = tokio::join!(import(&host, json!({ "asks": "/validating" })), async {
-        let asker = provider.asked().await;
+        let pending = provider.next_request().await;
         look(false).await;
         for answer in [of_connection(&host, "GET", "/proxy/v1").await, delete(&host).await] {
             assert_eq!(answer.refusal(), (404, "unknown_connection".to_owned()));
         }
-        asker.answer("ok").await;
+        pending.answer("ok").await;
     });
     imported.expect(201);
     look(true).await;
@@ -150,9 +150,9 @@ async fn a_failed_validation_does_not_remove_a_newer_connection() {
     let (db, provider, host) = stage().await;
     let first = json!({ "asks": "/validating", "refuse": "not this one" });
     let (refused, ()) = tokio::join!(import(&host, first), async {
-        let asker = provider.asked().await;
+        let pending = provider.next_request().await;
         import(&host, json!({ "owner": "second" })).await.expect(201);
-        asker.answer("ok").await;
+        pending.answer("ok").await;
     });
     assert_eq!(refused.refusal(), (400, "connection_validation_failed".to_owned()));
     assert_eq!(get(&host).await.expect(200).json()["metadata"]["owner"], "second");
@@ -165,16 +165,16 @@ async fn the_later_of_two_concurrent_validations_wins() {
     let (db, provider, host) = stage().await;
     for refusal in [Some("not this one"), None] {
         let mut first = pin!(import(&host, json!({ "asks": "/first" })));
-        let asker = tokio::select! {
-            asker = provider.asked() => asker,
+        let pending = tokio::select! {
+            pending = provider.next_request() => pending,
             _answer = &mut first => panic!("the import returned before its validation"),
         };
         let mut second = pin!(import(&host, json!({ "asks": "/second", "refuse": refusal })));
         let other = tokio::select! {
-            other = provider.asked() => other,
+            other = provider.next_request() => other,
             _answer = &mut second => panic!("the import returned before its validation"),
         };
-        asker.answer("ok").await;
+        pending.answer("ok").await;
         assert_eq!(first.await.refusal(), (409, "connection_replaced".to_owned()));
         assert_eq!(get(&host).await.status, 404, "the connection is not validated yet");
         other.answer("ok").await;
@@ -195,10 +195,10 @@ async fn the_later_of_two_concurrent_reconnects_wins() {
         (json!({ "asks": "/first" }), json!({ "owner": "second", "refuse": "nor this one" }), 400, 1),
     ] {
         let (overtaken, ()) = tokio::join!(import(&host, first), async {
-            let asker = provider.asked().await;
+            let pending = provider.next_request().await;
             let later = import(&host, second).await;
             assert_eq!(later.status, status, "{}", later.text());
-            asker.answer("ok").await;
+            pending.answer("ok").await;
         });
         assert_eq!(overtaken.refusal(), (409, "connection_replaced".to_owned()));
         let found = get(&host).await.expect(200).json();
@@ -215,17 +215,17 @@ async fn a_lost_hosts_revalidation_is_repeated() {
     wait_until_greeted(&host).await;
     for orders in [json!({ "asks": "/judging", "refuse": "not this one" }), json!({ "asks": "/judging" })] {
         tokio::select! {
-            _asker = provider.asked() => {}
+            _asker = provider.next_request() => {}
             _answer = import(&host, orders) => panic!("the import returned before its validation"),
         }
         host.kill();
         // Skips the wait until the host counts as lost.
         db.execute("UPDATE hosts SET last_heartbeat_at = last_heartbeat_at - interval '5 minutes'").await;
         host = spawn(&db, &provider).await;
-        let told = deliveries(&db).await.len();
-        provider.asked().await.answer("ok").await;
+        let count_before = deliveries(&db).await.len();
+        provider.next_request().await.answer("ok").await;
         eventually("the connection is revalidated", async || {
-            (deliveries(&db).await.len() > told).then_some(())
+            (deliveries(&db).await.len() > count_before).then_some(())
         })
         .await;
     }
@@ -255,17 +255,17 @@ async fn an_end_user_sees_the_validation_error() {
 async fn a_post_creation_function_survives_a_killed_host() {
     let (db, provider, mut host) = stage().await;
     import(&host, json!({ "tells": true })).await.expect(201);
-    assert_eq!(provider.asked().await.path, "/created");
+    assert_eq!(provider.next_request().await.path, "/created");
     host.kill();
     let second = spawn(&db, &provider).await;
-    provider.asked().await.answer("ok").await;
+    provider.next_request().await.answer("ok").await;
     wait_until_greeted(&second).await;
 }
 
 #[tokio::test]
 async fn pre_deletion_functions_run_when_the_integration_is_deleted() {
     let (_db, provider, host) = stage().await;
-    let told = json!({
+    let change = json!({
         "connection_id": ["customer-1", "customer-2"], "provider_config_key": "lifecycle",
         "metadata": { "tells": true, "greeted": true },
     });
@@ -280,14 +280,14 @@ async fn pre_deletion_functions_run_when_the_integration_is_deleted() {
         })
         .await;
     }
-    host.patch("/connections/metadata", &told).await.expect(200);
+    host.patch("/connections/metadata", &change).await.expect(200);
     let (deleted, ()) = tokio::join!(host.delete("/integrations/lifecycle"), async {
         // Both at the same time.
-        let askers = [provider.asked().await, provider.asked().await];
-        for asker in askers {
-            assert_eq!(asker.path, "/deleting");
+        let pending_requests = [provider.next_request().await, provider.next_request().await];
+        for pending in pending_requests {
+            assert_eq!(pending.path, "/deleting");
             get(&host).await.expect(200);
-            asker.answer("ok").await;
+            pending.answer("ok").await;
         }
     });
     deleted.expect(200);
@@ -300,17 +300,17 @@ async fn a_deletion_completes_after_its_caller_disconnects() {
     let (_db, provider, host) = stage().await;
     import(&host, json!({})).await.expect(201);
     wait_until_greeted(&host).await;
-    let told = json!({
+    let change = json!({
         "connection_id": "customer-1", "provider_config_key": "lifecycle", "metadata": { "tells": true },
     });
-    host.patch("/connections/metadata", &told).await.expect(200);
-    let asker = tokio::select! {
-        asker = provider.asked() => asker,
+    host.patch("/connections/metadata", &change).await.expect(200);
+    let pending = tokio::select! {
+        pending = provider.next_request() => pending,
         _answer = delete(&host) => panic!("the deletion returned before the function"),
     };
-    assert_eq!(asker.path, "/deleting");
+    assert_eq!(pending.path, "/deleting");
     // The client has disconnected by now.
-    asker.answer("ok").await;
+    pending.answer("ok").await;
     eventually("the connection is deleted", async || (get(&host).await.status == 404).then_some(())).await;
 }
 
@@ -322,11 +322,11 @@ async fn a_pre_deletion_function_cannot_prevent_the_deletion() {
     let orders = json!({ "clings": true, "tells": true }).to_string();
     db.execute(&format!("UPDATE connections SET metadata = '{orders}'")).await;
     let (deleted, ()) = tokio::join!(delete(&host), async {
-        let asker = provider.asked().await;
-        assert_eq!(asker.path, "/deleting");
+        let pending = provider.next_request().await;
+        assert_eq!(pending.path, "/deleting");
         // The connection still exists for the function.
         get(&host).await.expect(200);
-        asker.answer("ok").await;
+        pending.answer("ok").await;
     });
     deleted.expect(200);
     assert_eq!(get(&host).await.refusal(), (404, "unknown_connection".to_owned()));
@@ -360,9 +360,9 @@ async fn lifecycle_functions_just_deployed_through_another_host_run() {
     db.execute(r#"UPDATE connections SET metadata = '{"tells": true}'"#).await;
     forget().await;
     let (deleted, ()) = tokio::join!(delete(&host), async {
-        let asker = provider.asked().await;
-        assert_eq!(asker.path, "/deleting");
-        asker.answer("ok").await;
+        let pending = provider.next_request().await;
+        assert_eq!(pending.path, "/deleting");
+        pending.answer("ok").await;
     });
     deleted.expect(200);
 }
@@ -386,10 +386,10 @@ async fn deleting_an_environment_by_cli_runs_pre_deletion_functions_first() {
     connect_in_another(&host, &db, &provider).await;
     let command = db.command(&["env", "delete", "other", "--yes"]);
     let command = tokio::task::spawn_blocking(|| command.run());
-    let asker = provider.asked().await;
-    assert_eq!(asker.path, "/deleting");
+    let pending = provider.next_request().await;
+    assert_eq!(pending.path, "/deleting");
     assert_eq!(db.number("SELECT count(*) FROM connections").await, 1);
-    asker.answer("ok").await;
+    pending.answer("ok").await;
     assert_eq!(command.await.unwrap(), "deleted `other`\n");
     assert_eq!(db.number("SELECT count(*) FROM connections").await, 0);
 }
@@ -399,7 +399,7 @@ async fn deleting_an_environment_without_a_host_reports_skipped_functions() {
     let (db, provider, mut host) = stage().await;
     connect_in_another(&host, &db, &provider).await;
     host.stop().await;
-    let said = db.command(&["env", "delete", "other", "--yes"]).run();
-    assert!(said.contains("no host is on"), "{said}");
+    let output = db.command(&["env", "delete", "other", "--yes"]).run();
+    assert!(output.contains("no host is on"), "{output}");
     assert_eq!(db.number("SELECT count(*) FROM connections").await, 0);
 }

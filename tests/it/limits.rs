@@ -10,7 +10,7 @@ use crate::support::{
 };
 
 /// Checks that other functions still work.
-async fn assert_neighbour_answers(connection: &Connection) {
+async fn assert_others_work(connection: &Connection) {
     connection.save_raw("Item", r#"[{"id":"neighbour"}]"#).await.expect(200);
 }
 
@@ -20,11 +20,11 @@ async fn limited(action: &str, limit: &str) -> Stage {
 
 /// Runs an action that exceeds a limit. Checks that the error names the limit and that other functions still work.
 async fn assert_over_limit(connection: &Connection, action: &str, input: Value, limit: &str) {
-    assert_told(connection, action, input, limit).await;
-    assert_neighbour_answers(connection).await;
+    assert_limit_error(connection, action, input, limit).await;
+    assert_others_work(connection).await;
 }
 
-async fn assert_told(connection: &Connection, action: &str, input: Value, limit: &str) {
+async fn assert_limit_error(connection: &Connection, action: &str, input: Value, limit: &str) {
     let answer = connection.action(action, &input).await;
     assert_eq!(answer.refusal(), (400, "limit_exceeded".to_owned()), "{action}: {}", answer.text());
     assert_eq!(answer.json()["error"]["payload"], json!({ "limit": limit }), "{action}");
@@ -40,7 +40,7 @@ async fn an_endless_computation_is_ended_while_others_are_served() {
     };
     let neighbours = async {
         for _ in 0..10 {
-            assert_neighbour_answers(&stage).await;
+            assert_others_work(&stage).await;
         }
         Instant::now()
     };
@@ -58,7 +58,7 @@ async fn other_functions_run_while_cpu_heavy_functions_exceed_the_processors() {
     };
     let neighbours = async {
         for _ in 0..20 {
-            assert_neighbour_answers(&stage).await;
+            assert_others_work(&stage).await;
         }
         Instant::now()
     };
@@ -91,9 +91,9 @@ async fn an_endlessly_growing_table_hits_the_table_limit() {
     let growing = Assembled::new(&[("sync", "numbers"), ("action", "echo")]);
     stage.host.deploy(&Bundle::example("minimal").with_component(&growing.component())).await;
     let growing = stage.host.connect("minimal", json!({})).await;
-    assert_told(&growing, "echo", Value::Null, "table").await;
+    assert_limit_error(&growing, "echo", Value::Null, "table").await;
     assert_eq!(growing.status("numbers").await["status"], "ERROR");
-    assert_neighbour_answers(&stage).await;
+    assert_others_work(&stage).await;
 }
 
 #[tokio::test]
@@ -179,7 +179,7 @@ async fn a_function_that_runs_too_long_times_out() {
     let answer = stage.action("sleep", &json!(60_000)).await;
     assert_eq!(answer.refusal(), (408, "execution_timeout".to_owned()));
     assert!(answer.message().contains("(limit `wall`)"), "{}", answer.message());
-    assert_neighbour_answers(&stage).await;
+    assert_others_work(&stage).await;
     stage.action("sleep", &json!(1)).await.expect(200);
 }
 
@@ -188,10 +188,10 @@ async fn a_function_that_waits_for_a_silent_provider_times_out() {
     let provider = SlowProvider::listen().await;
     let stage = Stage::at_slow_provider(&provider, |bundle| bundle.limit("fetch", "wall = \"300ms\"")).await;
     let input = json!({ "url": "/" });
-    let (answer, asker) = tokio::join!(stage.action("fetch", &input), provider.asked());
+    let (answer, pending) = tokio::join!(stage.action("fetch", &input), provider.next_request());
     assert_eq!(answer.refusal(), (408, "execution_timeout".to_owned()));
-    asker.wait_for_hang_up().await;
-    assert_neighbour_answers(&stage).await;
+    pending.wait_for_disconnect().await;
+    assert_others_work(&stage).await;
 }
 
 #[tokio::test]
@@ -211,7 +211,7 @@ async fn a_panic_includes_the_guests_message() {
     let answer = stage.action("panic", &json!("out of \"cheese\" 🧀")).await;
     assert_eq!(answer.refusal(), (400, "script_internal_error".to_owned()));
     assert!(answer.message().contains("out of \"cheese\" 🧀"), "{}", answer.message());
-    assert_neighbour_answers(&stage).await;
+    assert_others_work(&stage).await;
 }
 
 #[tokio::test]
@@ -220,7 +220,7 @@ async fn a_trap_ends_only_its_own_function() {
     for action in ["trap", "read-out-of-bounds", "recurse-in-memory", "bad-utf8-log"] {
         let answer = stage.action(action, &Value::Null).await;
         assert_eq!(answer.refusal(), (400, "script_internal_error".to_owned()), "{action}");
-        assert_neighbour_answers(&stage).await;
+        assert_others_work(&stage).await;
     }
 }
 
@@ -249,7 +249,7 @@ async fn output_that_is_not_json_is_rejected() {
     assert_eq!(half.refusal(), (400, "invalid_action_output".to_owned()));
     let bytes = stage.action("bad-utf8-output", &Value::Null).await;
     assert_eq!(bytes.refusal(), (400, "script_internal_error".to_owned()));
-    assert_neighbour_answers(&stage).await;
+    assert_others_work(&stage).await;
 }
 
 #[tokio::test]
@@ -261,15 +261,15 @@ async fn log_lines_with_invalid_fields_are_stored() {
     for fields in fields {
         stage.action("log-fields", &json!(fields)).await.expect(200);
     }
-    assert_neighbour_answers(&stage).await;
-    let kept = eventually("all runs are stored", async || {
+    assert_others_work(&stage).await;
+    let stored = eventually("all runs are stored", async || {
         let found =
             stage.host.get(&format!("/runs?{}", query(&[("kind", "action")]))).await.expect(200).json();
         let runs = found["runs"].as_array().expect("`runs` is a list").clone();
         (runs.len() == fields.len() + 1).then_some(runs)
     })
     .await;
-    for run in kept.iter().filter(|run| run["function"] == "log-fields") {
+    for run in stored.iter().filter(|run| run["function"] == "log-fields") {
         let log = stage.host.get(&format!("/runs/{}/logs", text(&run["id"]))).await.expect(200).json();
         assert_eq!(log["logs"][0]["message"], "with fields", "{log}");
         assert!(!log["logs"][0]["fields"].is_null(), "{log}");

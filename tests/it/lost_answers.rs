@@ -39,10 +39,10 @@ async fn disturb_syncs(faults: &[(&str, Fault)]) {
     let (proxy, host) = set_up(&numbers).await;
     for (name, fault) in faults {
         let connection = numbers.connect(&host, name).await;
-        numbers.order_changes(&connection).await;
+        numbers.request_changes(&connection).await;
         proxy.arm(*fault);
         numbers.make_due(name).await;
-        proxy.struck().await;
+        proxy.wait_for_fault().await;
         numbers.wait_until_changed(name).await;
         numbers.assert_changed(&connection).await;
     }
@@ -91,7 +91,7 @@ async fn a_requested_reset_is_applied_by_the_next_run_if_one_fails_to_start() {
         stage.run("steps").await;
         proxy.arm(Fault::CutBeforeCommitOf(BEGIN));
         let failed = stage.run_with("steps", opts.clone()).await;
-        proxy.struck().await;
+        proxy.wait_for_fault().await;
         assert_eq!(failed["status"], "ERROR", "{opts}: {failed}");
         let next = stage.run("steps").await;
         assert_eq!((&next["status"], &next["latestResult"]), (&json!("SUCCESS"), &expected), "{opts}");
@@ -116,7 +116,7 @@ async fn an_interrupted_approval_completes_by_itself() {
     let path = format!("/runs/{}", text(&held["id"]));
     proxy.arm(Fault::CutBeforeCommitOf("SET state = 'success', approved_at"));
     assert_eq!(host.request("POST", &format!("{path}/approve")).send().await.status, 500);
-    proxy.struck().await;
+    proxy.wait_for_fault().await;
     numbers
         .db
         .execute("UPDATE approvals_in_progress SET claimed_at = claimed_at - interval '1 minute'")
@@ -147,7 +147,7 @@ async fn an_async_action_keeps_one_id_when_commit_responses_are_lost() {
         let connection = numbers.connect(&host, name).await;
         proxy.arm(fault);
         let first = action_under_key(&connection).await;
-        proxy.struck().await;
+        proxy.wait_for_fault().await;
         if name == "queued" {
             assert_eq!(first.status, 500, "the outcome is unknown: {}", first.text());
         }
@@ -177,7 +177,7 @@ async fn an_idempotent_request_returns_its_result_when_a_response_is_lost() {
         let answer = connection.action_with(&[("Idempotency-Key", "once")], "echo", &json!("input")).await;
         assert_eq!(answer.expect(200).json(), json!("input"), "replay: {is_replay}");
     }
-    proxy.struck().await;
+    proxy.wait_for_fault().await;
     host.stop().await;
     assert_eq!(numbers.db.texts("SELECT state FROM runs WHERE kind = 'action'").await, ["success"]);
 }
@@ -193,7 +193,7 @@ async fn a_failed_attempt_counts_once_when_its_commit_response_is_lost() {
     let headers = [("X-Async", "true"), ("X-Max-Retries", "1")];
     let failing = json!({ "code": "timeout", "message": "later" });
     let accepted = connection.action_with(&headers, "fail", &failing).await.expect(202).json();
-    proxy.struck().await;
+    proxy.wait_for_fault().await;
     let result = connection.result(text(&accepted["statusUrl"])).await;
     assert_eq!(result.refusal(), (400, "action_script_runtime_error".to_owned()));
     host.stop().await;
@@ -206,7 +206,7 @@ async fn a_delivered_webhook_is_not_resent_when_a_commit_response_is_lost() {
     let numbers = Numbers::new().await;
     let (proxy, host) = set_up(&numbers).await;
     let open = "SELECT count(*) FROM outbound_webhook_deliveries WHERE state <> 'delivered'";
-    let noted = async |count: i64| {
+    let recorded = async |count: i64| {
         let all = "SELECT count(*) FROM outbound_webhook_deliveries";
         eventually("all webhooks are recorded as delivered", async || {
             (numbers.db.number(all).await == count && numbers.db.number(open).await == 0).then_some(())
@@ -214,12 +214,12 @@ async fn a_delivered_webhook_is_not_resent_when_a_commit_response_is_lost() {
         .await;
     };
     let connection = numbers.connect(&host, "customer-1").await;
-    noted(1).await;
+    recorded(1).await;
     proxy.arm(Fault::LoseCommitOf(NOTE));
-    connection.action_later("echo", &json!(1)).await;
-    proxy.struck().await;
+    connection.trigger_async("echo", &json!(1)).await;
+    proxy.wait_for_fault().await;
     // The sender tries to record the attempt again, and finds it recorded.
-    noted(2).await;
+    recorded(2).await;
     assert_eq!(numbers.receiver.webhooks().len(), 2);
     assert_eq!(numbers.db.number("SELECT max(attempts)::bigint FROM outbound_webhook_deliveries").await, 1);
 }
@@ -234,17 +234,17 @@ async fn a_failed_delivery_attempt_is_recorded_once_despite_a_lost_response() {
         options(&numbers).database_through(&proxy).variable("SYNCLINE_WEBHOOK_RETRIES", "3s").spawn().await;
     numbers.set_up(&host).await;
     let connection = numbers.connect(&host, "customer-1").await;
-    let noted = "SELECT count(*) FROM outbound_webhook_attempts";
+    let recorded = "SELECT count(*) FROM outbound_webhook_attempts";
     eventually("the report of the first run is recorded", async || {
-        (numbers.db.number(noted).await == 1).then_some(())
+        (numbers.db.number(recorded).await == 1).then_some(())
     })
     .await;
     numbers.receiver.reply([Reply::status(500)]);
     proxy.arm(Fault::LoseCommitOf(NOTE));
-    connection.action_later("echo", &json!(1)).await;
-    proxy.struck().await;
+    connection.trigger_async("echo", &json!(1)).await;
+    proxy.wait_for_fault().await;
     eventually("the webhook is resent and recorded", async || {
-        (numbers.db.number(noted).await == 3).then_some(())
+        (numbers.db.number(recorded).await == 3).then_some(())
     })
     .await;
     let statuses = "SELECT status::text FROM outbound_webhook_attempts ORDER BY delivery_pk, number";
@@ -262,19 +262,19 @@ async fn recording_an_attempt_again_does_not_affect_the_next_attempt() {
         options(&numbers).database_through(&proxy).variable("SYNCLINE_WEBHOOK_RETRIES", "1ms").spawn().await;
     numbers.set_up(&host).await;
     let connection = numbers.connect(&host, "customer-1").await;
-    let noted = "SELECT count(*) FROM outbound_webhook_attempts";
+    let recorded = "SELECT count(*) FROM outbound_webhook_attempts";
     eventually("the report of the first run is recorded", async || {
-        (numbers.db.number(noted).await == 1).then_some(())
+        (numbers.db.number(recorded).await == 1).then_some(())
     })
     .await;
     numbers.receiver.reply([Reply::status(500), Reply::status(200).after(Duration::from_secs(2))]);
     proxy.arm(Fault::LoseCommitOf(NOTE));
-    connection.action_later("echo", &json!(1)).await;
-    proxy.struck().await;
+    connection.trigger_async("echo", &json!(1)).await;
+    proxy.wait_for_fault().await;
     numbers.db.execute("SELECT pg_notify('syncline', 'webhooks')").await;
     numbers.receiver.wait_for(3).await;
     eventually("the webhook is resent and recorded", async || {
-        (numbers.db.number(noted).await == 3).then_some(())
+        (numbers.db.number(recorded).await == 3).then_some(())
     })
     .await;
     let statuses = "SELECT status::text FROM outbound_webhook_attempts ORDER BY delivery_pk, number";
@@ -288,8 +288,8 @@ async fn a_host_without_notifications_finds_due_work_by_polling() {
     let numbers = Numbers::new().await;
     let proxy = PostgresProxy::start(&numbers.db).await;
     proxy.drop_notifications();
-    let deaf = options(&numbers).database_through(&proxy).spawn().await;
-    numbers.set_up(&deaf).await;
+    let unnotified = options(&numbers).database_through(&proxy).spawn().await;
+    numbers.set_up(&unnotified).await;
     // A host that accepts requests, but runs nothing itself.
     let idle = options(&numbers)
         .variable("SYNCLINE_MAX_SYNCS", "0")
@@ -297,15 +297,15 @@ async fn a_host_without_notifications_finds_due_work_by_polling() {
         .spawn()
         .await;
     let connection = numbers.connect(&idle, "customer-1").await;
-    numbers.order_changes(&connection).await;
+    numbers.request_changes(&connection).await;
     connection.trigger("numbers").await;
     numbers.wait_until_changed("customer-1").await;
     numbers.assert_changed(&connection).await;
-    let path = connection.action_later("echo", &json!("heard")).await;
+    let path = connection.trigger_async("echo", &json!("heard")).await;
     assert_eq!(connection.result(&path).await.expect(200).json(), json!("heard"));
 
     let other = idle.create_key(&numbers.db, "other", "full");
-    let with_other = deaf.with_key(Some(&other));
+    let with_other = unnotified.with_key(Some(&other));
     eventually("the host without notifications accepts a new key", async || {
         (with_other.get("/connections").await.status == 200).then_some(())
     })
@@ -330,7 +330,7 @@ async fn a_host_waits_for_postgres_to_finish_recovery() {
     let proxy = PostgresProxy::start(&db).await;
     proxy.arm(Fault::Recover);
     let host = HostOptions::new().database_through(&proxy).spawn().await;
-    proxy.struck().await;
+    proxy.wait_for_fault().await;
     let told = "waiting for the database at DATABASE_URL, 127.0.0.1:";
     assert!(host.log().contains(told) && host.log().contains(", for up to 30 s"), "{}", host.log());
 }

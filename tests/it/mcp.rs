@@ -21,8 +21,8 @@ async fn speak(api: &Api, connection: &Connection, calls: Value) -> Vec<Value> {
         .output()
         .await
         .expect("Node.js is not installed; `scripts/setup` says how to get it");
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{said}");
+    let printed = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{printed}");
     serde_json::from_slice(&output.stdout).expect("the script prints a list")
 }
 
@@ -153,8 +153,8 @@ async fn extreme_numbers_depths_and_escapes_reach_the_action() {
         let result = &called.json()["result"];
         // The tool call has the same outcome as the action.
         assert_eq!(result["isError"], trigger.status != 200, "{value}: {} {result}", trigger.text());
-        let said = if trigger.status == 200 { trigger.text() } else { trigger.message() };
-        assert_eq!(result["content"][0]["text"], said, "{value}");
+        let printed = if trigger.status == 200 { trigger.text() } else { trigger.message() };
+        assert_eq!(result["content"][0]["text"], printed, "{value}");
     }
 }
 
@@ -203,9 +203,9 @@ async fn a_client_that_disconnects_cancels_its_call() {
     let connection = host.connect_as("ada", "hostile", json!({ "steps": 0 })).await;
     let arguments = json!({ "input": { "url": "/slow" } }).to_string();
     let calling = tokio::spawn(async move { call(&connection, "fetch", &arguments).await });
-    let asker = provider.asked().await;
+    let pending = provider.next_request().await;
     calling.abort();
-    asker.wait_for_hang_up().await;
+    pending.wait_for_disconnect().await;
 }
 
 #[tokio::test]

@@ -28,8 +28,8 @@ impl Samples {
             .write_all(&answer.body)
             .expect("the process reads its input");
         let output = parser.wait_with_output().expect("the process is our child");
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{said}\n{}", answer.text());
+        let printed = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{printed}\n{}", answer.text());
         Self(serde_json::from_slice(&output.stdout).expect("it writes JSON"))
     }
 
@@ -81,8 +81,8 @@ async fn metrics_follow_runs_records_and_requests() {
     for name in ["process_resident_memory_bytes", "process_open_fds", "process_cpu_seconds_total"] {
         assert!(after.sum(name, json!({})) > 0.0, "{name}");
     }
-    let told = stage.host.with_key(None).get("/metrics").await.text();
-    assert!(!told.contains("customer-1"), "no label contains a connection: {told}");
+    let current = stage.host.with_key(None).get("/metrics").await.text();
+    assert!(!current.contains("customer-1"), "no label contains a connection: {current}");
 }
 
 #[tokio::test]
@@ -100,7 +100,7 @@ async fn runs_in_progress_are_counted() {
 
 #[tokio::test]
 async fn inbound_webhooks_are_counted_from_ingest_to_completion() {
-    let scene = Scene::set().await;
+    let scene = Scene::create().await;
     let host = &scene.host;
     let received = |result: &str| json!({ "provider": "github-pat", "result": result });
     let refused = |provider: &str, reason: &str| json!({ "provider": provider, "reason": reason });
@@ -132,20 +132,24 @@ async fn inbound_webhooks_are_counted_from_ingest_to_completion() {
     open.post(&scene.url.replace("webhooks", "odd"), &push("main")).await.expect(404);
     open.post("/webhook/odd/webhooks", &push("main")).await.expect(400);
     open.request("HEAD", &scene.url).send().await.expect(200);
-    let told = fetch(host).await;
-    assert_eq!(told.count("syncline_received_webhooks_total", received("stored")), 3);
-    assert_eq!(told.count("syncline_received_webhooks_total", received("duplicate")), 1);
-    assert_eq!(told.count("syncline_received_webhooks_total", json!({})), 4);
+    let current = fetch(host).await;
+    assert_eq!(current.count("syncline_received_webhooks_total", received("stored")), 3);
+    assert_eq!(current.count("syncline_received_webhooks_total", received("duplicate")), 1);
+    assert_eq!(current.count("syncline_received_webhooks_total", json!({})), 4);
     for (provider, reason) in [
         ("github-pat", "missing_webhook_signature"),
         ("github-pat", "unknown_handshake"),
         ("none", "unknown_integration"),
         ("none", "invalid_uri_params"),
     ] {
-        assert_eq!(told.count("syncline_refused_webhooks_total", refused(provider, reason)), 1, "{reason}");
+        assert_eq!(
+            current.count("syncline_refused_webhooks_total", refused(provider, reason)),
+            1,
+            "{reason}"
+        );
     }
-    assert_eq!(told.count("syncline_refused_webhooks_total", json!({})), 4);
-    assert_eq!(told.count("syncline_received_webhooks_waiting", json!({})), 0);
+    assert_eq!(current.count("syncline_refused_webhooks_total", json!({})), 4);
+    assert_eq!(current.count("syncline_received_webhooks_waiting", json!({})), 0);
 
     // A webhook that cannot be processed now is processed later.
     let refuse =
@@ -158,9 +162,9 @@ async fn inbound_webhooks_are_counted_from_ingest_to_completion() {
         format!("UPDATE inbound_webhooks SET received_at = now() - interval '90 s' WHERE id = '{waiting}'");
     scene.db.execute(&older).await;
     eventually("one waiting webhook is counted with its age", async || {
-        let told = fetch(host).await;
-        let age = told.sum("syncline_received_webhooks_age_seconds", json!({}));
-        (told.count("syncline_received_webhooks_waiting", json!({})) == 1 && age >= 90.0).then_some(())
+        let current = fetch(host).await;
+        let age = current.sum("syncline_received_webhooks_age_seconds", json!({}));
+        (current.count("syncline_received_webhooks_waiting", json!({})) == 1 && age >= 90.0).then_some(())
     })
     .await;
     scene.db.execute("DROP TRIGGER refuse ON function_jobs").await;

@@ -145,9 +145,9 @@ struct Reader {
     stream: Stream,
     filter: Option<String>,
     limit: usize,
-    is_fed: bool,
+    uses_changes: bool,
     /// The record after which it started, unless it started at the beginning.
-    began_behind: Option<Value>,
+    started_after: Option<Value>,
     cursor: Option<String>,
     modified_after: Option<String>,
     seen: Vec<Value>,
@@ -157,7 +157,7 @@ impl Reader {
     fn random(rng: &mut StdRng, known: &[Value]) -> Self {
         let words: Vec<&str> =
             ["added", "updated", "deleted"].into_iter().filter(|_| rng.random_bool(0.6)).collect();
-        let began_behind = known.choose(rng).filter(|_| rng.random_bool(0.5)).cloned();
+        let started_after = known.choose(rng).filter(|_| rng.random_bool(0.5)).cloned();
         Self {
             stream: if rng.random_bool(0.5) {
                 BASE
@@ -166,10 +166,10 @@ impl Reader {
             },
             filter: (!words.is_empty() && rng.random_bool(0.6)).then(|| words.join(",")),
             limit: *[1, 3, 10, 100].choose(rng).expect("there are some"),
-            is_fed: rng.random_bool(0.4),
+            uses_changes: rng.random_bool(0.4),
             cursor: None,
             modified_after: None,
-            began_behind,
+            started_after,
             seen: Vec::new(),
         }
         .placed(rng)
@@ -178,10 +178,10 @@ impl Reader {
     fn placed(mut self, rng: &mut StdRng) -> Self {
         // The known records are of the base stream.
         if self.stream != BASE {
-            self.began_behind = None;
+            self.started_after = None;
         }
-        if let Some(record) = &self.began_behind {
-            if self.is_fed || rng.random_bool(0.5) {
+        if let Some(record) = &self.started_after {
+            if self.uses_changes || rng.random_bool(0.5) {
                 self.cursor = Some(cursor_of(record).to_owned());
             } else {
                 self.modified_after = Some(text(&record[METADATA_KEY]["last_modified_at"]).to_owned());
@@ -201,7 +201,7 @@ impl Reader {
             parameters.extend(self.filter.as_deref().map(|filter| ("filter", filter)));
             parameters.extend(self.cursor.as_deref().map(|cursor| ("cursor", cursor)));
             parameters.extend(self.modified_after.as_deref().map(|time| ("modified_after", time)));
-            let path = if self.is_fed {
+            let path = if self.uses_changes {
                 parameters.push(("wait", if ended { "0" } else { "1" }));
                 "/records/changes"
             } else {
@@ -211,19 +211,19 @@ impl Reader {
             let page = Page::read(&answer.expect(200));
             let is_empty = page.records.is_empty();
             let last = page.records.last().map(|record| cursor_of(record).to_owned());
-            let next = if self.is_fed { page.next_cursor } else { last };
+            let next = if self.uses_changes { page.next_cursor } else { last };
             self.cursor = next.or(self.cursor);
             self.seen.extend(page.records);
             if is_empty && ended {
                 return self;
             }
-            if is_empty && !self.is_fed {
+            if is_empty && !self.uses_changes {
                 tokio::time::sleep(std::time::Duration::from_millis(20)).await;
             }
         }
     }
 
-    fn check(&self, finally: &[Value], who: &str) {
+    fn check(&self, final_records: &[Value], who: &str) {
         let metadata = |record: &Value| record[METADATA_KEY].clone();
         let times: Vec<String> =
             self.seen.iter().map(|record| text(&metadata(record)["last_modified_at"]).to_owned()).collect();
@@ -241,8 +241,8 @@ impl Reader {
             self.filter.as_ref().is_none_or(|filter| filter.split(',').any(|word| word == action))
         };
         let begin =
-            self.began_behind.as_ref().map(|record| text(&metadata(record)["last_modified_at"]).to_owned());
-        for record in finally.iter().filter(|record| wants(record)) {
+            self.started_after.as_ref().map(|record| text(&metadata(record)["last_modified_at"]).to_owned());
+        for record in final_records.iter().filter(|record| wants(record)) {
             let metadata = metadata(record);
             if begin.as_deref().is_some_and(|begin| text(&metadata["last_modified_at"]) <= begin) {
                 continue;
@@ -335,14 +335,14 @@ async fn every_reader_ends_with_the_last_state_of_every_record() {
     ended.store(true, Ordering::SeqCst);
     pruning.await.expect("pruning succeeds");
 
-    let mut finally = BTreeMap::new();
+    let mut final_records = BTreeMap::new();
     for (model, variant) in STREAMS {
-        finally.insert((model, variant), stage.all(&[("model", model), ("variant", variant)]).await);
+        final_records.insert((model, variant), stage.all(&[("model", model), ("variant", variant)]).await);
     }
     for writer in &writers {
-        let finally = &finally[&writer.stream];
+        let final_records = &final_records[&writer.stream];
         for (id, known) in writer.model.0.iter().filter(|(id, _)| id.starts_with(&writer.name)) {
-            let found = finally.iter().find(|record| record["id"] == **id);
+            let found = final_records.iter().find(|record| record["id"] == **id);
             let record = found.unwrap_or_else(|| panic!("`{id}` was saved, but does not exist"));
             assert_eq!(record[METADATA_KEY]["last_action"], known.action, "{record}");
             if record[METADATA_KEY]["pruned_at"].is_null() {
@@ -355,11 +355,11 @@ async fn every_reader_ends_with_the_last_state_of_every_record() {
         let reader = reader.await.expect("the reader finishes");
         let who = format!(
             "reader {number} (of {:?}, filter {:?}, limit {}, fed: {})",
-            reader.stream, reader.filter, reader.limit, reader.is_fed
+            reader.stream, reader.filter, reader.limit, reader.uses_changes
         );
-        reader.check(&finally[&reader.stream], &who);
+        reader.check(&final_records[&reader.stream], &who);
         seen += reader.seen.len();
     }
-    let kept: Vec<usize> = finally.values().map(Vec::len).collect();
-    eprintln!("{kept:?} records at the end; 14 readers received {seen}");
+    let stored: Vec<usize> = final_records.values().map(Vec::len).collect();
+    eprintln!("{stored:?} records at the end; 14 readers received {seen}");
 }

@@ -17,6 +17,6 @@ async fn every_method_of_the_published_client_works() {
         .env("CHECK_KEY", SECRET_KEY)
         .output()
         .expect("Node.js is not installed; `scripts/setup` says how to get it");
-    let said = [output.stdout, output.stderr].concat();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&said));
+    let printed = [output.stdout, output.stderr].concat();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&printed));
 }

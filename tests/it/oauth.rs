@@ -15,7 +15,7 @@ use crate::support::{
 };
 
 /// Status and code of a result page, after checking its security headers.
-fn told(answer: &Answer) -> (u16, String) {
+fn result_page(answer: &Answer) -> (u16, String) {
     let policy = answer.header("content-security-policy").expect("a policy");
     assert!(policy.starts_with("default-src 'none'; script-src 'nonce-"), "{policy}");
     assert_eq!(answer.header("referrer-policy"), Some("no-referrer"));
@@ -31,16 +31,16 @@ fn param(url: &Url, name: &str) -> String {
 }
 
 fn with_param(url: &Url, name: &str, value: &str) -> String {
-    let kept: Vec<(String, String)> =
+    let remaining: Vec<(String, String)> =
         url.query_pairs().into_owned().filter(|(given, _)| given != name).collect();
     let mut changed = url.clone();
-    changed.query_pairs_mut().clear().extend_pairs(kept).append_pair(name, value);
+    changed.query_pairs_mut().clear().extend_pairs(remaining).append_pair(name, value);
     changed.into()
 }
 
 #[tokio::test]
 async fn a_validation_function_can_reject_an_authorized_account() {
-    let scene = Scene::set().await;
+    let scene = Scene::create().await;
     scene.server.integrate(&scene.host, "lifecycle", OAUTH_PROVIDER).await;
     let provider = format!("\"{OAUTH_PROVIDER}\"");
     scene.host.deploy(&Bundle::guest("lifecycle").replace("\"unauthenticated\"", &provider)).await;
@@ -52,8 +52,8 @@ async fn a_validation_function_can_reject_an_authorized_account() {
         let start =
             format!("{}/oauth/connect/lifecycle?connect_session_token={token}", scene.host.base_url());
         let login = browser.visit(&start).await;
-        let back = consent(&mut browser, login, "none").await;
-        assert_eq!(told(&back.answer), (outcome.0, outcome.1.to_owned()));
+        let callback = consent(&mut browser, login, "none").await;
+        assert_eq!(result_page(&callback.answer), (outcome.0, outcome.1.to_owned()));
         assert_eq!(scene.db.number("SELECT count(*) FROM connections").await, connections);
         assert_eq!(scene.connections().await.len() as i64, connections);
     }
@@ -61,7 +61,7 @@ async fn a_validation_function_can_reject_an_authorized_account() {
 
 #[tokio::test]
 async fn an_end_user_connects_an_account() {
-    let scene = Scene::set().await;
+    let scene = Scene::create().await;
     let token = scene.user_session().await;
     let mut browser = Browser::new();
     let login = browser.visit(&scene.start(&token, "&authorization_params[login_hint]=ada")).await;
@@ -78,8 +78,8 @@ async fn an_end_user_connects_an_account() {
         assert_eq!(param(sent, name), value);
     }
     assert!(param(sent, "state").len() >= 43, "the state has 256 bits");
-    let back = consent(&mut browser, login, "none").await;
-    assert_eq!(told(&back.answer), (200, "connected".to_owned()));
+    let callback = consent(&mut browser, login, "none").await;
+    assert_eq!(result_page(&callback.answer), (200, "connected".to_owned()));
 
     let listed = scene.connections().await;
     assert_eq!(listed.len(), 1);
@@ -94,7 +94,7 @@ async fn an_end_user_connects_an_account() {
         Api::new(scene.server.issuer().to_owned(), credentials["access_token"].as_str()).get("/me").await;
     assert_eq!(me.expect(200).json(), json!({ "sub": "ada" }));
     let log = scene.host.log();
-    for secret in [&token, text(&credentials["access_token"]), &param(&back.url, "code")] {
+    for secret in [&token, text(&credentials["access_token"]), &param(&callback.url, "code")] {
         assert!(!log.contains(secret), "a secret is in the log: {log}");
     }
 }
@@ -125,8 +125,8 @@ async fn session_settings_override_browser_parameters() {
     assert_eq!((param(&sent, "scope"), param(&sent, "ui_locales")), ("openid read".into(), "de".into()));
     assert_ne!(param(&sent, "state"), "forged");
     assert!(sent.query_pairs().all(|(name, _)| name != "prompt"), "the parameter is removed: {sent}");
-    let back = consent(&mut browser, login, "none").await;
-    assert_eq!(told(&back.answer), (200, "connected".to_owned()));
+    let callback = consent(&mut browser, login, "none").await;
+    assert_eq!(result_page(&callback.answer), (200, "connected".to_owned()));
     let connection = scene.connection(text(&scene.connections().await[0]["connection_id"])).await;
     let expected = json!({ "region": "eu", "issuer": "127.0.0.1", "oauth_scopes_override": "openid,read" });
     assert_eq!(connection["connection_config"], expected);
@@ -134,7 +134,7 @@ async fn session_settings_override_browser_parameters() {
 
 #[tokio::test]
 async fn a_browser_cannot_change_the_scope_or_the_response_mode() {
-    let scene = Scene::set().await;
+    let scene = Scene::create().await;
     let asked = "&authorization_params[scope]=openid%20write&authorization_params[Scope]=write\
                  &authorization_params[optional_scope]=write&authorization_params[response_type]=token\
                  &authorization_params[response_mode]=fragment&authorization_params[request_uri]=urn:x\
@@ -159,11 +159,11 @@ async fn a_browser_cannot_change_the_scope_or_the_response_mode() {
 
 #[tokio::test]
 async fn parameters_of_existing_clients_are_accepted() {
-    let scene = Scene::set().await;
+    let scene = Scene::create().await;
     let (token, mut browser) = (scene.user_session().await, Browser::new());
     let own = "&hmac=0f3a&credentials[oauth_refresh_token_override]=planted-own-token";
-    let back = scene.leave(&mut browser, &token, own).await;
-    browser.visit(back.as_str()).await.answer.expect(200);
+    let callback = scene.leave(&mut browser, &token, own).await;
+    browser.visit(callback.as_str()).await.answer.expect(200);
     let id = text(&scene.connections().await[0]["connection_id"]).to_owned();
     let path = format!("/connections/{id}?provider_config_key={KEY}&refresh_token=true");
     let shown = scene.host.get(&path).await.expect(200).json();
@@ -179,8 +179,8 @@ async fn a_browser_can_set_only_declared_configuration_fields() {
     let token = scene.user_session().await;
     let mut browser = Browser::new();
     let asked = "&params[region]=eu&params[portalId]=62515&params[team.id]=T1&params[installation_id]=77";
-    let back = scene.leave(&mut browser, &token, asked).await;
-    browser.visit(back.as_str()).await.answer.expect(200);
+    let callback = scene.leave(&mut browser, &token, asked).await;
+    browser.visit(callback.as_str()).await.answer.expect(200);
     let connection = scene.connection(text(&scene.connections().await[0]["connection_id"])).await;
     assert_eq!(connection["connection_config"], json!({ "region": "eu" }));
     let known =
@@ -190,22 +190,22 @@ async fn a_browser_can_set_only_declared_configuration_fields() {
 
 #[tokio::test]
 async fn reconnecting_an_account_keeps_its_connection() {
-    let scene = Scene::set().await;
+    let scene = Scene::create().await;
     let (mut browser, token) = (Browser::new(), scene.user_session().await);
-    let back = scene.leave(&mut browser, &token, "").await;
-    browser.visit(back.as_str()).await.answer.expect(200);
+    let callback = scene.leave(&mut browser, &token, "").await;
+    browser.visit(callback.as_str()).await.answer.expect(200);
     let before = scene.connections().await[0].clone();
     let body = json!({
         "connection_id": before["connection_id"], "integration_id": KEY, "tags": { "plan": "pro" },
     });
     let token = open_session(&scene.host, "/connect/sessions/reconnect", body).await;
-    let back = scene.leave(&mut Browser::new(), &token, "").await;
-    let refused = Browser::new().visit(back.as_str()).await;
-    assert_eq!(told(&refused.answer), (400, "state_cookie_err".to_owned()));
+    let callback = scene.leave(&mut Browser::new(), &token, "").await;
+    let refused = Browser::new().visit(callback.as_str()).await;
+    assert_eq!(result_page(&refused.answer), (400, "state_cookie_err".to_owned()));
     let mut browser = Browser::new();
-    let back = scene.leave(&mut browser, &token, "").await;
-    let back = browser.visit(back.as_str()).await;
-    assert_eq!(told(&back.answer), (200, "connected".to_owned()));
+    let callback = scene.leave(&mut browser, &token, "").await;
+    let callback = browser.visit(callback.as_str()).await;
+    assert_eq!(result_page(&callback.answer), (200, "connected".to_owned()));
     let after = scene.connections().await;
     assert_eq!(after.len(), 1);
     assert_eq!((&after[0]["id"], &after[0]["connection_id"]), (&before["id"], &before["connection_id"]));
@@ -219,34 +219,34 @@ async fn reconnecting_an_account_keeps_its_connection() {
 
 #[tokio::test]
 async fn a_callback_works_once_and_only_in_the_browser_that_started_it() {
-    let scene = Scene::set().await;
+    let scene = Scene::create().await;
     let (mut browser, token) = (Browser::new(), scene.user_session().await);
-    let back = scene.leave(&mut browser, &token, "").await;
+    let callback = scene.leave(&mut browser, &token, "").await;
     for (address, code) in [
         (scene.callback(), "state_err"),
-        (with_param(&back, "state", "c29tZXRoaW5nLWVsc2U"), "state_err"),
-        (with_param(&back, "state", &param(&back, "state")[1..]), "state_err"),
-        (with_param(&back, "iss", "https://evil.example"), "state_cookie_err"),
-        (back.to_string(), "state_cookie_err"),
+        (with_param(&callback, "state", "c29tZXRoaW5nLWVsc2U"), "state_err"),
+        (with_param(&callback, "state", &param(&callback, "state")[1..]), "state_err"),
+        (with_param(&callback, "iss", "https://evil.example"), "state_cookie_err"),
+        (callback.to_string(), "state_cookie_err"),
     ] {
         let refused = Browser::new().visit(&address).await;
-        assert_eq!(told(&refused.answer), (400, code.to_owned()), "{address}");
+        assert_eq!(result_page(&refused.answer), (400, code.to_owned()), "{address}");
     }
     assert!(scene.connections().await.is_empty());
     // A failed attempt in another browser does not use up the callback.
-    assert_eq!(told(&browser.visit(back.as_str()).await.answer), (200, "connected".to_owned()));
-    assert_eq!(told(&browser.visit(back.as_str()).await.answer), (400, "state_err".to_owned()));
+    assert_eq!(result_page(&browser.visit(callback.as_str()).await.answer), (200, "connected".to_owned()));
+    assert_eq!(result_page(&browser.visit(callback.as_str()).await.answer), (400, "state_err".to_owned()));
     assert_eq!(scene.connections().await.len(), 1);
 }
 
 #[tokio::test]
 async fn a_callback_from_another_issuer_is_rejected_without_a_token_request() {
-    let scene = Scene::set().await;
+    let scene = Scene::create().await;
     let (mut browser, token) = (Browser::new(), scene.user_session().await);
-    let back = scene.leave(&mut browser, &token, "").await;
+    let callback = scene.leave(&mut browser, &token, "").await;
     scene.server.set_fault("error").await;
-    let mixed_up = browser.visit(&with_param(&back, "iss", "https://evil.example")).await;
-    assert_eq!(told(&mixed_up.answer), (400, "callback_err".to_owned()));
+    let mixed_up = browser.visit(&with_param(&callback, "iss", "https://evil.example")).await;
+    assert_eq!(result_page(&mixed_up.answer), (400, "callback_err".to_owned()));
     assert!(
         mixed_up.answer.text().contains("https://evil.example"),
         "the token endpoint received no request"
@@ -256,44 +256,48 @@ async fn a_callback_from_another_issuer_is_rejected_without_a_token_request() {
 
 #[tokio::test]
 async fn a_denied_consent_is_reported_on_the_page_and_to_the_client() {
-    let scene = Scene::set().await;
+    let scene = Scene::create().await;
     let (mut browser, token, listener) = (Browser::new(), scene.user_session().await, Uuid::new_v4());
     let start = scene.start(&token, &format!("&ws_client_id={listener}"));
     let login = browser.visit(&start).await.expect_page("Sign-in");
-    let back = browser.visit(&format!("{login}/abort")).await;
-    assert_eq!(told(&back.answer), (400, "access_denied".to_owned()));
+    let callback = browser.visit(&format!("{login}/abort")).await;
+    assert_eq!(result_page(&callback.answer), (400, "access_denied".to_owned()));
     let api = scene.host.with_key(Some(&token));
-    let told = api.get(&format!("/connect/authorizations/{listener}")).await.expect(200).json();
+    let result = api.get(&format!("/connect/authorizations/{listener}")).await.expect(200).json();
     assert_eq!(
-        (&told["data"]["status"], &told["data"]["error"]["code"], &told["data"]["provider_config_key"]),
+        (&result["data"]["status"], &result["data"]["error"]["code"], &result["data"]["provider_config_key"]),
         (&json!("failed"), &json!("access_denied"), &json!(KEY))
     );
 }
 
 #[tokio::test]
 async fn provider_error_text_is_html_escaped() {
-    let scene = Scene::set().await;
+    let scene = Scene::create().await;
     let (mut browser, token) = (Browser::new(), scene.user_session().await);
-    let back = scene.leave(&mut browser, &token, "").await;
-    let said = with_param(&back, "error", "server_error");
-    let said = with_param(&Url::parse(&said).unwrap(), "error_description", "<script>alert(1)</script>\u{7}");
-    let page = browser.visit(&said).await.answer;
-    assert_eq!(told(&page), (400, "callback_err".to_owned()));
+    let callback = scene.leave(&mut browser, &token, "").await;
+    let callback_url = with_param(&callback, "error", "server_error");
+    let callback_url = with_param(
+        &Url::parse(&callback_url).unwrap(),
+        "error_description",
+        "<script>alert(1)</script>\u{7}",
+    );
+    let page = browser.visit(&callback_url).await.answer;
+    assert_eq!(result_page(&page), (400, "callback_err".to_owned()));
     assert!(page.text().contains("&lt;script&gt;alert(1)&lt;/script&gt; (server_error)"), "{}", page.text());
     assert!(!page.text().contains("<script>alert"));
 }
 
 #[tokio::test]
 async fn a_failed_token_request_is_reported_with_its_cause() {
-    let scene = Scene::set().await;
+    let scene = Scene::create().await;
     let token = scene.user_session().await;
     for (fault, words) in [("html", "an HTML page"), ("error", "500"), ("slow", "did not answer")] {
         let mut browser = Browser::new();
-        let back = scene.leave(&mut browser, &token, "").await;
+        let callback = scene.leave(&mut browser, &token, "").await;
         scene.server.set_fault(fault).await;
-        let page = browser.visit(back.as_str()).await.answer;
+        let page = browser.visit(callback.as_str()).await.answer;
         scene.server.set_fault("none").await;
-        assert_eq!(told(&page), (400, "token_err".to_owned()), "{fault}");
+        assert_eq!(result_page(&page), (400, "token_err".to_owned()), "{fault}");
         assert!(page.text().contains(words), "{fault}: {}", page.text());
     }
     assert!(scene.connections().await.is_empty());
@@ -301,30 +305,30 @@ async fn a_failed_token_request_is_reported_with_its_cause() {
 
 #[tokio::test]
 async fn a_callback_fails_when_its_session_has_ended() {
-    let scene = Scene::set().await;
+    let scene = Scene::create().await;
     let (mut browser, token) = (Browser::new(), scene.user_session().await);
-    let back = scene.leave(&mut browser, &token, "").await;
+    let callback = scene.leave(&mut browser, &token, "").await;
     scene.db.execute("UPDATE connect_sessions SET expires_at = now() - interval '1 second'").await;
-    let page = browser.visit(back.as_str()).await.answer;
-    assert_eq!(told(&page), (401, "unknown_connect_session_token".to_owned()));
+    let page = browser.visit(callback.as_str()).await.answer;
+    assert_eq!(result_page(&page), (401, "unknown_connect_session_token".to_owned()));
 
     let (mut browser, token) = (Browser::new(), scene.user_session().await);
-    let back = scene.leave(&mut browser, &token, "").await;
+    let callback = scene.leave(&mut browser, &token, "").await;
     let ended = scene.host.with_key(Some(&token)).request("DELETE", "/connect/session").send().await;
     ended.expect(204);
-    let page = browser.visit(back.as_str()).await.answer;
-    assert_eq!(told(&page), (400, "state_err".to_owned()));
+    let page = browser.visit(callback.as_str()).await.answer;
+    assert_eq!(result_page(&page), (400, "state_err".to_owned()));
 
     let (mut browser, token) = (Browser::new(), scene.user_session().await);
-    let back = scene.leave(&mut browser, &token, "").await;
+    let callback = scene.leave(&mut browser, &token, "").await;
     scene.db.execute("UPDATE authorizations SET expires_at = now() - interval '1 second'").await;
-    assert_eq!(told(&browser.visit(back.as_str()).await.answer), (400, "state_err".to_owned()));
+    assert_eq!(result_page(&browser.visit(callback.as_str()).await.answer), (400, "state_err".to_owned()));
 
     let (mut browser, token) = (Browser::new(), scene.user_session().await);
-    let back = scene.leave(&mut browser, &token, "").await;
+    let callback = scene.leave(&mut browser, &token, "").await;
     scene.db.execute("UPDATE connect_sessions SET allowed_integrations = ARRAY['other']").await;
-    let page = browser.visit(back.as_str()).await.answer;
-    assert_eq!(told(&page), (400, "integration_not_allowed".to_owned()));
+    let page = browser.visit(callback.as_str()).await.answer;
+    assert_eq!(result_page(&page), (400, "integration_not_allowed".to_owned()));
     assert!(scene.connections().await.is_empty());
 }
 
@@ -358,7 +362,7 @@ async fn an_invalid_start_request_is_rejected() {
         let refused = host.get(&format!("/oauth/connect/{path}")).await;
         assert_eq!(refused.refusal(), (status, code.to_owned()), "{path}");
         let page = Browser::new().visit(&format!("{}/oauth/connect/{path}", host.base_url())).await;
-        assert_eq!(told(&page.answer), (status, code.to_owned()), "{path}");
+        assert_eq!(result_page(&page.answer), (status, code.to_owned()), "{path}");
     }
     assert_eq!(host.get("/").await.refusal(), (404, "not_found".to_owned()));
 }
@@ -404,33 +408,33 @@ async fn the_published_client_is_notified_across_hosts() {
     let start = client.expect("open").await;
     let mut browser = Browser::new();
     let login = browser.visit(&start).await;
-    let back = consent(&mut browser, login, "none").await;
-    assert_eq!(told(&back.answer), (200, "connected".to_owned()));
-    assert!(back.url.as_str().starts_with(called_back.base_url()), "{}", back.url);
-    let told: Value = serde_json::from_str(&client.expect("connected").await).unwrap();
+    let callback = consent(&mut browser, login, "none").await;
+    assert_eq!(result_page(&callback.answer), (200, "connected".to_owned()));
+    assert!(callback.url.as_str().starts_with(called_back.base_url()), "{}", callback.url);
+    let result: Value = serde_json::from_str(&client.expect("connected").await).unwrap();
     let listed = first.get("/connections").await.expect(200).json();
     let expected = json!({
         "providerConfigKey": KEY, "connectionId": listed["connections"][0]["connection_id"], "isPending": false,
     });
-    assert_eq!(told, expected);
+    assert_eq!(result, expected);
 
     let mut client = PublishedClient::run(&first, &token, "nobody");
     drop(Browser::new().visit(&client.expect("open").await).await);
-    let told: Value = serde_json::from_str(&client.expect("failed").await).unwrap();
-    assert_eq!(told["type"], "unknown_integration");
+    let result: Value = serde_json::from_str(&client.expect("failed").await).unwrap();
+    assert_eq!(result["type"], "unknown_integration");
 }
 
 #[tokio::test]
 async fn an_authorization_result_is_visible_only_to_its_session() {
-    let scene = Scene::set().await;
+    let scene = Scene::create().await;
     let (mut browser, token, listener) = (Browser::new(), scene.user_session().await, Uuid::new_v4());
     let path = format!("/connect/authorizations/{listener}");
     let waiting = tokio::spawn({
         let (api, path) = (scene.host.with_key(Some(&token)), path.clone());
         async move { api.get(&path).await.expect(200).json() }
     });
-    let back = scene.leave(&mut browser, &token, &format!("&ws_client_id={listener}")).await;
-    browser.visit(back.as_str()).await.answer.expect(200);
+    let callback = scene.leave(&mut browser, &token, &format!("&ws_client_id={listener}")).await;
+    browser.visit(callback.as_str()).await.answer.expect(200);
     let id = scene.connections().await[0]["connection_id"].clone();
     let expected = json!({ "status": "connected", "provider_config_key": KEY, "connection_id": id });
     assert_eq!(waiting.await.unwrap()["data"], expected);
@@ -443,10 +447,10 @@ async fn an_authorization_result_is_visible_only_to_its_session() {
 
 #[tokio::test]
 async fn a_revoked_grant_shows_an_error_that_reconnecting_clears() {
-    let scene = Scene::set().await;
+    let scene = Scene::create().await;
     let (mut browser, token) = (Browser::new(), scene.user_session().await);
-    let back = scene.leave(&mut browser, &token, "").await;
-    browser.visit(back.as_str()).await.answer.expect(200);
+    let callback = scene.leave(&mut browser, &token, "").await;
+    browser.visit(callback.as_str()).await.answer.expect(200);
     let id = text(&scene.connections().await[0]["connection_id"]).to_owned();
     let show = format!("/connections/{id}?provider_config_key={KEY}");
     let before = scene.host.get(&format!("{show}&refresh_token=true")).await.expect(200).json();
@@ -462,8 +466,8 @@ async fn a_revoked_grant_shows_an_error_that_reconnecting_clears() {
     let body = json!({ "connection_id": id, "integration_id": KEY });
     let token = open_session(&scene.host, "/connect/sessions/reconnect", body).await;
     let mut browser = Browser::new();
-    let back = scene.leave(&mut browser, &token, "").await;
-    browser.visit(back.as_str()).await.answer.expect(200);
+    let callback = scene.leave(&mut browser, &token, "").await;
+    browser.visit(callback.as_str()).await.answer.expect(200);
     assert_eq!(errors().await, 0);
     scene.host.get(&format!("{show}&force_refresh=true")).await.expect(200);
 }

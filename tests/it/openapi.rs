@@ -121,8 +121,8 @@ async fn the_document_is_valid() {
         .arg(file.path())
         .output()
         .expect("openapi-spec-validator is not installed; `scripts/setup` installs it");
-    let said = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{said}");
+    let printed = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{printed}");
 }
 
 #[tokio::test]

@@ -25,7 +25,7 @@ struct Scene {
 }
 
 impl Scene {
-    async fn set() -> Self {
+    async fn create() -> Self {
         Self::with(|options| options).await
     }
 
@@ -126,7 +126,7 @@ fn taken(yes: bool) -> Value {
 
 #[tokio::test]
 async fn a_new_connection_sends_a_webhook_that_published_libraries_verify() {
-    let scene = Scene::set().await;
+    let scene = Scene::create().await;
     let more = json!({
         "end_user": { "id": "user-1", "email": "ada@example.com" },
         "tags": { "Plan": "gold" },
@@ -156,7 +156,7 @@ async fn a_new_connection_sends_a_webhook_that_published_libraries_verify() {
 
 #[tokio::test]
 async fn both_signing_keys_verify_during_a_rotation() {
-    let scene = Scene::set().await;
+    let scene = Scene::create().await;
     scene.import("customer-1").await;
     scene.receiver.wait_for(1).await;
     let keys = Keys::open(&scene.db).await;
@@ -175,7 +175,7 @@ async fn both_signing_keys_verify_during_a_rotation() {
 
 #[tokio::test]
 async fn both_urls_get_a_webhook_with_one_id_unless_a_connection_overrides_them() {
-    let scene = Scene::set().await;
+    let scene = Scene::create().await;
     set_url(&scene.db, "webhook_url_secondary", &scene.receiver.url("/second")).await;
     scene.import("customer-1").await;
     let webhooks = scene.receiver.wait_for(2).await;
@@ -188,17 +188,17 @@ async fn both_urls_get_a_webhook_with_one_id_unless_a_connection_overrides_them(
     import(&scene.host, "customer-2", json!({ "webhook_url_override": scene.receiver.url("/own") })).await;
     scene.import("customer-1").await;
     let webhooks = scene.receiver.wait_for(5).await;
-    let told = |id: &str| {
+    let reported = |id: &str| {
         let of_id = webhooks.iter().filter(|webhook| webhook.body()["connectionId"] == id);
         of_id.map(|webhook| (webhook.path.clone(), webhook.body()["operation"].clone())).collect::<Vec<_>>()
     };
-    assert_eq!(told("customer-2"), [("/own".to_owned(), json!("creation"))]);
-    assert_eq!(told("customer-1").iter().filter(|(_, operation)| operation == "override").count(), 2);
+    assert_eq!(reported("customer-2"), [("/own".to_owned(), json!("creation"))]);
+    assert_eq!(reported("customer-1").iter().filter(|(_, operation)| operation == "override").count(), 2);
 }
 
 #[tokio::test]
 async fn a_disabled_event_type_sends_no_webhook() {
-    let scene = Scene::set().await;
+    let scene = Scene::create().await;
     scene.db.execute("UPDATE environments SET on_auth_creation = false").await;
     scene.import("customer-1").await;
     // Override webhooks cannot be disabled. This one follows the creation, so no other webhook can be pending.
@@ -210,7 +210,7 @@ async fn a_disabled_event_type_sends_no_webhook() {
 
 #[tokio::test]
 async fn concurrent_imports_send_one_webhook_each_and_one_creation() {
-    let scene = Scene::set().await;
+    let scene = Scene::create().await;
     let second = options_for(&scene.db, &[&scene.receiver]).spawn().await;
     scene.import("customer-0").await;
     let imports = (0..20).map(|number| {
@@ -231,7 +231,7 @@ async fn concurrent_imports_send_one_webhook_each_and_one_creation() {
 
 #[tokio::test]
 async fn a_failed_delivery_is_retried_with_the_same_id() {
-    let scene = Scene::set().await;
+    let scene = Scene::create().await;
     scene.receiver.reply([Reply::status(500), Reply::status(404), Reply::status(200)]);
     scene.import("customer-1").await;
     let webhooks = scene.receiver.wait_for(3).await;
@@ -246,7 +246,7 @@ async fn a_failed_delivery_is_retried_with_the_same_id() {
 
 #[tokio::test]
 async fn a_retry_after_header_of_a_receiver_is_honored() {
-    let scene = Scene::set().await;
+    let scene = Scene::create().await;
     scene.receiver.reply([Reply::status(429).header("retry-after", "2")]);
     scene.import("customer-1").await;
     let webhooks = scene.receiver.wait_for(2).await;
@@ -257,7 +257,7 @@ async fn a_retry_after_header_of_a_receiver_is_honored() {
 
 #[tokio::test]
 async fn a_receiver_that_answers_410_gets_no_webhooks_until_its_url_is_reset() {
-    let scene = Scene::set().await;
+    let scene = Scene::create().await;
     scene.receiver.reply([Reply::status(500), Reply::status(410)]);
     scene.import("customer-1").await;
     wait_for_state(&scene.db, "failed", 1).await;
@@ -276,7 +276,7 @@ async fn a_receiver_that_answers_410_gets_no_webhooks_until_its_url_is_reset() {
 
 #[tokio::test]
 async fn a_silent_receiver_is_retried_and_finally_given_up() {
-    let scene = Scene::set().await;
+    let scene = Scene::create().await;
     scene.receiver.always(Reply::status(200).after(Duration::from_secs(30)));
     scene.import("customer-1").await;
     wait_for_state(&scene.db, "failed", 1).await;
@@ -343,7 +343,7 @@ async fn a_slow_receiver_does_not_delay_another() {
 
 #[tokio::test]
 async fn another_host_sends_a_killed_hosts_webhooks_once_each() {
-    let mut scene = Scene::set().await;
+    let mut scene = Scene::create().await;
     scene.receiver.always(Reply::status(200).after(Duration::from_secs(30)));
     for number in 0..20 {
         scene.import(&format!("customer-{number}")).await;
@@ -383,8 +383,8 @@ fn syncs(webhooks: &[Webhook], name: &str) -> Vec<Value> {
 
 async fn wait_for_syncs(receiver: &Receiver, name: &str, count: usize) -> Vec<Value> {
     eventually(&format!("{count} webhooks of `{name}`"), async || {
-        let told = syncs(&receiver.webhooks(), name);
-        (told.len() >= count).then_some(told)
+        let reported = syncs(&receiver.webhooks(), name);
+        (reported.len() >= count).then_some(reported)
     })
     .await
 }
@@ -401,9 +401,9 @@ fn without_times(mut body: Value) -> Value {
 
 #[tokio::test]
 async fn a_finished_sync_sends_a_webhook_with_its_changes() {
-    let scene = Scene::set().await;
+    let scene = Scene::create().await;
     let connection = hostile(&scene, "customer-1", json!({ "steps": 3, "pause_ms": 0 })).await;
-    let told = wait_for_syncs(&scene.receiver, "steps", 1).await;
+    let reported = wait_for_syncs(&scene.receiver, "steps", 1).await;
     let expected = json!({
         "from": "nango", "type": "sync", "connectionId": "customer-1", "providerConfigKey": "hostile",
         "syncName": "steps", "syncVariant": "base", "syncType": "INITIAL", "model": "Step", "success": true,
@@ -411,25 +411,25 @@ async fn a_finished_sync_sends_a_webhook_with_its_changes() {
         "responseResults": { "added": 3, "updated": 0, "deleted": 0 },
         "checkpoints": { "from": null, "to": { "cursor": "3" } },
     });
-    assert_eq!(without_times(told[0].clone()), expected);
-    let since = text(&told[0]["modifiedAfter"]);
+    assert_eq!(without_times(reported[0].clone()), expected);
+    let since = text(&reported[0]["modifiedAfter"]);
     let read = connection.all(&[("model", "Step"), ("modified_after", since)]).await;
     assert_eq!(read.len(), 3, "the reported records can be read with `modifiedAfter`");
 
     connection.wait_until_idle().await;
     connection.run("steps").await;
-    let told = wait_for_syncs(&scene.receiver, "steps", 2).await;
-    assert_eq!(told[1]["syncType"], "INCREMENTAL");
-    assert_eq!(told[1]["responseResults"], json!({ "added": 0, "updated": 0, "deleted": 0 }));
-    assert_eq!(told[1]["checkpoints"], json!({ "from": { "cursor": "3" }, "to": { "cursor": "3" } }));
+    let reported = wait_for_syncs(&scene.receiver, "steps", 2).await;
+    assert_eq!(reported[1]["syncType"], "INCREMENTAL");
+    assert_eq!(reported[1]["responseResults"], json!({ "added": 0, "updated": 0, "deleted": 0 }));
+    assert_eq!(reported[1]["checkpoints"], json!({ "from": { "cursor": "3" }, "to": { "cursor": "3" } }));
 
     scene.db.execute("UPDATE environments SET on_sync_completion_always = false").await;
     connection.run("steps").await;
     connection.set_metadata(json!({ "steps": 5, "pause_ms": 0 })).await;
     connection.run("steps").await;
-    let told = wait_for_syncs(&scene.receiver, "steps", 3).await;
+    let reported = wait_for_syncs(&scene.receiver, "steps", 3).await;
     assert_eq!(
-        told[2]["responseResults"],
+        reported[2]["responseResults"],
         json!({ "added": 2, "updated": 0, "deleted": 0 }),
         "a run without changes is not reported"
     );
@@ -437,12 +437,12 @@ async fn a_finished_sync_sends_a_webhook_with_its_changes() {
 
 #[tokio::test]
 async fn a_failed_sync_sends_one_webhook_per_run() {
-    let scene = Scene::set().await;
+    let scene = Scene::create().await;
     let commits = json!([{ "changes": [{ "save": { "model": "Item", "items": "[{\"id\":\"1\"}]" } }] }]);
     let connection =
         hostile(&scene, "customer-1", json!({ "steps": 0, "commits": commits, "end": "fail" })).await;
-    let told = wait_for_syncs(&scene.receiver, "commit-raw", 1).await;
-    let body = without_times(told[0].clone());
+    let reported = wait_for_syncs(&scene.receiver, "commit-raw", 1).await;
+    let body = without_times(reported[0].clone());
     assert_eq!(
         (&body["success"], &body["model"], &body["startedAt"], &body["failedAt"]),
         (&json!(false), &json!("Item"), &json!("…"), &json!("…")),
@@ -456,10 +456,10 @@ async fn a_failed_sync_sends_one_webhook_per_run() {
     connection.run("commit-raw").await;
     connection.set_metadata(json!({ "steps": 0, "commits": [] })).await;
     connection.run("commit-raw").await;
-    let told = wait_for_syncs(&scene.receiver, "commit-raw", 2).await;
-    assert_eq!(told[1]["success"], true, "the second failure is not reported");
+    let reported = wait_for_syncs(&scene.receiver, "commit-raw", 2).await;
+    assert_eq!(reported[1]["success"], true, "the second failure is not reported");
     assert_eq!(
-        told[1]["responseResults"],
+        reported[1]["responseResults"],
         json!({ "added": 1, "updated": 0, "deleted": 0 }),
         "records of the failed runs are reported with the next success"
     );
@@ -477,9 +477,9 @@ async fn the_successor_reports_the_records_of_a_killed_host() {
     .await;
     host.kill();
     let second = options_for(&db, &[&receiver]).variable("SYNCLINE_LEASE_SECONDS", "1").spawn().await;
-    let told = wait_for_syncs(&receiver, "steps", 1).await;
-    assert_eq!(told[0]["responseResults"], json!({ "added": 60, "updated": 0, "deleted": 0 }));
-    let since = text(&told[0]["modifiedAfter"]);
+    let reported = wait_for_syncs(&receiver, "steps", 1).await;
+    assert_eq!(reported[0]["responseResults"], json!({ "added": 60, "updated": 0, "deleted": 0 }));
+    let since = text(&reported[0]["modifiedAfter"]);
     let connection = connection.through(&second);
     let read = connection.all(&[("model", "Step"), ("modified_after", since), ("limit", "500")]).await;
     assert_eq!(read.len(), 60);
@@ -499,7 +499,7 @@ async fn deliveries(api: &Api, query: &str) -> Vec<Value> {
 
 #[tokio::test]
 async fn the_log_shows_every_attempt_and_failed_deliveries_can_be_resent() {
-    let scene = Scene::set().await;
+    let scene = Scene::create().await;
     scene.receiver.always(Reply::status(500));
     scene.import("customer-1").await;
     wait_for_state(&scene.db, "failed", 1).await;
@@ -543,7 +543,7 @@ async fn the_log_shows_every_attempt_and_failed_deliveries_can_be_resent() {
 
 #[tokio::test]
 async fn the_cli_lists_shows_and_redelivers_webhooks() {
-    let scene = Scene::set().await;
+    let scene = Scene::create().await;
     // A 404 does not count as an outage of the receiver, which would pause its deliveries.
     scene.receiver.always(Reply::status(404));
     for number in 0..3 {
@@ -577,7 +577,7 @@ async fn the_cli_lists_shows_and_redelivers_webhooks() {
 
 #[tokio::test]
 async fn the_delivery_log_is_paged_and_filtered() {
-    let scene = Scene::set().await;
+    let scene = Scene::create().await;
     for number in 0..5 {
         scene.import(&format!("customer-{number}")).await;
     }
@@ -625,7 +625,7 @@ async fn the_delivery_log_is_paged_and_filtered() {
 
 #[tokio::test]
 async fn a_delivery_without_a_url_cannot_be_redelivered() {
-    let scene = Scene::set().await;
+    let scene = Scene::create().await;
     scene.receiver.reply([Reply::status(410)]);
     scene.import("customer-1").await;
     wait_for_state(&scene.db, "failed", 1).await;
@@ -670,7 +670,7 @@ async fn secrets_in_webhook_urls_require_a_scope_and_are_never_logged() {
 
 #[tokio::test]
 async fn old_deliveries_are_deleted() {
-    let scene = Scene::set().await;
+    let scene = Scene::create().await;
     for number in 0..3 {
         scene.import(&format!("customer-{number}")).await;
     }

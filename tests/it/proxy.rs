@@ -407,8 +407,8 @@ async fn a_silent_provider_or_client_times_out() {
     let began = Instant::now();
     let answer = provider.connection.request("GET", "/proxy/silence").send().await;
     is_refused(&answer, 504, "upstream_timeout");
-    let was_left = async || provider.server.seen.was_left.load(Ordering::SeqCst).then_some(());
-    eventually("the host disconnected from the provider", was_left).await;
+    let was_abandoned = async || provider.server.seen.was_abandoned.load(Ordering::SeqCst).then_some(());
+    eventually("the host disconnected from the provider", was_abandoned).await;
 
     let stalled = read_raw(send_raw(&provider, "GET /proxy/stall HTTP/1.1\r\n\r\n").await).await;
     assert!(stalled.contains("part;") && !stalled.ends_with("0\r\n\r\n"), "{stalled}");
@@ -447,7 +447,7 @@ async fn a_client_that_disconnects_cancels_the_provider_request() {
         .await;
     drop(stream);
     eventually("the host disconnects from the provider", async || {
-        seen.was_left.load(Ordering::SeqCst).then_some(())
+        seen.was_abandoned.load(Ordering::SeqCst).then_some(())
     })
     .await;
 }
@@ -692,9 +692,9 @@ async fn the_published_client_works_through_the_proxy() {
         .await
         .expect("node is not installed; `scripts/setup` installs it");
     assert!(script.status.success(), "{}", String::from_utf8_lossy(&script.stderr));
-    let said: Value = serde_json::from_slice(&script.stdout).unwrap();
+    let results: Value = serde_json::from_slice(&script.stdout).unwrap();
     for method in ["get", "post", "put", "patch", "delete"] {
-        let answer = &said[method];
+        let answer = &results[method];
         assert_eq!((&answer["status"], &answer["proxied"]), (&json!(200), &json!("true")), "{answer}");
         assert_eq!(answer["method"], method.to_uppercase());
         assert_eq!(answer["target"], "/api/v1/things?a=b+c");
@@ -705,14 +705,17 @@ async fn the_published_client_works_through_the_proxy() {
         assert_eq!(headers["authorization"], Value::Null, "the client's key is not forwarded");
     }
     assert_eq!(
-        (&said["form"]["target"], &said["form"]["body"]),
+        (&results["form"]["target"], &results["form"]["body"]),
         (&json!("/api/v1/text?x=%2F"), &json!("a=1"))
     );
-    assert_eq!(said["form"]["headers"]["content-type"], "application/x-www-form-urlencoded");
-    assert_eq!(said["moved"]["headers"]["x-api-key"], Value::Null);
-    assert_eq!(said["moved"]["headers"]["host"], provider.elsewhere.address.to_string());
-    assert_eq!(said["stream"]["target"], "/api/v1/stream");
-    assert_eq!(said["ofProvider"], json!({ "status": 418, "code": "not now", "proxied": "true" }));
-    assert_eq!(said["unknown"], json!({ "status": 404, "code": "unknown_connection", "proxied": null }));
-    assert_eq!(said["climbing"], json!({ "status": 400, "code": "invalid_proxy_request", "proxied": null }));
+    assert_eq!(results["form"]["headers"]["content-type"], "application/x-www-form-urlencoded");
+    assert_eq!(results["moved"]["headers"]["x-api-key"], Value::Null);
+    assert_eq!(results["moved"]["headers"]["host"], provider.elsewhere.address.to_string());
+    assert_eq!(results["stream"]["target"], "/api/v1/stream");
+    assert_eq!(results["ofProvider"], json!({ "status": 418, "code": "not now", "proxied": "true" }));
+    assert_eq!(results["unknown"], json!({ "status": 404, "code": "unknown_connection", "proxied": null }));
+    assert_eq!(
+        results["climbing"],
+        json!({ "status": 400, "code": "invalid_proxy_request", "proxied": null })
+    );
 }

@@ -40,8 +40,8 @@ async fn pruning_empties_payloads_up_to_and_including_the_cursor() {
                 },
             })
         );
-        for kept in ["first_seen_at", "last_modified_at", "cursor"] {
-            assert_eq!(after[METADATA_KEY][kept], before[METADATA_KEY][kept], "{kept}");
+        for member in ["first_seen_at", "last_modified_at", "cursor"] {
+            assert_eq!(after[METADATA_KEY][member], before[METADATA_KEY][member], "{member}");
         }
     }
     assert_eq!(stage.status("commit-raw").await["recordCount"], json!({ "Item": 5 }));

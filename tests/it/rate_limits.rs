@@ -101,7 +101,7 @@ async fn a_stored_rate_limit_error_shows_the_remaining_wait() {
     let input = json!({ "url": "/later" });
     let key = [("Idempotency-Key", "a")];
     let first = connection.action_with(&key, "fetch", &input).await;
-    let path = connection.action_later("fetch", &input).await;
+    let path = connection.trigger_async("fetch", &input).await;
     let of_job = connection.result(&path).await;
     // The remaining wait is recomputed for each response.
     tokio::time::sleep(Duration::from_secs(2)).await;
@@ -182,7 +182,8 @@ async fn a_repeatedly_rate_limited_sync_reports_one_failure() {
         })
         .await;
     }
-    let told = "SELECT count(*) FROM outbound_webhook_deliveries WHERE body::json ->> 'success' = 'false'";
-    assert_eq!(scene.db.number(told).await, 1);
+    let reported =
+        "SELECT count(*) FROM outbound_webhook_deliveries WHERE body::json ->> 'success' = 'false'";
+    assert_eq!(scene.db.number(reported).await, 1);
     drop(scene.host);
 }

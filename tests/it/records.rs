@@ -53,7 +53,7 @@ async fn floats_read_by_a_guest_are_saved_as_the_provider_sent_them() {
     let listed = sent.iter().enumerate().map(|(id, share)| format!(r#"{{"id":"{id}","share":{share}}}"#));
     let listed = format!("[{}]", listed.collect::<Vec<_>>().join(","));
     let url = json!("/measured");
-    let answer = async { provider.asked().await.answer(&listed).await };
+    let answer = async { provider.next_request().await.answer(&listed).await };
     let (saved, ()) = tokio::join!(stage.action("save-measured", &url), answer);
     saved.expect(200);
     let records = stage.get_records(&[("model", "Item"), ("limit", "500")]).await.expect(200).text();
@@ -285,8 +285,8 @@ async fn an_undeclared_model_is_readable_while_records_remain() {
     let stage = Stage::hostile().await;
     let other = stage.host.connect_as("customer-2", "hostile", json!({ "steps": 0 })).await;
     other.wait_until_idle().await;
-    let kept = json!({ "model": "Item", "items": r#"[{"id":"a"}]"#, "variant": "extra" });
-    stage.action("save-raw", &kept).await.expect(200);
+    let stored = json!({ "model": "Item", "items": r#"[{"id":"a"}]"#, "variant": "extra" });
+    stage.action("save-raw", &stored).await.expect(200);
     let mut bundle = Bundle::guest("hostile")
         .replace("[integrations.hostile.syncs.commit-raw]\nruns = \"every 1 hour\"\nmodel = \"Item\"\n", "");
     for action in ["save-raw", "save-measured", "change-raw", "find-raw"] {

@@ -24,7 +24,7 @@ async fn version(scene: &OAuthScene) -> i64 {
 /// The provider revokes the whole grant when a refresh token is used twice, so any redundant refresh fails the test.
 #[tokio::test]
 async fn concurrent_callers_on_several_hosts_share_one_refresh() {
-    let scene = OAuthScene::set().await;
+    let scene = OAuthScene::create().await;
     let id = scene.connect_account().await;
     let other = scene.another_host().await;
     for round in 1..=3 {
@@ -62,7 +62,7 @@ async fn a_token_is_refreshed_in_the_background_before_it_expires() {
 
 #[tokio::test]
 async fn a_refresh_completes_after_its_caller_disconnects() {
-    let scene = OAuthScene::set().await;
+    let scene = OAuthScene::create().await;
     let id = scene.connect_account().await;
     scene.server.set_fault("late").await;
     let before = version(&scene).await;
@@ -78,7 +78,7 @@ async fn a_refresh_completes_after_its_caller_disconnects() {
 
 #[tokio::test]
 async fn a_host_that_dies_during_a_refresh_does_not_break_the_connection() {
-    let mut scene = OAuthScene::set().await;
+    let mut scene = OAuthScene::create().await;
     let id = scene.connect_account().await;
     let other = scene.another_host().await;
     scene.server.set_fault("slow").await;

@@ -23,16 +23,16 @@ async fn next(db: &TestDatabase) -> (String, i64) {
 }
 
 /// Makes the waiting sync due now, and waits until that run has ended.
-async fn skip_the_wait(db: &TestDatabase) {
+async fn run_now(db: &TestDatabase) {
     let before = runs(db).await.len();
     db.execute(
         "UPDATE schedules SET due_at = now() WHERE sync_name = 'commit-raw' AND run_id IS NULL;
          SELECT pg_notify('syncline', 'due')",
     )
     .await;
-    let over = "SELECT count(*) FROM schedules WHERE sync_name = 'commit-raw' AND run_id IS NULL";
+    let idle = "SELECT count(*) FROM schedules WHERE sync_name = 'commit-raw' AND run_id IS NULL";
     eventually("the run has ended", async || {
-        (runs(db).await.len() > before && db.number(over).await == 1).then_some(())
+        (runs(db).await.len() > before && db.number(idle).await == 1).then_some(())
     })
     .await;
 }
@@ -46,19 +46,19 @@ async fn a_failed_run_is_retried_soon_whatever_its_error() {
     let bundle = Bundle::guest("hostile").replace(SYNC, &format!("{SYNC}\nlimits = {{ records = 1 }}"));
     let stage = Stage::of(&bundle, json!({ "steps": 0 })).await;
     let two = json!([{ "changes": [save(&json!([{ "id": "a" }, { "id": "b" }]))] }]);
-    for (orders, code) in [
+    for (metadata, code) in [
         (ending("fail"), "action_script_runtime_error"),
         (ending("panic"), "script_internal_error"),
         (json!({ "steps": 0, "commits": two }), "limit_exceeded"),
     ] {
-        stage.set_metadata(orders).await;
+        stage.set_metadata(metadata).await;
         assert_eq!(stage.run("commit-raw").await["status"], "ERROR");
         assert_eq!(runs(&stage.db).await.last().unwrap(), &format!("trigger {code}"));
         let (reason, seconds) = next(&stage.db).await;
         assert_eq!(reason, "retry", "{code}");
         assert!((5..=13).contains(&seconds), "{code}: the retry is due {seconds} s later");
         stage.set_metadata(json!({ "steps": 0 })).await;
-        skip_the_wait(&stage.db).await;
+        run_now(&stage.db).await;
         assert_eq!(runs(&stage.db).await.last().unwrap(), "retry success");
     }
 }
@@ -68,7 +68,7 @@ async fn retries_end_and_the_next_scheduled_run_follows() {
     let stage = Stage::hostile().await;
     let db = &stage.db;
     db.execute("UPDATE environments SET webhook_url = 'http://127.0.0.1:9/hooks'").await;
-    let told = async || {
+    let reported = async || {
         let failures =
             "SELECT count(*) FROM outbound_webhook_deliveries WHERE body LIKE '%\"success\":false%'";
         db.number(failures).await
@@ -79,22 +79,22 @@ async fn retries_end_and_the_next_scheduled_run_follows() {
         let (reason, seconds) = next(db).await;
         assert_eq!(reason, "retry");
         assert!((least..=most).contains(&seconds), "the retry is due {seconds} s later");
-        assert_eq!(told().await, 1, "only the first failure is reported while retries follow");
-        skip_the_wait(db).await;
+        assert_eq!(reported().await, 1, "only the first failure is reported while retries follow");
+        run_now(db).await;
     }
     let failed = "action_script_runtime_error";
     let expected: Vec<String> =
         ["trigger", "retry", "retry", "retry"].map(|trigger| format!("{trigger} {failed}")).into();
     assert_eq!(runs(db).await[1..], expected);
-    assert_eq!(told().await, 2, "the failure of the last retry is reported");
+    assert_eq!(reported().await, 2, "the failure of the last retry is reported");
     let (reason, seconds) = next(db).await;
     assert_eq!(reason, "schedule");
     assert!((3_500..=3_700).contains(&seconds), "the next scheduled run is due {seconds} s later");
 
-    skip_the_wait(db).await;
+    run_now(db).await;
     assert_eq!(runs(db).await.last().unwrap(), &format!("schedule {failed}"));
     assert_eq!(next(db).await.0, "schedule", "until the next success, failed scheduled runs are not retried");
-    assert_eq!(told().await, 3);
+    assert_eq!(reported().await, 3);
 
     stage.set_metadata(ending("return")).await;
     assert_eq!(stage.run("commit-raw").await["status"], "SUCCESS");
@@ -113,11 +113,12 @@ async fn the_first_failure_is_reported_even_if_it_is_a_retry() {
     db.execute("UPDATE schedules SET failures = 1, due_reason = 'retry' WHERE sync_name = 'commit-raw'")
         .await;
     for _ in 0..2 {
-        skip_the_wait(db).await;
+        run_now(db).await;
         assert_eq!(runs(db).await.last().unwrap(), "retry action_script_runtime_error");
         assert_eq!(next(db).await.0, "retry");
-        let told = "SELECT count(*) FROM outbound_webhook_deliveries WHERE body LIKE '%\"success\":false%'";
-        assert_eq!(db.number(told).await, 1);
+        let reported =
+            "SELECT count(*) FROM outbound_webhook_deliveries WHERE body LIKE '%\"success\":false%'";
+        assert_eq!(db.number(reported).await, 1);
     }
 }
 

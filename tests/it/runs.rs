@@ -192,16 +192,19 @@ async fn a_run_in_progress_is_visible() {
     let stage = Stage::of(&Bundle::guest("hostile"), json!({ "steps": 0 })).await;
     stage.connection.set_metadata(json!({ "steps": 3_000, "pause_ms": 5 })).await;
     stage.connection.trigger("steps").await;
-    let on = eventually("the progress is visible", async || {
+    let running_run = eventually("the progress is visible", async || {
         let found = runs(&stage.host, &[("function", "steps"), ("state", "running")]).await.pop()?;
         found["progress"]["done"].is_i64().then_some(found)
     })
     .await;
-    assert_eq!(on["progress"]["total"], 3_000, "{on}");
-    assert!(on["usage"]["records"].as_i64() > Some(0) && on["finished_at"].is_null(), "{on}");
+    assert_eq!(running_run["progress"]["total"], 3_000, "{running_run}");
+    assert!(
+        running_run["usage"]["records"].as_i64() > Some(0) && running_run["finished_at"].is_null(),
+        "{running_run}"
+    );
     let later = eventually("the run makes progress", async || {
-        let now = run(&stage.host, &on["id"]).await;
-        (now["progress"]["done"].as_i64() > on["progress"]["done"].as_i64()).then_some(now)
+        let now = run(&stage.host, &running_run["id"]).await;
+        (now["progress"]["done"].as_i64() > running_run["progress"]["done"].as_i64()).then_some(now)
     })
     .await;
     assert_eq!(later["state"], "running");
@@ -211,19 +214,19 @@ async fn a_run_in_progress_is_visible() {
 #[tokio::test]
 async fn a_long_action_is_visible_and_closed_if_its_host_dies() {
     let mut stage = Stage::hostile().await;
-    let path = stage.connection.action_later("sleep", &json!(20_000)).await;
+    let path = stage.connection.trigger_async("sleep", &json!(20_000)).await;
     assert!(path.contains("/action/"), "{path}");
-    let on = eventually("the run is visible", async || {
+    let running_run = eventually("the run is visible", async || {
         runs(&stage.host, &[("function", "sleep"), ("state", "running")]).await.pop()
     })
     .await;
-    assert_eq!((&on["kind"], &on["trigger"]), (&json!("action"), &json!("api")));
-    assert!(path.ends_with(text(&on["job_id"])), "{path}");
+    assert_eq!((&running_run["kind"], &running_run["trigger"]), (&json!("action"), &json!("api")));
+    assert!(path.ends_with(text(&running_run["job_id"])), "{path}");
     stage.host.kill();
     stage.db.execute("UPDATE hosts SET last_heartbeat_at = now() - interval '10 minutes'").await;
     let second = Host::spawn(&stage.db).await;
     let over = eventually("the run is closed", async || {
-        let now = run(&second, &on["id"]).await;
+        let now = run(&second, &running_run["id"]).await;
         (now["state"] != "running").then_some(now)
     })
     .await;
@@ -344,8 +347,8 @@ async fn process_environment_variables_are_masked_in_errors() {
     let found =
         eventually("the run is stored", async || runs(&stage.host, &[("function", "fail")]).await.pop())
             .await;
-    let kept = run(&stage.host, &found["id"]).await["error"].clone();
-    assert_eq!((&kept["message"], &kept["details"]), (&json!("it is ***"), &json!(["***"])));
+    let stored = run(&stage.host, &found["id"]).await["error"].clone();
+    assert_eq!((&stored["message"], &stored["details"]), (&json!("it is ***"), &json!(["***"])));
 }
 
 #[tokio::test]
@@ -355,16 +358,16 @@ async fn a_huge_error_is_truncated_in_storage() {
         let details = json!({ "text": "d".repeat(bytes) });
         json!({ "code": "huge", "message": "m".repeat(bytes), "details": details })
     };
-    let told = stage.connection.action("fail", &failure(1_000_000)).await.expect(400);
-    assert_eq!(told.message().len(), 1_000_000, "the caller gets the whole message");
+    let whole_error = stage.connection.action("fail", &failure(1_000_000)).await.expect(400);
+    assert_eq!(whole_error.message().len(), 1_000_000, "the caller gets the whole message");
     let cut = stage.connection.action("fail", &failure(3_000_000)).await.expect(400);
     assert!(cut.text().len() < 5_000_000, "{}", cut.text().len());
-    let kept = eventually("the runs are stored", async || {
+    let stored = eventually("the runs are stored", async || {
         let found = runs(&stage.host, &[("function", "fail")]).await;
         (found.len() == 2).then_some(found)
     })
     .await;
-    for found in kept {
+    for found in stored {
         let error = run(&stage.host, &found["id"]).await["error"].clone();
         assert_eq!(text(&error["message"]).len(), 10_000);
         assert_eq!(error["details"], Value::Null);
@@ -393,13 +396,13 @@ async fn the_cli_lists_shows_and_follows_runs() {
 
     stage.connection.set_metadata(json!({ "steps": 300, "pause_ms": 20 })).await;
     stage.connection.trigger("steps").await;
-    let on = eventually("the sync is running", async || {
+    let running_run = eventually("the sync is running", async || {
         runs(&stage.host, &[("function", "steps"), ("state", "running")]).await.pop()
     })
     .await;
-    let followed = command(&["logs", text(&on["id"]), "--follow", "--json"]);
+    let followed = command(&["logs", text(&running_run["id"]), "--follow", "--json"]);
     assert_eq!(
-        run(&stage.host, &on["id"]).await["state"],
+        run(&stage.host, &running_run["id"]).await["state"],
         "success",
         "the command followed the run to its end: {followed}"
     );
@@ -414,8 +417,8 @@ async fn a_run_without_a_schedule_is_closed() {
     stage.db.execute("DELETE FROM schedules WHERE sync_name = 'steps'").await;
     // A host checks this when it starts.
     let _other = Host::spawn(&stage.db).await;
-    let on = "SELECT count(*) FROM runs WHERE state = 'running'";
-    eventually("the run is closed", async || (stage.db.number(on).await == 0).then_some(())).await;
+    let running_run = "SELECT count(*) FROM runs WHERE state = 'running'";
+    eventually("the run is closed", async || (stage.db.number(running_run).await == 0).then_some(())).await;
     let ends = "SELECT concat_ws(' ', state, error_code) FROM runs WHERE function_name = 'steps'
                 ORDER BY started_at DESC LIMIT 1";
     assert_eq!(stage.db.texts(ends).await, ["cancelled script_cancelled"]);

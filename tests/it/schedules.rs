@@ -50,8 +50,8 @@ async fn a_new_connection_syncs_at_once_and_then_at_its_frequency() {
 #[tokio::test]
 async fn the_status_shows_the_next_run_during_a_run() {
     let stage = Stage::hostile().await;
-    let orders = json!({ "steps": 200, "pause_ms": 10 });
-    let connection = stage.host.connect_as("customer-2", "hostile", orders).await;
+    let metadata = json!({ "steps": 200, "pause_ms": 10 });
+    let connection = stage.host.connect_as("customer-2", "hostile", metadata).await;
     let seconds_to_next = async || {
         connection.wait_until_running("steps").await;
         let status = connection.status("steps").await;
@@ -275,14 +275,15 @@ async fn records_removed_by_emptying_the_cache_are_not_reported() {
         .db
         .execute("UPDATE environments SET webhook_url = 'http://127.0.0.1:9/', on_sync_error = false")
         .await;
-    let orders = |items: &Value, end: &str| json!({ "steps": 0, "commits": [{ "changes": [save(items)] }], "end": end });
-    stage.set_metadata(orders(&json!([{ "id": "a" }, { "id": "b" }]), "fail")).await;
+    let metadata = |items: &Value, end: &str| json!({ "steps": 0, "commits": [{ "changes": [save(items)] }], "end": end });
+    stage.set_metadata(metadata(&json!([{ "id": "a" }, { "id": "b" }]), "fail")).await;
     assert_eq!(stage.run("commit-raw").await["status"], "ERROR");
-    stage.set_metadata(orders(&json!([{ "id": "c" }]), "return")).await;
+    stage.set_metadata(metadata(&json!([{ "id": "c" }]), "return")).await;
     stage.run_with("commit-raw", json!({ "reset": true, "emptyCache": true })).await;
-    let told = "SELECT body FROM outbound_webhook_deliveries WHERE type = 'sync' ORDER BY pk DESC LIMIT 1";
-    let told: Value = serde_json::from_str(&stage.db.texts(told).await[0]).unwrap();
-    assert_eq!(told["responseResults"], json!({ "added": 1, "updated": 0, "deleted": 0 }));
+    let reported =
+        "SELECT body FROM outbound_webhook_deliveries WHERE type = 'sync' ORDER BY pk DESC LIMIT 1";
+    let reported: Value = serde_json::from_str(&stage.db.texts(reported).await[0]).unwrap();
+    assert_eq!(reported["responseResults"], json!({ "added": 1, "updated": 0, "deleted": 0 }));
 }
 
 #[tokio::test]
@@ -547,9 +548,9 @@ async fn a_failed_sync_shows_an_error_until_it_succeeds() {
     };
     assert_eq!(errors().await, json!([]));
     let failed = stage.run("commit-raw").await;
-    let noted = errors().await;
-    assert_eq!(noted.as_array().map(Vec::len), Some(1), "{noted}");
-    assert_eq!(noted[0]["type"], "sync");
+    let shown_errors = errors().await;
+    assert_eq!(shown_errors.as_array().map(Vec::len), Some(1), "{shown_errors}");
+    assert_eq!(shown_errors[0]["type"], "sync");
     assert_eq!((&failed["status"], &failed["latestExecutionStatus"]), (&json!("ERROR"), &json!("STOPPED")));
     let mended = stage.commit(json!([save(&json!([{ "id": "a" }]))])).await;
     assert_eq!((&mended["status"], &mended["latestExecutionStatus"]), (&json!("SUCCESS"), &json!("SUCCESS")));

@@ -130,8 +130,8 @@ async fn a_sync_that_repeatedly_loses_its_host_is_reported_as_stalled() {
     connection.set_metadata(waiting()).await;
     connection.trigger("commit-raw").await;
     for losses in 1..=2 {
-        let on = "SELECT count(*) FROM runs WHERE function_name = 'commit-raw' AND state = 'running'";
-        eventually("a run is in progress", async || (db.number(on).await == 1).then_some(())).await;
+        let running = "SELECT count(*) FROM runs WHERE function_name = 'commit-raw' AND state = 'running'";
+        eventually("a run is in progress", async || (db.number(running).await == 1).then_some(())).await;
         let begun = "SELECT count(*) FROM sync_states WHERE sync_name = 'commit-raw' AND lacks_progress
                      AND fence = (SELECT max(fence) FROM runs)";
         eventually("the run has begun", async || (db.number(begun).await == 1).then_some(())).await;

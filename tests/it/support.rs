@@ -50,7 +50,7 @@ pub use self::provider::{BOMB_BYTES, PROVIDER_KEY, Provider, REFRESHED_TOKEN, Se
 pub use self::python_server::PythonServer;
 pub use self::receiver::{Receiver, Reply, Webhook};
 pub use self::shop::{SHOP_KEY, Shop};
-pub use self::slow_provider::{Asker, SlowProvider};
+pub use self::slow_provider::{PendingRequest, SlowProvider};
 pub use self::stage::{Stage, delete, save};
 pub use self::wait::eventually;
 

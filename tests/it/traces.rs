@@ -18,12 +18,12 @@ fn traced(db: &TestDatabase, endpoint: &str) -> HostOptions {
 }
 
 async fn spans(collector: &PythonServer) -> Vec<Value> {
-    let told = Api::new(collector.base_url(), None).get("/spans").await.expect(200).json();
-    told.as_array().expect("the collector returns a list").clone()
+    let received = Api::new(collector.base_url(), None).get("/spans").await.expect(200).json();
+    received.as_array().expect("the collector returns a list").clone()
 }
 
 fn named<'s>(spans: &'s [Value], name: &str) -> Option<&'s Value> {
-    spans.iter().map(|told| &told["span"]).find(|span| span["name"] == name)
+    spans.iter().map(|received| &received["span"]).find(|span| span["name"] == name)
 }
 
 fn attribute<'s>(span: &'s Value, name: &str) -> Option<&'s Value> {
@@ -47,25 +47,26 @@ async fn a_request_its_run_and_its_provider_calls_are_one_trace() {
     let body = json!({ "action_name": "create-customer", "input": input });
     let request = connection.request("POST", "/action/trigger").json(&body);
     request.header("traceparent", &format!("00-{trace}-00f067aa0ba902b7-01")).send().await.expect(200);
-    let told = eventually("the whole trace has arrived", async || {
-        let told = spans(&collector).await;
+    let received = eventually("the whole trace has arrived", async || {
+        let received = spans(&collector).await;
         let of_trace: Vec<Value> =
-            told.iter().filter(|told| told["span"]["traceId"] == trace).cloned().collect();
+            received.iter().filter(|received| received["span"]["traceId"] == trace).cloned().collect();
         named(&of_trace, "POST /action/trigger").is_some().then_some(of_trace)
     })
     .await;
-    let request = named(&told, "POST /action/trigger").unwrap();
+    let request = named(&received, "POST /action/trigger").unwrap();
     assert_eq!(request["parentSpanId"], "00f067aa0ba902b7");
     assert_eq!(request["kind"], "SPAN_KIND_SERVER");
-    let run = named(&told, "action create-customer").expect("the trace contains the run");
+    let run = named(&received, "action create-customer").expect("the trace contains the run");
     assert_eq!(run["parentSpanId"], request["spanId"]);
-    let sent = named(&told, "provider request").expect("the trace contains the provider request");
+    let sent = named(&received, "provider request").expect("the trace contains the provider request");
     assert_eq!((&sent["parentSpanId"], &sent["kind"]), (&run["spanId"], &json!("SPAN_KIND_CLIENT")));
     assert_eq!(attribute(sent, "http.response.status_code"), Some(&json!({ "intValue": "200" })));
 
     let all = eventually("the spans of a sync and its commit have arrived", async || {
-        let told = spans(&collector).await;
-        (named(&told, "sync customers").is_some() && named(&told, "commit").is_some()).then_some(told)
+        let received = spans(&collector).await;
+        (named(&received, "sync customers").is_some() && named(&received, "commit").is_some())
+            .then_some(received)
     })
     .await;
     let sync = named(&all, "sync customers").unwrap();
@@ -91,10 +92,10 @@ async fn remaining_spans_are_sent_on_shutdown() {
         .await;
     host.get("/environment").await.expect(200);
     host.stop().await;
-    let told = spans(&collector).await;
-    assert!(named(&told, "GET /environment").is_some(), "{told:?}");
+    let received = spans(&collector).await;
+    assert!(named(&received, "GET /environment").is_some(), "{received:?}");
     let service = json!({ "key": "service.name", "value": { "stringValue": "of-the-tests" } });
-    assert!(told[0]["resource"]["attributes"].as_array().unwrap().contains(&service), "{}", told[0]);
+    assert!(received[0]["resource"]["attributes"].as_array().unwrap().contains(&service), "{}", received[0]);
 }
 
 #[tokio::test]

@@ -73,13 +73,13 @@ proxy = { base_url = "{acme}", verification = { method = "GET", endpoint = "/me"
 "#;
 
 /// A host whose integration `hostile` uses an entry for the fake provider.
-struct Play {
+struct Setup {
     host: Host,
     acme: Acme,
     db: TestDatabase,
 }
 
-impl Play {
+impl Setup {
     async fn of(entry: &str) -> Self {
         let acme = Acme::start().await;
         acme.add_provider("acme", entry);
@@ -119,7 +119,7 @@ impl Play {
 
     /// Connects, checks that wrong credentials are rejected, calls the provider, and reconnects. Returns the
     /// connection's id.
-    async fn plays(
+    async fn check_connecting(
         &self,
         route: &str,
         params: &[(&str, &str)],
@@ -172,7 +172,7 @@ impl Play {
         (before, after["token"].clone())
     }
 
-    fn asked(&self, request: &str) -> usize {
+    fn request_count(&self, request: &str) -> usize {
         self.acme.requests().iter().filter(|line| *line == request).count()
     }
 }
@@ -191,102 +191,108 @@ async fn post(host: &Api, path: &str, session: &str, params: &[(&str, &str)], bo
 
 #[tokio::test]
 async fn two_step_credentials_are_exchanged_and_refreshed() {
-    let play = Play::of(TWO_STEP).await;
+    let setup = Setup::of(TWO_STEP).await;
     // Existing clients send this option for every provider.
     let good = json!({ "type": "TWO_STEP", "pin": ACME_PIN, "assertionOption": { "kind": "none" } });
-    let id = play.plays("/auth/two-step", &[("user", "ada")], &good, "pin", "/me").await;
-    let (before, after) = play.refreshed(&id).await;
+    let id = setup.check_connecting("/auth/two-step", &[("user", "ada")], &good, "pin", "/me").await;
+    let (before, after) = setup.refreshed(&id).await;
     assert_ne!(before, after);
-    assert_eq!(play.asked("POST /renew 200"), 1, "the refresh uses the refresh token");
-    assert_eq!(play.fetch(&id, &json!({ "url": "/me" })).await, 200);
-    let shown = play.shown(&id, "").await["credentials"].clone();
+    assert_eq!(setup.request_count("POST /renew 200"), 1, "the refresh uses the refresh token");
+    assert_eq!(setup.fetch(&id, &json!({ "url": "/me" })).await, 200);
+    let shown = setup.shown(&id, "").await["credentials"].clone();
     assert_eq!((&shown["type"], &shown["pin"]), (&json!("TWO_STEP"), &json!(ACME_PIN)));
     assert!(shown.get("refresh_token").is_none());
 }
 
 #[tokio::test]
 async fn a_jwt_is_signed_and_renewed() {
-    let play = Play::of(&SIGNED_TOKEN.replace("PATH", "jwt")).await;
+    let setup = Setup::of(&SIGNED_TOKEN.replace("PATH", "jwt")).await;
     let good = json!({ "type": "JWT", "id": "key-1", "secret": ACME_JWT_KEY });
-    let session = play.session().await;
-    let no_key = play.post("/auth/jwt", &session, &[], &json!({ "id": "key-1", "secret": "planted" })).await;
+    let session = setup.session().await;
+    let no_key = setup.post("/auth/jwt", &session, &[], &json!({ "id": "key-1", "secret": "planted" })).await;
     assert_eq!(no_key.refusal(), (400, "connection_test_failed".to_owned()));
     assert!(no_key.message().contains("hexadecimal"), "{}", no_key.message());
-    let id = play.plays("/auth/jwt", &[], &good, "id", "/jwt").await;
+    let id = setup.check_connecting("/auth/jwt", &[], &good, "id", "/jwt").await;
     // Times in a token have a resolution of seconds.
     tokio::time::sleep(std::time::Duration::from_millis(1100)).await;
-    let (before, after) = play.refreshed(&id).await;
+    let (before, after) = setup.refreshed(&id).await;
     assert_ne!(before, after);
-    assert_eq!(play.fetch(&id, &json!({ "url": "/jwt" })).await, 200);
+    assert_eq!(setup.fetch(&id, &json!({ "url": "/jwt" })).await, 200);
 }
 
 #[tokio::test]
 async fn a_signed_jwt_is_exchanged_for_an_access_token() {
-    let play = Play::of(&format!("{EXCHANGED_JWT}{}", SIGNED_TOKEN.replace("PATH", "me"))).await;
+    let setup = Setup::of(&format!("{EXCHANGED_JWT}{}", SIGNED_TOKEN.replace("PATH", "me"))).await;
     let key = "ff".repeat(32);
-    let session = play.session().await;
-    let wrong = play.post("/auth/jwt", &session, &[], &json!({ "id": "key-1", "secret": key })).await;
+    let session = setup.session().await;
+    let wrong = setup.post("/auth/jwt", &session, &[], &json!({ "id": "key-1", "secret": key })).await;
     assert_eq!(wrong.refusal(), (400, "connection_test_failed".to_owned()));
     assert!(wrong.message().contains("a wrong assertion"), "{}", wrong.message());
     let good = json!({ "id": "key-1", "secret": ACME_JWT_KEY });
-    let made = play.post("/auth/jwt", &session, &[], &good).await.expect(200).json();
+    let made = setup.post("/auth/jwt", &session, &[], &good).await.expect(200).json();
     let id = text(&made["connectionId"]);
-    assert_eq!(play.fetch(id, &json!({ "url": "/me" })).await, 200);
-    let (before, after) = play.refreshed(id).await;
+    assert_eq!(setup.fetch(id, &json!({ "url": "/me" })).await, 200);
+    let (before, after) = setup.refreshed(id).await;
     assert_ne!(before, after);
-    assert_eq!(play.fetch(id, &json!({ "url": "/me" })).await, 200);
+    assert_eq!(setup.fetch(id, &json!({ "url": "/me" })).await, 200);
 }
 
 #[tokio::test]
 async fn a_bill_login_session_is_sent_with_the_developer_key() {
-    let play = Play::of(BILL).await;
+    let setup = Setup::of(BILL).await;
     let good =
         json!({ "username": "ada", "password": ACME_PIN, "organization_id": "org-1", "dev_key": "dev-1" });
-    let id = play.plays("/auth/bill", &[], &good, "password", "/bill").await;
-    let (before, after) = play.refreshed(&id).await;
+    let id = setup.check_connecting("/auth/bill", &[], &good, "password", "/bill").await;
+    let (before, after) = setup.refreshed(&id).await;
     assert_ne!(before, after);
-    assert_eq!(play.fetch(&id, &json!({ "url": "/bill" })).await, 200);
+    assert_eq!(setup.fetch(&id, &json!({ "url": "/bill" })).await, 200);
 }
 
 #[tokio::test]
 async fn token_based_requests_are_signed_over_url_query_and_form() {
-    let play = Play::of(TOKEN_BASED).await;
-    let session = play.session().await;
+    let setup = Setup::of(TOKEN_BASED).await;
+    let session = setup.session().await;
     let own = json!({ "token_id": "token-id", "token_secret": ACME_PIN });
     let params = [("accountId", "1234-sb1")];
-    let no_client = play.post("/auth/tba", &session, &params, &own).await;
+    let no_client = setup.post("/auth/tba", &session, &params, &own).await;
     assert_eq!(no_client.refusal(), (400, "missing_client_id".to_owned()));
     let good = json!({
         "token_id": "token-id", "token_secret": ACME_PIN,
         "oauth_client_id_override": "consumer", "oauth_client_secret_override": ACME_SECRET,
     });
-    let id = play
-        .plays("/auth/tba", &params, &good, "token_secret", "/signed?q=a%20b&page%5Bsize%5D=5&q=%C3%BC")
+    let id = setup
+        .check_connecting(
+            "/auth/tba",
+            &params,
+            &good,
+            "token_secret",
+            "/signed?q=a%20b&page%5Bsize%5D=5&q=%C3%BC",
+        )
         .await;
     let form = json!({
         "method": "POST", "url": "/signed/orders?expand=a+b", "body": "name=J%C3%BCrg+%26+Co&name=x&a%5Bb%5D=",
         "headers": [["content-type", "application/x-www-form-urlencoded"]],
     });
-    assert_eq!(play.fetch(&id, &form).await, 200);
+    assert_eq!(setup.fetch(&id, &form).await, 200);
     let other = json!({ "method": "PUT", "url": "/signed/1", "body": "{\"a\":1}", "headers": [["content-type", "application/json"]] });
-    assert_eq!(play.fetch(&id, &other).await, 200);
+    assert_eq!(setup.fetch(&id, &other).await, 200);
 }
 
 #[tokio::test]
 async fn every_wsse_request_has_a_fresh_signature() {
-    let play = Play::of(SIGNATURE).await;
+    let setup = Setup::of(SIGNATURE).await;
     let good = json!({ "type": "SIGNATURE", "username": "ada", "password": ACME_PIN });
-    play.plays("/auth/signature", &[], &good, "password", "/wsse").await;
+    setup.check_connecting("/auth/signature", &[], &good, "password", "/wsse").await;
 }
 
 #[tokio::test]
 async fn client_credentials_of_an_end_user_obtain_tokens() {
-    let play = Play::of(CLIENT_CREDENTIALS).await;
+    let setup = Setup::of(CLIENT_CREDENTIALS).await;
     let good = json!({ "client_id": "client-1", "client_secret": ACME_SECRET });
-    let id = play.plays("/oauth2/auth", &[], &good, "client_secret", "/me").await;
-    let (before, after) = play.refreshed(&id).await;
+    let id = setup.check_connecting("/oauth2/auth", &[], &good, "client_secret", "/me").await;
+    let (before, after) = setup.refreshed(&id).await;
     assert_ne!(before, after);
-    assert_eq!(play.fetch(&id, &json!({ "url": "/me" })).await, 200);
+    assert_eq!(setup.fetch(&id, &json!({ "url": "/me" })).await, 200);
 }
 
 #[tokio::test]
@@ -319,18 +325,25 @@ async fn api_keys_and_passwords_are_verified_with_the_provider() {
         .await
         .expect(200);
 
-    let told = json!({ "webhook_url": "https://example.com/hook" });
-    host.request("PATCH", "/environment").json(&told).send().await.expect(200);
+    let settings = json!({ "webhook_url": "https://example.com/hook" });
+    host.request("PATCH", "/environment").json(&settings).send().await.expect(200);
     let refused =
         post("/api-auth/basic/stripe", json!({ "username": "planted-wrong-key", "password": "" })).await;
     assert_eq!(refused.refusal(), (400, "connection_test_failed".to_owned()), "{}", refused.text());
     assert!(!refused.text().contains("planted"), "{}", refused.text());
     let deliveries = db.texts("SELECT body FROM outbound_webhook_deliveries WHERE type = 'auth'").await;
     let [delivery] = deliveries.as_slice() else { panic!("not one delivery: {deliveries:?}") };
-    let told: Value = serde_json::from_str(delivery).expect("the body is JSON");
-    assert_eq!((&told["operation"], &told["success"]), (&json!("creation"), &json!(false)), "{told}");
-    assert_eq!(told["error"]["type"], "connection_test_failed");
-    assert_eq!((&told["providerConfigKey"], &told["tags"]["end_user_id"]), (&json!("stripe"), &json!("u-7")));
+    let reported: Value = serde_json::from_str(delivery).expect("the body is JSON");
+    assert_eq!(
+        (&reported["operation"], &reported["success"]),
+        (&json!("creation"), &json!(false)),
+        "{reported}"
+    );
+    assert_eq!(reported["error"]["type"], "connection_test_failed");
+    assert_eq!(
+        (&reported["providerConfigKey"], &reported["tags"]["end_user_id"]),
+        (&json!("stripe"), &json!("u-7"))
+    );
     assert!(!delivery.contains("planted"));
     let listed = host.get("/connections").await.expect(200).json();
     assert_eq!(listed["connections"].as_array().map(Vec::len), Some(4));
@@ -344,26 +357,26 @@ async fn api_keys_and_passwords_are_verified_with_the_provider() {
 
 #[tokio::test]
 async fn an_unavailable_provider_does_not_reject_credentials() {
-    let play = Play::of(TWO_STEP).await;
-    let session = play.session().await;
+    let setup = Setup::of(TWO_STEP).await;
+    let session = setup.session().await;
     let params = [("user", "ada")];
-    let nonsense = play.post("/auth/two-step", &session, &params, &json!({ "pin": "html" })).await;
+    let nonsense = setup.post("/auth/two-step", &session, &params, &json!({ "pin": "html" })).await;
     assert_eq!(nonsense.refusal(), (400, "request_token_external_error".to_owned()));
     assert!(nonsense.message().contains("an HTML page"), "{}", nonsense.message());
-    let away = play.post("/auth/two-step", &session, &params, &json!({ "pin": "away" })).await;
+    let away = setup.post("/auth/two-step", &session, &params, &json!({ "pin": "away" })).await;
     let made = away.expect(200).json();
     assert!(text(&made["connectionId"]).len() == 36);
 }
 
 #[tokio::test]
 async fn invalid_input_is_rejected_with_the_field() {
-    let play = Play::of(TWO_STEP).await;
-    let host = &play.host;
+    let setup = Setup::of(TWO_STEP).await;
+    let host = &setup.host;
     let create =
         |provider: &'static str, key: &'static str| json!({ "provider": provider, "unique_key": key });
     host.post("/integrations", &create("freshdesk", "desk")).await.expect(200);
     host.post("/integrations", &create("github-pat", "code")).await.expect(200);
-    let session = play.session().await;
+    let session = setup.session().await;
     let user = [("user", "ada")];
     let refusal = async |path: &str, params: &[(&str, &str)], body: Value| {
         let answer = post(host, path, &session, params, &body).await;
@@ -443,13 +456,18 @@ async fn invalid_input_is_rejected_with_the_field() {
         let (status, code) = plain(&format!("/auth/two-step/hostile{query}")).await;
         assert_eq!((status, code.as_str()), expected, "{query}");
     }
-    assert!(play.acme.requests().iter().all(|line| line.starts_with("GET / ")), "{:?}", play.acme.requests());
+    assert!(
+        setup.acme.requests().iter().all(|line| line.starts_with("GET / ")),
+        "{:?}",
+        setup.acme.requests()
+    );
 }
 
 #[tokio::test]
 async fn a_session_limits_integrations_and_fixes_configuration() {
-    let play = Play::of(TWO_STEP).await;
-    play.host
+    let setup = Setup::of(TWO_STEP).await;
+    setup
+        .host
         .post("/integrations", &json!({ "provider": "unauthenticated", "unique_key": "open" }))
         .await
         .expect(200);
@@ -457,22 +475,22 @@ async fn a_session_limits_integrations_and_fixes_configuration() {
     let body = json!({
         "end_user": { "id": "u" }, "allowed_integrations": ["hostile"], "integrations_config_defaults": settled,
     });
-    let session = open(&play.host, "/connect/sessions", body).await;
-    let other = post(&play.host, "/auth/unauthenticated/open", &session, &[], &json!({})).await;
+    let session = open(&setup.host, "/connect/sessions", body).await;
+    let other = post(&setup.host, "/auth/unauthenticated/open", &session, &[], &json!({})).await;
     assert_eq!(other.refusal(), (400, "integration_not_allowed".to_owned()));
     let pin = json!({ "pin": ACME_PIN });
-    let made = play.post(
+    let made = setup.post(
         "/auth/two-step",
         &session,
         &[("user", "ada"), ("webhook_url", "https://evil.example")],
         &pin,
     );
     let id = text(&made.await.expect(200).json()["connectionId"]).to_owned();
-    assert_eq!(play.shown(&id, "").await["connection_config"], json!({ "user": "grace", "team": "7" }));
+    assert_eq!(setup.shown(&id, "").await["connection_config"], json!({ "user": "grace", "team": "7" }));
 
-    let session = play.reconnect_session(&id).await;
-    play.db.execute("DELETE FROM connections").await;
-    let gone = play.post("/auth/two-step", &session, &[], &pin).await;
+    let session = setup.reconnect_session(&id).await;
+    setup.db.execute("DELETE FROM connections").await;
+    let gone = setup.post("/auth/two-step", &session, &[], &pin).await;
     assert_eq!(
         gone.refusal(),
         (401, "unknown_connect_session_token".to_owned()),

@@ -98,16 +98,16 @@ async fn deleting_a_variant_clears_its_seen_positions() {
     let bundle = Bundle::guest("hostile").tracking_deletes("commit-raw");
     let stage = Stage::of(&bundle, json!({ "steps": 0 })).await;
     let saves = json!({ "save": { "model": "Item", "items": r#"[{"id":"a"},{"id":"b"}]"# } });
-    let orders = json!({ "steps": 0, "commits": [{ "changes": [saves] }], "end": "fail" });
-    stage.set_metadata(orders.clone()).await;
+    let metadata = json!({ "steps": 0, "commits": [{ "changes": [saves] }], "end": "fail" });
+    stage.set_metadata(metadata.clone()).await;
     create(&stage, "commit-raw", "second").await.expect(200);
     for _ in 0..2 {
         stage.run("commit-raw::second").await;
     }
-    let noted = "SELECT count(*) FROM seen_positions";
-    assert!(stage.db.number(noted).await > 0);
+    let seen_positions = "SELECT count(*) FROM seen_positions";
+    assert!(stage.db.number(seen_positions).await > 0);
     delete(&stage, "commit-raw", "second").await.expect(200);
-    assert_eq!(stage.db.number(noted).await, 0);
+    assert_eq!(stage.db.number(seen_positions).await, 0);
 }
 
 #[tokio::test]
@@ -127,16 +127,16 @@ async fn records_of_an_undeclared_model_are_removed_with_their_variant() {
     create(&stage, "commit-raw", "second").await.expect(200);
     stage.wait_until_idle().await;
     stage.host.deploy(&declares(r#"["Item"]"#)).await;
-    let kept = async |variant: &str| {
+    let stored = async |variant: &str| {
         let of = |model| [("model", model), ("variant", variant)];
         (stage.all(&of("Item")).await.len(), stage.all(&of("Step")).await.len())
     };
-    assert_eq!((kept("base").await, kept("second").await), ((1, 1), (1, 1)));
+    assert_eq!((stored("base").await, stored("second").await), ((1, 1), (1, 1)));
     delete(&stage, "commit-raw", "second").await.expect(200);
-    assert_eq!((kept("base").await, kept("second").await), ((1, 1), (0, 0)));
+    assert_eq!((stored("base").await, stored("second").await), ((1, 1), (0, 0)));
     stage.set_metadata(json!({ "steps": 0 })).await;
     stage.run_with("commit-raw", json!({ "reset": true, "emptyCache": true })).await;
-    assert_eq!(kept("base").await, (0, 0));
+    assert_eq!(stored("base").await, (0, 0));
 }
 
 #[tokio::test]

@@ -133,8 +133,8 @@ async fn a_role_with_access_to_the_views_reads_nothing_else() {
             (!rows.is_empty() || view == "records" || view == "streams").then_some(rows)
         })
         .await;
-        let told = json!(rows).to_string();
-        assert!(!told.contains("planted"), "{view}: {told}");
+        let content = json!(rows).to_string();
+        assert!(!content.contains("planted"), "{view}: {content}");
         // Postgres reports that a view of several tables is not updatable before it checks privileges.
         assert!(!reader.can(format!("DELETE FROM syncline_views.{view}")).await, "{view}");
         assert!(reader.is_denied(format!("CREATE TABLE syncline_views.{view}2 ()")).await, "{view}");

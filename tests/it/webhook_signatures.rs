@@ -63,10 +63,10 @@ async fn webhooks_signed_by_vendor_libraries_are_accepted_unless_modified() {
 async fn the_host_and_vendor_libraries_accept_the_same_webhooks() {
     let db = TestDatabase::create().await;
     let host = Host::spawn(&db).await;
-    let judged = node("judge-webhooks.mjs", &json!({ "now": chrono::Utc::now().timestamp() }));
-    let judged = judged.as_array().expect("it is a list");
-    assert_eq!(judged.len(), 6);
-    for vendor in judged {
+    let verdicts = node("judge-webhooks.mjs", &json!({ "now": chrono::Utc::now().timestamp() }));
+    let verdicts = verdicts.as_array().expect("it is a list");
+    assert_eq!(verdicts.len(), 6);
+    for vendor in verdicts {
         let provider = text(&vendor["provider"]);
         let credentials = if matches!(provider, "sendgrid" | "razorpay") { Value::Null } else { app() };
         let path = integration(&host, provider, credentials, Some(text(&vendor["secret"]))).await;
@@ -225,17 +225,17 @@ async fn unauthenticated_handshakes_are_stored_but_not_processed() {
     let request = open.request("POST", &format!("{path}?connection_id=c1"));
     let request = request.header("x-notion-signature", &signature).header("content-type", "application/json");
     request.bytes(body).send().await.expect(200);
-    let told = eventually("the webhook is forwarded", async || {
-        let told = receiver.webhooks().into_iter().map(|told| told.body());
-        told.into_iter().find(|told| told["type"] == "forward")
+    let forwarded = eventually("the webhook is forwarded", async || {
+        let forwarded = receiver.webhooks().into_iter().map(|forwarded| forwarded.body());
+        forwarded.into_iter().find(|forwarded| forwarded["type"] == "forward")
     })
     .await;
-    assert_eq!(told["payload"]["id"], "e1");
-    assert!(receiver.webhooks().iter().all(|told| !told.text.contains("verification_token")));
+    assert_eq!(forwarded["payload"]["id"], "e1");
+    assert!(receiver.webhooks().iter().all(|forwarded| !forwarded.text.contains("verification_token")));
     let jobs = db.number("SELECT count(*) FROM function_jobs WHERE kind = 'webhook'").await;
     assert_eq!(jobs, 1, "only the signed webhook is processed");
-    let kept = db.texts("SELECT DISTINCT state FROM inbound_webhooks WHERE delivery_id IS NULL").await;
-    assert_eq!(kept, ["handshake"]);
+    let stored = db.texts("SELECT DISTINCT state FROM inbound_webhooks WHERE delivery_id IS NULL").await;
+    assert_eq!(stored, ["handshake"]);
 }
 
 #[tokio::test]
@@ -278,9 +278,9 @@ async fn secrets_in_webhook_requests_are_neither_stored_nor_forwarded() {
     let request = host.with_key(None).request("POST", &path).header("x-gitlab-token", SECRET);
     let request = request.header("authorization", "Basic planted").header("x-gitlab-event", "Push Hook");
     request.header("cookie", "a=planted").json(&json!({ "object_kind": "push" })).send().await.expect(200);
-    let told = receiver.wait_for(1).await.remove(0);
-    assert_eq!(told.header("x-gitlab-event"), "Push Hook");
-    assert!(!format!("{:?}", told.headers).contains("planted"), "{:?}", told.headers);
+    let forwarded = receiver.wait_for(1).await.remove(0);
+    assert_eq!(forwarded.header("x-gitlab-event"), "Push Hook");
+    assert!(!format!("{:?}", forwarded.headers).contains("planted"), "{:?}", forwarded.headers);
     for (provider, body) in [
         ("figma", json!({ "event_type": "FILE_UPDATE", "passcode": SECRET, "retries": 1.00 })),
         (
@@ -295,15 +295,15 @@ async fn secrets_in_webhook_requests_are_neither_stored_nor_forwarded() {
         let shown = host.get(&format!("/webhooks/received/{id}")).await.expect(200).json();
         assert_eq!(shown["body"], emptied);
         eventually("the webhook is forwarded", async || {
-            receiver.webhooks().into_iter().find(|told| told.body() == emptied)
+            receiver.webhooks().into_iter().find(|forwarded| forwarded.body() == emptied)
         })
         .await;
     }
-    assert!(receiver.webhooks().iter().all(|told| !told.text.contains("planted")));
-    let kept = "SELECT headers::text || query || convert_from(body, 'UTF8') FROM inbound_webhooks";
-    let kept = db.texts(kept).await;
-    assert_eq!(kept.len(), 3);
-    assert!(kept.iter().all(|kept| !kept.contains("planted")), "{kept:?}");
+    assert!(receiver.webhooks().iter().all(|forwarded| !forwarded.text.contains("planted")));
+    let stored = "SELECT headers::text || query || convert_from(body, 'UTF8') FROM inbound_webhooks";
+    let stored = db.texts(stored).await;
+    assert_eq!(stored.len(), 3);
+    assert!(stored.iter().all(|stored| !stored.contains("planted")), "{stored:?}");
 }
 
 #[tokio::test]

@@ -108,7 +108,7 @@ impl Connection {
     }
 
     /// Triggers an asynchronous action. Returns the path of its result.
-    pub async fn action_later(&self, name: &str, input: &Value) -> String {
+    pub async fn trigger_async(&self, name: &str, input: &Value) -> String {
         let accepted = self.action_with(&[("X-Async", "true")], name, input).await.expect(202);
         accepted.json()["statusUrl"].as_str().expect("a path").to_owned()
     }

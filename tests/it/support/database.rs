@@ -160,14 +160,14 @@ async fn template(server_url: &str) -> sqlx::Result<String> {
     }
     let name = format!("syncline_template_{}", &migrations.finalize().to_hex()[..16]);
     let mut conn = PgConnection::connect(server_url).await?;
-    let is_there = "SELECT EXISTS (SELECT FROM pg_database WHERE datname = $1)";
-    if sqlx::query_scalar(is_there).bind(&name).fetch_one(&mut conn).await? {
+    let exists = "SELECT EXISTS (SELECT FROM pg_database WHERE datname = $1)";
+    if sqlx::query_scalar(exists).bind(&name).fetch_one(&mut conn).await? {
         conn.close().await?;
         return Ok(name);
     }
     // It is renamed when it is complete, because an interrupted test may have left a partial one.
     sqlx::query("SELECT pg_advisory_lock($1)").bind(MAKING_THE_TEMPLATE).execute(&mut conn).await?;
-    if !sqlx::query_scalar::<_, bool>(is_there).bind(&name).fetch_one(&mut conn).await? {
+    if !sqlx::query_scalar::<_, bool>(exists).bind(&name).fetch_one(&mut conn).await? {
         let unfinished = format!("{name}_unfinished");
         execute(server_url, format!("DROP DATABASE IF EXISTS {unfinished}")).await?;
         execute(server_url, format!("CREATE DATABASE {unfinished}")).await?;

@@ -57,20 +57,20 @@ impl Echo {
     }
 
     /// The text of all runs and their logs.
-    pub async fn told_of_runs(&self) -> String {
-        let mut told = String::new();
+    pub async fn run_details(&self) -> String {
+        let mut details = String::new();
         let runs = self.host.get("/runs?limit=100").await.expect(200);
         for run in runs.json()["runs"].as_array().expect("a list") {
             let id = run["id"].as_str().expect("an id");
             for path in [format!("/runs/{id}"), format!("/runs/{id}/logs?limit=1000")] {
-                told += &self.host.get(&path).await.expect(200).text();
+                details += &self.host.get(&path).await.expect(200).text();
             }
         }
-        told + &runs.text()
+        details + &runs.text()
     }
 
     /// The text of all webhooks to the backend.
-    pub fn told_to_backend(&self) -> String {
+    pub fn webhook_texts(&self) -> String {
         self.receiver.webhooks().into_iter().map(|webhook| webhook.text).collect()
     }
 }

@@ -290,8 +290,8 @@ impl Drop for Host {
             return;
         }
         // Every secret in the tests is marked, so the suite as a whole checks that no secret is logged.
-        let told = log.lines().find(|line| PLANTED.iter().any(|mark| line.contains(mark)));
-        assert!(told.is_none(), "a secret is in the log: {}", told.unwrap_or_default());
+        let leak = log.lines().find(|line| PLANTED.iter().any(|mark| line.contains(mark)));
+        assert!(leak.is_none(), "a secret is in the log: {}", leak.unwrap_or_default());
     }
 }
 

@@ -26,8 +26,8 @@ impl Numbers {
     }
 
     pub async fn connect(&self, api: &Api, id: &str) -> Connection {
-        let orders = json!({ "count": 10, "batch": 4, "salt": "first" });
-        let connection = api.connect_as(id, "minimal", orders).await;
+        let metadata = json!({ "count": 10, "batch": 4, "salt": "first" });
+        let connection = api.connect_as(id, "minimal", metadata).await;
         connection.wait_until_idle().await;
         eventually("the first run is reported", async || {
             (!self.successes(&connection).is_empty()).then_some(())
@@ -36,7 +36,7 @@ impl Numbers {
         connection
     }
 
-    pub async fn order_changes(&self, connection: &Connection) {
+    pub async fn request_changes(&self, connection: &Connection) {
         connection.set_metadata(json!({ "first": 2, "count": 10, "batch": 4, "salt": "second" })).await;
     }
 
@@ -85,12 +85,12 @@ impl Numbers {
         let status = connection.status("numbers").await;
         let seen = (&status["status"], &status["recordCount"]);
         assert_eq!(seen, (&json!("SUCCESS"), &json!({ "Number": 10 })), "{id}");
-        let told = eventually(&format!("{id}: the sync is reported"), async || {
-            let told = self.successes(connection);
-            (told.len() >= 2).then_some(told)
+        let reported = eventually(&format!("{id}: the sync is reported"), async || {
+            let reported = self.successes(connection);
+            (reported.len() >= 2).then_some(reported)
         })
         .await;
-        let mut results: Vec<&Value> = told.iter().map(|body| &body["responseResults"]).collect();
+        let mut results: Vec<&Value> = reported.iter().map(|body| &body["responseResults"]).collect();
         results.sort_by_key(|counts| counts["deleted"].as_u64());
         let first = json!({ "added": 10, "updated": 0, "deleted": 0 });
         let second = json!({ "added": 2, "updated": 8, "deleted": 2 });

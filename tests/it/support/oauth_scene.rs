@@ -17,7 +17,7 @@ pub struct OAuthScene {
 }
 
 impl OAuthScene {
-    pub async fn set() -> Self {
+    pub async fn create() -> Self {
         Self::with_entry("").await
     }
 

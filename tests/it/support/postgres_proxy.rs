@@ -33,9 +33,9 @@ pub enum Fault {
 #[derive(Default)]
 struct Shared {
     armed: Mutex<Option<Fault>>,
-    struck: AtomicBool,
-    is_deaf: AtomicBool,
-    gone: CancellationToken,
+    has_happened: AtomicBool,
+    drops_notifications: AtomicBool,
+    closed: CancellationToken,
     statements: AtomicUsize,
 }
 
@@ -63,19 +63,19 @@ impl PostgresProxy {
 
     /// Arms a fault, which happens at the next opportunity.
     pub fn arm(&self, fault: Fault) {
-        self.shared.struck.store(false, Ordering::SeqCst);
+        self.shared.has_happened.store(false, Ordering::SeqCst);
         *self.shared.armed() = Some(fault);
     }
 
     /// Waits until the armed fault has happened.
-    pub async fn struck(&self) {
-        let what = format!("{:?} has struck", self.shared.armed());
-        eventually(&what, async || self.shared.struck.load(Ordering::SeqCst).then_some(())).await;
+    pub async fn wait_for_fault(&self) {
+        let what = format!("{:?} has happened", self.shared.armed());
+        eventually(&what, async || self.shared.has_happened.load(Ordering::SeqCst).then_some(())).await;
     }
 
     /// Closes all connections, and accepts no more.
     pub fn go_away(&self) {
-        self.shared.gone.cancel();
+        self.shared.closed.cancel();
     }
 
     /// Number of statements so far.
@@ -85,7 +85,7 @@ impl PostgresProxy {
 
     /// Drops all notifications from now on.
     pub fn drop_notifications(&self) {
-        self.shared.is_deaf.store(true, Ordering::SeqCst);
+        self.shared.drops_notifications.store(true, Ordering::SeqCst);
     }
 }
 
@@ -95,25 +95,25 @@ impl Shared {
     }
 
     /// Takes the armed fault if the predicate accepts it.
-    fn strike(&self, suits: impl Fn(Fault) -> bool) -> bool {
+    fn take_armed(&self, accepts: impl Fn(Fault) -> bool) -> bool {
         let mut armed = self.armed();
-        let strikes = armed.is_some_and(suits);
-        if strikes {
+        let is_accepted = armed.is_some_and(accepts);
+        if is_accepted {
             *armed = None;
         }
-        strikes
+        is_accepted
     }
 
-    fn has_struck(&self) {
-        self.struck.store(true, Ordering::SeqCst);
+    fn report_fault(&self) {
+        self.has_happened.store(true, Ordering::SeqCst);
     }
 }
 
 async fn serve(listener: TcpListener, server: PgConnectOptions, shared: Arc<Shared>) {
-    while let Some(Ok((mut host, _))) = shared.gone.run_until_cancelled(listener.accept()).await {
-        if shared.strike(|fault| matches!(fault, Fault::Recover)) {
+    while let Some(Ok((mut host, _))) = shared.closed.run_until_cancelled(listener.accept()).await {
+        if shared.take_armed(|fault| matches!(fault, Fault::Recover)) {
             let _may_be_gone = refuse(&mut host).await;
-            shared.has_struck();
+            shared.report_fault();
             continue;
         }
         host.set_nodelay(true).expect("the connection was just opened");
@@ -159,7 +159,7 @@ struct Link {
 impl Link {
     fn new(shared: Arc<Shared>) -> Self {
         let (loses_answer, is_stalled) = (AtomicBool::new(false), AtomicBool::new(false));
-        let cut = shared.gone.child_token();
+        let cut = shared.closed.child_token();
         Self { shared, loses_answer, is_stalled, cut }
     }
 
@@ -228,10 +228,13 @@ impl Link {
 
     fn begin_statement(&self, statement: &str) {
         self.shared.statements.fetch_add(1, Ordering::SeqCst);
-        if self.shared.strike(|fault| matches!(fault, Fault::StallCopy(part) if statement.contains(part))) {
+        if self.shared.take_armed(|fault| matches!(fault, Fault::StallCopy(part) if statement.contains(part)))
+        {
             self.is_stalled.store(true, Ordering::SeqCst);
         }
-        if self.shared.strike(|fault| matches!(fault, Fault::LoseAnswerOf(part) if statement.contains(part)))
+        if self
+            .shared
+            .take_armed(|fault| matches!(fault, Fault::LoseAnswerOf(part) if statement.contains(part)))
         {
             self.loses_answer.store(true, Ordering::SeqCst);
         }
@@ -239,12 +242,12 @@ impl Link {
 
     fn begin_commit(&self, transaction: &[String]) {
         let made = |part: &str| transaction.iter().any(|statement| statement.contains(part));
-        if self.shared.strike(|fault| matches!(fault, Fault::LoseCommitOf(part) if made(part))) {
+        if self.shared.take_armed(|fault| matches!(fault, Fault::LoseCommitOf(part) if made(part))) {
             self.loses_answer.store(true, Ordering::SeqCst);
         }
-        if self.shared.strike(|fault| matches!(fault, Fault::CutBeforeCommitOf(part) if made(part))) {
+        if self.shared.take_armed(|fault| matches!(fault, Fault::CutBeforeCommitOf(part) if made(part))) {
             self.cut.cancel();
-            self.shared.has_struck();
+            self.shared.report_fault();
         }
     }
 
@@ -258,12 +261,12 @@ impl Link {
             let body = read_body(&mut server).await?;
             match kind {
                 // `CopyInResponse`: the server waits for rows.
-                b'G' if self.is_stalled.load(Ordering::SeqCst) => self.shared.has_struck(),
-                b'A' if self.shared.is_deaf.load(Ordering::SeqCst) => continue,
+                b'G' if self.is_stalled.load(Ordering::SeqCst) => self.shared.report_fault(),
+                b'A' if self.shared.drops_notifications.load(Ordering::SeqCst) => continue,
                 // `ReadyForQuery`: the statement has been executed.
                 b'Z' if self.loses_answer.load(Ordering::SeqCst) => {
                     self.cut.cancel();
-                    self.shared.has_struck();
+                    self.shared.report_fault();
                     return Ok(());
                 }
                 _ if self.loses_answer.load(Ordering::SeqCst) => continue,

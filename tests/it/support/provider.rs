@@ -57,7 +57,7 @@ pub struct Seen {
     /// Each permit sends one part of the response to `/api/paced`.
     pub parts: Parts,
     /// Whether a client stopped waiting for `/api/silence`.
-    pub was_left: AtomicBool,
+    pub was_abandoned: AtomicBool,
 }
 
 pub struct Parts(Semaphore);
@@ -191,8 +191,8 @@ async fn note(State(seen): State<Arc<Seen>>, request: Request) -> Request {
 
 /// Responds with the received request.
 async fn echo(State(seen): State<Arc<Seen>>, body: Bytes) -> Response {
-    let mut said = seen.requests().pop().unwrap_or_default();
-    said["body"] = json!(String::from_utf8_lossy(&body));
+    let mut received = seen.requests().pop().unwrap_or_default();
+    received["body"] = json!(String::from_utf8_lossy(&body));
     let headers = [
         (HeaderName::from_static("x-request-id"), "of-the-provider"),
         (HeaderName::from_static("keep-alive"), "timeout=5"),
@@ -200,7 +200,7 @@ async fn echo(State(seen): State<Arc<Seen>>, body: Bytes) -> Response {
         (HeaderName::from_static("syncline-proxied"), "forged"),
         (HeaderName::from_static("x-of-provider"), "1"),
     ];
-    (headers, Json(said)).into_response()
+    (headers, Json(received)).into_response()
 }
 
 /// Counts the bytes of the body as they arrive.
@@ -252,7 +252,7 @@ async fn silence(State(seen): State<Arc<Seen>>) -> Response {
     struct Left(Arc<Seen>);
     impl Drop for Left {
         fn drop(&mut self) {
-            self.0.was_left.store(true, Ordering::SeqCst);
+            self.0.was_abandoned.store(true, Ordering::SeqCst);
         }
     }
     let _left = Left(seen);

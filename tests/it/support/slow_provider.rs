@@ -13,7 +13,7 @@ use super::Bundle;
 
 pub struct SlowProvider {
     address: String,
-    askers: Mutex<mpsc::UnboundedReceiver<Asker>>,
+    pending_requests: Mutex<mpsc::UnboundedReceiver<PendingRequest>>,
     /// Connections that no test has received yet.
     connected: Arc<AtomicUsize>,
     /// Accepts connections, and stops when the value is dropped.
@@ -21,7 +21,7 @@ pub struct SlowProvider {
 }
 
 /// A request that waits for its response.
-pub struct Asker {
+pub struct PendingRequest {
     stream: TcpStream,
     pub path: String,
 }
@@ -30,7 +30,7 @@ impl SlowProvider {
     pub async fn listen() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
         let address = listener.local_addr().expect("the listener has an address").to_string();
-        let (asked, askers) = mpsc::unbounded_channel();
+        let (asked, pending_requests) = mpsc::unbounded_channel();
         let connected = Arc::new(AtomicUsize::new(0));
         let count = Arc::clone(&connected);
         let mut listening = JoinSet::new();
@@ -42,13 +42,13 @@ impl SlowProvider {
                 count.fetch_add(1, Ordering::SeqCst);
                 let asked = asked.clone();
                 readers.spawn(async move {
-                    if let Some(asker) = Asker::read(stream).await {
-                        let _nobody_waits = asked.send(asker);
+                    if let Some(pending) = PendingRequest::read(stream).await {
+                        let _nobody_waits = asked.send(pending);
                     }
                 });
             }
         });
-        Self { address, askers: Mutex::new(askers), connected, _listening: listening }
+        Self { address, pending_requests: Mutex::new(pending_requests), connected, _listening: listening }
     }
 
     pub fn address(&self) -> String {
@@ -61,21 +61,21 @@ impl SlowProvider {
     }
 
     /// Waits for the next request.
-    pub async fn asked(&self) -> Asker {
-        let asked = async { self.askers.lock().await.recv().await.expect("it listens") };
-        let asker = tokio::time::timeout(Duration::from_secs(60), asked).await;
+    pub async fn next_request(&self) -> PendingRequest {
+        let asked = async { self.pending_requests.lock().await.recv().await.expect("it listens") };
+        let pending = tokio::time::timeout(Duration::from_secs(60), asked).await;
         self.connected.fetch_sub(1, Ordering::SeqCst);
-        asker.expect("a request arrives within a minute")
+        pending.expect("a request arrives within a minute")
     }
 
     /// Returns whether no client connects for this long.
-    pub async fn is_left_alone_for(&self, time: Duration) -> bool {
+    pub async fn receives_nothing_for(&self, time: Duration) -> bool {
         tokio::time::sleep(time).await;
         self.connected.load(Ordering::SeqCst) == 0
     }
 }
 
-impl Asker {
+impl PendingRequest {
     /// Reads the head of a request, or returns `None` if the client sends none.
     async fn read(mut stream: TcpStream) -> Option<Self> {
         let mut head = Vec::new();
@@ -94,13 +94,13 @@ impl Asker {
     }
 
     /// Responds to a client that may have disconnected.
-    pub async fn answer_if_there(mut self, body: &str) {
+    pub async fn answer_if_connected(mut self, body: &str) {
         let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\nConnection: close\r\n\r\n", body.len());
         let _may_be_gone = self.stream.write_all(format!("{head}{body}").as_bytes()).await;
     }
 
     /// Waits until the client disconnects.
-    pub async fn wait_for_hang_up(mut self) {
+    pub async fn wait_for_disconnect(mut self) {
         let ended = tokio::time::timeout(Duration::from_secs(10), self.stream.read_u8()).await;
         assert!(ended.expect("the request ends within ten seconds").is_err());
     }

@@ -21,7 +21,7 @@ pub struct Scene {
 }
 
 impl Scene {
-    pub async fn set() -> Self {
+    pub async fn create() -> Self {
         Self::with(|options| options).await
     }
 

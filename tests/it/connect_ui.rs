@@ -124,10 +124,10 @@ async fn a_page_on_another_domain_uses_the_public_api_url() {
 async fn end_users_connect_by_typing_credentials() {
     run_scenarios(&[
         "an_api_key_is_typed_and_checked",
-        "mistakes_are_told_at_their_fields",
-        "what_is_settled_is_not_asked",
-        "integrations_of_one_name_are_told_apart",
-        "everything_can_be_done_by_keyboard",
+        "mistakes_are_shown_at_their_fields",
+        "predefined_values_are_not_asked_for",
+        "integrations_with_the_same_name_show_their_keys",
+        "everything_works_with_the_keyboard",
     ])
     .await;
 }
@@ -135,37 +135,41 @@ async fn end_users_connect_by_typing_credentials() {
 #[tokio::test]
 async fn end_users_connect_in_a_popup_window() {
     run_scenarios_with_oauth(&[
-        "access_is_allowed_in_a_window",
-        "access_is_refused_in_the_window",
-        "a_connection_is_connected_again",
+        "consent_is_given_in_a_popup",
+        "consent_is_denied_in_a_popup",
+        "a_connection_is_reconnected",
     ])
     .await;
 }
 
 #[tokio::test]
 async fn a_closed_or_blocked_popup_can_be_reopened() {
-    run_scenarios_with_oauth(&["the_window_is_closed_early", "the_window_is_blocked"]).await;
+    run_scenarios_with_oauth(&["the_popup_is_closed_early", "the_popup_is_blocked"]).await;
 }
 
 #[tokio::test]
 async fn an_expired_session_shows_a_message() {
     run_scenarios(&[
-        "an_ended_session_says_so",
-        "a_session_ends_before_the_eyes",
-        "a_frame_without_a_token_gives_up",
+        "an_ended_session_shows_a_message",
+        "an_expiring_session_updates_the_page",
+        "a_frame_without_a_token_shows_an_error",
     ])
     .await;
 }
 
 #[tokio::test]
 async fn other_pages_embed_the_connect_ui() {
-    run_scenarios(&["the_published_client_opens_it", "connect_js_opens_it", "the_token_goes_nowhere_else"])
-        .await;
+    run_scenarios(&[
+        "the_published_client_opens_the_page",
+        "connect_js_opens_the_page",
+        "the_token_is_sent_only_to_the_api",
+    ])
+    .await;
 }
 
 #[tokio::test]
 async fn theme_and_language_follow_the_settings() {
-    run_scenarios(&["the_environment_decides_on_the_look", "it_speaks_the_readers_language"]).await;
+    run_scenarios(&["the_environment_sets_title_and_color", "the_page_uses_the_browsers_language"]).await;
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! Deploying bundles: what is rejected, what the plan lists, and what a deployment leaves unchanged.
+//! Deploying bundles: rejected bundles, plans, and the effects of a deployment.
 
 use std::time::Duration;
 

@@ -71,8 +71,8 @@ async fn assert_never_revealed(entry: &str, credentials: Value, secrets: &[&str]
         (echo.db.number("SELECT count(*) FROM runs WHERE state = 'error'").await == 8).then_some(())
     })
     .await;
-    outputs.push(("what the backend was sent", echo.webhook_texts()));
-    outputs.push(("what is told of runs", echo.run_details().await));
+    outputs.push(("the webhooks to the backend", echo.webhook_texts()));
+    outputs.push(("the runs and their logs", echo.run_details().await));
     outputs.push(("the list of connections", echo.host.get("/connections").await.expect(200).text()));
     for secret in secrets {
         for (what, text) in &outputs {
@@ -160,8 +160,8 @@ async fn a_refresh_token_echoed_by_the_provider_is_masked() {
     })
     .await;
     for secret in SECRETS {
-        for outputs in [&refused.text(), &listed.text(), &echo.webhook_texts()] {
-            assert!(!outputs.contains(secret), "`{secret}`: {outputs}");
+        for output in [&refused.text(), &listed.text(), &echo.webhook_texts()] {
+            assert!(!output.contains(secret), "`{secret}`: {output}");
         }
         assert_eq!(echo.db.tables_with(secret).await, [""; 0], "tables with `{secret}` in them");
     }
@@ -199,8 +199,8 @@ async fn credentials_echoed_during_a_validation_are_masked() {
     .await;
     let of_runs = echo.run_details().await;
     assert!(of_runs.contains("script_http_error") && of_runs.contains("***"), "{of_runs}");
-    for outputs in [refused.text(), of_runs, echo.webhook_texts()] {
-        assert!(!outputs.contains(KEY), "{outputs}");
+    for output in [refused.text(), of_runs, echo.webhook_texts()] {
+        assert!(!output.contains(KEY), "{output}");
     }
     assert_eq!(echo.db.tables_with(KEY).await, [""; 0]);
 }

@@ -1,4 +1,4 @@
-//! Provider webhooks beyond the capacity of a host: the provider is told to retry, and acknowledged webhooks are never
+//! Provider webhooks beyond the capacity of a host: providers are asked to retry, and acknowledged webhooks are never
 //! lost.
 
 use std::collections::BTreeSet;

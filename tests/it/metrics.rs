@@ -118,13 +118,13 @@ async fn inbound_webhooks_are_counted_from_ingest_to_completion() {
     assert_eq!(deliver("push", "d1", &push("main")).await, "", "the delivery is a duplicate");
     let unmatched = deliver("star", "d2", &json!({ "repository": { "full_name": "acme/unknown" } })).await;
     scene.wait_for_state(&processed, "processed").await;
-    waits("one is processed", ended, json!({ "state": "processed" }), 1).await;
+    waits("one webhook is processed", ended, json!({ "state": "processed" }), 1).await;
     scene.wait_for_state(&unmatched, "unmatched").await;
-    waits("one is about nobody", ended, json!({ "state": "unmatched" }), 1).await;
+    waits("one webhook is unmatched", ended, json!({ "state": "unmatched" }), 1).await;
     scene.connection.set_metadata(json!({ "repository": "acme/shop", "fails": true })).await;
     let failed = deliver("push", "d3", &push("main")).await;
     scene.wait_for_state(&failed, "failed").await;
-    waits("one has failed", ended, json!({ "state": "failed" }), 1).await;
+    waits("one webhook has failed", ended, json!({ "state": "failed" }), 1).await;
 
     let open = host.with_key(None);
     open.post(&scene.url, &push("main")).await.expect(401);
@@ -169,8 +169,8 @@ async fn inbound_webhooks_are_counted_from_ingest_to_completion() {
     .await;
     scene.db.execute("DROP TRIGGER refuse ON function_jobs").await;
     scene.wait_for_state(&waiting, "processed").await;
-    waits("it is counted", ended, json!({ "state": "processed" }), 2).await;
-    waits("nothing waits", "syncline_received_webhooks_waiting", json!({}), 0).await;
+    waits("the processed webhook is counted", ended, json!({ "state": "processed" }), 2).await;
+    waits("no webhook waits", "syncline_received_webhooks_waiting", json!({}), 0).await;
     assert!(
         !host.with_key(None).get("/metrics").await.text().contains("acme/"),
         "no label contains webhook content"

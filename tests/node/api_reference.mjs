@@ -1,4 +1,4 @@
-// Opens the API reference of a host in Chromium and checks what it shows:
+// Opens the API reference of a host in Chromium and checks the page:
 // `node api_reference.mjs '{"host": …, "screenshots": …}'`.
 
 import assert from 'node:assert/strict';

@@ -1,5 +1,5 @@
-// The published Node client, unchanged, on asynchronous actions. CHECK_HOST and CHECK_KEY say where; the connection
-// `customer-1` of integration `hostile` must be there.
+// Checks asynchronous actions with the published Node client, unmodified. CHECK_HOST and CHECK_KEY name the host and
+// its key. The connection `customer-1` of the integration `hostile` must exist.
 import assert from 'node:assert/strict';
 import { setTimeout as sleep } from 'node:timers/promises';
 
@@ -7,7 +7,7 @@ import { Nango } from '@nangohq/node';
 
 const client = new Nango({ host: process.env.CHECK_HOST, secretKey: process.env.CHECK_KEY });
 
-/** Asks until there is an answer that says more than "not yet". */
+/** Polls until the action has finished, and returns its result or error. */
 async function settled(job) {
     for (let tries = 0; tries < 100; tries++) {
         try {
@@ -19,7 +19,7 @@ async function settled(job) {
         }
         await sleep(50);
     }
-    throw new Error('the action does not come to its end');
+    throw new Error('the action does not finish');
 }
 
 const works = await client.triggerActionAsync('hostile', 'customer-1', 'big-output', 3);

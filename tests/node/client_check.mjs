@@ -1,6 +1,6 @@
-// Drives the published Node client against a host, as a customer's backend does. Expects an environment with the
-// example `minimal` deployed and one connection of it, `customer-1`, whose sync has saved 10 numbers. Every method
-// that the client has is either called here or listed with the reason why not; a new one fails the check.
+// Uses the published Node client with a host, as a customer's backend does. Expects an environment with the example
+// `minimal` and one connection `customer-1`, whose sync has saved 10 numbers. Every method of the client is either
+// called here or listed with the reason why not. A new method fails the check.
 
 import assert from 'node:assert/strict';
 import { Nango } from '@nangohq/node';
@@ -10,20 +10,20 @@ const client = new Nango({ host, secretKey: process.env.CHECK_KEY });
 const [key, id] = ['minimal', 'customer-1'];
 const called = new Set();
 
-/** Calls a method and notes that it was. */
+/** Calls a method and records its name. */
 async function call(method, ...args) {
     called.add(method);
     return await client[method](...args);
 }
 
-/** The status and code with which a call is refused. */
+/** The status and code of the error that a call returns. */
 async function refusal(method, ...args) {
     try {
         await call(method, ...args);
     } catch (error) {
         return [error.response?.status, error.response?.data?.error?.code];
     }
-    assert.fail(`${method} was not refused`);
+    assert.fail(`${method} was not rejected`);
 }
 
 async function eventually(what, look) {
@@ -32,7 +32,7 @@ async function eventually(what, look) {
         if (seen) return seen;
         await new Promise((done) => setTimeout(done, 100));
     }
-    assert.fail(`still not true: ${what}`);
+    assert.fail(`not true in time: ${what}`);
 }
 
 const secret = { type: 'OAUTH2', client_id: 'id', client_secret: 'secret', scopes: 'a,b' };
@@ -187,10 +187,10 @@ const subjects = {
     },
 };
 
-/** What `proxy_client.mjs` calls. */
+/** Methods that `proxy_client.mjs` calls. */
 const proxied = ['proxy', 'get', 'post', 'put', 'patch', 'delete'];
 
-/** Methods that ask no host, and those that the others are made of. */
+/** Methods that send no request, and internal ones that the others use. */
 const local = [
     'constructor', '_triggerAction', '_verifyWebhookSignatureImpl', 'enrichHeaders', 'verifyWebhookSignature',
     'verifyIncomingWebhookRequest',
@@ -205,5 +205,5 @@ for (const [name, check] of Object.entries(subjects)) {
     }
 }
 const unchecked = Object.getOwnPropertyNames(Nango.prototype).filter((name) => ![...called, ...local, ...proxied].includes(name));
-assert.deepEqual(unchecked, [], 'methods of the client that nobody calls');
+assert.deepEqual(unchecked, [], 'methods of the client that are never called');
 console.log(`${called.size} methods work`);

@@ -1,5 +1,5 @@
 // Follows records with a published client of server-sent events, and prints every event as a line of JSON.
-// A line on standard input is the address of the host to connect to from then on.
+// A line on standard input is the URL of the host to use for later connections.
 import { createInterface } from "node:readline";
 import { EventSource } from "eventsource";
 

@@ -1,8 +1,8 @@
-// The published frontend client, with a stand-in for the browser around it.
+// The published frontend client, in a simulated browser.
 //
 //     node --experimental-websocket frontend_auth.mjs HOST SESSION_TOKEN INTEGRATION
 //
-// Prints `open URL` when the client sends its window somewhere, and then `connected JSON` or `failed JSON`.
+// Prints `open URL` when the client opens a URL in its window, and then `connected JSON` or `failed JSON`.
 const [host, connectSessionToken, integration] = process.argv.slice(2);
 
 globalThis.window = {

@@ -1,6 +1,6 @@
-// What vendors' own libraries make of webhooks: some that are signed as the vendor's documentation says, and the same
-// with something changed. Reads {"now"} (seconds since 1970) from standard input and writes, for each vendor, the
-// secret of its integration and what was judged: headers, body, and whether the library takes it.
+// Verifies webhooks with vendors' own libraries: webhooks that are signed as the vendor's documentation describes, and
+// modified ones. Reads {"now"} (seconds since 1970) from standard input. Writes the secret of each vendor's integration
+// and the tried webhooks: headers, body, and whether the library accepts them.
 import { createHmac, generateKeyPairSync, sign } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { LinearWebhookClient } from '@linear/sdk/webhooks';
@@ -15,7 +15,7 @@ const SECRET = 'planted-secret-of-webhooks';
 
 const hmac = (secret, text) => createHmac('sha256', secret).update(text).digest('hex');
 
-/** Whether it neither throws nor says no. */
+/** Whether the function neither throws nor returns false. */
 async function takes(verify) {
     try {
         return (await verify()) !== false;
@@ -24,8 +24,8 @@ async function takes(verify) {
     }
 }
 
-// A vendor signs a body at a time with a key of its own (`sign`), whose verifying half is `secret`, and its library
-// says whether that was so (`takes`).
+// Each vendor has a function that signs a body at a time (`sign`), the secret or public key that verifies it (`secret`),
+// and a function that verifies a webhook with the vendor's library (`takes`).
 const vendors = {
     discord: () => {
         const { publicKey, privateKey } = generateKeyPairSync('ed25519');
@@ -48,7 +48,7 @@ const vendors = {
         const library = new sendgrid.EventWebhook();
         return {
             secret,
-            // Its body ends with a line break, which is signed too.
+            // The body ends with a line break, which is signed too.
             body: '[{"email":"a@example.com","event":"delivered","sg_event_id":"1"}]\r\n',
             sign: (body, at) => ({
                 [timestamp]: String(at),

@@ -1,4 +1,4 @@
-// Speaks the Model Context Protocol with a published client, and prints what it was answered as one JSON list.
+// Speaks the Model Context Protocol with a published client, and prints the responses as one JSON list.
 import { Client } from "@modelcontextprotocol/sdk/client/index.js";
 import { StreamableHTTPClientTransport } from "@modelcontextprotocol/sdk/client/streamableHttp.js";
 

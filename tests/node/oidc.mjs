@@ -2,9 +2,9 @@
 //
 //     node oidc.mjs PORT [ACCESS_TOKEN_SECONDS]
 //
-// Clients are registered at /reg. PKCE is demanded, refresh tokens rotate, and a used one revokes its grant. Whoever
-// logs in is let in; the pages are usable by people and by scripts. `POST /test/fault?token=html|error|slow|late|none`
-// breaks the token endpoint; `late` only delays its answers.
+// Clients are registered at /reg. PKCE is required, refresh tokens rotate, and reusing one revokes its grant. Any login
+// is accepted; people and scripts can use the pages. `POST /test/fault?token=html|error|slow|late|none` breaks the
+// token endpoint; `late` only delays its responses.
 import { Provider } from 'oidc-provider';
 
 const port = Number(process.argv[2]);

@@ -1,4 +1,4 @@
-// Calls a provider through a host with the published client, and prints what came of it as JSON.
+// Calls a provider through a host with the published client, and prints the results as JSON.
 //
 //     node proxy_client.mjs HOST KEY CONNECTION INTEGRATION OVERRIDE
 

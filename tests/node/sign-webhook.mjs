@@ -1,5 +1,5 @@
-// Signs webhooks as their vendors do, with the vendors' own libraries. Reads {"vendor", "secret", "url", "body"} from
-// standard input and writes the headers that go with it; for `github-examples`, the published examples themselves.
+// Signs webhooks with the vendors' own libraries. Reads {"vendor", "secret", "url", "body"} from standard input and
+// writes the headers of the webhook. For `github-examples`, it writes the published examples with their signatures.
 import { readFileSync } from 'node:fs';
 import examples from '@octokit/webhooks-examples' with { type: 'json' };
 import { sign } from '@octokit/webhooks-methods';
@@ -28,7 +28,7 @@ const vendors = {
     }),
     openai: () => standard('webhook'),
     resend: () => standard('svix'),
-    // Of each event the first example.
+    // The first example of each event.
     'github-examples': async () => {
         const all = examples.default ?? examples;
         const one = async ({ name, examples: [first] }) => {

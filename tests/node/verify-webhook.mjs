@@ -1,5 +1,5 @@
 // Verifies a webhook with the libraries that receivers use. Reads {"key", "body", "headers"} from standard input and
-// writes which of them take it.
+// writes which of them accept it.
 import { readFileSync } from 'node:fs';
 import { Nango } from '@nangohq/node';
 import { Webhook } from 'standardwebhooks';

@@ -1,8 +1,8 @@
-"""A stand-in for providers whose credentials are typed in: no real one can be had on a developer's machine.
+"""A fake provider for typed credentials, because no real one runs on a developer's machine.
 
-What it is shown it judges with libraries of others: signatures of OAuth 1 and the client credentials grant with
-oauthlib, tokens with PyJWT. Only the UsernameToken of WS-Security is computed here, by the text of its profile.
-Every signature and every token's nonce is good for one request. Started with a port; prints one line a request.
+It verifies credentials with third-party libraries: OAuth 1 signatures and the client credentials grant with oauthlib,
+JSON Web Tokens with PyJWT. Only the UsernameToken of WS-Security is computed here, as its profile specifies.
+Every signature and every nonce is valid for one request. The argument is the port. Prints one line per request.
 """
 
 import base64

@@ -1,11 +1,11 @@
-"""A stand-in for a provider whose apps are installed: no such server can be run by others, so this one speaks the
-protocol as its manual describes it, and checks with PyJWT what it is sent.
+"""A fake provider with installable apps. No such server is available to others, so this one implements the documented
+protocol, and verifies tokens with PyJWT.
 
     python apps.py PORT PUBLIC_KEY_FILE HOST
 
-The app is 4242 with two installations: 77, which the one user may use as the last of many, and 78, which is somebody
-else's. Whoever comes to its page is sent to HOST, the way back of an installed app; `setup_action=request` on the page
-leaves the installation to its owner. The user's company is 7; whoever asks about 9 is told to come later.
+The app 4242 has two installations: 77, which is the last in the user's long list, and 78, which belongs to another
+user. The app's page redirects to HOST, the callback of an installed app. A page with `setup_action=request` leaves the
+installation to its owner. The user's company is 7. Requests about company 9 get a 503.
 """
 import json
 import secrets

@@ -1,4 +1,4 @@
-"""A collector of traces: takes OTLP over HTTP as protobuf, and tells at GET /spans what it was sent."""
+"""A trace collector: accepts OTLP over HTTP as protobuf, and returns all received spans at GET /spans."""
 
 import gzip
 import json
@@ -27,11 +27,11 @@ class Collector(BaseHTTPRequestHandler):
             about = MessageToDict(resource.resource)
             for scope in resource.scope_spans:
                 for span in scope.spans:
-                    told = MessageToDict(span)
-                    # As text: the JSON form would be base64.
-                    told["traceId"], told["spanId"] = span.trace_id.hex(), span.span_id.hex()
-                    told["parentSpanId"] = span.parent_span_id.hex()
-                    SPANS.append({"resource": about, "span": told})
+                    received = MessageToDict(span)
+                    # As hexadecimal text, because the JSON format would be base64.
+                    received["traceId"], received["spanId"] = span.trace_id.hex(), span.span_id.hex()
+                    received["parentSpanId"] = span.parent_span_id.hex()
+                    SPANS.append({"resource": about, "span": received})
         self.answer(200, "application/x-protobuf", ExportTraceServiceResponse().SerializeToString())
 
     def do_GET(self):

@@ -2,8 +2,8 @@
 
     python oauth1.py PORT
 
-There is one client, `consumer` with the secret `planted-consumer-secret`. Whoever comes to /authorize is sent back
-with a verifier, or with `denied` if the address says `deny=yes`. /me answers those with a token.
+There is one client, `consumer` with the secret `planted-consumer-secret`. /authorize redirects back with a verifier, or
+with `denied` if the URL contains `deny=yes`. /me requires a token.
 """
 import json
 import sys

@@ -5,7 +5,7 @@ use super::{TestDatabase, eventually};
 /// Each invariant with a query that counts the rows that violate it.
 const CONTRADICTIONS: &[(&str, &str)] = &[
     (
-        "a stream's head counts its records",
+        "the counts of a stream match its records",
         "SELECT count(*) FROM streams s CROSS JOIN LATERAL (
              SELECT count(*) AS total, count(*) FILTER (WHERE deleted_at IS NULL) AS live,
                     coalesce(max(position), 0) AS last
@@ -22,18 +22,18 @@ const CONTRADICTIONS: &[(&str, &str)] = &[
          ) AS pairs WHERE goes_back",
     ),
     (
-        "no record is without its stream",
+        "every record belongs to a stream",
         "SELECT count(*) FROM records r WHERE NOT EXISTS (
              SELECT FROM streams s WHERE s.connection_pk = r.connection_pk AND s.stream_no = r.stream_no
          )",
     ),
     (
-        "evidence of a full sync goes with it",
+        "positions seen by a full sync are deleted with it",
         "SELECT count(*) FROM seen_positions p JOIN streams s USING (connection_pk, stream_no)
          WHERE p.generation IS DISTINCT FROM s.generation AND p.generation IS DISTINCT FROM s.held_generation",
     ),
     (
-        "a run that is on is its schedule's",
+        "every running sync belongs to a schedule",
         "SELECT count(*) FROM runs r WHERE kind = 'sync' AND state = 'running'
              AND NOT EXISTS (SELECT FROM schedules s WHERE s.run_id = r.id)",
     ),

@@ -16,7 +16,7 @@ pub struct Echo {
 }
 
 impl Echo {
-    /// `entry` is the authentication part of the provider's catalogue entry. `{server}` stands for its address.
+    /// `entry` is the authentication part of the provider's catalogue entry. `{server}` is replaced with its URL.
     pub async fn start(entry: &str, bundle: Bundle) -> Self {
         let (server, receiver) = (ProviderServer::start().await, Receiver::start().await);
         let folder = TempDir::new().expect("a temporary folder can be made");

@@ -1,4 +1,4 @@
-// Plays scenarios: `node run.mjs '{"host": …, "secretKey": …, "shopKey": …, "scenarios": […], "screenshots": …}'`.
+// Runs scenarios: `node run.mjs '{"host": …, "secretKey": …, "shopKey": …, "scenarios": […], "screenshots": …}'`.
 
 import * as scenarios from './scenarios.mjs';
 import { Stage } from './stage.mjs';

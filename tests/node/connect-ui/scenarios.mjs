@@ -1,7 +1,8 @@
-// What end users do in the Connect UI, each in a browser, against a real host and real providers.
+// What end users do in the Connect UI, in a browser, with a real host and real providers.
 //
-// The host has the integrations `stripe` (whose API is localstripe), `desk` (a subdomain, an address and a token),
-// `open` (which asks for nothing) and `fill-1` to `fill-4`; or `crm` alone, at a certified OAuth server.
+// The host has the integrations `stripe` (whose API is localstripe), `desk` (which asks for a subdomain, an email
+// address and a token), `open` (which asks for nothing) and `fill-1` to `fill-4`. Or it has only `crm`, with a
+// certified OAuth server.
 
 import assert from 'node:assert/strict';
 
@@ -14,11 +15,11 @@ async function choose(page, name) {
     await page.getByRole('button', { name }).click();
 }
 
-/** An API key that the provider refuses, then one that it takes. */
+/** An API key that the provider rejects, and then one that it accepts. */
 export async function an_api_key_is_typed_and_checked(stage, { shopKey }) {
     const page = await stage.open({ end_user: { id: 'u-typed', email: 'ada@example.com' }, tags: { Plan: 'pro' } });
     await heading(page, 'Connect your account');
-    assert.ok(!page.url().includes('session_token'), 'the token does not stay in the address');
+    assert.ok(!page.url().includes('session_token'), 'the token is removed from the address');
     await page.getByRole('searchbox').fill('strip');
     assert.equal(await page.locator('.entry:visible').count(), 1);
     await choose(page, 'Stripe');
@@ -39,8 +40,8 @@ export async function an_api_key_is_typed_and_checked(stage, { shopKey }) {
     assert.deepEqual((await stage.api('GET', path)).credentials, { type: 'BASIC', username: shopKey, password: '' });
 }
 
-/** Answers are checked before anything is sent, and each mistake is told at its field. */
-export async function mistakes_are_told_at_their_fields(stage) {
+/** Values are checked before a request is sent, and each mistake is shown at its field. */
+export async function mistakes_are_shown_at_their_fields(stage) {
     const page = await stage.open({ allowed_integrations: ['desk'] });
     await heading(page, 'Connect Zendesk');
     const requests = [];
@@ -48,11 +49,11 @@ export async function mistakes_are_told_at_their_fields(stage) {
     await connect(page).click();
     await page.getByText('Zendesk subdomain is required.').waitFor();
     const subdomain = page.getByLabel('Zendesk subdomain');
-    assert.ok(await subdomain.evaluate((input) => input === document.activeElement), 'the first mistake has the focus');
+    assert.ok(await subdomain.evaluate((input) => input === document.activeElement), 'the first invalid field has the focus');
     assert.equal(await subdomain.getAttribute('aria-invalid'), 'true');
     await subdomain.fill('not a name');
     await page.getByText('It should look like acme').waitFor();
-    // What was pasted whole is taken apart.
+    // The subdomain is extracted from a pasted URL.
     await subdomain.fill('https://acme.zendesk.com/');
     await page.getByText('It should look like acme').waitFor({ state: 'detached' });
     await page.getByLabel('Email address').fill('nobody');
@@ -66,8 +67,8 @@ export async function mistakes_are_told_at_their_fields(stage) {
     assert.equal(await token.getAttribute('type'), 'text');
 }
 
-/** What the backend has answered is not asked, and an integration without questions is one button. */
-export async function what_is_settled_is_not_asked(stage) {
+/** Values that the backend has set are not asked for. An integration without fields is a single button. */
+export async function predefined_values_are_not_asked_for(stage) {
     const settled = { desk: { connection_config: { subdomain: 'acme' } } };
     const page = await stage.open({ allowed_integrations: ['desk'], integrations_config_defaults: settled });
     await page.getByLabel('Email address').waitFor();
@@ -78,16 +79,16 @@ export async function what_is_settled_is_not_asked(stage) {
     await heading(open, 'Unauthenticated is connected');
 }
 
-/** Keys stand beside those integrations alone that have a name in common. */
-export async function integrations_of_one_name_are_told_apart(stage) {
+/** Keys are shown only for integrations whose display name is not unique. */
+export async function integrations_with_the_same_name_show_their_keys(stage) {
     const page = await stage.open({});
     await heading(page, 'Connect your account');
     const keys = await page.locator('.entry-key').allTextContents();
     assert.deepEqual(keys.sort(), ['fill-1', 'fill-2', 'fill-3', 'fill-4']);
 }
 
-/** From the list to the end without a pointer. */
-export async function everything_can_be_done_by_keyboard(stage, { shopKey }) {
+/** From the list to a connection without a pointer. */
+export async function everything_works_with_the_keyboard(stage, { shopKey }) {
     const page = await stage.open({ allowed_integrations: ['stripe', 'open'] });
     await heading(page, 'Connect your account');
     await page.keyboard.press('Tab');
@@ -101,8 +102,8 @@ export async function everything_can_be_done_by_keyboard(stage, { shopKey }) {
     await heading(page, 'Stripe is connected');
 }
 
-/** A session that is none, one that ends on the way, and a page without any. */
-export async function an_ended_session_says_so(stage) {
+/** An unknown session, one that ends meanwhile, and a page without a session. */
+export async function an_ended_session_shows_a_message(stage) {
     const unknown = await stage.page();
     await unknown.goto(`${stage.host}/connect/?session_token=nango_connect_session_${'0'.repeat(64)}`);
     await heading(unknown, 'This session has ended');
@@ -121,8 +122,8 @@ export async function an_ended_session_says_so(stage) {
     await heading(none, 'The session is missing');
 }
 
-/** The screen changes by itself when the half hour is over. */
-export async function a_session_ends_before_the_eyes(stage) {
+/** The page changes by itself when the session expires after half an hour. */
+export async function an_expiring_session_updates_the_page(stage) {
     const page = await stage.page();
     await page.clock.install();
     await page.goto((await stage.session(onlyStripe)).connect_link);
@@ -131,14 +132,14 @@ export async function a_session_ends_before_the_eyes(stage) {
     await heading(page, 'This session has ended');
 }
 
-/** The published client of others opens our page unchanged. */
-export async function the_published_client_opens_it(stage, { shopKey }) {
+/** The published client opens the page, unmodified. */
+export async function the_published_client_opens_the_page(stage, { shopKey }) {
     await embedded(stage, `${stage.customer.url}/with-client`, shopKey);
 }
 
-export async function connect_js_opens_it(stage, { shopKey }) {
+export async function connect_js_opens_the_page(stage, { shopKey }) {
     const page = await embedded(stage, `${stage.customer.url}/with-connect-js`, shopKey);
-    assert.equal(await page.evaluate(() => document.activeElement.id), 'open', 'the focus goes back to where it was');
+    assert.equal(await page.evaluate(() => document.activeElement.id), 'open', 'the focus returns to its former element');
 }
 
 async function embedded(stage, address, shopKey) {
@@ -160,7 +161,7 @@ async function embedded(stage, address, shopKey) {
     assert.equal(providerConfigKey, 'stripe');
     await stage.api('GET', `/connections/${connectionId}?provider_config_key=stripe`);
 
-    // Escape, the button and a click beside the panel all close it.
+    // Escape, the button and a click outside of the panel close it.
     for (const leave of [
         () => page.keyboard.press('Escape'),
         () => frame.getByRole('button', { name: 'Close' }).click(),
@@ -174,8 +175,8 @@ async function embedded(stage, address, shopKey) {
     return page;
 }
 
-/** Nobody hands over a token. */
-export async function a_frame_without_a_token_gives_up(stage) {
+/** The embedding page provides no token. */
+export async function a_frame_without_a_token_shows_an_error(stage) {
     const page = await stage.page();
     await page.clock.install();
     await page.goto(`${stage.customer.url}/with-client`);
@@ -186,14 +187,14 @@ export async function a_frame_without_a_token_gives_up(stage) {
     await frame.getByRole('heading', { name: 'The session is missing' }).waitFor();
     const types = (await page.evaluate(() => window.events)).map((event) => event.type);
     assert.deepEqual(types, ['ready', 'error']);
-    // A late token is still good.
+    // A late token is still accepted.
     const { token } = await stage.session(onlyStripe);
     await page.evaluate((token) => window.ui.setSessionToken(token), token);
     await frame.getByRole('heading', { name: 'Connect Stripe' }).waitFor();
 }
 
-/** A link that somebody else has made cannot send the token to them. */
-export async function the_token_goes_nowhere_else(stage) {
+/** A manipulated link cannot send the token to another server. */
+export async function the_token_is_sent_only_to_the_api(stage) {
     const page = await stage.page();
     const asked = [];
     page.on('request', (request) => asked.push(new URL(request.url()).origin));
@@ -205,11 +206,11 @@ export async function the_token_goes_nowhere_else(stage) {
         const sending = fetch(url, { mode: 'no-cors' });
         return sending.then(() => 'sent', () => 'refused');
     }, stage.customer.url);
-    assert.equal(sent, 'refused', 'the policy lets the page reach the API alone');
+    assert.equal(sent, 'refused', 'the policy allows the page to reach only the API');
 }
 
-/** The title and the colour of the environment, readable whatever the colour. */
-export async function the_environment_decides_on_the_look(stage) {
+/** The title and the color of the environment, readable with any color. */
+export async function the_environment_sets_title_and_color(stage) {
     const look = (title, color) =>
         stage.api('PATCH', '/environment', { connect_ui_title: title, connect_ui_primary_color: color });
     for (const [color, theme] of [['#ffe600', 'light'], ['#1a1033', 'dark'], ['#808080', 'light']]) {
@@ -224,8 +225,8 @@ export async function the_environment_decides_on_the_look(stage) {
     await look(null, null);
 }
 
-/** The languages that there are a file for. */
-export async function it_speaks_the_readers_language(stage) {
+/** The languages that have a translation file. */
+export async function the_page_uses_the_browsers_language(stage) {
     const german = await stage.open({}, { locale: 'de-AT' });
     await heading(german, 'Konto verbinden');
     assert.equal(await german.evaluate(() => document.documentElement.lang), 'de');
@@ -278,13 +279,13 @@ export async function every_state_is_accessible(stage, { shopKey }) {
 
 const crm = { allowed_integrations: ['crm'] };
 
-/** Clicks what opens the window, and gives the window. */
+/** Clicks a button that opens a popup, and returns the popup. */
 async function openWindow(page, button) {
     const [popup] = await Promise.all([page.waitForEvent('popup'), button.click()]);
     return popup;
 }
 
-/** Signs in at the OAuth server, and says yes or no. */
+/** Signs in at the OAuth server, and gives or denies consent. */
 async function answer(popup, name) {
     await popup.locator('input[name=login]').fill('ada');
     await popup.locator('input[name=password]').fill('any');
@@ -293,7 +294,7 @@ async function answer(popup, name) {
 }
 
 /** Sign-in and consent at a certified server. */
-export async function access_is_allowed_in_a_window(stage) {
+export async function consent_is_given_in_a_popup(stage) {
     for (const [theme, suffix] of [['light', 'light'], ['dark', 'dark']]) {
         const user = { id: `u-${theme}` };
         const page = await stage.open({ ...crm, end_user: user }, { theme });
@@ -313,21 +314,21 @@ export async function access_is_allowed_in_a_window(stage) {
     }
 }
 
-/** The end user says no, and then thinks again. */
-export async function access_is_refused_in_the_window(stage) {
+/** The end user denies consent, and then gives it. */
+export async function consent_is_denied_in_a_popup(stage) {
     const page = await stage.open(crm);
     await answer(await openWindow(page, connect(page)), 'Cancel');
     await heading(page, 'Test OAuth was not connected');
     await page.getByText('Access was not allowed at Test OAuth.').waitFor();
     await stage.inspect(page, 'denied-light');
     await page.getByRole('button', { name: 'Try again' }).click();
-    // The server knows who it is by now, and asks for consent alone.
+    // The user is signed in by now, so the server asks only for consent.
     await (await openWindow(page, connect(page))).getByText('Continue').click();
     await heading(page, 'Test OAuth is connected');
 }
 
-/** The window is closed too early; those who wish are told at once. */
-export async function the_window_is_closed_early(stage) {
+/** The popup is closed too early. With `detectClosedAuthWindow`, the page reports it at once. */
+export async function the_popup_is_closed_early(stage) {
     const page = await stage.open(crm);
     await (await openWindow(page, connect(page))).close();
     await heading(page, 'Is the window closed?');
@@ -342,8 +343,8 @@ export async function the_window_is_closed_early(stage) {
     await strict.getByText('The window was closed before you were done.').waitFor();
 }
 
-/** The browser does not let the window open. */
-export async function the_window_is_blocked(stage) {
+/** The browser blocks the popup. */
+export async function the_popup_is_blocked(stage) {
     const page = await stage.page();
     await page.addInitScript(() => {
         window.allow = window.open;
@@ -359,8 +360,8 @@ export async function the_window_is_blocked(stage) {
     await heading(page, 'Test OAuth is connected');
 }
 
-/** A connection is renewed and keeps its id. */
-export async function a_connection_is_connected_again(stage) {
+/** A connection is reconnected and keeps its id. */
+export async function a_connection_is_reconnected(stage) {
     const first = await stage.open({ ...crm, end_user: { id: 'u-again' } });
     await answer(await openWindow(first, connect(first)), 'Continue');
     await heading(first, 'Test OAuth is connected');

@@ -1,5 +1,5 @@
-// What the scenarios stand on: a browser, sessions of the host, a customer's page that embeds the Connect UI, and
-// checks that hold in every state.
+// Support for the scenarios: a browser, connect sessions, a customer's page that embeds the Connect UI, and checks
+// that apply to every state.
 
 import assert from 'node:assert/strict';
 import { readFile } from 'node:fs/promises';
@@ -39,7 +39,7 @@ export class Stage {
         this.customer.stop();
     }
 
-    /** The answer to a request with the secret key. */
+    /** Sends a request with the secret key, and returns the response. */
     async api(method, path, body) {
         const headers = { Authorization: `Bearer ${this.secretKey}`, 'Content-Type': 'application/json' };
         const response = await fetch(this.host + path, { method, headers, body: body && JSON.stringify(body) });
@@ -53,7 +53,7 @@ export class Stage {
         return (await this.api('POST', '/connect/sessions', { tags: {}, ...body })).data;
     }
 
-    /** A page of its own browser context, which fails its scenario when something goes wrong in it. */
+    /** A page in a new browser context. Its errors are collected in `page.mishaps`. */
     async page({ width = 900, height = 760, theme = 'light', locale = 'en-GB' } = {}) {
         const viewport = { width, height };
         const context = await this.browser.newContext({ viewport, colorScheme: theme, locale, reducedMotion: 'reduce' });
@@ -74,9 +74,9 @@ export class Stage {
         return page;
     }
 
-    /** Checks what must hold in every state, and takes its picture. */
+    /** Checks the rules for every state, and takes a screenshot. */
     async inspect(page, name, frame = page) {
-        assert.deepEqual(page.mishaps, [], 'nothing goes wrong unseen');
+        assert.deepEqual(page.mishaps, [], 'the page reports no errors');
         const overflow = await frame.evaluate(() => {
             const panel = document.getElementById('panel');
             return Math.max(panel.scrollWidth - panel.clientWidth, document.documentElement.scrollWidth - innerWidth);
@@ -88,8 +88,8 @@ export class Stage {
         const { violations } = await frame.evaluate(() =>
             axe.run(document, { runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa', 'best-practice'] }),
         );
-        const told = violations.map(({ id, help, nodes }) => `${id}: ${help}: ${nodes.map((node) => node.html)}`);
-        assert.deepEqual(told, [], `${name} is accessible`);
+        const found = violations.map(({ id, help, nodes }) => `${id}: ${help}: ${nodes.map((node) => node.html)}`);
+        assert.deepEqual(found, [], `${name} is accessible`);
         if (this.screenshots) await page.screenshot({ path: join(this.screenshots, `${name}.png`), scale: 'css' });
     }
 }
@@ -113,7 +113,7 @@ class CustomerSite {
         const { pathname } = new URL(request.url, 'http://customer');
         const send = (type, body) => response.writeHead(200, { 'Content-Type': type }).end(body);
         if (pathname.startsWith('/client/')) {
-            // The published client, as it is.
+            // The published client, unmodified.
             return send('text/javascript', await readFile(new URL(pathname.slice('/client/'.length), CLIENT)));
         }
         if (pathname === '/with-client') return send('text/html', page(withClient(host)));

@@ -35,7 +35,7 @@ fn note(call: Webhook) -> Result {
 #[webhook]
 fn pushed(call: Webhook) -> Result {
     let orders: Orders = connection::metadata()?;
-    let failure = Error::new("told-to", "it was told to fail");
+    let failure = Error::new("failed-on-purpose", "the metadata asks for a failure");
     if orders.fails {
         return Err(failure);
     }

@@ -21,7 +21,7 @@ impl Neighbour {
         self.0.local_addr().expect("the listener has an address").port()
     }
 
-    fn assert_left_alone(&self) {
+    fn assert_no_connection(&self) {
         let came = self.0.accept();
         assert!(came.as_ref().is_err_and(|error| error.kind() == ErrorKind::WouldBlock), "{came:?}");
     }
@@ -77,7 +77,7 @@ async fn private_addresses_are_blocked_in_every_notation_and_after_redirects() {
     for ((url, code), outcome) in all.iter().zip(outcomes(&stage, &asked).await) {
         assert_eq!(outcome, json!([code, code]), "{url}");
     }
-    neighbour.assert_left_alone();
+    neighbour.assert_no_connection();
     assert_eq!(outcomes(&stage, &["/there".to_owned()]).await, [json!(["200", "200"])]);
 }
 
@@ -97,5 +97,5 @@ async fn hosts_outside_the_allow_list_are_blocked_before_dns_resolution() {
     for (url, outcome) in urls.iter().zip(outcomes(&stage, &urls).await) {
         assert_eq!(outcome, json!(["host-not-allowed", "host-not-allowed"]), "{url}");
     }
-    neighbour.assert_left_alone();
+    neighbour.assert_no_connection();
 }

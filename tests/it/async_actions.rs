@@ -21,7 +21,7 @@ async fn spawn(db: &TestDatabase, provider: &SlowProvider, variables: &[(&str, &
     variables.iter().fold(options, |options, (name, value)| options.variable(name, value)).spawn().await
 }
 
-async fn deployed(
+async fn deploy_and_connect(
     db: &TestDatabase,
     provider: &SlowProvider,
     bundle: &Bundle,
@@ -42,7 +42,7 @@ async fn runs(db: &TestDatabase, action: &str) -> Vec<String> {
 #[tokio::test]
 async fn an_async_action_returns_its_result_when_polled() {
     let (db, provider) = (TestDatabase::create().await, SlowProvider::listen().await);
-    let (host, connection) = deployed(&db, &provider, &provider.bundle(), &[]).await;
+    let (host, connection) = deploy_and_connect(&db, &provider, &provider.bundle(), &[]).await;
     let accepted = connection.action_with(&[ASYNC], "fetch", &json!({ "url": "/slow" })).await.expect(202);
     let id = text(&accepted.json()["id"]).to_owned();
     let path = format!("/action/{id}");
@@ -101,7 +101,7 @@ async fn a_failed_job_returns_the_same_error_as_a_synchronous_call() {
         let answer = stage.action_with(&[ASYNC], action, &input).await;
         assert_eq!(answer.refusal(), (refusal.0, refusal.1.to_owned()));
     }
-    let stranger = stage.renamed("nobody").action_with(&[ASYNC], "print", &json!("x")).await;
+    let stranger = stage.with_id("nobody").action_with(&[ASYNC], "print", &json!("x")).await;
     assert_eq!(stranger.refusal(), (404, "unknown_connection".to_owned()));
 }
 
@@ -140,7 +140,8 @@ async fn invalid_action_headers_are_rejected_by_name() {
 #[tokio::test]
 async fn another_host_reruns_a_killed_hosts_job_under_the_same_id() {
     let (db, provider) = (TestDatabase::create().await, SlowProvider::listen().await);
-    let (mut host, connection) = deployed(&db, &provider, &provider.bundle(), &[(LEASE, "1")]).await;
+    let (mut host, connection) =
+        deploy_and_connect(&db, &provider, &provider.bundle(), &[(LEASE, "1")]).await;
     let path = connection.trigger_async("fetch", &json!({ "url": "/slow" })).await;
     let _first = provider.next_request().await;
     host.kill();
@@ -156,11 +157,15 @@ async fn another_host_reruns_a_killed_hosts_job_under_the_same_id() {
 #[tokio::test]
 async fn a_queued_job_survives_a_killed_host() {
     let (db, provider) = (TestDatabase::create().await, SlowProvider::listen().await);
-    let (mut host, connection) =
-        deployed(&db, &provider, &provider.bundle(), &[("SYNCLINE_MAX_ASYNC_ACTIONS", "1"), (LEASE, "1")])
-            .await;
+    let (mut host, connection) = deploy_and_connect(
+        &db,
+        &provider,
+        &provider.bundle(),
+        &[("SYNCLINE_MAX_ASYNC_ACTIONS", "1"), (LEASE, "1")],
+    )
+    .await;
     let first = connection.trigger_async("fetch", &json!({ "url": "/first" })).await;
-    let _asker = provider.next_request().await;
+    let _pending = provider.next_request().await;
     let second = connection.trigger_async("fetch", &json!({ "url": "/second" })).await;
     let unfinished = host.get(&second).await;
     assert_eq!(unfinished.json()["error"]["payload"], json!({ "state": "queued" }));
@@ -177,7 +182,8 @@ async fn a_queued_job_survives_a_killed_host() {
 #[tokio::test]
 async fn a_late_result_of_a_frozen_host_is_ignored() {
     let (db, provider) = (TestDatabase::create().await, SlowProvider::listen().await);
-    let (mut frozen, connection) = deployed(&db, &provider, &provider.bundle(), &[(LEASE, "1")]).await;
+    let (mut frozen, connection) =
+        deploy_and_connect(&db, &provider, &provider.bundle(), &[(LEASE, "1")]).await;
     let path = connection.trigger_async("fetch", &json!({ "url": "/slow" })).await;
     let first = provider.next_request().await;
     frozen.freeze();
@@ -196,7 +202,7 @@ async fn a_late_result_of_a_frozen_host_is_ignored() {
 #[tokio::test]
 async fn a_job_with_an_expired_lease_continues_if_no_host_took_it_over() {
     let (db, provider) = (TestDatabase::create().await, SlowProvider::listen().await);
-    let (host, connection) = deployed(&db, &provider, &provider.bundle(), &[(LEASE, "1")]).await;
+    let (host, connection) = deploy_and_connect(&db, &provider, &provider.bundle(), &[(LEASE, "1")]).await;
     let path = connection.trigger_async("fetch", &json!({ "url": "/slow" })).await;
     let asked = provider.next_request().await;
     host.freeze();
@@ -216,7 +222,7 @@ async fn a_stopping_host_releases_its_jobs_to_another_host() {
     // The lease is too long to expire in this test: the second host starts at once only because the first released the
     // job.
     let variables = [(LEASE, "3600"), ("SYNCLINE_GRACE_SECONDS", "0")];
-    let (mut host, connection) = deployed(&db, &provider, &provider.bundle(), &variables).await;
+    let (mut host, connection) = deploy_and_connect(&db, &provider, &provider.bundle(), &variables).await;
     let path = connection.trigger_async("fetch", &json!({ "url": "/slow" })).await;
     let _first = provider.next_request().await;
     let second = spawn(&db, &provider, &variables).await;
@@ -228,7 +234,7 @@ async fn a_stopping_host_releases_its_jobs_to_another_host() {
 #[tokio::test]
 async fn two_hosts_share_the_queue_and_run_each_job_once() {
     let (db, provider) = (TestDatabase::create().await, SlowProvider::listen().await);
-    let (_host, connection) = deployed(&db, &provider, &provider.bundle(), &[]).await;
+    let (_host, connection) = deploy_and_connect(&db, &provider, &provider.bundle(), &[]).await;
     let _second = spawn(&db, &provider, &[]).await;
     let mut paths = Vec::new();
     for _ in 0..30 {
@@ -260,7 +266,7 @@ async fn a_transient_failure_is_retried_up_to_x_max_retries() {
 #[tokio::test]
 async fn ordered_actions_of_a_connection_run_one_at_a_time() {
     let (db, provider) = (TestDatabase::create().await, SlowProvider::listen().await);
-    let (host, connection) = deployed(&db, &provider, &ordered(&provider), &[]).await;
+    let (host, connection) = deploy_and_connect(&db, &provider, &ordered(&provider), &[]).await;
     let second = spawn(&db, &provider, &[]).await;
     let other = second.connect_as("customer-2", "hostile", json!({ "steps": 0 })).await;
     let mut paths = Vec::new();
@@ -327,7 +333,7 @@ async fn answer_in_order(connection: &Connection, provider: &SlowProvider, paths
 #[tokio::test]
 async fn a_retried_ordered_action_runs_before_later_ones() {
     let (db, provider) = (TestDatabase::create().await, SlowProvider::listen().await);
-    let (_host, connection) = deployed(&db, &provider, &ordered(&provider), &[]).await;
+    let (_host, connection) = deploy_and_connect(&db, &provider, &ordered(&provider), &[]).await;
     let (paths, first) = queue_two(&connection, &provider, &[ASYNC, ("X-Max-Retries", "1")]).await;
     // A missing response is a transient failure.
     drop(first);
@@ -339,7 +345,7 @@ async fn a_retried_ordered_action_runs_before_later_ones() {
 async fn an_ordered_action_of_a_lost_host_runs_before_later_ones() {
     let (db, provider) = (TestDatabase::create().await, SlowProvider::listen().await);
     let lease = [(LEASE, "1")];
-    let (mut host, connection) = deployed(&db, &provider, &ordered(&provider), &lease).await;
+    let (mut host, connection) = deploy_and_connect(&db, &provider, &ordered(&provider), &lease).await;
     let (paths, _first) = queue_two(&connection, &provider, &[ASYNC]).await;
     // The second host has no other work than the queued job.
     let second = spawn(&db, &provider, &lease).await;
@@ -355,7 +361,7 @@ async fn an_ordered_action_of_a_lost_host_runs_before_later_ones() {
 async fn a_connection_with_many_jobs_does_not_block_other_connections() {
     let (db, provider) = (TestDatabase::create().await, SlowProvider::listen().await);
     let (host, busy) =
-        deployed(&db, &provider, &provider.bundle(), &[("SYNCLINE_MAX_ASYNC_ACTIONS", "2")]).await;
+        deploy_and_connect(&db, &provider, &provider.bundle(), &[("SYNCLINE_MAX_ASYNC_ACTIONS", "2")]).await;
     for _ in 0..4 {
         busy.trigger_async("fetch", &json!({ "url": "/busy" })).await;
     }
@@ -371,7 +377,7 @@ async fn a_connection_with_many_jobs_does_not_block_other_connections() {
 async fn connections_share_job_capacity_fairly_when_it_is_exhausted() {
     let (db, provider) = (TestDatabase::create().await, SlowProvider::listen().await);
     let (host, first) =
-        deployed(&db, &provider, &provider.bundle(), &[("SYNCLINE_MAX_ASYNC_ACTIONS", "2")]).await;
+        deploy_and_connect(&db, &provider, &provider.bundle(), &[("SYNCLINE_MAX_ASYNC_ACTIONS", "2")]).await;
     let second = host.connect_as("customer-2", "hostile", json!({ "steps": 0 })).await;
     let third = host.connect_as("customer-3", "hostile", json!({ "steps": 0 })).await;
     let mut pending_requests = Vec::new();
@@ -417,7 +423,7 @@ async fn jobs_that_are_not_due_do_not_delay_other_connections() {
 async fn job_results_expire_and_are_removed() {
     let (db, provider) = (TestDatabase::create().await, SlowProvider::listen().await);
     let variables = [("SYNCLINE_ACTION_RESULT_SECONDS", "5")];
-    let (host, connection) = deployed(&db, &provider, &provider.bundle(), &variables).await;
+    let (host, connection) = deploy_and_connect(&db, &provider, &provider.bundle(), &variables).await;
     let path = connection.trigger_async("print", &json!("x")).await;
     connection.result(&path).await.expect(200);
     eventually("the result is gone", async || {
@@ -470,7 +476,7 @@ async fn a_finished_job_sends_a_webhook() {
 #[tokio::test]
 async fn a_caller_that_disconnects_cancels_the_action() {
     let (db, provider) = (TestDatabase::create().await, SlowProvider::listen().await);
-    let (host, _connection) = deployed(&db, &provider, &provider.bundle(), &[]).await;
+    let (host, _connection) = deploy_and_connect(&db, &provider, &provider.bundle(), &[]).await;
     let mut caller = TcpStream::connect(host.address()).await.expect("the host listens");
     let body = json!({ "action_name": "fetch", "input": { "url": "/slow" } }).to_string();
     let request = format!(
@@ -516,16 +522,16 @@ async fn a_cpu_heavy_action_has_priority_over_cpu_heavy_syncs() {
     }
     let running = "SELECT count(*) FROM schedules WHERE run_id IS NOT NULL";
     // Functions with little CPU use are not throttled. The syncs are past that once they have used this much CPU time.
-    let well_begun = host.processor_time() + Duration::from_millis(60) * syncs as u32;
+    let well_begun = host.cpu_time() + Duration::from_millis(60) * syncs as u32;
     eventually("all syncs compute", async || {
-        (db.number(running).await == syncs as i64 && host.processor_time() > well_begun).then_some(())
+        (db.number(running).await == syncs as i64 && host.cpu_time() > well_begun).then_some(())
     })
     .await;
-    let before = host.processor_time();
+    let before = host.cpu_time();
     let answer = connection.action("spin", &Value::Null).await;
     assert_eq!(answer.refusal(), (400, "limit_exceeded".to_owned()), "{}", answer.text());
     // Measured in CPU time, because the machine may be slow. The action gets every second time slice.
-    let used = host.processor_time().saturating_sub(before);
+    let used = host.cpu_time().saturating_sub(before);
     let most = NEEDED * 5 * processors.saturating_sub(1).max(1) as u32;
     assert!(used < most, "all functions used {used:?} until the action had used {NEEDED:?}");
 }
@@ -534,7 +540,8 @@ async fn a_cpu_heavy_action_has_priority_over_cpu_heavy_syncs() {
 async fn synchronous_actions_have_reserved_capacity_and_time_out_while_waiting() {
     let (db, provider) = (TestDatabase::create().await, SlowProvider::listen().await);
     let bundle = provider.bundle().limit("print", "wall = \"1s\"");
-    let (_host, connection) = deployed(&db, &provider, &bundle, &[("SYNCLINE_MAX_INVOCATIONS", "4")]).await;
+    let (_host, connection) =
+        deploy_and_connect(&db, &provider, &bundle, &[("SYNCLINE_MAX_INVOCATIONS", "4")]).await;
     let mut pending_requests = Vec::new();
     for _ in 0..3 {
         connection.trigger_async("fetch", &json!({ "url": "/background" })).await;
@@ -564,7 +571,7 @@ async fn synchronous_actions_have_reserved_capacity_and_time_out_while_waiting()
 async fn a_job_of_a_deleted_connection_returns_unknown_connection() {
     let (db, provider) = (TestDatabase::create().await, SlowProvider::listen().await);
     let (_host, connection) =
-        deployed(&db, &provider, &provider.bundle(), &[("SYNCLINE_MAX_ASYNC_ACTIONS", "1")]).await;
+        deploy_and_connect(&db, &provider, &provider.bundle(), &[("SYNCLINE_MAX_ASYNC_ACTIONS", "1")]).await;
     connection.trigger_async("fetch", &json!({ "url": "/first" })).await;
     let pending = provider.next_request().await;
     let path = connection.trigger_async("print", &json!("x")).await;

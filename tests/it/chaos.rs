@@ -30,9 +30,9 @@ use crate::support::{
 };
 
 /// How long everything may take to settle after a round.
-const PATIENCE: Duration = Duration::from_secs(60);
+const SETTLE_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long new rounds are started by default.
-const TIME: Duration = Duration::from_secs(100);
+const DEFAULT_DURATION: Duration = Duration::from_secs(100);
 /// Steps that a round adds to the sync that resumes from its checkpoint.
 const STEPS_A_ROUND: u64 = 40;
 /// Names of the connections. On the wild one, the cache is emptied and variants are created and deleted, which readers
@@ -61,7 +61,7 @@ enum Disturbance {
     CacheEmptied,
     Paused,
     Started,
-    VariantMade,
+    VariantCreated,
     VariantDeleted,
 }
 
@@ -78,7 +78,7 @@ impl Disturbance {
         Self::CacheEmptied,
         Self::Paused,
         Self::Started,
-        Self::VariantMade,
+        Self::VariantCreated,
         Self::VariantDeleted,
     ];
 }
@@ -155,7 +155,7 @@ impl LiveHosts {
 
 /// What a reader that follows cursors has seen of a stream.
 #[derive(Debug, Default)]
-struct Seen {
+struct Progress {
     cursor: Option<String>,
     position: i64,
     /// The last state of each record: its content without metadata, or `None` if it was deleted.
@@ -164,7 +164,7 @@ struct Seen {
     contents: BTreeMap<String, u32>,
 }
 
-impl Seen {
+impl Progress {
     fn read(&mut self, page: &Page) {
         for record in &page.records {
             let cursor = cursor_of(record);
@@ -194,14 +194,14 @@ fn position_of(cursor: &str) -> i64 {
     i64::from_be_bytes(bytes[13..21].try_into().expect("eight bytes"))
 }
 
-type Follower = Arc<Mutex<Seen>>;
+type Follower = Arc<Mutex<Progress>>;
 
 /// Follows a stream through any live host until it is stopped.
 async fn follow(
     live_hosts: LiveHosts,
     connection: Connection,
     model: &'static str,
-    seen: Follower,
+    progress: Follower,
     stop: CancellationToken,
 ) {
     while !stop.is_cancelled() {
@@ -209,7 +209,7 @@ async fn follow(
             tokio::time::sleep(Duration::from_millis(20)).await;
             continue;
         };
-        let cursor = seen.lock().unwrap_or_else(PoisonError::into_inner).cursor.clone();
+        let cursor = progress.lock().unwrap_or_else(PoisonError::into_inner).cursor.clone();
         let mut parameters = vec![("model", model), ("limit", "10")];
         parameters.extend(cursor.as_deref().map(|cursor| ("cursor", cursor)));
         let request =
@@ -220,7 +220,7 @@ async fn follow(
         {
             let page = Page::read(&answer);
             let is_end = page.next_cursor.is_none();
-            seen.lock().unwrap_or_else(PoisonError::into_inner).read(&page);
+            progress.lock().unwrap_or_else(PoisonError::into_inner).read(&page);
             if !is_end {
                 continue;
             }
@@ -282,7 +282,7 @@ impl Chaos {
         let seed = setting("SEED").unwrap_or_else(|| rand::rng().random_range(0..1_000_000));
         let rounds = setting("ROUNDS");
         let time = setting("MINUTES").map(|minutes| Duration::from_secs(minutes * 60));
-        let time = time.or(rounds.is_none().then_some(TIME));
+        let time = time.or(rounds.is_none().then_some(DEFAULT_DURATION));
         let rounds = rounds.unwrap_or(u64::MAX);
         println!("SEED={seed}, {least_hosts} to {most_hosts} hosts");
         let mut chaos = Self::begin(seed, least_hosts, most_hosts).await;
@@ -377,17 +377,17 @@ impl Chaos {
             *self.disturbances.entry(disturbance).or_default() += 1;
         }
         while self.hosts.len() < self.least_hosts {
-            self.join().await;
+            self.add_host().await;
         }
-        self.calm().await;
+        self.finish_pending().await;
         self.settle().await;
         self.check().await;
     }
 
     async fn disturb(&mut self, disturbance: Disturbance) {
         // The first host is spared when possible, so that leaks show over time.
-        let spared = usize::from(self.least_hosts > 1);
-        let victim = self.random.random_range(spared..self.hosts.len().max(spared + 1));
+        let spared_hosts = usize::from(self.least_hosts > 1);
+        let victim = self.random.random_range(spared_hosts..self.hosts.len().max(spared_hosts + 1));
         match disturbance {
             Disturbance::HostKilled | Disturbance::HostStopped if victim >= self.hosts.len() => {}
             Disturbance::HostKilled => {
@@ -413,11 +413,11 @@ impl Chaos {
             Disturbance::HostStopped => {
                 self.hosts.remove(victim).stop().await;
             }
-            Disturbance::HostJoins if self.hosts.len() < self.most_hosts => self.join().await,
+            Disturbance::HostJoins if self.hosts.len() < self.most_hosts => self.add_host().await,
             Disturbance::HostJoins => {}
-            Disturbance::Triggered => self.command_any("trigger").await,
-            Disturbance::Paused => self.command_any("pause").await,
-            Disturbance::Started => self.command_any("start").await,
+            Disturbance::Triggered => self.command_random("trigger").await,
+            Disturbance::Paused => self.command_random("pause").await,
+            Disturbance::Started => self.command_random("start").await,
             Disturbance::Reset => {
                 // Not on the steps: a reader would see steps that are saved twice.
                 let connection = [&self.full, &self.wild][self.random.random_range(0..2)];
@@ -430,45 +430,45 @@ impl Chaos {
                     self.emptied_since = Some(since);
                 }
             }
-            Disturbance::VariantMade => _ = self.ask_of_variant("POST").await,
+            Disturbance::VariantCreated => _ = self.request_variant("POST").await,
             Disturbance::VariantDeleted => {
-                let status = self.ask_of_variant("DELETE").await;
+                let status = self.request_variant("DELETE").await;
                 self.is_variant_in_doubt |= !matches!(status, Some(200 | 404));
             }
         }
         if self.hosts.is_empty() {
-            self.join().await;
+            self.add_host().await;
         }
         self.live_hosts.set(&self.hosts);
     }
 
     /// Sends a command for all syncs of a random connection.
-    async fn command_any(&mut self, command: &str) {
+    async fn command_random(&mut self, command: &str) {
         let connection = [&self.full, &self.steps, &self.wild][self.random.random_range(0..3)];
         self.command(connection, command).await;
     }
 
     /// Returns `false` if no host has accepted the command.
     async fn command(&self, connection: &Connection, command: &str) -> bool {
-        let mut body = names_of(connection);
+        let mut body = identifiers(connection);
         body["syncs"] = json!([]);
-        self.ask("POST", &format!("/sync/{command}"), &body).await == Some(200)
+        self.send("POST", &format!("/sync/{command}"), &body).await == Some(200)
     }
 
     /// Returns `false` if no host has accepted the reset.
     async fn reset(&self, connection: &Connection, opts: Value) -> bool {
-        let mut body = names_of(connection);
+        let mut body = identifiers(connection);
         body["syncs"] = json!(["numbers"]);
         body["opts"] = opts;
-        self.ask("POST", "/sync/trigger", &body).await == Some(200)
+        self.send("POST", "/sync/trigger", &body).await == Some(200)
     }
 
-    async fn ask_of_variant(&self, method: &str) -> Option<u16> {
-        self.ask(method, &format!("/sync/numbers/variant/{VARIANT}"), &names_of(&self.wild)).await
+    async fn request_variant(&self, method: &str) -> Option<u16> {
+        self.send(method, &format!("/sync/numbers/variant/{VARIANT}"), &identifiers(&self.wild)).await
     }
 
     /// Sends a request to any live host. `None` means that the outcome is unknown.
-    async fn ask(&self, method: &str, path: &str, body: &Value) -> Option<u16> {
+    async fn send(&self, method: &str, path: &str, body: &Value) -> Option<u16> {
         let request = self.live_hosts.any()?.request(method, path).json(body).try_send();
         match tokio::time::timeout(Duration::from_secs(2), request).await {
             Ok(Ok(answer)) => Some(answer.status.as_u16()),
@@ -477,23 +477,23 @@ impl Chaos {
     }
 
     /// Starts paused syncs, repeats unconfirmed requests, and triggers every sync once more.
-    async fn calm(&mut self) {
+    async fn finish_pending(&mut self) {
         let began = Instant::now();
         while self.is_variant_in_doubt {
-            assert!(began.elapsed() < PATIENCE, "the variant cannot be deleted");
-            self.is_variant_in_doubt = !matches!(self.ask_of_variant("DELETE").await, Some(200 | 404));
+            assert!(began.elapsed() < SETTLE_TIMEOUT, "the variant cannot be deleted");
+            self.is_variant_in_doubt = !matches!(self.request_variant("DELETE").await, Some(200 | 404));
         }
         for connection in [&self.full, &self.steps, &self.wild] {
             for command in ["start", "trigger"] {
                 while !self.command(connection, command).await {
-                    assert!(began.elapsed() < PATIENCE, "no host accepts a command");
+                    assert!(began.elapsed() < SETTLE_TIMEOUT, "no host accepts a command");
                     tokio::time::sleep(Duration::from_millis(20)).await;
                 }
             }
         }
     }
 
-    async fn join(&mut self) {
+    async fn add_host(&mut self) {
         self.hosts.push(options(&self.db, &self.receiver).spawn().await);
         self.live_hosts.set(&self.hosts);
     }
@@ -515,7 +515,7 @@ impl Chaos {
                      NOTIFY syncline, 'due'",
                 )
                 .await;
-            assert!(began.elapsed() < PATIENCE, "a sync is stuck: {}", self.describe().await);
+            assert!(began.elapsed() < SETTLE_TIMEOUT, "a sync is stuck: {}", self.describe().await);
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     }
@@ -595,10 +595,10 @@ impl Chaos {
         let last = stored.iter().map(|record| position_of(cursor_of(record))).max().unwrap_or_default();
         let began = Instant::now();
         while follower.lock().unwrap_or_else(PoisonError::into_inner).position < last {
-            assert!(began.elapsed() < PATIENCE, "the reader makes no progress");
+            assert!(began.elapsed() < SETTLE_TIMEOUT, "the reader makes no progress");
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
-        let seen = follower.lock().unwrap_or_else(PoisonError::into_inner);
+        let progress = follower.lock().unwrap_or_else(PoisonError::into_inner);
         let stored: BTreeMap<&str, Value> = stored
             .iter()
             .map(|record| {
@@ -608,8 +608,8 @@ impl Chaos {
             })
             .collect();
         let stored: BTreeMap<&str, &Value> = stored.iter().map(|(id, content)| (*id, content)).collect();
-        assert_eq!(seen.live(), stored, "the reader has missed nothing");
-        let twice: Vec<_> = seen.contents.iter().filter(|(_, times)| **times > 1).collect();
+        assert_eq!(progress.live(), stored, "the reader has missed nothing");
+        let twice: Vec<_> = progress.contents.iter().filter(|(_, times)| **times > 1).collect();
         assert!(twice.is_empty(), "the reader received twice: {twice:?}");
     }
 
@@ -636,7 +636,7 @@ impl Chaos {
     }
 }
 
-fn names_of(connection: &Connection) -> Value {
+fn identifiers(connection: &Connection) -> Value {
     json!({ "provider_config_key": connection.integration, "connection_id": connection.id })
 }
 
@@ -662,7 +662,8 @@ struct Footprint {
 impl Footprint {
     fn of(host: &Host) -> Self {
         let folder = format!("/proc/{}", host.process());
-        let files = std::fs::read_dir(Path::new(&folder).join("fd")).map(Iterator::count).unwrap_or_default();
+        let files =
+            std::fs::read_dir(Path::new(&folder).join("fd")).map(Iterator::count).unwrap_or_default();
         Self { process: host.process(), memory_mb: host.memory_mb(), files }
     }
 }

@@ -27,7 +27,7 @@ async fn details(host: &Api, token: &str) -> Answer {
 }
 
 /// Code and path of each field error of a rejected body.
-fn mistakes(answer: &Answer) -> Vec<(String, String)> {
+fn field_errors(answer: &Answer) -> Vec<(String, String)> {
     assert_eq!(answer.refusal(), (400, "invalid_body".to_owned()), "{}", answer.text());
     let errors = answer.json()["error"]["errors"].as_array().expect("`errors` is a list").clone();
     let path = |error: &Value| {
@@ -255,7 +255,7 @@ async fn an_invalid_session_request_is_rejected_with_the_field() {
         (json!({ "tags": {}, "webhook_url_override": "ftp://x" }), "invalid_format", "webhook_url_override"),
     ] {
         let answer = host.post("/connect/sessions", &body).await;
-        assert_eq!(mistakes(&answer), [(code.to_owned(), path.to_owned())], "{body}");
+        assert_eq!(field_errors(&answer), [(code.to_owned(), path.to_owned())], "{body}");
     }
 }
 
@@ -303,8 +303,14 @@ async fn telemetry_requires_a_session_and_a_recent_timestamp() {
     };
     let token = text(&session["token"]);
     send(token, "view:list", 0).await.expect(204);
-    assert_eq!(mistakes(&send(token, "view:list", 3).await), [("invalid_value".into(), "timestamp".into())]);
-    assert_eq!(mistakes(&send(token, "view:nothing", 0).await), [("invalid_value".into(), "event".into())]);
+    assert_eq!(
+        field_errors(&send(token, "view:list", 3).await),
+        [("invalid_value".into(), "timestamp".into())]
+    );
+    assert_eq!(
+        field_errors(&send(token, "view:nothing", 0).await),
+        [("invalid_value".into(), "event".into())]
+    );
     let stranger = send(UNKNOWN_TOKEN, "open", 0).await;
     assert_eq!(stranger.refusal(), (401, "unknown_connect_session_token".to_owned()));
 }

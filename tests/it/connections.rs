@@ -19,7 +19,7 @@ async fn create(api: &Api, provider: &str, key: &str, credentials: Option<Value>
     api.post("/integrations", &body).await.expect(200);
 }
 
-fn place(answer: &Value) -> String {
+fn error_path(answer: &Value) -> String {
     answer["error"]["errors"][0]["path"]
         .as_array()
         .expect("a path is a list")
@@ -69,7 +69,7 @@ fn import(mode: &str, credentials: Value) -> Value {
 
 /// Sends a request and executes `sql` right before the request's statement that contains `part`. The lock `lock` holds
 /// that statement back.
-async fn ask_meanwhile(
+async fn send_during(
     db: &TestDatabase,
     [lock, part, sql]: [&str; 3],
     request: impl Future<Output = Answer>,
@@ -100,7 +100,7 @@ async fn an_import_succeeds_while_its_integration_is_renamed() {
     });
     host.post("/connections", &body).await.expect(201);
     let renamed = ["connections", "c.connection_id = $", "UPDATE integrations SET unique_key = 'after'"];
-    let again = ask_meanwhile(&db, renamed, host.post("/connections", &body)).await;
+    let again = send_during(&db, renamed, host.post("/connections", &body)).await;
     assert_eq!(again.expect(201).json()["provider_config_key"], "after");
     assert_eq!(db.number("SELECT count(*) FROM connections").await, 1);
 }
@@ -112,20 +112,20 @@ async fn creating_fails_when_the_parent_is_deleted_concurrently() {
     let gone = ["connections IN SHARE MODE", "INSERT INTO connections", "DELETE FROM integrations"];
     let body = json!({ "provider_config_key": "mail", "credentials": { "type": "API_KEY", "apiKey": "k" } });
     create(&host, "sendgrid", "mail", None).await;
-    let imported = ask_meanwhile(&db, gone, host.post("/connections", &body)).await;
+    let imported = send_during(&db, gone, host.post("/connections", &body)).await;
     assert_eq!(imported.refusal(), (404, "unknown_integration".to_owned()));
 
     create(&host, "unauthenticated", "mail", None).await;
     let token = open_session(&host, "/connect/sessions", json!({ "tags": {} })).await;
     let path = format!("/auth/unauthenticated/mail?connect_session_token={token}");
-    let connected = ask_meanwhile(&db, gone, host.post(&path, &json!({}))).await;
+    let connected = send_during(&db, gone, host.post(&path, &json!({}))).await;
     assert_eq!(connected.refusal(), (404, "unknown_integration".to_owned()));
 
     create(&host, "unauthenticated", "mail", None).await;
     let connection = host.connect_as("c-1", "mail", json!({})).await;
     let gone = ["connect_sessions IN SHARE MODE", "INSERT INTO connect_sessions", "DELETE FROM connections"];
     let body = json!({ "connection_id": connection.id, "integration_id": "mail" });
-    let opened = ask_meanwhile(&db, gone, host.post("/connect/sessions/reconnect", &body)).await;
+    let opened = send_during(&db, gone, host.post("/connect/sessions/reconnect", &body)).await;
     assert_eq!(opened.refusal(), (404, "unknown_connection".to_owned()));
 }
 
@@ -265,7 +265,7 @@ async fn invalid_imports_are_rejected_with_the_field() {
     ] {
         let answer = host.post("/connections", &body).await;
         assert_eq!(answer.refusal(), (400, "invalid_body".to_owned()), "{body}: {}", answer.text());
-        assert_eq!(place(&answer.json()), path, "{body}: {}", answer.text());
+        assert_eq!(error_path(&answer.json()), path, "{body}: {}", answer.text());
     }
     assert_eq!(db.number("SELECT count(*) FROM connections").await, 0);
 }
@@ -322,7 +322,7 @@ async fn tags_are_derived_from_the_end_user_and_replaced_with_it() {
     ] {
         let refused = host.patch(path, &body).await;
         assert_eq!(refused.refusal(), (400, "invalid_body".to_owned()), "{body}");
-        assert_eq!(place(&refused.json()), field, "{body}");
+        assert_eq!(error_path(&refused.json()), field, "{body}");
     }
     for (path, code) in [
         ("/connections/c?provider_config_key=b", "unknown_integration"),
@@ -392,7 +392,7 @@ async fn metadata_is_written_to_all_listed_connections_or_none() {
         ] {
             let refused = host.request(method, "/connections/metadata").json(&wrong).send().await;
             assert_eq!(refused.refusal(), (400, "invalid_body".to_owned()), "{wrong}");
-            assert_eq!(place(&refused.json()), field, "{wrong}");
+            assert_eq!(error_path(&refused.json()), field, "{wrong}");
         }
     }
     let elsewhere = json!({ "connection_id": "one", "provider_config_key": "b", "metadata": {} });
@@ -494,12 +494,12 @@ async fn a_thousand_connections_are_searched_by_any_part_of_a_name() {
     ] {
         let refused = host.get(&format!("/connections?{query}")).await;
         assert_eq!(refused.refusal(), (400, "invalid_query_params".to_owned()), "{query}");
-        assert_eq!(place(&refused.json()), name, "{query}");
+        assert_eq!(error_path(&refused.json()), name, "{query}");
     }
 }
 
 /// Number of records, streams, sync states and seen positions.
-const LEFT: &str = "SELECT (SELECT count(*) FROM records) + (SELECT count(*) FROM streams) \
+const REMAINING_ROWS: &str = "SELECT (SELECT count(*) FROM records) + (SELECT count(*) FROM streams) \
                     + (SELECT count(*) FROM sync_states) + (SELECT count(*) FROM seen_positions)";
 
 #[tokio::test]
@@ -527,7 +527,7 @@ async fn a_deleted_connection_is_gone_at_once_and_its_records_soon_after() {
         (elsewhere.get_records(&[("model", "Number")]).await.status == 404).then_some(())
     })
     .await;
-    eventually("no data is left", async || (stage.db.number(LEFT).await == 0).then_some(())).await;
+    eventually("no data is left", async || (stage.db.number(REMAINING_ROWS).await == 0).then_some(())).await;
 
     let orders = json!({ "count": 2, "batch": 10 });
     let again = stage.host.connect("minimal", orders).await;
@@ -553,11 +553,11 @@ async fn a_running_sync_writes_nothing_after_its_connection_is_deleted() {
     eventually("no data is left", async || {
         let now = stage.db.number(position).await;
         assert!(now <= last, "position {now} was assigned after {last}");
-        (stage.db.number(LEFT).await == 0).then_some(())
+        (stage.db.number(REMAINING_ROWS).await == 0).then_some(())
     })
     .await;
     tokio::time::sleep(Duration::from_millis(300)).await;
-    assert_eq!(stage.db.number(LEFT).await, 0);
+    assert_eq!(stage.db.number(REMAINING_ROWS).await, 0);
     assert_eq!(stage.db.number("SELECT count(*) FROM runs WHERE state = 'running'").await, 0);
     let reasons = "SELECT error_message FROM runs WHERE state = 'cancelled'";
     assert_eq!(stage.db.texts(reasons).await, ["the connection was deleted"]);

@@ -17,7 +17,7 @@ async fn spawn(db: &TestDatabase, lease_seconds: &str) -> Host {
 }
 
 /// A host in the middle of a sync that saves one record per step, each with its checkpoint.
-async fn host_in_the_middle(db: &TestDatabase, bundle: &Bundle, lease_seconds: &str) -> (Host, Connection) {
+async fn host_during_sync(db: &TestDatabase, bundle: &Bundle, lease_seconds: &str) -> (Host, Connection) {
     let host = spawn(db, lease_seconds).await;
     host.deploy(bundle).await;
     let metadata = json!({ "steps": STEPS, "pause_ms": 25 });
@@ -69,7 +69,7 @@ async fn assert_each_step_once(connection: &Connection) -> usize {
 #[tokio::test]
 async fn a_killed_hosts_sync_resumes_from_its_checkpoint() {
     let db = TestDatabase::create().await;
-    let (mut host, connection) = host_in_the_middle(&db, &Bundle::guest("hostile"), "1").await;
+    let (mut host, connection) = host_during_sync(&db, &Bundle::guest("hostile"), "1").await;
     host.kill();
     let second = spawn(&db, "1").await;
     let connection = connection.through(&second);
@@ -81,7 +81,7 @@ async fn a_killed_hosts_sync_resumes_from_its_checkpoint() {
 #[tokio::test]
 async fn a_live_host_takes_over_the_sync_of_a_killed_host() {
     let db = TestDatabase::create().await;
-    let (mut host, connection) = host_in_the_middle(&db, &Bundle::guest("hostile"), "1").await;
+    let (mut host, connection) = host_during_sync(&db, &Bundle::guest("hostile"), "1").await;
     let second = spawn(&db, "1").await;
     host.kill();
     let connection = connection.through(&second);
@@ -92,7 +92,7 @@ async fn a_live_host_takes_over_the_sync_of_a_killed_host() {
 #[tokio::test]
 async fn a_host_frozen_beyond_its_lease_writes_nothing() {
     let db = TestDatabase::create().await;
-    let (mut frozen, connection) = host_in_the_middle(&db, &Bundle::guest("hostile"), "1").await;
+    let (mut frozen, connection) = host_during_sync(&db, &Bundle::guest("hostile"), "1").await;
     frozen.freeze();
     let second = spawn(&db, "1").await;
     let connection = connection.through(&second);
@@ -115,7 +115,7 @@ async fn a_host_frozen_beyond_its_lease_writes_nothing() {
 #[tokio::test]
 async fn a_run_with_an_expired_lease_continues_if_no_host_took_it_over() {
     let db = TestDatabase::create().await;
-    let (host, connection) = host_in_the_middle(&db, &Bundle::guest("hostile"), "1").await;
+    let (host, connection) = host_during_sync(&db, &Bundle::guest("hostile"), "1").await;
     host.freeze();
     let expired = "SELECT count(*) FROM schedules WHERE run_id IS NOT NULL AND lease_expires_at < now()";
     eventually("the lease has expired", async || (db.number(expired).await == 1).then_some(())).await;
@@ -152,7 +152,7 @@ async fn a_host_that_hangs_in_a_statement_does_not_block_others() {
 async fn only_the_newest_owner_of_a_run_can_write() {
     let db = TestDatabase::create().await;
     // It renews its lease so rarely that only the fencing token can stop it.
-    let (first, connection) = host_in_the_middle(&db, &Bundle::guest("hostile"), "3600").await;
+    let (first, connection) = host_during_sync(&db, &Bundle::guest("hostile"), "3600").await;
     db.execute(
         "UPDATE schedules SET lease_expires_at = now() - interval '1 second' WHERE run_id IS NOT NULL",
     )
@@ -168,7 +168,7 @@ async fn a_stopping_host_releases_its_sync_to_the_next_host() {
     let db = TestDatabase::create().await;
     // The lease is too long to expire in this test: the second host starts at once only because the first released the
     // run.
-    let (mut host, connection) = host_in_the_middle(&db, &Bundle::guest("hostile"), "3600").await;
+    let (mut host, connection) = host_during_sync(&db, &Bundle::guest("hostile"), "3600").await;
     host.stop().await;
     let second = spawn(&db, "3600").await;
     let connection = connection.through(&second);
@@ -237,7 +237,7 @@ async fn a_stopping_host_finishes_requests_in_progress() {
     let connection = host.connect("hostile", json!({ "steps": 0 })).await;
     let caller = tokio::spawn(async move { connection.action("fetch", &json!({ "url": "/slow" })).await });
     let pending = provider.next_request().await;
-    host.ask_to_stop();
+    host.request_stop();
     eventually("the host accepts no new connections", async || {
         TcpStream::connect(host.address()).await.is_err().then_some(())
     })

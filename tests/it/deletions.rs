@@ -7,7 +7,7 @@ use crate::support::{
 };
 
 /// The smallest example with `track_deletes` and the given number of saved records.
-async fn watched_numbers(count: u64) -> Stage {
+async fn tracked_numbers(count: u64) -> Stage {
     Stage::of(&Bundle::example("minimal").tracking_deletes("numbers"), json!({ "count": count })).await
 }
 
@@ -24,7 +24,7 @@ async fn deleted(connection: &Connection) -> Vec<String> {
 
 #[tokio::test]
 async fn a_full_sync_deletes_records_that_it_did_not_save_again() {
-    let connection = watched_numbers(10).await;
+    let connection = tracked_numbers(10).await;
     let before = connection.all(&[("model", "Number")]).await;
     connection.set_metadata(json!({ "first": 2, "count": 10, "batch": 3 })).await;
     let status = connection.run("numbers").await;
@@ -37,7 +37,7 @@ async fn a_full_sync_deletes_records_that_it_did_not_save_again() {
 
 #[tokio::test]
 async fn a_record_that_returned_can_be_deleted_again() {
-    let connection = watched_numbers(4).await;
+    let connection = tracked_numbers(4).await;
     for (metadata, expected) in [
         (json!({ "count": 2 }), counts(0, 0, 2)),
         (json!({ "count": 4 }), counts(2, 0, 0)),
@@ -54,7 +54,7 @@ async fn a_record_that_returned_can_be_deleted_again() {
 
 #[tokio::test]
 async fn a_run_that_would_delete_most_records_is_held() {
-    let connection = watched_numbers(120).await;
+    let connection = tracked_numbers(120).await;
     connection.set_metadata(json!({ "count": 40 })).await;
     let held = connection.run("numbers").await;
     assert_eq!(held["status"], "ERROR");
@@ -68,7 +68,7 @@ async fn a_run_that_would_delete_most_records_is_held() {
 
 #[tokio::test]
 async fn added_records_do_not_raise_the_deletion_threshold() {
-    let connection = watched_numbers(100).await;
+    let connection = tracked_numbers(100).await;
     // The provider returns a hundred different records, as after a mix-up of accounts.
     connection.set_metadata(json!({ "first": 100, "count": 100 })).await;
     assert_eq!(connection.run("numbers").await["status"], "ERROR");

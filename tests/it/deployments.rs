@@ -477,7 +477,7 @@ async fn a_compilation_does_not_delay_actions_of_another_bundle() {
     let large = Assembled::new(&[("sync", "commit-raw"), ("sync", "steps")]).idle_functions(1_000);
     let large = Bundle::guest("hostile").without_actions().with_component(&large.component());
     let serving = async {
-        let _compiling = second.hold_compiler().await;
+        let _compiling = second.suspend_compiler().await;
         stage.db.switch_to_first_versions().await;
         let called = tokio::time::timeout(Duration::from_secs(20), there.action("echo", &json!(2))).await;
         called.expect("the action does not wait for the compilation").expect(200);

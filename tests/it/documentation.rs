@@ -67,7 +67,7 @@ fn read_page(path: PathBuf) -> Page {
             Event::Start(Tag::Heading { .. }) => heading = Some(String::new()),
             Event::End(TagEnd::Heading(_)) => {
                 let anchor = anchor(&heading.take().unwrap_or_default());
-                page.headings.insert(unused(anchor, &page.headings));
+                page.headings.insert(unique_anchor(anchor, &page.headings));
             }
             Event::Start(Tag::Link { dest_url, .. } | Tag::Image { dest_url, .. }) => {
                 page.links.push(dest_url.to_string());
@@ -100,7 +100,7 @@ fn anchor(heading: &str) -> String {
 }
 
 /// The anchor, with a number appended if an earlier heading has it already.
-fn unused(anchor: String, taken: &BTreeSet<String>) -> String {
+fn unique_anchor(anchor: String, taken: &BTreeSet<String>) -> String {
     let numbered = (1..).map(|number| format!("{anchor}-{number}"));
     std::iter::once(anchor.clone()).chain(numbered).find(|name| !taken.contains(name)).unwrap_or(anchor)
 }

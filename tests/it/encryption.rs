@@ -8,17 +8,17 @@ use crate::support::{
 };
 
 /// Text that must not be readable in a database.
-const MARK: &str = "Maria-Musterfrau";
+const PLAINTEXT: &str = "Maria-Musterfrau";
 const ITEMS: (&str, &str) = ("model", "Item");
-const SEALED: &str = "SELECT count(*) FROM records WHERE payload_ciphertext IS NOT NULL AND payload_key = 1 AND payload IS NULL";
-const IN_CLEAR: &str = "SELECT count(*) FROM records WHERE payload_ciphertext IS NULL AND payload_key IS NULL AND payload IS NOT NULL";
+const ENCRYPTED_ROWS: &str = "SELECT count(*) FROM records WHERE payload_ciphertext IS NOT NULL AND payload_key = 1 AND payload IS NULL";
+const PLAINTEXT_ROWS: &str = "SELECT count(*) FROM records WHERE payload_ciphertext IS NULL AND payload_key IS NULL AND payload IS NOT NULL";
 
-fn sealing() -> Bundle {
+fn encrypting() -> Bundle {
     Bundle::guest("hostile").replace("[models.Item]\n", "[models.Item]\nencrypt = true\n")
 }
 
 fn setting_aside() -> Bundle {
-    sealing().replace("encrypt = true\n", "encrypt = true\non_bad_record = \"set_aside\"\n")
+    encrypting().replace("encrypt = true\n", "encrypt = true\non_bad_record = \"set_aside\"\n")
 }
 
 async fn stage(bundle: &Bundle) -> Stage {
@@ -27,8 +27,8 @@ async fn stage(bundle: &Bundle) -> Stage {
 
 fn people() -> Value {
     json!([
-        { "id": "a", "name": format!("{MARK} \u{1F980}"), "count": 1 },
-        { "id": "b", "name": format!("{MARK} \"too\""), "big": 9_007_199_254_740_993_u64 },
+        { "id": "a", "name": format!("{PLAINTEXT} \u{1F980}"), "count": 1 },
+        { "id": "b", "name": format!("{PLAINTEXT} \"too\""), "big": 9_007_199_254_740_993_u64 },
         { "id": "c", "name": null },
     ])
 }
@@ -46,7 +46,7 @@ async fn items(stage: &Stage) -> Vec<Value> {
     stage.all(&[ITEMS]).await.into_iter().map(without_metadata).collect()
 }
 
-async fn assert_nowhere(db: &TestDatabase, text: &str) {
+async fn assert_not_stored(db: &TestDatabase, text: &str) {
     let tables = db
         .texts(
             "SELECT schemaname || '.' || tablename FROM pg_tables WHERE schemaname = 'public'
@@ -69,11 +69,11 @@ async fn assert_nowhere(db: &TestDatabase, text: &str) {
 async fn encrypted_payloads_are_never_stored_in_plaintext() {
     let stage = stage(&setting_aside()).await;
     let people = people();
-    let bad = json!([{ "id": "bad", "count": MARK }, { "name": MARK }]);
+    let bad = json!([{ "id": "bad", "count": PLAINTEXT }, { "name": PLAINTEXT }]);
     assert_eq!(save_all(&stage, &people).await, counts(3, 0, 0));
     assert_eq!(save_all(&stage, &bad).await, counts(0, 0, 0));
-    assert_nowhere(&stage.db, MARK).await;
-    assert_eq!(stage.db.number(SEALED).await, 3);
+    assert_not_stored(&stage.db, PLAINTEXT).await;
+    assert_eq!(stage.db.number(ENCRYPTED_ROWS).await, 3);
     assert_eq!(stage.db.number("SELECT count(*) FROM dead_letters WHERE payload_key = 1").await, 2);
 
     assert_eq!(json!(items(&stage).await), people);
@@ -108,7 +108,7 @@ async fn encrypted_payloads_are_never_stored_in_plaintext() {
 
 #[tokio::test]
 async fn changes_of_encrypted_records_are_detected_with_keyed_hashes() {
-    let stage = stage(&sealing()).await;
+    let stage = stage(&encrypting()).await;
     save_all(&stage, &people()).await;
     let before = stage.all(&[ITEMS]).await;
     assert_eq!(save_all(&stage, &people()).await, counts(0, 0, 3));
@@ -125,7 +125,7 @@ async fn changes_of_encrypted_records_are_detected_with_keyed_hashes() {
     let records = stage.all(&[ITEMS]).await;
     let until = json!({ "model": "Item", "until_cursor": records.last().unwrap()[METADATA_KEY]["cursor"] });
     assert_eq!(stage.prune(&until).await.expect(200).json(), json!({ "count": 4, "has_more": false }));
-    assert_eq!(stage.db.number(SEALED).await, 0, "a pruned payload is gone");
+    assert_eq!(stage.db.number(ENCRYPTED_ROWS).await, 0, "a pruned payload is gone");
     assert_eq!(
         save_all(&stage, &json!([{ "id": "b", "name": "new" }, { "id": "d" }])).await,
         counts(0, 1, 1)
@@ -134,9 +134,9 @@ async fn changes_of_encrypted_records_are_detected_with_keyed_hashes() {
 
 #[tokio::test]
 async fn equal_payloads_have_different_hashes() {
-    let stage = stage(&sealing()).await;
+    let stage = stage(&encrypting()).await;
     let other = stage.host.connect_as("another", "hostile", json!({ "steps": 0 })).await;
-    let same = json!([{ "id": "a", "name": MARK }]).to_string();
+    let same = json!([{ "id": "a", "name": PLAINTEXT }]).to_string();
     stage.save_raw("Item", &same).await.expect(200);
     other.save_raw("Item", &same).await.expect(200);
     let different = "SELECT count(DISTINCT payload_hash) FROM records WHERE external_id = 'a'";
@@ -145,7 +145,7 @@ async fn equal_payloads_have_different_hashes() {
 
 #[tokio::test]
 async fn a_payload_copied_to_another_row_is_not_served() {
-    let stage = stage(&sealing()).await;
+    let stage = stage(&encrypting()).await;
     save_all(&stage, &people()).await;
     stage
         .db
@@ -156,7 +156,7 @@ async fn a_payload_copied_to_another_row_is_not_served() {
         .await;
     for path in [&[ITEMS][..], &[ITEMS, ("ids", "a")]] {
         let answer = stage.get_records(path).await;
-        assert!(!answer.text().contains(MARK), "{}", answer.text());
+        assert!(!answer.text().contains(PLAINTEXT), "{}", answer.text());
         assert_eq!(answer.refusal(), (500, "internal_server_error".to_owned()));
     }
     eventually("the log names the record", async || {
@@ -168,7 +168,7 @@ async fn a_payload_copied_to_another_row_is_not_served() {
 
 #[tokio::test]
 async fn a_payload_copied_from_another_connection_is_not_served() {
-    let stage = stage(&sealing()).await;
+    let stage = stage(&encrypting()).await;
     let other = stage.host.connect_as("another", "hostile", json!({ "steps": 0 })).await;
     save_all(&stage, &people()).await;
     other.save_raw("Item", &people().to_string()).await.expect(200);
@@ -188,7 +188,7 @@ async fn a_payload_copied_from_another_connection_is_not_served() {
 
 #[tokio::test]
 async fn a_function_reads_encrypted_records_as_they_were_saved() {
-    let stage = stage(&sealing()).await;
+    let stage = stage(&encrypting()).await;
     save_all(&stage, &people()).await;
     let find = json!({ "model": "Item", "ids": ["b", "nobody", "a", "c"] });
     let found: Vec<Option<String>> =
@@ -206,13 +206,13 @@ async fn a_function_reads_encrypted_records_as_they_were_saved() {
         .await;
     let refused = stage.action("find-raw", &find).await;
     assert_eq!(refused.refusal(), (500, "internal_server_error".to_owned()));
-    assert!(!refused.text().contains(MARK), "{}", refused.text());
+    assert!(!refused.text().contains(PLAINTEXT), "{}", refused.text());
 }
 
 #[tokio::test]
 async fn a_dead_letter_copied_to_another_row_is_not_served() {
     let stage = stage(&setting_aside()).await;
-    save_all(&stage, &json!([{ "id": "a", "count": MARK }, { "id": "b", "count": MARK }])).await;
+    save_all(&stage, &json!([{ "id": "a", "count": PLAINTEXT }, { "id": "b", "count": PLAINTEXT }])).await;
     stage.host.get("/dead-letters").await.expect(200);
     stage
         .db
@@ -224,12 +224,12 @@ async fn a_dead_letter_copied_to_another_row_is_not_served() {
         .await;
     let refused = stage.host.get("/dead-letters").await;
     assert_eq!(refused.refusal(), (500, "internal_server_error".to_owned()));
-    assert!(!refused.text().contains(MARK), "{}", refused.text());
+    assert!(!refused.text().contains(PLAINTEXT), "{}", refused.text());
 }
 
 #[tokio::test]
 async fn replacing_the_data_key_leaves_records_unchanged_and_readable() {
-    let stage = stage(&sealing()).await;
+    let stage = stage(&encrypting()).await;
     save_all(&stage, &people()).await;
     let ciphertexts = "SELECT encode(payload_ciphertext, 'hex') FROM records ORDER BY external_id";
     let before = stage.db.texts(ciphertexts).await;
@@ -251,7 +251,7 @@ async fn deleting_an_environment_deletes_its_record_key() {
     let made = account.post("/environments", &json!({ "name": "staging" })).await.expect(200).json();
     let key = host.command(&db, &["keys", "create", "staging", "--environment", "staging"]);
     let staging = host.with_key(Some(key.trim()));
-    staging.deploy(&sealing()).await;
+    staging.deploy(&encrypting()).await;
     let connection = staging.connect("hostile", json!({ "steps": 0 })).await;
     connection.save_raw("Item", &people().to_string()).await.expect(200);
     let keys = "SELECT count(*) FROM record_keys";
@@ -268,14 +268,14 @@ async fn enabling_encryption_converts_records_on_their_next_save() {
     let until = json!({ "model": "Item", "until_cursor": before[0][METADATA_KEY]["cursor"] });
     stage.prune(&until).await.expect(200);
     let before = stage.all(&[ITEMS]).await;
-    for (bundle, stored) in [(sealing(), SEALED), (Bundle::guest("hostile"), IN_CLEAR)] {
+    for (bundle, stored) in [(encrypting(), ENCRYPTED_ROWS), (Bundle::guest("hostile"), PLAINTEXT_ROWS)] {
         stage.host.deploy(&bundle).await;
         assert_eq!(stage.all(&[ITEMS]).await, before);
         assert_eq!(save_all(&stage, &people()).await, counts(0, 0, 3));
         assert_eq!(stage.db.number(stored).await, 2, "{stored}");
         assert_eq!(stage.all(&[ITEMS]).await, before, "positions and pruned records are unchanged");
     }
-    stage.host.deploy(&sealing()).await;
+    stage.host.deploy(&encrypting()).await;
     assert_eq!(save_all(&stage, &json!([{ "id": "a", "name": "new" }])).await, counts(0, 1, 0));
 }
 
@@ -285,15 +285,15 @@ async fn record_keys_are_in_the_control_database_and_payloads_in_the_other() {
     let options =
         HostOptions::new().database(&control).variable("SYNCLINE_RECORDS_DATABASE_URL", &records.url());
     let host = options.spawn().await;
-    host.deploy(&sealing()).await;
+    host.deploy(&encrypting()).await;
     let connection = host.connect("hostile", json!({ "steps": 0 })).await;
     connection.save_raw("Item", &people().to_string()).await.expect(200);
     connection.commit(json!([save(&json!([{ "id": "d" }]))])).await;
     let read: Vec<_> = connection.all(&[ITEMS]).await.into_iter().map(without_metadata).collect();
     assert_eq!(json!(read[..3]), people());
-    assert_eq!((control.number(SEALED).await, records.number(SEALED).await), (0, 4));
+    assert_eq!((control.number(ENCRYPTED_ROWS).await, records.number(ENCRYPTED_ROWS).await), (0, 4));
     let keys = "SELECT count(*) FROM record_keys";
     assert_eq!((control.number(keys).await, records.number(keys).await), (1, 0));
-    assert_nowhere(&control, MARK).await;
-    assert_nowhere(&records, MARK).await;
+    assert_not_stored(&control, PLAINTEXT).await;
+    assert_not_stored(&records, PLAINTEXT).await;
 }

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::support::{Api, Bundle, Host, Stage, TestDatabase, eventually, ids_of, text};
 
 /// Creates a second environment, and returns the API with its key.
-async fn with_another(host: &Host, db: &TestDatabase) -> Api {
+async fn create_other(host: &Host, db: &TestDatabase) -> Api {
     host.command(db, &["env", "create", "other"]);
     let key = host.command(db, &["keys", "create", "backend", "--environment", "other"]);
     host.with_key(Some(key.trim()))
@@ -30,7 +30,7 @@ async fn patch(api: &Api, body: Value) -> crate::support::Answer {
 async fn environments_with_the_same_integration_names_are_isolated() {
     let db = TestDatabase::create().await;
     let host = Host::spawn(&db).await;
-    let other = with_another(&host, &db).await;
+    let other = create_other(&host, &db).await;
 
     let dev_numbers = numbers_of(&host, 100).await;
     // Nothing of one environment exists in the other, including deployments.
@@ -71,7 +71,7 @@ async fn environments_with_the_same_integration_names_are_isolated() {
     assert_ne!(dev_numbers.status("numbers").await["status"], "PAUSED");
 
     // One environment is deleted, and the other one stays.
-    let refused = db.command(&["env", "delete", "other"]).refuse();
+    let refused = db.command(&["env", "delete", "other"]).run_failing();
     assert!(refused.contains("say --yes"), "{refused}");
     host.command(&db, &["env", "delete", "other", "--yes"]);
     eventually("the key of the deleted environment is rejected", async || {
@@ -161,7 +161,7 @@ async fn a_secret_key_requires_a_name() {
     let db = TestDatabase::create().await;
     let host = Host::spawn(&db).await;
     for name in ["", " ", &"x".repeat(256)] {
-        let refused = db.command(&["keys", "create", name]).refuse();
+        let refused = db.command(&["keys", "create", name]).run_failing();
         assert!(
             refused.contains(
                 "the key's name must have 1 to 255 characters, at least one of which is not a space"
@@ -196,7 +196,7 @@ async fn invalid_settings_are_rejected() {
     let answer = patch(&host, json!({ "connect_ui_primary_color": "red" })).await;
     assert_eq!(answer.message(), "`connect_ui_primary_color`: must be a colour such as #1a7f37");
     assert_eq!(environment(&host).await, before);
-    let refused = db.command(&["env", "set", "webhook_url=example.com"]).refuse();
+    let refused = db.command(&["env", "set", "webhook_url=example.com"]).run_failing();
     assert!(refused.contains("`webhook_url`: must be a URL"), "{refused}");
 }
 
@@ -349,7 +349,7 @@ async fn a_key_is_limited_to_its_scopes() {
     through.control("pause", "numbers").await.expect(200);
     assert_eq!(through.action("echo", &json!(1)).await.refusal(), (403, "forbidden".to_owned()));
     let refused =
-        stage.db.command(&["keys", "create", "wrong", "--scopes", "environment:record:read"]).refuse();
+        stage.db.command(&["keys", "create", "wrong", "--scopes", "environment:record:read"]).run_failing();
     assert!(refused.contains("did you mean `environment:records:read`?"), "{refused}");
 
     let listed = stage.host.command(&stage.db, &["keys", "list", "--json"]);
@@ -380,9 +380,9 @@ async fn variables_are_set_by_the_cli_and_from_a_file() {
     assert_eq!(host.command(&db, &["env", "vars", "list"]), "QUOTED\nREGION\nTOKEN\n");
     assert!(host.command(&db, &["env", "vars", "list", "--values"]).contains("TOKEN=planted-by-command\n"));
     host.command(&db, &["env", "vars", "unset", "REGION"]);
-    let refused = db.command(&["env", "vars", "unset", "REGION"]).refuse();
+    let refused = db.command(&["env", "vars", "unset", "REGION"]).run_failing();
     assert!(refused.contains("has no variable `REGION`"), "{refused}");
-    let refused = db.command(&["env", "vars", "set", "1ST"]).input("x").refuse();
+    let refused = db.command(&["env", "vars", "set", "1ST"]).input("x").run_failing();
     assert!(refused.contains("not begin with a digit"), "{refused}");
     let sealed = "SELECT count(*) FROM environment_variables WHERE position('planted' in encode(sealed_value, 'escape')) > 0";
     assert_eq!(db.number(sealed).await, 0);

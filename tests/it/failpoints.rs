@@ -108,7 +108,7 @@ fn options(numbers: &Numbers) -> HostOptions {
 }
 
 /// Triggers an asynchronous action. The host may crash before it responds.
-fn ask_for_action(victim: &Host, connection: &Connection, input: &str) {
+fn trigger_action(victim: &Host, connection: &Connection, input: &str) {
     let body = json!({ "action_name": "echo", "input": input });
     let request =
         connection.through(victim).request("POST", "/action/trigger").header("X-Async", "true").json(&body);
@@ -146,7 +146,7 @@ async fn job_at_every_step(fate: Fate) {
         let name = step.name();
         let connection = scene.numbers.connect(&scene.keeper, name).await;
         let victim =
-            scene.disturb(*step, *nth, fate, async |victim| ask_for_action(victim, &connection, name)).await;
+            scene.disturb(*step, *nth, fate, async |victim| trigger_action(victim, &connection, name)).await;
         let of = format!("connection_pk = (SELECT pk FROM connections WHERE connection_id = '{name}')");
         let done = format!("SELECT count(*) FROM function_jobs WHERE state = 'success' AND {of}");
         scene.wait_for(&format!("{name}: the job is done"), &done, 1).await;
@@ -237,7 +237,7 @@ async fn webhook_at_every_step(fate: Fate) {
         scene.wait_for("its first run is noted as told", OPEN, 0).await;
         let before = scene.numbers.receiver.webhooks().len();
         let victim =
-            scene.disturb(*step, *nth, fate, async |victim| ask_for_action(victim, &connection, name)).await;
+            scene.disturb(*step, *nth, fate, async |victim| trigger_action(victim, &connection, name)).await;
         // Other hosts wait before they take over a delivery in progress. This skips the wait.
         let skip_wait =
             "UPDATE outbound_webhook_deliveries SET next_attempt_at = now() WHERE state = 'pending';

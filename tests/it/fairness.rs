@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use crate::support::{Bundle, Connection, Host, HostOptions, TestDatabase, eventually};
 
 /// Metadata for a function that runs until it is cancelled.
-fn waiting() -> Value {
+fn until_cancelled() -> Value {
     json!({ "steps": 0, "end": "wait-until-cancelled" })
 }
 
@@ -100,7 +100,7 @@ async fn the_run_limit_of_a_connection_holds_across_hosts() {
     let _second = HostOptions::new().database(&db).variable("SYNCLINE_MAX_SYNCS", "6").spawn().await;
     let other = host.connect_as("customer-2", "hostile", json!({ "steps": 0 })).await;
     other.wait_until_idle().await;
-    greedy.set_metadata(waiting()).await;
+    greedy.set_metadata(until_cancelled()).await;
     make_due(&db, "customer-1", 100).await;
     let parked = "SELECT count(*) FROM schedules WHERE awaits_permit";
     eventually("all but two syncs wait", async || (db.number(parked).await == 98).then_some(())).await;
@@ -133,7 +133,7 @@ async fn the_run_limit_of_an_integration_holds_across_hosts() {
         HostOptions::new().database(&db).variable("SYNCLINE_MAX_SYNCS", "2").spawn().await,
         HostOptions::new().database(&db).variable("SYNCLINE_MAX_SYNCS", "2").spawn().await,
     ];
-    greedy.set_metadata(waiting()).await;
+    greedy.set_metadata(until_cancelled()).await;
     make_connections(&db, 20).await;
     eventually("three runs are in progress", async || (running(&db).await == 3).then_some(())).await;
     let sync = modest.statuses("*").await[0]["name"].as_str().expect("it has a name").to_owned();

@@ -8,7 +8,7 @@ use crate::support::repository;
 const PAGES: [&str; 3] = ["docs/guarantees.md", "docs/testing.md", "SECURITY.md"];
 
 /// The file that contains a test which a page calls `file::test`, as docs/guarantees.md describes.
-fn place(file: &str) -> PathBuf {
+fn test_path(file: &str) -> PathBuf {
     match file.strip_prefix("sdk/") {
         Some(file) => repository("guest-sdk/rust/tests").join(file),
         None if file.ends_with(".rs") => source_file(file),
@@ -28,7 +28,7 @@ fn source_file(file: &str) -> PathBuf {
 }
 
 /// File and name, if the code span is the name of a test and not of a function or a setting.
-fn as_test(code: &str) -> Option<(&str, &str)> {
+fn parse_test(code: &str) -> Option<(&str, &str)> {
     let (file, test) = code.split_once("::")?;
     let is_name =
         |text: &str| text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_');
@@ -38,14 +38,14 @@ fn as_test(code: &str) -> Option<(&str, &str)> {
 /// Whether the file contains the test, or exists if no test is named.
 fn has_test(file: &str, test: &str) -> bool {
     let exists = |source: String| test.is_empty() || source.contains(&format!("fn {test}("));
-    std::fs::read_to_string(place(file)).is_ok_and(exists)
+    std::fs::read_to_string(test_path(file)).is_ok_and(exists)
 }
 
 #[test]
 fn every_test_named_in_the_documentation_exists() {
     for page in PAGES {
         let text = std::fs::read_to_string(repository(page)).expect("the page exists");
-        let named: Vec<_> = text.split('`').skip(1).step_by(2).filter_map(as_test).collect();
+        let named: Vec<_> = text.split('`').skip(1).step_by(2).filter_map(parse_test).collect();
         assert!(named.len() > 30, "{page} names {} tests", named.len());
         let missing: Vec<_> = named.into_iter().filter(|(file, test)| !has_test(file, test)).collect();
         assert!(missing.is_empty(), "{page} names tests that do not exist: {missing:?}");

@@ -12,11 +12,11 @@ use crate::support::webhook_scene::{SECRET, Scene, integration, push};
 use crate::support::{Answer, Host, eventually};
 
 /// Concurrent requests of one integration that a host accepts.
-const IN_HAND: usize = 512;
+const MAX_IN_FLIGHT: usize = 512;
 /// Maximum length of a body.
 const MAX_BODY_BYTES: usize = 25 << 20;
 /// Bodies of that length that fit into the host's buffer of 128 MiB.
-const HELD_BODIES: usize = 5;
+const BUFFERED_BODIES: usize = 5;
 
 /// Sends a request that announces a body of `announced` bytes, of which only `sent` follows.
 async fn stall(host: &Host, path: &str, announced: usize, sent: &[u8]) -> TcpStream {
@@ -44,7 +44,7 @@ async fn an_integration_over_its_request_limit_gets_429_and_loses_nothing() {
     let scene = Scene::create().await;
     let neighbour = integration(&scene.host, "gitlab-pat", Value::Null, Some(SECRET)).await;
     let mut stalled = Vec::new();
-    for _ in 0..IN_HAND {
+    for _ in 0..MAX_IN_FLIGHT {
         stalled.push(stall(&scene.host, &scene.url, 10, b"{").await);
     }
     // This invalidates the cached integrations, but not the count of requests in flight.
@@ -70,7 +70,7 @@ async fn an_integration_over_its_request_limit_gets_429_and_loses_nothing() {
 
     // While permits become free, some requests succeed.
     let burst = join_all((0..100).map(|number| send(format!("burst-{number}"))));
-    let (answers, ()) = join(burst, async { stalled.truncate(IN_HAND / 2) }).await;
+    let (answers, ()) = join(burst, async { stalled.truncate(MAX_IN_FLIGHT / 2) }).await;
     let mut left = Vec::new();
     for (answer, id) in answers {
         if answer.status == 200 {
@@ -98,7 +98,7 @@ async fn an_integration_over_its_request_limit_gets_429_and_loses_nothing() {
 async fn a_host_at_its_buffer_limit_still_accepts_short_webhooks() {
     let scene = Scene::create().await;
     let almost_all = vec![b' '; MAX_BODY_BYTES - 1];
-    let fill = (0..HELD_BODIES).map(|_| stall(&scene.host, &scene.url, MAX_BODY_BYTES, &almost_all));
+    let fill = (0..BUFFERED_BODIES).map(|_| stall(&scene.host, &scene.url, MAX_BODY_BYTES, &almost_all));
     let stalled = join_all(fill).await;
     let long = vec![b' '; 4 << 20];
     let send_long =

@@ -428,7 +428,7 @@ async fn the_cli_lists_shows_and_replays_webhooks() {
     scene.wait_for_state(&ids[2], "processed").await;
     assert_eq!(ids_of(&scene.wait_for_notes(3).await), ["d1", "d2", "d3"]);
     let nil = uuid::Uuid::nil().to_string();
-    let unknown = scene.db.command(&[&["webhooks", "replay", &nil], &access[..]].concat()).refuse();
+    let unknown = scene.db.command(&[&["webhooks", "replay", &nil], &access[..]].concat()).run_failing();
     assert!(unknown.contains("unknown_webhook") || unknown.contains(&nil), "{unknown}");
 }
 

@@ -12,7 +12,7 @@ use crate::support::{
 
 const ID: &str = "customer-1";
 /// A host with this lease renews it so rarely that only the rows in the database can stop it.
-const RARELY: &str = "3600";
+const LONG_LEASE: &str = "3600";
 /// Tables that both hosts write.
 const TABLES: [&str; 6] = [
     "schedules",
@@ -108,14 +108,14 @@ async fn states_of_runs(numbers: &Numbers) -> Vec<String> {
 
 #[tokio::test]
 async fn a_late_start_does_not_replace_the_successors_fencing_token() {
-    let overlap = Overlap::create((Step::SyncClaimed, RARELY), Step::BatchCommitted).await;
+    let overlap = Overlap::create((Step::SyncClaimed, LONG_LEASE), Step::BatchCommitted).await;
     let numbers = overlap.resume().await;
     assert_eq!(states_of_runs(&numbers).await, ["success", "lost", "success"]);
 }
 
 #[tokio::test]
 async fn a_late_completion_changes_nothing() {
-    let overlap = Overlap::create((Step::SyncCompleted, RARELY), Step::BatchCommitted).await;
+    let overlap = Overlap::create((Step::SyncCompleted, LONG_LEASE), Step::BatchCommitted).await;
     let numbers = overlap.resume().await;
     assert_eq!(states_of_runs(&numbers).await, ["success", "lost", "success"]);
 }
@@ -129,7 +129,7 @@ async fn a_late_renewal_does_not_extend_the_successors_lease() {
 
 #[tokio::test]
 async fn a_late_webhook_result_is_ignored() {
-    let overlap = Overlap::create((Step::WebhookSent, RARELY), Step::WebhookClaimed).await;
+    let overlap = Overlap::create((Step::WebhookSent, LONG_LEASE), Step::WebhookClaimed).await;
     let numbers = overlap.resume().await;
     let open = "SELECT count(*) FROM outbound_webhook_deliveries WHERE state <> 'delivered'";
     eventually("the webhook is delivered", async || (numbers.db.number(open).await == 0).then_some(())).await;

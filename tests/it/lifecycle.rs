@@ -37,12 +37,12 @@ async fn delete(host: &Host) -> Answer {
     host.request("DELETE", PATH).send().await
 }
 
-async fn of_connection(host: &Host, method: &str, path: &str) -> Answer {
+async fn send_for_connection(host: &Host, method: &str, path: &str) -> Answer {
     let request = host.request(method, path).header("Connection-Id", "customer-1");
     request.header("Provider-Config-Key", "lifecycle").send().await
 }
 
-async fn wait_until_greeted(host: &Host) {
+async fn wait_until_created(host: &Host) {
     eventually("the post-creation function has run", async || {
         (get(host).await.json()["metadata"]["greeted"] == true).then_some(())
     })
@@ -70,7 +70,7 @@ async fn a_connection_that_fails_validation_is_not_created() {
     assert_eq!(db.number("SELECT count(*) FROM schedules").await, 1);
     assert_eq!(db.number("SELECT count(*) FROM connections WHERE validating_since IS NULL").await, 1);
     assert_eq!(deliveries(&db).await, ["creation true"]);
-    wait_until_greeted(&host).await;
+    wait_until_created(&host).await;
 }
 
 #[tokio::test]
@@ -123,7 +123,7 @@ async fn a_connection_is_hidden_until_it_is_validated() {
             get(&host).await,
             host.patch(PATH, &json!({ "tags": { "seen": "yes" } })).await,
             host.patch("/connections/metadata", &metadata).await,
-            of_connection(&host, "GET", "/records?model=Note").await,
+            send_for_connection(&host, "GET", "/records?model=Note").await,
         ] {
             assert_eq!(answer.status.is_success(), exists, "{}", answer.text());
             assert!(
@@ -136,7 +136,7 @@ async fn a_connection_is_hidden_until_it_is_validated() {
     let (imported, ()) = tokio::join!(import(&host, json!({ "asks": "/validating" })), async {
         let pending = provider.next_request().await;
         look(false).await;
-        for answer in [of_connection(&host, "GET", "/proxy/v1").await, delete(&host).await] {
+        for answer in [send_for_connection(&host, "GET", "/proxy/v1").await, delete(&host).await] {
             assert_eq!(answer.refusal(), (404, "unknown_connection".to_owned()));
         }
         pending.answer("ok").await;
@@ -212,10 +212,10 @@ async fn the_later_of_two_concurrent_reconnects_wins() {
 async fn a_lost_hosts_revalidation_is_repeated() {
     let (db, provider, mut host) = stage().await;
     import(&host, json!({})).await.expect(201);
-    wait_until_greeted(&host).await;
+    wait_until_created(&host).await;
     for orders in [json!({ "asks": "/judging", "refuse": "not this one" }), json!({ "asks": "/judging" })] {
         tokio::select! {
-            _asker = provider.next_request() => {}
+            _pending = provider.next_request() => {}
             _answer = import(&host, orders) => panic!("the import returned before its validation"),
         }
         host.kill();
@@ -259,7 +259,7 @@ async fn a_post_creation_function_survives_a_killed_host() {
     host.kill();
     let second = spawn(&db, &provider).await;
     provider.next_request().await.answer("ok").await;
-    wait_until_greeted(&second).await;
+    wait_until_created(&second).await;
 }
 
 #[tokio::test]
@@ -299,7 +299,7 @@ async fn pre_deletion_functions_run_when_the_integration_is_deleted() {
 async fn a_deletion_completes_after_its_caller_disconnects() {
     let (_db, provider, host) = stage().await;
     import(&host, json!({})).await.expect(201);
-    wait_until_greeted(&host).await;
+    wait_until_created(&host).await;
     let change = json!({
         "connection_id": "customer-1", "provider_config_key": "lifecycle", "metadata": { "tells": true },
     });
@@ -318,7 +318,7 @@ async fn a_deletion_completes_after_its_caller_disconnects() {
 async fn a_pre_deletion_function_cannot_prevent_the_deletion() {
     let (db, provider, host) = stage().await;
     import(&host, json!({ "clings": true })).await.expect(201);
-    wait_until_greeted(&host).await;
+    wait_until_created(&host).await;
     let orders = json!({ "clings": true, "tells": true }).to_string();
     db.execute(&format!("UPDATE connections SET metadata = '{orders}'")).await;
     let (deleted, ()) = tokio::join!(delete(&host), async {
@@ -356,7 +356,7 @@ async fn lifecycle_functions_just_deployed_through_another_host_run() {
     assert_eq!(refused.refusal(), (400, "connection_validation_failed".to_owned()));
     forget().await;
     import(&host, json!({})).await.expect(201);
-    wait_until_greeted(&host).await;
+    wait_until_created(&host).await;
     db.execute(r#"UPDATE connections SET metadata = '{"tells": true}'"#).await;
     forget().await;
     let (deleted, ()) = tokio::join!(delete(&host), async {
@@ -368,7 +368,7 @@ async fn lifecycle_functions_just_deployed_through_another_host_run() {
 }
 
 /// Creates another environment with a connection that sends a request when it is deleted.
-async fn connect_in_another(host: &Host, db: &TestDatabase, provider: &SlowProvider) {
+async fn connect_in_other_environment(host: &Host, db: &TestDatabase, provider: &SlowProvider) {
     host.command(db, &["env", "create", "other"]);
     let key = host.command(db, &["keys", "create", "backend", "--environment", "other"]);
     let other = host.with_key(Some(key.trim()));
@@ -383,7 +383,7 @@ async fn connect_in_another(host: &Host, db: &TestDatabase, provider: &SlowProvi
 #[tokio::test(flavor = "multi_thread")]
 async fn deleting_an_environment_by_cli_runs_pre_deletion_functions_first() {
     let (db, provider, host) = stage().await;
-    connect_in_another(&host, &db, &provider).await;
+    connect_in_other_environment(&host, &db, &provider).await;
     let command = db.command(&["env", "delete", "other", "--yes"]);
     let command = tokio::task::spawn_blocking(|| command.run());
     let pending = provider.next_request().await;
@@ -397,7 +397,7 @@ async fn deleting_an_environment_by_cli_runs_pre_deletion_functions_first() {
 #[tokio::test]
 async fn deleting_an_environment_without_a_host_reports_skipped_functions() {
     let (db, provider, mut host) = stage().await;
-    connect_in_another(&host, &db, &provider).await;
+    connect_in_other_environment(&host, &db, &provider).await;
     host.stop().await;
     let output = db.command(&["env", "delete", "other", "--yes"]).run();
     assert!(output.contains("no host is on"), "{output}");

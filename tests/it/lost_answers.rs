@@ -16,7 +16,7 @@ const COMPLETE: &str = "SET restores_pruned = false";
 const RELEASE: &str = "unreported_since = CASE WHEN NOT";
 const CLAIM: &str = "opened AS (";
 /// The statement that records an attempt of a delivery.
-const NOTE: &str = "INSERT INTO outbound_webhook_attempts (delivery_pk, number, at";
+const RECORD_ATTEMPT: &str = "INSERT INTO outbound_webhook_attempts (delivery_pk, number, at";
 
 fn options(numbers: &Numbers) -> HostOptions {
     HostOptions::new()
@@ -215,7 +215,7 @@ async fn a_delivered_webhook_is_not_resent_when_a_commit_response_is_lost() {
     };
     let connection = numbers.connect(&host, "customer-1").await;
     recorded(1).await;
-    proxy.arm(Fault::LoseCommitOf(NOTE));
+    proxy.arm(Fault::LoseCommitOf(RECORD_ATTEMPT));
     connection.trigger_async("echo", &json!(1)).await;
     proxy.wait_for_fault().await;
     // The sender tries to record the attempt again, and finds it recorded.
@@ -240,7 +240,7 @@ async fn a_failed_delivery_attempt_is_recorded_once_despite_a_lost_response() {
     })
     .await;
     numbers.receiver.reply([Reply::status(500)]);
-    proxy.arm(Fault::LoseCommitOf(NOTE));
+    proxy.arm(Fault::LoseCommitOf(RECORD_ATTEMPT));
     connection.trigger_async("echo", &json!(1)).await;
     proxy.wait_for_fault().await;
     eventually("the webhook is resent and recorded", async || {
@@ -268,7 +268,7 @@ async fn recording_an_attempt_again_does_not_affect_the_next_attempt() {
     })
     .await;
     numbers.receiver.reply([Reply::status(500), Reply::status(200).after(Duration::from_secs(2))]);
-    proxy.arm(Fault::LoseCommitOf(NOTE));
+    proxy.arm(Fault::LoseCommitOf(RECORD_ATTEMPT));
     connection.trigger_async("echo", &json!(1)).await;
     proxy.wait_for_fault().await;
     numbers.db.execute("SELECT pg_notify('syncline', 'webhooks')").await;

@@ -9,7 +9,7 @@ use crate::support::{
 
 /// Connects the published client, which then lists tools (`null`) or calls them. Returns the responses, preceded by the
 /// server's description of itself.
-async fn speak(api: &Api, connection: &Connection, calls: Value) -> Vec<Value> {
+async fn run_client(api: &Api, connection: &Connection, calls: Value) -> Vec<Value> {
     let output = tokio::process::Command::new("node")
         .arg("mcp_client.mjs")
         .current_dir(repository("tests/node"))
@@ -48,7 +48,7 @@ async fn a_published_client_lists_tools_and_calls_them() {
     let integration = json!({ "provider": "unauthenticated", "unique_key": "minimal" });
     host.post("/integrations", &integration).await.expect(200);
     let connection = host.connect_as("ada", "minimal", json!({ "count": 0 })).await;
-    let before = speak(&host, &connection, json!([{}])).await;
+    let before = run_client(&host, &connection, json!([{}])).await;
     assert_eq!(before[0]["server"]["name"], "syncline");
     assert_eq!(before[0]["capabilities"], json!({ "tools": {} }));
     assert!(text(&before[0]["instructions"]).contains("`ada`"));
@@ -71,7 +71,7 @@ async fn a_published_client_lists_tools_and_calls_them() {
         { "tool": "dance", "arguments": {} },
         { "tool": "numbers", "arguments": {} },
     ]);
-    let answers = speak(&host, &connection, calls).await;
+    let answers = run_client(&host, &connection, calls).await;
     let schema = json!({
         "type": "object",
         "properties": {
@@ -271,7 +271,7 @@ async fn invalid_requests_are_rejected_with_the_reason() {
         assert_eq!(answer.refusal(), refused("method_not_allowed", 405), "{method}");
         assert_eq!(answer.header("allow"), Some("POST"));
     }
-    assert_eq!(post(&stage.renamed("nobody"), list).await.refusal(), refused("unknown_connection", 404));
+    assert_eq!(post(&stage.with_id("nobody"), list).await.refusal(), refused("unknown_connection", 404));
     assert_eq!(post(&stage.to("nothing"), list).await.refusal(), refused("unknown_integration", 404));
     let nameless = stage.host.request("POST", "/mcp").bytes(list).send().await;
     assert_eq!(nameless.refusal(), refused("invalid_headers", 400));

@@ -67,7 +67,7 @@ const STREAMS: [Stream; 4] = [BASE, EXTRA, OWN, OTHER];
 
 /// How a writer commits.
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum Way {
+enum CommitMethod {
     /// A run of this sync, which reads the commits from this key of the connection's metadata.
     Sync(&'static str, &'static str),
     Action,
@@ -75,7 +75,7 @@ enum Way {
 
 struct Writer {
     name: String,
-    way: Way,
+    method: CommitMethod,
     stream: Stream,
     rng: StdRng,
     model: Model,
@@ -89,7 +89,7 @@ impl Writer {
         for _ in 0..self.rng.random_range(1..=2) {
             let ids: Vec<String> = (0..self.rng.random_range(1..6)).map(|_| self.id()).collect();
             let named = |mut change: Value| {
-                if self.way == Way::Action {
+                if self.method == CommitMethod::Action {
                     change["variant"] = json!(variant);
                 }
                 change
@@ -120,14 +120,14 @@ impl Writer {
     }
 
     async fn write(mut self, connection: &Connection) -> Self {
-        match self.way {
-            Way::Action => {
+        match self.method {
+            CommitMethod::Action => {
                 for _ in 0..ROUNDS {
                     let commit = self.commit();
                     connection.action("change-raw", &commit).await.expect(200);
                 }
             }
-            Way::Sync(sync, key) => {
+            CommitMethod::Sync(sync, key) => {
                 for _ in 0..ROUNDS / 5 {
                     let commits: Vec<Value> = (0..5).map(|_| self.commit()).collect();
                     connection.merge_metadata(json!({ key: commits })).await;
@@ -172,10 +172,10 @@ impl Reader {
             started_after,
             seen: Vec::new(),
         }
-        .placed(rng)
+        .with_start(rng)
     }
 
-    fn placed(mut self, rng: &mut StdRng) -> Self {
+    fn with_start(mut self, rng: &mut StdRng) -> Self {
         // The known records are of the base stream.
         if self.stream != BASE {
             self.started_after = None;
@@ -263,7 +263,7 @@ impl Reader {
 }
 
 /// Prunes random payloads while readers read.
-async fn prune_now_and_then(connection: &Connection, mut rng: StdRng, ended: &AtomicBool) {
+async fn prune_repeatedly(connection: &Connection, mut rng: StdRng, ended: &AtomicBool) {
     while !ended.load(Ordering::SeqCst) {
         let page = connection.page(&[("model", "Item"), ("limit", "50")]).await;
         if let Some(record) = page.records.choose(&mut rng) {
@@ -290,20 +290,20 @@ async fn every_reader_ends_with_the_last_state_of_every_record() {
     let body = json!({ "provider_config_key": "hostile", "connection_id": stage.id });
     stage.host.post("/sync/commit-raw/variant/own", &body).await.expect(200);
     stage.wait_until_idle().await;
-    let ways = [
-        (Way::Sync("commit-raw", "commits-base"), BASE),
-        (Way::Action, BASE),
-        (Way::Action, BASE),
-        (Way::Action, EXTRA),
-        (Way::Sync("commit-raw::own", "commits-own"), OWN),
-        (Way::Sync("commit-other", "commits-other"), OTHER),
+    let methods = [
+        (CommitMethod::Sync("commit-raw", "commits-base"), BASE),
+        (CommitMethod::Action, BASE),
+        (CommitMethod::Action, BASE),
+        (CommitMethod::Action, EXTRA),
+        (CommitMethod::Sync("commit-raw::own", "commits-own"), OWN),
+        (CommitMethod::Sync("commit-other", "commits-other"), OTHER),
     ];
     let ended = Arc::new(AtomicBool::new(false));
     let writers: Vec<Writer> = (0..)
-        .zip(ways)
-        .map(|(number, (way, stream))| Writer {
+        .zip(methods)
+        .map(|(number, (method, stream))| Writer {
             name: format!("writer{number}"),
-            way,
+            method,
             stream,
             rng: StdRng::seed_from_u64(rng.random()),
             model: Model::default(),
@@ -328,7 +328,7 @@ async fn every_reader_ends_with_the_last_state_of_every_record() {
     let pruning = tokio::spawn({
         let (stage, ended, rng) =
             (Arc::clone(&stage), Arc::clone(&ended), StdRng::seed_from_u64(rng.random()));
-        async move { prune_now_and_then(&stage, rng, &ended).await }
+        async move { prune_repeatedly(&stage, rng, &ended).await }
     });
     let writers =
         futures_util::future::join_all(writers.into_iter().map(|writer| writer.write(&stage))).await;

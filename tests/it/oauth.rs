@@ -65,7 +65,7 @@ async fn an_end_user_connects_an_account() {
     let token = scene.user_session().await;
     let mut browser = Browser::new();
     let login = browser.visit(&scene.start(&token, "&authorization_params[login_hint]=ada")).await;
-    let sent = &login.way[1];
+    let sent = &login.visited[1];
     assert_eq!(sent.as_str().split('?').next(), Some(format!("{}/auth", scene.server.issuer()).as_str()));
     for (name, value) in [
         ("response_type", "code"),
@@ -121,7 +121,7 @@ async fn session_settings_override_browser_parameters() {
                  &authorization_params[state]=forged&authorization_params[prompt]=undefined";
     let mut browser = Browser::new();
     let login = browser.visit(&scene.start(&token, asked)).await;
-    let sent = login.way[1].clone();
+    let sent = login.visited[1].clone();
     assert_eq!((param(&sent, "scope"), param(&sent, "ui_locales")), ("openid read".into(), "de".into()));
     assert_ne!(param(&sent, "state"), "forged");
     assert!(sent.query_pairs().all(|(name, _)| name != "prompt"), "the parameter is removed: {sent}");
@@ -140,7 +140,7 @@ async fn a_browser_cannot_change_the_scope_or_the_response_mode() {
                  &authorization_params[response_mode]=fragment&authorization_params[request_uri]=urn:x\
                  &authorization_params[login_hint]=ada&authorization_params[access_type]=online";
     let leave = async |token: &str, asked: &str| {
-        Browser::new().visit(&scene.start(token, asked)).await.way[1].clone()
+        Browser::new().visit(&scene.start(token, asked)).await.visited[1].clone()
     };
     let plain = scene.user_session().await;
     for asked in [asked, "&authorization_params[scope]=undefined"] {
@@ -162,7 +162,7 @@ async fn parameters_of_existing_clients_are_accepted() {
     let scene = Scene::create().await;
     let (token, mut browser) = (scene.user_session().await, Browser::new());
     let own = "&hmac=0f3a&credentials[oauth_refresh_token_override]=planted-own-token";
-    let callback = scene.leave(&mut browser, &token, own).await;
+    let callback = scene.authorize(&mut browser, &token, own).await;
     browser.visit(callback.as_str()).await.answer.expect(200);
     let id = text(&scene.connections().await[0]["connection_id"]).to_owned();
     let path = format!("/connections/{id}?provider_config_key={KEY}&refresh_token=true");
@@ -179,7 +179,7 @@ async fn a_browser_can_set_only_declared_configuration_fields() {
     let token = scene.user_session().await;
     let mut browser = Browser::new();
     let asked = "&params[region]=eu&params[portalId]=62515&params[team.id]=T1&params[installation_id]=77";
-    let callback = scene.leave(&mut browser, &token, asked).await;
+    let callback = scene.authorize(&mut browser, &token, asked).await;
     browser.visit(callback.as_str()).await.answer.expect(200);
     let connection = scene.connection(text(&scene.connections().await[0]["connection_id"])).await;
     assert_eq!(connection["connection_config"], json!({ "region": "eu" }));
@@ -192,18 +192,18 @@ async fn a_browser_can_set_only_declared_configuration_fields() {
 async fn reconnecting_an_account_keeps_its_connection() {
     let scene = Scene::create().await;
     let (mut browser, token) = (Browser::new(), scene.user_session().await);
-    let callback = scene.leave(&mut browser, &token, "").await;
+    let callback = scene.authorize(&mut browser, &token, "").await;
     browser.visit(callback.as_str()).await.answer.expect(200);
     let before = scene.connections().await[0].clone();
     let body = json!({
         "connection_id": before["connection_id"], "integration_id": KEY, "tags": { "plan": "pro" },
     });
     let token = open_session(&scene.host, "/connect/sessions/reconnect", body).await;
-    let callback = scene.leave(&mut Browser::new(), &token, "").await;
+    let callback = scene.authorize(&mut Browser::new(), &token, "").await;
     let refused = Browser::new().visit(callback.as_str()).await;
     assert_eq!(result_page(&refused.answer), (400, "state_cookie_err".to_owned()));
     let mut browser = Browser::new();
-    let callback = scene.leave(&mut browser, &token, "").await;
+    let callback = scene.authorize(&mut browser, &token, "").await;
     let callback = browser.visit(callback.as_str()).await;
     assert_eq!(result_page(&callback.answer), (200, "connected".to_owned()));
     let after = scene.connections().await;
@@ -221,7 +221,7 @@ async fn reconnecting_an_account_keeps_its_connection() {
 async fn a_callback_works_once_and_only_in_the_browser_that_started_it() {
     let scene = Scene::create().await;
     let (mut browser, token) = (Browser::new(), scene.user_session().await);
-    let callback = scene.leave(&mut browser, &token, "").await;
+    let callback = scene.authorize(&mut browser, &token, "").await;
     for (address, code) in [
         (scene.callback(), "state_err"),
         (with_param(&callback, "state", "c29tZXRoaW5nLWVsc2U"), "state_err"),
@@ -243,7 +243,7 @@ async fn a_callback_works_once_and_only_in_the_browser_that_started_it() {
 async fn a_callback_from_another_issuer_is_rejected_without_a_token_request() {
     let scene = Scene::create().await;
     let (mut browser, token) = (Browser::new(), scene.user_session().await);
-    let callback = scene.leave(&mut browser, &token, "").await;
+    let callback = scene.authorize(&mut browser, &token, "").await;
     scene.server.set_fault("error").await;
     let mixed_up = browser.visit(&with_param(&callback, "iss", "https://evil.example")).await;
     assert_eq!(result_page(&mixed_up.answer), (400, "callback_err".to_owned()));
@@ -274,7 +274,7 @@ async fn a_denied_consent_is_reported_on_the_page_and_to_the_client() {
 async fn provider_error_text_is_html_escaped() {
     let scene = Scene::create().await;
     let (mut browser, token) = (Browser::new(), scene.user_session().await);
-    let callback = scene.leave(&mut browser, &token, "").await;
+    let callback = scene.authorize(&mut browser, &token, "").await;
     let callback_url = with_param(&callback, "error", "server_error");
     let callback_url = with_param(
         &Url::parse(&callback_url).unwrap(),
@@ -293,7 +293,7 @@ async fn a_failed_token_request_is_reported_with_its_cause() {
     let token = scene.user_session().await;
     for (fault, words) in [("html", "an HTML page"), ("error", "500"), ("slow", "did not answer")] {
         let mut browser = Browser::new();
-        let callback = scene.leave(&mut browser, &token, "").await;
+        let callback = scene.authorize(&mut browser, &token, "").await;
         scene.server.set_fault(fault).await;
         let page = browser.visit(callback.as_str()).await.answer;
         scene.server.set_fault("none").await;
@@ -307,25 +307,25 @@ async fn a_failed_token_request_is_reported_with_its_cause() {
 async fn a_callback_fails_when_its_session_has_ended() {
     let scene = Scene::create().await;
     let (mut browser, token) = (Browser::new(), scene.user_session().await);
-    let callback = scene.leave(&mut browser, &token, "").await;
+    let callback = scene.authorize(&mut browser, &token, "").await;
     scene.db.execute("UPDATE connect_sessions SET expires_at = now() - interval '1 second'").await;
     let page = browser.visit(callback.as_str()).await.answer;
     assert_eq!(result_page(&page), (401, "unknown_connect_session_token".to_owned()));
 
     let (mut browser, token) = (Browser::new(), scene.user_session().await);
-    let callback = scene.leave(&mut browser, &token, "").await;
+    let callback = scene.authorize(&mut browser, &token, "").await;
     let ended = scene.host.with_key(Some(&token)).request("DELETE", "/connect/session").send().await;
     ended.expect(204);
     let page = browser.visit(callback.as_str()).await.answer;
     assert_eq!(result_page(&page), (400, "state_err".to_owned()));
 
     let (mut browser, token) = (Browser::new(), scene.user_session().await);
-    let callback = scene.leave(&mut browser, &token, "").await;
+    let callback = scene.authorize(&mut browser, &token, "").await;
     scene.db.execute("UPDATE authorizations SET expires_at = now() - interval '1 second'").await;
     assert_eq!(result_page(&browser.visit(callback.as_str()).await.answer), (400, "state_err".to_owned()));
 
     let (mut browser, token) = (Browser::new(), scene.user_session().await);
-    let callback = scene.leave(&mut browser, &token, "").await;
+    let callback = scene.authorize(&mut browser, &token, "").await;
     scene.db.execute("UPDATE connect_sessions SET allowed_integrations = ARRAY['other']").await;
     let page = browser.visit(callback.as_str()).await.answer;
     assert_eq!(result_page(&page), (400, "integration_not_allowed".to_owned()));
@@ -433,7 +433,7 @@ async fn an_authorization_result_is_visible_only_to_its_session() {
         let (api, path) = (scene.host.with_key(Some(&token)), path.clone());
         async move { api.get(&path).await.expect(200).json() }
     });
-    let callback = scene.leave(&mut browser, &token, &format!("&ws_client_id={listener}")).await;
+    let callback = scene.authorize(&mut browser, &token, &format!("&ws_client_id={listener}")).await;
     browser.visit(callback.as_str()).await.answer.expect(200);
     let id = scene.connections().await[0]["connection_id"].clone();
     let expected = json!({ "status": "connected", "provider_config_key": KEY, "connection_id": id });
@@ -449,7 +449,7 @@ async fn an_authorization_result_is_visible_only_to_its_session() {
 async fn a_revoked_grant_shows_an_error_that_reconnecting_clears() {
     let scene = Scene::create().await;
     let (mut browser, token) = (Browser::new(), scene.user_session().await);
-    let callback = scene.leave(&mut browser, &token, "").await;
+    let callback = scene.authorize(&mut browser, &token, "").await;
     browser.visit(callback.as_str()).await.answer.expect(200);
     let id = text(&scene.connections().await[0]["connection_id"]).to_owned();
     let show = format!("/connections/{id}?provider_config_key={KEY}");
@@ -466,7 +466,7 @@ async fn a_revoked_grant_shows_an_error_that_reconnecting_clears() {
     let body = json!({ "connection_id": id, "integration_id": KEY });
     let token = open_session(&scene.host, "/connect/sessions/reconnect", body).await;
     let mut browser = Browser::new();
-    let callback = scene.leave(&mut browser, &token, "").await;
+    let callback = scene.authorize(&mut browser, &token, "").await;
     browser.visit(callback.as_str()).await.answer.expect(200);
     assert_eq!(errors().await, 0);
     scene.host.get(&format!("{show}&force_refresh=true")).await.expect(200);

@@ -120,7 +120,7 @@ fn verify(webhook: &Webhook, key: &str) -> Value {
     node("verify-webhook.mjs", &json!({ "key": key, "body": webhook.text, "headers": webhook.headers }))
 }
 
-fn taken(yes: bool) -> Value {
+fn accepted(yes: bool) -> Value {
     json!({ "client": yes, "formerClient": yes, "standard": yes })
 }
 
@@ -147,10 +147,10 @@ async fn a_new_connection_sends_a_webhook_that_published_libraries_verify() {
     assert_eq!(webhook.header("content-type"), "application/json");
     assert!(webhook.header("user-agent").starts_with("syncline/"));
     let key = signing_key(&scene.db).await;
-    assert_eq!(verify(webhook, &key), taken(true));
+    assert_eq!(verify(webhook, &key), accepted(true));
     let forged = Webhook { text: webhook.text.replace("creation", "override"), ..webhook.clone() };
-    assert_eq!(verify(&forged, &key), taken(false));
-    assert_eq!(verify(webhook, "whsec_cGxhbnRlZC1vdGhlci1rZXktMDEyMzQ1Njc="), taken(false));
+    assert_eq!(verify(&forged, &key), accepted(false));
+    assert_eq!(verify(webhook, "whsec_cGxhbnRlZC1vdGhlci1rZXktMDEyMzQ1Njc="), accepted(false));
     wait_for_state(&scene.db, "delivered", 1).await;
 }
 
@@ -168,7 +168,7 @@ async fn both_signing_keys_verify_during_a_rotation() {
         (webhook.header("webhook-signature").split(' ').count() == 2).then_some(webhook)
     })
     .await;
-    assert_eq!(verify(&webhook, &rotated), taken(true));
+    assert_eq!(verify(&webhook, &rotated), accepted(true));
     let by_former = json!({ "client": false, "formerClient": false, "standard": true });
     assert_eq!(verify(&webhook, &former), by_former, "the legacy headers contain only one signature");
 }
@@ -239,7 +239,7 @@ async fn a_failed_delivery_is_retried_with_the_same_id() {
     let ids: BTreeSet<&str> = webhooks.iter().map(Webhook::id).collect();
     assert_eq!(ids.len(), 1);
     let key = signing_key(&scene.db).await;
-    assert_eq!(verify(&webhooks[2], &key), taken(true), "each attempt has a new signature and timestamp");
+    assert_eq!(verify(&webhooks[2], &key), accepted(true), "each attempt has a new signature and timestamp");
     let statuses = scene.db.texts("SELECT status::text FROM outbound_webhook_attempts ORDER BY number").await;
     assert_eq!(statuses, ["500", "404", "200"]);
 }

@@ -17,7 +17,7 @@ const CONNECTIONS: i64 = 5_000;
 /// Rows that a statement about one connection may read.
 const FEW: i64 = 100;
 /// The tables of the records database, which can be distributed by connection.
-const HALF_OF_RECORDS: [&str; 6] =
+const RECORDS_TABLES: [&str; 6] =
     ["sync_states", "streams", "records", "seen_positions", "dead_letters", "closed_connections"];
 
 /// An integration with many connections, each with two syncs. The statements are about one of the connections.
@@ -60,13 +60,13 @@ impl Crowd {
         Target { whose: ScheduleScope::Connection(self.connection), syncs: None }
     }
 
-    /// Checks that the statements in `run` read at most `most` rows, without and with table statistics.
+    /// Checks that `statements` read at most `most` rows, without and with table statistics.
     #[track_caller]
     fn assert_reads<T>(
         &self,
         what: &str,
         most: i64,
-        mut done: impl AsyncFnMut(&mut PgConnection) -> sqlx::Result<T>,
+        mut statements: impl AsyncFnMut(&mut PgConnection) -> sqlx::Result<T>,
     ) -> impl Future<Output = T> {
         let caller = std::panic::Location::caller();
         async move {
@@ -75,7 +75,7 @@ impl Crowd {
                 self.db.execute(statistics).await;
                 let mut tx = self.store.begin().await.expect("the database answers");
                 let before = rows_read(&mut tx).await;
-                last = Some(done(&mut tx).await.expect("the statement is executed"));
+                last = Some(statements(&mut tx).await.expect("the statement is executed"));
                 let read = rows_read(&mut tx).await - before;
                 assert!(read <= most, "{caller}: {what} reads {read} rows, {statistics}");
             }
@@ -396,7 +396,7 @@ async fn deleting_an_integration_reads_no_other_connections() {
 async fn every_table_of_the_records_database_is_keyed_by_connection() {
     let db = TestDatabase::create().await;
     let _store = open(&db).await;
-    let half = HALF_OF_RECORDS.map(|table| format!("'{table}'")).join(", ");
+    let half = RECORDS_TABLES.map(|table| format!("'{table}'")).join(", ");
     let keyed = "a.attname = 'connection_pk'";
     let begins = db
         .number(&format!(
@@ -405,7 +405,7 @@ async fn every_table_of_the_records_database_is_keyed_by_connection() {
              WHERE i.indisprimary AND {keyed} AND t.relname IN ({half})"
         ))
         .await;
-    assert_eq!(begins, HALF_OF_RECORDS.len() as i64, "every primary key begins with the connection");
+    assert_eq!(begins, RECORDS_TABLES.len() as i64, "every primary key begins with the connection");
     let unique_elsewhere = db
         .texts(&format!(
             "SELECT i.indexrelid::regclass::text FROM pg_index i JOIN pg_class t ON t.oid = i.indrelid

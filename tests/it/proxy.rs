@@ -21,7 +21,7 @@ fn refusal(answer: &Answer) -> (u16, String) {
 }
 
 #[track_caller]
-fn is_refused(answer: &Answer, status: u16, code: &str) {
+fn assert_rejected(answer: &Answer, status: u16, code: &str) {
     assert_eq!(refusal(answer), (status, code.to_owned()), "{}", answer.text());
 }
 
@@ -164,7 +164,7 @@ async fn every_method_is_forwarded() {
         assert_eq!(answer.header("syncline-proxied"), Some("true"), "{path}");
     }
     let trace = provider.connection.request("TRACE", "/proxy/v1").send().await;
-    is_refused(&trace, 400, "invalid_proxy_request");
+    assert_rejected(&trace, 400, "invalid_proxy_request");
 }
 
 #[tokio::test]
@@ -185,7 +185,7 @@ async fn cors_preflight_requests_are_answered_by_the_host() {
     }
     // Without the preflight headers it is an ordinary request, which requires a key.
     let stranger = provider.connection.through(&provider.host.with_key(None));
-    is_refused(&stranger.request("OPTIONS", "/proxy/v1").send().await, 401, "missing_auth_header");
+    assert_rejected(&stranger.request("OPTIONS", "/proxy/v1").send().await, 401, "missing_auth_header");
     assert_eq!(provider.server.seen.requests(), [] as [Value; 0]);
 }
 
@@ -193,16 +193,16 @@ async fn cors_preflight_requests_are_answered_by_the_host() {
 async fn a_request_requires_a_key_a_scope_and_an_existing_connection() {
     let provider = Provider::start().await;
     let api = &provider.host;
-    is_refused(&api.with_key(None).get("/proxy/v1").await, 401, "missing_auth_header");
-    is_refused(&api.get("/proxy/v1").await, 400, "invalid_headers");
-    let unknown = provider.connection.renamed("nobody");
-    is_refused(&unknown.request("GET", "/proxy/v1").send().await, 404, "unknown_connection");
+    assert_rejected(&api.with_key(None).get("/proxy/v1").await, 401, "missing_auth_header");
+    assert_rejected(&api.get("/proxy/v1").await, 400, "invalid_headers");
+    let unknown = provider.connection.with_id("nobody");
+    assert_rejected(&unknown.request("GET", "/proxy/v1").send().await, 404, "unknown_connection");
     let request = api.request("GET", "/proxy/v1").header("Connection-Id", "customer-1");
     let answer = request.header("Provider-Config-Key", "nowhere").send().await;
-    is_refused(&answer, 404, "unknown_integration");
+    assert_rejected(&answer, 404, "unknown_integration");
     let reader = provider.host.create_key(&provider.db, "reader", "read-only");
     let reading = provider.connection.through(&api.with_key(Some(&reader)));
-    is_refused(&reading.request("GET", "/proxy/v1").send().await, 403, "forbidden");
+    assert_rejected(&reading.request("GET", "/proxy/v1").send().await, 403, "forbidden");
     assert_eq!(provider.server.seen.requests(), [] as [Value; 0]);
 }
 
@@ -228,11 +228,11 @@ async fn invalid_settings_and_reserved_headers_are_rejected() {
         ("Nango-Proxy-X-Api-Key", "mine", "invalid_proxy_request"),
     ] {
         let answer = provider.connection.request("GET", "/proxy/v1").header(name, value).send().await;
-        is_refused(&answer, 400, code);
+        assert_rejected(&answer, 400, code);
     }
     let long = "x".repeat(256);
     let request = provider.connection.request("GET", "/proxy/v1").header("Nango-Activity-Log-Id", &long);
-    is_refused(&request.send().await, 400, "invalid_headers");
+    assert_rejected(&request.send().await, 400, "invalid_headers");
     assert_eq!(provider.server.seen.requests(), [] as [Value; 0]);
 }
 
@@ -356,7 +356,7 @@ async fn a_truncated_response_does_not_look_complete() {
     assert!(answer.contains("content-length: 10") && answer.ends_with("12345"), "{answer}");
     // Before the response head is sent, the host can still answer with its own error.
     let answer = provider.connection.request("GET", "/proxy/cut-early").send().await;
-    is_refused(&answer, 502, "upstream_failed");
+    assert_rejected(&answer, 502, "upstream_failed");
     assert!(!answer.message().contains("/api/"), "{}", answer.message());
 }
 
@@ -406,7 +406,7 @@ async fn a_silent_provider_or_client_times_out() {
     let provider = Provider::start_with(|host| host.variable("SYNCLINE_PROXY_TIMEOUT_SECONDS", "1")).await;
     let began = Instant::now();
     let answer = provider.connection.request("GET", "/proxy/silence").send().await;
-    is_refused(&answer, 504, "upstream_timeout");
+    assert_rejected(&answer, 504, "upstream_timeout");
     let was_abandoned = async || provider.server.seen.was_abandoned.load(Ordering::SeqCst).then_some(());
     eventually("the host disconnected from the provider", was_abandoned).await;
 
@@ -528,11 +528,11 @@ async fn redirects_are_followed_only_to_allowed_hosts() {
     assert_eq!(followed["headers"]["x-api-key"], PROVIDER_KEY);
 
     let away = provider.connection.request("GET", &redirect(302, &format!("{other}/v2"))).send().await;
-    is_refused(&away, 502, "redirect_not_allowed");
+    assert_rejected(&away, 502, "redirect_not_allowed");
     assert_eq!(provider.elsewhere.seen.requests(), [] as [Value; 0]);
 
     let long = provider.connection.request("PUT", &redirect(308, "/api/v2")).bytes(vec![b'x'; 3 << 20]);
-    is_refused(&long.send().await, 502, "redirect_not_allowed");
+    assert_rejected(&long.send().await, 502, "redirect_not_allowed");
     // A redirect that drops the body does not need a buffered one.
     for (method, status) in [("POST", 302), ("PUT", 303)] {
         let long =
@@ -542,7 +542,7 @@ async fn redirects_are_followed_only_to_allowed_hosts() {
     }
 
     let round = provider.connection.request("GET", "/proxy/loop").send().await;
-    is_refused(&round, 502, "too_many_redirects");
+    assert_rejected(&round, 502, "too_many_redirects");
 }
 
 /// Allows the integration to reach the other server, as its author would.
@@ -568,7 +568,7 @@ async fn an_overridden_base_url_must_be_allowed_and_gets_no_credentials() {
     // An address that the operator allows is not automatically allowed for this integration.
     let elsewhere = provider.elsewhere.base_url();
     let refused = with(&elsewhere, "/proxy/v1").send().await;
-    is_refused(&refused, 400, "base_url_override_not_allowed");
+    assert_rejected(&refused, 400, "base_url_override_not_allowed");
     // The message must name the setting that helps.
     assert!(refused.message().contains("`allow_hosts`"), "{}", refused.message());
     assert!(!refused.message().contains("SYNCLINE_EGRESS_ALLOW"), "{}", refused.message());
@@ -579,7 +579,7 @@ async fn an_overridden_base_url_must_be_allowed_and_gets_no_credentials() {
     assert_eq!(other["target"], "/api/v1?a=b");
     assert_eq!(other["headers"]["x-api-key"], Value::Null);
     assert_eq!(provider.elsewhere.seen.requests().len(), 1);
-    is_refused(
+    assert_rejected(
         &with(&provider.elsewhere.base_url(), "/proxy/..%2fv1").send().await,
         400,
         "invalid_proxy_request",
@@ -589,11 +589,11 @@ async fn an_overridden_base_url_must_be_allowed_and_gets_no_credentials() {
     assert_eq!((&own["target"], &own["headers"]["x-api-key"]), (&json!("/api/v2/a"), &json!(PROVIDER_KEY)));
 
     for base in ["https://example.com", "http://127.0.0.1:1", "http://169.254.169.254", "https://localhost"] {
-        is_refused(&with(base, "/proxy/v1").send().await, 400, "base_url_override_not_allowed");
+        assert_rejected(&with(base, "/proxy/v1").send().await, 400, "base_url_override_not_allowed");
     }
     for whole in ["https://example.com/v1", "http://169.254.169.254/latest", "http://127.0.0.1:1/"] {
         let answer = provider.connection.request("GET", &format!("/proxy/{whole}")).send().await;
-        is_refused(&answer, 400, "host_not_allowed");
+        assert_rejected(&answer, 400, "host_not_allowed");
     }
 }
 

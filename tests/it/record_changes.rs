@@ -191,7 +191,7 @@ async fn a_host_that_stops_ends_its_streams() {
     let waiting = tokio::spawn(async move { changes(&waiting, &[ITEMS, ("wait", "60")]).await });
     tokio::time::sleep(Duration::from_millis(200)).await;
     let began = Instant::now();
-    stage.host.ask_to_stop();
+    stage.host.request_stop();
     events.wait_for_end().await;
     assert_eq!(waiting.await.unwrap().expect(200).json(), json!({ "records": [], "next_cursor": null }));
     stage.host.wait_until_stopped().await;
@@ -286,7 +286,7 @@ async fn invalid_requests_are_rejected_with_the_reason() {
     }
     let broken = stage.request("GET", "/records/changes?model=Item").header("Last-Event-ID", "7");
     assert_eq!(broken.send().await.refusal(), (400, "invalid_cursor".to_owned()));
-    let nobody = stage.renamed("nobody");
+    let nobody = stage.with_id("nobody");
     assert_eq!(changes(&nobody, &[ITEMS]).await.refusal(), (404, "unknown_connection".to_owned()));
     let create = ["keys", "create", "proxy", "--scopes", "environment:proxy"];
     let key = stage.host.command(&stage.db, &create).trim().to_owned();

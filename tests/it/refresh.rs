@@ -46,7 +46,7 @@ async fn concurrent_callers_on_several_hosts_share_one_refresh() {
 
 #[tokio::test]
 async fn a_token_is_refreshed_in_the_background_before_it_expires() {
-    let scene = OAuthScene::with_tokens_of(12).await;
+    let scene = OAuthScene::with_token_lifetime(12).await;
     let id = scene.connect_account().await;
     let before = version(&scene).await;
     eventually("the token is refreshed in the background", async || {
@@ -97,7 +97,7 @@ async fn a_host_that_dies_during_a_refresh_does_not_break_the_connection() {
 
 #[tokio::test]
 async fn an_unavailable_provider_is_an_error_only_after_the_token_expires() {
-    let scene = OAuthScene::with_tokens_of(6).await;
+    let scene = OAuthScene::with_token_lifetime(6).await;
     let id = scene.connect_account().await;
     scene.server.set_fault("error").await;
     let still = token(&scene.host, &id, "&force_refresh=true").await;
@@ -120,7 +120,7 @@ async fn an_unavailable_provider_is_an_error_only_after_the_token_expires() {
 
 #[tokio::test]
 async fn a_rejected_refresh_is_reported_and_not_repeated() {
-    let scene = OAuthScene::with_tokens_of(4).await;
+    let scene = OAuthScene::with_token_lifetime(4).await;
     let id = scene.connect_account().await;
     let shown = scene.host.get(&show(&id, "&refresh_token=true")).await.expect(200).json();
     scene.server.revoke(&scene.client, text(&shown["credentials"]["refresh_token"])).await;

@@ -14,7 +14,7 @@ async fn runs(db: &TestDatabase) -> Vec<String> {
 }
 
 /// Why the sync is due next, and how many seconds after the end of its latest run.
-async fn next(db: &TestDatabase) -> (String, i64) {
+async fn next_due(db: &TestDatabase) -> (String, i64) {
     let reason = db.texts("SELECT due_reason FROM schedules WHERE sync_name = 'commit-raw'").await.remove(0);
     let sql = "SELECT extract(epoch FROM due_at - (
                    SELECT max(finished_at) FROM runs WHERE function_name = 'commit-raw'
@@ -54,7 +54,7 @@ async fn a_failed_run_is_retried_soon_whatever_its_error() {
         stage.set_metadata(metadata).await;
         assert_eq!(stage.run("commit-raw").await["status"], "ERROR");
         assert_eq!(runs(&stage.db).await.last().unwrap(), &format!("trigger {code}"));
-        let (reason, seconds) = next(&stage.db).await;
+        let (reason, seconds) = next_due(&stage.db).await;
         assert_eq!(reason, "retry", "{code}");
         assert!((5..=13).contains(&seconds), "{code}: the retry is due {seconds} s later");
         stage.set_metadata(json!({ "steps": 0 })).await;
@@ -76,7 +76,7 @@ async fn retries_end_and_the_next_scheduled_run_follows() {
     stage.set_metadata(ending("fail")).await;
     stage.run("commit-raw").await;
     for (least, most) in [(5, 13), (13, 25), (28, 50)] {
-        let (reason, seconds) = next(db).await;
+        let (reason, seconds) = next_due(db).await;
         assert_eq!(reason, "retry");
         assert!((least..=most).contains(&seconds), "the retry is due {seconds} s later");
         assert_eq!(reported().await, 1, "only the first failure is reported while retries follow");
@@ -87,20 +87,24 @@ async fn retries_end_and_the_next_scheduled_run_follows() {
         ["trigger", "retry", "retry", "retry"].map(|trigger| format!("{trigger} {failed}")).into();
     assert_eq!(runs(db).await[1..], expected);
     assert_eq!(reported().await, 2, "the failure of the last retry is reported");
-    let (reason, seconds) = next(db).await;
+    let (reason, seconds) = next_due(db).await;
     assert_eq!(reason, "schedule");
     assert!((3_500..=3_700).contains(&seconds), "the next scheduled run is due {seconds} s later");
 
     run_now(db).await;
     assert_eq!(runs(db).await.last().unwrap(), &format!("schedule {failed}"));
-    assert_eq!(next(db).await.0, "schedule", "until the next success, failed scheduled runs are not retried");
+    assert_eq!(
+        next_due(db).await.0,
+        "schedule",
+        "until the next success, failed scheduled runs are not retried"
+    );
     assert_eq!(reported().await, 3);
 
     stage.set_metadata(ending("return")).await;
     assert_eq!(stage.run("commit-raw").await["status"], "SUCCESS");
     stage.set_metadata(ending("fail")).await;
     stage.run("commit-raw").await;
-    assert_eq!(next(db).await.0, "retry", "after a success, failures are retried again");
+    assert_eq!(next_due(db).await.0, "retry", "after a success, failures are retried again");
 }
 
 #[tokio::test]
@@ -115,7 +119,7 @@ async fn the_first_failure_is_reported_even_if_it_is_a_retry() {
     for _ in 0..2 {
         run_now(db).await;
         assert_eq!(runs(db).await.last().unwrap(), "retry action_script_runtime_error");
-        assert_eq!(next(db).await.0, "retry");
+        assert_eq!(next_due(db).await.0, "retry");
         let reported =
             "SELECT count(*) FROM outbound_webhook_deliveries WHERE body LIKE '%\"success\":false%'";
         assert_eq!(db.number(reported).await, 1);

@@ -262,9 +262,9 @@ async fn runs_survive_a_short_database_outage() {
     let stage = Stage::hostile().await;
     let leave_and_return = async {
         tokio::time::sleep(Duration::from_millis(300)).await;
-        stage.db.go_away().await;
+        stage.db.refuse_connections().await;
         tokio::time::sleep(Duration::from_millis(1_000)).await;
-        stage.db.come_back().await;
+        stage.db.accept_connections().await;
     };
     let (answer, ()) =
         futures_util::future::join(stage.connection.action("sleep", &json!(600)), leave_and_return).await;

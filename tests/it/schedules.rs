@@ -32,7 +32,7 @@ async fn steps(connection: &Connection) -> Vec<Value> {
 }
 
 /// The runs that saved these records.
-fn savers(records: &[Value]) -> BTreeSet<&str> {
+fn saving_runs(records: &[Value]) -> BTreeSet<&str> {
     records.iter().map(|record| text(&record["run"])).collect()
 }
 
@@ -229,7 +229,7 @@ async fn triggers_during_a_run_cause_exactly_one_more_run() {
         3,
         "the connection's first run, the triggered run, and one more"
     );
-    assert_eq!(savers(&steps(&stage).await).len(), 1, "the follow-up continued from the checkpoint");
+    assert_eq!(saving_runs(&steps(&stage).await).len(), 1, "the follow-up continued from the checkpoint");
 }
 
 #[tokio::test]
@@ -247,7 +247,7 @@ async fn a_trigger_continues_from_the_checkpoint_and_a_reset_starts_over() {
     let anew = stage.run_with("steps", json!({ "reset": true })).await;
     assert_eq!(anew["latestResult"], json!({ "Step": { "added": 0, "updated": 7, "deleted": 0 } }));
     assert_eq!(anew["checkpoint"], json!({ "cursor": "7" }));
-    assert_eq!(savers(&steps(&stage).await).len(), 1);
+    assert_eq!(saving_runs(&steps(&stage).await).len(), 1);
 }
 
 #[tokio::test]
@@ -310,7 +310,7 @@ async fn a_reset_during_a_run_cancels_it_and_starts_over() {
     stage.host.post("/sync/trigger", &body).await.expect(200);
     eventually("no sync is due", async || nothing_is_due(&stage).await.then_some(())).await;
     let after = steps(&stage).await;
-    assert_eq!((after.len(), savers(&after).len()), (5, 1));
+    assert_eq!((after.len(), saving_runs(&after).len()), (5, 1));
     assert_eq!(stage.status("steps").await["checkpoint"], json!({ "cursor": "5" }));
 }
 
@@ -562,7 +562,7 @@ async fn schedules_use_the_clock_of_the_database() {
     let stage = Stage::hostile().await;
     stage.wait_until_idle().await;
     // The hosts' clocks are two hours behind the database.
-    stage.db.put_clock_forward(2).await;
+    stage.db.shift_clock(2).await;
     let host = Host::spawn(&stage.db).await;
     let behind = stage.through(&host);
     drop(stage.host);

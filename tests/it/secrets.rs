@@ -11,11 +11,11 @@ use crate::support::{
 };
 
 const VARIABLE: &str = "planted-variable-value-93be";
-const MISTAKEN: &str = "planted-key-that-is-mistaken-5ac0";
+const WRONG_KEY: &str = "planted-key-that-is-mistaken-5ac0";
 const DATABASE_PASSWORD: &str = "planted-database-password-1f0e";
 
 /// A host that has received secrets in every place, in valid and in invalid requests.
-async fn host_that_has_met_secrets(shop: &Shop, db: &TestDatabase) -> Host {
+async fn host_with_secrets(shop: &Shop, db: &TestDatabase) -> Host {
     let host = HostOptions::new()
         .database(db)
         .variable("PGPASSWORD", DATABASE_PASSWORD)
@@ -33,35 +33,35 @@ async fn host_that_has_met_secrets(shop: &Shop, db: &TestDatabase) -> Host {
     // The shop rejects this key, so the failure passes through every place that reports failures.
     let wrong = |key: &str| json!({ "type": "BASIC", "username": key, "password": key });
     let import = |credentials: Value| json!({ "connection_id": "customer-2", "provider_config_key": "stripe", "credentials": credentials });
-    host.post("/connections", &import(wrong(MISTAKEN))).await.expect(201);
-    let mistaken = connection.renamed("customer-2");
+    host.post("/connections", &import(wrong(WRONG_KEY))).await.expect(201);
+    let mistaken = connection.with_id("customer-2");
     mistaken.wait_until_idle().await;
     mistaken.action("create-customer", &json!({ "name": "Grace" })).await.expect(424);
 
-    let broken = format!("{{\"credentials\": \"{MISTAKEN}\", ");
+    let broken = format!("{{\"credentials\": \"{WRONG_KEY}\", ");
     host.request("POST", "/connections")
         .header("Content-Type", "application/json")
         .bytes(broken)
         .send()
         .await
         .expect(400);
-    host.post("/connections", &import(json!({ "type": "API_KEY", "apiKey": MISTAKEN }))).await.expect(400);
-    host.post("/connections", &import(json!(MISTAKEN))).await.expect(400);
+    host.post("/connections", &import(json!({ "type": "API_KEY", "apiKey": WRONG_KEY }))).await.expect(400);
+    host.post("/connections", &import(json!(WRONG_KEY))).await.expect(400);
     host.put("/environment-variables/1", &json!({ "value": VARIABLE })).await.expect(400);
-    host.with_key(Some(MISTAKEN)).get("/integrations").await.expect(401);
+    host.with_key(Some(WRONG_KEY)).get("/integrations").await.expect(401);
     host
 }
 
 fn planted() -> Vec<&'static str> {
     let encryption_key = ENCRYPTION_KEY.split_once(':').expect("an id and a key").1;
-    vec![SECRET_KEY, SHOP_KEY, VARIABLE, MISTAKEN, DATABASE_PASSWORD, encryption_key]
+    vec![SECRET_KEY, SHOP_KEY, VARIABLE, WRONG_KEY, DATABASE_PASSWORD, encryption_key]
 }
 
 #[tokio::test]
 async fn no_secret_appears_in_the_hosts_log() {
     let shop = Shop::start().await;
     let db = TestDatabase::create().await;
-    let mut host = host_that_has_met_secrets(&shop, &db).await;
+    let mut host = host_with_secrets(&shop, &db).await;
     host.stop().await;
     let log = host.log();
     assert!(log.contains("DEBUG"), "the log contains debug lines:\n{log}");
@@ -78,7 +78,7 @@ async fn no_secret_appears_in_the_hosts_log() {
 async fn no_secret_is_stored_in_plaintext() {
     let shop = Shop::start().await;
     let db = TestDatabase::create().await;
-    let _host = host_that_has_met_secrets(&shop, &db).await;
+    let _host = host_with_secrets(&shop, &db).await;
     for secret in planted() {
         assert_eq!(db.tables_with(secret).await, [""; 0], "tables with `{secret}` in them");
     }
@@ -232,14 +232,14 @@ async fn a_command_without_the_encryption_key_creates_no_new_one() {
     let before = db.texts(facts).await;
     let folder = TempDir::new().expect("a temporary folder can be made");
     for arguments in [&["env", "list"][..], &["env", "show"], &["keys", "create", "reader"]] {
-        let refused = db.command(arguments).data_dir(folder.path()).refuse();
+        let refused = db.command(arguments).data_dir(folder.path()).run_failing();
         assert!(refused.contains("set SYNCLINE_ENCRYPTION_KEY"), "{refused}");
     }
     assert!(!folder.path().join("encryption.key").exists(), "only a host creates a key");
 
     let stranger = format!("stranger:{}", STANDARD.encode([7; 32]));
-    let refused = db.command(&["env", "list"]).encryption_key(&stranger).refuse();
-    let missing = "this database needs the encryption key `test`, which is missing";
+    let refused = db.command(&["env", "list"]).encryption_key(&stranger).run_failing();
+    let missing = "the encryption key `test` is needed to read this database";
     assert_eq!(refused.matches(missing).count(), 1, "{refused}");
     let options = HostOptions::new().database(&db).variable("SYNCLINE_ENCRYPTION_KEY", &stranger);
     let (status, log) = options.spawn_and_wait().await;

@@ -13,7 +13,7 @@ use crate::support::{Host, HostOptions, TestDatabase, eventually, free_port};
 const TRIES: usize = 12;
 
 /// Waits until the process handles SIGTERM. Before `main`, it cannot.
-async fn handles_signals(host: &Host) {
+async fn wait_for_signal_handler(host: &Host) {
     let path = format!("/proc/{}/status", host.process());
     eventually("the host handles SIGTERM", async || {
         let status = fs::read_to_string(&path).unwrap_or_default();
@@ -24,7 +24,7 @@ async fn handles_signals(host: &Host) {
     .await;
 }
 
-async fn logs(host: &Host, what: &str) {
+async fn wait_for_log(host: &Host, what: &str) {
     eventually(&format!("the host logs: {what}"), async || host.log().contains(what).then_some(())).await;
 }
 
@@ -42,7 +42,7 @@ async fn a_signal_stops_the_host_as_soon_as_it_handles_signals() {
     let mut early = 0;
     for _ in 0..TRIES {
         let mut host = HostOptions::new().database(&db).start();
-        handles_signals(&host).await;
+        wait_for_signal_handler(&host).await;
         early += usize::from(host.log().is_empty());
         host.stop().await;
     }
@@ -66,7 +66,7 @@ async fn a_signal_stops_the_host_as_soon_as_it_serves_requests() {
 async fn a_signal_stops_the_host_while_it_waits_for_postgres() {
     let url = format!("postgres://127.0.0.1:{}/nowhere", free_port());
     let mut host = HostOptions::new().variable("DATABASE_URL", &url).start();
-    logs(&host, "waiting for the database").await;
+    wait_for_log(&host, "waiting for the database").await;
     host.stop().await;
 }
 
@@ -99,7 +99,7 @@ async fn a_signal_stops_the_host_while_its_private_postgres_starts() {
     let start = || HostOptions::new().data_dir(&data).start();
 
     let mut host = start();
-    logs(&host, "making a private Postgres").await;
+    wait_for_log(&host, "making a private Postgres").await;
     host.stop().await;
     assert!(!pid_file.exists(), "{}", host.log());
 
@@ -110,7 +110,7 @@ async fn a_signal_stops_the_host_while_its_private_postgres_starts() {
         assert!(!pid_file.exists(), "{}", host.log());
 
         let mut host = start();
-        logs(&host, "private Postgres").await;
+        wait_for_log(&host, "private Postgres").await;
         host.stop().await;
         assert!(!pid_file.exists(), "{}", host.log());
     }

@@ -7,7 +7,7 @@ use crate::support::{Bundle, Host, HostOptions, Stage, TestDatabase, eventually,
 const TABLE: &str = "[integrations.hostile.syncs.commit-raw]";
 
 /// Metadata for a function that runs until it is cancelled.
-fn waiting() -> Value {
+fn until_cancelled() -> Value {
     json!({ "steps": 0, "end": "wait-until-cancelled" })
 }
 
@@ -34,7 +34,7 @@ async fn stage(limits: &str) -> Stage {
 #[tokio::test]
 async fn a_run_that_commits_nothing_for_too_long_fails() {
     let stage = stage("idle = \"300ms\"").await;
-    stage.set_metadata(waiting()).await;
+    stage.set_metadata(until_cancelled()).await;
     let status = stage.run("commit-raw").await;
     assert_eq!(status["status"], "ERROR");
     assert_eq!(codes(&stage.db).await, ["success", "no_progress"]);
@@ -48,7 +48,7 @@ async fn a_run_that_commits_nothing_for_too_long_fails() {
 #[tokio::test]
 async fn repeated_timeouts_without_saved_records_are_a_stall() {
     let stage = stage("wall = \"300ms\"").await;
-    stage.set_metadata(waiting()).await;
+    stage.set_metadata(until_cancelled()).await;
     stage.run("commit-raw").await;
     stage.run("commit-raw").await;
     assert_eq!(codes(&stage.db).await, ["success", "execution_timeout", "no_progress"]);
@@ -127,7 +127,7 @@ async fn a_sync_that_repeatedly_loses_its_host_is_reported_as_stalled() {
     let mut host: Host = options().spawn().await;
     host.deploy(&Bundle::guest("hostile")).await;
     let connection = host.connect("hostile", json!({ "steps": 0 })).await;
-    connection.set_metadata(waiting()).await;
+    connection.set_metadata(until_cancelled()).await;
     connection.trigger("commit-raw").await;
     for losses in 1..=2 {
         let running = "SELECT count(*) FROM runs WHERE function_name = 'commit-raw' AND state = 'running'";

@@ -187,7 +187,7 @@ async fn a_run_keeps_its_lease_while_the_records_database_is_unavailable() {
         (connection.all(&[("model", "Step")]).await.len() == 1).then_some(())
     })
     .await;
-    proxy.go_away();
+    proxy.close();
     let held = "SELECT count(*) FROM schedules WHERE sync_name = 'steps' AND lease_expires_at > now()";
     for _ in 0..12 {
         tokio::time::sleep(Duration::from_millis(500)).await;
@@ -200,7 +200,7 @@ async fn webhook_times_use_the_clock_of_the_records_database() {
     let pair = Pair::create().await;
     let mut first = pair.spawn().await;
     first.stop().await;
-    pair.records.put_clock_forward(-2).await;
+    pair.records.shift_clock(-2).await;
     let host = pair.spawn().await;
     host.deploy(&Bundle::guest("hostile")).await;
     pair.control.execute("UPDATE environments SET webhook_url = 'http://127.0.0.1:9/'").await;

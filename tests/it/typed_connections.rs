@@ -84,7 +84,7 @@ impl Setup {
         let acme = Acme::start().await;
         acme.add_provider("acme", entry);
         let db = TestDatabase::create().await;
-        let host = acme.open_to(HostOptions::new().database(&db)).spawn().await;
+        let host = acme.configure(HostOptions::new().database(&db)).spawn().await;
         let bundle = Bundle::guest("hostile").replace("\"unauthenticated\"", "\"acme\"");
         host.deploy(&bundle).await;
         Self { host, acme, db }
@@ -306,7 +306,7 @@ async fn api_keys_and_passwords_are_verified_with_the_provider() {
     "#;
     acme.add_provider("shop-key", &key_entry.replace("SHOP", shop.base_url()));
     let db = TestDatabase::create().await;
-    let host = acme.open_to(HostOptions::new().database(&db)).allow(&shop).spawn().await;
+    let host = acme.configure(HostOptions::new().database(&db)).allow(&shop).spawn().await;
     host.deploy(&Bundle::example("stripe").at(&shop)).await;
     for (provider, key) in [("shop-key", "by-key"), ("unauthenticated", "open")] {
         host.post("/integrations", &json!({ "provider": provider, "unique_key": key })).await.expect(200);

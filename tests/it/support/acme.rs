@@ -60,7 +60,7 @@ impl Acme {
     }
 
     /// Options for a host with these entries that can reach the server.
-    pub fn open_to(&self, options: HostOptions) -> HostOptions {
+    pub fn configure(&self, options: HostOptions) -> HostOptions {
         options
             .variable("SYNCLINE_PROVIDERS_DIR", &self.providers().display().to_string())
             .variable("SYNCLINE_EGRESS_ALLOW", &self.address())

@@ -20,7 +20,7 @@ pub struct Visited {
     pub url: Url,
     pub answer: Answer,
     /// Every URL on the way, ending with the page's own.
-    pub way: Vec<Url>,
+    pub visited: Vec<Url>,
 }
 
 impl Browser {
@@ -58,23 +58,23 @@ impl Browser {
         goes_on: impl Fn(&Url) -> bool,
     ) -> Visited {
         let mut url = Url::parse(url).expect("the test specifies a valid URL");
-        let (mut method, mut form, mut way) = (method, form, Vec::new());
+        let (mut method, mut form, mut visited) = (method, form, Vec::new());
         for _ in 0..MAX_REDIRECTS {
-            way.push(url.clone());
+            visited.push(url.clone());
             let answer = self.exchange(method, &url, form.take()).await;
             let location = answer.header("location").map(str::to_owned);
             match location.filter(|_| answer.status.is_redirection()) {
                 Some(location) => {
                     let next = url.join(&location).expect("a redirect has an address");
                     if !goes_on(&next) {
-                        return Visited { url: next, answer, way };
+                        return Visited { url: next, answer, visited };
                     }
                     (url, method) = (next, "GET");
                 }
-                None => return Visited { url, answer, way },
+                None => return Visited { url, answer, visited },
             }
         }
-        panic!("more than {} redirects: {way:?}", way.len());
+        panic!("more than {} redirects: {visited:?}", visited.len());
     }
 
     async fn exchange(&mut self, method: &str, url: &Url, form: Option<String>) -> Answer {
@@ -91,7 +91,7 @@ impl Browser {
             Err(error) => panic!("{method} {url} got no response: {error:?}"),
         };
         for cookie in response.headers().get_all("set-cookie") {
-            self.keep(url, cookie.to_str().expect("a cookie is text"));
+            self.store_cookie(url, cookie.to_str().expect("a cookie is text"));
         }
         let (status, headers) = (response.status(), response.headers().clone());
         let body = response.bytes().await.expect("a complete body");
@@ -108,7 +108,7 @@ impl Browser {
         sent.map(|((_, _, name), value)| format!("{name}={value}")).collect::<Vec<_>>().join("; ")
     }
 
-    fn keep(&mut self, url: &Url, cookie: &str) {
+    fn store_cookie(&mut self, url: &Url, cookie: &str) {
         let mut parts = cookie.split(';').map(str::trim);
         let (name, value) = parts.next().and_then(|pair| pair.split_once('=')).expect("a cookie has a name");
         let attributes: BTreeMap<String, &str> = parts

@@ -63,7 +63,7 @@ impl Syncline {
 
     /// Runs the command, which must fail, and returns its standard error.
     #[track_caller]
-    pub fn refuse(self) -> String {
+    pub fn run_failing(self) -> String {
         let output = self.spawn().wait_with_output().expect("the process is our child");
         assert!(!output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
         String::from_utf8_lossy(&output.stderr).into_owned()

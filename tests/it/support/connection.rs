@@ -39,7 +39,7 @@ impl Connection {
     }
 
     /// The connection with another id of the same integration.
-    pub fn renamed(&self, id: &str) -> Self {
+    pub fn with_id(&self, id: &str) -> Self {
         Self { id: id.to_owned(), ..self.through(&self.api) }
     }
 

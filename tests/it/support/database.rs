@@ -6,7 +6,7 @@ use sqlx::{AssertSqlSafe, ConnectOptions, Connection};
 
 static MIGRATIONS: Migrator = sqlx::migrate!("crates/store/migrations");
 /// Advisory lock of the test that creates the template on a server.
-const MAKING_THE_TEMPLATE: i64 = 0x5379_6e63;
+const TEMPLATE_LOCK: i64 = 0x5379_6e63;
 
 /// A database that is dropped with this value, even if clients are still connected.
 pub struct TestDatabase {
@@ -77,7 +77,7 @@ impl TestDatabase {
     }
 
     /// Closes every connection and rejects new ones, as a restarting server does.
-    pub async fn go_away(&self) {
+    pub async fn refuse_connections(&self) {
         let name = &self.name;
         let refuse = format!("ALTER DATABASE {name} WITH ALLOW_CONNECTIONS false");
         execute(&self.server_url, refuse).await.expect("connections can be refused");
@@ -85,13 +85,13 @@ impl TestDatabase {
         execute(&self.server_url, end).await.expect("connections can be ended");
     }
 
-    pub async fn come_back(&self) {
+    pub async fn accept_connections(&self) {
         let take = format!("ALTER DATABASE {} WITH ALLOW_CONNECTIONS true", self.name);
         execute(&self.server_url, take).await.expect("connections can be accepted");
     }
 
     /// Shifts the time that new database connections see by the given number of hours.
-    pub async fn put_clock_forward(&self, hours: i32) {
+    pub async fn shift_clock(&self, hours: i32) {
         let sql = format!(
             "CREATE SCHEMA moved;
              CREATE FUNCTION moved.now() RETURNS timestamptz STABLE LANGUAGE sql
@@ -166,7 +166,7 @@ async fn template(server_url: &str) -> sqlx::Result<String> {
         return Ok(name);
     }
     // It is renamed when it is complete, because an interrupted test may have left a partial one.
-    sqlx::query("SELECT pg_advisory_lock($1)").bind(MAKING_THE_TEMPLATE).execute(&mut conn).await?;
+    sqlx::query("SELECT pg_advisory_lock($1)").bind(TEMPLATE_LOCK).execute(&mut conn).await?;
     if !sqlx::query_scalar::<_, bool>(exists).bind(&name).fetch_one(&mut conn).await? {
         let unfinished = format!("{name}_unfinished");
         execute(server_url, format!("DROP DATABASE IF EXISTS {unfinished}")).await?;

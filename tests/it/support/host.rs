@@ -26,9 +26,9 @@ pub struct Host {
 }
 
 /// A compiler process that is suspended until this value is dropped.
-pub struct HeldCompiler(Pid);
+pub struct SuspendedCompiler(Pid);
 
-impl Drop for HeldCompiler {
+impl Drop for SuspendedCompiler {
     fn drop(&mut self) {
         let _may_be_gone = kill_process(self.0, Signal::CONT);
     }
@@ -160,7 +160,7 @@ impl Host {
 
     /// Stops the host gracefully, and waits for its end.
     pub async fn stop(&mut self) {
-        self.ask_to_stop();
+        self.request_stop();
         self.wait_until_stopped().await;
     }
 
@@ -170,7 +170,7 @@ impl Host {
         assert!(status.success(), "the host did not stop gracefully: {status}");
     }
 
-    pub fn ask_to_stop(&self) {
+    pub fn request_stop(&self) {
         self.signal(Signal::TERM);
     }
 
@@ -199,13 +199,13 @@ impl Host {
     }
 
     /// Waits until the host compiles a component, and suspends the compiler until the value is dropped.
-    pub async fn hold_compiler(&self) -> HeldCompiler {
+    pub async fn suspend_compiler(&self) -> SuspendedCompiler {
         eventually("the host compiles a component", async || {
             let compiler = self.children().into_iter().find(|child| {
                 let command = fs::read(format!("/proc/{}/cmdline", child.as_raw_pid())).unwrap_or_default();
                 command.split(|byte| *byte == 0).any(|argument| argument == b"compile-component")
             })?;
-            kill_process(compiler, Signal::STOP).is_ok().then_some(HeldCompiler(compiler))
+            kill_process(compiler, Signal::STOP).is_ok().then_some(SuspendedCompiler(compiler))
         })
         .await
     }
@@ -231,7 +231,7 @@ impl Host {
     }
 
     /// The CPU time that the host has used so far.
-    pub fn processor_time(&self) -> Duration {
+    pub fn cpu_time(&self) -> Duration {
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.child.id())).unwrap_or_default();
         // The fields after the name in brackets. The 12th is user time, the 13th is system time.
         let fields = stat.rsplit_once(") ").map_or("", |(_, rest)| rest).split(' ');

@@ -26,8 +26,8 @@ impl OAuthScene {
     }
 
     /// With access tokens that expire after the given number of seconds.
-    pub async fn with_tokens_of(seconds: u32) -> Self {
-        Self::with_server(OAuthServer::with_tokens_of(seconds).await, "").await
+    pub async fn with_token_lifetime(seconds: u32) -> Self {
+        Self::with_server(OAuthServer::with_token_lifetime(seconds).await, "").await
     }
 
     async fn with_server(server: OAuthServer, more: &str) -> Self {
@@ -72,7 +72,7 @@ impl OAuthScene {
     /// Connects an account and returns the connection's id.
     pub async fn connect_account(&self) -> String {
         let (mut browser, token) = (Browser::new(), self.user_session().await);
-        let back = self.leave(&mut browser, &token, "").await;
+        let back = self.authorize(&mut browser, &token, "").await;
         browser.visit(back.as_str()).await.answer.expect(200);
         text(&self.connections().await[0]["connection_id"]).to_owned()
     }
@@ -84,7 +84,7 @@ impl OAuthScene {
     }
 
     /// Starts an authorization at the provider, and stops before the callback. Returns the callback's URL.
-    pub async fn leave(&self, browser: &mut Browser, token: &str, more: &str) -> Url {
+    pub async fn authorize(&self, browser: &mut Browser, token: &str, more: &str) -> Url {
         let login = browser.visit(&self.start(token, more)).await;
         consent(browser, login, &self.callback()).await.url
     }

@@ -28,11 +28,11 @@ pub struct OAuthServer {
 
 impl OAuthServer {
     pub async fn start() -> Self {
-        Self::with_tokens_of(3600).await
+        Self::with_token_lifetime(3600).await
     }
 
     /// With access tokens that expire after the given number of seconds.
-    pub async fn with_tokens_of(seconds: u32) -> Self {
+    pub async fn with_token_lifetime(seconds: u32) -> Self {
         let folder = TempDir::new().expect("a temporary folder can be made");
         let log = File::create(folder.path().join("log")).expect("a log can be made");
         let port = free_port();

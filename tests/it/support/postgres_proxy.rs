@@ -74,7 +74,7 @@ impl PostgresProxy {
     }
 
     /// Closes all connections, and accepts no more.
-    pub fn go_away(&self) {
+    pub fn close(&self) {
         self.shared.closed.cancel();
     }
 

@@ -146,7 +146,7 @@ impl Server {
             .route("/upload", any(upload))
             .route("/paced", any(paced))
             .route("/cut", any(cut))
-            .route("/cut-early", any(cut_early))
+            .route("/cut-early", any(break_early))
             .route("/silence", any(silence))
             .route("/stall", any(stall))
             .route("/redirect", any(redirect))
@@ -244,7 +244,7 @@ async fn cut(request: Request) -> Response {
 }
 
 /// Breaks the connection before a response.
-async fn cut_early() -> Response {
+async fn break_early() -> Response {
     panic!("the connection is dropped with its task")
 }
 

@@ -4,20 +4,20 @@ use std::time::{Duration, Instant};
 
 /// Much longer than any wait takes, because a busy machine can be ten times slower.
 const DEADLINE: Duration = Duration::from_secs(90);
-const LOOK_EVERY: Duration = Duration::from_millis(15);
+const POLL_INTERVAL: Duration = Duration::from_millis(15);
 
-/// Repeats `look` until it returns a value, and panics after the deadline.
+/// Repeats `poll` until it returns a value, and panics after the deadline.
 #[track_caller]
-pub fn eventually<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> impl Future<Output = T> {
+pub fn eventually<T>(what: &str, mut poll: impl AsyncFnMut() -> Option<T>) -> impl Future<Output = T> {
     let caller = std::panic::Location::caller();
     async move {
         let started = Instant::now();
         loop {
-            if let Some(seen) = look().await {
+            if let Some(seen) = poll().await {
                 return seen;
             }
             assert!(started.elapsed() < DEADLINE, "{caller}: not true after {DEADLINE:?}: {what}");
-            tokio::time::sleep(LOOK_EVERY).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
 }

@@ -662,8 +662,7 @@ struct Footprint {
 impl Footprint {
     fn of(host: &Host) -> Self {
         let folder = format!("/proc/{}", host.process());
-        let files =
-            std::fs::read_dir(Path::new(&folder).join("fd")).map(Iterator::count).unwrap_or_default();
+        let files = std::fs::read_dir(Path::new(&folder).join("fd")).map(Iterator::count).unwrap_or_default();
         Self { process: host.process(), memory_mb: host.memory_mb(), files }
     }
 }

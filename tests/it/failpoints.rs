@@ -204,7 +204,7 @@ async fn deletion_at_every_step(fate: Fate) {
                   + (SELECT count(*) FROM sync_states WHERE connection_pk = {pk})
                   + (SELECT count(*) FROM schedules WHERE connection_pk = {pk})"
         );
-        scene.wait_for(&format!("{name}: nothing is left"), &left, 0).await;
+        scene.wait_for(&format!("{name}: no data is left"), &left, 0).await;
         scene.recover(victim, fate).await;
         assert_eq!(scene.count(&left).await, 0, "{name}: no data returns");
         connection.set_metadata(json!({ "count": 3 })).await;
@@ -234,7 +234,7 @@ async fn webhook_at_every_step(fate: Fate) {
     for (step, nth) in WEBHOOK {
         let name = step.name();
         let connection = scene.numbers.connect(&scene.keeper, name).await;
-        scene.wait_for("its first run is noted as told", OPEN, 0).await;
+        scene.wait_for("the report of the first run is delivered", OPEN, 0).await;
         let before = scene.numbers.receiver.webhooks().len();
         let victim =
             scene.disturb(*step, *nth, fate, async |victim| trigger_action(victim, &connection, name)).await;
@@ -243,7 +243,7 @@ async fn webhook_at_every_step(fate: Fate) {
             "UPDATE outbound_webhook_deliveries SET next_attempt_at = now() WHERE state = 'pending';
                     NOTIFY syncline, 'webhooks'";
         scene.numbers.db.execute(skip_wait).await;
-        scene.wait_for(&format!("{name}: it is delivered"), OPEN, 0).await;
+        scene.wait_for(&format!("{name}: the webhook is delivered"), OPEN, 0).await;
         scene.recover(victim, fate).await;
         assert_eq!(scene.count(OPEN).await, 0, "{name}: all deliveries stay delivered");
         let reported = scene.numbers.receiver.webhooks().split_off(before);
@@ -295,7 +295,7 @@ async fn variant_at_every_step(fate: Fate) {
                      WHERE connection_pk = c.pk AND variant = 'second')
              FROM connections c WHERE connection_id = '{name}'"
         );
-        scene.wait_for(&format!("{name}: nothing is left"), &left, 0).await;
+        scene.wait_for(&format!("{name}: no data is left"), &left, 0).await;
         scene.recover(victim, fate).await;
         assert_eq!(scene.count(&left).await, 0, "{name}: no data returns");
         scene.keeper.post(PATH, &body).await.expect(200);

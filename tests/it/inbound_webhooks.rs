@@ -83,7 +83,12 @@ async fn records_saved_by_webhook_functions_are_reported_once() {
     };
     let deliver = async |id: &str, body: &Value, state: &str| {
         let taken = scene.deliver("push", id, body).await.expect(200);
-        scene.wait_for_state(taken.header("x-syncline-webhook-id").expect("it is told"), state).await;
+        scene
+            .wait_for_state(
+                taken.header("x-syncline-webhook-id").expect("the response has a webhook id"),
+                state,
+            )
+            .await;
     };
     deliver("d1", &push("refs/heads/main"), "processed").await;
     let mut reported = wait_for_saved(2).await;
@@ -141,7 +146,7 @@ async fn the_next_host_reports_what_a_killed_host_saved() {
     tokio::spawn(signed(&host, &url, "star", "d1", &body, &signature).try_send());
     host.wait().await;
     let next = options_for(&db).variable("SYNCLINE_EGRESS_ALLOW", &allowed).spawn().await;
-    let reported = eventually("it is told", async || saved(&receiver).pop()).await;
+    let reported = eventually("the saved record is reported", async || saved(&receiver).pop()).await;
     assert_eq!(
         (&reported["syncName"], &reported["model"]),
         (&json!("nothing"), &json!("Note")),
@@ -178,11 +183,11 @@ async fn the_connection_in_the_url_overrides_the_payload() {
     let send = async |id: &str, named: &str| {
         let url = format!("{}?connection_id={named}", scene.url);
         let sent = signed(&scene.host, &url, "star", id, &body, &signature).send().await.expect(200);
-        sent.header("x-syncline-webhook-id").expect("it is told").to_owned()
+        sent.header("x-syncline-webhook-id").expect("the response has a webhook id").to_owned()
     };
-    for (id, nobody) in [("d1", "customer-9"), ("d2", ""), ("d3", "%00")] {
-        let id = send(id, nobody).await;
-        assert_eq!(scene.wait_for_state(&id, "unmatched").await["connections"], 0, "{nobody}");
+    for (id, unknown_id) in [("d1", "customer-9"), ("d2", ""), ("d3", "%00")] {
+        let id = send(id, unknown_id).await;
+        assert_eq!(scene.wait_for_state(&id, "unmatched").await["connections"], 0, "{unknown_id}");
     }
     let id = send("d4", "customer-2").await;
     scene.wait_for_state(&id, "processed").await;
@@ -327,7 +332,7 @@ async fn a_failing_function_is_retried_and_its_webhook_can_be_replayed() {
     let scene = Scene::create().await;
     scene.connection.set_metadata(json!({ "repository": "acme/shop", "fails": true })).await;
     let id = scene.deliver("push", "d1", &push("main")).await.expect(200);
-    let id = id.header("x-syncline-webhook-id").expect("it is told").to_owned();
+    let id = id.header("x-syncline-webhook-id").expect("the response has a webhook id").to_owned();
     let failed = scene.wait_for_state(&id, "failed").await;
     assert_eq!((&failed["connections"], &failed["functions_failed"]), (&json!(1), &json!(1)));
     let runs = "SELECT count(*) FROM runs WHERE function_name = 'pushed' AND state = 'error'";
@@ -400,7 +405,7 @@ async fn the_cli_lists_shows_and_replays_webhooks() {
         ("push", "d3", &later, "unmatched"),
     ] {
         let answer = scene.deliver(event, id, body).await.expect(200);
-        ids.push(answer.header("x-syncline-webhook-id").expect("it is told").to_owned());
+        ids.push(answer.header("x-syncline-webhook-id").expect("the response has a webhook id").to_owned());
         scene.wait_for_state(&ids[ids.len() - 1], state).await;
     }
     let access = ["--url", scene.host.base_url(), "--secret-key", SECRET_KEY];
@@ -437,7 +442,7 @@ async fn processed_webhooks_expire_and_unfinished_ones_are_kept() {
     let scene = Scene::create().await;
     let deliver = async |id: &str| {
         let answer = scene.deliver("star", id, &push("-")).await.expect(200);
-        answer.header("x-syncline-webhook-id").expect("it is new").to_owned()
+        answer.header("x-syncline-webhook-id").expect("the webhook is new").to_owned()
     };
     for id in ["old", "unmatched", "failed", "processing", "younger", "new", "orphan"] {
         let stored = deliver(id).await;
@@ -625,7 +630,7 @@ async fn a_list_of_events_is_split_by_connection() {
 async fn a_replay_for_a_deleted_connection_is_unmatched() {
     let scene = Scene::create().await;
     let id = scene.deliver("star", "d1", &push("-")).await.expect(200);
-    let id = id.header("x-syncline-webhook-id").expect("it is told").to_owned();
+    let id = id.header("x-syncline-webhook-id").expect("the response has a webhook id").to_owned();
     scene.wait_for_state(&id, "processed").await;
     scene.host.delete("/connections/customer-1?provider_config_key=webhooks").await.expect(200);
     scene.host.post(&format!("/webhooks/received/{id}/replay"), &json!({})).await.expect(202);

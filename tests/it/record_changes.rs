@@ -286,8 +286,8 @@ async fn invalid_requests_are_rejected_with_the_reason() {
     }
     let broken = stage.request("GET", "/records/changes?model=Item").header("Last-Event-ID", "7");
     assert_eq!(broken.send().await.refusal(), (400, "invalid_cursor".to_owned()));
-    let nobody = stage.with_id("nobody");
-    assert_eq!(changes(&nobody, &[ITEMS]).await.refusal(), (404, "unknown_connection".to_owned()));
+    let missing = stage.with_id("nobody");
+    assert_eq!(changes(&missing, &[ITEMS]).await.refusal(), (404, "unknown_connection".to_owned()));
     let create = ["keys", "create", "proxy", "--scopes", "environment:proxy"];
     let key = stage.host.command(&stage.db, &create).trim().to_owned();
     let proxy_only = stage.connection.through(&stage.host.with_key(Some(&key)));

@@ -383,8 +383,8 @@ async fn a_request_needs_a_valid_key() {
         }
     }
     // A client without a key learns nothing about other errors in its request.
-    let stranger = stage.host.with_key(None);
-    let answer = stranger
+    let anonymous = stage.host.with_key(None);
+    let answer = anonymous
         .request("POST", "/sync/trigger")
         .header("Content-Type", "text/plain")
         .bytes("x")
@@ -392,7 +392,7 @@ async fn a_request_needs_a_valid_key() {
         .await;
     assert_eq!(answer.refusal(), (401, "missing_auth_header".to_owned()));
     for open in ["/health", "/ready", "/openapi.json"] {
-        stranger.get(open).await.expect(200);
+        anonymous.get(open).await.expect(200);
     }
 }
 
@@ -400,13 +400,13 @@ async fn a_request_needs_a_valid_key() {
 async fn a_key_works_with_and_without_its_scheme() {
     let db = TestDatabase::create().await;
     let host = Host::spawn(&db).await;
-    let nobody = host.with_key(None);
+    let keyless = host.with_key(None);
     for header in [format!("Bearer {SECRET_KEY}"), format!("bearer {SECRET_KEY}"), SECRET_KEY.to_owned()] {
-        nobody.request("GET", "/integrations").header("Authorization", &header).send().await.expect(200);
+        keyless.request("GET", "/integrations").header("Authorization", &header).send().await.expect(200);
     }
     // The header that `curl -u key:` sends.
     let answer =
-        nobody.request("GET", "/integrations").header("Authorization", "Basic cGxhbnRlZDo=").send().await;
+        keyless.request("GET", "/integrations").header("Authorization", "Basic cGxhbnRlZDo=").send().await;
     assert_eq!(answer.refusal(), (401, "malformed_auth_header".to_owned()));
     assert_eq!(answer.message(), "the Authorization header must be `Bearer <secret key>`");
 }
@@ -485,9 +485,9 @@ async fn an_oversized_body_is_rejected_before_it_is_read() {
 async fn an_error_response_reaches_a_client_that_is_still_sending() {
     let db = TestDatabase::create().await;
     let host = Host::spawn(&db).await;
-    let stranger = host.with_key(None);
+    let anonymous = host.with_key(None);
     for _ in 0..10 {
-        let answer = stranger.post_bundle(vec![0; 8 << 20], false).await;
+        let answer = anonymous.post_bundle(vec![0; 8 << 20], false).await;
         assert_eq!(answer.refusal(), (401, "missing_auth_header".to_owned()));
     }
 }

@@ -244,9 +244,9 @@ async fn a_trigger_continues_from_the_checkpoint_and_a_reset_starts_over() {
     let continued = stage.run("steps").await;
     assert_eq!(continued["latestResult"], json!({ "Step": { "added": 2, "updated": 0, "deleted": 0 } }));
 
-    let anew = stage.run_with("steps", json!({ "reset": true })).await;
-    assert_eq!(anew["latestResult"], json!({ "Step": { "added": 0, "updated": 7, "deleted": 0 } }));
-    assert_eq!(anew["checkpoint"], json!({ "cursor": "7" }));
+    let restarted = stage.run_with("steps", json!({ "reset": true })).await;
+    assert_eq!(restarted["latestResult"], json!({ "Step": { "added": 0, "updated": 7, "deleted": 0 } }));
+    assert_eq!(restarted["checkpoint"], json!({ "cursor": "7" }));
     assert_eq!(saving_runs(&steps(&stage).await).len(), 1);
 }
 

@@ -105,7 +105,10 @@ async fn an_unavailable_collector_does_not_affect_requests() {
     for _ in 0..20 {
         host.get("/environment").await.expect(200);
     }
-    eventually("it is told", async || host.log().contains("the collector of traces").then_some(())).await;
+    eventually("the failure is logged", async || {
+        host.log().contains("the collector of traces").then_some(())
+    })
+    .await;
     host.stop().await;
 }
 

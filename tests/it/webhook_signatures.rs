@@ -259,8 +259,8 @@ async fn a_connection_can_have_its_own_webhook_secret() {
     send("?connection_id=c2", "planted-two").await.expect(200);
     let others = send("?connection_id=c1", "planted-two").await;
     assert_eq!(others.refusal(), (401, "invalid_webhook_signature".to_owned()));
-    let nobodys = send("", "planted-one").await;
-    assert_eq!(nobodys.refusal(), (503, "webhook_secret_missing".to_owned()));
+    let unnamed = send("", "planted-one").await;
+    assert_eq!(unnamed.refusal(), (503, "webhook_secret_missing".to_owned()));
     let of = "SELECT state || connections FROM inbound_webhooks";
     eventually("both webhooks are matched to their connection", async || {
         (db.texts(of).await == ["processed1", "processed1"]).then_some(())
@@ -290,7 +290,7 @@ async fn secrets_in_webhook_requests_are_neither_stored_nor_forwarded() {
     ] {
         let path = integration(&host, provider, app(), Some(SECRET)).await;
         let taken = host.with_key(None).request("POST", &path).json(&body).send().await.expect(200);
-        let id = taken.header("x-syncline-webhook-id").expect("it is told");
+        let id = taken.header("x-syncline-webhook-id").expect("the response has a webhook id");
         let emptied: Value = serde_json::from_str(&body.to_string().replace(SECRET, "")).expect("it is JSON");
         let shown = host.get(&format!("/webhooks/received/{id}")).await.expect(200).json();
         assert_eq!(shown["body"], emptied);

@@ -48,7 +48,8 @@ impl Acme {
         format!("127.0.0.1:{}", self.port)
     }
 
-    /// Adds an entry to the catalogue. `entry` contains everything except the name; `{acme}` is replaced with the address.
+    /// Adds an entry to the catalogue. `entry` contains everything except the name; `{acme}` is replaced with the
+    /// address.
     pub fn add_provider(&self, name: &str, entry: &str) {
         let entry = entry.replace("{acme}", &format!("http://{}", self.address()));
         let head = format!(

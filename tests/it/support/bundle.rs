@@ -85,7 +85,7 @@ impl Bundle {
 
     /// Replaces the component with other bytes.
     pub fn with_component(mut self, component: &[u8]) -> Self {
-        self.content.components.values_mut().for_each(|kept| *kept = component.to_vec());
+        self.content.components.values_mut().for_each(|wasm| *wasm = component.to_vec());
         self
     }
 

@@ -15,7 +15,8 @@ use super::{Api, PostgresProxy, Shop, TestDatabase, eventually, repository};
 
 /// The secret key of every test's environment.
 pub const SECRET_KEY: &str = "planted-secret-key-of-the-tests-41c7";
-/// 32 bytes, the same for all test hosts, because they share compiled components, which are authenticated with this key.
+/// 32 bytes, the same for all test hosts, because they share compiled components, which are authenticated with this
+/// key.
 pub const ENCRYPTION_KEY: &str = "test:cGxhbnRlZC1lbmNyeXB0aW9uLWtleS0wMTIzNDU2Nzg=";
 
 /// A running host. It is killed when the value is dropped. If the test has failed, its log and exit status are printed.

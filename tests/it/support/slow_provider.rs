@@ -43,7 +43,7 @@ impl SlowProvider {
                 let asked = asked.clone();
                 readers.spawn(async move {
                     if let Some(pending) = PendingRequest::read(stream).await {
-                        let _nobody_waits = asked.send(pending);
+                        let _test_has_ended = asked.send(pending);
                     }
                 });
             }
@@ -62,7 +62,8 @@ impl SlowProvider {
 
     /// Waits for the next request.
     pub async fn next_request(&self) -> PendingRequest {
-        let asked = async { self.pending_requests.lock().await.recv().await.expect("it listens") };
+        let asked =
+            async { self.pending_requests.lock().await.recv().await.expect("the provider is listening") };
         let pending = tokio::time::timeout(Duration::from_secs(60), asked).await;
         self.connected.fetch_sub(1, Ordering::SeqCst);
         pending.expect("a request arrives within a minute")

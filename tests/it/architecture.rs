@@ -18,7 +18,7 @@ fn crates_in_metadata() -> Crates {
         .output()
         .expect("cargo starts");
     let metadata: Value = serde_json::from_slice(&output.stdout).expect("cargo prints JSON");
-    let host = repository("host").canonicalize().expect("the folder of the host is there");
+    let host = repository("host").canonicalize().expect("the folder of the host exists");
     let short = |name: &Value| name.as_str().map(|name| name.trim_start_matches("syncline-").to_owned());
     let packages = metadata["packages"].as_array().expect("there are packages");
     let of_host = packages.iter().filter(|package| {

@@ -36,7 +36,7 @@ fn backtraces_find_the_line_tables_beside_the_program() {
         .status();
     assert!(rustc.expect("a compiler is installed").success());
     std::fs::hard_link(&program, &of_cargo).expect("the folder is writable");
-    let size = |path: &Path| std::fs::metadata(path).expect("the file is there").len();
+    let size = |path: &Path| std::fs::metadata(path).expect("the file exists").len();
     let whole = size(&program);
 
     let split = Command::new(repository("scripts/split-debug-info")).arg(&program).status();

@@ -164,10 +164,10 @@ async fn the_first_host_to_return_takes_over_nothing_during_the_grace_period() {
     second.freeze();
     // Long enough for both hosts to notice the outage.
     tokio::time::sleep(lease).await;
-    let expire =
+    let expired =
         "SELECT (SELECT count(*) FROM schedules WHERE sync_name = 'steps' AND lease_expires_at < now())
                      + (SELECT count(*) FROM function_jobs WHERE lease_expires_at < now())";
-    eventually("both leases have expired", async || (db.number(expire).await == 2).then_some(())).await;
+    eventually("both leases have expired", async || (db.number(expired).await == 2).then_some(())).await;
     first.thaw();
     tokio::time::sleep(Duration::from_millis(1_200)).await;
     second.thaw();

@@ -154,7 +154,7 @@ async fn creating_a_connection_reads_no_other_schedules() {
         .expect("it is made");
     schedules::create_missing_of_connection(&mut conn, crowd.connection, &sync(), true)
         .await
-        .expect("it is there");
+        .expect("it exists");
     let made = crowd.db.number(&format!("SELECT count(*) FROM schedules WHERE {contacts}")).await;
     assert_eq!(made, CONNECTIONS, "every connection has exactly one schedule");
 }
@@ -162,7 +162,7 @@ async fn creating_a_connection_reads_no_other_schedules() {
 #[tokio::test]
 async fn queue_statistics_read_only_due_schedules() {
     let crowd = Crowd::gather().await;
-    let idle = crowd.assert_reads("a look", FEW, queues::look).await;
+    let idle = crowd.assert_reads("a statistics query", FEW, queues::look).await;
     assert_eq!((idle.schedules_due, idle.lateness_seconds), (0, 0.0));
 
     crowd
@@ -170,7 +170,7 @@ async fn queue_statistics_read_only_due_schedules() {
         .execute(&format!(
             "INSERT INTO integrations (id, environment_pk, unique_key, provider)
              SELECT gen_random_uuid(), pk, 'another', 'acme' FROM environments;
-             -- Of three that are due, one belongs to another integration, and one has stepped aside.
+             -- Of three due schedules, one belongs to another integration, and one waits for a permit.
              UPDATE schedules SET due_at = now() - interval '1 minute' WHERE connection_pk = {pk} AND sync_name = 'deals';
              UPDATE schedules SET due_at = now() - interval '3 minutes', awaits_permit = true
              WHERE connection_pk = {pk} AND sync_name = 'contacts';
@@ -180,7 +180,7 @@ async fn queue_statistics_read_only_due_schedules() {
             pk = crowd.connection
         ))
         .await;
-    let busy = crowd.assert_reads("a look", FEW, queues::look).await;
+    let busy = crowd.assert_reads("a statistics query", FEW, queues::look).await;
     assert_eq!(busy.schedules_due, 3);
     assert!((180.0..240.0).contains(&busy.lateness_seconds), "{}", busy.lateness_seconds);
 
@@ -194,7 +194,7 @@ async fn queue_statistics_read_only_due_schedules() {
                       FROM connections",
         )
         .await;
-    let full = crowd.assert_reads("a look", 10_000 + FEW, queues::look).await;
+    let full = crowd.assert_reads("a statistics query", 10_000 + FEW, queues::look).await;
     assert_eq!(full.schedules_due, 10_000, "the count is capped");
 }
 
@@ -299,7 +299,7 @@ async fn listing_dead_letters_of_a_connection_reads_no_others() {
         .await;
     assert_eq!(listed.len(), 1);
     let found = crowd
-        .assert_reads("a letter", FEW, async |conn| {
+        .assert_reads("a dead letter", FEW, async |conn| {
             dead_letters::find(conn, crowd.environment, listed[0].id).await
         })
         .await;
@@ -357,7 +357,7 @@ async fn deployments_and_deletions_read_only_functions_of_their_environment() {
         .await;
     assert_eq!(own.len(), 6);
     let others = crowd
-        .assert_reads("functions beside them", FEW, async |conn| {
+        .assert_reads("functions of other bundles", FEW, async |conn| {
             let integrations = [crowd.integration];
             deployments::list_functions_of_other_bundles(conn, environment, "one", &integrations).await
         })

@@ -90,7 +90,7 @@ async fn a_backend_uses_a_real_api_through_its_connection() {
     let made = stage.request("POST", "/proxy/v1/customers").header("Content-Type", form);
     let made = made.bytes("name=Ada&email=ada%40example.com").send().await.expect(200);
     assert_eq!(made.header("syncline-proxied"), Some("true"));
-    let id = made.json()["id"].as_str().expect("it is there").to_owned();
+    let id = made.json()["id"].as_str().expect("it exists").to_owned();
     assert_eq!(shop.get(&format!("/v1/customers/{id}")).await.json()["email"], "ada@example.com");
 
     let listed = stage.request("GET", "/proxy/v1/customers?limit=1&expand[]=data.sources").send().await;

@@ -52,7 +52,7 @@ impl Model {
     }
 
     fn prune_until(&mut self, id: &str) {
-        let index = self.records.iter().position(|record| record.id == id).expect("it is there");
+        let index = self.records.iter().position(|record| record.id == id).expect("it exists");
         self.records[..=index].iter_mut().for_each(|record| record.is_pruned = true);
     }
 }
@@ -76,7 +76,7 @@ impl Scene {
 
     async fn prune_until(&mut self, id: &str) {
         let records = self.stage.all(&[("model", "Item")]).await;
-        let record = records.iter().find(|record| record["id"] == id).expect("it is there");
+        let record = records.iter().find(|record| record["id"] == id).expect("it exists");
         let body = json!({ "model": "Item", "until_cursor": cursor_of(record) });
         self.stage.prune(&body).await.expect(200);
         self.model.prune_until(id);

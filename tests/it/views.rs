@@ -23,7 +23,7 @@ impl ReadingRole {
             ))
             .await;
         let mut conn = stage.db.connect().await;
-        sqlx::query(AssertSqlSafe(format!("SET ROLE {name}"))).execute(&mut conn).await.expect("it is there");
+        sqlx::query(AssertSqlSafe(format!("SET ROLE {name}"))).execute(&mut conn).await.expect("it exists");
         Self { conn, name }
     }
 

@@ -132,16 +132,16 @@ enum End {
 /// variant can have its own list, such as `commits-second`.
 #[sync]
 pub fn commit_raw() -> Result {
-    follow_orders(&format!("commits-{}", run::info().variant))
+    run_commits(&format!("commits-{}", run::info().variant))
 }
 
 /// Like `commit_raw`, with its own list.
 #[sync]
 pub fn commit_other() -> Result {
-    follow_orders("commits-other")
+    run_commits("commits-other")
 }
 
-fn follow_orders(own_list: &str) -> Result {
+fn run_commits(own_list: &str) -> Result {
     let metadata: serde_json::Value = connection::metadata()?;
     let own: Option<Vec<RawCommit>> =
         metadata.get(own_list).map(|list| serde_json::from_value(list.clone())).transpose()?;

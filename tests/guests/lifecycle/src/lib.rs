@@ -8,7 +8,7 @@ use syncline_sdk::{Error, Result, connection, http, lifecycle, sync};
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Orders {
+struct Settings {
     /// Reject the connection with this message.
     refuse: Option<String>,
     /// Send a request to this path of the provider before validating.
@@ -29,12 +29,12 @@ fn nothing() -> Result {
 
 #[lifecycle(connection_validating)]
 fn validate() -> Result {
-    let orders = orders()?;
-    if let Some(path) = orders.asks {
+    let settings = settings()?;
+    if let Some(path) = settings.asks {
         http::post(path).send_ok()?;
     }
     // A connection from a connect session has no metadata yet, but it has the session's tags.
-    match orders.refuse.or(connection::info()?.tags.remove("refuse")) {
+    match settings.refuse.or(connection::info()?.tags.remove("refuse")) {
         Some(message) => Err(Error::new("refused", message)),
         None => Ok(()),
     }
@@ -48,21 +48,21 @@ fn greet() -> Result {
 
 #[lifecycle(connection_deleting)]
 fn part() -> Result {
-    let orders = orders()?;
+    let settings = settings()?;
     tell("/deleting")?;
-    std::thread::sleep(Duration::from_millis(orders.lingers_ms));
-    if orders.clings {
+    std::thread::sleep(Duration::from_millis(settings.lingers_ms));
+    if settings.clings {
         return Err(Error::new("no", "this connection would rather stay"));
     }
     Ok(())
 }
 
-fn orders() -> Result<Orders> {
+fn settings() -> Result<Settings> {
     connection::metadata()
 }
 
 fn tell(path: &str) -> Result {
-    if orders()?.tells {
+    if settings()?.tells {
         http::post(path).send_ok()?;
     }
     Ok(())

@@ -6,7 +6,7 @@ use syncline_sdk::{Error, Result, Webhook, Writer, connection, sync, webhook};
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Orders {
+struct Settings {
     /// Fail before saving.
     fails: bool,
     /// Fail after saving.
@@ -34,15 +34,15 @@ fn note(call: Webhook) -> Result {
 /// Subscribes only to pushes.
 #[webhook]
 fn pushed(call: Webhook) -> Result {
-    let orders: Orders = connection::metadata()?;
+    let settings: Settings = connection::metadata()?;
     let failure = Error::new("failed-on-purpose", "the metadata asks for a failure");
-    if orders.fails {
+    if settings.fails {
         return Err(failure);
     }
     let mut pushes = Writer::new("Push");
     pushes.save(&json!({ "id": call.body["ref"] }))?;
     pushes.finish()?;
-    if orders.fails_after { Err(failure) } else { Ok(()) }
+    if settings.fails_after { Err(failure) } else { Ok(()) }
 }
 
 syncline_sdk::export!(nothing, note, pushed);

@@ -1,8 +1,8 @@
 //! The command line: one file per command.
 //!
-//! Exit codes: 0 done, 1 it failed, 2 the command line is wrong, 3 what was checked has mistakes.
+//! Exit codes: 0 success, 1 failure, 2 invalid command line or variable, 3 the checked files contain mistakes.
 
-// First, since the others print with its macros.
+// First, because the other modules use its macros.
 #[macro_use]
 mod output;
 
@@ -30,12 +30,12 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
 
-/// Exit code of a command that found mistakes in what it was given.
+/// Exit code of a command that found mistakes in the files that it checked.
 const MISTAKES: u8 = 3;
-/// Exit code of a command line, or of a variable, that is wrong.
+/// Exit code for an invalid command line or an invalid environment variable.
 const MISUSED: u8 = 2;
 
-/// Product integrations as WebAssembly: connects accounts, keeps copies of their data fresh, and acts on them.
+/// Self-hosted runtime for product integrations: connects accounts, syncs their data, and runs actions
 #[derive(Debug, Parser)]
 #[command(name = "syncline", version, propagate_version = true, arg_required_else_help = true)]
 struct Cli {
@@ -45,35 +45,35 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Run the host: the API and the scheduler
+    /// Run a host: the API and the scheduler
     Serve(Box<serve::ServeArgs>),
-    /// Check syncline.toml, and that its components have the functions that it names
+    /// Validate syncline.toml, and check that its components contain the functions that it lists
     Check(check::CheckArgs),
-    /// Build the functions and write the bundle
+    /// Build the components and write the bundle
     Build(build::BuildArgs),
     /// Show what a bundle would change on a host, and deploy it
     Deploy(deploy::DeployArgs),
-    /// Make, list, delete and set up environments, and set their variables
+    /// Manage environments, their settings and variables
     Env(env::EnvArgs),
-    /// Make, list and revoke secret keys; make encryption keys, and rotate what they seal
+    /// Manage secret keys and encryption keys
     Keys(keys::KeysArgs),
-    /// List the providers that connections can be made to, and check files of your own
+    /// List providers and check provider files
     Providers(providers::ProvidersArgs),
-    /// Look at what was run, and at what it said
+    /// Show runs and their logs, and approve held deletions
     Runs(runs::RunsArgs),
-    /// Look at records that were set aside because they do not fit their model, and save or drop them
+    /// Show, save or drop records that did not match their model
     DeadLetters(dead_letters::DeadLettersArgs),
-    /// Look at the webhooks that were sent, and send them again
+    /// Show and repeat outbound webhooks; show and replay provider webhooks
     Webhooks(webhooks::WebhooksArgs),
-    /// The compiling process, which the host starts for itself
+    /// The compiler process, which the host starts itself
     #[command(hide = true)]
     CompileComponent,
 }
 
-/// What a command ends with.
+/// The outcome of a command that did not fail.
 enum Done {
     Well,
-    /// What was checked has mistakes, which were shown.
+    /// The checked files contain mistakes, which the command has printed.
     WithMistakes,
 }
 
@@ -85,19 +85,19 @@ pub fn main() -> ExitCode {
     if let Command::CompileComponent = command {
         return exit_code(syncline_sandbox::run_compiler());
     }
-    // Two libraries of TLS are linked in parts; this is the one that is used.
+    // rustls is linked with more than one cryptography library; this selects the one to use.
     if rustls::crypto::ring::default_provider().install_default().is_err() {
-        unreachable!("nothing has chosen a TLS library before");
+        unreachable!("nothing selected a TLS library earlier");
     }
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {
-            eprintln!("error: the host could not start its threads: {error}");
+            eprintln!("error: could not start the worker threads: {error}");
             return ExitCode::FAILURE;
         }
     };
     let done = match command {
-        // Its private Postgres must be started from a thread that lives as long as the process.
+        // The private Postgres must be started from a thread that lives as long as the process.
         Command::Serve(args) => runtime.block_on(serve::run(*args)),
         Command::Check(args) => runtime.block_on(check::run(args)),
         Command::Build(args) => runtime.block_on(build::run(args)),
@@ -124,7 +124,7 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// Tells what is wrong with the command line; asking for help is not.
+/// Prints what is wrong with the command line. A request for help is printed as it is.
 fn refuse(error: &clap::Error) -> ExitCode {
     let arguments: Vec<_> = std::env::args_os().collect();
     match variables::explain(error, &Cli::command(), &arguments) {

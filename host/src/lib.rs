@@ -1,5 +1,5 @@
-//! The binary `syncline`: its commands, the Postgres that it brings along, and the building of guests. The crates
-//! under `host/crates` do the work; ARCHITECTURE.md draws them.
+//! The binary `syncline`: its commands, its private Postgres, and the building of guests. The crates under
+//! `host/crates` do the work; ARCHITECTURE.md describes them.
 
 pub mod cli;
 pub mod guest_build;

@@ -425,11 +425,11 @@ async fn the_cli_lists_shows_and_replays_webhooks() {
     assert_eq!((&shown["body"], &shown["state"]), (&later, &json!("unmatched")));
 
     scene.connection.set_metadata(json!({ "repository": "acme/later" })).await;
-    assert_eq!(run(&["replay", &ids[1]]), format!("webhook {} is processed again\n", ids[1]));
+    assert_eq!(run(&["replay", &ids[1]]), format!("webhook {} is queued for processing again\n", ids[1]));
     scene.wait_for_state(&ids[1], "processed").await;
     let since =
         ["replay", "--since", "2020-01-01T00:00:00Z", "--state", "unmatched", "--integration", "webhooks"];
-    assert_eq!(run(&since), "1 webhooks are processed again\n");
+    assert_eq!(run(&since), "1 webhooks are queued for processing again\n");
     scene.wait_for_state(&ids[2], "processed").await;
     assert_eq!(ids_of(&scene.wait_for_notes(3).await), ["d1", "d2", "d3"]);
     let nil = uuid::Uuid::nil().to_string();

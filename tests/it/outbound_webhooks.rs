@@ -562,15 +562,15 @@ async fn the_cli_lists_shows_and_redelivers_webhooks() {
     let shown: Value = serde_json::from_str(&run(&["show", &id])).unwrap();
     assert_eq!(shown["attempts"].as_array().unwrap().len(), 4);
     scene.receiver.always(Reply::status(200));
-    assert_eq!(run(&["redeliver", &id]), format!("delivery {id} is on its way again\n"));
+    assert_eq!(run(&["redeliver", &id]), format!("delivery {id} is queued again\n"));
     wait_for_state(&scene.db, "delivered", 1).await;
     assert_eq!(
         run(&["redeliver", "--failed-since", "2999-01-01T00:00:00Z"]),
-        "0 deliveries are on their way again\n"
+        "0 deliveries are queued again\n"
     );
     assert_eq!(
         run(&["redeliver", "--failed-since", "2020-01-01T00:00:00Z"]),
-        "2 deliveries are on their way again\n"
+        "2 deliveries are queued again\n"
     );
     wait_for_state(&scene.db, "delivered", 3).await;
 }

@@ -59,11 +59,11 @@ async fn a_missing_database_is_reported_once_with_the_servers_message() {
 #[tokio::test]
 async fn invalid_settings_are_reported_before_waiting_for_the_database() {
     for (name, value, reason) in [
-        ("SYNCLINE_SECRET_KEY", "short", "SYNCLINE_SECRET_KEY cannot be used\n  because: a key is 16 to 255"),
+        ("SYNCLINE_SECRET_KEY", "short", "SYNCLINE_SECRET_KEY is invalid\n  because: a key is 16 to 255"),
         (
             "SYNCLINE_EGRESS_ALLOW",
             "localhost",
-            "SYNCLINE_EGRESS_ALLOW cannot be used\n  because: `localhost` must be",
+            "SYNCLINE_EGRESS_ALLOW is invalid\n  because: `localhost` must be",
         ),
         ("SYNCLINE_PROVIDERS_DIR", "/nonexistent/providers", "/nonexistent/providers"),
         ("SYNCLINE_MAX_SYNCS", "many", "SYNCLINE_MAX_SYNCS cannot be `many`: it must be a whole number"),
@@ -84,6 +84,6 @@ async fn unknown_environment_variables_are_reported() {
     let options = HostOptions::new().database(&db).variable("SYNCLINE_MAX_SINCS", "5");
     let host = options.variable("RUST_LOG", "syncline=loud").spawn().await;
     let log = host.log();
-    assert!(log.contains("nothing is read from SYNCLINE_MAX_SINCS;"), "{log}");
-    assert!(log.contains("RUST_LOG cannot be used, so it is taken for `info`"), "{log}");
+    assert!(log.contains("ignoring unknown environment variables: SYNCLINE_MAX_SINCS;"), "{log}");
+    assert!(log.contains("RUST_LOG is invalid, so the filter is `info`"), "{log}");
 }

@@ -1,20 +1,20 @@
-//! Where a host is reached: addresses of http or https that paths are put behind.
+//! Addresses of hosts: `http` or `https` URLs to which paths are appended.
 
 use std::fmt;
 
 use url::Url;
 
-/// An address without the slash at its end.
+/// A URL without a trailing slash.
 #[derive(Debug, Clone)]
 pub(super) struct HttpAddress(Url);
 
 impl HttpAddress {
-    /// Of a host that clients reach from elsewhere.
+    /// The address at which clients reach this host from elsewhere.
     pub(super) fn parse_public(text: &str) -> Result<Self, String> {
         Self::parse(text, "https://syncline.example.com")
     }
 
-    /// Of a host that a command talks to.
+    /// The address of a host to which a command sends requests.
     pub(super) fn parse_host(text: &str) -> Result<Self, String> {
         Self::parse(text, "http://127.0.0.1:3003")
     }
@@ -29,7 +29,7 @@ impl HttpAddress {
         url.map(Self).ok_or_else(|| format!("it must be an address such as {example}"))
     }
 
-    /// The address of a path below it, which may have a query.
+    /// Returns the URL of a path, which may include a query.
     pub(super) fn at(&self, path: &str) -> Result<Url, url::ParseError> {
         format!("{self}/{path}").parse()
     }
@@ -53,7 +53,7 @@ mod tests {
             assert_eq!(refusal, "it must be an address such as https://syncline.example.com", "{text}");
         }
         for text in ["https://example.com?a=b", "https://example.com#a"] {
-            assert!(HttpAddress::parse_public(text).is_err(), "paths cannot be put behind {text}");
+            assert!(HttpAddress::parse_public(text).is_err(), "paths cannot be appended to {text}");
         }
         assert!(HttpAddress::parse_host("foo").unwrap_err().ends_with("such as http://127.0.0.1:3003"));
     }

@@ -1,4 +1,4 @@
-//! `syncline build`: builds the functions and writes the bundle.
+//! `syncline build`: builds the components and writes the bundle.
 
 use std::path::PathBuf;
 
@@ -10,7 +10,7 @@ use syncline_config::bundle::BundleDigest;
 
 #[derive(Debug, Args)]
 pub(super) struct BuildArgs {
-    /// Folder with the project's syncline.toml [default: this one]
+    /// Folder with the project's syncline.toml [default: the current folder]
     project: Option<PathBuf>,
 }
 

@@ -1,4 +1,4 @@
-//! `syncline check`: finds the mistakes in a project before a host does.
+//! `syncline check`: finds the mistakes in a project before it is deployed.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -16,15 +16,15 @@ use syncline_sandbox::{CompiledCache, Sandbox, SandboxSettings};
 
 #[derive(Debug, Args)]
 pub(super) struct CheckArgs {
-    /// Folder with the project's syncline.toml [default: this one]
+    /// Folder with the project's syncline.toml [default: the current folder]
     project: Option<PathBuf>,
-    /// Do not build the components: check syncline.toml alone
+    /// Check only syncline.toml, without building the components
     #[arg(long)]
     no_build: bool,
-    /// Folder of further provider files, which stand above the built-in ones
+    /// Folder with additional provider files, which override the built-in ones
     #[arg(long, env = "SYNCLINE_PROVIDERS_DIR", value_name = "FOLDER")]
     providers_dir: Option<PathBuf>,
-    /// Write the mistakes as JSON
+    /// Print the mistakes as JSON
     #[arg(long)]
     json: bool,
 }
@@ -50,8 +50,9 @@ pub(super) async fn run(args: CheckArgs) -> anyhow::Result<Done> {
         }
     } else {
         let bundle = project.build()?;
-        let compiled = tempfile::tempdir().context("there is no place for temporary files")?;
-        let compiler = std::env::current_exe().context("the program does not know its own file")?;
+        let compiled = tempfile::tempdir().context("could not create a temporary folder")?;
+        let compiler =
+            std::env::current_exe().context("could not determine the path of the `syncline` binary")?;
         let cache = CompiledCache::new(compiled.path().to_owned(), random_bytes(), compiler);
         let settings = SandboxSettings { max_invocations: 4 };
         let sandbox = Arc::new(Sandbox::new(&settings, cache)?);
@@ -87,7 +88,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_needs_no_component_is_checked_without_one() {
+    async fn providers_hosts_and_frequencies_are_checked_without_a_build() {
         let provider = "provider = \"unauthenticated\"";
         assert!(matches!(check(provider, "every hour").await, Done::Well));
         for (integration, runs) in [

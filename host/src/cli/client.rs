@@ -1,4 +1,4 @@
-//! A client of a host's API, for commands that talk to a running one.
+//! A client of the REST API, for commands that talk to a running host.
 
 use std::collections::HashMap;
 
@@ -12,9 +12,10 @@ use url::form_urlencoded;
 
 use super::address::HttpAddress;
 
-const UNKNOWN_ANSWER: &str = "the host's answer is not what this version knows";
+const UNKNOWN_ANSWER: &str =
+    "could not read the host's response; use the same version of `syncline` as the host";
 
-/// Which host to talk to.
+/// The host to which a command sends requests.
 #[derive(Debug, Clone, Args)]
 pub(super) struct HostArgs {
     /// Address of the host
@@ -25,18 +26,18 @@ pub(super) struct HostArgs {
     secret_key: Option<String>,
 }
 
-/// How a list is shown.
+/// How a command prints a list.
 #[derive(Debug, Clone, Args)]
 pub(super) struct ListArgs {
-    /// How many at most
+    /// Maximum number of entries
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=500))]
     limit: u32,
-    /// Write JSON
+    /// Print JSON
     #[arg(long)]
     json: bool,
 }
 
-/// What is asked for in a query. What is `None` is left out.
+/// A query parameter. It is omitted if its value is `None`.
 pub(super) type Parameter<'a> = (&'a str, Option<&'a str>);
 
 pub(super) struct Client {
@@ -59,7 +60,7 @@ struct ErrorDetail {
 impl HostArgs {
     pub(super) fn client(&self) -> anyhow::Result<Client> {
         let secret_key = self.secret_key.clone().context(
-            "there is no secret key; set SYNCLINE_SECRET_KEY, or make one with `syncline keys create`",
+            "no secret key is set; set SYNCLINE_SECRET_KEY or --secret-key (`syncline keys create` creates a key)",
         )?;
         Ok(Client { http: reqwest::Client::new(), url: self.url.clone(), secret_key })
     }
@@ -81,7 +82,7 @@ impl Client {
         self.send(self.http.get(url)).await
     }
 
-    /// Prints what a list has under `name`: as JSON, or a line for each item.
+    /// Prints the list in the response's member `name`, as JSON or as one line for each item.
     pub(super) async fn print_list<T: Serialize + DeserializeOwned>(
         &self,
         path: &str,
@@ -105,7 +106,7 @@ impl Client {
         Ok(())
     }
 
-    /// Posts bytes and reads the JSON answer.
+    /// Posts bytes and parses the JSON response.
     pub(super) async fn post<T: DeserializeOwned>(
         &self,
         path: &str,
@@ -119,7 +120,7 @@ impl Client {
         self.post(path, "application/json", body.to_string().into_bytes()).await
     }
 
-    /// Deletes what has no answer but that it is gone.
+    /// Sends a DELETE request whose response has no body.
     pub(super) async fn delete(&self, path: &str) -> anyhow::Result<()> {
         self.answer(self.http.delete(self.url.at(path)?)).await.map(drop)
     }
@@ -131,23 +132,33 @@ impl Client {
 
     async fn answer(&self, request: reqwest::RequestBuilder) -> anyhow::Result<bytes::Bytes> {
         let response = request.bearer_auth(&self.secret_key).send().await.with_context(|| {
-            format!("{} does not answer; is the host running, and is this its address (--url)?", self.url)
+            format!(
+                "could not reach a host at {}; check that it is running, and that --url or SYNCLINE_URL is its \
+                 address",
+                self.url
+            )
         })?;
         let status = response.status();
-        let body = response.bytes().await.context("the host's answer was cut")?;
+        let body = response.bytes().await.context("the host's response ended early")?;
         if status.is_success() {
             return Ok(body);
         }
         match serde_json::from_slice::<ErrorBody>(&body) {
             Ok(ErrorBody { error }) => {
-                bail!("the host refused: {} ({}, {status})", error.message.unwrap_or_default(), error.code)
+                bail!(
+                    "the host refused the request: {} ({}, {status})",
+                    error.message.unwrap_or_default(),
+                    error.code
+                )
             }
-            Err(_) => bail!("{} answered {status}; is it a Syncline host?", self.url),
+            Err(_) => {
+                bail!("{} responded with {status}; check that it is the address of a Syncline host", self.url)
+            }
         }
     }
 }
 
-/// The path of one item of a list.
+/// Returns the path of one item of a list.
 pub(super) fn item_path(list: &str, id: &str) -> String {
     let escaped: String = form_urlencoded::byte_serialize(id.as_bytes()).collect();
     format!("{list}/{escaped}")

@@ -1,4 +1,5 @@
-//! The database and the keys that commands share: from the environment, or private ones in the data directory.
+//! The database and the encryption keys that commands share: from the environment, or private ones in the data
+//! directory.
 
 use std::io::Write;
 use std::net::SocketAddr;
@@ -14,24 +15,24 @@ use crate::private_postgres::{self, PrivatePostgres};
 use syncline_crypto::MasterKeys;
 use syncline_store::Databases;
 
-/// Where state is.
+/// Where the host stores its data.
 #[derive(Debug, Clone, Args)]
 pub(super) struct DatabaseArgs {
-    /// Postgres to use; without one the host starts a private one in its data directory
+    /// Postgres server to use; without one, the host starts a private Postgres in its data directory
     #[arg(long, env = "DATABASE_URL", hide_env_values = true, value_name = "URL")]
     database_url: Option<String>,
-    /// Postgres to keep records in, if not in the database of everything else
+    /// Postgres database for records; by default they are in the same database as everything else
     #[arg(long, env = "SYNCLINE_RECORDS_DATABASE_URL", hide_env_values = true, value_name = "URL")]
     records_database_url: Option<String>,
-    /// Folder for everything that the host keeps beside Postgres [default: .syncline, as root /var/lib/syncline]
+    /// Folder for the host's files, including its private Postgres [default: .syncline, as root /var/lib/syncline]
     #[arg(long, env = "SYNCLINE_DATA_DIR", value_name = "FOLDER")]
     data_dir: Option<PathBuf>,
-    /// 32-byte keys that seal credentials, as id:base64, several separated by commas, the first one active
+    /// 32-byte keys that encrypt the data keys, as id:base64, separated by commas; the first one is active
     #[arg(long, env = "SYNCLINE_ENCRYPTION_KEY", hide_env_values = true, value_name = "KEYS")]
     encryption_key: Option<String>,
 }
 
-/// A database that can be connected to, for as long as this is held.
+/// A database that accepts connections for as long as this value exists.
 pub(super) struct Database {
     pub(super) databases: Databases,
     pub(super) private: Option<PrivatePostgres>,
@@ -48,8 +49,8 @@ impl DatabaseArgs {
         })
     }
 
-    /// The database of a host: the given one, or a private one, which is made the first time. Gives nothing if `stop` is
-    /// cancelled before the private one answers; that has stopped again then.
+    /// Opens the database of a host: the given one, or a private one, which is created on first use. Returns
+    /// nothing if `stop` is cancelled before the private Postgres is ready; it is stopped again in that case.
     pub(super) async fn open_for_host(&self, stop: &CancellationToken) -> anyhow::Result<Option<Database>> {
         if let Some(databases) = self.given()? {
             return Ok(Some(Database { databases, private: None }));
@@ -58,8 +59,8 @@ impl DatabaseArgs {
         Ok(started.map(Database::of_private))
     }
 
-    /// The database of a command: the given one, or the private one of this data directory, which is started unless a
-    /// host runs it.
+    /// Opens the database of a command: the given one, or the private one of the data directory, which is started
+    /// unless a host is running it.
     pub(super) async fn open(&self) -> anyhow::Result<Database> {
         if let Some(databases) = self.given()? {
             return Ok(Database { databases, private: None });
@@ -70,8 +71,8 @@ impl DatabaseArgs {
         }
         if !private_postgres::exists(&data_dir) {
             bail!(
-                "no host has been started with the data directory `{}`; name another with --data-dir, or \
-                 the host's database with --database-url",
+                "there is no private Postgres in the data directory `{}`; set --data-dir to the host's data \
+                 directory, or --database-url to the host's database",
                 data_dir.display()
             );
         }
@@ -81,7 +82,9 @@ impl DatabaseArgs {
     fn given(&self) -> anyhow::Result<Option<Databases>> {
         let Some(url) = &self.database_url else {
             if self.records_database_url.is_some() {
-                bail!("SYNCLINE_RECORDS_DATABASE_URL needs DATABASE_URL, the database of everything else");
+                bail!(
+                    "SYNCLINE_RECORDS_DATABASE_URL is set without DATABASE_URL; set DATABASE_URL to the control database"
+                );
             }
             return Ok(None);
         };
@@ -92,19 +95,20 @@ impl DatabaseArgs {
         }))
     }
 
-    /// The encryption keys of a host: the given ones or, for development on one's own machine, one kept in the data
-    /// directory, where the first start makes it.
+    /// Returns the encryption keys of a host: the given ones or, for development on one machine, the key in the
+    /// data directory, which the first start creates.
     pub(super) fn master_keys_of_host(&self, listen: SocketAddr) -> anyhow::Result<MasterKeys> {
         if let Some(keys) = self.given_master_keys()? {
             return Ok(keys);
         }
         if !listen.ip().is_loopback() {
             bail!(
-                "SYNCLINE_ENCRYPTION_KEY is needed to listen on {listen}, beyond this machine; \
-                 `syncline keys encryption` makes one, and losing it loses every stored credential"
+                "SYNCLINE_ENCRYPTION_KEY must be set to listen on {listen}, which other machines can reach; \
+                 create a key with `syncline keys encryption`, and back it up: stored credentials cannot be \
+                 decrypted without it"
             );
         }
-        if let Some(keys) = self.kept_master_keys()? {
+        if let Some(keys) = self.stored_master_keys()? {
             return Ok(keys);
         }
         let key = MasterKeys::generate("dev");
@@ -112,15 +116,15 @@ impl DatabaseArgs {
         Ok(MasterKeys::parse(&key)?)
     }
 
-    /// The encryption keys of a host that was started before: another than its own is of no use.
+    /// Returns the encryption keys of an existing installation. Creating a new key would be useless here.
     pub(super) fn master_keys(&self) -> anyhow::Result<MasterKeys> {
         if let Some(keys) = self.given_master_keys()? {
             return Ok(keys);
         }
-        self.kept_master_keys()?.with_context(|| {
+        self.stored_master_keys()?.with_context(|| {
             format!(
-                "the host's encryption key is needed, and {} is not there; set SYNCLINE_ENCRYPTION_KEY, or name the \
-                 host's data directory with --data-dir",
+                "the host's encryption key was not found at {}; set SYNCLINE_ENCRYPTION_KEY, or set --data-dir to the \
+                 host's data directory",
                 self.key_file().display()
             )
         })
@@ -128,18 +132,18 @@ impl DatabaseArgs {
 
     fn given_master_keys(&self) -> anyhow::Result<Option<MasterKeys>> {
         let keys = self.encryption_key.as_deref().map(MasterKeys::parse);
-        keys.transpose().context("SYNCLINE_ENCRYPTION_KEY cannot be used")
+        keys.transpose().context("SYNCLINE_ENCRYPTION_KEY is invalid")
     }
 
-    fn kept_master_keys(&self) -> anyhow::Result<Option<MasterKeys>> {
+    fn stored_master_keys(&self) -> anyhow::Result<Option<MasterKeys>> {
         let path = self.key_file();
         let text = match std::fs::read_to_string(&path) {
             Ok(text) => text,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(error).with_context(|| format!("{} cannot be read", path.display())),
+            Err(error) => return Err(error).with_context(|| format!("could not read {}", path.display())),
         };
         let keys = MasterKeys::parse(text.trim());
-        keys.map(Some).with_context(|| format!("{} cannot be used", path.display()))
+        keys.map(Some).with_context(|| format!("the encryption key in {} is invalid", path.display()))
     }
 
     fn key_file(&self) -> PathBuf {
@@ -163,7 +167,7 @@ impl Database {
 
 fn parse_url(url: &str, setting: &'static str) -> anyhow::Result<PgConnectOptions> {
     let refusal = || format!("{setting} is not a Postgres URL such as postgres://user:password@host/name");
-    // The driver takes any scheme, and would ask another kind of server.
+    // The driver accepts any scheme, and would connect to another kind of server.
     if !["postgres://", "postgresql://"].iter().any(|scheme| url.starts_with(scheme)) {
         bail!(refusal());
     }
@@ -180,5 +184,5 @@ fn write_private_file(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
         file.write_all(bytes)?;
         file.sync_all()
     };
-    write().with_context(|| format!("{} cannot be written", path.display()))
+    write().with_context(|| format!("could not write {}", path.display()))
 }

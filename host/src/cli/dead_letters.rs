@@ -1,4 +1,4 @@
-//! `syncline dead-letters`: records that were set aside because they do not fit their model.
+//! `syncline dead-letters`: records that were set aside because they do not match their model.
 
 use clap::{Args, Subcommand};
 use serde::{Deserialize, Serialize};
@@ -17,34 +17,34 @@ pub(super) struct DeadLettersArgs {
 
 #[derive(Debug, Subcommand)]
 enum DeadLettersCommand {
-    /// List records that were set aside, with the reason; as JSON, with the records themselves
+    /// List dead letters with the reason for each; with --json also the records
     List {
         #[command(flatten)]
         host: HostArgs,
-        /// Only those of this integration, by its unique key
+        /// List only dead letters of this integration, by its unique key
         #[arg(long, value_name = "KEY")]
         integration: Option<String>,
-        /// Only those of this connection
+        /// List only dead letters of this connection
         #[arg(long, requires = "integration", value_name = "ID")]
         connection: Option<String>,
-        /// Only those of this model
+        /// List only dead letters of this model
         #[arg(long)]
         model: Option<String>,
         #[command(flatten)]
         list: ListArgs,
     },
-    /// Save a record after all, if it fits its model as it is deployed now
+    /// Save the record of a dead letter, if it matches its deployed model
     Replay {
         #[command(flatten)]
         host: HostArgs,
-        /// The letter's id
+        /// Id of the dead letter
         id: String,
     },
-    /// Drop a record for good
+    /// Permanently drop a dead letter and its record
     Drop {
         #[command(flatten)]
         host: HostArgs,
-        /// The letter's id
+        /// Id of the dead letter
         id: String,
     },
 }

@@ -15,7 +15,7 @@ const BUNDLE_TYPE: &str = "application/x-tar";
 
 #[derive(Debug, Args)]
 pub(super) struct DeployArgs {
-    /// Folder with the project's syncline.toml [default: this one]
+    /// Folder with the project's syncline.toml [default: the current folder]
     project: Option<PathBuf>,
     /// Deploy this bundle instead of building one
     #[arg(long, value_name = "FILE", conflicts_with = "project")]
@@ -23,7 +23,7 @@ pub(super) struct DeployArgs {
     /// Only show what would change
     #[arg(long)]
     dry_run: bool,
-    /// Do not ask before deploying
+    /// Deploy without asking for confirmation
     #[arg(long, short)]
     yes: bool,
     #[command(flatten)]
@@ -32,7 +32,7 @@ pub(super) struct DeployArgs {
 
 #[derive(Debug, Deserialize)]
 struct Deployment {
-    /// None if the bundle was active already.
+    /// None if the bundle was already active.
     id: Option<String>,
     bundle: String,
     version: Option<i32>,
@@ -51,7 +51,7 @@ struct Change {
 pub(super) async fn run(args: DeployArgs) -> anyhow::Result<Done> {
     let client = args.host.client()?;
     let bytes = match &args.bundle {
-        Some(path) => std::fs::read(path).with_context(|| format!("{} cannot be read", path.display()))?,
+        Some(path) => std::fs::read(path).with_context(|| format!("could not read {}", path.display()))?,
         None => match Project::open(&folder(args.project.clone())?)? {
             Opened::Project(project) => project.write_bundle()?.1,
             Opened::Mistakes(diagnostics) => {
@@ -66,7 +66,7 @@ pub(super) async fn run(args: DeployArgs) -> anyhow::Result<Done> {
         return Ok(Done::Well);
     }
     if !args.yes && !confirmed()? {
-        println!("nothing was deployed");
+        println!("not deployed");
         return Ok(Done::Well);
     }
     let deployed = post(&client, "deployments", &bytes).await?;
@@ -78,9 +78,11 @@ fn outcome(deployed: &Deployment) -> String {
     let Deployment { bundle, version, .. } = deployed;
     let version = version.unwrap_or_default();
     match (&deployed.id, deployed.changes.as_slice()) {
-        (None, _) => format!("bundle `{bundle}` version {version} was active already; nothing has changed"),
+        (None, _) => format!("bundle `{bundle}` version {version} was already active; nothing has changed"),
         (Some(_), []) => {
-            format!("bundle `{bundle}` version {version} is active; at most its code has changed")
+            format!(
+                "bundle `{bundle}` version {version} is active; its definition is unchanged, its code may have changed"
+            )
         }
         (Some(_), _) => format!("bundle `{bundle}` version {version} is active"),
     }
@@ -92,8 +94,8 @@ async fn post(client: &Client, path: &str, bytes: &[u8]) -> anyhow::Result<Deplo
 
 fn print_plan(plan: &Deployment) {
     match plan.version {
-        Some(version) => println!("bundle `{}`, of which version {version} is active:", plan.bundle),
-        None => println!("bundle `{}`, for the first time:", plan.bundle),
+        Some(version) => println!("changes to bundle `{}` (active version: {version}):", plan.bundle),
+        None => println!("first deployment of bundle `{}`:", plan.bundle),
     }
     for Change { change, kind, integration, name } in &plan.changes {
         let sign = match change.as_str() {
@@ -105,7 +107,7 @@ fn print_plan(plan: &Deployment) {
         println!("  {sign} {kind} {}", path.join("/"));
     }
     if plan.changes.is_empty() {
-        println!("  nothing, unless the code of its functions has changed");
+        println!("  none, except for possible changes in the functions' code");
     }
     for warning in &plan.warnings {
         println!("  ! {warning}");
@@ -114,9 +116,11 @@ fn print_plan(plan: &Deployment) {
 
 fn confirmed() -> anyhow::Result<bool> {
     if !std::io::stdin().is_terminal() {
-        bail!("nobody can be asked here; say --yes to deploy, or --dry-run to only look");
+        bail!(
+            "cannot ask for confirmation without a terminal; use --yes to deploy, or --dry-run to only show the changes"
+        );
     }
-    print!("deploy this? [y/N] ");
+    print!("deploy these changes? [y/N] ");
     std::io::stdout().flush()?;
     let mut answer = String::new();
     std::io::stdin().read_line(&mut answer)?;
@@ -130,18 +134,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_deployment_tells_what_has_changed() {
+    fn the_outcome_states_what_has_changed() {
         let change = json!({ "change": "add", "kind": "sync", "integration": "shop", "name": "buyers" });
-        for (id, changes, told) in [
-            (json!(null), json!([]), "version 3 was active already; nothing has changed"),
-            (json!("a"), json!([]), "version 3 is active; at most its code has changed"),
+        for (id, changes, expected) in [
+            (json!(null), json!([]), "version 3 was already active; nothing has changed"),
+            (
+                json!("a"),
+                json!([]),
+                "version 3 is active; its definition is unchanged, its code may have changed",
+            ),
             (json!("a"), json!([change]), "version 3 is active"),
         ] {
             let deployed = json!({
                 "id": id, "bundle": "shop", "version": 3, "changes": changes, "warnings": [],
             });
             let deployed = serde_json::from_value(deployed).unwrap();
-            assert_eq!(outcome(&deployed), format!("bundle `shop` {told}"));
+            assert_eq!(outcome(&deployed), format!("bundle `shop` {expected}"));
         }
     }
 }

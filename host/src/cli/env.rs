@@ -26,15 +26,15 @@ enum EnvCommand {
     List {
         #[command(flatten)]
         database: DatabaseArgs,
-        /// Write JSON
+        /// Print JSON
         #[arg(long)]
         json: bool,
     },
-    /// Make an environment
+    /// Create an environment
     Create {
         #[command(flatten)]
         database: DatabaseArgs,
-        /// What it is called: a-z, 0-9, `_` and `-`
+        /// Name of the environment: a-z, 0-9, `_` and `-`
         name: String,
     },
     /// Delete an environment with its integrations, connections, records, variables and keys
@@ -42,7 +42,7 @@ enum EnvCommand {
         #[command(flatten)]
         database: DatabaseArgs,
         name: String,
-        /// Really delete it: nothing brings it back
+        /// Confirm the deletion, which cannot be undone
         #[arg(long, short)]
         yes: bool,
     },
@@ -50,29 +50,29 @@ enum EnvCommand {
     Show {
         #[command(flatten)]
         environment: EnvironmentArgs,
-        /// Show its webhook signing keys, too
+        /// Include the webhook signing keys
         #[arg(long)]
         secrets: bool,
-        /// Write JSON
+        /// Print JSON
         #[arg(long)]
         json: bool,
     },
-    /// Change settings, such as webhook_url=https://example.com/hooks; nothing behind the `=` takes one away
+    /// Change settings, such as webhook_url=https://example.com/hooks; an empty value removes a setting
     Set {
         #[command(flatten)]
         environment: EnvironmentArgs,
         #[arg(required = true, value_name = "SETTING=VALUE")]
         settings: Vec<String>,
     },
-    /// Make a new webhook signing key and show it; the one before signs for 24 hours more
+    /// Create a new webhook signing key and print it; the previous key signs for 24 more hours
     RotateSigningKey {
         #[command(flatten)]
         environment: EnvironmentArgs,
-        /// Let the keys before end at once: somebody else may have them
+        /// End the previous keys at once, because they may have leaked
         #[arg(long)]
         now: bool,
     },
-    /// List, set and remove variables, which functions read
+    /// Manage the variables that functions can read
     Vars(vars::VarsArgs),
 }
 
@@ -106,8 +106,8 @@ async fn list(args: &DatabaseArgs, as_json: bool) -> anyhow::Result<()> {
         println!("{}", serde_json::to_string_pretty(&listed)?);
     } else {
         for environment in environments {
-            let made = environment.created_at.format("%F %T");
-            println!("{}  {}  made {made}", environment.id, environment.name);
+            let created = environment.created_at.format("%F %T");
+            println!("{}  {}  created {created}", environment.id, environment.name);
         }
     }
     installation.close().await
@@ -117,23 +117,25 @@ async fn create(args: &DatabaseArgs, name: &str) -> anyhow::Result<()> {
     let name: EnvironmentName = name.parse()?;
     let installation = Installation::open(args).await?;
     installation.environments.create(&name).await?;
-    println!("made `{name}`; `syncline keys create NAME --environment {name}` makes a secret key for it");
+    println!(
+        "created `{name}`; create a secret key for it with `syncline keys create NAME --environment {name}`"
+    );
     installation.close().await
 }
 
 async fn delete(args: &DatabaseArgs, name: &str, yes: bool) -> anyhow::Result<()> {
     if name == DEFAULT_ENVIRONMENT {
-        bail!("`{name}` stays: every host makes it when it starts");
+        bail!("`{name}` cannot be deleted, because every host creates it at startup");
     }
     let installation = Installation::open(args).await?;
     let environment = installation.environment(name)?;
     if !yes {
-        bail!("`{name}` and everything in it would be gone for good; say --yes to delete it");
+        bail!("this permanently deletes `{name}` and everything in it; confirm with --yes");
     }
     let note = match run_pre_deletion_through_hosts(&installation.store, environment.pk).await? {
         PreDeletion::Done => "",
-        PreDeletion::OutOfTime => "; not all functions that run before a deletion had come to their end",
-        PreDeletion::NoHost => "; no host is on, so the functions that run before a deletion did not run",
+        PreDeletion::OutOfTime => "; not all pre-deletion functions finished in time",
+        PreDeletion::NoHost => "; the pre-deletion functions did not run, because no host is running",
     };
     installation.environments.delete(environment.pk).await?;
     println!("deleted `{name}`{note}");
@@ -146,7 +148,7 @@ async fn rotate_signing_key(args: &EnvironmentArgs, now: bool) -> anyhow::Result
     let former = if now { FormerKeys::EndNow } else { FormerKeys::Overlap };
     let key = match installation.environments.rotate_signing_key(environment.pk, former).await {
         Err(EnvironmentError::SigningKeysOverlap) => bail!(
-            "the signing key before the present one still signs; wait until it has ended, or say --now to end both"
+            "the previous signing key is still in use; wait until it has expired, or use --now to end both keys"
         ),
         rotated => rotated?,
     };

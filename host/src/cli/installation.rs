@@ -1,4 +1,5 @@
-//! What commands on the database work with: it, its environments with their keys open, and an end in order.
+//! What commands that use the database share: connections to it, its environments with decrypted keys, and an
+//! orderly shutdown.
 
 use std::sync::Arc;
 
@@ -11,10 +12,10 @@ use syncline_store::Store;
 use syncline_store::events::Events;
 use syncline_telemetry::clock::Clock;
 
-/// Which environment a command is about.
+/// The environment that a command concerns.
 #[derive(Debug, Clone, Args)]
 pub(super) struct EnvironmentArgs {
-    /// The environment
+    /// Name of the environment
     #[arg(long, short, default_value = DEFAULT_ENVIRONMENT, value_name = "NAME")]
     pub(super) environment: String,
     #[command(flatten)]
@@ -41,7 +42,7 @@ impl Installation {
 
     pub(super) fn environment(&self, name: &str) -> anyhow::Result<Arc<Environment>> {
         self.environments.find_by_name(name).with_context(|| {
-            format!("there is no environment `{name}`; `syncline env create {name}` makes it")
+            format!("environment `{name}` does not exist; create it with `syncline env create {name}`")
         })
     }
 

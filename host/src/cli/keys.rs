@@ -14,9 +14,9 @@ use syncline_crypto::MasterKeys;
 use syncline_store::Store;
 use syncline_store::keys::{self, NewKey};
 
-/// The name of the key that follows `SYNCLINE_SECRET_KEY`.
+/// Name of the key that follows `SYNCLINE_SECRET_KEY`.
 const CONFIGURED_KEY: &str = "SYNCLINE_SECRET_KEY";
-/// The name of the key that a first start makes.
+/// Name of the key that the first start creates.
 const FIRST_KEY: &str = "first key";
 
 #[derive(Debug, Args)]
@@ -27,47 +27,47 @@ pub(super) struct KeysArgs {
 
 #[derive(Debug, Subcommand)]
 enum KeysCommand {
-    /// List the valid keys, without the keys themselves
+    /// List the valid keys, without their secrets
     List {
         #[command(flatten)]
         database: DatabaseArgs,
-        /// Write JSON
+        /// Print JSON
         #[arg(long)]
         json: bool,
     },
-    /// Make a key and show it, this once
+    /// Create a secret key and print it once
     Create {
         #[command(flatten)]
         environment: EnvironmentArgs,
-        /// What the key is called
+        /// Name of the key
         name: String,
-        /// What it may do
+        /// Preset of scopes
         #[arg(long, value_enum, default_value_t = ScopePreset::Full)]
         scope: ScopePreset,
-        /// Exactly what it may do instead, such as environment:records:read,environment:syncs:*
+        /// The exact scopes instead of a preset, such as environment:records:read,environment:syncs:*
         #[arg(long, value_delimiter = ',', value_name = "NAMES", conflicts_with = "scope")]
         scopes: Vec<String>,
     },
-    /// Revoke a key, on every host at once
+    /// Revoke a key on all hosts
     Revoke {
         #[command(flatten)]
         environment: EnvironmentArgs,
-        /// The key's name or id
+        /// Name or id of the key
         key: String,
     },
-    /// Wrap every environment's data key with the first encryption key, while hosts serve
+    /// Encrypt every environment's data key with the first encryption key, while hosts are running
     RotateEncryption {
         #[command(flatten)]
         database: DatabaseArgs,
     },
-    /// Replace an environment's data key and seal everything in it anew, while hosts serve; may be repeated
+    /// Replace an environment's data key and encrypt its secrets again, while hosts are running; safe to repeat
     RotateData {
         #[command(flatten)]
         environment: EnvironmentArgs,
     },
-    /// Make a key for SYNCLINE_ENCRYPTION_KEY
+    /// Print a new key for SYNCLINE_ENCRYPTION_KEY
     Encryption {
-        /// The id that the key is known by
+        /// Id of the key
         #[arg(long, default_value = "1")]
         id: String,
     },
@@ -86,7 +86,7 @@ pub(super) async fn run(args: KeysArgs) -> anyhow::Result<Done> {
         KeysCommand::RotateData { environment } => rotate_data(&environment).await?,
         KeysCommand::Encryption { id } => {
             let key = MasterKeys::generate(&id);
-            // What is printed must be what a host takes.
+            // Verify that a host will accept the printed key.
             MasterKeys::parse(&key)?;
             println!("{}", *key);
         }
@@ -105,7 +105,7 @@ async fn list(args: &DatabaseArgs, json: bool) -> anyhow::Result<()> {
             let used =
                 key.last_used_at.map_or_else(|| "never".to_owned(), |at| at.format("%F %T").to_string());
             println!(
-                "{}  {}/{}  {}…  {}  made {}  last used {used}",
+                "{}  {}/{}  {}…  {}  created {}  last used {used}",
                 key.id,
                 key.environment,
                 key.name,
@@ -120,7 +120,7 @@ async fn list(args: &DatabaseArgs, json: bool) -> anyhow::Result<()> {
 }
 
 async fn create(args: &EnvironmentArgs, name: &str, scopes: &[String]) -> anyhow::Result<()> {
-    check_key_name(name).map_err(|problem| anyhow::anyhow!("the key's name {problem}"))?;
+    check_key_name(name).map_err(|problem| anyhow::anyhow!("the name of the key {problem}"))?;
     let installation = Installation::open(&args.database).await?;
     let environment = installation.environment(&args.environment)?;
     let key = ApiKey::generate();
@@ -128,7 +128,7 @@ async fn create(args: &EnvironmentArgs, name: &str, scopes: &[String]) -> anyhow
         NewKey { environment: environment.pk, name, prefix: key.shown_prefix(), hash: &key.hash(), scopes };
     if keys::create(&mut *installation.store.connect().await?, &new).await?.is_none() {
         bail!(
-            "environment `{}` has a key `{name}` already; choose another name, or revoke that one",
+            "environment `{}` already has a key `{name}`; choose another name, or revoke that key",
             environment.name
         );
     }
@@ -140,7 +140,10 @@ async fn revoke(args: &EnvironmentArgs, key: &str) -> anyhow::Result<()> {
     let installation = Installation::open(&args.database).await?;
     let environment = installation.environment(&args.environment)?;
     if !keys::revoke(&mut *installation.store.connect().await?, environment.pk, key).await? {
-        bail!("environment `{}` has no valid key `{key}`; `syncline keys list` shows them", environment.name);
+        bail!(
+            "environment `{}` has no valid key `{key}`; list the keys with `syncline keys list`",
+            environment.name
+        );
     }
     println!("revoked `{key}`");
     installation.close().await
@@ -150,8 +153,8 @@ async fn rotate_encryption(args: &DatabaseArgs) -> anyhow::Result<()> {
     let installation = Installation::open(args).await?;
     let rewrapped = installation.environments.rewrap_data_keys().await?;
     println!(
-        "wrapped {rewrapped} data keys anew; all are wrapped by the first key of SYNCLINE_ENCRYPTION_KEY now, and \
-         the others may be taken out of it"
+        "encrypted {rewrapped} data keys again; all data keys use the first key of SYNCLINE_ENCRYPTION_KEY now, so \
+         you can remove the other keys from it"
     );
     installation.close().await
 }
@@ -159,19 +162,19 @@ async fn rotate_encryption(args: &DatabaseArgs) -> anyhow::Result<()> {
 async fn rotate_data(args: &EnvironmentArgs) -> anyhow::Result<()> {
     let installation = Installation::open(&args.database).await?;
     let environment = installation.environment(&args.environment)?;
-    let progress = ProgressBar::new_spinner().with_message("secrets sealed anew");
+    let progress = ProgressBar::new_spinner().with_message("secrets encrypted again");
     let tell = |values| progress.set_position(values);
     let rotated = installation.environments.rotate_data_key(environment.pk, &tell).await;
     progress.finish_and_clear();
     let Resealed { version, values } = rotated?;
     println!(
-        "environment `{}` has version {version} of its data key; {values} secrets were sealed anew",
+        "environment `{}` now uses version {version} of its data key; {values} secrets were encrypted again",
         environment.name
     );
     installation.close().await
 }
 
-/// A key that was made because there was none.
+/// A secret key that was created because there was none.
 pub(super) struct GeneratedKey(ApiKey);
 
 impl GeneratedKey {
@@ -180,8 +183,8 @@ impl GeneratedKey {
     }
 }
 
-/// Sees to it that the default environment has a key: the configured one, which follows its setting, or a new one if
-/// the database has none.
+/// Makes sure that the default environment has a secret key: the configured one, which follows its setting, or a
+/// new one if the database has none.
 pub(super) async fn ensure_key(
     store: &Store,
     environments: &Environments,

@@ -1,13 +1,13 @@
-//! What commands print, in place of the macros of the same names, which end a program in the middle of its work when
-//! nobody reads on. Whoever pipes into `head` has seen enough; what was asked for is done all the same.
+//! Printing for commands. These macros replace the standard ones, which panic when the reader of a pipe has gone
+//! away, such as `head` after its last line. A command completes its work in that case.
 
 use std::fmt::Arguments;
 use std::io::{ErrorKind, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Whether nobody reads what is printed.
+/// Whether the reader of standard output has closed it.
 static IS_CLOSED: AtomicBool = AtomicBool::new(false);
-/// Whether something that somebody wanted to read could not be written.
+/// Whether output was lost for another reason.
 static IS_LOST: AtomicBool = AtomicBool::new(false);
 
 macro_rules! println {
@@ -16,19 +16,19 @@ macro_rules! println {
 }
 
 macro_rules! eprint {
-    ($($text:tt)+) => { $crate::cli::output::tell(format_args!($($text)+)) };
+    ($($text:tt)+) => { $crate::cli::output::print_error(format_args!($($text)+)) };
 }
 
 macro_rules! eprintln {
-    ($($text:tt)+) => { $crate::cli::output::tell(format_args!("{}\n", format_args!($($text)+))) };
+    ($($text:tt)+) => { $crate::cli::output::print_error(format_args!("{}\n", format_args!($($text)+))) };
 }
 
-/// For what would be printed without an end.
+/// Lets a command that prints continuously stop.
 pub(super) fn is_closed() -> bool {
     IS_CLOSED.load(Ordering::Relaxed)
 }
 
-/// Whether the command has failed by not saying what it did.
+/// Makes the command fail, because its output is incomplete.
 pub(super) fn is_lost() -> bool {
     IS_LOST.load(Ordering::Relaxed)
 }
@@ -42,13 +42,13 @@ pub(super) fn print(text: Arguments<'_>) {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => IS_CLOSED.store(true, Ordering::Relaxed),
         Err(error) => {
             if !IS_LOST.swap(true, Ordering::Relaxed) {
-                tell(format_args!("error: what the command says cannot be written: {error}\n"));
+                print_error(format_args!("error: could not write the command's output: {error}\n"));
             }
         }
     }
 }
 
-pub(super) fn tell(text: Arguments<'_>) {
-    // There is nowhere left to say that it failed.
+pub(super) fn print_error(text: Arguments<'_>) {
+    // There is no other place to report that this failed.
     let _written = std::io::stderr().write_fmt(text);
 }

@@ -1,4 +1,4 @@
-//! A project folder: `syncline.toml` beside the functions' sources, and the bundle that is built from them.
+//! A project folder: `syncline.toml`, the sources of its functions, and the bundle that is built from them.
 
 use std::collections::BTreeMap;
 use std::path::{Component, Path, PathBuf};
@@ -9,7 +9,7 @@ use crate::guest_build::{BuildOptions, build_rust};
 use syncline_config::bundle::Bundle;
 use syncline_config::{ConfigFile, Diagnostics, FILE_NAME, parse};
 
-/// Where in a project its bundle is written.
+/// Path of the bundle within a project.
 const BUNDLE: &str = "build/bundle.tar";
 
 pub(super) struct Project {
@@ -17,7 +17,7 @@ pub(super) struct Project {
     pub(super) file: ConfigFile,
 }
 
-/// A project, or what is wrong with its file.
+/// A project, or the mistakes in its `syncline.toml`.
 pub(super) enum Opened {
     Project(Box<Project>),
     Mistakes(Diagnostics),
@@ -27,7 +27,10 @@ impl Project {
     pub(super) fn open(folder: &Path) -> anyhow::Result<Opened> {
         let path = folder.join(FILE_NAME);
         let text = std::fs::read_to_string(&path).with_context(|| {
-            format!("{} cannot be read; name the project's folder, or change into it", path.display())
+            format!(
+                "could not read {}; pass the project's folder as an argument, or run the command in it",
+                path.display()
+            )
         })?;
         let schema = |path: &str| std::fs::read_to_string(inside(folder, path)?);
         Ok(match parse(&path.display().to_string(), &text, &schema) {
@@ -40,7 +43,7 @@ impl Project {
         self.folder.join(BUNDLE)
     }
 
-    /// Builds every component and puts the bundle together.
+    /// Builds every component and assembles the bundle.
     pub(super) fn build(&self) -> anyhow::Result<Bundle> {
         let options = BuildOptions::from_env()?;
         let mut components = BTreeMap::new();
@@ -58,43 +61,43 @@ impl Project {
         Ok(Bundle { config: self.file.text().to_owned(), schemas, components })
     }
 
-    /// Builds, and writes the bundle's file. Gives its bytes.
+    /// Builds the bundle and writes its file. Returns the bundle and the bytes of the file.
     pub(super) fn write_bundle(&self) -> anyhow::Result<(Bundle, Vec<u8>)> {
         let bundle = self.build()?;
         let bytes = bundle.write()?;
         let path = self.bundle_path();
         if let Some(folder) = path.parent() {
             std::fs::create_dir_all(folder)
-                .with_context(|| format!("{} cannot be made", folder.display()))?;
+                .with_context(|| format!("could not create {}", folder.display()))?;
         }
-        std::fs::write(&path, &bytes).with_context(|| format!("{} cannot be written", path.display()))?;
+        std::fs::write(&path, &bytes).with_context(|| format!("could not write {}", path.display()))?;
         Ok((bundle, bytes))
     }
 }
 
-/// A path that the file names, which must stay in the project.
+/// Resolves a path in `syncline.toml`, which must stay within the project.
 fn inside(folder: &Path, path: &str) -> std::io::Result<PathBuf> {
     let stays =
         Path::new(path).components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir));
     if stays {
         Ok(folder.join(path))
     } else {
-        Err(std::io::Error::other("it is outside of the project's folder"))
+        Err(std::io::Error::other("the path leads out of the project's folder"))
     }
 }
 
-/// Shows mistakes on standard error.
+/// Prints mistakes to standard error.
 pub(super) fn show(diagnostics: &Diagnostics) {
     eprint!("{}", diagnostics.render());
     let count = diagnostics.mistakes().len();
     eprintln!("{count} {}", if count == 1 { "mistake" } else { "mistakes" });
 }
 
-/// The folder that was named, or this one, if it is there.
+/// The given folder or else the current one. Fails if it is not a folder.
 pub(super) fn folder(named: Option<PathBuf>) -> anyhow::Result<PathBuf> {
     let folder = named.unwrap_or_else(|| PathBuf::from("."));
     if !folder.is_dir() {
-        bail!("{} is no folder", folder.display());
+        bail!("{} is not a folder", folder.display());
     }
     Ok(folder)
 }

@@ -1,4 +1,4 @@
-//! `syncline providers`: the catalogue as this host would load it.
+//! `syncline providers`: lists the catalogue that a host would load.
 
 use std::path::PathBuf;
 
@@ -9,12 +9,12 @@ use syncline_providers::Catalogue;
 
 #[derive(Debug, Args)]
 pub(super) struct ProvidersArgs {
-    /// Only those whose slug or name contains this
+    /// List only providers whose slug or name contains this text
     search: Option<String>,
-    /// Folder of further provider files, which stand above the built-in ones; each is checked
+    /// Folder with additional provider files, which override the built-in ones; every file is checked
     #[arg(long, env = "SYNCLINE_PROVIDERS_DIR", value_name = "FOLDER")]
     providers_dir: Option<PathBuf>,
-    /// Write the entries as JSON
+    /// Print the entries as JSON
     #[arg(long)]
     json: bool,
 }

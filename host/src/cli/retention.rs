@@ -1,4 +1,4 @@
-//! How long a host keeps records: settings of `syncline serve`.
+//! How long a host retains records: settings of `syncline serve`.
 
 use std::time::Duration;
 
@@ -9,13 +9,13 @@ use syncline_engine::{Age, RetentionSettings};
 
 #[derive(Debug, Args)]
 pub(super) struct RetentionArgs {
-    /// Payloads that have not changed for so long are emptied; `never`: they are kept
+    /// Empty payloads that have not changed for this long; `never` keeps them
     #[arg(long, env = "SYNCLINE_PRUNE_AFTER", default_value = "30d", value_name = "DURATION")]
     prune_after: Age,
-    /// Records of a sync that has not run for so long are deleted for good; `never`: they are kept
+    /// Permanently delete the records of a sync that has not run for this long; `never` keeps them
     #[arg(long, env = "SYNCLINE_DELETE_AFTER", default_value = "60d", value_name = "DURATION")]
     delete_after: Age,
-    /// How often a host looks for what is to be emptied and deleted
+    /// How often the host checks for payloads to empty and records to delete
     #[arg(long, env = "SYNCLINE_RETENTION_EVERY", default_value = "5m", value_name = "DURATION", value_parser = duration)]
     retention_every: Duration,
 }

@@ -1,4 +1,4 @@
-//! `syncline runs`: what was run, what it said, and approving deletions that a run has held back.
+//! `syncline runs`: shows runs and their logs, and approves held deletions.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use super::{Done, output};
 use syncline_types::ids::Variant;
 
 const PATH: &str = "runs";
-/// How long `--follow` waits before it asks again.
+/// How often `--follow` asks for new lines.
 const FOLLOW_EVERY: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Args)]
@@ -23,7 +23,7 @@ pub(super) struct RunsArgs {
 
 #[derive(Debug, Subcommand)]
 enum RunsCommand {
-    /// List runs, the newest first
+    /// List runs, newest first
     List {
         #[command(flatten)]
         host: HostArgs,
@@ -36,69 +36,69 @@ enum RunsCommand {
     Show {
         #[command(flatten)]
         host: HostArgs,
-        /// The run's id
+        /// Id of the run
         id: String,
     },
-    /// Print what a run said
+    /// Print the log of a run
     Logs {
         #[command(flatten)]
         host: HostArgs,
-        /// The run's id
+        /// Id of the run
         id: String,
-        /// Only lines of this level and those above: debug, info, warn or error
+        /// Print only lines of this level and above: debug, info, warn or error
         #[arg(long)]
         level: Option<String>,
-        /// Only lines with this text
+        /// Print only lines that contain this text
         #[arg(long, value_name = "TEXT")]
         search: Option<String>,
-        /// Go on until the run is over
+        /// Continue until the run has finished
         #[arg(long, short)]
         follow: bool,
-        /// Write a JSON object a line
+        /// Print one JSON object per line
         #[arg(long)]
         json: bool,
     },
-    /// Delete the records that a held run has not seen again
+    /// Delete the records that a held run did not find
     Approve {
         #[command(flatten)]
         host: HostArgs,
-        /// The run's id
+        /// Id of the run
         id: String,
     },
 }
 
 #[derive(Debug, Args)]
 struct RunFilter {
-    /// Only those of this integration, by its unique key
+    /// List only runs of this integration, by its unique key
     #[arg(long, value_name = "KEY")]
     integration: Option<String>,
-    /// Only those of this connection
+    /// List only runs of this connection
     #[arg(long, requires = "integration", value_name = "ID")]
     connection: Option<String>,
-    /// Only those of this function
+    /// List only runs of this function
     #[arg(long, value_name = "NAME")]
     function: Option<String>,
-    /// Only those of this kind: sync, action, lifecycle or webhook
+    /// List only runs of this kind: sync, action, lifecycle or webhook
     #[arg(long)]
     kind: Option<String>,
-    /// Only those of this variant of a sync
+    /// List only runs of this variant of a sync
     #[arg(long, value_name = "NAME")]
     variant: Option<String>,
-    /// Only those in this state: running, success, error, cancelled or lost
+    /// List only runs in this state: running, success, error, cancelled or lost
     #[arg(long)]
     state: Option<String>,
-    /// Only those that were run by this: schedule, trigger, start, retry, api, lifecycle or webhook
+    /// List only runs started by this trigger: schedule, trigger, start, retry, api, lifecycle or webhook
     #[arg(long)]
     trigger: Option<String>,
-    /// Only those that began at this time or later, such as 2026-03-01T09:00:00Z
+    /// List only runs that started at this time or later, such as 2026-03-01T09:00:00Z
     #[arg(long, value_name = "TIME")]
     started_after: Option<String>,
-    /// Only those that began before this time
+    /// List only runs that started before this time
     #[arg(long, value_name = "TIME")]
     started_before: Option<String>,
 }
 
-/// What a line of the list shows.
+/// The fields of a run that the list prints.
 #[derive(Debug, Deserialize)]
 struct Run {
     id: String,
@@ -168,7 +168,7 @@ pub(super) async fn run(args: RunsArgs) -> anyhow::Result<Done> {
         RunsCommand::Approve { host, id } => {
             let path = format!("{}/approve", item_path(PATH, &id));
             let run: Approved = host.client()?.post_json(&path, &json!({})).await?;
-            println!("run {id} is approved; {} records of it were deleted in all", run.deleted());
+            println!("approved run {id}; it has deleted {} records in total", run.deleted());
         }
     }
     Ok(Done::Well)
@@ -214,7 +214,7 @@ impl Approved {
 }
 
 impl Run {
-    /// What there is to say of it beside its state.
+    /// The run's error, duration or progress.
     fn remark(&self) -> String {
         if let Some(error) = &self.error {
             return error.code.clone();

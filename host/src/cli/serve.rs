@@ -42,37 +42,38 @@ const DAY_SECONDS: u64 = 24 * 60 * 60;
 pub(super) struct ServeArgs {
     #[command(flatten)]
     database: DatabaseArgs,
-    /// Address to listen on
+    /// Address and port to listen on
     #[arg(long, env = "SYNCLINE_LISTEN", default_value = "127.0.0.1:3003", value_name = "ADDRESS:PORT", value_parser = parse_listen)]
     listen: SocketAddr,
-    /// Where clients reach this host [default: http://<listen>]
+    /// URL at which clients reach this host [default: http://<listen>]
     #[arg(long, env = "SYNCLINE_PUBLIC_URL", value_name = "URL", value_parser = HttpAddress::parse_public)]
     public_url: Option<HttpAddress>,
-    /// Where end users reach the Connect UI [default: the public URL and /connect]
+    /// URL at which end users reach the Connect UI [default: <public URL>/connect]
     #[arg(long, env = "SYNCLINE_CONNECT_URL", value_name = "URL", value_parser = HttpAddress::parse_public)]
     connect_url: Option<HttpAddress>,
-    /// Pages that may show the Connect UI in a frame, such as https://app.example.com, separated by spaces
+    /// Origins of pages that may embed the Connect UI in a frame, such as https://app.example.com, separated by
+    /// spaces
     #[arg(long, env = "SYNCLINE_CONNECT_FRAME_ANCESTORS", default_value = "*", value_name = "ORIGIN …")]
     connect_frame_ancestors: FrameAncestors,
-    /// Secret key of the environment `dev`; without one, a key is made and shown if there is none yet
+    /// Secret key of the environment `dev`; without this setting, the first start creates a key and prints it
     #[arg(long, env = "SYNCLINE_SECRET_KEY", hide_env_values = true, value_name = "KEY")]
     secret_key: Option<String>,
-    /// Private addresses that providers may have, such as localhost:8420, separated by commas
+    /// Private addresses that provider requests may go to, such as localhost:8420, separated by commas
     #[arg(long, env = "SYNCLINE_EGRESS_ALLOW", value_name = "HOST:PORT,…")]
     egress_allow: Option<String>,
-    /// The longest silence of a client, in what it sends, between requests, and while it has something to read
+    /// How long a client may send or read nothing, within a request and between requests
     #[arg(long, env = "SYNCLINE_CLIENT_TIMEOUT_SECONDS", default_value_t = 75, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=DAY_SECONDS))]
     client_timeout_seconds: u64,
-    /// The longest silence of a client or a provider in a request through /proxy
+    /// How long a client or a provider may be silent in a request through /proxy
     #[arg(long, env = "SYNCLINE_PROXY_TIMEOUT_SECONDS", default_value_t = 60, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=DAY_SECONDS))]
     proxy_timeout_seconds: u64,
-    /// Folder of further provider files, which stand above the built-in ones
+    /// Folder with additional provider files, which override the built-in ones
     #[arg(long, env = "SYNCLINE_PROVIDERS_DIR", value_name = "FOLDER")]
     providers_dir: Option<PathBuf>,
-    /// Folder of compiled components [default: compiled, in the data directory]
+    /// Folder for compiled components [default: the folder `compiled` in the data directory]
     #[arg(long, env = "SYNCLINE_COMPILED_DIR", value_name = "FOLDER")]
     compiled_dir: Option<PathBuf>,
-    /// The member of a record that holds its metadata
+    /// Name of the field of a record that contains its metadata
     #[arg(
         long,
         env = "SYNCLINE_RECORD_METADATA_KEY",
@@ -81,75 +82,77 @@ pub(super) struct ServeArgs {
         value_parser = parse_metadata_key
     )]
     record_metadata_key: String,
-    /// Syncs that run at once
+    /// Maximum number of concurrent syncs on this host
     #[arg(long, env = "SYNCLINE_MAX_SYNCS", default_value_t = 100, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(..=100_000))]
     max_syncs: u32,
-    /// Syncs of one integration that run at once over all hosts, unless its bundle says otherwise [default: no limit]
+    /// Maximum number of concurrent syncs of one integration on all hosts, unless its bundle sets one [default: no
+    /// limit]
     #[arg(long, env = "SYNCLINE_MAX_SYNCS_PER_INTEGRATION", value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..))]
     max_syncs_per_integration: Option<u32>,
-    /// Syncs of one connection that run at once over all hosts, unless its bundle says otherwise
+    /// Maximum number of concurrent syncs of one connection on all hosts, unless its bundle sets one
     #[arg(long, env = "SYNCLINE_MAX_SYNCS_PER_CONNECTION", default_value_t = 8, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..))]
     max_syncs_per_connection: u32,
-    /// The least time between two runs of a sync that a bundle or a client may ask for
+    /// Shortest interval between two runs of a sync that a bundle or a client may set
     #[arg(long, env = "SYNCLINE_MINIMUM_INTERVAL_SECONDS", default_value_t = MINIMUM_INTERVAL.as_secs(), value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=31 * DAY_SECONDS))]
     minimum_interval_seconds: u64,
-    /// Attempts at a sync that are interrupted in a row before they got anywhere: then it fails with `no_progress`
+    /// Number of consecutive interrupted attempts without progress after which a sync fails with `no_progress`
     #[arg(long, env = "SYNCLINE_MAX_IDLE_ATTEMPTS", default_value_t = 5, value_name = "NUMBER", value_parser = clap::value_parser!(i32).range(1..))]
     max_idle_attempts: i32,
-    /// Asynchronous actions that run at once
+    /// Maximum number of concurrent asynchronous actions on this host
     #[arg(long, env = "SYNCLINE_MAX_ASYNC_ACTIONS", default_value_t = 50, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(..=100_000))]
     max_async_actions: u32,
-    /// Functions that are on at once, of every kind; more wait. A quarter is kept for those that somebody waits for
+    /// Maximum number of concurrent functions of all kinds on this host. A quarter is reserved for functions with a
+    /// waiting caller
     #[arg(long, env = "SYNCLINE_MAX_INVOCATIONS", default_value_t = 2_000, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     max_invocations: u32,
-    /// How long the results of asynchronous actions, and of requests with an Idempotency-Key, are kept
+    /// How long results of asynchronous actions, and of requests with an Idempotency-Key, are retained
     #[arg(long, env = "SYNCLINE_ACTION_RESULT_SECONDS", default_value_t = 24 * 3600, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=3650 * DAY_SECONDS))]
     action_result_seconds: u64,
-    /// Readers that may follow records with GET /records/changes at once
+    /// Maximum number of concurrent readers of GET /records/changes
     #[arg(long, env = "SYNCLINE_MAX_CHANGE_READERS", default_value_t = 1_000, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(..=1_000_000))]
     max_change_readers: u32,
-    /// Connections to Postgres, one of which listens for notifications
+    /// Maximum number of connections to Postgres, including one that listens for notifications
     #[arg(long, env = "SYNCLINE_DATABASE_CONNECTIONS", default_value_t = 20, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(3..=10_000))]
     database_connections: u32,
-    /// After how long without a sign of life another host takes a run over
+    /// How long a host may miss its heartbeats before another host takes over its runs
     #[arg(long, env = "SYNCLINE_LEASE_SECONDS", default_value_t = 30, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=DAY_SECONDS))]
     lease_seconds: u64,
-    /// A full sync that has not seen more than this share of its records again deletes nothing before it is approved
+    /// Hold the deletions of a full sync for approval if it did not find more than this share of its records
     #[arg(long, env = "SYNCLINE_HOLD_DELETIONS_ABOVE", default_value_t = 0.5, value_name = "SHARE", value_parser = parse_share)]
     hold_deletions_above: f64,
-    /// Fewer records than this are never held back
+    /// Never hold deletions of a sync that has fewer records than this
     #[arg(long, env = "SYNCLINE_HOLD_DELETIONS_FROM", default_value_t = 100, value_name = "NUMBER")]
     hold_deletions_from: u64,
-    /// How long runs that are over are kept, with their logs
+    /// How long finished runs are retained, with their logs
     #[arg(long, env = "SYNCLINE_RUN_RETENTION_DAYS", default_value_t = 30, value_name = "DAYS", value_parser = clap::value_parser!(u64).range(1..=3650))]
     run_retention_days: u64,
-    /// How long requests may go on after a request to stop, and runs after they were asked to end
+    /// How long requests may continue after a stop signal, and runs after they were asked to stop
     #[arg(long, env = "SYNCLINE_GRACE_SECONDS", default_value_t = 10, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(..=DAY_SECONDS))]
     grace_seconds: u64,
-    /// The most records of one model, connection and variant, tombstones among them
+    /// Maximum number of records of one model, connection and variant, including tombstones
     #[arg(long, env = "SYNCLINE_MAX_STREAM_RECORDS", default_value_t = 50_000_000, value_name = "NUMBER")]
     max_stream_records: u64,
     #[command(flatten)]
     retention: RetentionArgs,
     #[command(flatten)]
     sender: SenderArgs,
-    /// For tests: a step at which this host is killed or frozen, such as batch-committing:2=kill
+    /// For tests: the step at which this host is killed or frozen, such as batch-committing:2=kill
     #[arg(long, env = "SYNCLINE_FAILPOINT", hide = true, value_name = "STEP:TIME=EFFECT")]
     failpoint: Option<Failpoint>,
-    /// Another address for /metrics, which then is not where the API is
+    /// Separate address for /metrics, which is then not served with the API
     #[arg(long, env = "SYNCLINE_METRICS_LISTEN", value_name = "ADDRESS:PORT", value_parser = parse_listen)]
     metrics_listen: Option<SocketAddr>,
     #[command(flatten)]
     inbound_webhooks: InboundWebhookArgs,
-    /// How log lines look
+    /// Format of log lines
     #[arg(long, env = "SYNCLINE_LOG_FORMAT", value_enum, default_value_t = LogFormat::Text)]
     log_format: LogFormat,
 }
 
 pub(super) async fn run(args: ServeArgs) -> anyhow::Result<Done> {
     let began = Instant::now();
-    // Before everything else: without a handler, either signal ends the process at once.
-    let stop_signals = StopSignals::listen().context("the host could not listen for signals")?;
+    // First of all: without a handler, either signal ends the process at once.
+    let stop_signals = StopSignals::listen().context("could not install the signal handlers")?;
     let telemetry = Telemetry::start(args.log_format)?;
     if let Some(failpoint) = &args.failpoint {
         failpoints::arm(failpoint.clone());
@@ -163,21 +166,21 @@ pub(super) async fn run(args: ServeArgs) -> anyhow::Result<Done> {
 
 /// Starts the host and serves until `stop` is cancelled, which may happen before the host is ready.
 async fn serve(args: &ServeArgs, began: Instant, stop: &CancellationToken) -> anyhow::Result<()> {
-    // Told before anything is started or waited for.
+    // Validated before anything is started, so that a mistake is reported at once.
     let secret_key = args.secret_key.as_deref().map(ApiKey::parse).transpose();
-    let secret_key = secret_key.context("SYNCLINE_SECRET_KEY cannot be used")?;
+    let secret_key = secret_key.context("SYNCLINE_SECRET_KEY is invalid")?;
     let clock = Clock::system();
     let gateway = gateway(args, clock.clone())?;
     let catalogue = Catalogue::load(args.providers_dir.as_deref())?;
     let master_keys = args.database.master_keys_of_host(args.listen)?;
-    // Taken first, so that a taken address is told before anything is started.
-    let listener = TcpListener::bind(args.listen)
-        .await
-        .with_context(|| format!("{} cannot be listened on; choose another with --listen", args.listen))?;
+    // Bound first, so that an address in use is reported before anything is started.
+    let listener = TcpListener::bind(args.listen).await.with_context(|| {
+        format!("could not listen on {}; choose another address with --listen", args.listen)
+    })?;
     let metrics_listener = match args.metrics_listen {
         None => None,
         Some(address) => Some(TcpListener::bind(address).await.with_context(|| {
-            format!("{address} cannot be listened on; choose another with --metrics-listen")
+            format!("could not listen on {address}; choose another address with --metrics-listen")
         })?),
     };
     let Some(mut database) = args.database.open_for_host(stop).await? else { return Ok(()) };
@@ -192,9 +195,9 @@ async fn serve(args: &ServeArgs, began: Instant, stop: &CancellationToken) -> an
         };
         let Some(opened) = stop.run_until_cancelled(opened).await else { return Ok(()) };
         let (store, environments) = opened?;
-        // Never interrupted: a new key that is not shown would be lost.
+        // Not cancelled by `stop`: a new key that is not printed would be lost.
         if let Some(generated) = ensure_key(&store, &environments, secret_key).await? {
-            println!("Secret key of environment `dev`, shown this once: {}", generated.expose());
+            println!("Secret key of environment `dev`, shown only once: {}", generated.expose());
         }
         let addresses = Addresses::of(args, listener.local_addr()?);
         let foundation = Foundation {
@@ -220,7 +223,7 @@ async fn serve(args: &ServeArgs, began: Instant, stop: &CancellationToken) -> an
     served.and(closed)
 }
 
-/// Where clients and end users reach the host.
+/// The URLs at which clients and end users reach the host.
 struct Addresses {
     public_url: String,
     connect_url: String,
@@ -236,7 +239,7 @@ impl Addresses {
     }
 }
 
-/// Which routes are served on which address.
+/// Returns the routes of the API's address, and of the metrics address if there is one.
 fn routes(
     args: &ServeArgs,
     listener: TcpListener,
@@ -262,7 +265,7 @@ fn warn_of_unknown_variables() {
     let unknown = variables::unknown(&Cli::command(), set);
     if !unknown.is_empty() {
         tracing::warn!(
-            "nothing is read from {}; `syncline serve --help` lists the variables",
+            "ignoring unknown environment variables: {}; `syncline serve --help` lists the known ones",
             unknown.join(", ")
         );
     }
@@ -271,7 +274,7 @@ fn warn_of_unknown_variables() {
 fn gateway(args: &ServeArgs, clock: Clock) -> anyhow::Result<EgressGateway> {
     let allow = args.egress_allow.as_deref().map(HostPort::parse_list).transpose();
     let settings = EgressSettings {
-        allow: allow.context("SYNCLINE_EGRESS_ALLOW cannot be used")?.unwrap_or_default(),
+        allow: allow.context("SYNCLINE_EGRESS_ALLOW is invalid")?.unwrap_or_default(),
         forward_timeout: Duration::from_secs(args.proxy_timeout_seconds),
         ..EgressSettings::default()
     };
@@ -280,7 +283,8 @@ fn gateway(args: &ServeArgs, clock: Clock) -> anyhow::Result<EgressGateway> {
 
 fn sandbox(args: &ServeArgs, compiled_key: [u8; 32]) -> anyhow::Result<Sandbox> {
     let folder = args.compiled_dir.clone().unwrap_or_else(|| args.database.data_dir().join("compiled"));
-    let compiler = std::env::current_exe().context("the host does not know its own program file")?;
+    let compiler =
+        std::env::current_exe().context("could not determine the path of the `syncline` binary")?;
     let shares = SandboxSettings { max_invocations: args.max_invocations };
     Ok(Sandbox::new(&shares, CompiledCache::new(folder, compiled_key, compiler))?)
 }
@@ -349,7 +353,7 @@ async fn serve_until_stopped(
     };
     tokio::select! {
         () = stop.cancelled() => {}
-        () = database_ended => tracing::info!("stopping: the private Postgres ended"),
+        () = database_ended => tracing::info!("stopping: the private Postgres has exited"),
     }
     host.begin_to_stop();
     stop_serving.cancel();
@@ -357,7 +361,7 @@ async fn serve_until_stopped(
         tokio::join!(tokio::time::timeout(host.grace(), requests_done), host.finish_work());
     match requests_done {
         Ok(done) => drop(done?),
-        Err(_) => tracing::warn!("some requests were not answered in time"),
+        Err(_) => tracing::warn!("stopped before all requests were answered, because the grace period ended"),
     }
     host.close().await;
     Ok(())
@@ -367,17 +371,17 @@ fn parse_listen(text: &str) -> Result<SocketAddr, &'static str> {
     text.parse().map_err(|_| "it must be an IP address and a port, such as 127.0.0.1:3003")
 }
 
-/// It is written into JSON as it is, beside the `id` that every record has.
+/// The key is written into JSON without escaping, next to the `id` that every record has.
 fn parse_metadata_key(text: &str) -> Result<String, String> {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_-".contains(&byte);
     match text {
-        "id" => Err("it is where a record has its id; choose another".to_owned()),
+        "id" => Err("`id` is reserved for the record's id; choose another name".to_owned()),
         _ if (1..=64).contains(&text.len()) && text.bytes().all(is_plain) => Ok(text.to_owned()),
-        _ => Err("it must be 1 to 64 of letters, digits, `_` and `-`".to_owned()),
+        _ => Err("it must consist of 1 to 64 letters, digits, `_` and `-`".to_owned()),
     }
 }
 
 fn parse_share(text: &str) -> Result<f64, String> {
     let share = text.parse().ok().filter(|share| (0.0..=1.0).contains(share));
-    share.ok_or_else(|| format!("`{text}` is no number from 0 to 1"))
+    share.ok_or_else(|| format!("`{text}` is not a number from 0 to 1"))
 }

@@ -6,14 +6,14 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-/// Listens for SIGTERM and SIGINT, from the moment it is made until it is dropped.
+/// Listens for SIGTERM and SIGINT from its creation until it is dropped.
 pub(super) struct StopSignals {
     requested: CancellationToken,
     listener: JoinHandle<()>,
 }
 
 impl StopSignals {
-    /// Replaces what both signals do by default, which is to end the process at once.
+    /// Replaces the default effect of both signals, which is to end the process at once.
     pub(super) fn listen() -> io::Result<Self> {
         let mut terminate = signal(SignalKind::terminate())?;
         let mut interrupt = signal(SignalKind::interrupt())?;

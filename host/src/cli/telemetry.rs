@@ -1,4 +1,5 @@
-//! Where log lines and traces go: lines to standard error, traces to a collector if the standard variables name one.
+//! Log lines and traces: log lines go to standard error, traces to a collector if the standard OpenTelemetry
+//! variables name one.
 
 use std::fmt;
 use std::io::IsTerminal;
@@ -19,7 +20,7 @@ use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Layer};
 
 const DEFAULT_LINES: &str = "info";
-/// The longest that the end of the host waits for the collector.
+/// The longest time that a shutdown waits for the collector.
 const FLUSH_WITHIN: Duration = Duration::from_secs(3);
 const CONNECT_WITHIN: Duration = Duration::from_secs(3);
 const SEND_WITHIN: Duration = Duration::from_secs(10);
@@ -30,13 +31,13 @@ pub(super) enum LogFormat {
     Json,
 }
 
-/// What was begun, to be ended in order.
+/// Logging and tracing, which must be shut down in order.
 pub(super) struct Telemetry {
     traces: Option<SdkTracerProvider>,
 }
 
 impl Telemetry {
-    /// Begins to log and, if the environment says where to, to trace.
+    /// Starts logging and, if the environment names a collector, tracing.
     pub(super) fn start(format: LogFormat) -> anyhow::Result<Self> {
         let (wanted, mistake) = wanted_lines();
         let filter = || filter(&wanted);
@@ -51,7 +52,7 @@ impl Telemetry {
         };
         let traces = traces()?;
         let spans = traces.as_ref().map(|traces| {
-            // Spans of our own, whatever the lines are filtered by, and no lines: they are written elsewhere.
+            // Exports spans of this project's crates whatever `RUST_LOG` says. Log lines are written elsewhere.
             let ours = filter_fn(|metadata| metadata.is_span() && metadata.target().starts_with("syncline"))
                 .with_max_level_hint(LevelFilter::DEBUG);
             tracing_opentelemetry::layer()
@@ -64,31 +65,31 @@ impl Telemetry {
         });
         tracing_subscriber::registry().with(lines).with(spans).init();
         if let Some(mistake) = mistake {
-            tracing::warn!("RUST_LOG cannot be used, so it is taken for `{wanted}`: {mistake}");
+            tracing::warn!("RUST_LOG is invalid, so the filter is `{wanted}`: {mistake}");
         }
         Ok(Self { traces })
     }
 
-    /// Sends what is left. A collector that is away is not waited for long.
+    /// Sends the remaining spans, and waits only briefly if the collector is not available.
     pub(super) async fn finish(self) {
         let Some(traces) = self.traces else { return };
         let finished = tokio::task::spawn_blocking(move || traces.shutdown_with_timeout(FLUSH_WITHIN));
         if let Ok(Err(error)) = finished.await {
-            tracing::warn!(error = &error as &dyn std::error::Error, "the last traces were not sent");
+            tracing::warn!(error = &error as &dyn std::error::Error, "could not send the last traces");
         }
     }
 }
 
-/// Lets lines pass as `RUST_LOG` has it.
+/// Filters log lines by `RUST_LOG`.
 fn filter<S>(wanted: &str) -> impl Filter<S> + use<S> {
-    // The MCP library logs what clients send, which is theirs. Without the hint each line and span of any level would
-    // be made, to be thrown away.
+    // The MCP library logs the content of client messages, so it is silenced. Without the level hint, every line
+    // and span of any level would be created only to be dropped.
     let others =
         filter_fn(|metadata| !metadata.target().starts_with("rmcp")).with_max_level_hint(LevelFilter::TRACE);
     EnvFilter::new(wanted).and(others)
 }
 
-/// Which lines are written, as `RUST_LOG` says it, and what is wrong with that.
+/// Returns the log filter from `RUST_LOG`, and the error if it is invalid.
 fn wanted_lines() -> (String, Option<ParseError>) {
     let given = std::env::var(EnvFilter::DEFAULT_ENV).ok().filter(|given| !given.is_empty());
     match given.map(|given| EnvFilter::builder().parse(&given).map(|_| given)) {
@@ -98,7 +99,7 @@ fn wanted_lines() -> (String, Option<ParseError>) {
     }
 }
 
-/// None unless the standard variables say where traces go.
+/// Returns none unless the standard variables name a collector.
 fn traces() -> anyhow::Result<Option<SdkTracerProvider>> {
     let says = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
     let has_endpoint = ["OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"]
@@ -127,7 +128,7 @@ fn traces() -> anyhow::Result<Option<SdkTracerProvider>> {
     ))
 }
 
-/// Sends for the exporter, whose thread has no runtime of its own.
+/// Sends the exporter's requests on this runtime, because the exporter's own thread has none.
 struct OnOurRuntime {
     client: reqwest::Client,
     runtime: Handle,
@@ -135,7 +136,7 @@ struct OnOurRuntime {
 
 impl fmt::Debug for OnOurRuntime {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Requests carry the collector's key.
+        // Requests contain the collector's key.
         f.write_str("OnOurRuntime")
     }
 }
@@ -155,10 +156,10 @@ impl HttpClient for OnOurRuntime {
         let sent = sent.await?;
         match &sent {
             Ok(response) if response.status().is_success() => {}
-            Ok(response) => tracing::warn!("the collector of traces answered {}", response.status()),
+            Ok(response) => tracing::warn!("the trace collector responded with {}", response.status()),
             Err(error) => {
                 let cause = std::error::Error::source(error).map(ToString::to_string).unwrap_or_default();
-                tracing::warn!(cause, "the collector of traces does not answer; what it was to get is lost");
+                tracing::warn!(cause, "could not reach the trace collector; these traces are lost");
             }
         }
         sent.map_err(|error| error.without_url().into())
@@ -172,7 +173,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_no_line_is_wanted_of_is_not_even_made() {
+    fn disabled_log_levels_are_not_evaluated() {
         for (wanted, most) in [("info", LevelFilter::INFO), ("warn,syncline=debug", LevelFilter::DEBUG)] {
             assert_eq!(Filter::<Registry>::max_level_hint(&filter(wanted)), Some(most), "{wanted}");
         }

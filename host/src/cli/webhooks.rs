@@ -1,4 +1,4 @@
-//! `syncline webhooks`: the log of what clients were told, and telling it again. Also how a host sends.
+//! `syncline webhooks`: shows outbound deliveries and sends them again. Also the host's delivery settings.
 
 mod received;
 
@@ -21,13 +21,13 @@ const DAY_SECONDS: u64 = 24 * 60 * 60;
 /// Settings of `syncline serve`.
 #[derive(Debug, Args)]
 pub(super) struct SenderArgs {
-    /// Waits between the attempts at a webhook
+    /// Delays between the attempts to deliver a webhook
     #[arg(long, env = "SYNCLINE_WEBHOOK_RETRIES", default_value = Delays::DEFAULT, value_name = "DURATION,…")]
     webhook_retries: Delays,
-    /// How long a receiver of webhooks may take to answer
+    /// How long a webhook receiver may take to respond
     #[arg(long, env = "SYNCLINE_WEBHOOK_TIMEOUT_SECONDS", default_value_t = 20, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=60))]
     webhook_timeout_seconds: u64,
-    /// How long webhooks stay in the log of deliveries
+    /// How long deliveries are retained
     #[arg(long, env = "SYNCLINE_WEBHOOK_RETENTION_DAYS", default_value_t = 30, value_name = "DAYS", value_parser = clap::value_parser!(u64).range(1..=3650))]
     webhook_retention_days: u64,
 }
@@ -51,23 +51,23 @@ pub(super) struct WebhooksArgs {
 
 #[derive(Debug, Subcommand)]
 enum WebhooksCommand {
-    /// List deliveries, the newest first
+    /// List deliveries, newest first
     List {
         #[command(flatten)]
         host: HostArgs,
-        /// Only those in this state: pending, delivered, failed or cancelled
+        /// List only deliveries in this state: pending, delivered, failed or cancelled
         #[arg(long)]
         state: Option<String>,
-        /// Only those of this type: auth or sync
+        /// List only deliveries of this type: auth or sync
         #[arg(long = "type", value_name = "TYPE")]
         kind: Option<String>,
-        /// Only those about this connection
+        /// List only deliveries about this connection
         #[arg(long, requires = "integration", value_name = "ID")]
         connection: Option<String>,
         /// Unique key of the connection's integration
         #[arg(long, requires = "connection", value_name = "KEY")]
         integration: Option<String>,
-        /// Only those written at this time or later, such as 2026-03-01T09:00:00Z
+        /// List only deliveries created at this time or later, such as 2026-03-01T09:00:00Z
         #[arg(long, value_name = "TIME")]
         since: Option<String>,
         #[command(flatten)]
@@ -77,23 +77,23 @@ enum WebhooksCommand {
     Show {
         #[command(flatten)]
         host: HostArgs,
-        /// The delivery's id
+        /// Id of the delivery
         id: String,
     },
-    /// Send one delivery again, or all that were given up since a time
+    /// Send one delivery again, or all that failed permanently since a time
     #[command(group(ArgGroup::new("which").required(true).args(["id", "failed_since"])))]
     Redeliver {
         #[command(flatten)]
         host: HostArgs,
-        /// The delivery's id
+        /// Id of the delivery
         id: Option<String>,
-        /// Every delivery that was given up and was written at this time or later
+        /// Send every delivery that failed permanently and was created at this time or later
         #[arg(long, value_name = "TIME")]
         failed_since: Option<String>,
     },
-    /// List what providers have told, the newest first, or show one of it
+    /// List provider webhooks, newest first, or show one
     Received(ReceivedArgs),
-    /// Process again what a provider has told, or all of it that came to nothing since a time
+    /// Process a provider webhook again, or all that are unmatched or failed since a time
     Replay(ReplayArgs),
 }
 
@@ -161,11 +161,11 @@ async fn redeliver(client: &Client, id: Option<&str>, failed_since: Option<&str>
     if let Some(id) = id {
         let _sent: Value =
             client.post_json(&format!("{}/redeliver", item_path(DELIVERIES, id)), &json!({})).await?;
-        println!("delivery {id} is on its way again");
+        println!("delivery {id} is queued again");
         return Ok(());
     }
     let since = json!({ "since": failed_since });
     let Redelivered { count } = client.post_json("webhooks/deliveries/redeliver", &since).await?;
-    println!("{count} deliveries are on their way again");
+    println!("{count} deliveries are queued again");
     Ok(())
 }

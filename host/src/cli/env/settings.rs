@@ -25,7 +25,7 @@ pub(super) async fn show(args: &EnvironmentArgs, secrets: bool, as_json: bool) -
         })
         .collect();
     let mut shown = json!({ "id": environment.id, "name": environment.name });
-    let members = shown.as_object_mut().context("an object was just made")?;
+    let members = shown.as_object_mut().context("the settings are an object")?;
     if let Value::Object(settings) = serde_json::to_value(&*settings)? {
         members.extend(settings);
     }
@@ -38,7 +38,7 @@ pub(super) async fn show(args: &EnvironmentArgs, secrets: bool, as_json: bool) -
     installation.close().await
 }
 
-/// Sets what stands in `name=value` pairs.
+/// Applies `name=value` pairs.
 pub(super) async fn set(args: &EnvironmentArgs, pairs: &[String]) -> anyhow::Result<()> {
     let change = parse(pairs)?;
     let installation = Installation::open(&args.database).await?;
@@ -54,7 +54,7 @@ fn parse(pairs: &[String]) -> anyhow::Result<SettingsChange> {
     let mut members = Map::new();
     for pair in pairs {
         let (name, value) = pair.split_once('=').with_context(|| {
-            format!("`{pair}` must be a setting and its value, such as on_sync_error=false")
+            format!("`{pair}` must have the form SETTING=VALUE, such as on_sync_error=false")
         })?;
         let value = match value {
             "" => Value::Null,
@@ -63,7 +63,7 @@ fn parse(pairs: &[String]) -> anyhow::Result<SettingsChange> {
             text => text.into(),
         };
         if members.insert(name.to_owned(), value).is_some() {
-            bail!("`{name}` stands there twice");
+            bail!("`{name}` is set twice; keep one of the two");
         }
     }
     serde_path_to_error::deserialize(Value::Object(members)).map_err(|error| match error.path().to_string() {
@@ -104,14 +104,14 @@ mod tests {
     }
 
     #[test]
-    fn pairs_are_settings() {
+    fn pairs_are_parsed_as_settings() {
         let pairs = ["webhook_url=https://example.com/?a=b", "on_sync_error=false", "connect_ui_title="];
         let change = json!({
             "webhook_url": "https://example.com/?a=b", "on_sync_error": false, "connect_ui_title": null,
         });
         assert_eq!(parsed(&pairs).unwrap(), change);
         for (pair, part) in [
-            ("webhook_url", "must be a setting and its value"),
+            ("webhook_url", "must have the form SETTING=VALUE"),
             ("webhook_url=example", "`webhook_url`: must be a URL"),
             ("on_sync_error=maybe", "`on_sync_error`: must be true or false"),
             ("on_sync_error=", "`on_sync_error`: must be true or false"),

@@ -20,24 +20,24 @@ pub(super) struct VarsArgs {
 
 #[derive(Debug, Subcommand)]
 enum VarsCommand {
-    /// List the names
+    /// List the names of the variables
     List {
         #[command(flatten)]
         environment: EnvironmentArgs,
-        /// Show the values, too
+        /// Include the values
         #[arg(long)]
         values: bool,
-        /// Write JSON
+        /// Print JSON
         #[arg(long)]
         json: bool,
     },
-    /// Set a variable to what is on standard input, or those of a file
+    /// Set a variable to the text on standard input, or set every variable of a file
     Set {
         #[command(flatten)]
         environment: EnvironmentArgs,
         #[arg(required_unless_present = "file")]
         name: Option<String>,
-        /// Set all that a file has: a line NAME=value for each; blank lines and those with `#` in front are left out
+        /// File with lines NAME=value; blank lines and lines that start with `#` are ignored
         #[arg(long, value_name = "FILE", conflicts_with = "name")]
         file: Option<PathBuf>,
     },
@@ -57,9 +57,9 @@ pub(super) async fn run(args: VarsArgs) -> anyhow::Result<()> {
             set(&environment, vec![(name.parse()?, value)]).await
         }
         VarsCommand::Set { environment, file, .. } => {
-            let path = file.context("a name or a file is there")?;
+            let path = file.context("a name or a file is given")?;
             let text = std::fs::read_to_string(&path)
-                .with_context(|| format!("{} cannot be read", path.display()))?;
+                .with_context(|| format!("could not read {}", path.display()))?;
             set(&environment, parse_file(&path, &text)?).await
         }
         VarsCommand::Unset { environment, name } => unset(&environment, &name.parse()?).await,
@@ -113,24 +113,27 @@ async fn unset(args: &EnvironmentArgs, name: &VariableName) -> anyhow::Result<()
     installation.close().await
 }
 
-/// All of standard input, but for the line break that `echo` and editors put behind it.
+/// Reads standard input, without the line break that `echo` and editors append.
 fn read_value() -> anyhow::Result<VariableValue> {
     let mut text = String::new();
-    std::io::stdin().read_to_string(&mut text).context("the value on standard input is not text")?;
+    std::io::stdin()
+        .read_to_string(&mut text)
+        .context("could not read the value from standard input as UTF-8 text")?;
     let value = text.strip_suffix('\n').map_or(&*text, |line| line.strip_suffix('\r').unwrap_or(line));
-    VariableValue::new(value.to_owned()).context("the value on standard input cannot be used")
+    VariableValue::new(value.to_owned()).context("the value on standard input is invalid")
 }
 
-/// Reads lines of `NAME=value`. The value is all behind the `=`, without quotes if it stands in a pair of them.
+/// Parses lines of `NAME=value`. The value is everything after the `=`, without the quotes if it is quoted.
 fn parse_file(path: &Path, text: &str) -> anyhow::Result<Vec<(VariableName, VariableValue)>> {
     let mut variables = Vec::new();
     for (index, line) in text.lines().enumerate() {
         if line.trim().is_empty() || line.trim_start().starts_with('#') {
             continue;
         }
-        // A mistake is told by its line's number alone: the line may hold a secret.
+        // Only the line number is reported, because the line may contain a secret.
         let place = || format!("{}, line {}", path.display(), index + 1);
-        let (name, value) = line.split_once('=').with_context(|| format!("{} is not NAME=value", place()))?;
+        let (name, value) =
+            line.split_once('=').with_context(|| format!("{} does not have the form NAME=value", place()))?;
         let name = name.trim().parse().with_context(place)?;
         let value = value.trim();
         let unquoted = ['"', '\'']
@@ -157,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mistake_in_a_file_is_told_without_its_text() {
+    fn a_mistake_in_a_file_is_reported_without_its_text() {
         for text in ["A=1\nplanted", "A=1\n1planted=planted-value", "A=1\nB=planted\0"] {
             let error = parse_file(Path::new(".env"), text).err().expect("a mistake");
             let told = format!("{error:#}");

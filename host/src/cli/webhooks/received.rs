@@ -1,5 +1,5 @@
-//! `syncline webhooks received` and `replay`: what providers have told, and processing it again. Also how a host takes
-//! it in.
+//! `syncline webhooks received` and `replay`: shows provider webhooks and processes them again. Also the host's
+//! settings for inbound webhooks.
 
 use std::time::Duration;
 
@@ -12,20 +12,21 @@ use crate::cli::client::{Client, HostArgs, ListArgs, item_path};
 
 const RECEIVED: &str = "webhooks/received";
 
-/// What is held of webhooks that are not stored yet: several of the longest, and of usual ones very many.
+/// The memory for webhooks that are not stored yet: enough for several of the maximum size, and for very many usual
+/// ones.
 const MIN_HELD_BYTES: usize = 128 << 20;
 const HELD_BODIES: usize = 4;
 
 /// Settings of `syncline serve`.
 #[derive(Debug, Args)]
 pub(in crate::cli) struct InboundWebhookArgs {
-    /// The longest body of a provider's webhook
+    /// Maximum body size of a provider webhook
     #[arg(long, env = "SYNCLINE_WEBHOOK_INTAKE_MAX_BYTES", default_value_t = 25 << 20, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(1024..=(256 << 20)))]
     webhook_intake_max_bytes: u32,
-    /// How often a webhook function that has failed is tried again
+    /// How often a failed webhook function is retried
     #[arg(long, env = "SYNCLINE_WEBHOOK_FUNCTION_RETRIES", default_value_t = 10, value_name = "NUMBER")]
     webhook_function_retries: u8,
-    /// How long providers' webhooks are kept, to be replayed and to know repetitions by
+    /// How long provider webhooks are retained, for replays and for detecting duplicates
     #[arg(long, env = "SYNCLINE_RECEIVED_WEBHOOK_RETENTION_DAYS", default_value_t = 7, value_name = "DAYS", value_parser = clap::value_parser!(u64).range(1..=3650))]
     received_webhook_retention_days: u64,
 }
@@ -52,19 +53,19 @@ impl InboundWebhookArgs {
 pub(super) struct ReceivedArgs {
     #[command(flatten)]
     host: HostArgs,
-    /// Show this one with its body and functions, as JSON
+    /// Show this webhook with its body and functions, as JSON
     #[arg(conflicts_with_all = ["state", "event_type", "integration", "since", "limit", "json"])]
     id: Option<String>,
-    /// Only those in this state: received, processing, processed, unmatched, failed or handshake
+    /// List only webhooks in this state: received, processing, processed, unmatched, failed or handshake
     #[arg(long)]
     state: Option<String>,
-    /// Only events of this type, as the provider names it
+    /// List only events of this type, as named by the provider
     #[arg(long = "type", value_name = "TYPE")]
     event_type: Option<String>,
-    /// Only those of this integration, by its unique key
+    /// List only webhooks of this integration, by its unique key
     #[arg(long, value_name = "KEY")]
     integration: Option<String>,
-    /// Only those that came in at this time or later, such as 2026-03-01T09:00:00Z
+    /// List only webhooks received at this time or later, such as 2026-03-01T09:00:00Z
     #[arg(long, value_name = "TIME")]
     since: Option<String>,
     #[command(flatten)]
@@ -76,15 +77,15 @@ pub(super) struct ReceivedArgs {
 pub(super) struct ReplayArgs {
     #[command(flatten)]
     host: HostArgs,
-    /// The webhook's id
+    /// Id of the webhook
     id: Option<String>,
-    /// All that came in at this time or later and are unmatched or failed
+    /// Replay all webhooks received at this time or later that are unmatched or failed
     #[arg(long, value_name = "TIME")]
     since: Option<String>,
-    /// Of these only those in this state: processed, unmatched or failed
+    /// Replay only those in this state: processed, unmatched or failed
     #[arg(long, requires = "since")]
     state: Option<String>,
-    /// Of these only those of this integration, by its unique key
+    /// Replay only those of this integration, by its unique key
     #[arg(long, requires = "since", value_name = "KEY")]
     integration: Option<String>,
 }
@@ -146,7 +147,7 @@ pub(super) async fn replay(args: &ReplayArgs) -> anyhow::Result<()> {
     if let Some(id) = &args.id {
         let _replayed: Value =
             client.post_json(&format!("{}/replay", item_path(RECEIVED, id)), &json!({})).await?;
-        println!("webhook {id} is processed again");
+        println!("webhook {id} is queued for processing again");
         return Ok(());
     }
     let mut wanted = json!({ "since": args.since });
@@ -156,6 +157,6 @@ pub(super) async fn replay(args: &ReplayArgs) -> anyhow::Result<()> {
         }
     }
     let Replayed { count } = client.post_json("webhooks/received/replay", &wanted).await?;
-    println!("{count} webhooks are processed again");
+    println!("{count} webhooks are queued for processing again");
     Ok(())
 }

@@ -31,11 +31,11 @@ async fn an_invalid_bundle_is_rejected_with_the_reason() {
     let host = Host::spawn(&db).await;
     let whole = Bundle::guest("hostile").to_tar();
     for (bytes, reason) in [
-        (vec![], "the bundle ends in the middle"),
+        (vec![], "the bundle is truncated"),
         (b"PK\x03\x04 this is a zip".to_vec(), "the bundle"),
-        (whole[..whole.len() / 2].to_vec(), "the bundle ends in the middle"),
-        (whole[..whole.len() - 1024].to_vec(), "the bundle ends in the middle"),
-        (whole[..700].to_vec(), "the bundle ends in the middle"),
+        (whole[..whole.len() / 2].to_vec(), "the bundle is truncated"),
+        (whole[..whole.len() - 1024].to_vec(), "the bundle is truncated"),
+        (whole[..700].to_vec(), "the bundle is truncated"),
     ] {
         let length = bytes.len();
         let (code, message) = refused(&host, bytes).await;

@@ -1,11 +1,11 @@
-//! Bundles: the sync configuration file with its schemas and components, as one artifact.
+//! Bundles: `syncline.toml` with its schemas and components, in one file.
 //!
-//! A bundle is an uncompressed tar whose bytes follow from its contents alone:
+//! A bundle is an uncompressed tar archive whose bytes depend only on its content:
 //!
 //! ```text
 //! bundle.json               {"format": 1, "components": {"<component in the file>": "<sha256>"}}
 //! syncline.toml
-//! schemas/<path>            what the models name as `schema`
+//! schemas/<path>            the files that models name as `schema`
 //! components/<sha256>.wasm
 //! ```
 
@@ -20,47 +20,47 @@ use tar::{Archive, Builder, EntryType, Header};
 
 use super::{ConfigFile, Diagnostics, FILE_NAME, parse};
 
-/// Largest bundle that is read.
+/// Maximum size of a bundle, in bytes.
 pub const MAX_BUNDLE_BYTES: usize = 256 << 20;
-/// Largest file in it that is not a component.
+/// Maximum size of a file in a bundle that is not a component, in bytes.
 const MAX_TEXT_BYTES: usize = 4 << 20;
 const MAX_ENTRIES: usize = 1_000;
-/// What a tar is made of.
+/// Block size of the tar format, in bytes.
 const BLOCK: usize = 512;
 const FORMAT: u32 = 1;
 const MANIFEST: &str = "bundle.json";
 const SCHEMAS: &str = "schemas/";
 const COMPONENTS: &str = "components/";
 
-/// What is deployed.
+/// The content of a bundle.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Bundle {
-    /// The text of `syncline.toml`.
+    /// Text of `syncline.toml`.
     pub config: String,
-    /// The texts of the schema files, by the path in `syncline.toml`.
+    /// Texts of the schema files, by their path in `syncline.toml`.
     pub schemas: BTreeMap<String, String>,
-    /// The compiled components, by the `component` in `syncline.toml`.
+    /// Compiled components, by their `component` in `syncline.toml`.
     pub components: BTreeMap<String, Vec<u8>>,
 }
 
-/// SHA-256 of a bundle's bytes, in hexadecimal.
+/// SHA-256 of a bundle's bytes, as 64 hexadecimal digits.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct BundleDigest(String);
 
-/// Why bytes are not a bundle.
+/// The reason why bytes cannot be read as a bundle.
 #[derive(Debug, thiserror::Error)]
 pub enum BundleError {
-    #[error("the bundle has {bytes} bytes; at most {MAX_BUNDLE_BYTES} are taken")]
+    #[error("the bundle has {bytes} bytes; the maximum is {MAX_BUNDLE_BYTES}")]
     TooLarge { bytes: usize },
-    #[error("the bundle ends in the middle; it was not transferred or written whole")]
+    #[error("the bundle is truncated; build or upload it again")]
     Truncated,
-    // Without the reader's own words: they quote the file, which may be any.
-    #[error("the bundle is not a tar archive; `syncline build` writes one")]
+    // The reader's own message is left out, because it quotes the file, which can contain anything.
+    #[error("the bundle is not a tar archive; create one with `syncline build`")]
     NotTar,
     #[error("the bundle has more than {MAX_ENTRIES} files")]
     TooManyEntries,
-    #[error("`{name}` in the bundle is not a plain file with a plain path")]
+    #[error("`{name}` in the bundle is not a regular file with a relative path")]
     OddEntry { name: String },
     #[error("`{name}` does not belong in a bundle")]
     UnknownEntry { name: String },
@@ -72,11 +72,11 @@ pub enum BundleError {
     NotText { name: String },
     #[error("the bundle has no `{name}`")]
     Missing { name: String },
-    #[error("`bundle.json` is not what a bundle begins with: {0}")]
+    #[error("the bundle's `bundle.json` is malformed: {0}")]
     Manifest(#[source] serde_json::Error),
-    #[error("the bundle has format {format}; this host reads format {FORMAT}")]
+    #[error("the bundle has format {format}, but this host supports only format {FORMAT}")]
     Format { format: u32 },
-    #[error("`{name}` was changed after it was bundled: its SHA-256 is another")]
+    #[error("`{name}` was changed after the bundle was built: its SHA-256 does not match")]
     Changed { name: String },
 }
 
@@ -87,7 +87,7 @@ struct Manifest {
 }
 
 impl Bundle {
-    /// The bytes of the bundle. Equal bundles have equal bytes.
+    /// Writes the bundle. Equal bundles have equal bytes.
     pub fn write(&self) -> io::Result<Vec<u8>> {
         let digests = self.components.iter().map(|(path, wasm)| (path.clone(), sha256(wasm)));
         let manifest = Manifest { format: FORMAT, components: digests.collect() };
@@ -105,7 +105,7 @@ impl Bundle {
         tar.into_inner()
     }
 
-    /// Reads what [`Bundle::write`] wrote, and nothing else.
+    /// Reads a bundle that [`Bundle::write`] wrote, and rejects anything else.
     pub fn read(bytes: &[u8]) -> Result<Self, BundleError> {
         let mut files = unpack(bytes)?;
         let manifest = take(&mut files, MANIFEST)?;
@@ -117,7 +117,7 @@ impl Bundle {
         let mut components = BTreeMap::new();
         for (path, digest) in &manifest.components {
             let name = format!("{COMPONENTS}{digest}.wasm");
-            // Several integrations may have one component.
+            // Several integrations can share a component.
             let wasm = files.get(&name).ok_or_else(|| BundleError::Missing { name: name.clone() })?;
             if sha256(wasm) != *digest {
                 return Err(BundleError::Changed { name });
@@ -138,10 +138,10 @@ impl Bundle {
         Ok(Self { config, schemas, components })
     }
 
-    /// The configuration file, read with the bundle's own schemas.
+    /// Parses the configuration file with the bundle's own schemas.
     pub fn parse_config(&self) -> Result<ConfigFile, Diagnostics> {
         parse(FILE_NAME, &self.config, &|path| {
-            self.schemas.get(path).cloned().ok_or_else(|| io::Error::other("it is not in the bundle"))
+            self.schemas.get(path).cloned().ok_or_else(|| io::Error::other("the file is not in the bundle"))
         })
     }
 }
@@ -164,7 +164,7 @@ impl fmt::Display for BundleDigest {
 
 /// Why a text is not the digest of a bundle.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{given}` is not the digest of a bundle, which has 64 hexadecimal digits")]
+#[error("`{given}` is not a bundle digest; a digest has 64 hexadecimal digits")]
 pub struct InvalidDigest {
     given: String,
 }
@@ -324,8 +324,11 @@ mod tests {
 
     #[test]
     fn what_is_no_bundle_is_told_why() {
-        assert_eq!(refusal(b""), "the bundle ends in the middle; it was not transferred or written whole");
-        assert_eq!(refusal(&[b'x'; 2_000]), "the bundle is not a tar archive; `syncline build` writes one");
+        assert_eq!(refusal(b""), "the bundle is truncated; build or upload it again");
+        assert_eq!(
+            refusal(&[b'x'; 2_000]),
+            "the bundle is not a tar archive; create one with `syncline build`"
+        );
         assert_eq!(
             refusal(&tar_with(&[("extra.txt", EntryType::Regular)])),
             "`extra.txt` does not belong in a bundle"
@@ -344,7 +347,7 @@ mod tests {
         ] {
             assert_eq!(
                 refusal(&tar_with(&[(name, kind)])),
-                format!("`{name}` in the bundle is not a plain file with a plain path")
+                format!("`{name}` in the bundle is not a regular file with a relative path")
             );
         }
         assert_eq!(
@@ -358,7 +361,9 @@ mod tests {
         let mut bytes = bundle().write().unwrap();
         let at = bytes.windows(8).position(|window| window == b"\0asm two").unwrap();
         bytes[at + 5] = b'T';
-        assert!(refusal(&bytes).ends_with("was changed after it was bundled: its SHA-256 is another"));
+        assert!(
+            refusal(&bytes).ends_with("was changed after the bundle was built: its SHA-256 does not match")
+        );
     }
 
     #[test]

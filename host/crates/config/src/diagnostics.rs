@@ -1,4 +1,4 @@
-//! Mistakes in the sync configuration file: each with its place, what is wrong, and what would be right.
+//! Mistakes in `syncline.toml`: each has its place, what is wrong, and how to correct it.
 
 use std::fmt;
 use std::ops::Range;
@@ -8,14 +8,14 @@ use miette::{GraphicalReportHandler, LabeledSpan, MietteDiagnostic, NamedSource,
 use serde::ser::SerializeSeq;
 use serde::{Serialize, Serializer};
 
-/// How many mistakes of a file are told. Each is looked up in it, and nobody reads more.
+/// Maximum number of mistakes that are reported for a file. Finding the place of each takes time.
 const MAX_MISTAKES: usize = 100;
 
-/// Where something stands in the file, in bytes.
+/// A range of bytes in the file.
 pub type Span = Range<usize>;
 
-/// The mistakes of one file, in its order. Displays as a line for each; [`Diagnostics::render`] shows the
-/// places, and as JSON it is a list of `{file, line, column, snippet, message, help}`.
+/// The mistakes of one file, in the order of the file. `Display` prints one line for each, [`Diagnostics::render`]
+/// also shows the places. As JSON, it is a list of `{file, line, column, snippet, message, help}`.
 #[derive(Debug, Clone)]
 pub struct Diagnostics {
     file: Arc<SourceFile>,
@@ -27,11 +27,11 @@ pub struct ConfigProblem {
     pub span: Span,
     /// What is wrong.
     pub message: String,
-    /// What would be right.
+    /// How to correct it.
     pub help: Option<String>,
 }
 
-/// A file with the name that its user knows it by.
+/// A file with the name that messages call it by.
 #[derive(Debug)]
 pub(super) struct SourceFile {
     pub(super) name: String,
@@ -43,7 +43,7 @@ impl Diagnostics {
         Self { file, mistakes: Vec::new() }
     }
 
-    /// Adds a mistake, unless there are very many.
+    /// Adds a mistake, unless the maximum number is reached.
     pub fn add(&mut self, span: Span, message: impl Into<String>, help: Option<String>) {
         if self.is_full() {
             return;
@@ -52,7 +52,7 @@ impl Diagnostics {
         self.mistakes.sort_by_key(|mistake| mistake.span.start);
     }
 
-    /// Whether no further mistake is told.
+    /// Whether the maximum number of mistakes is reached.
     pub fn is_full(&self) -> bool {
         self.mistakes.len() >= MAX_MISTAKES
     }
@@ -65,12 +65,12 @@ impl Diagnostics {
         &self.mistakes
     }
 
-    /// `Ok` if there are none.
+    /// Returns `Ok` if there are no mistakes.
     pub fn into_result(self) -> Result<(), Self> {
         if self.is_empty() { Ok(()) } else { Err(self) }
     }
 
-    /// For a terminal: each mistake with the lines around it, in colour where the terminal has some.
+    /// Renders each mistake with the lines around it, in colour if the terminal supports it.
     pub fn render(&self) -> String {
         let mut out = String::new();
         for mistake in &self.mistakes {
@@ -87,7 +87,7 @@ impl Diagnostics {
         out
     }
 
-    /// Line and column, both from 1, the column in characters.
+    /// Returns line and column, both counted from 1. The column counts characters.
     pub fn position(&self, span: &Span) -> (usize, usize) {
         let before = &self.file.text[..self.file.text.floor_char_boundary(span.start)];
         let line_start = before.rfind('\n').map_or(0, |at| at + 1);
@@ -138,7 +138,7 @@ impl Serialize for Diagnostics {
     }
 }
 
-/// The candidate that somebody most likely meant, if one is near.
+/// Returns the candidate that the user most likely meant, if one is similar.
 pub fn did_you_mean<'c>(given: &str, candidates: impl IntoIterator<Item = &'c str>) -> Option<&'c str> {
     let given = given.to_lowercase();
     let scored = candidates.into_iter().map(|candidate| {
@@ -151,7 +151,7 @@ pub fn did_you_mean<'c>(given: &str, candidates: impl IntoIterator<Item = &'c st
         .map(|(_, candidate)| candidate)
 }
 
-/// A word and its plural are near however short they are.
+/// Similarity of a word and its plural, which is high even for short words.
 fn plural(a: &str, b: &str) -> f64 {
     let is_plural = |one: &str, many: &str| many.strip_prefix(one) == Some("s");
     if is_plural(a, b) || is_plural(b, a) { 0.9 } else { 0.0 }

@@ -24,7 +24,7 @@ pub(super) fn read_environment(mut table: Table<'_>, found: &mut Diagnostics) ->
     change
 }
 
-/// A text that is taken away by an empty one: TOML has no null.
+/// Reads a string. An empty string removes the setting, because TOML has no null.
 fn removable<T>(table: &mut Table<'_>, found: &mut Diagnostics, key: &'static str) -> Option<Option<T>>
 where
     T: FromStr<Err: Display>,

@@ -1,10 +1,10 @@
 //! How often a sync runs, and when it runs next. Pure: no clock, no database.
 //!
-//! The grammar is one for the file and for the API:
+//! The configuration file and the API accept the same grammar:
 //!
-//! | Text | Means |
+//! | Text | Meaning |
 //! |---|---|
-//! | `every 5 minutes`, `5m`, `every hour` | a number (or one) of `s`, `sec`, `second`, `m`, `min`, `minute`, `h`, `hr`, `hour`, `d`, `day`, also in the plural; `every` may be left out if there is a number |
+//! | `every 5 minutes`, `5m`, `every hour` | a number (default 1) of `s`, `sec`, `second`, `m`, `min`, `minute`, `h`, `hr`, `hour`, `d`, `day`, also in the plural; `every` is optional if there is a number |
 //! | `every half hour`, `every quarter hour`, `every half day`, `every week`, `every month` | 30 minutes, 15 minutes, 12 hours, 7 days, 30 days |
 //! | `0 6 * * MON-FRI`, `@daily` | cron: minute, hour, day of month, month, day of week |
 
@@ -18,7 +18,7 @@ use croner::Cron;
 use croner::parser::{CronParser, Seconds, Year};
 use serde::{Deserialize, Serialize};
 
-/// How often a sync runs. Displays as clients know it: `every 5 minutes`, or a cron text as it was given.
+/// How often a sync runs. Displayed as `every 5 minutes`, or as the given cron text.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Frequency {
@@ -34,37 +34,37 @@ pub enum Unit {
     Day,
 }
 
-/// A cron text of five fields that is due at some time.
+/// A cron text of five fields that is due at least once.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CronText {
     text: String,
     cron: Box<Cron>,
 }
 
-/// Why a text is not a frequency, and what would be.
+/// The reason why a text is not a valid frequency, and how to correct it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FrequencyError {
     #[error(
-        "`{given}` is not a frequency; write `every 5 minutes`, `every half hour`, `every day`, or cron such as `0 6 * * *`"
+        "`{given}` is not a frequency; use `every 5 minutes`, `every half hour`, `every day`, or cron such as `0 6 * * *`"
     )]
     Unknown { given: String },
-    #[error("`{given}` is not cron: {problem}")]
+    #[error("`{given}` is not a valid cron expression: {problem}")]
     Cron { given: String, problem: String },
     #[error("`{given}` is never due")]
     NeverDue { given: String },
-    #[error("`{given}` is too often; at least {} must lie between two runs", in_words(*.minimum))]
+    #[error("`{given}` is too frequent; the interval between two runs must be at least {}", in_words(*.minimum))]
     TooOften { given: String, minimum: Duration },
-    #[error("`{given}` is too seldom; write at most 31 days, or cron")]
+    #[error("`{given}` is too long an interval; use at most 31 days, or a cron expression")]
     TooSeldom { given: String },
 }
 
-/// The least time between two runs, unless the operator says otherwise.
+/// Shortest interval between two runs, unless the operator sets another one.
 pub const MINIMUM_INTERVAL: Duration = Duration::from_secs(30);
 
 const MAXIMUM_INTERVAL: Duration = Duration::from_secs(31 * 24 * 3_600);
 
 impl Frequency {
-    /// Reads a text and checks that it keeps to the minimum.
+    /// Parses a text and checks that it respects the minimum.
     pub fn parse(text: &str, minimum: Duration) -> Result<Self, FrequencyError> {
         let frequency: Self = text.parse().map_err(|error| match error {
             FrequencyError::TooOften { given, .. } => FrequencyError::TooOften { given, minimum },
@@ -74,7 +74,7 @@ impl Frequency {
         Ok(frequency)
     }
 
-    /// Refuses a frequency of which two runs may lie closer together.
+    /// Returns an error if two runs can be closer together than the minimum.
     pub fn check_minimum(&self, minimum: Duration) -> Result<(), FrequencyError> {
         if self.shortest_interval() < minimum {
             return Err(FrequencyError::TooOften { given: self.to_string(), minimum });
@@ -82,7 +82,7 @@ impl Frequency {
         Ok(())
     }
 
-    /// The time from one run to the next; none for cron, whose runs are not evenly spaced.
+    /// Returns the interval between runs, or none for cron, whose runs are not evenly spaced.
     pub fn interval(&self) -> Option<Duration> {
         match self {
             Self::Every { amount, unit } => Some(unit.duration() * *amount),
@@ -90,9 +90,9 @@ impl Frequency {
         }
     }
 
-    /// When it is due after `now`. Only cron looks at the time zone. What is due in an hour that the clocks
-    /// skip is due once, right after it; a time of day that comes twice is due the first time. A cron of every
-    /// hour goes on through both.
+    /// Returns the next due time after `now`. The time zone matters only for cron. A time in an hour that the
+    /// clocks skip is due once, directly after the gap. A time of day that occurs twice is due the first time. An
+    /// hourly cron continues through both changes.
     pub fn next_after(&self, now: DateTime<Utc>, zone: Tz) -> DateTime<Utc> {
         match self {
             Self::Every { amount, unit } => now + unit.duration() * *amount,
@@ -152,13 +152,13 @@ impl CronText {
     }
 
     fn next_after(&self, now: DateTime<Utc>, zone: Tz) -> DateTime<Utc> {
-        // The search ends in the year 5000. Before that, what is due at all is due again.
+        // croner searches until the year 5000. Before that, every valid cron text is due again.
         let never = DateTime::<Utc>::MAX_UTC;
         if (0..24).all(|hour| matches!(self.cron.pattern.hour_match(hour), Ok(true))) {
             let due = self.cron.find_next_occurrence(&now.with_timezone(&zone), false);
             return due.map_or(never, |due| due.to_utc());
         }
-        // On a clock without gaps and repetitions, whose times are then found in the zone.
+        // Search on a clock without gaps and repetitions, and convert each result to the zone afterwards.
         let mut on_the_clock = now.with_timezone(&zone).naive_local().and_utc();
         while let Ok(next) = self.cron.find_next_occurrence(&on_the_clock, false) {
             let due = first_instant(next.naive_utc(), zone);
@@ -170,7 +170,7 @@ impl CronText {
         never
     }
 
-    /// Judged by its first runs, which is where a pattern shows all of its small steps.
+    /// Examines the first runs, which show all short intervals of a pattern.
     fn shortest_interval(&self) -> Duration {
         let runs: Vec<DateTime<Utc>> = self.cron.iter_after(DateTime::UNIX_EPOCH).take(200).collect();
         let gaps = runs.windows(2).filter_map(|pair| (pair[1] - pair[0]).to_std().ok());
@@ -178,7 +178,7 @@ impl CronText {
     }
 }
 
-/// `30 seconds`, in the largest unit that it is a whole number of.
+/// Formats a duration in the largest unit that divides it, such as `30 seconds`.
 fn in_words(duration: Duration) -> String {
     let seconds = duration.as_secs();
     let units = [Unit::Day, Unit::Hour, Unit::Minute];
@@ -191,7 +191,7 @@ fn amount_of(amount: u64, unit: Unit) -> String {
     format!("{amount} {}{}", unit.word(), if amount == 1 { "" } else { "s" })
 }
 
-/// When a clock in the zone first shows that time; if it skips it, when it has skipped it.
+/// Returns the first instant at which a clock in the zone shows this time, or the end of the gap if it skips it.
 fn first_instant(local: NaiveDateTime, zone: Tz) -> DateTime<Utc> {
     let mut shown = local;
     loop {
@@ -279,7 +279,7 @@ mod tests {
         Frequency::parse(text, MINIMUM_INTERVAL).unwrap_err().to_string()
     }
 
-    /// The next `count` runs of a cron text after a time, as local times.
+    /// Returns the next `count` runs of a cron text after a time, as local times.
     fn runs(cron: &str, zone: Tz, after: &str, count: usize) -> Vec<String> {
         let frequency: Frequency = cron.parse().unwrap();
         let mut now: DateTime<Utc> = after.parse().unwrap();
@@ -315,37 +315,37 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_told_with_what_would_be_right() {
+    fn mistakes_are_reported_with_a_correction() {
         assert_eq!(
             refusal("hourly"),
-            "`hourly` is not a frequency; write `every 5 minutes`, `every half hour`, `every day`, or cron such as `0 6 * * *`"
+            "`hourly` is not a frequency; use `every 5 minutes`, `every half hour`, `every day`, or cron such as `0 6 * * *`"
         );
         assert!(refusal("day").contains("is not a frequency"));
         assert!(refusal("every 1.5 hours").contains("is not a frequency"));
         assert_eq!(
             refusal("every 29s"),
-            "`every 29 seconds` is too often; at least 30 seconds must lie between two runs"
+            "`every 29 seconds` is too frequent; the interval between two runs must be at least 30 seconds"
         );
         assert_eq!(
             refusal("every 0 m"),
-            "`every 0 m` is too often; at least 30 seconds must lie between two runs"
+            "`every 0 m` is too frequent; the interval between two runs must be at least 30 seconds"
         );
         let hourly = Frequency::parse("every 0 m", Duration::from_secs(3_600)).unwrap_err();
         assert!(hourly.to_string().contains("at least 1 hour"), "{hourly}");
-        assert!(refusal("every 32 days").contains("is too seldom"));
-        assert!(refusal("every 99999999999 days").contains("is too seldom"));
-        assert!(refusal("61 * * * *").starts_with("`61 * * * *` is not cron: "));
+        assert!(refusal("every 32 days").contains("is too long an interval"));
+        assert!(refusal("every 99999999999 days").contains("is too long an interval"));
+        assert!(refusal("61 * * * *").starts_with("`61 * * * *` is not a valid cron expression: "));
         assert_eq!(refusal("0 0 30 2 *"), "`0 0 30 2 *` is never due");
         let hour = Duration::from_secs(3_600);
         assert_eq!(
             Frequency::parse("0,59 3 * * *", hour).unwrap_err().to_string(),
-            "`0,59 3 * * *` is too often; at least 1 hour must lie between two runs"
+            "`0,59 3 * * *` is too frequent; the interval between two runs must be at least 1 hour"
         );
         assert!(Frequency::parse("0 3 * * *", hour).is_ok());
     }
 
     #[test]
-    fn it_is_stored_as_its_text() {
+    fn a_frequency_is_stored_as_text() {
         let frequency: Frequency = "every half hour".parse().unwrap();
         let json = serde_json::to_string(&frequency).unwrap();
         assert_eq!(json, "\"every 30 minutes\"");
@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_due_in_a_skipped_hour_is_due_once_after_it() {
+    fn a_time_in_a_skipped_hour_is_due_once_after_it() {
         assert_eq!(
             runs("30 2 * * *", Tz::Europe__Berlin, "2026-03-27T12:00:00Z", 3),
             ["2026-03-28T02:30:00+01:00", "2026-03-29T03:00:00+02:00", "2026-03-30T02:30:00+02:00"]
@@ -370,7 +370,7 @@ mod tests {
             runs("30 2 * * *", Tz::Europe__Berlin, "2026-10-24T12:00:00Z", 2),
             ["2026-10-25T02:30:00+02:00", "2026-10-26T02:30:00+01:00"]
         );
-        // Asked between the two, it is not due at the second.
+        // Between the two occurrences, the second one is not due.
         assert_eq!(
             runs("30 2,14 * * *", Tz::Europe__Berlin, "2026-10-25T01:00:00Z", 1),
             ["2026-10-25T14:30:00+01:00"]
@@ -378,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cron_of_every_hour_goes_on_when_the_clocks_change() {
+    fn an_hourly_cron_continues_when_the_clocks_change() {
         assert_eq!(
             runs("0 * * * *", Tz::Europe__Berlin, "2026-10-24T23:30:00Z", 3),
             ["2026-10-25T02:00:00+02:00", "2026-10-25T02:00:00+01:00", "2026-10-25T03:00:00+01:00"]
@@ -402,7 +402,7 @@ mod tests {
         }
 
         #[test]
-        fn odd_texts_are_refused_not_feared(text in "(every )?[0-9 @*,/a-z-]{0,16}") {
+        fn arbitrary_texts_do_not_panic(text in "(every )?[0-9 @*,/a-z-]{0,16}") {
             drop(Frequency::parse(&text, MINIMUM_INTERVAL));
         }
 

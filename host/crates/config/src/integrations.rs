@@ -17,9 +17,9 @@ use super::table::{Table, Text, Value};
 use syncline_model::Type;
 use syncline_types::ids::{FunctionName, IntegrationKey, ModelName};
 
-/// The longest time that a client waits for an action.
+/// The longest time that a client waits for an action, in milliseconds.
 const MAX_ACTION_WALL_MS: u64 = 15 * 60_000;
-/// What a 32-bit component can address.
+/// The maximum that a 32-bit component can address.
 const MAX_MEMORY_BYTES: u64 = 4 << 30;
 
 pub(super) fn read_integrations(
@@ -45,9 +45,9 @@ fn read_integration(
     uses: &mut Uses,
 ) -> Option<IntegrationSpec> {
     let owner = format!("integration `{key}`");
-    let help = "name a provider of the catalogue, such as `provider = \"stripe-api-key\"`";
+    let help = "set a provider of the catalogue, such as `provider = \"stripe-api-key\"`";
     let provider = table.required(found, "provider", &owner, help);
-    let help = "name its source folder or `.wasm`, such as `component = \"stripe\"`";
+    let help = "set its source folder or `.wasm` file, such as `component = \"stripe\"`";
     let component = table.required(found, "component", &owner, help);
     let env = table.texts(found, "env");
     let env = env.map(|names| names.into_iter().filter_map(|name| variable(&name, found)).collect());
@@ -84,9 +84,9 @@ fn read_integration(
     })
 }
 
-/// What all functions have.
+/// The parts that all kinds of functions share.
 struct Function {
-    /// As it is called in a sentence.
+    /// Kind and name for messages, such as "sync `customers`".
     title: String,
     name: FunctionName,
     description: Option<String>,
@@ -128,16 +128,16 @@ fn read_sync(
 ) -> Option<SyncSpec> {
     let is_empty = |models: Value<'_>| models.get_ref().as_array().is_some_and(|models| models.is_empty());
     if table.value("model").is_none() && table.value("models").is_none_or(is_empty) {
-        let help = "name what it saves, such as `model = \"Customer\"`, or several as `models = […]`";
+        let help = "set what it saves, such as `model = \"Customer\"`, or `models = […]` for several";
         found.add(table.span.clone(), format!("{} has no `model`", function.title), Some(help.to_owned()));
     }
     for (model, span) in &function.models {
         if let Some(owner) = owners.insert(model.clone(), function.name.clone()) {
-            let help = "give this one a model of its own: the copies would overwrite each other";
+            let help = "use a separate model for this sync, because two syncs of a model would overwrite each other's records";
             found.add(span.clone(), format!("sync `{owner}` saves model `{model}`"), Some(help.to_owned()));
         }
     }
-    let help = "say how often it runs, such as `runs = \"every 5 minutes\"`";
+    let help = "set how often it runs, such as `runs = \"every 5 minutes\"`";
     let frequency = table.required::<Frequency>(found, "runs", &function.title, help);
     let timezone = table.text(found, "timezone").and_then(|name| timezone(&name, found));
     Some(SyncSpec {
@@ -203,7 +203,7 @@ fn read_lifecycle(
     let events = LifecycleEvent::ALL.map(|event| (event.as_str(), event));
     let event = table.word(found, "event", &events);
     if event.is_none() && table.value("event").is_none() {
-        let help = "say when it runs, such as `event = \"connection-created\"`";
+        let help = "set the event, such as `event = \"connection-created\"`";
         found.add(table.span.clone(), format!("{} has no `event`", function.title), Some(help.to_owned()));
     }
     Some(LifecycleSpec {
@@ -216,13 +216,13 @@ fn read_lifecycle(
     })
 }
 
-/// `model = "…"` or `models = […]`.
+/// Reads `model = "…"` or `models = […]`.
 fn models(table: &mut Table<'_>, found: &mut Diagnostics) -> Vec<(ModelName, Span)> {
     let one = table.text(found, "model");
     let several = table.texts(found, "models");
     if let (Some(one), Some(_)) = (&one, &several) {
         let help = "move it into `models`";
-        found.add(one.span.clone(), "`model` and `models` are both here", Some(help.to_owned()));
+        found.add(one.span.clone(), "`model` and `models` cannot be used together", Some(help.to_owned()));
     }
     let texts = one.into_iter().chain(several.unwrap_or_default());
     texts.filter_map(|text| Some((text.parse(found)?, text.span))).collect()
@@ -236,7 +236,7 @@ fn read_limits(mut table: Table<'_>, kind: FunctionKind, found: &mut Diagnostics
     let max_wall = if kind == FunctionKind::Action { (MAX_ACTION_WALL_MS, "15m") } else { (u64::MAX, "") };
     let max_memory = (MAX_MEMORY_BYTES, "4GB");
     let mut time =
-        |key, max| measure(&mut table, key, milliseconds, "a time such as \"10s\" or \"2m\"", max, found);
+        |key, max| measure(&mut table, key, milliseconds, "a duration such as \"10s\" or \"2m\"", max, found);
     let (cpu_ms, wall_ms) = (time("cpu", max_wall), time("wall", max_wall));
     let idle_ms = if kind == FunctionKind::Sync { time("idle", (u64::MAX, "")) } else { None };
     let mut size =
@@ -259,7 +259,7 @@ fn read_limits(mut table: Table<'_>, kind: FunctionKind, found: &mut Diagnostics
     limits
 }
 
-/// A number with a unit, at most so much.
+/// Reads a number with a unit, up to the given maximum.
 fn measure(
     table: &mut Table<'_>,
     key: &'static str,
@@ -283,8 +283,8 @@ fn measure(
 fn variable(name: &Text<'_>, found: &mut Diagnostics) -> Option<String> {
     let is_name = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
     if name.text.is_empty() || !name.text.bytes().all(is_name) {
-        let message = format!("`{}` is not the name of a variable", name.text);
-        found.add(name.span.clone(), message, Some("write letters, digits and `_`".to_owned()));
+        let message = format!("`{}` is not a valid variable name", name.text);
+        found.add(name.span.clone(), message, Some("use letters, digits and `_`".to_owned()));
         return None;
     }
     Some(name.text.to_owned())
@@ -293,7 +293,7 @@ fn variable(name: &Text<'_>, found: &mut Diagnostics) -> Option<String> {
 fn http_url(given: &Text<'_>, found: &mut Diagnostics) -> Option<String> {
     let url = Url::parse(given.text);
     let url = url.ok().filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host());
-    // Paths are put behind it, and credentials have a place of their own.
+    // Paths are appended to it, and credentials are configured elsewhere.
     let surplus = url.as_ref().and_then(|url| {
         let has_user = !url.username().is_empty() || url.password().is_some();
         let parts = [
@@ -304,16 +304,16 @@ fn http_url(given: &Text<'_>, found: &mut Diagnostics) -> Option<String> {
         parts.into_iter().find(|(is_there, _)| *is_there)
     });
     if let Some((_, part)) = surplus {
-        let help = "write the address alone, such as \"https://api.example.com/v1\"";
+        let help = "remove it; use an address such as \"https://api.example.com/v1\"";
         found.add(given.span.clone(), format!("`base_url` has {part}"), Some(help.to_owned()));
         return None;
     }
     if url.is_none() {
-        let message = format!("`{}` is not an address", given.text);
+        let message = format!("`{}` is not an http or https address", given.text);
         found.add(
             given.span.clone(),
             message,
-            Some("write one such as \"https://api.example.com\"".to_owned()),
+            Some("use one such as \"https://api.example.com\"".to_owned()),
         );
         return None;
     }
@@ -324,10 +324,9 @@ fn timezone(name: &Text<'_>, found: &mut Diagnostics) -> Option<Tz> {
     let zone = name.text.parse().ok();
     if zone.is_none() {
         let near = did_you_mean(name.text, TZ_VARIANTS.iter().map(|zone| zone.name()));
-        let help = near.map_or("write one such as \"Europe/Berlin\"".to_owned(), |near| {
-            format!("did you mean `{near}`?")
-        });
-        found.add(name.span.clone(), format!("there is no time zone `{}`", name.text), Some(help));
+        let help = near
+            .map_or("use one such as \"Europe/Berlin\"".to_owned(), |near| format!("did you mean `{near}`?"));
+        found.add(name.span.clone(), format!("unknown time zone `{}`", name.text), Some(help));
     }
     zone
 }

@@ -1,8 +1,8 @@
-//! The sync configuration file `syncline.toml`, and bundles of it with its components.
+//! The configuration file `syncline.toml`, and bundles of it with its components.
 //!
-//! [`parse`] looks at the whole file and reports every mistake with its place. What only others can judge (does
-//! the component have that sync, is there that provider) they add to the same list: [`ConfigFile`] knows
-//! where each key and value stands.
+//! [`parse`] reads the whole file and reports every mistake with its place. Callers add mistakes that need other
+//! information, such as whether a component contains a sync or whether a provider exists. For this purpose,
+//! [`ConfigFile`] knows the place of each key and value.
 
 use std::io;
 use std::sync::Arc;
@@ -33,10 +33,10 @@ use integrations::read_integrations;
 use models::{Uses, check_models, read_models};
 use table::{Locations, Table, root};
 
-/// The name of the file in a project and in a bundle.
+/// Name of the file in a project and in a bundle.
 pub const FILE_NAME: &str = "syncline.toml";
 
-/// Only what is used of it is there.
+/// Stack size of the parser's thread, in bytes. Only the used part occupies memory.
 const STACK_BYTES: usize = 64 << 20;
 
 /// A file without mistakes of its own.
@@ -47,19 +47,19 @@ pub struct ConfigFile {
     places: Locations,
 }
 
-/// Reads a file. `name` is what mistakes call it; `schema_files` reads the JSON Schemas it names, by their
-/// path from the file's folder.
+/// Parses a file. `name` is the file's name in messages. `schema_files` reads the JSON Schemas that the file names,
+/// by their path relative to the file's folder.
 pub fn parse(
     name: &str,
     text: &str,
     schema_files: &(dyn Fn(&str) -> io::Result<String> + Sync),
 ) -> Result<ConfigFile, Diagnostics> {
-    // Keys such as `a.b.c` in tables in one another make a tree that is thousands of tables deep, and to let go of it
-    // takes more stack than there is here.
+    // Nested tables with keys such as `a.b.c` produce a tree with thousands of levels. Dropping such a tree needs
+    // more stack than the calling thread has.
     std::thread::scope(|scope| {
         let reader = std::thread::Builder::new().stack_size(STACK_BYTES);
         let reader = reader.spawn_scoped(scope, || read(name, text, schema_files));
-        let reader = reader.expect("a thread can be started");
+        let reader = reader.expect("the system can start another thread");
         reader.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     })
 }
@@ -76,7 +76,7 @@ fn read(
         return Err(found);
     }
     let mut table = Table::root(&tree);
-    let help = "add a first line such as `name = \"my-project\"`: deployments of one name replace each other";
+    let help = "add a first line such as `name = \"my-project\"`; a deployment replaces the previous one of the same name";
     let name = table.required(&mut found, "name", "the file", help);
     let mut uses = Uses::default();
     let models = table
@@ -101,23 +101,23 @@ fn read(
 }
 
 impl ConfigFile {
-    /// An empty list for further mistakes of this file.
+    /// Returns an empty list for further mistakes of this file.
     pub fn diagnostics(&self) -> Diagnostics {
         Diagnostics::new(Arc::clone(&self.file))
     }
 
-    /// Where a key stands: `["integrations", "stripe", "syncs", "customers"]`. Where there is none, the key
-    /// that it would be under.
+    /// Returns the place of a key, such as `["integrations", "stripe", "syncs", "customers"]`, or the place of its
+    /// nearest existing parent.
     pub fn key(&self, path: &[&str]) -> Span {
         self.places.find(path).key.clone()
     }
 
-    /// Where the value of a key stands. Elements of lists have their index for a key.
+    /// Returns the place of a key's value. The key of a list's element is its index.
     pub fn value(&self, path: &[&str]) -> Span {
         self.places.find(path).value.clone()
     }
 
-    /// Adds a mistake for each sync that would run more often than the operator allows.
+    /// Adds a mistake for each sync that runs more often than the operator allows.
     pub fn check_frequencies(&self, minimum: Duration, found: &mut Diagnostics) {
         for integration in &self.config.integrations {
             for sync in &integration.syncs {
@@ -134,7 +134,7 @@ impl ConfigFile {
         &self.file.text
     }
 
-    /// The schema files that the models name, by path, as they were read.
+    /// Returns the paths of the schema files that the models name.
     pub fn schema_paths(&self) -> impl Iterator<Item = &str> {
         self.config.models.values().filter_map(|model| match model {
             syncline_model::Model::Schema { file, .. } => Some(file.as_str()),
@@ -227,7 +227,7 @@ event = "connection-created"
         parse("syncline.toml", SHOP, &files).unwrap_or_else(|mistakes| panic!("{mistakes}"))
     }
 
-    /// The mistakes of a text, after a first line with the name.
+    /// Returns the mistakes of a text, after a first line with the name.
     fn mistakes(text: &str) -> Vec<String> {
         let text = format!("name = \"shop\"\n{text}");
         let found = parse("syncline.toml", &text, &files).map(|_| ()).unwrap_err();
@@ -235,7 +235,7 @@ event = "connection-created"
     }
 
     #[test]
-    fn a_whole_file_is_read() {
+    fn a_complete_file_is_read() {
         let config = shop().config;
         assert_eq!(config.name.as_str(), "shop");
         let [stripe] = &config.integrations[..] else { panic!("{config:?}") };
@@ -297,7 +297,7 @@ connect_ui_primary_color = "#1a7f37"
             ),
             [
                 "3:15: `webhook_url` must be a URL such as https://example.com/hooks, at most 2048 bytes long",
-                "4:1: there is no key `on_sync_errors` here; did you mean `on_sync_error`?",
+                "4:1: unknown key `on_sync_errors`; did you mean `on_sync_error`?",
                 "5:20: `connect_ui_title` must be a string, got integer",
                 "6:20: `on_auth_creation` must be true or false, got string",
             ]
@@ -305,7 +305,7 @@ connect_ui_primary_color = "#1a7f37"
     }
 
     #[test]
-    fn the_example_in_the_manual_has_no_mistakes() {
+    fn the_example_in_the_manual_is_valid() {
         let manual = include_str!("../../../../docs/reference/syncline-toml.md");
         let example = manual.split("```toml\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
         let file = parse("syncline.toml", example, &files).unwrap_or_else(|mistakes| panic!("{mistakes}"));
@@ -338,7 +338,7 @@ connect_ui_primary_color = "#1a7f37"
     }
 
     #[test]
-    fn it_is_stored_as_json() {
+    fn a_configuration_is_stored_as_json() {
         let config = shop().config;
         let json = serde_json::to_value(&config).unwrap();
         assert_eq!(json["integrations"][0]["syncs"][0]["timezone"], json!("Europe/Berlin"));
@@ -357,7 +357,7 @@ connect_ui_primary_color = "#1a7f37"
     }
 
     #[test]
-    fn all_mistakes_are_told_at_once_with_what_would_be_right() {
+    fn all_mistakes_are_reported_at_once_with_corrections() {
         let text = r#"
 [models.Customer]
 emial = "strng"
@@ -386,38 +386,41 @@ event = "connected"
         assert_eq!(
             mistakes(text),
             [
-                r#"3:9: model `Customer` has no `id`, and sync `customers` saves it; declare `id = "string"` or `id = "integer"`: records are told apart by it"#,
+                r#"3:9: model `Customer` has no `id`, and sync `customers` saves it; declare `id = "string"` or `id = "integer"`, which identifies the records"#,
                 "4:9: `strng` is not a type; did you mean `string`?",
-                "5:9: there is no model `Ordr`; did you mean `Order`?",
-                r#"8:5: `n` must be a type, got integer; write a type such as "string?" or "Customer[]", or { … } for an object"#,
-                r#"9:15: integration `stripe` has no `provider`; name a provider of the catalogue, such as `provider = "stripe-api-key"`"#,
-                "10:1: there is no key `provder` here; did you mean `provider`?",
-                "13:8: `hourly` is not a frequency; write `every 5 minutes`, `every half hour`, `every day`, or cron such as `0 6 * * *`",
+                "5:9: unknown model `Ordr`; did you mean `Order`?",
+                r#"8:5: `n` must be a type, got integer; use a type such as "string?" or "Customer[]", or { … } for an object"#,
+                r#"9:15: integration `stripe` has no `provider`; set a provider of the catalogue, such as `provider = "stripe-api-key"`"#,
+                "10:1: unknown key `provder`; did you mean `provider`?",
+                "13:8: `hourly` is not a frequency; use `every 5 minutes`, `every half hour`, `every day`, or cron such as `0 6 * * *`",
                 "15:17: `track_deletes` must be true or false, got string",
-                "16:12: there is no time zone `Europe/Berln`; did you mean `Europe/Berlin`?",
-                r#"17:18: `cpu` must be a time such as "10s" or "2m", got `10`"#,
+                "16:12: unknown time zone `Europe/Berln`; did you mean `Europe/Berlin`?",
+                r#"17:18: `cpu` must be a duration such as "10s" or "2m", got `10`"#,
                 "17:35: `requests` must be a whole number above 0, got `0`",
                 "17:47: `memory` must be at most 4GB, got `8GB`",
-                "20:9: sync `customers` saves model `Customer`; give this one a model of its own: the copies would overwrite each other",
-                r#"22:9: `input` is a list type with 2 elements, not one; write the type of the elements once, such as [{ sku = "string" }]"#,
+                "20:9: sync `customers` saves model `Customer`; use a separate model for this sync, because two syncs of a model would overwrite each other's records",
+                r#"22:9: `input` is a list type with 2 elements; it must have exactly one; write the type of the elements once, such as [{ sku = "string" }]"#,
                 "23:19: `wall` must be at most 15m, got `1h`",
-                "25:9: `event` cannot be `connected`; write `connection-created` or `connection-deleting` or `connection-validating`",
+                "25:9: `event` must not be `connected`; use `connection-created` or `connection-deleting` or `connection-validating`",
             ]
         );
     }
 
     #[test]
-    fn text_that_is_not_toml_is_told_with_its_place() {
+    fn invalid_toml_is_reported_with_its_place() {
         assert_eq!(
             mistakes("a = 1\na = 2\n[models\n"),
-            ["3:1: this is not TOML: duplicate key", "4:8: this is not TOML: unclosed table, expected `]`",]
+            ["3:1: invalid TOML: duplicate key", "4:8: invalid TOML: unclosed table, expected `]`",]
         );
     }
 
     #[test]
     fn schemas_are_read_and_checked() {
         let model = |line: &str| mistakes(&format!("[models.Invoice]\n{line}\n"));
-        assert_eq!(model("schema = \"none.json\""), ["3:10: `none.json` cannot be read: entity not found"]);
+        assert_eq!(
+            model("schema = \"none.json\""),
+            ["3:10: `none.json` could not be read: entity not found"]
+        );
         assert_eq!(
             model("schema = \"broken.json\""),
             ["3:10: `broken.json` is not JSON: EOF while parsing an object at line 1 column 1"]
@@ -425,7 +428,7 @@ event = "connected"
         assert_eq!(
             model("schema = \"../x.json\""),
             [
-                r#"3:10: `../x.json` leads out of the folder of this file; keep schemas beside it, such as "schemas/customer.json""#
+                r#"3:10: `../x.json` leads out of the folder of this file; put schemas into this folder, such as "schemas/customer.json""#
             ]
         );
         assert!(
@@ -434,18 +437,18 @@ event = "connected"
         assert_eq!(
             model("schema = \"schemas/invoice.json\"\nid = \"string\""),
             [
-                "4:1: `id` stands beside a schema, which says everything about its model; move it into the schema, or declare all fields here"
+                "4:1: `id` cannot be used together with `schema`; move it into the schema, or declare all fields here"
             ]
         );
     }
 
     #[test]
-    fn schemas_that_are_too_much_to_store_or_to_check_are_refused() {
+    fn schemas_that_are_too_deep_or_too_expensive_are_refused() {
         let model = |file: &str| mistakes(&format!("[models.Invoice]\nschema = \"{file}\"\n"));
-        for (file, told) in [
+        for (file, expected) in [
             (
                 "deep.json",
-                "3:10: `deep.json` is more than 100 lists and objects deep; move what is inside to `$defs`",
+                "3:10: `deep.json` has more than 100 nested lists and objects; move inner schemas to `$defs`",
             ),
             (
                 "endless.json",
@@ -458,7 +461,7 @@ event = "connected"
                  more than once",
             ),
         ] {
-            assert_eq!(model(file), [told]);
+            assert_eq!(model(file), [expected]);
         }
     }
 
@@ -468,39 +471,42 @@ event = "connected"
     }
 
     #[test]
-    fn types_that_are_too_deep_are_told_with_their_place() {
-        let help = "give what is inside a model of its own";
+    fn types_that_are_too_deep_are_reported_with_their_place() {
+        let help = "move the inner part to a separate model";
         for (ty, place) in [
             (
                 format!("\"string{}\"", "[]".repeat(21)),
-                "4:5: the type is more than 20 lists, objects and `?` deep",
+                "4:5: the type has more than 20 nested lists, objects and `?`",
             ),
             (
                 format!("\"string{}\"", "[]".repeat(100_000)),
-                "4:5: the type is more than 20 lists, objects and `?` deep",
+                "4:5: the type has more than 20 nested lists, objects and `?`",
             ),
             (
                 format!("{}\"string\"{}", "[".repeat(21), "]".repeat(21)),
-                "4:25: `x` is more than 20 lists and objects deep",
+                "4:25: `x` has more than 20 nested lists and objects",
             ),
-            (format!("[\"string{}\"]", "[]".repeat(20)), "4:6: `x` is more than 20 lists and objects deep"),
+            (
+                format!("[\"string{}\"]", "[]".repeat(20)),
+                "4:6: `x` has more than 20 nested lists and objects",
+            ),
             (
                 format!("{}\"string\"{}", "{ a = ".repeat(21), " }".repeat(21)),
-                "4:125: `a` is more than 20 lists and objects deep",
+                "4:125: `a` has more than 20 nested lists and objects",
             ),
         ] {
-            let told = mistakes(&with_field(&ty));
-            assert_eq!(told, [format!("{place}; {help}")], "{}", &ty[..ty.len().min(80)]);
+            let expected = mistakes(&with_field(&ty));
+            assert_eq!(expected, [format!("{place}; {help}")], "{}", &ty[..ty.len().min(80)]);
         }
-        // Tables in tables by their keys alone, more of them than the stack has room for.
+        // Tables that are nested by dotted keys alone, deeper than the stack of a thread allows.
         let keys = "a.".repeat(75);
         let bomb = format!("{{ {keys}a = ").repeat(75) + "\"string\"" + &" }".repeat(75);
-        let told = mistakes(&with_field(&bomb));
-        assert!(told.len() == 1 && told[0].contains("lists and objects deep"), "{told:?}");
+        let expected = mistakes(&with_field(&bomb));
+        assert!(expected.len() == 1 && expected[0].contains("nested lists and objects"), "{expected:?}");
     }
 
     #[test]
-    fn the_deepest_types_that_are_taken_read_back_from_where_they_are_stored() {
+    fn the_deepest_accepted_types_can_be_stored_and_read_back() {
         for ty in [
             format!("\"string{}\"", "[]?".repeat(10)),
             format!("{}\"enum(a)\"{}", "{ \"a?\" = ".repeat(20), " }".repeat(20)),
@@ -515,7 +521,7 @@ event = "connected"
     }
 
     #[test]
-    fn long_chains_of_models_are_checked_one_after_the_other() {
+    fn long_chains_of_models_are_checked_without_recursion() {
         let link = |n: usize| format!("[models.M{n}]\nid = \"string\"\nnext = \"M{}\"\n", n + 1);
         let chain: String = (0..20_000).map(link).collect();
         let text = format!("name = \"shop\"\n{chain}[models.M20000]\nid = \"string\"\n");
@@ -524,29 +530,29 @@ event = "connected"
         assert!(Shape::of_model(&first, &file.config.models).is_ok());
         let schema = syncline_model::json_schema::of_model(&first, &file.config.models);
         assert_eq!(schema["$defs"].as_object().unwrap().len(), 20_001);
-        // Of very many mistakes the first are told.
+        // Only the first of very many mistakes are reported.
         assert_eq!(mistakes(&chain.replace("M20000", "M0")).len(), 100);
     }
 
     #[test]
-    fn a_sync_saves_a_model_at_least() {
+    fn a_sync_must_save_at_least_one_model() {
         let sync = |models: &str| {
             let integration = "[integrations.shop]\nprovider = \"x\"\ncomponent = \"x\"\n";
             mistakes(&format!("{integration}[integrations.shop.syncs.all]\nruns = \"every day\"\n{models}\n"))
         };
-        let told = "5:26: sync `all` has no `model`; name what it saves, such as `model = \"Customer\"`, or several as `models = […]`";
-        assert_eq!(sync(""), [told]);
-        assert_eq!(sync("models = []"), [told]);
+        let expected = "5:26: sync `all` has no `model`; set what it saves, such as `model = \"Customer\"`, or `models = […]` for several";
+        assert_eq!(sync(""), [expected]);
+        assert_eq!(sync("models = []"), [expected]);
     }
 
     #[test]
-    fn an_address_of_a_provider_is_an_address_alone() {
+    fn a_base_url_must_not_contain_credentials_query_or_fragment() {
         let base_url = |url: &str| {
             mistakes(&format!(
                 "[integrations.shop]\nprovider = \"x\"\ncomponent = \"x\"\nbase_url = \"{url}\"\n"
             ))
         };
-        let help = "write the address alone, such as \"https://api.example.com/v1\"";
+        let help = "remove it; use an address such as \"https://api.example.com/v1\"";
         for (url, part) in [
             ("http://u:p@x/", "a user or a password"),
             ("http://:p@x/", "a user or a password"),
@@ -555,12 +561,13 @@ event = "connected"
         ] {
             assert_eq!(base_url(url), [format!("5:12: `base_url` has {part}; {help}")]);
         }
-        let told = "5:12: `ftp://x` is not an address; write one such as \"https://api.example.com\"";
-        assert_eq!(base_url("ftp://x"), [told]);
+        let expected =
+            "5:12: `ftp://x` is not an http or https address; use one such as \"https://api.example.com\"";
+        assert_eq!(base_url("ftp://x"), [expected]);
     }
 
     #[test]
-    fn numbers_that_are_out_of_bounds_are_told() {
+    fn numbers_out_of_range_are_reported() {
         let sync = |line: &str| {
             let integration =
                 "[models.Item]\nid = \"string\"\n[integrations.shop]\nprovider = \"x\"\ncomponent = \"x\"\n";
@@ -568,7 +575,7 @@ event = "connected"
                 "{integration}[integrations.shop.syncs.all]\nruns = \"every day\"\nmodel = \"Item\"\n{line}\n"
             ))
         };
-        for (line, told) in [
+        for (line, expected) in [
             (
                 "hold_deletions_above = -0.1",
                 "10:24: `hold_deletions_above` must be a number from 0 to 1, got `-0.1`",
@@ -584,12 +591,12 @@ event = "connected"
             ("limits = { requests = -1 }", "10:23: `requests` must be a whole number above 0, got `-1`"),
             ("limits = { requests = 0.5 }", "10:23: `requests` must be a whole number above 0, got `0.5`"),
         ] {
-            assert_eq!(sync(line), [told]);
+            assert_eq!(sync(line), [expected]);
         }
     }
 
     #[test]
-    fn a_model_says_what_becomes_of_records_that_do_not_fit() {
+    fn a_model_can_set_bad_records_aside() {
         let read = |line: &str| -> Vec<Keeping> {
             let model = format!("[models.Invoice]\n{line}\nschema = \"schemas/invoice.json\"\n");
             let file = parse("syncline.toml", &format!("name = \"shop\"\n{model}"), &files);
@@ -608,7 +615,7 @@ event = "connected"
     }
 
     #[test]
-    fn a_model_says_whether_its_payloads_are_sealed() {
+    fn a_model_can_encrypt_its_payloads() {
         let read = |lines: &str| {
             let file =
                 parse("syncline.toml", &format!("name = \"shop\"\n[models.Person]\n{lines}\n"), &files);
@@ -628,20 +635,20 @@ event = "connected"
     }
 
     #[test]
-    fn a_model_without_values_is_a_mistake() {
+    fn a_model_that_no_value_can_match_is_a_mistake() {
         let loops = "[models.Aa]\nb = \"Bb\"\n[models.Bb]\na = { inner = \"Aa\" }\n[models.Cc]\nc = \"Cc[]\"\nd = \"Cc?\"\n";
         let help = "make a field on the way optional (`?`) or a list (`[]`)";
         assert_eq!(
             mistakes(loops),
             [
-                format!("2:9: model `Aa` contains itself without an end; {help}"),
-                format!("4:9: model `Bb` contains itself without an end; {help}"),
+                format!("2:9: model `Aa` always contains itself, so no value can match it; {help}"),
+                format!("4:9: model `Bb` always contains itself, so no value can match it; {help}"),
             ]
         );
     }
 
     #[test]
-    fn others_add_mistakes_where_they_belong() {
+    fn callers_can_add_mistakes_with_their_place() {
         let file = shop();
         let mut found = file.diagnostics();
         assert!(found.clone().into_result().is_ok());
@@ -678,7 +685,7 @@ event = "connected"
     }
 
     #[test]
-    fn frequencies_keep_to_the_hosts_minimum() {
+    fn frequencies_respect_the_hosts_minimum() {
         let file = shop();
         let mut found = file.diagnostics();
         file.check_frequencies(MINIMUM_INTERVAL, &mut found);
@@ -686,12 +693,12 @@ event = "connected"
         file.check_frequencies(Duration::from_secs(3_600), &mut found);
         assert_eq!(
             found.to_string(),
-            "syncline.toml:36:8: `every 30 minutes` is too often; at least 1 hour must lie between two runs"
+            "syncline.toml:36:8: `every 30 minutes` is too frequent; the interval between two runs must be at least 1 hour"
         );
     }
 
     #[test]
-    fn names_that_are_near_are_suggested() {
+    fn similar_names_are_suggested() {
         assert_eq!(did_you_mean("customers", ["customer", "orders"]), Some("customer"));
         assert_eq!(did_you_mean("Custmer", ["Order", "Customer"]), Some("Customer"));
         assert_eq!(did_you_mean("x", ["orders"]), None);

@@ -1,4 +1,4 @@
-//! `[models.NAME]`: fields and their types, and what must hold between models and those who use them.
+//! `[models.NAME]`: fields and their types, and the rules between models and the functions that use them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -18,24 +18,24 @@ use syncline_types::ids::ModelName;
 #[derive(Default)]
 pub(super) struct ReadModels {
     models: Models,
-    /// Only what is not the default.
+    /// Contains only settings that differ from the default.
     keeping: BTreeMap<ModelName, Keeping>,
     places: BTreeMap<ModelName, Span>,
 }
 
-/// Where models are named.
+/// The places where models are named.
 #[derive(Default)]
 pub(super) struct Uses {
-    /// In types.
+    /// Models named in types.
     types: Vec<(ModelName, Span)>,
-    /// As what a function saves, with the function as it is called in a sentence.
+    /// Models that functions save, each with the function's kind and name for messages.
     saved: Vec<(ModelName, Span, String)>,
 }
 
-/// How many lists and objects of a JSON Schema may be in one another. It is stored inside of the file's own, and readers of
-/// JSON follow 128.
+/// Maximum nesting of a JSON Schema's lists and objects. The schema is stored inside the configuration's JSON, and
+/// JSON parsers accept a depth of 128.
 const MAX_SCHEMA_DEPTH: usize = 100;
-const TYPE_HELP: &str = "write a type such as \"string?\" or \"Customer[]\", or { … } for an object";
+const TYPE_HELP: &str = "use a type such as \"string?\" or \"Customer[]\", or { … } for an object";
 
 pub(super) fn read_models(
     table: Table<'_>,
@@ -63,7 +63,7 @@ pub(super) fn read_models(
     read
 }
 
-/// Reads a type: a text, a list with the type of its elements, or an object.
+/// Reads a type: a string, a list with the type of its elements, or an object.
 pub(super) fn read_type(
     value: Value<'_>,
     key: &str,
@@ -73,7 +73,7 @@ pub(super) fn read_type(
     read_type_within(value, key, 0, found, uses)
 }
 
-/// Likewise, of what is in so many lists and objects.
+/// Reads a type that is nested in `depth` lists and objects.
 fn read_type_within(
     value: Value<'_>,
     key: &str,
@@ -82,8 +82,8 @@ fn read_type_within(
     uses: &mut Uses,
 ) -> Option<Type> {
     let too_deep = |found: &mut Diagnostics| {
-        let message = format!("`{key}` is more than {MAX_TYPE_DEPTH} lists and objects deep");
-        found.add(value.span(), message, Some("give what is inside a model of its own".to_owned()));
+        let message = format!("`{key}` has more than {MAX_TYPE_DEPTH} nested lists and objects");
+        found.add(value.span(), message, Some("move the inner part to a separate model".to_owned()));
         None
     };
     match value.get_ref() {
@@ -99,7 +99,10 @@ fn read_type_within(
         DeValue::Array(elements) => match elements.iter().collect::<Vec<_>>()[..] {
             [element] => read_type_within(element, key, depth + 1, found, uses).map(Type::array),
             _ => {
-                let message = format!("`{key}` is a list type with {} elements, not one", elements.len());
+                let message = format!(
+                    "`{key}` is a list type with {} elements; it must have exactly one",
+                    elements.len()
+                );
                 let help = "write the type of the elements once, such as [{ sku = \"string\" }]";
                 found.add(value.span(), message, Some(help.to_owned()));
                 None
@@ -117,18 +120,18 @@ fn read_type_within(
     }
 }
 
-/// Checks that every model that is named exists, and that what is saved can be.
+/// Checks that every named model exists, and that saved models can be stored as records.
 pub(super) fn check_models(read: &ReadModels, uses: &Uses, found: &mut Diagnostics) {
     let saved = uses.saved.iter().map(|(name, span, _)| (name, span));
     for (name, span) in uses.types.iter().map(|(name, span)| (name, span)).chain(saved) {
-        // Looking for one that is near takes a while, and no further mistake is told.
+        // Searching for a similar name takes time, and is useless if no further mistake is reported.
         if !read.models.contains_key(name) && !found.is_full() {
             let near = did_you_mean(name.as_str(), read.models.keys().map(ModelName::as_str));
             let help = match near {
                 Some(near) => format!("did you mean `{near}`?"),
                 None => format!("declare it as `[models.{name}]`"),
             };
-            found.add(span.clone(), format!("there is no model `{name}`"), Some(help));
+            found.add(span.clone(), format!("unknown model `{name}`"), Some(help));
         }
     }
     check_ids(read, uses, found);
@@ -157,7 +160,7 @@ impl Uses {
     }
 }
 
-/// A record needs an id that its model declares.
+/// Checks that every saved model declares a usable `id`.
 fn check_ids(read: &ReadModels, uses: &Uses, found: &mut Diagnostics) {
     let mut checked = BTreeSet::new();
     for (name, _, function) in &uses.saved {
@@ -169,14 +172,14 @@ fn check_ids(read: &ReadModels, uses: &Uses, found: &mut Diagnostics) {
             Some(ty) => format!("the `id` of model `{name}` is `{ty}`, and {function} saves it"),
             None => format!("model `{name}` has no `id`, and {function} saves it"),
         };
-        let help = "declare `id = \"string\"` or `id = \"integer\"`: records are told apart by it";
+        let help = "declare `id = \"string\"` or `id = \"integer\"`, which identifies the records";
         found.add(read.places[name].clone(), problem, Some(help.to_owned()));
     }
 }
 
-/// A model whose every value contains another one of it has no values.
+/// Finds models that no finite value can match, because every value contains another value of the model.
 fn check_ends(read: &ReadModels, found: &mut Diagnostics) {
-    // How many models are in each, of which it is not known yet that they end.
+    // The number of contained models that are not yet known to be finite, by model.
     let mut open: BTreeMap<&ModelName, usize> = BTreeMap::new();
     let mut containers: BTreeMap<&ModelName, Vec<&ModelName>> = BTreeMap::new();
     for (name, model) in &read.models {
@@ -184,7 +187,7 @@ fn check_ends(read: &ReadModels, found: &mut Diagnostics) {
         if let Model::Object(object) = model {
             object.fields.iter().for_each(|field| add_contained(&field.ty, &mut contained));
         }
-        // One that is not there is another mistake.
+        // A model that does not exist is reported elsewhere.
         contained.retain(|inner| read.models.contains_key(*inner));
         open.insert(name, contained.len());
         for inner in contained {
@@ -206,12 +209,12 @@ fn check_ends(read: &ReadModels, found: &mut Diagnostics) {
     for (name, span) in read.places.iter().filter(|(name, _)| open.get(name).is_some_and(|count| *count > 0))
     {
         let help = "make a field on the way optional (`?`) or a list (`[]`)";
-        let message = format!("model `{name}` contains itself without an end");
+        let message = format!("model `{name}` always contains itself, so no value can match it");
         found.add(span.clone(), message, Some(help.to_owned()));
     }
 }
 
-/// Adds the models of which every value of the type contains one.
+/// Adds the models that every value of the type contains.
 fn add_contained<'t>(ty: &'t Type, contained: &mut Vec<&'t ModelName>) {
     match ty {
         Type::Model(name) => contained.push(name),
@@ -220,7 +223,7 @@ fn add_contained<'t>(ty: &'t Type, contained: &mut Vec<&'t ModelName>) {
     }
 }
 
-/// Whether a member of a model's table is about how its records are kept, and no field.
+/// Whether a key of a model's table is a storage setting and not a field.
 fn is_keeping(key: &str, value: &DeValue<'_>) -> bool {
     key == "on_bad_record" || key == "encrypt" && matches!(value, DeValue::Boolean(_))
 }
@@ -274,7 +277,7 @@ fn read_fields(
     object
 }
 
-/// The value of `schema`, if it is the path of a file and not the type of a field.
+/// Returns the value of `schema`, if it is the path of a file and not the type of a field.
 fn schema_file<'t>(table: &Table<'t>) -> Option<Text<'t>> {
     let entries = table.entries().into_iter();
     entries.filter(|(key, _)| key.text == "schema").find_map(|(_, value)| match value.get_ref() {
@@ -293,7 +296,7 @@ fn read_schema(
         if key.text == "schema" || is_keeping(key.text, value.get_ref()) {
             continue;
         }
-        let message = format!("`{}` stands beside a schema, which says everything about its model", key.text);
+        let message = format!("`{}` cannot be used together with `schema`", key.text);
         found.add(key.span, message, Some("move it into the schema, or declare all fields here".to_owned()));
     }
     if !Path::new(path.text).components().all(|step| matches!(step, Component::Normal(_))) {
@@ -301,20 +304,20 @@ fn read_schema(
         found.add(
             path.span,
             message,
-            Some("keep schemas beside it, such as \"schemas/customer.json\"".to_owned()),
+            Some("put schemas into this folder, such as \"schemas/customer.json\"".to_owned()),
         );
         return None;
     }
     let problem = match schema_files(path.text) {
         Ok(text) => match serde_json::from_str(&text) {
             Ok(schema) if depth(&schema) > MAX_SCHEMA_DEPTH => format!(
-                "`{}` is more than {MAX_SCHEMA_DEPTH} lists and objects deep; move what is inside to `$defs`",
+                "`{}` has more than {MAX_SCHEMA_DEPTH} nested lists and objects; move inner schemas to `$defs`",
                 path.text
             ),
             Ok(schema) => return Some(Model::Schema { file: path.text.to_owned(), schema }),
             Err(error) => format!("`{}` is not JSON: {error}", path.text),
         },
-        Err(error) => format!("`{}` cannot be read: {error}", path.text),
+        Err(error) => format!("`{}` could not be read: {error}", path.text),
     };
     found.add(path.span, problem, None);
     None

@@ -1,5 +1,5 @@
-//! What a sync configuration file says. Functions are kept with their deployment as JSON of these types, so
-//! a field that is added later needs a default.
+//! The content of `syncline.toml`. Functions are stored with their deployment as JSON of these types, so a field
+//! that is added later needs a default.
 
 use std::collections::BTreeMap;
 
@@ -13,17 +13,17 @@ use syncline_types::environment_settings::SettingsChange;
 pub use syncline_types::functions::FunctionKind;
 use syncline_types::ids::{BundleName, FunctionName, IntegrationKey, ModelName, ProviderSlug};
 
-/// A whole file.
+/// A complete file.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SyncConfig {
     pub name: BundleName,
-    /// `[environment]`: what a deployment sets in its environment.
+    /// `[environment]`: settings that a deployment changes in its environment.
     #[serde(default, skip_serializing_if = "SettingsChange::is_empty")]
     pub environment: SettingsChange,
-    /// In the order of the file, as are the functions below.
+    /// In the order of the file, like the functions below.
     pub integrations: Vec<IntegrationSpec>,
     pub models: Models,
-    /// How records of a model are kept, where that is not the default.
+    /// How records of a model are stored, for models that differ from the default.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub keeping: BTreeMap<ModelName, Keeping>,
 }
@@ -33,14 +33,14 @@ pub struct SyncConfig {
 pub struct IntegrationSpec {
     pub key: IntegrationKey,
     pub provider: ProviderSlug,
-    /// Path of the component's source folder or `.wasm`, from the file's folder.
+    /// Path of the component's source folder or `.wasm` file, relative to the file's folder.
     pub component: String,
-    /// Environment variables that its functions see. None is all of the environment's through the import;
-    /// only listed ones are in WASI's environment.
+    /// Environment variables that the functions can read. None grants all of them through the import. Only listed
+    /// variables appear in WASI's environment.
     pub env: Option<Vec<String>>,
-    /// Hosts beside the provider's own that its functions may call, without credentials.
+    /// Hosts in addition to the provider's own that the functions can call, without credentials.
     pub allow_hosts: Vec<String>,
-    /// Where the provider is, if not where the catalogue says.
+    /// Address of the provider, if it differs from the catalogue.
     pub base_url: Option<String>,
     #[serde(default, skip_serializing_if = "Concurrency::is_default")]
     pub concurrency: Concurrency,
@@ -50,11 +50,11 @@ pub struct IntegrationSpec {
     pub lifecycle: Vec<LifecycleSpec>,
 }
 
-/// How many syncs of an integration run at once over all hosts, where it is not the operator's default.
+/// The number of concurrent syncs of an integration on all hosts, where it differs from the operator's default.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Concurrency {
     pub runs: Option<u32>,
-    /// Of one connection.
+    /// Limit for one connection.
     pub runs_per_connection: Option<u32>,
 }
 
@@ -70,54 +70,54 @@ pub struct SyncSpec {
     pub name: FunctionName,
     pub description: Option<String>,
     pub frequency: Frequency,
-    /// The zone that a cron frequency is in.
+    /// Time zone of a cron frequency.
     pub timezone: Tz,
-    /// The models it saves. No other sync of the integration saves them.
+    /// The models that the sync saves. No other sync of the integration saves them.
     pub models: Vec<ModelName>,
     /// Whether records that a full run did not save are deleted after it.
     pub track_deletes: bool,
-    /// In place of what the host says: of the live records, the share that may be deleted unasked …
+    /// Overrides the host's setting: the share of live records above which deletions are held for approval.
     #[serde(default)]
     pub hold_deletions_above: Option<f64>,
-    /// … if there are at least so many.
+    /// Overrides the host's setting: fewer live records than this are never held.
     #[serde(default)]
     pub hold_deletions_from: Option<u64>,
-    /// Whether the schedule begins when a connection is made.
+    /// Whether the schedule starts when a connection is created.
     pub auto_start: bool,
     /// Whether the function may read the connection's credentials.
     pub credentials: bool,
     pub limits: LimitOverrides,
 }
 
-/// When a full sync that has not seen records again is held instead of deleting them.
+/// When deletions of a full sync are held for approval.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct DeletionHold {
-    /// If it has not seen more than this share of the live records.
+    /// Deletions are held if the run did not find more than this share of the live records, from 0 to 1.
     pub above: f64,
-    /// Fewer live records are never held back.
+    /// Deletions are never held if there are fewer live records than this.
     pub from: u64,
 }
 
 impl DeletionHold {
-    #[expect(clippy::cast_precision_loss, reason = "a share needs no more digits than a double has")]
+    #[expect(clippy::cast_precision_loss, reason = "an f64 is precise enough for a share")]
     pub fn lets_pass(&self, unseen: u64, live: u64) -> bool {
         live < self.from || unseen as f64 <= live as f64 * self.above
     }
 }
 
-/// `[integrations.KEY.actions.NAME]`: runs when a client asks for it.
+/// `[integrations.KEY.actions.NAME]`: runs on request.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ActionSpec {
     pub name: FunctionName,
     pub description: Option<String>,
-    /// None is any value, unchecked.
+    /// None accepts any value without validation.
     pub input: Option<Type>,
-    /// Likewise.
+    /// None allows any value without validation.
     pub output: Option<Type>,
     /// Whether a connection's asynchronous calls run one after another, in the order in which they were accepted.
     #[serde(default)]
     pub ordered: bool,
-    /// The models it saves, if any.
+    /// The models that the action saves, if any.
     pub models: Vec<ModelName>,
     pub credentials: bool,
     pub limits: LimitOverrides,
@@ -128,14 +128,14 @@ pub struct ActionSpec {
 pub struct WebhookSpec {
     pub name: FunctionName,
     pub description: Option<String>,
-    /// The event types it handles; `*` is all.
+    /// The event types that it handles; `*` matches all.
     pub subscriptions: Vec<String>,
     pub models: Vec<ModelName>,
     pub credentials: bool,
     pub limits: LimitOverrides,
 }
 
-/// `[integrations.KEY.lifecycle.NAME]`: runs when something happens to a connection.
+/// `[integrations.KEY.lifecycle.NAME]`: runs on an event of a connection.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LifecycleSpec {
     pub name: FunctionName,
@@ -155,7 +155,7 @@ pub enum LifecycleEvent {
 }
 
 impl IntegrationSpec {
-    /// Kind and name of every function.
+    /// Returns kind and name of every function.
     pub fn functions(&self) -> impl Iterator<Item = (FunctionKind, &FunctionName)> {
         let syncs = self.syncs.iter().map(|sync| (FunctionKind::Sync, &sync.name));
         let actions = self.actions.iter().map(|action| (FunctionKind::Action, &action.name));
@@ -165,7 +165,7 @@ impl IntegrationSpec {
     }
 }
 
-/// The table of an integration in `syncline.toml` that holds its functions of this kind.
+/// Returns the table of an integration in `syncline.toml` that contains its functions of this kind.
 pub fn table_of(kind: FunctionKind) -> &'static str {
     match kind {
         FunctionKind::Sync => "syncs",

@@ -1,5 +1,5 @@
-//! Reading a TOML table key by key: what is of the wrong type, missing or unknown becomes a mistake, and
-//! reading goes on.
+//! Reads a TOML table key by key. A value of the wrong type, a missing key and an unknown key become mistakes, and
+//! reading continues.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -16,20 +16,20 @@ pub(super) type Value<'t> = &'t Spanned<DeValue<'t>>;
 /// A table that is being read.
 pub(super) struct Table<'t> {
     entries: &'t DeTable<'t>,
-    /// Where to point if something is missing: its key, or the whole of an inline one.
+    /// The place to report if something is missing: the table's key, or the whole of an inline table.
     pub(super) span: Span,
-    /// The keys that were asked for, which are the known ones.
+    /// The keys that were read, which are the known ones.
     known: Vec<&'static str>,
 }
 
-/// A text with its place.
+/// A string with its place.
 #[derive(Debug, Clone)]
 pub(super) struct Text<'t> {
     pub(super) text: &'t str,
     pub(super) span: Span,
 }
 
-/// Where everything stands, by path.
+/// The place of every key and value, by path.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Locations(BTreeMap<Vec<String>, Location>);
 
@@ -39,11 +39,11 @@ pub(super) struct Location {
     pub(super) value: Span,
 }
 
-/// The tree of a text, as far as it is TOML.
+/// Parses a text as TOML, as far as it is valid.
 pub(super) fn root<'t>(text: &'t str, found: &mut Diagnostics) -> DeTable<'t> {
     let (tree, errors) = DeTable::parse_recoverable(text);
     for error in errors {
-        found.add(error.span().unwrap_or(0..0), format!("this is not TOML: {}", error.message()), None);
+        found.add(error.span().unwrap_or(0..0), format!("invalid TOML: {}", error.message()), None);
     }
     tree.into_inner()
 }
@@ -53,7 +53,7 @@ impl<'t> Table<'t> {
         Self { entries, span: 0..0, known: Vec::new() }
     }
 
-    /// The value as a table. `key` is what leads to it.
+    /// Returns the value as a table. `key` is the key of the value.
     pub(super) fn of(value: Value<'t>, key: &Text<'_>, found: &mut Diagnostics) -> Option<Self> {
         match value.get_ref() {
             DeValue::Table(entries) => Some(Self { entries, span: key.span.clone(), known: Vec::new() }),
@@ -65,7 +65,7 @@ impl<'t> Table<'t> {
         }
     }
 
-    /// All entries in the order of the file.
+    /// Returns all entries in the order of the file.
     pub(super) fn entries(&self) -> Vec<(Text<'t>, Value<'t>)> {
         let mut entries: Vec<_> = self.entries.iter().map(|(key, value)| (Text::of(key), value)).collect();
         entries.sort_by_key(|(key, _)| key.span.start);
@@ -83,7 +83,7 @@ impl<'t> Table<'t> {
         Self::of(value, &Text::of(name), found)
     }
 
-    /// The tables in a table, by name.
+    /// Returns the tables in a table, by name.
     pub(super) fn tables(&mut self, found: &mut Diagnostics, key: &'static str) -> Vec<(Text<'t>, Self)> {
         let Some(table) = self.table(found, key) else { return Vec::new() };
         let entries = table.entries().into_iter();
@@ -95,7 +95,7 @@ impl<'t> Table<'t> {
         text(value, key, found)
     }
 
-    /// A text that says something of type `T`.
+    /// Reads a string that is parsed as a `T`.
     pub(super) fn parsed<T>(&mut self, found: &mut Diagnostics, key: &'static str) -> Option<T>
     where
         T: FromStr<Err: Display>,
@@ -103,7 +103,7 @@ impl<'t> Table<'t> {
         self.text(found, key).and_then(|text| text.parse(found))
     }
 
-    /// Likewise, for a key that must be there. `owner` is what must have it.
+    /// Reads a required string that is parsed as a `T`. `owner` names the table in messages.
     pub(super) fn required<T>(
         &mut self,
         found: &mut Diagnostics,
@@ -124,7 +124,7 @@ impl<'t> Table<'t> {
         self.stated_flag(found, key).unwrap_or(default)
     }
 
-    /// A flag that need not be there.
+    /// Reads an optional flag.
     pub(super) fn stated_flag(&mut self, found: &mut Diagnostics, key: &'static str) -> Option<bool> {
         let value = self.value(key)?;
         let flag = value.get_ref().as_bool();
@@ -134,7 +134,7 @@ impl<'t> Table<'t> {
         flag
     }
 
-    /// A whole number above zero.
+    /// Reads a whole number above zero.
     pub(super) fn count(&mut self, found: &mut Diagnostics, key: &'static str) -> Option<u64> {
         let value = self.value(key)?;
         let integer = value.get_ref().as_integer();
@@ -146,7 +146,7 @@ impl<'t> Table<'t> {
         count
     }
 
-    /// A part of a whole.
+    /// Reads a number from 0 to 1.
     pub(super) fn share(&mut self, found: &mut Diagnostics, key: &'static str) -> Option<f64> {
         let value = self.value(key)?;
         let number = match value.get_ref() {
@@ -174,7 +174,7 @@ impl<'t> Table<'t> {
         }
     }
 
-    /// One of several words.
+    /// Reads one of several words.
     pub(super) fn word<T: Copy>(
         &mut self,
         found: &mut Diagnostics,
@@ -185,21 +185,21 @@ impl<'t> Table<'t> {
         let word = words.iter().find(|(word, _)| *word == given.text);
         if word.is_none() {
             let all: Vec<String> = words.iter().map(|(word, _)| format!("`{word}`")).collect();
-            let message = format!("`{key}` cannot be `{}`", given.text);
-            found.add(given.span, message, Some(format!("write {}", all.join(" or "))));
+            let message = format!("`{key}` must not be `{}`", given.text);
+            found.add(given.span, message, Some(format!("use {}", all.join(" or "))));
         }
         word.map(|(_, meaning)| *meaning)
     }
 
-    /// Every key that nobody asked for is a mistake.
+    /// Reports every key that was not read as a mistake.
     pub(super) fn finish(self, found: &mut Diagnostics) {
         for (key, _) in self.entries() {
             if !self.known.contains(&key.text) {
                 let help = match did_you_mean(key.text, self.known.iter().copied()) {
                     Some(near) => format!("did you mean `{near}`?"),
-                    None => format!("it may have {}", self.known.join(", ")),
+                    None => format!("the known keys are {}", self.known.join(", ")),
                 };
-                found.add(key.span, format!("there is no key `{}` here", key.text), Some(help));
+                found.add(key.span, format!("unknown key `{}`", key.text), Some(help));
             }
         }
     }
@@ -225,7 +225,7 @@ impl Locations {
         places
     }
 
-    /// The place of the path, or of the longest part of it that is there.
+    /// Returns the place of the path, or of its longest existing part.
     pub(super) fn find(&self, path: &[&str]) -> Location {
         let path: Vec<String> = path.iter().map(|step| (*step).to_owned()).collect();
         let place = (1..=path.len()).rev().find_map(|length| self.0.get(&path[..length]));
@@ -269,7 +269,7 @@ pub(super) fn wrong_type(value: Value<'_>, key: &str, expected: &str, found: &mu
     found.add(value.span(), format!("`{key}` must be {expected}, got {given}"), None);
 }
 
-/// Likewise of a number, which may be wrong though its type is right.
+/// Reports a value whose type or range is wrong.
 fn wrong_value(value: Value<'_>, key: &str, expected: &str, found: &mut Diagnostics) {
     let given = match value.get_ref() {
         DeValue::Integer(integer) => integer.as_str(),

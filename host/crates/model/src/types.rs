@@ -88,7 +88,7 @@ pub enum TypeError {
     #[error("`??` says no more than `?`; write one")]
     OptionalTwice,
     #[error(
-        "the type is more than {MAX_TYPE_DEPTH} lists, objects and `?` deep; give what is inside a model of its own"
+        "the type has more than {MAX_TYPE_DEPTH} nested lists, objects and `?`; move the inner part to a separate model"
     )]
     TooDeep,
 }
@@ -343,7 +343,7 @@ mod tests {
         for lists in [MAX_TYPE_DEPTH + 1, 1_000_000] {
             assert_eq!(
                 refusal(&text(lists)),
-                "the type is more than 20 lists, objects and `?` deep; give what is inside a model of its own"
+                "the type has more than 20 nested lists, objects and `?`; move the inner part to a separate model"
             );
         }
     }

@@ -495,14 +495,14 @@ event = "connected"
                 "4:125: `a` has more than 20 nested lists and objects",
             ),
         ] {
-            let expected = mistakes(&with_field(&ty));
-            assert_eq!(expected, [format!("{place}; {help}")], "{}", &ty[..ty.len().min(80)]);
+            let reported = mistakes(&with_field(&ty));
+            assert_eq!(reported, [format!("{place}; {help}")], "{}", &ty[..ty.len().min(80)]);
         }
         // Tables that are nested by dotted keys alone, deeper than the stack of a thread allows.
         let keys = "a.".repeat(75);
         let bomb = format!("{{ {keys}a = ").repeat(75) + "\"string\"" + &" }".repeat(75);
-        let expected = mistakes(&with_field(&bomb));
-        assert!(expected.len() == 1 && expected[0].contains("nested lists and objects"), "{expected:?}");
+        let reported = mistakes(&with_field(&bomb));
+        assert!(reported.len() == 1 && reported[0].contains("nested lists and objects"), "{reported:?}");
     }
 
     #[test]

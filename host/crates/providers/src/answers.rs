@@ -1,4 +1,4 @@
-//! Checks what an end user typed in against the questions of a provider's entry.
+//! Checks an end user's answers against the questions of a provider.
 
 use std::collections::BTreeMap;
 
@@ -7,16 +7,16 @@ use uuid::Uuid;
 
 use super::question::{Question, QuestionFormat};
 
-/// Longest answer in bytes: room for a private key in PEM.
+/// Maximum length of an answer in bytes. A private key in PEM fits.
 const MAX_ANSWER: usize = 16_384;
 
-/// What is wrong with one answer, or with its absence. Never repeats the answer.
+/// What is wrong with an answer or a missing answer. Never contains the answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WrongAnswer {
-    /// Of the question.
+    /// Name of the question.
     pub name: String,
     pub kind: WrongAnswerKind,
-    /// What would be right.
+    /// What a correct answer looks like.
     pub problem: String,
 }
 
@@ -24,16 +24,16 @@ pub struct WrongAnswer {
 pub enum WrongAnswerKind {
     Missing,
     TooLong,
-    /// It is not of the form that the question asks for.
+    /// The answer does not have the required form.
     Form,
-    /// It is none of the answers there are.
+    /// The answer is not one of the allowed ones.
     Choice,
-    /// There is no such question.
+    /// The provider has no such question.
     NotAsked,
 }
 
-/// The answers that are to be kept: those that were given, trimmed but for passwords, and the defaults of those
-/// that were not. Names every mistake.
+/// Returns the answers to store: the given ones, trimmed except for passwords, and the default values of the
+/// others. Otherwise returns every mistake.
 pub fn check_answers(
     questions: &BTreeMap<String, Question>,
     given: BTreeMap<String, String>,
@@ -42,7 +42,7 @@ pub fn check_answers(
     let mut wrong: Vec<WrongAnswer> = given
         .keys()
         .filter(|name| questions.get(*name).is_none_or(|question| question.automated))
-        .map(|name| mistake(name, WrongAnswerKind::NotAsked, "is not asked for by this provider".to_owned()))
+        .map(|name| mistake(name, WrongAnswerKind::NotAsked, "is not a question of this provider".to_owned()))
         .collect();
     for (name, question) in questions.iter().filter(|(_, question)| !question.automated) {
         let answer = given.get(name).map(|answer| if name == "password" { answer } else { answer.trim() });
@@ -64,7 +64,7 @@ fn check(question: &Question, answer: &str) -> Result<(), (WrongAnswerKind, Stri
         return Err((WrongAnswerKind::TooLong, format!("must be at most {MAX_ANSWER} bytes long")));
     }
     if answer.contains('\0') {
-        return Err((WrongAnswerKind::Form, "must not hold a NUL character".to_owned()));
+        return Err((WrongAnswerKind::Form, "must not contain a NUL character".to_owned()));
     }
     if !question.choices.is_empty() && !question.choices.iter().any(|choice| choice == answer) {
         return Err((WrongAnswerKind::Choice, format!("must be one of {}", question.choices.join(", "))));
@@ -121,14 +121,14 @@ mod tests {
     }
 
     #[test]
-    fn good_answers_are_kept_with_the_defaults_of_the_others() {
+    fn valid_answers_are_returned_with_the_defaults_of_the_others() {
         let kept = checked(&[("shop", " tea\n"), ("password", " p "), ("mail", "")]).unwrap();
         let expected = [("password", " p "), ("region", "eu"), ("shop", "tea")];
         assert_eq!(kept.iter().map(|(n, v)| (n.as_str(), v.as_str())).collect::<Vec<_>>(), expected);
     }
 
     #[test]
-    fn every_mistake_is_named() {
+    fn every_mistake_is_reported() {
         let wrong = |given| checked(given).unwrap_err();
         let one = |name: &str, kind| vec![(name.to_owned(), kind)];
         assert_eq!(wrong(&[]), one("shop", WrongAnswerKind::Missing));

@@ -1,4 +1,4 @@
-//! How an end user proves to a provider who they are.
+//! The ways in which end users authenticate to a provider.
 
 use std::fmt;
 
@@ -6,15 +6,15 @@ use serde::{Deserialize, Serialize};
 
 use super::template::Variable;
 
-/// The kinds of authentication, by the names that clients know. The name decides which credentials a
-/// connection holds and which flow obtains them.
+/// The kinds of authentication, by the names in the API. The kind decides which credentials a connection has and
+/// which flow obtains them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum AuthMode {
     #[serde(rename = "OAUTH1")]
     OAuth1,
     #[serde(rename = "OAUTH2")]
     OAuth2,
-    /// OAuth 2, client credentials grant.
+    /// OAuth 2 with the client credentials grant.
     #[serde(rename = "OAUTH2_CC")]
     OAuth2ClientCredentials,
     #[serde(rename = "BASIC")]
@@ -24,7 +24,7 @@ pub enum AuthMode {
     /// An app's installation together with a user's consent.
     #[serde(rename = "CUSTOM")]
     Custom,
-    /// An app's installation, authenticated by a signed token.
+    /// An app's installation, authenticated with a signed token.
     #[serde(rename = "APP")]
     App,
     #[serde(rename = "NONE")]
@@ -74,7 +74,7 @@ impl AuthMode {
         }
     }
 
-    /// Whether credentials of this kind have a value for the variable of a template.
+    /// Whether credentials of this kind have a value for a template variable.
     pub(super) fn provides(self, variable: &Variable) -> bool {
         match variable {
             Variable::ConnectionConfig(_) => true,
@@ -87,7 +87,7 @@ impl AuthMode {
                 self,
                 Self::OAuth2 | Self::OAuth2ClientCredentials | Self::OAuth1 | Self::TokenBased | Self::Custom
             ),
-            // Only for the requests that fetch a token.
+            // Available only in the requests that fetch a token.
             Variable::ClientSecret | Variable::RefreshToken | Variable::Jwt => false,
             Variable::AccessToken => !matches!(
                 self,
@@ -102,12 +102,12 @@ impl AuthMode {
         }
     }
 
-    /// Whether the end user is sent to the provider's authorization page.
+    /// Whether the flow redirects the end user to the provider's authorization page.
     pub(super) fn has_authorization_url(self) -> bool {
         matches!(self, Self::OAuth1 | Self::OAuth2 | Self::Custom | Self::App | Self::McpOAuth2)
     }
 
-    /// Whether a token is fetched from an address that the catalogue knows.
+    /// Whether a token is fetched from a URL in the catalogue.
     pub(super) fn has_token_url(self) -> bool {
         self.has_authorization_url()
             || matches!(
@@ -128,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_name_is_the_same_on_the_wire_and_in_text() {
+    fn the_name_is_the_same_in_json_and_in_text() {
         let names = [
             "OAUTH1",
             "OAUTH2",

@@ -1,5 +1,6 @@
-//! The catalogue of providers: where each one's API is, how it is authenticated, and what an end user is
-//! asked for. One TOML file a provider, compiled in; an operator's folder adds to them or replaces them.
+//! The catalogue of providers: the address of each API, its authentication, and the questions for end users. Each
+//! provider has one TOML file, which is compiled in. The files in an operator's folder add to these or replace
+//! them.
 
 mod answers;
 mod auth_mode;
@@ -38,33 +39,33 @@ pub use webhook::Webhook;
 
 use syncline_types::ids::ProviderSlug;
 
-/// The files of `host/crates/providers/catalogue`. A debug build reads them where they are, so that trying a change needs no
-/// compiling.
+/// The files in `host/crates/providers/catalogue`. A debug build reads them from disk, so that a change needs no
+/// compilation.
 #[derive(rust_embed::Embed)]
 #[folder = "catalogue"]
 #[include = "*.toml"]
 struct Shipped;
 
-/// Every provider that the host knows.
+/// All providers that the host knows.
 #[derive(Debug)]
 pub struct Catalogue {
     providers: BTreeMap<ProviderSlug, Arc<Provider>>,
 }
 
-/// Why the catalogue cannot be loaded. Names the file, and the key where one is at fault.
+/// The reason why the catalogue cannot be loaded, with the file and, where possible, the key.
 #[derive(Debug, thiserror::Error)]
 pub enum CatalogueError {
-    #[error("the folder of providers `{folder}` cannot be read")]
+    #[error("could not read the provider folder `{folder}`")]
     Folder { folder: String, source: std::io::Error },
-    #[error("the provider file `{file}` cannot be read")]
+    #[error("could not read the provider file `{file}`")]
     File { file: String, source: std::io::Error },
     #[error("the provider file `{file}` is malformed: {problem}")]
     Malformed { file: String, problem: String },
-    #[error("the provider file `{file}` breaks a rule at `{key}`: {problem}")]
+    #[error("the provider file `{file}` is invalid at `{key}`: {problem}")]
     Rule { file: String, key: String, problem: String },
 }
 
-/// Whose file it is. An operator may allow what we would not ship.
+/// Who wrote a file. Operators may allow more than the built-in files do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Origin {
     Shipped,
@@ -72,8 +73,8 @@ enum Origin {
 }
 
 impl Catalogue {
-    /// The providers that we ship, and those of the operator's folder: its `*.toml` files, named by slug.
-    /// A slug that we ship too is replaced as a whole.
+    /// Loads the built-in providers and those in the operator's folder, which contains `*.toml` files named by
+    /// slug. A file of the operator replaces a built-in provider of the same slug completely.
     pub fn load(operator_folder: Option<&Path>) -> Result<Self, CatalogueError> {
         let mut catalogue = Self { providers: BTreeMap::new() };
         for file in Shipped::iter() {
@@ -91,7 +92,7 @@ impl Catalogue {
         self.providers.get(slug)
     }
 
-    /// All providers, ordered by slug.
+    /// Returns all providers, ordered by slug.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<Provider>> {
         self.providers.values()
     }

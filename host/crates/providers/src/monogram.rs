@@ -1,13 +1,13 @@
-//! A picture for a provider, made of its name and its colour: nobody's trademark, and nothing to fetch.
+//! Pictures for providers, made of name and colour. They use no trademarks and need no downloads.
 
 use maud::{Markup, PreEscaped, html};
 
 use super::Provider;
 
-/// A square with rounded corners, as SVG. It runs nothing and loads nothing.
+/// Returns a square with rounded corners, as SVG without scripts and external references.
 pub fn monogram(provider: &Provider) -> String {
     let background = provider.color.as_deref().and_then(Color::parse).unwrap_or_else(|| {
-        // Providers without a colour of their own are still told apart.
+        // Providers without a colour are distinguishable, too.
         let digest = blake3::hash(provider.name.as_str().as_bytes());
         PALETTE[usize::from(digest.as_bytes()[0]) % PALETTE.len()]
     });
@@ -25,7 +25,7 @@ pub fn monogram(provider: &Provider) -> String {
     text
 }
 
-/// Dark enough for white letters.
+/// Colours that are dark enough for white letters.
 const PALETTE: [Color; 8] = [
     Color(0x1f, 0x4e, 0x79),
     Color(0x7a, 0x2e, 0x5d),
@@ -41,7 +41,7 @@ const PALETTE: [Color; 8] = [
 struct Color(u8, u8, u8);
 
 impl Color {
-    /// Reads `#rrggbb`.
+    /// Parses `#rrggbb`.
     fn parse(text: &str) -> Option<Self> {
         let digits = text.strip_prefix('#').filter(|digits| digits.len() == 6 && digits.is_ascii())?;
         let part = |at: usize| u8::from_str_radix(&digits[at..at + 2], 16).ok();
@@ -52,13 +52,13 @@ impl Color {
         format!("#{:02x}{:02x}{:02x}", self.0, self.1, self.2)
     }
 
-    /// White or black, whichever contrasts more.
+    /// Returns white or black, whichever has more contrast.
     fn readable_on_it(self) -> Self {
         let [white, black] = [Self(0xff, 0xff, 0xff), Self(0, 0, 0)];
         if self.contrast(white) >= self.contrast(black) { white } else { black }
     }
 
-    /// The contrast ratio of WCAG 2, from 1 to 21.
+    /// Returns the contrast ratio of WCAG 2, from 1 to 21.
     fn contrast(self, other: Self) -> f64 {
         let (one, two) = (self.luminance(), other.luminance());
         (one.max(two) + 0.05) / (one.min(two) + 0.05)
@@ -73,7 +73,7 @@ impl Color {
     }
 }
 
-/// The first letters of the first two words; what stands in brackets is a note, not a name.
+/// Returns the first letters of the first two words. Text in brackets is a note and not part of the name.
 fn initials(name: &str) -> String {
     let plain = name.split('(').next().unwrap_or_default();
     let words = plain.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty());
@@ -87,7 +87,7 @@ mod tests {
     use crate::Catalogue;
 
     #[test]
-    fn letters_are_readable_on_every_provider_that_we_ship() {
+    fn letters_are_readable_for_every_built_in_provider() {
         for provider in Catalogue::load(None).unwrap().iter() {
             let background = provider.color.as_deref().and_then(Color::parse);
             assert_eq!(background.is_some(), provider.color.is_some(), "{}", provider.name);
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_operator_calls_a_provider_stays_text() {
+    fn a_providers_name_is_escaped() {
         let mut provider = (**Catalogue::load(None).unwrap().iter().next().unwrap()).clone();
         provider.display_name = "\"><script>alert(1)</script>".to_owned();
         provider.color = None;

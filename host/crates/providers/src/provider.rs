@@ -1,5 +1,5 @@
-//! One entry of the catalogue: what the host has to know of a provider. The keys of the TOML file are
-//! those that clients see in JSON, so one set of types serves both.
+//! One provider of the catalogue. The keys of the TOML file and of the API's JSON are the same, so one set of types
+//! serves both.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -18,34 +18,34 @@ use super::url_template::{UnusableConfig, UrlTemplate};
 use super::webhook::Webhook;
 use syncline_types::ids::ProviderSlug;
 
-/// What is known of a provider. As JSON it is what clients are shown.
+/// A provider. The JSON form is what clients see.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Provider {
-    /// The slug; the file is named after it.
+    /// The slug, which is also the name of the file.
     pub name: ProviderSlug,
     pub display_name: String,
     pub auth_mode: AuthMode,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub categories: Vec<String>,
-    /// The provider's own manual.
+    /// The provider's API documentation.
     pub docs: String,
     #[serde(skip_serializing)]
     pub source: Source,
     /// The background of the provider's monogram, as `#rrggbb`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub color: Option<String>,
-    /// What the end user is asked for to prove who they are.
+    /// Questions for the end user's credentials.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub credentials: BTreeMap<String, Question>,
-    /// What the end user is asked for beside the credentials, such as a subdomain.
+    /// Questions for other values, such as a subdomain.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub connection_config: BTreeMap<String, Question>,
 
-    /// OAuth 1: where the temporary credentials come from.
+    /// OAuth 1: where temporary credentials are requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request_url: Option<UrlTemplate>,
-    /// OAuth 1 and TBA; HMAC-SHA1 unless given.
+    /// For OAuth 1 and TBA. The default is HMAC-SHA1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub signature_method: Option<SignatureMethod>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -54,7 +54,7 @@ pub struct Provider {
     pub authorization_params: BTreeMap<String, Template>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token_url: Option<UrlTemplate>,
-    /// Sent with every token request, also those that refresh.
+    /// Sent with every token request, including refreshes.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub token_params: BTreeMap<String, Template>,
     /// Where tokens are refreshed, if not at `token_url`.
@@ -62,43 +62,43 @@ pub struct Provider {
     pub refresh_url: Option<UrlTemplate>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub refresh_params: BTreeMap<String, Template>,
-    /// CUSTOM: where a user's token lists the installations that the user may use.
+    /// CUSTOM: the list of installations that a user's token gives access to.
     #[serde(default, skip_serializing)]
     pub installations_url: Option<UrlTemplate>,
-    /// In the body unless given.
+    /// The default is the request body.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token_request_auth_method: Option<TokenRequestAuth>,
-    /// A form unless given.
+    /// The default is a form.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token_request_format: Option<BodyFormat>,
-    /// What this provider calls `client_id`.
+    /// The provider's name for `client_id`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client_id_param: Option<String>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub default_scopes: Vec<String>,
-    /// A space unless given.
+    /// The default is a space.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scope_separator: Option<String>,
-    /// PKCE is used unless the provider cannot do it.
+    /// PKCE is used unless the provider does not support it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub disable_pkce: bool,
-    /// Where a token response keeps what it keeps elsewhere than OAuth 2 says.
+    /// Where a token response deviates from OAuth 2.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token_response: Option<TokenResponsePaths>,
-    /// Tokens are refreshed when they have this many seconds left; 900 unless given.
+    /// Tokens are refreshed when they have this many seconds left. The default is 900.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token_expiration_buffer: Option<u32>,
-    /// How many seconds a token lives whose response does not say so.
+    /// Lifetime in seconds of a token whose response does not state one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token_lifetime: Option<u32>,
 
-    /// How credentials are exchanged for a token: TWO_STEP and BILL, and JWT where the signed token is exchanged.
+    /// How credentials are exchanged for a token: TWO_STEP, BILL, and JWT if the signed token is exchanged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token_request: Option<TokenRequest>,
-    /// How such a token is renewed, where that needs less than the exchange.
+    /// How such a token is renewed, if the exchange need not be repeated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refresh_request: Option<TokenRequest>,
-    /// JWT: what is signed.
+    /// JWT: the content that is signed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub jwt: Option<JwtRecipe>,
     /// SIGNATURE: how a request is signed.
@@ -107,29 +107,29 @@ pub struct Provider {
 
     #[serde(default)]
     pub proxy: Proxy,
-    /// How its webhooks are taken; none if they are not.
+    /// How webhooks of this provider are verified and read. None if they are not supported.
     #[serde(default, skip_serializing)]
     pub webhook: Option<Webhook>,
 }
 
-/// Where the client's id and secret go in a token request; without it, into the body.
+/// Where the client's id and secret are placed in a token request. Without a value, they are in the body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TokenRequestAuth {
-    /// Into the `Authorization` header.
+    /// In the `Authorization` header.
     Basic,
-    /// Nowhere.
+    /// Not at all.
     Custom,
 }
 
-/// How the fields of a request are written.
+/// The encoding of a request's fields.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum BodyFormat {
     #[default]
     Form,
     Json,
-    /// Into the URL; the body stays empty.
+    /// In the URL, with an empty body.
     Query,
 }
 
@@ -144,7 +144,7 @@ pub enum SignatureMethod {
     Plaintext,
 }
 
-/// Dotted paths into a token response. What is not given stands where RFC 6749 puts it.
+/// Dotted paths into a token response. The default of each is its place in RFC 6749.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TokenResponsePaths {
@@ -164,19 +164,19 @@ pub struct TokenResponsePaths {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TokenRequest {
-    /// In place of `token_url`, for a renewal at another address.
+    /// Replaces `token_url`, for a renewal at another address.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub url: Option<UrlTemplate>,
     #[serde(default)]
     pub format: BodyFormat,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub headers: BTreeMap<HeaderKey, Template>,
-    /// A dot in a name makes an object of what is before it, in JSON.
+    /// In JSON, a dot in a name creates a nested object.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub body: BTreeMap<String, Template>,
 }
 
-/// What a JWT holds and how it is signed.
+/// Content and signature of a JWT.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct JwtRecipe {
@@ -187,10 +187,10 @@ pub struct JwtRecipe {
     pub key_encoding: KeyEncoding,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub header: BTreeMap<String, Template>,
-    /// Beside `iat` and `exp`, which are always there.
+    /// Claims in addition to `iat` and `exp`, which are always set.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub claims: BTreeMap<String, Template>,
-    /// Seconds.
+    /// Lifetime in seconds.
     pub expires_in: u32,
 }
 
@@ -206,22 +206,22 @@ pub enum JwtAlgorithm {
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SignatureScheme {
-    /// The `UsernameToken` of WS-Security in a header, new for each request.
+    /// The `UsernameToken` of WS-Security in a header, which is new for each request.
     #[default]
     #[serde(rename = "WSSE")]
     Wsse,
-    /// The same with hexadecimal digits where the standard has bytes.
+    /// The same, with hexadecimal digits where the standard has bytes.
     #[serde(rename = "WSSE_HEX")]
     WsseHex,
 }
 
 impl Provider {
-    /// The address of the API for a connection with this configuration. `None` if the catalogue has none.
+    /// Returns the address of the API for a connection, or `None` if the catalogue has none.
     pub fn base_url(&self, config: &Map<String, Value>) -> Result<Option<Url>, UnusableConfig> {
         self.proxy.base_url.as_ref().map(|template| self.render_url(template, config)).transpose()
     }
 
-    /// One of the entry's addresses, for a connection with this configuration.
+    /// Renders one of the provider's addresses for a connection.
     pub fn render_url(
         &self,
         template: &UrlTemplate,
@@ -230,8 +230,8 @@ impl Provider {
         template.render(|name| self.required_answer(config, name))
     }
 
-    /// Parameters of a request of the flow, for a connection with this configuration. One that asks for an
-    /// optional answer that was not given is left out.
+    /// Renders the parameters of a flow's request for a connection. A parameter that uses an optional answer is
+    /// omitted if the answer was not given.
     pub fn render_params<'a>(
         &self,
         params: impl IntoIterator<Item = (&'a String, &'a Template)>,
@@ -248,11 +248,11 @@ impl Provider {
         Ok(rendered)
     }
 
-    /// A template in which only answers stand, for a connection with this configuration.
+    /// Renders a template that contains only answers, for a connection.
     pub fn render(&self, template: &Template, config: &Map<String, Value>) -> Result<String, UnusableConfig> {
         template.render(|variable| match variable {
             Variable::ConnectionConfig(name) => self.required_answer(config, name),
-            // The rules let nothing else in.
+            // The rules of the catalogue reject all other variables.
             other => Err(UnusableConfig::Missing { name: other.to_string() }),
         })
     }
@@ -261,7 +261,7 @@ impl Provider {
         self.connection_config.get(name).is_some_and(|question| question.optional)
     }
 
-    /// Checks that a connection with this configuration can be used: every question that needs an answer has one.
+    /// Checks that every required question has a valid answer, so that the connection can be used.
     pub fn check_config(&self, config: &Map<String, Value>) -> Result<(), UnusableConfig> {
         for (name, question) in &self.connection_config {
             let answer = self.answer(config, name)?;
@@ -272,8 +272,8 @@ impl Provider {
         self.base_url(config).map(drop)
     }
 
-    /// What was answered to a question of `connection_config`, else its default; checked again, since the
-    /// configuration may have been imported or stored before the pattern was what it is now.
+    /// Returns the answer to a question of `connection_config`, or its default. The answer is checked again,
+    /// because it may have been imported, or stored before the pattern changed.
     pub fn answer<'a>(
         &'a self,
         config: &'a Map<String, Value>,

@@ -1,4 +1,4 @@
-//! How requests to a provider's API are made: where to, with what, and how it answers when it is busy.
+//! How requests to a provider's API are made: address, headers, rate limits and pagination.
 
 use std::collections::BTreeMap;
 
@@ -12,17 +12,17 @@ use super::url_template::UrlTemplate;
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Proxy {
-    /// None for a provider whose address only the integration knows.
+    /// None if only the integration knows the address.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub base_url: Option<UrlTemplate>,
-    /// Lets an answer choose the whole host. Only in an operator's own files.
+    /// Lets an answer choose the whole host name. Accepted only in an operator's own files.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub free_host: bool,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub headers: BTreeMap<HeaderKey, Template>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub query: BTreeMap<String, Template>,
-    /// What basic authentication is made of, where it is not just the user name and the password.
+    /// Templates for basic authentication, if it is not simply user name and password.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub basic: Option<BasicTemplates>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -42,9 +42,9 @@ pub struct BasicTemplates {
     pub password: Template,
 }
 
-/// A cheap request that the provider answers with 401 if the credentials are bad. Any other answer proves
-/// nothing against them: a key with few rights may well be forbidden what is asked here. Where the endpoint names an
-/// answer, the request asks whether the credentials are for that, and only a success says so.
+/// A cheap request that the provider answers with 401 if the credentials are wrong. Any other response proves
+/// nothing, because a key with few rights may not be allowed to make this request. If the endpoint contains an
+/// answer, the request checks that the credentials belong to that account, and only a success confirms it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Verification {
@@ -61,37 +61,37 @@ pub enum VerificationMethod {
     Post,
 }
 
-/// The headers by which a provider says when to come back.
+/// The headers in which a provider states when to retry.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RetryHints {
-    /// Hold seconds or a date. `Retry-After` always counts and need not be named.
+    /// Headers with seconds or a date. `Retry-After` is always honoured and need not be listed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub after: Vec<HeaderKey>,
-    /// Hold a time: seconds or milliseconds since 1970, or a date.
+    /// Headers with a point in time: seconds or milliseconds since 1970, or a date.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub at: Vec<HeaderKey>,
-    /// Holds the requests that are left. With 0 in it, 403 means "too many requests" as 429 does.
+    /// Header with the number of remaining requests. If it is 0, a 403 means "too many requests" like a 429.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub remaining: Option<HeaderKey>,
-    /// Whose requests are counted together: when they are too many, all of them wait.
+    /// Which requests share a limit. If there are too many, all of these requests wait.
     #[serde(default, skip_serializing_if = "LimitScope::is_connection")]
     pub scope: LimitScope,
 }
 
-/// Whose requests a provider counts together.
+/// Which requests a provider counts together.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LimitScope {
-    /// Those of one account.
+    /// Requests of one account.
     #[default]
     Connection,
-    /// Those of the app, for whatever account: those of all connections of an integration.
+    /// Requests of the app for any account, which are those of all connections of an integration.
     Integration,
 }
 
 impl Verification {
-    /// The answers that it asks the provider to confirm.
+    /// Returns the names of the answers that the request asks the provider to confirm.
     pub fn confirmed_answers(&self) -> impl Iterator<Item = &str> {
         self.endpoint.variables().filter_map(|variable| match variable {
             Variable::ConnectionConfig(name) => Some(name.as_str()),
@@ -106,7 +106,8 @@ impl LimitScope {
     }
 }
 
-/// How many requests may be made in how many seconds, by those whom the provider counts together ([`LimitScope`]).
+/// The number of requests in a number of seconds, for all requests that the provider counts together
+/// ([`LimitScope`]).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RateLimit {
@@ -114,11 +115,11 @@ pub struct RateLimit {
     pub per_seconds: u32,
 }
 
-/// How lists are read page by page. Paths are dotted, into the body.
+/// How lists are read page by page. Paths are dotted paths in the response body.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "lowercase", deny_unknown_fields)]
 pub enum Paginate {
-    /// The answer has a token for the next page.
+    /// The response contains a token for the next page.
     Cursor {
         cursor_path_in_response: String,
         cursor_name_in_request: String,
@@ -127,7 +128,7 @@ pub enum Paginate {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         response_path: Option<String>,
     },
-    /// The answer has the URL of the next page, in its body or in its `Link` header.
+    /// The response contains the URL of the next page, in its body or in its `Link` header.
     Link {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         link_path_in_response_body: Option<String>,
@@ -138,7 +139,7 @@ pub enum Paginate {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         response_path: Option<String>,
     },
-    /// The request counts what to skip.
+    /// The request states how many items to skip.
     Offset {
         offset_name_in_request: String,
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -154,18 +155,17 @@ pub enum Paginate {
 pub struct HeaderKey(HeaderName);
 
 impl Proxy {
-    /// Whether a template says where the key, the password or the token goes. If none does, the kind of
-    /// credentials decides.
+    /// Whether a template places the key, password or token. If none does, the kind of the credentials decides.
     pub fn places_credentials(&self) -> bool {
         self.basic.is_some() || self.variables().any(|(_, variable)| variable.is_proof())
     }
 
-    /// Whether requests carry the id of the app beside the credentials.
+    /// Whether requests contain the app's client id in addition to the credentials.
     pub fn wants_client_id(&self) -> bool {
         self.variables().any(|(_, variable)| *variable == Variable::ClientId)
     }
 
-    /// Every template in it, with the key under which it is written.
+    /// Returns every template with the key at which it is written.
     pub(super) fn templates(&self) -> impl Iterator<Item = (String, &Template)> {
         let headers =
             self.headers.iter().map(|(name, template)| (format!("proxy.headers.{}", name.0), template));
@@ -179,7 +179,7 @@ impl Proxy {
         headers.chain(query).chain(basic)
     }
 
-    /// Every variable in it, with the key under which it is written.
+    /// Returns every variable with the key at which it is written.
     pub(super) fn variables(&self) -> impl Iterator<Item = (String, &Variable)> {
         self.templates()
             .flat_map(|(key, template)| template.variables().map(move |variable| (key.clone(), variable)))
@@ -208,7 +208,7 @@ impl TryFrom<String> for HeaderKey {
     type Error = String;
 
     fn try_from(text: String) -> Result<Self, String> {
-        text.parse().map(Self).map_err(|_| format!("`{text}` is not the name of a header"))
+        text.parse().map(Self).map_err(|_| format!("`{text}` is not a valid header name"))
     }
 }
 

@@ -1,4 +1,4 @@
-//! What an end user is asked for when connecting.
+//! The questions that an end user answers when connecting.
 
 use regex::Regex;
 use serde::{Deserialize, Serialize};
@@ -13,12 +13,12 @@ pub struct Question {
     pub description: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub example: Option<String>,
-    /// What the whole answer must match.
+    /// A pattern that the whole answer must match.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pattern: Option<Pattern>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub format: Option<QuestionFormat>,
-    /// Shown before and after the field, not part of the answer.
+    /// Shown before and after the field, but not part of the answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prefix: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -31,18 +31,19 @@ pub struct Question {
     pub secret: bool,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub hidden: bool,
-    /// Filled in by the flow, never asked for.
+    /// Filled in by the connection flow instead of the end user.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub automated: bool,
-    /// With `automated`: the dotted path in the token response, or the parameter of the redirect, whose value it is.
+    /// For `automated` questions: the dotted path in the token response, or the parameter of the redirect, with the
+    /// value.
     #[serde(default, skip_serializing)]
     pub from_token_response: Option<String>,
     #[serde(default, skip_serializing)]
     pub from_redirect: Option<String>,
-    /// Which part of that value is taken: the first group.
+    /// Extracts the first group of this pattern from the value.
     #[serde(default, skip_serializing)]
     pub extract: Option<Pattern>,
-    /// The only answers there are.
+    /// The allowed answers; empty if any answer is allowed.
     #[serde(default, rename = "enum", skip_serializing_if = "Vec::is_empty")]
     pub choices: Vec<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -65,7 +66,7 @@ pub enum QuestionFormat {
     Email,
 }
 
-/// A regular expression that an answer matches as a whole.
+/// A regular expression that must match a whole answer.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Pattern {
@@ -82,12 +83,12 @@ impl Pattern {
         self.whole.is_match(answer)
     }
 
-    /// What the first group takes of the answer.
+    /// Returns the part of the answer that the first group matches.
     pub fn extract<'a>(&self, answer: &'a str) -> Option<&'a str> {
         Some(self.whole.captures(answer)?.get(1)?.as_str())
     }
 
-    /// How many groups it has.
+    /// Returns the number of groups.
     pub fn groups(&self) -> usize {
         self.whole.captures_len() - 1
     }
@@ -97,8 +98,8 @@ impl TryFrom<String> for Pattern {
     type Error = String;
 
     fn try_from(text: String) -> Result<Self, String> {
-        // Anchored here, so that a pattern written without `^` and `$` cannot let a part pass for the whole;
-        // tried alone first, so that it cannot close our group.
+        // Anchored here, so that a pattern without `^` and `$` does not accept an answer that matches only in part.
+        // Compiled alone first, so that it cannot close our group.
         let whole = Regex::new(&text)
             .and_then(|_| Regex::new(&format!(r"\A(?:{text})\z")))
             .map_err(|error| format!("`{text}` is not a regular expression: {error}"))?;

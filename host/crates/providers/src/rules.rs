@@ -1,5 +1,5 @@
-//! What must hold in an entry of the catalogue beyond its shape. Each rule keeps a mistake in a file from
-//! turning into a request that goes to the wrong host or leaves without its credentials.
+//! The rules for catalogue files beyond their structure. Each rule prevents a mistake in a file from sending a
+//! request to the wrong host or without its credentials.
 
 use url::Url;
 
@@ -14,18 +14,18 @@ use super::webhook::{
     Algorithm, HandshakeHmac, SignatureRecipe, SignedPart, Verification as WebhookVerification,
 };
 
-/// A rule that an entry breaks, and the key at which it does.
+/// A violated rule, and the key that violates it.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Broken {
     pub key: String,
     pub problem: String,
 }
 
-/// Checks every rule; the first that is broken is told.
+/// Checks all rules and returns the first violation.
 pub(super) fn check(provider: &Provider, file_stem: &str, origin: Origin) -> Result<(), Broken> {
     let name = &provider.name;
     require(name.as_str() == file_stem, "name", || {
-        format!("`{name}` must be the file's name, `{file_stem}`")
+        format!("`{name}` must equal the file's name, `{file_stem}`")
     })?;
     check_links(provider)?;
     check_questions(provider)?;
@@ -55,20 +55,20 @@ fn check_questions(provider: &Provider) -> Result<(), Broken> {
                     _ => true,
                 };
                 require(fits, &format!("{key}.{what}"), || {
-                    "does not match the question's own pattern".to_owned()
+                    "does not match the question's pattern".to_owned()
                 })?;
                 let is_choice =
                     |text: &String| question.choices.is_empty() || question.choices.contains(text);
                 require(text.as_ref().is_none_or(is_choice), &format!("{key}.{what}"), || {
-                    "is none of the question's own `enum`".to_owned()
+                    "is not one of the question's `enum` values".to_owned()
                 })?;
             }
             let has_source = question.from_token_response.is_some() || question.from_redirect.is_some();
             require(!has_source || question.automated, &key, || {
-                "what the flow fills in is not asked for: set `automated = true`".to_owned()
+                "the connection flow fills in this answer, so set `automated = true`".to_owned()
             })?;
             require(question.extract.is_none() || has_source, &format!("{key}.extract"), || {
-                "takes a part of `from_token_response` or `from_redirect`, and neither is given".to_owned()
+                "needs `from_token_response` or `from_redirect`, and neither is set".to_owned()
             })?;
             let takes_one = question.extract.as_ref().is_none_or(|extract| extract.groups() == 1);
             require(takes_one, &format!("{key}.extract"), || "must have exactly one group".to_owned())?;
@@ -76,7 +76,7 @@ fn check_questions(provider: &Provider) -> Result<(), Broken> {
     }
     for (key, variable) in flow_variables(provider) {
         require(matches!(variable, Variable::ConnectionConfig(_)), &key, || {
-            format!("`${{{variable}}}` cannot stand there; only connectionConfig.NAME can")
+            format!("`${{{variable}}}` is not allowed here; use connectionConfig.NAME")
         })?;
     }
     let variables =
@@ -89,12 +89,12 @@ fn check_questions(provider: &Provider) -> Result<(), Broken> {
             Variable::Credential(name) => ("credentials", provider.credentials.contains_key(name)),
             _ => continue,
         };
-        require(known, &key, || format!("`${{{variable}}}` needs a question of that name in `{section}`"))?;
+        require(known, &key, || format!("`${{{variable}}}` needs a question with this name in `{section}`"))?;
     }
     Ok(())
 }
 
-/// Every variable of the parameters of OAuth 2, with its key.
+/// Returns every variable in the parameters of OAuth 2, with its key.
 fn flow_variables(provider: &Provider) -> impl Iterator<Item = (String, &Variable)> {
     let params = [
         ("authorization_params", &provider.authorization_params),
@@ -108,7 +108,7 @@ fn flow_variables(provider: &Provider) -> impl Iterator<Item = (String, &Variabl
     })
 }
 
-/// Every variable of the requests that fetch a token and of what is signed, with its key.
+/// Returns every variable in token requests and in signed content, with its key.
 fn exchange_variables(provider: &Provider) -> impl Iterator<Item = (String, &Variable)> {
     let requests =
         [("token_request", &provider.token_request), ("refresh_request", &provider.refresh_request)];
@@ -130,7 +130,7 @@ fn exchange_variables(provider: &Provider) -> impl Iterator<Item = (String, &Var
 fn check_urls(provider: &Provider, origin: Origin) -> Result<(), Broken> {
     let free_host = provider.proxy.free_host;
     require(!free_host || origin == Origin::Operator, "proxy.free_host", || {
-        "only a file of the operator's own folder may let an answer choose the host".to_owned()
+        "only files in the operator's folder can let an answer choose the host".to_owned()
     })?;
     let urls = [
         ("proxy.base_url", &provider.proxy.base_url),
@@ -170,7 +170,7 @@ fn check_urls(provider: &Provider, origin: Origin) -> Result<(), Broken> {
     let may_exchange = exchanges || mode == AuthMode::Jwt;
     let redirects = matches!(mode, AuthMode::OAuth1 | AuthMode::OAuth2 | AuthMode::Custom);
     let is_custom = mode == AuthMode::Custom;
-    // Whether it is there, whether it may be, and whether it must be.
+    // Each key with: whether it is set, whether it is allowed, and whether it is required.
     let given = [
         ("request_url", provider.request_url.is_some(), is_oauth1, is_oauth1),
         ("authorization_url", provider.authorization_url.is_some(), mode.has_authorization_url(), redirects),
@@ -182,8 +182,8 @@ fn check_urls(provider: &Provider, origin: Origin) -> Result<(), Broken> {
         ("signature", provider.signature.is_some(), mode == AuthMode::Signature, mode == AuthMode::Signature),
     ];
     for (key, is_given, makes_sense, is_needed) in given {
-        require(!is_given || makes_sense, key, || format!("{mode} has no use for it"))?;
-        require(is_given || !is_needed, key, || format!("{mode} cannot do without it"))?;
+        require(!is_given || makes_sense, key, || format!("is not used by {mode}; remove it"))?;
+        require(is_given || !is_needed, key, || format!("is required for {mode}"))?;
     }
     Ok(())
 }
@@ -203,7 +203,7 @@ fn check_url(provider: &Provider, key: &str, url: &UrlTemplate, free_host: bool)
     }
     for name in url.host_answers() {
         require(provider.connection_config.get(name).is_some_and(is_bounded), key, || {
-            format!("`{name}` stands in a host name, so `connection_config.{name}` must have a pattern")
+            format!("`{name}` is part of a host name, so `connection_config.{name}` must have a pattern")
         })?;
     }
     let choices = |name: &str| {
@@ -226,7 +226,8 @@ fn check_credentials(provider: &Provider) -> Result<(), Broken> {
     }
     let placed = mode != AuthMode::ApiKey || provider.proxy.places_credentials();
     require(placed, "proxy", || {
-        "API_KEY needs a header or a query parameter with `${apiKey}`, or the key is never sent".to_owned()
+        "API_KEY needs a header or a query parameter with `${apiKey}`; otherwise the key is never sent"
+            .to_owned()
     })?;
     let asked: &[&str] = match mode {
         AuthMode::ApiKey => &["apiKey"],
@@ -237,11 +238,11 @@ fn check_credentials(provider: &Provider) -> Result<(), Broken> {
     };
     let asks_freely = matches!(mode, AuthMode::Jwt | AuthMode::TwoStep | AuthMode::Bill);
     require(!asks_freely || !provider.credentials.is_empty(), "credentials", || {
-        format!("{mode} must ask for what the token is made of")
+        format!("{mode} needs questions for the credentials that are exchanged for a token")
     })?;
     for name in asked {
         let key = format!("credentials.{name}");
-        require(provider.credentials.contains_key(*name), &key, || format!("{mode} must ask for it"))?;
+        require(provider.credentials.contains_key(*name), &key, || format!("{mode} requires this question"))?;
     }
     Ok(())
 }
@@ -257,7 +258,7 @@ fn check_webhook(provider: &Provider) -> Result<(), Broken> {
         let is_public =
             |hmac: &HandshakeHmac| matches!(hmac.algorithm, Algorithm::Ed25519 | Algorithm::EcdsaP256);
         require(!handshake.hmac.as_ref().is_some_and(is_public), "webhook.handshake.hmac.algorithm", || {
-            "must be an HMAC: a public key signs nothing".to_owned()
+            "must be an HMAC, because a public key cannot sign".to_owned()
         })?;
     }
     for route in &webhook.routes {
@@ -270,13 +271,14 @@ fn check_webhook(provider: &Provider) -> Result<(), Broken> {
     Ok(())
 }
 
-/// Whoever chooses such an answer chooses whose webhooks the connection gets.
+/// Users who can choose such an answer can choose whose webhooks the connection receives.
 fn check_routed_answer(provider: &Provider, name: &str) -> Result<(), Broken> {
     let key = "webhook.route.connection";
     let question = provider.connection_config.get(name);
     require(question.is_some(), key, || {
         format!(
-            "`{name}` must be a question in `connection_config`; what only a backend knows is in `metadata`"
+            "`{name}` must be a question in `connection_config`; use `metadata.NAME` for values \
+                 that only a backend knows"
         )
     })?;
     let is_browsers = question.is_some_and(|question| question.from_redirect.is_some());
@@ -284,25 +286,28 @@ fn check_routed_answer(provider: &Provider, name: &str) -> Result<(), Broken> {
     let is_confirmed = provider.auth_mode != AuthMode::OAuth2 || confirmed.any(|answer| answer == name);
     require(!is_browsers || is_confirmed, key, || {
         format!(
-            "`{name}` comes back with a browser: `proxy.verification.endpoint` must ask the provider about it"
+            "a browser supplies `{name}`, so `proxy.verification.endpoint` must ask the provider to confirm it"
         )
     })
 }
 
 fn check_signature(recipe: &SignatureRecipe) -> Result<(), Broken> {
     let key = "webhook.verification";
-    require(!recipe.signature.is_empty(), &format!("{key}.signature"), || "names no place".to_owned())?;
+    require(!recipe.signature.is_empty(), &format!("{key}.signature"), || {
+        "must list at least one place".to_owned()
+    })?;
     let uses_timestamp = recipe.signed.0.contains(&SignedPart::Timestamp);
     let Some(timestamp) = &recipe.timestamp else {
         return require(!uses_timestamp, &format!("{key}.signed"), || {
-            "has `{timestamp}`, so `timestamp` must say where it stands".to_owned()
+            "contains `{timestamp}`, so `timestamp` must be set".to_owned()
         });
     };
     require(timestamp.at.is_some() != timestamp.prefix.is_some(), &format!("{key}.timestamp"), || {
-        "is either at a place of its own or beside the signature: give `at` or `prefix`".to_owned()
+        "needs exactly one of `at` (a separate place) and `prefix` (in the same place as the signature)"
+            .to_owned()
     })?;
     require(timestamp.prefix.is_none() || recipe.separator.is_some(), &format!("{key}.separator"), || {
-        "must say what stands between timestamp and signature".to_owned()
+        "is required to separate timestamp and signature".to_owned()
     })
 }
 
@@ -310,7 +315,7 @@ fn check_hints(provider: &Provider) -> Result<(), Broken> {
     if let Some(color) = &provider.color {
         let digits = color.strip_prefix('#').filter(|digits| digits.len() == 6);
         let is_color = digits.is_some_and(|digits| digits.bytes().all(|b| b.is_ascii_hexdigit()));
-        require(is_color, "color", || format!("`{color}` must read `#rrggbb`"))?;
+        require(is_color, "color", || format!("`{color}` must have the form `#rrggbb`"))?;
     }
     if let Some(limit) = provider.proxy.rate_limit {
         let makes_sense = limit.requests > 0 && limit.per_seconds > 0;
@@ -323,7 +328,7 @@ fn check_hints(provider: &Provider) -> Result<(), Broken> {
     }) = &provider.proxy.paginate
     {
         require(body.is_some() != header.is_some(), "proxy.paginate", || {
-            "the link is either in the body or in the header: give one of the two".to_owned()
+            "needs exactly one of `link_path_in_response_body` and `link_rel_in_response_header`".to_owned()
         })?;
     }
     if let Some(verification) = &provider.proxy.verification {

@@ -1,11 +1,11 @@
-//! Text with holes, such as `Bearer ${apiKey}`, which the gate fills in for one connection.
+//! Texts with variables, such as `Bearer ${apiKey}`, which the egress gateway fills in for a connection.
 
 use std::borrow::Cow;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// A parsed template. It keeps the text it was read from, which is what clients are shown.
+/// A parsed template. It keeps its text, which clients see.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Template {
@@ -19,10 +19,10 @@ pub(super) enum Part {
     Variable(Variable),
 }
 
-/// What may stand between `${` and `}`.
+/// A variable between `${` and `}`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Variable {
-    /// `connectionConfig.NAME`: an answer that was given when connecting.
+    /// `connectionConfig.NAME`: an answer of the end user.
     ConnectionConfig(String),
     /// `apiKey`.
     ApiKey,
@@ -32,22 +32,22 @@ pub enum Variable {
     Username,
     /// `password`.
     Password,
-    /// `credentials.NAME`: one of the credentials that the end user gave.
+    /// `credentials.NAME`: one of the credentials that the end user entered.
     Credential(String),
-    /// `clientId`: the app's, or the connection's own.
+    /// `clientId`: of the app, or of the connection itself.
     ClientId,
-    /// `clientSecret`, likewise.
+    /// `clientSecret`: of the app, or of the connection itself.
     ClientSecret,
-    /// `refreshToken`, in requests that renew a token.
+    /// `refreshToken`: only in requests that renew a token.
     RefreshToken,
-    /// `jwt`: what was signed, in the request that exchanges it.
+    /// `jwt`: the signed token, only in the request that exchanges it.
     Jwt,
 }
 
-/// Why a text is not a template.
+/// The reason why a text is not a valid template.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidTemplate {
-    #[error("`{text}` has a `${{` without its `}}`")]
+    #[error("`{text}` has a `${{` without a matching `}}`")]
     Unclosed { text: String },
     #[error(
         "`${{{name}}}` is not a variable; use connectionConfig.NAME, credentials.NAME, apiKey, accessToken, \
@@ -61,7 +61,7 @@ impl Template {
         &self.text
     }
 
-    /// Whether a credential is among its variables, so that the result must be kept secret.
+    /// Whether a variable is a credential, so that the result is secret.
     pub fn has_credentials(&self) -> bool {
         self.variables().any(Variable::is_credential)
     }
@@ -73,7 +73,7 @@ impl Template {
         })
     }
 
-    /// Fills the holes. The first variable without a value ends it: half a header helps nobody.
+    /// Fills in the variables. Returns the error of the first variable that has no value.
     pub fn render<'v, E>(
         &self,
         mut value: impl FnMut(&Variable) -> Result<Cow<'v, str>, E>,
@@ -98,7 +98,7 @@ impl Variable {
         !matches!(self, Self::ConnectionConfig(_))
     }
 
-    /// Whether a request that carries it proves who sends it. What goes beside that, such as the app's id, does not.
+    /// Whether the variable proves the sender's identity. An app's id, for example, does not.
     pub(super) fn is_proof(&self) -> bool {
         matches!(self, Self::ApiKey | Self::AccessToken | Self::Username | Self::Password)
     }
@@ -197,9 +197,9 @@ mod tests {
     }
 
     #[test]
-    fn a_template_with_a_mistake_is_refused() {
+    fn an_invalid_template_is_refused() {
         let unclosed = template("Bearer ${apiKey").unwrap_err();
-        assert_eq!(unclosed.to_string(), "`Bearer ${apiKey` has a `${` without its `}`");
+        assert_eq!(unclosed.to_string(), "`Bearer ${apiKey` has a `${` without a matching `}`");
         for text in ["${}", "${apikey}", "${connectionConfig.}", "${connectionConfig.a b}", "${env.HOME}"] {
             assert!(matches!(template(text), Err(InvalidTemplate::UnknownVariable { .. })), "{text}");
         }
@@ -207,13 +207,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn text_without_holes_renders_as_itself(text in "[^{]*") {
+        fn text_without_variables_renders_unchanged(text in "[^{]*") {
             let rendered = template(&text).unwrap().render(|variable| Err(variable.to_string()));
             prop_assert_eq!(rendered, Ok(text));
         }
 
         #[test]
-        fn any_text_is_parsed_or_refused_and_never_changed(text in ".*") {
+        fn any_text_is_preserved_or_refused(text in ".*") {
             if let Ok(parsed) = template(&text) {
                 prop_assert_eq!(String::from(parsed), text);
             }

@@ -1,10 +1,10 @@
-//! The catalogue through its public surface: what is shipped, what an operator adds, what is refused.
+//! The catalogue through its public interface: the built-in files, an operator's files, and rejected files.
 
 use serde_json::{Map, Value, json};
 
 use super::*;
 
-/// A file that is in order; each test breaks one thing in it.
+/// A valid file. Each test breaks one part of it.
 const ACME: &str = r#"
 name = "acme"
 display_name = "Acme"
@@ -54,7 +54,7 @@ fn slug(text: &str) -> ProviderSlug {
 }
 
 #[test]
-fn every_shipped_file_loads_and_is_listed() {
+fn every_built_in_file_loads_and_is_listed() {
     let catalogue = Catalogue::load(None).unwrap();
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("catalogue");
     let mut in_folder: Vec<String> = std::fs::read_dir(folder)
@@ -92,7 +92,7 @@ fn an_operators_file_adds_a_provider_or_replaces_one() {
 }
 
 #[test]
-fn an_answer_is_checked_against_its_pattern_when_it_is_used() {
+fn an_answer_is_checked_against_its_pattern_on_use() {
     let catalogue = load_operator_file(ACME).unwrap();
     let acme = catalogue.find(&slug("acme")).unwrap();
     let refused = |value| acme.base_url(&config(value)).unwrap_err().to_string();
@@ -108,7 +108,7 @@ fn an_answer_is_checked_against_its_pattern_when_it_is_used() {
 }
 
 #[test]
-fn clients_see_the_wire_form_without_where_it_was_read() {
+fn clients_do_not_see_the_source_of_an_entry() {
     let catalogue = load_operator_file(ACME).unwrap();
     let shown = serde_json::to_value(catalogue.find(&slug("acme")).unwrap().as_ref()).unwrap();
     assert_eq!(
@@ -135,22 +135,22 @@ fn clients_see_the_wire_form_without_where_it_was_read() {
 }
 
 #[test]
-fn a_mistake_is_refused_with_file_and_key() {
+fn a_mistake_is_reported_with_file_and_key() {
     let text = refusal("secret = true", "secrets = true");
     assert!(text.contains("acme.toml"), "{text}");
     assert!(text.contains("unknown field `secrets`"), "{text}");
     assert!(refusal("API_KEY", "API KEY").contains("unknown variant `API KEY`"));
     assert!(refusal("[a-z0-9-]+", "[a-z").contains("is not a regular expression"));
     assert!(refusal("[a-z0-9-]+", "a)|(b").contains("is not a regular expression"));
-    assert!(refusal("x-api-key", "\"x api key\"").contains("is not the name of a header"));
+    assert!(refusal("x-api-key", "\"x api key\"").contains("is not a valid header name"));
     assert!(refusal("${apiKey}", "${apikey}").contains("`${apikey}` is not a variable"));
 }
 
 #[test]
-fn a_broken_rule_is_named_by_its_key() {
+fn a_violated_rule_is_reported_with_its_key() {
     let broken = |replace, with, key: &str| {
         let text = refusal(replace, with);
-        assert!(text.contains(&format!("breaks a rule at `{key}`")), "{text}");
+        assert!(text.contains(&format!("is invalid at `{key}`")), "{text}");
     };
     broken("name = \"acme\"", "name = \"acne\"", "name");
     broken("docs = \"https:", "docs = \"ftp:", "docs");
@@ -174,7 +174,7 @@ fn a_broken_rule_is_named_by_its_key() {
 }
 
 #[test]
-fn only_an_operator_may_let_an_answer_choose_the_host() {
+fn only_an_operator_can_let_an_answer_choose_the_host() {
     let free = ACME
         .replace("${connectionConfig.subdomain}.acme.example", "${connectionConfig.subdomain}")
         .replace("[proxy]", "[proxy]\nfree_host = true");
@@ -185,9 +185,9 @@ fn only_an_operator_may_let_an_answer_choose_the_host() {
 }
 
 #[test]
-fn a_missing_folder_is_told() {
+fn a_missing_folder_is_reported() {
     let error = Catalogue::load(Some(Path::new("/no/such/folder"))).unwrap_err();
-    assert_eq!(error.to_string(), "the folder of providers `/no/such/folder` cannot be read");
+    assert_eq!(error.to_string(), "could not read the provider folder `/no/such/folder`");
 }
 
 const ACME_WEBHOOK: &str = r#"
@@ -206,7 +206,7 @@ encoding = "hex"
 "#;
 
 #[test]
-fn a_webhook_that_could_not_be_verified_is_refused_with_its_place() {
+fn a_webhook_that_cannot_be_verified_is_rejected_with_its_key() {
     let load = |change: &dyn Fn(&str) -> String| {
         load_operator_file(&format!("{ACME}{}", change(ACME_WEBHOOK))).map_err(|error| error.to_string())
     };
@@ -241,7 +241,7 @@ fn a_webhook_that_could_not_be_verified_is_refused_with_its_place() {
 }
 
 #[test]
-fn what_a_browser_brings_back_must_be_confirmed_before_webhooks_are_routed_by_it() {
+fn an_answer_from_a_browser_must_be_confirmed_before_webhooks_are_routed_by_it() {
     let urls = "authorization_url = \"https://acme.example/a\"\ntoken_url = \"https://acme.example/t\"\n";
     let acme = ACME
         .replace("API_KEY", "OAUTH2")
@@ -263,12 +263,12 @@ fn what_a_browser_brings_back_must_be_confirmed_before_webhooks_are_routed_by_it
         (asks("/${connectionConfig.realm}/${accessToken}"), "proxy.verification.endpoint"),
     ] {
         let refused = entry(&verification).unwrap_err();
-        assert!(refused.contains(&format!("breaks a rule at `{key}`")), "{verification}: {refused}");
+        assert!(refused.contains(&format!("is invalid at `{key}`")), "{verification}: {refused}");
     }
 }
 
 #[test]
-fn the_manual_lists_every_provider_whose_webhooks_are_taken() {
+fn the_manual_lists_every_provider_with_webhooks() {
     let manual = include_str!("../../../../docs/reference/provider-webhooks.md");
     let (_, table) = manual.split_once("## Providers\n").unwrap();
     let (table, _) = table.split_once("\n## ").unwrap();

@@ -1,7 +1,8 @@
-//! The address of a provider, which may hold answers of the connection: `https://${connectionConfig.subdomain}.zendesk.com`.
+//! Provider addresses, which can contain answers of the end user:
+//! `https://${connectionConfig.subdomain}.zendesk.com`.
 //!
-//! Credentials are sent to whatever host comes out, so an answer must never be able to choose the host
-//! freely: in a host name it may hold only letters, digits, `.`, `_` and `-`, and what follows it is fixed.
+//! Credentials are sent to the resulting host, so an answer must not be able to choose it freely. In a host name,
+//! an answer can contain only letters, digits, `.`, `_` and `-`, and the end of the host name is fixed.
 
 use std::borrow::Cow;
 
@@ -11,10 +12,10 @@ use url::Url;
 
 use super::template::{InvalidTemplate, Part, Template, Variable};
 
-/// Everything but the unreserved characters of RFC 3986.
+/// All characters except the unreserved ones of RFC 3986.
 const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
-/// An `https` or `http` URL without query whose host and path may hold answers.
+/// An `https` or `http` URL without query, whose host and path can contain answers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct UrlTemplate {
@@ -27,18 +28,18 @@ pub struct UrlTemplate {
     path: Template,
 }
 
-/// Why a text is not the address of a provider.
+/// The reason why a text is not a valid provider address.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidUrlTemplate {
     #[error(transparent)]
     Template(#[from] InvalidTemplate),
     #[error("`{text}` must be an https URL without user, query and fragment")]
     NotAUrl { text: String },
-    #[error("`${{{variable}}}` cannot stand in an address; only connectionConfig.NAME can")]
+    #[error("`${{{variable}}}` is not allowed in an address; use connectionConfig.NAME")]
     Credential { variable: Variable },
 }
 
-/// Why no address comes out for a connection.
+/// The reason why a connection has no usable address.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum UnusableConfig {
     #[error("the connection's configuration has no `{name}`, which this provider needs")]
@@ -56,7 +57,7 @@ pub enum UnusableConfig {
 }
 
 impl UnusableConfig {
-    /// The answer that is to blame.
+    /// Returns the name of the answer that caused the error.
     pub fn name(&self) -> Option<&str> {
         match self {
             Self::Missing { name }
@@ -74,20 +75,20 @@ impl UrlTemplate {
         &self.text
     }
 
-    /// The names of the answers that stand in the host.
+    /// Returns the names of the answers in the host name.
     pub fn host_answers(&self) -> impl Iterator<Item = &str> {
         config_names(&self.host)
     }
 
-    /// The names of all answers in it.
+    /// Returns the names of all answers in the address.
     pub fn answers(&self) -> impl Iterator<Item = &str> {
         config_names(&self.host).chain(config_names(&self.path))
     }
 
-    /// Whether the host ends in a fixed domain such as `.zendesk.com`, so that no answer can leave it. An answer
-    /// that must be one of a list is as good as fixed: `choices` gives the list, empty for one that is free.
+    /// Whether the host name ends in a fixed domain such as `.zendesk.com`, which no answer can change. An answer
+    /// with a list of choices counts as fixed: `choices` returns the list, which is empty for free answers.
     pub fn has_fixed_domain<'c>(&self, choices: impl Fn(&str) -> &'c [String]) -> bool {
-        // Every way in which the host can end, from behind the last free answer.
+        // Every possible end of the host name, after the last free answer.
         let mut hosts = vec![String::new()];
         let mut is_all_fixed = true;
         for part in self.host.parts() {
@@ -113,7 +114,7 @@ impl UrlTemplate {
         is_all_fixed || hosts.iter().all(ends_in_domain)
     }
 
-    /// The URL for one connection; `answer` gives the value of a name.
+    /// Returns the URL for a connection. `answer` returns the value of an answer.
     pub fn render<'v>(
         &self,
         answer: impl Fn(&str) -> Result<Cow<'v, str>, UnusableConfig>,
@@ -171,7 +172,7 @@ impl TryFrom<String> for UrlTemplate {
         {
             return Err(InvalidUrlTemplate::Credential { variable });
         }
-        // A trial with a harmless answer finds what only the URL parser knows, such as an empty label.
+        // Rendering with a harmless answer finds mistakes that only the URL parser knows, such as an empty label.
         template.render(|_| Ok("a".into())).map_err(|_| not_a_url())?;
         Ok(template)
     }
@@ -187,7 +188,7 @@ fn config_names(template: &Template) -> impl Iterator<Item = &str> {
     template.variables().map(config_name)
 }
 
-/// Parsing let no other kind of variable in.
+/// Parsing rejects all other kinds of variables.
 fn config_name(variable: &Variable) -> &str {
     match variable {
         Variable::ConnectionConfig(name) => name,
@@ -254,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_from_a_list_is_as_good_as_fixed() {
+    fn an_answer_from_a_list_counts_as_fixed() {
         let regions = ["zoho.com".to_owned(), "zoho.com.au".to_owned()];
         let fixed = |text: &str| {
             let choices = |name: &str| if name == "region" { &regions[..] } else { &[] };
@@ -267,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_an_address_is_refused() {
+    fn an_invalid_address_is_refused() {
         for text in [
             "",
             "ftp://example.com",
@@ -288,7 +289,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_is_answered_the_host_keeps_its_domain(answer in ".{0,40}") {
+        fn no_answer_can_change_the_domain(answer in ".{0,40}") {
             if let Ok(url) = render("https://${connectionConfig.s}.zendesk.com/api", &answer) {
                 let url = Url::parse(&url).unwrap();
                 prop_assert!(url.host_str().unwrap().ends_with(".zendesk.com"), "{}", url);

@@ -1,5 +1,5 @@
-//! How a provider's webhooks are told from others', whose they are, and what they report. Pure: it reads a request
-//! that is there as a whole.
+//! How a provider's webhooks are verified, which connections they concern, and what they report. Pure: works on a
+//! complete request.
 
 mod raw_body;
 
@@ -16,28 +16,29 @@ use super::key_encoding::KeyEncoding;
 use super::question::Pattern;
 use super::source::Source;
 
-/// What the catalogue knows of a provider's webhooks.
+/// What the catalogue knows about a provider's webhooks.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Webhook {
     pub source: Source,
     pub verification: Verification,
-    /// Requests that the provider makes to see that the URL is the integration's; the first that fits is answered.
+    /// Requests with which the provider checks the URL. The first match is answered.
     #[serde(default, rename = "handshake")]
     pub handshakes: Vec<Handshake>,
-    /// Where the event's type stands; the first place that has one.
+    /// Places of the event's type. The first place with a value is used.
     #[serde(default, rename = "type", deserialize_with = "one_or_many")]
     pub event_type: Vec<Locator>,
-    /// Where the delivery's id stands, the same when the provider sends it again.
+    /// Places of the delivery's id, which stays the same when the provider repeats a delivery.
     #[serde(default, deserialize_with = "one_or_many")]
     pub id: Vec<Locator>,
-    /// Where the list of events stands, if one request brings several. Types and routes are then looked for in each.
+    /// Place of the list of events, if a request can contain several. Types and routes are then found in each
+    /// event.
     #[serde(default)]
     pub each: Option<Pointer>,
-    /// The member of a form that holds the body as JSON.
+    /// The member of a form that contains the body as JSON.
     #[serde(default)]
     pub form_member: Option<String>,
-    /// Which connections an event is about; the first rule that finds any.
+    /// Which connections an event concerns. The first rule that finds any is used.
     #[serde(default, rename = "route")]
     pub routes: Vec<Route>,
 }
@@ -46,17 +47,17 @@ pub struct Webhook {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Verification {
-    /// By a signature over what it says.
+    /// With a signature over its content.
     Signature(Box<SignatureRecipe>),
-    /// By a secret that it carries.
+    /// With a secret that it contains.
     Token(TokenRecipe),
-    /// By basic authentication; the secret is `user:password`.
+    /// With basic authentication. The secret is `user:password`.
     Basic(NoOptions),
-    /// Not at all: the provider has no such thing.
+    /// Not at all, because the provider does not support it.
     None(NoOptions),
 }
 
-/// A table without members.
+/// A table without keys.
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NoOptions {}
@@ -64,9 +65,9 @@ pub struct NoOptions {}
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TokenRecipe {
-    /// Every value there must be the secret.
+    /// Every value at this place must equal the secret.
     pub token: Locator,
-    /// What stands before it.
+    /// The text before the secret.
     #[serde(default)]
     pub prefix: String,
     #[serde(default)]
@@ -77,24 +78,24 @@ pub struct TokenRecipe {
 #[serde(deny_unknown_fields)]
 pub struct SignatureRecipe {
     pub algorithm: Algorithm,
-    /// Where signatures stand; one that is right is enough.
+    /// Places of signatures. One valid signature is sufficient.
     #[serde(deserialize_with = "one_or_many")]
     pub signature: Vec<Locator>,
-    /// What separates the pieces of such a place.
+    /// The separator of the parts of such a place.
     #[serde(default)]
     pub separator: Option<String>,
-    /// How a piece begins that is a signature.
+    /// The prefix of a part that is a signature.
     #[serde(default)]
     pub prefix: String,
     pub encoding: Encoding,
     #[serde(default)]
     pub signed: SignedText,
-    /// When it was signed.
+    /// The time of the signature.
     #[serde(default)]
     pub timestamp: Option<Timestamp>,
     #[serde(default)]
     pub secret: SecretSource,
-    /// What stands before the secret and is no part of it.
+    /// A prefix of the secret that is not part of the key.
     #[serde(default)]
     pub secret_prefix: String,
     #[serde(default)]
@@ -112,7 +113,7 @@ pub enum Algorithm {
     /// The secret is the public key.
     #[serde(rename = "ed25519")]
     Ed25519,
-    /// The secret is the public key, as X.509 writes it; the signature is in DER.
+    /// The secret is the public key in X.509 form, and the signature is in DER.
     #[serde(rename = "ecdsa-p256-sha256")]
     EcdsaP256,
 }
@@ -124,26 +125,26 @@ pub enum Encoding {
     Base64,
 }
 
-/// Which secret of the integration it is.
+/// Which secret of the integration is used.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SecretSource {
     #[default]
     WebhookSecret,
-    /// That of the app; a webhook secret counts as well.
+    /// The app's client secret. A webhook secret is accepted as well.
     ClientSecret,
-    /// That of the connection which the URL names, as `webhook_secret` of its metadata: each webhook has one of its
-    /// own. A webhook secret counts as well.
+    /// The secret of the connection that the URL names, in `webhook_secret` of its metadata, because each webhook
+    /// has its own. A webhook secret is accepted as well.
     Connection,
 }
 
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Timestamp {
-    /// Where it stands, or in a piece beside the signature.
+    /// A separate place of the timestamp. Otherwise it is a part next to the signature.
     #[serde(default)]
     pub at: Option<Locator>,
-    /// How the piece begins that is the timestamp.
+    /// The prefix of the part that is the timestamp.
     #[serde(default)]
     pub prefix: Option<String>,
     #[serde(default)]
@@ -162,12 +163,12 @@ pub enum TimeUnit {
     #[default]
     Seconds,
     Milliseconds,
-    /// A time as text, as RFC 3339 writes it.
+    /// A time as text in the form of RFC 3339.
     Rfc3339,
 }
 
-/// What is signed: text with `{body}`, `{timestamp}`, `{method}`, `{url}`, `{form}` and places such as
-/// `{header:webhook-id}` in it.
+/// The signed text, with `{body}`, `{timestamp}`, `{method}`, `{url}`, `{form}` and places such as
+/// `{header:webhook-id}`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SignedText(pub Vec<SignedPart>);
 
@@ -177,29 +178,29 @@ pub enum SignedPart {
     Body,
     Timestamp,
     Method,
-    /// As the provider was given it: the public one, with its query.
+    /// The public URL that the provider uses, with its query.
     Url,
-    /// The members of the form, each name before its value, in the order of names.
+    /// The members of the form, each name before its value, sorted by name.
     Form,
     At(Locator),
 }
 
-/// A request to answer at once, without storing it.
+/// A request that is answered at once without being stored.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Handshake {
-    /// What tells it from others: that there is something at this place …
+    /// The request is a handshake if this place has a value …
     pub when: Locator,
-    /// … or that it is this.
+    /// … or if it has this value.
     #[serde(default)]
     pub equals: Option<String>,
-    /// What the answer is made of, if not what stands at `when`.
+    /// The value for the response, if it is not the one at `when`.
     #[serde(default)]
     pub value: Option<Locator>,
-    /// Where the provider sends the secret along, which has to be right.
+    /// The place of the secret, which must be correct, if the provider sends it.
     #[serde(default)]
     pub token: Option<Locator>,
-    /// What `{hmac}` in the answer is.
+    /// The value of `{hmac}` in the response.
     #[serde(default)]
     pub hmac: Option<HandshakeHmac>,
     pub answer: Answer,
@@ -214,34 +215,34 @@ pub struct HandshakeHmac {
     pub secret: SecretSource,
 }
 
-/// `{value}` and `{hmac}` stand for what they are.
+/// The response to a handshake. `{value}` and `{hmac}` are replaced.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Answer {
     /// The body is this text.
     Text(String),
-    /// The body is an object of these texts.
+    /// The body is a JSON object with these texts.
     Json(std::collections::BTreeMap<String, String>),
-    /// Header and value; the body is empty.
+    /// This header contains the value, and the body is empty.
     Header(#[serde(deserialize_with = "header_name")] HeaderName),
-    /// The body is empty. The request is kept, so that what it says can be looked up.
+    /// The body is empty. The request is stored, so that its content can be looked up.
     Kept(NoOptions),
 }
 
-/// How connections are found.
+/// How the connections of an event are found.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Route {
-    /// What stands in the event …
+    /// The place in the event with the value …
     pub value: Locator,
-    /// … of which the one group of this expression is taken …
+    /// … from which the one group of this expression is extracted …
     #[serde(default)]
     pub extract: Option<Pattern>,
-    /// … and is the connection's.
+    /// … and which is compared with this property of connections.
     pub connection: Subject,
 }
 
-/// Something by which a connection is known: `connection_id`, or a member of its configuration, metadata or tags.
+/// A property that identifies connections: `connection_id`, or a member of their configuration, metadata or tags.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Subject(String);
 
@@ -251,17 +252,18 @@ impl Subject {
     }
 }
 
-/// Why a text in a webhook's table does not say what it should. Says what would.
+/// What is wrong with a text in a webhook's table, and how to correct it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidWebhook {
     #[error("`{0}` must be a place such as `header:x-event`, `query:token` or `json:/event/id`")]
     Locator(String),
-    #[error("`{0}` must be a JSON pointer such as `/event/id`; `*` stands for every item of a list")]
+    #[error("`{0}` must be a JSON pointer such as `/event/id`, in which `*` matches every item of a list")]
     Pointer(String),
     #[error("`{0}` must be `connection_id`, `connection_config.NAME`, `metadata.NAME` or `tags.NAME`")]
     Subject(String),
     #[error(
-        "`{0}` may have {{body}}, {{timestamp}}, {{method}}, {{url}}, {{form}} and places such as {{header:x-id}} in it"
+        "`{0}` may contain only {{body}}, {{timestamp}}, {{method}}, {{url}}, {{form}} and places \
+         such as {{header:x-id}}"
     )]
     SignedText(String),
 }
@@ -285,7 +287,7 @@ pub enum Locator {
     Json(Pointer),
 }
 
-/// A path into JSON whose `*` stands for every item of a list.
+/// A path into JSON. `*` stands for every item of a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pointer(Vec<String>);
 
@@ -319,12 +321,12 @@ impl FromStr for Pointer {
 }
 
 impl Pointer {
-    /// The members on the way.
+    /// Returns the steps of the path.
     pub fn steps(&self) -> &[String] {
         &self.0
     }
 
-    /// What stands there; several if there is a `*` on the way.
+    /// Returns the values at the place. There can be several if the path contains `*`.
     pub fn values<'v>(&self, root: &'v Value) -> Vec<&'v Value> {
         let mut found = vec![root];
         for step in &self.0 {
@@ -355,7 +357,7 @@ pub struct View<'a> {
 }
 
 impl View<'_> {
-    /// The texts and numbers at a place.
+    /// Returns the texts and numbers at a place.
     pub fn texts(&self, locator: &Locator) -> Vec<String> {
         match locator {
             Locator::Header(name) => {
@@ -370,7 +372,7 @@ impl View<'_> {
         }
     }
 
-    /// The first text at the first of these places that has one.
+    /// Returns the first text at the first of these places that has one.
     pub fn first(&self, locators: &[Locator]) -> Option<String> {
         locators.iter().find_map(|locator| self.texts(locator).into_iter().find(|text| !text.is_empty()))
     }
@@ -420,7 +422,7 @@ impl FromStr for SignedText {
 }
 
 impl Webhook {
-    /// Whether a delivery's id is a part of what is signed, so that nobody can give a recorded one another.
+    /// Whether the delivery's id is signed, so that an attacker cannot send a recorded webhook under another id.
     pub fn signs_its_id(&self) -> bool {
         let Verification::Signature(recipe) = &self.verification else { return false };
         let is_signed = |place: &Locator| {
@@ -433,7 +435,7 @@ impl Webhook {
         self.id.iter().all(is_signed)
     }
 
-    /// Whether the webhook secret is what the provider shows when it tries the URL out, while something else signs.
+    /// Whether the webhook secret is shown when the provider checks the URL, while another secret signs.
     pub fn shows_its_secret(&self) -> bool {
         self.verification.secret_source() == SecretSource::ClientSecret
             && self.handshakes.iter().any(|handshake| handshake.token.is_some())
@@ -441,14 +443,14 @@ impl Webhook {
 }
 
 impl SignatureRecipe {
-    /// Whether when it was sent is a part of what is signed.
+    /// Whether the time of sending is signed.
     pub fn signs_its_time(&self) -> bool {
         self.timestamp.is_some()
     }
 }
 
 impl Verification {
-    /// Which secret it takes to verify.
+    /// Returns which secret is needed for the verification.
     pub fn secret_source(&self) -> SecretSource {
         match self {
             Self::Signature(recipe) => recipe.secret,
@@ -457,7 +459,7 @@ impl Verification {
         }
     }
 
-    /// Where a secret stands that must not be kept.
+    /// Returns the place of a secret that must not be stored.
     pub fn carried_secret(&self) -> Option<&Locator> {
         match self {
             Self::Token(recipe) => Some(&recipe.token),
@@ -512,7 +514,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_place_gives_every_text_that_stands_there() {
+    fn a_place_returns_every_text_at_it() {
         let mut headers = HeaderMap::new();
         headers.append("x-event", "paid".parse().unwrap());
         let json =
@@ -524,12 +526,12 @@ mod tests {
         assert_eq!(texts("query:b"), [" 2"]);
         assert_eq!(texts("json:/list/*/id"), ["1", "two"]);
         assert_eq!(texts("json:/list/1/id"), ["two"]);
-        assert!(texts("json:/a~1b/~0").is_empty(), "true is no text");
+        assert!(texts("json:/a~1b/~0").is_empty(), "true is not a text");
         assert!(texts("json:/nowhere/*").is_empty());
     }
 
     #[test]
-    fn what_is_signed_is_read_part_by_part() {
+    fn a_signed_text_is_parsed_into_parts() {
         let text: SignedText = "v0:{timestamp}:{body}{header:x-id}".parse().unwrap();
         let expected = vec![
             SignedPart::Text("v0:".to_owned()),
@@ -545,7 +547,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_place_is_refused() {
+    fn an_invalid_place_is_refused() {
         for wrong in ["x-event", "header:", "header:a b", "query:", "json:event", "cookie:a"] {
             assert!(wrong.parse::<Locator>().is_err(), "{wrong}");
         }

@@ -1,5 +1,5 @@
-//! A body that is nobody's yet. Places in it are looked up, and emptied, without keeping anything else of it in memory:
-//! what a stranger sends may be long.
+//! The body of a webhook that is not verified yet. Values in it are found and removed without copying the rest,
+//! because a stranger can send a long body.
 
 use http::{HeaderMap, header};
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
@@ -8,38 +8,38 @@ use url::form_urlencoded;
 
 use super::Pointer;
 
-/// What instead of a text is left of it.
+/// The JSON text that replaces a removed value.
 const NOTHING: &str = "\"\"";
 
-/// A body as it came in.
+/// A body as it was received.
 #[derive(Debug, Clone, Copy)]
 pub enum RawBody<'b> {
-    /// JSON, if it is any.
+    /// Text that may be JSON.
     Text(&'b str),
     Form {
         pairs: &'b [u8],
-        /// Its member that holds the body as JSON, if there is one.
+        /// The member of the form that contains the body as JSON, if there is one.
         member: Option<&'b str>,
     },
-    /// No text in any case.
+    /// Bytes that are not text.
     Bytes(&'b [u8]),
 }
 
 impl<'b> RawBody<'b> {
-    /// The content type says whether it is a form, of which `member` may hold the body.
+    /// The content type decides whether the body is a form, in which `member` can contain the JSON.
     pub fn new(headers: &HeaderMap, body: &'b [u8], member: Option<&'b str>) -> Self {
         if media_type(headers) == "application/x-www-form-urlencoded" {
             let is_there = |wanted: &&str| form_urlencoded::parse(body).any(|(name, _)| name == *wanted);
             return Self::Form { pairs: body, member: member.filter(is_there) };
         }
         match std::str::from_utf8(body) {
-            // Some begin with the mark that only UTF-16 needs.
+            // Some providers start their JSON with a byte order mark.
             Ok(text) => Self::Text(text.trim_start_matches('\u{feff}')),
             Err(_) => Self::Bytes(body),
         }
     }
 
-    /// The texts and numbers at a place. There are none in what is not JSON.
+    /// Returns the texts and numbers at a place. Returns nothing if the body is not JSON.
     pub fn texts(&self, place: &Pointer) -> Vec<String> {
         match *self {
             Self::Text(text) => json_texts(text, place),
@@ -55,7 +55,7 @@ impl<'b> RawBody<'b> {
         }
     }
 
-    /// The body with empty texts at a place, and otherwise as it is.
+    /// Returns the body with empty texts at a place, and otherwise unchanged.
     pub fn without(&self, place: &Pointer) -> Vec<u8> {
         match *self {
             Self::Text(text) => json_without(text, place).into_bytes(),
@@ -76,7 +76,7 @@ impl<'b> RawBody<'b> {
     }
 }
 
-/// What the content type says, without its parameters and in lower case.
+/// Returns the content type without its parameters, in lower case.
 pub fn media_type(headers: &HeaderMap) -> String {
     let content_type = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
     let media_type = content_type.and_then(|text| text.split(';').next()).unwrap_or_default();
@@ -109,7 +109,7 @@ fn json_without(json: &str, place: &Pointer) -> String {
     kept
 }
 
-/// What is written at a place of a JSON text; `None` if it is not JSON.
+/// Returns the values at a place of a JSON text as they are written, or `None` if it is not JSON.
 fn find<'t>(json: &'t str, place: &Pointer) -> Option<Vec<&'t str>> {
     let mut found = Vec::new();
     let mut json = serde_json::Deserializer::from_str(json);
@@ -118,7 +118,7 @@ fn find<'t>(json: &'t str, place: &Pointer) -> Option<Vec<&'t str>> {
     Some(found)
 }
 
-/// Goes the steps that are left, and notes what is written there.
+/// Follows the remaining steps and collects the values at their end.
 struct Finder<'f, 't> {
     steps: &'f [String],
     found: &'f mut Vec<&'t str>,
@@ -218,12 +218,12 @@ mod tests {
     }
 
     #[test]
-    fn a_place_is_found_in_a_text_that_is_not_kept() {
+    fn values_are_found_at_a_place() {
         let json = |place| texts("application/json", None, JSON, place);
         assert_eq!(json("/list/*/s"), ["ab", "-7"]);
         assert_eq!(json("/list/0/n"), ["1.00"]);
         assert_eq!(json("/list/1"), ["3"]);
-        assert_eq!(json("/s"), ["x", "y"], "whichever of them others read");
+        assert_eq!(json("/s"), ["x", "y"], "all values of a repeated key");
         assert!(json("/list/9/s").is_empty() && json("/s/t").is_empty() && json("").is_empty());
         for broken in ["{\"s\":\"a\"", "{\"s\":\"a\"}}", "no"] {
             assert!(texts("application/json", None, broken, "/s").is_empty(), "{broken}");
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_is_emptied_and_everything_else_stays_as_it_was_written() {
+    fn a_place_is_emptied_and_the_rest_is_unchanged() {
         let json = |place| without("application/json", None, JSON, place);
         let written = JSON.trim_start_matches('\u{feff}');
         assert_eq!(

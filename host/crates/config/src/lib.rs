@@ -432,7 +432,7 @@ event = "connected"
             ]
         );
         assert!(
-            model("schema = \"far.json\"")[0].starts_with("2:9: `far.json` is not a usable JSON Schema: ")
+            model("schema = \"far.json\"")[0].starts_with("2:9: `far.json` is not a supported JSON Schema: ")
         );
         assert_eq!(
             model("schema = \"schemas/invoice.json\"\nid = \"string\""),
@@ -452,13 +452,13 @@ event = "connected"
             ),
             (
                 "endless.json",
-                "2:9: `endless.json` is not a usable JSON Schema: it refers to itself without an end, or nearly so",
+                "2:9: `endless.json` is not a supported JSON Schema: its references form an endless or nearly endless loop",
             ),
             (
                 "dear.json",
-                "2:9: `dear.json` is not a usable JSON Schema: its references and its `allOf`, `anyOf` and the like say \
-                 more than a billion subschemas to one value, and at most 10000 are taken; let each refer to the next no \
-                 more than once",
+                "2:9: `dear.json` is not a supported JSON Schema: its references, `allOf`, `anyOf` and similar keywords \
+                 apply more than a billion subschemas to one value, and the maximum is 10000; let each schema refer to \
+                 the next one only once",
             ),
         ] {
             assert_eq!(model(file), [expected]);

@@ -1,8 +1,8 @@
-//! Puts the canonical form of a value together from the forms of its parts.
+//! Assembles the canonical form of a value from the forms of its parts.
 //!
-//! As long as a text already is canonical, its form is the text itself and nothing is copied. What is not (keys
-//! out of order, spaces, needless escapes) is written into a buffer from the inside out: when an object ends,
-//! its members are somewhere in the text or in the buffer, and only have to be put in order.
+//! As long as a text is already canonical, its form is the text itself and nothing is copied. Other parts (keys out
+//! of order, spaces, needless escapes) are written into a buffer from the inside out. When an object ends, its
+//! members are in the text or in the buffer and only have to be sorted.
 
 use std::ops::Range;
 
@@ -11,13 +11,13 @@ use super::strings;
 pub(super) struct Assembly<'t> {
     text: &'t [u8],
     written: Vec<u8>,
-    /// Of the objects that have begun and not ended.
+    /// Members of the objects that are not complete yet.
     members: Vec<Member>,
-    /// Of the arrays that have begun and not ended.
+    /// Elements of the arrays that are not complete yet.
     elements: Vec<Piece>,
 }
 
-/// Where the canonical form of a value is.
+/// The place of a value's canonical form.
 #[derive(Clone, Copy)]
 pub(super) struct Piece {
     start: usize,
@@ -25,7 +25,7 @@ pub(super) struct Piece {
     source: Source,
 }
 
-/// As wide as the numbers beside it: with padding inside, pieces are copied in a way that stalls the processor.
+/// As wide as the numbers next to it. With padding, copying pieces stalls the processor.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(usize)]
 enum Source {
@@ -33,7 +33,7 @@ enum Source {
     Written,
 }
 
-/// Where the parts of an array or object begin.
+/// The start of the parts of an array or object.
 pub(super) struct Level {
     written: usize,
     members: usize,
@@ -42,7 +42,7 @@ pub(super) struct Level {
 
 #[derive(Clone, Copy)]
 struct Member {
-    /// The first eight bytes of the key, so that most comparisons are of one number.
+    /// The first eight bytes of the key, so that most comparisons compare one number.
     order: u64,
     key: Piece,
     value: Piece,
@@ -60,7 +60,7 @@ impl<'t> Assembly<'t> {
         Self { text: text.as_bytes(), written: Vec::new(), members: Vec::new(), elements: Vec::new() }
     }
 
-    /// Forgets all pieces.
+    /// Removes all pieces.
     pub(super) fn clear(&mut self) {
         self.written.clear();
         self.members.clear();
@@ -72,26 +72,26 @@ impl<'t> Assembly<'t> {
         &self.source(piece)[piece.start..piece.end]
     }
 
-    /// A string without its quotes.
+    /// Returns a string without its quotes.
     #[inline]
     pub(super) fn content(&self, string: Piece) -> &[u8] {
         &self.source(string)[string.start + 1..string.end - 1]
     }
 
-    /// A part of the text that is canonical.
+    /// Adds a canonical part of the text.
     #[inline(always)]
     pub(super) fn text(&self, range: Range<usize>) -> Piece {
         Piece { start: range.start, end: range.end, source: Source::Text }
     }
 
-    /// A string that is written with needless escapes. False if it holds half of a surrogate pair.
+    /// Adds a string that has needless escapes. Returns false if it contains half of a surrogate pair.
     pub(super) fn rewritten_string(&mut self, content: &str) -> (Piece, bool) {
         let start = self.written.len();
         let is_unicode = strings::rewrite_string(content, &mut self.written);
         (self.written_from(start), is_unicode)
     }
 
-    /// An integer that becomes a string.
+    /// Adds an integer as a string.
     pub(super) fn quoted(&mut self, digits: &str) -> Piece {
         let start = self.written.len();
         for part in ["\"", digits, "\""] {
@@ -110,7 +110,7 @@ impl<'t> Assembly<'t> {
         self.elements.push(element);
     }
 
-    /// True if the key comes after the last one.
+    /// Returns true if the key sorts after the previous one.
     #[inline]
     pub(super) fn add_member(&mut self, level: &Level, key: Piece, value: Piece) -> bool {
         let order = self.order(key);
@@ -122,7 +122,7 @@ impl<'t> Assembly<'t> {
         is_sorted
     }
 
-    /// Ends an array. `text` is where it stands, if it is canonical as it is.
+    /// Ends an array. `text` is its range in the text if it is already canonical.
     pub(super) fn end_array(&mut self, level: Level, text: Option<Range<usize>>) -> Piece {
         let piece = match text {
             Some(range) => self.text(range),
@@ -132,7 +132,7 @@ impl<'t> Assembly<'t> {
         piece
     }
 
-    /// Ends an object, likewise.
+    /// Ends an object. `text` is its range in the text if it is already canonical.
     pub(super) fn end_object(&mut self, level: Level, text: Option<Range<usize>>) -> Piece {
         let piece = match text {
             Some(range) => self.text(range),
@@ -155,7 +155,7 @@ impl<'t> Assembly<'t> {
         self.replace(level.written, form)
     }
 
-    /// Members sorted by key, of equal keys the last.
+    /// Writes the members sorted by key. The last member of equal keys is used.
     fn write_object(&mut self, level: &Level) -> Piece {
         self.sort_members(level);
         let form = self.written.len();
@@ -196,8 +196,8 @@ impl<'t> Assembly<'t> {
         }
     }
 
-    /// Moves the form at the end of the buffer over the parts that it was made of, so that the buffer stays
-    /// about as long as the text, however deep it is.
+    /// Moves the form at the end of the buffer over the parts that it consists of. The buffer therefore stays about
+    /// as long as the text, at any depth.
     fn replace(&mut self, parts: usize, form: usize) -> Piece {
         if parts < form {
             self.written.copy_within(form.., parts);
@@ -206,7 +206,7 @@ impl<'t> Assembly<'t> {
         self.written_from(parts)
     }
 
-    /// The start of a key as a number that sorts as its bytes do.
+    /// Returns the start of the key as a number that sorts like its bytes.
     #[inline]
     fn order(&self, key: Piece) -> u64 {
         let source = self.source(key);

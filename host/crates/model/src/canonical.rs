@@ -1,8 +1,8 @@
-//! The one form in which two texts of the same JSON value are the same bytes, and the hash over it.
+//! The canonical form of JSON, in which equal values have equal bytes, and its hash.
 //!
-//! Keys sorted by their bytes, of a repeated key the last, no spaces, numbers as they were written, strings
-//! with as few escapes as possible. Numbers are not read: `1.0` and `1` differ, and so do two integers that
-//! a double could not tell apart.
+//! Keys are sorted by their bytes, the last of repeated keys is used, there are no spaces, and strings have as few
+//! escapes as possible. Numbers stay as they are written: `1.0` and `1` differ, and so do two integers that an f64
+//! could not distinguish.
 
 use std::fmt;
 
@@ -10,11 +10,11 @@ use super::json::Malformed;
 use super::shape::Shape;
 use super::walk::Walk;
 
-/// 16 bytes of BLAKE3 over the canonical form. A record whose hash is the kept one has not changed.
+/// 16 bytes of BLAKE3 over the canonical form. A record with the same hash as the stored one is unchanged.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ChangeHash(pub [u8; 16]);
 
-/// The hash of one JSON text, as [`super::records::split`] would give it.
+/// Returns the hash of a JSON text, as [`super::records::split`] computes it.
 pub fn canonical_hash(text: &str) -> Result<ChangeHash, Malformed> {
     let shape = Shape::any();
     let mut walk = Walk::new(text, &shape);
@@ -22,7 +22,7 @@ pub fn canonical_hash(text: &str) -> Result<ChangeHash, Malformed> {
     Ok(ChangeHash::of(walk.assembly.bytes(piece)))
 }
 
-/// One JSON text in canonical form.
+/// Returns a JSON text in canonical form.
 pub fn canonical_text(text: &str) -> Result<String, Malformed> {
     let shape = Shape::any();
     let mut walk = Walk::new(text, &shape);
@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn writings_of_one_value_have_one_form() {
+    fn spellings_of_one_value_have_the_same_form() {
         let form = r#"{"":[1.0,1e3,-0],"A":"é\n\u001f/","b":{"x":null,"y":[]}}"#;
         for text in [
             form,
@@ -73,13 +73,13 @@ mod tests {
     }
 
     #[test]
-    fn the_hash_of_a_value_stays_what_it_is() {
+    fn the_hash_of_a_value_never_changes() {
         let hash = canonical_hash(r#"{"a":1}"#).unwrap();
-        assert_eq!(format!("{hash:?}"), "d59b6562d7c9b121bc9760873d787890", "the database is full of them");
+        assert_eq!(format!("{hash:?}"), "d59b6562d7c9b121bc9760873d787890", "stored hashes depend on it");
     }
 
     #[test]
-    fn depth_ends_where_it_does_for_readers() {
+    fn the_maximum_depth_is_the_one_of_serde_json() {
         for depth in [126, 127, 128, 100_000] {
             let text = format!("{}{}", "[".repeat(depth), "]".repeat(depth));
             assert_eq!(canonical(&text).is_ok(), serde_json::from_str::<Value>(&text).is_ok(), "{depth}");
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_json_is_told_with_its_place() {
+    fn invalid_json_is_reported_with_its_place() {
         let refusal = |text| canonical(text).unwrap_err().to_string();
         assert_eq!(refusal(""), "not JSON: expected a value at byte 0");
         assert_eq!(refusal(r#"{"a":1"#), "not JSON: expected `,` or `}` at byte 6");
@@ -126,7 +126,7 @@ mod tests {
     }
 
     impl Tree {
-        /// Writes it with spaces and escapes as the style happens to say.
+        /// Writes the value with spaces and escapes that the style chooses.
         fn write(&self, style: &mut impl FnMut() -> u8, out: &mut String) {
             let space =
                 |style: &mut dyn FnMut() -> u8| ["", "", "", " ", "\n\t", "\r "][style() as usize % 6];
@@ -206,7 +206,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_writing_has_the_canonical_form(tree in any_tree(), style in proptest::collection::vec(any::<u8>(), 1..40)) {
+        fn every_spelling_has_the_canonical_form(tree in any_tree(), style in proptest::collection::vec(any::<u8>(), 1..40)) {
             prop_assert_eq!(canonical(&written(&tree, &style)), Ok(tree.canonical()));
         }
 
@@ -228,7 +228,8 @@ mod tests {
             }
             let form = canonical(&text);
             prop_assert_eq!(form.is_ok(), serde_json::from_str::<IgnoredAny>(&text).is_ok(), "{}", text);
-            // Halves of surrogate pairs and numbers beyond a double are JSON, but no values of serde_json.
+            // Halves of surrogate pairs and numbers beyond an f64 are valid JSON, but serde_json has no values for
+            // them.
             if let (Ok(form), Ok(value)) = (form, serde_json::from_str::<Value>(&text)) {
                 prop_assert_eq!(serde_json::from_str::<Value>(&form).unwrap(), value);
                 prop_assert_eq!(canonical(&form).unwrap(), form);

@@ -1,11 +1,11 @@
-//! Which strings are dates and times, and which numbers are integers, judged by their text alone.
+//! Recognizes dates, times and integers by their text alone.
 
-/// `2026-03-01`, a day of the Gregorian calendar.
+/// Whether a text is a day of the Gregorian calendar, such as `2026-03-01`.
 pub(super) fn is_date(text: &str) -> bool {
     split_date(text.as_bytes()).is_some_and(<[u8]>::is_empty)
 }
 
-/// `2026-03-01T09:00:00.25Z` or with an offset such as `+01:00` (RFC 3339).
+/// Whether a text is a time such as `2026-03-01T09:00:00.25Z`, or with an offset such as `+01:00` (RFC 3339).
 pub(super) fn is_datetime(text: &str) -> bool {
     is_datetime_bytes(text.as_bytes()).is_some()
 }
@@ -22,7 +22,7 @@ pub(super) fn is_integer(literal: &str) -> bool {
     if fraction.is_empty() && whole == "0" {
         return true;
     }
-    // Out of the range of i64 the exponent outweighs any number of digits that fits into a text.
+    // Beyond the range of i64, the exponent outweighs any number of digits that fits into a text.
     let exponent =
         exponent.parse::<i64>().unwrap_or(if exponent.starts_with('-') { i64::MIN } else { i64::MAX });
     if !fraction.is_empty() {
@@ -32,7 +32,7 @@ pub(super) fn is_integer(literal: &str) -> bool {
     exponent >= -(trailing_zeros as i64)
 }
 
-/// Whether a text is a JSON number that is written without a fraction and an exponent.
+/// Whether a text is a JSON number without a fraction and an exponent.
 pub(super) fn is_plain_integer(text: &str) -> bool {
     let digits = text.strip_prefix('-').unwrap_or(text).as_bytes();
     match digits {
@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn integers_are_told_by_their_value() {
+    fn integers_are_recognized_by_their_value() {
         for literal in [
             "0",
             "-0",

@@ -1,9 +1,9 @@
-//! A scanner over JSON text (RFC 8259) that reports places and builds nothing.
+//! A scanner for JSON text (RFC 8259) that reports places and builds no values.
 
-/// How deep arrays and objects may lie in one another. The readers of records stop there too.
+/// Maximum nesting of arrays and objects. Readers of records have the same limit.
 pub(super) const MAX_DEPTH: usize = 127;
 
-/// Why a text is not JSON, and where.
+/// Why and where a text is not JSON.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("not JSON: expected {expected} at byte {at}")]
 pub struct Malformed {
@@ -12,18 +12,18 @@ pub struct Malformed {
     pub expected: &'static str,
 }
 
-/// How the characters of a string are written.
+/// How a string is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Writing {
-    /// Without escapes, so that content and text are the same bytes.
+    /// Without escapes, so that content and text have the same bytes.
     Plain,
-    /// With escapes, each in the form that [`super::canonical`] chooses.
+    /// With escapes, all of them in the form that [`super::canonical`] uses.
     Canonical,
-    /// With escapes of which at least one can be written in another way.
+    /// With at least one escape that can be written differently.
     Free,
 }
 
-/// Reads a text from left to right. Between tokens it stands on the first byte of the next one.
+/// Reads a text from left to right. Between two tokens, it is at the first byte of the next one.
 pub(super) struct Scanner<'t> {
     pub(super) text: &'t str,
     bytes: &'t [u8],
@@ -35,13 +35,13 @@ impl<'t> Scanner<'t> {
         Self { text, bytes: text.as_bytes(), at: 0 }
     }
 
-    /// The byte it stands on; at the end of the text a NUL, which no token starts with.
+    /// Returns the current byte. At the end of the text, it is NUL, which starts no token.
     #[inline(always)]
     pub(super) fn peek(&self) -> u8 {
         self.bytes.get(self.at).copied().unwrap_or(0)
     }
 
-    /// Passes over spaces and line ends; true if there were any.
+    /// Skips spaces and line ends. Returns true if there were any.
     #[inline(always)]
     pub(super) fn skip_space(&mut self) -> bool {
         if self.peek() > b' ' {
@@ -68,7 +68,7 @@ impl<'t> Scanner<'t> {
         Malformed { at: self.at, expected }
     }
 
-    /// After the last value only space may follow.
+    /// Checks that only spaces follow the value.
     pub(super) fn finish(&mut self) -> Result<(), Malformed> {
         self.skip_space();
         if self.at < self.bytes.len() {
@@ -77,7 +77,7 @@ impl<'t> Scanner<'t> {
         Ok(())
     }
 
-    /// Passes over a string with its quotes.
+    /// Skips a string with its quotes.
     #[inline]
     pub(super) fn string(&mut self) -> Result<Writing, Malformed> {
         self.at += 1;
@@ -101,7 +101,7 @@ impl<'t> Scanner<'t> {
         }
     }
 
-    /// Passes over a number; true if it is written as an integer.
+    /// Skips a number. Returns true if it is written as an integer.
     #[inline]
     pub(super) fn number(&mut self) -> Result<bool, Malformed> {
         if self.peek() == b'-' {
@@ -194,8 +194,8 @@ impl<'t> Scanner<'t> {
     }
 }
 
-/// Sets the highest bit of bytes that are a quote, a backslash or a control character. Bits above the lowest
-/// one set may be wrong, so only that one counts.
+/// Sets the highest bit of each byte that is a quote, a backslash or a control character. Only the lowest set bit
+/// is reliable.
 #[inline(always)]
 fn stops(word: u64) -> u64 {
     const ONES: u64 = u64::from_ne_bytes([0x01; 8]);
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_string_tells_how_it_is_written() {
+    fn strings_report_how_they_are_written() {
         let writing = |text: &str| Scanner::new(text).string().unwrap();
         assert_eq!(writing(r#""café 🎉""#), Writing::Plain);
         assert_eq!(writing(r#""a\n\"\u001f""#), Writing::Canonical);

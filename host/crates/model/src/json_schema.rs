@@ -1,14 +1,14 @@
-//! Models as JSON Schemas (2020-12), for the clients that ask what a function takes and gives.
+//! Models as JSON Schemas (2020-12), for clients that ask for the input and output of functions.
 
 use serde_json::{Map, Value, json};
 
 use super::types::{Model, Models, ObjectType, Type};
 use syncline_types::ids::ModelName;
 
-/// The dialect of the schemas that are made here.
+/// The dialect of the generated schemas.
 pub const DIALECT: &str = "https://json-schema.org/draft/2020-12/schema";
 
-/// The schema of a type, with every model that it leads to under `$defs`. A model that is not there is any
+/// Returns the schema of a type, with every model that it uses in `$defs`. A model that does not exist accepts any
 /// value.
 pub fn of_type(ty: &Type, models: &Models) -> Value {
     let mut definitions = Map::new();
@@ -24,7 +24,7 @@ pub fn of_type(ty: &Type, models: &Models) -> Value {
     Value::Object(schema)
 }
 
-/// The schema of a model.
+/// Returns the schema of a model.
 pub fn of_model(name: &ModelName, models: &Models) -> Value {
     of_type(&Type::Model(name.clone()), models)
 }
@@ -87,7 +87,7 @@ fn object_schema(object: &ObjectType) -> Value {
     schema
 }
 
-/// An author's schema inside of another one. With an `$id` of its own its `#/…` references stay inside.
+/// Embeds an author's schema in another one. A separate `$id` keeps its `#/…` references inside.
 fn embedded(name: &ModelName, schema: &Value) -> Value {
     let mut schema = schema.clone();
     if let Value::Object(keywords) = &mut schema {

@@ -1,23 +1,23 @@
-//! How records of a model are kept, as far as its author can choose.
+//! How records of a model are stored, as far as its author can choose.
 
 use serde::{Deserialize, Serialize};
 
-/// What stands in a model's table beside its fields.
+/// The settings in a model's table, next to its fields.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Keeping {
     pub on_bad_record: OnBadRecord,
-    /// Whether payloads are sealed.
+    /// Whether payloads are encrypted.
     pub encrypt: bool,
 }
 
-/// What becomes of a batch with a record that does not fit its model.
+/// What happens to a batch with a record that does not match its model.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OnBadRecord {
-    /// Nothing of it is saved.
+    /// Nothing of the batch is saved.
     #[default]
     Fail,
-    /// The record is set aside with the reason, the rest is saved.
+    /// The record is set aside with the reason, and the others are saved.
     SetAside,
 }

@@ -1,8 +1,8 @@
-//! The shapes of records and inputs, and what is done to record text on its way to the store.
+//! The shapes of records and inputs, and the processing of record text before it is stored.
 //!
-//! Text stays text: a batch is cut, checked and hashed in one walk over its bytes, without building a tree,
-//! and each record is stored as it was sent. What a model allows is written in [`types`], compiled into a
-//! [`Shape`], and published as a JSON Schema.
+//! Text stays text. One walk over the bytes of a batch splits, validates and hashes it without building a tree, and
+//! each record is stored as it was sent. Models are defined in [`types`], compiled into a [`Shape`], and published
+//! as JSON Schemas.
 
 mod assembly;
 mod canonical;

@@ -1,4 +1,4 @@
-//! Merging a change into the kept payload of a record.
+//! Merges a change into the stored payload of a record.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -7,17 +7,17 @@ use serde::Deserialize;
 use serde::de::{Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
-/// Merges two JSON texts: of objects key by key, at every depth; anything else is replaced by the change.
-/// Keys keep their order, new ones come last, and numbers stay as they are written.
+/// Merges two JSON texts. Objects are merged key by key, at every depth; any other value is replaced by the change.
+/// Keys keep their order, new keys follow at the end, and numbers keep their spelling.
 ///
-/// Both texts are those of records that were accepted, or of parts of them.
+/// Both texts must be accepted records or parts of them.
 pub fn merge(kept: &str, change: &str) -> serde_json::Result<String> {
     let mut merged = String::with_capacity(kept.len() + change.len());
     merge_into(kept, change, &mut merged)?;
     Ok(merged)
 }
 
-/// The members of an object, their values unread.
+/// The members of an object, with unparsed values.
 struct Members<'t>(Vec<(String, &'t RawValue)>);
 
 fn merge_into(kept: &str, change: &str, merged: &mut String) -> serde_json::Result<()> {
@@ -40,7 +40,7 @@ fn merge_into(kept: &str, change: &str, merged: &mut String) -> serde_json::Resu
         }
     }
     for (key, _) in &changed {
-        // Of a repeated key the last value is in the map, and taken out the first time.
+        // The map contains the last value of a repeated key, which is removed at its first occurrence.
         if let Some(value) = changes.remove(key.as_str()) {
             push_key(key, merged)?;
             merged.push_str(value.get());
@@ -98,14 +98,14 @@ mod tests {
     }
 
     #[test]
-    fn kinds_that_differ_are_replaced() {
+    fn values_of_different_types_are_replaced() {
         assert_eq!(merge(r#"{"a":{"b":1}}"#, r#"{"a":[1]}"#).unwrap(), r#"{"a":[1]}"#);
         assert_eq!(merge(r#"{"a":1}"#, r#"{ "a" : { "b" : 1 } }"#).unwrap(), r#"{"a":{ "b" : 1 }}"#);
         assert_eq!(merge(r#"{}"#, r#"{}"#).unwrap(), r#"{}"#);
     }
 
     #[test]
-    fn keys_are_compared_by_what_they_say() {
+    fn keys_are_compared_without_their_escapes() {
         assert_eq!(merge(r#"{"A\n":1}"#, r#"{"\u0041\u000a":2,"b":1,"b":3}"#).unwrap(), r#"{"A\n":2,"b":3}"#);
     }
 }

@@ -1,27 +1,27 @@
-//! What is wrong with a value, and where: collected while the walk is still inside of it.
+//! The problems of a value with their places, which are collected during the walk.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// What is wrong at one place of a value. It names types, never the value, which may be secret.
+/// What is wrong at one place of a value. It names types but never the value, which may be secret.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Problem {
     /// A JSON pointer such as `/address/zip`; empty for the whole value.
     pub path: String,
-    /// Such as `expected string, got integer`.
+    /// A description such as `expected string, got integer`.
     pub problem: String,
 }
 
-/// The problems of one value that are reported; further ones are dropped.
+/// Maximum number of problems that are reported for one value. Further ones are dropped.
 pub(super) const MAX_PROBLEMS: usize = 10;
 
-/// The problems found so far. Their paths begin at the array or object that the walk is in: whoever leaves a
-/// member adds its key to those that were found in it.
+/// The problems found so far. Their paths start at the current array or object of the walk. When the walk leaves a
+/// member, its key is prepended to the paths of the problems in it.
 #[derive(Default)]
 pub(super) struct Problems(Vec<Problem>);
 
-/// How many problems there were at some moment.
+/// The number of problems at some moment.
 #[derive(Clone, Copy)]
 pub(super) struct Mark(usize);
 
@@ -30,7 +30,8 @@ impl Mark {
     pub(super) const START: Self = Self(0);
 }
 
-const HALF_A_PAIR: &str = "is not text: it holds half of a surrogate pair (`\\ud800` to `\\udfff`)";
+const HALF_A_PAIR: &str =
+    "is not valid Unicode: it contains half of a surrogate pair (`\\ud800` to `\\udfff`)";
 
 impl Problem {
     /// A problem of the value itself.
@@ -71,26 +72,26 @@ impl Problems {
         }
     }
 
-    /// A string with half of a surrogate pair: JSON allows it, but it is not Unicode, and many readers refuse
-    /// the whole text that it is in.
+    /// Adds the problem of a string with half of a surrogate pair. JSON allows it, but it is not Unicode, and many
+    /// readers reject the whole text.
     #[cold]
     pub(super) fn add_half_a_pair(&mut self) {
         self.add(Problem::here(HALF_A_PAIR));
     }
 
-    /// Puts a key or an index in front of the paths found since.
+    /// Prepends a key or an index to the paths of the problems since the mark.
     #[cold]
     pub(super) fn locate(&mut self, since: Mark, key: &str) {
         let step = step(key);
         self.0[since.0..].iter_mut().for_each(|problem| problem.path.insert_str(0, &step));
     }
 
-    /// Of a repeated key the last value counts, so what was wrong with the one before does not. What is no
-    /// text stays a problem, for both values are stored.
+    /// Removes the problems of an earlier value of a repeated key, because only the last value is used. Invalid
+    /// text stays a problem, because both values are stored.
     #[cold]
     pub(super) fn forget_member(&mut self, since: Mark, key: &str) {
         if self.0.len() == MAX_PROBLEMS {
-            return; // Of problems elsewhere some may have been dropped: the value must stay refused.
+            return; // Other problems may have been dropped, so the value must stay refused.
         }
         let step = step(key);
         let found = self.0.split_off(since.0);

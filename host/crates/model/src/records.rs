@@ -1,4 +1,4 @@
-//! A batch of records on its way to the store: cut, checked and hashed in one walk over its text.
+//! Splits, validates and hashes a batch of records in one walk over its text, before it is stored.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -13,43 +13,42 @@ use super::shape::{Invalid, Shape};
 use super::strings::unescape;
 use super::walk::{Edit, IdText, Record, Walk};
 
-/// Longest id of a record, in bytes.
+/// Maximum length of a record's id, in bytes.
 pub const MAX_ID_BYTES: usize = 255;
 
-/// One record, ready to be stored.
+/// A record that is ready to be stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RecordText<'t> {
-    /// Its place in the batch, from 0.
+    /// Index in the batch, from 0.
     pub index: usize,
-    /// What the payload's `id` says. An integer is the digits that were sent.
+    /// The payload's `id`. For an integer, the digits that were sent.
     pub id: Cow<'t, str>,
-    /// The object as it was sent, but for an integer `id`, which is a string now, and the metadata key,
-    /// which is gone.
+    /// The object as it was sent, except that an integer `id` is a string and the metadata key is removed.
     pub payload: Cow<'t, str>,
     pub hash: ChangeHash,
 }
 
-/// A record that cannot be kept, and why.
+/// A record that cannot be stored, and the reason.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct RefusedRecord<'t> {
-    /// Its place in the batch, from 0.
+    /// Index in the batch, from 0.
     pub index: usize,
-    /// None if it is the id that is wrong.
+    /// None if the id itself is wrong.
     pub id: Option<Cow<'t, str>>,
     pub problems: Vec<Problem>,
-    /// As it was sent. It may hold secrets: for the store, not for logs.
+    /// The text as it was sent. It may contain secrets: for the store, not for logs.
     #[serde(skip)]
     pub text: &'t str,
 }
 
-/// What a batch holds, in its order.
+/// The records of a batch, in its order.
 #[derive(Debug, Default)]
 pub struct Batch<'t> {
     pub records: Vec<RecordText<'t>>,
     pub refused: Vec<RefusedRecord<'t>>,
 }
 
-/// Why a text is no batch at all.
+/// The reason why a text is not a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum BatchError {
     #[error("the records must be a JSON array of objects")]
@@ -61,14 +60,14 @@ pub enum BatchError {
 /// How records of a model are read.
 #[derive(Clone, Copy)]
 pub struct RecordOptions<'o> {
-    /// The member that readers find the host's own metadata in. What a record has there is dropped.
+    /// The member in which readers find the host's metadata. Such a member of an incoming record is dropped.
     pub metadata_key: &'o str,
-    /// A longer record is refused.
+    /// Maximum length of a record in bytes.
     pub max_bytes: usize,
 }
 
-/// Cuts a JSON array into records of that shape. A record that does not fit is among the refused ones; only
-/// a text that is not JSON is refused as a whole.
+/// Splits a JSON array into records of this shape. Records that do not match are returned as refused. The function
+/// fails only if the text is not a JSON array.
 pub fn split<'t>(items: &'t str, shape: &Shape, options: RecordOptions<'_>) -> Result<Batch<'t>, BatchError> {
     let mut walk = Walk::new(items, shape);
     let mut record = Record::new(options.metadata_key);
@@ -99,7 +98,7 @@ pub fn split<'t>(items: &'t str, shape: &Shape, options: RecordOptions<'_>) -> R
     Ok(batch)
 }
 
-/// Reads one record, such as the result of merging a change into a kept payload.
+/// Reads one record, such as the result of merging a change into a stored payload.
 pub fn single<'t>(
     text: &'t str,
     shape: &Shape,
@@ -113,7 +112,7 @@ pub fn single<'t>(
     result.map_err(|refused| Invalid::Problems(refused.problems))
 }
 
-/// Of several records with one id leaves the last, and returns how many went.
+/// Keeps the last of several records with the same id, and returns the number of removed ones.
 pub fn dedupe(records: &mut Vec<RecordText<'_>>) -> usize {
     let mut later = HashSet::with_capacity(records.len());
     let superseded: Vec<bool> = records.iter().rev().map(|record| !later.insert(&*record.id)).collect();
@@ -125,8 +124,8 @@ pub fn dedupe(records: &mut Vec<RecordText<'_>>) -> usize {
     count
 }
 
-/// Appends a stored payload with the host's metadata as its last member. `payload` is that of an accepted
-/// record, which at least has an id; `metadata` is JSON.
+/// Appends a stored payload with the host's metadata as its last member. `payload` is the payload of an accepted
+/// record, so it has at least an id. `metadata` is JSON.
 pub fn splice_metadata(payload: &str, metadata_key: &str, metadata: &str, out: &mut Vec<u8>) {
     let open = payload.strip_suffix('}').unwrap_or(payload);
     out.reserve(payload.len() + metadata_key.len() + metadata.len() + 4);
@@ -135,7 +134,7 @@ pub fn splice_metadata(payload: &str, metadata_key: &str, metadata: &str, out: &
     }
 }
 
-/// Reads the record that the walk stands before, `depth` levels down.
+/// Reads the next record of the walk, `depth` levels down.
 fn next_record<'t>(
     walk: &mut Walk<'t, '_>,
     record: &mut Record<'_>,
@@ -156,7 +155,7 @@ fn next_record<'t>(
     let mut problems = walk.problems.take();
     if range.len() > options.max_bytes {
         let problem =
-            format!("is {} bytes long, expected at most {} (limit `record`)", range.len(), options.max_bytes);
+            format!("has {} bytes, expected at most {} (limit `record`)", range.len(), options.max_bytes);
         problems.insert(0, Problem::here(problem));
     }
     match id {
@@ -189,7 +188,7 @@ fn id<'t>(text: &'t str, record: &Record<'_>) -> Result<Cow<'t, str>, Problem> {
         return Err(problem(format!("has {} bytes, expected at most {MAX_ID_BYTES}", id.len())));
     }
     if id.contains('\0') {
-        return Err(problem("holds a NUL character, which no id may".to_owned()));
+        return Err(problem("contains a NUL character, which is not allowed in ids".to_owned()));
     }
     Ok(id)
 }
@@ -233,7 +232,7 @@ mod tests {
         split(items, &Shape::any(), OPTIONS).unwrap()
     }
 
-    /// Index and problems of each refused record.
+    /// Returns index and problems of each refused record.
     fn refusals(items: &str, shape: &Shape) -> Vec<(usize, String)> {
         let batch = split(items, shape, OPTIONS).unwrap();
         let text = |refused: &RefusedRecord<'_>| Invalid::Problems(refused.problems.clone()).to_string();
@@ -241,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn records_are_kept_as_they_were_sent() {
+    fn records_are_stored_as_they_were_sent() {
         let items = " [ {\"n\" : 1.50, \"id\":\"a\\n\\u00e9\"} ,{\"id\":\"🎉 \\\"\"}\n] ";
         let batch = split_any(items);
         assert!(batch.refused.is_empty());
@@ -264,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn ids_that_cannot_be_kept_are_told_with_index_and_path() {
+    fn invalid_ids_are_reported_with_index_and_path() {
         let long = format!(r#"{{"id":"{}"}}"#, "x".repeat(300));
         let items = [
             r#"{"a":1}"#,
@@ -283,12 +282,12 @@ mod tests {
             "at /id: is missing, expected string or integer",
             "at /id: is empty, expected 1 to 255 bytes",
             "at /id: has 300 bytes, expected at most 255",
-            "at /id: holds a NUL character, which no id may",
+            "at /id: contains a NUL character, which is not allowed in ids",
             "at /id: expected string or integer, got null",
             "at /id: expected string or integer, got number with a fraction or an exponent",
             "at /id: expected string or integer, got object",
             "expected object, got string",
-            "at /id: is not text: it holds half of a surrogate pair (`\\ud800` to `\\udfff`)",
+            "at /id: is not valid Unicode: it contains half of a surrogate pair (`\\ud800` to `\\udfff`)",
         ];
         let expected: Vec<_> = expected.into_iter().map(str::to_owned).enumerate().collect();
         assert_eq!(refusals(&items, &Shape::any()), expected);
@@ -296,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_id_is_counted_in_bytes_of_what_it_says() {
+    fn the_length_of_an_id_is_counted_in_unescaped_bytes() {
         let fits = format!(r#"[{{"id":"{}"}}]"#, r"\u00e9".repeat(127));
         assert_eq!(split_any(&fits).records[0].id.len(), 254);
         let too_long = format!(r#"[{{"id":"{}"}}]"#, r"\u00e9".repeat(128));
@@ -304,17 +303,17 @@ mod tests {
     }
 
     #[test]
-    fn a_record_that_is_too_long_is_refused_alone() {
+    fn a_record_that_is_too_long_does_not_affect_others() {
         let long = format!(r#"{{"id":"long","n":"{}"}}"#, "x".repeat(1_000));
         let items = format!(r#"[{{"id":"short"}},{long}]"#);
         assert_eq!(
             refusals(&items, &Shape::any()),
-            [(1, "is 1020 bytes long, expected at most 1000 (limit `record`)".to_owned())]
+            [(1, "has 1020 bytes, expected at most 1000 (limit `record`)".to_owned())]
         );
     }
 
     #[test]
-    fn a_refused_record_leaves_the_others() {
+    fn a_refused_record_does_not_affect_others() {
         let items = r#"[{"id":"1","n":1},{"id":"2","n":"x","m":0},{"id":"3","n":3}]"#;
         let batch = split(items, &shape(&[("id", "string"), ("n", "integer")]), OPTIONS).unwrap();
         assert_eq!(batch.records.iter().map(|record| &*record.id).collect::<Vec<_>>(), ["1", "3"]);
@@ -331,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn text_that_is_no_batch_is_refused_as_a_whole() {
+    fn a_text_that_is_not_a_batch_is_refused_as_a_whole() {
         let refusal = |items| split(items, &Shape::any(), OPTIONS).unwrap_err().to_string();
         assert_eq!(refusal(r#"{"id":"1"}"#), "the records must be a JSON array of objects");
         assert_eq!(refusal(r#"[{"id":"1"},{"id":}]"#), "record 1 is not JSON: expected a value at byte 18");
@@ -346,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn an_id_may_come_back_as_the_text_that_it_was_stored_as() {
+    fn an_integer_id_can_be_saved_again_as_text() {
         let shape = shape(&[("id", "integer")]);
         assert!(refusals(r#"[{"id":7},{"id":"7"},{"id":"-70"}]"#, &shape).is_empty());
         assert_eq!(
@@ -365,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn of_records_with_one_id_the_last_is_left() {
+    fn the_last_of_several_records_with_one_id_is_kept() {
         let mut records =
             split_any(r#"[{"id":1},{"id":"2"},{"id":"1","last":true},{"id":3},{"id":"2","last":true}]"#)
                 .records;
@@ -383,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn a_merged_record_is_read_like_one_that_was_sent() {
+    fn a_merged_record_is_validated_like_a_sent_one() {
         let shape = shape(&[("id", "integer"), ("n", "integer")]);
         let record = single(r#" {"n":1,"id":"7"} "#, &shape, OPTIONS).unwrap();
         assert_eq!(record, split(r#"[{"n":1,"id":"7"}]"#, &shape, OPTIONS).unwrap().records[0]);
@@ -396,7 +395,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_metadata_key_is_cut_out_wherever_it_stands(
+        fn the_metadata_key_is_removed_at_any_position(
             keys in proptest::collection::vec("_meta|_m\\\\u0065ta|[a-c]", 0..7),
             id_at in any::<proptest::sample::Index>(),
             id_is_integer in any::<bool>(),

@@ -1,32 +1,33 @@
-//! How much work a JSON Schema makes: references let a short one say the same check a billion times over.
+//! Estimates the cost of validating with a JSON Schema. With references, a short schema can repeat a check a
+//! billion times.
 //!
-//! What counts is how often subschemas look at the values on one way from the root of a value to a leaf. Checks of
-//! different members come on top of each other only as far as there are members, which the value's size bounds.
+//! The cost is the number of evaluations of subschemas on one path from the root of a value to a leaf. Checks of
+//! different members add up only with the number of members, which the size of the value limits.
 
 use std::collections::{BTreeMap, HashMap};
 
 use serde_json::{Map, Value};
 
-/// How deep references may lead, each step into a subschema counted: they are followed on the stack.
+/// Maximum depth of references. Each step into a subschema counts, because the steps are followed recursively.
 const MAX_STEPS: usize = 200;
-/// As deep as JSON is read.
+/// The maximum nesting of JSON that is parsed.
 const MAX_DEPTH: usize = 128;
-/// How many members, checked together at one place, are noted in all.
+/// Maximum number of member checks that are recorded in total.
 const MAX_NOTED: usize = 1_000_000;
 
-/// What it costs to check values of each depth.
+/// The cost of validating values of each depth.
 #[derive(Debug)]
 pub(super) struct Costs {
-    /// The most subschemas that look at a value by themselves, whatever its members are.
+    /// The maximum number of subschemas that evaluate one value, without its members.
     pub(super) at_once: u64,
-    /// By the depth of a value: how many look at what is on one way through it. It never falls.
+    /// By the depth of a value: the number of evaluations on one path through it. It never decreases.
     along: Vec<u64>,
 }
 
-/// A subschema, by its number.
+/// Number of a subschema.
 type Node = usize;
 
-/// The members of a value that a subschema is for.
+/// The members of a value to which a subschema applies.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum Members<'s> {
     Named(&'s str),
@@ -37,15 +38,15 @@ enum Members<'s> {
 
 #[derive(Default)]
 struct Edges<'s> {
-    /// What looks at the same value.
+    /// Subschemas that evaluate the same value.
     beside: Vec<Node>,
-    /// What looks at its members.
+    /// Subschemas that evaluate its members.
     below: Vec<(Members<'s>, Node)>,
-    /// Where it says what nobody has looked at, which has to be found out once more.
+    /// Whether it concerns unevaluated members, whose detection evaluates the value once more.
     looks_twice: bool,
 }
 
-/// Everything that looks at a value because one subschema does, and how often.
+/// All subschemas that evaluate a value because of one subschema, with their number of evaluations.
 struct Together<'s> {
     evaluations: u64,
     below: BTreeMap<Members<'s>, BTreeMap<Node, u64>>,
@@ -76,19 +77,19 @@ impl Costs {
         Ok(Self { at_once, along })
     }
 
-    /// How many subschemas look at what is on one way through a value of that depth.
+    /// Returns the number of evaluations on one path through a value of this depth.
     pub(super) fn along(&self, depth: usize) -> u64 {
         self.along[depth.min(self.along.len() - 1)]
     }
 
-    /// Of the deepest value.
+    /// Returns the number of evaluations for the deepest value.
     pub(super) fn most(&self) -> u64 {
         self.along(MAX_DEPTH)
     }
 }
 
 impl Together<'_> {
-    /// Its own evaluations, and those of the member that has most.
+    /// Returns the number of its own evaluations and those of its most expensive member.
     fn along(&self, costs: &[u64]) -> u64 {
         let of = |members: &Members<'_>| {
             let nodes = self.below.get(members).into_iter().flatten();
@@ -105,7 +106,7 @@ impl Together<'_> {
     }
 }
 
-/// A schema with `$id` is one that `#` refers to from inside of it.
+/// A schema with `$id`, to which `#` refers within it.
 struct Resource<'s> {
     id: &'s str,
     schema: &'s Value,
@@ -115,11 +116,11 @@ struct Resource<'s> {
 struct Graph<'s> {
     resources: Vec<Resource<'s>>,
     anchors: HashMap<&'s str, Vec<&'s Value>>,
-    /// The innermost resource of what has references.
+    /// The innermost resource of each schema that has references.
     resource_of: HashMap<*const Value, usize>,
     nodes: HashMap<*const Value, Node>,
     edges: Vec<Edges<'s>>,
-    /// How many steps lead down from each; none as long as it is being visited.
+    /// The number of steps below each node, or none while it is being visited.
     heights: Vec<Option<usize>>,
 }
 
@@ -137,7 +138,7 @@ impl<'s> Graph<'s> {
         graph
     }
 
-    /// Notes whatever a reference may lead to.
+    /// Records every schema that a reference can lead to.
     fn index(&mut self, value: &'s Value, mut resource: usize) {
         match value {
             Value::Array(values) => values.iter().for_each(|value| self.index(value, resource)),
@@ -158,11 +159,11 @@ impl<'s> Graph<'s> {
         }
     }
 
-    /// Numbers a subschema and everything that it leads to. Gives how many steps lead down from it.
+    /// Numbers a subschema and everything below it. Returns the number of steps below it.
     fn visit(&mut self, schema: &'s Value, steps: usize) -> Result<usize, String> {
-        let too_deep = || Err(format!("its references lead more than {MAX_STEPS} steps deep"));
+        let too_deep = || Err(format!("its references are nested more than {MAX_STEPS} steps deep"));
         if let Some(node) = self.nodes.get(&std::ptr::from_ref(schema)) {
-            // What is being visited leads back to itself.
+            // A schema that is being visited refers to itself.
             let height = self.heights[*node].unwrap_or_default();
             return if steps + height > MAX_STEPS { too_deep() } else { Ok(height) };
         }
@@ -191,7 +192,7 @@ impl<'s> Graph<'s> {
         Ok(height)
     }
 
-    /// The subschemas that look at the same value, and those that look at its members.
+    /// Returns the subschemas that evaluate the same value, and those that evaluate its members.
     fn subschemas(&self, schema: &'s Value) -> (Vec<&'s Value>, Vec<(Members<'s>, &'s Value)>) {
         let (mut beside, mut below) = (Vec::new(), Vec::new());
         let Value::Object(keywords) = schema else { return (beside, below) };
@@ -227,7 +228,8 @@ impl<'s> Graph<'s> {
         (beside, below)
     }
 
-    /// What a reference may lead to: rather too much than too little. That it leads anywhere is for others to check.
+    /// Returns the possible targets of a reference, too many rather than too few. The compiler checks that the
+    /// reference is valid.
     fn resolve(&self, from: &'s Value, reference: &str) -> Vec<&'s Value> {
         let (document, fragment) = reference.split_once('#').unwrap_or((reference, ""));
         let around = std::iter::successors(self.resource_of.get(&std::ptr::from_ref(from)).copied(), |at| {
@@ -243,7 +245,7 @@ impl<'s> Graph<'s> {
         };
         let fragment = percent_encoding::percent_decode_str(fragment).decode_utf8_lossy();
         let mut found: Vec<&'s Value> = if fragment.is_empty() {
-            // Those around a resource are no target of `#` in it.
+            // Within a resource, `#` does not refer to the resources around it.
             let nearest = if document.is_empty() { 1 } else { resources.len() };
             resources.iter().take(nearest).map(|at| self.resources[*at].schema).collect()
         } else if fragment.starts_with('/') {
@@ -255,7 +257,7 @@ impl<'s> Graph<'s> {
         found
     }
 
-    /// Adds up what looks at a value together with a subschema.
+    /// Adds up the evaluations of a value because of a subschema.
     fn gather(
         &self,
         node: Node,
@@ -266,9 +268,9 @@ impl<'s> Graph<'s> {
         if together[node].is_some() {
             return Ok(());
         }
-        // No way without a loop is longer.
+        // No path without a loop is longer.
         if steps > self.edges.len().min(2 * MAX_STEPS) {
-            return Err("it refers to itself without an end, or nearly so".to_owned());
+            return Err("its references form an endless or nearly endless loop".to_owned());
         }
         let edges = &self.edges[node];
         let mut sum = Together { evaluations: 1, below: BTreeMap::new() };
@@ -290,7 +292,7 @@ impl<'s> Graph<'s> {
         }
         *noted += sum.below.values().map(BTreeMap::len).sum::<usize>();
         if *noted > MAX_NOTED {
-            return Err("its references lead to more properties than can be checked together".to_owned());
+            return Err("its references lead to too many properties".to_owned());
         }
         together[node] = Some(sum);
         Ok(())
@@ -307,7 +309,7 @@ mod tests {
 
     use super::*;
 
-    /// `$defs` of which each checks the next one twice, by `step`.
+    /// `$defs` in which each definition checks the next one twice, by `step`.
     fn doubling(steps: usize, step: impl Fn(Value) -> Value) -> Value {
         let link = |number: usize| {
             let next = || step(json!({ "$ref": format!("#/$defs/a{}", number + 1) }));
@@ -319,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_many_times_over_is_counted() {
+    fn repeated_checks_are_counted() {
         let costs = Costs::of(&doubling(40, |next| next)).unwrap();
         assert!(costs.at_once > 1 << 40, "{costs:?}");
         assert_eq!(Costs::of(&json!({ "type": "string" })).unwrap().at_once, 1);
@@ -327,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn what_doubles_with_each_level_is_dear_for_deep_values_alone() {
+    fn a_check_that_doubles_with_each_level_is_expensive_for_deep_values_only() {
         let below = |next: Value| json!({ "properties": { "a": next } });
         let recursive = json!({ "oneOf": [{ "properties": { "a": { "$ref": "#" } } }, { "properties": { "a": { "$ref": "#" } } }] });
         for schema in [doubling(60, below), recursive] {
@@ -348,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn references_are_followed_whatever_their_writing() {
+    fn references_are_followed_in_every_spelling() {
         for (reference, extra) in [
             ("#/$defs/a%20b", json!({})),
             ("#here", json!({ "$anchor": "here" })),
@@ -363,18 +365,21 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_end_is_told() {
+    fn endless_references_are_reported() {
         let chain = |number: usize| {
             (format!("a{number}"), json!({ "not": { "$ref": format!("#/$defs/a{}", number + 1) } }))
         };
         let chain: Map<String, Value> = (0..10_000).map(chain).collect();
         for (schema, problem) in [
-            (json!({ "$ref": "#" }), "it refers to itself without an end, or nearly so"),
+            (json!({ "$ref": "#" }), "its references form an endless or nearly endless loop"),
             (
                 json!({ "allOf": [{ "not": { "$ref": "#" } }] }),
-                "it refers to itself without an end, or nearly so",
+                "its references form an endless or nearly endless loop",
             ),
-            (json!({ "$ref": "#/$defs/a0", "$defs": chain }), "its references lead more than 200 steps deep"),
+            (
+                json!({ "$ref": "#/$defs/a0", "$defs": chain }),
+                "its references are nested more than 200 steps deep",
+            ),
         ] {
             assert_eq!(Costs::of(&schema).unwrap_err(), problem);
         }

@@ -1,4 +1,4 @@
-//! Models that are JSON Schemas of the author's own (`schema = "file.json"`).
+//! Models that are defined by the author's own JSON Schemas (`schema = "file.json"`).
 
 use jsonschema::error::{TypeKind, ValidationErrorKind};
 use jsonschema::{PatternOptions, ValidationError, Validator};
@@ -7,11 +7,11 @@ use serde_json::Value;
 use super::problem::{MAX_PROBLEMS, Problem};
 use super::schema_cost::Costs;
 
-/// How many subschemas of one file may look at one value.
+/// Maximum number of subschemas that may evaluate one value.
 const MAX_AT_ONCE: u64 = 10_000;
-/// How many may look at what is on one way through a value, for it to be checked however many values it holds.
+/// Maximum number of evaluations on one path through a value, for values of any size.
 const MAX_ALONG: u64 = 10_000;
-/// And how many at all of the others.
+/// Maximum number of evaluations in total for values that exceed `MAX_ALONG`.
 const MAX_IN_ALL: u64 = 1_000_000;
 
 pub(super) struct SchemaFile {
@@ -19,14 +19,13 @@ pub(super) struct SchemaFile {
     costs: Costs,
 }
 
-/// What is wrong with a schema that somebody brings. One that is stored already may do more than that, and is judged
-/// with each value.
+/// Checks the cost of a new schema. A stored schema may exceed it, and its cost is checked for each value.
 pub fn check_cost(schema: &Value) -> Result<(), String> {
     let at_once = Costs::of(schema)?.at_once;
     if at_once > MAX_AT_ONCE {
         return Err(format!(
-            "its references and its `allOf`, `anyOf` and the like say {} subschemas to one value, and at most \
-             {MAX_AT_ONCE} are taken; let each refer to the next no more than once",
+            "its references, `allOf`, `anyOf` and similar keywords apply {} subschemas to one value, and the \
+             maximum is {MAX_AT_ONCE}; let each schema refer to the next one only once",
             if at_once > 1_000_000_000 { "more than a billion".to_owned() } else { at_once.to_string() },
         ));
     }
@@ -34,8 +33,8 @@ pub fn check_cost(schema: &Value) -> Result<(), String> {
 }
 
 impl SchemaFile {
-    /// A schema comes from outside: references are never fetched, and patterns run in linear time. The error
-    /// is a sentence.
+    /// Compiles a schema. It comes from outside, so references are never fetched, and patterns run in linear time.
+    /// The error is a sentence.
     pub(super) fn compile(schema: &Value) -> Result<Self, String> {
         let costs = Costs::of(schema)?;
         let options = jsonschema::options()
@@ -62,8 +61,8 @@ impl SchemaFile {
         }
     }
 
-    /// Checks a well-formed record. The metadata key is not part of it. The type of `id` is not judged here:
-    /// the host has its own rule, and an id that was an integer comes back as a string.
+    /// Checks a well-formed record without its metadata key. The type of `id` is not checked here, because the host
+    /// has its own rule: an integer id is stored as a string.
     pub(super) fn check_record(&self, text: &str, metadata_key: &str) -> Vec<Problem> {
         let mut value = match parse(text) {
             Ok(value) => value,
@@ -80,8 +79,8 @@ impl SchemaFile {
         errors.map(|error| problem(&error)).take(MAX_PROBLEMS).collect()
     }
 
-    /// A schema that refers to itself several times over takes twice as long, or more, with each level of a value: what
-    /// would hold a processor for hours is refused.
+    /// Refuses values that are too expensive to check. With a schema that refers to itself several times, the time
+    /// doubles, or more, with each level of a value.
     fn refuse_dear(&self, value: &Value) -> Option<Problem> {
         if self.costs.most() <= MAX_ALONG {
             return None;
@@ -91,13 +90,13 @@ impl SchemaFile {
         let is_dear = along > MAX_ALONG && along.saturating_mul(values) > MAX_IN_ALL;
         is_dear.then(|| {
             Problem::here(format!(
-                "is {depth} levels deep, which its schema would take too long to check: it refers to itself several times over"
+                "is {depth} levels deep, which takes too long to check with a schema that refers to itself several times"
             ))
         })
     }
 }
 
-/// How many levels are below a value, and how many values it is made of.
+/// Returns the number of levels below a value, and the number of values in it.
 fn extent(value: &Value) -> (usize, u64) {
     let members: Vec<&Value> = match value {
         Value::Array(elements) => elements.iter().collect(),
@@ -112,7 +111,7 @@ fn extent(value: &Value) -> (usize, u64) {
 
 fn parse(text: &str) -> Result<Value, Problem> {
     serde_json::from_str(text)
-        .map_err(|_| Problem::here("holds a number beyond ±1.8e308, which no schema can check"))
+        .map_err(|_| Problem::here("contains a number beyond ±1.8e308, which schemas cannot check"))
 }
 
 fn problem(error: &ValidationError<'_>) -> Problem {

@@ -1,4 +1,4 @@
-//! Models compiled into the form that a walk over JSON text checks against.
+//! Models in the compiled form that a walk over JSON text validates against.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,14 +11,14 @@ use super::strings;
 use super::types::{Model, Models, ObjectType, Type};
 use syncline_types::ids::ModelName;
 
-/// What a JSON text must look like. Cheap to clone.
+/// The required structure of a JSON text. Cheap to clone.
 #[derive(Clone)]
 pub struct Shape {
     pub(super) parts: Arc<Parts>,
     pub(super) root: Expected,
 }
 
-/// Why a text does not have a shape.
+/// The reason why a text does not have a shape.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Invalid {
     #[error(transparent)]
@@ -27,27 +27,27 @@ pub enum Invalid {
     Problems(Vec<Problem>),
 }
 
-/// Why models do not compile.
+/// The reason why models do not compile.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ShapeError {
-    #[error("there is no model `{0}`")]
+    #[error("unknown model `{0}`")]
     UnknownModel(ModelName),
-    #[error("`{file}` is not a usable JSON Schema: {problem}")]
+    #[error("`{file}` is not a supported JSON Schema: {problem}")]
     Schema { file: String, problem: String },
 }
 
 impl Shape {
-    /// The shape of every JSON value.
+    /// Returns the shape of every JSON value.
     pub fn any() -> Self {
         Self { parts: Arc::default(), root: Expected::ANY }
     }
 
-    /// Compiles a type with all the models that it names.
+    /// Compiles a type with all models that it uses.
     pub fn compile(ty: &Type, models: &Models) -> Result<Self, ShapeError> {
         let mut compiler =
             Compiler { models, parts: Parts::default(), done: BTreeMap::new(), open: Vec::new() };
         let root = compiler.expected(ty)?;
-        // One after the other: models may lead to one another further than the stack.
+        // In a loop, because models can refer to one another more deeply than the stack allows.
         while let Some((place, object)) = compiler.open.pop() {
             compiler.fields(object, place)?;
         }
@@ -59,7 +59,7 @@ impl Shape {
         Ok(Self { parts: Arc::new(compiler.parts), root })
     }
 
-    /// Compiles the model of that name.
+    /// Compiles a model.
     pub fn of_model(name: &ModelName, models: &Models) -> Result<Self, ShapeError> {
         Self::compile(&Type::Model(name.clone()), models)
     }
@@ -75,7 +75,7 @@ fn list(problems: &[Problem]) -> String {
     problems.iter().map(Problem::to_string).collect::<Vec<_>>().join("; ")
 }
 
-/// Everything that an [`Expected`] refers to by its place.
+/// Everything that an [`Expected`] refers to by index.
 #[derive(Default)]
 pub(super) struct Parts {
     pub(super) objects: Vec<ObjectShape>,
@@ -91,7 +91,7 @@ pub(super) struct Expected {
     pub(super) nullable: bool,
 }
 
-/// The numbers are places in [`Parts`].
+/// The numbers are indexes in [`Parts`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     Any,
@@ -110,9 +110,9 @@ pub(super) enum Kind {
 #[derive(Default)]
 pub(super) struct ObjectShape {
     pub(super) fields: Vec<FieldShape>,
-    /// Places in `fields`, ordered by key.
+    /// Indexes in `fields`, sorted by key.
     by_key: Vec<usize>,
-    /// Its part of the list of [`Parts::file_order`].
+    /// Start of its part of the list of [`Parts::file_order`].
     pub(super) first_follower: usize,
     pub(super) required: usize,
     pub(super) strict: bool,
@@ -127,13 +127,14 @@ pub(super) struct FieldShape {
 }
 
 pub(super) struct EnumShape {
-    /// Likewise.
+    /// Escaped in canonical form.
     values: Vec<Vec<u8>>,
     display: String,
 }
 
 impl Parts {
-    /// For each object the place of its first field, and then for each of its fields that of the next one.
+    /// Returns, for each object, the index of its first field, and for each of its fields the index of the next
+    /// one.
     pub(super) fn file_order(&self) -> Vec<usize> {
         self.objects.iter().flat_map(|object| 0..=object.fields.len()).collect()
     }
@@ -142,7 +143,7 @@ impl Parts {
 impl Expected {
     pub(super) const ANY: Self = Self { kind: Kind::Any, nullable: true };
 
-    /// As it is called in a problem.
+    /// Describes what is expected, for problems.
     pub(super) fn describe(self, parts: &Parts) -> String {
         let kind = match self.kind {
             Kind::Any | Kind::Schema(_) => return "any value".to_owned(),
@@ -161,7 +162,7 @@ impl Expected {
 }
 
 impl ObjectShape {
-    /// The place of the field with this key, first looked for at `guess`.
+    /// Returns the index of the field with this key, and looks at `guess` first.
     #[inline]
     pub(super) fn find(&self, key: &[u8], guess: usize) -> Option<usize> {
         if self.fields.get(guess).is_some_and(|field| field.key == key) {
@@ -175,10 +176,10 @@ impl ObjectShape {
 struct Compiler<'m> {
     models: &'m Models,
     parts: Parts,
-    /// What each model became. A model is entered before its fields are compiled, so that it may contain
+    /// The compiled form of each model. A model is added before its fields are compiled, so that it can contain
     /// itself.
     done: BTreeMap<&'m ModelName, Kind>,
-    /// The models whose fields are still to be compiled, with their places.
+    /// The models whose fields are not compiled yet, with their indexes.
     open: Vec<(usize, &'m ObjectType)>,
 }
 
@@ -236,7 +237,7 @@ impl<'m> Compiler<'m> {
         }
     }
 
-    /// The place of an object whose fields come later.
+    /// Reserves the index of an object whose fields follow later.
     fn place(&mut self) -> usize {
         self.parts.objects.push(ObjectShape::default());
         self.parts.objects.len() - 1
@@ -302,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn problems_name_place_and_types_and_no_values() {
+    fn problems_contain_place_and_types_but_no_values() {
         let models = models(&[
             (
                 "Order",
@@ -355,16 +356,19 @@ mod tests {
     }
 
     #[test]
-    fn of_a_repeated_key_the_last_value_is_judged() {
+    fn the_last_value_of_a_repeated_key_is_validated() {
         let models = models(&[("Pair", &[("a", "string"), ("ab", "string")])]);
         assert!(problems("Pair", &models, r#"{"a":[1],"ab":"","a":"x"}"#).is_empty());
         assert_eq!(problems("Pair", &models, r#"{"a":"x","ab":1,"a":2}"#).len(), 2);
         let half = problems("Pair", &models, r#"{"a":"\ud83d","ab":"","a":"x"}"#);
-        assert_eq!(half, ["at /a: is not text: it holds half of a surrogate pair (`\\ud800` to `\\udfff`)"]);
+        assert_eq!(
+            half,
+            ["at /a: is not valid Unicode: it contains half of a surrogate pair (`\\ud800` to `\\udfff`)"]
+        );
     }
 
     #[test]
-    fn a_strict_model_takes_declared_fields_only() {
+    fn a_strict_model_accepts_only_declared_fields() {
         let mut models = models(&[("Pair", &[("a", "string")])]);
         for model in models.values_mut() {
             let Model::Object(object) = model else { unreachable!() };
@@ -396,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_that_a_stored_schema_would_take_for_ever_to_check_is_refused() {
+    fn a_value_that_is_too_expensive_for_a_stored_schema_is_refused() {
         let again = json!({"properties": {"a": {"$ref": "#"}, "op": {"type": "string"}}});
         let models = schema_model(json!({"anyOf": [again, again]}));
         let nested =
@@ -405,10 +409,10 @@ mod tests {
         assert_eq!(
             problems("Odd", &models, &nested(60)),
             [
-                "is 61 levels deep, which its schema would take too long to check: it refers to itself several times over"
+                "is 61 levels deep, which takes too long to check with a schema that refers to itself several times"
             ]
         );
-        // At one value already.
+        // Already too expensive at a single value.
         let links: serde_json::Map<String, Value> = (0..40)
             .map(|n| {
                 let next = json!({"$ref": format!("#/$defs/a{}", (n + 1) % 41)});
@@ -421,7 +425,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_way_through_references_fits_on_the_stack() {
+    fn the_longest_chain_of_references_fits_on_the_stack() {
         let link = |n: usize| (format!("a{n}"), json!({"not": {"$ref": format!("#/$defs/a{}", n + 1)}}));
         let mut links: serde_json::Map<String, Value> = (0..99).map(link).collect();
         links.insert("a99".to_owned(), json!({"type": "string"}));
@@ -435,11 +439,11 @@ mod tests {
         for reference in ["https://example.com/schema.json", "file:///etc/passwd"] {
             let models = schema_model(json!({"$ref": reference}));
             let error = Shape::of_model(&"Odd".parse().unwrap(), &models).unwrap_err();
-            assert!(error.to_string().starts_with("`odd.json` is not a usable JSON Schema: "), "{error}");
+            assert!(error.to_string().starts_with("`odd.json` is not a supported JSON Schema: "), "{error}");
         }
     }
 
-    /// Types over the models of [`published`], and texts that often fit them.
+    /// Types over the models of [`published`], and texts that often match them.
     fn any_type() -> impl Strategy<Value = Type> {
         let words = [
             "string",
@@ -493,7 +497,7 @@ mod tests {
         })
     }
 
-    /// A value that mostly is of the type.
+    /// Returns a value that usually matches the type.
     fn fitting(ty: &Type, other: &Value) -> Value {
         match ty {
             Type::Array(inner) => json!([fitting(inner, other), fitting(inner, other)]),

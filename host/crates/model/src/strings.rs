@@ -1,4 +1,4 @@
-//! The strings of JSON texts: their canonical form, and what they say.
+//! Strings of JSON texts: their canonical form and their content.
 
 use std::borrow::Cow;
 
@@ -6,12 +6,12 @@ use std::borrow::Cow;
 enum Part<'t> {
     Text(&'t str),
     Char(char),
-    /// Half of a surrogate pair, which stands for no character.
+    /// Half of a surrogate pair, which is not a character.
     Half(u16),
 }
 
-/// Appends a string in canonical form. `content` is what stands between the quotes of a well-formed one.
-/// False if it holds half of a surrogate pair: it is kept as an escape, but it is not text.
+/// Appends a string in canonical form. `content` is the text between the quotes of a well-formed string. Returns
+/// false if it contains half of a surrogate pair, which is preserved as an escape although it is not Unicode.
 pub(super) fn rewrite_string(content: &str, out: &mut Vec<u8>) -> bool {
     let mut is_text = true;
     out.push(b'"');
@@ -27,27 +27,27 @@ pub(super) fn rewrite_string(content: &str, out: &mut Vec<u8>) -> bool {
     is_text
 }
 
-/// Well-formed JSON with the replacement character for each half of a surrogate pair, as is left where JavaScript cuts a
-/// text within an emoji.
+/// Replaces each half of a surrogate pair in well-formed JSON with the replacement character. JavaScript produces
+/// such halves by cutting a text within an emoji.
 pub fn with_whole_characters(json: &str) -> String {
     let mut whole = Vec::with_capacity(json.len());
-    // Escapes stand in its strings alone.
+    // Escapes occur only in strings.
     for_each_part(json, |part| match part {
         Part::Text(text) => whole.extend_from_slice(text.as_bytes()),
         Part::Char(char) => push_char(char, &mut whole),
         Part::Half(_) => push_char(char::REPLACEMENT_CHARACTER, &mut whole),
     });
-    String::from_utf8(whole).expect("it is put together from text")
+    String::from_utf8(whole).expect("all parts are UTF-8")
 }
 
-/// A text as the content of a JSON string in canonical form.
+/// Returns a text as the content of a JSON string in canonical form.
 pub(super) fn escape(text: &str) -> Vec<u8> {
     let mut content = Vec::with_capacity(text.len());
     text.chars().for_each(|char| push_char(char, &mut content));
     content
 }
 
-/// What a string says. `content` is what stands between its quotes.
+/// Returns the unescaped text of a string. `content` is the text between its quotes.
 pub(super) fn unescape(content: &str) -> Cow<'_, str> {
     if !content.contains('\\') {
         return Cow::Borrowed(content);
@@ -61,8 +61,8 @@ pub(super) fn unescape(content: &str) -> Cow<'_, str> {
     Cow::Owned(text)
 }
 
-/// Whether `\u` with these four digits is the canonical escape of its character: only the control characters
-/// without a short escape are written so.
+/// Whether `\u` with these four digits is the canonical escape of its character. Only control characters without a
+/// short escape are written in this form.
 pub(super) fn is_canonical_hex(digits: &[u8]) -> bool {
     match digits {
         [b'0', b'0', b'0', last] => matches!(last, b'0'..=b'7' | b'b' | b'e' | b'f'),
@@ -101,7 +101,7 @@ fn for_each_part<'t>(content: &'t str, mut each: impl FnMut(Part<'t>)) {
     }
 }
 
-/// Reads the escape, or the pair of surrogate escapes, at the start of `text`, and tells its length.
+/// Parses the escape, or the pair of surrogate escapes, at the start of `text`. Returns its length as well.
 fn first_escape(text: &str) -> (Part<'static>, usize) {
     let char = match text.as_bytes()[1] {
         b'u' => {
@@ -123,7 +123,7 @@ fn first_escape(text: &str) -> (Part<'static>, usize) {
     (Part::Char(char), 2)
 }
 
-/// The value of the four digits of the `\u` escape at `at`.
+/// Returns the value of the four digits of the `\u` escape at `at`.
 fn hex(text: &str, at: usize) -> u16 {
     u16::from_str_radix(&text[at + 2..at + 6], 16).expect("the scanner has checked the digits")
 }

@@ -1,17 +1,17 @@
-//! Models as they are written in the sync configuration file, and the spelling of a field's type.
+//! Models as defined in `syncline.toml`, and the syntax of field types.
 //!
-//! | Spelling | Accepts |
+//! | Syntax | Accepts |
 //! |---|---|
 //! | `string`, `boolean` | a JSON value of that type |
 //! | `number` | any number |
 //! | `integer` | a number without a fraction, of any size |
 //! | `date` | a string such as `2026-03-01` |
 //! | `datetime` | a string such as `2026-03-01T09:00:00Z`, with `Z` or an offset |
-//! | `json` | any value, `null` too |
-//! | `enum(open, closed)` | one of these strings; one with a comma, a parenthesis or a space at its end stands in `'…'` |
+//! | `json` | any value, including `null` |
+//! | `enum(open, closed)` | one of these strings; strings with a comma, a parenthesis or an outer space are quoted with `'…'` |
 //! | `Customer` | an object of that model |
 //! | `T[]` | a list of `T` |
-//! | `T?` | `T` or `null`; as a field it may be absent too |
+//! | `T?` | `T` or `null`; a field of this type can also be absent |
 
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;
@@ -21,22 +21,22 @@ use serde::{Deserialize, Serialize};
 
 use syncline_types::ids::ModelName;
 
-/// The models of a sync configuration file, by name.
+/// The models of a configuration file, by name.
 pub type Models = BTreeMap<ModelName, Model>;
 
-/// What the objects of one name look like.
+/// The definition of the objects of a model.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Model {
     Object(ObjectType),
-    /// `schema = "file.json"`: a JSON Schema of the author's own.
+    /// `schema = "file.json"`: the author's own JSON Schema.
     Schema {
         file: String,
         schema: serde_json::Value,
     },
 }
 
-/// Declared fields in the order of the file. Undeclared ones are kept unless it is strict.
+/// Declared fields in the order of the file. Undeclared fields are accepted unless the model is strict.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ObjectType {
     pub fields: Vec<Field>,
@@ -51,11 +51,11 @@ pub struct Field {
     pub ty: Type,
 }
 
-/// How many lists, objects and `?` may be in one another. As JSON a level takes up to five of the 128 that readers of
-/// JSON follow, and what is stored has to be read again.
+/// Maximum nesting of lists, objects and `?`. In JSON, a level takes up to five of the 128 levels that JSON parsers
+/// accept, and stored types must be readable.
 pub const MAX_TYPE_DEPTH: usize = 20;
 
-/// What a value may be.
+/// The values that are allowed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Type {
@@ -74,7 +74,7 @@ pub enum Type {
     Optional(Box<Type>),
 }
 
-/// Why a text is not a type, and what would be.
+/// The reason why a text is not a type, and how to correct it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TypeError {
     #[error("`{given}` is not a type{}", did_you_mean(suggestion.as_ref()))]
@@ -83,9 +83,9 @@ pub enum TypeError {
     EnumWithoutValues,
     #[error("the enum value `{value}` is listed twice")]
     EnumValueTwice { value: String },
-    #[error("`{text}` is more than a type; after it only `[]` and `?` may follow")]
+    #[error("`{text}` is not a type; only `[]` and `?` can follow a type")]
     Rest { text: String },
-    #[error("`??` says no more than `?`; write one")]
+    #[error("`??` means the same as `?`; use one")]
     OptionalTwice,
     #[error(
         "the type has more than {MAX_TYPE_DEPTH} nested lists, objects and `?`; move the inner part to a separate model"
@@ -111,7 +111,7 @@ impl Type {
         }
     }
 
-    /// How many lists, objects and `?` are in one another.
+    /// Returns the nesting depth of lists, objects and `?`.
     pub fn depth(&self) -> usize {
         match self {
             Self::Array(inner) | Self::Optional(inner) => 1 + inner.depth(),
@@ -122,7 +122,7 @@ impl Type {
         }
     }
 
-    /// The models that this type names, with repetitions.
+    /// Returns the models that this type uses, with repetitions.
     pub fn models(&self) -> Vec<&ModelName> {
         match self {
             Self::Model(name) => vec![name],
@@ -133,7 +133,7 @@ impl Type {
     }
 }
 
-/// Writes the type as it is spelled in the file; an inline object as `object`.
+/// Writes the type in the syntax of the file. An inline object is written as `object`.
 impl fmt::Display for Type {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -172,7 +172,7 @@ impl FromStr for Type {
         let mut depth = 0;
         loop {
             rest = rest.trim_start();
-            // A text can say more of them than the stack can follow.
+            // A text can contain more levels than the stack allows.
             if depth > MAX_TYPE_DEPTH {
                 return Err(TypeError::TooDeep);
             }
@@ -203,7 +203,7 @@ const PLAIN: [(&str, Type); 7] = [
     ("json", Type::Json),
 ];
 
-/// Words for our types in other languages.
+/// Names of our types in other languages.
 const FOREIGN: [(&str, &str); 15] = [
     ("str", "string"),
     ("text", "string"),
@@ -240,7 +240,7 @@ fn named(word: &str, text: &str) -> Result<Type, TypeError> {
     Err(TypeError::Unknown { given: given.to_owned(), suggestion: suggestion.map(str::to_owned) })
 }
 
-/// Reads `(a, b, 'c, d')` and returns what follows it.
+/// Parses `(a, b, 'c, d')` and returns the text after it.
 fn enum_values(text: &str) -> Result<(Type, &str), TypeError> {
     let mut rest = text.trim_start().strip_prefix('(').ok_or(TypeError::EnumWithoutValues)?;
     let (mut values, mut known) = (Vec::new(), HashSet::new());
@@ -273,7 +273,7 @@ fn enum_value(text: &str) -> Option<(String, &str)> {
         let end = rest.find('\'')?;
         value.push_str(&rest[..end]);
         rest = &rest[end + 1..];
-        // A doubled quote stands for one.
+        // A doubled quote is an escaped quote.
         match rest.strip_prefix('\'') {
             Some(after) => {
                 value.push('\'');
@@ -292,7 +292,7 @@ fn did_you_mean(suggestion: Option<&String>) -> String {
     match suggestion {
         Some(word) => format!("; did you mean `{word}`?"),
         None => "; a type is string, integer, number, boolean, date, datetime, json, enum(…) or the name of \
-                 a model, with `[]` for a list and `?` if it may be absent"
+                 a model, with `[]` for a list and `?` if it can be absent"
             .to_owned(),
     }
 }
@@ -324,20 +324,20 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_named_with_what_would_be_right() {
+    fn mistakes_are_reported_with_a_correction() {
         assert_eq!(refusal("strng"), "`strng` is not a type; did you mean `string`?");
         assert_eq!(refusal("bool[]"), "`bool` is not a type; did you mean `boolean`?");
-        assert_eq!(refusal("string??"), "`??` says no more than `?`; write one");
+        assert_eq!(refusal("string??"), "`??` means the same as `?`; use one");
         assert_eq!(
             refusal("string | null"),
-            "`string | null` is more than a type; after it only `[]` and `?` may follow"
+            "`string | null` is not a type; only `[]` and `?` can follow a type"
         );
         assert_eq!(refusal("enum"), "`enum` needs its values in parentheses, such as `enum(open, closed)`");
         assert_eq!(refusal("enum(a, a)"), "the enum value `a` is listed twice");
     }
 
     #[test]
-    fn a_type_is_only_so_deep() {
+    fn a_type_has_a_maximum_depth() {
         let text = |lists: usize| format!("string{}", "[]".repeat(lists));
         assert_eq!(text(MAX_TYPE_DEPTH).parse::<Type>().map(|ty| ty.depth()), Ok(MAX_TYPE_DEPTH));
         for lists in [MAX_TYPE_DEPTH + 1, 1_000_000] {
@@ -367,7 +367,7 @@ mod tests {
         }
 
         #[test]
-        fn no_text_is_too_odd(text in "[a-zA-Z(),'?\\[\\] é]{0,12}") {
+        fn arbitrary_texts_do_not_panic(text in "[a-zA-Z(),'?\\[\\] é]{0,12}") {
             drop(text.parse::<Type>());
         }
     }

@@ -1,4 +1,4 @@
-//! One walk over JSON text that checks its syntax and its shape and prepares its canonical form.
+//! A single walk over JSON text that checks syntax and shape and prepares the canonical form.
 
 use std::ops::Range;
 
@@ -16,19 +16,19 @@ pub(super) struct Walk<'t, 's> {
     parts: &'s Parts,
     root: Expected,
     depth: usize,
-    /// Which declared fields were met, for the objects that have begun and not ended.
+    /// Which declared fields were found, for the objects that are not complete yet.
     seen: Vec<bool>,
-    /// For each declared field of all objects, the one that came next in the object before. Objects of a batch
-    /// mostly keep to one order, so that is where a key is looked for first.
+    /// For each declared field of all objects, the field that followed it in the previous object. Objects of a
+    /// batch usually have the same order, so a key is looked up there first.
     followers: Vec<usize>,
 }
 
-/// What the walk learns about an object that is a record.
+/// The information that the walk collects about a record.
 pub(super) struct Record<'k> {
-    /// The member with this key is left out.
+    /// The member with this key is removed.
     metadata_key: &'k str,
     pub(super) id: Option<IdText>,
-    /// What must change in the text before it is stored, from left to right.
+    /// The changes to the text before it is stored, from left to right.
     pub(super) edits: Vec<Edit>,
 }
 
@@ -92,7 +92,7 @@ impl<'t, 's> Walk<'t, 's> {
         Ok(form)
     }
 
-    /// Walks over something that stands where a record should, and names its type.
+    /// Walks over a value that should be a record but is not, and returns its type.
     pub(super) fn no_record(&mut self, depth: usize) -> Result<&'static str, Malformed> {
         self.begin(depth);
         let given = type_at(self.scanner.peek());
@@ -232,7 +232,7 @@ impl<'t, 's> Walk<'t, 's> {
         Ok(self.assembly.end_array(level, as_text.then_some(start..self.scanner.at)))
     }
 
-    /// Walks over an object. The scanner stands on its brace.
+    /// Walks over an object. The scanner is at its opening brace.
     fn object(
         &mut self,
         shape: Option<&'s ObjectShape>,
@@ -241,7 +241,7 @@ impl<'t, 's> Walk<'t, 's> {
         let start = self.scanner.at;
         let level = self.assembly.begin();
         let mut fields = shape.map(|shape| Fields::begin(shape, &mut self.seen, self.problems.mark()));
-        // Where the comma before the member is, unless it went with a member before it.
+        // The place of the comma before the member, unless it was removed with a previous member.
         let mut comma = None;
         self.enter()?;
         let mut as_text = !self.scanner.skip_space();
@@ -278,7 +278,8 @@ impl<'t, 's> Walk<'t, 's> {
                 as_text &= !self.scanner.skip_space();
                 let is_last = self.scanner.peek() != b',';
                 match &mut record {
-                    // With the metadata goes the comma before it, or after it if there is none.
+                    // The comma before the metadata is removed with it, or the one after it if there is none
+                    // before.
                     Some(record) if is_metadata => {
                         let takes_next = comma.is_none() && !is_last;
                         let end = if takes_next { self.scanner.at + 1 } else { member_end };
@@ -302,7 +303,7 @@ impl<'t, 's> Walk<'t, 's> {
         Ok(self.assembly.end_object(level, as_text.then_some(start..self.scanner.at)))
     }
 
-    /// What is expected of the member with this key.
+    /// Returns what is expected of the member with this key.
     #[inline]
     fn field(&mut self, fields: &mut Fields<'s>, key: Piece) -> Expected {
         let shape = fields.shape;
@@ -327,11 +328,11 @@ impl<'t, 's> Walk<'t, 's> {
         field.expected
     }
 
-    /// Reports the fields that are missing.
+    /// Reports missing fields.
     fn end_fields(&mut self, fields: &Fields<'_>, is_record: bool) {
         if fields.missing > 0 {
             for (place, field) in fields.shape.fields.iter().enumerate() {
-                // Whether a record has an id is judged for all models alike.
+                // The `id` of a record is checked elsewhere, by the same rule for all models.
                 let is_id = is_record && field.name == "id";
                 if field.required && !self.seen[fields.first_seen + place] && !is_id {
                     let expected = field.expected.describe(self.parts);
@@ -343,8 +344,8 @@ impl<'t, 's> Walk<'t, 's> {
         self.seen.truncate(fields.first_seen);
     }
 
-    /// The `id` of a record. Models may declare it as a string or an integer; it is kept as text, so a record
-    /// that was read back and is saved again may have either.
+    /// Reads the `id` of a record. Models can declare it as a string or an integer, but it is stored as text. A
+    /// record that was read and is saved again can therefore have either type.
     fn id(&mut self, record: &mut Record<'_>, expected: Expected) -> Result<Piece, Malformed> {
         let start = self.scanner.at;
         let given = type_at(self.scanner.peek());
@@ -373,7 +374,7 @@ impl<'t, 's> Walk<'t, 's> {
         Ok(form)
     }
 
-    /// The shape of an object where something is expected; none if any object will do.
+    /// Returns the shape of an expected object, or none if any object is accepted.
     fn object_shape(&mut self, expected: Expected) -> Option<&'s ObjectShape> {
         match expected.kind {
             Kind::Object(place) => return Some(&self.parts.objects[place]),
@@ -383,7 +384,7 @@ impl<'t, 's> Walk<'t, 's> {
         None
     }
 
-    /// Steps into an array or object, past its bracket.
+    /// Enters an array or object, past its bracket.
     #[inline]
     fn enter(&mut self) -> Result<(), Malformed> {
         if self.depth == MAX_DEPTH {
@@ -406,14 +407,14 @@ impl<'t, 's> Walk<'t, 's> {
     }
 }
 
-/// How far the walk is with the declared fields of one object.
+/// The progress of the walk through the declared fields of one object.
 struct Fields<'s> {
     shape: &'s ObjectShape,
-    /// Its part of the list of seen fields.
+    /// Start of its part of the list of seen fields.
     first_seen: usize,
-    /// One more than the place of the field before; 0 at the start.
+    /// One more than the index of the previous field; 0 at the start.
     last: usize,
-    /// Required ones.
+    /// Number of required fields that were not found yet.
     missing: usize,
     mark: Mark,
 }
@@ -427,7 +428,7 @@ impl<'s> Fields<'s> {
     }
 }
 
-/// The type of the value that begins with this byte.
+/// Returns the type of a value that starts with this byte.
 fn type_at(first: u8) -> &'static str {
     match first {
         b'"' => "string",

@@ -1,5 +1,5 @@
-//! Builds a guest written in Rust: cargo makes a module of the crate, and this makes a component of the
-//! module where the target does not.
+//! Builds guests written in Rust. cargo compiles a crate to WebAssembly, and this module converts the result to a
+//! component if the target produces a plain module.
 
 use std::fs;
 use std::io;
@@ -13,14 +13,14 @@ use toolchain::Installed;
 mod cargo;
 mod toolchain;
 
-/// What every WebAssembly file begins with, before four bytes that tell a module from a component.
+/// The first bytes of every WebAssembly file, followed by four bytes that distinguish modules from components.
 const WASM_MAGIC: &[u8] = b"\0asm";
 const MODULE_VERSION: [u8; 4] = [1, 0, 0, 0];
 
-/// How to build, where there is a choice.
+/// Options of a build.
 #[derive(Debug, Clone, Default)]
 pub struct BuildOptions {
-    /// Build for this target, instead of the best that is installed.
+    /// Builds for this target instead of the best installed one.
     pub target: Option<GuestTarget>,
 }
 
@@ -35,31 +35,31 @@ impl BuildOptions {
     }
 }
 
-/// Why a guest was not built.
+/// The reason why a guest was not built.
 #[derive(Debug, thiserror::Error)]
 pub enum BuildError {
     #[error(
-        "`{}` is no Rust guest: a component is the folder of a crate, with its Cargo.toml, or a .wasm file",
+        "`{}` is not a guest; `component` must be the folder of a Rust crate with its Cargo.toml, or a .wasm file",
         path.display()
     )]
     NotAGuest { path: PathBuf },
-    #[error("`{given}` is no target for guests; these are: wasm32-wasip2, wasm32-unknown-unknown")]
+    #[error("`{given}` is not a supported guest target; use wasm32-wasip2 or wasm32-unknown-unknown")]
     UnknownTarget { given: String },
     #[error("{}", toolchain::how_to_install(*wanted))]
     NoToolchain { wanted: Option<GuestTarget> },
     #[error(
-        "cargo could not be started; install Rust from https://rustup.rs, or on Debian `apt-get install cargo-web`"
+        "could not start cargo; install Rust from https://rustup.rs, or on Debian with `apt-get install cargo-web`"
     )]
     NoCargo(#[source] io::Error),
-    #[error("cargo could not build `{}`; what it said is above", project.display())]
+    #[error("cargo could not build `{}`; see its messages above", project.display())]
     CargoFailed { project: PathBuf },
     #[error(
-        "`{}` makes no WebAssembly file; its Cargo.toml needs `crate-type = [\"cdylib\"]` under [lib]",
+        "the build of `{}` produced no WebAssembly file; add `crate-type = [\"cdylib\"]` to [lib] in its Cargo.toml",
         project.display()
     )]
     NoLibrary { project: PathBuf },
     #[error(
-        "`{}` cannot be made a component: a guest imports and exports what the SDK does and nothing else",
+        "could not convert `{}` to a component: a guest can only import and export the interfaces of the SDK",
         module.display()
     )]
     NotAComponent {
@@ -68,12 +68,12 @@ pub enum BuildError {
         source: anyhow::Error,
     },
     #[error(
-        "`{}` could not be built: others keep building a package of the same name into the same target directory; \
-         build one after the other, or give each project a target directory of its own",
+        "could not build `{}`, because other builds write a package of the same name to the same target directory; \
+         build the projects one after the other, or use a separate CARGO_TARGET_DIR for each",
         project.display()
     )]
     Contended { project: PathBuf },
-    #[error("`{}` could not be read or written", path.display())]
+    #[error("could not read or write `{}`", path.display())]
     File {
         path: PathBuf,
         #[source]
@@ -81,10 +81,10 @@ pub enum BuildError {
     },
 }
 
-/// Builds the crate in `project_dir` for release and gives its component. Cargo's messages go to standard error.
-/// `CARGO_TARGET_DIR`, `CARGO` and `RUSTC` mean what they mean to cargo, seen from here.
+/// Builds the crate in `project_dir` in release mode and returns its component. Cargo's messages go to standard
+/// error. `CARGO_TARGET_DIR`, `CARGO` and `RUSTC` work as for cargo; relative paths start at this process's folder.
 ///
-/// Given the path of a `.wasm` file, this gives the component in it.
+/// For the path of a `.wasm` file, returns the component in it.
 pub fn build_rust(project_dir: &Path, options: &BuildOptions) -> Result<Vec<u8>, BuildError> {
     if project_dir.extension().is_some_and(|extension| extension == "wasm") && project_dir.is_file() {
         let bytes = fs::read(project_dir).map_err(file_error(project_dir))?;
@@ -98,7 +98,7 @@ pub fn build_rust(project_dir: &Path, options: &BuildOptions) -> Result<Vec<u8>,
     componentise(&wasm.path, wasm.bytes)
 }
 
-/// The component in a `.wasm` file: its content, or what is made of that if it is a module.
+/// Returns the component in a `.wasm` file. A module is converted to a component.
 fn componentise(path: &Path, bytes: Vec<u8>) -> Result<Vec<u8>, BuildError> {
     let is_module = bytes.strip_prefix(WASM_MAGIC).is_some_and(|rest| rest.starts_with(&MODULE_VERSION));
     if !is_module {
@@ -108,7 +108,7 @@ fn componentise(path: &Path, bytes: Vec<u8>) -> Result<Vec<u8>, BuildError> {
     encode().map_err(|source| BuildError::NotAComponent { module: path.to_owned(), source })
 }
 
-/// For `map_err`: names the file.
+/// Adds the file's path to an error, for `map_err`.
 fn file_error(path: &Path) -> impl FnOnce(io::Error) -> BuildError {
     let path = path.to_owned();
     move |source| BuildError::File { path, source }

@@ -1,5 +1,5 @@
-//! The composition root: builds every service of a host in the order in which they depend on each other, starts every
-//! long-lived task, and ends them in order.
+//! The composition root: creates every service of a host in the order of their dependencies, starts every
+//! long-lived task, and stops them in order.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,15 +27,15 @@ use syncline_store::events::Events;
 use syncline_telemetry::clock::Clock;
 use syncline_telemetry::supervisor::{Importance, Stage, Supervisor};
 
-/// Transactions that store inbound webhooks at the same time.
+/// Number of transactions that can store inbound webhooks at the same time.
 const INBOUND_WEBHOOK_WRITERS: [&str; 2] = ["inbound-webhook-writer-1", "inbound-webhook-writer-2"];
-/// How much longer than the grace period a shutdown waits for work: runs that did not end in time are handed back, which
-/// is written.
+/// How much longer than the grace period a shutdown waits for work. Runs that did not end in time are released,
+/// which needs writes to the database.
 const WORK_ENDS_WITHIN: Duration = Duration::from_secs(30);
 const UPKEEP_ENDS_WITHIN: Duration = Duration::from_secs(5);
 const WRITING_ENDS_WITHIN: Duration = Duration::from_secs(5);
 
-/// What an operator can set, service by service.
+/// The settings of an operator, by service.
 pub(crate) struct HostSettings {
     pub(crate) connections: ConnectionSettings,
     pub(crate) dispatch: DispatchSettings,
@@ -45,21 +45,21 @@ pub(crate) struct HostSettings {
     pub(crate) retention: RetentionSettings,
     pub(crate) sender: SenderSettings,
     pub(crate) syncs: SyncSettings,
-    /// How many readers may follow records on this host at once.
+    /// Maximum number of concurrent readers that follow records on this host.
     pub(crate) max_change_readers: usize,
-    /// The least time between two runs of a sync that a bundle or a client may ask for.
+    /// Shortest interval between two runs of a sync that a bundle or a client may set.
     pub(crate) minimum_interval: Duration,
-    /// How long runs that are over are kept, with their logs.
+    /// How long finished runs are retained, with their logs.
     pub(crate) runs_kept_for: Duration,
-    /// How long requests may go on after a request to stop, and runs after they were asked to end.
+    /// How long requests may continue after a stop signal, and runs after they were asked to stop.
     pub(crate) grace: Duration,
-    /// Where clients reach this service, without a slash at the end.
+    /// URL at which clients reach this service, without a slash at the end.
     pub(crate) public_url: Arc<str>,
-    /// Where end users reach the Connect UI, without a slash at the end.
+    /// URL at which end users reach the Connect UI, without a slash at the end.
     pub(crate) connect_url: Arc<str>,
 }
 
-/// The parts that every service builds on.
+/// The parts that all services use.
 pub(crate) struct Foundation {
     pub(crate) clock: Clock,
     pub(crate) store: Store,
@@ -70,7 +70,7 @@ pub(crate) struct Foundation {
     pub(crate) sandbox: Arc<Sandbox>,
 }
 
-/// A host that works.
+/// A running host.
 pub(crate) struct Host {
     pub(crate) app: App,
     supervisor: Arc<Supervisor>,
@@ -82,8 +82,9 @@ pub(crate) struct Host {
 }
 
 impl Host {
-    /// Joins the other hosts, and begins to work. Loading what is deployed may take minutes if it has to be compiled.
-    /// Gives nothing if `stop` is cancelled before that; the other hosts no longer count on this one then.
+    /// Joins the other hosts and starts to work. Loading the deployed components may take minutes if they have to
+    /// be compiled. Returns nothing if `stop` is cancelled before that; the other hosts then know that this host
+    /// has left.
     pub(crate) async fn start(
         foundation: Foundation,
         settings: HostSettings,
@@ -265,7 +266,7 @@ impl Host {
             }
         }
 
-        // Without these, requests fail, hang, or see what is no longer true.
+        // Without these tasks, requests fail, hang, or see outdated data.
         tasks.serve("run-writer", Stage::Writing, &run_writer, RunWriter::write_runs);
         for name in INBOUND_WEBHOOK_WRITERS {
             tasks.serve(name, Stage::Writing, &inbound_webhooks, WebhookIngest::store_queued);
@@ -275,7 +276,7 @@ impl Host {
         tasks.serve("connection-cache", Stage::Upkeep, &connection_cache, ConnectionCache::invalidate);
         tasks.serve("proxy-route-cache", Stage::Upkeep, &proxy_routes, ProxyRoutes::invalidate);
         tasks.serve("inbound-webhook-cache", Stage::Upkeep, &inbound_webhooks, WebhookIngest::invalidate);
-        // These keep the host up to date while requests and runs are in progress.
+        // These tasks keep the host up to date while requests and runs are in progress.
         tasks.keep_up("heartbeat", &host_registration, HostRegistration::heartbeat);
         tasks.keep_up("environments", &host_registration, HostRegistration::follow_environments);
         tasks.keep_up("api-key-use", &authenticator, Authenticator::note_use);
@@ -289,7 +290,7 @@ impl Host {
         tasks.keep_up("sync-leases", &syncs, Syncs::keep_leases);
         tasks.keep_up("stalled-transactions", &syncs, Syncs::end_stalled);
         tasks.keep_up("job-leases", &jobs, Jobs::keep_leases);
-        // These do the host's work.
+        // These tasks do the host's work.
         tasks.work("deployments", &deployments, Deployments::follow);
         tasks.work("deployment-preparation", &deployments, Deployments::prepare);
         tasks.work("connect-sessions", &connect_sessions, ConnectSessions::sweep);
@@ -363,22 +364,22 @@ impl Host {
         Ok(Some(Self { app, supervisor, stopping, host_registration, credentials, store, grace }))
     }
 
-    /// Takes no more work; `GET /ready` says so.
+    /// Stops accepting work, which `GET /ready` reports.
     pub(crate) fn begin_to_stop(&self) {
         self.stopping.cancel();
     }
 
-    /// How long requests may go on after a request to stop.
+    /// How long requests may continue after a stop signal.
     pub(crate) fn grace(&self) -> Duration {
         self.grace
     }
 
-    /// Lets runs finish and gives back the rest.
+    /// Lets runs finish, and releases the others.
     pub(crate) async fn finish_work(&self) {
         self.supervisor.end_stage(Stage::Work, self.grace + WORK_ENDS_WITHIN).await;
     }
 
-    /// Writes what is still to be written. Requests are over by now.
+    /// Writes outstanding data. All requests have ended by now.
     pub(crate) async fn close(self) {
         self.credentials.finish().await;
         self.supervisor.end_stage(Stage::Upkeep, UPKEEP_ENDS_WITHIN).await;
@@ -388,7 +389,7 @@ impl Host {
     }
 }
 
-/// Gives tasks to the supervisor.
+/// Registers tasks with the supervisor.
 struct Tasks<'s>(&'s Supervisor);
 
 impl Tasks<'_> {

@@ -1,9 +1,9 @@
-//! A private Postgres, which the host starts and stops itself when it has no `DATABASE_URL`.
+//! A private Postgres, which the host starts and stops itself if `DATABASE_URL` is not set.
 //!
-//! Inside the host's data directory, `postgres/` is the cluster with its socket, `postgres.password` the
-//! superuser's password, `postgres.log` what the server says, and `postgres.lock` is held by the one host
-//! that may use them. The server listens on the socket only, and it dies with the host: a host that was
-//! killed leaves nothing behind but a recovery at the next start.
+//! Files in the host's data directory: `postgres/` is the cluster with its socket, `postgres.password` contains the
+//! superuser's password, `postgres.log` is the server's log, and `postgres.lock` is locked by the one host that
+//! uses them. The server listens only on the socket, and it stops when the host dies: after a host was killed, the
+//! next start only has to recover.
 
 mod binaries;
 mod cluster;
@@ -25,37 +25,40 @@ use self::cluster::Cluster;
 use self::pid_file::PidFile;
 use self::postmaster::Postmaster;
 
-/// A running Postgres of our own. Dropping it asks the server to shut down, [`stop`](Self::stop) also waits.
+/// A running private Postgres. Dropping it asks the server to shut down, [`stop`](Self::stop) also waits.
 pub struct PrivatePostgres {
     connect_options: PgConnectOptions,
     postmaster: Postmaster,
     _lock: File,
 }
 
-/// Why there is no private Postgres. Each says what would help.
+/// The reason why there is no private Postgres, and how to correct it.
 #[derive(Debug, thiserror::Error)]
 pub enum PrivatePostgresError {
     #[error(
-        "no Postgres is installed to keep the data in; install one (Debian and Ubuntu: `apt-get install \
+        "Postgres is not installed; install it (Debian and Ubuntu: `apt-get install \
          postgresql`, Fedora: `dnf install postgresql-server`, Alpine: `apk add postgresql`, macOS: `brew \
-         install postgresql`), or set DATABASE_URL to use a server you have"
+         install postgresql`), or set DATABASE_URL to the URL of an existing server"
     )]
     NotInstalled,
     #[error(
-        "`{}` was made by Postgres {cluster_major}, and {installed} installed here; install Postgres \
-         {cluster_major} again, or move the data with pg_dumpall or pg_upgrade",
+        "`{}` was created by Postgres {cluster_major}, but {installed} installed; install Postgres \
+         {cluster_major}, or migrate the data with pg_dumpall or pg_upgrade",
         .directory.display()
     )]
     OtherVersion { directory: PathBuf, cluster_major: u32, installed: String },
-    #[error("Postgres {installed} installed, and at least {oldest} is needed", oldest = binaries::OLDEST_MAJOR)]
+    #[error("Postgres {installed} installed, but version {oldest} or later is required", oldest = binaries::OLDEST_MAJOR)]
     TooOld { installed: String },
     #[error(
-        "another host (process {owner}) uses the private Postgres in `{}`; to let several hosts share a \
-         database, start a Postgres server and set DATABASE_URL for each",
+        "another host (process {owner}) is using the private Postgres in `{}`; to run several hosts on one \
+         database, start a Postgres server and set DATABASE_URL for each host",
         .data_dir.display()
     )]
     InUse { data_dir: PathBuf, owner: String },
-    #[error("Postgres refuses to run as root, and this machine has neither a user `postgres` nor `nobody`")]
+    #[error(
+        "Postgres does not run as root, and this machine has neither a user `postgres` nor `nobody`; \
+         create one of them, or run the host as another user"
+    )]
     NoServerUser,
     #[error(
         "Postgres runs as user `{user}`, who may not pass through `{}`; run `chmod o+x` on it, or choose \
@@ -64,30 +67,31 @@ pub enum PrivatePostgresError {
     )]
     Unreachable { user: String, closed: PathBuf },
     #[error(
-        "the path `{}` is too long for a socket, and so is that of the temporary directory; choose a \
-         shorter one with SYNCLINE_DATA_DIR or TMPDIR",
+        "the path `{}` is too long for a socket, and so is the path of the temporary directory; set a \
+         shorter path with SYNCLINE_DATA_DIR or TMPDIR",
         .data_dir.display()
     )]
     PathTooLong { data_dir: PathBuf },
-    #[error("initdb could not make a Postgres cluster:\n{output}")]
+    #[error("initdb could not create a Postgres cluster:\n{output}")]
     Initdb { output: String },
-    #[error("Postgres ended while it started ({status}); the end of `{}`:\n{log_tail}", .log.display())]
+    #[error("Postgres exited during startup ({status}); the end of `{}`:\n{log_tail}", .log.display())]
     EndedAtStart { status: String, log: PathBuf, log_tail: String },
-    #[error("Postgres did not answer in time; the end of `{}`:\n{log_tail}", .log.display())]
+    #[error("Postgres did not accept connections in time; the end of `{}`:\n{log_tail}", .log.display())]
     NoAnswer { log: PathBuf, log_tail: String },
-    #[error("Postgres refused a connection by `{}`", .password_file.display())]
+    #[error("Postgres refused a connection with the password in `{}`", .password_file.display())]
     Refused { password_file: PathBuf, source: sqlx::Error },
-    #[error("Postgres (process {pid}) does not stop; look at it, and end it by hand")]
+    #[error("Postgres (process {pid}) does not stop; stop this process yourself")]
     DoesNotStop { pid: i32 },
-    #[error("cannot {action} `{}`", .path.display())]
+    #[error("could not {action} `{}`", .path.display())]
     Io { action: &'static str, path: PathBuf, source: io::Error },
 }
 
 impl PrivatePostgres {
-    /// Starts the Postgres of a data directory, making both the first time. It answers when this returns.
+    /// Starts the Postgres of a data directory and creates both if necessary. The server accepts connections when
+    /// this returns.
     ///
-    /// A server that a killed host left running is stopped first, not adopted: on Linux it is shutting
-    /// down already, and only a server that we started ourselves dies with us.
+    /// A server that a killed host left running is stopped first and not adopted. On Linux it is already shutting
+    /// down, and only a server that this process started is stopped when this process dies.
     pub async fn start(data_dir: &Path) -> Result<Self, PrivatePostgresError> {
         match Self::start_unless(&CancellationToken::new(), data_dir).await? {
             Some(started) => Ok(started),
@@ -95,8 +99,8 @@ impl PrivatePostgres {
         }
     }
 
-    /// As [`start`](Self::start), but gives nothing if `stop` is cancelled before the server answers. A server that
-    /// was started has stopped again then.
+    /// Like [`start`](Self::start), but returns nothing if `stop` is cancelled before the server accepts
+    /// connections. The server has stopped again in that case.
     pub async fn start_unless(
         stop: &CancellationToken,
         data_dir: &Path,
@@ -108,35 +112,36 @@ impl PrivatePostgres {
             let was_interrupted = pid_file::clear(&cluster.directory).await?;
             Ok((cluster, was_interrupted))
         };
-        // Making a cluster ends half-way then. At most it leaves a folder that the next start removes.
+        // Creating a cluster can stop half-way here. It leaves at most a folder that the next start removes.
         let Some(prepared) = stop.run_until_cancelled(prepared).await else { return Ok(None) };
         let (cluster, was_interrupted) = prepared?;
         let started = Postmaster::start_unless(stop, &cluster, was_interrupted).await?;
         Ok(started.map(|(postmaster, connect_options)| Self { connect_options, postmaster, _lock: lock }))
     }
 
-    /// How to connect, as superuser. Its `Debug` form shows the password: never log it.
+    /// Returns the connection options of the superuser. Their `Debug` form contains the password: never log it.
     pub fn connect_options(&self) -> &PgConnectOptions {
         &self.connect_options
     }
 
-    /// Waits until the server has ended, which it does by itself only if something is badly wrong.
+    /// Waits until the server has exited, which happens by itself only after a serious error.
     pub async fn ended(&mut self) {
         self.postmaster.ended().await;
     }
 
-    /// Ends all connections, writes everything to disk and waits for the server's end.
+    /// Ends all connections, writes everything to disk and waits until the server has exited.
     pub async fn stop(self) -> Result<(), PrivatePostgresError> {
         self.postmaster.stop().await
     }
 }
 
-/// Whether there is a private Postgres in this data directory, running or not.
+/// Whether this data directory contains a private Postgres, running or not.
 pub fn exists(data_dir: &Path) -> bool {
     cluster::directory(data_dir).exists()
 }
 
-/// How to connect to the private Postgres that a host of this data directory is running, if one is.
+/// Returns the connection options of the private Postgres that a host of this data directory is running, if there
+/// is one.
 pub fn find_running(data_dir: &Path) -> Result<Option<PgConnectOptions>, PrivatePostgresError> {
     let directory = match data_dir.canonicalize() {
         Ok(data_dir) => cluster::directory(&data_dir),
@@ -160,11 +165,11 @@ fn connect_options(socket_directory: &Path, password: &str) -> PgConnectOptions 
         .ssl_mode(PgSslMode::Disable)
 }
 
-/// The absolute path of the data directory, which is made if it is missing.
+/// Returns the absolute path of the data directory, and creates it if it is missing.
 fn prepare_data_dir(data_dir: &Path) -> Result<PathBuf, PrivatePostgresError> {
     use std::os::unix::fs::DirBuilderExt;
 
-    // Root's Postgres runs as somebody else, who must be able to pass through.
+    // If the host is root, Postgres runs as another user, who must be able to pass through.
     let mode = if server_user::we_are_root() { 0o711 } else { 0o700 };
     fs::DirBuilder::new()
         .recursive(true)
@@ -174,7 +179,7 @@ fn prepare_data_dir(data_dir: &Path) -> Result<PathBuf, PrivatePostgresError> {
     data_dir.canonicalize().map_err(io_error("open", data_dir))
 }
 
-/// Makes us the one host of this data directory, until the file is closed or we die.
+/// Makes this process the only host of the data directory, until the file is closed or the process dies.
 fn lock(data_dir: &Path) -> Result<File, PrivatePostgresError> {
     let path = data_dir.join("postgres.lock");
     let mut file = File::options()
@@ -199,7 +204,7 @@ fn lock(data_dir: &Path) -> Result<File, PrivatePostgresError> {
     }
 }
 
-/// For `map_err`: names what was being done, and to which file.
+/// Adds the action and the file to an error, for `map_err`.
 fn io_error(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> PrivatePostgresError {
     let path = path.to_owned();
     move |source| PrivatePostgresError::Io { action, path, source }

@@ -1,13 +1,14 @@
-//! Runs cargo, and makes sure that the code it gives was built from the project's own sources.
+//! Runs cargo, and ensures that the result was built from the project's own sources.
 //!
-//! Two workspaces can share a target directory. Cargo tells their packages apart by name, version and path below the
-//! workspace's root, so packages that agree in all three share their files, and cargo calls these fresh for both
-//! workspaces: one would get the other's code. The file of a WebAssembly library is even named after the library alone,
-//! so this also happens to two libraries of one name in a workspace.
+//! Two workspaces can share a target directory. Cargo distinguishes their packages by name, version and path below
+//! the workspace's root. Packages that agree in all three share their files, and cargo considers these fresh for
+//! both workspaces, so one would receive the other's code. The file of a WebAssembly library is even named after
+//! the library alone, so the same happens to two libraries of one name in a workspace.
 //!
-//! Therefore each project keeps a record of the files that were made of its workspace's packages, with the time at
-//! which each was written. Where cargo calls a file fresh that is not in the record, or was written at another time, the
-//! workspace's packages are built again. Dependencies from elsewhere stay shared: cargo knows them by their source.
+//! Therefore each project keeps a record of the files that were built from its workspace's packages, with the time
+//! at which each was written. If cargo considers a file fresh that is not in the record, or was written at another
+//! time, the workspace's packages are built again. Dependencies from elsewhere stay shared, because cargo
+//! identifies them by their source.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -20,16 +21,16 @@ use serde::Deserialize;
 use super::toolchain::{StdSource, Toolchain};
 use super::{BuildError, file_error};
 
-/// How often a project is built anew because others build into the same files.
+/// How often a project is built again because other builds write to the same files.
 const TRIES: usize = 3;
 
-/// The `.wasm` file that cargo made of a project.
+/// The `.wasm` file that cargo built from a project.
 pub struct Wasm {
     pub path: PathBuf,
     pub bytes: Vec<u8>,
 }
 
-/// Builds the library of the crate in `project_dir` for release.
+/// Builds the library of the crate in `project_dir` in release mode.
 pub fn build(project_dir: &Path, toolchain: &Toolchain) -> Result<Wasm, BuildError> {
     let cargo = Cargo { project_dir, toolchain };
     let workspace = cargo.workspace_root()?;
@@ -44,7 +45,7 @@ pub fn build(project_dir: &Path, toolchain: &Toolchain) -> Result<Wasm, BuildErr
             .find(|file| file.extension().is_some_and(|extension| extension == "wasm"))
             .cloned()
             .ok_or_else(|| BuildError::NoLibrary { project: project_dir.to_owned() })?;
-        // Read before the files' times are, so that a change in between is noticed.
+        // The file is read before its time, so that a change in between is noticed.
         let bytes = fs::read(&path).map_err(file_error(&path))?;
         let written = written_at(&artifacts)?;
         let record = Record::of(&manifest, &path);
@@ -73,7 +74,7 @@ enum Message {
     Other,
 }
 
-/// The files of a crate that cargo has compiled, or found compiled.
+/// The files of a crate that cargo has compiled, or found up to date.
 #[derive(Deserialize)]
 struct Artifact {
     package_id: String,
@@ -112,7 +113,7 @@ impl Cargo<'_> {
         }
         let mut artifacts = Vec::new();
         for line in self.run(command)?.lines() {
-            // Crates may print lines of their own while they are built.
+            // Build scripts and macros may print other lines.
             if let Ok(Message::CompilerArtifact(mut artifact)) = serde_json::from_str(line) {
                 artifact.manifest_path = canonical(&artifact.manifest_path)?;
                 artifacts.push(artifact);
@@ -121,7 +122,7 @@ impl Cargo<'_> {
         Ok(artifacts)
     }
 
-    /// Makes cargo forget that it has built the packages of these artifacts.
+    /// Makes cargo forget the build of these artifacts' packages.
     fn clean(&self, artifacts: &[Artifact]) -> Result<(), BuildError> {
         let mut command = self.command("clean")?;
         command.args(["--quiet", "--release", "--target", self.toolchain.target.name()]);
@@ -129,11 +130,12 @@ impl Cargo<'_> {
         self.run(command).map(drop)
     }
 
-    /// A command of cargo in the project's folder. `CARGO` and `CARGO_TARGET_DIR` are seen from our own.
+    /// Returns a cargo command in the project's folder. Relative paths in `CARGO` and `CARGO_TARGET_DIR` start at
+    /// our own folder.
     fn command(&self, name: &str) -> Result<Command, BuildError> {
         let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
         command.arg(name).current_dir(self.project_dir).stdin(Stdio::null()).stderr(Stdio::inherit());
-        // Cargo runs in the project's folder, where a relative path would mean another place.
+        // Cargo runs in the project's folder, where a relative path would have another meaning.
         if let Some(given) = std::env::var_os("CARGO_TARGET_DIR").filter(|given| !given.is_empty()) {
             let target_dir = std::path::absolute(&given).map_err(file_error(Path::new(&given)))?;
             command.env("CARGO_TARGET_DIR", target_dir);
@@ -147,7 +149,7 @@ impl Cargo<'_> {
         Ok(command)
     }
 
-    /// Runs a command and gives what it prints.
+    /// Runs a command and returns its output.
     fn run(&self, mut command: Command) -> Result<String, BuildError> {
         let output = command.output().map_err(BuildError::NoCargo)?;
         if !output.status.success() {
@@ -157,7 +159,7 @@ impl Cargo<'_> {
     }
 }
 
-/// When each file was written that was made of a workspace's packages.
+/// The time at which each file of a workspace's packages was written.
 type Written = BTreeMap<PathBuf, SystemTime>;
 
 fn written_at(artifacts: &[Artifact]) -> Result<Written, BuildError> {
@@ -170,7 +172,8 @@ fn written_at(artifacts: &[Artifact]) -> Result<Written, BuildError> {
         .collect()
 }
 
-/// The file with what a project's last build wrote. It is beside the project's `.wasm` file, so it goes with it.
+/// The record of a project's last build. It is stored next to the project's `.wasm` file, so it is deleted together
+/// with it.
 struct Record(PathBuf);
 
 impl Record {
@@ -179,14 +182,14 @@ impl Record {
         Self(wasm.with_file_name(".syncline").join(format!("{}.json", &project[..32])))
     }
 
-    /// What is recorded. Nothing is if the record cannot be read: then the project is built again.
+    /// Reads the record. An unreadable record counts as empty, which causes a new build.
     fn read(&self) -> Written {
         let text = fs::read(&self.0).unwrap_or_default();
         serde_json::from_slice(&text).unwrap_or_default()
     }
 
     fn write(&self, written: &Written) -> Result<(), BuildError> {
-        let text = serde_json::to_vec(written).expect("paths that cargo has written as JSON are text");
+        let text = serde_json::to_vec(written).expect("cargo writes paths as JSON, so they are UTF-8");
         let folder = self.0.parent().unwrap_or(Path::new(""));
         fs::create_dir_all(folder).map_err(file_error(folder))?;
         fs::write(&self.0, text).map_err(file_error(&self.0))

@@ -1,4 +1,4 @@
-//! Which of the installed Rust toolchains builds guests, and for which target.
+//! Selects the installed Rust toolchain and the target for building guests.
 
 use std::ffi::OsString;
 use std::fs;
@@ -8,15 +8,15 @@ use std::str::FromStr;
 
 use super::BuildError;
 
-/// Where Debian's `rustc-web` is, also on machines whose `rustc` is rustup's.
+/// Path of Debian's `rustc-web`, which may exist next to rustup's `rustc`.
 const DEBIAN_RUSTC: &str = "/usr/bin/rustc";
 
-/// A target that guests can be built for.
+/// A target for which guests can be built.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GuestTarget {
-    /// `wasm32-wasip2`: the linker makes a component.
+    /// `wasm32-wasip2`: the linker produces a component.
     Wasip2,
-    /// `wasm32-unknown-unknown`: a module, to be made a component.
+    /// `wasm32-unknown-unknown`: a module, which is converted to a component.
     Unknown,
 }
 
@@ -40,32 +40,32 @@ impl FromStr for GuestTarget {
     }
 }
 
-/// How cargo is to be called.
+/// How to call cargo.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Toolchain {
     pub target: GuestTarget,
-    /// Set if the standard library has to be compiled too.
+    /// Set if the standard library must be compiled as well.
     pub std_source: Option<StdSource>,
 }
 
-/// A compiler that has the source of the standard library beside it.
+/// A compiler that has the source of the standard library.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StdSource {
     pub rustc: PathBuf,
-    /// Links WebAssembly; compilers without a target for it often come without one.
+    /// The linker for WebAssembly. Compilers without a WebAssembly target often have none.
     pub linker: PathBuf,
 }
 
-/// What there is on this machine.
+/// The tools that are installed on this machine.
 #[derive(Debug, Default)]
 pub struct Installed {
-    /// The targets whose standard library the project's own compiler has.
+    /// The targets for which the project's own compiler has the standard library.
     pub targets: Vec<GuestTarget>,
     pub std_source: Option<StdSource>,
 }
 
-/// The best way to build guests: a ready standard library before one that has to be compiled, and the target
-/// that makes a component before the one that does not.
+/// Selects the best way to build guests. A precompiled standard library is preferred to compiling one, and the
+/// target that produces components to the other.
 pub fn choose(installed: &Installed, wanted: Option<GuestTarget>) -> Result<Toolchain, BuildError> {
     let suits = |target: &GuestTarget| wanted.is_none_or(|wanted| wanted == *target);
     for target in [GuestTarget::Wasip2, GuestTarget::Unknown].into_iter().filter(suits) {
@@ -73,7 +73,7 @@ pub fn choose(installed: &Installed, wanted: Option<GuestTarget>) -> Result<Tool
             return Ok(Toolchain { target, std_source: None });
         }
     }
-    // WASI's C library cannot be compiled along, so this works for the other target only.
+    // WASI's C library cannot be compiled along, so this works only for the other target.
     match &installed.std_source {
         Some(source) if suits(&GuestTarget::Unknown) => {
             Ok(Toolchain { target: GuestTarget::Unknown, std_source: Some(source.clone()) })
@@ -82,16 +82,16 @@ pub fn choose(installed: &Installed, wanted: Option<GuestTarget>) -> Result<Tool
     }
 }
 
-/// What to tell someone who cannot build guests.
+/// Returns installation instructions for users who cannot build guests.
 pub fn how_to_install(wanted: Option<GuestTarget>) -> String {
     match wanted {
         Some(GuestTarget::Wasip2) => {
-            "Rust cannot build for wasm32-wasip2 here: run `rustup target add wasm32-wasip2`".to_owned()
+            "the Rust target wasm32-wasip2 is not installed; run `rustup target add wasm32-wasip2`".to_owned()
         }
         wanted => {
             let target = wanted.unwrap_or(GuestTarget::Wasip2).name();
             format!(
-                "Rust cannot build for WebAssembly here: run `rustup target add {target}`, or on Debian \
+                "no Rust target for WebAssembly is installed; run `rustup target add {target}`, or on Debian \
                  `apt-get install rustc-web rust-web-src rust-web-llvm cargo-web`"
             )
         }
@@ -99,7 +99,7 @@ pub fn how_to_install(wanted: Option<GuestTarget>) -> String {
 }
 
 impl Installed {
-    /// Looks around, as seen from a project: rustup chooses a compiler by folder.
+    /// Finds the tools as seen from a project, because rustup selects the compiler by folder.
     pub fn find(project_dir: &Path) -> Self {
         let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
         let sysroot = sysroot(&rustc, project_dir);
@@ -132,7 +132,7 @@ fn std_source(rustc: PathBuf, sysroot: &Path) -> Option<StdSource> {
     Some(StdSource { rustc, linker: linker(sysroot)? })
 }
 
-/// The compiler's own linker, one on the path, or that of any toolchain of rustup.
+/// Returns the compiler's own linker, one on the path, or one of any rustup toolchain.
 fn linker(sysroot: &Path) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let rustup = std::env::var_os("RUSTUP_HOME")
@@ -146,12 +146,12 @@ fn linker(sysroot: &Path) -> Option<PathBuf> {
         .find(|linker| linker.is_file())
 }
 
-/// Where a toolchain may have a linker: one place for each platform that it compiles on.
+/// Returns the possible places of a toolchain's linker: one for each host platform.
 fn linkers_of(sysroot: &Path) -> Vec<PathBuf> {
     entries(&sysroot.join("lib/rustlib")).map(|platform| platform.join("bin/rust-lld")).collect()
 }
 
-/// The paths in a folder; none if it cannot be read.
+/// Returns the paths in a folder, or nothing if it cannot be read.
 fn entries(folder: &Path) -> impl Iterator<Item = PathBuf> {
     fs::read_dir(folder).into_iter().flatten().filter_map(|entry| Some(entry.ok()?.path()))
 }
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ready_target_comes_before_a_compiled_one_and_wasip2_first() {
+    fn an_installed_target_is_preferred_and_wasip2_comes_first() {
         let cases = [
             (vec![Unknown, Wasip2], true, Some((Wasip2, false))),
             (vec![Unknown], true, Some((Unknown, false))),
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wanted_target_is_taken_or_refused() {
+    fn a_requested_target_is_used_or_refused() {
         let both = Installed { targets: vec![Wasip2, Unknown], std_source: None };
         assert_eq!(choose(&both, Some(Unknown)).unwrap().target, Unknown);
         let from_source = Installed { targets: vec![], std_source: Some(source()) };
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_target_is_told_the_known_ones() {
+    fn an_unknown_target_is_reported_with_the_known_ones() {
         let error = "wasm32-wasi".parse::<GuestTarget>().unwrap_err().to_string();
         assert!(error.contains("wasm32-wasip2") && error.contains("wasm32-unknown-unknown"), "{error}");
     }

@@ -8,10 +8,10 @@ use tokio::process::Command;
 
 use super::PrivatePostgresError;
 
-/// The oldest major version that has everything our schema uses.
+/// The oldest major version that supports everything in our schema.
 pub const OLDEST_MAJOR: u32 = 15;
 
-/// Where installers put versions side by side, and what stands before the number there.
+/// Where installers put versions side by side, and the prefix of the version number there.
 const VERSIONED_HOMES: [(&str, &str); 6] = [
     ("/usr/lib/postgresql", ""),
     ("/usr", "pgsql-"),
@@ -33,7 +33,7 @@ impl Binaries {
     }
 }
 
-/// The first good ones for a new cluster: those of the PATH, then the newest of the usual places.
+/// Returns the best programs for a new cluster: those in the PATH, or else the newest ones in the usual places.
 pub async fn find_for_new_cluster() -> Result<Binaries, PrivatePostgresError> {
     let mut too_old = Vec::new();
     for directory in candidates().await {
@@ -49,7 +49,7 @@ pub async fn find_for_new_cluster() -> Result<Binaries, PrivatePostgresError> {
     Err(PrivatePostgresError::TooOld { installed: enumerate(&too_old) })
 }
 
-/// Those of the major version that made the cluster: no other can read it.
+/// Returns the programs of the major version that created the cluster. No other version can read it.
 pub async fn find_for_cluster(
     directory: &Path,
     cluster_major: u32,
@@ -69,7 +69,7 @@ pub async fn find_for_cluster(
     Err(PrivatePostgresError::OtherVersion { directory, cluster_major, installed: enumerate(&others) })
 }
 
-/// Directories that hold both programs we need, the preferred first.
+/// Returns directories that contain both required programs, the preferred one first.
 async fn candidates() -> Vec<PathBuf> {
     let path = env::var_os("PATH").unwrap_or_default();
     let mut directories: Vec<PathBuf> = env::split_paths(&path).collect();
@@ -89,7 +89,7 @@ async fn pg_config_bindir() -> Option<PathBuf> {
     Some(PathBuf::from(bindir.trim()))
 }
 
-/// The `bin` directories below `home/<prefix><version>`, newest first.
+/// Returns the `bin` directories below `home/<prefix><version>`, newest first.
 fn versions_under(home: &Path, prefix: &str) -> Vec<PathBuf> {
     let Ok(entries) = fs::read_dir(home) else { return Vec::new() };
     let mut versions: Vec<(u32, PathBuf)> = entries
@@ -108,14 +108,14 @@ async fn major_of(directory: &Path) -> Option<u32> {
     parse_major(&String::from_utf8(output.stdout).ok()?)
 }
 
-/// From what `postgres --version` prints, such as `postgres (PostgreSQL) 15.13 (Debian 15.13-0+deb12u1)`.
+/// Parses the output of `postgres --version`, such as `postgres (PostgreSQL) 15.13 (Debian 15.13-0+deb12u1)`.
 fn parse_major(version: &str) -> Option<u32> {
     let number = version.split_whitespace().nth(2)?;
     let digits = number.split(|c: char| !c.is_ascii_digit()).next()?;
     digits.parse().ok()
 }
 
-/// `16 and 17 are`, for a sentence about what is installed.
+/// Returns `16 and 17 are`, for a sentence about the installed versions.
 fn enumerate(majors: &[u32]) -> String {
     let mut majors = majors.to_vec();
     majors.sort_unstable();
@@ -130,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_major_version_is_read_from_what_each_vendor_prints() {
+    fn the_major_version_is_parsed_from_every_vendors_output() {
         assert_eq!(parse_major("postgres (PostgreSQL) 15.13 (Debian 15.13-0+deb12u1)\n"), Some(15));
         assert_eq!(parse_major("postgres (PostgreSQL) 18beta2\n"), Some(18));
         assert_eq!(parse_major("postgres (PostgreSQL) 17devel\n"), Some(17));

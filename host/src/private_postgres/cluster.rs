@@ -1,4 +1,4 @@
-//! The files of the private Postgres: makes the cluster the first time, finds what is there later.
+//! The files of the private Postgres: creates the cluster on first use and finds the existing one later.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -16,16 +16,16 @@ use super::{PrivatePostgresError, io_error};
 /// The role that owns everything in a private Postgres.
 pub const SUPERUSER: &str = "syncline";
 
-/// How much of the log an error shows.
+/// How many bytes of the log an error shows.
 const LOG_TAIL_BYTES: u64 = 3000;
 
-/// A log longer than this is put aside at the next start, replacing the one put aside before.
+/// At startup, a log longer than this many bytes is renamed and replaces the previously renamed one.
 const LOG_ROTATION_BYTES: u64 = 4 << 20;
 
-/// Names of half-made clusters; what a killed host left of one is removed.
+/// Prefix of incomplete clusters. A start removes those that a killed host left behind.
 const STAGING_PREFIX: &str = "postgres.new-";
 
-/// An initialised cluster and what it takes to run it.
+/// An initialised cluster and the programs to run it.
 pub struct Cluster {
     pub directory: PathBuf,
     pub user: Option<ServerUser>,
@@ -48,7 +48,7 @@ pub fn read_password(file: &Path) -> Result<String, PrivatePostgresError> {
 }
 
 impl Cluster {
-    /// The cluster of a data directory, whose lock the caller holds.
+    /// Opens or creates the cluster of a data directory, whose lock the caller holds.
     pub async fn open_or_create(data_dir: &Path) -> Result<Self, PrivatePostgresError> {
         let directory = directory(data_dir);
         let password_file = password_file(data_dir);
@@ -58,7 +58,7 @@ impl Cluster {
             (binaries::find_for_cluster(&directory, major).await?, read_password(&password_file)?)
         } else {
             let binaries = binaries::find_for_new_cluster().await?;
-            info!("making a private Postgres {} in `{}`", binaries.major, directory.display());
+            info!("creating a private Postgres {} in `{}`", binaries.major, directory.display());
             let password = Alphanumeric.sample_string(&mut rand::rng(), 40);
             write_secret(&password_file, &password)?;
             create(data_dir, &binaries, user.as_ref(), &password).await?;
@@ -69,7 +69,7 @@ impl Cluster {
         Ok(Self { directory, user, binaries, password, password_file, log_file })
     }
 
-    /// The log, opened for a server to append to, and where its part will begin.
+    /// Opens the log for appending, and returns its current length.
     pub fn open_log(&self) -> Result<(File, u64), PrivatePostgresError> {
         let log = File::options().append(true).create(true).mode(0o600).open(&self.log_file);
         let log = log.map_err(io_error("open", &self.log_file))?;
@@ -77,7 +77,7 @@ impl Cluster {
         Ok((log, start))
     }
 
-    /// The last lines that the log got since `start`.
+    /// Returns the last lines of the log since `start`.
     pub fn log_tail(&self, start: u64) -> String {
         let read = || -> io::Result<Vec<u8>> {
             let mut log = File::open(&self.log_file)?;
@@ -89,13 +89,13 @@ impl Cluster {
         };
         match read() {
             Ok(tail) => String::from_utf8_lossy(&tail).trim_end().to_owned(),
-            Err(error) => format!("(the log cannot be read: {error})"),
+            Err(error) => format!("(could not read the log: {error})"),
         }
     }
 }
 
-/// Makes the cluster beside its place and moves it there when it is whole, so that there never is half a
-/// one. `initdb` syncs what it wrote: skipping that gains nothing measurable.
+/// Creates the cluster under a temporary name and renames it when it is complete, so that there is never an
+/// incomplete cluster. `initdb` syncs its files; skipping that saves no measurable time.
 async fn create(
     data_dir: &Path,
     binaries: &Binaries,
@@ -119,7 +119,7 @@ async fn create(
     command.arg("--pgdata").arg(&staged).arg("--pwfile").arg(&password_file);
     command.args(["--username", SUPERUSER, "--auth", "scram-sha-256"]);
     command.args(["--encoding", "UTF8", "--locale", "C", "--data-checksums"]);
-    // In a process group of its own: at Ctrl-C in a terminal the host ends it, and it does not fail by itself.
+    // In a separate process group, so that Ctrl-C in a terminal reaches only the host, which then ends it.
     command.process_group(0);
     let mut command = tokio::process::Command::from(command);
     let output = command.kill_on_drop(true).stdin(std::process::Stdio::null()).output().await;

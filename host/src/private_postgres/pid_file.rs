@@ -1,4 +1,4 @@
-//! `postmaster.pid`, by which a running Postgres can be found, and what a dead one leaves behind.
+//! `postmaster.pid`, which identifies a running Postgres and may remain after a crash.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -13,7 +13,7 @@ use tracing::warn;
 use super::shutdown::SHUTDOWN_STEPS;
 use super::{PrivatePostgresError, io_error, postmaster};
 
-/// What a running server says about itself.
+/// What a running server states about itself.
 #[derive(Debug, PartialEq, Eq)]
 pub struct PidFile {
     pub pid: Pid,
@@ -21,7 +21,7 @@ pub struct PidFile {
     pub socket_directory: Option<PathBuf>,
 }
 
-/// The server that runs on a cluster, if one does.
+/// Returns the server that is running on a cluster, if there is one.
 pub fn find_live(cluster: &Path) -> Result<Option<PidFile>, PrivatePostgresError> {
     let path = path_in(cluster);
     let text = match fs::read(&path) {
@@ -32,12 +32,12 @@ pub fn find_live(cluster: &Path) -> Result<Option<PidFile>, PrivatePostgresError
     Ok(parse(&text).filter(|file| is_postmaster_of(file.pid, cluster)))
 }
 
-/// Leaves the cluster without a server, for a caller who holds the lock: ends one that still runs, and
-/// removes the files of a dead one, whose process id may be somebody else's by now, which Postgres would
-/// take for a running server. Says whether there was anything of either.
+/// Ensures that no server is running on the cluster. The caller holds the lock. Stops a server that is still
+/// running. Also removes the files of a dead server, because another process may have its process id by now, and
+/// Postgres would take that process for a running server. Returns whether there was a server or a file.
 pub async fn clear(cluster: &Path) -> Result<bool, PrivatePostgresError> {
     if let Some(orphan) = find_live(cluster)? {
-        warn!("ending the Postgres (process {}) that a killed host left running", orphan.pid);
+        warn!("stopping the Postgres (process {}) that a killed host left running", orphan.pid);
         end(orphan.pid, cluster).await?;
     }
     let socket = format!(".s.PGSQL.{}", postmaster::PORT);
@@ -53,10 +53,10 @@ pub async fn clear(cluster: &Path) -> Result<bool, PrivatePostgresError> {
     Ok(found)
 }
 
-/// Ends a server that is not our child, so that only looking tells whether it is gone.
+/// Stops a server that is not our child process, so its end can only be observed by polling.
 async fn end(pid: Pid, cluster: &Path) -> Result<(), PrivatePostgresError> {
     for (signal, patience) in SHUTDOWN_STEPS {
-        // An error means that it is gone already, which the loop finds out.
+        // An error means that the process has already exited, which the loop detects.
         rustix::process::kill_process(pid, signal).ok();
         let sent_at = Instant::now();
         while sent_at.elapsed() < patience {
@@ -73,7 +73,8 @@ fn path_in(cluster: &Path) -> PathBuf {
     cluster.join("postmaster.pid")
 }
 
-/// Lines: process id, data directory, start time, port, socket directory, …, as far as it has started.
+/// Parses the lines: process id, data directory, start time, port, socket directory, …, as far as the server has
+/// started.
 fn parse(text: &[u8]) -> Option<PidFile> {
     let mut lines = text.split(|byte| *byte == b'\n');
     let pid = str::from_utf8(lines.next()?).ok()?.trim().parse().ok()?;
@@ -84,7 +85,7 @@ fn parse(text: &[u8]) -> Option<PidFile> {
     })
 }
 
-/// Whether the process is Postgres at work in this very directory: a process id alone proves nothing.
+/// Whether the process is a Postgres that runs in this directory. A process id alone proves nothing.
 #[cfg(target_os = "linux")]
 fn is_postmaster_of(pid: Pid, cluster: &Path) -> bool {
     use std::os::unix::fs::MetadataExt;
@@ -99,7 +100,7 @@ fn is_postmaster_of(pid: Pid, cluster: &Path) -> bool {
     is_postgres && (works_in.dev(), works_in.ino()) == (cluster.dev(), cluster.ino())
 }
 
-/// Whether the process is a Postgres that was started on this directory: a process id alone proves nothing.
+/// Whether the process is a Postgres that was started on this directory. A process id alone proves nothing.
 #[cfg(not(target_os = "linux"))]
 fn is_postmaster_of(pid: Pid, cluster: &Path) -> bool {
     let pid = pid.as_raw_nonzero().to_string();
@@ -115,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pid_file_is_read_as_far_as_the_server_has_started() {
+    fn the_pid_file_of_a_starting_server_is_parsed() {
         let pid = Pid::from_raw(4711).unwrap();
         let whole = "4711\n/data/postgres\n1700000000\n5432\n/data/postgres\n\n  12 34\nready   \n";
         let socket_directory = Some(PathBuf::from("/data/postgres"));

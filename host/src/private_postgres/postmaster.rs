@@ -1,4 +1,4 @@
-//! The server process: started so that it dies with the host, awaited until it answers, ended in order.
+//! The server process: it dies with the host, is awaited until it accepts connections, and is stopped in order.
 
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -19,20 +19,20 @@ use super::cluster::Cluster;
 use super::shutdown::SHUTDOWN_STEPS;
 use super::{PrivatePostgresError, io_error, server_user};
 
-/// Part of the socket's name; nothing listens on a network port.
+/// Part of the socket's name. Nothing listens on a network port.
 pub const PORT: u16 = 5432;
 
-/// The longest socket path that every Unix accepts: macOS has 104 bytes for it with the final zero.
+/// The longest socket path that every Unix accepts. macOS has 104 bytes including the final zero.
 const LONGEST_SOCKET_PATH: usize = 103;
 
-/// How long the server may say nothing at all. While it recovers from a crash, it says so.
+/// How long the server may not respond at all. During crash recovery, it responds that it is starting.
 const SILENCE_LIMIT: Duration = Duration::from_mins(1);
 
-/// How long the processes of a killed server may hold on to its shared memory: each ends with the
-/// statement that it is working on.
+/// How long the processes of a killed server may keep its shared memory. Each of them ends with its current
+/// statement.
 const LEFTOVERS_LIMIT: Duration = Duration::from_secs(30);
 
-/// Safe for the data, modest with memory. What is not here is as Postgres has it, such as `fsync`.
+/// Safe for the data and modest with memory. Other settings, such as `fsync`, have their defaults.
 const SETTINGS: [&str; 13] = [
     "cluster_name=syncline",
     "listen_addresses=",
@@ -44,7 +44,7 @@ const SETTINGS: [&str; 13] = [
     "random_page_cost=1.1",
     "jit=off",
     "log_checkpoints=off",
-    // Neither statements nor values go to the log: they may be secret.
+    // Neither statements nor values are logged, because they may be secret.
     "log_error_verbosity=terse",
     "log_min_error_statement=panic",
     "log_timezone=UTC",
@@ -53,14 +53,14 @@ const SETTINGS: [&str; 13] = [
 /// Our server process. Dropping it asks the server to shut down.
 pub struct Postmaster {
     pid: Pid,
-    /// Gets the server's status at its end.
+    /// Receives the exit status of the server.
     ended: watch::Receiver<Option<ExitStatus>>,
     _socket_directory: SocketDirectory,
 }
 
 impl Postmaster {
-    /// Starts the server on a cluster without one, and waits until it answers. Gives nothing if `stop` is cancelled
-    /// before that; no server runs then.
+    /// Starts the server on a cluster without a server, and waits until it accepts connections. Returns nothing if
+    /// `stop` is cancelled before that; no server is running in that case.
     pub async fn start_unless(
         stop: &CancellationToken,
         cluster: &Cluster,
@@ -109,7 +109,7 @@ impl Postmaster {
             }
         }
         info!(
-            "private Postgres {} in `{}` answers after {} ms",
+            "private Postgres {} in `{}` is ready after {} ms",
             cluster.binaries.major,
             cluster.directory.display(),
             started_at.elapsed().as_millis()
@@ -118,11 +118,11 @@ impl Postmaster {
     }
 
     pub async fn ended(&mut self) {
-        // An error means that the keeper is gone, which it is only after the server.
+        // An error means that the waiting thread has ended, which happens only after the server has exited.
         self.ended.wait_for(Option::is_some).await.ok();
     }
 
-    /// Shuts down: at first in order, then, if that takes too long, leaving a recovery for the next start.
+    /// Shuts down in order. If that takes too long, stops the server at once, and the next start has to recover.
     pub async fn stop(mut self) -> Result<(), PrivatePostgresError> {
         for (signal, patience) in SHUTDOWN_STEPS {
             self.kill(signal);
@@ -136,7 +136,7 @@ impl Postmaster {
 
     fn kill(&self, signal: rustix::process::Signal) {
         if self.ended.borrow().is_none() {
-            // It fails only if the server has just ended, which is what was wanted.
+            // This fails only if the server has just exited, which is the desired state.
             rustix::process::kill_process(self.pid, signal).ok();
         }
     }
@@ -147,7 +147,7 @@ impl Postmaster {
         cluster: &Cluster,
         log_start: u64,
     ) -> Result<(), PrivatePostgresError> {
-        // A refusal on the way is the usual course of things, not worth a line in our log.
+        // Refused connections are normal during startup and not worth a log line.
         let options = options.clone().disable_statement_logging();
         let mut heard_at = Instant::now();
         while heard_at.elapsed() < SILENCE_LIMIT {
@@ -183,7 +183,7 @@ impl Drop for Postmaster {
     }
 }
 
-/// Where the server's socket is: in the cluster, or in a directory of its own where that path is too long.
+/// The directory of the server's socket: the cluster, or a separate directory if that path is too long.
 enum SocketDirectory {
     Cluster(PathBuf),
     Temporary(TempDir),
@@ -216,7 +216,7 @@ impl SocketDirectory {
     }
 }
 
-/// Short enough, and free of what means something in Postgres's list of socket directories.
+/// Whether the path is short enough, and free of special characters in Postgres's list of socket directories.
 fn is_fit_for_socket(directory: &Path) -> bool {
     let path = directory.as_os_str().as_encoded_bytes();
     let socket_path_bytes = path.len() + format!("/.s.PGSQL.{PORT}").len();
@@ -224,15 +224,15 @@ fn is_fit_for_socket(directory: &Path) -> bool {
     socket_path_bytes <= LONGEST_SOCKET_PATH && is_plain
 }
 
-/// 57P03: the server is starting up, which after a crash takes a while.
+/// 57P03: the server is starting up, which takes some time after a crash.
 fn is_still_starting(error: &sqlx::Error) -> bool {
     error.as_database_error().is_some_and(|error| error.code().as_deref() == Some("57P03"))
 }
 
-/// Starts the server from a thread that waits for its end. The kernel ends the server when the thread that
-/// started it is gone, and threads of the runtime come and go: this one lives as long as the server.
+/// Starts the server from a thread that waits for its end. The kernel stops the server when the thread that started
+/// it ends. Threads of the runtime come and go, but this one lives as long as the server.
 async fn spawn_kept(mut command: Command) -> io::Result<(Pid, watch::Receiver<Option<ExitStatus>>)> {
-    // A process group of its own keeps the terminal's Ctrl-C from it, so that the host can finish first.
+    // A separate process group keeps the terminal's Ctrl-C from the server, so that the host can finish first.
     command.process_group(0);
     end_with_parent(&mut command);
     let (started_tx, started_rx) = oneshot::channel();
@@ -252,12 +252,12 @@ async fn spawn_kept(mut command: Command) -> io::Result<(Pid, watch::Receiver<Op
     Ok((pid, ended_rx))
 }
 
-/// Has the kernel shut the server down when the host dies, whichever way it does.
+/// Makes the kernel shut the server down when the host dies for any reason.
 #[cfg(target_os = "linux")]
 #[expect(unsafe_code, reason = "there is no other way to run code between fork and exec")]
 fn end_with_parent(command: &mut Command) {
-    // SAFETY: the closure makes one system call and touches no memory, so it may run in a forked child.
-    // It runs after the change of user, which would undo its effect.
+    // SAFETY: the closure makes one system call and touches no memory, so it may run in a forked child. It runs
+    // after the change of user, which would undo its effect.
     unsafe {
         command.pre_exec(|| {
             rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::INT))?;
@@ -266,7 +266,7 @@ fn end_with_parent(command: &mut Command) {
     }
 }
 
-/// Elsewhere a killed host leaves its server running, until the next one ends it.
+/// On other systems, a killed host leaves its server running until the next host stops it.
 #[cfg(not(target_os = "linux"))]
 fn end_with_parent(_: &mut Command) {}
 
@@ -275,7 +275,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_socket_path_fits_to_the_byte() {
+    fn the_longest_socket_path_is_exact() {
         let name_bytes = "/.s.PGSQL.5432".len();
         assert!(is_fit_for_socket(Path::new(&"x".repeat(LONGEST_SOCKET_PATH - name_bytes))));
         assert!(!is_fit_for_socket(Path::new(&"x".repeat(LONGEST_SOCKET_PATH - name_bytes + 1))));

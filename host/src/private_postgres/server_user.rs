@@ -1,4 +1,4 @@
-//! The unprivileged user that Postgres runs as when the host is root, since Postgres refuses root.
+//! The unprivileged user as which Postgres runs if the host is root, because Postgres refuses to run as root.
 
 use std::fs;
 use std::io;
@@ -11,7 +11,7 @@ use nix::unistd::{Uid, User};
 
 use super::{PrivatePostgresError, io_error};
 
-/// Who owns the cluster and runs the server. `None` in its place means: we ourselves.
+/// The owner of the cluster and user of the server. `None` instead of it means the current user.
 pub struct ServerUser {
     name: String,
     uid: u32,
@@ -22,7 +22,8 @@ pub fn we_are_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// The owner of an existing cluster; for a new one `postgres`, or `nobody` where there is no such user.
+/// Returns the owner of an existing cluster. For a new one, returns `postgres`, or `nobody` if there is no such
+/// user.
 pub fn choose(cluster: &Path) -> Result<Option<ServerUser>, PrivatePostgresError> {
     if !we_are_root() {
         return Ok(None);
@@ -40,8 +41,8 @@ pub fn choose(cluster: &Path) -> Result<Option<ServerUser>, PrivatePostgresError
     Ok(Some(ServerUser { name: user.name, uid: user.uid.as_raw(), gid: user.gid.as_raw() }))
 }
 
-/// A command that runs as the server's user in `directory`. It inherits no environment: the host's holds
-/// secrets, which another user could read from the process.
+/// Returns a command that runs as the server's user in `directory`. It inherits no environment, because the host's
+/// environment contains secrets, which another user could read from the process.
 pub fn command(program: &Path, user: Option<&ServerUser>, directory: &Path) -> Command {
     let mut command = Command::new(program);
     command.env_clear().env("LC_ALL", "C").current_dir(directory);
@@ -51,13 +52,13 @@ pub fn command(program: &Path, user: Option<&ServerUser>, directory: &Path) -> C
     command
 }
 
-/// Makes the server's user the owner of a file or directory that we just made.
+/// Makes the server's user the owner of a new file or directory.
 pub fn hand_over(path: &Path, user: Option<&ServerUser>) -> Result<(), PrivatePostgresError> {
     let Some(user) = user else { return Ok(()) };
     chown(path, Some(user.uid), Some(user.gid)).map_err(io_error("change the owner of", path))
 }
 
-/// Explains why a [`command`] could not be started: usually because its user may not enter the directory.
+/// Explains why a [`command`] could not be started. Usually its user has no access to the directory.
 pub fn spawn_error(
     error: io::Error,
     program: &Path,
@@ -74,7 +75,7 @@ pub fn spawn_error(
 }
 
 impl ServerUser {
-    /// The outermost directory above `path` that this user may not pass through.
+    /// Returns the outermost directory above `path` that this user may not pass through.
     fn closed_ancestor(&self, path: &Path) -> Option<PathBuf> {
         let mut ancestors: Vec<&Path> = path.ancestors().skip(1).collect();
         ancestors.reverse();

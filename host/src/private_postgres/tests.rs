@@ -1,4 +1,4 @@
-//! What a private Postgres survives, tried on a real one.
+//! Failures that a private Postgres survives, tested with a real one.
 
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
@@ -16,7 +16,7 @@ const OWNED_DATA_DIR: &str = "SYNCLINE_TEST_OWNED_DATA_DIR";
 const BUSY_FOR_TWO_SECONDS: &str =
     "DO $$ BEGIN WHILE clock_timestamp() < now() + interval '2 s' LOOP END LOOP; END $$";
 
-/// A data directory that the server's user can reach, removed at the end.
+/// Returns a data directory that the server's user can access. It is removed at the end.
 fn data_dir() -> tempfile::TempDir {
     use std::os::unix::fs::PermissionsExt;
     let mode = fs::Permissions::from_mode(0o711);
@@ -49,13 +49,13 @@ fn live_pid(data_dir: &Path) -> Option<Pid> {
 fn wait_until(what: &str, is_so: impl Fn() -> bool) {
     let started_at = Instant::now();
     while !is_so() {
-        assert!(started_at.elapsed() < Duration::from_secs(20), "waited in vain until {what}");
+        assert!(started_at.elapsed() < Duration::from_secs(20), "timed out waiting until {what}");
         thread::sleep(Duration::from_millis(10));
     }
 }
 
 #[tokio::test]
-async fn data_outlives_a_stop_and_a_start() {
+async fn data_survives_a_restart() {
     let dir = data_dir();
     let postgres = PrivatePostgres::start(dir.path()).await.unwrap();
     write_note(&postgres, "kept").await;
@@ -69,7 +69,7 @@ async fn data_outlives_a_stop_and_a_start() {
 }
 
 #[tokio::test]
-async fn the_cluster_is_durable_checksummed_and_only_on_a_socket() {
+async fn the_cluster_is_durable_has_checksums_and_listens_only_on_a_socket() {
     let dir = data_dir();
     let postgres = PrivatePostgres::start(dir.path()).await.unwrap();
     let settings =
@@ -85,7 +85,7 @@ async fn the_cluster_is_durable_checksummed_and_only_on_a_socket() {
 }
 
 #[tokio::test]
-async fn nobody_gets_in_without_the_password() {
+async fn connections_without_the_password_are_refused() {
     let dir = data_dir();
     let postgres = PrivatePostgres::start(dir.path()).await.unwrap();
     let guess = postgres.connect_options().clone().password("guess");
@@ -95,11 +95,11 @@ async fn nobody_gets_in_without_the_password() {
 }
 
 #[tokio::test]
-async fn a_killed_server_is_started_again_at_once_with_what_was_committed() {
+async fn committed_data_survives_a_killed_server() {
     let dir = data_dir();
     let mut postgres = PrivatePostgres::start(dir.path()).await.unwrap();
     write_note(&postgres, "committed").await;
-    // Busy with a statement, its process outlives the server and keeps the shared memory.
+    // Its process is busy with a statement, so it outlives the server and keeps the shared memory.
     let mut busy = PgConnection::connect_with(postgres.connect_options()).await.unwrap();
     let busy = tokio::spawn(async move { sqlx::raw_sql(BUSY_FOR_TWO_SECONDS).execute(&mut busy).await });
     tokio::time::sleep(Duration::from_millis(300)).await;
@@ -114,7 +114,7 @@ async fn a_killed_server_is_started_again_at_once_with_what_was_committed() {
 }
 
 #[tokio::test]
-async fn a_reused_process_id_is_not_taken_for_a_running_server() {
+async fn a_reused_process_id_is_not_mistaken_for_a_running_server() {
     let dir = data_dir();
     let postgres = PrivatePostgres::start(dir.path()).await.unwrap();
     write_note(&postgres, "committed").await;
@@ -122,7 +122,7 @@ async fn a_reused_process_id_is_not_taken_for_a_running_server() {
     kill_process(dead, Signal::KILL).unwrap();
     drop(postgres);
 
-    // The server's own user, because Postgres itself sees through the id of anyone else's process.
+    // It runs as the server's user, because Postgres itself recognizes that other users' processes are not its own.
     let directory = cluster::directory(dir.path());
     let user = server_user::choose(&directory).unwrap();
     let mut stranger = server_user::command(Path::new("/bin/sleep"), user.as_ref(), Path::new("/"))
@@ -151,7 +151,7 @@ async fn a_server_that_lost_its_host_is_replaced() {
         PrivatePostgres::start(dir.path()).await.unwrap();
     execute(&connect_options, "CREATE TABLE notes AS SELECT 'kept' AS note").await;
     let orphan = live_pid(dir.path()).unwrap();
-    // What is left where the kernel does not end the server: the process, and nobody who holds the lock.
+    // As on systems where the kernel does not stop the server: its process is running, and no one holds the lock.
     mem::forget(postmaster);
     drop(lock);
 
@@ -163,7 +163,7 @@ async fn a_server_that_lost_its_host_is_replaced() {
 
 #[cfg(target_os = "linux")]
 #[tokio::test]
-async fn a_killed_host_takes_its_server_along() {
+async fn the_server_stops_when_its_host_is_killed() {
     let dir = data_dir();
     let mut owner = spawn_owner(dir.path());
     wait_until("the owner's Postgres runs", || find_running(dir.path()).is_ok_and(|found| found.is_some()));
@@ -176,7 +176,7 @@ async fn a_killed_host_takes_its_server_along() {
 }
 
 #[tokio::test]
-async fn a_second_host_is_told_who_uses_the_directory() {
+async fn a_second_host_learns_which_process_uses_the_directory() {
     let dir = data_dir();
     let postgres = PrivatePostgres::start(dir.path()).await.unwrap();
     let Err(refusal) = PrivatePostgres::start(dir.path()).await else { panic!("two hosts on one cluster") };
@@ -197,7 +197,7 @@ async fn another_process_connects_to_a_running_one() {
 }
 
 #[tokio::test]
-async fn a_deep_data_directory_has_its_socket_elsewhere() {
+async fn a_long_data_directory_path_uses_another_socket_directory() {
     let dir = data_dir();
     let deep = dir.path().join("d".repeat(100));
     let postgres = PrivatePostgres::start(&deep).await.unwrap();
@@ -216,25 +216,25 @@ async fn a_cluster_of_another_version_is_left_alone() {
     fs::create_dir(&directory).unwrap();
     fs::write(directory.join("PG_VERSION"), "9\n").unwrap();
     let Err(refusal) = PrivatePostgres::start(dir.path()).await else { panic!("started on version 9") };
-    assert!(refusal.to_string().contains("was made by Postgres 9, and "), "{refusal}");
+    assert!(refusal.to_string().contains("was created by Postgres 9, but "), "{refusal}");
 }
 
 #[tokio::test]
-async fn a_server_that_cannot_start_says_why() {
+async fn a_failed_start_reports_the_reason() {
     let dir = data_dir();
     PrivatePostgres::start(dir.path()).await.unwrap().stop().await.unwrap();
     let settings = cluster::directory(dir.path()).join("postgresql.auto.conf");
     fs::write(&settings, "work_mem = 'plenty'\n").unwrap();
-    let Err(refusal) = PrivatePostgres::start(dir.path()).await else { panic!("started nonetheless") };
+    let Err(refusal) = PrivatePostgres::start(dir.path()).await else { panic!("started anyway") };
     assert!(refusal.to_string().contains("invalid value for parameter \"work_mem\""), "{refusal}");
 }
 
 #[tokio::test]
-async fn an_unreachable_data_directory_is_named() {
+async fn an_inaccessible_data_directory_is_reported() {
     use std::os::unix::fs::PermissionsExt;
 
     if !server_user::we_are_root() {
-        return; // Everyone else's server runs as themselves.
+        return; // For other users, the server runs as the user itself.
     }
     let dir = data_dir();
     fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o700)).unwrap();
@@ -243,7 +243,7 @@ async fn an_unreachable_data_directory_is_named() {
     assert!(refusal.to_string().contains(&expected), "{refusal}");
 }
 
-/// Not a test by itself: in a process of its own, it is the host that another test kills.
+/// Not a test by itself: another test runs this in a separate process and kills it as the host.
 #[tokio::test]
 async fn owner_of_a_postgres() {
     let Some(data_dir) = env::var_os(OWNED_DATA_DIR) else { return };

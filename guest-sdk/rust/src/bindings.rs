@@ -1,5 +1,5 @@
-//! What `wit-bindgen` makes of the WIT world. `wit/` is a link to the version that this crate speaks; the
-//! packaged crate holds a copy of it.
+//! The code that `wit-bindgen` generates from the WIT world. `wit/` is a link to the version of the world that this
+//! crate uses, and the published crate contains a copy of it.
 
 wit_bindgen::generate!({
     world: "integration",

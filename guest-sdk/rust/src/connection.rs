@@ -1,4 +1,4 @@
-//! The end user's account for which the function runs.
+//! The connection for which the function runs: one end user's account at the provider.
 
 use std::collections::BTreeMap;
 
@@ -7,24 +7,24 @@ use serde::de::DeserializeOwned;
 
 use crate::{Error, Result, host};
 
-/// Which connection it is.
+/// The identity of a connection.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Info {
-    /// The id by which the client's backend knows the connection.
+    /// The connection id, under which the backend knows the connection.
     pub connection_id: String,
     /// The integration's unique key.
     pub integration: String,
-    /// The provider's slug, such as `stripe-api-key`.
+    /// The provider's name in the catalogue, such as `stripe-api-key`.
     pub provider: String,
     /// The environment's name, such as `dev`.
     pub environment: String,
-    /// What was asked when connecting, such as a subdomain.
+    /// The connection configuration: values that were collected while connecting, such as a subdomain.
     pub config: serde_json::Map<String, serde_json::Value>,
-    /// The tags that the client's backend gave it.
+    /// The tags that the backend has set.
     pub tags: BTreeMap<String, String>,
 }
 
-/// The connection of this run.
+/// Returns the connection of this run.
 pub fn info() -> Result<Info> {
     let info = host::connection::get();
     Ok(Info {
@@ -37,14 +37,11 @@ pub fn info() -> Result<Info> {
     })
 }
 
-/// The JSON object that the client's backend and functions share. Give a `T` with `#[serde(default)]`: the
-/// object is empty until someone fills it.
+/// Returns the connection's metadata, a JSON object that the backend and functions share. Use a `T` with
+/// `#[serde(default)]`, because the object is empty until a value is set.
 pub fn metadata<T: DeserializeOwned>() -> Result<T> {
     serde_json::from_str(&host::connection::metadata()).map_err(|error| {
-        Error::new(
-            "invalid-metadata",
-            format!("the connection's metadata is not what the function takes: {error}"),
-        )
+        Error::new("invalid-metadata", format!("could not deserialize the connection's metadata: {error}"))
     })
 }
 
@@ -58,13 +55,15 @@ pub fn update_metadata(changes: &impl Serialize) -> Result {
     host::connection::update_metadata(&serde_json::to_string(changes)?).map_err(Error::from_failure)
 }
 
-/// The live credentials, refreshed if they were about to expire. Fails with `not-allowed` unless
-/// `syncline.toml` grants them to this function with `credentials = true`; requests need no grant. Fails with
-/// `credentials-unavailable` where they cannot be refreshed.
+/// Returns the current credentials, which the host refreshes first if they are about to expire. Provider requests
+/// do not need this.
+///
+/// Fails with `not-allowed` unless `syncline.toml` sets `credentials = true` for this function, and with
+/// `credentials-unavailable` if the credentials cannot be refreshed.
 pub fn credentials<T: DeserializeOwned>() -> Result<T> {
     let credentials = host::connection::credentials().map_err(Error::from_failure)?;
-    // The error's text could quote a secret, so it is not passed on.
+    // The error's own message could quote a secret, so it is not included.
     serde_json::from_str(&credentials).map_err(|_| {
-        Error::new("credentials-unavailable", "the credentials are not of the shape that the function takes")
+        Error::new("credentials-unavailable", "could not deserialize the credentials into the requested type")
     })
 }

@@ -1,13 +1,13 @@
-//! Settings that the operator gives to functions.
+//! Variables that the operator defines for functions.
 
 use crate::host;
 
-/// The variable of that name.
+/// Returns the value of a variable.
 pub fn var(name: &str) -> Option<String> {
     vars().into_iter().find(|(present, _)| present == name).map(|(_, value)| value)
 }
 
-/// All variables that the integration may see, by name.
+/// Returns the names and values of all variables that the integration can read.
 pub fn vars() -> Vec<(String, String)> {
     host::environment::variables()
 }

@@ -1,4 +1,4 @@
-//! The one error type of functions: a word for programs, a sentence for people, and details.
+//! The error type of functions: a code for programs, a message for people, and details.
 
 use std::fmt;
 
@@ -6,11 +6,11 @@ use serde::Serialize;
 
 use crate::bindings::syncline::integration::types::Failure;
 
-/// What functions and the SDK return.
+/// The result type of functions and of the SDK.
 pub type Result<T = (), E = Error> = std::result::Result<T, E>;
 
-/// Why something did not work. A function that returns one ends its run with it, and the caller of an action
-/// sees its message and details: put no secret there.
+/// The reason why an operation failed. A function that returns an error ends its run with it. The caller of an
+/// action sees the message and the details, so they must not contain secrets.
 ///
 /// Every [`std::error::Error`] converts into it with the code `failed`, so `?` works on all of them.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,39 +21,40 @@ pub struct Error {
 }
 
 impl Error {
-    /// `code` is a stable word in kebab-case, such as `customer-is-archived`; `message` a sentence.
+    /// Creates an error. `code` is a stable identifier in kebab-case, such as `customer-is-archived`; `message` is
+    /// a sentence.
     pub fn new(code: impl Into<String>, message: impl Into<String>) -> Self {
         Self { code: code.into(), message: message.into(), details: None }
     }
 
-    /// What the caller sent makes no sense to the function.
+    /// Creates an error for input of the caller that the function cannot work with.
     pub fn invalid_input(message: impl Into<String>) -> Self {
         Self::new("invalid-input", message)
     }
 
-    /// Adds more for programs. Details that cannot be written as JSON are left out.
+    /// Adds details for programs. Details that cannot be serialized as JSON are dropped.
     #[must_use]
     pub fn with_details(mut self, details: &impl Serialize) -> Self {
         self.details = serde_json::to_string(details).ok();
         self
     }
 
-    /// The word for programs. The host's own are listed in the WIT files; the set is open.
+    /// Returns the code. The WIT files list the host's own codes. New codes can be added.
     pub fn code(&self) -> &str {
         &self.code
     }
 
-    /// The sentence for people.
+    /// Returns the message.
     pub fn message(&self) -> &str {
         &self.message
     }
 
-    /// The details as JSON text.
+    /// Returns the details as JSON text.
     pub fn details(&self) -> Option<&str> {
         self.details.as_deref()
     }
 
-    // Not `From`: the generated type is a `std::error::Error` and would meet the blanket conversion below.
+    // Not `From`, because the generated type is a `std::error::Error`, for which the conversion below applies.
     pub(crate) fn from_failure(failure: Failure) -> Self {
         Self { code: failure.code, message: failure.message, details: failure.details }
     }
@@ -70,7 +71,7 @@ impl fmt::Display for Error {
 }
 
 impl<E: std::error::Error> From<E> for Error {
-    /// Keeps the messages of the whole chain of sources.
+    /// Includes the messages of all sources.
     fn from(error: E) -> Self {
         let mut message = error.to_string();
         let mut source = error.source();
@@ -92,7 +93,7 @@ mod tests {
 
     impl fmt::Display for Outer {
         fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            f.write_str("the amount is no number")
+            f.write_str("the amount is not a number")
         }
     }
 
@@ -106,6 +107,6 @@ mod tests {
     fn a_foreign_error_keeps_its_sources() {
         let error = Error::from(Outer("x".parse::<u8>().expect_err("not a number")));
         assert_eq!(error.code(), "failed");
-        assert_eq!(error.message(), "the amount is no number: invalid digit found in string");
+        assert_eq!(error.message(), "the amount is not a number: invalid digit found in string");
     }
 }

@@ -1,5 +1,5 @@
-//! What the attributes and [`export!`](crate::export) build on: a component's table of functions, and the
-//! way from JSON text to a typed function and back. Not part of the public interface.
+//! The implementation behind the attributes and [`export!`](crate::export): a component's table of functions, and
+//! the conversion between JSON text and typed functions. Not part of the public interface.
 
 use std::any::TypeId;
 
@@ -10,7 +10,7 @@ use serde_json::json;
 use crate::bindings::syncline::integration::types::Failure;
 use crate::{Error, Result};
 
-/// One entry of a component's table, made by an attribute.
+/// An entry of a component's table, which an attribute creates.
 pub struct Function {
     pub kind: &'static str,
     pub name: &'static str,
@@ -18,7 +18,7 @@ pub struct Function {
     pub call: fn(Option<String>) -> Result<Option<String>>,
 }
 
-/// The answer to the world's `describe`.
+/// Implements the world's `describe`.
 pub fn describe(functions: &[Function]) -> String {
     let functions: Vec<_> = functions
         .iter()
@@ -33,7 +33,7 @@ pub fn describe(functions: &[Function]) -> String {
     .to_string()
 }
 
-/// The answer to the world's `invoke`.
+/// Implements the world's `invoke`.
 pub fn invoke(
     functions: &[Function],
     kind: &str,
@@ -47,7 +47,7 @@ pub fn invoke(
     called.map_err(Error::into_failure)
 }
 
-/// A panic ends a guest without a word; this tells the host why before it does.
+/// Reports the message of a panic to the host. Otherwise the guest would trap without one.
 pub fn report_panics() {
     static ONCE: std::sync::Once = std::sync::Once::new();
     ONCE.call_once(|| {
@@ -64,37 +64,37 @@ pub fn report_panics() {
     });
 }
 
-/// Calls a function that neither takes nor gives anything.
+/// Calls a function without input and output.
 pub fn call_plain<E: Into<Error>>(function: impl Fn() -> Result<(), E>) -> Result<Option<String>> {
     function().map(|()| None).map_err(Into::into)
 }
 
-/// Calls a function that gives something.
+/// Calls a function with an output.
 pub fn call<T: Serialize + 'static, E: Into<Error>>(
     function: impl Fn() -> Result<T, E>,
 ) -> Result<Option<String>> {
     output(function().map_err(Into::into)?)
 }
 
-/// Calls a function with an input, which counts as `null` where the caller sent none.
+/// Calls a function with an input, which is `null` if the caller sent none.
 pub fn call_with<I: DeserializeOwned, T: Serialize + 'static, E: Into<Error>>(
     function: impl Fn(I) -> Result<T, E>,
     input: Option<String>,
 ) -> Result<Option<String>> {
     let input = serde_json::from_str(input.as_deref().unwrap_or("null")).map_err(|error| match &input {
-        Some(_) => Error::invalid_input(format!("the input is not what the function takes: {error}")),
-        None => Error::invalid_input("the function takes an input and none was sent"),
+        Some(_) => Error::invalid_input(format!("could not deserialize the input: {error}")),
+        None => Error::invalid_input("the function requires an input, and none was sent"),
     })?;
     output(function(input).map_err(Into::into)?)
 }
 
-/// `()` is no output; `null`, which a missing `Option` is written as, is one like any other.
+/// `()` is no output. `null`, which a missing `Option` is serialized as, is an output.
 fn output<T: Serialize + 'static>(value: T) -> Result<Option<String>> {
     if TypeId::of::<T>() == TypeId::of::<()>() {
         return Ok(None);
     }
     let json = serde_json::to_string(&value).map_err(|error| {
-        Error::new("invalid-output", format!("the output cannot be written as JSON: {error}"))
+        Error::new("invalid-output", format!("could not serialize the output as JSON: {error}"))
     })?;
     Ok(Some(json))
 }

@@ -1,5 +1,5 @@
-//! The imports of the world: the host's own in a guest, the fake of [`crate::testing`] everywhere else. This
-//! is the only place that tells the two apart, so that functions are the same code in both.
+//! The world's imports: the host's own in a guest, and the fake of [`crate::testing`] on all other targets. Only
+//! this module distinguishes the two, so functions have the same code in both.
 
 #[cfg(target_family = "wasm")]
 pub(crate) use crate::bindings::syncline::integration::{

@@ -23,46 +23,47 @@ use crate::{Error, Result, host};
 
 mod form;
 
-/// How much of a body is kept in the details of a `provider-http-error`.
+/// Maximum number of body bytes in the details of a `provider-http-error`.
 const MAX_ERROR_BODY_BYTES: usize = 10_000;
 
-/// A request under construction. `url` is a path such as `/v1/customers`, resolved against the provider's base
-/// URL, or a whole URL on one of the provider's hosts or of the integration's `allow_hosts`.
+/// A request that is being built. `url` is a path such as `/v1/customers`, which is resolved against the provider's
+/// base URL, or an absolute URL on one of the provider's hosts or of the integration's `allow_hosts`.
 #[derive(Debug, Clone)]
 #[must_use = "a request does nothing until it is sent"]
 pub struct Request {
     inner: wire::Request,
-    /// A body that could not be written. Told when the request is sent, so that building stays one chain.
+    /// The error of a body that could not be serialized. It is returned when the request is sent, so that a request
+    /// is built in one chain of calls.
     error: Option<Error>,
 }
 
-/// Reads.
+/// Builds a `GET` request.
 pub fn get(url: impl Into<String>) -> Request {
     Request::new("GET", url)
 }
 
-/// Creates, or whatever the provider uses it for.
+/// Builds a `POST` request.
 pub fn post(url: impl Into<String>) -> Request {
     Request::new("POST", url)
 }
 
-/// Replaces.
+/// Builds a `PUT` request.
 pub fn put(url: impl Into<String>) -> Request {
     Request::new("PUT", url)
 }
 
-/// Changes.
+/// Builds a `PATCH` request.
 pub fn patch(url: impl Into<String>) -> Request {
     Request::new("PATCH", url)
 }
 
-/// Deletes.
+/// Builds a `DELETE` request.
 pub fn delete(url: impl Into<String>) -> Request {
     Request::new("DELETE", url)
 }
 
-/// Sends many requests at once and gives the answers in the same order. The host decides how many are under
-/// way at a time.
+/// Sends several requests concurrently and returns the responses in the same order. The host limits how many
+/// requests are in flight at a time.
 pub fn send_all(requests: impl IntoIterator<Item = Request>) -> Vec<Result<Response>> {
     let requests: Vec<Request> = requests.into_iter().collect();
     let (sound, targets): (Vec<_>, Vec<_>) = requests
@@ -77,14 +78,14 @@ pub fn send_all(requests: impl IntoIterator<Item = Request>) -> Vec<Result<Respo
             Some(error) => Err(error),
             None => match answers.next() {
                 Some((answer, target)) => Response::from_wire(answer, target),
-                None => Err(Error::new("network-error", "the host gave fewer answers than requests")),
+                None => Err(Error::new("network-error", "the host returned fewer responses than requests")),
             },
         })
         .collect()
 }
 
 impl Request {
-    /// A request with any method.
+    /// Builds a request with any method.
     pub fn new(method: impl Into<String>, url: impl Into<String>) -> Self {
         let inner = wire::Request {
             method: method.into(),
@@ -98,7 +99,7 @@ impl Request {
         Self { inner, error: None }
     }
 
-    /// Appends a parameter to the URL's query; the host percent-encodes it.
+    /// Appends a parameter to the URL's query. The host percent-encodes it.
     pub fn query(mut self, name: impl Into<String>, value: impl ToString) -> Self {
         self.inner.query.push((name.into(), value.to_string()));
         self
@@ -110,37 +111,37 @@ impl Request {
         self
     }
 
-    /// A body of bytes as they are.
+    /// Sets a body of bytes.
     pub fn body(mut self, bytes: impl Into<Vec<u8>>) -> Self {
         self.inner.body = Some(bytes.into());
         self
     }
 
-    /// A JSON body.
+    /// Sets a JSON body.
     pub fn json(self, body: &impl Serialize) -> Self {
         let written = serde_json::to_vec(body).map_err(|error| error.to_string());
         self.written_body(written, "application/json", "JSON")
     }
 
-    /// A form body. Nested fields are written as `address[city]=Berlin`, absent ones not at all.
+    /// Sets a form body. Nested fields are written as `address[city]=Berlin`, and absent fields are omitted.
     pub fn form(self, body: &impl Serialize) -> Self {
         self.written_body(form::write(body), "application/x-www-form-urlencoded", "a form")
     }
 
-    /// How often to try again after a network error, 429 or 5xx. By default the host tries again where the
-    /// method is safe to repeat.
+    /// Sets the number of retries after a network error, a 429 or a 5xx status. By default the host retries methods
+    /// that are safe to repeat.
     pub fn retries(mut self, retries: u8) -> Self {
         self.inner.retries = Some(retries);
         self
     }
 
-    /// The time for one attempt.
+    /// Sets the timeout of one attempt.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.inner.timeout_ms = Some(timeout.as_millis().try_into().unwrap_or(u32::MAX));
         self
     }
 
-    /// Sends it and waits for the whole answer. An error status is an answer too.
+    /// Sends the request and waits for the complete response. A response with an error status is not an error.
     pub fn send(self) -> Result<Response> {
         let target = self.target();
         match self.error {
@@ -149,7 +150,7 @@ impl Request {
         }
     }
 
-    /// [`send`](Self::send) and [`error_for_status`](Response::error_for_status) in one.
+    /// Calls [`send`](Self::send) and [`error_for_status`](Response::error_for_status).
     pub fn send_ok(self) -> Result<Response> {
         self.send()?.error_for_status()
     }
@@ -158,13 +159,13 @@ impl Request {
         format!("{} {}", self.inner.method, self.inner.url)
     }
 
-    /// Sets a parameter, in place of one of the same name.
+    /// Sets a parameter and replaces one of the same name.
     pub(crate) fn set_query(&mut self, name: &str, value: String) {
         self.inner.query.retain(|(present, _)| present != name);
         self.inner.query.push((name.to_owned(), value));
     }
 
-    /// The same request to another URL that brings its own query.
+    /// Returns the same request to another URL, which has its own query.
     pub(crate) fn redirect(&mut self, url: String) {
         self.inner.url = url;
         self.inner.query.clear();
@@ -174,7 +175,8 @@ impl Request {
         match written {
             Ok(bytes) => self.header("content-type", content_type).body(bytes),
             Err(problem) => {
-                let message = format!("the body of {} cannot be written as {form}: {problem}", self.target());
+                let message =
+                    format!("could not serialize the body of {} as {form}: {problem}", self.target());
                 self.error = Some(Error::new("invalid-request", message));
                 self
             }
@@ -182,54 +184,54 @@ impl Request {
     }
 }
 
-/// What the provider answered.
+/// The provider's response.
 #[derive(Debug, Clone)]
 pub struct Response {
     inner: wire::Response,
-    /// The request's method and URL, for messages.
+    /// Method and URL of the request, for messages.
     target: String,
 }
 
 impl Response {
-    /// The HTTP status.
+    /// Returns the HTTP status.
     pub fn status(&self) -> u16 {
         self.inner.status
     }
 
-    /// The first header of that name, whatever its case.
+    /// Returns the first header of this name, in upper or lower case.
     pub fn header(&self, name: &str) -> Option<&str> {
         self.headers().find(|(present, _)| present.eq_ignore_ascii_case(name)).map(|(_, value)| value)
     }
 
-    /// All headers, with names in lower case.
+    /// Returns all headers, with names in lower case.
     pub fn headers(&self) -> impl Iterator<Item = (&str, &str)> {
         self.inner.headers.iter().map(|(name, value)| (name.as_str(), value.as_str()))
     }
 
-    /// The body, decompressed.
+    /// Returns the decompressed body.
     pub fn bytes(&self) -> &[u8] {
         &self.inner.body
     }
 
-    /// The body as text.
+    /// Returns the body as text.
     pub fn text(&self) -> Result<&str> {
         std::str::from_utf8(&self.inner.body).map_err(|error| self.unexpected(&error))
     }
 
-    /// The body, read as JSON.
+    /// Deserializes the body from JSON.
     pub fn json<T: DeserializeOwned>(&self) -> Result<T> {
         serde_json::from_slice(&self.inner.body).map_err(|error| self.unexpected(&error))
     }
 
-    /// An answer with a status of 400 or above becomes the error `provider-http-error`, which the caller of an
-    /// action sees as 424. Its details hold the status, the headers, and the first 10,000 bytes of the body: whoever
-    /// needs more looks at [`status`](Self::status) before, and makes an error of its own.
+    /// Turns a response with a status of 400 or above into the error `provider-http-error`, for which the caller of
+    /// an action receives status 424. The details contain the status, the headers, and the first 10,000 bytes of
+    /// the body. To use more of the body, check [`status`](Self::status) first and create your own error.
     pub fn error_for_status(self) -> Result<Self> {
         if self.inner.status < 400 {
             return Ok(self);
         }
         let mut headers = BTreeMap::<&str, String>::new();
-        // A session cookie would be a secret, and details are kept and shown.
+        // A session cookie is a secret, and details are stored and shown.
         for (name, value) in self.headers().filter(|(name, _)| *name != "set-cookie") {
             headers
                 .entry(name)
@@ -238,13 +240,13 @@ impl Response {
         }
         let shown = &self.inner.body[..self.inner.body.len().min(MAX_ERROR_BODY_BYTES)];
         let details = json!({ "status": self.inner.status, "headers": headers, "body": String::from_utf8_lossy(shown) });
-        let message = format!("{} answered with status {}", self.target, self.inner.status);
+        let message = format!("{} returned status {}", self.target, self.inner.status);
         Err(Error::new("provider-http-error", message).with_details(&details))
     }
 
-    /// An answer that is well-formed HTTP and still not what the function can use.
+    /// Creates the error for a well-formed response that the function cannot use.
     pub(crate) fn unexpected(&self, problem: &dyn std::fmt::Display) -> Error {
-        Error::new("unexpected-response", format!("{} gave an unexpected body: {problem}", self.target))
+        Error::new("unexpected-response", format!("{} returned an unexpected body: {problem}", self.target))
     }
 
     fn from_wire(answer: Result<wire::Response, wire::Failure>, target: String) -> Result<Self> {

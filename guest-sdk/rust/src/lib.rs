@@ -1,8 +1,8 @@
 //! Write syncs and actions for Syncline in Rust.
 //!
-//! A function is a plain Rust function with an attribute; [`export!`] makes a component of them. The host
-//! runs each in a sandbox for one connection of an end user, sends its requests to the provider with the
-//! connection's credentials, and keeps what it saves.
+//! A function is a plain Rust function with an attribute, and [`export!`] builds a component from functions. The
+//! host runs each function in a sandbox for one connection. It sends the function's requests to the provider with
+//! the connection's credentials, and stores the records that the function saves.
 //!
 //! ```
 //! use serde::{Deserialize, Serialize};
@@ -41,9 +41,8 @@
 //! # fn main() {}
 //! ```
 //!
-//! `syncline.toml` names the same functions in kebab-case (`create-customer`), with their schedules and
-//! models. On a target that is not WebAssembly the functions meet a fake host instead, which tests script:
-//! see [`testing`].
+//! `syncline.toml` lists the same functions in kebab-case (`create-customer`), with their schedules and models. On
+//! targets other than WebAssembly, the functions run against a fake host for unit tests: see [`testing`].
 
 #![warn(missing_docs)]
 
@@ -75,7 +74,7 @@ pub use serde_json;
 pub use syncline_sdk_macros::{action, lifecycle, sync, webhook};
 pub use webhook::Webhook;
 
-/// Tries what the project's README shows.
+/// Compiles the example in the project's README.
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
 struct ReadMe;

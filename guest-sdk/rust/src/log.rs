@@ -15,7 +15,7 @@ pub use crate::bindings::syncline::integration::log::Level;
 #[doc(inline)]
 pub use crate::{__log_debug as debug, __log_error as error, __log_info as info, __log_warn as warn};
 
-/// Adds a line. `fields` is what is written as a JSON object: a struct, a map, `json!({…})`.
+/// Adds a line. `fields` is serialized as a JSON object, such as a struct, a map or `json!({…})`.
 pub fn write(level: Level, message: &str, fields: &impl Serialize) {
     let json = serde_json::to_string(fields).ok();
     crate::host::log::write(level, message, json.as_deref());

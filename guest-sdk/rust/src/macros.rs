@@ -1,6 +1,6 @@
-//! The macros that need no look into a function: `export!` and the log lines.
+//! The declarative macros: `export!` and the log lines.
 
-/// Makes a component of annotated functions. Each is named once; paths into modules are fine.
+/// Builds a component from annotated functions. List each function once; paths into modules are allowed.
 ///
 /// ```
 /// use syncline_sdk::{Result, sync};
@@ -52,7 +52,7 @@ macro_rules! export {
     };
 }
 
-/// Adds a line for those who look closely. Written like `format!`.
+/// Adds a debug line. Takes the arguments of `format!`.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __log_debug {
@@ -61,7 +61,7 @@ macro_rules! __log_debug {
     };
 }
 
-/// Adds a line. Written like `format!`.
+/// Adds an info line. Takes the arguments of `format!`.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __log_info {
@@ -70,7 +70,7 @@ macro_rules! __log_info {
     };
 }
 
-/// Adds a line about something that is odd and no failure. Written like `format!`.
+/// Adds a line about something unusual that is not a failure. Takes the arguments of `format!`.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __log_warn {
@@ -79,7 +79,7 @@ macro_rules! __log_warn {
     };
 }
 
-/// Adds a line about something that went wrong. Written like `format!`.
+/// Adds a line about an error. Takes the arguments of `format!`.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __log_error {

@@ -1,4 +1,4 @@
-//! Lists that come in pages, whichever way the provider cuts them.
+//! Lists that the provider returns in pages, for all common kinds of paging.
 
 use std::collections::HashSet;
 use std::collections::hash_map::DefaultHasher;
@@ -15,10 +15,10 @@ use crate::{Error, Result};
 mod link;
 mod pointer;
 
-/// How a list is cut into pages, and where in an answer its items are.
+/// The kind of paging of a list, and the place of the items in a response.
 ///
-/// Places in an answer are JSON pointers: `/data` is the key `data`, `/meta/next` the key `next` inside of
-/// `meta`, and the empty text the whole answer.
+/// Places in a response are JSON pointers: `/data` is the key `data`, `/meta/next` is the key `next` in `meta`, and
+/// the empty text is the whole response.
 #[derive(Debug, Clone)]
 pub struct Paging {
     step: Step,
@@ -37,46 +37,48 @@ enum Step {
 }
 
 impl Paging {
-    /// The answer's `Link` header names the next page with `rel="next"`.
+    /// The response's `Link` header contains the next page with `rel="next"`.
     pub fn link() -> Self {
         Self::new(Step::Link)
     }
 
-    /// The answer holds a cursor at the place `at`, to be sent as the query parameter `parameter`.
+    /// The response contains a cursor at the place `at`, which is sent as the query parameter `parameter`.
     pub fn cursor(at: impl Into<String>, parameter: impl Into<String>) -> Self {
         Self::new(Step::Cursor { at: at.into(), parameter: parameter.into() })
     }
 
-    /// The next page follows the last item's id, to be sent as the query parameter `parameter`.
+    /// The next page follows the last item's id, which is sent as the query parameter `parameter`.
     pub fn last_id(parameter: impl Into<String>) -> Self {
         Self::new(Step::LastId { parameter: parameter.into(), id: "/id".to_owned() })
     }
 
-    /// The query parameter `parameter` counts the items to pass over.
+    /// The query parameter `parameter` is the number of items to skip.
     pub fn offset(parameter: impl Into<String>) -> Self {
         Self::new(Step::Offset { parameter: parameter.into() })
     }
 
-    /// The query parameter `parameter` counts the pages, from 1 unless [`start`](Self::start) says otherwise.
+    /// The query parameter `parameter` is the page number, from 1 unless [`start`](Self::start) sets another one.
     pub fn page_number(parameter: impl Into<String>) -> Self {
         Self::new(Step::PageNumber { parameter: parameter.into() })
     }
 
-    /// Where the array of items is. By default the answer itself is that array.
+    /// Sets the place of the array of items. By default, the response itself is the array.
     #[must_use]
     pub fn items(mut self, at: impl Into<String>) -> Self {
         self.items = at.into();
         self
     }
 
-    /// Where the answer says whether more follows. A `false` there saves asking for an empty last page.
+    /// Sets the place of a flag that states whether more pages follow. If it is `false`, no empty last page is
+    /// requested.
     #[must_use]
     pub fn more(mut self, at: impl Into<String>) -> Self {
         self.more = Some(at.into());
         self
     }
 
-    /// Where to begin: a [`Page::next`] that an earlier run kept in its checkpoint. `None` is the beginning.
+    /// Sets the first page: a [`Page::next`] from the checkpoint of an earlier run. `None` is the start of the
+    /// list.
     #[must_use]
     pub fn start(mut self, next: Option<String>) -> Self {
         self.start = next;
@@ -89,18 +91,18 @@ impl Paging {
 }
 
 impl Request {
-    /// Sends the request again and again, a page at a time. Each item is read as a `T`; a
-    /// `Box<serde_json::value::RawValue>` keeps it exactly as the provider wrote it.
+    /// Sends the request repeatedly and returns a page at a time. Each item is deserialized as a `T`. A
+    /// `Box<serde_json::value::RawValue>` keeps an item exactly as the provider wrote it.
     pub fn pages<T: DeserializeOwned>(self, paging: Paging) -> Pages<T> {
         Pages::new(self, paging)
     }
 }
 
-/// One page of a list: a slice of its items, and where the next one begins.
+/// A page of a list, which dereferences to a slice of its items.
 #[derive(Debug, Clone)]
 pub struct Page<T> {
     items: Vec<T>,
-    /// What [`Paging::start`] takes to continue after this page. None on the last one.
+    /// The argument of [`Paging::start`] that continues after this page. None on the last page.
     pub next: Option<String>,
 }
 
@@ -123,13 +125,13 @@ impl<T> IntoIterator for Page<T> {
 
 /// The pages of a list, from [`Request::pages`].
 ///
-/// It ends after a page that names no next one, and before an empty page. A provider that sends it in circles
-/// is an error with the code `pagination-loop`, never a loop; after an error it ends.
+/// Ends after a page without a next one, and before an empty page. If the provider's pages form a loop, it returns
+/// an error with the code `pagination-loop`. It ends after an error.
 #[derive(Debug)]
 pub struct Pages<T> {
     request: Request,
     paging: Paging,
-    /// The counter of `offset` and `page_number`.
+    /// The current value of `offset` or `page_number`.
     position: u64,
     followed: HashSet<String>,
     previous_items: Option<u64>,
@@ -187,7 +189,7 @@ impl<T: DeserializeOwned> Pages<T> {
         let array = pointer::find(body, place).map_err(|problem| response.unexpected(&problem))?;
         array
             .and_then(|array| serde_json::from_str(array.get()).ok())
-            .ok_or_else(|| response.unexpected(&format_args!("there is no array at `{place}`")))
+            .ok_or_else(|| response.unexpected(&format_args!("expected an array at `{place}`")))
     }
 
     fn is_last(&self, response: &Response, body: &str) -> Result<bool> {
@@ -214,7 +216,7 @@ impl<T: DeserializeOwned> Pages<T> {
         }
     }
 
-    /// Turns the request to the next page.
+    /// Changes the request to the next page.
     fn follow(&mut self, next: String) -> Result {
         if !self.followed.insert(next.clone()) {
             return Err(self.circle(&format!("points to `{next}` a second time")));
@@ -228,7 +230,7 @@ impl<T: DeserializeOwned> Pages<T> {
                 self.position = next.parse().map_err(|_| {
                     Error::new(
                         "invalid-paging",
-                        format!("a list cannot start at `{next}`, which is no number"),
+                        format!("the start of the list must be a number, got `{next}`"),
                     )
                 })?;
                 self.request.set_query(parameter, next);
@@ -237,7 +239,7 @@ impl<T: DeserializeOwned> Pages<T> {
         Ok(())
     }
 
-    /// A counter never repeats, so a provider that overlooks it shows by giving the same page again.
+    /// A counter never repeats. A provider that ignores it is detected because it returns the same page again.
     fn refuse_same_page(&mut self, items: &[&RawValue]) -> Result {
         if !matches!(self.paging.step, Step::Offset { .. } | Step::PageNumber { .. }) || items.is_empty() {
             return Ok(());
@@ -245,7 +247,7 @@ impl<T: DeserializeOwned> Pages<T> {
         let mut hasher = DefaultHasher::new();
         items.iter().for_each(|item| item.get().hash(&mut hasher));
         if self.previous_items.replace(hasher.finish()) == Some(hasher.finish()) {
-            return Err(self.circle("gave the same page twice"));
+            return Err(self.circle("returned the same page twice"));
         }
         Ok(())
     }
@@ -253,7 +255,7 @@ impl<T: DeserializeOwned> Pages<T> {
     fn circle(&self, how: &str) -> Error {
         let pages = self.followed.len();
         let message =
-            format!("{} {how} after {pages} pages: the list would never end", self.request.target());
+            format!("{} {how} after {pages} pages, so the list would never end", self.request.target());
         Error::new("pagination-loop", message)
     }
 }

@@ -1,7 +1,7 @@
-//! The copies of the provider's objects that the host keeps and serves.
+//! The records that the host stores and serves.
 //!
-//! A sync saves through a [`Writer`], which hands records over in batches as they come. The checkpoint goes
-//! with the records it belongs to, in one transaction: after a crash either both are there or neither.
+//! A sync saves records with a [`Writer`], which passes them to the host in batches. A checkpoint is saved in the
+//! same transaction as the records that it belongs to. After a crash, either both are stored or neither.
 //!
 //! ```
 //! # let _host = syncline_sdk::testing::Host::new();
@@ -29,48 +29,48 @@ pub use crate::bindings::syncline::integration::records::Counts;
 use crate::bindings::syncline::integration::records::{Batch, Change, Deletion};
 use crate::{Error, Result, host, log};
 
-/// The kept payloads of these ids, in their order; none where an id is not kept, is deleted, or its payload
-/// was pruned.
+/// Returns the stored payloads of these ids, in the same order. The result is none for an id that has no record, is
+/// deleted, or whose payload was pruned.
 pub fn get<T: DeserializeOwned>(model: &str, ids: &[impl AsRef<str>]) -> Result<Vec<Option<T>>> {
     let ids: Vec<String> = ids.iter().map(|id| id.as_ref().to_owned()).collect();
     let kept = host::records::get(model, &ids).map_err(Error::from_failure)?;
     kept.iter().map(|json| Ok(json.as_deref().map(serde_json::from_str).transpose()?)).collect()
 }
 
-/// How many records and how much text a [`Writer`] gathers before it hands them over.
+/// Maximum number of records, and of bytes, that a [`Writer`] collects for a batch.
 const BATCH_RECORDS: usize = 1_000;
 const BATCH_BYTES: usize = 1_000_000;
 
-/// Saves, updates and deletes records of one model in batches, each of them one transaction.
+/// Saves, updates and deletes records of one model in batches. Each batch is one transaction.
 ///
-/// What is not handed over when a writer is dropped is not saved: end with [`finish`](Self::finish). A sync
-/// of several models has a writer for each, and gives the checkpoint to the one that it finishes last.
+/// Changes that are still in the writer when it is dropped are not saved, so end with [`finish`](Self::finish). A
+/// sync of several models uses a writer for each, and sets the checkpoint on the writer that it finishes last.
 #[derive(Debug)]
-#[must_use = "what a writer gathers is saved by `finish`"]
+#[must_use = "pending changes are only saved by `finish`"]
 pub struct Writer {
     model: String,
     variant: Option<String>,
     batch_records: usize,
-    /// In the order in which they were asked for. Neighbours of one kind share an entry.
+    /// In the order of the calls. Adjacent changes of one kind share an entry.
     pending: Vec<Pending>,
     pending_records: usize,
     pending_bytes: usize,
     checkpoint: Option<String>,
     counts: Counts,
-    /// The text of the last batch, emptied, to be filled again.
+    /// The buffer of the last batch, which is emptied and used again.
     spare: Vec<u8>,
 }
 
 #[derive(Debug)]
 enum Pending {
-    /// Records as the beginning of a JSON array: `[{…},{…}`.
+    /// Records as the start of a JSON array: `[{…},{…}`.
     Save(Vec<u8>),
     Update(Vec<u8>),
     Delete(Vec<String>),
 }
 
 impl Writer {
-    /// A writer for a model that `syncline.toml` declares for the function.
+    /// Creates a writer for a model that `syncline.toml` lists for the function.
     pub fn new(model: impl Into<String>) -> Self {
         Self {
             model: model.into(),
@@ -85,19 +85,19 @@ impl Writer {
         }
     }
 
-    /// Whose records these are. A sync writes to its own variant and can name no other.
+    /// Sets the sync variant that owns the records. A sync cannot name a variant other than its own.
     pub fn variant(mut self, variant: impl Into<String>) -> Self {
         self.variant = Some(variant.into());
         self
     }
 
-    /// How many records make a batch: 1,000 unless set. A batch also ends at about 1 MB of text.
+    /// Sets the number of records in a batch, which is 1,000 by default. A batch also ends at about 1 MB of text.
     pub fn batch_records(mut self, records: usize) -> Self {
         self.batch_records = records.max(1);
         self
     }
 
-    /// Adds a record, or replaces the kept one of the same `id` where it differs.
+    /// Adds a record, or replaces the stored record with the same `id` if it differs.
     pub fn save(&mut self, record: &impl Serialize) -> Result {
         if !matches!(self.pending.last(), Some(Pending::Save(_))) {
             let text = mem::take(&mut self.spare);
@@ -106,13 +106,13 @@ impl Writer {
         self.append(record)
     }
 
-    /// Saves each record of a list, such as a page of an answer.
+    /// Saves each record of a list, such as a page of a response.
     pub fn save_all<T: Serialize>(&mut self, records: impl IntoIterator<Item = T>) -> Result {
         records.into_iter().try_for_each(|record| self.save(&record))
     }
 
-    /// Merges an object into the kept one of the same `id`: objects key by key, everything else replaced. It
-    /// is passed over where that id is not kept.
+    /// Merges an object into the stored record with the same `id`: objects are merged key by key, and any other
+    /// value is replaced. An id without a stored record is ignored.
     pub fn update(&mut self, changes: &impl Serialize) -> Result {
         if !matches!(self.pending.last(), Some(Pending::Update(_))) {
             let text = mem::take(&mut self.spare);
@@ -121,7 +121,7 @@ impl Writer {
         self.append(changes)
     }
 
-    /// Marks a record as deleted. An id that is not kept is passed over.
+    /// Marks a record as deleted. An id without a stored record is ignored.
     pub fn delete(&mut self, id: impl Into<String>) -> Result {
         let id = id.into();
         self.pending_bytes += id.len();
@@ -132,23 +132,23 @@ impl Writer {
         self.added_one()
     }
 
-    /// Where the next run continues, once everything that was asked for until now is saved. It is a JSON
-    /// object of at most 64 KB and goes with the next batch; of several before it the last counts.
+    /// Sets where the next run resumes, once all changes until now are saved. The checkpoint is a JSON object of at
+    /// most 64 KB. It is saved with the next batch; if several are set before a batch, the last one is used.
     pub fn checkpoint(&mut self, checkpoint: &impl Serialize) -> Result {
         let json = serde_json::to_string(checkpoint).map_err(|error| {
-            Error::new("invalid-checkpoint", format!("the checkpoint is no JSON: {error}"))
+            Error::new("invalid-checkpoint", format!("could not serialize the checkpoint as JSON: {error}"))
         })?;
         self.checkpoint = Some(json);
         Ok(())
     }
 
-    /// As [`checkpoint`](Self::checkpoint), for a checkpoint that is one text under the key `cursor`; read it
-    /// with [`checkpoint::cursor`](crate::checkpoint::cursor).
+    /// Like [`checkpoint`](Self::checkpoint), for a checkpoint that consists of one text in the field `cursor`.
+    /// Read it with [`checkpoint::cursor`](crate::checkpoint::cursor).
     pub fn cursor(&mut self, cursor: &str) {
         self.checkpoint = Some(json!({ "cursor": cursor }).to_string());
     }
 
-    /// Hands everything over now, with the checkpoint, if there is one.
+    /// Saves all pending changes now, with the checkpoint if there is one.
     pub fn flush(&mut self) -> Result {
         if self.pending.is_empty() && self.checkpoint.is_none() {
             return Ok(());
@@ -173,22 +173,22 @@ impl Writer {
         Ok(())
     }
 
-    /// Hands over the rest and tells what all of the writer's batches did.
+    /// Saves the remaining changes, and returns the counts of all of the writer's batches.
     pub fn finish(mut self) -> Result<Counts> {
         self.flush()?;
         Ok(self.counts)
     }
 
-    /// Writes a record at the end of the last pending text.
+    /// Appends a record to the last pending text.
     fn append(&mut self, record: &impl Serialize) -> Result {
         let Some(Pending::Save(text) | Pending::Update(text)) = self.pending.last_mut() else {
-            unreachable!("the callers have just put a text at the end");
+            unreachable!("the callers have just added a text");
         };
         let before = text.len();
         text.push(if before == 0 { b'[' } else { b',' });
         if let Err(error) = serde_json::to_writer(&mut *text, record) {
             text.truncate(before);
-            let message = format!("a record of `{}` cannot be written as JSON: {error}", self.model);
+            let message = format!("could not serialize a record of `{}` as JSON: {error}", self.model);
             return Err(Error::new("invalid-records", message));
         }
         self.pending_bytes += text.len() - before;
@@ -226,7 +226,7 @@ impl Drop for Writer {
         if self.pending_records > 0 {
             let (left, model) = (self.pending_records, &self.model);
             log::warn!(
-                "{left} changes of `{model}` were not saved: the function ended before the writer did"
+                "{left} changes of `{model}` were not saved, because the writer was dropped without `finish`"
             );
         }
     }

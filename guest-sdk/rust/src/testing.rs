@@ -1,7 +1,7 @@
-//! A fake host, so that functions are tested as the plain functions they are, without a sandbox.
+//! A fake host, with which functions are tested as plain functions, without a sandbox.
 //!
-//! It exists on every target but WebAssembly. A [`Host`] answers its own thread, so tests run side by side.
-//! It keeps records as the real one does, but does not know the models of `syncline.toml`.
+//! It exists on all targets except WebAssembly. A [`Host`] serves only its own thread, so tests can run in
+//! parallel. It stores records like the real host, but it does not know the models of `syncline.toml`.
 //!
 //! ```
 //! use serde_json::json;
@@ -39,64 +39,64 @@ use state::State;
 pub(crate) mod imports;
 mod state;
 
-/// The host that functions on this thread meet, until it is dropped.
+/// The host of the functions on this thread, until it is dropped.
 #[derive(Debug)]
 pub struct Host {
-    // It stands for a thread-local state, so it must stay where it was made.
+    // It represents a thread-local state, so it must stay on its thread.
     stays_on_thread: PhantomData<*const ()>,
 }
 
-/// A request that a function sent.
+/// A request that a function has sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Request {
-    /// Method, URL and query without percent-encoding, as in `GET /v1/customers?limit=100`.
+    /// Method, URL and query without percent-encoding, such as `GET /v1/customers?limit=100`.
     pub line: String,
-    /// Headers as the function gave them.
+    /// The headers that the function has set.
     pub headers: Vec<(String, String)>,
-    /// The body; empty if there was none.
+    /// The body. Empty if there was none.
     pub body: String,
 }
 
 /// A successful call of the host's `records.commit`, which is one transaction.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Commit {
-    /// The records that were saved or updated, with their model, and `None` for the payload of deleted ones.
+    /// Model, id and payload of each changed record. The payload is `None` for deleted records.
     pub changes: Vec<(String, String, Option<Value>)>,
-    /// The checkpoint that was set with them.
+    /// The checkpoint that was set in the same transaction.
     pub checkpoint: Option<Value>,
 }
 
 /// A line of the run's log.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LogLine {
-    /// How grave it is.
+    /// The level.
     pub level: Level,
-    /// Its text.
+    /// The message.
     pub message: String,
-    /// Its fields.
+    /// The fields.
     pub fields: Option<Value>,
 }
 
 impl Host {
-    /// A host without records, metadata, variables or answers.
+    /// Creates a host without records, metadata, variables or responses.
     ///
     /// # Panics
-    /// If the thread has one already.
-    #[expect(clippy::new_without_default, reason = "it is no plain value: making one has an effect")]
+    /// If the thread already has a host.
+    #[expect(clippy::new_without_default, reason = "creating a host has a side effect")]
     pub fn new() -> Self {
         State::install();
         Self { stays_on_thread: PhantomData }
     }
 
-    /// Answers a request with JSON. `line` is method, URL and query without percent-encoding, as in
-    /// `GET /v1/customers?limit=100`. Answers to one line are given in turn, and the last one again and again.
+    /// Sets a JSON response. `line` is method, URL and query without percent-encoding, such as `GET
+    /// /v1/customers?limit=100`. Several responses for one line are returned in turn, and the last one is repeated.
     pub fn answer(&self, line: &str, status: u16, body: &impl Serialize) -> &Self {
-        let body = serde_json::to_vec(body).expect("the answer can be written as JSON");
+        let body = serde_json::to_vec(body).expect("the response can be serialized as JSON");
         let headers = [("content-type", "application/json")];
         self.answer_with(line, status, &headers, &body)
     }
 
-    /// As [`answer`](Self::answer), with headers and any body.
+    /// Like [`answer`](Self::answer), with headers and any body.
     pub fn answer_with(&self, line: &str, status: u16, headers: &[(&str, &str)], body: &[u8]) -> &Self {
         let headers =
             headers.iter().map(|(name, value)| (name.to_ascii_lowercase(), (*value).to_owned())).collect();
@@ -111,13 +111,13 @@ impl Host {
         self
     }
 
-    /// Grants credentials. Without them, asking is `not-allowed`.
+    /// Sets the credentials. Without them, reading the credentials fails with `not-allowed`.
     pub fn set_credentials(&self, credentials: Value) -> &Self {
         State::with(|state| state.credentials = Some(credentials));
         self
     }
 
-    /// Sets what was asked when connecting.
+    /// Sets the connection configuration.
     pub fn set_connection_config(&self, config: Value) -> &Self {
         State::with(|state| state.config = config);
         self
@@ -129,57 +129,57 @@ impl Host {
         self
     }
 
-    /// Sets the checkpoint that the run finds.
+    /// Sets the checkpoint that the run starts with.
     pub fn set_checkpoint(&self, checkpoint: Value) -> &Self {
         State::with(|state| state.checkpoint = Some(checkpoint));
         self
     }
 
-    /// Keeps a record from before the run.
+    /// Stores a record as if an earlier run had saved it.
     pub fn keep(&self, model: &str, record: Value) -> &Self {
         State::with(|state| state.keep(model, record));
         self
     }
 
-    /// Asks the function to come to its end.
+    /// Asks the function to stop.
     pub fn cancel(&self) -> &Self {
         State::with(|state| state.cancelled = true);
         self
     }
 
-    /// The records of a model that are kept now, by id.
+    /// Returns the current records of a model, sorted by id.
     pub fn records(&self, model: &str) -> Vec<Value> {
         State::with(|state| {
             state.records.get(model).into_iter().flat_map(|kept| kept.values().cloned()).collect()
         })
     }
 
-    /// The checkpoint as it is now.
+    /// Returns the current checkpoint.
     pub fn checkpoint(&self) -> Option<Value> {
         State::with(|state| state.checkpoint.clone())
     }
 
-    /// The connection's metadata as it is now.
+    /// Returns the connection's current metadata.
     pub fn metadata(&self) -> Value {
         State::with(|state| state.metadata.clone())
     }
 
-    /// The commits so far.
+    /// Returns the commits so far.
     pub fn commits(&self) -> Vec<Commit> {
         State::with(|state| state.commits.clone())
     }
 
-    /// The requests so far.
+    /// Returns the requests so far.
     pub fn requests(&self) -> Vec<Request> {
         State::with(|state| state.requests.clone())
     }
 
-    /// The log so far.
+    /// Returns the log so far.
     pub fn log(&self) -> Vec<LogLine> {
         State::with(|state| state.log.clone())
     }
 
-    /// How far the function last said it is.
+    /// Returns the progress that the function last reported.
     pub fn progress(&self) -> Option<(u64, Option<u64>)> {
         State::with(|state| state.progress)
     }

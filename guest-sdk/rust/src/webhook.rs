@@ -1,14 +1,14 @@
-//! What a webhook function is called with.
+//! The input of webhook functions.
 
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-/// A call of the provider. The host has checked its signature where the provider has one.
+/// A webhook of the provider. The host has verified its signature if the provider signs webhooks.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub struct Webhook<B = serde_json::Value> {
     /// By name, in lower case.
     pub headers: BTreeMap<String, String>,
-    /// The body, read as a `B`.
+    /// The body, deserialized as a `B`.
     pub body: B,
 }

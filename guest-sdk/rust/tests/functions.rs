@@ -1,4 +1,4 @@
-//! What a component says about its functions, and what reaches them.
+//! The description of a component's functions, and the calls that reach them.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -85,7 +85,7 @@ fn functions_are_described_by_kind_kebab_case_name_and_doc_comment() {
 }
 
 #[test]
-fn input_and_output_are_json_and_unit_is_no_output() {
+fn input_and_output_are_json_and_unit_means_no_output() {
     assert_eq!(
         call("action", "say-hello", Some(json!({ "name": "Ada" }))),
         Ok(Some("\"Hello, Ada\"".to_owned()))
@@ -116,7 +116,7 @@ fn a_failure_keeps_code_message_and_details() {
 }
 
 #[test]
-fn an_input_that_does_not_fit_is_told_apart_from_none() {
+fn an_invalid_input_is_distinguished_from_a_missing_one() {
     let (code, message, _) = call("action", "say-hello", Some(json!({ "name": 5 }))).unwrap_err();
     assert_eq!(code, "invalid-input");
     assert!(message.contains("expected a string"), "{message}");
@@ -124,7 +124,7 @@ fn an_input_that_does_not_fit_is_told_apart_from_none() {
     assert_eq!(code, "invalid-input");
     assert!(message.contains("none was sent"), "{message}");
     let (code, _, _) = call("action", "parse-number", None).unwrap_err();
-    assert_eq!(code, "failed", "an optional input may be missing");
+    assert_eq!(code, "failed", "an optional input can be missing");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! What a request carries, and what an error status becomes.
+//! The content of requests, and the errors that are created from responses.
 
 use std::collections::BTreeMap;
 
@@ -28,7 +28,7 @@ fn a_form_is_sent_with_its_content_type() {
 }
 
 #[test]
-fn an_error_status_holds_what_the_provider_said_but_no_cookie() {
+fn a_status_error_contains_the_response_but_no_cookies() {
     let host = Host::new();
     let headers = [("X-Id", "1"), ("Set-Cookie", "session=secret"), ("X-Id", "2")];
     host.answer_with("GET /x?a=1", 402, &headers, b"no money");
@@ -36,13 +36,13 @@ fn an_error_status_holds_what_the_provider_said_but_no_cookie() {
     assert_eq!((response.status(), response.header("X-ID")), (402, Some("1")));
     let error = response.error_for_status().unwrap_err();
     assert_eq!(error.code(), "provider-http-error");
-    assert_eq!(error.message(), "GET /x answered with status 402");
+    assert_eq!(error.message(), "GET /x returned status 402");
     let details: Value = serde_json::from_str(error.details().unwrap()).unwrap();
     assert_eq!(details, json!({ "status": 402, "headers": { "x-id": "1, 2" }, "body": "no money" }));
 }
 
 #[test]
-fn a_long_answer_is_cut_only_in_the_error_that_is_made_of_it() {
+fn a_long_body_is_truncated_only_in_errors() {
     let host = Host::new();
     let long = json!({ "mistakes": "x".repeat(20_000) });
     host.answer("GET /x", 422, &long).answer("GET /x", 422, &long);
@@ -54,7 +54,7 @@ fn a_long_answer_is_cut_only_in_the_error_that_is_made_of_it() {
 }
 
 #[test]
-fn a_body_that_cannot_be_written_is_told_by_send_and_sent_to_nobody() {
+fn a_body_that_cannot_be_serialized_fails_on_send() {
     let host = Host::new();
     host.answer("GET /a", 200, &json!(1)).answer("GET /b", 200, &json!(2));
     let broken = http::post("/broken").json(&BTreeMap::from([(vec![1], 2)]));
@@ -70,10 +70,10 @@ fn a_body_that_cannot_be_written_is_told_by_send_and_sent_to_nobody() {
 }
 
 #[test]
-fn a_body_of_another_shape_names_the_request() {
+fn a_deserialization_error_contains_the_request() {
     let host = Host::new();
     host.answer("GET /x", 200, &json!({ "id": 1 }));
     let error = http::get("/x").send().unwrap().json::<Vec<u32>>().unwrap_err();
     assert_eq!(error.code(), "unexpected-response");
-    assert!(error.message().starts_with("GET /x gave an unexpected body: invalid type"), "{error}");
+    assert!(error.message().starts_with("GET /x returned an unexpected body: invalid type"), "{error}");
 }

@@ -1,4 +1,4 @@
-//! Numbers keep their value on their way from the provider's answer to the record.
+//! Numbers keep their value between the provider's response and the record.
 
 use proptest::prelude::*;
 use serde::{Deserialize, Serialize};
@@ -12,7 +12,7 @@ struct Item {
     value: f64,
 }
 
-/// Reads an item from the provider and saves it.
+/// Fetches an item from the provider and saves it.
 fn sync() -> Result {
     let item: Item = http::get("/item").send_ok()?.json()?;
     let mut items = Writer::new("Item");
@@ -21,14 +21,14 @@ fn sync() -> Result {
     Ok(())
 }
 
-/// The value that is saved when the provider sends this number.
+/// Returns the value that is saved when the provider sends this number.
 fn saved(literal: &str) -> f64 {
     let host = Host::new();
     let body = format!(r#"{{"id": "a", "value": {literal}}}"#);
     host.answer_with("GET /item", 200, &[], body.as_bytes());
     sync().expect("the item is saved");
-    let kept: Vec<Option<Item>> = records::get("Item", &["a"]).expect("records can be read");
-    kept.into_iter().flatten().next().expect("the item is kept").value
+    let stored: Vec<Option<Item>> = records::get("Item", &["a"]).expect("records can be read");
+    stored.into_iter().flatten().next().expect("the item is stored").value
 }
 
 fn finite() -> impl Strategy<Value = f64> {
@@ -57,7 +57,7 @@ fn a_float_in_metadata_is_read_as_it_was_set() {
 proptest! {
     #[test]
     fn every_float_is_saved_as_the_provider_sent_it(sent in finite()) {
-        // `{:?}` writes the fewest digits that name the number, and `{:.20e}` more than it has.
+        // `{:?}` writes the fewest digits that identify the number, and `{:.20e}` writes more than needed.
         for literal in [format!("{sent:?}"), format!("{sent:.20e}")] {
             prop_assert_eq!(saved(&literal).to_bits(), sent.to_bits(), "{}", literal);
         }

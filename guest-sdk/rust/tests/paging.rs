@@ -1,4 +1,4 @@
-//! Every way of paging reads each item once and comes to an end, whatever the provider answers.
+//! Every kind of paging reads each item once and ends, whatever the provider returns.
 
 use serde::Deserialize;
 use serde_json::json;
@@ -27,7 +27,7 @@ fn is_loop(error: &Error) -> bool {
 }
 
 #[test]
-fn links_are_followed_as_they_are() {
+fn links_are_followed_unchanged() {
     let host = Host::new();
     let body = |ids| serde_json::to_vec(&items(ids)).unwrap();
     let next = [("Link", r#"<https://api.example/items?token=a%3D>; rel="next""#)];
@@ -64,7 +64,7 @@ fn a_cursor_ends_with_null_nothing_or_an_empty_page() {
 }
 
 #[test]
-fn cursors_that_go_in_circles_are_an_error() {
+fn cursors_that_form_a_loop_are_an_error() {
     let host = Host::new();
     host.answer("GET /items?limit=2", 200, &json!({ "items": items(&[1]), "next": "a" }));
     host.answer("GET /items?limit=2&after=a", 200, &json!({ "items": items(&[2]), "next": "b" }));
@@ -74,10 +74,10 @@ fn cursors_that_go_in_circles_are_an_error() {
 }
 
 #[test]
-fn a_last_id_whose_object_is_gone_does_not_loop() {
+fn a_deleted_last_id_does_not_cause_a_loop() {
     let host = Host::new();
     host.answer("GET /items?limit=2", 200, &items(&[1, 2]));
-    // The provider no longer knows 2 and begins again at the top.
+    // The provider no longer has object 2 and starts again at the top.
     host.answer("GET /items?limit=2&after=2", 200, &items(&[1, 2]));
     assert!(is_loop(&ids(Paging::last_id("after")).unwrap_err()));
 }
@@ -104,7 +104,7 @@ fn offsets_count_items_and_page_numbers_count_pages() {
 }
 
 #[test]
-fn a_provider_that_overlooks_the_offset_is_an_error() {
+fn a_provider_that_ignores_the_offset_is_an_error() {
     let host = Host::new();
     host.answer("GET /items?limit=2", 200, &items(&[1, 2]));
     host.answer("GET /items?limit=2&offset=2", 200, &items(&[1, 2]));
@@ -112,7 +112,7 @@ fn a_provider_that_overlooks_the_offset_is_an_error() {
 }
 
 #[test]
-fn a_page_tells_where_the_next_begins_and_a_list_starts_there() {
+fn a_list_can_start_at_the_next_page_of_an_earlier_one() {
     let host = Host::new();
     for paging in [Paging::last_id("after"), Paging::offset("after"), Paging::page_number("after")] {
         host.answer("GET /items?limit=2", 200, &items(&[1, 2]));
@@ -126,7 +126,7 @@ fn a_page_tells_where_the_next_begins_and_a_list_starts_there() {
 }
 
 #[test]
-fn an_error_ends_the_list_and_says_where() {
+fn an_error_ends_the_list_and_contains_its_place() {
     let host = Host::new();
     host.answer("GET /items?limit=2", 200, &json!([{ "id": 1 }, { "id": "two" }]));
     let mut pages = http::get("/items").query("limit", 2).pages::<Item>(Paging::link());
@@ -136,7 +136,7 @@ fn an_error_ends_the_list_and_says_where() {
     assert!(pages.next().is_none());
 
     let error = ids(Paging::link().items("/data")).unwrap_err();
-    assert!(error.message().contains("no array at `/data`"), "{error}");
+    assert!(error.message().contains("expected an array at `/data`"), "{error}");
     let error = ids(Paging::offset("offset").start(Some("x".to_owned()))).unwrap_err();
     assert_eq!(error.code(), "invalid-paging");
 }

@@ -1,4 +1,4 @@
-//! A writer hands over everything once, in order, in batches, with the checkpoint it belongs to.
+//! A writer saves every change once, in order, in batches, with the checkpoint that belongs to it.
 
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -21,7 +21,7 @@ fn batch_sizes(host: &Host) -> Vec<usize> {
 }
 
 #[test]
-fn a_batch_ends_at_its_number_of_records() {
+fn a_batch_ends_at_the_maximum_number_of_records() {
     let host = Host::new();
     let mut writer = Writer::new("Item").batch_records(2);
     writer.save_all((0..5).map(item)).unwrap();
@@ -45,7 +45,7 @@ fn a_batch_ends_at_a_megabyte() {
 }
 
 #[test]
-fn a_checkpoint_goes_with_the_records_before_it_and_not_earlier() {
+fn a_checkpoint_is_saved_with_the_records_before_it() {
     let host = Host::new();
     let mut writer = Writer::new("Item").batch_records(2);
     writer.save(&item(1)).unwrap();
@@ -55,7 +55,7 @@ fn a_checkpoint_goes_with_the_records_before_it_and_not_earlier() {
     let checkpoints: Vec<_> = host.commits().into_iter().map(|commit| commit.checkpoint).collect();
     assert_eq!(checkpoints, [Some(json!({ "cursor": "after 1" }))]);
     writer.finish().unwrap();
-    assert_eq!(host.commits().len(), 2, "a checkpoint alone is handed over too");
+    assert_eq!(host.commits().len(), 2, "a checkpoint without records is saved, too");
     assert_eq!(checkpoint::cursor().unwrap().as_deref(), Some("after 2"));
 }
 
@@ -93,7 +93,7 @@ fn changes_keep_their_order_across_kinds() {
 }
 
 #[test]
-fn a_record_that_cannot_be_written_leaves_the_others_whole() {
+fn a_record_that_cannot_be_serialized_does_not_damage_others() {
     let host = Host::new();
     let mut writer = Writer::new("Item");
     writer.save(&item(1)).unwrap();
@@ -105,7 +105,7 @@ fn a_record_that_cannot_be_written_leaves_the_others_whole() {
 }
 
 #[test]
-fn what_the_host_refuses_is_an_error_and_changes_nothing() {
+fn a_refused_batch_is_an_error_and_changes_nothing() {
     let host = Host::new();
     let mut writer = Writer::new("Item");
     writer.save(&item(1)).unwrap();
@@ -115,7 +115,7 @@ fn what_the_host_refuses_is_an_error_and_changes_nothing() {
 }
 
 #[test]
-fn a_writer_that_is_dropped_says_what_was_not_saved() {
+fn a_dropped_writer_logs_unsaved_changes() {
     let host = Host::new();
     let mut writer = Writer::new("Item");
     writer.save(&item(1)).unwrap();

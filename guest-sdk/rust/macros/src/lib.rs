@@ -1,5 +1,5 @@
-//! The attributes of `syncline-sdk`. Each leaves its function as it is, so that tests call it directly, and
-//! adds a hidden type of the same name that holds its entry in the component's table.
+//! The attributes of `syncline-sdk`. Each keeps its function unchanged, so that tests can call it directly, and
+//! adds a hidden type of the same name with the function's entry in the component's table.
 
 use proc_macro::TokenStream;
 use proc_macro2::{Span, TokenStream as Tokens};
@@ -7,36 +7,36 @@ use quote::quote;
 use syn::spanned::Spanned;
 use syn::{Attribute, Error, Expr, ExprLit, Ident, ItemFn, Lit, Meta, Result, parse_macro_input};
 
-/// A function that the host runs on a schedule to keep copies of the provider's objects. It takes nothing and
-/// returns `Result`; what it saves goes through a `Writer`.
+/// A function that runs on a schedule and saves records. It has no parameters and returns `Result`. It saves
+/// records with a `Writer`.
 ///
-/// Its name in `syncline.toml` is the function's in kebab-case, its description the doc comment.
+/// Its name in `syncline.toml` is the Rust function's name in kebab-case. Its description is the doc comment.
 #[proc_macro_attribute]
 pub fn sync(arguments: TokenStream, item: TokenStream) -> TokenStream {
     expand("sync", Input::Never, arguments, item)
 }
 
-/// A function that runs when a client's backend asks for it. It takes one input that can be read from JSON,
-/// or none, and returns a `Result` of what can be written as JSON; `()` is no output.
+/// A function that runs when a backend calls it. It has one parameter that is deserialized from JSON, or none. It
+/// returns a `Result` of a value that is serialized as JSON; `()` means no output.
 ///
-/// Its name in `syncline.toml` is the function's in kebab-case, its description the doc comment.
+/// Its name in `syncline.toml` is the Rust function's name in kebab-case. Its description is the doc comment.
 #[proc_macro_attribute]
 pub fn action(arguments: TokenStream, item: TokenStream) -> TokenStream {
     expand("action", Input::Maybe, arguments, item)
 }
 
-/// A function that runs when the provider calls the integration's webhook URL. It takes a `Webhook`, whose
-/// body can be read as any type, and returns `Result`.
+/// A function that runs when the provider calls the integration's webhook URL. Its parameter is a `Webhook`, whose
+/// body can be deserialized as any type. It returns `Result`.
 ///
-/// Its name in `syncline.toml` is the function's in kebab-case, its description the doc comment.
+/// Its name in `syncline.toml` is the Rust function's name in kebab-case. Its description is the doc comment.
 #[proc_macro_attribute]
 pub fn webhook(arguments: TokenStream, item: TokenStream) -> TokenStream {
     expand("webhook", Input::Always, arguments, item)
 }
 
-/// A function that runs at a turn in a connection's life: `#[lifecycle(connection_created)]`,
-/// `connection_deleting` or `connection_validating`, where an error refuses the connection. It takes nothing,
-/// returns `Result`, and is known to the host by the name of the event.
+/// A function that runs on an event of a connection: `#[lifecycle(connection_created)]`, `connection_deleting` or
+/// `connection_validating`. An error of the latter rejects the connection. The function has no parameters, returns
+/// `Result`, and has the event's name in `syncline.toml`.
 #[proc_macro_attribute]
 pub fn lifecycle(arguments: TokenStream, item: TokenStream) -> TokenStream {
     const EVENTS: [&str; 3] = ["connection_created", "connection_deleting", "connection_validating"];
@@ -54,7 +54,7 @@ pub fn lifecycle(arguments: TokenStream, item: TokenStream) -> TokenStream {
     }
 }
 
-/// Whether functions of a kind take an input.
+/// Whether functions of a kind have an input.
 #[derive(Clone, Copy, PartialEq)]
 enum Input {
     Never,
@@ -91,7 +91,7 @@ fn entry(kind: &str, name: &Ident, input: Input, function: &ItemFn) -> Result<To
     Ok(quote! {
         #function
 
-        // A type with braces shares its name with a function, and `export!` finds both by one path.
+        // A struct with braces can have the name of a function, so `export!` finds both by one path.
         #[doc(hidden)]
         #[allow(non_camel_case_types)]
         #visibility struct #ident {}
@@ -110,18 +110,18 @@ fn entry(kind: &str, name: &Ident, input: Input, function: &ItemFn) -> Result<To
 
 fn refuse_what_cannot_be_called(kind: &str, input: Input, function: &ItemFn) -> Result<()> {
     let signature = &function.sig;
-    let refuse = |span: Span, rule: &str| Err(Error::new(span, format!("a function of kind {kind} {rule}")));
+    let refuse = |span: Span, rule: &str| Err(Error::new(span, format!("`#[{kind}]` functions {rule}")));
     if let Some(asyncness) = &signature.asyncness {
-        return refuse(asyncness.span(), "is not async: calls of the host wait for their answer");
+        return refuse(asyncness.span(), "must not be async, because calls of the host are synchronous");
     }
     if !signature.generics.params.is_empty() {
-        return refuse(signature.generics.span(), "has no type parameters");
+        return refuse(signature.generics.span(), "must not have type parameters");
     }
     match (input, signature.inputs.len()) {
         (Input::Never, 0) | (Input::Maybe, 0 | 1) | (Input::Always, 1) => Ok(()),
-        (Input::Never, _) => refuse(signature.inputs.span(), "takes nothing"),
-        (Input::Maybe, _) => refuse(signature.inputs.span(), "takes one input, or none"),
-        (Input::Always, _) => refuse(signature.span(), "takes one input"),
+        (Input::Never, _) => refuse(signature.inputs.span(), "must not have parameters"),
+        (Input::Maybe, _) => refuse(signature.inputs.span(), "must have one parameter or none"),
+        (Input::Always, _) => refuse(signature.span(), "must have one parameter"),
     }
 }
 
@@ -129,7 +129,7 @@ fn kebab_case(ident: &Ident) -> String {
     ident.to_string().trim_start_matches("r#").trim_matches('_').replace('_', "-")
 }
 
-/// The doc comment, without the space that every line begins with.
+/// Returns the doc comment, without the space at the start of each line.
 fn description(attributes: &[Attribute]) -> String {
     let lines: Vec<String> = attributes
         .iter()

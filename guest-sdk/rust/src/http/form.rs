@@ -1,14 +1,14 @@
-//! Form bodies, with the brackets that most providers read nested fields from.
+//! Form bodies, with the brackets that most providers use for nested fields.
 
 use form_urlencoded::Serializer;
 use serde::Serialize;
 use serde_json::Value;
 
-/// Writes a struct or a map as `name=value` pairs: `address[city]=Berlin` for what is nested, `items[0]=a` for
-/// what is in a list, and nothing for what is absent.
+/// Serializes a struct or a map as `name=value` pairs. Nested fields are written as `address[city]=Berlin`, list
+/// items as `items[0]=a`, and absent fields are omitted.
 pub fn write(body: &impl Serialize) -> Result<Vec<u8>, String> {
     let Value::Object(fields) = serde_json::to_value(body).map_err(|error| error.to_string())? else {
-        return Err("only a struct or a map has the names that a form needs".to_owned());
+        return Err("a form body must be a struct or a map".to_owned());
     };
     let mut form = Serializer::new(String::new());
     for (name, value) in &fields {

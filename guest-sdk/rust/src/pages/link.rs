@@ -1,11 +1,11 @@
-//! The `Link` header (RFC 8288), as far as paging needs it.
+//! The `Link` header (RFC 8288), as far as paging uses it.
 
-/// The target of the first link with the relation `next`.
+/// Returns the target of the first link with the relation `next`.
 pub fn next<'a>(headers: impl Iterator<Item = (&'a str, &'a str)>) -> Option<String> {
     headers.filter(|(name, _)| name.eq_ignore_ascii_case("link")).find_map(|(_, value)| next_of(value))
 }
 
-/// A comma separates links, but may also stand inside of a target or of a quoted text.
+/// A comma separates links, but it can also occur in a target or in a quoted string.
 fn next_of(mut value: &str) -> Option<String> {
     loop {
         let (_, from_target) = value.split_once('<')?;
@@ -22,7 +22,7 @@ fn next_of(mut value: &str) -> Option<String> {
     }
 }
 
-/// What is before and after the first separator outside of quotes.
+/// Returns the text before and after the first separator outside quotes.
 fn split_unquoted(text: &str, separator: char) -> (&str, &str) {
     let mut quoted = false;
     let mut escaped = false;
@@ -52,7 +52,7 @@ mod tests {
     }
 
     #[test]
-    fn finds_the_next_link_wherever_it_stands() {
+    fn finds_the_next_link_at_any_position() {
         for (header, expected) in [
             (r#"<https://a.example/?page=2>; rel="next""#, Some("https://a.example/?page=2")),
             (r#"</x?a=1,2>; rel=prev, </x?a=3,4> ; title="a, b"; REL = "last Next""#, Some("/x?a=3,4")),

@@ -1,16 +1,16 @@
-//! JSON pointers (RFC 6901) into a text, without a tree of it.
+//! JSON pointers (RFC 6901) into a text, without building a tree.
 
 use std::collections::HashMap;
 
 use serde_json::value::RawValue;
 
-/// The value at `pointer`; none if there is none.
+/// Returns the value at `pointer`, or none if there is no value.
 pub fn find<'a>(json: &'a str, pointer: &str) -> Result<Option<&'a RawValue>, String> {
     let mut found: &RawValue = serde_json::from_str(json).map_err(|error| error.to_string())?;
     let mut segments = pointer.split('/');
     if segments.next() != Some("") {
         return Err(format!(
-            "`{pointer}` is no JSON pointer; one is empty or begins with a slash, as in `/data`"
+            "`{pointer}` is not a JSON pointer; a pointer is empty or starts with a slash, as in `/data`"
         ));
     }
     for segment in segments {
@@ -22,7 +22,7 @@ pub fn find<'a>(json: &'a str, pointer: &str) -> Result<Option<&'a RawValue>, St
     Ok(Some(found))
 }
 
-/// As [`find`], for a text or a number. `null` and the empty text count as none.
+/// Like [`find`], for a string or a number. `null` and the empty string count as none.
 pub fn find_text(json: &str, pointer: &str) -> Result<Option<String>, String> {
     let Some(found) = find(json, pointer)? else { return Ok(None) };
     match found.get().as_bytes().first() {
@@ -32,7 +32,7 @@ pub fn find_text(json: &str, pointer: &str) -> Result<Option<String>, String> {
         }
         Some(b'-' | b'0'..=b'9') => Ok(Some(found.get().to_owned())),
         Some(b'n') => Ok(None),
-        _ => Err(format!("at `{pointer}` is neither a text nor a number")),
+        _ => Err(format!("the value at `{pointer}` is neither a string nor a number")),
     }
 }
 
@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_and_numbers_are_cursors_and_nothing_else_is() {
+    fn only_texts_and_numbers_are_cursors() {
         let json = r#"{"t":"a\nb","e":"","n":null,"i":-7,"o":{}}"#;
         assert_eq!(find_text(json, "/t").unwrap().as_deref(), Some("a\nb"));
         assert_eq!(find_text(json, "/i").unwrap().as_deref(), Some("-7"));

@@ -1,4 +1,4 @@
-//! The world's imports, answered by the fake host. Names and types are those of the generated bindings.
+//! Implements the world's imports with the fake host. Names and types are those of the generated bindings.
 
 use super::state::{State, failure};
 use super::{LogLine, Request};
@@ -83,7 +83,7 @@ pub mod connection {
 
     pub fn credentials() -> Result<String, Failure> {
         State::with(|state| state.credentials.as_ref().map(ToString::to_string))
-            .ok_or_else(|| failure("not-allowed", "the test has not granted credentials"))
+            .ok_or_else(|| failure("not-allowed", "the test has not set credentials with `set_credentials`"))
     }
 
     fn object(json: &str) -> Result<Map<String, Value>, Failure> {
@@ -109,7 +109,7 @@ pub mod log {
         State::with(|state| state.log.push(LogLine { level, message: message.to_owned(), fields }));
     }
 
-    /// A test shows the panic itself.
+    /// The test itself shows the panic.
     pub fn panicked(_message: &str, _location: Option<&str>) {}
 }
 

@@ -1,4 +1,4 @@
-//! What the fake host knows and has seen.
+//! The state of the fake host.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
@@ -47,7 +47,7 @@ impl State {
             log: Vec::new(),
         };
         let previous = STATE.replace(Some(state));
-        assert!(previous.is_none(), "this thread has a `syncline_sdk::testing::Host` already: drop it first");
+        assert!(previous.is_none(), "this thread already has a `syncline_sdk::testing::Host`; drop it first");
     }
 
     pub fn remove() {
@@ -58,7 +58,11 @@ impl State {
     /// If the thread has no host.
     pub fn with<T>(work: impl FnOnce(&mut Self) -> T) -> T {
         STATE.with_borrow_mut(|state| {
-            work(state.as_mut().expect("a function needs a host: make a `syncline_sdk::testing::Host` first"))
+            work(
+                state
+                    .as_mut()
+                    .expect("a function needs a host; create a `syncline_sdk::testing::Host` first"),
+            )
         })
     }
 
@@ -67,7 +71,7 @@ impl State {
         self.records.entry(model.to_owned()).or_default().insert(id, record);
     }
 
-    /// As the real host: everything or nothing.
+    /// Like the real host, applies either all changes or none.
     pub fn commit(&mut self, changes: &[Change], checkpoint: Option<&str>) -> Result<Counts, Failure> {
         let mut records = self.records.clone();
         let mut commit = Commit { changes: Vec::new(), checkpoint: None };
@@ -103,7 +107,7 @@ impl State {
             let checkpoint: Value = serde_json::from_str(json)
                 .ok()
                 .filter(|checkpoint: &Value| checkpoint.is_object() || checkpoint.is_null())
-                .ok_or_else(|| failure("invalid-checkpoint", &format!("no JSON object: {json}")))?;
+                .ok_or_else(|| failure("invalid-checkpoint", &format!("not a JSON object: {json}")))?;
             commit.checkpoint = Some(checkpoint.clone());
             self.checkpoint = Some(checkpoint).filter(Value::is_object);
         }
@@ -113,7 +117,7 @@ impl State {
     }
 
     /// # Panics
-    /// If the test has given no answer for it.
+    /// If the test has not set a response.
     pub fn send(&mut self, request: Request) -> Response {
         let line = request.line.clone();
         self.requests.push(request);
@@ -124,7 +128,7 @@ impl State {
         }
         .unwrap_or_else(|| {
             let known: Vec<_> = self.answers.keys().collect();
-            panic!("the function sent `{line}`; the test has answers for {known:?}")
+            panic!("no response is set for `{line}`; responses are set for {known:?}")
         })
     }
 }
@@ -143,7 +147,7 @@ fn objects(items: &str) -> Result<Vec<(String, Value)>, Failure> {
         .enumerate()
         .map(|(index, object)| {
             let id = id_of(&object).ok_or_else(|| {
-                refuse(format!("the record at {index} has no `id` that is a text or an integer: {object}"))
+                refuse(format!("the record at {index} has no `id` that is a string or an integer: {object}"))
             })?;
             Ok((id, object))
         })

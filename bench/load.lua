@@ -1,11 +1,11 @@
--- Sends the requests of a file over and over, and prints what came of it as one line of JSON.
+-- Sends the requests of a file repeatedly, and prints the results as one line of JSON.
 --
 --     wrk … -H 'Authorization: …' -s load.lua URL -- METHOD FILE [BODY]
 --
--- FILE has a path with its query on each line. They are sent in leaps, and each thread begins somewhere else, so
--- that neither neighbours in the file nor threads of wrk follow each other through the same pages.
+-- FILE contains a path with its query on each line. Requests are sent in steps of several lines, and each thread starts
+-- at another line, so that neither adjacent lines nor the threads of wrk request neighbouring pages.
 
-local LEAP = 617 -- a prime: every line is reached unless their number is a multiple of it
+local LEAP = 617 -- a prime: every line is reached unless the number of lines is a multiple of it
 
 local threads = 0
 local requests = {}

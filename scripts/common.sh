@@ -1,29 +1,29 @@
 # shellcheck shell=bash
-# Sourced by the other scripts.
+# Functions for the other scripts, which source this file.
 
-# say MESSAGE…: one line about what is going on, apart from what commands print.
+# say MESSAGE…: prints a progress message, distinct from the output of commands.
 say() {
     printf '==> %s\n' "$*" >&2
 }
 
-# die MESSAGE…: says what is wrong and what would help, and ends the script.
+# die MESSAGE…: prints what is wrong and how to correct it, and ends the script.
 die() {
     printf 'error: %s\n' "$*" >&2
     exit 1
 }
 
-# have COMMAND: whether it is installed.
+# have COMMAND: succeeds if the command is installed.
 have() {
     command -v "$1" >/dev/null 2>&1
 }
 
-# need_packages WHAT PACKAGE…: as root installs Debian packages, else says that WHAT is missing and how to get it.
+# need_packages WHAT PACKAGE…: as root, installs Debian packages. Otherwise prints that WHAT is missing and ends.
 apt_is_fresh=
 need_packages() {
     local what=$1
     shift
     if [[ $(id -u) -ne 0 ]] || ! have apt-get; then
-        die "$what is missing; on Debian \`apt-get install $*\`, elsewhere the like of it"
+        die "$what is missing; install it (on Debian: \`apt-get install $*\`)"
     fi
     say "installing $what"
     [[ -n $apt_is_fresh ]] || apt-get update -qq
@@ -31,7 +31,7 @@ need_packages() {
     DEBIAN_FRONTEND=noninteractive apt-get install -qq --yes --no-install-recommends "$@" >/dev/null
 }
 
-# postgres_bin: prints a directory that has all the Postgres programs; fails if there is none.
+# postgres_bin: prints a directory with all required Postgres programs. Fails if there is none.
 postgres_bin() {
     local directory
     for directory in \
@@ -47,7 +47,7 @@ postgres_bin() {
     return 1
 }
 
-# browser_program: prints the program of a Chromium; fails if there is none.
+# browser_program: prints the path of Chromium or Chrome. Fails if there is none.
 browser_program() {
     command -v chromium || command -v chromium-browser || command -v google-chrome
 }

@@ -1,7 +1,7 @@
 """The tour of `scripts/demo`: customers, a deployment, a connection, syncs, records, an action.
 
-The commands that are shown are what is run, and below each is what it answered. Everything that is claimed is
-checked first, and the first thing that is not so ends the tour.
+Prints each command before running it, and its output afterwards. Checks every result, and ends with an error at the
+first unexpected one.
 """
 
 import base64
@@ -40,7 +40,7 @@ def main():
     step("connecting an account")
     connect()
 
-    step("waiting for the first sync, which begins by itself")
+    step("waiting for the first sync, which starts automatically")
     wait_for_run(after=None, counts={"added": CUSTOMERS, "updated": 0, "deleted": 0})
 
     step("reading the records")
@@ -52,13 +52,13 @@ def main():
     trigger()
     wait_for_run(after=last_run, counts={"added": 2, "updated": 5, "deleted": 3})
 
-    step("reading on from the cursor of the last record that was read")
+    step("reading the changes since the cursor of the last record")
     read_changes(cursor)
 
     step("running an action")
     create_customer()
 
-    step(f"all of this was seen in {time.monotonic() - STARTED_AT:.0f} s")
+    step(f"the tour took {time.monotonic() - STARTED_AT:.0f} s")
 
 
 def create_customers():
@@ -86,7 +86,7 @@ def connect():
 
 
 def read_records():
-    """Reads all records, checks them, and gives the cursor of the last."""
+    """Reads all records, checks them, and returns the cursor of the last one."""
     first_page = show("""
         curl -sS "$SYNCLINE_URL/records?model=Customer&limit=2" \\
             -H "Authorization: Bearer $SYNCLINE_SECRET_KEY" \\
@@ -119,10 +119,10 @@ def trigger():
 
 
 def read_changes(cursor):
-    """What has changed is behind the cursor, and nothing else."""
+    """Checks that exactly the changed records follow the cursor."""
     print(f"{DIM}$ export CURSOR={cursor}{PLAIN}")
     os.environ["CURSOR"] = cursor
-    expect("records behind the cursor", len(all_records(cursor=cursor)), 10)
+    expect("records after the cursor", len(all_records(cursor=cursor)), 10)
     for filter, action, count in [("added", "ADDED", 2), ("updated", "UPDATED", 5), ("deleted", "DELETED", 3)]:
         page = show(f"""
             curl -sS "$SYNCLINE_URL/records?model=Customer&cursor=$CURSOR&filter={filter}&limit=1" \\
@@ -147,7 +147,7 @@ def create_customer():
 
 
 def wait_for_run(after, counts):
-    """Waits for the end of a run that is not the one that finished at `after`, and checks what it did."""
+    """Waits until a run other than the one that finished at `after` has finished, and checks its counts."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     shown = None
     while time.monotonic() < deadline:
@@ -160,10 +160,10 @@ def wait_for_run(after, counts):
             fail(f"the sync failed: {json.dumps(sync)}")
         if sync["status"] == "SUCCESS" and sync.get("finishedAt", after) != after:
             end_progress()
-            expect("what the run did", sync["latestResult"]["Customer"], counts)
+            expect("changes of the run", sync["latestResult"]["Customer"], counts)
             return
         time.sleep(0.1)
-    fail(f"the sync was not done after {PATIENCE_SECONDS} s: {json.dumps(customers_sync())}")
+    fail(f"the sync did not finish within {PATIENCE_SECONDS} s: {json.dumps(customers_sync())}")
 
 
 def customers_sync():
@@ -172,7 +172,7 @@ def customers_sync():
 
 
 def all_records(**query):
-    """The records of every page, from `cursor` on if it is given."""
+    """Returns the records of all pages, after `cursor` if it is given."""
     records = []
     while True:
         page = syncline("records?" + urlencode({"model": "Customer", "limit": 500} | query))
@@ -187,7 +187,7 @@ def stripe_customers():
 
 
 def expect_same_customers(records):
-    """The records are the customers that the provider lists: the same ids, with the same values."""
+    """Checks that the records have the same ids and values as the provider's customers."""
     fields = ["id", "created", "email", "name", "phone", "description", "address", "metadata"]
     ours, theirs = (
         {row["id"]: {field: row[field] for field in fields} for row in rows}
@@ -224,7 +224,7 @@ def answer(request):
 
 
 def show(command):
-    """Shows a command, runs it, shows what it prints, and gives that if it is JSON."""
+    """Prints a command, runs it, prints its output, and returns the output if it is JSON."""
     command = textwrap.dedent(command).strip()
     print(f"{DIM}$ {command}{PLAIN}", flush=True)
     done = subprocess.run(["bash", "-c", command], stdout=subprocess.PIPE, text=True)
@@ -237,13 +237,13 @@ def show(command):
     if done.returncode != 0:
         fail(f"the command ended with {done.returncode}")
     if isinstance(shown, dict) and "error" in shown:
-        fail("the host refused")
+        fail("the host returned an error")
     return shown
 
 
 def expect(what, seen, wanted):
     if seen != wanted:
-        fail(f"{what}: {in_words(seen)}, where it should be {in_words(wanted)}")
+        fail(f"{what}: got {in_words(seen)}, expected {in_words(wanted)}")
     print(f"{GREEN}✓{PLAIN} {what}: {in_words(seen)}")
 
 
@@ -255,7 +255,7 @@ def in_words(value):
 
 def fail(problem):
     end_progress()
-    sys.exit(f"error: {problem}\nthe host's log is .demo/host.log, localstripe's is .demo/stripe.log")
+    sys.exit(f"error: {problem}\nsee the logs of the host (.demo/host.log) and of localstripe (.demo/stripe.log)")
 
 
 def step(title):
@@ -263,7 +263,7 @@ def step(title):
 
 
 def progress(text):
-    """Shows how far something is: on a terminal in a line that changes."""
+    """Prints the progress, on a terminal in a line that is overwritten."""
     if ON_TERMINAL:
         print(f"\r\033[K  {text}", end="", flush=True)
     else:

@@ -1,6 +1,6 @@
-"""Runs localstripe for this machine alone, on a free port, which it prints. Nothing is kept on disk.
+"""Runs localstripe on a free local port and prints the port. Stores nothing on disk.
 
-The package's own command listens on every address and writes all its data to a file at each change.
+The package's own command listens on all addresses and writes its data to a file after each change.
 """
 
 import asyncio

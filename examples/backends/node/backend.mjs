@@ -16,7 +16,7 @@ const commands = {
         console.log(session.connect_link);
     },
 
-    /** Prints what has changed since the last call. The position is kept in a file; you would keep it in a database. */
+    /** Prints the changes since the last call. The cursor is stored in a file; store it in your database instead. */
     async records(connectionId) {
         const file = `cursor-${connectionId}.txt`;
         let cursor = readIfPresent(file);
@@ -43,7 +43,7 @@ const commands = {
 
     /** Receives webhooks from Syncline until it is stopped. */
     listen() {
-        const seen = new Set(); // Webhooks arrive at least once: their ids tell repetitions apart.
+        const seen = new Set(); // Webhooks are delivered at least once. Their ids identify duplicates.
         const server = createServer(async (request, response) => {
             const body = await text(request);
             try {

@@ -1,9 +1,9 @@
-// A client for the four things that a backend does with Syncline. Standard library only; copy what you need.
+// A client for the four tasks of a backend that uses Syncline. It needs only the standard library; copy what you need.
 import { createHmac, timingSafeEqual } from "node:crypto";
 
 const HOST = process.env.SYNCLINE_URL ?? "http://127.0.0.1:3003";
 
-/** An answer of the host with a status of 400 or above. `code` is one of docs/errors.md. */
+/** A response of the host with a status of 400 or above. docs/errors.md lists the values of `code`. */
 export class SynclineError extends Error {
     constructor(status, { code, message }) {
         super(message);
@@ -11,7 +11,7 @@ export class SynclineError extends Error {
     }
 }
 
-/** Sends a request with the environment's secret key, and returns the JSON body of the answer. */
+/** Sends a request with the environment's secret key, and returns the JSON body of the response. */
 async function request(method, path, { headers, body } = {}) {
     const response = await fetch(HOST + path, {
         method,
@@ -80,7 +80,7 @@ export function verifyWebhook(signingKey, headers, body) {
     if (Math.abs(Date.now() / 1000 - Number(timestamp)) <= 300) {
         const key = Buffer.from(signingKey.replace(/^whsec_/, ""), "base64");
         const expected = Buffer.from("v1," + createHmac("sha256", key).update(`${id}.${timestamp}.${body}`).digest("base64"));
-        // While a key is being rotated there are two signatures; either may match.
+        // While a key is being rotated there are two signatures, and either can match.
         for (const signature of signatures.map((text) => Buffer.from(text))) {
             if (signature.length === expected.length && timingSafeEqual(signature, expected)) {
                 return JSON.parse(body);

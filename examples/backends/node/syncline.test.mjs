@@ -1,4 +1,4 @@
-// node --test: checks what needs no host.
+// node --test: tests the parts that need no host.
 import assert from "node:assert/strict";
 import { createHmac } from "node:crypto";
 import { test } from "node:test";

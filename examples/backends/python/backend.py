@@ -19,7 +19,7 @@ def connect(user_id):
 
 
 def records(connection_id):
-    """Prints what has changed since the last call. The position is kept in a file; you would keep it in a database."""
+    """Prints the changes since the last call. The cursor is stored in a file; store it in your database instead."""
     file = Path(f"cursor-{connection_id}.txt")
     cursor = file.read_text() if file.exists() else None
     count = 0
@@ -40,7 +40,7 @@ def action(connection_id, name):
 
 def listen():
     """Receives webhooks from Syncline until it is stopped."""
-    seen = set()  # Webhooks arrive at least once: their ids tell repetitions apart.
+    seen = set()  # Webhooks are delivered at least once. Their ids identify duplicates.
 
     class Receiver(BaseHTTPRequestHandler):
         def do_POST(self):

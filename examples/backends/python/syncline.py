@@ -1,4 +1,4 @@
-"""A client for the four things that a backend does with Syncline. Standard library only; copy what you need."""
+"""A client for the four tasks of a backend that uses Syncline. It needs only the standard library; copy what you need."""
 
 import base64
 import hashlib
@@ -14,7 +14,7 @@ HOST = os.environ.get("SYNCLINE_URL", "http://127.0.0.1:3003")
 
 
 class SynclineError(Exception):
-    """An answer of the host with a status of 400 or above. `code` is one of docs/errors.md."""
+    """A response of the host with a status of 400 or above. docs/errors.md lists the values of `code`."""
 
     def __init__(self, status, error):
         super().__init__(error["message"])
@@ -63,7 +63,7 @@ def verify_webhook(signing_key, headers, body):
         key = base64.b64decode(signing_key.removeprefix("whsec_"))
         signed = f"{message_id}.{timestamp}.".encode() + body
         expected = "v1," + base64.b64encode(hmac.digest(key, signed, hashlib.sha256)).decode()
-        # While a key is being rotated there are two signatures; either may match.
+        # While a key is being rotated there are two signatures, and either can match.
         for signature in headers.get("webhook-signature", "").split(" "):
             if hmac.compare_digest(signature.encode(), expected.encode()):
                 return json.loads(body)
@@ -71,7 +71,7 @@ def verify_webhook(signing_key, headers, body):
 
 
 def _request(method, path, headers=None, body=None):
-    """Sends a request with the environment's secret key, and returns the JSON body of the answer."""
+    """Sends a request with the environment's secret key, and returns the JSON body of the response."""
     data = None if body is None else json.dumps(body).encode()
     request = urllib.request.Request(HOST + path, data, method=method)
     request.add_header("Authorization", f"Bearer {os.environ['SYNCLINE_SECRET_KEY']}")

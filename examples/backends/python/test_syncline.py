@@ -1,4 +1,4 @@
-"""python3 -m unittest: checks what needs no host."""
+"""python3 -m unittest: tests the parts that need no host."""
 
 import base64
 import hashlib

@@ -1,21 +1,21 @@
-//! The smallest sync and action. Neither calls a provider, so they also measure what a host adds of its own.
+//! The smallest sync and action. Neither calls a provider, so they also measure the overhead of the host.
 
 use serde::{Deserialize, Serialize};
 use syncline_sdk::serde_json::value::RawValue;
 use syncline_sdk::{Result, Writer, action, connection, sync};
 
-/// What the connection's metadata may set.
+/// Settings that the connection's metadata can override.
 #[derive(Deserialize)]
 #[serde(default)]
 struct Settings {
-    /// How many records to make, and the number of the first one.
+    /// Number of records, and the number of the first one.
     count: u64,
     first: u64,
-    /// How many records go into one batch.
+    /// Number of records in a batch.
     batch: usize,
-    /// How long a record is as JSON text, at least.
+    /// Minimum length of a record as JSON text, in bytes.
     size_bytes: usize,
-    /// Another salt changes every record.
+    /// Another value changes every record.
     salt: String,
 }
 
@@ -33,7 +33,7 @@ struct Number<'a> {
     padding: &'a str,
 }
 
-/// Numbers in a row, as many as the connection's metadata asks for.
+/// Saves consecutive numbers. The connection's metadata sets how many.
 #[sync]
 fn numbers() -> Result {
     let settings: Settings = connection::metadata()?;
@@ -49,13 +49,13 @@ fn numbers() -> Result {
     Ok(())
 }
 
-/// How long a number without padding is as JSON text.
+/// Returns the length of a number without padding as JSON text.
 fn length(number: &Number) -> usize {
     let digits = number.value.checked_ilog10().map_or(1, |log| log as usize + 1);
     r#"{"id":"","value":,"salt":"","padding":""}"#.len() + number.id.len() + digits + number.salt.len()
 }
 
-/// Gives back what it is given.
+/// Returns its input.
 #[action]
 fn echo(input: Box<RawValue>) -> Result<Box<RawValue>> {
     Ok(input)
@@ -70,7 +70,7 @@ mod tests {
     use syncline_sdk::testing::Host;
 
     #[test]
-    fn metadata_says_how_many_and_how_long() {
+    fn metadata_sets_number_and_length_of_records() {
         let host = Host::new();
         host.set_metadata(json!({ "count": 25, "first": 90, "batch": 10, "size_bytes": 400, "salt": "a" }));
         numbers().unwrap();

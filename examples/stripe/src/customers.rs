@@ -1,4 +1,4 @@
-//! Customers: a full sync, since the list cannot be narrowed to what has changed, and an action.
+//! Customers: a full sync, because Stripe cannot list only the changed ones, a webhook function and an action.
 
 use std::collections::BTreeMap;
 
@@ -28,7 +28,7 @@ pub struct Address {
     country: Option<String>,
 }
 
-/// All customers.
+/// Saves all customers.
 #[sync]
 pub fn customers() -> Result {
     let paging = Paging::last_id("starting_after").items("/data").more("/has_more");
@@ -50,13 +50,13 @@ pub struct NewCustomer {
     metadata: Option<BTreeMap<String, String>>,
 }
 
-/// Adds a customer.
+/// Creates a customer.
 #[action]
 pub fn create_customer(new: NewCustomer) -> Result<Customer> {
     http::post("/v1/customers").form(&new).send_ok()?.json()
 }
 
-/// What Stripe tells of a customer.
+/// An event about a customer.
 #[derive(Deserialize)]
 pub struct CustomerEvent {
     #[serde(rename = "type")]
@@ -69,7 +69,7 @@ struct CustomerData {
     object: Customer,
 }
 
-/// A customer, as soon as Stripe tells of it.
+/// Saves or deletes a customer when Stripe reports a change.
 #[webhook]
 pub fn customer_changed(call: Webhook<CustomerEvent>) -> Result {
     let CustomerEvent { kind, data } = call.body;
@@ -109,11 +109,11 @@ mod tests {
         host.answer("GET /v1/customers?limit=100&starting_after=cus_2", 200, &page);
         customers().unwrap();
         let expected = ["cus_1", "cus_2", "cus_3"].map(customer);
-        assert_eq!(host.records("Customer"), expected, "fields outside of the model are left out");
+        assert_eq!(host.records("Customer"), expected, "fields outside of the model are omitted");
     }
 
     #[test]
-    fn a_list_that_begins_again_fails_instead_of_looping() {
+    fn a_list_that_starts_again_fails_instead_of_looping() {
         let host = Host::new();
         let page = json!({ "data": [customer("cus_1")], "has_more": true });
         host.answer("GET /v1/customers?limit=100", 200, &page);
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_customer_is_saved_and_deleted_when_stripe_tells_of_it() {
+    fn a_customer_is_saved_and_deleted_by_webhooks() {
         let host = Host::new();
         told("customer.created", customer("cus_1")).unwrap();
         assert_eq!(host.records("Customer"), [customer("cus_1")]);
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_customer_is_a_form() {
+    fn a_new_customer_is_sent_as_a_form() {
         let host = Host::new();
         host.answer("POST /v1/customers", 200, &customer("cus_9"));
         let new = json!({ "email": "ada@example.com", "address": { "city": "Köln" }, "metadata": { "plan": "pro" } });
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stripe_refuses_reaches_the_caller() {
+    fn an_error_of_stripe_reaches_the_caller() {
         let host = Host::new();
         host.answer("POST /v1/customers", 400, &json!({ "error": { "message": "Invalid email" } }));
         let error = create_customer(from_value(json!({})).unwrap()).err().unwrap();

@@ -1,4 +1,4 @@
-//! Invoices: all of them once, and from then on what the account's events say has changed.
+//! Invoices: fetches all of them once, and then the ones that the account's events name.
 
 use std::collections::BTreeSet;
 
@@ -22,12 +22,12 @@ struct Invoice {
     amount_paid: i64,
 }
 
-/// Where the sync continues.
+/// The checkpoint.
 #[derive(Serialize, Deserialize)]
 struct Place {
-    /// Events since this second are not followed yet.
+    /// Events since this time are not processed yet. Seconds since 1970.
     cursor: String,
-    /// While all invoices are fetched: the last one that was saved.
+    /// Id of the last saved invoice, while all invoices are being fetched.
     after: Option<String>,
 }
 
@@ -48,14 +48,14 @@ struct EventObject {
     id: Option<String>,
 }
 
-/// How long Stripe keeps events, less a day.
+/// How long Stripe stores events (30 days), minus one day.
 const EVENTS_KEPT_SECONDS: u64 = 29 * 24 * 3_600;
 
-/// How far back events are followed again. It makes up for clocks that differ and for events that are listed
-/// late; an invoice that is fetched twice does no harm.
+/// How far back events are processed again, because clocks differ and events can be listed late. Fetching an
+/// invoice twice does no harm.
 const OVERLAP_SECONDS: u64 = 300;
 
-/// All invoices, kept up to date by following the account's events.
+/// Saves all invoices, and then follows the account's events.
 #[sync]
 pub fn invoices() -> Result {
     let now = run::now_ms() / 1_000;
@@ -70,7 +70,7 @@ pub fn invoices() -> Result {
 
 impl Place {
     fn since(&self) -> Result<u64> {
-        let message = || format!("the checkpoint's cursor `{}` is no time in seconds", self.cursor);
+        let message = || format!("the checkpoint's cursor `{}` is not a time in seconds; reset the sync", self.cursor);
         self.cursor.parse().map_err(|_| Error::new("invalid-checkpoint", message()))
     }
 }
@@ -79,7 +79,7 @@ fn pages() -> Paging {
     Paging::last_id("starting_after").items("/data").more("/has_more")
 }
 
-/// Keeps its place, so that a run that is interrupted is continued by the next.
+/// Sets a checkpoint after each page, so that an interrupted run is resumed by the next one.
 fn fetch_all(mut place: Place) -> Result {
     let mut invoices = Writer::new("Invoice");
     let request = http::get("/v1/invoices").query("limit", 100);
@@ -97,7 +97,7 @@ fn fetch_all(mut place: Place) -> Result {
     Ok(())
 }
 
-/// An event only says that an invoice has changed: its copy of it may be older than that of another event.
+/// Fetches the invoices that events name. The copy in an event may be older than the one in another event.
 fn follow_events(place: &Place, cursor: String) -> Result {
     let mut invoices = Writer::new("Invoice");
     let mut fetched = BTreeSet::new();
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interrupted_first_run_is_continued() {
+    fn an_interrupted_first_run_is_resumed() {
         let host = Host::new();
         host.cancel();
         host.answer("GET /v1/invoices?limit=100", 200, &list(&[invoice("in_1", "open")], true));
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sync_that_slept_longer_than_events_are_kept_fetches_all() {
+    fn a_checkpoint_older_than_stored_events_starts_over() {
         let host = Host::new();
         host.set_checkpoint(json!({ "cursor": seconds_ago(30 * 24 * 3_600), "after": null }));
         host.answer("GET /v1/invoices?limit=100", 200, &list(&[], false));
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failing_fetch_keeps_the_checkpoint() {
+    fn a_failed_fetch_keeps_the_checkpoint() {
         let host = Host::new();
         let since = seconds_ago(600);
         host.set_checkpoint(json!({ "cursor": since, "after": null }));

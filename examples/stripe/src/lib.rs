@@ -1,5 +1,5 @@
-//! Stripe: customers and invoices as records, customers also at the moment when Stripe tells of them, and an action
-//! that adds a customer.
+//! Stripe: saves customers and invoices as records, saves customers immediately when Stripe sends a webhook, and has
+//! an action that creates a customer.
 
 mod customers;
 mod invoices;

@@ -1,5 +1,5 @@
-//! How fast an action answers, in Rust and in TypeScript, beside a route of the same host that does nothing and a
-//! server that only echoes.
+//! Measures the latency of an action in Rust and in TypeScript. The baselines are a route of the same host that
+//! does nothing, and a server that only echoes.
 
 use anyhow::Result;
 use serde_json::json;

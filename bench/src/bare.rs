@@ -1,4 +1,4 @@
-//! The HTTP server that does nothing: the same library, runtime and build as the host's, and none of its work.
+//! The HTTP server that does nothing. It uses the same library, runtime and build as the host.
 
 use std::process::Stdio;
 
@@ -16,7 +16,7 @@ const JSON: [(header::HeaderName, &str); 1] = [(header::CONTENT_TYPE, "applicati
 
 #[derive(Args)]
 pub struct Bare {
-    /// How long the answer to `GET /page` is.
+    /// Length of the response to `GET /page`, in bytes.
     #[arg(long, default_value_t = 0)]
     page_bytes: usize,
 }
@@ -35,7 +35,7 @@ impl Bare {
     }
 }
 
-/// Such a server in a process of its own, which ends when this is dropped.
+/// Such a server in a separate process, which is killed when this is dropped.
 pub struct BareServer {
     pub url: String,
     _process: Child,

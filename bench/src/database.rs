@@ -1,4 +1,4 @@
-//! The Postgres that everything runs on, and databases in it for one measurement each.
+//! The Postgres server of the benchmarks, and a separate database for each measurement.
 
 use std::fmt;
 use std::path::Path;
@@ -12,7 +12,7 @@ pub struct Server {
     url: String,
 }
 
-/// What of its settings decides how fast it writes.
+/// The Postgres settings that determine how fast it writes.
 #[derive(Serialize)]
 pub struct PostgresFacts {
     version: String,
@@ -26,7 +26,7 @@ pub struct PostgresFacts {
 
 impl Server {
     pub fn new(url: &str) -> Result<Self> {
-        url.parse::<PgConnectOptions>().context("the URL of the database cannot be read")?;
+        url.parse::<PgConnectOptions>().context("the URL of the database is invalid")?;
         Ok(Self { url: url.to_owned() })
     }
 
@@ -51,12 +51,13 @@ impl Server {
         })
     }
 
-    /// Makes an empty database, in the place of one of that name.
+    /// Creates an empty database, and drops an existing one of the same name.
     pub async fn create_database(&self, name: &str) -> Result<Database> {
         self.drop_database(name).await?;
         let mut conn = self.connect().await?;
         sqlx::raw_sql(AssertSqlSafe(format!("CREATE DATABASE {name}"))).execute(&mut conn).await?;
-        let (server, _) = self.url.rsplit_once('/').context("the URL of the database names no database")?;
+        let (server, _) =
+            self.url.rsplit_once('/').context("the URL of the database contains no database name")?;
         Ok(Database { url: format!("{server}/{name}") })
     }
 
@@ -98,14 +99,14 @@ impl Database {
         connect(&self.url).await
     }
 
-    /// Writes out what earlier measurements left to be written, so that the next one does not pay for it.
+    /// Writes outstanding data of earlier measurements to disk, so that it does not slow down the next one.
     pub async fn settle(&self) -> Result<()> {
         let mut conn = self.connect().await?;
         sqlx::raw_sql("CHECKPOINT").execute(&mut conn).await?;
         Ok(())
     }
 
-    /// Makes the host's tables by its own migrations, where no host runs.
+    /// Creates the host's tables with its migrations, for measurements without a host.
     pub async fn migrate(&self) -> Result<()> {
         let migrations = Path::new(env!("CARGO_MANIFEST_DIR")).join("../host/crates/store/migrations");
         let mut files: Vec<_> =
@@ -122,7 +123,7 @@ impl Database {
         Ok(())
     }
 
-    /// How often the host's tables of records were vacuumed and analysed, all of it by Postgres itself.
+    /// Returns how often autovacuum has vacuumed and analysed the host's record tables.
     pub async fn autovacuums(&self) -> Result<(i64, i64)> {
         let mut conn = self.connect().await?;
         let counts = sqlx::query_as(
@@ -137,5 +138,5 @@ impl Database {
 
 async fn connect(url: &str) -> Result<PgConnection> {
     let options: PgConnectOptions = url.parse()?;
-    options.disable_statement_logging().connect().await.context("Postgres is not reached")
+    options.disable_statement_logging().connect().await.context("could not connect to Postgres")
 }

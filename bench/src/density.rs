@@ -1,4 +1,4 @@
-//! How much memory runs take that wait for a slow provider.
+//! Measures the memory of runs that wait for a slow provider.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -31,7 +31,7 @@ pub async fn measure(bench: &Bench) -> Result<Report> {
     let mut host = Host::start_with(bench, &database, &variables).await?;
     deploy(&bench.syncline, &bench.hostile, &host).await?;
     let idle = host.resident_mb()?;
-    // The sync `commit-raw` fetches what its connection's metadata names.
+    // The sync `commit-raw` fetches the URL in its connection's metadata.
     let began = Instant::now();
     for number in 0..count {
         let connection = json!({
@@ -43,7 +43,7 @@ pub async fn measure(bench: &Bench) -> Result<Report> {
     while provider.waiting.load(Ordering::Relaxed) < count {
         ensure!(
             began.elapsed() < LONGEST_WAIT,
-            "only {} of {count} runs wait",
+            "only {} of {count} runs are waiting",
             provider.waiting.load(Ordering::Relaxed)
         );
         tokio::time::sleep(Duration::from_millis(50)).await;
@@ -55,18 +55,18 @@ pub async fn measure(bench: &Bench) -> Result<Report> {
     bench.server.drop_database(NAME).await?;
 
     let mut report =
-        Report::new("density", format!("{count} runs of a Rust guest that wait for its provider at once"));
+        Report::new("density", format!("{count} concurrent runs of a Rust guest that wait for the provider"));
     report.row("no run").metric("resident MB", vec![idle]);
     report
         .row(format!("{count} runs"))
         .metric("resident MB", vec![resident])
-        .metric("seconds to connect and begin", vec![seconds]);
+        .metric("seconds to connect and start", vec![seconds]);
     report.check(format!("resident MB with {count} runs waiting"), &[resident], Target::AtMost(1024.0));
-    report.check("KB a run", &[(resident - idle) * 1024.0 / count as f64], Target::None);
+    report.check("KB per run", &[(resident - idle) * 1024.0 / count as f64], Target::None);
     Ok(report)
 }
 
-/// Takes requests and does not answer.
+/// Accepts requests and does not respond.
 struct SlowProvider {
     address: String,
     waiting: Arc<AtomicUsize>,
@@ -92,7 +92,7 @@ impl SlowProvider {
         Ok(Self { address, waiting, task })
     }
 
-    /// The provider of the guest, at this address.
+    /// Returns the provider file for this address.
     fn file(&self) -> String {
         format!(
             r#"

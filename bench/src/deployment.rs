@@ -1,4 +1,4 @@
-//! How much slower an action answers while its host compiles large bundles.
+//! Measures how much slower an action is while its host compiles large bundles.
 
 use std::cell::Cell;
 use std::time::{SystemTime, UNIX_EPOCH};

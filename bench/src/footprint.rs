@@ -1,4 +1,4 @@
-//! What a host takes before anybody asks it for something: memory, and time until it is ready.
+//! Measures the memory of an idle host, and the time until it is ready.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::stage::Stage;
 
 const STARTS: usize = 5;
 const EMPTY_STARTS: usize = 3;
-/// After which a host has done what it does after its start.
+/// The time after which a host has completed its startup work.
 const IDLE: Duration = Duration::from_secs(5);
 
 pub async fn measure(bench: &Bench) -> Result<Report> {
@@ -34,12 +34,12 @@ pub async fn measure(bench: &Bench) -> Result<Report> {
     let idle = [stage.host.resident_mb()?];
     stage.strike(bench).await?;
 
-    let about = "one host without its Postgres; `bench/functions` is deployed, but for the empty database";
+    let about = "one host without its Postgres; `bench/functions` is deployed, except in the empty database";
     let mut report = Report::new("footprint", about.to_owned());
-    report.check("seconds until ready, tables are there", &migrated, Target::AtMost(0.5));
+    report.check("seconds until ready, existing tables", &migrated, Target::AtMost(0.5));
     report.check("seconds until ready, empty database", &empty, Target::AtMost(3.0));
     report.check("resident MB when idle", &idle, Target::AtMost(60.0));
-    report.row("start, tables are there").metric("seconds until ready", migrated);
+    report.row("start, existing tables").metric("seconds until ready", migrated);
     report.row("start, empty database").metric("seconds until ready", empty);
     report.row(format!("idle for {} s", IDLE.as_secs())).metric("resident MB", idle.to_vec());
     Ok(report)

@@ -1,4 +1,4 @@
-//! A host in a process of its own.
+//! A host in a separate process.
 
 use std::fs::File;
 use std::net::TcpListener;
@@ -15,7 +15,7 @@ use crate::database::Database;
 use crate::http;
 use crate::machine::field;
 
-/// Opens the default environment of a host that only listens on this machine, for as long as the run lasts.
+/// The secret key of the default environment. The host listens only on this machine, and only during the benchmark.
 pub const SECRET_KEY: &str = "only-for-benchmarks-on-loopback";
 
 const LONGEST_START: Duration = Duration::from_secs(30);
@@ -23,18 +23,18 @@ const LONGEST_STOP: Duration = Duration::from_secs(10);
 
 pub struct Host {
     pub url: String,
-    /// From the start of the process until `/ready` said yes.
+    /// Time from the start of the process until `/ready` succeeded.
     pub ready_after: Duration,
     process: Child,
 }
 
 impl Host {
-    /// Starts one, and waits until it is ready.
+    /// Starts a host and waits until it is ready.
     pub async fn start(bench: &Bench, database: &Database) -> Result<Self> {
         Self::start_with(bench, database, &[]).await
     }
 
-    /// As [`start`](Self::start), with further settings.
+    /// Like [`start`](Self::start), with additional settings.
     pub async fn start_with(
         bench: &Bench,
         database: &Database,
@@ -46,7 +46,7 @@ impl Host {
         let started = Instant::now();
         let process = Command::new(&bench.syncline)
             .arg("serve")
-            .env_clear() // Nobody else's settings.
+            .env_clear() // Without the settings of the user.
             .env("DATABASE_URL", &database.url)
             .env("SYNCLINE_SECRET_KEY", SECRET_KEY)
             .env("SYNCLINE_LISTEN", &listen)
@@ -57,14 +57,14 @@ impl Host {
             .stderr(log)
             .kill_on_drop(true)
             .spawn()
-            .context("the host's binary does not start")?;
+            .context("could not start the host's binary")?;
         let mut host = Self { url: format!("http://{listen}"), ready_after: Duration::ZERO, process };
         while host.get("/ready").await.is_err() {
             if let Some(status) = host.process.try_wait()? {
-                bail!("the host ended with {status}; see {}", log_path.display());
+                bail!("the host exited with {status}; see {}", log_path.display());
             }
             if started.elapsed() > LONGEST_START {
-                bail!("the host is not ready after {LONGEST_START:?}; see {}", log_path.display());
+                bail!("the host was not ready within {LONGEST_START:?}; see {}", log_path.display());
             }
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
@@ -76,38 +76,39 @@ impl Host {
         http::send(Method::GET, &format!("{}{path}", self.url), &[], "").await
     }
 
-    /// Calls the API with the environment's key.
+    /// Calls the API with the environment's secret key.
     pub async fn post(&self, path: &str, body: &serde_json::Value) -> Result<bytes::Bytes> {
         let authorization = format!("Bearer {SECRET_KEY}");
         let headers = [("authorization", authorization.as_str()), ("content-type", "application/json")];
         http::send(Method::POST, &format!("{}{path}", self.url), &headers, body.to_string()).await
     }
 
-    /// Memory of the process that is in use, shared pages included.
+    /// Returns the resident memory of the process in MB, including shared pages.
     pub fn resident_mb(&self) -> Result<f64> {
-        let id = self.process.id().context("the host has ended")?;
+        let id = self.process.id().context("the host has exited")?;
         let status = std::fs::read_to_string(format!("/proc/{id}/status"))?;
         let resident = field(&status, "VmRSS").and_then(|text| text.strip_suffix(" kB"));
-        let kilobytes: f64 = resident.context("/proc does not say how much memory the host uses")?.parse()?;
+        let kilobytes: f64 =
+            resident.context("/proc does not contain the memory use of the host")?.parse()?;
         Ok(kilobytes / 1024.0)
     }
 
-    /// Ends it without a chance to tidy up.
+    /// Kills the host.
     pub async fn kill(&mut self) -> Result<()> {
         Ok(self.process.kill().await?)
     }
 
-    /// Asks it to end, and waits until it has.
+    /// Asks the host to stop and waits until it has exited.
     pub async fn stop(&mut self) -> Result<()> {
         let id = self.process.id().and_then(|id| Pid::from_raw(id.try_into().ok()?));
-        kill_process(id.context("the host has ended by itself")?, Signal::TERM)?;
+        kill_process(id.context("the host has exited unexpectedly")?, Signal::TERM)?;
         let stopped = tokio::time::timeout(LONGEST_STOP, self.process.wait()).await;
-        stopped.with_context(|| format!("the host did not end within {LONGEST_STOP:?}"))??;
+        stopped.with_context(|| format!("the host did not stop within {LONGEST_STOP:?}"))??;
         Ok(())
     }
 }
 
-/// An address that was free a moment ago.
+/// Returns an address that was free a moment ago.
 pub fn free_address() -> Result<String> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.to_string())
 }

@@ -1,4 +1,4 @@
-//! As much of an HTTP client as the benchmarks need beside wrk.
+//! A minimal HTTP client for the requests that wrk does not send.
 
 use anyhow::{Result, bail};
 use bytes::Bytes;
@@ -7,7 +7,7 @@ use hyper::{Method, Request, StatusCode};
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 
-/// Sends one request on a connection of its own, and gives the body of an answer that says it went well.
+/// Sends one request on a new connection and returns the body. Fails if the status is not a success.
 pub async fn send(
     method: Method,
     url: &str,
@@ -17,7 +17,7 @@ pub async fn send(
     let url: hyper::Uri = url.parse()?;
     let (status, body) = exchange(method, &url, headers, body.into()).await?;
     if !status.is_success() {
-        bail!("{url} answered {status}: {}", String::from_utf8_lossy(&body));
+        bail!("{url} responded with {status}: {}", String::from_utf8_lossy(&body));
     }
     Ok(body)
 }
@@ -29,7 +29,7 @@ async fn exchange(
     body: Bytes,
 ) -> Result<(StatusCode, Bytes)> {
     let (Some(authority), Some(target)) = (url.authority(), url.path_and_query()) else {
-        bail!("{url} names no server and path");
+        bail!("{url} has no server or path");
     };
     let stream = TcpStream::connect(authority.as_str()).await?;
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;

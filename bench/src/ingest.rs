@@ -1,6 +1,7 @@
-//! How fast records get from a guest to Postgres, beside `COPY` of the same rows into the same tables.
+//! Measures how fast records are saved, from the guest to Postgres. The baseline is `COPY` of the same rows into
+//! the same tables.
 //!
-//! Nothing is analysed: the first sync of a connection finds no statistics, and must be fast then.
+//! `ANALYZE` is not run: the first sync of a connection finds no statistics and must be fast nevertheless.
 
 use std::time::Instant;
 
@@ -13,9 +14,9 @@ use crate::database::Database;
 use crate::report::{Report, Target};
 use crate::stage::{BATCH_RECORDS, Counts, RECORD_BYTES, Run, Stage};
 
-/// The database of what the host is compared with.
+/// Name of the database of the baseline.
 const BESIDE: &str = "bench_beside";
-/// How much of the rows is handed to the connection at a time.
+/// Number of bytes that are passed to the connection at a time.
 const COPY_CHUNK_BYTES: usize = 256 << 10;
 
 pub async fn measure(bench: &Bench) -> Result<Report> {
@@ -36,7 +37,7 @@ pub async fn measure(bench: &Bench) -> Result<Report> {
     report.row("COPY, all rows at once, text").metric("records/s", rate(|round| round.copy_text));
     report.row("COPY, all rows at once, binary").metric("records/s", rate(|round| round.copy_binary));
     report
-        .row("COPY, a transaction for each batch, binary")
+        .row("COPY, one transaction per batch, binary")
         .metric("records/s", rate(|round| round.copy_batches));
     let new = rate(|round| round.new.seconds);
     let unchanged = rate(|round| round.unchanged.seconds);
@@ -56,14 +57,14 @@ pub async fn measure(bench: &Bench) -> Result<Report> {
     let (vacuums, analyses) =
         rounds.iter().fold((0, 0), |sum, round| (sum.0 + round.autovacuums.0, sum.1 + round.autovacuums.1));
     report.note(format!(
-        "in these {} rounds Postgres vacuumed tables of records {vacuums} times and analysed them {analyses} times \
-         by itself",
+        "in these {} rounds autovacuum vacuumed record tables {vacuums} times and analysed them {analyses} \
+         times",
         rounds.len()
     ));
     Ok(report)
 }
 
-/// Seconds, but for the runs.
+/// Results of a round. Times are in seconds.
 struct Round {
     copy_text: f64,
     copy_binary: f64,
@@ -110,13 +111,13 @@ impl Round {
     }
 }
 
-/// A fast run that did something else than it should is no result.
+/// A run with unexpected counts is an error and not a result.
 fn expect(run: &Run, counts: Counts) -> Result<()> {
-    ensure!(run.counts == counts, "the run reports {:?} and should report {counts:?}", run.counts);
+    ensure!(run.counts == counts, "the run reported {:?}, expected {counts:?}", run.counts);
     Ok(())
 }
 
-/// What the host is compared with: the same tables in a database of their own.
+/// The baseline: the same tables in a separate database.
 struct Beside<'s> {
     stage: &'s Stage,
     source: PgConnection,
@@ -125,7 +126,7 @@ struct Beside<'s> {
 }
 
 impl Beside<'_> {
-    /// Some of the rows that the host wrote, as `COPY` takes them.
+    /// Returns some of the rows that the host wrote, in the format of `COPY`.
     async fn export(&mut self, format: &str, first: u64, count: u64) -> Result<Vec<u8>> {
         let statement = format!(
             "COPY (SELECT * FROM records
@@ -143,7 +144,7 @@ impl Beside<'_> {
         Ok(rows)
     }
 
-    /// Copies each part in a transaction of its own into the emptied table beside the host's. Gives the seconds.
+    /// Copies each part in a separate transaction into the emptied table of the baseline. Returns the seconds.
     async fn copy(&mut self, format: &str, parts: &[Vec<u8>]) -> Result<f64> {
         sqlx::raw_sql("TRUNCATE records").execute(&mut self.target).await?;
         self.database.settle().await?;

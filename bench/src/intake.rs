@@ -1,5 +1,5 @@
-//! How many webhooks of a provider a host takes in, beside single inserts of the same rows, and whether any that was
-//! answered is lost when the host is killed.
+//! Measures how many provider webhooks a host can receive, and whether acknowledged webhooks are lost when the host
+//! is killed. The baseline is single inserts of the same rows.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,13 +20,13 @@ use crate::load::{Load, Requests, Statements, describe, over};
 use crate::report::{Report, Target};
 
 const NAME: &str = "bench_intake";
-/// The same tables again, for what the host is compared with.
+/// The same tables for the baseline.
 const NAME_BESIDE: &str = "bench_intake_beside";
-/// Takes what is signed as GitHub signs.
+/// A provider that accepts webhooks with GitHub's signature scheme.
 const PROVIDER: &str = "unauthenticated";
 const SECRET: &str = "only-for-benchmarks";
 const BODY_BYTES: usize = 1_000;
-/// Those that send when the host is killed.
+/// Number of senders when the host is killed.
 const SENDERS: usize = 32;
 
 pub async fn measure(bench: &Bench) -> Result<Report> {
@@ -54,7 +54,10 @@ pub async fn measure(bench: &Bench) -> Result<Report> {
         variables: vec![("size", BODY_BYTES as i64)],
     };
 
-    let about = format!("signed webhooks of {} bytes, processed meanwhile; about no connection", body.len());
+    let about = format!(
+        "signed webhooks of {} bytes for no connection, which are processed concurrently",
+        body.len()
+    );
     let mut report = Report::new("intake", about);
     for connections in [16, 64] {
         let over = over(connections);
@@ -75,7 +78,7 @@ pub async fn measure(bench: &Bench) -> Result<Report> {
     }
     let (answered, lost) = kill_under_load(bench, &database, &mut host, &path).await?;
     report.check(
-        format!("lost of {answered} answered before a kill -9"),
+        format!("lost of {answered} webhooks acknowledged before a kill -9"),
         &[lost as f64],
         Target::AtMost(0.0),
     );
@@ -84,7 +87,7 @@ pub async fn measure(bench: &Bench) -> Result<Report> {
     Ok(report)
 }
 
-/// Sets the provider up; gives the path of its webhooks.
+/// Creates the integration and returns the path of its webhook URL.
 async fn integrate(host: &Host) -> Result<String> {
     let integration =
         json!({ "provider": PROVIDER, "unique_key": PROVIDER, "custom": { "webhook_secret": SECRET } });
@@ -104,8 +107,8 @@ fn sign(body: &str) -> String {
     format!("sha256={digits}")
 }
 
-/// Kills the host while it is sent webhooks, each with an id of its own. Gives how many it had answered by then, and
-/// how many of those are not in the database.
+/// Kills the host while it receives webhooks with unique ids. Returns how many it had acknowledged, and how many of
+/// these are not in the database.
 async fn kill_under_load(
     bench: &Bench,
     database: &Database,
@@ -126,7 +129,7 @@ async fn kill_under_load(
                         ("x-hub-signature-256", &*signature),
                         ("x-event-id", &*id),
                     ];
-                    // The first that is not answered is the end.
+                    // Stop at the first request without a response.
                     if http::send(Method::POST, &url, &headers, body).await.is_err() {
                         return answered;
                     }
@@ -141,7 +144,7 @@ async fn kill_under_load(
     for sender in senders {
         answered.extend(sender.await?);
     }
-    ensure!(!answered.is_empty(), "nothing was answered before the host was killed");
+    ensure!(!answered.is_empty(), "no webhook was acknowledged before the host was killed");
     let lost = sqlx::query(
         "SELECT count(*) FROM unnest($1::text[]) AS answered (id)
          WHERE NOT EXISTS (SELECT FROM inbound_webhooks r WHERE r.delivery_id = answered.id)",

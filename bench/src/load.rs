@@ -1,4 +1,5 @@
-//! Load: wrk for HTTP, pgbench for SQL. Both are told what to send in turn, and their results come out alike.
+//! Load generators: wrk for HTTP and pgbench for SQL. Both repeat a list of requests, and their results have the
+//! same form.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -12,10 +13,10 @@ use crate::Bench;
 use crate::report::Row;
 use crate::stage::client_headers;
 
-/// wrk and pgbench share the machine with what they measure: more threads of theirs would take its cores.
+/// wrk and pgbench share the machine with the measured program, and more threads would take its cores.
 const THREADS: u32 = 2;
 
-/// What one subject did under load for a while.
+/// The results of one load test.
 pub struct Load {
     pub per_second: f64,
     pub p50_ms: f64,
@@ -26,17 +27,17 @@ pub struct Load {
 #[derive(Clone)]
 pub struct Requests {
     pub url: String,
-    /// Whose connection they are for.
+    /// The integration of the connection that the requests are for.
     pub integration: &'static str,
     pub method: &'static str,
     /// Paths with their queries.
     pub targets: Vec<String>,
     pub body: Option<String>,
-    /// Beside those of a client.
+    /// Headers in addition to those of every client.
     pub headers: Vec<(&'static str, String)>,
 }
 
-/// The lines of `load.lua`.
+/// The output of `load.lua`.
 #[derive(Deserialize)]
 struct WrkResult {
     requests: u64,
@@ -48,7 +49,7 @@ struct WrkResult {
 }
 
 impl Requests {
-    /// Sends them over so many connections, as a client of the stage's connection does.
+    /// Sends the requests over this number of connections, as a client of the stage's connection.
     pub async fn load(&self, bench: &Bench, connections: u32) -> Result<Load> {
         let targets = bench.results.join("targets");
         tokio::fs::write(&targets, self.targets.join("\n") + "\n").await?;
@@ -74,7 +75,7 @@ impl Requests {
         let result: WrkResult = serde_json::from_str(line)?;
         ensure!(
             result.requests > 0 && result.bad_statuses == 0 && result.broken == 0,
-            "{} at {} went wrong: of {} requests {} were refused and {} broken off",
+            "{} at {} failed: of {} requests, {} returned an error status and {} broke off",
             self.method,
             self.url,
             result.requests,
@@ -89,17 +90,17 @@ impl Requests {
     }
 }
 
-/// A script of pgbench with its variables.
+/// A pgbench script with its variables.
 pub struct Statements {
     pub database_url: String,
-    /// Settings of the session, as Postgres's own programs take them.
+    /// Settings of the session, in the form of `PGOPTIONS`.
     pub options: &'static str,
     pub script: &'static str,
     pub variables: Vec<(&'static str, i64)>,
 }
 
 impl Statements {
-    /// Runs the script over so many connections.
+    /// Runs the script over this number of connections.
     pub async fn load(&self, bench: &Bench, connections: u32) -> Result<Load> {
         let directory = tempfile::tempdir_in(&bench.results)?;
         let mut pgbench = Command::new("pgbench");
@@ -132,7 +133,7 @@ impl Statements {
     }
 }
 
-/// So many connections, in words.
+/// Returns the number of connections as text.
 pub fn over(connections: u32) -> String {
     match connections {
         1 => "1 connection".to_owned(),
@@ -140,7 +141,7 @@ pub fn over(connections: u32) -> String {
     }
 }
 
-/// Adds the usual three numbers of some loads.
+/// Adds the three usual metrics of load tests.
 pub fn describe(row: &mut Row, loads: &[Load]) {
     let column = |value: fn(&Load) -> f64| loads.iter().map(value).collect();
     row.metric("requests/s", column(|load| load.per_second))
@@ -148,7 +149,7 @@ pub fn describe(row: &mut Row, loads: &[Load]) {
         .metric("p99 ms", column(|load| load.p99_ms));
 }
 
-/// The third field of each line is how long the transaction took.
+/// Parses the third field of each line, which is the duration of the transaction.
 fn read_latencies(directory: &Path) -> Result<Vec<u64>> {
     let mut latencies_us = Vec::new();
     for log in std::fs::read_dir(directory)? {
@@ -159,14 +160,14 @@ fn read_latencies(directory: &Path) -> Result<Vec<u64>> {
     Ok(latencies_us)
 }
 
-/// Runs a load generator to its end, which comes soon after `load`.
+/// Runs a load generator until it exits, which it does shortly after `load`.
 async fn run(mut generator: Command, load: Duration) -> Result<String> {
     let name = generator.as_std().get_program().to_string_lossy().into_owned();
     generator.stdin(Stdio::null()).kill_on_drop(true);
     let output = tokio::time::timeout(load + Duration::from_secs(30), generator.output())
         .await
-        .with_context(|| format!("{name} does not end"))?
-        .with_context(|| format!("{name} does not start"))?;
+        .with_context(|| format!("{name} did not exit in time"))?
+        .with_context(|| format!("could not start {name}"))?;
     if !output.status.success() {
         bail!("{name} failed: {}", String::from_utf8_lossy(&output.stderr));
     }

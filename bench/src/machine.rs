@@ -1,4 +1,4 @@
-//! What the numbers were measured on.
+//! The machine on which the numbers were measured.
 
 use std::fmt;
 use std::process::Command;
@@ -15,7 +15,8 @@ pub struct Machine {
     build: &'static str,
     commit: String,
     date: String,
-    /// How many processes wanted a core in the minute before. Above a half, something else was at work.
+    /// Average number of processes that used or waited for a core in the minute before. Above 0.5, other programs
+    /// were busy.
     load_before: f64,
 }
 
@@ -53,7 +54,7 @@ impl fmt::Display for Machine {
     }
 }
 
-/// With a mark if there are changes that it does not have.
+/// Returns the commit, with a mark if there are uncommitted changes.
 fn commit() -> String {
     let described = Command::new("git").args(["describe", "--always", "--dirty", "--exclude", "*"]).output();
     match described {
@@ -66,7 +67,7 @@ fn read(path: &str) -> String {
     std::fs::read_to_string(path).unwrap_or_default()
 }
 
-/// The value of a line `name : value`, as files in /proc have them.
+/// Returns the value of a line `name : value`, the format of files in /proc.
 pub fn field<'t>(text: &'t str, name: &str) -> Option<&'t str> {
     text.lines()
         .filter_map(|line| line.split_once(':'))

@@ -1,6 +1,6 @@
-//! Measures a host beside what it is built on, in the same minutes on the same machine: `COPY` into the same
-//! table, the same SQL by itself, an HTTP server that does nothing. What counts is the ratio, which says more on
-//! another machine than the numbers do.
+//! Benchmarks a host and its baselines on the same machine at the same time: `COPY` into the same table, the same
+//! SQL without a host, and an HTTP server that does nothing. The ratio counts, because it is comparable between
+//! machines.
 
 mod action;
 mod bare;
@@ -33,7 +33,7 @@ use self::database::Server;
 use self::machine::Machine;
 use self::report::Report;
 
-/// One benchmark that takes longer hangs, and says so.
+/// The longest time for one benchmark. A benchmark that takes longer hangs and fails.
 const LONGEST: Duration = Duration::from_secs(900);
 
 #[derive(Parser)]
@@ -44,32 +44,32 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Measures, prints tables and writes a JSON file for each benchmark.
+    /// Runs benchmarks, prints tables and writes a JSON file for each.
     Measure(Measure),
-    /// Serves bytes that are ready: what HTTP costs by itself.
+    /// Serves prepared bytes, to measure the cost of HTTP alone.
     Bare(bare::Bare),
 }
 
 #[derive(Args)]
 struct Measure {
-    /// What to measure; everything if nothing is named.
+    /// Benchmarks to run [default: all].
     benchmarks: Vec<Benchmark>,
-    /// A quarter of the records and shorter load: a first look.
+    /// Uses a quarter of the records and shorter load tests, for a first look.
     #[arg(long)]
     quick: bool,
-    /// The host's binary.
+    /// Path of the host's binary.
     #[arg(long)]
     syncline: PathBuf,
-    /// The bundle of `bench/functions`.
+    /// Path of the bundle of `bench/functions`.
     #[arg(long)]
     bundle: PathBuf,
-    /// The bundle of the guest that misbehaves on purpose.
+    /// Path of the bundle of the guest that misbehaves on purpose.
     #[arg(long)]
     hostile: PathBuf,
-    /// Where results and logs go.
+    /// Folder for results and logs.
     #[arg(long)]
     results: PathBuf,
-    /// URL of a superuser of a Postgres that nobody else uses.
+    /// URL of a superuser of a Postgres server that nothing else uses.
     #[arg(long, env = "SYNCLINE_TEST_DATABASE_URL")]
     database_url: String,
 }
@@ -90,7 +90,7 @@ enum Benchmark {
     Deployment,
 }
 
-/// What every benchmark needs.
+/// The parts that all benchmarks use.
 struct Bench {
     server: Server,
     syncline: PathBuf,
@@ -101,8 +101,8 @@ struct Bench {
     is_quick: bool,
 }
 
-/// How much is measured. Each measurement is taken in rounds, in turn with those it is compared with, so that
-/// what disturbs the machine for a while disturbs all of them.
+/// The amount of work. Each measurement is made in rounds, alternating with its baselines, so that a temporary
+/// disturbance affects all of them.
 struct Scale {
     rounds: usize,
     records: u64,
@@ -142,7 +142,7 @@ impl Measure {
         for benchmark in benchmarks {
             let report = tokio::time::timeout(LONGEST, benchmark.run(&bench))
                 .await
-                .with_context(|| format!("the benchmark did not end within {} s", LONGEST.as_secs()))??;
+                .with_context(|| format!("the benchmark did not finish within {} s", LONGEST.as_secs()))??;
             print!("\n{report}");
             report.write(&bench.results, &machine, &postgres)?;
         }

@@ -1,4 +1,4 @@
-//! How much slower a well-behaved function answers while others misbehave on the same host.
+//! Measures how much slower a well-behaved function is while others misbehave on the same host.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::load::{Requests, describe};
 use crate::report::{Report, Target};
 use crate::stage::{INTEGRATION, Stage, deploy};
 
-/// Each does what it does again and again: use the processor, take memory, log, go too deep.
+/// Functions that repeat one misbehaviour: use the CPU, allocate memory, log, recurse.
 const HOSTILE: [&str; 4] = ["spin", "allocate", "log-flood", "recurse"];
 const CONNECTION: &str = "hostile";
 
@@ -44,27 +44,27 @@ pub async fn measure(bench: &Bench) -> Result<Report> {
         for task in hostile {
             task.abort();
         }
-        // Whoever stops waiting ends its action.
+        // A caller that stops waiting cancels its action.
         tokio::time::sleep(Duration::from_millis(300)).await;
     }
-    let about = format!("the action `echo` over 1 connection, alone and beside {}", HOSTILE.join(", "));
+    let about = format!("the action `echo` over 1 connection, alone and next to {}", HOSTILE.join(", "));
     let mut report = Report::new("neighbour", about);
     describe(report.row("alone"), &alone);
-    describe(report.row("beside hostile functions"), &beside);
+    describe(report.row("next to hostile functions"), &beside);
     let p99 = |loads: &[crate::load::Load]| -> Vec<f64> { loads.iter().map(|load| load.p99_ms).collect() };
     let p50 = |loads: &[crate::load::Load]| -> Vec<f64> { loads.iter().map(|load| load.p50_ms).collect() };
     report.ratio(
-        "p99 beside hostile functions, of p99 alone",
+        "p99 next to hostile functions, of p99 alone",
         &p99(&beside),
         &p99(&alone),
         Target::AtMost(2.0),
     );
-    report.ratio("p50 beside hostile functions, of p50 alone", &p50(&beside), &p50(&alone), Target::None);
+    report.ratio("p50 next to hostile functions, of p50 alone", &p50(&beside), &p50(&alone), Target::None);
     stage.strike(bench).await?;
     Ok(report)
 }
 
-/// Calls an action that comes to a bad end, again and again. The answers do not matter.
+/// Calls an action that fails, repeatedly. The responses do not matter.
 async fn misbehave(url: String, action: &'static str) {
     let headers = [
         ("authorization", format!("Bearer {SECRET_KEY}")),

@@ -1,4 +1,4 @@
-//! What a page of records costs in a large table, beside the same in a small one.
+//! Measures the cost of a page of records in a large table, compared with a small one.
 
 use anyhow::{Result, ensure};
 use sqlx::Row;
@@ -10,7 +10,7 @@ use crate::report::{Report, Target};
 use crate::stage::{INTEGRATION, Stage};
 
 const FEW: u64 = 10_000;
-/// So many rows are added by one statement.
+/// Number of rows that one statement adds.
 const FILL_ROWS: u64 = 500_000;
 
 pub async fn measure(bench: &Bench) -> Result<Report> {
@@ -22,7 +22,7 @@ pub async fn measure(bench: &Bench) -> Result<Report> {
     grow(&large, many).await?;
     let pages = [pages_of(&small).await?, pages_of(&large).await?];
     large.database.settle().await?;
-    // In turns: a machine that others use too may be twice as fast a minute later.
+    // In turns, because a shared machine can be twice as fast a minute later.
     let (mut of_small, mut of_large) = (Vec::new(), Vec::new());
     for _ in 0..bench.scale.rounds {
         of_small.push(pages[0].load(bench, 1).await?);
@@ -51,7 +51,7 @@ async fn pages_of(stage: &Stage) -> Result<Requests> {
     })
 }
 
-/// Makes the stream as long as that, with rows as the host wrote the first ones. Nothing is analysed.
+/// Extends the stream to this length with rows like the ones that the host wrote. `ANALYZE` is not run.
 async fn grow(stage: &Stage, records: u64) -> Result<()> {
     let stream = stream_number(stage).await?;
     let mut conn = stage.database.connect().await?;
@@ -83,12 +83,12 @@ async fn grow(stage: &Stage, records: u64) -> Result<()> {
             .bind(last.cast_signed())
             .execute(&mut conn)
             .await?;
-    ensure!(grown.rows_affected() == 1, "the stream is gone");
+    ensure!(grown.rows_affected() == 1, "the stream does not exist");
     let count = sqlx::query("SELECT count(*) FROM records WHERE connection_pk = $1")
         .bind(stage.connection_pk)
         .fetch_one(&mut conn)
         .await?
         .get::<i64, _>(0);
-    ensure!(count.cast_unsigned() == records, "{count} records are there instead of {records}");
+    ensure!(count.cast_unsigned() == records, "the stream has {count} records instead of {records}");
     Ok(())
 }

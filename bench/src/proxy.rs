@@ -1,4 +1,4 @@
-//! How much goes through the proxy, beside nginx before the same server.
+//! Measures the throughput of the proxy. The baseline is nginx in front of the same server.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -18,11 +18,11 @@ use crate::stage::{CONNECTION, INTEGRATION};
 
 const LONGEST_START: Duration = Duration::from_secs(10);
 const LONGEST_STOP: Duration = Duration::from_secs(5);
-/// The key that the proxy puts in, as nginx does.
+/// The key that both the proxy and nginx add.
 const PROVIDER_KEY: &str = "only-for-benchmarks";
 
 pub async fn measure(bench: &Bench) -> Result<Report> {
-    let mut report = Report::new("proxy", "GET of bodies out of memory, with a key put in".to_owned());
+    let mut report = Report::new("proxy", "GET of bodies from memory, with an added key".to_owned());
     for (what, page_bytes) in [("1 kB", 1_000), ("100 kB", 100_000)] {
         let server = BareServer::start(page_bytes).await?;
         let folder = tempfile::tempdir_in(&bench.results)?;
@@ -66,7 +66,7 @@ pub async fn measure(bench: &Bench) -> Result<Report> {
     Ok(report)
 }
 
-/// A provider file that points at the server; gives the variables that make a host use it.
+/// Writes a provider file for the server, and returns the variables that make a host use it.
 fn provider(folder: &Path, url: &str) -> Result<[(&'static str, String); 2]> {
     let file = format!(
         r#"
@@ -104,7 +104,7 @@ async fn connect(host: &Host) -> Result<()> {
     Ok(())
 }
 
-/// nginx as a plain reverse proxy that keeps its connections, ended with this value.
+/// nginx as a plain reverse proxy with kept connections. It stops when this is dropped.
 struct Nginx {
     url: String,
     arguments: [String; 4],
@@ -112,7 +112,8 @@ struct Nginx {
 }
 
 impl Drop for Nginx {
-    /// Its workers outlive a master that is killed, as this one is afterwards, so it gets the time to end them.
+    /// Its workers outlive a killed master process, so nginx is asked to stop first and gets time to stop its
+    /// workers.
     fn drop(&mut self) {
         let stopped = std::process::Command::new("nginx").args(&self.arguments).args(["-s", "stop"]).status();
         let asked = Instant::now();
@@ -120,7 +121,7 @@ impl Drop for Nginx {
             std::thread::sleep(Duration::from_millis(10));
         }
         if !stopped.is_ok_and(|status| status.success()) {
-            eprintln!("nginx could not be stopped");
+            eprintln!("could not stop nginx");
         }
     }
 }
@@ -169,14 +170,14 @@ impl Nginx {
             .stdin(Stdio::null())
             .kill_on_drop(true)
             .spawn()
-            .context("nginx does not start")?;
+            .context("could not start nginx")?;
         let url = format!("http://{listen}");
         let started = Instant::now();
         while http::send(hyper::Method::GET, &format!("{url}/page"), &[], "").await.is_err() {
             if let Some(status) = process.try_wait()? {
-                bail!("nginx ended with {status}");
+                bail!("nginx exited with {status}");
             }
-            ensure!(started.elapsed() < LONGEST_START, "nginx does not answer");
+            ensure!(started.elapsed() < LONGEST_START, "nginx did not accept connections in time");
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
         Ok(Self { url, arguments, process })

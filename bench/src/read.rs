@@ -1,4 +1,5 @@
-//! How fast pages of records are read, beside the statement by itself and beside the same bytes out of memory.
+//! Measures how fast pages of records are read. The baselines are the SQL statement alone, and the same bytes from
+//! memory.
 
 use anyhow::{Context, Result};
 use serde::Deserialize;
@@ -11,9 +12,9 @@ use crate::report::{Report, Target};
 use crate::stage::{INTEGRATION, Stage};
 
 pub const PAGE_RECORDS: u64 = 100;
-/// The largest page that the API gives.
+/// The maximum page size of the API.
 const LIST_RECORDS: u64 = 500;
-/// As the host sets them for its own sessions.
+/// The settings of the host's own sessions.
 const PLANNER: &str = "-c plan_cache_mode=force_generic_plan -c enable_seqscan=off -c enable_hashjoin=off \
      -c enable_mergejoin=off -c enable_bitmapscan=off -c enable_sort=off -c jit=off";
 
@@ -40,7 +41,7 @@ pub async fn measure(bench: &Bench) -> Result<Report> {
             ("connection", stage.connection_pk),
             ("stream", stream_number(&stage).await?),
             ("pages", (records / PAGE_RECORDS).cast_signed()),
-            // One more than the page has: that is how the host learns whether another one follows.
+            // One more than the page size, as in the host, which detects a next page in this way.
             ("limit", PAGE_RECORDS.cast_signed() + 1),
         ],
     };
@@ -48,7 +49,7 @@ pub async fn measure(bench: &Bench) -> Result<Report> {
     let bare = Requests { url: server.url.clone(), targets: vec!["/page".to_owned()], ..host.clone() };
 
     let about = format!(
-        "pages of {PAGE_RECORDS} of {records} records, {} bytes each, never the same page twice",
+        "pages of {PAGE_RECORDS} of {records} records, {} bytes each, each page at most once",
         middle.len()
     );
     let mut report = Report::new("read", about);
@@ -80,7 +81,7 @@ fn per_second(loads: &[Load]) -> Vec<f64> {
     loads.iter().map(|load| load.per_second).collect()
 }
 
-/// The requests that read every page once.
+/// Returns the requests that read every page once.
 pub async fn list_pages(stage: &Stage) -> Result<Vec<String>> {
     let first = |limit: u64| format!("/records?model=Number&limit={limit}");
     let after = |limit: u64, cursor: &str| format!("{}&cursor={cursor}", first(limit));
@@ -88,12 +89,12 @@ pub async fn list_pages(stage: &Stage) -> Result<Vec<String>> {
     let mut next = Some(first(LIST_RECORDS));
     while let Some(path) = next {
         let list: RecordList =
-            serde_json::from_slice(&stage.get(&path).await?).context("a page of records cannot be read")?;
+            serde_json::from_slice(&stage.get(&path).await?).context("could not parse a page of records")?;
         let ends = list.records.iter().skip(PAGE_RECORDS as usize - 1).step_by(PAGE_RECORDS as usize);
         pages.extend(ends.map(|record| after(PAGE_RECORDS, &record.metadata.cursor)));
         next = list.next_cursor.map(|cursor| after(LIST_RECORDS, &cursor));
     }
-    // Nothing stands behind the last record.
+    // No page follows the last record.
     pages.pop();
     Ok(pages)
 }

@@ -1,4 +1,4 @@
-//! Results, as tables to read and as JSON to compare.
+//! Results, as tables for people and as JSON for comparisons.
 
 use std::fmt;
 use std::path::Path;
@@ -19,7 +19,7 @@ pub struct Report {
     notes: Vec<String>,
 }
 
-/// What one subject did, in a few ways to measure it.
+/// The metrics of one subject.
 #[derive(Serialize)]
 pub struct Row {
     what: String,
@@ -33,7 +33,7 @@ struct Metric {
     samples: Vec<f64>,
 }
 
-/// How two subjects compare, or a plain number that has a target.
+/// The ratio of two subjects, or a number that has a target.
 #[derive(Serialize)]
 struct Ratio {
     what: String,
@@ -58,16 +58,16 @@ impl Report {
 
     pub fn row(&mut self, what: impl Into<String>) -> &mut Row {
         self.rows.push(Row { what: what.into(), metrics: Vec::new() });
-        self.rows.last_mut().expect("one was just added")
+        self.rows.last_mut().expect("a row was just added")
     }
 
-    /// Compares round by round, since the machine is not equally fast in all of them, and takes the median.
+    /// Compares round by round, because the speed of the machine varies between rounds, and uses the median.
     pub fn ratio(&mut self, what: impl Into<String>, of: &[f64], to: &[f64], target: Target) {
         let ratios: Vec<f64> = of.iter().zip(to).map(|(of, to)| of / to).collect();
         self.check(what, &ratios, target);
     }
 
-    /// Holds the median of some numbers against a target.
+    /// Compares the median of some numbers with a target.
     pub fn check(&mut self, what: impl Into<String>, samples: &[f64], target: Target) {
         let value = median(samples);
         self.ratios.push(Ratio { what: what.into(), value, target, met: target.is_met_by(value) });
@@ -105,7 +105,7 @@ impl Target {
     }
 }
 
-/// Markdown that also reads well where it is not rendered.
+/// Writes Markdown that is also readable as plain text.
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "## {}\n{}\n", self.name, self.about)?;
@@ -177,7 +177,7 @@ fn write_table(f: &mut fmt::Formatter<'_>, head: Vec<String>, rows: Vec<Vec<Stri
     Ok(())
 }
 
-/// Three digits that count, and thousands apart.
+/// Formats a number with three significant digits and thousands separators.
 fn number(value: f64) -> String {
     match value.abs() {
         size if size < 10.0 => format!("{value:.2}"),

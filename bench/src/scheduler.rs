@@ -1,5 +1,5 @@
-//! What it costs to find out what is due and to begin it: with few schedules and with many, and how late runs begin
-//! at the rate that the machine sustains.
+//! Measures the cost of finding and starting due syncs, with few and with many schedules. Also measures the delay
+//! of runs at the rate that the machine sustains.
 
 use std::time::{Duration, Instant};
 
@@ -11,20 +11,20 @@ use crate::host::Host;
 use crate::report::{Report, Target};
 use crate::stage::Stage;
 
-/// How many schedules a connection has: an account with a few syncs.
+/// Number of schedules of a connection, as of an account with a few syncs.
 const OF_A_CONNECTION: u64 = 10;
-/// Runs that are over before a measurement begins.
+/// Number of finished runs before a measurement starts.
 const WARM_UP: u64 = 200;
-/// Lateness is looked at for so long, at each rate.
+/// Duration of the delay measurement at each rate.
 const WINDOW: Duration = Duration::from_secs(15);
-/// Shares of the rate at which a backlog is worked off, until one is sustained.
+/// Fractions of the rate at which a backlog is processed. They are tried until one is sustained.
 const SHARES: [f64; 5] = [0.9, 0.8, 0.7, 0.6, 0.5];
 const LONGEST_WAIT: Duration = Duration::from_secs(120);
 
 pub async fn measure(bench: &Bench) -> Result<Report> {
     let (few, many, scheduled) =
         if bench.is_quick { (1_000, 50_000, 10_000) } else { (1_000, 1_000_000, 100_000) };
-    let about = "runs of a sync that has nothing to do, on one host; every schedule is due at the beginning";
+    let about = "runs of a sync without work, on one host; every schedule is due at the start";
     let mut report = Report::new("scheduler", about.to_owned());
     let mut stage = Stage::set(bench, "scheduler").await?;
     let mut observer = stage.database.connect().await?;
@@ -38,7 +38,7 @@ pub async fn measure(bench: &Bench) -> Result<Report> {
     let per_second = |ms: &[f64]| ms.iter().map(|ms| 1e3 / ms).collect();
     for (count, ms) in [(few, &small), (many, &large)] {
         let row = report.row(format!("{count} schedules, all due"));
-        row.metric("ms a run", ms.clone()).metric("runs/s", per_second(ms));
+        row.metric("ms per run", ms.clone()).metric("runs/s", per_second(ms));
     }
     report.ratio(
         format!("cost of a run with {many} schedules, of {few}"),
@@ -67,7 +67,7 @@ pub async fn measure(bench: &Bench) -> Result<Report> {
     Ok(report)
 }
 
-/// Replaces all schedules by so many, while no host looks, and starts it again.
+/// Replaces all schedules by this number while the host is stopped, and starts it again.
 async fn fill(
     bench: &Bench,
     stage: &mut Stage,
@@ -97,13 +97,13 @@ async fn fill(
         sqlx::raw_sql(AssertSqlSafe(statement)).execute(&mut *observer).await?;
     }
     stage.database.settle().await?;
-    // All of a connection's schedules are due at once here, which is not what its limit is for.
+    // All schedules of a connection are due at the same time here, which the limit is not meant for.
     let variables = [("SYNCLINE_MAX_SYNCS_PER_CONNECTION", "1000".to_owned())];
     stage.host = Host::start_with(bench, &stage.database, &variables).await?;
     Ok(())
 }
 
-/// Milliseconds a run while a backlog is worked off, for so many stretches of it.
+/// Returns the milliseconds per run while a backlog is processed, for several sections of it.
 async fn work_off(
     bench: &Bench,
     stage: &mut Stage,
@@ -138,7 +138,7 @@ struct Lateness {
     p99: f64,
 }
 
-/// Lets so many schedules become due each second, evenly, beginning behind the first `first` of them.
+/// Makes this number of schedules due in each second, evenly, starting after the first `first` of them.
 async fn lateness(observer: &mut PgConnection, first: u64, rate: f64) -> Result<Lateness> {
     let runs = (rate * WINDOW.as_secs_f64()) as u64;
     let planned = format!(
@@ -170,7 +170,7 @@ async fn lateness(observer: &mut PgConnection, first: u64, rate: f64) -> Result<
 async fn wait_for_runs(observer: &mut PgConnection, wanted: u64) -> Result<()> {
     let began = Instant::now();
     while count_runs(&mut *observer).await? < wanted {
-        ensure!(began.elapsed() < LONGEST_WAIT, "not all runs ended within {LONGEST_WAIT:?}");
+        ensure!(began.elapsed() < LONGEST_WAIT, "not all runs finished within {LONGEST_WAIT:?}");
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
     let failed =

@@ -1,5 +1,5 @@
-//! A host with the functions of `bench/functions` deployed, on a database of its own, and one connection to each
-//! integration that a benchmark uses.
+//! A host with the functions of `bench/functions` on a separate database, and one connection for each integration
+//! that a benchmark uses.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -20,9 +20,9 @@ pub const BATCH_RECORDS: u64 = 1_000;
 pub const RECORD_BYTES: u64 = 400;
 
 pub const INTEGRATION: &str = "minimal";
-/// As [`INTEGRATION`], with a full sync that finds out what is gone.
+/// Like [`INTEGRATION`], with a full sync that tracks deletions.
 pub const TRACKING_INTEGRATION: &str = "tracking";
-/// Has the action alone, in TypeScript.
+/// Contains only the action, in TypeScript.
 pub const TYPESCRIPT_INTEGRATION: &str = "typescript";
 const SYNC: &str = "numbers";
 pub const CONNECTION: &str = "bench";
@@ -31,23 +31,23 @@ const LONGEST_RUN: Duration = Duration::from_secs(120);
 pub struct Stage {
     pub host: Host,
     pub database: Database,
-    /// As the tables of records have it.
+    /// Row number of the connection in the record tables.
     pub connection_pk: i64,
     integration: &'static str,
     database_name: String,
     observer: PgConnection,
 }
 
-/// A sync run that went well.
+/// A successful run of a sync.
 pub struct Run {
-    /// By its own times in the table of runs.
+    /// From the times in the table of runs.
     pub seconds: f64,
-    /// From before the trigger until the run was seen to have ended.
+    /// From before the trigger until the end of the run was seen.
     pub seconds_from_trigger: f64,
     pub counts: Counts,
 }
 
-/// What it did to the records.
+/// The record counts of a run.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Deserialize)]
 pub struct Counts {
     pub added: u64,
@@ -62,12 +62,12 @@ struct EndedRun {
 }
 
 impl Stage {
-    /// Sets it up from nothing. `name` tells its database from those of other stages.
+    /// Starts a host with an empty database. `name` distinguishes the database from those of other stages.
     pub async fn set(bench: &Bench, name: &str) -> Result<Self> {
         Self::set_for(bench, name, INTEGRATION).await
     }
 
-    /// As [`set`](Self::set), with the connection to another integration.
+    /// Like [`set`](Self::set), with the connection to another integration.
     pub async fn set_for(bench: &Bench, name: &str, integration: &'static str) -> Result<Self> {
         let database_name = format!("bench_{name}");
         let database = bench.server.create_database(&database_name).await?;
@@ -76,12 +76,12 @@ impl Stage {
         let connection_pk = import_connection(&host, integration, 0, "").await?;
         let observer = database.connect().await?;
         let mut stage = Self { host, database, connection_pk, integration, database_name, observer };
-        // A new connection is synced at once, with the nothing that its metadata asks for.
+        // A new connection is synced at once. Its metadata asks for no records.
         stage.wait_for_run_after(None).await?;
         Ok(stage)
     }
 
-    /// Triggers a run that saves records number 0 to `count`. Another salt changes each of them.
+    /// Triggers a run that saves the records 0 to `count`. Another salt changes all of them.
     pub async fn sync(&mut self, count: u64, salt: &str) -> Result<Run> {
         import_connection(&self.host, self.integration, count, salt).await?;
         let last = self.last_ended_run().await?.map(|run| run.id);
@@ -95,20 +95,20 @@ impl Stage {
         Ok(Run { seconds: run.seconds, seconds_from_trigger, counts: run.counts })
     }
 
-    /// A connection to another integration, which only has actions.
+    /// Creates a connection to another integration, which only has actions.
     pub async fn connect(&self, integration: &str) -> Result<()> {
         import_connection(&self.host, integration, 0, "").await?;
         Ok(())
     }
 
-    /// Sends a request as a client of the connection does.
+    /// Sends a request like a client of the connection.
     pub async fn get(&self, path: &str) -> Result<bytes::Bytes> {
         let headers = client_headers(self.integration);
         let headers: Vec<_> = headers.iter().map(|(name, value)| (*name, value.as_str())).collect();
         http::send(Method::GET, &format!("{}{path}", self.host.url), &headers, "").await
     }
 
-    /// Starts the host again, on the same database.
+    /// Restarts the host on the same database.
     pub async fn restart_host(&mut self, bench: &Bench) -> Result<()> {
         self.host.stop().await?;
         self.host = Host::start(bench, &self.database).await?;
@@ -130,7 +130,7 @@ impl Stage {
                 _ => tokio::time::sleep(Duration::from_millis(10)).await,
             }
         }
-        bail!("no run of the sync ended within {LONGEST_RUN:?}")
+        bail!("no run of the sync finished within {LONGEST_RUN:?}")
     }
 
     async fn last_ended_run(&mut self) -> Result<Option<EndedRun>> {
@@ -145,7 +145,7 @@ impl Stage {
         .await?;
         let Some(run) = run else { return Ok(None) };
         if let Some(problem) = run.get::<Option<String>, _>(3) {
-            bail!("the run of the sync did not go well: {problem}");
+            bail!("the run of the sync failed: {problem}");
         }
         let counts = match run.get::<Option<String>, _>(2) {
             None => Counts::default(),
@@ -158,7 +158,7 @@ impl Stage {
     }
 }
 
-/// What a client of the connection sends with each request.
+/// The headers that a client of the connection sends.
 pub fn client_headers(integration: &str) -> [(&'static str, String); 3] {
     [
         ("Authorization", format!("Bearer {SECRET_KEY}")),
@@ -167,7 +167,7 @@ pub fn client_headers(integration: &str) -> [(&'static str, String); 3] {
     ]
 }
 
-/// Deploys a bundle by the command that people use.
+/// Deploys a bundle with the command-line client.
 pub async fn deploy(syncline: &Path, bundle: &Path, host: &Host) -> Result<()> {
     let deploy = Command::new(syncline)
         .args(["deploy", "--yes", "--bundle"])
@@ -180,7 +180,7 @@ pub async fn deploy(syncline: &Path, bundle: &Path, host: &Host) -> Result<()> {
     Ok(())
 }
 
-/// Makes the connection or, if it is there, replaces its metadata. Gives its row number.
+/// Creates the connection or replaces the metadata of an existing one. Returns its row number.
 async fn import_connection(host: &Host, integration: &str, count: u64, salt: &str) -> Result<i64> {
     let connection = json!({
         "provider_config_key": integration,

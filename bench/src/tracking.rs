@@ -1,4 +1,4 @@
-//! What it costs a full sync to find out what is gone, when nothing has changed.
+//! Measures the cost of tracking deletions in a full sync without changes.
 
 use anyhow::{Result, ensure};
 
@@ -14,20 +14,23 @@ pub async fn measure(bench: &Bench) -> Result<Report> {
         with.push(unchanged_run(bench, TRACKING_INTEGRATION, records).await?);
         without.push(unchanged_run(bench, INTEGRATION, records).await?);
     }
-    let mut report =
-        Report::new("tracking", format!("a full sync over {records} records that have not changed"));
+    let mut report = Report::new("tracking", format!("a full sync over {records} unchanged records"));
     report.row("with deletion tracking").metric("seconds", with.clone());
     report.row("without").metric("seconds", without.clone());
     report.ratio("seconds with, of without", &with, &without, Target::AtMost(1.5));
     Ok(report)
 }
 
-/// Seconds that it takes.
+/// Returns the seconds of the sync.
 async fn unchanged_run(bench: &Bench, integration: &'static str, records: u64) -> Result<f64> {
     let mut stage = Stage::set_for(bench, "tracking", integration).await?;
     stage.sync(records, "a").await?;
     let run = stage.sync(records, "a").await?;
-    ensure!(run.counts == Counts::default(), "nothing has changed, and the run reports {:?}", run.counts);
+    ensure!(
+        run.counts == Counts::default(),
+        "the run reported changes although nothing has changed: {:?}",
+        run.counts
+    );
     stage.strike(bench).await?;
     Ok(run.seconds)
 }
